@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# The project's build rules in one place: language level, warnings, sanitizers, and three functions
+# that every folder uses.
+#
+#   hekla_library(NAME SOURCES ... DEPS ...)   a static library; its headers are included from the
+#                                              repository root ("runtime/base/status.h")
+#   hekla_test(NAME SOURCES ... DEPS ... [LABELS slow])   one GoogleTest program, run by ctest
+#   hekla_plugin(NAME SOURCES ... DEPS ...)    build/lib/hekla/NAME.so, exporting GetPjrtApi alone
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+# -g1 keeps line numbers for backtraces and sanitizers at a third of the link time of -g.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+# Floating-point results are part of the promise: no contraction into fused multiply-add.
+add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Relative paths in debug information let two checkouts share one cache.
+  add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
+endif()
+
+if(HEKLA_SANITIZER)
+  add_compile_options(-fsanitize=${HEKLA_SANITIZER} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${HEKLA_SANITIZER})
+endif()
+
+function(hekla_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+function(hekla_test name)
+  if(NOT HEKLA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE HEKLA_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             HEKLA_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+endfunction()
+
+function(hekla_plugin name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} MODULE ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL
+                      -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin.map)
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY
+                        ${CMAKE_BINARY_DIR}/lib/hekla LINK_DEPENDS
+                        ${PROJECT_SOURCE_DIR}/cmake/plugin.map)
+  install(TARGETS ${name} LIBRARY DESTINATION lib/hekla)
+endfunction()
