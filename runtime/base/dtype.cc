@@ -16,22 +16,38 @@ struct Info {
 };
 
 constexpr std::array<Info, kDTypeCount> kInfo = {{
-    {"invalid", 0, 0},       {"i1", 1, 1},
-    {"i2", 2, 1},            {"i4", 4, 1},
-    {"i8", 8, 1},            {"i16", 16, 2},
-    {"i32", 32, 4},          {"i64", 64, 8},
-    {"ui2", 2, 1},           {"ui4", 4, 1},
-    {"ui8", 8, 1},           {"ui16", 16, 2},
-    {"ui32", 32, 4},         {"ui64", 64, 8},
-    {"f4E2M1FN", 4, 1},      {"f6E2M3FN", 6, 1},
-    {"f6E3M2FN", 6, 1},      {"f8E3M4", 8, 1},
-    {"f8E4M3", 8, 1},        {"f8E4M3FN", 8, 1},
-    {"f8E4M3FNUZ", 8, 1},    {"f8E4M3B11FNUZ", 8, 1},
-    {"f8E5M2", 8, 1},        {"f8E5M2FNUZ", 8, 1},
-    {"f8E8M0FNU", 8, 1},     {"bf16", 16, 2},
-    {"f16", 16, 2},          {"tf32", 32, 4},
-    {"f32", 32, 4},          {"f64", 64, 8},
-    {"complex<f32>", 64, 8}, {"complex<f64>", 128, 16},
+    {"invalid", 0, 0},
+    {"i1", 1, 1},
+    {"i2", 2, 1},
+    {"i4", 4, 1},
+    {"i8", 8, 1},
+    {"i16", 16, 2},
+    {"i32", 32, 4},
+    {"i64", 64, 8},
+    {"ui2", 2, 1},
+    {"ui4", 4, 1},
+    {"ui8", 8, 1},
+    {"ui16", 16, 2},
+    {"ui32", 32, 4},
+    {"ui64", 64, 8},
+    {"f4E2M1FN", 4, 1},
+    {"f6E2M3FN", 6, 1},
+    {"f6E3M2FN", 6, 1},
+    {"f8E3M4", 8, 1},
+    {"f8E4M3", 8, 1},
+    {"f8E4M3FN", 8, 1},
+    {"f8E4M3FNUZ", 8, 1},
+    {"f8E4M3B11FNUZ", 8, 1},
+    {"f8E5M2", 8, 1},
+    {"f8E5M2FNUZ", 8, 1},
+    {"f8E8M0FNU", 8, 1},
+    {"bf16", 16, 2},
+    {"f16", 16, 2},
+    {"tf32", 32, 4},
+    {"f32", 32, 4},
+    {"f64", 64, 8},
+    {"complex<f32>", 64, 8},
+    {"complex<f64>", 128, 16},
 }};
 
 const Info& info(DType dtype) { return kInfo[static_cast<size_t>(dtype)]; }
@@ -84,23 +100,40 @@ DType complex_of(DType part) {
 FloatFormat float_format(DType dtype) {
   using enum FloatFormat::Specials;
   switch (dtype) {
-    case DType::kF4E2M1FN: return {2, 1, 1, kFiniteOnly};
-    case DType::kF6E2M3FN: return {2, 3, 1, kFiniteOnly};
-    case DType::kF6E3M2FN: return {3, 2, 3, kFiniteOnly};
-    case DType::kF8E3M4: return {3, 4, 3, kIeee};
-    case DType::kF8E4M3: return {4, 3, 7, kIeee};
-    case DType::kF8E4M3FN: return {4, 3, 7, kFiniteNan};
-    case DType::kF8E4M3FNUZ: return {4, 3, 8, kUnsignedZero};
-    case DType::kF8E4M3B11FNUZ: return {4, 3, 11, kUnsignedZero};
-    case DType::kF8E5M2: return {5, 2, 15, kIeee};
-    case DType::kF8E5M2FNUZ: return {5, 2, 16, kUnsignedZero};
-    case DType::kF8E8M0FNU: return {8, 0, 127, kFiniteNan, false};
-    case DType::kBF16: return {8, 7, 127, kIeee};
-    case DType::kF16: return {5, 10, 15, kIeee};
-    case DType::kTF32: return {8, 10, 127, kIeee};
-    case DType::kF32: return {8, 23, 127, kIeee};
-    case DType::kF64: return {11, 52, 1023, kIeee};
-    default: return {0, 0, 0, kIeee};
+    case DType::kF4E2M1FN:
+      return {2, 1, 1, kFiniteOnly};
+    case DType::kF6E2M3FN:
+      return {2, 3, 1, kFiniteOnly};
+    case DType::kF6E3M2FN:
+      return {3, 2, 3, kFiniteOnly};
+    case DType::kF8E3M4:
+      return {3, 4, 3, kIeee};
+    case DType::kF8E4M3:
+      return {4, 3, 7, kIeee};
+    case DType::kF8E4M3FN:
+      return {4, 3, 7, kFiniteNan};
+    case DType::kF8E4M3FNUZ:
+      return {4, 3, 8, kUnsignedZero};
+    case DType::kF8E4M3B11FNUZ:
+      return {4, 3, 11, kUnsignedZero};
+    case DType::kF8E5M2:
+      return {5, 2, 15, kIeee};
+    case DType::kF8E5M2FNUZ:
+      return {5, 2, 16, kUnsignedZero};
+    case DType::kF8E8M0FNU:
+      return {8, 0, 127, kFiniteNan, false};
+    case DType::kBF16:
+      return {8, 7, 127, kIeee};
+    case DType::kF16:
+      return {5, 10, 15, kIeee};
+    case DType::kTF32:
+      return {8, 10, 127, kIeee};
+    case DType::kF32:
+      return {8, 23, 127, kIeee};
+    case DType::kF64:
+      return {11, 52, 1023, kIeee};
+    default:
+      return {0, 0, 0, kIeee};
   }
 }
 
@@ -134,15 +167,15 @@ double float_from_bits(DType dtype, uint64_t bits) {
     case FloatFormat::Specials::kUnsignedZero:
       if (negative && exponent == 0 && mantissa == 0) return std::nan("");
       break;
-    case FloatFormat::Specials::kFiniteOnly: break;
+    case FloatFormat::Specials::kFiniteOnly:
+      break;
   }
   const int shift = format.bias + format.mantissa_bits;
   if (exponent == 0) {
     magnitude = std::ldexp(static_cast<double>(mantissa), 1 - shift);
   } else {
-    magnitude = std::ldexp(
-        static_cast<double>(mantissa | (uint64_t{1} << format.mantissa_bits)),
-        static_cast<int>(exponent) - shift);
+    magnitude = std::ldexp(static_cast<double>(mantissa | (uint64_t{1} << format.mantissa_bits)),
+                           static_cast<int>(exponent) - shift);
   }
   return negative ? -magnitude : magnitude;
 }

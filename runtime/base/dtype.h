@@ -71,10 +71,10 @@ DType complex_of(DType part);
 // One binary floating-point format of at most 64 bits.
 struct FloatFormat {
   enum class Specials : uint8_t {
-    kIeee,        // infinities and NaNs in the top exponent
-    kFiniteNan,   // "FN": no infinity; NaN is all ones in exponent and mantissa
-    kFiniteOnly,  // f4, f6: neither infinity nor NaN
-    kUnsignedZero // "FNUZ": no infinity, no -0; NaN is the sign bit alone
+    kIeee,         // infinities and NaNs in the top exponent
+    kFiniteNan,    // "FN": no infinity; NaN is all ones in exponent and mantissa
+    kFiniteOnly,   // f4, f6: neither infinity nor NaN
+    kUnsignedZero  // "FNUZ": no infinity, no -0; NaN is the sign bit alone
   };
   int exponent_bits;
   int mantissa_bits;

@@ -58,8 +58,7 @@ Result<HostArray> HostArray::allocate(DType dtype, Dims dims, bool zero) {
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   std::shared_ptr<void> memory = allocate_bytes(bytes, zero);
   if (memory == nullptr) {
-    return resource_exhausted("no host memory for {} ({} bytes)", shape_string(dtype, dims),
-                              bytes);
+    return resource_exhausted("no host memory for {} ({} bytes)", shape_string(dtype, dims), bytes);
   }
   HostArray array;
   array.dtype_ = dtype;

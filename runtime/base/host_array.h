@@ -2,11 +2,11 @@
 // HostArray: a dense row-major array in host memory; constants of programs, inputs and outputs of
 // the evaluator, npy files.
 //
-// A HostArray is a value with shared storage: copies are cheap and read the same bytes. Writing goes
-// through mutable_data(), which first makes the bytes this array's own; nobody else sees the change.
-// Elements are laid out as dtype.h says. Different arrays may be used from different threads; one
-// array like any other value. Making one can run out of memory: use `allocate` where the size comes
-// from outside.
+// A HostArray is a value with shared storage: copies are cheap and read the same bytes. Writing
+// goes through mutable_data(), which first makes the bytes this array's own; nobody else sees the
+// change. Elements are laid out as dtype.h says. Different arrays may be used from different
+// threads; one array like any other value. Making one can run out of memory: use `allocate` where
+// the size comes from outside.
 #pragma once
 
 #include <cstddef>
@@ -67,9 +67,7 @@ class HostArray {
   T* mutable_as() {
     return reinterpret_cast<T*>(mutable_data());
   }
-  std::span<const std::byte> bytes() const {
-    return {data_, static_cast<size_t>(size_bytes())};
-  }
+  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_bytes())}; }
   // The same bytes under another shape of equal size, or dtype of equal element bytes.
   HostArray with_shape(DType dtype, Dims dims) const;
   // Same dtype, dims and bytes.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log lines on standard error: "hekla: <message>".
 //
-// HEKLA_LOG chooses the level: error, warning, info (default) or verbose. A line is written with one
-// call, so lines of several threads do not mix. Logging never fails.
+// HEKLA_LOG chooses the level: error, warning, info (default) or verbose. A line is written with
+// one call, so lines of several threads do not mix. Logging never fails.
 #pragma once
 
 #include <fmt/core.h>

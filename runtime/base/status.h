@@ -69,9 +69,9 @@ class [[nodiscard]] Status {
 
 inline Status ok_status() { return Status(); }
 
-#define HEKLA_DEFINE_STATUS_MAKER(name, code)                           \
-  template <typename... Args>                                           \
-  Status name(fmt::format_string<Args...> format, Args&&... args) {     \
+#define HEKLA_DEFINE_STATUS_MAKER(name, code)                              \
+  template <typename... Args>                                              \
+  Status name(fmt::format_string<Args...> format, Args&&... args) {        \
     return Status(code, fmt::format(format, std::forward<Args>(args)...)); \
   }
 HEKLA_DEFINE_STATUS_MAKER(cancelled, StatusCode::kCancelled)
@@ -131,18 +131,18 @@ class [[nodiscard]] Result {
 #define HEKLA_CONCAT_INNER(a, b) a##b
 #define HEKLA_CONCAT(a, b) HEKLA_CONCAT_INNER(a, b)
 
-#define HEKLA_RETURN_IF_ERROR(expression)                                   \
-  do {                                                                      \
-    if (::hekla::Status hekla_status = (expression); !hekla_status.ok()) {  \
-      return hekla_status;                                                  \
-    }                                                                       \
+#define HEKLA_RETURN_IF_ERROR(expression)                                  \
+  do {                                                                     \
+    if (::hekla::Status hekla_status = (expression); !hekla_status.ok()) { \
+      return hekla_status;                                                 \
+    }                                                                      \
   } while (false)
 
 #define HEKLA_ASSIGN_OR_RETURN(declaration, expression) \
   HEKLA_ASSIGN_OR_RETURN_INNER(HEKLA_CONCAT(hekla_result_, __LINE__), declaration, expression)
 #define HEKLA_ASSIGN_OR_RETURN_INNER(result, declaration, expression) \
-  auto result = (expression);                                        \
-  if (!result.ok()) return result.status();                          \
+  auto result = (expression);                                         \
+  if (!result.ok()) return result.status();                           \
   declaration = *std::move(result)
 
 }  // namespace hekla
