@@ -2,9 +2,9 @@
 // The reference evaluator: runs a StableHLO program on host arrays by the specification's words.
 //
 // It is the oracle of all tests and the host step for ops that a device has no kernel for. It is
-// complete before it is fast: every op works for every shape, dtype, dimension number and zero size.
-// evaluate() is pure: it keeps nothing between calls and may run in many threads at once on one
-// module. Memory is that of the live values; `memory_limit_bytes` bounds it. Arithmetic faults,
+// complete before it is fast: every op works for every shape, dtype, dimension number and zero
+// size. evaluate() is pure: it keeps nothing between calls and may run in many threads at once on
+// one module. Memory is that of the live values; `memory_limit_bytes` bounds it. Arithmetic faults,
 // failed assertions (`check.*`), launches with wrong arguments and exhausted memory come back as a
 // Status that names the op and its location.
 #pragma once
@@ -29,8 +29,8 @@ struct EvaluateOptions {
   // This device's place, for partition_id and replica_id.
   int64_t replica_id = 0;
   int64_t partition_id = 0;
-  // Called after each operation with its results (tokens have dtype kInvalid; tuples are flattened),
-  // for tracing and for op-by-op comparison.
+  // Called after each operation with its results (tokens have dtype kInvalid; tuples are
+  // flattened), for tracing and for op-by-op comparison.
   std::function<void(const ir::Operation&, const std::vector<HostArray>&)> on_operation;
 };
 
@@ -39,9 +39,9 @@ struct EvaluateOptions {
 Status check_supported(const ir::Module& module);
 
 // Runs module.entry() on `arguments`, one array per parameter in order; parameters and results that
-// are tuples are flattened, tokens are arrays of dtype kInvalid. Arguments are taken by value: moved
-// in, their memory is reused once they are dead.
-// INVALID_ARGUMENT: wrong number, shape or dtype of arguments, no entry function.
+// are tuples are flattened, tokens are arrays of dtype kInvalid. Arguments are taken by value:
+// moved in, their memory is reused once they are dead. INVALID_ARGUMENT: wrong number, shape or
+// dtype of arguments, no entry function.
 Result<std::vector<HostArray>> evaluate(const ir::Module& module, std::vector<HostArray> arguments,
                                         const EvaluateOptions& options = {});
 

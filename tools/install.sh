@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages that building, running and testing Hekla need, and nothing that is
+# there already. With --python VERSION also makes .venv/jax-VERSION with that jaxlib from PyPI.
+#
+#   tools/install.sh                     packages to build, run and test
+#   tools/install.sh --fuzz              also clang and its runtime, for the fuzzers
+#   tools/install.sh --python 0.10.2     a virtual environment with that jaxlib and pytest
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  g++ cmake ninja-build ccache git clang-format
+  libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
+  libvulkan-dev mesa-vulkan-drivers
+  python3 python3-venv
+)
+python_versions=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --fuzz) packages+=(clang libclang-rt-14-dev) ;;
+    --python) python_versions+=("$2"); shift ;;
+    -h|--help) sed -n '3,9p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    *) echo "install.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+    missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null ||
+      { echo "install.sh: run as root, or install by hand: ${missing[*]}" >&2; exit 1; }
+    as_root=(sudo)
+  fi
+  echo "installing: ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq \
+    --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+for version in ${python_versions[@]+"${python_versions[@]}"}; do
+  venv=".venv/jax-$version"
+  if [ ! -f "$venv/complete" ]; then
+    echo "making $venv"
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    sed "s/^jax==.*/jax==$version/; s/^jaxlib==.*/jaxlib==$version/" tests/requirements.txt \
+      > "$venv/requirements.txt"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$venv/requirements.txt"
+    touch "$venv/complete"
+  fi
+done

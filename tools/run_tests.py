@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the stages of Hekla's test set and counts what passed and what failed.
+
+Use tools/test.sh, which installs the packages first. Each stage prints one progress line when it
+starts and one with its counts and seconds when it ends; its output goes to build/test-logs/STAGE.log
+and is shown when the stage fails. The last line is "N passed, N failed".
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "test-logs"
+JAX_FULL = ["0.10.2", "0.9.2"]
+JAX_BASIC = ["0.8.3"]
+JOBS = str(os.cpu_count() or 2)
+
+
+class Counter:
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+
+    def add_junit(self, path: pathlib.Path) -> None:
+        """Adds the cases of one JUnit file; skipped cases count as neither."""
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            if case.find("failure") is not None or case.find("error") is not None:
+                self.failed += 1
+            elif case.find("skipped") is None and case.get("status") != "notrun":
+                self.passed += 1
+
+
+def run(command: list, log, env: dict | None = None) -> int:
+    log.write(f"$ {' '.join(map(str, command))}\n")
+    log.flush()
+    return subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
+                          stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}).returncode
+
+
+def build(preset: str, log) -> int:
+    return (run(["cmake", "--preset", preset], log) or
+            run(["cmake", "--build", "--preset", preset, "-j", JOBS], log))
+
+
+def ctest(folder: str, log, counter: Counter, label_arguments: list, env: dict | None = None) -> int:
+    """Runs ctest in a build folder; GoogleTest programs report each case, others count as one."""
+    reports = LOGS / f"{folder}-gtest"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir(parents=True)
+    junit = LOGS / f"{folder}-ctest.xml"
+    status = run(["ctest", "--test-dir", folder, "-j", JOBS, "--output-on-failure", "--timeout", "1200",
+                  "--output-junit", str(junit), *label_arguments], log,
+                 {"GTEST_OUTPUT": f"xml:{reports}/", **(env or {})})
+    reported = {path.stem for path in reports.glob("*.xml")}
+    for path in reports.glob("*.xml"):
+        counter.add_junit(path)
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        name = case.get("name", "")
+        failed = case.find("failure") is not None or case.get("status") == "fail"
+        if name not in reported:
+            counter.failed += failed
+            counter.passed += not failed
+    return status
+
+
+def stage_checks(log, counter, quick):
+    status = 0
+    for command in (["tools/check_format.sh"], ["python3", "tools/check_includes.py"]):
+        code = run(command, log)
+        counter.passed += code == 0
+        counter.failed += code != 0
+        status |= code
+    return status
+
+
+def stage_unit(log, counter, quick):
+    return build("default", log) or ctest("build", log, counter, ["-LE", "slow"] if quick else [])
+
+
+def python_stage(version: str, basic: bool):
+    def stage(log, counter, quick):
+        code = run(["tools/install.sh", "--python", version], log) or build("default", log)
+        if code:
+            return code
+        python = ROOT / ".venv" / f"jax-{version}" / "bin" / "python"
+        status = 0
+        for plugin in ["shim"] if quick else ["shim", "names"]:
+            junit = LOGS / f"pytest-{version}-{plugin}.xml"
+            select = ["-m", "quick"] if quick or basic or plugin == "names" else []
+            status |= run([python, "-m", "pytest", "tests/jax", "-q", "-p", "no:cacheprovider",
+                           f"--plugin={plugin}", f"--junitxml={junit}", *select], log)
+            if junit.exists():
+                counter.add_junit(junit)
+        return status
+    return stage
+
+
+def sanitizer_stage(preset: str):
+    def stage(log, counter, quick):
+        env = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
+               "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1"}
+        return build(preset, log) or ctest(f"build-{preset}", log, counter, ["-LE", "nosanitizer"],
+                                           env)
+    return stage
+
+
+def stage_fuzz(log, counter, quick):
+    """Each fuzzer over its corpus and then for HEKLA_FUZZ_SECONDS (30 unless set)."""
+    seconds = os.environ.get("HEKLA_FUZZ_SECONDS", "30")
+    status = run(["tools/install.sh", "--fuzz"], log) or build("fuzz", log)
+    if status:
+        return status
+    for fuzzer in sorted((ROOT / "build-fuzz" / "fuzz").glob("*_fuzzer")):
+        name = fuzzer.name.removesuffix("_fuzzer")
+        work = ROOT / "build-fuzz" / "corpus" / name
+        work.mkdir(parents=True, exist_ok=True)
+        code = run([fuzzer, f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
+                    f"-artifact_prefix={work.parent}/", work, ROOT / "tests" / "fuzz" / "corpus" / name],
+                   log)
+        counter.passed += code == 0
+        counter.failed += code != 0
+        status |= code
+    return status
+
+
+STAGES = {
+    "checks": stage_checks,
+    "unit": stage_unit,
+    **{f"python-{v}": python_stage(v, basic=False) for v in JAX_FULL},
+    **{f"python-{v}": python_stage(v, basic=True) for v in JAX_BASIC},
+    "asan": sanitizer_stage("asan"),
+    "tsan": sanitizer_stage("tsan"),
+    "fuzz": stage_fuzz,
+}
+QUICK = ["checks", "unit", f"python-{JAX_FULL[0]}"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, prog="tools/test.sh",
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"the stages {', '.join(QUICK)}, "
+                        "without slow tests")
+    parser.add_argument("--only", metavar="STAGES", help="comma-separated stages")
+    parser.add_argument("--list", action="store_true", help="print the stages and stop")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(STAGES))
+        return 0
+    names = arguments.only.split(",") if arguments.only else QUICK if arguments.quick else list(STAGES)
+    unknown = [name for name in names if name not in STAGES]
+    if unknown:
+        parser.error(f"no stage '{unknown[0]}'; there are: {', '.join(STAGES)}")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    total = Counter()
+    for number, name in enumerate(names, 1):
+        print(f"[{number}/{len(names)}] {name} ...", flush=True)
+        start = time.monotonic()
+        counter = Counter()
+        log_path = LOGS / f"{name}.log"
+        with open(log_path, "w", encoding="utf-8") as log:
+            status = STAGES[name](log, counter, arguments.quick)
+        if status and counter.failed == 0:
+            counter.failed = 1  # the build broke, or a runner ended before it could count
+        seconds = time.monotonic() - start
+        print(f"[{number}/{len(names)}] {name}: {counter.passed} passed, {counter.failed} failed, "
+              f"{seconds:.0f} s", flush=True)
+        if counter.failed:
+            lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+            print("\n".join(lines[-120:]))
+            print(f"(whole log: {log_path.relative_to(ROOT)})", flush=True)
+        total.passed += counter.passed
+        total.failed += counter.failed
+    print(f"{total.passed} passed, {total.failed} failed")
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
