@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that PyTorch/XLA sent to a plugin, run by `hekla run` and compared with XLA's results.
+
+The recordings lie outside the repository: in $HEKLA_ARTIFACTS/torch_xla, or in
+../shared/artifacts/torch_xla beside the checkout. Each is turned into a case folder (case.json, see
+tests/programs/README.md) with its recorded or rule-made arguments. The tolerances are those that the
+recordings' README gives: f32 1e-4 relative plus 1e-6 of the largest element, sums 1e-3, bf16
+programs 3e-2 of the element or of the largest one.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HEKLA_BUILD_DIR", ROOT / "build"))
+ARTIFACTS = pathlib.Path(os.environ.get("HEKLA_ARTIFACTS", ROOT.parent / "shared" / "artifacts"))
+RECORDINGS = ARTIFACTS / "torch_xla"
+DEVICES = os.environ.get("HEKLA_TEST_DEVICES", "reference").split(",")
+
+# Programs that cannot run yet; the test fails when one of them starts to.
+KNOWN_GAPS = {
+    "all_gather_pinned_rank0": "all_reduce over two replicas",
+    "all_gather_pinned_rank1": "all_reduce over two replicas",
+    "all_reduce": "all_reduce over two replicas",
+    "spmd": "four partitions",
+    "spmd_fsdp_gpt": "four partitions",
+}
+BF16_PROGRAMS = {"amp_bf16_cnn", "bf16_gpt"}
+# The check data are one XLA version's choice for algorithm "default": Philox.
+NUMPY = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "i32": np.int32, "ui8": np.uint8,
+         "ui32": np.uint32, "ui64": np.uint64, "i1": np.bool_, "bf16": np.uint16}
+
+
+def programs():
+    return sorted(path.name.removesuffix(".mlir.bc") for path in RECORDINGS.glob("*.mlir.bc"))
+
+
+def main_types(program: pathlib.Path):
+    """(dtype, shape) of the parameters and of the results of @main."""
+    text = subprocess.run([BUILD / "bin" / "hekla", "compile", program, "--emit", "vhlo-json"],
+                          check=True, capture_output=True, text=True).stdout
+    def of_type(text):
+        *dims, dtype = text.removeprefix("tensor<").removesuffix(">").split("x")
+        return dtype, [int(d) for d in dims]
+    functions = json.loads(text)["module"]["regions"][0][0]["ops"]
+    main = next(f for f in functions if f["props"]["sym_name"] == {"str": "main"})
+    block = main["regions"][0][0]
+    kinds = {number: of_type(kind) for number, kind in block["args"]}
+    arguments = list(kinds.values())
+    for op in block["ops"]:
+        kinds.update({number: of_type(kind) for number, kind in op.get("results", [])
+                      if kind.startswith("tensor<")})
+    return arguments, [kinds[number] for number in block["ops"][-1].get("operands", [])]
+
+
+def to_bf16_bits(values: np.ndarray) -> np.ndarray:
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def rule_made(index: int, dtype: str, shape: list) -> np.ndarray:
+    k = np.arange(int(np.prod(shape)), dtype=np.uint64)
+    mixed = k * np.uint64(2654435761) + np.uint64(index * 40503 + 12345)
+    u = (mixed % np.uint64(2**32)).astype(np.float64) / 2**32
+    if dtype == "i1":
+        return (u < 0.5).reshape(shape)
+    if dtype in ("f32", "f64", "bf16"):
+        values = (0.02 + 0.08 * u).astype(np.float32).reshape(shape)
+        return to_bf16_bits(values) if dtype == "bf16" else values.astype(NUMPY[dtype])
+    return (k % np.uint64(4)).astype(NUMPY[dtype]).reshape(shape)
+
+
+def tolerances(name: str, dtype: str, largest: float):
+    if name in BF16_PROGRAMS:
+        return {"rtol": 3e-2, "atol": 3e-2 * largest, "sum_rtol": 3e-2}
+    if dtype in ("f32", "f64", "bf16"):
+        return {"rtol": 1e-4, "atol": 1e-6 * largest, "sum_rtol": 1e-3}
+    return {"rtol": 0, "atol": 0, "sum_rtol": 0}
+
+
+def json_number(value):
+    value = float(value)
+    return value if np.isfinite(value) else str(value)
+
+
+def make_case(name: str, folder: pathlib.Path) -> None:
+    program = RECORDINGS / f"{name}.mlir.bc"
+    (folder / "program.mlirbc").write_bytes(program.read_bytes())
+    parameters, results = main_types(program)
+    inputs, outputs = [], []
+    data = RECORDINGS / f"{name}.npz"
+    recorded = np.load(data) if data.exists() else None
+    for i, (dtype, shape) in enumerate(parameters):
+        values = recorded[f"arg{i}_dev0"] if recorded is not None else rule_made(i, dtype, shape)
+        np.save(folder / f"in{i}.npy", values)
+        inputs.append({"file": f"in{i}.npy", "dtype": dtype})
+    if recorded is not None:
+        for i, (dtype, shape) in enumerate(results):
+            want = recorded[f"out{i}_dev0"]
+            values = want
+            if dtype == "bf16":
+                values = (want.astype(np.uint32) << 16).view(np.float32)
+            finite = np.abs(values[np.isfinite(values)]) if values.size else np.zeros(0)
+            np.save(folder / f"out{i}.npy", want)
+            outputs.append({"file": f"out{i}.npy", "dtype": dtype, "shape": shape,
+                            **tolerances(name, dtype, float(finite.max(initial=0)))})
+    else:
+        for check in json.loads((RECORDINGS / f"{name}.checks.json").read_text()):
+            if check["device"] != 0:
+                continue
+            dtype, shape = results[check["out"]]
+            at = check["at"]
+            largest = max((abs(float(v)) for v in at.values()), default=0)
+            outputs.append({
+                "samples": {"dtype": dtype, "shape": shape, "indices": [int(k) for k in at],
+                            "values": [json_number(v) for v in at.values()]},
+                "sum": json_number(check["sum"]), "abs_sum": json_number(check["abs_sum"]),
+                **tolerances(name, dtype, largest)})
+    (folder / "case.json").write_text(json.dumps({
+        "name": name, "description": "recorded from torch_xla", "program": "program.mlirbc",
+        "inputs": inputs, "outputs": outputs, "donated": [], "made_with": {"jaxlib": "0.7.1"}}))
+
+
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not there")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", programs())
+def test_recorded_program_gives_the_recorded_results(name, device, tmp_path):
+    if name in KNOWN_GAPS:
+        run = subprocess.run([BUILD / "bin" / "hekla", "run", RECORDINGS / f"{name}.mlir.bc",
+                              "--device", device, "--random", "1"], capture_output=True, text=True)
+        assert run.returncode not in (0, -6, -11), f"the gap has closed: {KNOWN_GAPS[name]}"
+        return
+    make_case(name, tmp_path)
+    run = subprocess.run([BUILD / "bin" / "hekla", "run", "--case", tmp_path, "--device", device],
+                         capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
