@@ -16,8 +16,8 @@ struct EnumWords {
 const EnumWords* vhlo_enum(uint64_t code) {
   static const EnumWords kDirection = {"ComparisonDirectionV1",
                                        {"EQ", "NE", "GE", "GT", "LE", "LT"}};
-  static const EnumWords kCompareType = {
-      "ComparisonTypeV1", {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"}};
+  static const EnumWords kCompareType = {"ComparisonTypeV1",
+                                         {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"}};
   static const EnumWords kApiVersion = {
       "CustomCallApiVersionV1",
       {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
@@ -31,31 +31,50 @@ const EnumWords* vhlo_enum(uint64_t code) {
   static const EnumWords kAccuracyMode = {"ResultAccuracyModeV1",
                                           {"DEFAULT", "HIGHEST", "TOLERANCE"}};
   switch (code) {
-    case 3: return &kDirection;
-    case 4: return &kCompareType;
-    case 5: return &kApiVersion;
-    case 7: return &kFft;
-    case 11: return &kPrecision;
-    case 12: return &kAlgorithm;
-    case 13: return &kDistribution;
-    case 16: return &kTranspose;
-    case 19: return &kAccuracyMode;
-    default: return nullptr;
+    case 3:
+      return &kDirection;
+    case 4:
+      return &kCompareType;
+    case 5:
+      return &kApiVersion;
+    case 7:
+      return &kFft;
+    case 11:
+      return &kPrecision;
+    case 12:
+      return &kAlgorithm;
+    case 13:
+      return &kDistribution;
+    case 16:
+      return &kTranspose;
+    case 19:
+      return &kAccuracyMode;
+    default:
+      return nullptr;
   }
 }
 
 // The same enumerations under native StableHLO's codes.
 uint64_t vhlo_code_of_native(uint64_t code) {
   switch (code) {
-    case 2: return 3;
-    case 3: return 4;
-    case 6: return 7;
-    case 8: return 11;
-    case 9: return 12;
-    case 10: return 13;
-    case 12: return 16;
-    case 16: return 19;
-    default: return 0;
+    case 2:
+      return 3;
+    case 3:
+      return 4;
+    case 6:
+      return 7;
+    case 8:
+      return 11;
+    case 9:
+      return 12;
+    case 10:
+      return 13;
+    case 12:
+      return 16;
+    case 16:
+      return 19;
+    default:
+      return 0;
   }
 }
 
@@ -121,10 +140,18 @@ Status AttributeTable::decode_attribute(const Entry& entry, RawAttribute& out) c
     return reader.status();
   }
   switch (entry.dialect) {
-    case Dialect::kBuiltin: HEKLA_RETURN_IF_ERROR(decode_builtin(reader, out)); break;
-    case Dialect::kVhlo: HEKLA_RETURN_IF_ERROR(decode_vhlo(reader, out)); break;
-    case Dialect::kStablehlo: HEKLA_RETURN_IF_ERROR(decode_stablehlo(reader, out)); break;
-    case Dialect::kSdy: HEKLA_RETURN_IF_ERROR(decode_sdy(reader, out)); break;
+    case Dialect::kBuiltin:
+      HEKLA_RETURN_IF_ERROR(decode_builtin(reader, out));
+      break;
+    case Dialect::kVhlo:
+      HEKLA_RETURN_IF_ERROR(decode_vhlo(reader, out));
+      break;
+    case Dialect::kStablehlo:
+      HEKLA_RETURN_IF_ERROR(decode_stablehlo(reader, out));
+      break;
+    case Dialect::kSdy:
+      HEKLA_RETURN_IF_ERROR(decode_sdy(reader, out));
+      break;
     case Dialect::kOther:
       // Another dialect's own encoding: kept as what it is, bytes of known length.
       out.kind = Kind::kText;
@@ -180,7 +207,9 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
       out.kind = Kind::kType;
       HEKLA_RETURN_IF_ERROR(read_type());
       break;
-    case 7: out.kind = Kind::kUnit; break;
+    case 7:
+      out.kind = Kind::kUnit;
+      break;
     case 8: {
       HEKLA_RETURN_IF_ERROR(read_type());
       HEKLA_RETURN_IF_ERROR(expect_integer_type(reader, out.type));
@@ -213,8 +242,8 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
       HEKLA_RETURN_IF_ERROR(read_type());
       const uint64_t handle = reader.varint();
       if (handle >= resources_.size()) {
-        reader.fail(fmt::format("there is no resource {}, the file has {}", handle,
-                                resources_.size()));
+        reader.fail(
+            fmt::format("there is no resource {}, the file has {}", handle, resources_.size()));
         break;
       }
       out.text = resources_[handle].key;
@@ -228,8 +257,7 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
       out.blob = reader.bytes(reader.varint());
       if (!out.type.is_scalar() || out.number < 0 ||
           static_cast<uint64_t>(out.number) > out.blob.size() ||
-          out.blob.size() !=
-              static_cast<size_t>(out.number * dtype_bytes(out.type.dtype()))) {
+          out.blob.size() != static_cast<size_t>(out.number * dtype_bytes(out.type.dtype()))) {
         reader.fail(fmt::format("an array of {} {} does not fill {} bytes", out.number,
                                 out.type.to_string(), out.blob.size()));
       }
@@ -375,7 +403,8 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
       out.text += "]>";
       break;
     }
-    default: reader.fail(fmt::format("there is no vhlo attribute {}", code));
+    default:
+      reader.fail(fmt::format("there is no vhlo attribute {}", code));
   }
   return reader.status();
 }

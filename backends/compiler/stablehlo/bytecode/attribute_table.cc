@@ -12,73 +12,124 @@ using Kind = RawAttribute::Kind;
 constexpr int64_t kMaxTypeNodes = 1 << 16;
 constexpr int kMaxLocationDepth = 300;
 
-constexpr std::array<DType, 32> kBuiltinFloats = {
-    DType::kInvalid, DType::kInvalid, DType::kInvalid, DType::kBF16, DType::kF16, DType::kF32,
-    DType::kF64};
+constexpr std::array<DType, 32> kBuiltinFloats = {DType::kInvalid, DType::kInvalid, DType::kInvalid,
+                                                  DType::kBF16,    DType::kF16,     DType::kF32,
+                                                  DType::kF64};
 
 DType builtin_small_float(uint64_t code) {
   switch (code) {
-    case 21: return DType::kTF32;
-    case 22: return DType::kF8E5M2;
-    case 23: return DType::kF8E4M3;
-    case 24: return DType::kF8E4M3FN;
-    case 25: return DType::kF8E5M2FNUZ;
-    case 26: return DType::kF8E4M3FNUZ;
-    case 27: return DType::kF8E4M3B11FNUZ;
-    case 28: return DType::kF8E3M4;
-    case 29: return DType::kF4E2M1FN;
-    case 30: return DType::kF6E2M3FN;
-    case 31: return DType::kF6E3M2FN;
-    case 32: return DType::kF8E8M0FNU;
-    default: return DType::kInvalid;
+    case 21:
+      return DType::kTF32;
+    case 22:
+      return DType::kF8E5M2;
+    case 23:
+      return DType::kF8E4M3;
+    case 24:
+      return DType::kF8E4M3FN;
+    case 25:
+      return DType::kF8E5M2FNUZ;
+    case 26:
+      return DType::kF8E4M3FNUZ;
+    case 27:
+      return DType::kF8E4M3B11FNUZ;
+    case 28:
+      return DType::kF8E3M4;
+    case 29:
+      return DType::kF4E2M1FN;
+    case 30:
+      return DType::kF6E2M3FN;
+    case 31:
+      return DType::kF6E3M2FN;
+    case 32:
+      return DType::kF8E8M0FNU;
+    default:
+      return DType::kInvalid;
   }
 }
 
 DType vhlo_scalar(uint64_t code) {
   switch (code) {
-    case 0: return DType::kI1;
-    case 2: return DType::kBF16;
-    case 3: return DType::kF16;
-    case 4: return DType::kF32;
-    case 5: return DType::kF64;
-    case 6: return DType::kF8E4M3FN;
-    case 7: return DType::kF8E5M2;
-    case 10: return DType::kI4;
-    case 11: return DType::kI8;
-    case 12: return DType::kI16;
-    case 13: return DType::kI32;
-    case 14: return DType::kI64;
-    case 15: return DType::kUI4;
-    case 16: return DType::kUI8;
-    case 17: return DType::kUI16;
-    case 18: return DType::kUI32;
-    case 19: return DType::kUI64;
-    case 27: return DType::kF8E4M3FNUZ;
-    case 28: return DType::kF8E5M2FNUZ;
-    case 29: return DType::kF8E4M3B11FNUZ;
-    case 31: return DType::kI2;
-    case 32: return DType::kUI2;
-    case 34: return DType::kTF32;
-    case 35: return DType::kF8E4M3;
-    case 36: return DType::kF8E3M4;
-    case 37: return DType::kF4E2M1FN;
-    case 38: return DType::kF6E2M3FN;
-    case 39: return DType::kF6E3M2FN;
-    case 40: return DType::kF8E8M0FNU;
-    default: return DType::kInvalid;
+    case 0:
+      return DType::kI1;
+    case 2:
+      return DType::kBF16;
+    case 3:
+      return DType::kF16;
+    case 4:
+      return DType::kF32;
+    case 5:
+      return DType::kF64;
+    case 6:
+      return DType::kF8E4M3FN;
+    case 7:
+      return DType::kF8E5M2;
+    case 10:
+      return DType::kI4;
+    case 11:
+      return DType::kI8;
+    case 12:
+      return DType::kI16;
+    case 13:
+      return DType::kI32;
+    case 14:
+      return DType::kI64;
+    case 15:
+      return DType::kUI4;
+    case 16:
+      return DType::kUI8;
+    case 17:
+      return DType::kUI16;
+    case 18:
+      return DType::kUI32;
+    case 19:
+      return DType::kUI64;
+    case 27:
+      return DType::kF8E4M3FNUZ;
+    case 28:
+      return DType::kF8E5M2FNUZ;
+    case 29:
+      return DType::kF8E4M3B11FNUZ;
+    case 31:
+      return DType::kI2;
+    case 32:
+      return DType::kUI2;
+    case 34:
+      return DType::kTF32;
+    case 35:
+      return DType::kF8E4M3;
+    case 36:
+      return DType::kF8E3M4;
+    case 37:
+      return DType::kF4E2M1FN;
+    case 38:
+      return DType::kF6E2M3FN;
+    case 39:
+      return DType::kF6E3M2FN;
+    case 40:
+      return DType::kF8E8M0FNU;
+    default:
+      return DType::kInvalid;
   }
 }
 
 DType integer_dtype(uint64_t width, bool is_unsigned) {
   switch (width) {
-    case 1: return is_unsigned ? DType::kInvalid : DType::kI1;
-    case 2: return is_unsigned ? DType::kUI2 : DType::kI2;
-    case 4: return is_unsigned ? DType::kUI4 : DType::kI4;
-    case 8: return is_unsigned ? DType::kUI8 : DType::kI8;
-    case 16: return is_unsigned ? DType::kUI16 : DType::kI16;
-    case 32: return is_unsigned ? DType::kUI32 : DType::kI32;
-    case 64: return is_unsigned ? DType::kUI64 : DType::kI64;
-    default: return DType::kInvalid;
+    case 1:
+      return is_unsigned ? DType::kInvalid : DType::kI1;
+    case 2:
+      return is_unsigned ? DType::kUI2 : DType::kI2;
+    case 4:
+      return is_unsigned ? DType::kUI4 : DType::kI4;
+    case 8:
+      return is_unsigned ? DType::kUI8 : DType::kI8;
+    case 16:
+      return is_unsigned ? DType::kUI16 : DType::kI16;
+    case 32:
+      return is_unsigned ? DType::kUI32 : DType::kI32;
+    case 64:
+      return is_unsigned ? DType::kUI64 : DType::kI64;
+    default:
+      return DType::kInvalid;
   }
 }
 
@@ -144,8 +195,12 @@ Result<ir::Type> AttributeTable::decode_type(const Entry& entry, int depth) cons
   }
   Result<ir::Type> type = ir::Type();
   switch (entry.dialect) {
-    case Dialect::kVhlo: type = decode_vhlo_type(reader, depth); break;
-    case Dialect::kBuiltin: type = decode_builtin_type(reader, depth); break;
+    case Dialect::kVhlo:
+      type = decode_vhlo_type(reader, depth);
+      break;
+    case Dialect::kBuiltin:
+      type = decode_builtin_type(reader, depth);
+      break;
     case Dialect::kStablehlo: {
       const uint64_t code = reader.varint();
       if (code == 0) {
@@ -159,7 +214,8 @@ Result<ir::Type> AttributeTable::decode_type(const Entry& entry, int depth) cons
       break;
     }
     case Dialect::kSdy:
-    case Dialect::kOther: return ir::Type::opaque("!unknown");
+    case Dialect::kOther:
+      return ir::Type::opaque("!unknown");
   }
   HEKLA_RETURN_IF_ERROR(reader.status());
   if (!type.ok()) return type;
@@ -215,7 +271,8 @@ Result<ir::Type> AttributeTable::decode_vhlo_type(ByteReader& reader, int depth)
       HEKLA_ASSIGN_OR_RETURN(std::vector<ir::Type> results, type_list(reader, depth));
       return ir::Type::function(std::move(inputs), std::move(results));
     }
-    case 9: return ir::Type::index();
+    case 9:
+      return ir::Type::index();
     case 20: {
       HEKLA_ASSIGN_OR_RETURN(Dims dims, shape(reader));
       HEKLA_ASSIGN_OR_RETURN(ir::Type element, element_type());
@@ -232,7 +289,8 @@ Result<ir::Type> AttributeTable::decode_vhlo_type(ByteReader& reader, int depth)
       }
       return ir::Type::tensor(element, std::move(dims), std::move(bounds));
     }
-    case 22: return ir::Type::token();
+    case 22:
+      return ir::Type::token();
     case 23: {
       HEKLA_ASSIGN_OR_RETURN(std::vector<ir::Type> parts, type_list(reader, depth));
       return ir::Type::tuple(std::move(parts));
@@ -272,8 +330,10 @@ Result<ir::Type> AttributeTable::decode_vhlo_type(ByteReader& reader, int depth)
       HEKLA_ASSIGN_OR_RETURN(ir::Type element, element_type());
       return ir::Type::unranked_tensor(element);
     }
-    case 26: return ir::Type::witness();
-    case 33: return ir::Type();
+    case 26:
+      return ir::Type::witness();
+    case 33:
+      return ir::Type();
     case 41: {
       HEKLA_ASSIGN_OR_RETURN(Dims dims, shape(reader));
       HEKLA_ASSIGN_OR_RETURN(ir::Type element, element_type());
@@ -312,7 +372,8 @@ Result<ir::Type> AttributeTable::decode_builtin_type(ByteReader& reader, int dep
       }
       return ir::Type::scalar(dtype);
     }
-    case 1: return ir::Type::index();
+    case 1:
+      return ir::Type::index();
     case 2: {
       HEKLA_ASSIGN_OR_RETURN(std::vector<ir::Type> inputs, type_list(reader, depth));
       HEKLA_ASSIGN_OR_RETURN(std::vector<ir::Type> results, type_list(reader, depth));
@@ -330,7 +391,8 @@ Result<ir::Type> AttributeTable::decode_builtin_type(ByteReader& reader, int dep
       reader.varint();  // the layout, always the identity in StableHLO
       return ir::Type::buffer(element, std::move(dims));
     }
-    case 12: return ir::Type();
+    case 12:
+      return ir::Type();
     case 13: {
       HEKLA_ASSIGN_OR_RETURN(Dims dims, shape(reader));
       HEKLA_ASSIGN_OR_RETURN(ir::Type element, element_type());
@@ -412,7 +474,8 @@ ir::LocationRef AttributeTable::location_at_depth(uint64_t index, int depth) con
       if (count >= 2) location->column = static_cast<int64_t>(reader.varint());
       break;
     }
-    default: location = nullptr;
+    default:
+      location = nullptr;
   }
   if (!reader.ok()) location = nullptr;
   locations_[index] = location;

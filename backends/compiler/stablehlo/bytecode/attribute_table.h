@@ -36,8 +36,8 @@ class AttributeTable {
   size_t type_count() const { return type_entries_.size(); }
   std::string_view string(uint64_t index, ByteReader& reader) const;
 
-  // INVALID_ARGUMENT: no such entry, malformed bytes, nesting too deep, a cycle. The reference stays
-  // valid as long as the table.
+  // INVALID_ARGUMENT: no such entry, malformed bytes, nesting too deep, a cycle. The reference
+  // stays valid as long as the table.
   Result<const RawAttribute*> attribute(uint64_t index) const;
   Result<ir::Type> type(uint64_t index) const;
   // Unknown (null) for anything that is no location, and below a depth of a few hundred.

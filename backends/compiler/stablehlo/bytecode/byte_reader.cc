@@ -103,7 +103,8 @@ void ByteReader::align(uint64_t alignment) {
 }
 
 void ByteReader::expect_end(std::string_view what) {
-  if (ok_ && remaining() != 0) fail(fmt::format("{} bytes are left over after {}", remaining(), what));
+  if (ok_ && remaining() != 0)
+    fail(fmt::format("{} bytes are left over after {}", remaining(), what));
 }
 
 ByteReader ByteReader::sub(uint64_t size) {

@@ -2,8 +2,8 @@
 // ByteReader: bounded reading of MLIR bytecode's scalars from a span of the file.
 //
 // The first failed read makes the reader fail for good: it then returns zeros and empty spans, and
-// `status()` says what was wanted and at which file offset. So decoders read a whole record and look
-// at the status once. Borrowed bytes; not shared between threads.
+// `status()` says what was wanted and at which file offset. So decoders read a whole record and
+// look at the status once. Borrowed bytes; not shared between threads.
 #pragma once
 
 #include <cstdint>

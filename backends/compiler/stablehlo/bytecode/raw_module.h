@@ -39,15 +39,15 @@ struct RawAttribute {
     kAccuracy,    // bits (atol), bits2 (rtol), number (ulps), text (mode)
     kSymbol,      // text (root), symbols (nested)
     kUnit,
-    kResource,    // type, text (key), blob
-    kBounds,      // lists[0]
-    kConv,        // lists[0..8], native stablehlo
-    kDot,         // lists[0..3]
-    kGather,      // lists[0..4], number
-    kScatter,     // lists[0..4], number
-    kChannel,     // number (handle), number2 (type)
-    kText,        // text: anything kept in MLIR syntax
-    kMeshAxes,    // text: mesh-based replica groups in MLIR syntax
+    kResource,  // type, text (key), blob
+    kBounds,    // lists[0]
+    kConv,      // lists[0..8], native stablehlo
+    kDot,       // lists[0..3]
+    kGather,    // lists[0..4], number
+    kScatter,   // lists[0..4], number
+    kChannel,   // number (handle), number2 (type)
+    kText,      // text: anything kept in MLIR syntax
+    kMeshAxes,  // text: mesh-based replica groups in MLIR syntax
     kLocation,
   };
   Kind kind = Kind::kText;

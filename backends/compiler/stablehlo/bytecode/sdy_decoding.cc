@@ -7,7 +7,8 @@ namespace {
 
 using Kind = RawAttribute::Kind;
 
-// Longest text of one attribute: entries may share parts, so that the text could grow without bound.
+// Longest text of one attribute: entries may share parts, so that the text could grow without
+// bound.
 constexpr size_t kMaxTextBytes = size_t{1} << 20;
 
 // Factors are named i, j, ... z, then z_1, z_2 and so on.
@@ -173,7 +174,8 @@ Status AttributeTable::decode_sdy(ByteReader& reader, RawAttribute& out) const {
       out.text = fmt::format("[{}]", parameters);
       break;
     }
-    default: reader.fail(fmt::format("there is no sdy attribute {}", code));
+    default:
+      reader.fail(fmt::format("there is no sdy attribute {}", code));
   }
   return reader.status();
 }

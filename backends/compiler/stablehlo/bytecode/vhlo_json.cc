@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
+
+#include <algorithm>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "backends/compiler/stablehlo/bytecode/attribute_table.h"
+#include "backends/compiler/stablehlo/bytecode/tensor_data.h"
+#include "runtime/base/sha256.h"
+
+namespace hekla::stablehlo {
+namespace {
+
+// Keeps the order in which keys are added, which is the order of reading.
+using Json = nlohmann::ordered_json;
+using Kind = RawAttribute::Kind;
+
+constexpr int64_t kMaxInlineBytes = 64;
+// Attributes may share parts, so that a small file could print without end.
+constexpr int64_t kMaxPrintedAttributes = 1 << 22;
+
+std::string hex(std::string_view bytes) {
+  std::string text;
+  for (char c : bytes) text += fmt::format("{:02x}", static_cast<uint8_t>(c));
+  return text;
+}
+
+bool is_utf8(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::ignore) ==
+         Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json string_json(const std::string& text) {
+  if (is_utf8(text)) return {{"str", text}};
+  return {{"str_hex", hex(text)}};
+}
+
+int64_t signed_value(const ir::Type& type, uint64_t bits) {
+  if (is_unsigned_integer(type.dtype()) || type.is_index()) return static_cast<int64_t>(bits);
+  const int shift = 64 - dtype_bits(type.dtype());
+  return static_cast<int64_t>(bits << shift) >> shift;
+}
+
+class Printer {
+ public:
+  explicit Printer(const RawModule& module) : module_(module) {}
+
+  Result<Json> run() {
+    count_ops(module_.module);
+    Json json;
+    json["bytes"] = module_.file.size();
+    json["sha256"] = sha256_hex(std::as_bytes(std::span(module_.file)));
+    json["container_version"] = module_.container_version;
+    json["producer"] = module_.producer;
+    json["dialects"] = module_.dialects;
+    json["attributes"] = module_.attribute_count;
+    json["types"] = module_.type_count;
+    json["values"] = module_.value_count;
+    json["op_counts"] = op_counts_;
+    HEKLA_ASSIGN_OR_RETURN(json["module"], op_json(module_.module));
+    return json;
+  }
+
+ private:
+  void count_ops(const RawOp& op) {
+    ++op_counts_[op.name];
+    for (const RawRegion& region : op.regions) {
+      for (const RawBlock& block : region.blocks) {
+        for (const RawOp& inner : block.operations) count_ops(inner);
+      }
+    }
+  }
+
+  static Json values_json(const std::vector<std::pair<uint32_t, ir::Type>>& values) {
+    Json json = Json::array();
+    for (const auto& [number, type] : values) {
+      json.push_back(Json::array({number, type.to_string()}));
+    }
+    return json;
+  }
+
+  Result<Json> named_json(const std::vector<RawNamed>& attributes) {
+    Json json = Json::object();
+    for (const RawNamed& named : attributes) {
+      HEKLA_ASSIGN_OR_RETURN(json[named.first], attribute_json(named.second, 0));
+    }
+    return json;
+  }
+
+  Result<Json> op_json(const RawOp& op) {
+    Json json;
+    json["op"] = op.name;
+    if (!op.operands.empty()) json["operands"] = op.operands;
+    if (!op.results.empty()) json["results"] = values_json(op.results);
+    if (op.has_unknown_properties) {
+      return invalid_argument("bytecode: the properties of {} are not known", op.name);
+    }
+    if (!op.properties.empty()) {
+      HEKLA_ASSIGN_OR_RETURN(json["props"], named_json(op.properties));
+    }
+    if (!op.attributes.empty()) {
+      HEKLA_ASSIGN_OR_RETURN(json["attrs"], named_json(op.attributes));
+    }
+    if (op.regions.empty()) return json;
+    json["regions"] = Json::array();
+    for (const RawRegion& region : op.regions) {
+      Json blocks = Json::array();
+      for (const RawBlock& block : region.blocks) {
+        Json part = Json::object();
+        if (!block.arguments.empty()) part["args"] = values_json(block.arguments);
+        if (!block.operations.empty()) part["ops"] = Json::array();
+        for (const RawOp& inner : block.operations) {
+          HEKLA_ASSIGN_OR_RETURN(Json child, op_json(inner));
+          part["ops"].push_back(std::move(child));
+        }
+        blocks.push_back(std::move(part));
+      }
+      json["regions"].push_back(std::move(blocks));
+    }
+    return json;
+  }
+
+  // All elements, splats expanded, as one digest or inline.
+  static Result<Json> tensor_json(const ir::Type& type, std::string_view blob) {
+    HEKLA_ASSIGN_OR_RETURN(HostArray elements, tensor_elements(type, blob));
+    HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(type.dtype(), type.dims()));
+    Json json = {{"tensor", type.to_string()}};
+    const bool is_splat = elements.size_bytes() < bytes;
+    if (bytes <= kMaxInlineBytes) {
+      std::string text;
+      const std::string_view stored(reinterpret_cast<const char*>(elements.data()),
+                                    static_cast<size_t>(elements.size_bytes()));
+      for (int64_t done = 0; done < bytes; done += elements.size_bytes()) text += hex(stored);
+      json["hex"] = text;
+      return json;
+    }
+    // A splat of a huge type would take forever to digest.
+    constexpr int64_t kMaxDigestBytes = int64_t{1} << 32;
+    if (bytes > kMaxDigestBytes) {
+      return invalid_argument("{} is too large to print", type.to_string());
+    }
+    Sha256 digest;
+    if (is_splat) {
+      // A block of whole elements, so that the digest is fed in large pieces.
+      std::vector<std::byte> block;
+      while (block.size() < 4096) {
+        block.insert(block.end(), elements.data(), elements.data() + elements.size_bytes());
+      }
+      for (int64_t done = 0; done < bytes;) {
+        const int64_t part = std::min<int64_t>(bytes - done, static_cast<int64_t>(block.size()));
+        digest.update({block.data(), static_cast<size_t>(part)});
+        done += part;
+      }
+    } else {
+      digest.update(elements.bytes());
+    }
+    json["bytes"] = bytes;
+    json["sha256"] = digest.hex();
+    return json;
+  }
+
+  Result<Json> attribute_json(uint32_t index, int depth) {
+    if (++printed_ > kMaxPrintedAttributes || depth > kMaxAttributeDepth) {
+      return invalid_argument("bytecode: the attributes expand to more than can be printed");
+    }
+    HEKLA_ASSIGN_OR_RETURN(const RawAttribute* value, module_.table->attribute(index));
+    Json json;
+    switch (value->kind) {
+      case Kind::kString:
+        json = string_json(value->text);
+        break;
+      case Kind::kBool:
+        // The builtin dialect's booleans are one-bit integers.
+        if (value->is_builtin) {
+          json = {{"int", value->bits & 1}, {"type", "i1"}};
+        } else {
+          json = {{"bool", value->bits != 0}};
+        }
+        break;
+      case Kind::kInteger:
+        json = {{"int", signed_value(value->type, value->bits)}, {"type", value->type.to_string()}};
+        if (is_unsigned_integer(value->type.dtype())) json["int"] = value->bits;
+        break;
+      case Kind::kFloat:
+        json = {{"float_bits",
+                 fmt::format("0x{:0{}x}", value->bits, (dtype_bits(value->type.dtype()) + 3) / 4)},
+                {"type", value->type.to_string()}};
+        break;
+      case Kind::kEnum:
+        json = {{"enum", value->text}, {"kind", value->enum_kind}};
+        break;
+      case Kind::kArray: {
+        json["array"] = Json::array();
+        for (uint32_t element : value->elements) {
+          HEKLA_ASSIGN_OR_RETURN(Json child, attribute_json(element, depth + 1));
+          json["array"].push_back(std::move(child));
+        }
+        break;
+      }
+      case Kind::kDictionary: {
+        json["dict"] = Json::object();
+        for (const auto& [name, element] : value->entries) {
+          HEKLA_ASSIGN_OR_RETURN(json["dict"][name], attribute_json(element, depth + 1));
+        }
+        break;
+      }
+      case Kind::kTensor:
+        return tensor_json(value->type, value->blob);
+      case Kind::kType:
+        json = {{"type_value", value->type.to_string()}};
+        break;
+      case Kind::kAlias:
+        json = {{"alias", Json::array({value->lists[0], value->number, value->lists[1]})}};
+        break;
+      case Kind::kAccuracy:
+        json = {{"accuracy",
+                 {{"atol_bits", fmt::format("0x{:016x}", value->bits)},
+                  {"rtol_bits", fmt::format("0x{:016x}", value->bits2)},
+                  {"ulps", value->number},
+                  {"mode", value->text}}}};
+        break;
+      case Kind::kSymbol:
+        json = {{"symbol", "@" + value->text}};
+        break;
+      case Kind::kUnit:
+        json = {{"unit", true}};
+        break;
+      case Kind::kResource:
+        return Json{
+            {"text", fmt::format("dense_resource<{}> : {}", value->text, value->type.to_string())}};
+      case Kind::kDenseArray:
+        return Json{{"text", dense_array_text(*value)}};
+      case Kind::kBounds:
+        return Json{{"text", bounds_text(value->lists[0])}};
+      case Kind::kText:
+      case Kind::kMeshAxes:
+        return Json{{"text", value->text}};
+      case Kind::kLocation:
+        return Json{{"text", "loc(unknown)"}};
+      case Kind::kConv:
+      case Kind::kDot:
+      case Kind::kGather:
+      case Kind::kScatter:
+        json = {{"lists", value->lists}, {"number", value->number}};
+        break;
+      case Kind::kChannel:
+        json = {{"channel", Json::array({value->number, value->number2})}};
+        break;
+    }
+    if (value->is_builtin) json["builtin"] = true;
+    return json;
+  }
+
+  static std::string bounds_text(const std::vector<int64_t>& bounds) {
+    std::string text = "#stablehlo.bounds<";
+    for (size_t i = 0; i < bounds.size(); ++i) {
+      text += fmt::format("{}{}", i > 0 ? ", " : "",
+                          bounds[i] == ir::kDynamic ? "?" : fmt::format("{}", bounds[i]));
+    }
+    return text + ">";
+  }
+
+  // Integers in decimal, floats as bit patterns.
+  static std::string dense_array_text(const RawAttribute& value) {
+    const DType dtype = value.type.dtype();
+    const size_t width = static_cast<size_t>(dtype_bytes(dtype));
+    std::string text = fmt::format("array<{}", value.type.to_string());
+    for (int64_t i = 0; i < value.number; ++i) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, value.blob.data() + static_cast<size_t>(i) * width,
+                  std::min<size_t>(width, 8));
+      text += i == 0 ? ": " : ", ";
+      if (is_float(dtype)) {
+        text += fmt::format("0x{:0{}X}", bits, width * 2);
+      } else if (dtype == DType::kI1) {
+        text += bits != 0 ? "true" : "false";
+      } else {
+        text += fmt::format("{}", signed_value(value.type, bits));
+      }
+    }
+    return text + ">";
+  }
+
+  const RawModule& module_;
+  std::map<std::string, int64_t> op_counts_;
+  int64_t printed_ = 0;
+};
+
+}  // namespace
+
+Result<std::string> vhlo_json(const RawModule& module, int indent) {
+  HEKLA_ASSIGN_OR_RETURN(Json json, Printer(module).run());
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace hekla::stablehlo
