@@ -35,7 +35,7 @@ struct ScatterConfig {
   int64_t index_vector_dim = 0;
 };
 // Variadic: inputs[i] is combined with updates[i] by update_computation(current..., update...) ->
-// new values. Updates are applied in row-major order of the update index, so the last one of an
+// new values. Windows are applied in row-major order of their index, so the last one of an
 // assignment wins. A window of which any part lies outside the operand is dropped whole, as XLA
 // does (the specification drops single elements; the two differ only where a window straddles the
 // edge). The result has the dtypes that update_computation returns.
