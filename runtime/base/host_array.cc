@@ -82,7 +82,7 @@ HostArray HostArray::wrap(DType dtype, Dims dims, std::shared_ptr<const void> ow
 }
 
 std::byte* HostArray::mutable_data() {
-  if (!is_owned_ || owner_.use_count() != 1) {
+  if (!is_unique()) {
     std::shared_ptr<void> memory = allocate_bytes(size_bytes(), false);
     if (memory == nullptr) die_of_bad_result(resource_exhausted("no host memory for {}", shape()));
     if (size_bytes() > 0) std::memcpy(memory.get(), data_, static_cast<size_t>(size_bytes()));

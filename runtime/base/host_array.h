@@ -58,6 +58,8 @@ class HostArray {
 
   const std::byte* data() const { return data_; }
   std::byte* mutable_data();
+  // Whether mutable_data() gives these bytes as they are, without a copy.
+  bool is_unique() const { return is_owned_ && owner_.use_count() == 1; }
   // T must have the size of one element (for complex types also of one part).
   template <typename T>
   const T* as() const {
