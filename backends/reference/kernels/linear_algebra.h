@@ -10,7 +10,7 @@
 namespace hekla::reference {
 
 // a = L L^H (lower) or U^H U. Only the named triangle of `a` is read; the other one of the result
-// is zero. A matrix that is not positive definite gives NaN in the whole result matrix.
+// is zero. A matrix that is not positive definite gives NaN in the whole named triangle.
 Result<HostArray> cholesky(const HostArray& a, bool lower);
 
 enum class Transpose : uint8_t { kNoTranspose, kTranspose, kAdjoint };
