@@ -10,7 +10,7 @@
 namespace hekla::reference {
 
 struct Datum {
-  HostArray array;  // dtype kInvalid: a token, or a tuple
+  HostArray array;                                  // dtype kInvalid: a token, or a tuple
   std::shared_ptr<const std::vector<Datum>> parts;  // of a tuple, shared by copies
 
   Datum() = default;

@@ -93,12 +93,12 @@ Status Interpreter::run_step(const Step& step, Frame& frame) {
   }
   Result<std::vector<Datum>> results = execute(step, frame, operands);
   if (!results.ok()) {
-    const bool has_place = results.status().message().find(" at ") != std::string::npos &&
-                           !step.regions.empty();
+    const bool has_place =
+        results.status().message().find(" at ") != std::string::npos && !step.regions.empty();
     // Errors from inside a region name their own op.
     if (has_place) return results.status();
-    return results.status().with_context(fmt::format(
-        "{} at {}", step.op->name(), ir::location_string(step.op->location())));
+    return results.status().with_context(
+        fmt::format("{} at {}", step.op->name(), ir::location_string(step.op->location())));
   }
   if (options_.on_operation) report(step, *results);
   operands.clear();
@@ -119,7 +119,8 @@ Status Interpreter::check_memory(const Step& step) const {
   for (const ir::Type& type : step.op->result_types()) wanted += declared_bytes(type);
   if (live + wanted <= options_.memory_limit_bytes) return ok_status();
   return resource_exhausted(
-      "{} at {} needs {} bytes for ({}) while {} bytes are live; the limit is {} bytes. Use smaller "
+      "{} at {} needs {} bytes for ({}) while {} bytes are live; the limit is {} bytes. Use "
+      "smaller "
       "shapes, donate inputs or raise the limit",
       step.op->name(), ir::location_string(step.op->location()), wanted,
       ir::types_string(step.op->result_types()), live, options_.memory_limit_bytes);
@@ -134,8 +135,7 @@ void Interpreter::report(const Step& step, const std::vector<Datum>& results) co
 Result<std::vector<Datum>> Interpreter::run_while(const Step& step, Frame& frame,
                                                   std::vector<Datum> state) {
   while (true) {
-    HEKLA_ASSIGN_OR_RETURN(std::vector<Datum> condition,
-                           run_block(*step.regions[0], frame, state));
+    HEKLA_ASSIGN_OR_RETURN(std::vector<Datum> condition, run_block(*step.regions[0], frame, state));
     if (condition[0].array.as<uint8_t>()[0] == 0) return state;
     HEKLA_ASSIGN_OR_RETURN(state, run_block(*step.regions[1], frame, std::move(state)));
   }
@@ -159,14 +159,15 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
       }
       return call(*callee, std::move(operands));
     }
-    case OpCode::kWhile: return run_while(step, frame, std::move(operands));
-    case OpCode::kIf: return run_branch(step, frame, operands[0].array.as<uint8_t>()[0] ? 0 : 1);
+    case OpCode::kWhile:
+      return run_while(step, frame, std::move(operands));
+    case OpCode::kIf:
+      return run_branch(step, frame, operands[0].array.as<uint8_t>()[0] ? 0 : 1);
     case OpCode::kCase: {
       // An index outside of the branches takes the last one.
       const int64_t last = static_cast<int64_t>(step.regions.size()) - 1;
       const int64_t index = index_at(operands[0].array, 0);
-      return run_branch(step, frame,
-                        static_cast<size_t>(index < 0 || index > last ? last : index));
+      return run_branch(step, frame, static_cast<size_t>(index < 0 || index > last ? last : index));
     }
     case OpCode::kSdyManualComputation:
     case OpCode::kSdyNamedComputation:
@@ -180,8 +181,10 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
       const auto* index = op.attribute("index").get<ir::IntegerValue>();
       return std::vector<Datum>{(*operands[0].parts)[static_cast<size_t>(index->value)]};
     }
-    case OpCode::kOptimizationBarrier: return std::move(operands);
-    default: return execute_op(step, *this, frame, operands);
+    case OpCode::kOptimizationBarrier:
+      return std::move(operands);
+    default:
+      return execute_op(step, *this, frame, operands);
   }
 }
 

@@ -37,8 +37,7 @@ class Interpreter {
  private:
   Status run_step(const Step& step, Frame& frame);
   Result<std::vector<Datum>> execute(const Step& step, Frame& frame, std::vector<Datum>& operands);
-  Result<std::vector<Datum>> run_while(const Step& step, Frame& frame,
-                                       std::vector<Datum> state);
+  Result<std::vector<Datum>> run_while(const Step& step, Frame& frame, std::vector<Datum> state);
   Result<std::vector<Datum>> run_branch(const Step& step, Frame& frame, size_t branch);
   Status check_memory(const Step& step) const;
   void report(const Step& step, const std::vector<Datum>& results) const;

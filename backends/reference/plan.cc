@@ -37,7 +37,8 @@ class Planner {
         step.regions.push_back(std::make_unique<BlockPlan>());
         plan_block(op->region(i).front(), *step.regions.back());
       }
-      for (size_t i = 0; i < op->result_count(); ++i) step.results.push_back(slot_of(op->result(i)));
+      for (size_t i = 0; i < op->result_count(); ++i)
+        step.results.push_back(slot_of(op->result(i)));
     }
     find_last_uses(plan);
   }
@@ -74,11 +75,9 @@ class Planner {
       step.moves.resize(step.operands.size());
       for (size_t i = 0; i < step.operands.size(); ++i) {
         const int slot = step.operands[i];
-        const bool is_dead =
-            std::find(step.dead.begin(), step.dead.end(), slot) != step.dead.end();
-        const bool is_once =
-            std::count(step.operands.begin(), step.operands.end(), slot) == 1 &&
-            std::find(captured.begin(), captured.end(), slot) == captured.end();
+        const bool is_dead = std::find(step.dead.begin(), step.dead.end(), slot) != step.dead.end();
+        const bool is_once = std::count(step.operands.begin(), step.operands.end(), slot) == 1 &&
+                             std::find(captured.begin(), captured.end(), slot) == captured.end();
         step.moves[i] = is_dead && is_once;
         if (step.moves[i]) std::erase(step.dead, slot);
       }

@@ -49,31 +49,37 @@ RegionFunction::RegionFunction(const BlockPlan& plan, Interpreter& interpreter, 
 std::optional<BinaryBody> RegionFunction::binary_body() const {
   if (plan_.steps.size() != 2 || plan_.arguments.size() != 2) return std::nullopt;
   const Step& step = plan_.steps[0];
-  const bool on_both = step.operands.size() == 2 &&
-                       ((step.operands[0] == plan_.arguments[0] &&
-                         step.operands[1] == plan_.arguments[1]) ||
-                        (step.operands[0] == plan_.arguments[1] &&
-                         step.operands[1] == plan_.arguments[0]));
+  const bool on_both =
+      step.operands.size() == 2 &&
+      ((step.operands[0] == plan_.arguments[0] && step.operands[1] == plan_.arguments[1]) ||
+       (step.operands[0] == plan_.arguments[1] && step.operands[1] == plan_.arguments[0]));
   const Step& last = plan_.steps[1];
   if (!on_both || last.operands.size() != 1 || last.operands[0] != step.results[0]) {
     return std::nullopt;
   }
   switch (step.op->code()) {
-    case OpCode::kAdd: return BinaryBody::kAdd;
-    case OpCode::kMultiply: return BinaryBody::kMultiply;
-    case OpCode::kMinimum: return BinaryBody::kMinimum;
-    case OpCode::kMaximum: return BinaryBody::kMaximum;
-    case OpCode::kAnd: return BinaryBody::kAnd;
-    case OpCode::kOr: return BinaryBody::kOr;
-    case OpCode::kXor: return BinaryBody::kXor;
-    default: return std::nullopt;
+    case OpCode::kAdd:
+      return BinaryBody::kAdd;
+    case OpCode::kMultiply:
+      return BinaryBody::kMultiply;
+    case OpCode::kMinimum:
+      return BinaryBody::kMinimum;
+    case OpCode::kMaximum:
+      return BinaryBody::kMaximum;
+    case OpCode::kAnd:
+      return BinaryBody::kAnd;
+    case OpCode::kOr:
+      return BinaryBody::kOr;
+    case OpCode::kXor:
+      return BinaryBody::kXor;
+    default:
+      return std::nullopt;
   }
 }
 
 Status RegionFunction::apply(int64_t count, std::span<const std::byte* const> inputs,
                              std::span<std::byte* const> outputs) {
-  return runs_on_blocks_ ? apply_block(count, inputs, outputs)
-                         : apply_each(count, inputs, outputs);
+  return runs_on_blocks_ ? apply_block(count, inputs, outputs) : apply_each(count, inputs, outputs);
 }
 
 Result<HostArray> RegionFunction::broadcast(const HostArray& scalar, int64_t count) {
@@ -157,7 +163,8 @@ Status RegionFunction::apply_each(int64_t count, std::span<const std::byte* cons
 Result<HostArray> execute_elementwise(const ir::Operation& op, std::vector<Datum>& operands) {
   const auto take = [&](size_t i) -> HostArray { return std::move(operands[i].array); };
   switch (op.code()) {
-    case OpCode::kConvert: return convert_elements(operands[0].array, op.result()->type().dtype());
+    case OpCode::kConvert:
+      return convert_elements(operands[0].array, op.result()->type().dtype());
     case OpCode::kReducePrecision:
       return reduce_precision(take(0), int_value(op, "exponent_bits"),
                               int_value(op, "mantissa_bits"));
@@ -167,9 +174,12 @@ Result<HostArray> execute_elementwise(const ir::Operation& op, std::vector<Datum
       return compare(direction, text_value(op, "compare_type") == "TOTALORDER", operands[0].array,
                      operands[1].array);
     }
-    case OpCode::kSelect: return select(operands[0].array, take(1), take(2));
-    case OpCode::kClamp: return clamp(operands[0].array, take(1), operands[2].array);
-    default: break;
+    case OpCode::kSelect:
+      return select(operands[0].array, take(1), take(2));
+    case OpCode::kClamp:
+      return clamp(operands[0].array, take(1), operands[2].array);
+    default:
+      break;
   }
   if (ir::is_elementwise_unary(op.code())) return unary(op.code(), take(0));
   return binary(op.code(), take(0), take(1));

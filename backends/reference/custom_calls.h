@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Custom calls that the evaluator knows by name, and StableHLO's own assertions.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/reference/datum.h"
+
+namespace hekla::reference {
+
+// Whether execute_custom_call runs this call; UNIMPLEMENTED in words when not.
+Status check_custom_call(const ir::Operation& op);
+
+// Annotations (Sharding, annotate_device_placement ...) are identity; Qr and
+// ProductOfElementaryHouseholderReflectors, mhlo.erf and its kin, mhlo.topk, ApproxTopK (exact),
+// shape_assertion and check.* are computed. FAILED_PRECONDITION: an assertion does not hold.
+Result<std::vector<Datum>> execute_custom_call(const ir::Operation& op,
+                                               std::vector<Datum>& operands);
+
+// The `check` dialect: expect_eq, expect_eq_const, expect_almost_eq, expect_almost_eq_const,
+// expect_close. FAILED_PRECONDITION with the first differing element, both values and the place.
+Result<std::vector<Datum>> execute_check(const ir::Operation& op, std::vector<Datum>& operands);
+
+}  // namespace hekla::reference

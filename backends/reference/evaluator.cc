@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/reference/evaluator.h"
+
+#include <fmt/format.h>
+
+#include "backends/reference/custom_calls.h"
+#include "backends/reference/interpreter.h"
+
+namespace hekla::reference {
+namespace {
+
+using ir::OpCode;
+
+// Participants of the groups of a collective are one each; then it is the identity.
+Status check_groups(const ir::Operation& op) {
+  if (const auto* pairs = op.attribute("source_target_pairs").get<ir::DenseValue>()) {
+    HEKLA_ASSIGN_OR_RETURN(HostArray values, pairs->expand());
+    for (int64_t i = 0; i < values.size(); ++i) {
+      if (values.as<int64_t>()[i] != 0) {
+        return unimplemented("{} between several devices", op.name());
+      }
+    }
+    // Without a pair the result is zero, not the operand.
+    if (values.size() == 0) return unimplemented("{} without a source", op.name());
+    return ok_status();
+  }
+  const auto* groups = op.attribute("replica_groups").get<ir::DenseValue>();
+  if (groups == nullptr) return unimplemented("{} over mesh axes", op.name());
+  if (groups->type.rank() == 2 && groups->type.dims()[0] <= 1 && groups->type.dims()[1] <= 1) {
+    return ok_status();
+  }
+  return unimplemented("{} over several devices", op.name());
+}
+
+bool has_quantized(const ir::Type& type) { return type.quantization() != nullptr; }
+
+// The first leaf of the entry's parameters or results, tuples flattened.
+void flatten_types(const ir::Type& type, std::vector<ir::Type>& out) {
+  if (!type.is_tuple()) {
+    out.push_back(type);
+    return;
+  }
+  for (const ir::Type& element : type.elements()) flatten_types(element, out);
+}
+
+Datum build(const ir::Type& type, std::vector<HostArray>& leaves, size_t& next) {
+  if (!type.is_tuple()) return Datum(std::move(leaves[next++]));
+  std::vector<Datum> parts;
+  for (const ir::Type& element : type.elements()) parts.push_back(build(element, leaves, next));
+  return Datum::tuple(std::move(parts));
+}
+
+void flatten(Datum& datum, std::vector<HostArray>& out) {
+  if (!datum.is_tuple()) {
+    out.push_back(std::move(datum.array));
+    return;
+  }
+  for (const Datum& part : *datum.parts) {
+    Datum copy = part;
+    flatten(copy, out);
+  }
+}
+
+bool fits(const HostArray& array, const ir::Type& type) {
+  if (type.is_token()) return true;
+  if (!type.is_tensor() || array.dtype() != type.dtype() || array.rank() != type.rank()) {
+    return false;
+  }
+  for (size_t i = 0; i < type.dims().size(); ++i) {
+    if (type.dims()[i] != ir::kDynamic && type.dims()[i] != array.dims()[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status check_op(const ir::Operation& op, const ir::Module& module) {
+  const auto check_types = [&]() -> Status {
+    for (const ir::Value* operand : op.operands()) {
+      if (has_quantized(operand->type())) {
+        return unimplemented("quantized types ({})", operand->type().to_string());
+      }
+    }
+    for (const ir::Type& type : op.result_types()) {
+      if (has_quantized(type)) return unimplemented("quantized types ({})", type.to_string());
+      if (type.kind() == ir::Type::Kind::kBuffer || type.kind() == ir::Type::Kind::kFuture) {
+        return unimplemented("values of type {}", type.to_string());
+      }
+    }
+    return ok_status();
+  };
+  HEKLA_RETURN_IF_ERROR(check_types());
+  switch (op.code()) {
+    case OpCode::kUnknown:
+      return unimplemented("this operation");
+    case OpCode::kAsyncDone:
+    case OpCode::kAsyncStart:
+      return unimplemented("asynchronous collectives");
+    case OpCode::kInfeed:
+    case OpCode::kOutfeed:
+    case OpCode::kRecv:
+    case OpCode::kSend:
+      return unimplemented("transfers with the host inside of a program");
+    case OpCode::kAllGather:
+    case OpCode::kAllReduce:
+    case OpCode::kAllToAll:
+    case OpCode::kCollectiveBroadcast:
+    case OpCode::kCollectivePermute:
+    case OpCode::kCollectiveReduce:
+    case OpCode::kCrossReplicaSum:
+    case OpCode::kReduceScatter:
+      return check_groups(op);
+    case OpCode::kCustomCall:
+      return check_custom_call(op);
+    case OpCode::kCheckExpectSerializedEq:
+      return unimplemented("comparison with files (check.expect_serialized_eq)");
+    case OpCode::kSdyManualComputation:
+      for (const ir::Mesh& mesh : module.meshes) {
+        for (const auto& [name, size] : mesh.axes) {
+          if (size > 1) {
+            return unimplemented("manual computations over the mesh axis \"{}\" of {} devices",
+                                 name, size);
+          }
+        }
+      }
+      return ok_status();
+    default:
+      return ok_status();
+  }
+}
+
+Status check_supported(const ir::Module& module) {
+  std::string problems;
+  size_t count = 0;
+  constexpr size_t kMaxLines = 200;
+  for (const auto& function : module.functions) {
+    ir::walk(function->body(), [&](const ir::Operation& op) {
+      const Status status = check_op(op, module);
+      if (status.ok() || ++count > kMaxLines) return;
+      std::vector<ir::Type> operands;
+      for (const ir::Value* operand : op.operands()) operands.push_back(operand->type());
+      problems += fmt::format("\n  {} : ({}) -> ({}) at {}: {}", op.name(),
+                              ir::types_string(operands), ir::types_string(op.result_types()),
+                              ir::location_string(op.location()), status.message());
+    });
+  }
+  if (count == 0) return ok_status();
+  return Status(StatusCode::kUnimplemented,
+                fmt::format("the program uses {} operation{} that the reference evaluator does not "
+                            "run:{}",
+                            count, count == 1 ? "" : "s", problems));
+}
+
+Result<std::vector<HostArray>> evaluate(const ir::Module& module, std::vector<HostArray> arguments,
+                                        const EvaluateOptions& options) {
+  const ir::Function* entry = module.entry();
+  if (entry == nullptr || entry->is_declaration()) {
+    return invalid_argument("the program has no entry: a function @main, or one public function");
+  }
+  std::vector<ir::Type> leaves;
+  for (const ir::Type& type : entry->type.elements()) flatten_types(type, leaves);
+  if (leaves.size() != arguments.size()) {
+    return invalid_argument("@{} takes {} arguments, {} were given", entry->name(), leaves.size(),
+                            arguments.size());
+  }
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (!fits(arguments[i], leaves[i])) {
+      return invalid_argument("argument {} of @{} must be {}, is {}", i, entry->name(),
+                              leaves[i].to_string(), arguments[i].shape());
+    }
+  }
+  std::vector<Datum> data;
+  size_t next = 0;
+  for (const ir::Type& type : entry->type.elements()) data.push_back(build(type, arguments, next));
+  arguments.clear();
+  Interpreter interpreter(module, options);
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Datum> results, interpreter.call(*entry, std::move(data)));
+  std::vector<HostArray> flat;
+  for (Datum& result : results) flatten(result, flat);
+  return flat;
+}
+
+}  // namespace hekla::reference
