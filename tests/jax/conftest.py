@@ -19,6 +19,8 @@ def pytest_addoption(parser):
     group.addoption('--platform', default='reference', help='platform under test')
     group.addoption('--library', type=pathlib.Path,
                     help='plugin library; default HEKLA_BUILD_DIR/lib/hekla/pjrt_PLATFORM.so')
+    group.addoption('--harness-share', type=int, default=24,
+                    help="run one of so many programs of JAX's own harness (1: all)")
 
 
 def build_dir():

@@ -79,7 +79,7 @@ def test_special_values_survive(device):
 @pytest.mark.quick
 def test_host_array_may_change_afterwards(device):
     host = np.arange(1 << 16, dtype=np.int32)
-    there = jnp.array(host)
+    there = jax.block_until_ready(jnp.array(host))
     want = host.copy()
     host[:] = -1
     np.testing.assert_array_equal(np.asarray(there), want)

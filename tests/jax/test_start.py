@@ -132,3 +132,11 @@ def test_package_finds_libraries(shim, platform):
     assert hekla.plugin_path(platform) == hekla.plugins()[platform]
     with pytest.raises(FileNotFoundError, match=f"no_such.*{platform}"):
         hekla.plugin_path('no_such')
+
+
+def test_donation_reaches_the_program(shim, platform):
+    if not shim:
+        pytest.skip('without the package JAX drops donation on a new platform')
+    lowered = jax.jit(lambda x: x + 1, donate_argnums=0).trace(jnp.zeros(4)).lower(
+        lowering_platforms=(platform,))
+    assert 'tf.aliasing_output = 0' in lowered.as_text()
