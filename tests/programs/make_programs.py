@@ -5,7 +5,7 @@
 Each program becomes a folder NAME with program.mlirbc (the portable StableHLO artifact that jaxlib
 hands to a PJRT plugin of a platform that JAX does not know), case.json (inputs, expected outputs,
 tolerances; the README describes it) and .npy files. With --check nothing is written: every program
-is made again and compared with what is stored.
+is made again and compared with what is stored, and what is stored is run from its files.
 """
 import argparse
 import json
@@ -24,6 +24,7 @@ from jax._src.public_test_util import default_tolerance
 from jaxlib.mlir.dialects import stablehlo
 
 import digits
+import stored
 from programs import HERE, all_programs
 from rules import NAMES, Rule, load_array, save_array
 
@@ -162,12 +163,12 @@ def make(program):
     whole = len(results) <= WHOLE_OUTPUTS
     for i, (array, reference) in enumerate(zip(results, wide)):
         try:
-            entry, stored = describe_output(array, reference, whole, f'output_{i}.npy')
+            entry, whole_array = describe_output(array, reference, whole, f'output_{i}.npy')
         except ValueError as error:
             raise ValueError(f'{program.name}, output {i}: {error}') from error
         outputs.append(entry)
-        if stored is not None:
-            files[f'output_{i}.npy'] = stored
+        if whole_array is not None:
+            files[f'output_{i}.npy'] = whole_array
     case = {'name': program.name, 'description': program.description, 'program': 'program.mlirbc',
             'made_with': {'jax': jax.__version__, 'jaxlib': jax.lib.__version__},
             'tolerance_source': SOURCE, 'donated': program.donated_inputs(),
@@ -209,22 +210,22 @@ def compare(folder, artifact, case, files):
     """-> list of differences between what is stored and what was made now."""
     if not (folder / 'case.json').exists():
         return ['nothing is stored']
-    stored, problems = json.loads((folder / 'case.json').read_text()), []
+    before, problems = json.loads((folder / 'case.json').read_text()), []
     if text_of((folder / 'program.mlirbc').read_bytes()) != text_of(artifact):
         problems.append('the program differs')
-    if stored['inputs'] != json.loads(json.dumps(case['inputs'])):
+    if before['inputs'] != json.loads(json.dumps(case['inputs'])):
         problems.append('the inputs differ')
     for name in ('description', 'donated', 'made_with', 'tolerance_source'):
-        if stored[name] != case[name]:
-            problems.append(f'{name}: stored {stored[name]!r}, now {case[name]!r}')
-    if len(stored['outputs']) != len(case['outputs']):
+        if before[name] != case[name]:
+            problems.append(f'{name}: stored {before[name]!r}, now {case[name]!r}')
+    if len(before['outputs']) != len(case['outputs']):
         return problems + ['the number of outputs differs']
-    for entry in stored['inputs']:
+    for entry in before['inputs']:
         if 'file' in entry:
             now = files[entry['file']]
             if load_array(folder / entry['file'], entry['dtype']).tobytes() != now.tobytes():
                 problems.append(f'{entry["file"]} differs')
-    for i, (old, new) in enumerate(zip(stored['outputs'], case['outputs'])):
+    for i, (old, new) in enumerate(zip(before['outputs'], case['outputs'])):
         if ('file' in old) != ('file' in new):
             problems.append(f'output {i} is stored in another form')
             continue
@@ -266,6 +267,8 @@ def main():
         line = f'[{count}/{len(programs)}] {program.name}: '
         if options.check:
             problems = compare(folder, artifact, case, files)
+            if (folder / 'case.json').exists():
+                problems += stored.check(folder)
             failed += bool(problems)
             print(line + ('; '.join(problems) if problems else 'as stored'), flush=True)
             continue
