@@ -8,6 +8,7 @@ with no word to the user. Each private name of JAX is used in a step of its own,
 with one warning where a release lacks it; without any of them plain programs still run.
 """
 import logging
+import os
 
 import hekla
 
@@ -33,7 +34,11 @@ def initialize():
                        ', '.join(str(p) for p in hekla.search_path()))
         return
     for name, path in found.items():
-        if _step(f'platform {name} from {path}', _register, name, path):
+        if name in _named_by_environment():
+            # JAX registers these itself, after the packages, and stops if one is there already.
+            _step(f'donation on {name}', _allow_donation, name)
+            _step(f'linear algebra on {name}', _add_linalg_later, name)
+        elif _step(f'platform {name} from {path}', _register, name, path):
             _step(f'donation on {name}', _allow_donation, name)
             _step(f'linear algebra on {name}', _add_linalg, name)
     _step('version check', _check_version)
@@ -49,9 +54,14 @@ def _step(what, function, *args):
         return False
 
 
+def _named_by_environment():
+    """Platforms that PJRT_NAMES_AND_LIBRARY_PATHS (name:path,name:path) brings."""
+    entries = os.environ.get('PJRT_NAMES_AND_LIBRARY_PATHS', '').split(',')
+    return {entry.split(':', 1)[0].strip() for entry in entries if ':' in entry}
+
+
 def _register(name, path):
     from jax._src import xla_bridge
-    # A platform that PJRT_NAMES_AND_LIBRARY_PATHS has already brought keeps its library.
     if name not in getattr(xla_bridge, '_backend_factories', {}):
         xla_bridge.register_plugin(name, priority=PRIORITIES.get(name, OTHER_PRIORITY),
                                    library_path=path)
@@ -67,6 +77,17 @@ def _allow_donation(name):
 def _add_linalg(name):
     from hekla import jax_linalg
     jax_linalg.register(name)
+
+
+def _add_linalg_later(name):
+    # The rules can only be given once the platform is known; JAX calls back when all are.
+    from jax._src import xla_bridge
+    done = []
+
+    def once(**_):
+        if not done:
+            done.append(_step(f'linear algebra on {name}', _add_linalg, name))
+    xla_bridge.register_plugin_callbacks(once)
 
 
 def _check_version():

@@ -140,3 +140,35 @@ def test_donation_reaches_the_program(shim, platform):
     lowered = jax.jit(lambda x: x + 1, donate_argnums=0).trace(jnp.zeros(4)).lower(
         lowering_platforms=(platform,))
     assert 'tf.aliasing_output = 0' in lowered.as_text()
+
+
+def test_library_named_by_the_environment_too(child, shim, platform):
+    if not shim:
+        pytest.skip('tests the package')
+    import hekla
+    done = child(f"""
+import jax, jax.numpy as jnp
+jax.devices({platform!r})
+f = jax.jit(lambda x: (x + 1, jnp.linalg.eigh(x)), donate_argnums=0)
+text = f.trace(jnp.eye(3)).lower(lowering_platforms=({platform!r},)).as_text()
+print('tf.aliasing_output' in text, 'custom_call' in text)""",
+                 PJRT_NAMES_AND_LIBRARY_PATHS=f'{platform}:{hekla.plugin_path(platform)}')
+    assert done.returncode == 0 and done.stdout == 'True False\n', done.stderr
+
+
+def test_release_without_the_private_names(child, shim):
+    """What a coming JAX may lack costs a feature and a warning, not the platform."""
+    if not shim:
+        pytest.skip('tests the package')
+    done = child("""
+import jax, jax.numpy as jnp
+from jax._src.interpreters import mlir
+from jax._src.lax import linalg
+kept = mlir._platforms_with_donation
+del mlir._platforms_with_donation, linalg.eigh_p
+from hekla import jax_plugin
+jax_plugin.initialize()
+mlir._platforms_with_donation = kept   # JAX itself needs it
+print(float(jnp.sum(jnp.ones(3) + 1)))""")
+    assert done.returncode == 0 and done.stdout == '6.0\n', done.stderr
+    assert 'donation' in done.stderr and 'linear algebra' in done.stderr

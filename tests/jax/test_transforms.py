@@ -154,7 +154,7 @@ def test_long_chain_of_launches(device):
     np.testing.assert_array_equal(np.asarray(jax.block_until_ready(x)), np.full(10, 500, F32))
 
 
-def test_error_reaches_dependent_work(ours, device):
+def test_error_reaches_dependent_work(device):
     """A launch that cannot get its memory fails; so does what uses its result, and only that."""
     big = jax.jit(lambda x: jnp.broadcast_to(x, (1 << 44,)) * x)
     with pytest.raises(Exception):
