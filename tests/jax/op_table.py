@@ -278,8 +278,9 @@ op('take_along_axis', lambda x, i: (jnp.take_along_axis(x, i, 1), jax.vmap(
     lambda a, k: a[k])(x, i)), N(4, 6), I(0, 6, 4, 3), dtypes=BOTH, exact=True)
 op('choose', lambda x, i: (jnp.select([i > 2, i > 1], [x, -x], 0), jnp.choose(
     i, [x, x * 2, x * 3, x * 4], mode='clip')), N(5), I(0, 4, 5))
-op('dynamic_slice', lambda x, i: (lax.dynamic_slice(x, (i, i - 5), (2, 3)), lax.dynamic_index_in_dim(
-    x, i, 1), x[1:5:2, ::-1]), N(6, 5), I(0, 9), dtypes=ANY, exact=True)
+op('dynamic_slice', lambda x, i: (lax.dynamic_slice(x, (i, i - 5), (2, 3)),
+                                  lax.dynamic_index_in_dim(x, i, 1), x[1:5:2, ::-1]), N(6, 5),
+   I(0, 9), dtypes=ANY, exact=True)
 op('dynamic_update_slice', lambda x, u, i: (lax.dynamic_update_slice(x, u, (i, i - 4)),
                                             x.at[1:3, 2:].set(u[:, :3])), N(6, 5), N(2, 3),
    I(0, 9), dtypes=ANY, exact=True)

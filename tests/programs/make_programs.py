@@ -39,9 +39,10 @@ WHOLE_OUTPUTS = 40         # ... in programs with at most so many outputs
 ORDER_OF_SUMMATION = 8
 BOTH_SIDES = 2
 SOURCE = ('rtol: jax._src.public_test_util.default_tolerance() of the dtype. atol: the same times '
-          'the root mean square of the output where that is below one. atol and sum_rtol are raised '
-          f'to {ORDER_OF_SUMMATION} x (bf16: {BOTH_SIDES} x) the largest distance over the whole '
-          'output between jaxlib on the CPU and the same program in f64, where that is larger')
+          'the root mean square of the output where that is below one. atol and sum_rtol are '
+          f'raised to {ORDER_OF_SUMMATION} x (bf16: {BOTH_SIDES} x) the largest distance over '
+          'the whole output between jaxlib on the CPU and the same program in f64, where '
+          'that is larger')
 
 
 def lower(program):

@@ -272,5 +272,6 @@ def monte_carlo(key, market, strikes, paths=4096, steps=32):
     pick = random.randint(resample, (64, paths), 0, paths, jnp.int32)
     return (payoff.mean(1), payoff.std(1) / float(np.sqrt(paths)),
             jnp.percentile(average, jnp.array([1, 5, 25, 50, 75, 95, 99], average.dtype)),
-            jnp.concatenate([jnp.sort(average)[:10], lax.top_k(average, 10)[0]]), average[pick].mean(1).std(),
+            jnp.concatenate([jnp.sort(average)[:10], lax.top_k(average, 10)[0]]),
+            average[pick].mean(1).std(),
             random.permutation(order, jnp.arange(100, dtype=jnp.int32)))

@@ -97,8 +97,9 @@ def digits_programs(retrain=False, report=print):
         weights, step = digits.train(report)
         forward = (weights, digits.load_data()[2])
     return (
-        Program('digits_classifier', 'Convolution network on the 360 test images of scikit-learn\'s '
-                'digits, weights trained by digits.py: logits, probabilities, classes',
+        Program('digits_classifier', 'Convolution network on the 360 test images of '
+                'scikit-learn\'s digits, weights trained by digits.py: logits, probabilities, '
+                'classes',
                 digits.classify, tuple(forward)),
         Program('digits_train_step', 'Training step of the digits classifier in the middle of its '
                 'training: cross-entropy, backward pass, momentum SGD; parameters donated',
@@ -113,8 +114,9 @@ def other_programs():
     yield Program('gpt_forward', 'GPT-like transformer, 4 layers, width 256, 8 heads, sequence '
                   '128, vocabulary 256, batch 2: logits', models.gpt_logits,
                   (weights, tokens(2, 1900)))
-    yield Program('gpt_train_step', 'Training step of the same transformer, batch 1: loss, backward '
-                  'pass, Adam; weights, moments and step count donated', models.gpt_train_step,
+    yield Program('gpt_train_step', 'Training step of the same transformer, batch 1: loss, '
+                  'backward pass, Adam; weights, moments and step count donated',
+                  models.gpt_train_step,
                   (models.gpt_weights(2000, scale=0.5), models.gpt_weights(3000, -1e-3, 1e-3),
                    models.gpt_weights(4000, 1e-6, 1e-4), Rule((), 0, 10, 0, 'constant', 'i32'),
                    tokens(1, 2900), tokens(1, 2901)), donate=(0, 1, 2, 3))

@@ -19,7 +19,8 @@ import numpy as np
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 
-# Names as in case.json: StableHLO's. Types that .npy cannot name are stored as unsigned integers of their width.
+# Names as in case.json: StableHLO's. Types that .npy cannot name are stored as unsigned integers of
+# their width.
 DTYPES = {
     'i1': np.dtype(bool), 'bf16': np.dtype(ml_dtypes.bfloat16),
     'i8': np.dtype(np.int8), 'i16': np.dtype(np.int16), 'i32': np.dtype(np.int32),
@@ -62,7 +63,7 @@ class Rule:
                 raise ValueError(f'unknown kind of rule: {self.kind}')
         if self.dtype in RAW and self.kind == 'uniform':
             # numpy rounds f64 to bf16 by way of f32, i.e. twice.
-            raise ValueError(f'uniform rules are for dtypes that numpy rounds to once, not {self.dtype}')
+            raise ValueError(f'no uniform rule for {self.dtype}')
         return values.astype(DTYPES[self.dtype]).reshape(self.shape)
 
     def to_json(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a stored case by its files alone, through jaxlib, as `hekla run --case` does through Hekla."""
+"""Runs a stored case by its files alone, through jaxlib, as `hekla run --case` does by Hekla."""
 import json
 
 import jax
