@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hekla: StableHLO programs on Vulkan GPUs and CPUs, behind the PJRT C API.
+
+This module only finds the plugin libraries; it imports neither JAX nor torch. A library is called
+pjrt_NAME.so and serves the platform NAME. It is looked for, in this order, in
+  1. each entry of HEKLA_PLUGIN_PATH (a folder or a library, separated as PATH is),
+  2. hekla/lib beside this file (an installed wheel),
+  3. ../../lib/hekla seen from this folder (a build tree: build/python/hekla, build/lib/hekla).
+"""
+import os
+import pathlib
+
+__version__ = '0.1.0'
+
+__all__ = ['__version__', 'plugin_path', 'plugins', 'search_path']
+
+_PREFIX, _SUFFIX = 'pjrt_', '.so'
+
+
+def search_path():
+    """The places where libraries are looked for, first one first; they need not exist."""
+    here = pathlib.Path(__file__).resolve().parent
+    places = [pathlib.Path(p) for p in os.environ.get('HEKLA_PLUGIN_PATH', '').split(os.pathsep)
+              if p]
+    return [*places, here / 'lib', here.parents[1] / 'lib' / 'hekla']
+
+
+def plugins():
+    """{platform name: path of its library} of all libraries found; the first place wins."""
+    found = {}
+    for place in search_path():
+        try:
+            files = sorted(place.iterdir()) if place.is_dir() else [place]
+        except OSError:
+            continue
+        for file in files:
+            name = file.name
+            if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and file.is_file():
+                found.setdefault(name[len(_PREFIX):-len(_SUFFIX)], str(file))
+    return found
+
+
+def plugin_path(name):
+    """Path of the library for platform name. Raises FileNotFoundError that lists what is there."""
+    found = plugins()
+    if name in found:
+        return found[name]
+    there = ', '.join(sorted(found)) or 'none'
+    places = ', '.join(str(p) for p in search_path())
+    raise FileNotFoundError(f"no Hekla plugin '{name}'; found: {there}; looked in: {places}; "
+                            'set HEKLA_PLUGIN_PATH to the folder of pjrt_*.so')

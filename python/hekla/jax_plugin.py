@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What JAX calls when it looks for plugins (entry-point group jax_plugins).
+
+initialize() registers each Hekla library that is there as a JAX platform of its name, below the
+CPU, so that installing the package changes nobody's default device: a program asks for it by
+JAX_PLATFORMS=reference,cpu or jax.devices('reference'). It never raises: JAX would drop the plugin
+with no word to the user. Each private name of JAX is used in a step of its own, which is skipped
+with one warning where a release lacks it; without any of them plain programs still run.
+"""
+import logging
+import os
+
+import hekla
+
+logger = logging.getLogger('hekla')
+
+# jaxlib releases the package is tested with; others get one line at level INFO.
+TESTED_JAXLIB = ('0.8.3', '0.9.2', '0.10.2')
+
+# JAX's default device is the platform with the highest priority; its CPU has 0.
+PRIORITIES = {'vulkan': -10, 'tbb': -20, 'reference': -30}
+OTHER_PRIORITY = -40
+
+
+def initialize():
+    """Registers all libraries found. Called once by JAX's plugin discovery."""
+    try:
+        found = hekla.plugins()
+    except Exception as error:  # a broken search path must not hide JAX's other platforms
+        logger.warning('Hekla: no plugin is registered: %s', error)
+        return
+    if not found:
+        logger.warning('Hekla: no plugin library found in %s; set HEKLA_PLUGIN_PATH',
+                       ', '.join(str(p) for p in hekla.search_path()))
+        return
+    for name, path in found.items():
+        if name in _named_by_environment():
+            # JAX registers these itself, after the packages, and stops if one is there already.
+            _step(f'donation on {name}', _allow_donation, name)
+            _step(f'linear algebra on {name}', _add_linalg_later, name)
+        elif _step(f'platform {name} from {path}', _register, name, path):
+            _step(f'donation on {name}', _allow_donation, name)
+            _step(f'linear algebra on {name}', _add_linalg, name)
+    _step('version check', _check_version)
+
+
+def _step(what, function, *args):
+    try:
+        function(*args)
+        return True
+    except Exception as error:
+        logger.warning('Hekla: %s is not available in JAX: %s: %s', what, type(error).__name__,
+                       error)
+        return False
+
+
+def _named_by_environment():
+    """Platforms that PJRT_NAMES_AND_LIBRARY_PATHS (name:path,name:path) brings."""
+    entries = os.environ.get('PJRT_NAMES_AND_LIBRARY_PATHS', '').split(',')
+    return {entry.split(':', 1)[0].strip() for entry in entries if ':' in entry}
+
+
+def _register(name, path):
+    from jax._src import xla_bridge
+    if name not in getattr(xla_bridge, '_backend_factories', {}):
+        xla_bridge.register_plugin(name, priority=PRIORITIES.get(name, OTHER_PRIORITY),
+                                   library_path=path)
+
+
+def _allow_donation(name):
+    # For platforms outside this list JAX drops donations and warns.
+    from jax._src.interpreters import mlir
+    if name not in mlir._platforms_with_donation:
+        mlir._platforms_with_donation.append(name)
+
+
+def _add_linalg(name):
+    from hekla import jax_linalg
+    jax_linalg.register(name)
+
+
+def _add_linalg_later(name):
+    # The rules can only be given once the platform is known; JAX calls back when all are.
+    from jax._src import xla_bridge
+    done = []
+
+    def once(**_):
+        if not done:
+            done.append(_step(f'linear algebra on {name}', _add_linalg, name))
+    xla_bridge.register_plugin_callbacks(once)
+
+
+def _check_version():
+    import jaxlib
+    version = jaxlib.version.__version__
+    if version not in TESTED_JAXLIB:
+        logger.info('Hekla %s is tested with jaxlib %s; this is %s', hekla.__version__,
+                    ', '.join(TESTED_JAXLIB), version)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a function on the device under test and on jaxlib's CPU, and compares.
+
+Tolerance: JAX's own for the dtype (default_tolerance(), as rtol and atol, which is how JAX's tests
+use it). Where jaxlib's CPU is itself further than that from the same function in f64, as after a
+long sum, a result passes if it is no further from the f64 result than ROOM times jaxlib's worst
+element; ROOM is the one of tests/programs/make_programs.py.
+"""
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src.public_test_util import default_tolerance
+
+ROOM = 8
+MOST = 1000   # roundings by which jaxlib's result may be off and still serve as a measure
+
+
+def x64(on=True):
+    """Context with 64-bit types; the name has moved between releases of JAX."""
+    if not on:
+        return contextlib.nullcontext()
+    if hasattr(jax, 'enable_x64'):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+    return enable_x64()
+
+
+def tolerance(dtype):
+    return float(default_tolerance()[np.dtype(dtype)])
+
+
+def on(device, function, args, **jit):
+    """Flat numpy results of jit(function)(*args) with all arguments on device."""
+    with jax.default_device(device):
+        placed = jax.tree.map(lambda x: jax.device_put(x, device), args)
+        results = jax.tree.leaves(jax.jit(function, **jit)(*placed))
+        for r in results:
+            assert r.devices() == {device}, f'result on {r.devices()}'
+        return [as_numpy(r) for r in results]
+
+
+def as_numpy(x):
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    return np.asarray(x)
+
+
+def wide(x):
+    """f64 or c128 for comparing; integers and booleans as they are, narrow ones as i64."""
+    if jnp.issubdtype(x.dtype, np.complexfloating):
+        return x.astype(np.complex128)
+    if jnp.issubdtype(x.dtype, np.floating):
+        return x.astype(np.float64)
+    return x.astype(np.int64) if x.dtype.itemsize == 1 and x.dtype != bool else x
+
+
+def close(got, want, rtol, atol):
+    return np.allclose(wide(got), wide(want), rtol=rtol, atol=atol, equal_nan=True)
+
+
+def in_f64(cpu, function, args):
+    """The function on arguments made f64 or c128: [] where that would be another function."""
+    def widen(x):
+        x = np.asarray(x)
+        return wide(x) if jnp.issubdtype(x.dtype, np.inexact) else x
+    if not any(jnp.issubdtype(np.asarray(x).dtype, np.inexact) for x in jax.tree.leaves(args)):
+        return []
+    try:
+        with x64():
+            return on(cpu, function, jax.tree.map(widen, args))
+    except (TypeError, ValueError, NotImplementedError):
+        return []
+
+
+def error_of_cpu(want, truth):
+    """jaxlib's largest distance from the f64 result, or 0 where that result is of no use."""
+    with np.errstate(invalid='ignore'):
+        error = np.abs(wide(want) - truth)
+    worst = error[np.isfinite(error)].max(initial=0)
+    size = np.abs(truth[np.isfinite(truth)]).max(initial=0)
+    # Further apart than this they are no longer the same function (other random bits, say).
+    return worst if worst <= MOST * float(jnp.finfo(want.dtype).eps) * size else 0.0
+
+
+def check_same(device, cpu, function, args, exact=False):
+    """Asserts equal results on both devices. exact: value for value, whatever the dtype."""
+    got, want = on(device, function, args), on(cpu, function, args)
+    assert len(got) == len(want)
+    reference = None
+    for i, (g, w) in enumerate(zip(got, want)):
+        assert g.shape == w.shape and g.dtype == w.dtype, f'output {i}: {g.dtype}{g.shape}'
+        if exact or not jnp.issubdtype(w.dtype, np.inexact):
+            np.testing.assert_array_equal(wide(g), wide(w), err_msg=f'output {i}')
+            continue
+        limit = tolerance(w.dtype)
+        if close(g, w, limit, limit):
+            continue
+        if reference is None:
+            reference = in_f64(cpu, function, args)
+        if i < len(reference) and reference[i].shape == w.shape:
+            truth = wide(reference[i])
+            if close(g, truth, limit, ROOM * error_of_cpu(w, truth)):
+                continue
+        np.testing.assert_allclose(wide(g), wide(w), rtol=limit, atol=limit,
+                                   err_msg=f'output {i} ({w.dtype})')

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays to the device and back: every dtype, shape and stride; copies, views, errors."""
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from compare import wide, x64
+
+NARROW = ['bool', 'int8', 'int16', 'int32', 'uint8', 'uint16', 'uint32', 'float16', 'float32',
+          'complex64', 'bfloat16', 'int4', 'uint4', 'int2', 'uint2', 'float8_e4m3fn',
+          'float8_e5m2', 'float8_e4m3b11fnuz', 'float8_e4m3fnuz', 'float8_e5m2fnuz',
+          'float8_e3m4', 'float8_e4m3', 'float8_e8m0fnu', 'float4_e2m1fn']
+WIDE = ['int64', 'uint64', 'float64', 'complex128']
+
+
+def dtype_of(name):
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def sample(name, shape):
+    """Values that are exact in the dtype."""
+    dtype = dtype_of(name)
+    count = int(np.prod(shape))
+    if name == 'float8_e8m0fnu':
+        return (2.0 ** (np.arange(count) % 5)).astype(dtype).reshape(shape)
+    low, period = (0, 2) if name in ('bool', 'uint2') else (-1, 2)
+    if name.startswith('u'):
+        low = 0
+    return (np.arange(count) % period + low).astype(dtype).reshape(shape)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize('name', NARROW + WIDE)
+def test_round_trip(device, name):
+    with x64(name in WIDE):
+        for shape in ((), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 1, 4)):
+            host = sample(name, shape)
+            there = jax.device_put(host, device)
+            assert there.dtype == host.dtype and there.shape == shape
+            assert there.devices() == {device}
+            np.testing.assert_array_equal(np.asarray(there).view(np.uint8) if shape == (5,) else
+                                          wide(np.asarray(there)),
+                                          host.view(np.uint8) if shape == (5,) else wide(host))
+
+
+@pytest.mark.parametrize('name', NARROW + WIDE)
+def test_identity_program(device, name):
+    with x64(name in WIDE):
+        host = sample(name, (3, 5))
+        out = jax.jit(lambda x: (x.T, x[1]))(jax.device_put(host, device))
+        np.testing.assert_array_equal(wide(np.asarray(out[0])), wide(host.T))
+        np.testing.assert_array_equal(wide(np.asarray(out[1])), wide(host[1]))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize('view', [
+    lambda x: x.T, lambda x: x[::-1], lambda x: x[:, ::2], lambda x: x[::-1, ::-3],
+    lambda x: np.broadcast_to(x[:1], x.shape), lambda x: x[1:1], np.asfortranarray,
+    lambda x: x.reshape(2, 3, 8).transpose(2, 0, 1), lambda x: x[2:5, 1:7]],
+    ids=['transposed', 'reversed', 'every_other', 'negative', 'broadcast', 'empty', 'fortran',
+         'permuted', 'window'])
+def test_strided_host_arrays(device, view):
+    host = view(np.arange(48, dtype=np.float32).reshape(6, 8))
+    there = jax.device_put(host, device)
+    np.testing.assert_array_equal(np.asarray(there), host)
+    np.testing.assert_array_equal(np.asarray(there + 1), host + 1)
+
+
+@pytest.mark.quick
+def test_special_values_survive(device):
+    bits = np.array([0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00001, 0xFFC12345, 1, 0x80000001],
+                    np.uint32)
+    there = jax.device_put(bits.view(np.float32), device)
+    np.testing.assert_array_equal(np.asarray(there).view(np.uint32), bits)
+
+
+@pytest.mark.quick
+def test_host_array_may_change_afterwards(device):
+    host = np.arange(1 << 16, dtype=np.int32)
+    there = jax.block_until_ready(jnp.array(host))
+    want = host.copy()
+    host[:] = -1
+    np.testing.assert_array_equal(np.asarray(there), want)
+
+
+def test_result_outlives_its_array(device):
+    view = np.asarray(jax.device_put(np.arange(1000), device))
+    other = [jax.device_put(np.full(1000, i), device) for i in range(8)]
+    jax.block_until_ready(other)
+    np.testing.assert_array_equal(view, np.arange(1000))
+
+
+@pytest.mark.quick
+def test_between_devices(device, cpu):
+    x = jax.device_put(np.arange(12.0).reshape(3, 4), device)
+    y = jax.device_put(x, cpu)
+    assert y.devices() == {cpu}
+    z = jax.device_put(y, device)
+    assert z.devices() == {device}
+    np.testing.assert_array_equal(np.asarray(z), np.arange(12.0).reshape(3, 4))
+
+
+@pytest.mark.quick
+def test_deleted_array(device):
+    x = jax.device_put(np.ones(3), device)
+    x.delete()
+    assert x.is_deleted()
+    with pytest.raises(RuntimeError, match='(?i)delete'):
+        np.asarray(x)
+
+
+def test_many_and_large(device):
+    arrays = [jax.device_put(np.full((64, 64), i, np.float32), device) for i in range(300)]
+    total = sum(arrays)
+    assert float(total[0, 0]) == 300 * 299 / 2
+    big = np.arange(1 << 22, dtype=np.int32)
+    np.testing.assert_array_equal(np.asarray(jax.device_put(big, device) + 1)[::4097],
+                                  (big + 1)[::4097])
+
+
+def test_threads(device):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(i):
+        x = jax.device_put(np.full((8, 8 + i % 3), i, np.float32), device)
+        return float(jax.jit(lambda a: (a * 2).sum())(x)) == 16 * i * (8 + i % 3)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(40)))
