@@ -207,7 +207,15 @@ Result<HostArray> select_and_scatter(const HostArray& operand, const HostArray& 
   std::byte* candidate_data = candidate.mutable_data();
   const Dims strides = row_major_strides(operand.dims());
   Dims tap(rank, 0);
-  const int64_t taps = count == 0 ? 0 : element_count(config.window_dimensions);
+  // Padding can make windows far larger than the operand; walking them would not end.
+  constexpr int64_t kMostTaps = int64_t{1} << 32;
+  int64_t taps = count == 0 ? 0 : 1;
+  for (int64_t size : config.window_dimensions) {
+    if (__builtin_mul_overflow(taps, size, &taps) || taps > kMostTaps) {
+      return out_of_range("select_and_scatter of {}: windows of more than 2^32 elements",
+                          operand.shape());
+    }
+  }
   for (int64_t t = 0; t < taps; ++t) {
     int64_t rest = t;
     for (size_t d = rank; d-- > 0;) {
