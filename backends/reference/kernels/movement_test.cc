@@ -132,11 +132,10 @@ TEST(Codecs, AgreeWithTheExactConversions) {
     const float value = std::bit_cast<float>(static_cast<uint32_t>(random()));
     ASSERT_EQ(BFloat16Codec{}.store(value), float_to_bits(DType::kBF16, value)) << value;
     ASSERT_EQ(Float16Codec{}.store(value), float_to_bits(DType::kF16, value)) << value;
+    if (value == 0 || !std::isfinite(value)) continue;
     const float near_f16 =
         std::ldexp(value, static_cast<int>(pick(random, -24, 17)) - std::ilogb(value));
-    if (std::isfinite(near_f16)) {
-      ASSERT_EQ(Float16Codec{}.store(near_f16), float_to_bits(DType::kF16, near_f16)) << near_f16;
-    }
+    ASSERT_EQ(Float16Codec{}.store(near_f16), float_to_bits(DType::kF16, near_f16)) << near_f16;
   }
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = Float16Codec{}.load(static_cast<uint16_t>(bits));
