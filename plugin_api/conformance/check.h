@@ -17,6 +17,7 @@ struct Check {
 
 struct Group {
   const char* name;
+  const char* sections;  // of the PJRT plugin guide, the handbook that the promises come from
   std::span<const Check> checks;
 };
 

@@ -132,9 +132,9 @@ void check_lookup_addressable(Session& s) {
     args.client = s.client();
     args.local_hardware_id = hardware.local_hardware_id;
     s.call(HEKLA_SLOT(PJRT_Client_LookupAddressableDevice), &args);
-    require(args.addressable_device == device,
-            "local hardware id " + std::to_string(hardware.local_hardware_id) +
-                " does not lead back to its device");
+    require(args.addressable_device == device, "local hardware id " +
+                                                   std::to_string(hardware.local_hardware_id) +
+                                                   " does not lead back to its device");
   }
   auto args = make_args<PJRT_Client_LookupAddressableDevice_Args>();
   args.client = s.client();
@@ -238,8 +238,8 @@ void require_written(Session& s, PJRT_Error* (*PJRT_Api::*member)(Args*), const 
   (check(fields), ...);
 }
 
-#define WRITTEN(function, object, value, ...)                                          \
-  require_written(                                                                     \
+#define WRITTEN(function, object, value, ...)                                               \
+  require_written(                                                                          \
       s, HEKLA_SLOT(PJRT_##function), [&](PJRT_##function##_Args& a) { a.object = value; }, \
       __VA_ARGS__)
 #define FIELD(function, name) &PJRT_##function##_Args::name
@@ -349,8 +349,8 @@ void check_outputs_written(Session& s) {
           FIELD(Executable_OutputElementTypes, output_types),
           FIELD(Executable_OutputElementTypes, num_output_types));
   WRITTEN(Executable_OutputDimensions, executable, executable,
-          FIELD(Executable_OutputDimensions, num_outputs),
-          FIELD(Executable_OutputDimensions, dims), FIELD(Executable_OutputDimensions, dim_sizes));
+          FIELD(Executable_OutputDimensions, num_outputs), FIELD(Executable_OutputDimensions, dims),
+          FIELD(Executable_OutputDimensions, dim_sizes));
   WRITTEN(Executable_OutputMemoryKinds, executable, executable,
           FIELD(Executable_OutputMemoryKinds, num_outputs),
           FIELD(Executable_OutputMemoryKinds, memory_kinds),
@@ -455,7 +455,8 @@ void check_topology_serialize(Session& s) {
   in.serialized_topology_size = bytes.size();
   s.call_optional(HEKLA_SLOT(PJRT_TopologyDescription_Deserialize), &in);
   require(in.topology != nullptr, "deserializing returned null");
-  require_equal(describe_topology(s, in.topology), s.devices().size(), "devices after a round trip");
+  require_equal(describe_topology(s, in.topology), s.devices().size(),
+                "devices after a round trip");
   auto destroy = make_args<PJRT_TopologyDescription_Destroy_Args>();
   destroy.topology = in.topology;
   s.call(HEKLA_SLOT(PJRT_TopologyDescription_Destroy), &destroy);
@@ -611,13 +612,14 @@ constexpr Check kTopologyChecks[] = {
      check_topology},
     {"topology-serialize", "A topology survives serialization.", check_topology_serialize},
     {"topology-garbage", "Garbage is no topology and ends in an error.", check_topology_garbage},
-    {"topology-fingerprint", "The fingerprint of a topology is stable.", check_topology_fingerprint},
+    {"topology-fingerprint", "The fingerprint of a topology is stable.",
+     check_topology_fingerprint},
     {"topology-create", "A topology is created from a name, or refused with words.",
      check_topology_create},
     {"topology-memory-kinds", "The topology lists the kind id of every memory.",
      check_topology_kinds},
-    {"topology-canonical-shape", "The canonical shape in a memory is a ShapeProto of the same type.",
-     check_canonical_shape},
+    {"topology-canonical-shape",
+     "The canonical shape in a memory is a ShapeProto of the same type.", check_canonical_shape},
     {"compile-for-topology", "A program compiled for a topology can be loaded and run.",
      check_compile_topology},
 };

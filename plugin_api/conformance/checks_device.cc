@@ -254,24 +254,27 @@ constexpr Check kDeviceChecks[] = {
     {"device-description", "Every addressable device has a kind, two strings and process index 0.",
      check_description},
     {"description-attributes",
-     "Attributes of descriptions are strings, int64 and int64 lists with unique NUL-terminated names.",
+     "Attributes of descriptions are strings, int64 and int64 lists with unique NUL-terminated "
+     "names.",
      check_description_attributes},
     {"device-attributes", "The same holds for live attributes, and their deleter is callable.",
      check_device_attributes},
     {"local-hardware-id", "Addressable devices have unique local hardware ids from 0 up.",
      check_local_hardware_id},
-    {"memory-stats", "bytes_in_use covers a live buffer, falls when it dies, and stays in its limits.",
+    {"memory-stats",
+     "bytes_in_use covers a live buffer, falls when it dies, and stays in its limits.",
      check_memory_stats},
     {"clear-memory-stats", "Peak counters can be reset.", check_clear_stats},
-    {"poison-execution", "Poisoning a launch that does not exist reports that nothing was poisoned.",
-     check_poison},
+    {"poison-execution",
+     "Poisoning a launch that does not exist reports that nothing was poisoned.", check_poison},
     {"async-tracking-event", "Creating an async tracking event succeeds; a null event is enough.",
      check_tracking_event},
 };
 
 constexpr Check kMemoryChecks[] = {
     {"memories",
-     "Each device has one memory per kind, lists agree in both directions, and the default is listed.",
+     "Each device has one memory per kind, lists agree in both directions, and the default is "
+     "listed.",
      check_memories},
     {"memory-kind-ids", "Kind ids are not zero, equal for equal kinds and distinct for others.",
      check_memory_kind_ids},

@@ -205,7 +205,6 @@ void check_create_set(Session& s) {
   require_equal(counter.wait(1), 1, "calls of the callback after Event_Set");
   require_no_error(counter.error(), "the callback");
   require(s.is_ready(event), "a set event is not ready");
-  s.call_fails(HEKLA_SLOT(PJRT_Event_Set), &set, 0, "an event that was set before");
   s.destroy_event(event);
 
   event = create_event(s);
@@ -223,6 +222,17 @@ void check_create_set(Session& s) {
   require_equal(error->code, PJRT_Error_Code_ABORTED, "code of the event's error");
   require(error->message.find("a reason of the caller") != std::string::npos,
           "the message is \"" + error->message + "\"");
+}
+
+void check_set_twice(Session& s) {
+  s.client();
+  PJRT_Event* event = create_event(s);
+  auto set = make_args<PJRT_Event_Set_Args>();
+  set.event = event;
+  set.error_message = "";
+  s.call(HEKLA_SLOT(PJRT_Event_Set), &set);
+  s.call_fails(HEKLA_SLOT(PJRT_Event_Set), &set, 0, "an event that was set before");
+  s.destroy_event(event);
 }
 
 void check_many_waiters(Session& s) {
@@ -250,7 +260,8 @@ constexpr Check kEventChecks[] = {
     {"event-callback-once",
      "Each of several callbacks on a ready or pending event runs exactly once.",
      check_callback_once},
-    {"event-destroyed-early", "A callback runs although its event was destroyed after registration.",
+    {"event-destroyed-early",
+     "A callback runs although its event was destroyed after registration.",
      check_destroy_after_registration},
     {"event-destroyed-in-callback", "A callback may destroy its own event.",
      check_destroy_in_callback},
@@ -258,8 +269,9 @@ constexpr Check kEventChecks[] = {
      check_calls_in_callback},
     {"event-error", "Each look at a failed event and each callback gets its own error object.",
      check_error},
-    {"event-create-set", "An event of the caller becomes ready when set, with its error, once only.",
+    {"event-create-set", "An event of the caller becomes ready when set, with its error.",
      check_create_set},
+    {"event-set-twice", "Setting an event twice is an error.", check_set_twice},
     {"event-many-waiters", "Several threads can await one event.", check_many_waiters},
 };
 

@@ -104,9 +104,9 @@ void check_launch_id(Session& s) {
     LaunchOptions options;
     options.launch_id = id;
     options.call_location = "program.py:12";
-    require(s.download_f32(s.run(executable, {one_to_four(s)}, options)[0], 4) ==
-                Floats({2, 3, 4, 5}),
-            "wrong result");
+    require(
+        s.download_f32(s.run(executable, {one_to_four(s)}, options)[0], 4) == Floats({2, 3, 4, 5}),
+        "wrong result");
   }
 }
 
@@ -140,8 +140,8 @@ void check_wrong_count(Session& s) {
 
 void check_wrong_shape(Session& s) {
   PJRT_LoadedExecutable* executable = s.compile(kAdd);
-  for (const auto& [count, dims] : {std::pair<size_t, std::vector<int64_t>>{3, {3}},
-                                    {8, {8}}, {4, {2, 2}}, {1, {}}}) {
+  for (const auto& [count, dims] :
+       {std::pair<size_t, std::vector<int64_t>>{3, {3}}, {8, {8}}, {4, {2, 2}}, {1, {}}}) {
     require_refused(s, executable, {one_to_four(s), s.upload_f32(Floats(count, 1.0f), dims)},
                     "an argument of rank " + std::to_string(dims.size()) + " with " +
                         std::to_string(count) + " elements for f32[4]");
@@ -198,7 +198,8 @@ void check_execute_device(Session& s) {
   settings.device_ids = {s.device_id(s.device())};
   LaunchOptions options;
   options.execute_device = s.device();
-  const auto outputs = s.run(s.compile(kAddOne, compile_options(settings)), {one_to_four(s)}, options);
+  const auto outputs =
+      s.run(s.compile(kAddOne, compile_options(settings)), {one_to_four(s)}, options);
   require(s.download_f32(outputs[0], 4) == Floats({2, 3, 4, 5}), "wrong result");
 }
 

@@ -42,17 +42,17 @@ void check_chain(Session& s) {
     require(types.insert(type).second,
             "two nodes of type " + std::to_string(type) + "; clients see the first");
     if (s.minor() < 45) continue;
-    require(node->struct_size >= sizeof(PJRT_Extension_Base),
-            "node " + std::to_string(type) + " has struct_size " +
-                std::to_string(node->struct_size));
+    require(
+        node->struct_size >= sizeof(PJRT_Extension_Base),
+        "node " + std::to_string(type) + " has struct_size " + std::to_string(node->struct_size));
     // Clients read members by the API's minor version, whatever the node says.
     size_t wanted = 0;
     if (type == PJRT_Extension_Type_Layouts && s.minor() >= 93) {
       wanted = PJRT_STRUCT_SIZE(PJRT_Layouts_Extension,
                                 PJRT_Layouts_PJRT_Executable_GetParameterLayouts);
     } else if (type == PJRT_Extension_Type_Layouts && s.minor() >= 81) {
-      wanted = PJRT_STRUCT_SIZE(PJRT_Layouts_Extension,
-                                PJRT_Layouts_PJRT_Executable_GetOutputLayouts);
+      wanted =
+          PJRT_STRUCT_SIZE(PJRT_Layouts_Extension, PJRT_Layouts_PJRT_Executable_GetOutputLayouts);
     } else if (type == PJRT_Extension_Type_Shardings) {
       wanted = sizeof(PJRT_Shardings_Extension);
     } else if (type == PJRT_Extension_Type_MemoryDescriptions) {
@@ -129,8 +129,7 @@ void require_layout(const std::string& text, size_t rank) {
 
 void check_buffer_layout(Session& s) {
   s.client();
-  const auto* node =
-      extension<PJRT_Layouts_Extension>(s, PJRT_Extension_Type_Layouts, "Layouts");
+  const auto* node = extension<PJRT_Layouts_Extension>(s, PJRT_Extension_Type_Layouts, "Layouts");
   for (const auto& dims : {std::vector<int64_t>{}, {4}, {2, 2}, {1, 2, 2}}) {
     size_t count = 1;
     for (int64_t dim : dims) count *= static_cast<size_t>(dim);
@@ -143,8 +142,7 @@ void check_buffer_layout(Session& s) {
 
 void check_default_layout(Session& s) {
   PJRT_Client* client = s.client();
-  const auto* node =
-      extension<PJRT_Layouts_Extension>(s, PJRT_Extension_Type_Layouts, "Layouts");
+  const auto* node = extension<PJRT_Layouts_Extension>(s, PJRT_Extension_Type_Layouts, "Layouts");
   for (const auto& dims : {std::vector<int64_t>{}, {4}, {2, 2}, {1, 2, 2}}) {
     auto args = make_args<PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args>();
     args.client = client;
@@ -156,14 +154,31 @@ void check_default_layout(Session& s) {
   }
 }
 
+void check_topology_layout(Session& s) {
+  auto topology = make_args<PJRT_Client_TopologyDescription_Args>();
+  topology.client = s.client();
+  s.call_optional(HEKLA_SLOT(PJRT_Client_TopologyDescription), &topology);
+  const auto* node = extension<PJRT_Layouts_Extension>(s, PJRT_Extension_Type_Layouts, "Layouts");
+  const int64_t dims[] = {2, 3};
+  auto args = make_args<PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args>();
+  args.topology_description = topology.topology;
+  args.type = PJRT_Buffer_Type_F32;
+  args.dims = dims;
+  args.num_dims = 2;
+  const auto function = node->PJRT_Layouts_PJRT_Topology_GetDefaultLayout;
+  require(function != nullptr, "Topology_GetDefaultLayout is null");
+  if (auto error = s.take(function(&args))) {
+    s.refuse_unless_unimplemented("Topology_GetDefaultLayout", *error);
+  }
+  require_layout(take_layout(s, node, args.layout, true), 2);
+}
+
 void check_executable_layouts(Session& s) {
   s.client();
-  const auto* node =
-      extension<PJRT_Layouts_Extension>(s, PJRT_Extension_Type_Layouts, "Layouts");
+  const auto* node = extension<PJRT_Layouts_Extension>(s, PJRT_Extension_Type_Layouts, "Layouts");
   PJRT_Executable* executable = s.executable_of(s.compile(kTwoOutputs));
   if (node->base.struct_size <
-          PJRT_STRUCT_SIZE(PJRT_Layouts_Extension,
-                           PJRT_Layouts_PJRT_Executable_GetOutputLayouts) ||
+          PJRT_STRUCT_SIZE(PJRT_Layouts_Extension, PJRT_Layouts_PJRT_Executable_GetOutputLayouts) ||
       node->PJRT_Layouts_PJRT_Executable_GetOutputLayouts == nullptr) {
     throw NotOffered{"the Layouts node does not reach GetOutputLayouts"};
   }
@@ -174,9 +189,8 @@ void check_executable_layouts(Session& s) {
   for (size_t i = 0; i < 3; ++i) {
     require_layout(take_layout(s, node, outputs.layouts[i], false), i == 0 ? 0 : 1);
   }
-  if (node->base.struct_size <
-          PJRT_STRUCT_SIZE(PJRT_Layouts_Extension,
-                           PJRT_Layouts_PJRT_Executable_GetParameterLayouts) ||
+  if (node->base.struct_size < PJRT_STRUCT_SIZE(PJRT_Layouts_Extension,
+                                                PJRT_Layouts_PJRT_Executable_GetParameterLayouts) ||
       node->PJRT_Layouts_PJRT_Executable_GetParameterLayouts == nullptr) {
     return;
   }
@@ -196,7 +210,7 @@ void check_memory_descriptions(Session& s) {
     auto args = make_args<PJRT_DeviceDescription_MemoryDescriptions_Args>();
     args.device_description = s.description(device);
     call(s, node->PJRT_DeviceDescription_MemoryDescriptions, "MemoryDescriptions", &args);
-    require(args.num_memory_descriptions > 0, "a device description has no memory");
+    if (args.num_memory_descriptions == 0) throw NotOffered{"device descriptions list no memory"};
     require(args.default_memory_index < args.num_memory_descriptions,
             "the default index " + std::to_string(static_cast<int64_t>(args.default_memory_index)) +
                 " names none of " + std::to_string(args.num_memory_descriptions));
@@ -212,8 +226,8 @@ void check_memory_descriptions(Session& s) {
 
 void check_shardings(Session& s) {
   s.client();
-  const auto* node = extension<PJRT_Shardings_Extension>(s, PJRT_Extension_Type_Shardings,
-                                                         "Shardings");
+  const auto* node =
+      extension<PJRT_Shardings_Extension>(s, PJRT_Extension_Type_Shardings, "Shardings");
   PJRT_Executable* executable = s.executable_of(s.compile(kTwoOutputs));
   if (node->PJRT_Shardings_PJRT_Executable_OutputShardings != nullptr) {
     auto args = make_args<PJRT_Shardings_PJRT_Executable_OutputShardings_Args>();
@@ -274,10 +288,10 @@ void check_profiler(Session& s) {
   std::vector<ProtoField> fields;
   if (collect.buffer_size_in_bytes > 0) {
     require(collect.buffer != nullptr, "collect_data gave a size and no bytes");
-    require(parse_proto({reinterpret_cast<const char*>(collect.buffer),
-                         collect.buffer_size_in_bytes},
-                        &fields),
-            "the collected data is no message");
+    require(
+        parse_proto({reinterpret_cast<const char*>(collect.buffer), collect.buffer_size_in_bytes},
+                    &fields),
+        "the collected data is no message");
   }
   PLUGIN_Profiler_Destroy_Args destroy = {0x5a5a, create.profiler};
   take(api->destroy(&destroy), "destroy");
@@ -322,8 +336,7 @@ void check_two_clients(Session& s) {
   }
   for (PJRT_Client* client : {first, second}) {
     PJRT_LoadedExecutable* executable = s.compile(kAddOne, {}, client);
-    const auto outputs =
-        s.run(executable, {s.upload_f32({1, 2, 3, 4}, {4}, nullptr, client)});
+    const auto outputs = s.run(executable, {s.upload_f32({1, 2, 3, 4}, {4}, nullptr, client)});
     require(s.download_f32(outputs[0], 4) == Floats({2, 3, 4, 5}), "wrong result");
   }
 }
@@ -369,6 +382,23 @@ void check_busy_client_destroy(Session& s) {
   s.finish();  // buffers, executables and the client go while launches run
 }
 
+void check_destroy_null(Session& s) {
+  s.client();
+  const auto destroy = [&](auto member, const char* name, auto args) {
+    if (s.find(member) != nullptr) s.call(member, name, &args);
+  };
+  destroy(HEKLA_SLOT(PJRT_Buffer_Destroy), make_args<PJRT_Buffer_Destroy_Args>());
+  destroy(HEKLA_SLOT(PJRT_Executable_Destroy), make_args<PJRT_Executable_Destroy_Args>());
+  destroy(HEKLA_SLOT(PJRT_ExecuteContext_Destroy), make_args<PJRT_ExecuteContext_Destroy_Args>());
+  destroy(HEKLA_SLOT(PJRT_TopologyDescription_Destroy),
+          make_args<PJRT_TopologyDescription_Destroy_Args>());
+  destroy(HEKLA_SLOT(PJRT_AsyncHostToDeviceTransferManager_Destroy),
+          make_args<PJRT_AsyncHostToDeviceTransferManager_Destroy_Args>());
+  destroy(HEKLA_SLOT(PJRT_AsyncTrackingEvent_Destroy),
+          make_args<PJRT_AsyncTrackingEvent_Destroy_Args>());
+  destroy(HEKLA_SLOT(PJRT_Client_Destroy), make_args<PJRT_Client_Destroy_Args>());
+}
+
 Session* exit_session = nullptr;
 
 void check_exit(Session& s) {
@@ -385,14 +415,14 @@ void check_exit(Session& s) {
 }
 
 constexpr Check kExtensionChecks[] = {
-    {"extension-chain", "The chain ends, has one node per type, and nodes are whole.",
-     check_chain},
+    {"extension-chain", "The chain ends, has one node per type, and nodes are whole.", check_chain},
     {"argument-extensions", "Unknown extension nodes in arguments are ignored.",
      check_argument_chain},
     {"layouts-buffer", "The layout of a buffer is serialized as text like {1,0}.",
      check_buffer_layout},
     {"layouts-default", "The default layout of a type and rank is serialized the same way.",
      check_default_layout},
+    {"layouts-topology", "A topology knows the default layout, too.", check_topology_layout},
     {"layouts-executable", "Layouts of outputs and parameters are reported, one each.",
      check_executable_layouts},
     {"memory-descriptions", "Device descriptions list memory kinds with a valid default.",
@@ -419,6 +449,7 @@ constexpr Check kLifetimeChecks[] = {
      check_events_outlive_executable},
     {"busy-client-destroy", "Everything can be destroyed while launches run.",
      check_busy_client_destroy},
+    {"destroy-null", "The other destroy functions take a null handle, too.", check_destroy_null},
     {"process-exit", "The process ends normally with a client destroyed by an exit handler.",
      check_exit},
 };

@@ -109,7 +109,11 @@ void check_alias_error(Session& s) {
   args.error_message = message.data();
   args.error_message_size = message.size();
   args.fulfill_alias_buffer_cb = alias.callback;
-  s.call(HEKLA_SLOT(PJRT_Client_FulfillAliasBuffer), &args);
+  // XLA's plugins hand the caller's own status back from this call.
+  if (auto error = s.try_call(HEKLA_SLOT(PJRT_Client_FulfillAliasBuffer), &args)) {
+    require_error(error, message, "PJRT_Client_FulfillAliasBuffer");
+    s.remark("the call returns the error, too");
+  }
   require_error(s.finish_event(s.ready_event(alias.buffer)), message, "the placeholder");
 }
 
@@ -118,7 +122,7 @@ struct ViewEnd {
   std::atomic<void*> pointer{nullptr};
 };
 
-void check_view(Session& s) {
+void view(Session& s, bool with_callback) {
   PJRT_Buffer* base = s.upload_f32({1, 2, 3, 4}, {4});
   if (auto error = s.finish_event(s.ready_event(base))) fail(error->text());
   auto pointer = make_args<PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args>();
@@ -135,11 +139,12 @@ void check_view(Session& s) {
   args.layout = &layout.layout;
   args.device = s.device();
   args.memory = s.default_memory(s.device());
-  args.on_delete_callback_arg = &end;
-  args.on_delete_callback = [](void* ptr, void* arg) {
+  if (with_callback) args.on_delete_callback_arg = &end;
+  const auto on_delete = [](void* ptr, void* arg) {
     static_cast<ViewEnd*>(arg)->pointer = ptr;
     ++static_cast<ViewEnd*>(arg)->calls;
   };
+  if (with_callback) args.on_delete_callback = on_delete;
   s.call_optional(HEKLA_SLOT(PJRT_Client_CreateViewOfDeviceBuffer), &args);
   require(args.buffer != nullptr, "the view is null");
   s.own(args.buffer);
@@ -148,17 +153,17 @@ void check_view(Session& s) {
   require(s.download_f32(outputs[0], 4) == std::vector<float>({2, 3, 4, 5}), "wrong result");
   require_equal(end.calls, 0, "delete callbacks while the view lives");
   s.destroy_buffer(args.buffer);
+  if (!with_callback) return;
   for (int i = 0; i < 200 && end.calls == 0; ++i) {
     s.finish_event(s.ready_event(base));  // gives other threads a moment
     usleep(10000);
   }
   require_equal(end.calls, 1, "delete callbacks after the view died");
   require(end.pointer == pointer.device_memory_ptr, "the delete callback got another pointer");
-
-  args.on_delete_callback = nullptr;
-  s.call(HEKLA_SLOT(PJRT_Client_CreateViewOfDeviceBuffer), &args);
-  s.own(args.buffer);
 }
+
+void check_view(Session& s) { view(s, true); }
+void check_view_without_callback(Session& s) { view(s, false); }
 
 // ---- Streaming transfers.
 
@@ -273,8 +278,7 @@ void check_stream_pending_argument(Session& s) {
   const std::vector<float> values = {1, 2, 3, 4};
   stream.send(0, values.data(), 0, 4, true);
   if (auto error = s.finish_event(launch.done)) fail(error->text());
-  require(s.download_f32(launch.outputs[0], 4) == std::vector<float>({2, 3, 4, 5}),
-          "wrong result");
+  require(s.download_f32(launch.outputs[0], 4) == std::vector<float>({2, 3, 4, 5}), "wrong result");
   stream.destroy();
 }
 
@@ -339,7 +343,7 @@ void check_stream_literal(Session& s) {
 
 void check_stream_bad_range(Session& s) {
   Stream stream(s, {{4}});
-  PJRT_Buffer* buffer = stream.retrieve(0);
+  stream.retrieve(0);
   const std::vector<float> values = iota(64);
   auto args = make_args<PJRT_AsyncHostToDeviceTransferManager_TransferData_Args>();
   args.transfer_manager = stream.manager();
@@ -348,14 +352,13 @@ void check_stream_bad_range(Session& s) {
   args.transfer_size = 128;
   s.call_fails(HEKLA_SLOT(PJRT_AsyncHostToDeviceTransferManager_TransferData), &args, 0,
                "bytes behind the end of the buffer");
-  stream.send(0, values.data(), 0, 4, true);
-  require(s.download_f32(buffer, 4) == iota(4), "the refused transfer changed the buffer");
   stream.destroy();
 }
 
 constexpr Check kMakingChecks[] = {
     {"uninitialized-buffer",
-     "A buffer without contents is made from a device and a layout with garbage in its size fields.",
+     "A buffer without contents is made from a device and a layout with garbage in its size "
+     "fields.",
      check_uninitialized},
     {"error-buffer", "An error buffer passes its code and words to events, reads and launches.",
      check_error_buffer},
@@ -365,6 +368,8 @@ constexpr Check kMakingChecks[] = {
     {"view-of-device-buffer",
      "A view of device memory works as a buffer and its delete callback runs exactly once.",
      check_view},
+    {"view-without-callback", "A view of device memory needs no delete callback.",
+     check_view_without_callback},
 };
 
 constexpr Check kStreamChecks[] = {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table, plugin attributes, argument sizes and errors.
+#include <elf.h>
+
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <memory>
 
 #include "plugin_api/conformance/check.h"
@@ -28,8 +31,8 @@ constexpr SlotInfo kSlots[] = {
 
 void check_table_stable(Session& s) {
   // The constructor has already looked the symbol up.
-  auto again = std::make_unique<Session>(s.library(),
-                                         std::vector<std::pair<std::string, std::string>>{});
+  auto again =
+      std::make_unique<Session>(s.library(), std::vector<std::pair<std::string, std::string>>{});
   require(again->api() == s.api(), "GetPjrtApi returned another pointer at the second call");
 }
 
@@ -59,6 +62,55 @@ void check_slots(Session& s) {
   }
   require(missing.empty(), "null slots that clients call without looking: " + join(missing));
   if (!tolerated.empty()) s.remark("null, which clients tolerate: " + join(tolerated));
+}
+
+// The defined global symbols of a 64-bit ELF file's dynamic table.
+std::vector<std::string> exported_symbols(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const auto read = [&](uint64_t offset, void* target, size_t size) {
+    file.seekg(static_cast<std::streamoff>(offset));
+    file.read(static_cast<char*>(target), static_cast<std::streamsize>(size));
+    return static_cast<bool>(file);
+  };
+  Elf64_Ehdr header;
+  if (!read(0, &header, sizeof(header)) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_ident[EI_CLASS] != ELFCLASS64) {
+    throw NotOffered{"the library is no 64-bit ELF file"};
+  }
+  std::vector<Elf64_Shdr> sections(header.e_shnum);
+  if (!read(header.e_shoff, sections.data(), sections.size() * sizeof(Elf64_Shdr))) {
+    throw NotOffered{"the library has no section table"};
+  }
+  std::vector<std::string> names;
+  for (const Elf64_Shdr& section : sections) {
+    if (section.sh_type != SHT_DYNSYM || section.sh_link >= sections.size()) continue;
+    std::vector<Elf64_Sym> symbols(section.sh_size / sizeof(Elf64_Sym));
+    std::string text(sections[section.sh_link].sh_size, '\0');
+    require(read(section.sh_offset, symbols.data(), symbols.size() * sizeof(Elf64_Sym)) &&
+                read(sections[section.sh_link].sh_offset, text.data(), text.size()),
+            "the library's symbols cannot be read");
+    for (const Elf64_Sym& symbol : symbols) {
+      const int visibility = ELF64_ST_VISIBILITY(symbol.st_other);
+      // Absolute symbols are the names of versions.
+      if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx == SHN_ABS ||
+          ELF64_ST_BIND(symbol.st_info) == STB_LOCAL || symbol.st_name >= text.size() ||
+          (visibility != STV_DEFAULT && visibility != STV_PROTECTED)) {
+        continue;
+      }
+      names.emplace_back(text.c_str() + symbol.st_name);
+    }
+  }
+  return names;
+}
+
+void check_one_symbol(Session& s) {
+  std::vector<std::string> names = exported_symbols(s.library());
+  // Bounds of sections come from the linker and are bound inside each library.
+  std::erase_if(names, [](const std::string& name) {
+    return name == "GetPjrtApi" || name.starts_with("__start_") || name.starts_with("__stop_");
+  });
+  require(names.empty(), std::to_string(names.size()) +
+                             " symbols beside GetPjrtApi are exported: " + join(names, 4));
 }
 
 void check_initialize(Session& s) { s.initialize(); }
@@ -150,8 +202,8 @@ void check_old_execute_sizes(Session& s) {
     options.options_size = size;
     Launch launch;
     if (auto error = s.try_execute(executable, {input}, options, &launch)) {
-      require(is_size_refusal(*error), "Execute with options of " + std::to_string(size) +
-                                           " bytes: " + error->text());
+      require(is_size_refusal(*error),
+              "Execute with options of " + std::to_string(size) + " bytes: " + error->text());
       refused.push_back(std::to_string(size));
       last = *error;
       continue;
@@ -331,12 +383,18 @@ void check_error_table(Session& s) {
 constexpr Check kTableChecks[] = {
     {"table-stable", "GetPjrtApi returns the same table at every call.", check_table_stable},
     {"version-struct",
-     "The major version is 0, the minor at least 29, and the table covers every slot of that minor.",
+     "The major version is 0, the minor at least 29, and the table covers every slot of that "
+     "minor.",
      check_version},
     {"every-slot-filled", "No slot is null that clients call without looking.", check_slots},
+    {"one-symbol",
+     "GetPjrtApi is the only exported symbol, so that libraries inside do not meet those of the "
+     "host.",
+     check_one_symbol},
     {"plugin-initialize", "PJRT_Plugin_Initialize succeeds.", check_initialize},
     {"plugin-attributes",
-     "Attributes have unique NUL-terminated names and legal types; xla_version is an int64 and both "
+     "Attributes have unique NUL-terminated names and legal types; xla_version is an int64 and "
+     "both "
      "StableHLO versions are lists of three.",
      check_attributes},
     {"plugin-attributes-lifetime", "Attributes live as long as the process, not as a client.",

@@ -13,8 +13,8 @@ namespace {
 
 struct TypeInfo {
   PJRT_Buffer_Type type;
-  size_t bytes;      // per element on the host
-  uint8_t mask;      // of the bits that a host byte of this type uses
+  size_t bytes;  // per element on the host
+  uint8_t mask;  // of the bits that a host byte of this type uses
   int since;
 };
 
@@ -24,7 +24,8 @@ void round_trip(Session& s, const TypeInfo& info) {
   }
   constexpr int64_t kCount = 3 * 37;
   std::vector<uint8_t> bytes(kCount * info.bytes);
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 167 + 13) & info.mask;
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<uint8_t>(i * 167 + 13) & info.mask;
   HostData host;
   host.type = info.type;
   host.dims = {3, 37};
@@ -174,8 +175,8 @@ void check_device_or_memory(Session& s) {
       auto in = make_args<PJRT_Buffer_Memory_Args>();
       in.buffer = buffer;
       s.call_optional(HEKLA_SLOT(PJRT_Buffer_Memory), &in);
-      require(in.memory == memory, "a buffer made in memory " + s.memory_kind(memory) +
-                                       " says another memory");
+      require(in.memory == memory,
+              "a buffer made in memory " + s.memory_kind(memory) + " says another memory");
       require(s.download_f32(buffer, 8) == values,
               "wrong values in memory " + s.memory_kind(memory));
     }
@@ -328,9 +329,11 @@ void check_unknown_type(Session& s) {
   }
 }
 
-#define TYPE_CHECK(label, type, ...) \
-  {"dtype-" label, "Values of type " #type " survive the way to the device and back.", \
-   check_type<PJRT_Buffer_Type_##type, __VA_ARGS__>}
+#define TYPE_CHECK(label, type, ...)                                                    \
+  {                                                                                     \
+    "dtype-" label, "Values of type " #type " survive the way to the device and back.", \
+        check_type<PJRT_Buffer_Type_##type, __VA_ARGS__>                                \
+  }
 
 constexpr Check kTypeChecks[] = {
     TYPE_CHECK("pred", PRED, 1, 0x01),
@@ -401,7 +404,8 @@ constexpr Check kUploadChecks[] = {
     {"high-rank", "An array of rank 8 makes the round trip.", check_high_rank},
     {"large-array", "An array of 16 MiB makes the round trip.", check_large},
     {"device-layout-request",
-     "A row-major device layout is accepted with garbage in its size fields; others keep the values "
+     "A row-major device layout is accepted with garbage in its size fields; others keep the "
+     "values "
      "or are UNIMPLEMENTED.",
      check_device_layout},
     {"unknown-element-type", "An unknown element type is an error, not a crash.",

@@ -2,10 +2,11 @@
 // The conformance suite for PJRT plugins: named checks of behaviour that clients rely on, each run
 // against a plugin library in a child process with a time limit.
 //
-// A check has a one-sentence promise and names the behaviour's topic. run_all() starts one child per
-// check, so a plugin that aborts, hangs or corrupts memory costs one row of the table and nothing
-// else. The child runs run_one(). Nothing here includes more than the C API headers and the standard
-// library, and nothing throws out of these functions. run_all() calls back on the caller's thread.
+// A check has a one-sentence promise and names the behaviour's topic. run_all() starts one child
+// per check, so a plugin that aborts, hangs or corrupts memory costs one row of the table and
+// nothing else. The child runs run_one(). Nothing here includes more than the C API headers and the
+// standard library, and nothing throws out of these functions. run_all() calls back on the caller's
+// thread.
 #pragma once
 
 #include <functional>
@@ -28,9 +29,10 @@ enum class Outcome {
 std::string_view outcome_name(Outcome outcome);
 
 struct CheckInfo {
-  std::string name;     // lower case with hyphens
-  std::string group;    // topic: "table", "client", "execute", ...
-  std::string promise;  // one sentence
+  std::string name;      // lower case with hyphens
+  std::string group;     // topic: "table", "client", "execute", ...
+  std::string sections;  // of the PJRT plugin guide
+  std::string promise;   // one sentence
 };
 
 struct Result {
@@ -42,7 +44,8 @@ struct Result {
 };
 
 struct Options {
-  // Passed to PJRT_Client_Create. Digits become an int64 value, true and false a bool, the rest text.
+  // Passed to PJRT_Client_Create. Digits become an int64 value, true and false a bool, the rest
+  // text.
   std::vector<std::pair<std::string, std::string>> create_options;
   std::string filter = "*";  // glob over check names; several separated by commas
   double timeout_seconds = 60.0;
@@ -66,6 +69,10 @@ Result run_one(const std::string& library, const std::string& name, const Option
 // the process; does not return.
 [[noreturn]] void run_one_and_exit(const std::string& library, const std::string& name,
                                    const Options& options, int result_fd);
+
+// For programs that start themselves as children: when the arguments are those of a child (see
+// Options::child_command, with the word "plugin-check"), runs the check and does not return.
+void run_if_child(int argc, char** argv);
 
 // Runs every check that the filter matches, in order; `progress` (may be empty) sees each result.
 std::vector<Result> run_all(const std::string& library, const Options& options,

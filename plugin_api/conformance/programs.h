@@ -42,8 +42,8 @@ std::string compile_options(const CompileSettings& settings);
 // One field of a protobuf message, for answers that are messages.
 struct ProtoField {
   uint32_t number = 0;
-  uint64_t value = 0;       // of varint fields
-  std::string_view bytes;   // of length-delimited fields
+  uint64_t value = 0;      // of varint fields
+  std::string_view bytes;  // of length-delimited fields
   bool delimited = false;
 };
 // Splits a message into its top-level fields; false when the bytes are no message.

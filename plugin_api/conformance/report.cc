@@ -63,9 +63,9 @@ std::string format_summary(const std::vector<Result>& results) {
 
 std::string format_json(const std::string& library, const std::string& description,
                         const std::vector<Result>& results) {
-  std::string text = "{\n  \"library\": " + quoted(library) +
-                     ",\n  \"description\": " + quoted(description) + ",\n  \"conforms\": " +
-                     (conforms(results) ? "true" : "false") + ",\n  \"results\": [";
+  std::string text =
+      "{\n  \"library\": " + quoted(library) + ",\n  \"description\": " + quoted(description) +
+      ",\n  \"conforms\": " + (conforms(results) ? "true" : "false") + ",\n  \"results\": [";
   for (size_t i = 0; i < results.size(); ++i) {
     const Result& result = results[i];
     std::string outcome(outcome_name(result.outcome));
@@ -88,8 +88,8 @@ std::string format_list() {
   for (const CheckInfo& info : list()) {
     if (info.group != group) {
       group = info.group;
-      text += (text.empty() ? "" : "\n") + std::string("### ") + group +
-              "\n\n| check | promise |\n|---|---|\n";
+      text += (text.empty() ? "" : "\n") + std::string("### ") + group + " (guide " +
+              info.sections + ")\n\n| check | promise |\n|---|---|\n";
     }
     text += "| `" + info.name + "` | " + info.promise + " |\n";
   }

@@ -13,29 +13,18 @@
 namespace hekla::conformance {
 namespace {
 
-// Long enough to notice a callback that is called once too often, short enough for a hundred checks.
+// Long enough to notice a callback that is called once too often, short enough for a hundred
+// checks.
 constexpr std::chrono::milliseconds kSurplusWait{30};
 // An event that has not fired after this long is reported by the check itself; the child's own time
 // limit is the last resort.
 constexpr std::chrono::seconds kCallbackWait{20};
 
-constexpr const char* kCodeNames[] = {"OK",
-                                      "CANCELLED",
-                                      "UNKNOWN",
-                                      "INVALID_ARGUMENT",
-                                      "DEADLINE_EXCEEDED",
-                                      "NOT_FOUND",
-                                      "ALREADY_EXISTS",
-                                      "PERMISSION_DENIED",
-                                      "RESOURCE_EXHAUSTED",
-                                      "FAILED_PRECONDITION",
-                                      "ABORTED",
-                                      "OUT_OF_RANGE",
-                                      "UNIMPLEMENTED",
-                                      "INTERNAL",
-                                      "UNAVAILABLE",
-                                      "DATA_LOSS",
-                                      "UNAUTHENTICATED"};
+constexpr const char* kCodeNames[] = {
+    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+    "DATA_LOSS", "UNAUTHENTICATED"};
 
 bool parse_integer(const std::string& text, int64_t* value) {
   if (text.empty()) return false;
@@ -159,7 +148,8 @@ void Session::remark(const std::string& text) {
 }
 
 std::string Session::absent(const char* name) const {
-  return std::string(name) + " is not in the plugin's table (API 0." + std::to_string(minor()) + ")";
+  return std::string(name) + " is not in the plugin's table (API 0." + std::to_string(minor()) +
+         ")";
 }
 
 std::optional<ErrorInfo> Session::take(PJRT_Error* error) {
@@ -366,8 +356,8 @@ PJRT_Buffer* Session::upload(const HostData& host, PJRT_Client* client) {
   own(args.buffer);
   require(args.done_with_host_buffer != nullptr,
           "PJRT_Client_BufferFromHostBuffer returned a null done_with_host_buffer event");
-  // A plugin that aliases host memory fires the event when the buffer dies; the helper's callers keep
-  // their data, so it is enough to drop the handle.
+  // A plugin that aliases host memory fires the event when the buffer dies; the helper's callers
+  // keep their data, so it is enough to drop the handle.
   if (host.semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy ||
       host.semantics == PJRT_HostBufferSemantics_kMutableZeroCopy) {
     destroy_event(args.done_with_host_buffer);

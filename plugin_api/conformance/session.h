@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the checks share: a loaded plugin, calls with errors turned into reasons, uploads, downloads,
-// compilation and launches. Internal to this folder.
+// What the checks share: a loaded plugin, calls with errors turned into reasons, uploads,
+// downloads, compilation and launches. Internal to this folder.
 //
 // A Session belongs to one check in one process. It owns what its helpers create and destroys it in
 // the order that clients use (events, buffers, executables, clients) in finish(). Its functions may
