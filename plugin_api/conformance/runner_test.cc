@@ -2,8 +2,11 @@
 // The runner stays alive and says what happened, whatever a plugin does to its process.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "plugin_api/conformance/conformance.h"
 
@@ -135,6 +138,13 @@ TEST(List, NamesAreUniqueAndPromisesAreSentences) {
     EXPECT_EQ(info.promise.back(), '.') << info.name;
   }
   EXPECT_GT(names.size(), 200u);
+}
+
+TEST(List, StandsInTheDocumentation) {
+  std::ifstream file(std::string(HEKLA_SOURCE_DIR) + "/docs/plugin_conformance.md");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_NE(text.find(format_list()), std::string::npos)
+      << "put the output of `hekla plugin-check --list` at the end of docs/plugin_conformance.md";
 }
 
 TEST(Filter, Globs) {
