@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 namespace hekla::conformance {
 
@@ -43,6 +44,14 @@ std::span<const Check> donation_checks();
 std::span<const Check> flight_checks();
 std::span<const Check> extension_checks();
 std::span<const Check> lifetime_checks();
+
+// Checks that another check runs in a second process; not listed.
+std::span<const Check> hidden_checks();
+
+// Runs a hidden check in a second process of the same kind, started with this process's own command
+// line and one more environment variable. Returns when it passed; throws what it threw.
+void run_in_another_process(Session& session, const char* hidden_check, const char* variable,
+                            const std::string& value);
 
 // All groups in the order in which they run.
 std::span<const Group> groups();

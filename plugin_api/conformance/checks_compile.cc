@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compilation and executables.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "plugin_api/conformance/check.h"
@@ -359,6 +365,46 @@ void check_serialize(Session& s) {
   require_adds(s, loaded);
 }
 
+constexpr char kBytesVariable[] = "HEKLA_CONFORMANCE_BYTES";
+
+// A file that is gone with the object.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::string_view bytes)
+      : path_(std::filesystem::temp_directory_path() / "hekla-conformance-XXXXXX") {
+    const int fd = mkstemp(path_.data());
+    require(fd >= 0, "no temporary file can be made");
+    const bool written =
+        write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+    close(fd);
+    if (!written) unlink(path_.c_str());
+    require(written, "the temporary file cannot be written");
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void check_serialize_elsewhere(Session& s) {
+  const TemporaryFile file(serialize(s, s.compile(kAdd)));
+  run_in_another_process(s, "load-serialized-file", kBytesVariable, file.path());
+}
+
+// The other process's part.
+void load_serialized_file(Session& s) {
+  const char* path = std::getenv(kBytesVariable);
+  require(path != nullptr, "no file is named");
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  PJRT_LoadedExecutable* loaded = nullptr;
+  if (auto error = deserialize(s, bytes, &loaded)) fail(error->text());
+  require_adds(s, loaded);
+}
+
 void check_serialize_override(Session& s) {
   PJRT_Device* other = s.device(1);
   const std::string bytes = serialize(s, s.compile(kAdd));
@@ -558,6 +604,8 @@ constexpr Check kExecutableChecks[] = {
     {"optimized-program", "The optimized program is given in two calls as mlir or hlo_with_config.",
      check_optimized_program},
     {"serialize-roundtrip", "A serialized executable loads and runs.", check_serialize},
+    {"serialize-other-process", "A serialized executable loads and runs in another process.",
+     check_serialize_elsewhere},
     {"serialize-override", "Overridden compile options move a loaded executable to another device.",
      check_serialize_override},
     {"deserialize-garbage", "Foreign or cut bytes are refused with words.",
@@ -580,9 +628,14 @@ constexpr Check kExecutableChecks[] = {
      check_destroy_null},
 };
 
+constexpr Check kHiddenChecks[] = {
+    {"load-serialized-file", "", load_serialized_file},
+};
+
 }  // namespace
 
 std::span<const Check> compile_checks() { return kCompileChecks; }
 std::span<const Check> executable_checks() { return kExecutableChecks; }
+std::span<const Check> hidden_checks() { return kHiddenChecks; }
 
 }  // namespace hekla::conformance

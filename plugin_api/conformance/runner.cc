@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -37,6 +38,9 @@ const Check* find_check(const std::string& name) {
     for (const Check& check : group.checks) {
       if (name == check.name) return &check;
     }
+  }
+  for (const Check& check : hidden_checks()) {
+    if (name == check.name) return &check;
   }
   return nullptr;
 }
@@ -238,6 +242,25 @@ Result run_child(const std::string& library, const std::string& name, const Opti
 }
 
 }  // namespace
+
+void run_in_another_process(Session& session, const char* hidden_check, const char* variable,
+                            const std::string& value) {
+  // The words before the library are the program and what chooses this command.
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  Options options;
+  options.create_options = session.create_options();
+  for (std::string word; std::getline(file, word, '\0') && word != session.library();) {
+    options.child_command.push_back(word);
+  }
+  if (!options.child_command.empty()) options.child_command[0] = "/proc/self/exe";
+  setenv(variable, value.c_str(), 1);
+  const Result result = run_child(session.library(), hidden_check, options);
+  unsetenv(variable);
+  if (result.outcome == Outcome::kNotOffered) throw NotOffered{result.detail};
+  if (result.outcome != Outcome::kPass) {
+    fail("in another process: " + std::string(outcome_name(result.outcome)) + ": " + result.detail);
+  }
+}
 
 std::span<const Group> groups() {
   static const Group kGroups[] = {

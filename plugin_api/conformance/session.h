@@ -114,7 +114,9 @@ class Session {
 
   const PJRT_Api* api() const { return api_; }
   const std::string& library() const { return library_; }
-  void* library_handle() const { return handle_; }
+  const std::vector<std::pair<std::string, std::string>>& create_options() const {
+    return create_options_;
+  }
   int minor() const { return api_->pjrt_api_version.minor_version; }
   // Calls PJRT_Plugin_Initialize once.
   void initialize();
