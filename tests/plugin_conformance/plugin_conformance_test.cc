@@ -2,7 +2,8 @@
 // One test per check of the conformance suite, against one of our plugins: nothing may fail, crash
 // or run out of time, and only what is listed here may be declined.
 //
-// The library is the first argument of the program. GoogleTest's arguments follow.
+// Arguments of the program: the library, then client create options as key=value, beside those of
+// GoogleTest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "plugin_api/conformance/conformance.h"
 
@@ -17,6 +20,7 @@ namespace hekla::conformance {
 namespace {
 
 std::string library;
+std::vector<std::pair<std::string, std::string>> create_options;
 
 // What a plugin of ours may decline, with the reason.
 const std::set<std::string_view>& may_be_declined() {
@@ -44,6 +48,7 @@ class PluginConformance : public testing::TestWithParam<std::string> {};
 TEST_P(PluginConformance, Holds) {
   Options options;
   options.filter = GetParam();
+  options.create_options = create_options;
   options.timeout_seconds = 120;  // sanitizers and a busy machine
   const auto results = run_all(library, options, {});
   ASSERT_EQ(results.size(), 1u);
@@ -71,10 +76,20 @@ INSTANTIATE_TEST_SUITE_P(Checks, PluginConformance, testing::ValuesIn(names()),
 int main(int argc, char** argv) {
   hekla::conformance::run_if_child(argc, argv);
   testing::InitGoogleTest(&argc, argv);
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s PLUGIN.so [GoogleTest arguments]\n", argv[0]);
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s PLUGIN.so [key=value...] [GoogleTest arguments]\n", argv[0]);
     return 2;
   }
   hekla::conformance::library = argv[1];
+  for (int i = 2; i < argc; ++i) {
+    const std::string option = argv[i];
+    const size_t equals = option.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      std::fprintf(stderr, "%s is no key=value\n", argv[i]);
+      return 2;
+    }
+    hekla::conformance::create_options.emplace_back(option.substr(0, equals),
+                                                    option.substr(equals + 1));
+  }
   return RUN_ALL_TESTS();
 }
