@@ -226,7 +226,7 @@ typedef struct PJRT_TopologyDescription_GetMemorySpaceKindIds_Args
 typedef struct PJRT_Compile_Args PJRT_Compile_Args;
 
 typedef enum {
-  PJRT_Extension_Type_Gpu_Custom_Call = 0,
+  PJRT_Extension_Type_Gpu_Custom_Call = 0,       // since 0.41
   PJRT_Extension_Type_Profiler = 1,              // since 0.41
   PJRT_Extension_Type_Custom_Partitioner = 2,    // since 0.47
   PJRT_Extension_Type_Stream = 3,                // since 0.49
@@ -255,7 +255,7 @@ typedef enum {
 } PJRT_Extension_Type;
 
 typedef enum {
-  PJRT_Error_Code_OK = 0,
+  PJRT_Error_Code_OK = 0,  // since 0.77
   PJRT_Error_Code_CANCELLED = 1,
   PJRT_Error_Code_UNKNOWN = 2,
   PJRT_Error_Code_INVALID_ARGUMENT = 3,
@@ -279,15 +279,15 @@ typedef enum {
   PJRT_NamedValue_kInt64 = 1,
   PJRT_NamedValue_kInt64List = 2,
   PJRT_NamedValue_kFloat = 3,
-  PJRT_NamedValue_kBool = 4,
+  PJRT_NamedValue_kBool = 4,  // since 0.30
 } PJRT_NamedValue_Type;
 
 typedef enum {
-  PJRT_ProcessState_kUnspecified = 0,
-  PJRT_ProcessState_kUninitialized = 1,
-  PJRT_ProcessState_kDisconnected = 2,
-  PJRT_ProcessState_kConnected = 3,
-  PJRT_ProcessState_kError = 4,
+  PJRT_ProcessState_kUnspecified = 0,    // since 0.73
+  PJRT_ProcessState_kUninitialized = 1,  // since 0.73
+  PJRT_ProcessState_kDisconnected = 2,   // since 0.73
+  PJRT_ProcessState_kConnected = 3,      // since 0.73
+  PJRT_ProcessState_kError = 4,          // since 0.73
 } PJRT_ProcessState;
 
 typedef enum {
@@ -330,13 +330,13 @@ typedef enum {
 typedef enum {
   PJRT_HostBufferSemantics_kImmutableOnlyDuringCall = 0,
   PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes = 1,
-  PJRT_HostBufferSemantics_kImmutableZeroCopy = 2,
-  PJRT_HostBufferSemantics_kMutableZeroCopy = 3,
+  PJRT_HostBufferSemantics_kImmutableZeroCopy = 2,  // since 0.47
+  PJRT_HostBufferSemantics_kMutableZeroCopy = 3,    // since 0.48
 } PJRT_HostBufferSemantics;
 
 typedef enum {
-  PJRT_Buffer_MemoryLayout_Type_Tiled = 0,
-  PJRT_Buffer_MemoryLayout_Type_Strides = 1,
+  PJRT_Buffer_MemoryLayout_Type_Tiled = 0,    // since 0.4
+  PJRT_Buffer_MemoryLayout_Type_Strides = 1,  // since 0.4
 } PJRT_Buffer_MemoryLayout_Type;
 
 typedef void (*PJRT_Error_PayloadVisitor)(const char* key, size_t key_size, const char* value,
@@ -357,7 +357,8 @@ typedef void (*PJRT_HloOutputCallback)(int64_t replica_id, int64_t partition_id,
                                        PJRT_Buffer_Type shape_element_type, int64_t operand_index,
                                        void* user_arg);
 
-// Since 0.41.
+// A node of the list of extensions, of the table or of an argument struct. Unknown types are
+// skipped. Since 0.41.
 struct PJRT_Extension_Base {
   size_t struct_size;  // since 0.45
   PJRT_Extension_Type type;
@@ -371,6 +372,7 @@ struct PJRT_Api_Version {
   int minor_version;  // out
 };
 
+// A null error is legal and frequent: clients destroy what Event_Error returned without a look.
 struct PJRT_Error_Destroy_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -378,6 +380,7 @@ struct PJRT_Error_Destroy_Args {
 };
 typedef void PJRT_Error_Destroy_Fn(PJRT_Error_Destroy_Args* args);
 
+// The message belongs to the error and is gone with it.
 struct PJRT_Error_Message_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -422,6 +425,8 @@ struct PJRT_Error_ForEachPayload_Args {
 };
 typedef PJRT_Error* PJRT_Error_ForEachPayload_Fn(PJRT_Error_ForEachPayload_Args* args);
 
+// value_size is the length of strings and lists and 1 for the other types. Names are also read as
+// NUL-terminated strings.
 struct PJRT_NamedValue {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -445,6 +450,8 @@ struct PJRT_Plugin_Initialize_Args {
 };
 typedef PJRT_Error* PJRT_Plugin_Initialize_Fn(PJRT_Plugin_Initialize_Args* args);
 
+// Values live as long as the process. jaxlib up to 0.6.2 sends struct_size 24 with room for all 32
+// bytes: num_attributes must be written whatever the size says.
 // Since 0.9.
 struct PJRT_Plugin_Attributes_Args {
   size_t struct_size;
@@ -469,6 +476,7 @@ struct PJRT_Event_IsReady_Args {
 };
 typedef PJRT_Error* PJRT_Event_IsReady_Fn(PJRT_Event_IsReady_Args* args);
 
+// The error is a new object for each call; it means something only when the event is ready.
 struct PJRT_Event_Error_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -483,6 +491,9 @@ struct PJRT_Event_Await_Args {
 };
 typedef PJRT_Error* PJRT_Event_Await_Fn(PJRT_Event_Await_Args* args);
 
+// The callback runs once, on any thread or inline, also when the event is destroyed right after
+// this call. It owns its error and may destroy the event or call the API: never call it under a
+// lock.
 struct PJRT_Event_OnReady_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -500,6 +511,7 @@ struct PJRT_Event_Create_Args {
 };
 typedef PJRT_Error* PJRT_Event_Create_Fn(PJRT_Event_Create_Args* args);
 
+// An event is set once; the message need not outlive the call.
 // Since 0.89.
 struct PJRT_Event_Set_Args {
   size_t struct_size;

@@ -26,6 +26,7 @@ struct PJRT_Buffer_ElementType_Args {
 };
 typedef PJRT_Error* PJRT_Buffer_ElementType_Fn(PJRT_Buffer_ElementType_Args* args);
 
+// The array lives as long as the buffer.
 // Since 0.6.
 struct PJRT_Buffer_Dimensions_Args {
   size_t struct_size;
@@ -66,6 +67,8 @@ struct PJRT_Buffer_GetMemoryLayout_Args {
 };
 typedef PJRT_Error* PJRT_Buffer_GetMemoryLayout_Fn(PJRT_Buffer_GetMemoryLayout_Args* args);
 
+// dst null asks for dst_size and returns no event. Otherwise the event fires when dst is filled and
+// carries the error of the buffer, if it has one, also for arrays without elements.
 struct PJRT_Buffer_ToHostBuffer_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -85,6 +88,7 @@ struct PJRT_Buffer_OnDeviceSizeInBytes_Args {
 };
 typedef PJRT_Error* PJRT_Buffer_OnDeviceSizeInBytes_Fn(PJRT_Buffer_OnDeviceSizeInBytes_Args* args);
 
+// Frees the memory when its users are done and keeps the handle; twice is harmless.
 struct PJRT_Buffer_Delete_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -122,7 +126,8 @@ struct PJRT_Buffer_CopyRawToHostFuture_Callback_Args {
   void* dst;                   // in
 };
 
-// Since 0.84.
+// The caller later calls future_ready_callback with the destination or an error; then the copy
+// runs. Since 0.84.
 struct PJRT_Buffer_CopyRawToHostFuture_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -192,6 +197,7 @@ struct PJRT_Buffer_Memory_Args {
 };
 typedef PJRT_Error* PJRT_Buffer_Memory_Fn(PJRT_Buffer_Memory_Args* args);
 
+// A new handle for each call. A deleted buffer gives an event with an error, not an error.
 struct PJRT_Buffer_ReadyEvent_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -208,6 +214,7 @@ struct PJRT_Buffer_UnsafePointer_Args {
 };
 typedef PJRT_Error* PJRT_Buffer_UnsafePointer_Fn(PJRT_Buffer_UnsafePointer_Args* args);
 
+// A buffer with external references is neither freed nor donated.
 // Since 0.19.
 struct PJRT_Buffer_IncreaseExternalReferenceCount_Args {
   size_t struct_size;
@@ -266,6 +273,7 @@ struct PJRT_CopyToDeviceStream_Destroy_Args {
 };
 typedef PJRT_Error* PJRT_CopyToDeviceStream_Destroy_Fn(PJRT_CopyToDeviceStream_Destroy_Args* args);
 
+// Takes ownership of the chunk.
 struct PJRT_CopyToDeviceStream_AddChunk_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;

@@ -4,11 +4,11 @@
 // A plugin exports one function, GetPjrtApi, which returns a table of function pointers. The table
 // and all argument structs only grow at their end, so a caller and a plugin of different versions
 // work together as long as both look at struct_size before they touch a field:
-//   - struct_size is the end offset of the last field that the writer knows (PJRT_STRUCT_SIZE),
-//   which
-//     may be below sizeof;
-//   - "in" fields are set by the caller, "out" fields are written by the callee, all of them, on
-//     success; "since" is the minor version in which a field, struct or enumerator appeared;
+//   - struct_size is the end offset of the last field that the writer knows (PJRT_STRUCT_SIZE);
+//     that may be below sizeof;
+//   - "in" fields are set by the caller; "out" fields arrive uninitialised and are written by the
+//     callee on success, all of them, flags and deleters included;
+//   - "since" is the minor version in which a field, struct or enumerator appeared;
 //   - functions return null for success or an error that the caller destroys; strings and arrays
 //     that come out live as long as the object they describe, unless a deleter comes with them.
 // Layouts are those of LP64 targets. The header is plain C, includes nothing of Hekla, and owns

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-// Since 0.2.
+// The callee hands over `value`; the caller copies it and calls the deleter. Plugins of the
+// reference kind leave struct_size unset in the three key-value structs. Since 0.2.
 struct PJRT_KeyValueGetCallback_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -48,6 +49,7 @@ struct PJRT_KeyValuePutCallback_Args {
   void* user_arg;                      // in
 };
 
+// With a single process the six kv_ fields hold garbage and must not be touched.
 struct PJRT_Client_Create_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -96,6 +98,7 @@ struct PJRT_Client_PlatformVersion_Args {
 };
 typedef PJRT_Error* PJRT_Client_PlatformVersion_Fn(PJRT_Client_PlatformVersion_Args* args);
 
+// The topology belongs to the client; do not destroy it.
 // Since 0.36.
 struct PJRT_Client_TopologyDescription_Args {
   size_t struct_size;
@@ -105,6 +108,7 @@ struct PJRT_Client_TopologyDescription_Args {
 };
 typedef PJRT_Error* PJRT_Client_TopologyDescription_Fn(PJRT_Client_TopologyDescription_Args* args);
 
+// Handles are identities: each device has one pointer for the life of the client, in every answer.
 struct PJRT_Client_Devices_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -174,6 +178,8 @@ struct PJRT_Client_AddressableMemories_Args {
 };
 typedef PJRT_Error* PJRT_Client_AddressableMemories_Fn(PJRT_Client_AddressableMemories_Args* args);
 
+// As an input the code is read only. As the output of OptimizedProgram it is filled in two calls:
+// with null code the size and the format come back, then the bytes are written to `code`.
 struct PJRT_Program {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -206,6 +212,7 @@ struct PJRT_Client_Load_Args {
 };
 typedef PJRT_Error* PJRT_Client_Load_Fn(PJRT_Client_Load_Args* args);
 
+// Fills num_replicas x num_partitions device ids, row-major. The product needs 64 bits.
 struct PJRT_Client_DefaultDeviceAssignment_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -261,6 +268,7 @@ struct PJRT_AsyncHostToDeviceTransferManager_TransferData_Args {
 typedef PJRT_Error* PJRT_AsyncHostToDeviceTransferManager_TransferData_Fn(
     PJRT_AsyncHostToDeviceTransferManager_TransferData_Args* args);
 
+// Hands a buffer over once, ready or not; it outlives the manager.
 // Since 0.62.
 struct PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args {
   size_t struct_size;
@@ -346,6 +354,7 @@ struct PJRT_Buffer_MemoryLayout_Strides {
   size_t num_byte_strides;
 };
 
+// Clients leave struct_size of this record and of its members unset; do not look at it.
 // Since 0.4.
 struct PJRT_Buffer_MemoryLayout {
   size_t struct_size;
@@ -436,6 +445,9 @@ struct PJRT_Client_FulfillAliasBuffer_Args {
 };
 typedef PJRT_Error* PJRT_Client_FulfillAliasBuffer_Fn(PJRT_Client_FulfillAliasBuffer_Args* args);
 
+// byte_strides may be null (dense row-major), negative or zero; data points at the logical first
+// element. Sub-byte types take one byte per element on the host. done_with_host_buffer must never
+// be null. One of device and memory is set; memory wins.
 struct PJRT_Client_BufferFromHostBuffer_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -456,6 +468,7 @@ struct PJRT_Client_BufferFromHostBuffer_Args {
 typedef PJRT_Error* PJRT_Client_BufferFromHostBuffer_Fn(
     PJRT_Client_BufferFromHostBuffer_Args* args);
 
+// The plugin calls on_delete_callback (may be null) when it no longer uses the memory.
 // Since 0.33.
 struct PJRT_Client_CreateViewOfDeviceBuffer_Args {
   size_t struct_size;
@@ -476,6 +489,7 @@ struct PJRT_Client_CreateViewOfDeviceBuffer_Args {
 typedef PJRT_Error* PJRT_Client_CreateViewOfDeviceBuffer_Fn(
     PJRT_Client_CreateViewOfDeviceBuffer_Args* args);
 
+// struct_size is not always set.
 // Since 0.60.
 struct PJRT_ShapeSpec {
   size_t struct_size;

@@ -18,6 +18,7 @@ struct PJRT_Memory_FunctionTable {
   void (*set_user_data)(PJRT_Memory* memory, const void* key, void* data, void (*dtor)(void*));
 };
 
+// Each memory begins with this pointer; null is legal, and so are null members.
 // Since 0.105.
 struct PJRT_Memory {
   const PJRT_Memory_FunctionTable* vtable;
@@ -40,6 +41,7 @@ struct PJRT_DeviceDescription_ProcessIndex_Args {
 typedef PJRT_Error* PJRT_DeviceDescription_ProcessIndex_Fn(
     PJRT_DeviceDescription_ProcessIndex_Args* args);
 
+// Strings, int64 and int64 lists only: clients end the process for other types.
 struct PJRT_DeviceDescription_Attributes_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -121,6 +123,7 @@ struct PJRT_Device_DefaultMemory_Args {
 };
 typedef PJRT_Error* PJRT_Device_DefaultMemory_Fn(PJRT_Device_DefaultMemory_Args* args);
 
+// bytes_in_use is mandatory; every _is_set flag must be written.
 struct PJRT_Device_MemoryStats_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -174,6 +177,7 @@ struct PJRT_Device_PoisonExecution_Args {
 };
 typedef PJRT_Error* PJRT_Device_PoisonExecution_Fn(PJRT_Device_PoisonExecution_Args* args);
 
+// Clients call the deleter without a look, also for zero attributes.
 // Since 0.92.
 struct PJRT_Device_GetAttributes_Args {
   size_t struct_size;
@@ -186,6 +190,7 @@ struct PJRT_Device_GetAttributes_Args {
 };
 typedef PJRT_Error* PJRT_Device_GetAttributes_Fn(PJRT_Device_GetAttributes_Args* args);
 
+// Must succeed; a null event is accepted.
 // Since 0.86.
 struct PJRT_Device_CreateAsyncTrackingEvent_Args {
   size_t struct_size;
@@ -225,6 +230,7 @@ struct PJRT_Memory_Kind_Args {
 };
 typedef PJRT_Error* PJRT_Memory_Kind_Fn(PJRT_Memory_Kind_Args* args);
 
+// Not zero, equal for equal kinds; may be negative.
 // Since 0.48.
 struct PJRT_Memory_Kind_Id_Args {
   size_t struct_size;

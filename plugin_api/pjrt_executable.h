@@ -40,6 +40,8 @@ struct PJRT_LoadedExecutable_Destroy_Args {
 };
 typedef PJRT_Error* PJRT_LoadedExecutable_Destroy_Fn(PJRT_LoadedExecutable_Destroy_Args* args);
 
+// A new handle that the caller destroys. Do not use it after the loaded executable died unless the
+// plugin is known to allow that: XLA's own CPU plugins crash.
 struct PJRT_LoadedExecutable_GetExecutable_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -49,7 +51,8 @@ struct PJRT_LoadedExecutable_GetExecutable_Args {
 typedef PJRT_Error* PJRT_LoadedExecutable_GetExecutable_Fn(
     PJRT_LoadedExecutable_GetExecutable_Args* args);
 
-// Since 0.79.
+// A serialized DeviceAssignmentProto; empty for a portable executable. The deleter must not be
+// null. Since 0.79.
 struct PJRT_LoadedExecutable_GetDeviceAssignment_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -165,6 +168,8 @@ struct PJRT_HloOutputCallbackInfo {
   size_t num_operands;
 };
 
+// Arrives with every size from 72 bytes (jaxlib 0.4.38) to 160 (0.12): read what struct_size
+// covers. extension_start is garbage in the 72-byte form.
 struct PJRT_ExecuteOptions {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -186,6 +191,8 @@ struct PJRT_ExecuteOptions {
   size_t num_hlo_output_callbacks;                    // since 0.112
 };
 
+// The caller allocates both lists; the plugin writes owned handles, on success only. Errors of the
+// work itself reach the outputs and the events, not the return value.
 struct PJRT_LoadedExecutable_Execute_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
@@ -296,6 +303,8 @@ struct PJRT_Executable_ParameterMemoryKinds_Args {
 typedef PJRT_Error* PJRT_Executable_ParameterMemoryKinds_Fn(
     PJRT_Executable_ParameterMemoryKinds_Args* args);
 
+// Never empty strings, and the kinds of the buffers that Execute returns; clients end the process
+// otherwise.
 // Since 0.18.
 struct PJRT_Executable_OutputMemoryKinds_Args {
   size_t struct_size;
@@ -308,6 +317,7 @@ struct PJRT_Executable_OutputMemoryKinds_Args {
 typedef PJRT_Error* PJRT_Executable_OutputMemoryKinds_Fn(
     PJRT_Executable_OutputMemoryKinds_Args* args);
 
+// The deleter must not be null.
 struct PJRT_Executable_Serialize_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;
