@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The border of the C ABI: struct sizes, errors, exceptions. Internal to this folder.
+#pragma once
+
+#include <exception>
+#include <new>
+
+#include "backends/pjrt/handles.h"
+
+namespace hekla::pjrt {
+
+// Null for ok.
+PJRT_Error* to_error(Status status);
+PJRT_Buffer_Type to_buffer_type(DType dtype);
+// kInvalid for types that the back ends do not have (tokens are kInvalid too).
+Result<DType> to_dtype(PJRT_Buffer_Type type);
+
+// Whether the caller's struct reaches to the end of `field`.
+#define HEKLA_COVERS(args, Struct, field) ((args)->struct_size >= PJRT_STRUCT_SIZE(Struct, field))
+
+// Returns INVALID_ARGUMENT from the function unless the struct reaches to the end of `field`, the
+// last one that every caller since API 0.29 has.
+#define HEKLA_REQUIRE(args, Struct, field)                                            \
+  do {                                                                                \
+    if ((args) == nullptr || !HEKLA_COVERS(args, Struct, field)) {                    \
+      return invalid_argument(#Struct                                                 \
+                              ": the struct has {} bytes, {} are needed; the caller " \
+                              "is older than API 0.29 or wrote no struct_size",       \
+                              (args) == nullptr ? size_t{0} : (args)->struct_size,    \
+                              PJRT_STRUCT_SIZE(Struct, field));                       \
+    }                                                                                 \
+  } while (false)
+
+#define HEKLA_REQUIRE_HANDLE(args, field)                                     \
+  do {                                                                        \
+    if ((args)->field == nullptr) return invalid_argument(#field " is null"); \
+  } while (false)
+
+// Turns `Status function(Args*)` into a slot of the table: no exception passes.
+template <auto Function>
+struct Slot;
+template <typename Args, Status (*Function)(Args*)>
+struct Slot<Function> {
+  static PJRT_Error* call(Args* args) {
+    try {
+      return to_error(Function(args));
+    } catch (const std::bad_alloc&) {
+      return to_error(resource_exhausted("out of host memory"));
+    } catch (const std::exception& error) {
+      return to_error(internal_error("unexpected exception: {}", error.what()));
+    }
+  }
+};
+
+// A new handle of an event; `state` may be null.
+PJRT_Event* make_event(CompletionRef completion, StateRef state);
+
+// Fills the table; one function per file of slots.
+void add_error_and_event_slots(PJRT_Api& api);
+void add_client_slots(PJRT_Api& api);
+void add_device_slots(PJRT_Api& api);
+void add_topology_slots(PJRT_Api& api);
+void add_buffer_slots(PJRT_Api& api);
+void add_transfer_slots(PJRT_Api& api);
+void add_executable_slots(PJRT_Api& api);
+void add_execute_slots(PJRT_Api& api);
+PJRT_Extension_Base* extension_chain();
+
+// The factory of this plugin.
+const BackendFactory& backend_factory();
+
+// Shared between files of slots.
+std::shared_ptr<PJRT_TopologyDescription> make_topology(const Backend& backend);
+// A fingerprint of the kind's name, never 0.
+int memory_kind_id(const std::string& kind);
+// Allocates and describes a buffer; `ready` says when its bytes are valid.
+PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Device* device,
+                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready);
+// The storage, or INVALID_ARGUMENT "Buffer has been deleted or donated".
+Result<StorageRef> storage_of(PJRT_Buffer& buffer);
+// `memory` wins when it is given, else the device's default one.
+Result<std::pair<PJRT_Device*, MemoryObject*>> place_of(PJRT_Client* client, PJRT_Device* device,
+                                                        PJRT_Memory* memory);
+Status check_shape(DType dtype, const int64_t* dims, size_t rank);
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backend: what a kind of device implements to stand behind the PJRT C API.
+//
+// The C API layer of this folder owns handles, argument checking, host layouts, donation rules,
+// events and memory accounting by kind; a Backend owns devices, their memory, compiled programs and
+// launches. One Backend serves one client; it is created by a factory and destroyed after all
+// storages and executables that came from it. Every function may be called from several threads.
+//
+// Work is asynchronous: functions that take a `done` completion return at once, or soon, and the
+// backend completes it from a thread of its own, also with errors. Nothing here throws.
+// docs/adding_a_backend.md walks through the smallest implementation, backends/reference/plugin.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/pjrt/completion.h"
+#include "runtime/base/host_array.h"
+
+namespace hekla::pjrt {
+
+// A device attribute, or an option of a client: string, integer, list, float or flag. Devices may
+// have the first three kinds only.
+using OptionValue = std::variant<std::string, int64_t, std::vector<int64_t>, float, bool>;
+using Options = std::vector<std::pair<std::string, OptionValue>>;
+
+struct DeviceInfo {
+  std::string kind;          // model: "Hekla reference evaluator"
+  std::string debug_string;  // "reference:0"
+  std::string to_string;     // "ReferenceDevice(id=0)"
+  Options attributes;
+  // Kinds of memory; the first is the default and is called "device".
+  std::vector<std::string> memory_kinds = {"device"};
+  // Whether the host reads device memory through Storage::host_pointer at full speed.
+  bool is_host_memory = false;
+};
+
+// Memory of one buffer, on one device. Shared by buffers, launches and copies that use it; freed
+// with the last of them.
+class Storage {
+ public:
+  virtual ~Storage() = default;
+  virtual int64_t size_bytes() const = 0;
+  // Where the bytes are visible to the host and stay as long as this object; null otherwise. Valid
+  // once the storage has been written.
+  virtual void* host_pointer() { return nullptr; }
+};
+using StorageRef = std::shared_ptr<Storage>;
+
+struct MemoryStats {
+  int64_t bytes_in_use = 0;
+  int64_t peak_bytes_in_use = 0;
+  int64_t bytes_limit = 0;
+  int64_t allocation_count = 0;
+  int64_t largest_allocation_bytes = 0;
+};
+
+struct LaunchInput {
+  StorageRef storage;
+  // When the storage may be read; an error here makes the launch fail with it.
+  CompletionRef ready;
+  // The caller gives the storage up: its memory may become an output's.
+  bool is_donated = false;
+};
+
+struct Launch {
+  int device = 0;
+  std::vector<LaunchInput> inputs;
+  int64_t replica = 0;
+  int64_t partition = 0;
+  int64_t launch_id = 0;
+  // Completed by the backend when all outputs are written, or with the launch's error.
+  CompletionRef done;
+};
+
+struct CompileRequest {
+  std::shared_ptr<const ir::Module> module;  // verified
+  int64_t replica_count = 1;
+  int64_t partition_count = 1;
+};
+
+struct ProgramStats {
+  int64_t generated_code_bytes = 0;
+  int64_t temporary_bytes = 0;
+  double flops = 0;
+};
+
+// A compiled program; may be launched many times at once.
+class BackendExecutable {
+ public:
+  virtual ~BackendExecutable() = default;
+  virtual ProgramStats stats() const = 0;
+  // Enqueues the launch, moving its inputs out, and returns the outputs' storages, one per flat
+  // result of the entry function, tokens included (of size 0). Does not wait for anything. An error
+  // means that nothing was enqueued and `launch` is as it was; its `done` is then not completed.
+  virtual Result<std::vector<StorageRef>> launch(Launch& launch) = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const std::string& platform_name() const = 0;  // "reference"
+  virtual const std::string& platform_version() const = 0;
+  virtual const std::vector<DeviceInfo>& devices() const = 0;
+
+  // Uninitialized memory of the given kind. RESOURCE_EXHAUSTED names sizes and the limit.
+  virtual Result<StorageRef> allocate(int device, size_t memory_kind, int64_t bytes) = 0;
+  // Host memory that the backend may use in place: `release` runs when the storage goes. nullopt
+  // semantics by UNIMPLEMENTED: the caller then allocates and copies.
+  virtual Result<StorageRef> wrap_host_memory(int device, void* data, int64_t bytes,
+                                              std::function<void()> release) = 0;
+  virtual MemoryStats memory_stats(int device) const = 0;
+  virtual void reset_peak_memory(int device) = 0;
+
+  // Copies; `source` and `target` stay valid until `done`. Offsets and sizes were checked.
+  virtual void copy_from_host(const void* source, const StorageRef& target, int64_t target_offset,
+                              int64_t bytes, CompletionRef done) = 0;
+  virtual void copy_to_host(const StorageRef& source, int64_t source_offset, void* target,
+                            int64_t bytes, CompletionRef done) = 0;
+  virtual void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
+                    CompletionRef done) = 0;
+
+  virtual Result<std::unique_ptr<BackendExecutable>> compile(const CompileRequest& request) = 0;
+};
+
+// A kind of backend, known before there is a client.
+struct BackendFactory {
+  const char* platform_name;
+  // INVALID_ARGUMENT: an option that it does not know or cannot use; FAILED_PRECONDITION: no
+  // device.
+  Result<std::unique_ptr<Backend>> (*create)(const Options& options);
+};
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers: queries, deletion, reading, copies, references from outside.
+#include "backends/pjrt/abi.h"
+#include "backends/pjrt/host_layout.h"
+
+namespace hekla::pjrt {
+
+PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Device* device,
+                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready) {
+  auto* buffer = new PJRT_Buffer;
+  buffer->state = state;
+  buffer->device = device;
+  buffer->memory = memory;
+  buffer->dtype = dtype;
+  buffer->dims = std::move(dims);
+  buffer->storage = std::move(storage);
+  buffer->ready = std::move(ready);
+  return buffer;
+}
+
+Result<StorageRef> storage_of(PJRT_Buffer& buffer) {
+  std::lock_guard lock(buffer.mutex);
+  if (buffer.storage == nullptr) return invalid_argument("Buffer has been deleted or donated");
+  return buffer.storage;
+}
+
+Result<std::pair<PJRT_Device*, MemoryObject*>> place_of(PJRT_Client* client, PJRT_Device* device,
+                                                        PJRT_Memory* memory) {
+  if (memory != nullptr) {
+    auto* object = static_cast<MemoryObject*>(memory);
+    return std::pair(object->devices.front(), object);
+  }
+  if (device == nullptr) device = client->state->device_pointers.front();
+  return std::pair(device, static_cast<MemoryObject*>(device->memories.front()));
+}
+
+Status check_shape(DType dtype, const int64_t* dims, size_t rank) {
+  if (rank > 0 && dims == nullptr) return invalid_argument("dims is null");
+  constexpr size_t kMaxRank = 1024;
+  if (rank > kMaxRank) return invalid_argument("rank {} is above {}", rank, kMaxRank);
+  return checked_bytes(dtype, {dims, rank}).status();
+}
+
+namespace {
+
+Status Buffer_Destroy(PJRT_Buffer_Destroy_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_Destroy_Args, buffer);
+  delete args->buffer;
+  return ok_status();
+}
+
+Status Buffer_ElementType(PJRT_Buffer_ElementType_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_ElementType_Args, type);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  args->type = to_buffer_type(args->buffer->dtype);
+  return ok_status();
+}
+
+Status Buffer_Dimensions(PJRT_Buffer_Dimensions_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_Dimensions_Args, num_dims);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  args->dims = args->buffer->dims.data();
+  args->num_dims = args->buffer->dims.size();
+  return ok_status();
+}
+
+Status Buffer_UnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_UnpaddedDimensions_Args, num_dims);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  args->unpadded_dims = args->buffer->dims.data();
+  args->num_dims = args->buffer->dims.size();
+  return ok_status();
+}
+
+Status Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_DynamicDimensionIndices_Args, num_dynamic_dims);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  args->dynamic_dim_indices = nullptr;
+  args->num_dynamic_dims = 0;
+  return ok_status();
+}
+
+// Minor-to-major orders of row-major arrays, up to the rank that a query needs; static storage.
+const int64_t* descending(size_t rank) {
+  constexpr size_t kMaxRank = 1024;
+  static const std::vector<int64_t>& numbers = *[] {
+    auto* made = new std::vector<int64_t>(kMaxRank);
+    for (size_t i = 0; i < kMaxRank; ++i) {
+      (*made)[i] = static_cast<int64_t>(kMaxRank - 1 - i);
+    }
+    return made;
+  }();
+  return numbers.data() + (kMaxRank - rank);
+}
+
+Status Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_GetMemoryLayout_Args, layout);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  const size_t rank = args->buffer->dims.size();
+  args->layout = {};
+  args->layout.struct_size = PJRT_STRUCT_SIZE(PJRT_Buffer_MemoryLayout, type);
+  args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  args->layout.tiled.struct_size = PJRT_STRUCT_SIZE(PJRT_Buffer_MemoryLayout_Tiled, num_tiles);
+  args->layout.tiled.minor_to_major = descending(rank);
+  args->layout.tiled.minor_to_major_size = rank;
+  return ok_status();
+}
+
+Status Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_OnDeviceSizeInBytes_Args, on_device_size_in_bytes);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_RETURN_IF_ERROR(storage_of(*args->buffer).status());
+  args->on_device_size_in_bytes = static_cast<size_t>(args->buffer->size_bytes());
+  return ok_status();
+}
+
+Status Buffer_Device(PJRT_Buffer_Device_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_Device_Args, device);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  args->device = args->buffer->device;
+  return ok_status();
+}
+
+Status Buffer_Memory(PJRT_Buffer_Memory_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_Memory_Args, memory);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  args->memory = args->buffer->memory;
+  return ok_status();
+}
+
+Status Buffer_Delete(PJRT_Buffer_Delete_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_Delete_Args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  StorageRef freed;  // outside of the lock
+  std::lock_guard lock(args->buffer->mutex);
+  freed.swap(args->buffer->storage);
+  return ok_status();
+}
+
+Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_IsDeleted_Args, is_deleted);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  std::lock_guard lock(args->buffer->mutex);
+  args->is_deleted = args->buffer->storage == nullptr;
+  return ok_status();
+}
+
+Status Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_IsOnCpu_Args, is_on_cpu);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  args->is_on_cpu = args->buffer->device->description->info.is_host_memory;
+  return ok_status();
+}
+
+Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_ReadyEvent_Args, event);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  const Result<StorageRef> storage = storage_of(*args->buffer);
+  // A deleted buffer's event is ready with the error: clients take an error return for fatal.
+  args->event = make_event(storage.ok() ? args->buffer->ready : Completion::ready(storage.status()),
+                           args->buffer->state);
+  return ok_status();
+}
+
+// Copies [offset, offset + bytes) to `target` once the buffer is ready.
+CompletionRef read_bytes(PJRT_Buffer& buffer, StorageRef storage, int64_t offset, void* target,
+                         int64_t bytes) {
+  CompletionRef done = Completion::make();
+  buffer.ready->on_done([state = buffer.state, storage = std::move(storage), offset, target, bytes,
+                         done](const Status& status) {
+    if (!status.ok() || bytes == 0) {
+      done->complete(status);
+    } else {
+      state->backend->copy_to_host(storage, offset, target, bytes, done);
+    }
+  });
+  return done;
+}
+
+Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_ToHostBuffer_Args, event);
+  HEKLA_REQUIRE_HANDLE(args, src);
+  PJRT_Buffer& buffer = *args->src;
+  if (args->dst == nullptr) {
+    args->dst_size = static_cast<size_t>(buffer.size_bytes());
+    args->event = nullptr;
+    return ok_status();
+  }
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(buffer));
+  HEKLA_ASSIGN_OR_RETURN(auto strides,
+                         layout_strides(args->host_layout, buffer.dtype, buffer.dims));
+  const int64_t bytes = buffer.size_bytes();
+  // Strides may skip bytes: the caller knows how far they reach, we know the dense size.
+  if (static_cast<int64_t>(args->dst_size) < bytes) {
+    return invalid_argument("dst_size {} is below the {} bytes of {}", args->dst_size, bytes,
+                            shape_string(buffer.dtype, buffer.dims));
+  }
+  if (!strides.has_value()) {
+    args->event =
+        make_event(read_bytes(buffer, std::move(storage), 0, args->dst, bytes), buffer.state);
+    return ok_status();
+  }
+  // Through dense bytes on the host, then into the caller's order.
+  auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+  CompletionRef done = Completion::make();
+  read_bytes(buffer, std::move(storage), 0, dense->data(), bytes)
+      ->on_done([dense, strides = *strides, dims = buffer.dims, dtype = buffer.dtype,
+                 target = static_cast<std::byte*>(args->dst), done](const Status& status) {
+        if (status.ok()) {
+          scatter_strided(dense->data(), strides, dims, dtype_bytes(dtype), target);
+        }
+        done->complete(status);
+      });
+  args->event = make_event(std::move(done), buffer.state);
+  return ok_status();
+}
+
+Status check_range(const PJRT_Buffer& buffer, int64_t offset, int64_t bytes) {
+  if (offset >= 0 && bytes >= 0 && offset <= buffer.size_bytes() &&
+      bytes <= buffer.size_bytes() - offset) {
+    return ok_status();
+  }
+  return invalid_argument("{} bytes at offset {} are outside of the {} bytes of {}", bytes, offset,
+                          buffer.size_bytes(), shape_string(buffer.dtype, buffer.dims));
+}
+
+Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_CopyRawToHost_Args, event);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(*args->buffer));
+  HEKLA_RETURN_IF_ERROR(check_range(*args->buffer, args->offset, args->transfer_size));
+  if (args->dst == nullptr && args->transfer_size > 0) return invalid_argument("dst is null");
+  args->event = make_event(
+      read_bytes(*args->buffer, std::move(storage), args->offset, args->dst, args->transfer_size),
+      args->buffer->state);
+  return ok_status();
+}
+
+// What the caller hands back with the destination of a raw copy.
+struct RawCopy {
+  StateRef state;
+  StorageRef storage;
+  CompletionRef ready;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  CompletionRef done;
+};
+
+Status status_of(PJRT_Error_Code code, const char* message, size_t size) {
+  if (code == PJRT_Error_Code_OK) return ok_status();
+  return Status(static_cast<StatusCode>(code),
+                message == nullptr ? std::string() : std::string(message, size));
+}
+
+void start_raw_copy(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
+  std::unique_ptr<RawCopy> copy(static_cast<RawCopy*>(args->callback_data));
+  Status status = status_of(args->error_code, args->error_message, args->error_message_size);
+  if (!status.ok()) {
+    copy->done->complete(std::move(status));
+    return;
+  }
+  void* const target = args->dst;
+  const CompletionRef ready = copy->ready;
+  ready->on_done([copy = std::shared_ptr<RawCopy>(std::move(copy)), target](const Status& s) {
+    if (!s.ok() || copy->bytes == 0) {
+      copy->done->complete(s);
+    } else {
+      copy->state->backend->copy_to_host(copy->storage, copy->offset, target, copy->bytes,
+                                         copy->done);
+    }
+  });
+}
+
+Status Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_CopyRawToHostFuture_Args, future_ready_callback);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(*args->buffer));
+  HEKLA_RETURN_IF_ERROR(check_range(*args->buffer, args->offset, args->transfer_size));
+  auto* copy = new RawCopy{args->buffer->state, std::move(storage),  args->buffer->ready,
+                           args->offset,        args->transfer_size, Completion::make()};
+  args->event = make_event(copy->done, args->buffer->state);
+  args->callback_data = copy;
+  args->future_ready_callback = start_raw_copy;
+  return ok_status();
+}
+
+Result<PJRT_Buffer*> copy_to(PJRT_Buffer& source, PJRT_Device* device, MemoryObject* memory) {
+  HEKLA_ASSIGN_OR_RETURN(StorageRef from, storage_of(source));
+  const StateRef state = source.state;
+  const int64_t bytes = source.size_bytes();
+  HEKLA_ASSIGN_OR_RETURN(StorageRef to,
+                         state->backend->allocate(device->index(), memory->kind_index, bytes));
+  CompletionRef done = Completion::make();
+  source.ready->on_done([state, from, to, bytes, done](const Status& status) {
+    if (!status.ok() || bytes == 0) {
+      done->complete(status);
+    } else {
+      state->backend->copy(from, to, bytes, done);
+    }
+  });
+  return make_buffer(state, memory, device, source.dtype, source.dims, std::move(to),
+                     std::move(done));
+}
+
+Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_CopyToDevice_Args, dst_buffer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, dst_device);
+  if (args->dst_device->state != args->buffer->state.get()) {
+    return unimplemented("copies between clients go through the host");
+  }
+  auto* memory = static_cast<MemoryObject*>(args->dst_device->memories.front());
+  HEKLA_ASSIGN_OR_RETURN(args->dst_buffer, copy_to(*args->buffer, args->dst_device, memory));
+  return ok_status();
+}
+
+Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_CopyToMemory_Args, dst_buffer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, dst_memory);
+  auto* memory = static_cast<MemoryObject*>(args->dst_memory);
+  PJRT_Device* device = memory->devices.front();
+  if (device->state != args->buffer->state.get()) {
+    return unimplemented("copies between clients go through the host");
+  }
+  HEKLA_ASSIGN_OR_RETURN(args->dst_buffer, copy_to(*args->buffer, device, memory));
+  return ok_status();
+}
+
+Status Buffer_Bitcast(PJRT_Buffer_Bitcast_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_Bitcast_Args, out_buffer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  PJRT_Buffer& buffer = *args->buffer;
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(buffer));
+  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->element_type));
+  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->dims, args->num_dims));
+  Dims dims(args->dims, args->dims + args->num_dims);
+  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(args->device_layout, dtype, dims));
+  if (bytes != buffer.size_bytes() || strides.has_value()) {
+    return invalid_argument("{} cannot be seen as a row-major {}",
+                            shape_string(buffer.dtype, buffer.dims), shape_string(dtype, dims));
+  }
+  args->out_buffer = make_buffer(buffer.state, buffer.memory, buffer.device, dtype, std::move(dims),
+                                 std::move(storage), buffer.ready);
+  return ok_status();
+}
+
+Result<void*> host_pointer(PJRT_Buffer& buffer) {
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(buffer));
+  HEKLA_RETURN_IF_ERROR(buffer.ready->await());
+  void* pointer = storage->host_pointer();
+  if (pointer == nullptr) return unimplemented("this memory has no address for the host");
+  return pointer;
+}
+
+Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_UnsafePointer_Args, buffer_pointer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_ASSIGN_OR_RETURN(void* pointer, host_pointer(*args->buffer));
+  args->buffer_pointer = reinterpret_cast<uintptr_t>(pointer);
+  return ok_status();
+}
+
+Status Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args, device_memory_ptr);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_ASSIGN_OR_RETURN(args->device_memory_ptr, host_pointer(*args->buffer));
+  return ok_status();
+}
+
+Status Buffer_IncreaseExternalReferenceCount(
+    PJRT_Buffer_IncreaseExternalReferenceCount_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_IncreaseExternalReferenceCount_Args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  std::lock_guard lock(args->buffer->mutex);
+  if (args->buffer->storage == nullptr) {
+    return invalid_argument("Buffer has been deleted or donated");
+  }
+  ++args->buffer->external_references;
+  return ok_status();
+}
+
+Status Buffer_DecreaseExternalReferenceCount(
+    PJRT_Buffer_DecreaseExternalReferenceCount_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_DecreaseExternalReferenceCount_Args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  std::lock_guard lock(args->buffer->mutex);
+  if (args->buffer->external_references == 0) {
+    return invalid_argument(
+        "Attempting to decrease reference on a buffer with zero reference count.");
+  }
+  --args->buffer->external_references;
+  return ok_status();
+}
+
+// What the caller hands back when its dependency is done.
+struct Donation {
+  CompletionRef ready;
+  CompletionRef dependency;
+};
+
+void finish_donation(PJRT_Buffer_DonateWithControlDependency_Callback_Args* args) {
+  std::unique_ptr<Donation> donation(static_cast<Donation*>(args->callback_data));
+  Status status = status_of(args->error_code, args->error_message, args->error_message_size);
+  donation->dependency->complete(std::move(status));
+}
+
+Status Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependency_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Buffer_DonateWithControlDependency_Args, out_buffer);
+  HEKLA_REQUIRE_HANDLE(args, buffer);
+  PJRT_Buffer& buffer = *args->buffer;
+  StorageRef storage;
+  {
+    std::lock_guard lock(buffer.mutex);
+    if (buffer.storage == nullptr) return invalid_argument("Buffer has been deleted or donated");
+    if (buffer.external_references > 0) {
+      return failed_precondition("the buffer is referred to from outside and cannot be donated");
+    }
+    storage.swap(buffer.storage);
+  }
+  auto* donation = new Donation{buffer.ready, Completion::make()};
+  args->callback_data = donation;
+  args->dependency_ready_callback = finish_donation;
+  args->out_buffer =
+      make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims,
+                  std::move(storage), Completion::all({buffer.ready, donation->dependency}));
+  return ok_status();
+}
+
+}  // namespace
+
+void add_buffer_slots(PJRT_Api& api) {
+  api.PJRT_Buffer_Destroy = Slot<Buffer_Destroy>::call;
+  api.PJRT_Buffer_ElementType = Slot<Buffer_ElementType>::call;
+  api.PJRT_Buffer_Dimensions = Slot<Buffer_Dimensions>::call;
+  api.PJRT_Buffer_UnpaddedDimensions = Slot<Buffer_UnpaddedDimensions>::call;
+  api.PJRT_Buffer_DynamicDimensionIndices = Slot<Buffer_DynamicDimensionIndices>::call;
+  api.PJRT_Buffer_GetMemoryLayout = Slot<Buffer_GetMemoryLayout>::call;
+  api.PJRT_Buffer_OnDeviceSizeInBytes = Slot<Buffer_OnDeviceSizeInBytes>::call;
+  api.PJRT_Buffer_Device = Slot<Buffer_Device>::call;
+  api.PJRT_Buffer_Memory = Slot<Buffer_Memory>::call;
+  api.PJRT_Buffer_Delete = Slot<Buffer_Delete>::call;
+  api.PJRT_Buffer_IsDeleted = Slot<Buffer_IsDeleted>::call;
+  api.PJRT_Buffer_CopyToDevice = Slot<Buffer_CopyToDevice>::call;
+  api.PJRT_Buffer_ToHostBuffer = Slot<Buffer_ToHostBuffer>::call;
+  api.PJRT_Buffer_IsOnCpu = Slot<Buffer_IsOnCpu>::call;
+  api.PJRT_Buffer_ReadyEvent = Slot<Buffer_ReadyEvent>::call;
+  api.PJRT_Buffer_UnsafePointer = Slot<Buffer_UnsafePointer>::call;
+  api.PJRT_Buffer_IncreaseExternalReferenceCount =
+      Slot<Buffer_IncreaseExternalReferenceCount>::call;
+  api.PJRT_Buffer_DecreaseExternalReferenceCount =
+      Slot<Buffer_DecreaseExternalReferenceCount>::call;
+  api.PJRT_Buffer_OpaqueDeviceMemoryDataPointer = Slot<Buffer_OpaqueDeviceMemoryDataPointer>::call;
+  api.PJRT_Buffer_CopyToMemory = Slot<Buffer_CopyToMemory>::call;
+  api.PJRT_Buffer_CopyRawToHost = Slot<Buffer_CopyRawToHost>::call;
+  api.PJRT_Buffer_CopyRawToHostFuture = Slot<Buffer_CopyRawToHostFuture>::call;
+  api.PJRT_Buffer_DonateWithControlDependency = Slot<Buffer_DonateWithControlDependency>::call;
+  api.PJRT_Buffer_Bitcast = Slot<Buffer_Bitcast>::call;
+}
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/pjrt/completion.h"
+
+#include <atomic>
+#include <deque>
+#include <thread>
+
+namespace hekla::pjrt {
+
+CompletionRef Completion::ready(Status status) {
+  CompletionRef completion = make();
+  completion->complete(std::move(status));
+  return completion;
+}
+
+CompletionRef Completion::all(std::vector<CompletionRef> parts) {
+  if (parts.empty()) return ready();
+  if (parts.size() == 1) return parts[0];
+  CompletionRef whole = make();
+  auto left = std::make_shared<std::atomic<size_t>>(parts.size());
+  auto shared_parts = std::make_shared<std::vector<CompletionRef>>(std::move(parts));
+  for (const CompletionRef& part : *shared_parts) {
+    part->on_done([whole, left, shared_parts](const Status&) {
+      if (left->fetch_sub(1) != 1) return;
+      Status first;
+      for (const CompletionRef& p : *shared_parts) {
+        if (first.ok()) first = p->status();
+      }
+      whole->complete(std::move(first));
+    });
+  }
+  return whole;
+}
+
+bool Completion::complete(Status status) {
+  std::vector<std::function<void(const Status&)>> callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_done_) return false;
+    is_done_ = true;
+    status_ = status;
+    callbacks.swap(callbacks_);
+    // Under the lock: a waiter may destroy this object as soon as it can see the result.
+    done_condition_.notify_all();
+  }
+  for (auto& callback : callbacks) callback(status);
+  return true;
+}
+
+bool Completion::is_done() const {
+  std::lock_guard lock(mutex_);
+  return is_done_;
+}
+
+Status Completion::status() const {
+  std::lock_guard lock(mutex_);
+  return status_;
+}
+
+Status Completion::await() const {
+  std::unique_lock lock(mutex_);
+  done_condition_.wait(lock, [this] { return is_done_; });
+  return status_;
+}
+
+void Completion::on_done(std::function<void(const Status&)> callback) {
+  Status status;
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_done_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+    status = status_;
+  }
+  callback(status);
+}
+
+struct CallbackExecutor::State {
+  std::mutex mutex;
+  std::condition_variable condition;
+  std::deque<std::function<void()>> queue;  // guarded by mutex
+  bool is_closing = false;                  // guarded by mutex
+  std::thread thread;
+};
+
+CallbackExecutor::CallbackExecutor() : state_(std::make_shared<State>()) {
+  state_->thread = std::thread([state = state_] {
+    std::unique_lock lock(state->mutex);
+    while (true) {
+      state->condition.wait(lock, [&] { return state->is_closing || !state->queue.empty(); });
+      if (state->queue.empty()) return;
+      std::function<void()> callback = std::move(state->queue.front());
+      state->queue.pop_front();
+      lock.unlock();
+      callback();
+      callback = nullptr;
+      lock.lock();
+    }
+  });
+}
+
+CallbackExecutor::~CallbackExecutor() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->is_closing = true;
+  }
+  state_->condition.notify_all();
+  // The last owner may be a callback.
+  if (state_->thread.get_id() == std::this_thread::get_id()) {
+    state_->thread.detach();
+  } else {
+    state_->thread.join();
+  }
+}
+
+void CallbackExecutor::post(std::function<void()> callback) {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->queue.push_back(std::move(callback));
+  }
+  state_->condition.notify_one();
+}
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compilation, executables and their queries, serialization.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "backends/pjrt/abi.h"
+
+namespace hekla::pjrt {
+namespace {
+
+// Serialized executables: this line, then fields 1 (options) and 2 (program), as protobuf would
+// write them. The version of the plugin is part of the line: blobs of others are refused.
+std::string serialized_magic() {
+  return fmt::format("hekla executable 1 {} {}\n", backend_factory().platform_name, "0.1.0");
+}
+
+Result<std::string_view> program_code(const PJRT_Program* program) {
+  if (program == nullptr) return invalid_argument("no program");
+  const std::string_view format(program->format == nullptr ? "" : program->format,
+                                program->format == nullptr ? 0 : program->format_size);
+  if (format == "hlo") {
+    return unimplemented(
+        "programs in the format 'hlo' are not read yet; send StableHLO (format 'mlir'; in "
+        "PyTorch/XLA set XLA_STABLEHLO_COMPILE=1)");
+  }
+  if (format != "mlir") return invalid_argument("Unknown program format '{}'.", format);
+  if (program->code == nullptr) return invalid_argument("the program has no code");
+  return std::string_view(program->code, program->code_size);
+}
+
+// Device ids in row-major order of replica and partition.
+Result<std::vector<int64_t>> device_ids(const Program& program, size_t device_count) {
+  const CompileOptions& options = program.parsed_options;
+  constexpr int64_t kMaxDevices = 1 << 20;
+  if (options.replica_count > kMaxDevices || options.partition_count > kMaxDevices) {
+    return invalid_argument("{} replicas and {} partitions are more than there can be",
+                            options.replica_count, options.partition_count);
+  }
+  const int64_t count = options.replica_count * options.partition_count;
+  std::vector<int64_t> ids = options.device_ids;
+  if (ids.empty()) {
+    for (int64_t i = 0; i < count; ++i) ids.push_back(i);
+  }
+  if (static_cast<int64_t>(ids.size()) != count) {
+    return invalid_argument("the device assignment has {} entries for {} replicas x {} partitions",
+                            ids.size(), options.replica_count, options.partition_count);
+  }
+  for (int64_t id : ids) {
+    if (id < 0 || id >= static_cast<int64_t>(device_count)) {
+      return invalid_argument("the device assignment names device {}, there are {}", id,
+                              device_count);
+    }
+  }
+  return ids;
+}
+
+Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
+                                                    std::shared_ptr<Program> program) {
+  auto loaded = std::make_unique<PJRT_LoadedExecutable>();
+  loaded->state = state;
+  const CompileOptions& options = program->parsed_options;
+  HEKLA_ASSIGN_OR_RETURN(std::vector<int64_t> ids, device_ids(*program, state->devices.size()));
+  for (const std::vector<ArrayInfo>* infos : {&program->parameters, &program->results}) {
+    for (const ArrayInfo& info : *infos) {
+      const auto& kinds = state->backend->devices().front().memory_kinds;
+      if (std::find(kinds.begin(), kinds.end(), info.memory_kind) == kinds.end()) {
+        return invalid_argument("the program wants memory of the kind {}, there is: {}",
+                                info.memory_kind, fmt::join(kinds, ", "));
+      }
+    }
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    loaded->devices.push_back(state->device_pointers[static_cast<size_t>(ids[i])]);
+    PJRT_LogicalDeviceIds logical = {};
+    logical.replica = static_cast<int>(static_cast<int64_t>(i) / options.partition_count);
+    logical.partition = static_cast<int>(static_cast<int64_t>(i) % options.partition_count);
+    loaded->logical_ids.push_back(logical);
+  }
+  HEKLA_ASSIGN_OR_RETURN(
+      std::unique_ptr<BackendExecutable> executable,
+      state->backend->compile({program->module, options.replica_count, options.partition_count}));
+  program->stats = executable->stats();
+  program->cost.add("flops", static_cast<float>(program->stats.flops));
+  program->device_assignment =
+      serialize_device_assignment(options.replica_count, options.partition_count, ids);
+  loaded->executable = std::move(executable);
+  loaded->program = std::move(program);
+  return loaded;
+}
+
+Status Client_Compile(PJRT_Client_Compile_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_Compile_Args, executable);
+  args->executable = nullptr;
+  HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_ASSIGN_OR_RETURN(std::string_view code, program_code(args->program));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program,
+                         make_program(code, {args->compile_options, args->compile_options_size}));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  args->executable = loaded.release();
+  return ok_status();
+}
+
+Status Compile(PJRT_Compile_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Compile_Args, executable);
+  args->executable = nullptr;
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  HEKLA_ASSIGN_OR_RETURN(std::string_view code, program_code(args->program));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program,
+                         make_program(code, {args->compile_options, args->compile_options_size}));
+  args->executable = new PJRT_Executable{std::move(program)};
+  return ok_status();
+}
+
+Status Client_Load(PJRT_Client_Load_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_Load_Args, loaded_executable);
+  args->loaded_executable = nullptr;
+  HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  const Program& from = *args->executable->program;
+  std::string_view options = from.options;
+  if (args->compile_options != nullptr && args->compile_options_size > 0) {
+    options = {args->compile_options, args->compile_options_size};
+  }
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(from.code, options));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  args->loaded_executable = loaded.release();
+  return ok_status();
+}
+
+Status Executable_Destroy(PJRT_Executable_Destroy_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_Destroy_Args, executable);
+  delete args->executable;
+  return ok_status();
+}
+
+Status LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Destroy_Args, executable);
+  delete args->executable;
+  return ok_status();
+}
+
+Status LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_GetExecutable_Args, executable);
+  HEKLA_REQUIRE_HANDLE(args, loaded_executable);
+  args->executable = new PJRT_Executable{args->loaded_executable->program};
+  return ok_status();
+}
+
+void keep_assignment(PJRT_DeviceAssignmentSerialized*) {}
+
+Status LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_GetDeviceAssignment_Args,
+                serialized_device_assignment_deleter);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  const std::string& bytes = args->executable->program->device_assignment;
+  args->serialized_bytes = bytes.data();
+  args->serialized_bytes_size = bytes.size();
+  args->serialized_device_assignment = nullptr;  // the executable owns the bytes
+  args->serialized_device_assignment_deleter = keep_assignment;
+  return ok_status();
+}
+
+Status LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_AddressableDevices_Args, num_addressable_devices);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->addressable_devices = args->executable->devices.data();
+  args->num_addressable_devices = args->executable->devices.size();
+  return ok_status();
+}
+
+Status LoadedExecutable_AddressableDeviceLogicalIds(
+    PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args,
+                num_addressable_device_logical_ids);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->addressable_device_logical_ids = args->executable->logical_ids.data();
+  args->num_addressable_device_logical_ids = args->executable->logical_ids.size();
+  return ok_status();
+}
+
+Status LoadedExecutable_Delete(PJRT_LoadedExecutable_Delete_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Delete_Args, executable);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  std::lock_guard lock(args->executable->mutex);
+  args->executable->executable = nullptr;  // running launches hold their own reference
+  return ok_status();
+}
+
+Status LoadedExecutable_IsDeleted(PJRT_LoadedExecutable_IsDeleted_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_IsDeleted_Args, is_deleted);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  std::lock_guard lock(args->executable->mutex);
+  args->is_deleted = args->executable->executable == nullptr;
+  return ok_status();
+}
+
+Status LoadedExecutable_Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Fingerprint_Args, executable_fingerprint_size);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->executable_fingerprint = args->executable->program->fingerprint.c_str();
+  args->executable_fingerprint_size = args->executable->program->fingerprint.size();
+  return ok_status();
+}
+
+Status Executable_Name(PJRT_Executable_Name_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_Name_Args, executable_name_size);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->executable_name = args->executable->program->name.c_str();
+  args->executable_name_size = args->executable->program->name.size();
+  return ok_status();
+}
+
+Status Executable_NumReplicas(PJRT_Executable_NumReplicas_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_NumReplicas_Args, num_replicas);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->num_replicas = static_cast<size_t>(args->executable->program->parsed_options.replica_count);
+  return ok_status();
+}
+
+Status Executable_NumPartitions(PJRT_Executable_NumPartitions_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_NumPartitions_Args, num_partitions);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->num_partitions =
+      static_cast<size_t>(args->executable->program->parsed_options.partition_count);
+  return ok_status();
+}
+
+Status Executable_NumOutputs(PJRT_Executable_NumOutputs_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_NumOutputs_Args, num_outputs);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->num_outputs = args->executable->program->results.size();
+  return ok_status();
+}
+
+Status Executable_SizeOfGeneratedCodeInBytes(
+    PJRT_Executable_SizeOfGeneratedCodeInBytes_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_SizeOfGeneratedCodeInBytes_Args, size_in_bytes);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->size_in_bytes = args->executable->program->stats.generated_code_bytes;
+  return ok_status();
+}
+
+Status Executable_Fingerprint(PJRT_Executable_Fingerprint_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_Fingerprint_Args, executable_fingerprint_size);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->executable_fingerprint = args->executable->program->fingerprint.c_str();
+  args->executable_fingerprint_size = args->executable->program->fingerprint.size();
+  return ok_status();
+}
+
+Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_GetCostAnalysis_Args, properties);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->properties = args->executable->program->cost.values.data();
+  args->num_properties = args->executable->program->cost.values.size();
+  return ok_status();
+}
+
+Status Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_GetCompiledMemoryStats_Args, temp_size_in_bytes);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  const Program& program = *args->executable->program;
+  int64_t arguments = 0;
+  int64_t outputs = 0;
+  int64_t aliased = 0;
+  for (size_t i = 0; i < program.parameters.size(); ++i) {
+    arguments += program.parameters[i].size_bytes();
+    if (program.is_donated[i]) aliased += program.parameters[i].size_bytes();
+  }
+  for (const ArrayInfo& result : program.results) outputs += result.size_bytes();
+  aliased = std::min(aliased, outputs);
+  const int64_t total = arguments + outputs - aliased + program.stats.temporary_bytes;
+  // In the order of the struct; the caller's may end earlier.
+  const int64_t values[] = {program.stats.generated_code_bytes,
+                            arguments,
+                            outputs,
+                            aliased,
+                            program.stats.temporary_bytes,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            total,
+                            total,
+                            total,
+                            0,
+                            total};
+  int64_t* field = &args->generated_code_size_in_bytes;
+  const size_t start =
+      offsetof(PJRT_Executable_GetCompiledMemoryStats_Args, generated_code_size_in_bytes);
+  for (size_t i = 0; i < std::size(values); ++i) {
+    if (args->struct_size < start + (i + 1) * sizeof(int64_t)) break;
+    field[i] = values[i];
+  }
+  return ok_status();
+}
+
+Status Executable_OutputElementTypes(PJRT_Executable_OutputElementTypes_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_OutputElementTypes_Args, num_output_types);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  const Program& program = *args->executable->program;
+  args->output_types = const_cast<PJRT_Buffer_Type*>(program.result_types.data());
+  args->num_output_types = program.result_types.size();
+  return ok_status();
+}
+
+Status Executable_OutputDimensions(PJRT_Executable_OutputDimensions_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_OutputDimensions_Args, dim_sizes);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  const Program& program = *args->executable->program;
+  args->num_outputs = program.results.size();
+  args->dims = program.result_dims.data();
+  args->dim_sizes = program.result_ranks.data();
+  return ok_status();
+}
+
+Status Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_OutputMemoryKinds_Args, memory_kind_sizes);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  const Program& program = *args->executable->program;
+  args->num_outputs = program.results.size();
+  args->memory_kinds = program.result_kinds.data();
+  args->memory_kind_sizes = program.result_kind_sizes.data();
+  return ok_status();
+}
+
+Status Executable_ParameterMemoryKinds(PJRT_Executable_ParameterMemoryKinds_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_ParameterMemoryKinds_Args, memory_kind_sizes);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  const Program& program = *args->executable->program;
+  args->num_parameters = program.parameters.size();
+  args->memory_kinds = program.parameter_kinds.data();
+  args->memory_kind_sizes = program.parameter_kind_sizes.data();
+  return ok_status();
+}
+
+// The program as it was compiled; clients read its attributes and print it.
+Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_OptimizedProgram_Args, program);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  HEKLA_REQUIRE_HANDLE(args, program);
+  const std::string& code = args->executable->program->code;
+  static constexpr std::string_view kFormat = "mlir";
+  args->program->format = kFormat.data();
+  args->program->format_size = kFormat.size();
+  if (args->program->code == nullptr) {
+    args->program->code_size = code.size();
+    return ok_status();
+  }
+  if (args->program->code_size < code.size()) {
+    return invalid_argument("code_size {} is below the program's {} bytes",
+                            args->program->code_size, code.size());
+  }
+  std::memcpy(args->program->code, code.data(), code.size());
+  args->program->code_size = code.size();
+  return ok_status();
+}
+
+void delete_executable_bytes(PJRT_SerializedExecutable* bytes) {
+  delete reinterpret_cast<std::string*>(bytes);
+}
+
+Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_Serialize_Args, serialized_executable_deleter);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  auto bytes = std::make_unique<std::string>(serialized_magic());
+  append_bytes_field(*bytes, 1, args->executable->program->options);
+  append_bytes_field(*bytes, 2, args->executable->program->code);
+  args->serialized_bytes = bytes->data();
+  args->serialized_bytes_size = bytes->size();
+  args->serialized_executable = reinterpret_cast<PJRT_SerializedExecutable*>(bytes.release());
+  args->serialized_executable_deleter = delete_executable_bytes;
+  return ok_status();
+}
+
+Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_DeserializeAndLoad_Args, loaded_executable);
+  args->loaded_executable = nullptr;
+  HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_REQUIRE_HANDLE(args, serialized_executable);
+  std::string_view bytes(args->serialized_executable, args->serialized_executable_size);
+  const std::string magic = serialized_magic();
+  if (!bytes.starts_with(magic)) {
+    return invalid_argument("this executable was not serialized by this version of the plugin");
+  }
+  bytes.remove_prefix(magic.size());
+  HEKLA_ASSIGN_OR_RETURN(std::vector<WireField> fields, parse_fields(bytes));
+  std::string_view options;
+  std::string_view code;
+  for (const WireField& field : fields) {
+    if (field.number == 1) options = field.bytes;
+    if (field.number == 2) code = field.bytes;
+  }
+  using Args = PJRT_Executable_DeserializeAndLoad_Args;
+  if (HEKLA_COVERS(args, Args, overridden_serialized_compile_options_size) &&
+      args->overridden_serialized_compile_options != nullptr &&
+      args->overridden_serialized_compile_options_size > 0) {
+    options = {args->overridden_serialized_compile_options,
+               args->overridden_serialized_compile_options_size};
+  }
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(code, options));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  args->loaded_executable = loaded.release();
+  return ok_status();
+}
+
+void keep_options(PJRT_SerializedCompileOptions*) {}
+
+Status Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Executable_GetCompileOptions_Args, serialized_compile_options_deleter);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  args->serialized_bytes = args->executable->program->options.data();
+  args->serialized_bytes_size = args->executable->program->options.size();
+  args->serialized_compile_options = nullptr;  // the executable owns the bytes
+  args->serialized_compile_options_deleter = keep_options;
+  return ok_status();
+}
+
+}  // namespace
+
+void add_executable_slots(PJRT_Api& api) {
+  api.PJRT_Client_Compile = Slot<Client_Compile>::call;
+  api.PJRT_Compile = Slot<Compile>::call;
+  api.PJRT_Client_Load = Slot<Client_Load>::call;
+  api.PJRT_Executable_Destroy = Slot<Executable_Destroy>::call;
+  api.PJRT_Executable_Name = Slot<Executable_Name>::call;
+  api.PJRT_Executable_NumReplicas = Slot<Executable_NumReplicas>::call;
+  api.PJRT_Executable_NumPartitions = Slot<Executable_NumPartitions>::call;
+  api.PJRT_Executable_NumOutputs = Slot<Executable_NumOutputs>::call;
+  api.PJRT_Executable_SizeOfGeneratedCodeInBytes =
+      Slot<Executable_SizeOfGeneratedCodeInBytes>::call;
+  api.PJRT_Executable_Fingerprint = Slot<Executable_Fingerprint>::call;
+  api.PJRT_Executable_GetCostAnalysis = Slot<Executable_GetCostAnalysis>::call;
+  api.PJRT_Executable_GetCompiledMemoryStats = Slot<Executable_GetCompiledMemoryStats>::call;
+  api.PJRT_Executable_OutputElementTypes = Slot<Executable_OutputElementTypes>::call;
+  api.PJRT_Executable_OutputDimensions = Slot<Executable_OutputDimensions>::call;
+  api.PJRT_Executable_OutputMemoryKinds = Slot<Executable_OutputMemoryKinds>::call;
+  api.PJRT_Executable_ParameterMemoryKinds = Slot<Executable_ParameterMemoryKinds>::call;
+  api.PJRT_Executable_OptimizedProgram = Slot<Executable_OptimizedProgram>::call;
+  api.PJRT_Executable_Serialize = Slot<Executable_Serialize>::call;
+  api.PJRT_Executable_DeserializeAndLoad = Slot<Executable_DeserializeAndLoad>::call;
+  api.PJRT_Executable_GetCompileOptions = Slot<Executable_GetCompileOptions>::call;
+  api.PJRT_LoadedExecutable_Destroy = Slot<LoadedExecutable_Destroy>::call;
+  api.PJRT_LoadedExecutable_GetExecutable = Slot<LoadedExecutable_GetExecutable>::call;
+  api.PJRT_LoadedExecutable_GetDeviceAssignment = Slot<LoadedExecutable_GetDeviceAssignment>::call;
+  api.PJRT_LoadedExecutable_AddressableDevices = Slot<LoadedExecutable_AddressableDevices>::call;
+  api.PJRT_LoadedExecutable_AddressableDeviceLogicalIds =
+      Slot<LoadedExecutable_AddressableDeviceLogicalIds>::call;
+  api.PJRT_LoadedExecutable_Delete = Slot<LoadedExecutable_Delete>::call;
+  api.PJRT_LoadedExecutable_IsDeleted = Slot<LoadedExecutable_IsDeleted>::call;
+  api.PJRT_LoadedExecutable_Fingerprint = Slot<LoadedExecutable_Fingerprint>::call;
+}
+
+}  // namespace hekla::pjrt

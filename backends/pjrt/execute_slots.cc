@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches and their contexts.
+#include <algorithm>
+
+#include "backends/pjrt/abi.h"
+
+// Carries a client's data through a launch; nothing here reads any.
+struct PJRT_ExecuteContext {};
+
+namespace hekla::pjrt {
+namespace {
+
+// A buffer that somebody outside refers to must keep its bytes.
+bool is_free_to_donate(PJRT_Buffer& buffer) {
+  std::lock_guard lock(buffer.mutex);
+  return buffer.external_references == 0;
+}
+
+// The arguments of one device, checked.
+Result<std::vector<LaunchInput>> take_arguments(const Program& program,
+                                                PJRT_Buffer* const* arguments, PJRT_Device* device,
+                                                const std::vector<bool>& may_donate) {
+  std::vector<LaunchInput> inputs;
+  for (size_t i = 0; i < program.parameters.size(); ++i) {
+    PJRT_Buffer* buffer = arguments[i];
+    if (buffer == nullptr) return invalid_argument("argument {} is null", i);
+    const ArrayInfo& parameter = program.parameters[i];
+    if (buffer->dtype != parameter.dtype || buffer->dims != parameter.dims) {
+      return invalid_argument("argument {} of {} must be {}, is {}", i, program.name,
+                              shape_string(parameter.dtype, parameter.dims),
+                              shape_string(buffer->dtype, buffer->dims));
+    }
+    if (buffer->device != device) {
+      return invalid_argument("argument {} of {} lies on {}, the launch is on {}", i, program.name,
+                              buffer->device->description->info.debug_string,
+                              device->description->info.debug_string);
+    }
+    const Result<StorageRef> storage = storage_of(*buffer);
+    if (!storage.ok()) {
+      return storage.status().with_context(fmt::format("argument {} of {}", i, program.name));
+    }
+    const bool is_once = std::count(arguments, arguments + program.parameters.size(), buffer) == 1;
+    inputs.push_back(
+        {*storage, buffer->ready, may_donate[i] && is_once && is_free_to_donate(*buffer)});
+  }
+  return inputs;
+}
+
+std::vector<bool> donation_mask(const Program& program, const PJRT_ExecuteOptions* options) {
+  std::vector<bool> mask = program.is_donated;
+  if (options == nullptr ||
+      !HEKLA_COVERS(options, PJRT_ExecuteOptions, num_non_donatable_input_indices) ||
+      options->non_donatable_input_indices == nullptr) {
+    return mask;
+  }
+  for (size_t i = 0; i < options->num_non_donatable_input_indices; ++i) {
+    const int64_t index = options->non_donatable_input_indices[i];
+    if (index >= 0 && index < static_cast<int64_t>(mask.size())) {
+      mask[static_cast<size_t>(index)] = false;
+    }
+  }
+  return mask;
+}
+
+MemoryObject* memory_of_kind(PJRT_Device* device, const std::string& kind) {
+  for (PJRT_Memory* memory : device->memories) {
+    auto* object = static_cast<MemoryObject*>(memory);
+    if (object->kind == kind) return object;
+  }
+  return static_cast<MemoryObject*>(device->memories.front());
+}
+
+// One device's part of a launch.
+struct Part {
+  std::vector<PJRT_Buffer*> outputs;
+  CompletionRef done;
+};
+
+Result<Part> launch_on(PJRT_LoadedExecutable& executable, BackendExecutable& code,
+                       const PJRT_ExecuteOptions* options, PJRT_Buffer* const* arguments,
+                       PJRT_Device* device, PJRT_LogicalDeviceIds logical) {
+  const Program& program = *executable.program;
+  Launch launch;
+  launch.device = device->index();
+  launch.replica = logical.replica;
+  launch.partition = logical.partition;
+  launch.launch_id = options == nullptr ? 0 : options->launch_id;
+  launch.done = Completion::make();
+  HEKLA_ASSIGN_OR_RETURN(
+      launch.inputs, take_arguments(program, arguments, device, donation_mask(program, options)));
+  // Donated buffers let go first, so that the launch can be the only owner of their storage; a
+  // launch that is refused gives them back.
+  std::vector<std::pair<PJRT_Buffer*, std::weak_ptr<Storage>>> donated;
+  for (size_t i = 0; i < launch.inputs.size(); ++i) {
+    if (!launch.inputs[i].is_donated) continue;
+    donated.emplace_back(arguments[i], launch.inputs[i].storage);
+    std::lock_guard lock(arguments[i]->mutex);
+    arguments[i]->storage.reset();
+  }
+  Part part;
+  part.done = launch.done;
+  Result<std::vector<StorageRef>> storages = code.launch(launch);
+  if (!storages.ok()) {
+    for (auto& [buffer, storage] : donated) {
+      std::lock_guard lock(buffer->mutex);
+      buffer->storage = storage.lock();
+    }
+    return storages.status();
+  }
+  for (size_t o = 0; o < program.results.size(); ++o) {
+    const ArrayInfo& result = program.results[o];
+    part.outputs.push_back(make_buffer(executable.state, memory_of_kind(device, result.memory_kind),
+                                       device, result.dtype, result.dims, std::move((*storages)[o]),
+                                       part.done));
+  }
+  return part;
+}
+
+Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Execute_Args, device_complete_events);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  PJRT_LoadedExecutable& executable = *args->executable;
+  const Program& program = *executable.program;
+  std::shared_ptr<BackendExecutable> code;
+  {
+    std::lock_guard lock(executable.mutex);
+    code = executable.executable;
+  }
+  if (code == nullptr) return invalid_argument("the executable {} was deleted", program.name);
+  const PJRT_ExecuteOptions* options = args->options;
+  if (options != nullptr && (options->num_send_ops > 0 || options->num_recv_ops > 0)) {
+    return unimplemented("host callbacks (send and recv) are not offered");
+  }
+  if (args->num_args != program.parameters.size()) {
+    return invalid_argument("{} takes {} arguments, {} were given", program.name,
+                            program.parameters.size(), args->num_args);
+  }
+  PJRT_Device* only = HEKLA_COVERS(args, PJRT_LoadedExecutable_Execute_Args, execute_device)
+                          ? args->execute_device
+                          : nullptr;
+  const size_t expected = only != nullptr ? 1 : executable.devices.size();
+  if (args->num_devices != expected) {
+    return invalid_argument("{} runs on {} devices, arguments for {} were given", program.name,
+                            expected, args->num_devices);
+  }
+  if (args->num_args > 0) HEKLA_REQUIRE_HANDLE(args, argument_lists);
+  if (!program.results.empty()) HEKLA_REQUIRE_HANDLE(args, output_lists);
+  std::vector<Part> parts;
+  const auto discard = [&] {
+    for (Part& part : parts) {
+      for (PJRT_Buffer* output : part.outputs) delete output;
+    }
+  };
+  for (size_t d = 0; d < expected; ++d) {
+    size_t place = d;
+    PJRT_Device* device = only;
+    if (only != nullptr) {
+      const auto it = std::find(executable.devices.begin(), executable.devices.end(), only);
+      place =
+          it == executable.devices.end() ? 0 : static_cast<size_t>(it - executable.devices.begin());
+    } else {
+      device = executable.devices[d];
+    }
+    PJRT_Buffer* const* arguments = args->num_args > 0 ? args->argument_lists[d] : nullptr;
+    Result<Part> part =
+        launch_on(executable, *code, options, arguments, device, executable.logical_ids[place]);
+    if (!part.ok()) {
+      discard();
+      return part.status();
+    }
+    // The launch runs on although the executable may be deleted meanwhile.
+    part->done->on_done([code](const Status&) {});
+    parts.push_back(*std::move(part));
+  }
+  for (size_t d = 0; d < expected; ++d) {
+    for (size_t o = 0; o < parts[d].outputs.size(); ++o) {
+      args->output_lists[d][o] = parts[d].outputs[o];
+    }
+    if (args->device_complete_events != nullptr) {
+      args->device_complete_events[d] = make_event(parts[d].done, executable.state);
+    }
+  }
+  return ok_status();
+}
+
+Status ExecuteContext_Create(PJRT_ExecuteContext_Create_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_ExecuteContext_Create_Args, context);
+  args->context = new PJRT_ExecuteContext;
+  return ok_status();
+}
+
+Status ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_ExecuteContext_Destroy_Args, context);
+  delete args->context;
+  return ok_status();
+}
+
+}  // namespace
+
+void add_execute_slots(PJRT_Api& api) {
+  api.PJRT_LoadedExecutable_Execute = Slot<LoadedExecutable_Execute>::call;
+  api.PJRT_ExecuteContext_Create = Slot<ExecuteContext_Create>::call;
+  api.PJRT_ExecuteContext_Destroy = Slot<ExecuteContext_Destroy>::call;
+}
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The objects behind the C API's handles. Internal to this folder.
+//
+// A client's devices, memories and callback thread live in ClientState, which buffers, events and
+// executables share, so that handles may be destroyed in any order.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/pjrt/backend.h"
+#include "backends/pjrt/compile_options.h"
+#include "plugin_api/pjrt_extensions.h"
+
+namespace hekla::pjrt {
+
+// Named values with the memory that they point to; addresses stay when it is not moved from.
+struct NamedValues {
+  std::deque<std::pair<std::string, OptionValue>> owned;
+  std::vector<PJRT_NamedValue> values;
+  void add(std::string name, OptionValue value);
+};
+
+struct ErrorObject : PJRT_Error {
+  Status status;
+};
+
+struct ClientState;
+
+struct MemoryObject : PJRT_Memory {
+  int id = 0;
+  std::string kind;
+  int kind_id = 0;
+  size_t kind_index = 0;  // among the device's kinds
+  std::string debug_string;
+  std::string to_string;
+  std::vector<PJRT_Device*> devices;
+  // Values that the client keeps with a memory, by key.
+  struct UserData {
+    void* data = nullptr;
+    void (*destroy)(void*) = nullptr;
+  };
+  std::mutex user_mutex;
+  std::map<const void*, UserData> user_data;  // guarded by user_mutex
+  ~MemoryObject();
+};
+
+}  // namespace hekla::pjrt
+
+struct PJRT_DeviceDescription {
+  int id = 0;
+  hekla::pjrt::DeviceInfo info;
+  hekla::pjrt::NamedValues attributes;
+  // Kinds for the MemoryDescriptions extension; default first.
+  struct Kind {
+    std::string name;
+    int id = 0;
+  };
+  std::vector<Kind> kinds;
+  std::vector<const PJRT_MemoryDescription*> kind_pointers;
+};
+
+struct PJRT_Device {
+  PJRT_DeviceDescription* description = nullptr;  // owned by the topology
+  hekla::pjrt::ClientState* state = nullptr;      // owner of this device
+  std::vector<PJRT_Memory*> memories;
+  int index() const { return description->id; }
+};
+
+struct PJRT_TopologyDescription {
+  std::string platform_name;
+  std::string platform_version;
+  std::vector<std::unique_ptr<PJRT_DeviceDescription>> descriptions;
+  std::vector<PJRT_DeviceDescription*> pointers;
+  hekla::pjrt::NamedValues attributes;
+};
+
+namespace hekla::pjrt {
+
+struct ClientState {
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<PJRT_TopologyDescription> topology;
+  std::vector<std::unique_ptr<PJRT_Device>> devices;
+  std::vector<PJRT_Device*> device_pointers;
+  std::vector<std::unique_ptr<MemoryObject>> memories;
+  std::vector<PJRT_Memory*> memory_pointers;
+  CallbackExecutor callbacks;
+};
+using StateRef = std::shared_ptr<ClientState>;
+
+// The flat parameters and results of a program, in the C API's form.
+struct ArrayInfo {
+  DType dtype = DType::kInvalid;  // kInvalid: a token
+  Dims dims;
+  std::string memory_kind = "device";
+  int64_t size_bytes() const {
+    return dtype == DType::kInvalid ? 0 : element_count(dims) * dtype_bytes(dtype);
+  }
+};
+
+// What PJRT_Executable and PJRT_LoadedExecutable share; immutable.
+struct Program {
+  std::string name;
+  std::string code;     // as the client sent it
+  std::string options;  // serialized CompileOptionsProto
+  CompileOptions parsed_options;
+  std::string fingerprint;
+  std::shared_ptr<const ir::Module> module;
+  std::vector<ArrayInfo> parameters;
+  std::vector<ArrayInfo> results;
+  std::vector<bool> is_donated;  // per parameter
+  // Query results, which must live as long as the executable.
+  std::vector<PJRT_Buffer_Type> result_types;
+  std::vector<int64_t> result_dims;
+  std::vector<size_t> result_ranks;
+  std::vector<const char*> result_kinds, parameter_kinds;
+  std::vector<size_t> result_kind_sizes, parameter_kind_sizes;
+  NamedValues cost;
+  std::vector<std::string> parameter_shardings, result_shardings;
+  std::vector<const char*> parameter_sharding_pointers, result_sharding_pointers;
+  std::vector<size_t> parameter_sharding_sizes, result_sharding_sizes;
+  std::vector<std::unique_ptr<PJRT_Layouts_MemoryLayout>> layouts;
+  std::vector<PJRT_Layouts_MemoryLayout*> parameter_layouts, result_layouts;
+  std::string device_assignment;  // serialized DeviceAssignmentProto
+  ProgramStats stats;
+};
+
+// "2x3" row-major arrays have the layout text "{1,0}".
+std::string layout_text(size_t rank);
+
+Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options);
+
+}  // namespace hekla::pjrt
+
+struct PJRT_Layouts_MemoryLayout {
+  std::string text;
+};
+
+struct PJRT_Client {
+  hekla::pjrt::StateRef state;
+};
+
+struct PJRT_Event {
+  hekla::pjrt::CompletionRef completion;
+  hekla::pjrt::StateRef state;  // for its callback thread; null for events without a client
+};
+
+struct PJRT_Buffer {
+  hekla::pjrt::StateRef state;
+  PJRT_Device* device = nullptr;
+  hekla::pjrt::MemoryObject* memory = nullptr;
+  hekla::DType dtype = hekla::DType::kInvalid;  // kInvalid: a token
+  hekla::Dims dims;
+  hekla::pjrt::CompletionRef ready;
+
+  std::mutex mutex;
+  hekla::pjrt::StorageRef storage;  // guarded by mutex; null once deleted or donated
+  int64_t external_references = 0;  // guarded by mutex
+  int64_t size_bytes() const {
+    return dtype == hekla::DType::kInvalid ? 0
+                                           : hekla::element_count(dims) * hekla::dtype_bytes(dtype);
+  }
+};
+
+struct PJRT_Executable {
+  std::shared_ptr<const hekla::pjrt::Program> program;
+};
+
+struct PJRT_LoadedExecutable {
+  hekla::pjrt::StateRef state;
+  std::shared_ptr<const hekla::pjrt::Program> program;
+  std::vector<PJRT_Device*> devices;  // in the order of Execute
+  std::vector<PJRT_LogicalDeviceIds> logical_ids;
+  std::mutex mutex;
+  std::shared_ptr<hekla::pjrt::BackendExecutable> executable;  // guarded by mutex; null: deleted
+};

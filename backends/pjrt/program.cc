@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// make_program: from the client's bytes to what executables share.
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/stablehlo/read_program.h"
+#include "backends/pjrt/abi.h"
+#include "runtime/base/sha256.h"
+
+namespace hekla::pjrt {
+namespace {
+
+void flatten(const ir::Type& type, std::vector<ir::Type>& out) {
+  if (!type.is_tuple()) {
+    out.push_back(type);
+    return;
+  }
+  for (const ir::Type& element : type.elements()) flatten(element, out);
+}
+
+std::string text_of(const ir::AttributeMap& attributes, std::string_view name) {
+  const auto* text = attributes.get(name).get<ir::StringValue>();
+  return text == nullptr ? std::string() : text->value;
+}
+
+// The layout that an argument or result asks for must be the one we have.
+Status check_layout(const ir::AttributeMap& attributes, std::string_view what, size_t i,
+                    size_t rank) {
+  const std::string mode = text_of(attributes, "mhlo.layout_mode");
+  if (mode.empty() || mode == "default" || mode == "auto" || mode == layout_text(rank)) {
+    return ok_status();
+  }
+  return unimplemented("{} {} asks for the layout {}; arrays are row-major, {}", what, i, mode,
+                       layout_text(rank));
+}
+
+Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
+                                        const std::vector<ir::AttributeMap>& attributes,
+                                        std::string_view what) {
+  std::vector<ArrayInfo> infos;
+  for (size_t i = 0; i < types.size(); ++i) {
+    std::vector<ir::Type> leaves;
+    flatten(types[i], leaves);
+    for (const ir::Type& leaf : leaves) {
+      ArrayInfo info;
+      if (!leaf.is_token()) {
+        if (!leaf.is_static_tensor()) {
+          return unimplemented("{} {} of the program has the type {}, whose shape is not known",
+                               what, i, leaf.to_string());
+        }
+        info.dtype = leaf.dtype();
+        info.dims = leaf.dims();
+        HEKLA_RETURN_IF_ERROR(checked_bytes(info.dtype, info.dims).status());
+      }
+      if (i < attributes.size()) {
+        const std::string kind = text_of(attributes[i], "mhlo.memory_kind");
+        if (!kind.empty()) info.memory_kind = kind;
+        HEKLA_RETURN_IF_ERROR(check_layout(attributes[i], what, i, info.dims.size()));
+      }
+      infos.push_back(std::move(info));
+    }
+  }
+  return infos;
+}
+
+bool is_marked_donated(const ir::AttributeMap& attributes) {
+  if (!attributes.get("tf.aliasing_output").is_absent()) return true;
+  const auto* donor = attributes.get("jax.buffer_donor").get<ir::BoolValue>();
+  return donor != nullptr && donor->value;
+}
+
+void fill_queries(Program& program) {
+  for (const ArrayInfo& result : program.results) {
+    program.result_types.push_back(to_buffer_type(result.dtype));
+    program.result_dims.insert(program.result_dims.end(), result.dims.begin(), result.dims.end());
+    program.result_ranks.push_back(result.dims.size());
+    program.result_kinds.push_back(result.memory_kind.c_str());
+    program.result_kind_sizes.push_back(result.memory_kind.size());
+  }
+  for (const ArrayInfo& parameter : program.parameters) {
+    program.parameter_kinds.push_back(parameter.memory_kind.c_str());
+    program.parameter_kind_sizes.push_back(parameter.memory_kind.size());
+  }
+  const auto add_layouts = [&](const std::vector<ArrayInfo>& infos,
+                               std::vector<PJRT_Layouts_MemoryLayout*>& out) {
+    for (const ArrayInfo& info : infos) {
+      program.layouts.push_back(std::make_unique<PJRT_Layouts_MemoryLayout>(
+          PJRT_Layouts_MemoryLayout{layout_text(info.dims.size())}));
+      out.push_back(program.layouts.back().get());
+    }
+  };
+  add_layouts(program.parameters, program.parameter_layouts);
+  add_layouts(program.results, program.result_layouts);
+  // On one device everything is replicated: an OpSharding without fields.
+  const auto add_shardings = [](size_t count, std::vector<std::string>& texts,
+                                std::vector<const char*>& pointers, std::vector<size_t>& sizes) {
+    texts.resize(count);
+    for (const std::string& text : texts) {
+      pointers.push_back(text.data());
+      sizes.push_back(text.size());
+    }
+  };
+  add_shardings(program.parameters.size(), program.parameter_shardings,
+                program.parameter_sharding_pointers, program.parameter_sharding_sizes);
+  add_shardings(program.results.size(), program.result_shardings, program.result_sharding_pointers,
+                program.result_sharding_sizes);
+}
+
+Status check_overrides(const CompileOptions& options) {
+  for (const auto& [name, value] : options.overrides) {
+    return invalid_argument("there is no compiler option {} (={})", name, value);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+std::string layout_text(size_t rank) {
+  std::string text = "{";
+  for (size_t i = rank; i > 0; --i) text += fmt::format("{}{}", i - 1, i > 1 ? "," : "");
+  return text + "}";
+}
+
+Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options) {
+  auto program = std::make_shared<Program>();
+  program->code = std::string(code);
+  program->options = std::string(options);
+  Result<CompileOptions> parsed = parse_compile_options(options);
+  if (!parsed.ok()) {
+    return invalid_argument("PJRT_Client_Compile: failed to deserialize CompileOptionsProto: {}",
+                            parsed.status().message());
+  }
+  program->parsed_options = *std::move(parsed);
+  HEKLA_RETURN_IF_ERROR(check_overrides(program->parsed_options));
+  // The program owns the bytes, so constants may be read in place; it outlives its module.
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module,
+                         stablehlo::read_program(program->code));
+  HEKLA_RETURN_IF_ERROR(ir::verify(*module));
+  const ir::Function* entry = module->entry();
+  if (entry == nullptr || entry->is_declaration()) {
+    return invalid_argument("the program has no entry: a function @main, or one public function");
+  }
+  program->name = module->name.empty() ? "main" : module->name;
+  HEKLA_ASSIGN_OR_RETURN(program->parameters,
+                         describe(entry->type.elements(), entry->argument_attributes, "parameter"));
+  HEKLA_ASSIGN_OR_RETURN(program->results,
+                         describe(entry->type.results(), entry->result_attributes, "result"));
+  program->is_donated.resize(program->parameters.size());
+  for (size_t i = 0; i < entry->argument_attributes.size() && i < program->is_donated.size(); ++i) {
+    program->is_donated[i] = is_marked_donated(entry->argument_attributes[i]);
+  }
+  Sha256 digest;
+  digest.update(std::as_bytes(std::span(program->code)));
+  digest.update(std::as_bytes(std::span(program->options)));
+  program->fingerprint = digest.hex();
+  program->module = std::move(module);
+  fill_queries(*program);
+  return program;
+}
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Topologies: the devices of a client, or of a machine of the same kind, without the hardware.
+#include "backends/pjrt/abi.h"
+
+namespace hekla::pjrt {
+namespace {
+
+constexpr std::string_view kMagic = "hekla topology 1\n";
+
+// FNV-1a, 64 bits.
+uint64_t hash_text(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+// Name, version and number of devices, a line each.
+std::string serialize(const PJRT_TopologyDescription& topology) {
+  return fmt::format("{}{}\n{}\n{}\n", kMagic, topology.platform_name, topology.platform_version,
+                     topology.descriptions.size());
+}
+
+Result<std::shared_ptr<PJRT_TopologyDescription>> topology_of_options(const Options& options) {
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, backend_factory().create(options));
+  return make_topology(*backend);
+}
+
+// A topology that the caller owns.
+PJRT_TopologyDescription* release(std::shared_ptr<PJRT_TopologyDescription> topology) {
+  return new PJRT_TopologyDescription(std::move(*topology));
+}
+
+Status TopologyDescription_Create(PJRT_TopologyDescription_Create_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_Create_Args, topology);
+  args->topology = nullptr;
+  Options options;
+  for (size_t i = 0; i < args->num_options; ++i) {
+    const PJRT_NamedValue& value = args->create_options[i];
+    if (value.type != PJRT_NamedValue_kInt64) {
+      return invalid_argument("a topology takes integer options only");
+    }
+    options.emplace_back(std::string(value.name, value.name_size), value.int64_value);
+  }
+  HEKLA_ASSIGN_OR_RETURN(auto topology, topology_of_options(options));
+  args->topology = release(std::move(topology));
+  return ok_status();
+}
+
+Status TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_Destroy_Args, topology);
+  delete args->topology;
+  return ok_status();
+}
+
+Status TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_PlatformName_Args, platform_name_size);
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  args->platform_name = args->topology->platform_name.c_str();
+  args->platform_name_size = args->topology->platform_name.size();
+  return ok_status();
+}
+
+Status TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_PlatformVersion_Args, platform_version_size);
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  args->platform_version = args->topology->platform_version.c_str();
+  args->platform_version_size = args->topology->platform_version.size();
+  return ok_status();
+}
+
+Status TopologyDescription_GetDeviceDescriptions(
+    PJRT_TopologyDescription_GetDeviceDescriptions_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_GetDeviceDescriptions_Args, num_descriptions);
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  args->descriptions = args->topology->pointers.data();
+  args->num_descriptions = args->topology->pointers.size();
+  return ok_status();
+}
+
+Status TopologyDescription_Attributes(PJRT_TopologyDescription_Attributes_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_Attributes_Args, num_attributes);
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  args->attributes = args->topology->attributes.values.data();
+  args->num_attributes = args->topology->attributes.values.size();
+  return ok_status();
+}
+
+void delete_serialized(PJRT_SerializedTopology* bytes) {
+  delete reinterpret_cast<std::string*>(bytes);
+}
+
+Status TopologyDescription_Serialize(PJRT_TopologyDescription_Serialize_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_Serialize_Args, serialized_topology_deleter);
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  auto* bytes = new std::string(serialize(*args->topology));
+  args->serialized_bytes = bytes->data();
+  args->serialized_bytes_size = bytes->size();
+  args->serialized_topology = reinterpret_cast<PJRT_SerializedTopology*>(bytes);
+  args->serialized_topology_deleter = delete_serialized;
+  return ok_status();
+}
+
+Status TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_Deserialize_Args, topology);
+  args->topology = nullptr;
+  if (args->serialized_topology == nullptr) return invalid_argument("no serialized topology");
+  const std::string_view bytes(args->serialized_topology, args->serialized_topology_size);
+  // The last line is the number of devices; the others must be this plugin's own.
+  const size_t last_line =
+      bytes.size() < 2 ? std::string_view::npos : bytes.rfind('\n', bytes.size() - 2);
+  int64_t count = 0;
+  if (last_line != std::string_view::npos) {
+    for (char c : bytes.substr(last_line + 1)) {
+      if (c >= '0' && c <= '9' && count < 1 << 20) count = count * 10 + (c - '0');
+    }
+  }
+  HEKLA_ASSIGN_OR_RETURN(auto topology,
+                         topology_of_options({{"num_devices", std::max<int64_t>(count, 1)}}));
+  if (serialize(*topology) != bytes) {
+    return invalid_argument("this topology was not serialized by this version of the plugin");
+  }
+  args->topology = release(std::move(topology));
+  return ok_status();
+}
+
+Status TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_Fingerprint_Args, fingerprint);
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  args->fingerprint = hash_text(serialize(*args->topology));
+  return ok_status();
+}
+
+Status TopologyDescription_MakeCanonicalShapeForMemorySpace(
+    PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args,
+                serialized_shape_deleter);
+  return unimplemented("all memories keep arrays row-major; there is no other canonical shape");
+}
+
+Status TopologyDescription_GetMemorySpaceKindIds(
+    PJRT_TopologyDescription_GetMemorySpaceKindIds_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_TopologyDescription_GetMemorySpaceKindIds_Args,
+                num_memory_space_kind_ids);
+  return unimplemented("all memories keep arrays row-major; there is no other canonical shape");
+}
+
+}  // namespace
+
+int memory_kind_id(const std::string& kind) {
+  const int id = static_cast<int>(hash_text(kind) & 0x7fffffff);
+  return id == 0 ? 1 : id;
+}
+
+std::shared_ptr<PJRT_TopologyDescription> make_topology(const Backend& backend) {
+  auto topology = std::make_shared<PJRT_TopologyDescription>();
+  topology->platform_name = backend.platform_name();
+  topology->platform_version = backend.platform_version();
+  for (const DeviceInfo& info : backend.devices()) {
+    auto description = std::make_unique<PJRT_DeviceDescription>();
+    description->id = static_cast<int>(topology->descriptions.size());
+    description->info = info;
+    for (const auto& [name, value] : info.attributes) description->attributes.add(name, value);
+    for (const std::string& kind : info.memory_kinds) {
+      description->kinds.push_back({kind, memory_kind_id(kind)});
+    }
+    for (const auto& kind : description->kinds) {
+      description->kind_pointers.push_back(reinterpret_cast<const PJRT_MemoryDescription*>(&kind));
+    }
+    topology->pointers.push_back(description.get());
+    topology->descriptions.push_back(std::move(description));
+  }
+  return topology;
+}
+
+void add_topology_slots(PJRT_Api& api) {
+  api.PJRT_TopologyDescription_Create = Slot<TopologyDescription_Create>::call;
+  api.PJRT_TopologyDescription_Destroy = Slot<TopologyDescription_Destroy>::call;
+  api.PJRT_TopologyDescription_PlatformName = Slot<TopologyDescription_PlatformName>::call;
+  api.PJRT_TopologyDescription_PlatformVersion = Slot<TopologyDescription_PlatformVersion>::call;
+  api.PJRT_TopologyDescription_GetDeviceDescriptions =
+      Slot<TopologyDescription_GetDeviceDescriptions>::call;
+  api.PJRT_TopologyDescription_Attributes = Slot<TopologyDescription_Attributes>::call;
+  api.PJRT_TopologyDescription_Serialize = Slot<TopologyDescription_Serialize>::call;
+  api.PJRT_TopologyDescription_Deserialize = Slot<TopologyDescription_Deserialize>::call;
+  api.PJRT_TopologyDescription_Fingerprint = Slot<TopologyDescription_Fingerprint>::call;
+  api.PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace =
+      Slot<TopologyDescription_MakeCanonicalShapeForMemorySpace>::call;
+  api.PJRT_TopologyDescription_GetMemorySpaceKindIds =
+      Slot<TopologyDescription_GetMemorySpaceKindIds>::call;
+}
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host to device: whole arrays, parts through a transfer manager, other ways to make buffers, and
+// the chunk streams of host callbacks.
+#include "backends/pjrt/abi.h"
+#include "backends/pjrt/host_layout.h"
+
+// Buffers that the host fills part by part.
+struct PJRT_AsyncHostToDeviceTransferManager {
+  struct Entry {
+    hekla::pjrt::StorageRef storage;
+    hekla::DType dtype = hekla::DType::kInvalid;
+    hekla::Dims dims;
+    int64_t size_bytes = 0;
+    hekla::pjrt::CompletionRef ready;
+    bool is_retrieved = false;
+    bool is_last_sent = false;
+    // Completions of the parts that are under way.
+    std::vector<hekla::pjrt::CompletionRef> parts;
+  };
+  hekla::pjrt::StateRef state;
+  PJRT_Device* device = nullptr;
+  hekla::pjrt::MemoryObject* memory = nullptr;
+  std::mutex mutex;
+  std::vector<Entry> entries;  // guarded by mutex
+};
+
+// A placeholder that waits for its real buffer.
+struct PJRT_FulfillAliasBufferCallback {
+  hekla::pjrt::StateRef state;
+  hekla::pjrt::StorageRef storage;
+  int64_t size_bytes = 0;
+  hekla::pjrt::CompletionRef ready;
+  std::atomic<bool> is_fulfilled = false;
+};
+
+namespace hekla::pjrt {
+namespace {
+
+// Row-major is the one layout on devices.
+Status check_device_layout(const PJRT_Buffer_MemoryLayout* layout, DType dtype, const Dims& dims) {
+  HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(layout, dtype, dims));
+  if (!strides.has_value() || *strides == dense_strides(dtype, dims)) return ok_status();
+  return unimplemented("device layouts other than row-major are not offered ({})",
+                       shape_string(dtype, dims));
+}
+
+Status status_of(PJRT_Error_Code code, const char* message, size_t size) {
+  return Status(static_cast<StatusCode>(code),
+                message == nullptr ? std::string() : std::string(message, size));
+}
+
+Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_BufferFromHostBuffer_Args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->type));
+  if (dtype == DType::kInvalid) return invalid_argument("tokens have no host data");
+  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->dims, args->num_dims));
+  const Dims dims(args->dims, args->dims + args->num_dims);
+  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  HEKLA_RETURN_IF_ERROR(check_device_layout(args->device_layout, dtype, dims));
+  if (args->data == nullptr && bytes > 0) {
+    return invalid_argument("no data for {}", shape_string(dtype, dims));
+  }
+  switch (args->host_buffer_semantics) {
+    case PJRT_HostBufferSemantics_kImmutableOnlyDuringCall:
+    case PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes:
+    case PJRT_HostBufferSemantics_kImmutableZeroCopy:
+    case PJRT_HostBufferSemantics_kMutableZeroCopy:
+      break;
+    default:
+      return invalid_argument("there are no host buffer semantics {}",
+                              static_cast<int>(args->host_buffer_semantics));
+  }
+  std::vector<int64_t> strides;
+  if (args->byte_strides != nullptr && args->num_byte_strides > 0) {
+    if (args->num_byte_strides != args->num_dims) {
+      return invalid_argument("{} strides for rank {}", args->num_byte_strides, args->num_dims);
+    }
+    strides.assign(args->byte_strides, args->byte_strides + args->num_byte_strides);
+  }
+  const StateRef& state = args->client->state;
+  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, args->memory));
+  HEKLA_ASSIGN_OR_RETURN(
+      StorageRef storage,
+      state->backend->allocate(place.first->index(), place.second->kind_index, bytes));
+  CompletionRef done = Completion::make();
+  const bool is_dense = strides.empty() || strides == dense_strides(dtype, dims);
+  if (bytes == 0) {
+    done->complete(ok_status());
+  } else if (is_dense) {
+    state->backend->copy_from_host(args->data, storage, 0, bytes, done);
+  } else {
+    auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+    gather_strided(static_cast<const std::byte*>(args->data), strides, dims, dtype_bytes(dtype),
+                   dense->data());
+    done->on_done([dense](const Status&) {});  // keeps the bytes until then
+    state->backend->copy_from_host(dense->data(), storage, 0, bytes, done);
+  }
+  // The host's bytes are free once they were read; an error of the transfer is the buffer's.
+  CompletionRef released = Completion::ready();
+  if (is_dense &&
+      args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
+    static_cast<void>(done->await());
+  } else if (is_dense && !done->is_done()) {
+    released = Completion::make();
+    done->on_done([released](const Status&) { released->complete(ok_status()); });
+  }
+  args->done_with_host_buffer = make_event(std::move(released), state);
+  args->buffer = make_buffer(state, place.second, place.first, dtype, dims, std::move(storage),
+                             std::move(done));
+  return ok_status();
+}
+
+Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_CreateUninitializedBuffer_Args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->shape_element_type));
+  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->shape_dims, args->shape_num_dims));
+  const Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
+  HEKLA_RETURN_IF_ERROR(check_device_layout(args->shape_layout, dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, args->memory));
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
+                         args->client->state->backend->allocate(place.first->index(),
+                                                                place.second->kind_index, bytes));
+  args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
+                             std::move(storage), Completion::ready());
+  return ok_status();
+}
+
+Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_CreateErrorBuffer_Args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, client);
+  if (args->error_code == PJRT_Error_Code_OK) {
+    return invalid_argument("an error buffer needs an error");
+  }
+  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->shape_element_type));
+  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->shape_dims, args->shape_num_dims));
+  Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
+  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
+  // Nobody ever reads it: no memory for its elements.
+  HEKLA_ASSIGN_OR_RETURN(
+      StorageRef storage,
+      args->client->state->backend->allocate(place.first->index(), place.second->kind_index, 0));
+  args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, std::move(dims),
+                             std::move(storage),
+                             Completion::ready(status_of(args->error_code, args->error_message,
+                                                         args->error_message_size)));
+  return ok_status();
+}
+
+Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_CreateAliasBuffer_Args, fulfill_alias_buffer_cb);
+  HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->shape_element_type));
+  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->shape_dims, args->shape_num_dims));
+  const Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
+  HEKLA_RETURN_IF_ERROR(check_device_layout(args->shape_layout, dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
+                         args->client->state->backend->allocate(place.first->index(),
+                                                                place.second->kind_index, bytes));
+  auto* callback = new PJRT_FulfillAliasBufferCallback;
+  callback->state = args->client->state;
+  callback->storage = storage;
+  callback->size_bytes = bytes;
+  callback->ready = Completion::make();
+  args->alias_buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
+                                   std::move(storage), callback->ready);
+  args->fulfill_alias_buffer_cb = callback;
+  return ok_status();
+}
+
+Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_FulfillAliasBuffer_Args, fulfill_alias_buffer_cb);
+  HEKLA_REQUIRE_HANDLE(args, fulfill_alias_buffer_cb);
+  std::unique_ptr<PJRT_FulfillAliasBufferCallback> callback(args->fulfill_alias_buffer_cb);
+  if (args->status_code != PJRT_Error_Code_OK) {
+    callback->ready->complete(
+        status_of(args->status_code, args->error_message, args->error_message_size));
+    return ok_status();
+  }
+  const auto fail = [&](Status status) {
+    callback->ready->complete(status);
+    return status;
+  };
+  if (args->buffer == nullptr) return fail(invalid_argument("no buffer to fulfill the alias with"));
+  Result<StorageRef> source = storage_of(*args->buffer);
+  if (!source.ok()) return fail(source.status());
+  if (args->buffer->size_bytes() != callback->size_bytes) {
+    return fail(invalid_argument("{} does not have the {} bytes of its placeholder",
+                                 shape_string(args->buffer->dtype, args->buffer->dims),
+                                 callback->size_bytes));
+  }
+  args->buffer->ready->on_done(
+      [from = *source, callback = std::shared_ptr<PJRT_FulfillAliasBufferCallback>(
+                           std::move(callback))](const Status& status) {
+        if (!status.ok() || callback->size_bytes == 0) {
+          callback->ready->complete(status);
+        } else {
+          callback->state->backend->copy(from, callback->storage, callback->size_bytes,
+                                         callback->ready);
+        }
+      });
+  return ok_status();
+}
+
+Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_CreateViewOfDeviceBuffer_Args, buffer);
+  HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->element_type));
+  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->dims, args->num_dims));
+  const Dims dims(args->dims, args->dims + args->num_dims);
+  HEKLA_RETURN_IF_ERROR(check_device_layout(args->layout, dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  if (args->device_buffer_ptr == nullptr && bytes > 0) {
+    return invalid_argument("no memory to view");
+  }
+  PJRT_Memory* memory = HEKLA_COVERS(args, PJRT_Client_CreateViewOfDeviceBuffer_Args, memory)
+                            ? args->memory
+                            : nullptr;
+  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, memory));
+  std::function<void()> release;
+  if (args->on_delete_callback != nullptr) {
+    release = [callback = args->on_delete_callback, pointer = args->device_buffer_ptr,
+               user_arg = args->on_delete_callback_arg] { callback(pointer, user_arg); };
+  }
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage, args->client->state->backend->wrap_host_memory(
+                                                 place.first->index(), args->device_buffer_ptr,
+                                                 bytes, std::move(release)));
+  args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
+                             std::move(storage), Completion::ready());
+  return ok_status();
+}
+
+Status Client_CreateBuffersForAsyncHostToDevice(
+    PJRT_Client_CreateBuffersForAsyncHostToDevice_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_Client_CreateBuffersForAsyncHostToDevice_Args, transfer_manager);
+  HEKLA_REQUIRE_HANDLE(args, client);
+  auto manager = std::make_unique<PJRT_AsyncHostToDeviceTransferManager>();
+  manager->state = args->client->state;
+  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
+  manager->device = place.first;
+  manager->memory = place.second;
+  for (size_t i = 0; i < args->num_shape_specs; ++i) {
+    const PJRT_ShapeSpec& spec = args->shape_specs[i];
+    PJRT_AsyncHostToDeviceTransferManager::Entry entry;
+    HEKLA_ASSIGN_OR_RETURN(entry.dtype, to_dtype(spec.element_type));
+    HEKLA_RETURN_IF_ERROR(check_shape(entry.dtype, spec.dims, spec.num_dims));
+    entry.dims.assign(spec.dims, spec.dims + spec.num_dims);
+    if (args->device_layouts != nullptr && i < args->num_device_layouts) {
+      HEKLA_RETURN_IF_ERROR(check_device_layout(args->device_layouts[i], entry.dtype, entry.dims));
+    }
+    HEKLA_ASSIGN_OR_RETURN(entry.size_bytes, checked_bytes(entry.dtype, entry.dims));
+    HEKLA_ASSIGN_OR_RETURN(entry.storage,
+                           manager->state->backend->allocate(
+                               place.first->index(), place.second->kind_index, entry.size_bytes));
+    entry.ready = Completion::make();
+    manager->entries.push_back(std::move(entry));
+  }
+  args->transfer_manager = manager.release();
+  return ok_status();
+}
+
+using Manager = PJRT_AsyncHostToDeviceTransferManager;
+
+// The caller holds the manager's lock.
+Result<Manager::Entry*> entry_of(Manager& manager, int index) {
+  if (index < 0 || index >= static_cast<int>(manager.entries.size())) {
+    return invalid_argument("there is no buffer {}, the transfer manager has {}", index,
+                            manager.entries.size());
+  }
+  return &manager.entries[static_cast<size_t>(index)];
+}
+
+Status Manager_Destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_Destroy_Args, transfer_manager);
+  if (args->transfer_manager == nullptr) return ok_status();
+  for (Manager::Entry& entry : args->transfer_manager->entries) {
+    // Whoever waits for data that can no longer come gets told.
+    if (!entry.is_last_sent) {
+      entry.ready->complete(cancelled("the transfer manager went before the last part came"));
+    }
+  }
+  delete args->transfer_manager;
+  return ok_status();
+}
+
+// Writes one part and, after the last, makes the buffer ready.
+Result<CompletionRef> send_part(Manager& manager, int index, const void* data, int64_t offset,
+                                int64_t bytes, bool is_last) {
+  std::unique_lock lock(manager.mutex);
+  HEKLA_ASSIGN_OR_RETURN(Manager::Entry * entry, entry_of(manager, index));
+  if (entry->is_last_sent) {
+    return failed_precondition("buffer {} had its last part, or an error", index);
+  }
+  if (offset < 0 || bytes < 0 || offset > entry->size_bytes || bytes > entry->size_bytes - offset) {
+    return invalid_argument("{} bytes at offset {} are outside of the {} bytes of buffer {}", bytes,
+                            offset, entry->size_bytes, index);
+  }
+  if (data == nullptr && bytes > 0) return invalid_argument("no data");
+  CompletionRef done = Completion::make();
+  entry->parts.push_back(done);
+  entry->is_last_sent = is_last;
+  std::vector<CompletionRef> parts;
+  if (is_last) parts = std::move(entry->parts);
+  const StorageRef storage = entry->storage;
+  const CompletionRef ready = entry->ready;
+  lock.unlock();
+  if (bytes == 0) {
+    done->complete(ok_status());
+  } else {
+    manager.state->backend->copy_from_host(data, storage, offset, bytes, done);
+  }
+  if (is_last) {
+    Completion::all(std::move(parts))->on_done([ready](const Status& s) { ready->complete(s); });
+  }
+  return done;
+}
+
+Status Manager_TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_TransferData_Args,
+                done_with_h2d_transfer);
+  HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  HEKLA_ASSIGN_OR_RETURN(CompletionRef done,
+                         send_part(*args->transfer_manager, args->buffer_index, args->data,
+                                   args->offset, args->transfer_size, args->is_last_transfer));
+  args->done_with_h2d_transfer = make_event(std::move(done), args->transfer_manager->state);
+  return ok_status();
+}
+
+Status Manager_TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args,
+                done_with_h2d_transfer);
+  HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->shape_element_type));
+  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->shape_dims, args->shape_num_dims));
+  const Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
+  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(args->shape_layout, dtype, dims));
+  const void* data = args->data;
+  std::shared_ptr<std::vector<std::byte>> dense;
+  if (strides.has_value() && bytes > 0 && data != nullptr) {
+    dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+    gather_strided(static_cast<const std::byte*>(data), *strides, dims, dtype_bytes(dtype),
+                   dense->data());
+    data = dense->data();
+  }
+  HEKLA_ASSIGN_OR_RETURN(CompletionRef done, send_part(*args->transfer_manager, args->buffer_index,
+                                                       data, 0, bytes, true));
+  done->on_done([dense](const Status&) {});  // keeps the bytes until then
+  args->done_with_h2d_transfer = make_event(std::move(done), args->transfer_manager->state);
+  return ok_status();
+}
+
+Status Manager_RetrieveBuffer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args, buffer_out);
+  HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  Manager& manager = *args->transfer_manager;
+  std::lock_guard lock(manager.mutex);
+  HEKLA_ASSIGN_OR_RETURN(Manager::Entry * entry, entry_of(manager, args->buffer_index));
+  if (entry->is_retrieved) {
+    return failed_precondition("buffer {} was retrieved before", args->buffer_index);
+  }
+  entry->is_retrieved = true;
+  args->buffer_out = make_buffer(manager.state, manager.memory, manager.device, entry->dtype,
+                                 entry->dims, entry->storage, entry->ready);
+  return ok_status();
+}
+
+Status Manager_Device(PJRT_AsyncHostToDeviceTransferManager_Device_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_Device_Args, device_out);
+  HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  args->device_out = args->transfer_manager->device;
+  return ok_status();
+}
+
+Status Manager_BufferCount(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args, buffer_count);
+  HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  args->buffer_count = args->transfer_manager->entries.size();
+  return ok_status();
+}
+
+Status Manager_BufferSize(PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args, buffer_size);
+  HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  std::lock_guard lock(args->transfer_manager->mutex);
+  HEKLA_ASSIGN_OR_RETURN(Manager::Entry * entry,
+                         entry_of(*args->transfer_manager, args->buffer_index));
+  args->buffer_size = static_cast<size_t>(entry->size_bytes);
+  return ok_status();
+}
+
+Status Manager_SetBufferError(PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args,
+                error_message_size);
+  HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  CompletionRef ready;
+  {
+    std::lock_guard lock(args->transfer_manager->mutex);
+    HEKLA_ASSIGN_OR_RETURN(Manager::Entry * entry,
+                           entry_of(*args->transfer_manager, args->buffer_index));
+    entry->is_last_sent = true;
+    ready = entry->ready;
+  }
+  ready->complete(status_of(args->error_code, args->error_message, args->error_message_size));
+  return ok_status();
+}
+
+Status Manager_AddMetadata(PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args, num_metadata);
+  return ok_status();  // metadata inform; there is nothing here that they would change
+}
+
+// Streams exist only inside host callbacks, which no back end has: nobody can own one.
+template <typename Args>
+Status no_streams(Args* args) {
+  if (args == nullptr) return invalid_argument("no arguments");
+  return unimplemented("streams of chunks belong to host callbacks, which are not offered");
+}
+
+Status Stream_Destroy(PJRT_CopyToDeviceStream_Destroy_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_CopyToDeviceStream_Destroy_Args, stream);
+  return args->stream == nullptr ? ok_status() : no_streams(args);
+}
+Status Stream_AddChunk(PJRT_CopyToDeviceStream_AddChunk_Args* args) { return no_streams(args); }
+Status Stream_TotalBytes(PJRT_CopyToDeviceStream_TotalBytes_Args* args) { return no_streams(args); }
+Status Stream_GranuleSize(PJRT_CopyToDeviceStream_GranuleSize_Args* args) {
+  return no_streams(args);
+}
+Status Stream_CurrentBytes(PJRT_CopyToDeviceStream_CurrentBytes_Args* args) {
+  return no_streams(args);
+}
+
+}  // namespace
+
+void add_transfer_slots(PJRT_Api& api) {
+  api.PJRT_Client_BufferFromHostBuffer = Slot<Client_BufferFromHostBuffer>::call;
+  api.PJRT_Client_CreateUninitializedBuffer = Slot<Client_CreateUninitializedBuffer>::call;
+  api.PJRT_Client_CreateErrorBuffer = Slot<Client_CreateErrorBuffer>::call;
+  api.PJRT_Client_CreateAliasBuffer = Slot<Client_CreateAliasBuffer>::call;
+  api.PJRT_Client_FulfillAliasBuffer = Slot<Client_FulfillAliasBuffer>::call;
+  api.PJRT_Client_CreateViewOfDeviceBuffer = Slot<Client_CreateViewOfDeviceBuffer>::call;
+  api.PJRT_Client_CreateBuffersForAsyncHostToDevice =
+      Slot<Client_CreateBuffersForAsyncHostToDevice>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_Destroy = Slot<Manager_Destroy>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_TransferData = Slot<Manager_TransferData>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_TransferLiteral = Slot<Manager_TransferLiteral>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer = Slot<Manager_RetrieveBuffer>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_Device = Slot<Manager_Device>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_BufferCount = Slot<Manager_BufferCount>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_BufferSize = Slot<Manager_BufferSize>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_SetBufferError = Slot<Manager_SetBufferError>::call;
+  api.PJRT_AsyncHostToDeviceTransferManager_AddMetadata = Slot<Manager_AddMetadata>::call;
+  api.PJRT_CopyToDeviceStream_Destroy = Slot<Stream_Destroy>::call;
+  api.PJRT_CopyToDeviceStream_AddChunk = Slot<Stream_AddChunk>::call;
+  api.PJRT_CopyToDeviceStream_TotalBytes = Slot<Stream_TotalBytes>::call;
+  api.PJRT_CopyToDeviceStream_GranuleSize = Slot<Stream_GranuleSize>::call;
+  api.PJRT_CopyToDeviceStream_CurrentBytes = Slot<Stream_CurrentBytes>::call;
+}
+
+}  // namespace hekla::pjrt

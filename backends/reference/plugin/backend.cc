@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/reference/plugin/backend.h"
+
+#include <charconv>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "backends/reference/evaluator.h"
+#include "backends/reference/plugin/storage.h"
+#include "runtime/base/cpu_info.h"
+
+namespace hekla::reference {
+namespace {
+
+using pjrt::CompletionRef;
+using pjrt::StorageRef;
+
+ReferenceStorage& storage_of(const StorageRef& storage) {
+  return static_cast<ReferenceStorage&>(*storage);
+}
+
+// Runs jobs in order on a thread of its own; those still queued at the end are run too.
+class Worker {
+ public:
+  Worker() : thread_([this] { run(); }) {}
+  ~Worker() {
+    {
+      std::lock_guard lock(mutex_);
+      is_closing_ = true;
+    }
+    condition_.notify_all();
+    thread_.join();
+  }
+  void post(std::function<void()> job) {
+    {
+      std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    condition_.notify_one();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      condition_.wait(lock, [this] { return is_closing_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+      job = nullptr;
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable condition_;
+  std::deque<std::function<void()>> jobs_;  // guarded by mutex_
+  bool is_closing_ = false;                 // guarded by mutex_
+  std::thread thread_;
+};
+
+struct Device {
+  std::shared_ptr<MemoryAccount> account;
+  Worker worker;
+};
+
+// The flat parameters or results as types.
+void flatten(const std::vector<ir::Type>& types, std::vector<ir::Type>& out) {
+  for (const ir::Type& type : types) {
+    if (type.is_tuple()) {
+      flatten(type.elements(), out);
+    } else {
+      out.push_back(type);
+    }
+  }
+}
+
+int64_t bytes_of(const ir::Type& type) {
+  return type.is_token() ? 0 : element_count(type.dims()) * dtype_bytes(type.dtype());
+}
+
+class ReferenceExecutable : public pjrt::BackendExecutable {
+ public:
+  ReferenceExecutable(std::shared_ptr<const ir::Module> module,
+                      std::vector<std::shared_ptr<Device>> devices)
+      : module_(std::move(module)), devices_(std::move(devices)) {
+    flatten(module_->entry()->type.elements(), parameters_);
+    flatten(module_->entry()->type.results(), results_);
+  }
+
+  pjrt::ProgramStats stats() const override { return {}; }
+
+  Result<std::vector<StorageRef>> launch(pjrt::Launch& launch) override {
+    const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
+    std::vector<StorageRef> outputs;
+    for (const ir::Type& type : results_) {
+      HEKLA_RETURN_IF_ERROR(device->account->add(bytes_of(type)));
+      outputs.push_back(std::make_shared<ReferenceStorage>(device->account, bytes_of(type)));
+    }
+    auto job = std::make_shared<pjrt::Launch>(std::move(launch));
+    device->worker.post(
+        [module = module_, parameters = parameters_, outputs, job, account = device->account] {
+          const CompletionRef done = job->done;
+          Status status = run(*module, parameters, *job, outputs, *account);
+          // Inputs are released before anybody hears of the end, so that memory is there again.
+          job->inputs.clear();
+          done->complete(std::move(status));
+        });
+    return outputs;
+  }
+
+ private:
+  static Status run(const ir::Module& module, const std::vector<ir::Type>& parameters,
+                    pjrt::Launch& job, const std::vector<StorageRef>& outputs,
+                    const MemoryAccount& account) {
+    std::vector<HostArray> arguments;
+    for (size_t i = 0; i < job.inputs.size(); ++i) {
+      pjrt::LaunchInput& input = job.inputs[i];
+      HEKLA_RETURN_IF_ERROR(input.ready->await());
+      if (parameters[i].is_token()) {
+        arguments.emplace_back();
+        continue;
+      }
+      ReferenceStorage& storage = storage_of(input.storage);
+      const bool is_last = input.is_donated && input.storage.use_count() == 1;
+      HostArray array = is_last ? storage.take_array() : storage.array();
+      // Storages hold plain bytes until a launch gives them a type.
+      if (array.dtype() != parameters[i].dtype() || array.dims() != parameters[i].dims()) {
+        array = std::move(array).with_shape(parameters[i].dtype(), parameters[i].dims());
+      }
+      arguments.push_back(std::move(array));
+    }
+    EvaluateOptions options;
+    options.replica_id = job.replica;
+    options.partition_id = job.partition;
+    const pjrt::MemoryStats stats = account.stats();
+    if (stats.bytes_limit < kUnlimited) {
+      // What other buffers hold is not the launch's to use; its own arguments are counted in both.
+      int64_t own = 0;
+      for (const HostArray& argument : arguments) own += argument.size_bytes();
+      options.memory_limit_bytes =
+          stats.bytes_limit - (stats.bytes_in_use - own) + output_bytes(outputs);
+    }
+    Result<std::vector<HostArray>> results = evaluate(module, std::move(arguments), options);
+    HEKLA_RETURN_IF_ERROR(results.status());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      storage_of(outputs[i]).set_array(std::move((*results)[i]));
+    }
+    return ok_status();
+  }
+
+  static int64_t output_bytes(const std::vector<StorageRef>& outputs) {
+    int64_t bytes = 0;
+    for (const StorageRef& output : outputs) bytes += output->size_bytes();
+    return bytes;
+  }
+
+  static constexpr int64_t kUnlimited = int64_t{1} << 62;
+
+  std::shared_ptr<const ir::Module> module_;  // shared with the program
+  std::vector<std::shared_ptr<Device>> devices_;
+  std::vector<ir::Type> parameters_;
+  std::vector<ir::Type> results_;
+};
+
+class ReferenceBackend : public pjrt::Backend {
+ public:
+  ReferenceBackend(int64_t device_count, int64_t limit_bytes) {
+    for (int64_t i = 0; i < device_count; ++i) {
+      auto device = std::make_shared<Device>();
+      device->account = std::make_shared<MemoryAccount>(limit_bytes);
+      devices_.push_back(std::move(device));
+      pjrt::DeviceInfo info;
+      info.kind = "Hekla reference evaluator";
+      info.debug_string = fmt::format("reference:{}", i);
+      info.to_string = fmt::format("ReferenceDevice(id={})", i);
+      info.attributes = {{"vendor", std::string("Hekla")}};
+      info.memory_kinds = {"device", "pinned_host", "unpinned_host"};
+      infos_.push_back(std::move(info));
+    }
+  }
+
+  const std::string& platform_name() const override { return name_; }
+  const std::string& platform_version() const override { return version_; }
+  const std::vector<pjrt::DeviceInfo>& devices() const override { return infos_; }
+
+  Result<StorageRef> allocate(int device, size_t, int64_t bytes) override {
+    const auto& account = devices_[static_cast<size_t>(device)]->account;
+    HEKLA_RETURN_IF_ERROR(account->add(bytes));
+    auto storage = std::make_shared<ReferenceStorage>(account, bytes);
+    HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(DType::kUI8, {bytes}, false));
+    storage->set_array(std::move(array));
+    return StorageRef(std::move(storage));
+  }
+
+  Result<StorageRef> wrap_host_memory(int device, void* data, int64_t bytes,
+                                      std::function<void()> release) override {
+    // Foreign memory is not this device's: it does not count.
+    auto storage = std::make_shared<ReferenceStorage>(
+        std::make_shared<MemoryAccount>(std::numeric_limits<int64_t>::max()), bytes);
+    HEKLA_RETURN_IF_ERROR(devices_[static_cast<size_t>(device)]->account->add(0));
+    storage->set_array(HostArray::wrap(DType::kUI8, {bytes}, nullptr, data));
+    storage->set_release(std::move(release));
+    return StorageRef(std::move(storage));
+  }
+
+  pjrt::MemoryStats memory_stats(int device) const override {
+    return devices_[static_cast<size_t>(device)]->account->stats();
+  }
+  void reset_peak_memory(int device) override {
+    devices_[static_cast<size_t>(device)]->account->reset_peak();
+  }
+
+  void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
+                      CompletionRef done) override {
+    ReferenceStorage& storage = storage_of(target);
+    // Written in place: nobody reads a storage before it is complete.
+    std::memcpy(static_cast<std::byte*>(storage.host_pointer()) + offset, source,
+                static_cast<size_t>(bytes));
+    done->complete(ok_status());
+  }
+
+  void copy_to_host(const StorageRef& source, int64_t offset, void* target, int64_t bytes,
+                    CompletionRef done) override {
+    std::memcpy(target, storage_of(source).array().data() + offset, static_cast<size_t>(bytes));
+    done->complete(ok_status());
+  }
+
+  void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
+            CompletionRef done) override {
+    const HostArray from = storage_of(source).array();
+    std::memcpy(storage_of(target).host_pointer(), from.data(), static_cast<size_t>(bytes));
+    done->complete(ok_status());
+  }
+
+  Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
+      const pjrt::CompileRequest& request) override {
+    HEKLA_RETURN_IF_ERROR(check_supported(*request.module));
+    if (request.partition_count > 1) {
+      return unimplemented(
+          "programs over {} partitions: the reference device does not split programs yet",
+          request.partition_count);
+    }
+    return std::unique_ptr<pjrt::BackendExecutable>(
+        std::make_unique<ReferenceExecutable>(request.module, devices_));
+  }
+
+ private:
+  const std::string name_ = "reference";
+  const std::string version_ = "hekla 0.1.0";
+  std::vector<pjrt::DeviceInfo> infos_;
+  std::vector<std::shared_ptr<Device>> devices_;
+};
+
+// Integers may come as text, from options given as text.
+Result<int64_t> integer_option(const std::string& name, const pjrt::OptionValue& value) {
+  if (const auto* number = std::get_if<int64_t>(&value)) return *number;
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+    if (error == std::errc() && end == text->data() + text->size()) return number;
+  }
+  return invalid_argument("the option {} must be an integer", name);
+}
+
+Result<int64_t> integer_from_environment(const char* name, int64_t fallback) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return fallback;
+  return integer_option(name, std::string(text));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& options) {
+  HEKLA_ASSIGN_OR_RETURN(int64_t count, integer_from_environment("HEKLA_NUM_DEVICES", 1));
+  const int64_t machine = read_cpu_info().memory_bytes;
+  HEKLA_ASSIGN_OR_RETURN(int64_t limit, integer_from_environment("HEKLA_MEMORY_LIMIT", machine));
+  for (const auto& [name, value] : options) {
+    if (name == "num_devices") {
+      HEKLA_ASSIGN_OR_RETURN(count, integer_option(name, value));
+    } else if (name == "memory_limit_bytes") {
+      HEKLA_ASSIGN_OR_RETURN(limit, integer_option(name, value));
+    } else if (name == "node_id" || name == "num_nodes" || name == "partition_index") {
+      HEKLA_ASSIGN_OR_RETURN(int64_t number, integer_option(name, value));
+      if (name == "num_nodes" && number > 1) {
+        return unimplemented("the reference device does not run over {} processes yet", number);
+      }
+    } else {
+      return invalid_argument(
+          "there is no client option {}; there are num_devices and memory_limit_bytes", name);
+    }
+  }
+  constexpr int64_t kMaxDevices = 256;
+  if (count < 1 || count > kMaxDevices) {
+    return invalid_argument("num_devices must be 1 to {}, is {}", kMaxDevices, count);
+  }
+  if (limit < 0) return invalid_argument("memory_limit_bytes must not be negative, is {}", limit);
+  return std::unique_ptr<pjrt::Backend>(std::make_unique<ReferenceBackend>(count, limit));
+}
+
+}  // namespace hekla::reference

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the reference device and its account.
+#pragma once
+
+#include <functional>
+#include <mutex>
+
+#include "backends/pjrt/backend.h"
+
+namespace hekla::reference {
+
+// Bytes of one logical device, shared by its storages. Thread-safe.
+class MemoryAccount {
+ public:
+  explicit MemoryAccount(int64_t limit_bytes) { stats_.bytes_limit = limit_bytes; }
+  // RESOURCE_EXHAUSTED with sizes and limit.
+  Status add(int64_t bytes);
+  void remove(int64_t bytes);
+  pjrt::MemoryStats stats() const;
+  void reset_peak();
+
+ private:
+  mutable std::mutex mutex_;
+  pjrt::MemoryStats stats_;  // guarded by mutex_
+};
+
+// A host array, there from the start or set by the launch that makes it. Readers wait for the
+// launch's completion before they look.
+class ReferenceStorage : public pjrt::Storage {
+ public:
+  ReferenceStorage(std::shared_ptr<MemoryAccount> account, int64_t bytes)
+      : account_(std::move(account)), size_bytes_(bytes) {}
+  ~ReferenceStorage() override;
+
+  int64_t size_bytes() const override { return size_bytes_; }
+  void* host_pointer() override;
+  // The array as bytes (dtype ui8) or as the launch left it.
+  HostArray array() const;
+  void set_array(HostArray array);
+  // Moves the array out; for a donated input whose only owner is the launch.
+  HostArray take_array();
+  void set_release(std::function<void()> release) { release_ = std::move(release); }
+
+ private:
+  const std::shared_ptr<MemoryAccount> account_;  // shared with the device's other storages
+  const int64_t size_bytes_;
+  mutable std::mutex mutex_;
+  HostArray array_;                // guarded by mutex_
+  std::function<void()> release_;  // of foreign memory
+};
+
+}  // namespace hekla::reference
