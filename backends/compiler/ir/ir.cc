@@ -116,6 +116,11 @@ Region& Operation::add_region() {
   return *regions_.back();
 }
 
+void Operation::adopt_region(std::unique_ptr<Region> region) {
+  region->parent_ = this;
+  regions_.push_back(std::move(region));
+}
+
 Block::~Block() = default;
 
 Value* Block::add_argument(Type type) {

@@ -110,6 +110,8 @@ class Operation {
   size_t region_count() const { return regions_.size(); }
   Region& region(size_t i) const { return *regions_[i]; }
   Region& add_region();
+  // Takes over a region that was built before its operation.
+  void adopt_region(std::unique_ptr<Region> region);
 
  private:
   friend class Block;
@@ -172,6 +174,7 @@ class Region {
   bool empty() const { return blocks_.empty(); }
 
  private:
+  friend class Operation;
   Operation* parent_;
   std::vector<std::unique_ptr<Block>> blocks_;
 };

@@ -2,6 +2,7 @@
 #include "backends/compiler/stablehlo/read_program.h"
 
 #include "backends/compiler/stablehlo/bytecode/vhlo_to_ir.h"
+#include "backends/compiler/stablehlo/text/text_reader.h"
 
 namespace hekla::stablehlo {
 
@@ -13,7 +14,7 @@ Result<std::unique_ptr<ir::Module>> read_program(std::string_view bytes,
     HEKLA_ASSIGN_OR_RETURN(RawModule raw, read_bytecode(bytes));
     return vhlo_to_ir(raw, std::move(owner));
   }
-  return unimplemented("programs as text are not read yet; send a portable artifact");
+  return read_text(bytes);
 }
 
 }  // namespace hekla::stablehlo

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parser: recursive descent over MLIR text, split over the files parse_*.cc. Internal.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/compiler/stablehlo/text/scanner.h"
+
+namespace hekla::stablehlo {
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : scan_(text) {}
+  Result<std::unique_ptr<ir::Module>> run();
+
+ private:
+  using Types = std::vector<ir::Type>;
+  using Values = std::vector<ir::Value*>;
+  // What an operation's text gives before it is made.
+  struct OpState {
+    std::string name;
+    ir::OpCode code = ir::OpCode::kUnknown;
+    size_t position = 0;
+    Values operands;
+    Types result_types;
+    std::vector<ir::NamedAttribute> attributes;
+    std::vector<std::unique_ptr<ir::Region>> regions;
+    ir::LocationRef location;
+    void set(std::string_view name, ir::Attribute value) {
+      attributes.emplace_back(name, std::move(value));
+    }
+  };
+  struct ResultName {
+    std::string name;
+    size_t count = 1;
+  };
+  // Restores the names that a region defined.
+  class NameScope;
+
+  // parse_module.cc
+  void find_aliases();
+  Status parse_top(ir::Module& module);
+  Status parse_mesh(ir::Module& module);
+  Status parse_function(ir::Module& module);
+  Status parse_arguments(ir::Function& function, ir::Block* block, Types& types);
+  Status parse_results(ir::Function& function, Types& types);
+  Result<ir::LocationRef> parse_optional_location();
+  Result<ir::LocationRef> parse_location(int depth);
+
+  // parse_types.cc
+  Result<ir::Type> parse_type(int depth = 0);
+  Result<ir::Type> parse_scalar_type(int depth);
+  Result<ir::Type> parse_shaped_type(bool is_memref, int depth);
+  Result<ir::Type> parse_quantized_type(int depth);
+  Result<ir::Type> parse_function_type(int depth);
+  // "t, t" up to something that is no comma.
+  Result<Types> parse_type_list(int depth = 0);
+  // Results of "-> t" or "-> (t, t)".
+  Result<Types> parse_result_types(int depth = 0);
+  bool at_type();
+
+  // parse_attributes.cc
+  Result<ir::Attribute> parse_attribute(int depth = 0);
+  Result<ir::Attribute> parse_number_attribute(int depth);
+  Result<ir::Attribute> parse_hash_attribute(int depth);
+  Result<ir::Attribute> parse_array_attribute();
+  Result<std::vector<ir::NamedAttribute>> parse_dictionary(int depth);
+  Result<ir::Attribute> parse_symbol();
+  Result<std::vector<int64_t>> parse_int_list();
+  // Integers of `[a, b]` behind an optional key "name =".
+  Result<ir::Attribute> parse_stablehlo_struct(std::string_view name);
+  Result<ir::Attribute> parse_conv_numbers();
+  Result<ir::ConvDimensionNumbers> parse_conv_lists();
+  Result<ir::Attribute> parse_algorithm();
+
+  // parse_dense.cc
+  Result<ir::Attribute> parse_dense(bool keep_dense);
+  Result<ir::Attribute> parse_dense_resource();
+  Result<HostArray> parse_elements(const ir::Type& type, size_t begin, size_t end);
+  Status parse_nested(const ir::Type& type, size_t dim, std::byte*& out, std::byte* end);
+  Status parse_element(DType dtype, std::byte* out);
+  Result<uint64_t> parse_scalar_bits(DType dtype);
+  Result<HostArray> hex_elements(const ir::Type& type, std::string_view digits);
+
+  // parse_operations.cc
+  Status parse_block_body(ir::Block& block);
+  Result<std::unique_ptr<ir::Region>> parse_region(
+      const std::vector<std::pair<std::string, ir::Type>>& arguments = {});
+  Status parse_operation(ir::Block& block);
+  Status parse_generic(OpState& op);
+  Status finish(OpState& op, const std::vector<ResultName>& names, ir::Block& block);
+  Result<ir::Value*> parse_operand();
+  Status parse_operand_list(OpState& op);
+  Status parse_optional_attributes(OpState& op);
+  Status define(const std::string& name, Values values);
+
+  // parse_pretty.cc
+  Status parse_pretty(OpState& op);
+  Status parse_pretty_other(OpState& op);
+  // ": t" or ": (t) -> t"; the last type alone is the result's.
+  Status parse_same_type(OpState& op);
+  Result<std::vector<int64_t>> parse_named_list(std::string_view name);
+  Status parse_named_int(OpState& op, std::string_view keyword, std::string_view attribute);
+
+  // parse_structured.cc
+  Status parse_slice(OpState& op);
+  Status parse_dot(OpState& op);
+  Status parse_convolution(OpState& op);
+  Status parse_reduce(OpState& op);
+  Status parse_while(OpState& op);
+  Status parse_custom_call(OpState& op);
+  Status parse_composite(OpState& op);
+  Status parse_manual_computation(OpState& op);
+  Status parse_check(OpState& op);
+  Status parse_precision(OpState& op);
+
+  // canonical.cc
+  static void canonicalize(OpState& op);
+
+  Scanner scan_;
+  int region_depth_ = 0;
+  int alias_depth_ = 0;
+  // Where the text of an alias stands, by "#name" or "!name".
+  std::unordered_map<std::string, size_t> aliases_;
+  std::unordered_map<std::string, ir::Attribute> attribute_aliases_;
+  std::unordered_map<std::string, ir::LocationRef> location_aliases_;
+  std::unordered_map<std::string, std::string_view> resources_;  // hexadecimal digits
+  std::unordered_map<std::string, Values> values_;
+  // Names defined since a scope began, with what they hid.
+  std::vector<std::pair<std::string, Values>> hidden_;
+};
+
+// Deepest nesting of types and attributes.
+inline constexpr int kMaxTextDepth = 100;
+
+}  // namespace hekla::stablehlo
