@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the reference evaluator with jaxlib's CPU, op by op, on generated StableHLO programs.
 
-    compare_with_jax.py [--filter TEXT] [--verbose]
+    compare_with_jax.py [--filter TEXT] [--verbose] [--oracle jaxlib|interpreter]
 
 Needs jax 0.10.2 and build/tests/evaluate_batch (HEKLA_BUILD_DIR names another build tree). Each
 case is a StableHLO text with inputs: jaxlib compiles it for its CPU, and its portable artifact goes
@@ -15,6 +15,7 @@ with the reason beside it.
 """
 import argparse
 import json
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -27,7 +28,9 @@ os.environ.setdefault('JAX_ENABLE_X64', '1')
 import jax
 import ml_dtypes
 import numpy as np
+from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
+from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 import programs
@@ -47,12 +50,62 @@ def from_bytes(raw, dtype, dims):
 
 
 def run_on_cpu(case):
+    """The results, or the reason why there are none."""
     client = jax.devices('cpu')[0].client
     devices = xla_client.DeviceList(tuple(client.devices()[:1]))
-    executable = client.compile_and_load(case.text, devices, xla_client.CompileOptions())
+    try:
+        executable = client.compile_and_load(case.text, devices, xla_client.CompileOptions())
+    except Exception as error:
+        return str(error).split('\n')[0]
     buffers = [jax.device_put(x, jax.devices('cpu')[0]) for x in case.inputs]
     results = executable.execute_sharded(buffers).disassemble_into_single_device_arrays()
     return [np.asarray(r[0]) for r in results]
+
+
+def attribute_of(array):
+    element = mlir.dtype_to_ir_type(array.dtype)
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=element, shape=array.shape)
+
+
+def interpret(case):
+    """StableHLO's own interpreter. It may end the process."""
+    with mlir.make_ir_context() as context, ir.Location.unknown():
+        stablehlo.register_dialect(context)
+        module = ir.Module.parse(case.text)
+        results = stablehlo.eval_module(module, [attribute_of(x) for x in case.inputs])
+        arrays = [np.array(r) for r in results]
+        for attribute, array in zip(results, arrays, strict=True):
+            element = str(ir.RankedTensorType(attribute.type).element_type)
+            if programs.DTYPES[element] != array.dtype:
+                raise TypeError(f'the bindings give {element} as {array.dtype}')
+        return arrays
+
+
+def run_on_interpreter(cases):
+    """-> per case its results or the reason why there are none. Runs in child processes: one that
+    dies costs the case that killed it."""
+    answers = []
+    while len(answers) < len(cases):
+        reader, writer = multiprocessing.Pipe(duplex=False)
+
+        def work(rest=cases[len(answers):], writer=writer):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            for case in rest:
+                try:
+                    writer.send(interpret(case))
+                except Exception as error:
+                    writer.send(str(error).split('\n')[0] or type(error).__name__)
+
+        child = multiprocessing.get_context('fork').Process(target=work)
+        child.start()
+        writer.close()
+        try:
+            while len(answers) < len(cases):
+                answers.append(reader.recv())
+        except EOFError:
+            answers.append('the interpreter ended its process')
+        child.join()
+    return answers
 
 
 def run_on_evaluator(cases, folder, binary):
@@ -135,19 +188,23 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--filter', default='', help='only cases whose name holds this text')
     parser.add_argument('--verbose', action='store_true')
+    parser.add_argument('--oracle', choices=('jaxlib', 'interpreter'), default='jaxlib',
+                        help="jaxlib's CPU, or StableHLO's interpreter")
     args = parser.parse_args()
     build = pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build'))
+    chosen = [c for c in programs.all_cases() if args.filter in c.name]
+    if args.oracle == 'interpreter':
+        chosen = [c for c in chosen if programs.interpreter_agrees(c)]
+        answers = run_on_interpreter(chosen)
+    else:
+        answers = [run_on_cpu(c) if c.expect is None else c.expect for c in chosen]
     cases, wanted, unsupported = [], [], []
-    for case in programs.all_cases():
-        if args.filter not in case.name:
-            continue
-        try:
-            want = run_on_cpu(case) if case.expect is None else case.expect
-        except Exception as error:  # jaxlib refuses or lacks the combination: no oracle
-            unsupported.append((case.name, str(error).split('\n')[0]))
-            continue
-        cases.append(case)
-        wanted.append(want)
+    for case, answer in zip(chosen, answers, strict=True):
+        if isinstance(answer, str):  # the oracle refuses or lacks the combination
+            unsupported.append((case.name, answer))
+        else:
+            cases.append(case)
+            wanted.append(answer)
     with tempfile.TemporaryDirectory() as folder:
         results = run_on_evaluator(cases, pathlib.Path(folder), build / 'tests/evaluate_batch')
     failed = 0

@@ -376,6 +376,14 @@ def control_cases():
                   '%r:2 = stablehlo.optimization_barrier %a, %b : tensor<5xf32>, tensor<i32>')
 
 
+def interpreter_agrees(case):
+    """False where StableHLO's interpreter is known to have rules of its own."""
+    # It compares by value whatever the type, makes an infinity of NaN where no mantissa bit is
+    # left, and likewise of f8E8M0FNU's.
+    own = ('TOTALORDER', 'e1m0', 'convert f8E8M0FNU')
+    return not any(text in case.name for text in own)
+
+
 def all_cases():
     for family in (unary_cases, binary_cases, compare_cases, convert_cases, ternary_cases,
                    bitcast_cases, shape_cases, control_cases):
