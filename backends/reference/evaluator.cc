@@ -118,6 +118,19 @@ Status check_op(const ir::Operation& op, const ir::Module& module) {
     case OpCode::kCrossReplicaSum:
     case OpCode::kReduceScatter:
       return check_groups(op);
+    case OpCode::kReshape:
+      if (op.result()->type().is_static_tensor()) return ok_status();
+      return unimplemented("a reshape to {}, whose shape is not known",
+                           op.result()->type().to_string());
+    case OpCode::kScatter:
+    case OpCode::kSelectAndScatter:
+      for (const ir::Value* operand : op.operands()) {
+        if (!operand->type().is_static_tensor()) {
+          return unimplemented("shapes that are not known before the launch ({})",
+                               operand->type().to_string());
+        }
+      }
+      return ok_status();
     case OpCode::kCustomCall:
       return check_custom_call(op);
     case OpCode::kCheckExpectSerializedEq:

@@ -169,6 +169,54 @@ TEST(Evaluator, NarrowIntegersOfClientsAreExtended) {
   EXPECT_EQ(values_of<int8_t>((*result)[0]), std::vector<int8_t>({7, 7}));
 }
 
+TEST(Evaluator, ShapesThatAreKnownLateAreCheckedLate) {
+  const Type any = Type::tensor(DType::kF32, {ir::kDynamic});
+  TestProgram p({any, any});
+  p.finish({p.body->append(OpCode::kAdd, {p.arg(0), p.arg(1)}, {any})->result()});
+  const auto sum = p.run({f32({1, 2}), f32({3, 4})});
+  ASSERT_TRUE(sum.ok()) << sum.status().to_string();
+  EXPECT_EQ(values_of<float>((*sum)[0]), std::vector<float>({4, 6}));
+  const auto wrong = p.run({f32({1, 2}), f32({3, 4, 5})});
+  EXPECT_EQ(wrong.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(wrong.status().message().find("stablehlo.add"), std::string::npos);
+}
+
+TEST(Evaluator, ComputedShapesMustBeTheDeclaredOnes) {
+  const Type shape = Type::tensor(DType::kI32, {1});
+  const Type four = Type::tensor(DType::kF32, {4});
+  TestProgram p({shape});
+  ir::AttributeMap attributes;
+  attributes.set("iota_dimension", ir::i64_attribute(0));
+  auto* iota = p.body->append(OpCode::kDynamicIota, {p.arg(0)}, {four}, attributes);
+  p.finish({iota->result()});
+  EXPECT_TRUE(p.run({i32({4})}).ok());
+  const auto wrong = p.run({i32({2})});
+  EXPECT_EQ(wrong.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(wrong.status().message().find("tensor<4xf32>"), std::string::npos);
+}
+
+TEST(CustomCalls, RefuseWhatTheirTargetDoesNotTake) {
+  const Type matrix = Type::tensor(DType::kF32, {3, 2});
+  for (const char* target : {"Qr", "mhlo.erf", "mhlo.topk", "shape_assertion", "check.expect_eq",
+                             "ProductOfElementaryHouseholderReflectors"}) {
+    TestProgram p({matrix});
+    ir::AttributeMap attributes;
+    attributes.set("call_target_name", ir::StringValue{target});
+    p.body->append(OpCode::kCustomCall, {}, {matrix, matrix, matrix}, attributes);
+    p.finish({p.arg(0)});
+    const Status status = p.run({HostArray(DType::kF32, {3, 2})}).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << target << status.to_string();
+  }
+  // Right in number, wrong in shape: found when it runs.
+  TestProgram p({matrix});
+  ir::AttributeMap attributes;
+  attributes.set("call_target_name", ir::StringValue{"Qr"});
+  p.body->append(OpCode::kCustomCall, {p.arg(0)}, {matrix, matrix}, attributes);
+  p.finish({p.arg(0)});
+  const Status status = p.run({HostArray(DType::kF32, {3, 2})}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+}
+
 TEST(CheckSupported, ListsEverythingAtOnce) {
   TestProgram p({kF32x2});
   for (const char* target : {"first_unknown", "second_unknown"}) {
