@@ -2,6 +2,7 @@
 #include "backends/reference/custom_calls.h"
 
 #include <cmath>
+#include <complex>
 
 #include "backends/reference/assertions.h"
 #include "backends/reference/kernels/kernels.h"
@@ -21,25 +22,51 @@ bool is_identity(std::string_view target) {
   return target.starts_with("xla.sdy.");
 }
 
-// Functions of one number that older senders write as calls instead of composites.
-double (*unary_function(std::string_view target))(double) {
-  if (target == "mhlo.erf" || target == "chlo.erf") return [](double x) { return std::erf(x); };
-  if (target == "mhlo.acos") return [](double x) { return std::acos(x); };
-  if (target == "mhlo.asin") return [](double x) { return std::asin(x); };
-  if (target == "mhlo.acosh") return [](double x) { return std::acosh(x); };
-  if (target == "mhlo.asinh") return [](double x) { return std::asinh(x); };
-  if (target == "mhlo.atanh") return [](double x) { return std::atanh(x); };
-  if (target == "mhlo.cosh") return [](double x) { return std::cosh(x); };
-  if (target == "mhlo.sinh") return [](double x) { return std::sinh(x); };
-  if (target == "mhlo.tan") return [](double x) { return std::tan(x); };
+using Complex = std::complex<double>;
+
+// A function of one number that older senders write as a call instead of a composite; null where
+// it has no complex form.
+struct NamedFunction {
+  std::string_view target;
+  double (*real)(double);
+  Complex (*complex)(Complex);
+};
+
+constexpr NamedFunction kFunctions[] = {
+    {"chlo.erf", [](double x) { return std::erf(x); }, nullptr},
+    {"mhlo.erf", [](double x) { return std::erf(x); }, nullptr},
+    {"mhlo.acos", [](double x) { return std::acos(x); }, [](Complex z) { return std::acos(z); }},
+    {"mhlo.acosh", [](double x) { return std::acosh(x); }, [](Complex z) { return std::acosh(z); }},
+    {"mhlo.asin", [](double x) { return std::asin(x); }, [](Complex z) { return std::asin(z); }},
+    {"mhlo.asinh", [](double x) { return std::asinh(x); }, [](Complex z) { return std::asinh(z); }},
+    {"mhlo.atanh", [](double x) { return std::atanh(x); }, [](Complex z) { return std::atanh(z); }},
+    {"mhlo.cosh", [](double x) { return std::cosh(x); }, [](Complex z) { return std::cosh(z); }},
+    {"mhlo.sinh", [](double x) { return std::sinh(x); }, [](Complex z) { return std::sinh(z); }},
+    {"mhlo.tan", [](double x) { return std::tan(x); }, [](Complex z) { return std::tan(z); }},
+};
+
+const NamedFunction* find_function(std::string_view target) {
+  for (const NamedFunction& function : kFunctions) {
+    if (function.target == target) return &function;
+  }
   return nullptr;
 }
 
-Result<Data> apply_function(const HostArray& x, double (*function)(double)) {
-  if (!is_float(x.dtype())) return unimplemented("this function is not defined for {}", x.shape());
-  HEKLA_ASSIGN_OR_RETURN(HostArray wide, convert_elements(x, DType::kF64));
-  double* values = wide.mutable_as<double>();
-  for (int64_t i = 0; i < wide.size(); ++i) values[i] = function(values[i]);
+bool is_defined_for(const NamedFunction& function, DType dtype) {
+  return is_float(dtype) || (is_complex(dtype) && function.complex != nullptr);
+}
+
+Result<Data> apply_function(const HostArray& x, const NamedFunction& function) {
+  const bool on_complex = is_complex(x.dtype());
+  HEKLA_ASSIGN_OR_RETURN(HostArray wide,
+                         convert_elements(x, on_complex ? DType::kC128 : DType::kF64));
+  if (on_complex) {
+    Complex* values = wide.mutable_as<Complex>();
+    for (int64_t i = 0; i < wide.size(); ++i) values[i] = function.complex(values[i]);
+  } else {
+    double* values = wide.mutable_as<double>();
+    for (int64_t i = 0; i < wide.size(); ++i) values[i] = function.real(values[i]);
+  }
   HEKLA_ASSIGN_OR_RETURN(HostArray result, convert_elements(wide, x.dtype()));
   return Data{Datum(std::move(result))};
 }
@@ -77,15 +104,48 @@ bool is_top_k(std::string_view target) { return target == "mhlo.topk" || target 
 
 Status check_custom_call(const ir::Operation& op) {
   const std::string target = text_value(op, "call_target_name");
+  // The verifier knows nothing of what a target takes.
+  const auto takes = [&](size_t operands, size_t results) {
+    bool fits = op.operand_count() == operands && op.result_count() == results;
+    for (const ir::Value* operand : op.operands()) fits = fits && operand->type().is_tensor();
+    if (fits) return ok_status();
+    return unimplemented("custom call {} with these operands and results; it takes {} and gives {}",
+                         target, operands, results);
+  };
   if (is_identity(target)) {
     if (op.operand_count() == op.result_count()) return ok_status();
     return unimplemented("custom call {} with {} operands and {} results", target,
                          op.operand_count(), op.result_count());
   }
-  if (unary_function(target) != nullptr || is_top_k(target) || target == "Qr" ||
-      target == "ProductOfElementaryHouseholderReflectors" || target == "shape_assertion" ||
-      target == "dce_sink" || is_assertion(target)) {
+  if (target == "dce_sink") return op.result_count() == 0 ? ok_status() : takes(1, 0);
+  if (target == "Qr" || target == "ProductOfElementaryHouseholderReflectors") {
+    const bool is_qr = target == "Qr";
+    HEKLA_RETURN_IF_ERROR(is_qr ? takes(1, 2) : takes(2, 1));
+    const ir::Type& a = op.operand(0)->type();
+    const bool is_matrix = a.rank() >= 2 && (a.dtype() == DType::kF32 || a.dtype() == DType::kF64 ||
+                                             is_complex(a.dtype()));
+    if (!is_matrix) return unimplemented("{} of {}", target, a.to_string());
     return ok_status();
+  }
+  if (is_top_k(target)) {
+    HEKLA_RETURN_IF_ERROR(takes(1, 2));
+    if (op.operand(0)->type().rank() >= 1 && !is_complex(op.operand(0)->type().dtype())) {
+      return ok_status();
+    }
+    return unimplemented("{} of {}", target, op.operand(0)->type().to_string());
+  }
+  if (target == "shape_assertion") {
+    return op.operand_count() >= 1 && op.operand(0)->type().is_tensor() && op.result_count() == 0
+               ? ok_status()
+               : takes(1, 0);
+  }
+  if (is_assertion(target)) {
+    return op.operand_count() == 1 ? takes(1, 0) : takes(2, 0);
+  }
+  if (const NamedFunction* function = find_function(target)) {
+    HEKLA_RETURN_IF_ERROR(takes(1, 1));
+    if (is_defined_for(*function, op.operand(0)->type().dtype())) return ok_status();
+    return unimplemented("{} of {}", target, op.operand(0)->type().to_string());
   }
   return unimplemented("custom call target {}", target);
 }
@@ -102,7 +162,9 @@ Result<Data> execute_custom_call(const ir::Operation& op, Data& operands) {
     HEKLA_ASSIGN_OR_RETURN(HostArray q, householder_product(operands[0].array, operands[1].array));
     return Data{Datum(std::move(q))};
   }
-  if (auto* function = unary_function(target)) return apply_function(operands[0].array, function);
+  if (const NamedFunction* function = find_function(target)) {
+    return apply_function(operands[0].array, *function);
+  }
   if (is_top_k(target)) return run_top_k(op, operands[0].array);
   if (target == "shape_assertion") return run_shape_assertion(op, operands);
   if (is_assertion(target)) return run_assertion(target, op, operands);

@@ -5,6 +5,7 @@
 
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/interpreter.h"
+#include "backends/reference/quantized.h"
 
 namespace hekla::reference {
 namespace {
@@ -32,7 +33,19 @@ Status check_groups(const ir::Operation& op) {
   return unimplemented("{} over several devices", op.name());
 }
 
-bool has_quantized(const ir::Type& type) { return type.quantization() != nullptr; }
+// Clients leave anything in the bits of a byte above an i2, i4, ui2 or ui4; arrays of ours extend
+// them (dtype.h).
+void extend_narrow_integers(HostArray& array) {
+  if (!is_integer(array.dtype()) || dtype_bits(array.dtype()) >= 8) return;
+  const int shift = 8 - dtype_bits(array.dtype());
+  uint8_t* bytes = array.mutable_as<uint8_t>();
+  for (int64_t i = 0; i < array.size(); ++i) {
+    const uint8_t high = static_cast<uint8_t>(bytes[i] << shift);
+    bytes[i] = is_signed_integer(array.dtype())
+                   ? static_cast<uint8_t>(static_cast<int8_t>(high) >> shift)
+                   : static_cast<uint8_t>(high >> shift);
+  }
+}
 
 // The first leaf of the entry's parameters or results, tuples flattened.
 void flatten_types(const ir::Type& type, std::vector<ir::Type>& out) {
@@ -76,13 +89,8 @@ bool fits(const HostArray& array, const ir::Type& type) {
 
 Status check_op(const ir::Operation& op, const ir::Module& module) {
   const auto check_types = [&]() -> Status {
-    for (const ir::Value* operand : op.operands()) {
-      if (has_quantized(operand->type())) {
-        return unimplemented("quantized types ({})", operand->type().to_string());
-      }
-    }
+    if (has_quantized(op)) HEKLA_RETURN_IF_ERROR(check_quantized(op));
     for (const ir::Type& type : op.result_types()) {
-      if (has_quantized(type)) return unimplemented("quantized types ({})", type.to_string());
       if (type.kind() == ir::Type::Kind::kBuffer || type.kind() == ir::Type::Kind::kFuture) {
         return unimplemented("values of type {}", type.to_string());
       }
@@ -110,6 +118,19 @@ Status check_op(const ir::Operation& op, const ir::Module& module) {
     case OpCode::kCrossReplicaSum:
     case OpCode::kReduceScatter:
       return check_groups(op);
+    case OpCode::kReshape:
+      if (op.result()->type().is_static_tensor()) return ok_status();
+      return unimplemented("a reshape to {}, whose shape is not known",
+                           op.result()->type().to_string());
+    case OpCode::kScatter:
+    case OpCode::kSelectAndScatter:
+      for (const ir::Value* operand : op.operands()) {
+        if (!operand->type().is_static_tensor()) {
+          return unimplemented("shapes that are not known before the launch ({})",
+                               operand->type().to_string());
+        }
+      }
+      return ok_status();
     case OpCode::kCustomCall:
       return check_custom_call(op);
     case OpCode::kCheckExpectSerializedEq:
@@ -169,6 +190,7 @@ Result<std::vector<HostArray>> evaluate(const ir::Module& module, std::vector<Ho
                               leaves[i].to_string(), arguments[i].shape());
     }
   }
+  for (HostArray& argument : arguments) extend_narrow_integers(argument);
   std::vector<Datum> data;
   size_t next = 0;
   for (const ir::Type& type : entry->type.elements()) data.push_back(build(type, arguments, next));

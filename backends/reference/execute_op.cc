@@ -7,6 +7,7 @@
 #include "backends/reference/interpreter.h"
 #include "backends/reference/kernels/kernels.h"
 #include "backends/reference/op_attributes.h"
+#include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
 
 namespace hekla::reference {
@@ -390,14 +391,14 @@ Result<Data> execute_regions(const Step& step, Interpreter& interpreter, Frame& 
 
 Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, Data& operands) {
   const auto array = [&](size_t i) -> HostArray& { return operands[i].array; };
-  const ir::Type type = op.result_count() > 0 ? op.result()->type() : ir::Type();
+  const DType result = op.result_count() > 0 ? real_dtype(op.result()->type()) : DType::kInvalid;
   switch (op.code()) {
     case OpCode::kDot:
-      return one(dot(array(0), array(1), type.dtype()));
+      return one(dot(array(0), array(1), result));
     case OpCode::kDotGeneral:
-      return one(dot_general(array(0), array(1), dot_config(op), type.dtype()));
+      return one(dot_general(array(0), array(1), dot_config(op), result));
     case OpCode::kConvolution:
-      return one(convolution(array(0), array(1), convolution_config(op), type.dtype()));
+      return one(convolution(array(0), array(1), convolution_config(op), result));
     case OpCode::kDynamicConv: {
       ConvolutionConfig config = convolution_config(op);
       config.padding.clear();
@@ -405,10 +406,10 @@ Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, 
       for (size_t i = 0; i + 1 < padding.size(); i += 2) {
         config.padding.push_back({padding[i], padding[i + 1]});
       }
-      return one(convolution(array(0), array(1), config, type.dtype()));
+      return one(convolution(array(0), array(1), config, result));
     }
     case OpCode::kEinsum:
-      return one(einsum(op, std::move(array(0)), std::move(array(1)), type.dtype()));
+      return one(einsum(op, std::move(array(0)), std::move(array(1)), result));
     case OpCode::kUnaryEinsum:
       return one(unary_einsum(op, std::move(array(0))));
     case OpCode::kFft:
@@ -455,6 +456,30 @@ Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, 
     default:
       return unimplemented("the evaluator does not run {}", op.name());
   }
+}
+
+// On the real values of quantized operands; the result is quantized again where its type says so.
+Result<Data> execute_quantized(const ir::Operation& op, Interpreter& interpreter, Data& operands) {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const ir::Quantization* quantization = op.operand(i)->type().quantization();
+    if (quantization == nullptr) continue;
+    HEKLA_ASSIGN_OR_RETURN(operands[i].array, dequantize(operands[i].array, *quantization));
+  }
+  Data results;
+  if (op.code() == OpCode::kUniformQuantize || op.code() == OpCode::kUniformDequantize) {
+    HEKLA_ASSIGN_OR_RETURN(HostArray array,
+                           convert_elements(operands[0].array, real_dtype(op.result()->type())));
+    results = one(std::move(array));
+  } else if (ir::is_elementwise(op.code())) {
+    HEKLA_ASSIGN_OR_RETURN(HostArray array, execute_elementwise(op, operands));
+    results = one(std::move(array));
+  } else {
+    HEKLA_ASSIGN_OR_RETURN(results, execute_algebra(op, interpreter, operands));
+  }
+  if (const ir::Quantization* quantization = op.result()->type().quantization()) {
+    HEKLA_ASSIGN_OR_RETURN(results[0].array, quantize(results[0].array, *quantization));
+  }
+  return results;
 }
 
 // What is neither data movement, nor a region, nor algebra.
@@ -505,6 +530,9 @@ Result<Data> execute_other(const Step& step, Interpreter& interpreter, Data& ope
 
 Result<Data> execute_op(const Step& step, Interpreter& interpreter, Frame& frame, Data& operands) {
   const ir::Operation& op = *step.op;
+  if (computes_on_real_values(op) && has_quantized(op)) {
+    return execute_quantized(op, interpreter, operands);
+  }
   if (ir::is_elementwise(op.code())) return one(execute_elementwise(op, operands));
   switch (op.code()) {
     case OpCode::kReduce:

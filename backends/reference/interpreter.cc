@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "backends/compiler/ir/infer.h"
 #include "backends/reference/kernels/movement.h"
 
 namespace hekla::reference {
@@ -28,6 +29,84 @@ int64_t bytes_of(const Datum& datum, std::unordered_set<const void*>& seen) {
   }
   if (datum.array.size_bytes() == 0 || !seen.insert(datum.array.data()).second) return 0;
   return datum.array.size_bytes();
+}
+
+bool fits(const HostArray& array, const ir::Type& type) {
+  if (array.dtype() != type.dtype() || array.rank() != type.rank()) return false;
+  for (size_t d = 0; d < type.dims().size(); ++d) {
+    if (type.dims()[d] != ir::kDynamic && type.dims()[d] != array.dims()[d]) return false;
+  }
+  return true;
+}
+
+// What no verifier can know: results of custom calls and of operations whose shapes are computed
+// must be what their types promise, since later operations rely on them.
+Status check_results(const ir::Operation& op, const std::vector<Datum>& results) {
+  if (results.size() != op.result_count()) {
+    return invalid_argument("gives {} results, {} are declared", results.size(), op.result_count());
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const ir::Type& type = op.result(i)->type();
+    if (type.is_tensor() && (results[i].is_tuple() || !fits(results[i].array, type))) {
+      return invalid_argument("result {} is {}, {} is declared", i, results[i].array.shape(),
+                              type.to_string());
+    }
+  }
+  return ok_status();
+}
+
+// Operations that only hand values on; what they hand on was checked where it was made.
+bool is_control_flow(OpCode code) {
+  switch (code) {
+    case OpCode::kCase:
+    case OpCode::kComposite:
+    case OpCode::kFuncCall:
+    case OpCode::kGetTupleElement:
+    case OpCode::kIf:
+    case OpCode::kOptimizationBarrier:
+    case OpCode::kSdyManualComputation:
+    case OpCode::kSdyNamedComputation:
+    case OpCode::kTuple:
+    case OpCode::kWhile:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_dynamic_operand(const ir::Operation& op) {
+  return std::ranges::any_of(op.operands(), [](const ir::Value* operand) {
+    return operand->type().is_tensor() && !operand->type().is_static_tensor();
+  });
+}
+
+// The constraints of the operation once more, on the shapes that its operands really have.
+Status check_dynamic_operands(const ir::Operation& op, const std::vector<Datum>& operands) {
+  if (op.region_count() > 0) {
+    // reduce, reduce_window, sort, map: all arrays of one shape. check_op refused the others.
+    const Dims* first = nullptr;
+    for (const Datum& operand : operands) {
+      if (operand.is_tuple() || operand.array.rank() == 0) continue;
+      if (first == nullptr) first = &operand.array.dims();
+      if (*first != operand.array.dims()) {
+        return invalid_argument("operands differ in shape: {} and {}", operands[0].array.shape(),
+                                operand.array.shape());
+      }
+    }
+    return ok_status();
+  }
+  ir::Region scope(nullptr);
+  ir::Block& block = scope.add_block();
+  std::vector<ir::Value*> values;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const ir::Type& declared = op.operand(i)->type();
+    values.push_back(block.add_argument(
+        declared.is_tensor() ? ir::Type::tensor(declared.element(), operands[i].array.dims())
+                             : declared));
+  }
+  ir::Operation* real = block.append(op.code(), values, op.result_types(), op.attributes());
+  const Result<std::vector<ir::Type>> types = ir::infer_result_types(*real);
+  return types.ok() ? ok_status() : types.status();
 }
 
 int64_t declared_bytes(const ir::Type& type) {
@@ -91,7 +170,17 @@ Status Interpreter::run_step(const Step& step, Frame& frame) {
     operands.push_back(step.moves[i] ? std::move(value) : value);
     if (step.moves[i]) value = Datum();
   }
-  Result<std::vector<Datum>> results = execute(step, frame, operands);
+  const bool is_control = is_control_flow(step.op->code());
+  Status arguments = !is_control && has_dynamic_operand(*step.op)
+                         ? check_dynamic_operands(*step.op, operands)
+                         : ok_status();
+  Result<std::vector<Datum>> results = arguments.ok()
+                                           ? execute(step, frame, operands)
+                                           : Result<std::vector<Datum>>(std::move(arguments));
+  if (results.ok() && !is_control) {
+    const Status check = check_results(*step.op, *results);
+    if (!check.ok()) results = check;
+  }
   if (!results.ok()) {
     const bool has_place =
         results.status().message().find(" at ") != std::string::npos && !step.regions.empty();

@@ -176,7 +176,11 @@ Result<HostArray> binary_bool(OpCode code, HostArray a, HostArray b) {
 
 std::complex<double> complex_power(std::complex<double> x, std::complex<double> y) {
   if (y == std::complex<double>(0)) return 1;
-  if (x == std::complex<double>(0)) return 0;
+  if (x == std::complex<double>(0)) {
+    // As XLA: defined for positive real exponents only.
+    const double value = y.imag() == 0 && y.real() > 0 ? 0.0 : std::nan("");
+    return {value, value};
+  }
   return std::pow(x, y);
 }
 

@@ -7,6 +7,7 @@
 
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/elementwise/loops.h"
+#include "backends/reference/kernels/scalar_ops.h"
 
 namespace hekla::reference {
 namespace {
@@ -64,6 +65,13 @@ Result<HostArray> compare_total_order(Direction direction, const HostArray& a, c
     default: {
       // Below eight bits the sign is not the byte's top bit.
       const int shift = 8 - dtype_bits(a.dtype());
+      // The one NaN of the FNUZ formats has the sign set: it is the lowest of all.
+      if (float_format(a.dtype()).specials == FloatFormat::Specials::kUnsignedZero) {
+        return compare_loop<uint8_t>(direction, a, b, [](uint8_t bits) {
+          const int8_t stored = static_cast<int8_t>(bits);
+          return stored == -128 ? -129 : static_cast<int>(total_order_key(stored));
+        });
+      }
       return compare_loop<uint8_t>(direction, a, b, [shift](uint8_t bits) {
         return total_order_key(static_cast<int8_t>(static_cast<uint8_t>(bits << shift)));
       });
@@ -71,18 +79,30 @@ Result<HostArray> compare_total_order(Direction direction, const HostArray& a, c
   }
 }
 
+// Equal by parts; ordered by real part first, then by imaginary part.
 Result<HostArray> compare_complex(Direction direction, const HostArray& a, const HostArray& b) {
-  if (direction != Direction::kEq && direction != Direction::kNe) {
-    return invalid_argument("complex numbers compare by EQ and NE only, not {} in order",
-                            a.shape());
-  }
   return visit_complex(a.dtype(), [&](auto codec) -> Result<HostArray> {
     using C = typename decltype(codec)::Compute;
     HEKLA_ASSIGN_OR_RETURN(HostArray out, HostArray::allocate(DType::kI1, a.dims(), false));
     uint8_t* result = out.mutable_as<uint8_t>();
-    for (int64_t i = 0; i < a.size(); ++i) {
-      result[i] = (a.as<C>()[i] == b.as<C>()[i]) == (direction == Direction::kEq) ? 1 : 0;
-    }
+    const auto holds = [direction](C x, C y) {
+      switch (direction) {
+        case Direction::kEq:
+          return x == y;
+        case Direction::kNe:
+          return x != y;
+        case Direction::kGe:
+          return x == y || ordered_less(y, x);
+        case Direction::kGt:
+          return ordered_less(y, x);
+        case Direction::kLe:
+          return x == y || ordered_less(x, y);
+        case Direction::kLt:
+          return ordered_less(x, y);
+      }
+      return false;
+    };
+    for (int64_t i = 0; i < a.size(); ++i) result[i] = holds(a.as<C>()[i], b.as<C>()[i]) ? 1 : 0;
     return out;
   });
 }
@@ -138,7 +158,8 @@ Result<HostArray> select(const HostArray& predicate, HostArray on_true, HostArra
 }
 
 Result<HostArray> clamp(const HostArray& low, HostArray x, const HostArray& high) {
-  // max(low, min(x, high)), as StableHLO says; limits are broadcast where they are scalars.
+  // min(max(low, x), high), as StableHLO says: `high` wins where the limits cross; limits are
+  // broadcast where they are scalars.
   const auto full = [&](const HostArray& limit) -> Result<HostArray> {
     if (limit.size() == x.size() || x.size() == 0) return limit;
     HEKLA_ASSIGN_OR_RETURN(HostArray out, HostArray::allocate(x.dtype(), x.dims(), false));
@@ -152,8 +173,8 @@ Result<HostArray> clamp(const HostArray& low, HostArray x, const HostArray& high
   if (x.size() == 0) return x;
   HEKLA_ASSIGN_OR_RETURN(HostArray lower, full(low));
   HEKLA_ASSIGN_OR_RETURN(HostArray upper, full(high));
-  HEKLA_ASSIGN_OR_RETURN(HostArray cut, binary(ir::OpCode::kMinimum, std::move(x), upper));
-  return binary(ir::OpCode::kMaximum, std::move(cut), lower);
+  HEKLA_ASSIGN_OR_RETURN(HostArray cut, binary(ir::OpCode::kMaximum, std::move(x), lower));
+  return binary(ir::OpCode::kMinimum, std::move(cut), upper);
 }
 
 Result<HostArray> bitcast_convert(HostArray x, DType result, const Dims& result_dims) {

@@ -83,7 +83,7 @@ Result<HostArray> unary_float(OpCode code, HostArray x) {
     case OpCode::kReal:
       return x;
     case OpCode::kImag:
-      return in_type(std::move(x), [](auto v) { return v * 0; });
+      return in_type(std::move(x), [](auto v) { return decltype(v)(0); });
     case OpCode::kIsFinite: {
       const DType dtype = x.dtype();
       return visit_float(dtype, [&](auto codec) {
@@ -249,13 +249,15 @@ Result<HostArray> unary_bool(OpCode code, HostArray x) {
 }
 
 // Rounds |x| to `mantissa_bits` and its exponent to `exponent_bits`; the value keeps its sign.
-double reduced(double x, int64_t exponent_bits, int64_t mantissa_bits) {
+double reduced(double x, int64_t exponent_bits, int64_t mantissa_bits, int lowest_exponent) {
   if (std::isnan(x) || std::isinf(x) || x == 0) return x;
   const double magnitude = std::fabs(x);
   int exponent = 0;
   std::frexp(magnitude, &exponent);
-  // Ties to even in units of the last kept place.
-  const int unit = exponent - 1 - static_cast<int>(std::min<int64_t>(mantissa_bits, 52));
+  // Ties to even in units of the last kept place; subnormals of the type itself lie on the grid of
+  // its lowest exponent, so they lose the same bits.
+  const int unit = std::max(exponent - 1, lowest_exponent) -
+                   static_cast<int>(std::min<int64_t>(mantissa_bits, 52));
   double rounded = std::ldexp(std::nearbyint(std::ldexp(magnitude, -unit)), unit);
   if (exponent_bits < 11) {
     const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -280,8 +282,10 @@ Result<HostArray> reduce_precision(HostArray x, int64_t exponent_bits, int64_t m
   const FloatFormat format = float_format(x.dtype());
   // Bits that the type does not have cannot be taken away.
   const int64_t e = exponent_bits >= format.exponent_bits ? 11 : exponent_bits;
-  return through_double(std::move(x),
-                        [e, mantissa_bits](double v) { return reduced(v, e, mantissa_bits); });
+  const int lowest = 1 - format.bias;
+  return through_double(std::move(x), [e, mantissa_bits, lowest](double v) {
+    return reduced(v, e, mantissa_bits, lowest);
+  });
 }
 
 }  // namespace hekla::reference

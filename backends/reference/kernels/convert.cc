@@ -66,10 +66,11 @@ typename Codec::Storage narrow(const Codec& codec, DType dtype, Wide value) {
     } else {
       return Compute(static_cast<Part>(value), 0);
     }
+  } else if constexpr (kIsComplex<Wide>) {
+    // The imaginary part is dropped, also for i1.
+    return narrow(codec, dtype, value.real());
   } else if constexpr (std::is_same_v<Compute, bool>) {
     return codec.store(value != Wide(0));
-  } else if constexpr (kIsComplex<Wide>) {
-    return narrow(codec, dtype, value.real());
   } else if constexpr (std::is_integral_v<Compute>) {
     if constexpr (std::is_integral_v<Wide>) {
       return codec.store(static_cast<Compute>(value));
