@@ -200,7 +200,7 @@ TEST(Bytecode, ReadsShardyInItsText) {
     b.string("y");                                                             // string 1
     b.string("mesh");                                                          // string 2
     b.attribute("sdy", varint(3) + svarint(1) + svarint(2));                   // 0: :(1)2
-    b.attribute("sdy", varint(4) + varint(0) + varint(1));                     // 1: "x"
+    b.attribute("sdy", varint(4) + varint(0) + varint(0));                     // 1: "x"
     b.attribute("sdy", varint(4) + varint(1) + varint(0 << 1 | 1));            // 2: "y":(1)2
     b.attribute("sdy", varint(5) + refs({1, 2}) + '\0' + varint(2 << 1 | 1));  // 3: open, p2
     b.attribute("sdy", varint(5) + refs({}) + '\1' + varint(0));               // 4: {}
