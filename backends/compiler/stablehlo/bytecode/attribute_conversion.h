@@ -22,6 +22,7 @@ class AttributeConverter {
 
  private:
   Result<ir::Attribute> convert_at_depth(uint32_t index, int depth);
+  Result<ir::Attribute> make_dense(uint32_t index);
   Result<ir::Attribute> make(const RawAttribute& raw, int depth, int64_t& nodes);
 
   const AttributeTable& table_;
@@ -31,6 +32,7 @@ class AttributeConverter {
     int64_t nodes = 1;  // shared parts counted each time
   };
   std::unordered_map<uint32_t, Converted> converted_;
+  std::unordered_map<uint32_t, ir::Attribute> dense_;  // of convert_dense
 };
 
 }  // namespace hekla::stablehlo

@@ -184,11 +184,11 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
     }
     case 2:
       out.kind = Kind::kString;
-      out.text = std::string(string(reader.varint(), reader));
+      out.text = copy_of_string(reader.varint(), reader);
       break;
     case 3:
       out.kind = Kind::kString;
-      out.text = std::string(string(reader.varint(), reader));
+      out.text = copy_of_string(reader.varint(), reader);
       reader.varint();  // the type of a typed string says nothing in StableHLO
       break;
     case 4:
@@ -216,6 +216,7 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
       out.bits = reader.ap_int(out.type.is_index() ? 64 : dtype_bits(out.type.dtype()));
       // MLIR's booleans are one-bit integers.
       out.kind = out.type.dtype() == DType::kI1 ? Kind::kBool : Kind::kInteger;
+      if (out.kind == Kind::kBool) out.bits &= 1;
       break;
     }
     case 9:
@@ -246,7 +247,11 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
             fmt::format("there is no resource {}, the file has {}", handle, resources_.size()));
         break;
       }
-      out.text = resources_[handle].key;
+      // Attributes may share a resource, and each will copy it.
+      if (!spend(resources_[handle].key.size() + resources_[handle].blob.size())) {
+        reader.fail("the resources take too much room");
+      }
+      out.text = std::string(resources_[handle].key);
       out.blob = resources_[handle].blob;
       break;
     }
@@ -295,7 +300,8 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
       break;
     case 2:
       out.kind = Kind::kBool;
-      out.bits = reader.varint() != 0;
+      out.bits = reader.varint();
+      if (out.bits > 1) reader.fail(fmt::format("{} is no bool", out.bits));
       break;
     case 6: {
       out.kind = Kind::kDictionary;
@@ -328,7 +334,7 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
       break;
     case 14:
       out.kind = Kind::kString;
-      out.text = std::string(string(reader.varint(), reader));
+      out.text = copy_of_string(reader.varint(), reader);
       break;
     case 15:
       out.kind = Kind::kTensor;

@@ -90,8 +90,8 @@ std::string loop_file(uint64_t version) {
   const uint32_t i1 = b.type("vhlo", varint(0));
   const uint32_t i1x2 = b.vhlo_tensor({2}, i1);
   OpSpec constant{"vhlo.constant_v1", {}, {f32x2}};
-  constant.properties = {
-      {"value", b.attribute("vhlo", varint(15) + varint(f32x2) + testing::blob({"\0\0\x80\x3f", 4}))}};
+  constant.properties = {{"value", b.attribute("vhlo", varint(15) + varint(f32x2) +
+                                                           testing::blob({"\0\0\x80\x3f", 4}))}};
   constant.attributes = {{"note", b.vhlo_string("one")}};
   OpSpec compare{"vhlo.compare_v1", {3, 0}, {i1x2}};  // its own argument, the function's
   compare.properties = {{"compare_type", b.attribute("vhlo", varint(4) + varint(1))},

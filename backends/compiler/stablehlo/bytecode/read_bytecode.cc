@@ -22,11 +22,12 @@ enum Mask : uint8_t {
   kHasRegions = 0x10,
   kHasUseListOrders = 0x20,
   kHasProperties = 0x40,
+  kUndefinedBits = 0x80,
 };
 
 class IrReader {
  public:
-  explicit IrReader(Container& container) : container_(container) {}
+  IrReader(Container& container, size_t file_size) : container_(container), file_size_(file_size) {}
 
   Status run(RawOp& module) {
     ByteReader& reader = container_.ir;
@@ -77,6 +78,9 @@ class IrReader {
     HEKLA_RETURN_IF_ERROR(reader.status());
     op.name = container_.op_names[name];
     const uint8_t mask = reader.byte();
+    if ((mask & kUndefinedBits) != 0) {
+      reader.fail(fmt::format("an operation with the undefined mask 0x{:02x}", mask));
+    }
     op.location = static_cast<uint32_t>(reader.varint());
     if ((mask & kHasAttributes) != 0) {
       HEKLA_RETURN_IF_ERROR(read_dictionary(reader, reader.varint(), op.attributes));
@@ -162,6 +166,8 @@ class IrReader {
     HEKLA_RETURN_IF_ERROR(reader.status());
     if (block_count == 0) return ok_status();
     const size_t value_count = reader.count();
+    // Each value takes a byte of its own, wherever it stands.
+    if (value_count + slots_.size() > file_size_) reader.fail("more values than the file can hold");
     HEKLA_RETURN_IF_ERROR(reader.status());
     std::vector<uint32_t>& scope = scopes_.back();
     next_in_region_ = scope.size();
@@ -216,6 +222,13 @@ class IrReader {
     HEKLA_ASSIGN_OR_RETURN(const RawAttribute* dictionary, container_.table->attribute(index));
     if (dictionary->kind != RawAttribute::Kind::kDictionary) {
       reader.fail(fmt::format("attribute {} must be a dictionary", index));
+      return reader.status();
+    }
+    uint64_t bytes = 0;
+    for (const RawNamed& entry : dictionary->entries)
+      bytes += sizeof(RawNamed) + entry.first.size();
+    if (!container_.table->spend(bytes)) {
+      reader.fail("the attributes of all operations take too much room");
       return reader.status();
     }
     out.insert(out.end(), dictionary->entries.begin(), dictionary->entries.end());
@@ -278,6 +291,7 @@ class IrReader {
   }
 
   Container& container_;
+  size_t file_size_;
   std::vector<std::vector<uint32_t>> scopes_;  // value number in the scope -> slot
   size_t next_in_region_ = 0;
   std::vector<uint32_t> slots_;  // slot -> number over the file
@@ -300,7 +314,7 @@ int64_t RawOp::find(std::string_view property) const {
 Result<RawModule> read_bytecode(std::string_view file) {
   HEKLA_ASSIGN_OR_RETURN(Container container, read_container(file));
   RawModule module;
-  IrReader reader(container);
+  IrReader reader(container, file.size());
   HEKLA_RETURN_IF_ERROR(reader.run(module.module));
   if (module.module.name != "builtin.module") {
     return invalid_argument("bytecode: the outermost operation is {}, not builtin.module",

@@ -219,7 +219,14 @@ class Converter {
 
   Status fold_cast(const RawOp& op, const std::vector<ir::Value*>& operands) {
     if (operands.size() != op.results.size()) return error(op, "casts n values to n values");
-    for (size_t i = 0; i < operands.size(); ++i) values_[op.results[i].first] = operands[i];
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const auto& [number, type] = op.results[i];
+      if (!(operands[i]->type() == type)) {
+        return error(
+            op, fmt::format("turns {} into {}", operands[i]->type().to_string(), type.to_string()));
+      }
+      values_[number] = operands[i];
+    }
     return ok_status();
   }
 

@@ -55,7 +55,9 @@ std::string svarints(const std::vector<int64_t>& numbers) {
 std::string blob(std::string_view bytes) { return varint(bytes.size()) + std::string(bytes); }
 
 uint32_t BytecodeBuilder::string(std::string_view text) {
-  return static_cast<uint32_t>(find_or_add(strings_, std::string(text)));
+  auto [it, is_new] = string_numbers_.try_emplace(std::string(text), strings_.size());
+  if (is_new) strings_.emplace_back(text);
+  return it->second;
 }
 
 uint32_t BytecodeBuilder::dialect(std::string_view name) {
@@ -78,23 +80,15 @@ uint32_t BytecodeBuilder::type(std::string_view dialect_name, std::string payloa
 }
 
 uint32_t BytecodeBuilder::shared_attribute(std::string_view dialect_name, std::string payload) {
-  const uint32_t number = dialect(dialect_name);
-  for (size_t i = 0; i < attributes_.size(); ++i) {
-    if (attributes_[i].dialect == number && attributes_[i].payload == payload) {
-      return static_cast<uint32_t>(i);
-    }
-  }
-  return attribute(dialect_name, std::move(payload));
+  auto [it, is_new] = shared_attributes_.try_emplace({dialect(dialect_name), payload}, 0);
+  if (is_new) it->second = attribute(dialect_name, std::move(payload));
+  return it->second;
 }
 
 uint32_t BytecodeBuilder::shared_type(std::string_view dialect_name, std::string payload) {
-  const uint32_t number = dialect(dialect_name);
-  for (size_t i = 0; i < types_.size(); ++i) {
-    if (types_[i].dialect == number && types_[i].payload == payload) {
-      return static_cast<uint32_t>(i);
-    }
-  }
-  return type(dialect_name, std::move(payload));
+  auto [it, is_new] = shared_types_.try_emplace({dialect(dialect_name), payload}, 0);
+  if (is_new) it->second = type(dialect_name, std::move(payload));
+  return it->second;
 }
 
 uint32_t BytecodeBuilder::builtin_string(std::string_view text) {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -94,6 +94,9 @@ class BytecodeBuilder {
 
   uint64_t version_;
   std::vector<std::string> strings_;
+  std::map<std::string, uint32_t> string_numbers_;
+  std::map<std::pair<uint32_t, std::string>, uint32_t> shared_attributes_;
+  std::map<std::pair<uint32_t, std::string>, uint32_t> shared_types_;
   std::vector<std::string> dialects_;
   std::vector<std::pair<uint32_t, uint32_t>> op_names_;  // dialect, string
   std::vector<Entry> attributes_;
