@@ -194,6 +194,10 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
     case Kind::kScatter:
       return ir::Attribute(ir::ScatterDimensionNumbers{raw.lists[0], raw.lists[1], raw.lists[2],
                                                        raw.lists[3], raw.lists[4], raw.number});
+    case Kind::kAlgorithm:
+      return ir::Attribute(ir::DotAlgorithm{raw.types[0], raw.types[1], raw.types[2],
+                                            raw.lists[0][0], raw.lists[0][1], raw.lists[0][2],
+                                            raw.lists[0][3] != 0});
     case Kind::kChannel:
       return ir::Attribute(ir::ChannelHandle{raw.number, raw.number2});
     case Kind::kText:

@@ -65,6 +65,7 @@ class AttributeTable {
   Status decode_builtin(ByteReader& reader, RawAttribute& out) const;
   Status decode_vhlo(ByteReader& reader, RawAttribute& out) const;
   Status decode_stablehlo(ByteReader& reader, RawAttribute& out) const;
+  Status decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader& reader, RawAttribute& out) const;
   Status decode_sdy(ByteReader& reader, RawAttribute& out) const;
   Result<std::string> builtin_string(uint64_t index) const;
   // A copy of a string; fails the reader when there is none, or the budget is spent.

@@ -81,7 +81,7 @@ class IrReader {
     if ((mask & kUndefinedBits) != 0) {
       reader.fail(fmt::format("an operation with the undefined mask 0x{:02x}", mask));
     }
-    op.location = static_cast<uint32_t>(reader.varint());
+    op.location = reader.reference();
     if ((mask & kHasAttributes) != 0) {
       HEKLA_RETURN_IF_ERROR(read_dictionary(reader, reader.varint(), op.attributes));
     }
@@ -241,35 +241,46 @@ class IrReader {
       reader.fail(fmt::format("there are no properties {}", index));
       return reader.status();
     }
-    ByteReader entry = container_.properties[index];
-    if (!is_registered) return read_dictionary(entry, entry.varint(), op.properties);
-    if (op.name == "builtin.module") {
-      for (const char* name : {"sym_name", "sym_visibility"}) {
-        const uint64_t flagged = entry.varint();
-        if ((flagged & 1) != 0) {
-          op.properties.emplace_back(name, static_cast<uint32_t>(flagged >> 1));
-        }
-      }
-    } else if (auto names = op_properties(op.name)) {
-      for (std::string_view name : *names) {
-        op.properties.emplace_back(name, static_cast<uint32_t>(entry.varint()));
-      }
-    } else {
-      op.has_unknown_properties = true;
-      return ok_status();
+    const ByteReader entry = container_.properties[index];
+    if (!is_registered) {
+      ByteReader dictionary = entry;
+      HEKLA_RETURN_IF_ERROR(read_dictionary(dictionary, dictionary.varint(), op.properties));
+      dictionary.expect_end(op.name);
+      return dictionary.status();
     }
-    entry.expect_end(op.name);
-    return entry.status();
+    const std::vector<DeclaredAttributes> alternatives = op_properties(op.name);
+    if (alternatives.empty()) op.has_unknown_properties = true;
+    Status status;
+    for (const DeclaredAttributes& declared : alternatives) {
+      op.properties.clear();
+      ByteReader references = entry;
+      for (const DeclaredAttribute& attribute : declared) {
+        uint32_t reference = references.reference();
+        if (attribute.is_optional) {
+          const bool is_present = (reference & 1) != 0;
+          reference >>= 1;
+          if (!is_present) continue;
+        }
+        op.properties.emplace_back(attribute.name, reference);
+      }
+      references.expect_end(op.name);
+      const Status attempt = references.status();
+      if (attempt.ok()) return attempt;
+      if (status.ok()) status = attempt;  // of the newest form
+    }
+    return status;
   }
 
   // Before version 5 declared and other attributes share one dictionary (the module's stay there).
   static void split_declared(RawOp& op) {
-    const auto declared = op_properties(op.name);
-    if (!declared.has_value()) return;
+    const std::vector<DeclaredAttributes> alternatives = op_properties(op.name);
+    if (alternatives.empty() || op.name == "builtin.module") return;
+    const DeclaredAttributes& declared = alternatives.front();
     std::vector<RawNamed> rest;
     for (RawNamed& named : op.attributes) {
       const bool is_declared =
-          std::find(declared->begin(), declared->end(), named.first) != declared->end();
+          std::any_of(declared.begin(), declared.end(),
+                      [&](const DeclaredAttribute& d) { return d.name == named.first; });
       (is_declared ? op.properties : rest).push_back(std::move(named));
     }
     op.attributes = std::move(rest);

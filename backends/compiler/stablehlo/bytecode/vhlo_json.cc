@@ -272,6 +272,11 @@ class Printer {
       case Kind::kScatter:
         json = {{"lists", value->lists}, {"number", value->number}};
         break;
+      case Kind::kAlgorithm:
+        json = {{"algorithm", Json::array()}};
+        for (const ir::Type& type : value->types) json["algorithm"].push_back(type_text(type));
+        json["algorithm"].push_back(value->lists[0]);
+        break;
       case Kind::kChannel:
         json = {{"channel", Json::array({value->number, value->number2})}};
         break;

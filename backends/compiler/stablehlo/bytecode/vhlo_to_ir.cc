@@ -279,8 +279,7 @@ class Converter {
   }
 
   Status regroup(const RawOp& op, OpCode code, AttributeMap& map) {
-    // Native StableHLO files have the regrouped form already.
-    if (!op.name.starts_with("vhlo.")) return ok_status();
+    if (!op.name.starts_with("vhlo.")) return native_forms(op, code, map);
     switch (code) {
       case OpCode::kDynamicConv:
         if (op.name == "vhlo.dynamic_conv_v1") map.erase("padding");
@@ -367,6 +366,26 @@ class Converter {
       default:
         return ok_status();
     }
+  }
+
+  // Native StableHLO has the regrouped form already, but flags as unit attributes and the version
+  // of custom calls as a number.
+  Status native_forms(const RawOp& op, OpCode code, AttributeMap& map) const {
+    for (std::string_view name : {"use_global_device_ids", "has_dynamic_root"}) {
+      if (map.get(name).get<ir::UnitValue>() != nullptr) map.set(name, ir::BoolValue{true});
+    }
+    if (code != OpCode::kCustomCall) return ok_status();
+    if (const auto* version = map.get("api_version").get<ir::IntegerValue>()) {
+      constexpr std::string_view kVersions[] = {
+          "API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
+          "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
+      if (version->value < 0 || version->value >= static_cast<int64_t>(std::size(kVersions))) {
+        return error(op, fmt::format("there is no API version {}", version->value));
+      }
+      map.set("api_version", ir::enum_attribute("custom_call_api_version",
+                                                kVersions[static_cast<size_t>(version->value)]));
+    }
+    return ok_status();
   }
 
   // Seven fields, all of type none when there is no algorithm.
