@@ -15,16 +15,19 @@ using Difference = std::optional<std::string>;
 using Numbers = std::unordered_map<const Value*, size_t>;
 
 // In the order of dump.h: results before the contents of regions.
-void number_values(const Region& region, Numbers& numbers) {
+void number_values(const Region& region, bool skip_constants, Numbers& numbers) {
   for (const auto& block : region.blocks()) {
     for (size_t i = 0; i < block->argument_count(); ++i) {
       numbers.try_emplace(block->argument(i), numbers.size());
     }
     for (const auto& op : block->operations()) {
+      if (skip_constants && op->code() == OpCode::kConstant) continue;
       for (size_t i = 0; i < op->result_count(); ++i) {
         numbers.try_emplace(op->result(i), numbers.size());
       }
-      for (size_t r = 0; r < op->region_count(); ++r) number_values(op->region(r), numbers);
+      for (size_t r = 0; r < op->region_count(); ++r) {
+        number_values(op->region(r), skip_constants, numbers);
+      }
     }
   }
 }
@@ -43,8 +46,15 @@ std::string value_text(int64_t number) {
   return number == kElsewhere ? "a value of elsewhere" : fmt::format("value {}", number);
 }
 
+const Operation* constant_of(const Value* value) {
+  if (value == nullptr || value->defining_op() == nullptr) return nullptr;
+  return value->defining_op()->code() == OpCode::kConstant ? value->defining_op() : nullptr;
+}
+
 class Comparer {
  public:
+  explicit Comparer(const CompareOptions& options) : options_(options) {}
+
   Difference modules(const Module& left, const Module& right) {
     if (left.name != right.name) return differ("module name", left.name, right.name);
     if (Difference d = maps("module", left.attributes, right.attributes)) return d;
@@ -129,8 +139,8 @@ class Comparer {
     left_.clear();
     right_.clear();
     op_count_ = 0;
-    number_values(left.body(), left_);
-    number_values(right.body(), right_);
+    number_values(left.body(), options_.constants_by_value, left_);
+    number_values(right.body(), options_.constants_by_value, right_);
     return regions(path, left.body(), right.body());
   }
 
@@ -146,16 +156,27 @@ class Comparer {
         return differ(path + ", block arguments", types_string(l.argument_types()),
                       types_string(r.argument_types()));
       }
-      const size_t common = std::min(l.operations().size(), r.operations().size());
+      const std::vector<const Operation*> left_ops = counted(l);
+      const std::vector<const Operation*> right_ops = counted(r);
+      const size_t common = std::min(left_ops.size(), right_ops.size());
       for (size_t i = 0; i < common; ++i) {
-        if (Difference d = operations(path, *l.operations()[i], *r.operations()[i])) return d;
+        if (Difference d = operations(path, *left_ops[i], *right_ops[i])) return d;
       }
-      if (l.operations().size() != r.operations().size()) {
-        return differ(path + ", operations of a block", std::to_string(l.operations().size()),
-                      std::to_string(r.operations().size()));
+      if (left_ops.size() != right_ops.size()) {
+        return differ(path + ", operations of a block", std::to_string(left_ops.size()),
+                      std::to_string(right_ops.size()));
       }
     }
     return std::nullopt;
+  }
+
+  std::vector<const Operation*> counted(const Block& block) const {
+    std::vector<const Operation*> ops;
+    for (const auto& op : block.operations()) {
+      if (options_.constants_by_value && op->code() == OpCode::kConstant) continue;
+      ops.push_back(op.get());
+    }
+    return ops;
   }
 
   Difference operations(const std::string& region_path, const Operation& left,
@@ -171,6 +192,19 @@ class Comparer {
                     std::to_string(right.operand_count()));
     }
     for (size_t i = 0; i < left.operand_count(); ++i) {
+      if (options_.constants_by_value) {
+        const Operation* l = constant_of(left.operand(i));
+        const Operation* r = constant_of(right.operand(i));
+        if (l != nullptr && r != nullptr) {
+          const std::string constant = fmt::format("{}, operand {}, constant", path, i);
+          if (!(l->result()->type() == r->result()->type())) {
+            return differ(constant + " type", l->result()->type().to_string(),
+                          r->result()->type().to_string());
+          }
+          if (Difference d = maps(constant, l->attributes(), r->attributes())) return d;
+          continue;
+        }
+      }
       const int64_t l = number_of(left_, left.operand(i));
       const int64_t r = number_of(right_, right.operand(i));
       if (l == r) continue;
@@ -190,6 +224,7 @@ class Comparer {
     return std::nullopt;
   }
 
+  const CompareOptions& options_;
   Numbers left_;  // of the functions at hand
   Numbers right_;
   size_t op_count_ = 0;  // of the function at hand, over all regions
@@ -197,8 +232,9 @@ class Comparer {
 
 }  // namespace
 
-std::optional<std::string> first_difference(const Module& left, const Module& right) {
-  return Comparer().modules(left, right);
+std::optional<std::string> first_difference(const Module& left, const Module& right,
+                                            const CompareOptions& options) {
+  return Comparer(options).modules(left, right);
 }
 
 }  // namespace hekla::ir

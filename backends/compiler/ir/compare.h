@@ -13,8 +13,15 @@
 
 namespace hekla::ir {
 
+struct CompareOptions {
+  // Constants count where they are used, by content: where they stand, how many equal ones there
+  // are and whether some are unused makes no difference. (Serializers move and unify constants.)
+  bool constants_by_value = false;
+};
+
 // The first difference as one line: the path to it, then what `left` and `right` have there, such
 // as `@main, op 3 stablehlo.add, operand 1: value 4 | value 5`. nullopt when there is none.
-std::optional<std::string> first_difference(const Module& left, const Module& right);
+std::optional<std::string> first_difference(const Module& left, const Module& right,
+                                            const CompareOptions& options = {});
 
 }  // namespace hekla::ir

@@ -84,5 +84,36 @@ TEST(Compare, NamesPathAndBothSides) {
             "@main, op 0 stablehlo.reduce, regions: 1 | 2");
 }
 
+// main() = a + b, with the constants a and b in the given order, and one unused.
+std::unique_ptr<Module> make_sum(float a, float b, bool b_first) {
+  auto module = std::make_unique<Module>();
+  auto function = std::make_unique<Function>("main");
+  function->type = Type::function({}, {kF32});
+  Block& block = function->body().add_block();
+  const auto constant = [&](float value) {
+    Attribute dense = make_dense(kF32, HostArray::scalar<float>(DType::kF32, value));
+    return block.append(OpCode::kConstant, {}, {kF32}, AttributeMap({{"value", dense}}))->result();
+  };
+  if (b_first) constant(7);
+  Value* first = constant(b_first ? b : a);
+  Value* second = constant(b_first ? a : b);
+  std::vector<Value*> operands = {first, second};
+  if (b_first) std::swap(operands[0], operands[1]);
+  Operation* sum = block.append(OpCode::kAdd, operands, {kF32});
+  block.append(OpCode::kFuncReturn, {sum->result()}, {});
+  module->functions.push_back(std::move(function));
+  return module;
+}
+
+TEST(Compare, ConstantsByValueWhereverTheyStand) {
+  EXPECT_NE(first_difference(*make_sum(1, 2, false), *make_sum(1, 2, true)), std::nullopt);
+  const CompareOptions by_value{.constants_by_value = true};
+  EXPECT_EQ(first_difference(*make_sum(1, 2, false), *make_sum(1, 2, true), by_value),
+            std::nullopt);
+  EXPECT_EQ(first_difference(*make_sum(1, 2, false), *make_sum(1, 3, true), by_value),
+            "@main, op 0 stablehlo.add, operand 1, constant, attribute value: "
+            "dense<2> : tensor<f32> | dense<3> : tensor<f32>");
+}
+
 }  // namespace
 }  // namespace hekla::ir

@@ -178,6 +178,8 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
                                               float_from_bits(DType::kF64, raw.bits2), raw.number,
                                               raw.text});
     case Kind::kSymbol:
+      // VHLO writes a plain symbol as a string; vhlo_to_ir knows where a symbol is meant.
+      if (raw.symbols.empty()) return ir::Attribute(ir::StringValue{raw.text});
       return ir::Attribute(ir::SymbolValue{raw.text, raw.symbols});
     case Kind::kUnit:
       return ir::Attribute(ir::UnitValue{});

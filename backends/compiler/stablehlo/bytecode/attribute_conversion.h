@@ -15,7 +15,8 @@ class AttributeConverter {
   AttributeConverter(const AttributeTable& table, std::shared_ptr<const void> owner)
       : table_(table), owner_(std::move(owner)) {}
 
-  // Lists of i64 and i1 become IntArrayValue. INVALID_ARGUMENT: malformed, too deep or too large.
+  // Lists of i64 and i1 become IntArrayValue, symbols without nesting StringValue.
+  // INVALID_ARGUMENT: malformed, too deep or too large.
   Result<ir::Attribute> convert(uint32_t index);
   // The same, but tensors stay DenseValue whatever their type: `value` of constant.
   Result<ir::Attribute> convert_dense(uint32_t index);

@@ -291,7 +291,7 @@ constexpr Row kStablehloOps[] = {
     {"rng_bit_generator", "rng_algorithm"},
     {"rsqrt", "result_accuracy?|"},
     {"scatter", "indices_are_sorted? scatter_dimension_numbers unique_indices?"},
-    {"select_and_scatter", "padding? window_dimensions window_strides?"},
+    {"select_and_scatter", "padding? window_dimensions? window_strides?"},
     {"send",
      "channel_handle is_host_transfer? source_target_pairs?|channel_handle is_host_transfer?"},
     {"set_dimension_size", "dimension"},

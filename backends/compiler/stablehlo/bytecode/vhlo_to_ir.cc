@@ -278,7 +278,25 @@ class Converter {
     }
   }
 
+  Status names_to_symbols(const RawOp& op, OpCode code, AttributeMap& map) const {
+    if (code == OpCode::kFuncCall) string_to_symbol(map, "callee");
+    if (code == OpCode::kComposite) string_to_symbol(map, "decomposition");
+    if (code != OpCode::kCustomCall) return ok_status();
+    const Attribute names = map.get("called_computations");
+    const auto* called = names.get<ir::ArrayValue>();
+    if (called == nullptr) return ok_status();
+    ir::ArrayValue symbols;
+    for (const Attribute& name : called->elements) {
+      const auto* text = name.get<ir::StringValue>();
+      if (text == nullptr) return error(op, "called_computations must be names");
+      symbols.elements.push_back(ir::SymbolValue{text->value, {}});
+    }
+    map.set("called_computations", std::move(symbols));
+    return ok_status();
+  }
+
   Status regroup(const RawOp& op, OpCode code, AttributeMap& map) {
+    HEKLA_RETURN_IF_ERROR(names_to_symbols(op, code, map));
     if (!op.name.starts_with("vhlo.")) return native_forms(op, code, map);
     switch (code) {
       case OpCode::kDynamicConv:
@@ -345,24 +363,6 @@ class Converter {
       case OpCode::kReduceScatter:
         map.set("channel_handle", ir::ChannelHandle{take_integer(map, "channel_id"), 0});
         return ok_status();
-      case OpCode::kFuncCall:
-        string_to_symbol(map, "callee");
-        return ok_status();
-      case OpCode::kComposite:
-        string_to_symbol(map, "decomposition");
-        return ok_status();
-      case OpCode::kCustomCall: {
-        if (const auto* called = map.get("called_computations").get<ir::ArrayValue>()) {
-          ir::ArrayValue symbols;
-          for (const Attribute& name : called->elements) {
-            const auto* text = name.get<ir::StringValue>();
-            if (text == nullptr) return error(op, "called_computations must be names");
-            symbols.elements.push_back(ir::SymbolValue{text->value, {}});
-          }
-          map.set("called_computations", std::move(symbols));
-        }
-        return ok_status();
-      }
       default:
         return ok_status();
     }
@@ -373,6 +373,11 @@ class Converter {
   Status native_forms(const RawOp& op, OpCode code, AttributeMap& map) const {
     for (std::string_view name : {"use_global_device_ids", "has_dynamic_root"}) {
       if (map.get(name).get<ir::UnitValue>() != nullptr) map.set(name, ir::BoolValue{true});
+    }
+    if (code != OpCode::kSend && code != OpCode::kRecv) {
+      if (const auto* channel = map.get("channel_handle").get<ir::ChannelHandle>()) {
+        map.set("channel_handle", ir::ChannelHandle{channel->handle, 0});
+      }
     }
     if (code != OpCode::kCustomCall) return ok_status();
     if (const auto* version = map.get("api_version").get<ir::IntegerValue>()) {
