@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "backends/compiler/stablehlo/bytecode/attribute_conversion.h"
+#include "backends/compiler/stablehlo/bytecode/op_properties.h"
 
 namespace hekla::stablehlo {
 namespace {
@@ -192,7 +193,9 @@ class Converter {
     if (op.name == "builtin.unrealized_conversion_cast") return fold_cast(op, operands);
 
     const std::string_view name = bare_name(op.name);
-    const OpCode code = code_of(op, name, in_function);
+    // A version that we do not know may mean something else than the ones that we do.
+    const bool is_known = !op.name.starts_with("vhlo.") || !op_properties(op.name).empty();
+    const OpCode code = is_known ? code_of(op, name, in_function) : OpCode::kUnknown;
     std::vector<ir::Type> types;
     for (const auto& result : op.results) types.push_back(result.second);
     HEKLA_ASSIGN_OR_RETURN(AttributeMap attributes, convert_named(op.attributes));
@@ -200,10 +203,9 @@ class Converter {
     ir::LocationRef location = raw_.table->location(op.location);
     ir::Operation* converted = nullptr;
     if (code == OpCode::kUnknown) {
-      std::string full = op.name.starts_with("vhlo.") ? fmt::format("stablehlo.{}", name) : op.name;
-      converted = block.append(ir::Operation::unknown(std::move(full), std::move(operands),
-                                                      std::move(types), std::move(attributes),
-                                                      std::move(location)));
+      converted =
+          block.append(ir::Operation::unknown(op.name, std::move(operands), std::move(types),
+                                              std::move(attributes), std::move(location)));
     } else {
       converted = block.append(code, std::move(operands), std::move(types), std::move(attributes),
                                std::move(location));
