@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -19,13 +20,13 @@
 #include "backends/compiler/stablehlo/bytecode/raw_module.h"
 #include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
 #include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/text/print.h"
 #include "runtime/base/status.h"
 
 namespace hekla::tools {
 namespace {
 
-constexpr std::string_view kLaterStages[] = {"kernels", "plan", "spirv", "llvm"};
+constexpr const char* kStages[] = {"vhlo-json", "ir"};
+constexpr const char* kLaterStages[] = {"stablehlo", "kernels", "plan", "spirv", "llvm"};
 
 struct Options {
   std::string file;
@@ -35,12 +36,15 @@ struct Options {
 };
 
 Result<std::string> read_file(const std::string& path) {
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (!stream.is_open() || stream.bad()) {
-    return not_found("{}: {}", path, errno != 0 ? std::strerror(errno) : "cannot be read");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (file == nullptr) return not_found("cannot be opened: {}", std::strerror(errno));
+  std::string bytes;
+  char block[1 << 16];
+  while (const size_t count = std::fread(block, 1, sizeof(block), file.get())) {
+    bytes.append(block, count);
   }
+  if (std::ferror(file.get()) != 0) return not_found("cannot be read: {}", std::strerror(errno));
   return bytes;
 }
 
@@ -68,17 +72,16 @@ Status write_output(const std::string& path, const std::string& text) {
 Result<std::string> emit(const Options& options) {
   for (std::string_view stage : kLaterStages) {
     if (options.stage == stage) {
-      return unimplemented(
-          "the stage '{}' does not exist yet; --emit takes vhlo-json, stablehlo and ir", stage);
+      return unimplemented("the stage '{}' does not exist yet; --emit takes {}", stage,
+                           fmt::join(kStages, " and "));
     }
   }
   HEKLA_ASSIGN_OR_RETURN(std::string bytes, read_file(options.file));
   if (options.stage == "vhlo-json") {
     if (!stablehlo::is_bytecode(bytes)) {
       return invalid_argument(
-          "{} is not MLIR bytecode; vhlo-json shows bytecode artifacts only, --emit stablehlo and "
-          "ir take text too",
-          options.file);
+          "this is not MLIR bytecode; vhlo-json shows bytecode artifacts only, the other stages "
+          "take text too");
     }
     HEKLA_ASSIGN_OR_RETURN(stablehlo::RawModule raw, stablehlo::read_bytecode(bytes));
     HEKLA_ASSIGN_OR_RETURN(std::string json, stablehlo::vhlo_json(raw));
@@ -86,8 +89,7 @@ Result<std::string> emit(const Options& options) {
   }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(bytes));
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
-  if (options.stage == "ir") return ir::dump(*module);
-  return stablehlo::print_module(*module, {});
+  return ir::dump(*module);
 }
 
 Status compile(const Options& options) {
@@ -102,16 +104,19 @@ void add_compile_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "compile", "Show a StableHLO program (bytecode or text) at a stage of the compiler");
   auto options = std::make_shared<Options>();
+  std::vector<std::string> stages(std::begin(kStages), std::end(kStages));
+  stages.insert(stages.end(), std::begin(kLaterStages), std::end(kLaterStages));
   command->add_option("FILE", options->file, "The program")->required();
   command
-      ->add_option("--emit", options->stage,
-                   "vhlo-json: the artifact as it was sent; stablehlo: text; ir: the graph with "
-                   "canonical attributes and locations (kernels, plan, spirv and llvm are to come)")
+      ->add_option(
+          "--emit", options->stage,
+          "vhlo-json: the artifact as it was sent; ir: the graph with canonical attributes "
+          "and locations (stablehlo, kernels, plan, spirv and llvm are to come)")
       ->required()
-      ->check(CLI::IsMember({"vhlo-json", "stablehlo", "ir", "kernels", "plan", "spirv", "llvm"}));
+      ->check(CLI::IsMember(stages));
   command->add_option("--output", options->output, "Write to this file instead of stdout");
   command->add_flag("--skip-verifier", options->skip_verifier,
-                    "Show stablehlo and ir of programs that break StableHLO's constraints too");
+                    "Show the ir of programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {
     const Status status = compile(*options);
     if (!status.ok()) fmt::print(stderr, "hekla compile: {}\n", status.to_string());

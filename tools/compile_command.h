@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `hekla compile FILE --emit STAGE`: shows a program at a stage of the compiler.
 //
-// vhlo-json: a bytecode artifact as it was sent (JSON). stablehlo: the program as StableHLO text.
-// ir: the graph that the compiler works on, with canonical attributes and locations. The other
-// stages are refused in words until they exist. Errors go to stderr and give exit code 1.
+// vhlo-json: a bytecode artifact as it was sent (JSON). ir: the graph that the compiler works on,
+// with canonical attributes and locations. The other stages are refused in words until they exist.
+// Errors go to stderr and give exit code 1.
 #pragma once
 
 namespace CLI {
