@@ -7,9 +7,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backends/compiler/stablehlo/bytecode/op_properties.h"
 #include "backends/compiler/stablehlo/bytecode/raw_module.h"
 #include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
+#include "backends/compiler/stablehlo/bytecode/vhlo_to_ir.h"
 #include "backends/compiler/stablehlo/testing/bytecode_builder.h"
+#include "backends/compiler/stablehlo/testing/sample_modules.h"
 
 namespace hekla::stablehlo {
 namespace {
@@ -82,44 +85,11 @@ TEST(Bytecode, ReadsTheWorkedExample) {
           {"op": "vhlo.return_v1", "operands": [1]}]}]]}]}]]})"));
 }
 
-// main(x) = while (x) { cond: compare of captured x and its argument; body: returns its argument }:
-// one isolated and one capturing region, a constant, declared and other attributes.
-std::string loop_file(uint64_t version) {
-  BytecodeBuilder b(version);
-  const uint32_t f32x2 = b.vhlo_tensor({2}, b.vhlo_f32());
-  const uint32_t i1 = b.type("vhlo", varint(0));
-  const uint32_t i1x2 = b.vhlo_tensor({2}, i1);
-  OpSpec constant{"vhlo.constant_v1", {}, {f32x2}};
-  constant.properties = {{"value", b.attribute("vhlo", varint(15) + varint(f32x2) +
-                                                           testing::blob({"\0\0\x80\x3f", 4}))}};
-  constant.attributes = {{"note", b.vhlo_string("one")}};
-  OpSpec compare{"vhlo.compare_v1", {3, 0}, {i1x2}};  // its own argument, the function's
-  compare.properties = {{"compare_type", b.attribute("vhlo", varint(4) + varint(1))},
-                        {"comparison_direction", b.attribute("vhlo", varint(3) + varint(5))}};
-  OpSpec loop{"vhlo.while_v1", {1}, {f32x2}};
-  loop.is_isolated = false;
-  loop.regions = {{BlockSpec{{f32x2}, {compare, {"vhlo.return_v1", {4}}}}},
-                  {BlockSpec{{f32x2}, {{"vhlo.return_v1", {3}}}}}};
-  OpSpec isolated = loop;  // captures nothing, so its numbers begin at 0
-  isolated.is_isolated = true;
-  isolated.operands = {2};
-  isolated.regions[0][0].ops[0].operands = {0, 0};
-  isolated.regions[0][0].ops[1].operands = {1};
-  isolated.regions[1][0].ops[0].operands = {0};
-  OpSpec module = b.module_with_main(
-      BlockSpec{{f32x2}, {constant, loop, isolated, {"vhlo.return_v1", {3}}}}, {f32x2});
-  // Four values now stand in the function; the capturing region's numbers follow them.
-  module.regions[0][0].ops[0].regions[0][0].ops[1].regions[0][0].ops[0].operands = {4, 0};
-  module.regions[0][0].ops[0].regions[0][0].ops[1].regions[0][0].ops[1].operands = {5};
-  module.regions[0][0].ops[0].regions[0][0].ops[1].regions[1][0].ops[0].operands = {4};
-  return b.finish(module);
-}
-
 class ContainerVersion : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(All, ContainerVersion, ::testing::Range(0, 7));
 
 TEST_P(ContainerVersion, SaysTheSame) {
-  const json decoded = decode(loop_file(static_cast<uint64_t>(GetParam())));
+  const json decoded = decode(testing::loop_module(static_cast<uint64_t>(GetParam())));
   ASSERT_TRUE(decoded.is_object()) << decoded;
   EXPECT_EQ(decoded["container_version"], GetParam());
   EXPECT_EQ(decoded["values"], 10);
@@ -239,6 +209,26 @@ TEST(Bytecode, ReadsResourcesAndSmallFloats) {
   ASSERT_TRUE(ops.is_array()) << ops;
   EXPECT_EQ(ops[0]["props"]["value"]["text"], "dense_resource<data> : tensor<2xi32>");
   EXPECT_EQ(ops[1]["attrs"]["t"]["type_value"], "f8E8M0FNU");
+}
+
+TEST(Bytecode, ReadsEveryTypeAttributeAndOperation) {
+  for (const auto& [name, bytes] : testing::sample_modules()) {
+    const json decoded = decode(bytes);
+    EXPECT_TRUE(decoded.is_object()) << name << ": " << decoded;
+    Result<RawModule> raw = read_bytecode(bytes);
+    ASSERT_TRUE(raw.ok());
+    Result<std::unique_ptr<ir::Module>> module = vhlo_to_ir(*raw);
+    EXPECT_TRUE(module.ok()) << name << ": " << module.status().to_string();
+  }
+}
+
+// The table of VHLO's operations and the list of the IR's operations name the same things.
+TEST(Bytecode, KnowsEveryOperationInVhlo) {
+  for (int code = 1;; ++code) {
+    const std::string name(ir::op_name(static_cast<ir::OpCode>(code)));
+    if (!name.starts_with("stablehlo.")) break;
+    EXPECT_FALSE(op_properties("vhlo." + name.substr(10) + "_v1").empty()) << name;
+  }
 }
 
 }  // namespace
