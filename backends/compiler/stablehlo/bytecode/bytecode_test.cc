@@ -189,6 +189,7 @@ TEST(Bytecode, ReadsShardyInItsText) {
             "#sdy.sharding<@mesh, [{}], replicated={\"x\"}, unreduced={\"y\":(1)2}>");
   EXPECT_EQ(text(varint(2) + refs({8}) + svarints({1, 0, 3, 2}))["text"],
             "#sdy.mesh<[\"x\"=4], device_ids=[1, 0, 3, 2]>");
+  EXPECT_EQ(text(varint(11) + refs({1, 2}))["text"], "#sdy<axis_ref_list{\"x\", \"y\":(1)2}>");
   EXPECT_EQ(text(varint(7) + refs({11, 11}))["text"],
             "#sdy.sharding_per_value<[<@mesh, [{}]>, <@mesh, [{}]>]>");
 }

@@ -199,18 +199,28 @@ TEST(Malformed, DeepNesting) {
                  "nested deeper");
 }
 
-TEST(Malformed, DeepRegions) {
+// main() with `depth` regions within each other.
+std::string nested_file(int depth) {
   BytecodeBuilder b;
+  const uint32_t i32 = b.type("vhlo", varint(13));
+  const uint32_t index = b.vhlo_tensor({}, i32);
   OpSpec op{"vhlo.return_v1"};
-  for (int i = 0; i < 2000; ++i) {
-    OpSpec outer{"vhlo.case_v1"};
+  for (int i = 0; i < depth; ++i) {
+    OpSpec outer{"vhlo.case_v1", {0}};
     outer.is_isolated = false;
     BlockSpec block;
     block.ops.push_back(std::move(op));
+    if (i > 0) block.ops.push_back({"vhlo.return_v1"});
     outer.regions.push_back({std::move(block)});
     op = std::move(outer);
   }
-  expect_refused(b.finish(b.module_with_main(BlockSpec{{}, {std::move(op)}}, {})), "nested deeper");
+  return b.finish(b.module_with_main(BlockSpec{{index}, {std::move(op), {"vhlo.return_v1"}}}, {}));
+}
+
+TEST(Malformed, DeepRegions) {
+  const Status deep = process_exact(nested_file(ir::kMaxRegionDepth - 2));
+  EXPECT_TRUE(deep.ok()) << deep.to_string();
+  expect_refused(nested_file(ir::kMaxRegionDepth + 10), "nested deeper");
 }
 
 TEST(Malformed, NumbersOutOfRange) {

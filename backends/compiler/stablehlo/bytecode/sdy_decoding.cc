@@ -38,6 +38,11 @@ Result<std::string> AttributeTable::sdy_body(uint64_t index) const {
   if (text.starts_with("#sdy.") && open != std::string::npos && text.ends_with('>')) {
     text = text.substr(open + 1, text.size() - open - 2);
   }
+  // Some have their brackets inside: #sdy<axis_ref_list{"x"}>.
+  if (text.starts_with("#sdy<") && text.ends_with('>')) {
+    const size_t body_start = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", 5);
+    text = text.substr(body_start, text.size() - body_start - 1);
+  }
   sdy_bodies_.emplace(index, text);
   return text;
 }
@@ -161,18 +166,20 @@ Status AttributeTable::decode_sdy(ByteReader& reader, RawAttribute& out) const {
     case 11:
     case 12: {
       HEKLA_ASSIGN_OR_RETURN(std::string axes, join("", ""));
-      out.text = code == 11 ? fmt::format("{{{}}}", axes) : fmt::format("[{}]", axes);
+      out.text = code == 11 ? fmt::format("#sdy<axis_ref_list{{{}}}>", axes)
+                            : fmt::format("#sdy<list_of_axis_ref_lists[{}]>", axes);
       break;
     }
     case 13: {
       HEKLA_ASSIGN_OR_RETURN(std::string axes, join("", ""));
       const int64_t source = reader.svarint();
-      out.text = fmt::format("{{{}}}: {}->{}", axes, source, reader.svarint());
+      out.text =
+          fmt::format("#sdy<all_to_all_param{{{}}}: {}->{}>", axes, source, reader.svarint());
       break;
     }
     case 14: {
       HEKLA_ASSIGN_OR_RETURN(std::string parameters, join("", ""));
-      out.text = fmt::format("[{}]", parameters);
+      out.text = fmt::format("#sdy<all_to_all_param_list[{}]>", parameters);
       break;
     }
     default:
