@@ -36,6 +36,10 @@ if(HEKLA_SANITIZER)
   add_link_options(-fsanitize=${HEKLA_SANITIZER})
 endif()
 
+if(HEKLA_FUZZERS)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries guides the fuzzers
+endif()
+
 function(hekla_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})

@@ -8,6 +8,10 @@
 #include <algorithm>
 #include <fstream>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace hekla {
 namespace {
 
@@ -53,7 +57,10 @@ void read_simd(CpuInfo& info) {
     if (has) info.features.emplace_back(name);
   };
   add(__builtin_cpu_supports("fma"), "fma");
-  add(__builtin_cpu_supports("f16c"), "f16c");
+  // Clang's __builtin_cpu_supports does not know it; it works where AVX's registers are saved.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool has_leaf = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0;
+  add(has_leaf && (ecx & bit_F16C) != 0 && __builtin_cpu_supports("avx"), "f16c");
   add(__builtin_cpu_supports("avx512vnni"), "avx512vnni");
   add(__builtin_cpu_supports("avx512bf16"), "avx512bf16");
 #elif defined(__aarch64__)

@@ -15,7 +15,10 @@
 //   `value` of constant               DenseValue
 //   flags                             BoolValue; an absent flag is false
 //   enumerations                      EnumValue
-//   dimension numbers, handles ...    the struct of that name
+//   dimension numbers, handles ...    the struct of that name; the channel of a collective (not of
+//                                     send and recv) has type 0
+//   callee, decomposition,            SymbolValue; in a discardable attribute a symbol without
+//   called_computations               nesting is a StringValue
 // Attributes that have their default value are left out by both readers: `is_default_attribute` in
 // op_code.h knows which.
 #pragma once

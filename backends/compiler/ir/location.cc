@@ -8,9 +8,11 @@ namespace {
 
 // JAX wraps a name around a name around a file; sixteen levels show all that a person reads.
 constexpr int kMaxDepth = 16;
+constexpr int kMaxVisits = 256;
 
-void find_parts(const LocationRef& location, int depth, std::string& name, std::string& file) {
-  if (location == nullptr || depth > kMaxDepth) return;
+void find_parts(const LocationRef& location, int depth, int& visits, std::string& name,
+                std::string& file) {
+  if (location == nullptr || depth > kMaxDepth || ++visits > kMaxVisits) return;
   switch (location->kind) {
     case Location::Kind::kFile:
       if (file.empty()) {
@@ -26,7 +28,7 @@ void find_parts(const LocationRef& location, int depth, std::string& name, std::
       break;
   }
   for (const LocationRef& child : location->children) {
-    find_parts(child, depth + 1, name, file);
+    find_parts(child, depth + 1, visits, name, file);
     if (!file.empty()) return;
   }
 }
@@ -36,7 +38,8 @@ void find_parts(const LocationRef& location, int depth, std::string& name, std::
 std::string location_string(const LocationRef& location) {
   std::string name;
   std::string file;
-  find_parts(location, 0, name, file);
+  int visits = 0;
+  find_parts(location, 0, visits, name, file);
   if (name.empty() && file.empty()) return "unknown location";
   if (name.empty()) return file;
   if (file.empty()) return fmt::format("\"{}\"", name);

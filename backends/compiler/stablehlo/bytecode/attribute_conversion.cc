@@ -10,9 +10,6 @@ namespace {
 
 using Kind = RawAttribute::Kind;
 
-// Comparing and printing an attribute walks shared parts each time.
-constexpr int64_t kMaxNodes = 1 << 20;
-
 // The words of VHLO's enumeration names in StableHLO's text.
 std::string_view enum_kind(std::string_view vhlo) {
   if (vhlo == "ComparisonDirectionV1") return "comparison_direction";
@@ -33,13 +30,17 @@ int64_t extended(const ir::Type& type, uint64_t bits) {
 }
 
 // A rank 1 tensor of i64 or i1 as a list; absent for other tensors.
-Result<ir::Attribute> as_list(const ir::DenseValue& dense) {
+Result<ir::Attribute> as_list(const ir::DenseValue& dense, const AttributeTable& table) {
   const ir::Type& type = dense.type;
   const bool is_list = type.rank() == 1 && !type.is_index() && type.quantization() == nullptr &&
                        (type.dtype() == DType::kI64 || type.dtype() == DType::kI1);
   // A list that is longer than any rank is data.
   constexpr int64_t kMaxListLength = 1 << 16;
   if (!is_list || type.dims()[0] > kMaxListLength) return ir::Attribute();
+  // A splat is longer than what stands in the file.
+  if (!table.spend(static_cast<uint64_t>(type.dims()[0]) * sizeof(int64_t))) {
+    return invalid_argument("bytecode: the lists of the attributes take too much room");
+  }
   HEKLA_ASSIGN_OR_RETURN(HostArray values, dense.expand());
   ir::IntArrayValue list{type.dtype(), {}};
   for (int64_t i = 0; i < values.size(); ++i) {
@@ -91,6 +92,13 @@ Result<ir::Attribute> AttributeConverter::convert(uint32_t index) {
 }
 
 Result<ir::Attribute> AttributeConverter::convert_dense(uint32_t index) {
+  if (auto it = dense_.find(index); it != dense_.end()) return it->second;
+  HEKLA_ASSIGN_OR_RETURN(ir::Attribute attribute, make_dense(index));
+  dense_.emplace(index, attribute);
+  return attribute;
+}
+
+Result<ir::Attribute> AttributeConverter::make_dense(uint32_t index) {
   HEKLA_ASSIGN_OR_RETURN(const RawAttribute* raw, table_.attribute(index));
   if (raw->kind == Kind::kTensor || raw->kind == Kind::kResource) return dense_of(*raw, owner_);
   if (raw->kind == Kind::kDenseArray) {
@@ -111,8 +119,9 @@ Result<ir::Attribute> AttributeConverter::convert_at_depth(uint32_t index, int d
   HEKLA_ASSIGN_OR_RETURN(const RawAttribute* raw, table_.attribute(index));
   int64_t nodes = 1;
   HEKLA_ASSIGN_OR_RETURN(ir::Attribute attribute, make(*raw, depth, nodes));
-  if (nodes > kMaxNodes) {
-    return invalid_argument("bytecode: attribute {} has more than {} parts", index, kMaxNodes);
+  if (nodes > table_.max_parts()) {
+    return invalid_argument("bytecode: attribute {} has more than {} parts", index,
+                            table_.max_parts());
   }
   converted_[index] = {attribute, nodes};
   return attribute;
@@ -153,7 +162,7 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
     }
     case Kind::kTensor: {
       HEKLA_ASSIGN_OR_RETURN(ir::Attribute dense, dense_of(raw, owner_));
-      HEKLA_ASSIGN_OR_RETURN(ir::Attribute list, as_list(*dense.get<ir::DenseValue>()));
+      HEKLA_ASSIGN_OR_RETURN(ir::Attribute list, as_list(*dense.get<ir::DenseValue>(), table_));
       return list.is_absent() ? dense : list;
     }
     case Kind::kResource:
@@ -169,6 +178,8 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
                                               float_from_bits(DType::kF64, raw.bits2), raw.number,
                                               raw.text});
     case Kind::kSymbol:
+      // VHLO writes a plain symbol as a string; vhlo_to_ir knows where a symbol is meant.
+      if (raw.symbols.empty()) return ir::Attribute(ir::StringValue{raw.text});
       return ir::Attribute(ir::SymbolValue{raw.text, raw.symbols});
     case Kind::kUnit:
       return ir::Attribute(ir::UnitValue{});
@@ -185,6 +196,10 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
     case Kind::kScatter:
       return ir::Attribute(ir::ScatterDimensionNumbers{raw.lists[0], raw.lists[1], raw.lists[2],
                                                        raw.lists[3], raw.lists[4], raw.number});
+    case Kind::kAlgorithm:
+      return ir::Attribute(ir::DotAlgorithm{raw.types[0], raw.types[1], raw.types[2],
+                                            raw.lists[0][0], raw.lists[0][1], raw.lists[0][2],
+                                            raw.lists[0][3] != 0});
     case Kind::kChannel:
       return ir::Attribute(ir::ChannelHandle{raw.number, raw.number2});
     case Kind::kText:

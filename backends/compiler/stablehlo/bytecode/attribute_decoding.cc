@@ -97,7 +97,7 @@ std::vector<int64_t> svarint_list(ByteReader& reader) {
 
 std::vector<uint32_t> reference_list(ByteReader& reader) {
   std::vector<uint32_t> values(reader.count());
-  for (uint32_t& value : values) value = static_cast<uint32_t>(reader.varint());
+  for (uint32_t& value : values) value = reader.reference();
   return values;
 }
 
@@ -178,17 +178,17 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
       const size_t count = reader.count(2);
       for (size_t i = 0; i < count && reader.ok(); ++i) {
         HEKLA_ASSIGN_OR_RETURN(std::string key, builtin_string(reader.varint()));
-        out.entries.emplace_back(std::move(key), static_cast<uint32_t>(reader.varint()));
+        out.entries.emplace_back(std::move(key), reader.reference());
       }
       break;
     }
     case 2:
       out.kind = Kind::kString;
-      out.text = std::string(string(reader.varint(), reader));
+      out.text = copy_of_string(reader.varint(), reader);
       break;
     case 3:
       out.kind = Kind::kString;
-      out.text = std::string(string(reader.varint(), reader));
+      out.text = copy_of_string(reader.varint(), reader);
       reader.varint();  // the type of a typed string says nothing in StableHLO
       break;
     case 4:
@@ -216,6 +216,7 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
       out.bits = reader.ap_int(out.type.is_index() ? 64 : dtype_bits(out.type.dtype()));
       // MLIR's booleans are one-bit integers.
       out.kind = out.type.dtype() == DType::kI1 ? Kind::kBool : Kind::kInteger;
+      if (out.kind == Kind::kBool) out.bits &= 1;
       break;
     }
     case 9:
@@ -246,7 +247,11 @@ Status AttributeTable::decode_builtin(ByteReader& reader, RawAttribute& out) con
             fmt::format("there is no resource {}, the file has {}", handle, resources_.size()));
         break;
       }
-      out.text = resources_[handle].key;
+      // Attributes may share a resource, and each will copy it.
+      if (!spend(resources_[handle].key.size() + resources_[handle].blob.size())) {
+        reader.fail("the resources take too much room");
+      }
+      out.text = std::string(resources_[handle].key);
       out.blob = resources_[handle].blob;
       break;
     }
@@ -295,14 +300,15 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
       break;
     case 2:
       out.kind = Kind::kBool;
-      out.bits = reader.varint() != 0;
+      out.bits = reader.varint();
+      if (out.bits > 1) reader.fail(fmt::format("{} is no bool", out.bits));
       break;
     case 6: {
       out.kind = Kind::kDictionary;
       const size_t count = reader.count(2);
       for (size_t i = 0; i < count && reader.ok(); ++i) {
         HEKLA_ASSIGN_OR_RETURN(std::string key, builtin_string(reader.varint()));
-        out.entries.emplace_back(std::move(key), static_cast<uint32_t>(reader.varint()));
+        out.entries.emplace_back(std::move(key), reader.reference());
       }
       break;
     }
@@ -328,7 +334,7 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
       break;
     case 14:
       out.kind = Kind::kString;
-      out.text = std::string(string(reader.varint(), reader));
+      out.text = copy_of_string(reader.varint(), reader);
       break;
     case 15:
       out.kind = Kind::kTensor;
@@ -352,19 +358,55 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
       out.text = mode->kind == Kind::kEnum ? mode->text : "DEFAULT";
       break;
     }
+    case 21:
+    case 22:
+    case 23:
+    case 24:
+    case 25:
+      return decode_mesh_part(code, /*is_vhlo=*/true, reader, out);
+    default:
+      reader.fail(fmt::format("there is no vhlo attribute {}", code));
+  }
+  return reader.status();
+}
+
+// Meshes and what they consist of, by VHLO's codes, as StableHLO's text. Native StableHLO has
+// strings where VHLO has string attributes.
+Status AttributeTable::decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader& reader,
+                                        RawAttribute& out) const {
+  out.kind = Kind::kText;
+  const auto name = [&]() -> Result<std::string> {
+    if (is_vhlo) return builtin_string(reader.varint());
+    std::string text = copy_of_string(reader.varint(), reader);
+    HEKLA_RETURN_IF_ERROR(reader.status());
+    return text;
+  };
+  const auto add_list = [&](uint64_t index) -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const RawAttribute* list, attribute(index));
+    out.text += "[";
+    for (size_t i = 0; i < list->elements.size() && reader.ok(); ++i) {
+      HEKLA_ASSIGN_OR_RETURN(const RawAttribute* part, attribute(list->elements[i]));
+      out.text += (i > 0 ? ", " : "") + part->text;
+      if (!spend(part->text.size() + 16)) reader.fail("the meshes take too much room");
+    }
+    out.text += "]";
+    return reader.status();
+  };
+  switch (code) {
     case 21: {
-      // Sub-axis, "(pre-size)size".
-      out.kind = Kind::kText;
       const int64_t pre_size = reader.svarint();
       out.text = fmt::format("({}){}", pre_size, reader.svarint());
       break;
     }
     case 22: {
-      out.kind = Kind::kText;
-      HEKLA_ASSIGN_OR_RETURN(std::string name, builtin_string(reader.varint()));
-      out.text = fmt::format("#stablehlo.axis_ref<name = \"{}\"", name);
-      if (reader.varint() != 0) {
-        HEKLA_ASSIGN_OR_RETURN(const RawAttribute* sub, attribute(reader.varint()));
+      HEKLA_ASSIGN_OR_RETURN(std::string axis, name());
+      out.text = fmt::format("#stablehlo.axis_ref<name = \"{}\"", axis);
+      // VHLO: a flag, then a reference; native: an optional reference.
+      const uint64_t flag = reader.varint();
+      if ((flag & 1) != 0) {
+        const uint64_t index = is_vhlo ? reader.varint() : flag >> 1;
+        HEKLA_RETURN_IF_ERROR(reader.status());
+        HEKLA_ASSIGN_OR_RETURN(const RawAttribute* sub, attribute(index));
         out.text += fmt::format(", sub_axis_info = {}", sub->text);
       }
       out.text += ">";
@@ -373,38 +415,38 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
     case 23: {
       out.kind = Kind::kMeshAxes;
       HEKLA_ASSIGN_OR_RETURN(const RawAttribute* mesh, attribute(reader.varint()));
-      HEKLA_ASSIGN_OR_RETURN(const RawAttribute* axes, attribute(reader.varint()));
-      out.text = fmt::format("#stablehlo.replica_group_mesh_axes<mesh = {}{}, axes = [",
-                             mesh->kind == Kind::kString ? "@" : "", mesh->text);
-      for (size_t i = 0; i < axes->elements.size(); ++i) {
-        HEKLA_ASSIGN_OR_RETURN(const RawAttribute* axis, attribute(axes->elements[i]));
-        out.text += (i > 0 ? ", " : "") + axis->text;
-        if (out.text.size() > (size_t{1} << 16)) reader.fail("too long a list of mesh axes");
-      }
-      out.text += "]>";
+      const bool is_name = mesh->kind == Kind::kString || mesh->kind == Kind::kSymbol;
+      out.text =
+          fmt::format("#stablehlo.replica_group_mesh_axes<mesh = {}{}, axes = ", is_name ? "@" : "",
+                      mesh->text);
+      HEKLA_RETURN_IF_ERROR(add_list(reader.varint()));
+      out.text += ">";
       break;
     }
     case 24: {
-      out.kind = Kind::kText;
-      HEKLA_ASSIGN_OR_RETURN(std::string name, builtin_string(reader.varint()));
-      out.text = fmt::format("\"{}\" = {}", name, reader.svarint());
+      HEKLA_ASSIGN_OR_RETURN(std::string axis, name());
+      out.text =
+          fmt::format("#stablehlo.mesh_axis<name = \"{}\", size = {}>", axis, reader.svarint());
       break;
     }
-    case 25: {
-      out.kind = Kind::kText;
-      HEKLA_ASSIGN_OR_RETURN(const RawAttribute* axes, attribute(reader.varint()));
-      out.text = "#stablehlo.mesh<axes = [";
-      for (size_t i = 0; i < axes->elements.size(); ++i) {
-        HEKLA_ASSIGN_OR_RETURN(const RawAttribute* axis, attribute(axes->elements[i]));
-        out.text += (i > 0 ? ", " : "") + axis->text;
-        if (out.text.size() > (size_t{1} << 16)) reader.fail("too long a list of mesh axes");
+    default: {
+      out.text = "#stablehlo.mesh<axes = ";
+      HEKLA_RETURN_IF_ERROR(add_list(reader.varint()));
+      const uint64_t ids = reader.varint();
+      if ((ids & 1) != 0) {
+        HEKLA_RETURN_IF_ERROR(reader.status());
+        HEKLA_ASSIGN_OR_RETURN(const RawAttribute* tensor, attribute(ids >> 1));
+        if (tensor->kind != Kind::kTensor) {
+          return invalid_argument("bytecode: attribute {} must be a tensor", ids >> 1);
+        }
+        out.text += ", device_ids = dense<\"0x";
+        for (char byte : tensor->blob) {
+          out.text += fmt::format("{:02X}", static_cast<uint8_t>(byte));
+        }
+        out.text += fmt::format("\"> : {}", tensor->type.to_string());
       }
-      reader.varint();  // optional device ids
-      out.text += "]>";
-      break;
+      out.text += ">";
     }
-    default:
-      reader.fail(fmt::format("there is no vhlo attribute {}", code));
   }
   return reader.status();
 }
@@ -466,6 +508,27 @@ Status AttributeTable::decode_stablehlo(ByteReader& reader, RawAttribute& out) c
       out.text = mode->kind == Kind::kEnum ? mode->text : "DEFAULT";
       break;
     }
+    case 15: {
+      out.kind = Kind::kAlgorithm;
+      for (int i = 0; i < 3; ++i) {
+        HEKLA_ASSIGN_OR_RETURN(ir::Type part, type(reader.varint()));
+        out.types.push_back(std::move(part));
+      }
+      out.lists.emplace_back();
+      for (int i = 0; i < 3; ++i) out.lists[0].push_back(reader.svarint());
+      out.lists[0].push_back(reader.byte());
+      break;
+    }
+    case 18:
+    case 19:
+    case 20:
+    case 21:
+    case 22:
+      // VHLO has the replica groups after the parts of axes.
+      return decode_mesh_part(code == 18   ? 23
+                              : code <= 20 ? code + 2
+                                           : code + 3,
+                              /*is_vhlo=*/false, reader, out);
     default:
       out.kind = Kind::kText;
       out.text = fmt::format("#stablehlo.attribute_{}<{} bytes>", code, reader.remaining());

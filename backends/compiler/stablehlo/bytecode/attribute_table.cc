@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/stablehlo/bytecode/attribute_table.h"
 
+#include <algorithm>
 #include <array>
 
 namespace hekla::stablehlo {
@@ -8,8 +9,6 @@ namespace {
 
 using Kind = RawAttribute::Kind;
 
-// Nodes of one type, shared ones counted each time: printing and comparing a type walks them all.
-constexpr int64_t kMaxTypeNodes = 1 << 16;
 constexpr int kMaxLocationDepth = 300;
 
 constexpr std::array<DType, 32> kBuiltinFloats = {DType::kInvalid, DType::kInvalid, DType::kInvalid,
@@ -146,7 +145,27 @@ AttributeTable::AttributeTable(std::string_view file, std::vector<std::string_vi
       strings_(std::move(strings)),
       attribute_entries_(std::move(attributes)),
       type_entries_(std::move(types)),
-      resources_(std::move(resources)) {}
+      resources_(std::move(resources)),
+      budget_(kExpansion * (file.size() + 4096)) {}
+
+bool AttributeTable::spend(uint64_t bytes) const {
+  if (bytes > budget_) {
+    budget_ = 0;
+    return false;
+  }
+  budget_ -= bytes;
+  return true;
+}
+
+int64_t AttributeTable::max_parts() const {
+  return std::max<int64_t>(4096, 4 * static_cast<int64_t>(file_.size()));
+}
+
+std::string AttributeTable::copy_of_string(uint64_t index, ByteReader& reader) const {
+  const std::string_view text = string(index, reader);
+  if (!spend(text.size())) reader.fail("the strings of the attributes take too much room");
+  return reader.ok() ? std::string(text) : std::string();
+}
 
 std::string_view AttributeTable::string(uint64_t index, ByteReader& reader) const {
   if (index < strings_.size()) return strings_[index];
@@ -175,8 +194,8 @@ Result<ir::Type> AttributeTable::type_at_depth(uint64_t index, int depth) const 
   const int64_t size = pending_type_size_;
   pending_type_size_ = outer_size + size;
   if (!type.ok()) return type;
-  if (size > kMaxTypeNodes) {
-    return invalid_argument("bytecode: type {} has more than {} parts", index, kMaxTypeNodes);
+  if (size > max_parts()) {
+    return invalid_argument("bytecode: type {} has more than {} parts", index, max_parts());
   }
   type_sizes_[index] = size;
   types_.emplace(index, *type);
@@ -438,7 +457,7 @@ ir::LocationRef AttributeTable::location_at_depth(uint64_t index, int depth) con
   auto location = std::make_shared<ir::Location>();
   const auto name = [&](uint64_t ref) {
     Result<std::string> text = builtin_string(ref);
-    return text.ok() ? *std::move(text) : std::string();
+    return text.ok() && spend(text->size()) ? *std::move(text) : std::string();
   };
   const auto child = [&](uint64_t ref) {
     location->children.push_back(location_at_depth(ref, depth + 1));
@@ -486,6 +505,9 @@ Result<std::string> AttributeTable::builtin_string(uint64_t index) const {
   HEKLA_ASSIGN_OR_RETURN(const RawAttribute* value, attribute(index));
   if (value->kind != Kind::kString && value->kind != Kind::kSymbol) {
     return invalid_argument("bytecode: attribute {} must be a string", index);
+  }
+  if (!spend(value->text.size())) {
+    return invalid_argument("bytecode: the strings of the attributes take too much room");
   }
   return value->text;
 }

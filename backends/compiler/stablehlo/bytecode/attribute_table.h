@@ -11,6 +11,8 @@ namespace hekla::stablehlo {
 
 // Deepest nesting of types and attributes within each other.
 inline constexpr int kMaxAttributeDepth = 100;
+// See AttributeTable::spend.
+inline constexpr uint64_t kExpansion = 256;
 
 class AttributeTable {
  public:
@@ -23,7 +25,7 @@ class AttributeTable {
     size_t size = 0;
   };
   struct Resource {
-    std::string key;
+    std::string_view key;
     uint8_t kind = 0;  // 0 blob, 1 bool, 2 string
     std::string_view blob;
   };
@@ -36,8 +38,16 @@ class AttributeTable {
   size_t type_count() const { return type_entries_.size(); }
   std::string_view string(uint64_t index, ByteReader& reader) const;
 
-  // INVALID_ARGUMENT: no such entry, malformed bytes, nesting too deep, a cycle. The reference
-  // stays valid as long as the table.
+  // Entries may share strings and parts, so copies of them could grow far beyond the file. Every
+  // copy is paid for from a budget of kExpansion bytes for each byte of the file; false when it is
+  // spent.
+  bool spend(uint64_t bytes) const;
+  // How many parts one type or attribute may have, shared ones counted each time: printing and
+  // comparing walk them all.
+  int64_t max_parts() const;
+
+  // INVALID_ARGUMENT: no such entry, malformed bytes, nesting too deep, a cycle, the budget is
+  // spent. The reference stays valid as long as the table.
   Result<const RawAttribute*> attribute(uint64_t index) const;
   Result<ir::Type> type(uint64_t index) const;
   // Unknown (null) for anything that is no location, and below a depth of a few hundred.
@@ -55,8 +65,11 @@ class AttributeTable {
   Status decode_builtin(ByteReader& reader, RawAttribute& out) const;
   Status decode_vhlo(ByteReader& reader, RawAttribute& out) const;
   Status decode_stablehlo(ByteReader& reader, RawAttribute& out) const;
+  Status decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader& reader, RawAttribute& out) const;
   Status decode_sdy(ByteReader& reader, RawAttribute& out) const;
   Result<std::string> builtin_string(uint64_t index) const;
+  // A copy of a string; fails the reader when there is none, or the budget is spent.
+  std::string copy_of_string(uint64_t index, ByteReader& reader) const;
   // The body of an sdy attribute, without its "#sdy.xyz" around it.
   Result<std::string> sdy_body(uint64_t index) const;
   ir::LocationRef location_at_depth(uint64_t index, int depth) const;
@@ -72,6 +85,7 @@ class AttributeTable {
   mutable std::unordered_map<uint64_t, int64_t> type_sizes_;
   mutable std::unordered_map<uint64_t, ir::LocationRef> locations_;
   mutable std::unordered_map<uint64_t, std::string> sdy_bodies_;
+  mutable uint64_t budget_;
   mutable int attribute_depth_ = 0;        // of attribute() calls within each other
   mutable int64_t pending_type_size_ = 0;  // nodes of the types that the one being decoded has
 };

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
 
 namespace hekla::stablehlo {
 
@@ -51,6 +52,13 @@ uint64_t ByteReader::varint() {
 int64_t ByteReader::svarint() {
   const uint64_t value = varint();
   return static_cast<int64_t>((value >> 1) ^ (~(value & 1) + 1));
+}
+
+uint32_t ByteReader::reference() {
+  const uint64_t value = varint();
+  if (value > std::numeric_limits<uint32_t>::max())
+    fail(fmt::format("there is no entry {}", value));
+  return ok_ ? static_cast<uint32_t>(value) : 0;
 }
 
 size_t ByteReader::count(size_t least_bytes) {

@@ -32,6 +32,8 @@ class ByteReader {
   uint8_t byte();
   uint64_t varint();
   int64_t svarint();
+  // The number of an entry in some table; fails beyond 32 bits.
+  uint32_t reference();
   // A count of things that take at least `least_bytes` bytes each; fails when they cannot be there.
   size_t count(size_t least_bytes = 1);
   std::string_view bytes(uint64_t size);

@@ -87,6 +87,15 @@ class ContainerReader {
     return {};
   }
 
+  // Names are copied for every use, so long ones would multiply.
+  std::string_view short_string(uint64_t index, ByteReader& reader) const {
+    constexpr size_t kMaxNameBytes = 256;
+    const std::string_view text = string(index, reader);
+    if (text.size() <= kMaxNameBytes) return text;
+    reader.fail(fmt::format("a name of {} bytes is too long", text.size()));
+    return {};
+  }
+
   Status read_strings() {
     ByteReader& reader = *sections_[kStrings];
     const size_t count = reader.count();
@@ -120,7 +129,7 @@ class ContainerReader {
           if (id != kDialectVersion) reader.fail(fmt::format("section {} is no version", id));
         }
       }
-      out_.dialects.emplace_back(string(name, reader));
+      out_.dialects.emplace_back(short_string(name, reader));
     }
     if (out_.version >= 4) reader.varint();  // the number of op names, to reserve memory
     while (reader.ok() && !reader.at_end()) {
@@ -137,7 +146,8 @@ class ContainerReader {
           is_registered = (name & 1) != 0;
           name >>= 1;
         }
-        out_.op_names.push_back(fmt::format("{}.{}", out_.dialects[dialect], string(name, reader)));
+        out_.op_names.push_back(
+            fmt::format("{}.{}", out_.dialects[dialect], short_string(name, reader)));
         out_.op_registered.push_back(is_registered);
       }
     }
@@ -155,7 +165,7 @@ class ContainerReader {
       const size_t count = reader.count(3);
       for (size_t i = 0; i < count && reader.ok() && data.ok(); ++i) {
         AttributeTable::Resource resource;
-        resource.key = std::string(string(reader.varint(), reader));
+        resource.key = string(reader.varint(), reader);
         const uint64_t size = reader.varint();
         resource.kind = reader.byte();
         ByteReader payload = data.sub(size);

@@ -2,7 +2,9 @@
 #include "backends/compiler/stablehlo/bytecode/op_properties.h"
 
 #include <algorithm>
-#include <iterator>
+#include <span>
+
+#include "backends/compiler/ir/op_code.h"
 
 namespace hekla::stablehlo {
 namespace {
@@ -199,12 +201,20 @@ constexpr Row kVhloOps[] = {
     {"xor_v1", ""},
 };
 
-// Operations of other dialects that stand among VHLO's.
+// Operations of other dialects that stand among VHLO's. `?` marks an optional attribute.
 constexpr Row kOtherOps[] = {
+    {"builtin.module", "sym_name? sym_visibility?"},
     {"builtin.unrealized_conversion_cast", ""},
+    {"func.call", "arg_attrs? callee no_inline? res_attrs?|callee no_inline?|callee"},
+    {"func.func",
+     "arg_attrs? function_type no_inline? res_attrs? sym_name sym_visibility?|"
+     "arg_attrs? function_type res_attrs? sym_name sym_visibility?"},
+    {"func.return", ""},
+    {"sdy.constant", "value"},
+    {"sdy.data_flow_edge", "sharding?"},
     {"sdy.manual_computation", "in_shardings manual_axes out_shardings"},
     {"sdy.mesh", "mesh sym_name"},
-    {"sdy.named_computation", "in_shardings name out_shardings"},
+    {"sdy.named_computation", "in_shardings? name out_shardings?"},
     {"sdy.propagation_barrier", "allowed_direction"},
     {"sdy.reshard", "sharding"},
     {"sdy.return", ""},
@@ -212,30 +222,137 @@ constexpr Row kOtherOps[] = {
     {"sdy.sharding_group", "group_id"},
 };
 
-std::vector<std::string_view> split(std::string_view text) {
+// Native StableHLO, of older senders, sorted by name; operations without attributes are left out.
+constexpr Row kStablehloOps[] = {
+    {"all_gather", "all_gather_dim channel_handle? replica_groups use_global_device_ids?"},
+    {"all_reduce", "channel_handle? replica_groups use_global_device_ids?"},
+    {"all_to_all", "channel_handle? concat_dimension replica_groups split_count split_dimension"},
+    {"batch_norm_grad", "epsilon feature_index"},
+    {"batch_norm_inference", "epsilon feature_index"},
+    {"batch_norm_training", "epsilon feature_index"},
+    {"broadcast", "broadcast_sizes"},
+    {"broadcast_in_dim", "broadcast_dimensions"},
+    {"cbrt", "result_accuracy?|"},
+    {"cholesky", "lower?"},
+    {"collective_broadcast",
+     "channel_handle? has_dynamic_root? replica_groups|channel_handle? replica_groups"},
+    {"collective_permute", "channel_handle? source_target_pairs"},
+    {"collective_reduce",
+     "channel_handle? has_dynamic_root? replica_groups use_global_device_ids?"},
+    {"compare", "compare_type? comparison_direction"},
+    {"composite", "composite_attributes? decomposition name version?"},
+    {"concatenate", "dimension"},
+    {"constant", "value"},
+    {"convolution",
+     "batch_group_count dimension_numbers feature_group_count lhs_dilation? padding? "
+     "precision_config? rhs_dilation? window_reversal? window_strides?"},
+    {"cosine", "result_accuracy?|"},
+    {"cross-replica-sum", "replica_groups"},
+    {"custom_call",
+     "api_version? backend_config? call_target_name called_computations? has_side_effect? "
+     "operand_layouts? output_operand_aliases? result_layouts? result_tilings?|"
+     "api_version? backend_config? call_target_name called_computations? has_side_effect? "
+     "operand_layouts? output_operand_aliases? result_layouts?"},
+    {"dot", "precision_config?"},
+    {"dot_general",
+     "algorithm? dot_dimension_numbers precision_config?|dot_dimension_numbers precision_config?"},
+    {"dynamic_broadcast_in_dim",
+     "broadcast_dimensions known_expanding_dimensions? known_nonexpanding_dimensions?"},
+    {"dynamic_conv",
+     "batch_group_count dimension_numbers feature_group_count lhs_dilation? precision_config? "
+     "rhs_dilation? window_reversal? window_strides?"},
+    {"dynamic_gather", "dimension_numbers indices_are_sorted?"},
+    {"dynamic_iota", "iota_dimension"},
+    {"dynamic_slice", "slice_sizes"},
+    {"einsum", "einsum_config"},
+    {"exponential", "result_accuracy?|"},
+    {"exponential_minus_one", "result_accuracy?|"},
+    {"fft", "fft_length fft_type"},
+    {"gather", "dimension_numbers indices_are_sorted? slice_sizes"},
+    {"get_dimension_size", "dimension"},
+    {"get_tuple_element", "index"},
+    {"infeed", "infeed_config? layout?"},
+    {"iota", "iota_dimension"},
+    {"log", "result_accuracy?|"},
+    {"log_plus_one", "result_accuracy?|"},
+    {"logistic", "result_accuracy?|"},
+    {"map", "dimensions"},
+    {"outfeed", "outfeed_config?"},
+    {"pad", "edge_padding_high edge_padding_low interior_padding"},
+    {"recv",
+     "channel_handle is_host_transfer? source_target_pairs?|channel_handle is_host_transfer?"},
+    {"reduce", "dimensions"},
+    {"reduce_precision", "exponent_bits mantissa_bits"},
+    {"reduce_scatter", "channel_handle? replica_groups scatter_dimension use_global_device_ids?"},
+    {"reduce_window",
+     "base_dilations? padding? window_dilations? window_dimensions window_strides?"},
+    {"reverse", "dimensions"},
+    {"rng", "rng_distribution"},
+    {"rng_bit_generator", "rng_algorithm"},
+    {"rsqrt", "result_accuracy?|"},
+    {"scatter", "indices_are_sorted? scatter_dimension_numbers unique_indices?"},
+    {"select_and_scatter", "padding? window_dimensions? window_strides?"},
+    {"send",
+     "channel_handle is_host_transfer? source_target_pairs?|channel_handle is_host_transfer?"},
+    {"set_dimension_size", "dimension"},
+    {"sine", "result_accuracy?|"},
+    {"slice", "limit_indices start_indices strides"},
+    {"sort", "dimension? is_stable?"},
+    {"sqrt", "result_accuracy?|"},
+    {"tan", "result_accuracy?|"},
+    {"tanh", "result_accuracy?|"},
+    {"torch_index_select", "batch_dims dim"},
+    {"transpose", "permutation"},
+    {"triangular_solve", "left_side lower transpose_a unit_diagonal"},
+    {"unary_einsum", "einsum_config"},
+};
+
+// The words between the separators, at least one (maybe empty).
+std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
+  while (true) {
+    const size_t end = text.find(separator);
     words.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    if (end == std::string_view::npos) return words;
+    text.remove_prefix(end + 1);
   }
-  return words;
+}
+
+std::vector<DeclaredAttributes> parse(std::string_view properties) {
+  std::vector<DeclaredAttributes> alternatives;
+  for (std::string_view list : split(properties, '|')) {
+    DeclaredAttributes attributes;
+    for (std::string_view word : split(list, ' ')) {
+      if (word.empty()) continue;
+      const bool is_optional = word.back() == '?';
+      if (is_optional) word.remove_suffix(1);
+      attributes.push_back({word, is_optional});
+    }
+    alternatives.push_back(std::move(attributes));
+  }
+  return alternatives;
+}
+
+const Row* find(std::span<const Row> rows, std::string_view name) {
+  auto row = std::lower_bound(rows.begin(), rows.end(), name,
+                              [](const Row& a, std::string_view b) { return a.name < b; });
+  return row != rows.end() && row->name == name ? &*row : nullptr;
 }
 
 }  // namespace
 
-std::optional<std::vector<std::string_view>> op_properties(std::string_view name) {
+std::vector<DeclaredAttributes> op_properties(std::string_view name) {
+  const Row* row = nullptr;
   if (name.starts_with("vhlo.")) {
-    const std::string_view bare = name.substr(5);
-    const Row* row = std::lower_bound(std::begin(kVhloOps), std::end(kVhloOps), bare,
-                                      [](const Row& a, std::string_view b) { return a.name < b; });
-    if (row == std::end(kVhloOps) || row->name != bare) return std::nullopt;
-    return split(row->properties);
+    row = find(kVhloOps, name.substr(5));
+  } else if (name.starts_with("stablehlo.")) {
+    row = find(kStablehloOps, name.substr(10));
+    if (row == nullptr && ir::op_code_from_name(name).has_value()) return {{}};
+  } else {
+    row = find(kOtherOps, name);
   }
-  for (const Row& row : kOtherOps) {
-    if (row.name == name) return split(row.properties);
-  }
-  return std::nullopt;
+  if (row == nullptr) return {};
+  return parse(row->properties);
 }
 
 }  // namespace hekla::stablehlo

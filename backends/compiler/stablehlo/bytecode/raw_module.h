@@ -39,15 +39,16 @@ struct RawAttribute {
     kAccuracy,    // bits (atol), bits2 (rtol), number (ulps), text (mode)
     kSymbol,      // text (root), symbols (nested)
     kUnit,
-    kResource,  // type, text (key), blob
-    kBounds,    // lists[0]
-    kConv,      // lists[0..8], native stablehlo
-    kDot,       // lists[0..3]
-    kGather,    // lists[0..4], number
-    kScatter,   // lists[0..4], number
-    kChannel,   // number (handle), number2 (type)
-    kText,      // text: anything kept in MLIR syntax
-    kMeshAxes,  // text: mesh-based replica groups in MLIR syntax
+    kResource,   // type, text (key), blob
+    kBounds,     // lists[0]
+    kConv,       // lists[0..8], native stablehlo
+    kDot,        // lists[0..3]
+    kGather,     // lists[0..4], number
+    kScatter,    // lists[0..4], number
+    kChannel,    // number (handle), number2 (type)
+    kAlgorithm,  // types[0..2], lists[0]: three counts and whether imprecise; native stablehlo
+    kText,       // text: anything kept in MLIR syntax
+    kMeshAxes,   // text: mesh-based replica groups in MLIR syntax
     kLocation,
   };
   Kind kind = Kind::kText;
@@ -63,6 +64,7 @@ struct RawAttribute {
   std::vector<std::pair<std::string, uint32_t>> entries;
   std::vector<std::string> symbols;
   std::vector<std::vector<int64_t>> lists;
+  std::vector<ir::Type> types;
   std::string_view blob;
 };
 

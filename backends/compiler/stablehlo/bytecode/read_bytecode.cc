@@ -22,11 +22,12 @@ enum Mask : uint8_t {
   kHasRegions = 0x10,
   kHasUseListOrders = 0x20,
   kHasProperties = 0x40,
+  kUndefinedBits = 0x80,
 };
 
 class IrReader {
  public:
-  explicit IrReader(Container& container) : container_(container) {}
+  IrReader(Container& container, size_t file_size) : container_(container), file_size_(file_size) {}
 
   Status run(RawOp& module) {
     ByteReader& reader = container_.ir;
@@ -77,7 +78,10 @@ class IrReader {
     HEKLA_RETURN_IF_ERROR(reader.status());
     op.name = container_.op_names[name];
     const uint8_t mask = reader.byte();
-    op.location = static_cast<uint32_t>(reader.varint());
+    if ((mask & kUndefinedBits) != 0) {
+      reader.fail(fmt::format("an operation with the undefined mask 0x{:02x}", mask));
+    }
+    op.location = reader.reference();
     if ((mask & kHasAttributes) != 0) {
       HEKLA_RETURN_IF_ERROR(read_dictionary(reader, reader.varint(), op.attributes));
     }
@@ -162,6 +166,8 @@ class IrReader {
     HEKLA_RETURN_IF_ERROR(reader.status());
     if (block_count == 0) return ok_status();
     const size_t value_count = reader.count();
+    // Each value takes a byte of its own, wherever it stands.
+    if (value_count + slots_.size() > file_size_) reader.fail("more values than the file can hold");
     HEKLA_RETURN_IF_ERROR(reader.status());
     std::vector<uint32_t>& scope = scopes_.back();
     next_in_region_ = scope.size();
@@ -218,6 +224,13 @@ class IrReader {
       reader.fail(fmt::format("attribute {} must be a dictionary", index));
       return reader.status();
     }
+    uint64_t bytes = 0;
+    for (const RawNamed& entry : dictionary->entries)
+      bytes += sizeof(RawNamed) + entry.first.size();
+    if (!container_.table->spend(bytes)) {
+      reader.fail("the attributes of all operations take too much room");
+      return reader.status();
+    }
     out.insert(out.end(), dictionary->entries.begin(), dictionary->entries.end());
     return ok_status();
   }
@@ -228,35 +241,46 @@ class IrReader {
       reader.fail(fmt::format("there are no properties {}", index));
       return reader.status();
     }
-    ByteReader entry = container_.properties[index];
-    if (!is_registered) return read_dictionary(entry, entry.varint(), op.properties);
-    if (op.name == "builtin.module") {
-      for (const char* name : {"sym_name", "sym_visibility"}) {
-        const uint64_t flagged = entry.varint();
-        if ((flagged & 1) != 0) {
-          op.properties.emplace_back(name, static_cast<uint32_t>(flagged >> 1));
-        }
-      }
-    } else if (auto names = op_properties(op.name)) {
-      for (std::string_view name : *names) {
-        op.properties.emplace_back(name, static_cast<uint32_t>(entry.varint()));
-      }
-    } else {
-      op.has_unknown_properties = true;
-      return ok_status();
+    const ByteReader entry = container_.properties[index];
+    if (!is_registered) {
+      ByteReader dictionary = entry;
+      HEKLA_RETURN_IF_ERROR(read_dictionary(dictionary, dictionary.varint(), op.properties));
+      dictionary.expect_end(op.name);
+      return dictionary.status();
     }
-    entry.expect_end(op.name);
-    return entry.status();
+    const std::vector<DeclaredAttributes> alternatives = op_properties(op.name);
+    if (alternatives.empty()) op.has_unknown_properties = true;
+    Status status;
+    for (const DeclaredAttributes& declared : alternatives) {
+      op.properties.clear();
+      ByteReader references = entry;
+      for (const DeclaredAttribute& attribute : declared) {
+        uint32_t reference = references.reference();
+        if (attribute.is_optional) {
+          const bool is_present = (reference & 1) != 0;
+          reference >>= 1;
+          if (!is_present) continue;
+        }
+        op.properties.emplace_back(attribute.name, reference);
+      }
+      references.expect_end(op.name);
+      const Status attempt = references.status();
+      if (attempt.ok()) return attempt;
+      if (status.ok()) status = attempt;  // of the newest form
+    }
+    return status;
   }
 
   // Before version 5 declared and other attributes share one dictionary (the module's stay there).
   static void split_declared(RawOp& op) {
-    const auto declared = op_properties(op.name);
-    if (!declared.has_value()) return;
+    const std::vector<DeclaredAttributes> alternatives = op_properties(op.name);
+    if (alternatives.empty() || op.name == "builtin.module") return;
+    const DeclaredAttributes& declared = alternatives.front();
     std::vector<RawNamed> rest;
     for (RawNamed& named : op.attributes) {
       const bool is_declared =
-          std::find(declared->begin(), declared->end(), named.first) != declared->end();
+          std::any_of(declared.begin(), declared.end(),
+                      [&](const DeclaredAttribute& d) { return d.name == named.first; });
       (is_declared ? op.properties : rest).push_back(std::move(named));
     }
     op.attributes = std::move(rest);
@@ -278,6 +302,7 @@ class IrReader {
   }
 
   Container& container_;
+  size_t file_size_;
   std::vector<std::vector<uint32_t>> scopes_;  // value number in the scope -> slot
   size_t next_in_region_ = 0;
   std::vector<uint32_t> slots_;  // slot -> number over the file
@@ -300,7 +325,7 @@ int64_t RawOp::find(std::string_view property) const {
 Result<RawModule> read_bytecode(std::string_view file) {
   HEKLA_ASSIGN_OR_RETURN(Container container, read_container(file));
   RawModule module;
-  IrReader reader(container);
+  IrReader reader(container, file.size());
   HEKLA_RETURN_IF_ERROR(reader.run(module.module));
   if (module.module.name != "builtin.module") {
     return invalid_argument("bytecode: the outermost operation is {}, not builtin.module",

@@ -7,14 +7,11 @@ namespace {
 
 using Kind = RawAttribute::Kind;
 
-// Longest text of one attribute: entries may share parts, so that the text could grow without
-// bound.
-constexpr size_t kMaxTextBytes = size_t{1} << 20;
-
 // Factors are named i, j, ... z, then z_1, z_2 and so on.
-std::string factor_name(int64_t factor) {
+std::string factor_name(int64_t factor, ByteReader& reader) {
+  if (factor < 0) reader.fail(fmt::format("there is no factor {}", factor));
   constexpr int64_t kLetters = 'z' - 'i' + 1;
-  if (factor < kLetters) return std::string(1, static_cast<char>('i' + factor));
+  if (factor >= 0 && factor < kLetters) return std::string(1, static_cast<char>('i' + factor));
   return fmt::format("z_{}", factor - kLetters + 1);
 }
 
@@ -23,7 +20,7 @@ std::string factor_list(std::string_view name, ByteReader& reader) {
   if (count == 0) return "";
   std::string text = fmt::format(" {}={{", name);
   for (size_t i = 0; i < count && reader.ok(); ++i) {
-    text += (i > 0 ? ", " : "") + factor_name(reader.svarint());
+    text += (i > 0 ? ", " : "") + factor_name(reader.svarint(), reader);
   }
   return text + "}";
 }
@@ -41,6 +38,11 @@ Result<std::string> AttributeTable::sdy_body(uint64_t index) const {
   if (text.starts_with("#sdy.") && open != std::string::npos && text.ends_with('>')) {
     text = text.substr(open + 1, text.size() - open - 2);
   }
+  // Some have their brackets inside: #sdy<axis_ref_list{"x"}>.
+  if (text.starts_with("#sdy<") && text.ends_with('>')) {
+    const size_t body_start = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", 5);
+    text = text.substr(body_start, text.size() - body_start - 1);
+  }
   sdy_bodies_.emplace(index, text);
   return text;
 }
@@ -54,7 +56,7 @@ Status AttributeTable::decode_sdy(ByteReader& reader, RawAttribute& out) const {
     for (size_t i = 0; i < count && reader.ok(); ++i) {
       HEKLA_ASSIGN_OR_RETURN(std::string part, sdy_body(reader.varint()));
       text += fmt::format("{}{}{}{}", i > 0 ? ", " : "", before, part, after);
-      if (text.size() > kMaxTextBytes) reader.fail("a sharding attribute grows too long");
+      if (!spend(part.size() + 16)) reader.fail("the sharding attributes take too much room");
     }
     HEKLA_RETURN_IF_ERROR(reader.status());
     return text;
@@ -98,7 +100,8 @@ Status AttributeTable::decode_sdy(ByteReader& reader, RawAttribute& out) const {
     }
     case 5: {
       HEKLA_ASSIGN_OR_RETURN(std::string axes, join("", ""));
-      const bool is_closed = reader.byte() != 0;
+      const uint8_t is_closed = reader.byte();
+      if (is_closed > 1) reader.fail(fmt::format("{} is no bool", is_closed));
       const uint64_t priority = reader.varint();
       out.text = "{" + axes;
       if (!is_closed) out.text += axes.empty() ? "?" : ", ?";
@@ -132,7 +135,8 @@ Status AttributeTable::decode_sdy(ByteReader& reader, RawAttribute& out) const {
     }
     case 8: {
       const size_t count = reader.count();
-      for (size_t i = 0; i < count && reader.ok(); ++i) out.text += factor_name(reader.svarint());
+      for (size_t i = 0; i < count && reader.ok(); ++i)
+        out.text += factor_name(reader.svarint(), reader);
       break;
     }
     case 9: {
@@ -144,8 +148,8 @@ Status AttributeTable::decode_sdy(ByteReader& reader, RawAttribute& out) const {
       std::string sizes;
       const size_t count = reader.count();
       for (size_t i = 0; i < count && reader.ok(); ++i) {
-        sizes += fmt::format("{}{}={}", i > 0 ? ", " : "", factor_name(static_cast<int64_t>(i)),
-                             reader.svarint());
+        sizes += fmt::format("{}{}={}", i > 0 ? ", " : "",
+                             factor_name(static_cast<int64_t>(i), reader), reader.svarint());
       }
       HEKLA_ASSIGN_OR_RETURN(std::string operands, join("", ""));
       HEKLA_ASSIGN_OR_RETURN(std::string results, join("", ""));
@@ -154,24 +158,28 @@ Status AttributeTable::decode_sdy(ByteReader& reader, RawAttribute& out) const {
            {"reduction", "need_replication", "permutation", "blocked_propagation"}) {
         out.text += factor_list(name, reader);
       }
-      out.text += reader.byte() != 0 ? ", custom>" : ">";
+      const uint8_t is_custom = reader.byte();
+      if (is_custom > 1) reader.fail(fmt::format("{} is no bool", is_custom));
+      out.text += is_custom != 0 ? ", custom>" : ">";
       break;
     }
     case 11:
     case 12: {
       HEKLA_ASSIGN_OR_RETURN(std::string axes, join("", ""));
-      out.text = code == 11 ? fmt::format("{{{}}}", axes) : fmt::format("[{}]", axes);
+      out.text = code == 11 ? fmt::format("#sdy<axis_ref_list{{{}}}>", axes)
+                            : fmt::format("#sdy<list_of_axis_ref_lists[{}]>", axes);
       break;
     }
     case 13: {
       HEKLA_ASSIGN_OR_RETURN(std::string axes, join("", ""));
       const int64_t source = reader.svarint();
-      out.text = fmt::format("{{{}}}: {}->{}", axes, source, reader.svarint());
+      out.text =
+          fmt::format("#sdy<all_to_all_param{{{}}}: {}->{}>", axes, source, reader.svarint());
       break;
     }
     case 14: {
       HEKLA_ASSIGN_OR_RETURN(std::string parameters, join("", ""));
-      out.text = fmt::format("[{}]", parameters);
+      out.text = fmt::format("#sdy<all_to_all_param_list[{}]>", parameters);
       break;
     }
     default:

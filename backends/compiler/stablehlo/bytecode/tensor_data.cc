@@ -47,7 +47,9 @@ Result<HostArray> tensor_elements(const ir::Type& type, std::string_view blob,
                             type.to_string());
   }
   const DType dtype = type.dtype();
-  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, type.dims()));
+  const Result<int64_t> checked = checked_bytes(dtype, type.dims());
+  if (!checked.ok()) return invalid_argument("bytecode: {}", checked.status().message());
+  const int64_t bytes = *checked;
   const size_t width = static_cast<size_t>(dtype_bytes(dtype));
   const int64_t count = bytes / static_cast<int64_t>(width);
   if (count == 0) {

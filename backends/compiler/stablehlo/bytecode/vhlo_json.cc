@@ -18,8 +18,9 @@ using Json = nlohmann::ordered_json;
 using Kind = RawAttribute::Kind;
 
 constexpr int64_t kMaxInlineBytes = 64;
-// Attributes may share parts, so that a small file could print without end.
-constexpr int64_t kMaxPrintedAttributes = 1 << 22;
+// A splat of a huge type would take forever to digest. Beyond this much over the file its element
+// is shown instead.
+constexpr int64_t kMaxDigestBytes = int64_t{1} << 28;
 
 std::string hex(std::string_view bytes) {
   std::string text;
@@ -45,7 +46,9 @@ int64_t signed_value(const ir::Type& type, uint64_t bits) {
 
 class Printer {
  public:
-  explicit Printer(const RawModule& module) : module_(module) {}
+  // Attributes may share parts, so that a small file could print without end.
+  explicit Printer(const RawModule& module)
+      : module_(module), budget_(kExpansion * (module.file.size() + 4096)) {}
 
   Result<Json> run() {
     count_ops(module_.module);
@@ -60,6 +63,9 @@ class Printer {
     json["values"] = module_.value_count;
     json["op_counts"] = op_counts_;
     HEKLA_ASSIGN_OR_RETURN(json["module"], op_json(module_.module));
+    if (is_spent_) {
+      return invalid_argument("bytecode: the types expand to more than can be printed");
+    }
     return json;
   }
 
@@ -73,10 +79,22 @@ class Printer {
     }
   }
 
-  static Json values_json(const std::vector<std::pair<uint32_t, ir::Type>>& values) {
+  void spend(size_t bytes) {
+    is_spent_ = is_spent_ || bytes > budget_;
+    budget_ -= std::min(bytes, budget_);
+  }
+
+  std::string type_text(const ir::Type& type) {
+    if (is_spent_) return "";  // the next attribute, or the end, reports it
+    std::string text = type.to_string();
+    spend(text.size());
+    return text;
+  }
+
+  Json values_json(const std::vector<std::pair<uint32_t, ir::Type>>& values) {
     Json json = Json::array();
     for (const auto& [number, type] : values) {
-      json.push_back(Json::array({number, type.to_string()}));
+      json.push_back(Json::array({number, type_text(type)}));
     }
     return json;
   }
@@ -123,10 +141,11 @@ class Printer {
   }
 
   // All elements, splats expanded, as one digest or inline.
-  static Result<Json> tensor_json(const ir::Type& type, std::string_view blob) {
+  Result<Json> tensor_json(uint32_t index, const ir::Type& type, std::string_view blob) {
+    if (auto it = tensors_.find(index); it != tensors_.end()) return it->second;
     HEKLA_ASSIGN_OR_RETURN(HostArray elements, tensor_elements(type, blob));
     HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(type.dtype(), type.dims()));
-    Json json = {{"tensor", type.to_string()}};
+    Json json = {{"tensor", type_text(type)}};
     const bool is_splat = elements.size_bytes() < bytes;
     if (bytes <= kMaxInlineBytes) {
       std::string text;
@@ -136,13 +155,16 @@ class Printer {
       json["hex"] = text;
       return json;
     }
-    // A splat of a huge type would take forever to digest.
-    constexpr int64_t kMaxDigestBytes = int64_t{1} << 32;
-    if (bytes > kMaxDigestBytes) {
-      return invalid_argument("{} is too large to print", type.to_string());
-    }
+    json["bytes"] = bytes;
     Sha256 digest;
+    if (is_splat && bytes > kMaxDigestBytes - digested_) {
+      const std::string_view stored(reinterpret_cast<const char*>(elements.data()),
+                                    static_cast<size_t>(elements.size_bytes()));
+      json["splat"] = hex(stored);
+      return json;
+    }
     if (is_splat) {
+      digested_ += bytes;
       // A block of whole elements, so that the digest is fed in large pieces.
       std::vector<std::byte> block;
       while (block.size() < 4096) {
@@ -156,16 +178,21 @@ class Printer {
     } else {
       digest.update(elements.bytes());
     }
-    json["bytes"] = bytes;
     json["sha256"] = digest.hex();
+    tensors_.emplace(index, json);
     return json;
   }
 
   Result<Json> attribute_json(uint32_t index, int depth) {
-    if (++printed_ > kMaxPrintedAttributes || depth > kMaxAttributeDepth) {
+    HEKLA_ASSIGN_OR_RETURN(const RawAttribute* value, module_.table->attribute(index));
+    constexpr size_t kBytesOfElement = 24;
+    spend(kBytesOfElement + value->text.size());
+    if (value->kind == Kind::kDenseArray) {
+      spend(kBytesOfElement * static_cast<size_t>(value->number));
+    }
+    if (depth > kMaxAttributeDepth || is_spent_) {
       return invalid_argument("bytecode: the attributes expand to more than can be printed");
     }
-    HEKLA_ASSIGN_OR_RETURN(const RawAttribute* value, module_.table->attribute(index));
     Json json;
     switch (value->kind) {
       case Kind::kString:
@@ -180,13 +207,13 @@ class Printer {
         }
         break;
       case Kind::kInteger:
-        json = {{"int", signed_value(value->type, value->bits)}, {"type", value->type.to_string()}};
+        json = {{"int", signed_value(value->type, value->bits)}, {"type", type_text(value->type)}};
         if (is_unsigned_integer(value->type.dtype())) json["int"] = value->bits;
         break;
       case Kind::kFloat:
         json = {{"float_bits",
                  fmt::format("0x{:0{}x}", value->bits, (dtype_bits(value->type.dtype()) + 3) / 4)},
-                {"type", value->type.to_string()}};
+                {"type", type_text(value->type)}};
         break;
       case Kind::kEnum:
         json = {{"enum", value->text}, {"kind", value->enum_kind}};
@@ -207,9 +234,9 @@ class Printer {
         break;
       }
       case Kind::kTensor:
-        return tensor_json(value->type, value->blob);
+        return tensor_json(index, value->type, value->blob);
       case Kind::kType:
-        json = {{"type_value", value->type.to_string()}};
+        json = {{"type_value", type_text(value->type)}};
         break;
       case Kind::kAlias:
         json = {{"alias", Json::array({value->lists[0], value->number, value->lists[1]})}};
@@ -229,7 +256,7 @@ class Printer {
         break;
       case Kind::kResource:
         return Json{
-            {"text", fmt::format("dense_resource<{}> : {}", value->text, value->type.to_string())}};
+            {"text", fmt::format("dense_resource<{}> : {}", value->text, type_text(value->type))}};
       case Kind::kDenseArray:
         return Json{{"text", dense_array_text(*value)}};
       case Kind::kBounds:
@@ -244,6 +271,11 @@ class Printer {
       case Kind::kGather:
       case Kind::kScatter:
         json = {{"lists", value->lists}, {"number", value->number}};
+        break;
+      case Kind::kAlgorithm:
+        json = {{"algorithm", Json::array()}};
+        for (const ir::Type& type : value->types) json["algorithm"].push_back(type_text(type));
+        json["algorithm"].push_back(value->lists[0]);
         break;
       case Kind::kChannel:
         json = {{"channel", Json::array({value->number, value->number2})}};
@@ -263,10 +295,10 @@ class Printer {
   }
 
   // Integers in decimal, floats as bit patterns.
-  static std::string dense_array_text(const RawAttribute& value) {
+  std::string dense_array_text(const RawAttribute& value) {
     const DType dtype = value.type.dtype();
     const size_t width = static_cast<size_t>(dtype_bytes(dtype));
-    std::string text = fmt::format("array<{}", value.type.to_string());
+    std::string text = fmt::format("array<{}", type_text(value.type));
     for (int64_t i = 0; i < value.number; ++i) {
       uint64_t bits = 0;
       std::memcpy(&bits, value.blob.data() + static_cast<size_t>(i) * width,
@@ -285,7 +317,10 @@ class Printer {
 
   const RawModule& module_;
   std::map<std::string, int64_t> op_counts_;
-  int64_t printed_ = 0;
+  size_t budget_;
+  bool is_spent_ = false;
+  int64_t digested_ = 0;              // bytes of splats
+  std::map<uint32_t, Json> tensors_;  // large ones, by attribute
 };
 
 }  // namespace

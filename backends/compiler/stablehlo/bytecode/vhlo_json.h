@@ -6,7 +6,8 @@
 //   {"op", "operands": [numbers], "results": [[number, type]], "props": {declared attributes},
 //    "attrs": {the others}, "regions": [[{"args": [[number, type]], "ops": [...]}]]}
 // with empty parts left out. Values are numbered over the file in order of definition. Tensors of
-// more than 64 bytes are given by the SHA-256 of their elements.
+// more than 64 bytes are given by the SHA-256 of their elements; splats beyond all measure by
+// "splat", their one element.
 #pragma once
 
 #include <string>

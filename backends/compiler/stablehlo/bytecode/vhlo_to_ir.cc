@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "backends/compiler/stablehlo/bytecode/attribute_conversion.h"
+#include "backends/compiler/stablehlo/bytecode/op_properties.h"
 
 namespace hekla::stablehlo {
 namespace {
@@ -192,7 +193,9 @@ class Converter {
     if (op.name == "builtin.unrealized_conversion_cast") return fold_cast(op, operands);
 
     const std::string_view name = bare_name(op.name);
-    const OpCode code = code_of(op, name, in_function);
+    // A version that we do not know may mean something else than the ones that we do.
+    const bool is_known = !op.name.starts_with("vhlo.") || !op_properties(op.name).empty();
+    const OpCode code = is_known ? code_of(op, name, in_function) : OpCode::kUnknown;
     std::vector<ir::Type> types;
     for (const auto& result : op.results) types.push_back(result.second);
     HEKLA_ASSIGN_OR_RETURN(AttributeMap attributes, convert_named(op.attributes));
@@ -200,10 +203,9 @@ class Converter {
     ir::LocationRef location = raw_.table->location(op.location);
     ir::Operation* converted = nullptr;
     if (code == OpCode::kUnknown) {
-      std::string full = op.name.starts_with("vhlo.") ? fmt::format("stablehlo.{}", name) : op.name;
-      converted = block.append(ir::Operation::unknown(std::move(full), std::move(operands),
-                                                      std::move(types), std::move(attributes),
-                                                      std::move(location)));
+      converted =
+          block.append(ir::Operation::unknown(op.name, std::move(operands), std::move(types),
+                                              std::move(attributes), std::move(location)));
     } else {
       converted = block.append(code, std::move(operands), std::move(types), std::move(attributes),
                                std::move(location));
@@ -219,7 +221,14 @@ class Converter {
 
   Status fold_cast(const RawOp& op, const std::vector<ir::Value*>& operands) {
     if (operands.size() != op.results.size()) return error(op, "casts n values to n values");
-    for (size_t i = 0; i < operands.size(); ++i) values_[op.results[i].first] = operands[i];
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const auto& [number, type] = op.results[i];
+      if (!(operands[i]->type() == type)) {
+        return error(
+            op, fmt::format("turns {} into {}", operands[i]->type().to_string(), type.to_string()));
+      }
+      values_[number] = operands[i];
+    }
     return ok_status();
   }
 
@@ -271,9 +280,26 @@ class Converter {
     }
   }
 
+  Status names_to_symbols(const RawOp& op, OpCode code, AttributeMap& map) const {
+    if (code == OpCode::kFuncCall) string_to_symbol(map, "callee");
+    if (code == OpCode::kComposite) string_to_symbol(map, "decomposition");
+    if (code != OpCode::kCustomCall) return ok_status();
+    const Attribute names = map.get("called_computations");
+    const auto* called = names.get<ir::ArrayValue>();
+    if (called == nullptr) return ok_status();
+    ir::ArrayValue symbols;
+    for (const Attribute& name : called->elements) {
+      const auto* text = name.get<ir::StringValue>();
+      if (text == nullptr) return error(op, "called_computations must be names");
+      symbols.elements.push_back(ir::SymbolValue{text->value, {}});
+    }
+    map.set("called_computations", std::move(symbols));
+    return ok_status();
+  }
+
   Status regroup(const RawOp& op, OpCode code, AttributeMap& map) {
-    // Native StableHLO files have the regrouped form already.
-    if (!op.name.starts_with("vhlo.")) return ok_status();
+    HEKLA_RETURN_IF_ERROR(names_to_symbols(op, code, map));
+    if (!op.name.starts_with("vhlo.")) return native_forms(op, code, map);
     switch (code) {
       case OpCode::kDynamicConv:
         if (op.name == "vhlo.dynamic_conv_v1") map.erase("padding");
@@ -339,27 +365,34 @@ class Converter {
       case OpCode::kReduceScatter:
         map.set("channel_handle", ir::ChannelHandle{take_integer(map, "channel_id"), 0});
         return ok_status();
-      case OpCode::kFuncCall:
-        string_to_symbol(map, "callee");
-        return ok_status();
-      case OpCode::kComposite:
-        string_to_symbol(map, "decomposition");
-        return ok_status();
-      case OpCode::kCustomCall: {
-        if (const auto* called = map.get("called_computations").get<ir::ArrayValue>()) {
-          ir::ArrayValue symbols;
-          for (const Attribute& name : called->elements) {
-            const auto* text = name.get<ir::StringValue>();
-            if (text == nullptr) return error(op, "called_computations must be names");
-            symbols.elements.push_back(ir::SymbolValue{text->value, {}});
-          }
-          map.set("called_computations", std::move(symbols));
-        }
-        return ok_status();
-      }
       default:
         return ok_status();
     }
+  }
+
+  // Native StableHLO has the regrouped form already, but flags as unit attributes and the version
+  // of custom calls as a number.
+  Status native_forms(const RawOp& op, OpCode code, AttributeMap& map) const {
+    for (std::string_view name : {"use_global_device_ids", "has_dynamic_root"}) {
+      if (map.get(name).get<ir::UnitValue>() != nullptr) map.set(name, ir::BoolValue{true});
+    }
+    if (code != OpCode::kSend && code != OpCode::kRecv) {
+      if (const auto* channel = map.get("channel_handle").get<ir::ChannelHandle>()) {
+        map.set("channel_handle", ir::ChannelHandle{channel->handle, 0});
+      }
+    }
+    if (code != OpCode::kCustomCall) return ok_status();
+    if (const auto* version = map.get("api_version").get<ir::IntegerValue>()) {
+      constexpr std::string_view kVersions[] = {
+          "API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
+          "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
+      if (version->value < 0 || version->value >= static_cast<int64_t>(std::size(kVersions))) {
+        return error(op, fmt::format("there is no API version {}", version->value));
+      }
+      map.set("api_version", ir::enum_attribute("custom_call_api_version",
+                                                kVersions[static_cast<size_t>(version->value)]));
+    }
+    return ok_status();
   }
 
   // Seven fields, all of type none when there is no algorithm.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes through the bytecode reader: raw reading, JSON, conversion, dump, verifier. Nothing may
+// crash, hang or take memory beyond measure, and errors must be INVALID_ARGUMENT with a message.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backends/compiler/ir/compare.h"
+#include "backends/compiler/ir/dump.h"
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/stablehlo/bytecode/raw_module.h"
+#include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
+#include "backends/compiler/stablehlo/read_program.h"
+
+namespace {
+
+void check(const hekla::Status& status) {
+  if (status.ok()) return;
+  if (status.code() == hekla::StatusCode::kInvalidArgument && !status.message().empty()) return;
+  std::fprintf(stderr, "not a clear error: %s\n", status.to_string().c_str());
+  std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace hekla;
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  if (!stablehlo::is_bytecode(bytes)) return -1;  // not for the corpus
+  Result<stablehlo::RawModule> raw = stablehlo::read_bytecode(bytes);
+  check(raw.status());
+  if (!raw.ok()) return 0;
+  check(stablehlo::vhlo_json(*raw).status());
+  Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(bytes);
+  check(module.status());
+  if (!module.ok()) return 0;
+  (void)ir::dump(**module);
+  check(ir::verify(**module));
+  Result<std::unique_ptr<ir::Module>> again = stablehlo::read_program(bytes);
+  if (!again.ok() || ir::first_difference(**module, **again).has_value()) {
+    std::fprintf(stderr, "reading twice gives two programs\n");
+    std::abort();
+  }
+  return 0;
+}
