@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `hekla` command. Each subcommand stands in its own file NAME_command.cc.
+#include <CLI/CLI.hpp>
+
+#include "tools/demo_command.h"
+#include "tools/plugins_command.h"
+#include "tools/run_command.h"
+#ifdef HEKLA_HAS_DEVICES_COMMAND
+#include "tools/devices_command.h"
+#endif
+#ifdef HEKLA_HAS_DOCTOR_COMMAND
+#include "tools/doctor_command.h"
+#endif
+#ifdef HEKLA_HAS_COMPILE_COMMAND
+#include "tools/compile_command.h"
+#endif
+#ifdef HEKLA_HAS_PLUGIN_CHECK_COMMAND
+#include "tools/plugin_check_command.h"
+#endif
+
+int main(int argc, char** argv) {
+  CLI::App app("Hekla: StableHLO programs on Vulkan GPUs and CPUs, behind the PJRT C API.");
+  app.footer(
+      "Exit status: 0 all is well; 1 a check failed; 2 wrong usage or bad input; 3 no device, or "
+      "an error of the device or the launch.\n"
+      "Environment: PJRT_DEVICE, HEKLA_PLUGIN_PATH, HEKLA_CLIENT_OPTIONS, HEKLA_LOG "
+      "(error, warning, info, verbose).");
+  app.set_version_flag("--version", "hekla " HEKLA_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  hekla::tools::add_run_command(app, exit_code);
+  hekla::tools::add_demo_command(app, exit_code);
+  hekla::tools::add_plugins_command(app, exit_code);
+#ifdef HEKLA_HAS_DEVICES_COMMAND
+  hekla::tools::add_devices_command(app, exit_code);
+#endif
+#ifdef HEKLA_HAS_DOCTOR_COMMAND
+  hekla::tools::add_doctor_command(app, exit_code);
+#endif
+#ifdef HEKLA_HAS_COMPILE_COMMAND
+  hekla::tools::add_compile_command(app, exit_code);
+#endif
+#ifdef HEKLA_HAS_PLUGIN_CHECK_COMMAND
+  hekla::tools::add_plugin_check_command(app, exit_code);
+#endif
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return exit_code;
+}
