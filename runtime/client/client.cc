@@ -17,6 +17,41 @@ std::string to_string(const char* text, size_t size) {
   return text == nullptr ? std::string() : std::string(text, size);
 }
 
+struct Version {
+  std::array<int64_t, 3> numbers{};
+  std::string to_string() const { return fmt::format("{}", fmt::join(numbers, ".")); }
+};
+
+// The StableHLO version of a portable artifact, from the producer that stands behind the magic
+// number and the container's version: "StableHLO_v1.13.7".
+std::optional<Version> artifact_version(std::string_view program) {
+  constexpr std::string_view kMagic = "ML\xefR";
+  constexpr std::string_view kProducer = "StableHLO_v";
+  constexpr size_t kLongestHead = 32;
+  if (!program.starts_with(kMagic)) return std::nullopt;
+  const size_t at = program.substr(0, kLongestHead).find(kProducer);
+  if (at == std::string_view::npos) return std::nullopt;
+  Version version;
+  const char* next = program.data() + at + kProducer.size();
+  const char* end = program.data() + std::min(program.size(), at + kLongestHead);
+  for (int64_t& number : version.numbers) {
+    const auto [rest, error] = std::from_chars(next, end, number);
+    if (error != std::errc()) return std::nullopt;
+    next = rest == end ? end : rest + 1;
+  }
+  return version;
+}
+
+// What the plugin says it reads; none if it does not say.
+std::optional<Version> readable_version(const Plugin& plugin) {
+  for (const auto& [name, value] : plugin.attributes()) {
+    const auto* list = std::get_if<std::vector<int64_t>>(&value);
+    if (name != "stablehlo_current_version" || list == nullptr || list->size() != 3) continue;
+    return Version{{(*list)[0], (*list)[1], (*list)[2]}};
+  }
+  return std::nullopt;
+}
+
 // XLA's compiler reads its input as a C++ string of at most this length.
 constexpr size_t kMaxProgram = std::numeric_limits<int32_t>::max();
 
@@ -321,7 +356,16 @@ Result<Executable> Client::compile(std::string_view program, CompileOptions opti
   args.program = &source;
   args.compile_options = serialized.data();
   args.compile_options_size = serialized.size();
-  HEKLA_RETURN_IF_ERROR(HEKLA_PJRT_CALL(*state_->plugin, PJRT_Client_Compile, &args));
+  if (Status status = HEKLA_PJRT_CALL(*state_->plugin, PJRT_Client_Compile, &args); !status.ok()) {
+    const std::optional<Version> written = artifact_version(program);
+    const std::optional<Version> readable = readable_version(plugin());
+    if (written && readable && written->numbers > readable->numbers) {
+      return unimplemented("the program is StableHLO {}, plugin '{}' reads up to {}: {}",
+                           written->to_string(), plugin().name(), readable->to_string(),
+                           status.message());
+    }
+    return status;
+  }
   return Executable::adopt(state_, args.executable);
 }
 

@@ -67,7 +67,7 @@ std::vector<std::string> builtin_plugin_folders() {
   std::vector<std::string> folders;
   for (const fs::path& place : places) {
     if (place.empty()) continue;
-    for (const char* relative : {"hekla", "../lib/hekla", "lib/hekla", "."}) {
+    for (const char* relative : {"../lib/hekla", "hekla", "lib/hekla", "."}) {
       std::string folder = (place / relative).lexically_normal().string();
       if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
         folders.push_back(std::move(folder));
@@ -84,7 +84,7 @@ std::string name_of_library(std::string_view path) {
     if (at != std::string::npos && name.size() > word.size()) name.erase(at, word.size());
   };
   if (name.starts_with("lib")) drop("lib");
-  for (const char* word : {"pjrt_c_api_", "_pjrt", "pjrt_", "_plugin"}) drop(word);
+  for (const char* word : {"pjrt_c_api_", "pjrt_plugin_", "_pjrt", "pjrt_", "_plugin"}) drop(word);
   return name;
 }
 
