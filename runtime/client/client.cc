@@ -2,8 +2,11 @@
 #include "runtime/client/client.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <limits>
 
 #include "runtime/base/log.h"
@@ -303,6 +306,11 @@ Result<Buffer> Client::upload(const HostArray& array, PJRT_Device* device,
   args.type = to_buffer_type(array.dtype());
   if (args.type == PJRT_Buffer_Type_INVALID) {
     return invalid_argument("dtype {} cannot cross the PJRT C API", dtype_name(array.dtype()));
+  }
+  // Plugins were seen to crash on types that they do not know.
+  if (const int since = buffer_type_since(args.type); plugin.api_minor() < since) {
+    return unimplemented("dtype {} came with version 0.{} of the PJRT C API; plugin '{}' has 0.{}",
+                         dtype_name(array.dtype()), since, plugin.name(), plugin.api_minor());
   }
   args.dims = array.dims().data();
   args.num_dims = array.dims().size();

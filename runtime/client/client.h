@@ -194,7 +194,8 @@ class Client {
   Result<Device> device(int id) const;
 
   // Copies an array to a device's default memory, or to a memory. `array` is kept until the plugin
-  // has read it. INVALID_ARGUMENT for dtypes that the C API cannot name.
+  // has read it. INVALID_ARGUMENT for dtypes that the C API cannot name, UNIMPLEMENTED for those
+  // that came after the plugin.
   Result<Buffer> to_device(const HostArray& array, const Device& device) const;
   Result<Buffer> to_device(const HostArray& array, const Memory& memory) const;
 

@@ -282,7 +282,9 @@ Result<HostArray> parse_npy(std::string_view bytes, std::optional<DType> as) {
   }
   HEKLA_ASSIGN_OR_RETURN(Header header, HeaderParser(bytes.substr(start, length)).parse());
   HEKLA_ASSIGN_OR_RETURN(const DType dtype, choose_dtype(header.descriptor, as));
-  HEKLA_ASSIGN_OR_RETURN(const int64_t size, checked_bytes(dtype, header.dims));
+  const Result<int64_t> checked = checked_bytes(dtype, header.dims);
+  if (!checked.ok()) return invalid_argument("npy: {}", checked.status().message());
+  const int64_t size = *checked;
   const std::string_view payload = bytes.substr(start + length);
   if (static_cast<int64_t>(payload.size()) != size) {
     return invalid_argument("npy: {} takes {} bytes, the file has {} after its header",
