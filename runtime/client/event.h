@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Event: the completion of one asynchronous operation of a device.
+//
+// Owns the plugin's event; movable, not copyable. An empty Event is complete without error. Waiting
+// and asking may be done from any thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "runtime/plugin/plugin.h"
+
+namespace hekla::runtime {
+
+// A point in time after which a wait gives up; none waits for ever.
+using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+class Event {
+ public:
+  Event() = default;
+  // Takes ownership of `event`; null is complete without error.
+  Event(std::shared_ptr<const Plugin> plugin, PJRT_Event* event);
+  Event(Event&& other) noexcept { *this = std::move(other); }
+  Event& operator=(Event&& other) noexcept;
+  ~Event() { destroy(); }
+
+  Result<bool> is_ready() const;
+  // Blocks; the operation's error. DEADLINE_EXCEEDED when the time is up; the operation goes on.
+  Status await(Deadline deadline = std::nullopt) const;
+  // Calls `callback` once, now or later on a thread of the plugin, also when this Event is gone.
+  // When this returns an error, the callback is not called.
+  Status on_ready(std::function<void(Status)> callback) const;
+
+ private:
+  void destroy();
+
+  std::shared_ptr<const Plugin> plugin_;
+  PJRT_Event* event_ = nullptr;
+};
+
+}  // namespace hekla::runtime

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// run_child: a command in a child process with a time limit and its output.
+//
+// Blocking; one thread. The command has its own process group, which is killed at the limit and
+// when the command has ended.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hekla::tools {
+
+struct ChildResult {
+  bool started = false;
+  bool timed_out = false;
+  int signal = 0;      // that ended it; 0 if none
+  int exit_code = -1;  // if it ended by itself
+  std::string output;  // standard output, at most 4 MiB
+  std::string errors;  // the last 16 KiB of standard error
+};
+
+// `words[0]` is the program's path; `environment` is added to this process's.
+ChildResult run_child(const std::vector<std::string>& words,
+                      const std::vector<std::pair<std::string, std::string>>& environment,
+                      std::chrono::milliseconds limit);
+
+}  // namespace hekla::tools
