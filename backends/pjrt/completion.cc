@@ -76,7 +76,7 @@ void Completion::on_done(std::function<void(const Status&)> callback) {
   callback(status);
 }
 
-struct CallbackExecutor::State {
+struct SerialThread::State {
   std::mutex mutex;
   std::condition_variable condition;
   std::deque<std::function<void()>> queue;  // guarded by mutex
@@ -84,7 +84,7 @@ struct CallbackExecutor::State {
   std::thread thread;
 };
 
-CallbackExecutor::CallbackExecutor() : state_(std::make_shared<State>()) {
+SerialThread::SerialThread() : state_(std::make_shared<State>()) {
   state_->thread = std::thread([state = state_] {
     std::unique_lock lock(state->mutex);
     while (true) {
@@ -100,7 +100,7 @@ CallbackExecutor::CallbackExecutor() : state_(std::make_shared<State>()) {
   });
 }
 
-CallbackExecutor::~CallbackExecutor() {
+SerialThread::~SerialThread() {
   {
     std::lock_guard lock(state_->mutex);
     state_->is_closing = true;
@@ -114,7 +114,7 @@ CallbackExecutor::~CallbackExecutor() {
   }
 }
 
-void CallbackExecutor::post(std::function<void()> callback) {
+void SerialThread::post(std::function<void()> callback) {
   {
     std::lock_guard lock(state_->mutex);
     state_->queue.push_back(std::move(callback));

@@ -5,7 +5,7 @@
 // Shared by whoever makes it true and whoever waits. complete() is called once, from any thread; a
 // second call is ignored and returns false. Callbacks run exactly once: at once when the completion
 // is done, else on the thread that completes it, without a lock held. They must be short: callbacks
-// of API users go through a CallbackExecutor.
+// of API users go through a SerialThread.
 #pragma once
 
 #include <condition_variable>
@@ -48,12 +48,12 @@ class Completion {
 // One thread that runs callbacks of API users in order. They may take locks of the client's
 // language (Python's GIL) and call any API function. Callbacks that are queued when it is destroyed
 // still run.
-class CallbackExecutor {
+class SerialThread {
  public:
-  CallbackExecutor();
-  CallbackExecutor(const CallbackExecutor&) = delete;
-  CallbackExecutor& operator=(const CallbackExecutor&) = delete;
-  ~CallbackExecutor();
+  SerialThread();
+  SerialThread(const SerialThread&) = delete;
+  SerialThread& operator=(const SerialThread&) = delete;
+  ~SerialThread();
   void post(std::function<void()> callback);
 
  private:

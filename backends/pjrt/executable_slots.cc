@@ -260,7 +260,7 @@ Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
 }
 
 Status Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args* args) {
-  HEKLA_REQUIRE(args, PJRT_Executable_GetCompiledMemoryStats_Args, temp_size_in_bytes);
+  HEKLA_REQUIRE(args, PJRT_Executable_GetCompiledMemoryStats_Args, alias_size_in_bytes);
   HEKLA_REQUIRE_HANDLE(args, executable);
   const Program& program = *args->executable->program;
   int64_t arguments = 0;

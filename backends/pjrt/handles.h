@@ -77,6 +77,7 @@ struct PJRT_TopologyDescription {
   std::string platform_version;
   std::vector<std::unique_ptr<PJRT_DeviceDescription>> descriptions;
   std::vector<PJRT_DeviceDescription*> pointers;
+  std::vector<int> memory_kind_ids;  // of all devices, each once
   hekla::pjrt::NamedValues attributes;
 };
 
@@ -89,7 +90,7 @@ struct ClientState {
   std::vector<PJRT_Device*> device_pointers;
   std::vector<std::unique_ptr<MemoryObject>> memories;
   std::vector<PJRT_Memory*> memory_pointers;
-  CallbackExecutor callbacks;
+  SerialThread callbacks;
 };
 using StateRef = std::shared_ptr<ClientState>;
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Topologies: the devices of a client, or of a machine of the same kind, without the hardware.
+#include <algorithm>
+
 #include "backends/pjrt/abi.h"
 
 namespace hekla::pjrt {
@@ -141,7 +143,10 @@ Status TopologyDescription_GetMemorySpaceKindIds(
     PJRT_TopologyDescription_GetMemorySpaceKindIds_Args* args) {
   HEKLA_REQUIRE(args, PJRT_TopologyDescription_GetMemorySpaceKindIds_Args,
                 num_memory_space_kind_ids);
-  return unimplemented("all memories keep arrays row-major; there is no other canonical shape");
+  HEKLA_REQUIRE_HANDLE(args, topology);
+  args->memory_space_kind_ids = args->topology->memory_kind_ids.data();
+  args->num_memory_space_kind_ids = args->topology->memory_kind_ids.size();
+  return ok_status();
 }
 
 }  // namespace
@@ -161,7 +166,10 @@ std::shared_ptr<PJRT_TopologyDescription> make_topology(const Backend& backend) 
     description->info = info;
     for (const auto& [name, value] : info.attributes) description->attributes.add(name, value);
     for (const std::string& kind : info.memory_kinds) {
-      description->kinds.push_back({kind, memory_kind_id(kind)});
+      const int id = memory_kind_id(kind);
+      description->kinds.push_back({kind, id});
+      auto& ids = topology->memory_kind_ids;
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
     }
     for (const auto& kind : description->kinds) {
       description->kind_pointers.push_back(reinterpret_cast<const PJRT_MemoryDescription*>(&kind));

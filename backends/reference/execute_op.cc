@@ -5,6 +5,7 @@
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/interpreter.h"
+#include "backends/reference/kernels/block_body.h"
 #include "backends/reference/kernels/kernels.h"
 #include "backends/reference/op_attributes.h"
 #include "backends/reference/quantized.h"
@@ -358,6 +359,17 @@ Result<Data> execute_movement(const ir::Operation& op, Data& operands) {
   }
 }
 
+// Sums of f32 in f64, rounded once: as exact as the order of the addends allows.
+Result<HostArray> sum_in_f64(const HostArray& input, const HostArray& init,
+                             std::span<const int64_t> dimensions) {
+  HEKLA_ASSIGN_OR_RETURN(HostArray wide, convert_elements(input, DType::kF64));
+  HEKLA_ASSIGN_OR_RETURN(HostArray start, convert_elements(init, DType::kF64));
+  const std::unique_ptr<ScalarFunction> add = make_block_body(BinaryBody::kAdd, DType::kF64);
+  HEKLA_ASSIGN_OR_RETURN(std::vector<HostArray> sums,
+                         reference::reduce({&wide, 1}, {&start, 1}, dimensions, *add));
+  return convert_elements(sums[0], DType::kF32);
+}
+
 Result<Data> execute_regions(const Step& step, Interpreter& interpreter, Frame& frame,
                              Data& operands) {
   const ir::Operation& op = *step.op;
@@ -368,6 +380,11 @@ Result<Data> execute_regions(const Step& step, Interpreter& interpreter, Frame& 
   const size_t half = operands.size() / 2;
   switch (op.code()) {
     case OpCode::kReduce:
+      if (half == 1 && operands[0].array.dtype() == DType::kF32 &&
+          regions[0]->binary_body() == BinaryBody::kAdd &&
+          regions[0]->output_dtypes()[0] == DType::kF32) {
+        return one(sum_in_f64(operands[0].array, operands[1].array, int_list(op, "dimensions")));
+      }
       return many(reduce(arrays(operands, 0, half), arrays(operands, half, half),
                          int_list(op, "dimensions"), *regions[0]));
     case OpCode::kReduceWindow:

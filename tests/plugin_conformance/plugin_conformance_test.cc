@@ -37,7 +37,8 @@ const std::set<std::string_view>& may_be_declined() {
       "serialize-override",             //
       "execute-wrong-device",           //
       "execute-two-replicas",           //
-      "profiler",                       // no profiler is published yet
+      "dtype-s1",                       // StableHLO has no integers of one bit besides i1
+      "dtype-u1",                       //
       "host-memory-allocator",          // ordinary host memory serves
   };
   return kNames;

@@ -2,12 +2,10 @@
 #include "backends/reference/plugin/backend.h"
 
 #include <charconv>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
-#include <thread>
+#include <limits>
 
 #include "backends/reference/evaluator.h"
 #include "backends/reference/plugin/storage.h"
@@ -23,51 +21,9 @@ ReferenceStorage& storage_of(const StorageRef& storage) {
   return static_cast<ReferenceStorage&>(*storage);
 }
 
-// Runs jobs in order on a thread of its own; those still queued at the end are run too.
-class Worker {
- public:
-  Worker() : thread_([this] { run(); }) {}
-  ~Worker() {
-    {
-      std::lock_guard lock(mutex_);
-      is_closing_ = true;
-    }
-    condition_.notify_all();
-    thread_.join();
-  }
-  void post(std::function<void()> job) {
-    {
-      std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
-    }
-    condition_.notify_one();
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      condition_.wait(lock, [this] { return is_closing_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      std::function<void()> job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      job();
-      job = nullptr;
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable condition_;
-  std::deque<std::function<void()>> jobs_;  // guarded by mutex_
-  bool is_closing_ = false;                 // guarded by mutex_
-  std::thread thread_;
-};
-
 struct Device {
   std::shared_ptr<MemoryAccount> account;
-  Worker worker;
+  pjrt::SerialThread worker;  // runs the device's launches in their order
 };
 
 // The flat parameters or results as types.

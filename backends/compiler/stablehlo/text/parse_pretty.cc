@@ -29,6 +29,10 @@ Status Parser::parse_same_type(OpState& op) {
     return ok_status();
   }
   HEKLA_ASSIGN_OR_RETURN(Types types, parse_type_list());
+  if (scan_.accept("->")) {
+    HEKLA_ASSIGN_OR_RETURN(op.result_types, parse_result_types());
+    return ok_status();
+  }
   op.result_types = {types.back()};
   return ok_status();
 }
@@ -150,9 +154,17 @@ Status Parser::parse_pretty(OpState& op) {
     case OpCode::kUnknown:
       // CHLO's ops look like elementwise ones; anything else needs its generic form.
       if (op.name.starts_with("chlo.")) {
+        const bool has_brackets = scan_.accept('(');
         HEKLA_RETURN_IF_ERROR(parse_operand_list(op));
-        HEKLA_RETURN_IF_ERROR(parse_same_type(op));
-        return ok_status();
+        while (has_brackets && !scan_.accept(')')) {
+          scan_.accept(',');
+          const std::string key(scan_.word());
+          if (key.empty()) return scan_.error("a field or ')'");
+          HEKLA_RETURN_IF_ERROR(scan_.expect('='));
+          HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_attribute());
+          op.set(key, std::move(value));
+        }
+        return parse_same_type(op);
       }
       return scan_.error_at(op.position,
                             fmt::format("there is no operation {}; an unknown one is written in "
@@ -230,8 +242,10 @@ Status Parser::parse_pretty_other(OpState& op) {
     case OpCode::kCholesky:
       if (scan_.accept_word("lower")) {
         HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-        HEKLA_ASSIGN_OR_RETURN(ir::Attribute lower, parse_attribute());
-        op.set("lower", std::move(lower));
+        // The colon behind it belongs to the operation's type.
+        const bool is_lower = scan_.accept_word("true");
+        if (!is_lower && !scan_.accept_word("false")) return scan_.error("true or false");
+        op.set("lower", ir::BoolValue{is_lower});
       }
       return parse_same_type(op);
     case OpCode::kRng:
