@@ -16,6 +16,8 @@
 
 #include "backends/vulkan/snapshot/loader.h"
 #include "backends/vulkan/snapshot/snapshot.h"
+#include "runtime/plugin/probe.h"
+#include "runtime/plugin/registry.h"
 
 namespace hekla::tools {
 namespace {
@@ -39,6 +41,7 @@ class Doctor {
     examine_layers();
     examine_devices();
     examine_libraries();
+    examine_plugins();
     examine_environment();
     return std::move(findings_);
   }
@@ -231,6 +234,27 @@ class Doctor {
       }
       dlclose(handle);
       add(Finding::State::kOk, "libraries", library);
+    }
+  }
+
+  // Each plugin is tried in a child process: one that aborts or hangs costs a line.
+  void examine_plugins() {
+    for (const runtime::PluginEntry& entry : runtime::Registry::instance().list()) {
+      const std::string area = "plugin " + entry.name;
+      if (!entry.is_there()) {
+        add(entry.is_foreign ? Finding::State::kProblem : Finding::State::kNote, area,
+            fmt::format("no library {} ({})", entry.path, entry.source),
+            entry.is_foreign ? "correct the path" : "build or install this plugin to use it");
+        continue;
+      }
+      const runtime::ProbeResult probe = runtime::probe_plugin(entry.path);
+      const bool works = probe.works();
+      add(works ? Finding::State::kOk : Finding::State::kProblem, area,
+          fmt::format("{}: {}", entry.path, probe.to_string()),
+          works ? "" : "fix what the plugin reports, or choose another with PJRT_DEVICE");
+    }
+    for (const std::string& problem : runtime::Registry::instance().problems()) {
+      add(Finding::State::kProblem, "environment", problem, "correct the variable");
     }
   }
 

@@ -10,6 +10,7 @@ and is shown when the stage fails. The last line is "N passed, N failed".
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -130,11 +131,26 @@ def stage_fuzz(log, counter, quick):
     return status
 
 
+def stage_foreign(log, counter, quick):
+    """The programs and the client's tests on other people's plugins; see tests/foreign."""
+    code = build("default", log)
+    if code:
+        return code
+    code = run([sys.executable, "tests/foreign/test_foreign.py"], log)
+    last = pathlib.Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-1]
+    match = re.fullmatch(r"(\d+) passed, (\d+) failed, \d+ skipped", last)
+    if match:
+        counter.passed += int(match[1])
+        counter.failed += int(match[2])
+    return code
+
+
 STAGES = {
     "checks": stage_checks,
     "unit": stage_unit,
     **{f"python-{v}": python_stage(v, basic=False) for v in JAX_FULL},
     **{f"python-{v}": python_stage(v, basic=True) for v in JAX_BASIC},
+    "foreign": stage_foreign,
     "asan": sanitizer_stage("asan"),
     "tsan": sanitizer_stage("tsan"),
     "fuzz": stage_fuzz,
