@@ -45,8 +45,11 @@ std::string float_text(double value) {
 std::string quantization_text(const Quantization& q) {
   const int bits = dtype_bits(q.storage);
   const bool is_signed = is_signed_integer(q.storage);
-  const int64_t low = is_signed ? -(int64_t{1} << (bits - 1)) : 0;
-  const int64_t high = is_signed ? (int64_t{1} << (bits - 1)) - 1 : (int64_t{1} << bits) - 1;
+  // All of the type's values; the largest of 64 bits, which no sender uses, wraps to -1 if
+  // unsigned.
+  const uint64_t mask = ~uint64_t{0} >> (64 - bits);
+  const int64_t high = static_cast<int64_t>(is_signed ? mask >> 1 : mask);
+  const int64_t low = is_signed ? -high - 1 : 0;
   std::string text = fmt::format("!quant.uniform<{}{}", is_signed ? "i" : "u", bits);
   if (q.storage_min != low || q.storage_max != high) {
     text += fmt::format("<{}:{}>", q.storage_min, q.storage_max);

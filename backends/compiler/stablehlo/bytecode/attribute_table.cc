@@ -322,8 +322,11 @@ Result<ir::Type> AttributeTable::decode_vhlo_type(ByteReader& reader, int depth)
       HEKLA_ASSIGN_OR_RETURN(ir::Type expressed, element_type());
       q.storage = storage.dtype();
       q.expressed = expressed.dtype();
-      if (!is_integer(q.storage) || !is_float(q.expressed)) {
-        reader.fail("a quantized type stores integers and expresses floats");
+      // MLIR's limit.
+      constexpr int kMaxStorageBits = 32;
+      if (!is_integer(q.storage) || !is_float(q.expressed) ||
+          dtype_bits(q.storage) > kMaxStorageBits) {
+        reader.fail("a quantized type stores integers of at most 32 bits and expresses floats");
       }
       if (code == 24) {
         q.scales = {float_from_bits(DType::kF64, reader.ap_int(64))};

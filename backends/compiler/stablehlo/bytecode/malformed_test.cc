@@ -309,6 +309,17 @@ TEST(Malformed, SharingDoesNotMultiplyWork) {
   }
 }
 
+TEST(Malformed, QuantizedTypesOfWideStorage) {
+  expect_refused(attribute_file([](auto& b) {
+                   const uint32_t ui64 = b.type("vhlo", varint(19));
+                   const uint32_t quantized =
+                       b.type("vhlo", varint(24) + varint(0) + varint(ui64) + varint(b.vhlo_f32()) +
+                                          svarint(0) + svarint(0) + svarint(0) + svarint(255));
+                   return b.attribute("vhlo", varint(17) + varint(quantized));
+                 }),
+                 "at most 32 bits");
+}
+
 TEST(Malformed, LongNames) {
   BytecodeBuilder b;
   OpSpec op{"vhlo." + std::string(300, 'x')};
