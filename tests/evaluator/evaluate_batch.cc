@@ -8,8 +8,9 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "backends/compiler/ir/verify.h"
 #include "backends/compiler/stablehlo/read_program.h"
