@@ -100,9 +100,53 @@ Result<Data> run_shape_assertion(const ir::Operation& op, const Data& operands) 
 
 bool is_top_k(std::string_view target) { return target == "mhlo.topk" || target == "chlo.top_k"; }
 
+Status check_approx_top_k(const ir::Operation& op) {
+  const ApproxTopK call = approx_top_k_of(op);
+  const size_t inputs = op.result_count();
+  bool fits = !call.comparator.empty() && inputs > 0 && op.operand_count() == 2 * inputs;
+  for (size_t i = 0; fits && i < inputs; ++i) {
+    const ir::Type& from = op.operand(i)->type();
+    const ir::Type& to = op.result(i)->type();
+    fits = from.is_static_tensor() && to.is_static_tensor() && from.dtype() == to.dtype() &&
+           from.rank() == to.rank() && call.dimension >= -from.rank() &&
+           call.dimension < from.rank();
+    for (size_t d = 0; fits && d < from.dims().size(); ++d) {
+      const int64_t dimension = call.dimension < 0 ? call.dimension + from.rank() : call.dimension;
+      fits = static_cast<int64_t>(d) == dimension ? to.dims()[d] <= from.dims()[d]
+                                                  : to.dims()[d] == from.dims()[d];
+    }
+  }
+  if (fits) return ok_status();
+  return invalid_argument(
+      "ApproxTopK needs a comparator, n inputs, n scalars and n results that "
+      "are shorter along reduction_dim");
+}
+
 }  // namespace
 
+bool is_approx_top_k(const ir::Operation& op) {
+  return text_value(op, "call_target_name") == "ApproxTopK";
+}
+
+ApproxTopK approx_top_k_of(const ir::Operation& op) {
+  ApproxTopK call;
+  if (const auto* called = op.attribute("called_computations").get<ir::ArrayValue>()) {
+    if (!called->elements.empty()) {
+      if (const auto* name = called->elements[0].get<ir::SymbolValue>()) {
+        call.comparator = name->root;
+      }
+    }
+  }
+  if (const ir::DictionaryValue* attributes = call_attributes(op)) {
+    const ir::Attribute* dimension = attributes->find("reduction_dim");
+    const auto* number = dimension == nullptr ? nullptr : dimension->get<ir::IntegerValue>();
+    if (number != nullptr) call.dimension = number->value;
+  }
+  return call;
+}
+
 Status check_custom_call(const ir::Operation& op) {
+  if (is_approx_top_k(op)) return check_approx_top_k(op);
   const std::string target = text_value(op, "call_target_name");
   // The verifier knows nothing of what a target takes.
   const auto takes = [&](size_t operands, size_t results) {

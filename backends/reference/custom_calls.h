@@ -2,6 +2,7 @@
 // Custom calls that the evaluator knows by name, and StableHLO's own assertions.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,8 +14,18 @@ namespace hekla::reference {
 // Whether execute_custom_call runs this call; UNIMPLEMENTED in words when not.
 Status check_custom_call(const ir::Operation& op);
 
+// The custom call ApproxTopK, which needs a comparator function and so runs in the interpreter:
+// n inputs and n values for padding; the n results hold the best along `dimension`.
+struct ApproxTopK {
+  std::string comparator;
+  int64_t dimension = -1;
+};
+bool is_approx_top_k(const ir::Operation& op);
+// The call passed check_custom_call.
+ApproxTopK approx_top_k_of(const ir::Operation& op);
+
 // Annotations (Sharding, annotate_device_placement ...) are identity; Qr and
-// ProductOfElementaryHouseholderReflectors, mhlo.erf and its kin, mhlo.topk, ApproxTopK (exact),
+// ProductOfElementaryHouseholderReflectors, mhlo.erf and its kin, mhlo.topk,
 // shape_assertion and check.* are computed. FAILED_PRECONDITION: an assertion does not hold.
 Result<std::vector<Datum>> execute_custom_call(const ir::Operation& op,
                                                std::vector<Datum>& operands);

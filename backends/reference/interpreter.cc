@@ -5,7 +5,10 @@
 #include <unordered_set>
 
 #include "backends/compiler/ir/infer.h"
+#include "backends/reference/custom_calls.h"
 #include "backends/reference/kernels/movement.h"
+#include "backends/reference/kernels/sorting.h"
+#include "backends/reference/region_function.h"
 
 namespace hekla::reference {
 namespace {
@@ -122,13 +125,44 @@ int64_t declared_bytes(const ir::Type& type) {
 
 }  // namespace
 
-Result<std::vector<Datum>> Interpreter::call(const ir::Function& function,
-                                             std::vector<Datum> arguments) {
+const FunctionPlan& Interpreter::plan_of(const ir::Function& function) {
   std::unique_ptr<FunctionPlan>& plan = plans_[&function];
   if (plan == nullptr) plan = std::make_unique<FunctionPlan>(make_plan(function));
-  Frame frame(static_cast<size_t>(plan->slot_count));
+  return *plan;
+}
+
+Result<std::vector<Datum>> Interpreter::run_approx_top_k(const ir::Operation& op,
+                                                         std::vector<Datum>& operands) {
+  const ApproxTopK call = approx_top_k_of(op);
+  const ir::Function* comparator = module_.find(call.comparator);
+  if (comparator == nullptr || comparator->is_declaration()) {
+    return invalid_argument("there is no function @{}", call.comparator);
+  }
+  const size_t inputs = operands.size() / 2;  // the rest are what padding would hold
+  std::vector<HostArray> arrays;
+  for (size_t i = 0; i < inputs; ++i) arrays.push_back(std::move(operands[i].array));
+  const FunctionPlan& plan = plan_of(*comparator);
+  Frame frame(static_cast<size_t>(plan.slot_count));
+  RegionFunction function(plan.body, *this, frame);
+  HEKLA_ASSIGN_OR_RETURN(std::vector<HostArray> sorted,
+                         reference::sort(arrays, call.dimension, function));
+  std::vector<Datum> results;
+  for (size_t i = 0; i < inputs; ++i) {
+    SliceConfig config;
+    config.start_indices.assign(sorted[i].dims().size(), 0);
+    config.limit_indices = op.result(i)->type().dims();
+    HEKLA_ASSIGN_OR_RETURN(HostArray best, slice(sorted[i], config));
+    results.emplace_back(std::move(best));
+  }
+  return results;
+}
+
+Result<std::vector<Datum>> Interpreter::call(const ir::Function& function,
+                                             std::vector<Datum> arguments) {
+  const FunctionPlan& plan = plan_of(function);
+  Frame frame(static_cast<size_t>(plan.slot_count));
   frames_.push_back(&frame);
-  Result<std::vector<Datum>> results = run_block(plan->body, frame, std::move(arguments));
+  Result<std::vector<Datum>> results = run_block(plan.body, frame, std::move(arguments));
   frames_.pop_back();
   return results;
 }
@@ -272,6 +306,9 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
     }
     case OpCode::kOptimizationBarrier:
       return std::move(operands);
+    case OpCode::kCustomCall:
+      if (is_approx_top_k(op)) return run_approx_top_k(op, operands);
+      return execute_op(step, *this, frame, operands);
     default:
       return execute_op(step, *this, frame, operands);
   }

@@ -39,6 +39,10 @@ class Interpreter {
   Result<std::vector<Datum>> execute(const Step& step, Frame& frame, std::vector<Datum>& operands);
   Result<std::vector<Datum>> run_while(const Step& step, Frame& frame, std::vector<Datum> state);
   Result<std::vector<Datum>> run_branch(const Step& step, Frame& frame, size_t branch);
+  // The k best along a dimension by a comparator function; exact, which "approximate" allows.
+  Result<std::vector<Datum>> run_approx_top_k(const ir::Operation& op,
+                                              std::vector<Datum>& operands);
+  const FunctionPlan& plan_of(const ir::Function& function);
   Status check_memory(const Step& step) const;
   void report(const Step& step, const std::vector<Datum>& results) const;
 

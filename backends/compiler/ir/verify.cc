@@ -190,6 +190,13 @@ class Verifier {
             if (const Function* callee = find(symbol->root)) found.push_back(callee);
           }
         }
+        const auto* called = op.attribute("called_computations").get<ArrayValue>();
+        if (called == nullptr) return;
+        for (const Attribute& name : called->elements) {
+          if (const SymbolValue* symbol = name.get<SymbolValue>()) {
+            if (const Function* callee = find(symbol->root)) found.push_back(callee);
+          }
+        }
       });
       return found;
     };
