@@ -106,7 +106,8 @@ def python_stage(version: str, basic: bool):
 def sanitizer_stage(preset: str):
     def stage(log, counter, quick):
         env = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
-               "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1"}
+               "UBSAN_OPTIONS": "print_stacktrace=1",
+               "TSAN_OPTIONS": "halt_on_error=1:allocator_may_return_null=1"}
         return build(preset, log) or ctest(f"build-{preset}", log, counter, ["-LE", "nosanitizer"],
                                            env)
     return stage

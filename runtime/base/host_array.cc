@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace hekla {
@@ -22,6 +23,8 @@ std::shared_ptr<void> allocate_bytes(int64_t bytes, bool zero) {
 }  // namespace
 
 int64_t element_count(std::span<const int64_t> dims) {
+  // A zero anywhere makes the count zero, however large the product of the others would be.
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return 0;
   int64_t count = 1;
   for (int64_t dim : dims) count *= dim;
   return count;
