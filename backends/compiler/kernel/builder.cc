@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/kernel/builder.h"
+
+#include <bit>
+#include <utility>
+
+#include "backends/compiler/kernel/evaluate.h"
+
+namespace hekla::kernel {
+namespace {
+
+bool is_commutative(Op op) {
+  switch (op) {
+    case Op::kAdd:
+    case Op::kMul:
+    case Op::kMulHighU:
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kXor:
+    case Op::kEq:
+    case Op::kNe:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_comparison(Op op) { return op >= Op::kEq && op <= Op::kLeU; }
+
+uint64_t all_ones(ScalarType type) {
+  const int width = bit_width(type);
+  return width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
+}
+
+}  // namespace
+
+size_t Builder::KeyHash::operator()(const Key& key) const {
+  uint64_t hash = static_cast<uint64_t>(key.op) * 8 + static_cast<uint64_t>(key.type);
+  auto mix = [&](uint64_t v) {
+    hash = (hash ^ v) * 0x9e3779b97f4a7c15;  // golden ratio
+    hash ^= hash >> 29;
+  };
+  mix(key.immediate);
+  for (Value v : key.arguments) mix(static_cast<uint64_t>(v));
+  return hash;
+}
+
+Builder::Builder(int grid_rank, ScalarType index_type) : index_type_(index_type), depth_{0} {
+  function_.regions_.emplace_back();
+  for (int i = 0; i < grid_rank; ++i) add_parameter(0, index_type);
+}
+
+Value Builder::grid_index(int dim) const {
+  return function_.body().parameters[static_cast<size_t>(dim)];
+}
+
+Value Builder::append(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate,
+                      int32_t region) {
+  const auto v = static_cast<Value>(function_.instructions_.size());
+  function_.instructions_.push_back({op, type, region, immediate, std::move(arguments)});
+  return v;
+}
+
+Value Builder::add_parameter(int32_t region, ScalarType type) {
+  auto& parameters = function_.regions_[static_cast<size_t>(region)].parameters;
+  const Value v = append(Op::kParameter, type, {}, parameters.size(), region);
+  parameters.push_back(v);
+  return v;
+}
+
+Value Builder::emit(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate) {
+  Key key{op, type, immediate, std::move(arguments)};
+  if (auto it = known_.find(key); it != known_.end()) return it->second;
+  int32_t region = 0;
+  for (Value a : key.arguments) {
+    const int32_t theirs = function_[a].region;
+    if (depth(theirs) > depth(region)) region = theirs;
+  }
+  const Value v = append(op, type, key.arguments, immediate, region);
+  if (op != Op::kConstant) {
+    function_.regions_[static_cast<size_t>(region)].instructions.push_back(v);
+  }
+  known_.emplace(std::move(key), v);
+  return v;
+}
+
+const uint64_t* Builder::constant(Value v) const {
+  const Instruction& inst = function_[v];
+  return inst.op == Op::kConstant ? &inst.immediate : nullptr;
+}
+
+Value Builder::constant_bits(ScalarType type, uint64_t bits) {
+  return emit(Op::kConstant, type, {}, bits & all_ones(type));
+}
+
+Value Builder::integer(ScalarType type, int64_t value) {
+  if (is_float(type)) return real(type, static_cast<double>(value));
+  return constant_bits(type, static_cast<uint64_t>(value));
+}
+
+Value Builder::real(ScalarType type, double value) {
+  if (type == ScalarType::kF64) return constant_bits(type, std::bit_cast<uint64_t>(value));
+  return constant_bits(type, std::bit_cast<uint32_t>(static_cast<float>(value)));
+}
+
+Value Builder::unary(Op op, Value a) {
+  const ScalarType t = type(a);
+  if (const uint64_t* bits = constant(a)) return constant_bits(t, evaluate(op, t, t, *bits));
+  return emit(op, t, {a});
+}
+
+Value Builder::binary(Op op, Value a, Value b) {
+  const ScalarType from = type(a);
+  const ScalarType to = is_comparison(op) ? ScalarType::kBool : from;
+  const uint64_t* ca = constant(a);
+  const uint64_t* cb = constant(b);
+  if (ca != nullptr && cb != nullptr) return constant_bits(to, evaluate(op, to, from, *ca, *cb));
+  if (is_commutative(op) && (ca != nullptr || (cb == nullptr && b < a))) {
+    std::swap(a, b);
+    std::swap(ca, cb);
+  }
+  // Identities of integers only: those of floats are not exact for NaN and signed zero.
+  if (!is_float(from) && cb != nullptr) {
+    const uint64_t c = *cb;
+    switch (op) {
+      case Op::kAdd:
+      case Op::kSub:
+      case Op::kShl:
+      case Op::kShrU:
+      case Op::kShrS:
+      case Op::kOr:
+      case Op::kXor:
+        if (c == 0) return a;
+        if (op == Op::kOr && c == all_ones(from)) return b;
+        break;
+      case Op::kMul:
+        if (c == 1) return a;
+        if (c == 0) return b;
+        break;
+      case Op::kAnd:
+        if (c == all_ones(from)) return a;
+        if (c == 0) return b;
+        break;
+      case Op::kDivS:
+      case Op::kDivU:
+        if (c == 1) return a;
+        break;
+      case Op::kRemS:
+      case Op::kRemU:
+        if (c == 1) return constant_bits(from, 0);
+        break;
+      default:
+        break;
+    }
+  }
+  // (x + c1) + c2, as sums of offsets make it.
+  if (op == Op::kAdd && !is_float(from) && cb != nullptr && function_[a].op == Op::kAdd) {
+    const std::vector<Value> inner = function_[a].arguments;
+    if (const uint64_t* c = constant(inner[1])) {
+      return binary(Op::kAdd, inner[0], constant_bits(from, *c + *cb));
+    }
+  }
+  if (a == b && !is_float(from)) {
+    switch (op) {
+      case Op::kSub:
+      case Op::kXor:
+        return constant_bits(from, 0);
+      case Op::kAnd:
+      case Op::kOr:
+        return a;
+      case Op::kEq:
+      case Op::kLeS:
+      case Op::kLeU:
+        return boolean(true);
+      case Op::kNe:
+      case Op::kLtS:
+      case Op::kLtU:
+        return boolean(false);
+      default:
+        break;
+    }
+  }
+  return emit(op, to, {a, b});
+}
+
+Value Builder::select(Value condition, Value if_true, Value if_false) {
+  if (const uint64_t* c = constant(condition)) return *c != 0 ? if_true : if_false;
+  if (if_true == if_false) return if_true;
+  return emit(Op::kSelect, type(if_true), {condition, if_true, if_false});
+}
+
+Value Builder::convert(Op op, ScalarType to, Value a) {
+  const ScalarType from = type(a);
+  if (const uint64_t* bits = constant(a)) return constant_bits(to, evaluate(op, to, from, *bits));
+  const Instruction& inst = function_[a];
+  if (op == Op::kBitcast && inst.op == Op::kBitcast && type(inst.arguments[0]) == to) {
+    return inst.arguments[0];
+  }
+  if (op == Op::kTruncate && (inst.op == Op::kSignExtend || inst.op == Op::kZeroExtend)) {
+    return inst.arguments[0];
+  }
+  return emit(op, to, {a});
+}
+
+Value Builder::fma(Value a, Value b, Value c) {
+  const ScalarType t = type(a);
+  const uint64_t *ca = constant(a), *cb = constant(b), *cc = constant(c);
+  if (ca != nullptr && cb != nullptr && cc != nullptr) {
+    return constant_bits(t, evaluate(Op::kFma, t, t, *ca, *cb, *cc));
+  }
+  return emit(Op::kFma, t, {a, b, c});
+}
+
+Value Builder::load(ScalarType type, const Access& access, Value element) {
+  return emit(Op::kLoad, type, {element}, pack(access));
+}
+
+void Builder::store(const Access& access, Value element, Value value) {
+  const Value v = append(Op::kStore, type(value), {element, value}, pack(access), current_);
+  function_.regions_[static_cast<size_t>(current_)].instructions.push_back(v);
+}
+
+std::vector<Value> Builder::loop(
+    Value count, const std::vector<Value>& initial,
+    const std::function<std::vector<Value>(Value, const std::vector<Value>&)>& body) {
+  const int32_t outer = current_;
+  const auto region = static_cast<int32_t>(function_.regions_.size());
+  function_.regions_.emplace_back();
+  function_.regions_.back().parent = outer;
+  depth_.push_back(depth(outer) + 1);
+  const Value iteration = add_parameter(region, index_type_);
+  std::vector<Value> carried;
+  for (Value v : initial) carried.push_back(add_parameter(region, type(v)));
+  current_ = region;
+  std::vector<Value> yields = body(iteration, carried);
+  current_ = outer;
+  function_.regions_[static_cast<size_t>(region)].yields = std::move(yields);
+
+  std::vector<Value> arguments{count};
+  arguments.insert(arguments.end(), initial.begin(), initial.end());
+  const Value loop =
+      append(Op::kFor, index_type_, std::move(arguments), static_cast<uint64_t>(region), outer);
+  function_.regions_[static_cast<size_t>(outer)].instructions.push_back(loop);
+  std::vector<Value> results;
+  for (size_t i = 0; i < initial.size(); ++i) {
+    const Value v = append(Op::kForResult, type(initial[i]), {loop}, i, outer);
+    function_.regions_[static_cast<size_t>(outer)].instructions.push_back(v);
+    results.push_back(v);
+  }
+  return results;
+}
+
+}  // namespace hekla::kernel

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builder: makes scalar functions, folding constants, sharing equal values and placing every pure
+// instruction in the outermost region where its arguments exist.
+//
+// Pure instructions are thus out of loops that they do not depend on, and never computed twice in
+// a region and those inside it. Loads count as pure: a kernel never reads what it writes, but for
+// an operand updated in place at the same point. One thread; the arguments must have the types that
+// scalar.h states (checked by assertions in debug builds, and by `verify`).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backends/compiler/kernel/scalar.h"
+
+namespace hekla::kernel {
+
+class Builder {
+ public:
+  // The body gets `grid_rank` parameters of `index_type`.
+  Builder(int grid_rank, ScalarType index_type);
+
+  Value grid_index(int dim) const;
+  ScalarType index_type() const { return index_type_; }
+  ScalarType type(Value v) const { return function_.type(v); }
+
+  Value constant_bits(ScalarType type, uint64_t bits);
+  Value boolean(bool value) { return constant_bits(ScalarType::kBool, value ? 1 : 0); }
+  // Of an integer type (wrapped) or a float type (converted).
+  Value integer(ScalarType type, int64_t value);
+  Value real(ScalarType type, double value);  // rounded to the type
+  Value index(int64_t value) { return integer(index_type_, value); }
+
+  Value unary(Op op, Value a);
+  Value binary(Op op, Value a, Value b);
+  Value select(Value condition, Value if_true, Value if_false);
+  // Conversions: kSignExtend ... kBitcast.
+  Value convert(Op op, ScalarType to, Value a);
+  // Rounded once. On a device without a fused instruction a generator may round twice, so an
+  // expansion uses it for accuracy, never as an exact step of an algorithm.
+  Value fma(Value a, Value b, Value c);
+
+  Value add(Value a, Value b) { return binary(Op::kAdd, a, b); }
+  Value sub(Value a, Value b) { return binary(Op::kSub, a, b); }
+  Value mul(Value a, Value b) { return binary(Op::kMul, a, b); }
+  Value div(Value a, Value b) { return binary(Op::kDiv, a, b); }
+  Value neg(Value a) { return unary(Op::kNeg, a); }
+  Value logical_not(Value a) { return binary(Op::kXor, a, boolean(true)); }
+  Value bit_and(Value a, Value b) { return binary(Op::kAnd, a, b); }
+  Value bit_or(Value a, Value b) { return binary(Op::kOr, a, b); }
+  Value bit_xor(Value a, Value b) { return binary(Op::kXor, a, b); }
+
+  // `type` is the result's; see Access for what may be loaded as what.
+  Value load(ScalarType type, const Access& access, Value element);
+  void store(const Access& access, Value element, Value value);
+
+  // A counted loop. `count` and the iteration have the index type. `body` gets the iteration and
+  // the carried values and returns their next values. Returns the values after the last iteration.
+  std::vector<Value> loop(
+      Value count, const std::vector<Value>& initial,
+      const std::function<std::vector<Value>(Value iteration, const std::vector<Value>&)>& body);
+
+  // The bits of a constant; nullptr for any other value.
+  const uint64_t* constant(Value v) const;
+  // Instructions so far: what callers bound kernels by.
+  size_t size() const { return function_.size(); }
+  // Ends building.
+  Function finish() { return std::move(function_); }
+
+ private:
+  struct Key {
+    Op op;
+    ScalarType type;
+    uint64_t immediate;
+    std::vector<Value> arguments;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+
+  Value emit(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate = 0);
+  Value append(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate,
+               int32_t region);
+  Value add_parameter(int32_t region, ScalarType type);
+  int depth(int32_t region) const { return depth_[static_cast<size_t>(region)]; }
+
+  Function function_;
+  ScalarType index_type_;
+  std::vector<int> depth_;  // of each region
+  int32_t current_ = 0;
+  std::unordered_map<Key, Value, KeyHash> known_;
+};
+
+}  // namespace hekla::kernel

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/kernel/interpreter.h"
+
+#include <cstring>
+
+#include "backends/compiler/kernel/evaluate.h"
+
+namespace hekla::kernel {
+namespace {
+
+class Interpreter {
+ public:
+  Interpreter(const Kernel& kernel, std::span<const std::span<std::byte>> operands)
+      : f_(kernel.body), operands_(operands), values_(f_.size(), 0) {
+    for (size_t i = 0; i < f_.size(); ++i) {
+      const Instruction& inst = f_[static_cast<Value>(i)];
+      if (inst.op == Op::kConstant) values_[i] = inst.immediate;
+    }
+  }
+
+  Status run_point(std::span<const int64_t> index) {
+    for (size_t i = 0; i < index.size(); ++i) {
+      set(f_.body().parameters[i], static_cast<uint64_t>(index[i]));
+    }
+    return run(0);
+  }
+
+ private:
+  uint64_t& at(Value v) { return values_[static_cast<size_t>(v)]; }
+  void set(Value v, uint64_t bits) {
+    at(v) = f_.type(v) == ScalarType::kI32 ? bits & 0xffffffff : bits;
+  }
+  int64_t index(Value v) {
+    return f_.type(v) == ScalarType::kI32 ? static_cast<int32_t>(at(v))
+                                          : static_cast<int64_t>(at(v));
+  }
+
+  Result<std::byte*> address(Value v, const Access& access, int64_t element) {
+    const std::span<std::byte> bytes = operands_[static_cast<size_t>(access.operand)];
+    if (element < 0 || element >= static_cast<int64_t>(bytes.size()) / access.bytes) {
+      return out_of_range("scalar IR: %{} {}: element {} of operand {}, which has {} bytes", v,
+                          op_name(f_[v].op), element, access.operand, bytes.size());
+    }
+    return bytes.data() + element * access.bytes;
+  }
+
+  Status run(int32_t region) {
+    for (Value v : f_.region(region).instructions) {
+      const Instruction& inst = f_[v];
+      switch (inst.op) {
+        case Op::kLoad: {
+          const Access access = unpack_access(inst.immediate);
+          HEKLA_ASSIGN_OR_RETURN(std::byte * from, address(v, access, index(inst.arguments[0])));
+          uint64_t bits = 0;
+          std::memcpy(&bits, from, access.bytes);
+          if (access.is_signed && access.bytes == 1) bits = extend<int8_t>(bits);
+          if (access.is_signed && access.bytes == 2) bits = extend<int16_t>(bits);
+          at(v) = bits;
+          break;
+        }
+        case Op::kStore: {
+          const Access access = unpack_access(inst.immediate);
+          HEKLA_ASSIGN_OR_RETURN(std::byte * to, address(v, access, index(inst.arguments[0])));
+          std::memcpy(to, &at(inst.arguments[1]), access.bytes);
+          break;
+        }
+        case Op::kFor:
+          HEKLA_RETURN_IF_ERROR(run_loop(v, inst));
+          break;
+        case Op::kForResult:
+          at(v) = results_[static_cast<size_t>(f_[inst.arguments[0]].immediate)][inst.immediate];
+          break;
+        default: {
+          const auto& a = inst.arguments;
+          const ScalarType from = f_.type(inst.op == Op::kSelect ? a[1] : a[0]);
+          at(v) = evaluate(inst.op, inst.type, from, at(a[0]), a.size() > 1 ? at(a[1]) : 0,
+                           a.size() > 2 ? at(a[2]) : 0);
+        }
+      }
+    }
+    return Status();
+  }
+
+  template <typename Narrow>
+  static uint64_t extend(uint64_t bits) {
+    return static_cast<uint32_t>(static_cast<int32_t>(static_cast<Narrow>(bits)));
+  }
+
+  Status run_loop(Value, const Instruction& inst) {
+    const RegionBody& region = f_.region(static_cast<int32_t>(inst.immediate));
+    std::vector<uint64_t> carried;
+    for (size_t i = 1; i < inst.arguments.size(); ++i) carried.push_back(at(inst.arguments[i]));
+    const int64_t count = index(inst.arguments[0]);
+    for (int64_t i = 0; i < count; ++i) {
+      set(region.parameters[0], static_cast<uint64_t>(i));
+      for (size_t k = 0; k < carried.size(); ++k) at(region.parameters[k + 1]) = carried[k];
+      HEKLA_RETURN_IF_ERROR(run(static_cast<int32_t>(inst.immediate)));
+      for (size_t k = 0; k < carried.size(); ++k) carried[k] = at(region.yields[k]);
+    }
+    if (results_.size() < f_.region_count()) results_.resize(f_.region_count());
+    results_[inst.immediate] = std::move(carried);
+    return Status();
+  }
+
+  const Function& f_;
+  std::span<const std::span<std::byte>> operands_;
+  std::vector<uint64_t> values_;
+  std::vector<std::vector<uint64_t>> results_;  // of each loop, by region
+};
+
+}  // namespace
+
+Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands) {
+  if (kernel.points() == 0) return Status();
+  Interpreter interpreter(kernel, operands);
+  std::vector<int64_t> index(kernel.grid.size(), 0);
+  while (true) {
+    HEKLA_RETURN_IF_ERROR(interpreter.run_point(index));
+    size_t d = index.size();
+    while (d > 0 && ++index[d - 1] == kernel.grid[d - 1]) index[--d] = 0;
+    if (d == 0) return Status();
+  }
+}
+
+}  // namespace hekla::kernel

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a kernel point by point on the host: the oracle of the generators' tests, slow and plain.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "backends/compiler/kernel/kernel.h"
+
+namespace hekla::kernel {
+
+// `operands`: one buffer per operand of the kernel, in host byte order. OUT_OF_RANGE, naming the
+// instruction and the index, when a load or store leaves its buffer.
+Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands);
+
+}  // namespace hekla::kernel

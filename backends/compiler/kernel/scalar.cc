@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/kernel/scalar.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "backends/compiler/kernel/kernel.h"
+
+namespace hekla::kernel {
+namespace {
+
+struct OpFacts {
+  const char* name;
+  int arity;
+};
+constexpr OpFacts kOps[] = {
+#define HEKLA_SCALAR_OP_FACTS(op, name, arity) {name, arity},
+    HEKLA_SCALAR_OPS(HEKLA_SCALAR_OP_FACTS)
+#undef HEKLA_SCALAR_OP_FACTS
+};
+
+const OpFacts& facts(Op op) { return kOps[static_cast<size_t>(op)]; }
+
+// Numbers values in the order of their appearance, so that the text does not depend on the order
+// in which the builder made them.
+class Printer {
+ public:
+  explicit Printer(const Function& function)
+      : function_(function), names_(function.size(), kNoValue) {}
+
+  std::string print() {
+    print_region(0, 1);
+    return std::move(out_);
+  }
+
+ private:
+  std::string name(Value v) {
+    const Instruction& inst = function_[v];
+    if (inst.op == Op::kConstant) {
+      return fmt::format("{}:{:#x}", scalar_type_name(inst.type), inst.immediate);
+    }
+    Value& number = names_[static_cast<size_t>(v)];
+    if (number == kNoValue) number = next_++;
+    return fmt::format("%{}", number);
+  }
+
+  std::string names(const std::vector<Value>& values) {
+    std::string text;
+    for (Value v : values) text += (text.empty() ? "" : ", ") + name(v);
+    return text;
+  }
+
+  void print_region(int32_t number, int indent) {
+    const RegionBody& region = function_.region(number);
+    const std::string pad(static_cast<size_t>(indent) * 2, ' ');
+    std::string parameters;
+    for (Value v : region.parameters) {
+      parameters += fmt::format("{}{}: {}", parameters.empty() ? "" : ", ", name(v),
+                                scalar_type_name(function_.type(v)));
+    }
+    out_ += fmt::format("({}) {{\n", parameters);
+    for (Value v : region.instructions) {
+      const Instruction& inst = function_[v];
+      out_ += pad;
+      if (inst.op != Op::kStore) {
+        const std::string arguments = names(inst.arguments);
+        out_ += fmt::format("{} = {}", name(v), op_name(inst.op));
+        if (inst.op != Op::kFor) out_ += fmt::format(" {}", scalar_type_name(inst.type));
+        out_ += fmt::format("({})", arguments);
+      } else {
+        out_ += fmt::format("store({})", names(inst.arguments));
+      }
+      if (inst.op == Op::kLoad || inst.op == Op::kStore) {
+        const Access access = unpack_access(inst.immediate);
+        out_ += fmt::format(" [{} {}{}]", access.operand, access.is_signed ? "s" : "u",
+                            access.bytes * 8);
+      } else if (inst.op == Op::kFor) {
+        out_ += " ";
+        print_region(static_cast<int32_t>(inst.immediate), indent + 1);
+        continue;
+      } else if (inst.op == Op::kForResult) {
+        out_ += fmt::format(" #{}", inst.immediate);
+      }
+      out_ += "\n";
+    }
+    if (number != 0) out_ += fmt::format("{}yield({})\n", pad, names(region.yields));
+    out_ += std::string(static_cast<size_t>(indent - 1) * 2, ' ') + "}\n";
+  }
+
+  const Function& function_;
+  std::vector<Value> names_;
+  Value next_ = 0;
+  std::string out_;
+};
+
+class Verifier {
+ public:
+  explicit Verifier(const Function& f) : f_(f), seen_(f.size(), false) {}
+
+  Status run() { return check_region(0); }
+
+ private:
+  Status fail(Value v, const char* what) {
+    return internal_error("scalar IR: %{} {}: {}", v, op_name(f_[v].op), what);
+  }
+
+  bool visible(Value v) const {
+    return v >= 0 && static_cast<size_t>(v) < f_.size() &&
+           (f_[v].op == Op::kConstant || seen_[static_cast<size_t>(v)]);
+  }
+
+  Status check_region(int32_t number) {
+    const RegionBody& region = f_.region(number);
+    std::vector<Value> made = region.parameters;
+    for (Value v : region.parameters) seen_[static_cast<size_t>(v)] = true;
+    for (Value v : region.instructions) {
+      HEKLA_RETURN_IF_ERROR(check(v));
+      seen_[static_cast<size_t>(v)] = true;
+      made.push_back(v);
+    }
+    for (Value v : region.yields) {
+      if (!visible(v)) return internal_error("scalar IR: yield of %{} unseen", v);
+    }
+    // What a region makes is not seen after it.
+    for (Value v : made) seen_[static_cast<size_t>(v)] = number == 0;
+    return Status();
+  }
+
+  Status check(Value v) {
+    const Instruction& inst = f_[v];
+    const int arity = facts(inst.op).arity;
+    if (arity >= 0 && inst.arguments.size() != static_cast<size_t>(arity)) {
+      return fail(v, "wrong number of arguments");
+    }
+    for (Value a : inst.arguments) {
+      if (!visible(a)) return fail(v, "argument is not defined here");
+    }
+    auto t = [&](size_t i) { return f_.type(inst.arguments[i]); };
+    const ScalarType type = inst.type;
+    const bool same2 = inst.arguments.size() == 2 && t(0) == t(1);
+    switch (inst.op) {
+      case Op::kConstant:
+      case Op::kParameter:
+        return fail(v, "stands in an instruction list");
+      case Op::kAdd:
+      case Op::kSub:
+      case Op::kMul:
+        if (!same2 || t(0) != type || type == ScalarType::kBool) return fail(v, "types");
+        break;
+      case Op::kMulHighU:
+      case Op::kDivS:
+      case Op::kDivU:
+      case Op::kRemS:
+      case Op::kRemU:
+      case Op::kShl:
+      case Op::kShrU:
+      case Op::kShrS:
+        if (!same2 || t(0) != type || !is_integer(type)) return fail(v, "types");
+        break;
+      case Op::kDiv:
+        if (!same2 || t(0) != type || !is_float(type)) return fail(v, "types");
+        break;
+      case Op::kNeg:
+      case Op::kAbs:
+      case Op::kSqrt:
+      case Op::kFloor:
+      case Op::kCeil:
+      case Op::kTrunc:
+      case Op::kRoundEven:
+        if (t(0) != type || !is_float(type)) return fail(v, "types");
+        break;
+      case Op::kFma:
+        if (t(0) != type || t(1) != type || t(2) != type || !is_float(type)) {
+          return fail(v, "types");
+        }
+        break;
+      case Op::kAnd:
+      case Op::kOr:
+      case Op::kXor:
+        if (!same2 || t(0) != type || is_float(type)) return fail(v, "types");
+        break;
+      case Op::kEq:
+      case Op::kNe:
+        if (!same2 || type != ScalarType::kBool) return fail(v, "types");
+        break;
+      case Op::kLt:
+      case Op::kLe:
+        if (!same2 || !is_float(t(0)) || type != ScalarType::kBool) return fail(v, "types");
+        break;
+      case Op::kLtS:
+      case Op::kLeS:
+      case Op::kLtU:
+      case Op::kLeU:
+        if (!same2 || !is_integer(t(0)) || type != ScalarType::kBool) return fail(v, "types");
+        break;
+      case Op::kSelect:
+        if (t(0) != ScalarType::kBool || t(1) != type || t(2) != type) return fail(v, "types");
+        break;
+      case Op::kSignExtend:
+      case Op::kZeroExtend:
+        if (t(0) != ScalarType::kI32 || type != ScalarType::kI64) return fail(v, "types");
+        break;
+      case Op::kTruncate:
+        if (t(0) != ScalarType::kI64 || type != ScalarType::kI32) return fail(v, "types");
+        break;
+      case Op::kBoolToInt:
+        if (t(0) != ScalarType::kBool || !is_integer(type)) return fail(v, "types");
+        break;
+      case Op::kSIntToFloat:
+      case Op::kUIntToFloat:
+        if (!is_integer(t(0)) || !is_float(type)) return fail(v, "types");
+        break;
+      case Op::kFloatToSInt:
+      case Op::kFloatToUInt:
+        if (!is_float(t(0)) || !is_integer(type)) return fail(v, "types");
+        break;
+      case Op::kFloatResize:
+        if (!is_float(t(0)) || !is_float(type) || t(0) == type) return fail(v, "types");
+        break;
+      case Op::kBitcast:
+        if (bit_width(t(0)) != bit_width(type) || is_float(t(0)) == is_float(type) ||
+            type == ScalarType::kBool) {
+          return fail(v, "types");
+        }
+        break;
+      case Op::kLoad:
+      case Op::kStore: {
+        const Access access = unpack_access(inst.immediate);
+        const ScalarType value = inst.op == Op::kLoad ? type : t(1);
+        if (!is_integer(t(0))) return fail(v, "the index is no integer");
+        const bool fits = access.bytes <= 2   ? value == ScalarType::kI32
+                          : access.bytes == 4 ? bit_width(value) == 32
+                                              : bit_width(value) == 64;
+        if (!fits) return fail(v, "the value's type does not fit the access");
+        break;
+      }
+      case Op::kFor: {
+        if (inst.arguments.empty() || !is_integer(t(0))) return fail(v, "trip count");
+        const auto number = static_cast<int32_t>(inst.immediate);
+        if (number <= 0 || static_cast<size_t>(number) >= f_.region_count()) {
+          return fail(v, "region");
+        }
+        const RegionBody& region = f_.region(number);
+        const size_t carried = inst.arguments.size() - 1;
+        if (region.parent != inst.region) return fail(v, "its region has another parent");
+        if (region.parameters.size() != carried + 1 || region.yields.size() != carried ||
+            f_.type(region.parameters[0]) != t(0)) {
+          return fail(v, "parameters or yields do not match the carried values");
+        }
+        for (size_t i = 0; i < carried; ++i) {
+          if (f_.type(region.parameters[i + 1]) != t(i + 1) ||
+              f_.type(region.yields[i]) != t(i + 1)) {
+            return fail(v, "a carried value changes its type");
+          }
+        }
+        return check_region(number);
+      }
+      case Op::kForResult: {
+        const Instruction& loop = f_[inst.arguments[0]];
+        if (loop.op != Op::kFor || inst.immediate + 1 >= loop.arguments.size() ||
+            f_.type(loop.arguments[inst.immediate + 1]) != type) {
+          return fail(v, "no such carried value");
+        }
+        break;
+      }
+    }
+    return Status();
+  }
+
+  const Function& f_;
+  std::vector<bool> seen_;
+};
+
+}  // namespace
+
+const char* op_name(Op op) { return facts(op).name; }
+
+const char* scalar_type_name(ScalarType type) {
+  constexpr const char* kNames[] = {"bool", "i32", "i64", "f32", "f64"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+int bit_width(ScalarType type) {
+  switch (type) {
+    case ScalarType::kBool:
+      return 1;
+    case ScalarType::kI32:
+    case ScalarType::kF32:
+      return 32;
+    case ScalarType::kI64:
+    case ScalarType::kF64:
+      break;
+  }
+  return 64;
+}
+
+uint64_t pack(const Access& access) {
+  return static_cast<uint32_t>(access.operand) | uint64_t{access.bytes} << 32 |
+         uint64_t{access.is_signed} << 40;
+}
+
+Access unpack_access(uint64_t immediate) {
+  return {static_cast<int32_t>(immediate & 0xffffffff),
+          static_cast<uint8_t>(immediate >> 32 & 0xff), (immediate >> 40 & 1) != 0};
+}
+
+std::string to_string(const Function& function) { return Printer(function).print(); }
+
+Status verify(const Function& function) { return Verifier(function).run(); }
+
+int64_t Kernel::points() const {
+  int64_t count = 1;
+  for (int64_t size : grid) count *= size;
+  return count;
+}
+
+std::string to_string(const Kernel& kernel) {
+  std::string text = fmt::format("grid [{}] {}\n", fmt::join(kernel.grid, ", "),
+                                 scalar_type_name(kernel.index_type));
+  for (const KernelOperand& operand : kernel.operands) {
+    text += fmt::format("operand {} bytes{}{}\n", operand.bytes, operand.is_read ? " read" : "",
+                        operand.is_written ? " written" : "");
+  }
+  return text + to_string(kernel.body);
+}
+
+}  // namespace hekla::kernel

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scalar IR: what a kernel does for one point of its grid, as typed SSA on single elements.
+//
+// A Function owns instructions in one array; a Value is the number of one. A region is an ordered
+// list of instructions with parameters and yielded values; region 0 is the whole body and its
+// parameters are the grid indices. The only control flow is the counted loop `kFor`. Everything
+// numeric that a device may get wrong is spelled out in these ops before a generator sees it
+// (math/): so all devices compute the same function, and a generator stays small. There are five
+// types; narrower integers live in kI32, sign- or zero-extended as their dtype says, and 8- and
+// 16-bit floats are bits in kI32 or rounded values in kF32. Complex values are pairs.
+//
+// Plain data: one thread builds, any number may read. Nothing fails; wrong use is a bug that
+// `verify` (below) reports in words.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace hekla::kernel {
+
+enum class ScalarType : uint8_t { kBool, kI32, kI64, kF32, kF64 };
+
+const char* scalar_type_name(ScalarType type);  // "bool", "i32" ...
+inline bool is_float(ScalarType t) { return t == ScalarType::kF32 || t == ScalarType::kF64; }
+inline bool is_integer(ScalarType t) { return t == ScalarType::kI32 || t == ScalarType::kI64; }
+// Bits of a value: 1, 32 or 64.
+int bit_width(ScalarType type);
+
+// clang-format off
+// op, spelling, number of arguments (-1: any)
+#define HEKLA_SCALAR_OPS(X) \
+  X(kConstant, "constant", 0)      /* immediate: the bits */ \
+  X(kParameter, "parameter", 0)    /* immediate: which parameter of its region */ \
+  X(kAdd, "add", 2)                /* integers wrap; floats round to nearest even */ \
+  X(kSub, "sub", 2) \
+  X(kMul, "mul", 2) \
+  X(kMulHighU, "mul_high_u", 2)    /* upper half of the unsigned product */ \
+  X(kDiv, "div", 2)                /* floats, correctly rounded */ \
+  X(kDivS, "div_s", 2)             /* integers: divisor not 0, no overflow */ \
+  X(kDivU, "div_u", 2) \
+  X(kRemS, "rem_s", 2) \
+  X(kRemU, "rem_u", 2) \
+  X(kNeg, "neg", 1)                /* floats: flips the sign bit, of NaN too */ \
+  X(kAbs, "abs", 1)                /* floats: clears the sign bit */ \
+  X(kFma, "fma", 3)                /* floats: a * b + c rounded once; see Builder::fma */ \
+  X(kSqrt, "sqrt", 1)              /* correctly rounded */ \
+  X(kFloor, "floor", 1) \
+  X(kCeil, "ceil", 1) \
+  X(kTrunc, "trunc", 1) \
+  X(kRoundEven, "round_even", 1) \
+  X(kAnd, "and", 2)                /* bool and integers */ \
+  X(kOr, "or", 2) \
+  X(kXor, "xor", 2) \
+  X(kShl, "shl", 2)                /* integers; the count is below the width */ \
+  X(kShrU, "shr_u", 2) \
+  X(kShrS, "shr_s", 2) \
+  X(kEq, "eq", 2)                  /* any type; floats: false for NaN */ \
+  X(kNe, "ne", 2)                  /* any type; floats: true for NaN */ \
+  X(kLt, "lt", 2)                  /* floats: false for NaN */ \
+  X(kLe, "le", 2) \
+  X(kLtS, "lt_s", 2)               /* integers */ \
+  X(kLeS, "le_s", 2) \
+  X(kLtU, "lt_u", 2) \
+  X(kLeU, "le_u", 2) \
+  X(kSelect, "select", 3)          /* condition, if true, if false */ \
+  X(kSignExtend, "sign_extend", 1) /* i32 to i64 */ \
+  X(kZeroExtend, "zero_extend", 1) /* i32 to i64 */ \
+  X(kTruncate, "truncate", 1)      /* i64 to i32 */ \
+  X(kBoolToInt, "bool_to_int", 1)  /* bool to i32 or i64: 0 or 1 */ \
+  X(kSIntToFloat, "s_to_float", 1) /* rounds to nearest even */ \
+  X(kUIntToFloat, "u_to_float", 1) \
+  X(kFloatToSInt, "float_to_s", 1) /* truncates; the value fits */ \
+  X(kFloatToUInt, "float_to_u", 1) \
+  X(kFloatResize, "float_resize", 1) /* f32 to f64 and back, to nearest even */ \
+  X(kBitcast, "bitcast", 1)        /* i32 and f32, i64 and f64 */ \
+  X(kLoad, "load", 1)              /* element index; immediate: Access */ \
+  X(kStore, "store", 2)            /* element index, value; immediate: Access; has no result */ \
+  X(kFor, "for", -1)               /* trip count, initial values; immediate: region; its parameters
+                                      are the iteration and the carried values */ \
+  X(kForResult, "for_result", 1)   /* the loop; immediate: which carried value */
+// clang-format on
+
+enum class Op : uint8_t {
+#define HEKLA_SCALAR_OP_ENUM(op, name, arity) op,
+  HEKLA_SCALAR_OPS(HEKLA_SCALAR_OP_ENUM)
+#undef HEKLA_SCALAR_OP_ENUM
+};
+
+const char* op_name(Op op);
+
+using Value = int32_t;
+inline constexpr Value kNoValue = -1;
+
+// A load or store: which operand of the kernel, and how an element lies in memory. Elements of 8
+// and 16 bits are loaded into kI32 and stored from its low bits; 32 bits are kI32 or kF32, 64 bits
+// kI64 or kF64. The index counts elements of this width from the start of the operand.
+struct Access {
+  int32_t operand = 0;
+  uint8_t bytes = 4;       // 1, 2, 4, 8
+  bool is_signed = false;  // loads of 1 and 2 bytes: sign-extended
+  bool operator==(const Access&) const = default;
+};
+uint64_t pack(const Access& access);
+Access unpack_access(uint64_t immediate);
+
+struct Instruction {
+  Op op;
+  ScalarType type;     // of the result; kStore, kFor: no meaning
+  int32_t region = 0;  // the region it stands in
+  uint64_t immediate = 0;
+  std::vector<Value> arguments;
+};
+
+struct RegionBody {
+  int32_t parent = -1;              // region of the loop; -1 for the body
+  std::vector<Value> parameters;    // kParameter instructions
+  std::vector<Value> instructions;  // in order, without parameters and constants
+  std::vector<Value> yields;        // kFor's regions: next carried values
+};
+
+// Constants stand in region 0 and in no instruction list: a generator materialises them on use.
+class Function {
+ public:
+  const Instruction& operator[](Value v) const { return instructions_[static_cast<size_t>(v)]; }
+  ScalarType type(Value v) const { return (*this)[v].type; }
+  const RegionBody& region(int32_t r) const { return regions_[static_cast<size_t>(r)]; }
+  const RegionBody& body() const { return regions_.front(); }
+  size_t size() const { return instructions_.size(); }
+  size_t region_count() const { return regions_.size(); }
+
+ private:
+  friend class Builder;
+  std::vector<Instruction> instructions_;
+  std::vector<RegionBody> regions_;
+};
+
+// Canonical text: equal functions give equal text, which is what kernels are cached by.
+std::string to_string(const Function& function);
+// INTERNAL, with the instruction: an argument's type, a use before its definition or outside of its
+// region, a loop whose yields do not match.
+Status verify(const Function& function);
+
+}  // namespace hekla::kernel

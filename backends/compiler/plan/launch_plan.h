@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// LaunchPlan: what one launch of an executable does, as data.
+//
+// Steps run in order, or in any order that keeps what they read and write apart. Buffers are named
+// by slices: of the launch's inputs and outputs, of the arena (temporary memory of one launch) and
+// of constants, which live as long as the executable. There is no device handle in it: backends
+// turn kernels into code and slices into addresses. Immutable once made; read by any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/compiler/kernel/kernel.h"
+#include "runtime/base/host_array.h"
+
+namespace hekla::plan {
+
+struct Slice {
+  enum class Space : uint8_t { kInput, kOutput, kArena, kConstant };
+  Space space = Space::kArena;
+  int32_t index = 0;  // which input, output or constant; 0 for the arena
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  bool operator==(const Slice&) const = default;
+};
+
+// Runs LaunchPlan::kernels[kernel]; one slice per operand of the kernel, of the operand's size.
+// Slices that are written overlap no other slice of the step, but for an identical one: an operand
+// that is updated in place, each point reading only what it writes.
+struct KernelStep {
+  int32_t kernel = 0;
+  std::vector<Slice> operands;
+};
+
+// Copies `from` to `to`, of equal size. They do not overlap, or are the same.
+struct CopyStep {
+  Slice from;
+  Slice to;
+};
+
+// An operation that has no kernel, run on the host by the reference evaluator.
+struct HostStep {
+  std::string name;                           // "stablehlo.sort"
+  std::string reason;                         // why it has no kernel, for people
+  std::shared_ptr<const ir::Module> program;  // entry function: the operation on its operands
+  std::vector<Slice> inputs;                  // one per argument of the entry, dense
+  std::vector<Slice> outputs;                 // one per result
+};
+
+struct Step;
+using Steps = std::vector<Step>;
+
+// Runs `condition`, then, while the byte at `predicate` is not 0, `body` and `condition` again.
+struct LoopStep {
+  Steps condition;
+  Slice predicate;
+  Steps body;
+  // When the compiler knows it: how often the body runs. -1 otherwise.
+  int64_t trip_count = -1;
+};
+
+// Runs one of the branches. `selector` is an i32, clamped to the last branch when out of range, or
+// a predicate of one byte with two branches: the first for true.
+struct BranchStep {
+  Slice selector;
+  std::vector<Steps> branches;
+};
+
+struct Step {
+  std::variant<KernelStep, CopyStep, HostStep, std::shared_ptr<const LoopStep>,
+               std::shared_ptr<const BranchStep>>
+      what;
+};
+
+struct LaunchPlan {
+  std::vector<kernel::Kernel> kernels;  // no two equal
+  std::vector<HostArray> constants;
+  std::vector<int64_t> input_bytes;
+  std::vector<int64_t> output_bytes;
+  // Per output: the input whose memory it may take when that input is donated, or -1. The plan is
+  // right in both cases: steps name the output, and a CopyStep from the input, which is nothing
+  // when both are the same memory, stands where the input's value is still needed there.
+  std::vector<int32_t> output_input;
+  int64_t arena_bytes = 0;
+  Steps steps;
+};
+
+// One line a step, kernels by number; for people and tests.
+std::string to_string(const LaunchPlan& plan);
+
+}  // namespace hekla::plan
