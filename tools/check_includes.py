@@ -20,7 +20,9 @@ RULES = [
     ("runtime/", ["plugin_api/", "runtime/"]),
     ("backends/compiler/", ["runtime/base/", "backends/compiler/"]),
     ("backends/pjrt/", ["plugin_api/", "backends/compiler/", "runtime/base/"]),
-    ("backends/", ["backends/compiler/", "backends/pjrt/", "runtime/base/", "runtime/collectives/"]),
+    # The evaluator runs the host steps of every device.
+    ("backends/", ["backends/compiler/", "backends/pjrt/", "backends/reference/evaluator.h",
+                   "runtime/base/", "runtime/collectives/"]),
     ("shaders/", []),
     ("tools/", ["runtime/", "plugin_api/", "backends/compiler/", "backends/vulkan/snapshot"]),
     ("tests/", [""]),
