@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "backends/reference/kernels/convert.h"
-#include "backends/reference/op_attributes.h"
+#include "backends/compiler/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "backends/reference/assertions.h"
 #include "backends/reference/kernels/kernels.h"
-#include "backends/reference/op_attributes.h"
+#include "backends/compiler/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

@@ -7,7 +7,7 @@
 #include "backends/reference/interpreter.h"
 #include "backends/reference/kernels/block_body.h"
 #include "backends/reference/kernels/kernels.h"
-#include "backends/reference/op_attributes.h"
+#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
 

@@ -5,7 +5,7 @@
 
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/kernels/convert.h"
-#include "backends/reference/op_attributes.h"
+#include "backends/compiler/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {
