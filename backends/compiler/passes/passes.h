@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Passes over a module, each in place and each leaving a module that verifies and computes the
+// same.
+//
+// A pass that fails leaves the module in a state that may only be destroyed. One thread a module.
+#pragma once
+
+#include "backends/compiler/ir/ir.h"
+#include "runtime/base/status.h"
+
+namespace hekla::passes {
+
+// Puts the bodies of called functions and of composites' decompositions in place of the calls, in
+// the entry function and its regions, and drops all other functions that are not called any more.
+// Annotations without meaning on one device (shardings, placements, optimization_barrier) are
+// replaced by their operands. FAILED_PRECONDITION: recursion, or more than a million operations.
+Status inline_calls(ir::Module& module);
+
+// Forwards get_tuple_element of tuple, merges equal pure operations of a block and those around it,
+// and removes pure operations without users.
+void clean_up(ir::Module& module);
+
+// Whether running the operation has no effect but its results, so that it may be merged, moved and
+// removed. Operations with regions are as pure as what is in them.
+bool is_pure(const ir::Operation& op);
+
+}  // namespace hekla::passes
