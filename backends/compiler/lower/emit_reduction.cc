@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations whose elements are sums of many: loops with one accumulator per point.
+#include <algorithm>
+#include <array>
+
+#include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/emitter.h"
+
+namespace hekla::lower {
+
+using ir::OpCode;
+using kernel::Op;
+using kernel::ScalarType;
+
+namespace {
+
+// Sums are cut into chunks of this many terms, so that the rounding error grows with the chunk and
+// the number of chunks, not with their product.
+constexpr int64_t kSumChunk = 256;
+
+// The dtype in which sums of products with this result are taken.
+DType accumulator_dtype(DType result) {
+  return is_float(result) && result != DType::kF64 ? DType::kF32 : result;
+}
+
+int64_t at_or(const std::vector<int64_t>& list, size_t i, int64_t fallback) {
+  return i < list.size() ? list[i] : fallback;
+}
+
+// Whether a reducer is `add` of its two arguments.
+bool is_sum(const ir::Block& block) {
+  const auto& ops = block.operations();
+  if (ops.size() != 2 || ops[0]->code() != OpCode::kAdd || block.argument_count() != 2) {
+    return false;
+  }
+  const ir::Value* a = ops[0]->operand(0);
+  const ir::Value* b = ops[0]->operand(1);
+  const ir::Value* x = block.argument(0);
+  const ir::Value* y = block.argument(1);
+  return ops[1]->operand(0) == ops[0]->result() && ((a == x && b == y) || (a == y && b == x));
+}
+
+}  // namespace
+
+Elements Emitter::nest(const Sizes& sizes, std::vector<DType> dtypes, Elements initial,
+                       const NestBody& body) {
+  // Elements travel through loops as values: a complex one as two.
+  auto flatten = [](const Elements& elements) {
+    std::vector<Value> values;
+    for (const Element& e : elements) {
+      values.push_back(e.re);
+      if (e.im != kernel::kNoValue) values.push_back(e.im);
+    }
+    return values;
+  };
+  auto rebuild = [&](const std::vector<Value>& values) {
+    Elements elements;
+    size_t next = 0;
+    for (DType dtype : dtypes) {
+      Element e{values[next++], kernel::kNoValue};
+      if (is_complex(dtype)) e.im = values[next++];
+      elements.push_back(e);
+    }
+    return elements;
+  };
+  std::vector<Value> iterations;
+  std::function<Elements(size_t, Elements)> build = [&](size_t depth, Elements carried) {
+    if (depth == sizes.size()) return body(iterations, carried);
+    if (sizes[depth] == 1) {
+      iterations.push_back(index(0));
+      Elements next = build(depth + 1, std::move(carried));
+      iterations.pop_back();
+      return next;
+    }
+    const std::vector<Value> results =
+        b_.loop(index(sizes[depth]), flatten(carried),
+                [&](Value iteration, const std::vector<Value>& values) {
+                  memo_.emplace_back();
+                  iterations.push_back(iteration);
+                  const Elements next = build(depth + 1, rebuild(values));
+                  iterations.pop_back();
+                  memo_.pop_back();
+                  return flatten(next);
+                });
+    return rebuild(results);
+  };
+  return build(0, std::move(initial));
+}
+
+std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points& points) {
+  const size_t count = op.result_count();
+  const ir::Dims& from = op.operand(0)->type().dims();
+  const ir::Dims& to = op.result()->type().dims();
+  const std::vector<int64_t> dimensions = ir::int_list(op, "dimensions");
+  const ir::Block& reducer = op.region(0).front();
+  Sizes sizes;
+  for (int64_t d : dimensions) sizes.push_back(from[static_cast<size_t>(d)]);
+
+  std::vector<DType> dtypes;
+  Elements initial;
+  for (size_t i = 0; i < points.size(); ++i) {
+    for (size_t r = 0; r < count; ++r) {
+      if (op.operand(r)->type().dtype() != op.result(r)->type().dtype()) return {};
+      dtypes.push_back(op.result(r)->type().dtype());
+      initial.push_back(emit(*op.operand(count + r), Point{}));
+    }
+  }
+  std::vector<std::vector<Value>> places;
+  for (const Point& point : points) places.push_back(dims_of(point, to));
+
+  bool applied = true;
+  auto step = [&](const std::vector<Value>& iterations, const Elements& carried) {
+    Points sources;
+    for (const std::vector<Value>& place : places) {
+      Point source;
+      size_t next = 0;
+      for (size_t d = 0; d < from.size(); ++d) {
+        auto it = std::find(dimensions.begin(), dimensions.end(), static_cast<int64_t>(d));
+        source.dims.push_back(it == dimensions.end()
+                                  ? place[next++]
+                                  : iterations[static_cast<size_t>(it - dimensions.begin())]);
+      }
+      sources.push_back(std::move(source));
+    }
+    std::vector<Elements> inputs;
+    for (size_t r = 0; r < count; ++r) inputs.push_back(emit(*op.operand(r), sources));
+    Elements next;
+    for (size_t i = 0; i < points.size(); ++i) {
+      Elements arguments(carried.begin() + static_cast<std::ptrdiff_t>(i * count),
+                         carried.begin() + static_cast<std::ptrdiff_t>((i + 1) * count));
+      for (size_t r = 0; r < count; ++r) arguments.push_back(inputs[r][i]);
+      const std::optional<Elements> reduced = apply_region(reducer, arguments);
+      if (!reduced.has_value() || reduced->size() != count) {
+        applied = false;
+        return carried;
+      }
+      next.insert(next.end(), reduced->begin(), reduced->end());
+    }
+    return next;
+  };
+
+  const bool is_empty = element_count(sizes) == 0;
+  Elements totals = initial;
+  if (!is_empty) {
+    const DType dtype = dtypes[0];
+    const bool chunked = count == 1 && is_sum(reducer) && (is_float(dtype) || is_complex(dtype)) &&
+                         sizes.back() > 2 * kSumChunk;
+    if (!chunked) {
+      totals = nest(sizes, dtypes, initial, step);
+    } else {
+      // x + -0 is x for every x, so partial sums start there.
+      auto partial = [&] {
+        const Element zero_element = zero(dtype);
+        Element minus{b_.neg(zero_element.re), kernel::kNoValue};
+        if (zero_element.im != kernel::kNoValue) minus.im = b_.neg(zero_element.im);
+        return Elements(points.size(), minus);
+      }();
+      Sizes outer(sizes.begin(), sizes.end() - 1);
+      const int64_t whole = sizes.back() / kSumChunk;
+      const int64_t rest = sizes.back() % kSumChunk;
+      auto add_up = [&](const Elements& sums, const Elements& parts) {
+        Elements next;
+        for (size_t i = 0; i < sums.size(); ++i) {
+          next.push_back(*kernel::binary(b_, OpCode::kAdd, dtype, sums[i], parts[i]));
+        }
+        return next;
+      };
+      outer.push_back(whole);
+      totals = nest(outer, dtypes, initial,
+                    [&](const std::vector<Value>& iterations, const Elements& sums) {
+                      const Value base = b_.mul(iterations.back(), index(kSumChunk));
+                      const Elements parts =
+                          nest({kSumChunk}, dtypes, partial,
+                               [&](const std::vector<Value>& inner, const Elements& carried) {
+                                 std::vector<Value> all = iterations;
+                                 all.back() = b_.add(base, inner[0]);
+                                 return step(all, carried);
+                               });
+                      return add_up(sums, parts);
+                    });
+      if (rest != 0) {
+        outer.back() = rest;
+        const Elements parts = nest(outer, dtypes, partial,
+                                    [&](const std::vector<Value>& iterations, const Elements& c) {
+                                      std::vector<Value> all = iterations;
+                                      all.back() = b_.add(all.back(), index(whole * kSumChunk));
+                                      return step(all, c);
+                                    });
+        totals = add_up(totals, parts);
+      }
+    }
+  }
+  if (!applied) return {};
+  std::vector<Elements> results(count);
+  for (size_t i = 0; i < points.size(); ++i) {
+    for (size_t r = 0; r < count; ++r) results[r].push_back(totals[i * count + r]);
+  }
+  return results;
+}
+
+std::vector<Elements> Emitter::emit_reduce_window(const ir::Operation& op, const Points& points) {
+  const size_t count = op.result_count();
+  const ir::Dims& from = op.operand(0)->type().dims();
+  const ir::Dims& to = op.result()->type().dims();
+  const std::vector<int64_t> window = ir::int_list(op, "window_dimensions");
+  const std::vector<int64_t> strides = ir::int_list(op, "window_strides");
+  const std::vector<int64_t> base_dilations = ir::int_list(op, "base_dilations");
+  const std::vector<int64_t> window_dilations = ir::int_list(op, "window_dilations");
+  const std::vector<std::array<int64_t, 2>> padding = ir::padding_of(op);
+  const ir::Block& reducer = op.region(0).front();
+
+  std::vector<DType> dtypes;
+  Elements initial;
+  for (size_t i = 0; i < points.size(); ++i) {
+    for (size_t r = 0; r < count; ++r) {
+      if (op.operand(r)->type().dtype() != op.result(r)->type().dtype()) return {};
+      dtypes.push_back(op.result(r)->type().dtype());
+      initial.push_back(emit(*op.operand(count + r), Point{}));
+    }
+  }
+  bool applied = true;
+  Elements totals = initial;
+  if (element_count(from) != 0 && element_count(window) != 0) {
+    std::vector<std::vector<Value>> places;
+    for (const Point& point : points) places.push_back(dims_of(point, to));
+    totals =
+        nest(window, dtypes, initial, [&](const std::vector<Value>& at, const Elements& carried) {
+          Points sources;
+          std::vector<Value> inside;
+          for (const std::vector<Value>& place : places) {
+            Point source;
+            Value is_inside = b_.boolean(true);
+            for (size_t d = 0; d < from.size(); ++d) {
+              const int64_t low = d < padding.size() ? padding[d][0] : 0;
+              const int64_t high = d < padding.size() ? padding[d][1] : 0;
+              const int64_t dilation = at_or(base_dilations, d, 1);
+              const int64_t span = (from[d] - 1) * dilation + 1;
+              Value i = b_.add(b_.mul(place[d], index(at_or(strides, d, 1))),
+                               b_.mul(at[d], index(at_or(window_dilations, d, 1))));
+              i = b_.sub(i, index(low));
+              if (low > 0 || high > 0 || low < 0) {
+                is_inside = b_.bit_and(is_inside, in_range(i, 0, span));
+                i = clamp_index(i, 0, span - 1);
+              }
+              if (dilation != 1) {
+                const Value rest = b_.binary(Op::kRemU, i, index(dilation));
+                is_inside = b_.bit_and(is_inside, b_.binary(Op::kEq, rest, index(0)));
+                i = b_.binary(Op::kDivU, i, index(dilation));
+              }
+              source.dims.push_back(i);
+            }
+            inside.push_back(is_inside);
+            sources.push_back(std::move(source));
+          }
+          std::vector<Elements> inputs;
+          for (size_t r = 0; r < count; ++r) inputs.push_back(emit(*op.operand(r), sources));
+          Elements next;
+          for (size_t i = 0; i < points.size(); ++i) {
+            Elements arguments(carried.begin() + static_cast<std::ptrdiff_t>(i * count),
+                               carried.begin() + static_cast<std::ptrdiff_t>((i + 1) * count));
+            const Elements before = arguments;
+            for (size_t r = 0; r < count; ++r) arguments.push_back(inputs[r][i]);
+            const std::optional<Elements> reduced = apply_region(reducer, arguments);
+            if (!reduced.has_value() || reduced->size() != count) {
+              applied = false;
+              return carried;
+            }
+            for (size_t r = 0; r < count; ++r) {
+              next.push_back(kernel::select(b_, inside[i], (*reduced)[r], before[r]));
+            }
+          }
+          return next;
+        });
+  }
+  if (!applied) return {};
+  std::vector<Elements> results(count);
+  for (size_t i = 0; i < points.size(); ++i) {
+    for (size_t r = 0; r < count; ++r) results[r].push_back(totals[i * count + r]);
+  }
+  return results;
+}
+
+Element Emitter::multiply_add(DType accumulator, Element a, Element b, Element sum) {
+  if (accumulator == DType::kF32 || accumulator == DType::kF64) {
+    return {b_.fma(a.re, b.re, sum.re), kernel::kNoValue};
+  }
+  const std::optional<Element> product =
+      accumulator == DType::kI1 ? kernel::binary(b_, OpCode::kAnd, accumulator, a, b)
+                                : kernel::binary(b_, OpCode::kMultiply, accumulator, a, b);
+  const std::optional<Element> total =
+      !product.has_value()        ? std::nullopt
+      : accumulator == DType::kI1 ? kernel::binary(b_, OpCode::kOr, accumulator, sum, *product)
+                                  : kernel::binary(b_, OpCode::kAdd, accumulator, sum, *product);
+  return total.value_or(sum);
+}
+
+Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points) {
+  const auto* numbers = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
+  const ir::Type& lhs = op.operand(0)->type();
+  const ir::Type& rhs = op.operand(1)->type();
+  const ir::Type& type = op.result()->type();
+  if (numbers == nullptr || op.attribute("algorithm") || lhs.quantization() != nullptr ||
+      rhs.quantization() != nullptr || type.quantization() != nullptr) {
+    return {};
+  }
+  const DType accumulator = accumulator_dtype(type.dtype());
+  auto contains = [](const std::vector<int64_t>& list, size_t d) {
+    return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
+  };
+  Sizes sizes;
+  for (int64_t d : numbers->lhs_contracting_dimensions) {
+    sizes.push_back(lhs.dims()[static_cast<size_t>(d)]);
+  }
+  const std::vector<DType> dtypes(points.size(), accumulator);
+  Elements sums(points.size(), zero(accumulator));
+  if (element_count(sizes) != 0) {
+    // The result's dimensions: batch, then what is left of lhs, then of rhs.
+    std::vector<std::vector<Value>> left(points.size()), right(points.size());
+    for (size_t i = 0; i < points.size(); ++i) {
+      const std::vector<Value> place = dims_of(points[i], type.dims());
+      left[i].assign(lhs.dims().size(), kernel::kNoValue);
+      right[i].assign(rhs.dims().size(), kernel::kNoValue);
+      size_t next = 0;
+      for (size_t k = 0; k < numbers->lhs_batching_dimensions.size(); ++k, ++next) {
+        left[i][static_cast<size_t>(numbers->lhs_batching_dimensions[k])] = place[next];
+        right[i][static_cast<size_t>(numbers->rhs_batching_dimensions[k])] = place[next];
+      }
+      for (size_t d = 0; d < lhs.dims().size(); ++d) {
+        if (contains(numbers->lhs_batching_dimensions, d) ||
+            contains(numbers->lhs_contracting_dimensions, d)) {
+          continue;
+        }
+        left[i][d] = place[next++];
+      }
+      for (size_t d = 0; d < rhs.dims().size(); ++d) {
+        if (contains(numbers->rhs_batching_dimensions, d) ||
+            contains(numbers->rhs_contracting_dimensions, d)) {
+          continue;
+        }
+        right[i][d] = place[next++];
+      }
+    }
+    sums = nest(sizes, dtypes, sums, [&](const std::vector<Value>& at, const Elements& carried) {
+      Points left_points, right_points;
+      for (size_t i = 0; i < points.size(); ++i) {
+        Point l{left[i], kernel::kNoValue};
+        Point r{right[i], kernel::kNoValue};
+        for (size_t k = 0; k < at.size(); ++k) {
+          l.dims[static_cast<size_t>(numbers->lhs_contracting_dimensions[k])] = at[k];
+          r.dims[static_cast<size_t>(numbers->rhs_contracting_dimensions[k])] = at[k];
+        }
+        left_points.push_back(std::move(l));
+        right_points.push_back(std::move(r));
+      }
+      const Elements a = emit(*op.operand(0), left_points);
+      const Elements b = emit(*op.operand(1), right_points);
+      Elements next;
+      for (size_t i = 0; i < points.size(); ++i) {
+        next.push_back(
+            multiply_add(accumulator, kernel::convert_element(b_, a[i], lhs.dtype(), accumulator),
+                         kernel::convert_element(b_, b[i], rhs.dtype(), accumulator), carried[i]));
+      }
+      return next;
+    });
+  }
+  for (Element& e : sums) e = kernel::convert_element(b_, e, accumulator, type.dtype());
+  return sums;
+}
+
+Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points) {
+  const auto* n = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+  const ir::Type& lhs = op.operand(0)->type();
+  const ir::Type& rhs = op.operand(1)->type();
+  const ir::Type& type = op.result()->type();
+  if (n == nullptr || lhs.quantization() != nullptr || rhs.quantization() != nullptr ||
+      type.quantization() != nullptr) {
+    return {};
+  }
+  const std::vector<int64_t> strides = ir::int_list(op, "window_strides");
+  const std::vector<int64_t> lhs_dilation = ir::int_list(op, "lhs_dilation");
+  const std::vector<int64_t> rhs_dilation = ir::int_list(op, "rhs_dilation");
+  const std::vector<bool> reversal = ir::bool_list(op, "window_reversal");
+  const std::vector<std::array<int64_t, 2>> padding = ir::padding_of(op);
+  const int64_t feature_groups = ir::int_value(op, "feature_group_count", 1);
+  const int64_t batch_groups = ir::int_value(op, "batch_group_count", 1);
+  const DType accumulator = accumulator_dtype(type.dtype());
+  auto size = [](const ir::Type& t, int64_t d) { return t.dims()[static_cast<size_t>(d)]; };
+
+  // The input features of a group stand in the kernel; output features are split among groups.
+  const int64_t group_inputs = size(rhs, n->kernel_input_feature_dimension);
+  const int64_t outputs = size(rhs, n->kernel_output_feature_dimension);
+  const int64_t group_batch = size(lhs, n->input_batch_dimension) / batch_groups;
+  const size_t spatial = n->kernel_spatial_dimensions.size();
+  Sizes sizes;
+  for (int64_t d : n->kernel_spatial_dimensions) sizes.push_back(size(rhs, d));
+  sizes.push_back(group_inputs);
+
+  const std::vector<DType> dtypes(points.size(), accumulator);
+  Elements sums(points.size(), zero(accumulator));
+  if (element_count(sizes) != 0 && element_count(lhs.dims()) != 0) {
+    std::vector<std::vector<Value>> places;
+    for (const Point& point : points) places.push_back(dims_of(point, type.dims()));
+    sums = nest(sizes, dtypes, sums, [&](const std::vector<Value>& at, const Elements& carried) {
+      Points left, right;
+      std::vector<Value> inside;
+      for (const std::vector<Value>& place : places) {
+        const Value feature = place[static_cast<size_t>(n->output_feature_dimension)];
+        Point l, r;
+        l.dims.assign(lhs.dims().size(), kernel::kNoValue);
+        r.dims.assign(rhs.dims().size(), kernel::kNoValue);
+        Value is_inside = b_.boolean(true);
+        for (size_t s = 0; s < spatial; ++s) {
+          const int64_t window = sizes[s];
+          const Value w =
+              !reversal.empty() && reversal[s] ? b_.sub(index(window - 1), at[s]) : at[s];
+          r.dims[static_cast<size_t>(n->kernel_spatial_dimensions[s])] = w;
+          const int64_t extent = size(lhs, n->input_spatial_dimensions[s]);
+          const int64_t dilation = at_or(lhs_dilation, s, 1);
+          const int64_t span = (extent - 1) * dilation + 1;
+          const int64_t low = s < padding.size() ? padding[s][0] : 0;
+          const int64_t high = s < padding.size() ? padding[s][1] : 0;
+          const Value out = place[static_cast<size_t>(n->output_spatial_dimensions[s])];
+          Value i = b_.add(b_.mul(out, index(at_or(strides, s, 1))),
+                           b_.mul(at[s], index(at_or(rhs_dilation, s, 1))));
+          i = b_.sub(i, index(low));
+          if (low != 0 || high > 0) {
+            is_inside = b_.bit_and(is_inside, in_range(i, 0, span));
+            i = clamp_index(i, 0, span - 1);
+          }
+          if (dilation != 1) {
+            const Value rest = b_.binary(Op::kRemU, i, index(dilation));
+            is_inside = b_.bit_and(is_inside, b_.binary(Op::kEq, rest, index(0)));
+            i = b_.binary(Op::kDivU, i, index(dilation));
+          }
+          l.dims[static_cast<size_t>(n->input_spatial_dimensions[s])] = i;
+        }
+        Value in_feature = at[spatial];
+        if (feature_groups > 1) {
+          const Value group = b_.binary(Op::kDivU, feature, index(outputs / feature_groups));
+          in_feature = b_.add(b_.mul(group, index(group_inputs)), in_feature);
+        }
+        Value batch = place[static_cast<size_t>(n->output_batch_dimension)];
+        if (batch_groups > 1) {
+          const Value group = b_.binary(Op::kDivU, feature, index(outputs / batch_groups));
+          batch = b_.add(b_.mul(group, index(group_batch)), batch);
+        }
+        l.dims[static_cast<size_t>(n->input_batch_dimension)] = batch;
+        l.dims[static_cast<size_t>(n->input_feature_dimension)] = in_feature;
+        r.dims[static_cast<size_t>(n->kernel_input_feature_dimension)] = at[spatial];
+        r.dims[static_cast<size_t>(n->kernel_output_feature_dimension)] = feature;
+        left.push_back(std::move(l));
+        right.push_back(std::move(r));
+        inside.push_back(is_inside);
+      }
+      const Elements a = emit(*op.operand(0), left);
+      const Elements b = emit(*op.operand(1), right);
+      Elements next;
+      for (size_t i = 0; i < points.size(); ++i) {
+        // Padding is a zero of the input: its product with infinity is NaN, by the specification.
+        const Element x = kernel::select(
+            b_, inside[i], kernel::convert_element(b_, a[i], lhs.dtype(), accumulator),
+            zero(accumulator));
+        const Element y = kernel::convert_element(b_, b[i], rhs.dtype(), accumulator);
+        next.push_back(multiply_add(accumulator, x, y, carried[i]));
+      }
+      return next;
+    });
+  }
+  for (Element& e : sums) e = kernel::convert_element(b_, e, accumulator, type.dtype());
+  return sums;
+}
+
+}  // namespace hekla::lower

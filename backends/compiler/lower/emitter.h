@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Emitter: writes the scalar code that computes elements of StableHLO values.
+//
+// A value that lies in memory is loaded from an operand of the kernel; any other is computed from
+// the operands of its operation, recursively: that is how producers fuse into their consumers.
+// Elements are asked for at several points at once, so that a contraction over a tile of points has
+// one loop with an accumulator for each, whose loads the Builder shares. What was computed for a
+// point is remembered as long as the loop lasts in which it was.
+//
+// One Emitter serves one kernel and one thread. Operations that have no scalar form make `status`
+// an UNIMPLEMENTED that names them; ask `has_kernel` (lower.h) before.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/compiler/kernel/builder.h"
+#include "backends/compiler/kernel/math/element.h"
+
+namespace hekla::lower {
+
+using kernel::Builder;
+using kernel::Element;
+using kernel::Value;
+using Elements = std::vector<Element>;
+
+// A place in a tensor: an index per dimension, or the row-major number of the element, or both.
+// One of them is there; a place in a tensor of rank 0 has neither.
+struct Point {
+  std::vector<Value> dims;
+  Value linear = kernel::kNoValue;
+};
+using Points = std::vector<Point>;
+
+class Emitter {
+ public:
+  // The kernel's operand that holds a value, or nullopt when the value is to be computed.
+  using OperandOf = std::function<std::optional<int>(const ir::Value&)>;
+
+  Emitter(Builder& builder, OperandOf operand_of)
+      : b_(builder), operand_of_(std::move(operand_of)), memo_(1) {}
+
+  // The elements of `value` at the points.
+  Elements emit(const ir::Value& value, const Points& points);
+  Element emit(const ir::Value& value, const Point& point) { return emit(value, Points{point})[0]; }
+
+  // The first operation that could not be emitted.
+  const Status& status() const { return status_; }
+  Builder& builder() { return b_; }
+
+ private:
+  using Sizes = std::vector<int64_t>;
+  // Loop bodies: the iterations of the nest, outermost first, and the carried elements.
+  using NestBody = std::function<Elements(const std::vector<Value>&, const Elements&)>;
+
+  Elements compute(const ir::Value& value, const Points& points);
+  Elements emit_operation(const ir::Operation& op, size_t result, const Points& points);
+  void fail(const ir::Operation& op);
+
+  // Elementwise operations on elements that are there.
+  std::optional<Element> apply(const ir::Operation& op, std::span<const Element> operands);
+  Elements emit_elementwise(const ir::Operation& op, const Points& points);
+  // Runs a region's block on scalars.
+  std::optional<Elements> apply_region(const ir::Block& block, std::span<const Element> arguments);
+  Element constant(const ir::Operation& op, const Point& point);
+
+  // emit_movement.cc: operations that only say where an element comes from.
+  Elements emit_movement(const ir::Operation& op, const Points& points);
+  Point source_point(const ir::Operation& op, const Point& point);
+  Elements emit_concatenate(const ir::Operation& op, const Points& points);
+  Elements emit_pad(const ir::Operation& op, const Points& points);
+  Elements emit_gather(const ir::Operation& op, const Points& points);
+  Elements emit_dynamic_slice(const ir::Operation& op, const Points& points);
+  Elements emit_dynamic_update_slice(const ir::Operation& op, const Points& points);
+  Element emit_iota(const ir::Operation& op, const Point& point);
+
+  // emit_reduction.cc: operations with loops. Results of all of the operation's results, by result.
+  std::vector<Elements> emit_reduce(const ir::Operation& op, const Points& points);
+  std::vector<Elements> emit_reduce_window(const ir::Operation& op, const Points& points);
+  Elements emit_dot_general(const ir::Operation& op, const Points& points);
+  Elements emit_convolution(const ir::Operation& op, const Points& points);
+  // Nested counted loops over `sizes`; none of them is zero.
+  Elements nest(const Sizes& sizes, std::vector<DType> dtypes, Elements initial,
+                const NestBody& body);
+  // acc + a * b in the accumulator's dtype.
+  Element multiply_add(DType accumulator, Element a, Element b, Element sum);
+
+  // Index arithmetic, in the Builder's index type.
+  std::vector<Value> dims_of(const Point& point, const ir::Dims& shape);
+  Value linear_of(const Point& point, const ir::Dims& shape);
+  Value index(int64_t value) { return b_.index(value); }
+  Value clamp_index(Value value, int64_t low, int64_t high);
+  Value in_range(Value value, int64_t low, int64_t high);  // low <= value < high
+  // An integer element as an index clamped to [0, high].
+  Value start_index(const Element& element, DType dtype, int64_t high);
+  Element zero(DType dtype);
+
+  using Key = std::pair<const ir::Value*, std::vector<Value>>;
+  static Key key_of(const ir::Value& value, const Point& point);
+  const Element* known(const Key& key) const;
+
+  Builder& b_;
+  OperandOf operand_of_;
+  std::vector<std::map<Key, Element>> memo_;  // one layer per loop that is being built
+  Status status_;
+};
+
+// Row-major strides of a dense shape, in elements.
+std::vector<int64_t> strides_of(const ir::Dims& shape);
+
+}  // namespace hekla::lower
