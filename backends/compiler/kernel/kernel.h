@@ -20,6 +20,9 @@ struct KernelOperand {
   int64_t bytes = 0;
   bool is_read = false;
   bool is_written = false;
+  // Each point reads only elements of it that the point itself writes, to an output with elements
+  // of the same size and number: the output may be the same memory.
+  bool is_pointwise = false;
 };
 
 struct Kernel {

@@ -319,8 +319,9 @@ std::string to_string(const Kernel& kernel) {
   std::string text = fmt::format("grid [{}] {}\n", fmt::join(kernel.grid, ", "),
                                  scalar_type_name(kernel.index_type));
   for (const KernelOperand& operand : kernel.operands) {
-    text += fmt::format("operand {} bytes{}{}\n", operand.bytes, operand.is_read ? " read" : "",
-                        operand.is_written ? " written" : "");
+    text +=
+        fmt::format("operand {} bytes{}{}{}\n", operand.bytes, operand.is_read ? " read" : "",
+                    operand.is_written ? " written" : "", operand.is_pointwise ? " pointwise" : "");
   }
   return text + to_string(kernel.body);
 }

@@ -14,15 +14,15 @@ using kernel::ScalarType;
 namespace {
 
 // Whether the operand of a broadcast is the result without dimensions of size 1.
-bool keeps_order(const ir::Dims& from, const ir::Dims& to) {
+bool keeps_order(const Dims& from, const Dims& to) {
   return element_count(from) == element_count(to);
 }
 
 }  // namespace
 
 Point Emitter::source_point(const ir::Operation& op, const Point& point) {
-  const ir::Dims& to = op.result()->type().dims();
-  const ir::Dims& from = op.operand(0)->type().dims();
+  const Dims& to = op.result()->type().dims();
+  const Dims& from = op.operand(0)->type().dims();
   Point source;
   switch (op.code()) {
     case OpCode::kReshape:
@@ -31,7 +31,7 @@ Point Emitter::source_point(const ir::Operation& op, const Point& point) {
       // Sizes of 1 that come or go leave the other indices as they are.
       {
         std::vector<Value> dims;
-        ir::Dims kept_to, kept_from;
+        Dims kept_to, kept_from;
         for (size_t d = 0; d < to.size(); ++d) {
           if (to[d] == 1) continue;
           kept_to.push_back(to[d]);
@@ -116,7 +116,7 @@ Element Emitter::emit_iota(const ir::Operation& op, const Point& point) {
 }
 
 Elements Emitter::emit_concatenate(const ir::Operation& op, const Points& points) {
-  const ir::Dims& shape = op.result()->type().dims();
+  const Dims& shape = op.result()->type().dims();
   const auto axis = static_cast<size_t>(ir::int_value(op, "dimension"));
   std::vector<std::vector<Value>> places;
   for (const Point& point : points) places.push_back(dims_of(point, shape));
@@ -146,8 +146,8 @@ Elements Emitter::emit_concatenate(const ir::Operation& op, const Points& points
 }
 
 Elements Emitter::emit_pad(const ir::Operation& op, const Points& points) {
-  const ir::Dims& to = op.result()->type().dims();
-  const ir::Dims& from = op.operand(0)->type().dims();
+  const Dims& to = op.result()->type().dims();
+  const Dims& from = op.operand(0)->type().dims();
   const std::vector<int64_t> low = ir::int_list(op, "edge_padding_low");
   const std::vector<int64_t> interior = ir::int_list(op, "interior_padding");
   const Element padding = emit(*op.operand(1), Point{});
@@ -180,8 +180,8 @@ Elements Emitter::emit_pad(const ir::Operation& op, const Points& points) {
 }
 
 Elements Emitter::emit_dynamic_slice(const ir::Operation& op, const Points& points) {
-  const ir::Dims& to = op.result()->type().dims();
-  const ir::Dims& from = op.operand(0)->type().dims();
+  const Dims& to = op.result()->type().dims();
+  const Dims& from = op.operand(0)->type().dims();
   std::vector<Value> starts;
   for (size_t d = 0; d < to.size(); ++d) {
     const ir::Value& start = *op.operand(d + 1);
@@ -196,15 +196,29 @@ Elements Emitter::emit_dynamic_slice(const ir::Operation& op, const Points& poin
   return emit(*op.operand(0), sources);
 }
 
-Elements Emitter::emit_dynamic_update_slice(const ir::Operation& op, const Points& points) {
-  const ir::Dims& shape = op.result()->type().dims();
-  const ir::Dims& window = op.operand(1)->type().dims();
-  if (element_count(window) == 0) return emit(*op.operand(0), points);
+std::vector<Value> Emitter::update_starts(const ir::Operation& update) {
+  const Dims& shape = update.result()->type().dims();
+  const Dims& window = update.operand(1)->type().dims();
   std::vector<Value> starts;
   for (size_t d = 0; d < shape.size(); ++d) {
-    const ir::Value& start = *op.operand(d + 2);
+    const ir::Value& start = *update.operand(d + 2);
     starts.push_back(start_index(emit(start, Point{}), start.type().dtype(), shape[d] - window[d]));
   }
+  return starts;
+}
+
+Point Emitter::update_target(const ir::Operation& update, const Point& point) {
+  const std::vector<Value> starts = update_starts(update);
+  Point target{dims_of(point, update.operand(1)->type().dims()), kernel::kNoValue};
+  for (size_t d = 0; d < starts.size(); ++d) target.dims[d] = b_.add(target.dims[d], starts[d]);
+  return target;
+}
+
+Elements Emitter::emit_dynamic_update_slice(const ir::Operation& op, const Points& points) {
+  const Dims& shape = op.result()->type().dims();
+  const Dims& window = op.operand(1)->type().dims();
+  if (element_count(window) == 0) return emit(*op.operand(0), points);
+  const std::vector<Value> starts = update_starts(op);
   Points sources;
   std::vector<Value> inside;
   for (const Point& point : points) {
@@ -232,8 +246,8 @@ Elements Emitter::emit_gather(const ir::Operation& op, const Points& points) {
   const auto* numbers = op.attribute("dimension_numbers").get<ir::GatherDimensionNumbers>();
   const std::vector<int64_t> slice_sizes = ir::int_list(op, "slice_sizes");
   const ir::Type& indices = op.operand(1)->type();
-  const ir::Dims& operand = op.operand(0)->type().dims();
-  const ir::Dims& to = op.result()->type().dims();
+  const Dims& operand = op.operand(0)->type().dims();
+  const Dims& to = op.result()->type().dims();
   auto contains = [](const std::vector<int64_t>& list, size_t d) {
     return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
   };

@@ -89,8 +89,8 @@ Elements Emitter::nest(const Sizes& sizes, std::vector<DType> dtypes, Elements i
 
 std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points& points) {
   const size_t count = op.result_count();
-  const ir::Dims& from = op.operand(0)->type().dims();
-  const ir::Dims& to = op.result()->type().dims();
+  const Dims& from = op.operand(0)->type().dims();
+  const Dims& to = op.result()->type().dims();
   const std::vector<int64_t> dimensions = ir::int_list(op, "dimensions");
   const ir::Block& reducer = op.region(0).front();
   Sizes sizes;
@@ -200,8 +200,8 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
 
 std::vector<Elements> Emitter::emit_reduce_window(const ir::Operation& op, const Points& points) {
   const size_t count = op.result_count();
-  const ir::Dims& from = op.operand(0)->type().dims();
-  const ir::Dims& to = op.result()->type().dims();
+  const Dims& from = op.operand(0)->type().dims();
+  const Dims& to = op.result()->type().dims();
   const std::vector<int64_t> window = ir::int_list(op, "window_dimensions");
   const std::vector<int64_t> strides = ir::int_list(op, "window_strides");
   const std::vector<int64_t> base_dilations = ir::int_list(op, "base_dilations");

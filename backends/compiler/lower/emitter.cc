@@ -11,7 +11,7 @@ using ir::OpCode;
 using kernel::Op;
 using kernel::ScalarType;
 
-std::vector<int64_t> strides_of(const ir::Dims& shape) {
+std::vector<int64_t> strides_of(const Dims& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
   return strides;
@@ -21,7 +21,7 @@ void Emitter::fail(const ir::Operation& op) {
   if (!status_.ok()) return;
   std::string types = ir::types_string(op.result_types());
   status_ = unimplemented("{} -> {} ({}) has no scalar form", op.name(), types,
-                          ir::to_string(op.location()));
+                          ir::location_string(op.location()));
 }
 
 Emitter::Key Emitter::key_of(const ir::Value& value, const Point& point) {
@@ -246,7 +246,7 @@ std::optional<Elements> Emitter::apply_region(const ir::Block& block,
   return std::nullopt;
 }
 
-std::vector<Value> Emitter::dims_of(const Point& point, const ir::Dims& shape) {
+std::vector<Value> Emitter::dims_of(const Point& point, const Dims& shape) {
   if (point.dims.size() == shape.size()) return point.dims;
   std::vector<Value> dims(shape.size());
   Value rest = point.linear;
@@ -258,7 +258,7 @@ std::vector<Value> Emitter::dims_of(const Point& point, const ir::Dims& shape) {
   return dims;
 }
 
-Value Emitter::linear_of(const Point& point, const ir::Dims& shape) {
+Value Emitter::linear_of(const Point& point, const Dims& shape) {
   if (point.linear != kernel::kNoValue) return point.linear;
   const std::vector<int64_t> strides = strides_of(shape);
   Value linear = index(0);

@@ -49,8 +49,12 @@ class Emitter {
   Elements emit(const ir::Value& value, const Points& points);
   Element emit(const ir::Value& value, const Point& point) { return emit(value, Points{point})[0]; }
 
+  // Where element `point` of the update of a dynamic_update_slice goes in its result.
+  Point update_target(const ir::Operation& update, const Point& point);
+
   // The first operation that could not be emitted.
   const Status& status() const { return status_; }
+  Value linear_of(const Point& point, const Dims& shape);
   Builder& builder() { return b_; }
 
  private:
@@ -91,8 +95,8 @@ class Emitter {
   Element multiply_add(DType accumulator, Element a, Element b, Element sum);
 
   // Index arithmetic, in the Builder's index type.
-  std::vector<Value> dims_of(const Point& point, const ir::Dims& shape);
-  Value linear_of(const Point& point, const ir::Dims& shape);
+  std::vector<Value> dims_of(const Point& point, const Dims& shape);
+  std::vector<Value> update_starts(const ir::Operation& update);
   Value index(int64_t value) { return b_.index(value); }
   Value clamp_index(Value value, int64_t low, int64_t high);
   Value in_range(Value value, int64_t low, int64_t high);  // low <= value < high
@@ -111,6 +115,6 @@ class Emitter {
 };
 
 // Row-major strides of a dense shape, in elements.
-std::vector<int64_t> strides_of(const ir::Dims& shape);
+std::vector<int64_t> strides_of(const Dims& shape);
 
 }  // namespace hekla::lower

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/compile.h"
+
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/passes/clone.h"
+#include "backends/compiler/passes/passes.h"
+#include "backends/compiler/plan/planner.h"
+
+namespace hekla {
+namespace {
+
+Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOptions& options) {
+  const std::unique_ptr<ir::Module> copy = passes::clone_module(module);
+  const auto check = [&](std::string_view pass) {
+    if (!options.verify_passes) return ok_status();
+    return ir::verify(*copy).with_context(pass);
+  };
+  HEKLA_RETURN_IF_ERROR(passes::inline_calls(*copy));
+  HEKLA_RETURN_IF_ERROR(check("after inline_calls"));
+  passes::clean_up(*copy);
+  HEKLA_RETURN_IF_ERROR(check("after clean_up"));
+  return plan::make_plan(*copy);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const plan::LaunchPlan>> compile_program(
+    std::shared_ptr<const ir::Module> module, const CompileOptions& options) {
+  Result<plan::LaunchPlan> plan = plan_kernels(*module, options);
+  if (!plan.ok() && plan.status().code() == StatusCode::kUnimplemented) {
+    plan = plan::make_host_plan(module, plan.status().message());
+  }
+  if (!plan.ok()) return plan.status();
+  return std::make_shared<const plan::LaunchPlan>(std::move(*plan));
+}
+
+}  // namespace hekla

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a group of StableHLO operations to one kernel.
+//
+// Pure functions of the IR. The caller decides which values are in memory; all other values that
+// the outputs need are computed inside the kernel.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/compiler/kernel/kernel.h"
+#include "runtime/base/status.h"
+
+namespace hekla::lower {
+
+// How an operation takes part in kernels.
+enum class Role : uint8_t {
+  kNone,         // no scalar form: a host step, or control flow
+  kConstant,     // a constant or iota: needs no operand, computed anywhere
+  kElementwise,  // element i of the result needs element i of the operands
+  kMovement,     // an element is an element of an operand, found by index arithmetic
+  kReduction,    // an element needs a loop over many elements of the operands
+};
+
+// Looks at opcode, types and regions; tries the emission of operations with one. Cheap but not
+// free: ask once per operation.
+Role role_of(const ir::Operation& op);
+// Why role_of says kNone, for people.
+std::string why_no_kernel(const ir::Operation& op);
+
+// An operand of a kernel that was built, in the order of Kernel::operands.
+struct BoundOperand {
+  const ir::Value* value = nullptr;
+  bool is_output = false;
+};
+
+struct LoweredKernel {
+  kernel::Kernel kernel;
+  std::vector<BoundOperand> operands;
+};
+
+struct LowerOptions {
+  // Scalar instructions of one kernel; RESOURCE_EXHAUSTED beyond it.
+  size_t max_instructions = 20'000;
+};
+
+// One kernel that computes `outputs`, which have equal dimensions without a zero. `in_memory` says
+// of any value that an output depends on whether it is loaded or computed. UNIMPLEMENTED: an
+// operation without scalar form.
+Result<LoweredKernel> lower_kernel(const std::vector<const ir::Value*>& outputs,
+                                   const std::function<bool(const ir::Value&)>& in_memory,
+                                   const LowerOptions& options = {});
+
+// One kernel that writes `update` (a dynamic_update_slice) into the memory of its first operand:
+// the grid is the update's, and the result is the operand's buffer. The only output operand is the
+// operation's result.
+Result<LoweredKernel> lower_update_in_place(const ir::Operation& update,
+                                            const std::function<bool(const ir::Value&)>& in_memory,
+                                            const LowerOptions& options = {});
+
+}  // namespace hekla::lower

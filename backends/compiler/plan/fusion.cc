@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/fusion.h"
+
+#include <algorithm>
+
+#include "backends/compiler/ir/op_attributes.h"
+
+namespace hekla::plan {
+namespace {
+
+using ir::OpCode;
+using lower::Role;
+
+// Operations of one kernel. Compile time grows with it, and a fused chain of this length is bound
+// by arithmetic, not by memory.
+constexpr int kMaxOperations = 400;
+// Operations in a row that several kernels may each compute for themselves.
+constexpr int kMaxCopies = 4;
+// Cost per element that a kernel may repeat for every use of an element.
+constexpr double kRepeatedCost = 3;
+
+// Roughly, in additions.
+double cost_of(const ir::Operation& op, Role role) {
+  switch (role) {
+    case Role::kConstant:
+      return 0;
+    case Role::kMovement:
+      return op.code() == OpCode::kGather || op.code() == OpCode::kConcatenate ? 4 : 0.5;
+    case Role::kReduction:
+      return 1000;
+    default:
+      break;
+  }
+  switch (op.code()) {
+    case OpCode::kAtan2:
+    case OpCode::kCbrt:
+    case OpCode::kCosine:
+    case OpCode::kExponential:
+    case OpCode::kExponentialMinusOne:
+    case OpCode::kLog:
+    case OpCode::kLogPlusOne:
+    case OpCode::kLogistic:
+    case OpCode::kPower:
+    case OpCode::kRemainder:
+    case OpCode::kRsqrt:
+    case OpCode::kSine:
+    case OpCode::kTan:
+    case OpCode::kTanh:
+      return 20;
+    case OpCode::kDivide:
+    case OpCode::kSqrt:
+      return 5;
+    default:
+      return 1;
+  }
+}
+
+// How often, on average, an operation reads an element of an operand per element of its result,
+// scaled by the sizes: above 1 where elements are read again and again.
+double repeats_of(const ir::Operation& user, const ir::Value& value) {
+  const double in = static_cast<double>(element_count(value.type().dims()));
+  const double out = static_cast<double>(element_count(user.result()->type().dims()));
+  if (in <= 1) return 1;  // the same for all points: computed once a thread, not once a point
+  switch (user.code()) {
+    case OpCode::kBroadcast:
+    case OpCode::kBroadcastInDim:
+    case OpCode::kGather:
+      return std::max(1.0, out / in);
+    case OpCode::kDotGeneral: {
+      const auto& lhs = user.operand(0)->type().dims();
+      const auto* n = user.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
+      double depth = 1;
+      for (int64_t d : n->lhs_contracting_dimensions) {
+        depth *= static_cast<double>(lhs[static_cast<size_t>(d)]);
+      }
+      return std::max(1.0, out * depth / in);
+    }
+    case OpCode::kConvolution:
+      return 1e3;
+    case OpCode::kReduceWindow: {
+      double window = 1;
+      for (int64_t w : ir::int_list(user, "window_dimensions")) window *= static_cast<double>(w);
+      return std::max(1.0, out * window / in);
+    }
+    default:
+      return 1;
+  }
+}
+
+// Whether element i of the result needs element i of the operand.
+bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value) {
+  if (role == Role::kElementwise) {
+    return value.type().dims() == user.result()->type().dims();
+  }
+  return user.code() == OpCode::kReshape;
+}
+
+}  // namespace
+
+Fusion::Fusion(const ir::Block& block) : block_(block) {
+  const auto& ops = block.operations();
+  for (const auto& op : ops) roles_[op.get()] = lower::role_of(*op);
+  for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
+}
+
+bool Fusion::in_memory(const ir::Value& value) const {
+  const ir::Operation* op = value.defining_op();
+  if (op == nullptr) return true;
+  if (op->code() == OpCode::kConstant) {
+    const auto* dense = op->attribute("value").get<ir::DenseValue>();
+    return dense == nullptr || dense->values.size() != 1;
+  }
+  if (op->code() == OpCode::kIota) return false;
+  return op->block() != &block_ || stored_.contains(&value) || roles_.at(op) == Role::kNone;
+}
+
+void Fusion::demand(const ir::Value& value) {
+  if (value.defining_op() != nullptr && value.defining_op()->block() == &block_) {
+    stored_.insert(&value);
+  }
+}
+
+void Fusion::demand_captured(const ir::Operation& op) {
+  for (size_t i = 0; i < op.region_count(); ++i) {
+    ir::walk(op.region(i), [&](const ir::Operation& inner) {
+      for (const ir::Value* value : inner.operands()) demand(*value);
+    });
+  }
+}
+
+void Fusion::decide(const ir::Operation& op) {
+  const Role role = roles_.at(&op);
+  if (role == Role::kNone) {
+    for (const ir::Value* value : op.operands()) demand(*value);
+    demand_captured(op);
+    return;
+  }
+  demand_captured(op);
+  if (role == Role::kConstant) return;
+  bool is_stored = op.result_count() != 1 || op.code() == OpCode::kDynamicUpdateSlice;
+  bool is_used = false;
+  for (size_t i = 0; i < op.result_count(); ++i) {
+    is_stored |= stored_.contains(op.result(i));
+    is_used |= op.result(i)->has_uses();
+  }
+  if (!is_used) return;
+  if (is_stored || !try_inline(op)) {
+    for (size_t i = 0; i < op.result_count(); ++i) {
+      if (op.result(i)->has_uses()) stored_.insert(op.result(i));
+    }
+    places_[&op] = {&op, 0, 1, 0, 0};
+    sizes_[&op] = 1;
+  }
+}
+
+bool Fusion::try_inline(const ir::Operation& op) {
+  const ir::Value& value = *op.result();
+  const Role role = roles_.at(&op);
+  const double cost = cost_of(op, role);
+  const bool is_small = value.type().rank() == 0;
+
+  std::vector<const ir::Operation*> users(value.users().begin(), value.users().end());
+  std::sort(users.begin(), users.end());
+  users.erase(std::unique(users.begin(), users.end()), users.end());
+  Place place;
+  bool is_first = true;
+  bool is_shared = false;  // several kernels or several places in one
+  for (const ir::Operation* user : users) {
+    const auto it = places_.find(user);
+    if (it == places_.end()) return false;  // not computed by a kernel of this block
+    const Place& theirs = it->second;
+    Place mine = theirs;
+    if (!keeps_elements(*user, roles_.at(user), value)) mine.path = next_path_++;
+    const double again = repeats_of(*user, value);
+    if (again > 1 && theirs.repeats <= 1) mine.spare = kRepeatedCost;
+    mine.repeats = theirs.repeats * again;
+    if (is_first) {
+      place = mine;
+      is_first = false;
+      continue;
+    }
+    if (mine.root != place.root || mine.path != place.path) is_shared = true;
+    place.repeats = std::max(place.repeats, mine.repeats);
+    place.copies = std::max(place.copies, mine.copies);
+    place.spare = std::min(place.spare, mine.spare);
+  }
+  if (is_first) return false;
+  if (role == Role::kReduction) {
+    // As part of an elementwise kernel of the same points only.
+    return !is_shared && place.root != nullptr && place.path == 0 && place.repeats <= 1 &&
+           ++sizes_[place.root] <= kMaxOperations && (places_[&op] = place, true);
+  }
+  if (is_shared || place.root == nullptr) {
+    place.root = nullptr;
+    place.path = next_path_++;
+    place.copies += 1;
+    const int limit = is_small ? 4 * kMaxCopies : kMaxCopies;
+    if (place.copies > limit || (!is_small && cost > 1)) return false;
+  }
+  if (place.repeats > 1 && !is_small) {
+    place.spare -= cost;
+    if (place.spare < 0) return false;
+  }
+  if (place.root != nullptr && ++sizes_[place.root] > kMaxOperations) return false;
+  places_[&op] = place;
+  return true;
+}
+
+}  // namespace hekla::plan

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fusion: which values of a block lie in memory, and which are computed inside the kernels that use
+// them.
+//
+// A value is computed in place when that costs no more than storing and loading it: it has one
+// reader kernel that asks for each element about once, or it is so cheap that several may repeat
+// it. Contractions and reductions are computed inside elementwise readers of the same shape
+// (epilogues) and nowhere else. The decision looks at the graph only, so that the same program
+// always becomes the same kernels. Pure; one object per block.
+#pragma once
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/compiler/lower/lower.h"
+
+namespace hekla::plan {
+
+class Fusion {
+ public:
+  explicit Fusion(const ir::Block& block);
+
+  // Whether a kernel loads this value (true) or computes it. Values of other blocks and block
+  // arguments are loaded, constants of one number and iotas computed.
+  bool in_memory(const ir::Value& value) const;
+  // Whether somebody needs a result of this operation in memory, constants and iotas included.
+  bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
+  lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
+
+ private:
+  // How an operation of this block is computed.
+  struct Place {
+    const ir::Operation* root = nullptr;  // of the one kernel that computes it; null: of several
+    int path = 0;                         // readers with the same path ask for the same elements
+    double repeats = 1;                   // how often the kernel computes an element of it
+    int copies = 0;    // how many operations in a row are computed by several kernels
+    double spare = 0;  // cost that may still be repeated, when repeats is above 1
+  };
+
+  void decide(const ir::Operation& op);
+  void demand(const ir::Value& value);
+  void demand_captured(const ir::Operation& op);
+  bool try_inline(const ir::Operation& op);
+
+  const ir::Block& block_;
+  std::unordered_map<const ir::Operation*, lower::Role> roles_;
+  std::unordered_map<const ir::Operation*, Place> places_;
+  std::unordered_map<const ir::Operation*, int> sizes_;  // operations computed in a root's kernel
+  std::unordered_set<const ir::Value*> stored_;
+  int next_path_ = 1;
+};
+
+}  // namespace hekla::plan

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/memory.h"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+
+namespace hekla::plan {
+namespace {
+
+using Space = Slice::Space;
+using SliceVisitor = std::function<void(Slice&, bool is_written)>;
+
+// Steps inside loops and branches are shared pointers to const for the users of a plan; while it is
+// made nobody else has them.
+LoopStep& mutable_loop(const std::shared_ptr<const LoopStep>& loop) {
+  return const_cast<LoopStep&>(*loop);
+}
+BranchStep& mutable_branch(const std::shared_ptr<const BranchStep>& branch) {
+  return const_cast<BranchStep&>(*branch);
+}
+
+// The slices that a step itself names, not those of steps inside it.
+void visit_own(Step& step, const std::vector<kernel::Kernel>& kernels, const SliceVisitor& visit) {
+  if (auto* run = std::get_if<KernelStep>(&step.what)) {
+    const kernel::Kernel& kernel = kernels[static_cast<size_t>(run->kernel)];
+    for (size_t i = 0; i < run->operands.size(); ++i) {
+      visit(run->operands[i], kernel.operands[i].is_written);
+    }
+  } else if (auto* copy = std::get_if<CopyStep>(&step.what)) {
+    visit(copy->from, false);
+    visit(copy->to, true);
+  } else if (auto* host = std::get_if<HostStep>(&step.what)) {
+    for (Slice& slice : host->inputs) visit(slice, false);
+    for (Slice& slice : host->outputs) visit(slice, true);
+  } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+    visit(mutable_branch(*branch).selector, false);
+  }
+}
+
+struct Life {
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t bytes = 0;
+  std::vector<int64_t> times;  // of every use
+};
+
+class Lives {
+ public:
+  explicit Lives(LaunchPlan& plan) : plan_(plan) {
+    walk(plan.steps);
+    // A loop that names a buffer which lives outside of it as well keeps it all through; inner
+    // loops first, so that what they add reaches the outer ones.
+    for (const auto& [begin, end] : loops_) {
+      for (auto& [buffer, life] : lives_) {
+        const bool inside = std::any_of(life.times.begin(), life.times.end(),
+                                        [&](int64_t t) { return t >= begin && t <= end; });
+        if (inside && (life.first < begin || life.last > end)) {
+          life.first = std::min(life.first, begin);
+          life.last = std::max(life.last, end);
+          life.times.push_back(begin);
+          life.times.push_back(end);
+        }
+      }
+    }
+  }
+  std::unordered_map<int32_t, Life>& lives() { return lives_; }
+
+ private:
+  void use(const Slice& slice) {
+    if (slice.space != Space::kArena) return;
+    auto [it, is_new] = lives_.emplace(slice.index, Life{now_, now_, slice.bytes, {}});
+    Life& life = it->second;
+    life.first = std::min(life.first, now_);
+    life.last = std::max(life.last, now_);
+    life.bytes = std::max(life.bytes, slice.offset + slice.bytes);
+    life.times.push_back(now_);
+  }
+
+  void walk(Steps& steps) {
+    for (Step& step : steps) {
+      ++now_;
+      visit_own(step, plan_.kernels, [&](Slice& slice, bool) { use(slice); });
+      if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
+        LoopStep& inner = mutable_loop(*loop);
+        const int64_t begin = ++now_;
+        walk(inner.condition);
+        ++now_;
+        use(inner.predicate);
+        walk(inner.body);
+        loops_.emplace_back(begin, ++now_);
+      } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+        for (Steps& each : mutable_branch(*branch).branches) walk(each);
+      }
+    }
+  }
+
+  LaunchPlan& plan_;
+  std::unordered_map<int32_t, Life> lives_;
+  std::vector<std::pair<int64_t, int64_t>> loops_;  // inner before outer
+  int64_t now_ = 0;
+};
+
+void visit_all(Steps& steps, const std::vector<kernel::Kernel>& kernels,
+               const SliceVisitor& visit) {
+  for (Step& step : steps) {
+    visit_own(step, kernels, visit);
+    if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
+      LoopStep& inner = mutable_loop(*loop);
+      visit_all(inner.condition, kernels, visit);
+      visit(inner.predicate, false);
+      visit_all(inner.body, kernels, visit);
+    } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+      for (Steps& each : mutable_branch(*branch).branches) visit_all(each, kernels, visit);
+    }
+  }
+}
+
+using Buffer = std::pair<Space, int32_t>;
+Buffer buffer_of(const Slice& slice) { return {slice.space, slice.index}; }
+
+// Every slice of a step and of the steps in it.
+void visit_deep(Step& step, const std::vector<kernel::Kernel>& kernels, const SliceVisitor& visit) {
+  visit_own(step, kernels, visit);
+  if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
+    LoopStep& inner = mutable_loop(*loop);
+    for (Step& each : inner.condition) visit_deep(each, kernels, visit);
+    visit(inner.predicate, false);
+    for (Step& each : inner.body) visit_deep(each, kernels, visit);
+  } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+    for (Steps& steps : mutable_branch(*branch).branches) {
+      for (Step& each : steps) visit_deep(each, kernels, visit);
+    }
+  }
+}
+
+class CopyElision {
+ public:
+  explicit CopyElision(LaunchPlan& plan) : plan_(plan) {
+    for (Step& step : plan.steps) {
+      visit_deep(step, plan.kernels, [&](Slice& s, bool) { ++uses_[buffer_of(s)]; });
+    }
+  }
+  void run() { run(plan_.steps, false); }
+
+ private:
+  struct BufferHash {
+    size_t operator()(const Buffer& b) const {
+      return static_cast<size_t>(b.second) * 4 + static_cast<size_t>(b.first);
+    }
+  };
+
+  void run(Steps& steps, bool in_loop) {
+    for (Step& step : steps) {
+      if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
+        run(mutable_loop(*loop).body, true);
+      } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+        for (Steps& each : mutable_branch(*branch).branches) run(each, in_loop);
+      }
+    }
+    for (size_t i = 0; i < steps.size();) {
+      const auto* copy = std::get_if<CopyStep>(&steps[i].what);
+      if (copy != nullptr && try_rename(steps, i, copy->from, copy->to)) {
+        steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  }
+
+  // Makes `from` in the place of `to` when all that names `from` are steps of this list, and `to`
+  // is neither read nor written from the first of them to the copy, but by that first step itself
+  // when it may update in place.
+  bool try_rename(Steps& steps, size_t at, const Slice from, const Slice to) {
+    if (from.space != Space::kArena || from.bytes != to.bytes || from.offset != 0 ||
+        to.offset != 0) {
+      return false;
+    }
+    const Buffer source = buffer_of(from);
+    int64_t here = 0;
+    size_t first = steps.size();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      visit_deep(steps[i], plan_.kernels, [&](Slice& s, bool) {
+        if (buffer_of(s) != source) return;
+        ++here;
+        first = std::min(first, i);
+      });
+    }
+    if (here != uses_[source] || first >= at || !makes(steps[first], source)) return false;
+    for (size_t i = first; i < at; ++i) {
+      if (names(steps[i], buffer_of(to)) && !(i == first && updates(steps[i], to))) {
+        return false;
+      }
+    }
+    // After the copy both hold the same until somebody writes one of them.
+    for (size_t i = at + 1; i < steps.size(); ++i) {
+      if (names(steps[i], source) &&
+          (writes(steps[i], source) || writes_before(steps, at, i, to))) {
+        return false;
+      }
+    }
+    uses_[source] = 0;
+    uses_[buffer_of(to)] += here - 2;
+    for (Step& step : steps) {
+      visit_deep(step, plan_.kernels, [&](Slice& s, bool) {
+        if (buffer_of(s) == source) s = to;
+      });
+    }
+    return true;
+  }
+
+  bool names(Step& step, const Buffer& buffer) {
+    bool found = false;
+    visit_deep(step, plan_.kernels, [&](Slice& s, bool) { found |= buffer_of(s) == buffer; });
+    return found;
+  }
+  bool writes(Step& step, const Buffer& buffer) {
+    bool found = false;
+    visit_deep(step, plan_.kernels,
+               [&](Slice& s, bool written) { found |= written && buffer_of(s) == buffer; });
+    return found;
+  }
+  bool writes_before(Steps& steps, size_t after, size_t end, const Slice& slice) {
+    for (size_t i = after + 1; i <= end; ++i) {
+      if (writes(steps[i], buffer_of(slice))) return true;
+    }
+    return false;
+  }
+  // Whether the step writes all of the buffer and reads nothing of it.
+  bool makes(Step& step, const Buffer& buffer) {
+    bool writes = false;
+    bool reads = false;
+    if (std::holds_alternative<std::shared_ptr<const LoopStep>>(step.what) ||
+        std::holds_alternative<std::shared_ptr<const BranchStep>>(step.what)) {
+      return false;
+    }
+    visit_own(step, plan_.kernels, [&](Slice& s, bool written) {
+      if (buffer_of(s) != buffer) return;
+      (written ? writes : reads) = true;
+    });
+    return writes && !reads;
+  }
+  // Whether the step may write its result to `to`, which it reads.
+  bool updates(Step& step, const Slice& to) {
+    if (std::holds_alternative<HostStep>(step.what)) return !writes(step, buffer_of(to));
+    const auto* run = std::get_if<KernelStep>(&step.what);
+    if (run == nullptr) return false;
+    const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];
+    for (size_t i = 0; i < run->operands.size(); ++i) {
+      if (buffer_of(run->operands[i]) != buffer_of(to)) continue;
+      if (!(run->operands[i] == to) || !kernel.operands[i].is_pointwise) return false;
+    }
+    return true;
+  }
+
+  LaunchPlan& plan_;
+  std::unordered_map<Buffer, int64_t, BufferHash> uses_;
+};
+
+}  // namespace
+
+void elide_copies(LaunchPlan& plan) { CopyElision(plan).run(); }
+
+void assign_arena(LaunchPlan& plan) {
+  Lives all(plan);
+  struct Placed {
+    int32_t buffer;
+    Life life;
+    int64_t offset = 0;
+  };
+  std::vector<Placed> buffers;
+  for (auto& [buffer, life] : all.lives()) buffers.push_back({buffer, std::move(life)});
+  std::sort(buffers.begin(), buffers.end(), [](const Placed& a, const Placed& b) {
+    return a.life.bytes != b.life.bytes ? a.life.bytes > b.life.bytes : a.buffer < b.buffer;
+  });
+  std::unordered_map<int32_t, int64_t> offsets;
+  std::vector<const Placed*> placed;  // by offset
+  for (Placed& buffer : buffers) {
+    const int64_t size =
+        (buffer.life.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+    int64_t offset = 0;
+    for (const Placed* other : placed) {
+      const bool together =
+          other->life.first <= buffer.life.last && buffer.life.first <= other->life.last;
+      const int64_t end = other->offset + (other->life.bytes + kArenaAlignment - 1) /
+                                              kArenaAlignment * kArenaAlignment;
+      if (together && other->offset < offset + size && offset < end) offset = end;
+    }
+    buffer.offset = offset;
+    offsets[buffer.buffer] = offset;
+    plan.arena_bytes = std::max(plan.arena_bytes, offset + size);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), &buffer,
+                         [](const Placed* a, const Placed* b) { return a->offset < b->offset; }),
+        &buffer);
+  }
+  visit_all(plan.steps, plan.kernels, [&](Slice& slice, bool) {
+    if (slice.space != Space::kArena) return;
+    slice.offset += offsets[slice.index];
+    slice.index = 0;
+  });
+}
+
+}  // namespace hekla::plan

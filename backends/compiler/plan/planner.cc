@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/planner.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/lower.h"
+#include "backends/compiler/passes/clone.h"
+#include "backends/compiler/plan/fusion.h"
+#include "backends/compiler/plan/memory.h"
+
+namespace hekla::plan {
+namespace {
+
+using ir::OpCode;
+using lower::Role;
+using Space = Slice::Space;
+
+// A module whose entry runs one operation: its operands, and the values around it that its regions
+// use, are the arguments in this order.
+struct Extracted {
+  std::shared_ptr<const ir::Module> module;
+  std::vector<const ir::Value*> inputs;
+};
+
+void collect_captured(const ir::Operation& op, std::vector<const ir::Value*>& captured) {
+  auto is_inside = [&](const ir::Block* block) {
+    while (block != nullptr) {
+      const ir::Operation* parent = block->region()->parent();
+      if (parent == &op) return true;
+      block = parent == nullptr ? nullptr : parent->block();
+    }
+    return false;
+  };
+  for (size_t i = 0; i < op.region_count(); ++i) {
+    ir::walk(op.region(i), [&](const ir::Operation& inner) {
+      for (const ir::Value* value : inner.operands()) {
+        const ir::Block* home =
+            value->defining_op() != nullptr ? value->defining_op()->block() : value->argument_of();
+        if (!is_inside(home)) captured.push_back(value);
+      }
+    });
+  }
+}
+
+Extracted extract(const ir::Module& whole, const ir::Operation& op) {
+  Extracted extracted;
+  std::vector<const ir::Value*> used(op.operands().begin(), op.operands().end());
+  collect_captured(op, used);
+  auto module = std::make_shared<ir::Module>();
+  module->meshes = whole.meshes;
+  auto function = std::make_unique<ir::Function>("main");
+  function->visibility = ir::Function::Visibility::kPublic;
+  ir::Block& block = function->body().add_block();
+  passes::ValueMap map;
+  std::vector<ir::Type> inputs;
+  for (const ir::Value* value : used) {
+    if (map.contains(value)) continue;
+    map[value] = block.add_argument(value->type());
+    inputs.push_back(value->type());
+    extracted.inputs.push_back(value);
+  }
+  ir::Operation* copy = block.append(passes::clone_operation(op, map));
+  std::vector<ir::Value*> results;
+  for (size_t i = 0; i < copy->result_count(); ++i) results.push_back(copy->result(i));
+  block.append(OpCode::kFuncReturn, results, {}, {}, op.location());
+  function->type = ir::Type::function(std::move(inputs), copy->result_types());
+  function->argument_attributes.resize(extracted.inputs.size());
+  function->result_attributes.resize(copy->result_count());
+  module->functions.push_back(std::move(function));
+  if (op.attribute("called_computations")) {
+    const std::unique_ptr<ir::Module> all = passes::clone_module(whole);
+    for (auto& other : all->functions) {
+      if (whole.entry() == nullptr || other->name() != whole.entry()->name()) {
+        other->visibility = ir::Function::Visibility::kPrivate;
+        if (other->name() != "main") module->functions.push_back(std::move(other));
+      }
+    }
+  }
+  extracted.module = std::move(module);
+  return extracted;
+}
+
+bool has_place(const ir::Type& type) { return type.is_static_tensor() || type.is_token(); }
+
+class Planner {
+ public:
+  explicit Planner(const ir::Module& module) : module_(module) {}
+
+  Result<LaunchPlan> run() {
+    const ir::Function& entry = *module_.entry();
+    const ir::Block& block = entry.body().front();
+    for (size_t i = 0; i < block.argument_count(); ++i) {
+      const ir::Type& type = block.argument(i)->type();
+      if (!has_place(type)) return no_place(type, "argument of the entry function");
+      plan_.input_bytes.push_back(byte_size(type));
+      places_[block.argument(i)] = {Space::kInput, static_cast<int32_t>(i), 0, byte_size(type)};
+    }
+    // A result is made where it is wanted, when the program makes it and returns it once.
+    const std::vector<ir::Value*>& results = block.terminator()->operands();
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ir::Type& type = results[i]->type();
+      if (!has_place(type)) return no_place(type, "result of the entry function");
+      plan_.output_bytes.push_back(byte_size(type));
+      const Slice output{Space::kOutput, static_cast<int32_t>(i), 0, byte_size(type)};
+      const ir::Operation* op = results[i]->defining_op();
+      if (op != nullptr && op->code() != OpCode::kConstant) wanted_.emplace(results[i], output);
+    }
+    HEKLA_RETURN_IF_ERROR(plan_block(block, plan_.steps));
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Slice output{Space::kOutput, static_cast<int32_t>(i), 0, plan_.output_bytes[i]};
+      HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(*results[i]));
+      copy(from, output, plan_.steps);
+    }
+    elide_copies(plan_);
+    assign_arena(plan_);
+    plan_.output_input.assign(plan_.output_bytes.size(), -1);
+    return std::move(plan_);
+  }
+
+ private:
+  static Status no_place(const ir::Type& type, std::string_view what) {
+    return unimplemented("{} of type {} has no place in a launch plan", what, type.to_string());
+  }
+
+  Slice new_buffer(int64_t bytes) { return {Space::kArena, next_buffer_++, 0, bytes}; }
+
+  void copy(const Slice& from, const Slice& to, Steps& steps) {
+    if (from == to || to.bytes == 0) return;
+    steps.push_back({CopyStep{from, to}});
+  }
+
+  // Where a value is in memory; constants get there when they are asked for.
+  Result<Slice> place_of(const ir::Value& value) {
+    if (auto it = places_.find(&value); it != places_.end()) return it->second;
+    const ir::Operation* op = value.defining_op();
+    if (op != nullptr && op->code() == OpCode::kConstant) {
+      const auto* dense = op->attribute("value").get<ir::DenseValue>();
+      if (dense != nullptr) {
+        HEKLA_ASSIGN_OR_RETURN(HostArray array, dense->expand());
+        const Slice slice{Space::kConstant, static_cast<int32_t>(plan_.constants.size()), 0,
+                          array.size_bytes()};
+        plan_.constants.push_back(std::move(array));
+        places_[&value] = slice;
+        return slice;
+      }
+    }
+    return internal_error("{} has no place in memory",
+                          op == nullptr ? "a block argument" : op->name());
+  }
+
+  // The buffer that a new value is written to.
+  Slice make_place(const ir::Value& value) {
+    Slice slice;
+    if (auto it = wanted_.find(&value); it != wanted_.end()) {
+      slice = it->second;
+    } else {
+      slice = new_buffer(byte_size(value.type()));
+    }
+    places_[&value] = slice;
+    return slice;
+  }
+
+  Status plan_block(const ir::Block& block, Steps& steps) {
+    const Fusion fusion(block);
+    for (const auto& op : block.operations()) {
+      if (op.get() == block.terminator()) break;
+      HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
+    }
+    return ok_status();
+  }
+
+  Status plan_operation(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
+    for (size_t i = 0; i < op.result_count(); ++i) {
+      if (!has_place(op.result(i)->type())) return no_place(op.result(i)->type(), op.name());
+    }
+    const Role role = fusion.role(op);
+    if (role == Role::kNone) {
+      switch (op.code()) {
+        case OpCode::kWhile:
+          return plan_while(op, steps);
+        case OpCode::kIf:
+        case OpCode::kCase:
+          return plan_branch(op, steps);
+        default:
+          return plan_host_step(op, steps);
+      }
+    }
+    if (op.code() == OpCode::kConstant) return ok_status();
+    std::vector<const ir::Value*> outputs;
+    for (size_t i = 0; i < op.result_count(); ++i) {
+      if (fusion.is_stored(*op.result(i))) outputs.push_back(op.result(i));
+    }
+    if (outputs.empty()) return ok_status();
+    if (element_count(op.result()->type().dims()) == 0) {
+      for (const ir::Value* output : outputs) make_place(*output);
+      return ok_status();
+    }
+    if (op.code() == OpCode::kDynamicUpdateSlice && fusion.in_memory(*op.operand(0))) {
+      return plan_update(op, fusion, steps);
+    }
+    return plan_kernel(op, outputs, fusion, steps);
+  }
+
+  Status plan_kernel(const ir::Operation& op, const std::vector<const ir::Value*>& outputs,
+                     const Fusion& fusion, Steps& steps) {
+    auto in_memory = [&](const ir::Value& value) { return fusion.in_memory(value); };
+    Result<lower::LoweredKernel> lowered = lower::lower_kernel(outputs, in_memory);
+    if (!lowered.ok()) {
+      return lowered.status().with_context(ir::location_string(op.location()));
+    }
+    for (const ir::Value* output : outputs) make_place(*output);
+    return add_kernel(std::move(*lowered), steps);
+  }
+
+  Status add_kernel(lower::LoweredKernel lowered, Steps& steps) {
+    KernelStep step;
+    for (const lower::BoundOperand& bound : lowered.operands) {
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*bound.value));
+      step.operands.push_back(slice);
+    }
+    const std::string text = kernel::to_string(lowered.kernel);
+    auto [it, is_new] = kernels_.emplace(text, static_cast<int32_t>(plan_.kernels.size()));
+    if (is_new) plan_.kernels.push_back(std::move(lowered.kernel));
+    step.kernel = it->second;
+    steps.push_back({std::move(step)});
+    return ok_status();
+  }
+
+  // Whether `op` is the last to use the memory of its operand `value`, which it may then overwrite.
+  bool may_overwrite(const ir::Operation& op, const ir::Value& value, const Fusion& fusion) {
+    const auto it = places_.find(&value);
+    if (it == places_.end() || it->second.space == Space::kInput ||
+        it->second.space == Space::kConstant) {
+      return false;
+    }
+    const ir::Block* home =
+        value.defining_op() != nullptr ? value.defining_op()->block() : value.argument_of();
+    if (home != op.block()) return false;
+    int uses = 0;
+    for (const ir::Value* operand : op.operands()) uses += operand == &value;
+    if (uses != 1) return false;
+    // Users stand before this operation, or are it; those in regions of a later one do not.
+    for (const ir::Operation* user : value.users()) {
+      if (user == &op) continue;
+      const ir::Operation* at = user;
+      while (at != nullptr && at->block() != home) at = at->parent_op();
+      if (at == nullptr || order_of(*at) > order_of(op)) return false;
+      // A reader that is computed inside a later kernel reads later.
+      if (fusion.role(*at) != Role::kNone && !places_.contains(at->result())) return false;
+    }
+    return true;
+  }
+
+  int64_t order_of(const ir::Operation& op) {
+    auto& order = orders_[op.block()];
+    if (order.empty()) {
+      int64_t next = 0;
+      for (const auto& each : op.block()->operations()) order[each.get()] = next++;
+    }
+    return order[&op];
+  }
+
+  Status plan_update(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
+    auto in_memory = [&](const ir::Value& value) { return fusion.in_memory(value); };
+    const ir::Value& target = *op.operand(0);
+    HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(target));
+    const bool is_empty = element_count(op.operand(1)->type().dims()) == 0;
+    if (wanted_.find(op.result()) == wanted_.end() && may_overwrite(op, target, fusion)) {
+      places_[op.result()] = from;
+    } else {
+      copy(from, make_place(*op.result()), steps);
+    }
+    if (is_empty) return ok_status();
+    Result<lower::LoweredKernel> lowered = lower::lower_update_in_place(op, in_memory);
+    if (!lowered.ok()) {
+      return lowered.status().with_context(ir::location_string(op.location()));
+    }
+    const bool reads_target =
+        std::any_of(lowered->operands.begin(), lowered->operands.end(), [&](const auto& bound) {
+          return !bound.is_output && places_.contains(bound.value) &&
+                 places_[bound.value] == places_[op.result()];
+        });
+    if (reads_target) {
+      // The update is computed from what it overwrites: through a buffer of its own.
+      const Slice shared = places_[op.result()];
+      const Slice own = new_buffer(shared.bytes);
+      copy(shared, own, steps);
+      places_[op.result()] = own;
+    }
+    return add_kernel(std::move(*lowered), steps);
+  }
+
+  Status plan_host_step(const ir::Operation& op, Steps& steps) {
+    for (const ir::Value* value : op.operands()) {
+      if (!has_place(value->type())) return no_place(value->type(), op.name());
+    }
+    Extracted extracted = extract(module_, op);
+    HostStep step;
+    step.name = op.name();
+    if (op.code() == OpCode::kCustomCall)
+      step.name += " @" + ir::text_value(op, "call_target_name");
+    step.reason = lower::why_no_kernel(op);
+    step.program = std::move(extracted.module);
+    for (const ir::Value* value : extracted.inputs) {
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*value));
+      step.inputs.push_back(slice);
+    }
+    for (size_t i = 0; i < op.result_count(); ++i)
+      step.outputs.push_back(make_place(*op.result(i)));
+    steps.push_back({std::move(step)});
+    return ok_status();
+  }
+
+  // Copies each of `from` to the slice of the same number in `to`, as if all at once.
+  void copy_all(const std::vector<Slice>& from, const std::vector<Slice>& to, Steps& steps) {
+    std::vector<Slice> sources = from;
+    for (size_t i = 0; i < from.size(); ++i) {
+      for (size_t k = 0; k < to.size(); ++k) {
+        if (k != i && from[i] == to[k] && !(from[i] == to[i])) {
+          sources[i] = new_buffer(from[i].bytes);
+          copy(from[i], sources[i], steps);
+          break;
+        }
+      }
+    }
+    for (size_t i = 0; i < to.size(); ++i) copy(sources[i], to[i], steps);
+  }
+
+  Status plan_while(const ir::Operation& op, Steps& steps) {
+    std::vector<Slice> initial, carried;
+    for (size_t i = 0; i < op.operand_count(); ++i) {
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*op.operand(i)));
+      initial.push_back(slice);
+      carried.push_back(make_place(*op.result(i)));
+    }
+    copy_all(initial, carried, steps);
+    auto loop = std::make_shared<LoopStep>();
+    const ir::Block& condition = op.region(0).front();
+    const ir::Block& body = op.region(1).front();
+    for (size_t i = 0; i < carried.size(); ++i) {
+      places_[condition.argument(i)] = carried[i];
+      places_[body.argument(i)] = carried[i];
+    }
+    HEKLA_RETURN_IF_ERROR(plan_block(condition, loop->condition));
+    HEKLA_ASSIGN_OR_RETURN(loop->predicate, place_of(*condition.terminator()->operand(0)));
+    HEKLA_RETURN_IF_ERROR(plan_block(body, loop->body));
+    std::vector<Slice> next;
+    for (const ir::Value* value : body.terminator()->operands()) {
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*value));
+      next.push_back(slice);
+    }
+    copy_all(next, carried, loop->body);
+    steps.push_back({std::shared_ptr<const LoopStep>(std::move(loop))});
+    return ok_status();
+  }
+
+  Status plan_branch(const ir::Operation& op, Steps& steps) {
+    auto branch = std::make_shared<BranchStep>();
+    HEKLA_ASSIGN_OR_RETURN(branch->selector, place_of(*op.operand(0)));
+    std::vector<Slice> results;
+    for (size_t i = 0; i < op.result_count(); ++i) results.push_back(make_place(*op.result(i)));
+    for (size_t r = 0; r < op.region_count(); ++r) {
+      Steps inner;
+      const ir::Block& block = op.region(r).front();
+      HEKLA_RETURN_IF_ERROR(plan_block(block, inner));
+      std::vector<Slice> values;
+      for (const ir::Value* value : block.terminator()->operands()) {
+        HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*value));
+        values.push_back(slice);
+      }
+      copy_all(values, results, inner);
+      branch->branches.push_back(std::move(inner));
+    }
+    steps.push_back({std::shared_ptr<const BranchStep>(std::move(branch))});
+    return ok_status();
+  }
+
+  const ir::Module& module_;
+  LaunchPlan plan_;
+  std::unordered_map<const ir::Value*, Slice> places_;
+  std::unordered_map<const ir::Value*, Slice> wanted_;  // outputs, by the value returned first
+  std::unordered_map<std::string, int32_t> kernels_;
+  std::unordered_map<const ir::Block*, std::unordered_map<const ir::Operation*, int64_t>> orders_;
+  int32_t next_buffer_ = 0;
+};
+
+}  // namespace
+
+int64_t byte_size(const ir::Type& type) {
+  return type.is_static_tensor() ? element_count(type.dims()) * dtype_bytes(type.dtype()) : 0;
+}
+
+Result<LaunchPlan> make_plan(const ir::Module& module) {
+  if (module.entry() == nullptr || module.entry()->is_declaration()) {
+    return invalid_argument("the module has no entry function");
+  }
+  return Planner(module).run();
+}
+
+Result<LaunchPlan> make_host_plan(std::shared_ptr<const ir::Module> module, std::string reason) {
+  const ir::Function* entry = module->entry();
+  if (entry == nullptr || entry->is_declaration()) {
+    return invalid_argument("the module has no entry function");
+  }
+  LaunchPlan plan;
+  HostStep step;
+  step.name = "the whole program";
+  step.reason = std::move(reason);
+  auto add = [&](const ir::Type& type, Space space, std::vector<Slice>& slices,
+                 std::vector<int64_t>& bytes) {
+    std::vector<ir::Type> flat{type};
+    while (!flat.empty()) {
+      const ir::Type next = flat.back();
+      flat.pop_back();
+      if (next.is_tuple()) {
+        flat.insert(flat.end(), next.elements().rbegin(), next.elements().rend());
+        continue;
+      }
+      slices.push_back({space, static_cast<int32_t>(bytes.size()), 0, byte_size(next)});
+      bytes.push_back(byte_size(next));
+    }
+  };
+  for (const ir::Type& type : entry->type.elements()) {
+    add(type, Space::kInput, step.inputs, plan.input_bytes);
+  }
+  for (const ir::Type& type : entry->type.results()) {
+    add(type, Space::kOutput, step.outputs, plan.output_bytes);
+  }
+  plan.output_input.assign(plan.output_bytes.size(), -1);
+  step.program = std::move(module);
+  plan.steps.push_back({std::move(step)});
+  return plan;
+}
+
+}  // namespace hekla::plan

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "backends/compiler/plan/launch_plan.h"
+
+namespace hekla::plan {
+namespace {
+
+std::string text_of(const Slice& slice) {
+  switch (slice.space) {
+    case Slice::Space::kInput:
+      return fmt::format("input {} [{}]", slice.index, slice.bytes);
+    case Slice::Space::kOutput:
+      return fmt::format("output {} [{}]", slice.index, slice.bytes);
+    case Slice::Space::kArena:
+      return fmt::format("arena +{} [{}]", slice.offset, slice.bytes);
+    case Slice::Space::kConstant:
+      break;
+  }
+  return fmt::format("constant {} [{}]", slice.index, slice.bytes);
+}
+
+std::string text_of(const std::vector<Slice>& slices) {
+  std::string text;
+  for (const Slice& slice : slices) text += (text.empty() ? "" : ", ") + text_of(slice);
+  return text;
+}
+
+void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& out) {
+  const std::string pad(static_cast<size_t>(indent) * 2, ' ');
+  for (const Step& step : steps) {
+    out += pad;
+    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
+      const kernel::Kernel& kernel = plan.kernels[static_cast<size_t>(run->kernel)];
+      std::string inputs, outputs;
+      for (size_t i = 0; i < run->operands.size(); ++i) {
+        std::string& side = kernel.operands[i].is_written ? outputs : inputs;
+        side += (side.empty() ? "" : ", ") + text_of(run->operands[i]);
+      }
+      out += fmt::format("kernel {} {} grid [{}]: {} -> {}\n", run->kernel, kernel.name,
+                         fmt::join(kernel.grid, ", "), inputs, outputs);
+    } else if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
+      out += fmt::format("copy {} -> {}\n", text_of(copy->from), text_of(copy->to));
+    } else if (const auto* host = std::get_if<HostStep>(&step.what)) {
+      out += fmt::format("host {}: {} -> {} ({})\n", host->name, text_of(host->inputs),
+                         text_of(host->outputs), host->reason);
+    } else if (const auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
+      out += fmt::format("while {}\n", text_of((*loop)->predicate));
+      print((*loop)->condition, plan, indent + 1, out);
+      out += pad + "do\n";
+      print((*loop)->body, plan, indent + 1, out);
+    } else if (const auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+      out += fmt::format("branch {}\n", text_of((*branch)->selector));
+      for (size_t i = 0; i < (*branch)->branches.size(); ++i) {
+        out += fmt::format("{}case {}\n", pad, i);
+        print((*branch)->branches[i], plan, indent + 1, out);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string to_string(const LaunchPlan& plan) {
+  std::string out = fmt::format("arena {} bytes, {} kernels, {} constants\n", plan.arena_bytes,
+                                plan.kernels.size(), plan.constants.size());
+  print(plan.steps, plan, 0, out);
+  return out;
+}
+
+}  // namespace hekla::plan
