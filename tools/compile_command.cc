@@ -15,6 +15,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "backends/compiler/compile.h"
 #include "backends/compiler/ir/dump.h"
 #include "backends/compiler/ir/verify.h"
 #include "backends/compiler/stablehlo/bytecode/raw_module.h"
@@ -25,8 +26,8 @@
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json", "ir"};
-constexpr const char* kLaterStages[] = {"stablehlo", "kernels", "plan", "spirv", "llvm"};
+constexpr const char* kStages[] = {"vhlo-json", "ir", "plan", "kernels"};
+constexpr const char* kLaterStages[] = {"stablehlo", "spirv", "llvm"};
 
 struct Options {
   std::string file;
@@ -73,7 +74,7 @@ Result<std::string> emit(const Options& options) {
   for (std::string_view stage : kLaterStages) {
     if (options.stage == stage) {
       return unimplemented("the stage '{}' does not exist yet; --emit takes {}", stage,
-                           fmt::join(kStages, " and "));
+                           fmt::join(kStages, ", "));
     }
   }
   HEKLA_ASSIGN_OR_RETURN(std::string bytes, read_file(options.file));
@@ -89,7 +90,16 @@ Result<std::string> emit(const Options& options) {
   }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(bytes));
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
-  return ir::dump(*module);
+  if (options.stage == "ir") return ir::dump(*module);
+  HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
+                         compile_program(std::shared_ptr<const ir::Module>(std::move(module))));
+  if (options.stage == "plan") return plan::to_string(*plan);
+  std::string text;
+  for (size_t i = 0; i < plan->kernels.size(); ++i) {
+    const kernel::Kernel& kernel = plan->kernels[i];
+    text += fmt::format("kernel {} {}: {}\n", i, kernel.name, kernel::to_string(kernel));
+  }
+  return text;
 }
 
 Status compile(const Options& options) {
@@ -111,7 +121,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
       ->add_option(
           "--emit", options->stage,
           "vhlo-json: the artifact as it was sent; ir: the graph with canonical attributes "
-          "and locations (stablehlo, kernels, plan, spirv and llvm are to come)")
+          "and locations; plan: the steps of a launch; kernels: the scalar code of each kernel "
+          "(stablehlo, spirv and llvm are to come)")
       ->required()
       ->check(CLI::IsMember(stages));
   command->add_option("--output", options->output, "Write to this file instead of stdout");

@@ -65,6 +65,9 @@ Result<HostArray> compare_total_order(Direction direction, const HostArray& a, c
     default: {
       // Below eight bits the sign is not the byte's top bit.
       const int shift = 8 - dtype_bits(a.dtype());
+      if (!float_format(a.dtype()).has_sign) {
+        return compare_loop<uint8_t>(direction, a, b, [](uint8_t bits) { return bits; });
+      }
       // The one NaN of the FNUZ formats has the sign set: it is the lowest of all.
       if (float_format(a.dtype()).specials == FloatFormat::Specials::kUnsignedZero) {
         return compare_loop<uint8_t>(direction, a, b, [](uint8_t bits) {

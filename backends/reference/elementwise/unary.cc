@@ -282,7 +282,8 @@ Result<HostArray> reduce_precision(HostArray x, int64_t exponent_bits, int64_t m
   const FloatFormat format = float_format(x.dtype());
   // Bits that the type does not have cannot be taken away.
   const int64_t e = exponent_bits >= format.exponent_bits ? 11 : exponent_bits;
-  const int lowest = 1 - format.bias;
+  // Powers of two alone: there are no subnormals whose exponent is one higher than its field.
+  const int lowest = format.has_sign ? 1 - format.bias : -format.bias;
   return through_double(std::move(x), [e, mantissa_bits, lowest](double v) {
     return reduced(v, e, mantissa_bits, lowest);
   });

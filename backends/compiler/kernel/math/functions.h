@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What element.cc dispatches to: expansions by kind of dtype. For this folder only.
+#pragma once
+
+#include <optional>
+
+#include "backends/compiler/kernel/math/element.h"
+#include "backends/compiler/kernel/math/num.h"
+
+namespace hekla::kernel {
+
+// `x` brought back into the range of an integer dtype: extended from its low bits.
+Num wrap_integer(DType dtype, Num x);
+std::optional<Num> unary_integer(ir::OpCode code, DType dtype, Num x);
+std::optional<Num> binary_integer(ir::OpCode code, DType dtype, Num x, Num y);
+
+// Of kF32 or kF64; the caller rounds to narrower dtypes.
+std::optional<Num> unary_float(ir::OpCode code, Num x);
+std::optional<Num> binary_float(ir::OpCode code, Num x, Num y);
+
+std::optional<Element> unary_complex(Builder& b, ir::OpCode code, DType dtype, const Element& x);
+std::optional<Element> binary_complex(Builder& b, ir::OpCode code, const Element& x,
+                                      const Element& y);
+
+// Exact ones.
+Num maximum(Num x, Num y);
+Num minimum(Num x, Num y);
+Num is_finite(Num x);
+Num remainder(Num x, Num y);  // C's fmod
+
+// An integer's value with its low bits merged into one sticky bit, so that it fits into f32
+// exactly and rounds to at most 14 bits as the integer itself would.
+Num sticky_float(Num x, bool is_signed);
+// f64 to f32, inexact results to the neighbour with an odd last bit: a further rounding to at most
+// 22 bits then gives what one rounding would.
+Num round_to_odd(Num x);
+
+}  // namespace hekla::kernel

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/compiler/plan_interpreter.h"
+
+#include <cstring>
+#include <span>
+
+#include "backends/compiler/kernel/interpreter.h"
+#include "backends/reference/evaluator.h"
+
+namespace hekla::testing {
+namespace {
+
+using plan::Slice;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::byte kPattern{0xcb};
+
+class Runner {
+ public:
+  Runner(const plan::LaunchPlan& plan, const std::vector<HostArray>& inputs)
+      : plan_(plan), arena_(static_cast<size_t>(plan.arena_bytes), kPattern) {
+    for (const HostArray& array : inputs) {
+      inputs_.emplace_back(array.bytes().begin(), array.bytes().end());
+    }
+    for (const HostArray& array : plan.constants) {
+      constants_.emplace_back(array.bytes().begin(), array.bytes().end());
+    }
+    for (int64_t bytes : plan.output_bytes) {
+      outputs_.emplace_back(static_cast<size_t>(bytes), kPattern);
+    }
+  }
+
+  Result<std::vector<Bytes>> run() {
+    HEKLA_RETURN_IF_ERROR(run(plan_.steps));
+    return std::move(outputs_);
+  }
+
+ private:
+  std::span<std::byte> bytes(const Slice& slice) {
+    const auto index = static_cast<size_t>(slice.index);
+    Bytes* buffer = &arena_;
+    if (slice.space == Slice::Space::kInput) buffer = &inputs_.at(index);
+    if (slice.space == Slice::Space::kOutput) buffer = &outputs_.at(index);
+    if (slice.space == Slice::Space::kConstant) buffer = &constants_.at(index);
+    return std::span<std::byte>(*buffer).subspan(static_cast<size_t>(slice.offset),
+                                                 static_cast<size_t>(slice.bytes));
+  }
+
+  Status run(const plan::Steps& steps) {
+    for (const plan::Step& step : steps) {
+      if (const auto* kernel = std::get_if<plan::KernelStep>(&step.what)) {
+        std::vector<std::span<std::byte>> operands;
+        for (const Slice& slice : kernel->operands) operands.push_back(bytes(slice));
+        HEKLA_RETURN_IF_ERROR(
+            kernel::interpret(plan_.kernels[static_cast<size_t>(kernel->kernel)], operands));
+      } else if (const auto* copy = std::get_if<plan::CopyStep>(&step.what)) {
+        std::memmove(bytes(copy->to).data(), bytes(copy->from).data(), bytes(copy->to).size());
+      } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
+        HEKLA_RETURN_IF_ERROR(run_host(*host));
+      } else if (const auto* loop =
+                     std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
+        while (true) {
+          HEKLA_RETURN_IF_ERROR(run((*loop)->condition));
+          if (bytes((*loop)->predicate)[0] == std::byte{0}) break;
+          HEKLA_RETURN_IF_ERROR(run((*loop)->body));
+        }
+      } else if (const auto* branch =
+                     std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
+        const std::span<std::byte> selector = bytes((*branch)->selector);
+        const auto last = static_cast<int32_t>((*branch)->branches.size()) - 1;
+        int32_t choice = 0;
+        if (selector.size() == 1) {
+          choice = selector[0] == std::byte{0} ? 1 : 0;
+        } else {
+          std::memcpy(&choice, selector.data(), sizeof(choice));
+          if (choice < 0 || choice > last) choice = last;
+        }
+        HEKLA_RETURN_IF_ERROR(run((*branch)->branches[static_cast<size_t>(choice)]));
+      }
+    }
+    return ok_status();
+  }
+
+  Status run_host(const plan::HostStep& step) {
+    std::vector<HostArray> arguments;
+    const ir::Function& entry = *step.program->entry();
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      const ir::Type& type = entry.type.elements()[i];
+      if (type.is_token()) {
+        arguments.emplace_back();
+        continue;
+      }
+      HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(type.dtype(), type.dims()));
+      const std::span<std::byte> from = bytes(step.inputs[i]);
+      if (!from.empty()) std::memcpy(array.mutable_data(), from.data(), from.size());
+      arguments.push_back(std::move(array));
+    }
+    HEKLA_ASSIGN_OR_RETURN(std::vector<HostArray> results,
+                           reference::evaluate(*step.program, std::move(arguments)));
+    for (size_t i = 0; i < results.size(); ++i) {
+      const std::span<std::byte> to = bytes(step.outputs[i]);
+      if (!to.empty()) std::memcpy(to.data(), results[i].data(), to.size());
+    }
+    return ok_status();
+  }
+
+  const plan::LaunchPlan& plan_;
+  std::vector<Bytes> inputs_, outputs_, constants_;
+  Bytes arena_;
+};
+
+double work(const plan::Steps& steps, const plan::LaunchPlan& plan);
+
+}  // namespace
+
+double plan_work(const plan::LaunchPlan& plan) { return work(plan.steps, plan); }
+
+Result<std::vector<std::vector<std::byte>>> run_plan(const plan::LaunchPlan& plan,
+                                                     const std::vector<HostArray>& inputs) {
+  return Runner(plan, inputs).run();
+}
+
+namespace {
+
+// Instructions of a region, loops inside multiplied by their trip counts where these are constant.
+double region_work(const kernel::Function& f, int32_t region) {
+  double total = 0;
+  for (kernel::Value v : f.region(region).instructions) {
+    const kernel::Instruction& inst = f[v];
+    total += 1;
+    if (inst.op == kernel::Op::kFor) {
+      const kernel::Instruction& count = f[inst.arguments[0]];
+      const double trips =
+          count.op == kernel::Op::kConstant ? static_cast<double>(count.immediate) : 1;
+      total += trips * region_work(f, static_cast<int32_t>(inst.immediate));
+    }
+  }
+  return total;
+}
+
+double work(const plan::Steps& steps, const plan::LaunchPlan& plan) {
+  double total = 0;
+  for (const plan::Step& step : steps) {
+    if (const auto* run = std::get_if<plan::KernelStep>(&step.what)) {
+      const kernel::Kernel& kernel = plan.kernels[static_cast<size_t>(run->kernel)];
+      total += static_cast<double>(kernel.points()) * region_work(kernel.body, 0);
+    } else if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
+      total += work((*loop)->condition, plan) + work((*loop)->body, plan);
+    } else if (const auto* branch =
+                   std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
+      for (const plan::Steps& each : (*branch)->branches) total += work(each, plan);
+    }
+  }
+  return total;
+}
+
+}  // namespace
+}  // namespace hekla::testing

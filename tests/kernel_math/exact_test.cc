@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that have one right answer, on every dtype, against the reference evaluator: bit for bit,
+// NaN payloads aside.
+#include <gtest/gtest.h>
+
+#include "backends/reference/elementwise/elementwise.h"
+#include "backends/reference/kernels/convert.h"
+#include "tests/kernel_math/kernel_runner.h"
+
+namespace hekla::kernel {
+namespace {
+
+using ir::OpCode;
+
+std::vector<DType> all_dtypes() {
+  std::vector<DType> dtypes;
+  for (int i = 1; i < kDTypeCount; ++i) dtypes.push_back(static_cast<DType>(i));
+  return dtypes;
+}
+
+constexpr int64_t kRandom = 4000;
+
+constexpr OpCode kExactUnary[] = {OpCode::kAbs,      OpCode::kNegate,
+                                  OpCode::kCeil,     OpCode::kFloor,
+                                  OpCode::kSqrt,     OpCode::kRoundNearestEven,
+                                  OpCode::kSign,     OpCode::kRoundNearestAfz,
+                                  OpCode::kReal,     OpCode::kImag,
+                                  OpCode::kIsFinite, OpCode::kNot,
+                                  OpCode::kPopcnt,   OpCode::kCountLeadingZeros};
+
+// Complex abs and sqrt are functions with a bound; sign divides by abs.
+bool is_exact_for(OpCode code, DType dtype) {
+  return !is_complex(dtype) || code == OpCode::kNegate || code == OpCode::kReal ||
+         code == OpCode::kImag;
+}
+
+TEST(Exact, Unary) {
+  for (DType dtype : all_dtypes()) {
+    for (OpCode code : kExactUnary) {
+      if (!is_exact_for(code, dtype)) continue;
+      const HostArray x = interesting_values(dtype, kRandom);
+      const Result<HostArray> wanted = reference::unary(code, x);
+      if (!wanted.ok()) continue;
+      const auto ours = run_expansion(
+          wanted->dtype(), {x},
+          [&](Builder& b, const std::vector<Element>& e) { return unary(b, code, dtype, e[0]); });
+      ASSERT_TRUE(ours) << ir::op_name(code) << " " << dtype_name(dtype);
+      EXPECT_EQ(differences(*ours, *wanted, {x}), "")
+          << ir::op_name(code) << " " << dtype_name(dtype);
+    }
+  }
+}
+
+constexpr OpCode kExactBinary[] = {OpCode::kAdd,
+                                   OpCode::kSubtract,
+                                   OpCode::kMultiply,
+                                   OpCode::kDivide,
+                                   OpCode::kMaximum,
+                                   OpCode::kMinimum,
+                                   OpCode::kRemainder,
+                                   OpCode::kAnd,
+                                   OpCode::kOr,
+                                   OpCode::kXor,
+                                   OpCode::kShiftLeft,
+                                   OpCode::kShiftRightArithmetic,
+                                   OpCode::kShiftRightLogical,
+                                   OpCode::kComplex};
+
+TEST(Exact, Binary) {
+  for (DType dtype : all_dtypes()) {
+    const auto [x, y] = interesting_pairs(dtype, kRandom);
+    for (OpCode code : kExactBinary) {
+      if (is_complex(dtype) && code == OpCode::kDivide) continue;
+      const Result<HostArray> wanted = reference::binary(code, x, y);
+      if (!wanted.ok()) continue;
+      const auto ours =
+          run_expansion(wanted->dtype(), {x, y}, [&](Builder& b, const std::vector<Element>& e) {
+            return binary(b, code, dtype, e[0], e[1]);
+          });
+      ASSERT_TRUE(ours) << ir::op_name(code) << " " << dtype_name(dtype);
+      EXPECT_EQ(differences(*ours, *wanted, {x, y}), "")
+          << ir::op_name(code) << " " << dtype_name(dtype);
+    }
+  }
+}
+
+TEST(Exact, IntegerPower) {
+  for (DType dtype : all_dtypes()) {
+    if (!is_integer(dtype)) continue;
+    const auto [x, y] = interesting_pairs(dtype, kRandom);
+    const HostArray wanted = *reference::binary(OpCode::kPower, x, y);
+    const auto ours = run_expansion(dtype, {x, y}, [&](Builder& b, const std::vector<Element>& e) {
+      return binary(b, OpCode::kPower, dtype, e[0], e[1]);
+    });
+    ASSERT_TRUE(ours) << dtype_name(dtype);
+    EXPECT_EQ(differences(*ours, wanted, {x, y}), "") << dtype_name(dtype);
+    // With the exponent known while building.
+    for (int64_t exponent : {0, 1, 2, 5, -1, -2}) {
+      const auto fixed = run_expansion(dtype, {x}, [&](Builder& b, const std::vector<Element>& e) {
+        return binary(b, OpCode::kPower, dtype, e[0], integer_element(b, dtype, exponent));
+      });
+      const HostArray exponents = *run_expansion(
+          dtype, {x}, [&](Builder& b, const std::vector<Element>&) -> std::optional<Element> {
+            return integer_element(b, dtype, exponent);
+          });
+      EXPECT_EQ(differences(*fixed, *reference::binary(OpCode::kPower, x, exponents), {x}), "")
+          << dtype_name(dtype) << " to the " << exponent;
+    }
+  }
+}
+
+TEST(Exact, Conversions) {
+  for (DType from : all_dtypes()) {
+    const HostArray x = interesting_values(from, kRandom);
+    for (DType to : all_dtypes()) {
+      const HostArray wanted = *reference::convert_elements(x, to);
+      const auto ours = run_expansion(
+          to, {x}, [&](Builder& b, const std::vector<Element>& e) -> std::optional<Element> {
+            return convert_element(b, e[0], from, to);
+          });
+      EXPECT_EQ(differences(*ours, wanted, {x}), "")
+          << dtype_name(from) << " to " << dtype_name(to);
+    }
+  }
+}
+
+TEST(Exact, Compare) {
+  constexpr std::string_view kNames[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+  for (DType dtype : all_dtypes()) {
+    const auto [x, y] = interesting_pairs(dtype, kRandom);
+    for (std::string_view name : kNames) {
+      for (bool total_order : {false, true}) {
+        if (total_order && !is_float(dtype)) continue;
+        const HostArray wanted =
+            *reference::compare(*reference::direction_from_name(name), total_order, x, y);
+        const auto ours =
+            run_expansion(DType::kI1, {x, y},
+                          [&](Builder& b, const std::vector<Element>& e) -> std::optional<Element> {
+                            return Element{compare(b, *direction_from_name(name), total_order,
+                                                   dtype, e[0], e[1])};
+                          });
+        EXPECT_EQ(differences(*ours, wanted, {x, y}), "")
+            << name << " " << dtype_name(dtype) << (total_order ? " total" : "");
+      }
+    }
+  }
+}
+
+TEST(Exact, SelectAndClamp) {
+  for (DType dtype : all_dtypes()) {
+    const auto [x, y] = interesting_pairs(dtype, kRandom);
+    HostArray predicate(DType::kI1, x.dims());
+    for (int64_t i = 0; i < x.size(); ++i) {
+      predicate.mutable_as<uint8_t>()[i] = static_cast<uint8_t>(i % 3 == 0);
+    }
+    const auto selected =
+        run_expansion(dtype, {predicate, x, y},
+                      [](Builder& b, const std::vector<Element>& e) -> std::optional<Element> {
+                        return select(b, e[0].re, e[1], e[2]);
+                      });
+    EXPECT_EQ(differences(*selected, *reference::select(predicate, x, y), {x, y}), "")
+        << dtype_name(dtype);
+    const Result<HostArray> wanted = reference::clamp(y, x, y);
+    if (!wanted.ok()) continue;
+    const auto clamped =
+        run_expansion(dtype, {y, x, y}, [&](Builder& b, const std::vector<Element>& e) {
+          return clamp(b, dtype, e[0], e[1], e[2]);
+        });
+    ASSERT_TRUE(clamped) << dtype_name(dtype);
+    EXPECT_EQ(differences(*clamped, *wanted, {x, y}), "") << dtype_name(dtype);
+  }
+}
+
+TEST(Exact, ReducePrecision) {
+  for (DType dtype : all_dtypes()) {
+    if (!is_float(dtype)) continue;
+    const HostArray x = interesting_values(dtype, kRandom);
+    for (int exponent_bits : {1, 3, 5, 8, 11}) {
+      for (int mantissa_bits : {0, 1, 3, 7, 10, 23, 52}) {
+        const HostArray wanted = *reference::reduce_precision(x, exponent_bits, mantissa_bits);
+        const auto ours = run_expansion(dtype, {x}, [&](Builder& b, const std::vector<Element>& e) {
+          return reduce_precision(b, dtype, e[0], exponent_bits, mantissa_bits);
+        });
+        ASSERT_TRUE(ours);
+        EXPECT_EQ(differences(*ours, wanted, {x}), "")
+            << dtype_name(dtype) << " e" << exponent_bits << "m" << mantissa_bits;
+      }
+    }
+  }
+}
+
+TEST(Exact, Bitcasts) {
+  for (DType from : all_dtypes()) {
+    const HostArray x = interesting_values(from, kRandom);
+    for (DType to : all_dtypes()) {
+      if (dtype_bits(from) != dtype_bits(to) || dtype_bits(from) > 64 || to == DType::kTF32) {
+        continue;
+      }
+      const HostArray wanted = *reference::bitcast_convert(x, to, x.dims());
+      const auto ours = run_expansion(to, {x}, [&](Builder& b, const std::vector<Element>& e) {
+        return bitcast(b, e[0], from, to);
+      });
+      ASSERT_TRUE(ours);
+      EXPECT_EQ(differences(*ours, wanted, {x}), "")
+          << dtype_name(from) << " to " << dtype_name(to);
+    }
+  }
+}
+
+TEST(Exact, LoadsAndStoresKeepTheBits) {
+  for (DType dtype : all_dtypes()) {
+    const HostArray x = interesting_values(dtype, kRandom);
+    const auto copy = run_expansion(
+        dtype, {x},
+        [](Builder&, const std::vector<Element>& e) -> std::optional<Element> { return e[0]; });
+    EXPECT_EQ(differences(*copy, x, {x}), "") << dtype_name(dtype);
+    // Constants are folded loads: storing one gives the bits back.
+    for (int64_t i = 0; i < std::min<int64_t>(x.size(), 300); ++i) {
+      const std::byte* bytes = x.data() + i * dtype_bytes(dtype);
+      const HostArray one = HostArray::wrap(dtype, {1}, nullptr, bytes);
+      const auto constant = run_expansion(
+          dtype, {one}, [&](Builder& b, const std::vector<Element>&) -> std::optional<Element> {
+            return constant_element(b, dtype, bytes);
+          });
+      EXPECT_EQ(differences(*constant, one, {one}), "") << dtype_name(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hekla::kernel

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs an expansion of backends/compiler/kernel/math over arrays, and makes inputs for it.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "backends/compiler/kernel/math/element.h"
+#include "backends/compiler/kernel/math/testing/lanes.h"
+#include "runtime/base/host_array.h"
+
+namespace hekla::kernel {
+
+// Elements of the operands at one point to the result's; nullopt: no expansion.
+using Expansion = std::function<std::optional<Element>(Builder&, const std::vector<Element>&)>;
+
+// Loads an element of each operand, applies `expand`, stores an element of `result`; nullopt when
+// there is no expansion. The operands have one size. Aborts when the kernel is malformed.
+std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray>& operands,
+                                       const Expansion& expand, Fma fma = Fma::kFused);
+
+// Every bit pattern up to 16 bits; for wider ones the edges and `random_count` random patterns, a
+// part of them of moderate size.
+HostArray interesting_values(DType dtype, int64_t random_count);
+// Two arrays holding pairs: all of them up to 8 bits, edges with edges and random ones above.
+std::pair<HostArray, HostArray> interesting_pairs(DType dtype, int64_t random_count);
+
+// The first few differences in words, empty when there are none. NaNs are all equal.
+std::string differences(const HostArray& ours, const HostArray& wanted,
+                        const std::vector<HostArray>& inputs);
+
+}  // namespace hekla::kernel
