@@ -4,21 +4,13 @@
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/emitter.h"
+#include "backends/compiler/lower/lower.h"
 
 namespace hekla::lower {
 
 using ir::OpCode;
 using kernel::Op;
 using kernel::ScalarType;
-
-namespace {
-
-// Whether the operand of a broadcast is the result without dimensions of size 1.
-bool keeps_order(const Dims& from, const Dims& to) {
-  return element_count(from) == element_count(to);
-}
-
-}  // namespace
 
 Point Emitter::source_point(const ir::Operation& op, const Point& point) {
   const Dims& to = op.result()->type().dims();
@@ -56,8 +48,7 @@ Point Emitter::source_point(const ir::Operation& op, const Point& point) {
     case OpCode::kBroadcastInDim: {
       if (from.empty()) return Point{};
       const std::vector<int64_t> map = ir::int_list(op, "broadcast_dimensions");
-      const bool in_order = std::is_sorted(map.begin(), map.end());
-      if (point.linear != kernel::kNoValue && in_order && keeps_order(from, to)) {
+      if (point.linear != kernel::kNoValue && keeps_row_major_order(op)) {
         return Point{{}, point.linear};
       }
       const std::vector<Value> dims = dims_of(point, to);

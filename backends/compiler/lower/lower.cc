@@ -107,7 +107,7 @@ class Scanner {
         if (op->code() == OpCode::kIota) shape_.needs_dims = true;
         break;
       case Role::kMovement:
-        keeps_points = op->code() == OpCode::kReshape;
+        keeps_points = keeps_row_major_order(*op);
         if (!keeps_points && !is_scalar && !is_splat(*op)) shape_.needs_dims = true;
         break;
       case Role::kReduction:
@@ -121,7 +121,7 @@ class Scanner {
     for (const ir::Value* operand : op->operands()) visit(*operand, at_points && keeps_points);
   }
 
-  // A broadcast that gives every element the same value, or keeps the row-major order.
+  // A broadcast that gives every element the same value.
   static bool is_splat(const ir::Operation& op) {
     if (op.code() != OpCode::kBroadcastInDim && op.code() != OpCode::kBroadcast) return false;
     const Dims& from = op.operand(0)->type().dims();
@@ -332,6 +332,14 @@ Result<LoweredKernel> lower_update_in_place(const ir::Operation& update,
                                             const std::function<bool(const ir::Value&)>& in_memory,
                                             const LowerOptions& options) {
   return Lowering({update.result()}, in_memory, options).run(&update);
+}
+
+bool keeps_row_major_order(const ir::Operation& op) {
+  if (op.code() == OpCode::kReshape) return true;
+  if (op.code() != OpCode::kBroadcastInDim) return false;
+  const std::vector<int64_t> map = ir::int_list(op, "broadcast_dimensions");
+  return std::is_sorted(map.begin(), map.end()) &&
+         element_count(op.operand(0)->type().dims()) == element_count(op.result()->type().dims());
 }
 
 Role role_of(const ir::Operation& op) {

@@ -27,6 +27,9 @@ enum class Role : uint8_t {
 // Looks at opcode, types and regions; tries the emission of operations with one. Cheap but not
 // free: ask once per operation.
 Role role_of(const ir::Operation& op);
+// Whether an operation of one operand gives the operand's elements in the same row-major order:
+// reshape, and broadcast_in_dim that only adds dimensions of size 1.
+bool keeps_row_major_order(const ir::Operation& op);
 // Why role_of says kNone, for people.
 std::string why_no_kernel(const ir::Operation& op);
 

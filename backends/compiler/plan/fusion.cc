@@ -16,8 +16,11 @@ using lower::Role;
 constexpr int kMaxOperations = 400;
 // Operations in a row that several kernels may each compute for themselves.
 constexpr int kMaxCopies = 4;
-// Cost per element that a kernel may repeat for every use of an element.
+// Cost per element that a kernel may repeat for every use of an element, when there are few uses,
+// and when there are many, as in a contraction: then only a change of place.
 constexpr double kRepeatedCost = 3;
+constexpr double kOftenRepeatedCost = 0.6;
+constexpr double kOften = 8;
 
 // Roughly, in additions.
 double cost_of(const ir::Operation& op, Role role) {
@@ -25,6 +28,7 @@ double cost_of(const ir::Operation& op, Role role) {
     case Role::kConstant:
       return 0;
     case Role::kMovement:
+      if (op.code() == OpCode::kBroadcast || op.code() == OpCode::kBroadcastInDim) return 0.1;
       return op.code() == OpCode::kGather || op.code() == OpCode::kConcatenate ? 4 : 0.5;
     case Role::kReduction:
       return 1000;
@@ -92,7 +96,7 @@ bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value
   if (role == Role::kElementwise) {
     return value.type().dims() == user.result()->type().dims();
   }
-  return user.code() == OpCode::kReshape;
+  return lower::keeps_row_major_order(user);
 }
 
 }  // namespace
@@ -172,8 +176,9 @@ bool Fusion::try_inline(const ir::Operation& op) {
     Place mine = theirs;
     if (!keeps_elements(*user, roles_.at(user), value)) mine.path = next_path_++;
     const double again = repeats_of(*user, value);
-    if (again > 1 && theirs.repeats <= 1) mine.spare = kRepeatedCost;
     mine.repeats = theirs.repeats * again;
+    if (theirs.repeats <= 1) mine.spare = kRepeatedCost;
+    if (mine.repeats >= kOften) mine.spare = std::min(mine.spare, kOftenRepeatedCost);
     if (is_first) {
       place = mine;
       is_first = false;
