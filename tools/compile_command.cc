@@ -20,13 +20,14 @@
 #include "backends/compiler/stablehlo/bytecode/raw_module.h"
 #include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
 #include "backends/compiler/stablehlo/read_program.h"
+#include "backends/compiler/stablehlo/text/print.h"
 #include "runtime/base/status.h"
 
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json", "ir"};
-constexpr const char* kLaterStages[] = {"stablehlo", "kernels", "plan", "spirv", "llvm"};
+constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "ir"};
+constexpr const char* kLaterStages[] = {"kernels", "plan", "spirv", "llvm"};
 
 struct Options {
   std::string file;
@@ -73,7 +74,7 @@ Result<std::string> emit(const Options& options) {
   for (std::string_view stage : kLaterStages) {
     if (options.stage == stage) {
       return unimplemented("the stage '{}' does not exist yet; --emit takes {}", stage,
-                           fmt::join(kStages, " and "));
+                           fmt::join(kStages, ", "));
     }
   }
   HEKLA_ASSIGN_OR_RETURN(std::string bytes, read_file(options.file));
@@ -89,7 +90,7 @@ Result<std::string> emit(const Options& options) {
   }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(bytes));
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
-  return ir::dump(*module);
+  return options.stage == "stablehlo" ? stablehlo::print_module(*module) : ir::dump(*module);
 }
 
 Status compile(const Options& options) {
@@ -110,13 +111,14 @@ void add_compile_command(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--emit", options->stage,
-          "vhlo-json: the artifact as it was sent; ir: the graph with canonical attributes "
-          "and locations (stablehlo, kernels, plan, spirv and llvm are to come)")
+          "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
+          "StableHLO tool reads; ir: the graph with canonical attributes and locations "
+          "(kernels, plan, spirv and llvm are to come)")
       ->required()
       ->check(CLI::IsMember(stages));
   command->add_option("--output", options->output, "Write to this file instead of stdout");
   command->add_flag("--skip-verifier", options->skip_verifier,
-                    "Show the ir of programs that break StableHLO's constraints too");
+                    "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {
     const Status status = compile(*options);
     if (!status.ok()) fmt::print(stderr, "hekla compile: {}\n", status.to_string());
