@@ -21,13 +21,14 @@
 #include "backends/compiler/stablehlo/bytecode/raw_module.h"
 #include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
 #include "backends/compiler/stablehlo/read_program.h"
+#include "backends/compiler/stablehlo/text/print.h"
 #include "runtime/base/status.h"
 
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json", "ir", "plan", "kernels"};
-constexpr const char* kLaterStages[] = {"stablehlo", "spirv", "llvm"};
+constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "ir", "plan", "kernels"};
+constexpr const char* kLaterStages[] = {"spirv", "llvm"};
 
 struct Options {
   std::string file;
@@ -90,6 +91,7 @@ Result<std::string> emit(const Options& options) {
   }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(bytes));
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
+  if (options.stage == "stablehlo") return stablehlo::print_module(*module);
   if (options.stage == "ir") return ir::dump(*module);
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                          compile_program(std::shared_ptr<const ir::Module>(std::move(module))));
@@ -120,14 +122,14 @@ void add_compile_command(CLI::App& app, int& exit_code) {
   command
       ->add_option(
           "--emit", options->stage,
-          "vhlo-json: the artifact as it was sent; ir: the graph with canonical attributes "
-          "and locations; plan: the steps of a launch; kernels: the scalar code of each kernel "
-          "(stablehlo, spirv and llvm are to come)")
+          "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
+          "StableHLO tool reads; ir: the graph with canonical attributes and locations; plan: the "
+          "steps of a launch; kernels: the scalar code of each kernel (spirv and llvm are to come)")
       ->required()
       ->check(CLI::IsMember(stages));
   command->add_option("--output", options->output, "Write to this file instead of stdout");
   command->add_flag("--skip-verifier", options->skip_verifier,
-                    "Show the ir of programs that break StableHLO's constraints too");
+                    "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {
     const Status status = compile(*options);
     if (!status.ok()) fmt::print(stderr, "hekla compile: {}\n", status.to_string());

@@ -15,6 +15,21 @@ HostArray splat_of(DType dtype, std::string_view element) {
   return array;
 }
 
+// Senders leave anything in the upper bits of narrow elements; ours are extended as their type
+// says.
+std::byte extended(DType dtype, std::byte element) {
+  const int bits = dtype_bits(dtype);
+  const unsigned low = std::to_integer<unsigned>(element) & ((1U << bits) - 1);
+  const bool is_negative = is_signed_integer(dtype) && (low >> (bits - 1)) != 0;
+  return static_cast<std::byte>(is_negative ? low | (0xffU << bits) : low);
+}
+
+HostArray narrow_elements(HostArray array) {
+  std::byte* data = array.mutable_data();
+  for (int64_t i = 0; i < array.size(); ++i) data[i] = extended(array.dtype(), data[i]);
+  return array;
+}
+
 // Packed and unpacked forms both exist; see stablehlo_bytecode.md §3.3.
 Result<HostArray> bool_elements(const ir::Type& type, int64_t count, std::string_view blob) {
   const size_t n = static_cast<size_t>(count);
@@ -40,7 +55,7 @@ Result<HostArray> bool_elements(const ir::Type& type, int64_t count, std::string
 
 }  // namespace
 
-Result<HostArray> tensor_elements(const ir::Type& type, std::string_view blob,
+Result<HostArray> stored_elements(const ir::Type& type, std::string_view blob,
                                   std::shared_ptr<const void> owner) {
   if (!type.is_static_tensor()) {
     return invalid_argument("bytecode: dense elements need a static tensor type, not {}",
@@ -72,6 +87,14 @@ Result<HostArray> tensor_elements(const ir::Type& type, std::string_view blob,
   HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(dtype, type.dims(), false));
   std::memcpy(array.mutable_data(), blob.data(), blob.size());
   return array;
+}
+
+Result<HostArray> tensor_elements(const ir::Type& type, std::string_view blob,
+                                  std::shared_ptr<const void> owner) {
+  const bool is_narrow = dtype_bits(type.dtype()) < 8 && type.dtype() != DType::kI1;
+  if (!is_narrow) return stored_elements(type, blob, std::move(owner));
+  HEKLA_ASSIGN_OR_RETURN(HostArray array, stored_elements(type, blob));
+  return narrow_elements(std::move(array));
 }
 
 }  // namespace hekla::stablehlo

@@ -16,4 +16,9 @@ namespace hekla::stablehlo {
 Result<HostArray> tensor_elements(const ir::Type& type, std::string_view blob,
                                   std::shared_ptr<const void> owner = nullptr);
 
+// The same with the bits of elements below eight bits as they are stored: the upper ones hold
+// anything, where tensor_elements extends them as dtype.h says.
+Result<HostArray> stored_elements(const ir::Type& type, std::string_view blob,
+                                  std::shared_ptr<const void> owner = nullptr);
+
 }  // namespace hekla::stablehlo

@@ -143,7 +143,7 @@ class Printer {
   // All elements, splats expanded, as one digest or inline.
   Result<Json> tensor_json(uint32_t index, const ir::Type& type, std::string_view blob) {
     if (auto it = tensors_.find(index); it != tensors_.end()) return it->second;
-    HEKLA_ASSIGN_OR_RETURN(HostArray elements, tensor_elements(type, blob));
+    HEKLA_ASSIGN_OR_RETURN(HostArray elements, stored_elements(type, blob));
     HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(type.dtype(), type.dims()));
     Json json = {{"tensor", type_text(type)}};
     const bool is_splat = elements.size_bytes() < bytes;

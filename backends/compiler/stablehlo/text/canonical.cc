@@ -26,7 +26,9 @@ void Parser::canonicalize(OpState& op) {
     if (is_flag(name) && value.get<ir::UnitValue>() != nullptr) value = ir::BoolValue{true};
     if (op.code == OpCode::kCustomCall) {
       const auto* number = value.get<ir::IntegerValue>();
-      if (name == "api_version" && number != nullptr && number->value >= 0 && number->value <= 4) {
+      if (name == "api_version" && number != nullptr &&
+          number->type == ir::Type::scalar(DType::kI32) && number->value >= 0 &&
+          number->value <= 4) {
         value = ir::enum_attribute("custom_call_api_version",
                                    kApiVersions[static_cast<size_t>(number->value)]);
       }
@@ -34,6 +36,12 @@ void Parser::canonicalize(OpState& op) {
       if ((name == "operand_layouts" || name == "result_layouts") && layouts != nullptr) {
         has_layouts = has_layouts || !layouts->elements.empty();
       }
+    }
+    // The portable form of collectives has a channel number only.
+    const auto* channel = value.get<ir::ChannelHandle>();
+    if (channel != nullptr && name == "channel_handle" && op.code != OpCode::kSend &&
+        op.code != OpCode::kRecv) {
+      value = ir::ChannelHandle{channel->handle, 0};
     }
     // Empty lists of pairs may have any rank.
     if (name == "source_target_pairs" || name == "replica_groups") {

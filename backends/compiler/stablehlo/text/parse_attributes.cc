@@ -232,6 +232,13 @@ Result<ir::Attribute> Parser::parse_hash_attribute(int depth) {
     HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
     return ir::enum_attribute(kind, word);
   }
+  // What the printer makes of opaque text that would not read back as such.
+  if (name == "hekla.text") {
+    HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
+    HEKLA_ASSIGN_OR_RETURN(std::string text, scan_.string());
+    HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
+    return ir::Attribute(ir::OpaqueValue{std::move(text)});
+  }
   if (name.starts_with("stablehlo.")) {
     HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_stablehlo_struct(name.substr(10)));
     if (!value.is_absent()) return value;
@@ -244,6 +251,7 @@ Result<ir::Attribute> Parser::parse_hash_attribute(int depth) {
 // The struct attributes of §6.8; absent (and nothing consumed) for those that stay text.
 Result<ir::Attribute> Parser::parse_stablehlo_struct(std::string_view name) {
   if (name == "conv") return parse_conv_numbers();
+  if (name == "dot_algorithm") return parse_algorithm();
   if (name == "result_accuracy_mode") {
     HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
     const std::string word(scan_.word());
@@ -412,7 +420,7 @@ Result<ir::Attribute> Parser::parse_algorithm() {
     const std::string key(scan_.word());
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
     if (key.ends_with("_type")) {
-      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_scalar_type(0));
+      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
       if (key == "lhs_precision_type") a.lhs_precision_type = type;
       if (key == "rhs_precision_type") a.rhs_precision_type = type;
       if (key == "accumulation_type") a.accumulation_type = type;

@@ -115,6 +115,12 @@ Result<std::unique_ptr<ir::Module>> Parser::run() {
   return module;
 }
 
+Result<ir::Attribute> Parser::run_attribute() {
+  HEKLA_ASSIGN_OR_RETURN(ir::Attribute attribute, parse_attribute());
+  if (!scan_.at_end()) return scan_.error("the end of the attribute");
+  return attribute;
+}
+
 Status Parser::parse_top(ir::Module& module) {
   if (scan_.accept_word("func.func") || scan_.accept_word("func")) return parse_function(module);
   if (scan_.accept_word("sdy.mesh")) return parse_mesh(module);

@@ -146,10 +146,7 @@ Status Parser::parse_operation(ir::Block& block) {
     op.name = std::string(scan_.suffix_name());
   }
   if (op.name.empty()) return scan_.error("an operation");
-  // A function ends in func.return, whatever its text calls it.
-  if (op.name == "return" || (op.name == "stablehlo.return" && region_depth_ == 0)) {
-    op.name = "func.return";
-  }
+  if (op.name == "return") op.name = "func.return";
   if (op.name == "call") op.name = "func.call";
   op.code = ir::op_code_from_name(op.name).value_or(ir::OpCode::kUnknown);
   HEKLA_RETURN_IF_ERROR(is_generic ? parse_generic(op) : parse_pretty(op));

@@ -32,6 +32,7 @@ Result<ir::Type> Parser::parse_type(int depth) {
       return type;
     }
     if (name == "!stablehlo.token") return ir::Type::token();
+    if (name == "!shape.witness") return ir::Type::witness();
     if (name == "!stablehlo.future") {
       HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
       Types parts;

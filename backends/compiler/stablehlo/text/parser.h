@@ -16,6 +16,8 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : scan_(text) {}
   Result<std::unique_ptr<ir::Module>> run();
+  // All of the text as one attribute.
+  Result<ir::Attribute> run_attribute();
 
  private:
   using Types = std::vector<ir::Type>;

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is printed reads back to the same module, and text means what bytecode means.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "backends/compiler/ir/compare.h"
+#include "backends/compiler/ir/dump.h"
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/stablehlo/bytecode/raw_module.h"
+#include "backends/compiler/stablehlo/bytecode/vhlo_to_ir.h"
+#include "backends/compiler/stablehlo/testing/artifacts.h"
+#include "backends/compiler/stablehlo/testing/sample_modules.h"
+#include "backends/compiler/stablehlo/text/print.h"
+#include "backends/compiler/stablehlo/text/text_reader.h"
+
+namespace hekla::stablehlo {
+namespace {
+
+Result<std::unique_ptr<ir::Module>> from_bytecode(std::string_view bytes) {
+  HEKLA_ASSIGN_OR_RETURN(RawModule raw, read_bytecode(bytes));
+  return vhlo_to_ir(raw);
+}
+
+std::string artifact(const std::string& name) {
+  return testing::read_file(testing::artifacts_folder() / name);
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name) c = std::isalnum(c) != 0 ? c : '_';
+  return name;
+}
+
+// The first 2,000 characters around `line` of the text, for messages.
+std::string excerpt(const std::string& text, const std::string& message) {
+  const size_t colon = message.find("text ");
+  if (colon == std::string::npos) return text.substr(0, 2000);
+  long line = std::strtol(message.c_str() + colon + 5, nullptr, 10);
+  size_t at = 0;
+  while (--line > 0 && at != std::string::npos) at = text.find('\n', at + 1);
+  return at == std::string::npos ? "" : text.substr(at, 2000);
+}
+
+void expect_reads_back(const ir::Module& module) {
+  const std::string text = print_module(module);
+  Result<std::unique_ptr<ir::Module>> again = read_text(text);
+  ASSERT_TRUE(again.ok()) << again.status().to_string() << "\n"
+                          << excerpt(text, again.status().message());
+  EXPECT_EQ(ir::first_difference(module, **again), std::nullopt);
+  EXPECT_EQ(print_module(**again), text) << "printing is not stable";
+}
+
+class TextArtifact : public ::testing::TestWithParam<std::string> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TextArtifact);
+INSTANTIATE_TEST_SUITE_P(All, TextArtifact, ::testing::ValuesIn(testing::artifact_names(".mlir")),
+                         test_name);
+
+TEST_P(TextArtifact, IsAValidProgram) {
+  Result<std::unique_ptr<ir::Module>> module = read_text(artifact(GetParam() + ".mlir"));
+  ASSERT_TRUE(module.ok()) << module.status().to_string();
+  const Status status = ir::verify(**module);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_NE((*module)->entry(), nullptr);
+}
+
+TEST_P(TextArtifact, ReadsBackAfterPrinting) {
+  Result<std::unique_ptr<ir::Module>> module = read_text(artifact(GetParam() + ".mlir"));
+  ASSERT_TRUE(module.ok()) << module.status().to_string();
+  expect_reads_back(**module);
+}
+
+class BytecodeArtifact : public ::testing::TestWithParam<std::string> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BytecodeArtifact);
+INSTANTIATE_TEST_SUITE_P(All, BytecodeArtifact,
+                         ::testing::ValuesIn(testing::artifact_names(".mlirbc")), test_name);
+
+TEST_P(BytecodeArtifact, ReadsBackAfterPrinting) {
+  Result<std::unique_ptr<ir::Module>> module = from_bytecode(artifact(GetParam() + ".mlirbc"));
+  ASSERT_TRUE(module.ok()) << module.status().to_string();
+  expect_reads_back(**module);
+}
+
+class SampleModule : public ::testing::TestWithParam<std::string> {};
+std::vector<std::string> sample_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : testing::sample_modules()) names.push_back(name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(All, SampleModule, ::testing::ValuesIn(sample_names()), test_name);
+
+TEST_P(SampleModule, ReadsBackAfterPrinting) {
+  for (const auto& [name, bytes] : testing::sample_modules()) {
+    if (name != GetParam()) continue;
+    Result<std::unique_ptr<ir::Module>> module = from_bytecode(bytes);
+    ASSERT_TRUE(module.ok()) << module.status().to_string();
+    expect_reads_back(**module);
+  }
+}
+
+// Why a sender's text and bytecode are not the same program: it rewrote the program in between.
+enum class Rewrite : uint8_t {
+  kExpandsChlo,     // operations of CHLO became composites or StableHLO
+  kExpandsComplex,  // complex functions became real ones
+  kRemovesUnused,   // operations without use are gone
+};
+
+const std::map<std::string, Rewrite>& rewrites() {
+  static const std::map<std::string, Rewrite> kRewrites = {
+      {"chlo_composites", Rewrite::kExpandsChlo},
+      {"complex_math", Rewrite::kExpandsComplex},
+      {"lstm_scan_grad", Rewrite::kRemovesUnused},
+      {"rbg_uniform", Rewrite::kRemovesUnused},
+      {"reductions", Rewrite::kExpandsChlo},
+      {"special_functions", Rewrite::kExpandsChlo},
+      {"top_k", Rewrite::kExpandsChlo},
+  };
+  return kRewrites;
+}
+
+template <typename Predicate>
+int count_ops(const ir::Module& module, Predicate&& predicate) {
+  int count = 0;
+  for (const auto& function : module.functions) {
+    ir::walk(function->body(), [&](const ir::Operation& op) { count += predicate(op) ? 1 : 0; });
+  }
+  return count;
+}
+
+void remove_unused(const ir::Region& region) {
+  for (const auto& block : region.blocks()) {
+    for (size_t i = block->operations().size(); i-- > 0;) {
+      ir::Operation* op = block->operations()[i].get();
+      for (size_t r = 0; r < op->region_count(); ++r) remove_unused(op->region(r));
+      bool is_used = ir::has_side_effect(op->code());
+      for (size_t r = 0; r < op->result_count(); ++r) is_used |= op->result(r)->has_uses();
+      if (!is_used) block->erase(op);
+    }
+  }
+}
+
+void expect_rewritten(Rewrite rewrite, ir::Module& text, ir::Module& bytecode) {
+  const auto is_chlo = [](const ir::Operation& op) { return op.name().starts_with("chlo."); };
+  const auto is_complex_function = [](const ir::Operation& op) {
+    return (op.code() == ir::OpCode::kExponential || op.code() == ir::OpCode::kLog) &&
+           is_complex(op.result()->type().dtype());
+  };
+  switch (rewrite) {
+    case Rewrite::kExpandsChlo:
+      EXPECT_GT(count_ops(text, is_chlo), 0);
+      EXPECT_EQ(count_ops(bytecode, is_chlo), 0);
+      return;
+    case Rewrite::kExpandsComplex:
+      EXPECT_GT(count_ops(text, is_complex_function), 0);
+      EXPECT_EQ(count_ops(bytecode, is_complex_function), 0);
+      return;
+    case Rewrite::kRemovesUnused:
+      for (ir::Module* module : {&text, &bytecode}) {
+        for (const auto& function : module->functions) remove_unused(function->body());
+      }
+      EXPECT_EQ(ir::first_difference(text, bytecode, {.constants_by_value = true}), std::nullopt);
+      return;
+  }
+}
+
+TEST_P(TextArtifact, IsTheSameProgramAsTheBytecode) {
+  Result<std::unique_ptr<ir::Module>> text = read_text(artifact(GetParam() + ".mlir"));
+  ASSERT_TRUE(text.ok()) << text.status().to_string();
+  Result<std::unique_ptr<ir::Module>> bytecode = from_bytecode(artifact(GetParam() + ".mlirbc"));
+  ASSERT_TRUE(bytecode.ok()) << bytecode.status().to_string();
+  const std::optional<std::string> difference =
+      ir::first_difference(**text, **bytecode, {.constants_by_value = true});
+  auto rewrite = rewrites().find(GetParam());
+  if (rewrite == rewrites().end()) {
+    EXPECT_EQ(difference, std::nullopt);
+    return;
+  }
+  EXPECT_NE(difference, std::nullopt) << "equal now: remove it from the table";
+  expect_rewritten(rewrite->second, **text, **bytecode);
+}
+
+TEST(TextArtifacts, AreThereForEveryRewrite) {
+  const std::vector<std::string> names = testing::artifact_names(".mlir");
+  if (names.empty()) GTEST_SKIP() << "no artifacts";
+  for (const auto& [name, rewrite] : rewrites()) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace hekla::stablehlo
