@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/kernel/testing/random_kernel.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "backends/compiler/kernel/interpreter.h"
+
+namespace hekla::kernel::testing {
+namespace {
+
+TEST(RandomKernel, IsWellTypedAndStaysInItsOperands) {
+  std::set<Op> ops;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    RandomOptions options;
+    options.fma = true;
+    const TestKernel test = random_kernel(seed, options);
+    ASSERT_TRUE(verify(test.kernel.body).ok())
+        << seed << ": " << verify(test.kernel.body).message();
+    Buffers buffers = test.contents;
+    const Status status = interpret(test.kernel, spans(buffers));
+    ASSERT_TRUE(status.ok()) << seed << ": " << status.message();
+    EXPECT_NE(difference(test, test.contents, buffers), "") << seed << " computes nothing";
+    for (size_t v = 0; v < test.kernel.body.size(); ++v) {
+      ops.insert(test.kernel.body[static_cast<Value>(v)].op);
+    }
+  }
+  for (int op = 0; op <= static_cast<int>(Op::kForResult); ++op) {
+    EXPECT_TRUE(ops.contains(static_cast<Op>(op))) << op_name(static_cast<Op>(op)) << " is missing";
+  }
+}
+
+TEST(RandomKernel, KeepsToItsOptions) {
+  RandomOptions options;
+  options.i64 = options.f64 = options.narrow_loads = options.narrow_stores = false;
+  options.division_and_square_root = false;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const TestKernel test = random_kernel(seed, options);
+    for (size_t v = 0; v < test.kernel.body.size(); ++v) {
+      const Instruction& inst = test.kernel.body[static_cast<Value>(v)];
+      EXPECT_NE(inst.type, ScalarType::kI64);
+      EXPECT_NE(inst.type, ScalarType::kF64);
+      EXPECT_TRUE(inst.op != Op::kDiv && inst.op != Op::kSqrt && inst.op != Op::kFma);
+    }
+    for (const Element& element : test.elements) EXPECT_EQ(element.bytes, 4);
+  }
+}
+
+TEST(RandomKernel, IsTheSameForASeed) {
+  EXPECT_EQ(to_string(random_kernel(7).kernel), to_string(random_kernel(7).kernel));
+  EXPECT_NE(to_string(random_kernel(7).kernel), to_string(random_kernel(8).kernel));
+}
+
+TEST(OpKernel, EveryCaseRuns) {
+  for (const OpCase& c : all_op_cases()) {
+    const TestKernel test = op_kernel({c});
+    ASSERT_TRUE(verify(test.kernel.body).ok()) << to_string(c);
+    Buffers buffers = test.contents;
+    const Status status = interpret(test.kernel, spans(buffers));
+    EXPECT_TRUE(status.ok()) << to_string(c) << ": " << status.message();
+  }
+}
+
+TEST(Difference, NamesTheElementAndTakesNansAsEqual) {
+  const TestKernel test = op_kernel({{Op::kAdd, ScalarType::kF32, ScalarType::kF32}});
+  Buffers a = test.contents;
+  ASSERT_TRUE(interpret(test.kernel, spans(a)).ok());
+  Buffers b = a;
+  const uint32_t quiet = 0x7fc00000, other = 0xffc12345;
+  std::memcpy(&a[3][40], &quiet, 4);
+  std::memcpy(&b[3][40], &other, 4);
+  EXPECT_EQ(difference(test, a, b), "");
+  b[3][1] ^= std::byte{1};
+  EXPECT_NE(difference(test, a, b).find("f32 add), element 0:"), std::string::npos)
+      << difference(test, a, b);
+}
+
+}  // namespace
+}  // namespace hekla::kernel::testing

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instructions of the scalar IR without memory and control flow, as SPIR-V. One thread.
+#pragma once
+
+#include <span>
+
+#include "backends/vulkan/codegen/bits.h"
+
+namespace hekla::vulkan::codegen {
+
+// `from`: the type of the first argument (of a select: of the second).
+spv::Id lower(Module& m, kernel::Op op, kernel::ScalarType type, kernel::ScalarType from,
+              std::span<const spv::Id> arguments);
+
+}  // namespace hekla::vulkan::codegen

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/codegen/memory.h"
+
+#include "backends/vulkan/codegen/generate.h"
+
+namespace hekla::vulkan::codegen {
+namespace {
+
+using kernel::Access;
+using kernel::Op;
+using kernel::ScalarType;
+
+constexpr unsigned kAddressBytes = 8;
+
+}  // namespace
+
+// Bits of the memory that is touched: of a narrow load without the storage feature, a whole word.
+int Memory::memory_width(const Access& access) const {
+  if (access.bytes == 1 && !m_.target().storage_8) return 32;
+  if (access.bytes == 2 && !m_.target().storage_16) return 32;
+  return access.bytes * 8;
+}
+
+// Two operands of a launch are the same memory or do not overlap when one of them is written.
+bool Memory::may_alias(size_t operand) const {
+  const kernel::KernelOperand& mine = kernel_.operands[operand];
+  for (size_t i = 0; i < kernel_.operands.size(); ++i) {
+    const kernel::KernelOperand& other = kernel_.operands[i];
+    if (i != operand && other.bytes == mine.bytes && (other.is_written || mine.is_written)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What an element of memory is: an integer, so that bits pass unchanged, where there is one.
+spv::Id Memory::word_type(int width) {
+  return width == 64 && !m_.target().int64 ? m_.float_type(64) : m_.uint_type(width);
+}
+
+bool Memory::is_read_only(size_t operand) const {
+  return !kernel_.operands[operand].is_written && !may_alias(operand);
+}
+
+spv::Id Memory::block_pointer_type(int width, bool is_read_only) {
+  spv::Id& type = pointer_types_[{width, is_read_only}];
+  if (type != 0) return type;
+  spv::Builder& b = m_.builder();
+  if (width == 8) {
+    b.addCapability(spv::CapabilityStorageBuffer8BitAccess);
+    m_.require("storageBuffer8BitAccess");
+  } else if (width == 16) {
+    b.addCapability(spv::CapabilityStorageBuffer16BitAccess);
+    m_.require("storageBuffer16BitAccess");
+  }
+  const spv::Id array = b.makeRuntimeArray(word_type(width));
+  b.addDecoration(array, spv::DecorationArrayStride, width / 8);
+  const spv::Id block = b.makeStructType({array}, is_read_only ? "Input" : "Buffer");
+  b.addDecoration(block, spv::DecorationBlock);
+  b.addMemberDecoration(block, 0, spv::DecorationOffset, 0);
+  if (is_read_only) b.addMemberDecoration(block, 0, spv::DecorationNonWritable);
+  if (width >= 32) {
+    type = b.makePointer(spv::StorageClassPhysicalStorageBuffer, block);
+  } else {
+    // SPIRV-Tools takes a cast of a pointer to narrow integers for one of the integers, which needs
+    // further features; it does not look through forward pointers.
+    type = b.makeForwardPointer(spv::StorageClassPhysicalStorageBuffer);
+    b.makePointerFromForwardPointer(spv::StorageClassPhysicalStorageBuffer, type, block);
+  }
+  return type;
+}
+
+void Memory::declare(spv::Instruction* entry_point) {
+  spv::Builder& b = m_.builder();
+  widths_.resize(kernel_.operands.size());
+  for (size_t i = 0; i < kernel_.body.size(); ++i) {
+    const kernel::Instruction& inst = kernel_.body[static_cast<kernel::Value>(i)];
+    if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
+    const Access access = kernel::unpack_access(inst.immediate);
+    widths_[static_cast<size_t>(access.operand)].insert(memory_width(access));
+  }
+  // Pointers to words, whatever the operand holds: what push constants lead to may not hold
+  // narrower integers without further features.
+  std::vector<spv::Id> members;
+  for (size_t i = 0; i < widths_.size(); ++i) {
+    members.push_back(block_pointer_type(32, is_read_only(i)));
+  }
+  // A struct needs a member.
+  if (members.empty()) members.push_back(block_pointer_type(32, true));
+  const spv::Id table = b.makeStructType(members, "Table");
+  b.addDecoration(table, spv::DecorationBlock);
+  for (unsigned i = 0; i < members.size(); ++i) {
+    b.addMemberDecoration(table, i, spv::DecorationOffset, static_cast<int>(i * kAddressBytes));
+    b.addMemberDecoration(table, i, spv::DecorationNonWritable);
+  }
+  table_type_ = b.makePointer(spv::StorageClassPhysicalStorageBuffer, table);
+  const spv::Id block = b.makeStructType({table_type_, m_.uint_type(32)}, "Launch");
+  b.addDecoration(block, spv::DecorationBlock);
+  b.addMemberDecoration(block, 0, spv::DecorationOffset, 0);
+  b.addMemberDecoration(block, 1, spv::DecorationOffset, kFirstGroupOffset);
+  b.addMemberName(block, 0, "table");
+  b.addMemberName(block, 1, "first_group");
+  push_constants_ =
+      b.createVariable(spv::NoPrecision, spv::StorageClassPushConstant, block, "launch");
+  entry_point->addIdOperand(push_constants_);
+}
+
+Bits Memory::first_group() {
+  spv::Builder& b = m_.builder();
+  const spv::Id member =
+      m_.op(spv::OpAccessChain, b.makePointer(spv::StorageClassPushConstant, m_.uint_type(32)),
+            {push_constants_, m_.uint_constant(32, 1)});
+  return {&m_, 32, b.createLoad(member, spv::NoPrecision)};
+}
+
+void Memory::load_table() {
+  spv::Builder& b = m_.builder();
+  const spv::Id member =
+      m_.op(spv::OpAccessChain, b.makePointer(spv::StorageClassPushConstant, table_type_),
+            {push_constants_, m_.uint_constant(32, 0)});
+  const spv::Id table = b.createLoad(member, spv::NoPrecision);
+  pointers_.resize(widths_.size());
+  for (size_t i = 0; i < widths_.size(); ++i) {
+    if (widths_[i].empty()) continue;
+    const spv::Id words = block_pointer_type(32, is_read_only(i));
+    const spv::Id entry =
+        m_.op(spv::OpAccessChain, b.makePointer(spv::StorageClassPhysicalStorageBuffer, words),
+              {table, m_.uint_constant(32, i)});
+    const spv::Id address = b.createLoad(entry, spv::NoPrecision, spv::MemoryAccessAlignedMask,
+                                         spv::ScopeMax, kAddressBytes);
+    for (int width : widths_[i]) {
+      const spv::Id type = block_pointer_type(width, is_read_only(i));
+      const spv::Id pointer = width == 32 ? address : m_.op(spv::OpBitcast, type, {address});
+      // Only a variable can say whether what it points to has other names.
+      const spv::Id variable =
+          b.createVariable(spv::NoPrecision, spv::StorageClassFunction, type, "operand");
+      const bool is_shared = may_alias(i) || widths_[i].size() > 1;
+      b.addDecoration(variable,
+                      is_shared ? spv::DecorationAliasedPointer : spv::DecorationRestrictPointer);
+      b.createStore(pointer, variable);
+      pointers_[i][width] = b.createLoad(variable, spv::NoPrecision);
+    }
+  }
+}
+
+spv::Id Memory::element_pointer(size_t operand, int width, Bits element) {
+  spv::Builder& b = m_.builder();
+  const spv::Id zero = m_.uint_constant(32, 0);
+  const spv::Id base = pointers_[operand].at(width);
+  const spv::Id type = b.makePointer(spv::StorageClassPhysicalStorageBuffer, word_type(width));
+  if (kernel_.operands[operand].bytes <= m_.target().max_narrow_bytes) {
+    return m_.op(spv::OpAccessChain, type, {base, zero, element.resized(32).id()});
+  }
+  // As a 64-bit sum, since an access chain may be computed in 32 bits.
+  const Bits address(&m_, 64, m_.op(spv::OpConvertPtrToU, m_.uint_type(64), {base}));
+  const Bits target = address + element.resized(64) * static_cast<uint64_t>(width / 8);
+  const spv::Id moved = m_.op(spv::OpConvertUToPtr, b.getTypeId(base), {target.id()});
+  return m_.op(spv::OpAccessChain, type, {moved, zero, zero});
+}
+
+Bits Memory::load_word(size_t operand, int width, Bits element) {
+  const spv::Id pointer = element_pointer(operand, width, element);
+  const auto alignment = static_cast<unsigned>(width / 8);
+  return {&m_, width,
+          m_.builder().createLoad(pointer, spv::NoPrecision, spv::MemoryAccessAlignedMask,
+                                  spv::ScopeMax, alignment)};
+}
+
+spv::Id Memory::load(const Access& access, ScalarType type, Bits element) {
+  const auto operand = static_cast<size_t>(access.operand);
+  const int width = memory_width(access);
+  const int bits = access.bytes * 8;
+  if (bits < 32 && width == 32) {
+    // The word around the element, which may reach behind the operand, but not behind its memory.
+    const auto shift = access.bytes == 1 ? uint64_t{2} : uint64_t{1};
+    const Bits word = load_word(operand, 32, element >> shift);
+    const Bits place = (element.resized(32) & ((1u << shift) - 1)) * static_cast<uint64_t>(bits);
+    const Bits high = word << (place.like(static_cast<uint64_t>(32 - bits)) - place);
+    const Bits count = high.like(static_cast<uint64_t>(32 - bits));
+    return (access.is_signed ? high.shifted_right_signed(count) : high >> count).id();
+  }
+  const Bits word = load_word(operand, width, element);
+  if (bits < 32) {
+    return m_.op(access.is_signed ? spv::OpSConvert : spv::OpUConvert, m_.uint_type(32),
+                 {word.id()});
+  }
+  const bool is_float_memory = width == 64 && !m_.target().int64;
+  if (kernel::is_float(type) == is_float_memory) return word.id();
+  return m_.op(spv::OpBitcast, m_.type(type), {word.id()});
+}
+
+void Memory::store(const Access& access, ScalarType type, Bits element, spv::Id value) {
+  const int width = access.bytes * 8;
+  if (width < 32) {
+    value = m_.op(spv::OpUConvert, m_.uint_type(width), {value});
+  } else if (kernel::is_float(type) && !(width == 64 && !m_.target().int64)) {
+    value = m_.op(spv::OpBitcast, m_.uint_type(width), {value});
+  }
+  const spv::Id pointer = element_pointer(static_cast<size_t>(access.operand), width, element);
+  m_.builder().createStore(value, pointer, spv::MemoryAccessAlignedMask, spv::ScopeMax,
+                           access.bytes);
+}
+
+}  // namespace hekla::vulkan::codegen

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/codegen/target.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "backends/vulkan/snapshot/snapshot.h"
+
+namespace hekla::vulkan {
+namespace {
+
+constexpr size_t kF32 = 1;  // places in FloatControls
+constexpr size_t kF64 = 2;
+
+// 22 of "Mesa 22.3.6 (LLVM 15.0.6)"; 0 when it is not Mesa.
+int mesa_major(std::string_view driver_info) {
+  constexpr std::string_view kPrefix = "Mesa ";
+  if (!driver_info.starts_with(kPrefix)) return 0;
+  return std::atoi(std::string(driver_info.substr(kPrefix.size())).c_str());
+}
+
+}  // namespace
+
+Target make_target(const DeviceSnapshot& s) {
+  Target t;
+  t.device = s.name;
+  t.is_cpu = s.type == DeviceType::kCpu;
+  t.int64 = s.features.i64;
+  t.float64 = s.features.f64;
+  t.storage_8 = s.features.storage_8;
+  t.storage_16 = s.features.storage_16;
+  // llvmpipe computes with the CPU's IEEE instructions; the tests of this folder hold it to that.
+  const bool is_llvmpipe = s.driver_name == "llvmpipe";
+  for (const size_t width : {kF32, kF64}) {
+    FloatTarget& f = width == kF32 ? t.f32 : t.f64;
+    f.signed_zero_inf_nan_preserve = s.float_controls.signed_zero_inf_nan_preserve[width];
+    f.denorm_preserve = s.float_controls.denorm_preserve[width];
+    f.rounding_rte = s.float_controls.rounding_rte[width];
+    f.exact_division = f.exact_square_root = f.exact_rounding = is_llvmpipe;
+  }
+  const int mesa = mesa_major(s.driver_info);
+  t.splits_store_chains = is_llvmpipe && mesa > 0 && mesa < 25;
+  t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
+  t.max_workgroup_invocations = s.limits.max_workgroup_invocations;
+  t.max_workgroup_size_x = s.limits.max_workgroup_size[0];
+  return t;
+}
+
+std::string cache_key(const Target& t) {
+  auto floats = [](const FloatTarget& f) {
+    return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}", f.signed_zero_inf_nan_preserve,
+                       f.denorm_preserve, f.rounding_rte, f.exact_division, f.exact_square_root,
+                       f.exact_rounding);
+  };
+  return fmt::format(
+      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} sub{} inv{} "
+      "x{} narrow{} wg{} ppi{}",
+      t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, floats(t.f32), floats(t.f64),
+      t.splits_store_chains, t.subgroup_size, t.max_workgroup_invocations, t.max_workgroup_size_x,
+      t.max_narrow_bytes, t.workgroup_size, t.points_per_invocation);
+}
+
+}  // namespace hekla::vulkan

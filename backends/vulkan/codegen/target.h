@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Target: what the code generator knows about a device. Plain data, no handle; any thread.
+//
+// Made from a snapshot, with doubt on the safe side: a property that the Vulkan specification does
+// not promise (correctly rounded division, say) is assumed only of drivers where it was measured.
+// Tests and tuning override single fields. A field that changes code belongs into the key of every
+// cache of shaders: see `cache_key`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace hekla::vulkan {
+
+struct DeviceSnapshot;
+
+// Arithmetic of one width.
+struct FloatTarget {
+  // Execution modes of VkPhysicalDeviceFloatControlsProperties.
+  bool signed_zero_inf_nan_preserve = false;
+  bool denorm_preserve = false;
+  bool rounding_rte = false;
+  // Vulkan allows 2.5 ULP for division and inherits the square root from 1 / inversesqrt; where
+  // these are false the generator computes the correctly rounded result with integers.
+  bool exact_division = false;
+  bool exact_square_root = false;
+  // floor, ceil, trunc and roundEven; where false, done on bits.
+  bool exact_rounding = false;
+  bool operator==(const FloatTarget&) const = default;
+};
+
+struct Target {
+  std::string device;  // for messages
+  bool is_cpu = false;
+  bool int64 = false;
+  bool float64 = false;
+  bool storage_8 = false;
+  bool storage_16 = false;
+  FloatTarget f32;
+  FloatTarget f64;
+  // llvmpipe before Mesa 25 splits a chain of vector arithmetic that ends in a store into scalars;
+  // a store under a condition that depends on the value does not let it.
+  bool splits_store_chains = false;
+  uint32_t subgroup_size = 1;
+  uint32_t max_workgroup_invocations = 128;
+  uint32_t max_workgroup_size_x = 128;
+  // Operands above this many bytes are addressed with 64-bit arithmetic: drivers may compute the
+  // offset of an access chain in 32 signed bits.
+  int64_t max_narrow_bytes = 0x7fffffff;
+  // Schedule; 0: chosen by the generator.
+  uint32_t workgroup_size = 0;
+  uint32_t points_per_invocation = 0;
+  bool operator==(const Target&) const = default;
+};
+
+Target make_target(const DeviceSnapshot& snapshot);
+
+// Text of all fields but the name of the device: equal keys, equal code for equal kernels.
+std::string cache_key(const Target& target);
+
+}  // namespace hekla::vulkan
