@@ -114,10 +114,15 @@ Elements Emitter::emit_operation(const ir::Operation& op, size_t result, const P
       return emit_dot_general(op, points);
     case OpCode::kConvolution:
       return emit_convolution(op, points);
+    case OpCode::kSelectAndScatter:
+      return emit_select_and_scatter(op, points);
     case OpCode::kReduce:
-    case OpCode::kReduceWindow: {
-      std::vector<Elements> results =
-          op.code() == OpCode::kReduce ? emit_reduce(op, points) : emit_reduce_window(op, points);
+    case OpCode::kReduceWindow:
+    case OpCode::kScatter: {
+      std::vector<Elements> results = op.code() == OpCode::kReduce ? emit_reduce(op, points)
+                                      : op.code() == OpCode::kScatter
+                                          ? emit_scatter(op, points)
+                                          : emit_reduce_window(op, points);
       if (results.size() != op.result_count()) return {};
       for (size_t r = 0; r < results.size(); ++r) {
         for (size_t i = 0; i < points.size(); ++i) {
@@ -280,20 +285,20 @@ Value Emitter::in_range(Value value, int64_t low, int64_t high) {
                     b_.binary(Op::kLtS, value, index(high)));
 }
 
-Value Emitter::start_index(const Element& element, DType dtype, int64_t high) {
+Value Emitter::clamped_index(const Element& element, DType dtype, int64_t low, int64_t high) {
   // Clamped in the element's own type first: a large value must not wrap into the range.
   const ScalarType type = b_.type(element.re);
   const bool is_unsigned = is_unsigned_integer(dtype);
   const Value top = b_.integer(type, high);
   const Value above = b_.binary(is_unsigned ? Op::kLtU : Op::kLtS, top, element.re);
-  Value start = b_.select(above, top, element.re);
+  Value clamped = b_.select(above, top, element.re);
   if (!is_unsigned) {
-    const Value low = b_.integer(type, 0);
-    start = b_.select(b_.binary(Op::kLtS, start, low), low, start);
+    const Value bottom = b_.integer(type, low);
+    clamped = b_.select(b_.binary(Op::kLtS, clamped, bottom), bottom, clamped);
   }
-  if (type == b_.index_type()) return start;
-  return type == ScalarType::kI64 ? b_.convert(Op::kTruncate, ScalarType::kI32, start)
-                                  : b_.convert(Op::kSignExtend, ScalarType::kI64, start);
+  if (type == b_.index_type()) return clamped;
+  return type == ScalarType::kI64 ? b_.convert(Op::kTruncate, ScalarType::kI32, clamped)
+                                  : b_.convert(Op::kSignExtend, ScalarType::kI64, clamped);
 }
 
 }  // namespace hekla::lower

@@ -88,6 +88,9 @@ class Emitter {
   std::vector<Elements> emit_reduce_window(const ir::Operation& op, const Points& points);
   Elements emit_dot_general(const ir::Operation& op, const Points& points);
   Elements emit_convolution(const ir::Operation& op, const Points& points);
+  // emit_scatter.cc: what is added to an element is looked for among all updates.
+  std::vector<Elements> emit_scatter(const ir::Operation& op, const Points& points);
+  Elements emit_select_and_scatter(const ir::Operation& op, const Points& points);
   // Nested counted loops over `sizes`; none of them is zero.
   Elements nest(const Sizes& sizes, std::vector<DType> dtypes, Elements initial,
                 const NestBody& body);
@@ -100,8 +103,11 @@ class Emitter {
   Value index(int64_t value) { return b_.index(value); }
   Value clamp_index(Value value, int64_t low, int64_t high);
   Value in_range(Value value, int64_t low, int64_t high);  // low <= value < high
-  // An integer element as an index clamped to [0, high].
-  Value start_index(const Element& element, DType dtype, int64_t high);
+  // An integer element as an index clamped to [low, high].
+  Value clamped_index(const Element& element, DType dtype, int64_t low, int64_t high);
+  Value start_index(const Element& element, DType dtype, int64_t high) {
+    return clamped_index(element, dtype, 0, high);
+  }
   Element zero(DType dtype);
 
   using Key = std::pair<const ir::Value*, std::vector<Value>>;

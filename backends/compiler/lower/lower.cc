@@ -22,6 +22,9 @@ constexpr int64_t kTileRows = 8;
 // Below this many neighbours, the last dimension is not the one to run together.
 constexpr int64_t kFewNeighbours = 8;
 
+// A scatter of more work than this is quicker on the host, which goes through the updates once.
+constexpr double kMaxScatterWork = 1 << 25;
+
 bool is_plain(const ir::Value& value) {
   return value.type().is_static_tensor() && value.type().quantization() == nullptr;
 }
@@ -34,6 +37,21 @@ bool is_plain(const ir::Operation& op) {
     if (!is_plain(*op.result(i))) return false;
   }
   return op.result_count() > 0;
+}
+
+// Elements of the result times updates that each of them looks through.
+double scatter_work(const ir::Operation& op) {
+  const auto* n = op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
+  if (n == nullptr || op.operand_count() < 3) return std::numeric_limits<double>::infinity();
+  const Dims& indices = op.operand(op.operand_count() / 2)->type().dims();
+  double updates = 1;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    const auto& batching = n->scatter_indices_batching_dims;
+    const bool is_batching = std::find(batching.begin(), batching.end(), dim) != batching.end();
+    if (dim != n->index_vector_dim && !is_batching) updates *= static_cast<double>(indices[d]);
+  }
+  return updates * static_cast<double>(element_count(op.operand(0)->type().dims()));
 }
 
 // The role by opcode alone.
@@ -58,7 +76,10 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kDotGeneral:
     case OpCode::kReduce:
     case OpCode::kReduceWindow:
+    case OpCode::kSelectAndScatter:
       return Role::kReduction;
+    case OpCode::kScatter:
+      return scatter_work(op) <= kMaxScatterWork ? Role::kReduction : Role::kNone;
     case OpCode::kAfterAll:
     case OpCode::kCase:
     case OpCode::kCustomCall:
@@ -113,7 +134,10 @@ class Scanner {
       case Role::kReduction:
         keeps_points = false;
         if (!is_scalar) shape_.needs_dims = true;
-        if (at_points && op->code() != OpCode::kReduce) shape_.has_contraction = true;
+        if (at_points &&
+            (op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution)) {
+          shape_.has_contraction = true;
+        }
         break;
       default:
         break;
@@ -359,6 +383,9 @@ Role role_of(const ir::Operation& op) {
 std::string why_no_kernel(const ir::Operation& op) {
   if (!is_plain(op)) return "its types are not plain static tensors";
   const Role role = role_by_code(op);
+  if (op.code() == OpCode::kScatter && role == Role::kNone) {
+    return "the scatter has too many updates for its size";
+  }
   if (role == Role::kNone || op.result_count() == 0) return "there is no kernel for this operation";
   std::vector<const ir::Value*> results;
   for (size_t i = 0; i < op.result_count(); ++i) results.push_back(op.result(i));
