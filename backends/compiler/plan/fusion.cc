@@ -105,6 +105,140 @@ Fusion::Fusion(const ir::Block& block) : block_(block) {
   const auto& ops = block.operations();
   for (const auto& op : ops) roles_[op.get()] = lower::role_of(*op);
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
+  merge_roots();
+}
+
+std::vector<const ir::Operation*> Fusion::kernel_at(const ir::Operation& op) const {
+  auto it = last_of_.find(&op);
+  return it == last_of_.end() ? std::vector<const ir::Operation*>() : groups_[it->second].members;
+}
+
+void Fusion::collect_loads(const ir::Value& value, bool same, Group& group,
+                           std::unordered_set<const ir::Value*>& seen,
+                           std::unordered_set<const ir::Value*>& again) const {
+  const ir::Operation* op = value.defining_op();
+  const bool is_loaded = in_memory(value);
+  if (is_loaded) {
+    auto it = std::find_if(group.loads.begin(), group.loads.end(),
+                           [&](const Load& load) { return load.value == &value; });
+    if (it == group.loads.end()) {
+      group.loads.push_back({&value, same});
+    } else {
+      it->same = it->same && same;
+    }
+    return;
+  }
+  if (op->operand_count() == 0) return;
+  if (!seen.insert(&value).second) {
+    if (same || !again.insert(&value).second) return;
+  } else if (!same) {
+    again.insert(&value);
+  }
+  for (const ir::Value* operand : op->operands()) {
+    collect_loads(*operand, same && keeps_elements(*op, roles_.at(op), *operand), group, seen,
+                  again);
+  }
+  if (roles_.at(op) == Role::kReduction) group.has_loops = true;
+}
+
+bool Fusion::may_join(
+    const Group& group, const Group& next, int64_t place,
+    const std::vector<std::pair<int64_t, std::vector<const ir::Value*>>>& readers) const {
+  const ir::Operation& theirs = *group.members.front();
+  const ir::Operation& ours = *next.members.front();
+  if (theirs.result()->type().dims() != ours.result()->type().dims() ||
+      group.size + next.size > kMaxOperations || (group.has_loops && next.has_loops)) {
+    return false;
+  }
+  auto makes = [&](const ir::Value* value) {
+    return std::find(group.members.begin(), group.members.end(), value->defining_op()) !=
+           group.members.end();
+  };
+  bool gains = false;
+  for (const Load& load : next.loads) {
+    if (makes(load.value)) {
+      if (!load.same) return false;
+      gains = true;
+    }
+    if (!load.same || load.value->type().dims() != ours.result()->type().dims()) continue;
+    gains |= std::any_of(group.loads.begin(), group.loads.end(), [&](const Load& other) {
+      return other.value == load.value && other.same;
+    });
+  }
+  if (!gains) return false;
+  // Nobody in between waits for what the group makes.
+  for (const auto& [at, values] : readers) {
+    if (at <= group.first || at >= place) continue;
+    for (const ir::Value* value : values) {
+      if (makes(value)) return false;
+    }
+  }
+  return true;
+}
+
+void Fusion::merge_roots() {
+  // How far back a partner is looked for: what is further away is not in a cache any more.
+  constexpr size_t kLookBack = 16;
+  std::vector<std::pair<int64_t, std::vector<const ir::Value*>>> readers;
+  std::vector<size_t> candidates;  // groups, in order
+  int64_t place = 0;
+  for (const auto& owned : block_.operations()) {
+    const ir::Operation& op = *owned;
+    ++place;
+    if (roles_.at(&op) == Role::kNone) {
+      std::vector<const ir::Value*> values(op.operands().begin(), op.operands().end());
+      for (size_t i = 0; i < op.region_count(); ++i) {
+        ir::walk(op.region(i), [&](const ir::Operation& inner) {
+          values.insert(values.end(), inner.operands().begin(), inner.operands().end());
+        });
+      }
+      readers.emplace_back(place, std::move(values));
+      continue;
+    }
+    bool is_root = false;
+    for (size_t i = 0; i < op.result_count(); ++i) is_root |= stored_.contains(op.result(i));
+    if (!is_root || op.code() == OpCode::kConstant) continue;
+    Group group;
+    group.members = {&op};
+    group.first = place;
+    auto it = sizes_.find(&op);
+    group.size = it == sizes_.end() ? 1 : it->second;
+    std::unordered_set<const ir::Value*> seen, again;
+    for (const ir::Value* operand : op.operands()) {
+      collect_loads(*operand, keeps_elements(op, roles_.at(&op), *operand), group, seen, again);
+    }
+    group.has_loops |= roles_.at(&op) == Role::kReduction;
+    std::vector<const ir::Value*> loads;
+    for (const Load& load : group.loads) loads.push_back(load.value);
+    const bool may_merge = op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice;
+    bool merged = false;
+    for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
+      Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
+      if (!may_join(earlier, group, place, readers)) continue;
+      last_of_.erase(earlier.members.back());
+      last_of_[&op] = candidates[candidates.size() - 1 - back];
+      earlier.members.push_back(&op);
+      earlier.size += group.size;
+      earlier.has_loops |= group.has_loops;
+      for (const Load& load : group.loads) {
+        auto same = std::find_if(earlier.loads.begin(), earlier.loads.end(),
+                                 [&](const Load& other) { return other.value == load.value; });
+        if (same == earlier.loads.end()) {
+          earlier.loads.push_back(load);
+        } else {
+          same->same = same->same && load.same;
+        }
+      }
+      merged = true;
+      break;
+    }
+    if (!merged) {
+      last_of_[&op] = groups_.size();
+      if (may_merge) candidates.push_back(groups_.size());
+      groups_.push_back(std::move(group));
+    }
+    readers.emplace_back(place, std::move(loads));
+  }
 }
 
 bool Fusion::in_memory(const ir::Value& value) const {

@@ -5,12 +5,15 @@
 // A value is computed in place when that costs no more than storing and loading it: it has one
 // reader kernel that asks for each element about once, or it is so cheap that several may repeat
 // it. Contractions and reductions are computed inside elementwise readers of the same shape
-// (epilogues) and nowhere else. The decision looks at the graph only, so that the same program
-// always becomes the same kernels. Pure; one object per block.
+// (epilogues) and nowhere else. Kernels over the same elements that read the same values, or one
+// the other's result, become one kernel with several results. The decision looks at the graph only,
+// so that the same program always becomes the same kernels. Pure; one object per block.
 #pragma once
 
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "backends/compiler/ir/ir.h"
 #include "backends/compiler/lower/lower.h"
@@ -27,6 +30,9 @@ class Fusion {
   // Whether somebody needs a result of this operation in memory, constants and iotas included.
   bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
   lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
+  // The operations whose results one kernel stores, in order. Kernels stand where the last of them
+  // does; the others have none of their own. Empty for operations that store nothing.
+  std::vector<const ir::Operation*> kernel_at(const ir::Operation& op) const;
 
  private:
   // How an operation of this block is computed.
@@ -43,7 +49,31 @@ class Fusion {
   void demand_captured(const ir::Operation& op);
   bool try_inline(const ir::Operation& op);
 
+  // What the kernel of a root loads; `same` when only the elements that it computes itself.
+  struct Load {
+    const ir::Value* value;
+    bool same;
+  };
+  // Roots of one kernel.
+  struct Group {
+    std::vector<const ir::Operation*> members;
+    std::vector<Load> loads;
+    bool has_loops = false;
+    int size = 0;
+    int64_t first = 0;  // place of the first member in the block
+  };
+  void merge_roots();
+  // `seen`: values looked at; `again`: those of them that are asked for at other elements.
+  void collect_loads(const ir::Value& value, bool same, Group& group,
+                     std::unordered_set<const ir::Value*>& seen,
+                     std::unordered_set<const ir::Value*>& again) const;
+  bool may_join(
+      const Group& group, const Group& next, int64_t place,
+      const std::vector<std::pair<int64_t, std::vector<const ir::Value*>>>& readers) const;
+
   const ir::Block& block_;
+  std::vector<Group> groups_;
+  std::unordered_map<const ir::Operation*, size_t> last_of_;  // group whose last member it is
   std::unordered_map<const ir::Operation*, lower::Role> roles_;
   std::unordered_map<const ir::Operation*, Place> places_;
   std::unordered_map<const ir::Operation*, int> sizes_;  // operations computed in a root's kernel

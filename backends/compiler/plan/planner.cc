@@ -189,8 +189,10 @@ class Planner {
     }
     if (op.code() == OpCode::kConstant) return ok_status();
     std::vector<const ir::Value*> outputs;
-    for (size_t i = 0; i < op.result_count(); ++i) {
-      if (fusion.is_stored(*op.result(i))) outputs.push_back(op.result(i));
+    for (const ir::Operation* member : fusion.kernel_at(op)) {
+      for (size_t i = 0; i < member->result_count(); ++i) {
+        if (fusion.is_stored(*member->result(i))) outputs.push_back(member->result(i));
+      }
     }
     if (outputs.empty()) return ok_status();
     if (element_count(op.result()->type().dims()) == 0) {
