@@ -135,6 +135,22 @@ std::optional<Num> unary_float(OpCode code, Num x) {
       return x;
     case OpCode::kImag:
       return x.constant(0);
+    case OpCode::kExponential:
+      return exp(x);
+    case OpCode::kExponentialMinusOne:
+      return expm1(x);
+    case OpCode::kLog:
+      return log(x);
+    case OpCode::kLogPlusOne:
+      return log1p(x);
+    case OpCode::kTanh:
+      return tanh(x);
+    case OpCode::kLogistic:
+      return logistic(x);
+    case OpCode::kRsqrt:
+      return rsqrt(x);
+    case OpCode::kCbrt:
+      return cbrt(x);
     default:
       return std::nullopt;
   }
