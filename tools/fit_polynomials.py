@@ -113,7 +113,10 @@ FITS = [
      mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1, ("f32",)),
     ("LogRatio", "(log((1+s)/(1-s)) - 2s - 2/3 s^3) / s^5 in s^2, s = f/(2+f) with f as above",
      lambda z: (2 * mp.atanh(root(z)) / root(z) - 2 - 2 * z / 3) / z**2,
-     lambda z: z**2 / 2, 0, LOG_S, ("f32", "f64")),
+     lambda z: z**2 / 2, 0, LOG_S, ("f64",)),
+    ("PowLog", "The same for the longer logarithm of pow",
+     lambda z: (2 * mp.atanh(root(z)) / root(z) - 2 - 2 * z / 3) / z**2,
+     lambda z: z**2 / 2, 0, LOG_S, ("f32 long", "f64 long")),
     ("Tanh", "(tanh(x) - x) / x^3 in x^2, |x| <= 0.55",
      lambda z: (mp.tanh(root(z)) / root(z) - 1) / z, lambda z: z, 0, mpf("0.3026"),
      ("f32", "f64")),
@@ -127,7 +130,9 @@ FITS = [
      lambda z: (mp.atan(root(z)) / root(z) - 1) / z, lambda z: z * root(z) / mp.atan(root(z)), 0, 1,
      ("f32", "f64")),
 ]
-FORMATS = {"f32": (24, mpf(2)**-28), "f64": (53, mpf(2)**-57)}
+# Digits of the coefficients, and the bound of the error.
+FORMATS = {"f32": (24, mpf(2)**-28), "f64": (53, mpf(2)**-57),
+           "f32 long": (24, mpf(2)**-36), "f64 long": (53, mpf(2)**-67)}
 
 
 def hexfloat(x):
@@ -173,7 +178,7 @@ namespace hekla::kernel {
             print(name, format_name, len(values), "coefficients, error 2 ^",
                   mp.nstr(mp.log(error, 2), 5), flush=True)
             out.append(f"// Error 2^{mp.nstr(mp.log(error, 2), 4)}.")
-            out.append(array(f"k{name}{format_name.upper()}", values))
+            out.append(array(f"k{name}{format_name[:3].upper()}", values))
     # A start for the cube root: of m in [1, 2), relative error about 2^-11.
     values, error = fit(lambda m: mp.cbrt(m), lambda m: 1 / mp.cbrt(m), 1, 2, mpf(2)**-11, 24)
     out.append("// cbrt(m) in m, 1 <= m <= 2, to " + f"2^{mp.nstr(mp.log(error, 2), 4)}.")

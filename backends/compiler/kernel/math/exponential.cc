@@ -47,11 +47,16 @@ Num log_of_parts(Num k, Num f, Num extra) {
   return fma(k, ln2[0], f - (half_square - tail));
 }
 
-// A positive finite x = 2^k m with m as above.
-struct LogParts {
-  Num k;  // a float
-  Num m;
-};
+// What a logarithm of a gives outside of 0 < a < infinity.
+Num log_edges(Num a, Num result) {
+  const Num inf = infinity(a.type(), *a.b);
+  Num edge = select(equal(a, a.constant(0)), -inf, a);
+  edge = select(a < 0.0, quiet_nan(a.type(), *a.b), edge);
+  return select((a > 0.0) & (a < inf), result, edge);
+}
+
+}  // namespace
+
 LogParts reduce_log(Num x) {
   const FloatLayout f = layout(x.type());
   const Num is_small = x < choose(x, 0x1p-126, 0x1p-1022);
@@ -63,16 +68,6 @@ LogParts reduce_log(Num x) {
   const Num k = select(is_small, exponent - static_cast<double>(up), exponent);
   return {convert(Op::kSIntToFloat, x.type(), k), m};
 }
-
-// What a logarithm of a gives outside of 0 < a < infinity.
-Num log_edges(Num a, Num result) {
-  const Num inf = infinity(a.type(), *a.b);
-  Num edge = select(equal(a, a.constant(0)), -inf, a);
-  edge = select(a < 0.0, quiet_nan(a.type(), *a.b), edge);
-  return select((a > 0.0) & (a < inf), result, edge);
-}
-
-}  // namespace
 
 Num exp(Num x) {
   // Beyond the limits the result is 0 and infinity by the scaling's own rounding.
@@ -124,7 +119,11 @@ Num tanh(Num x) {
 Num logistic(Num x) {
   // e^-|x| does not overflow; for negative x both parts of 1 / (1 + e^-x) are multiplied by e^x.
   const Num e = exp(-abs(x));
-  return select(x < 0.0, e, 1.0) / (1.0 + e);
+  const Num sum = 1.0 + e;
+  const Num quotient = select(x < 0.0, e, 1.0) / sum;
+  // What the sum lost, over the sum; its reciprocal to a few percent is enough.
+  const Num lost = e - (sum - 1.0);
+  return fma(-quotient, lost * fma(sum, -0.5, sum.constant(1.457)), quotient);
 }
 
 Num rsqrt(Num x) { return 1.0 / sqrt(x); }

@@ -149,6 +149,12 @@ std::optional<Num> unary_float(OpCode code, Num x) {
       return logistic(x);
     case OpCode::kRsqrt:
       return rsqrt(x);
+    case OpCode::kSine:
+      return sin(x);
+    case OpCode::kCosine:
+      return cos(x);
+    case OpCode::kTan:
+      return tan(x);
     case OpCode::kCbrt:
       return cbrt(x);
     default:
@@ -172,6 +178,10 @@ std::optional<Num> binary_float(OpCode code, Num x, Num y) {
       return minimum(x, y);
     case OpCode::kRemainder:
       return remainder(x, y);
+    case OpCode::kPower:
+      return pow(x, y);
+    case OpCode::kAtan2:
+      return atan2(x, y);
     default:
       return std::nullopt;
   }
