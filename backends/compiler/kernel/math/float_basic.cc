@@ -135,6 +135,28 @@ std::optional<Num> unary_float(OpCode code, Num x) {
       return x;
     case OpCode::kImag:
       return x.constant(0);
+    case OpCode::kExponential:
+      return exp(x);
+    case OpCode::kExponentialMinusOne:
+      return expm1(x);
+    case OpCode::kLog:
+      return log(x);
+    case OpCode::kLogPlusOne:
+      return log1p(x);
+    case OpCode::kTanh:
+      return tanh(x);
+    case OpCode::kLogistic:
+      return logistic(x);
+    case OpCode::kRsqrt:
+      return rsqrt(x);
+    case OpCode::kSine:
+      return sin(x);
+    case OpCode::kCosine:
+      return cos(x);
+    case OpCode::kTan:
+      return tan(x);
+    case OpCode::kCbrt:
+      return cbrt(x);
     default:
       return std::nullopt;
   }
@@ -156,6 +178,10 @@ std::optional<Num> binary_float(OpCode code, Num x, Num y) {
       return minimum(x, y);
     case OpCode::kRemainder:
       return remainder(x, y);
+    case OpCode::kPower:
+      return pow(x, y);
+    case OpCode::kAtan2:
+      return atan2(x, y);
     default:
       return std::nullopt;
   }

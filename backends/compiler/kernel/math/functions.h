@@ -28,6 +28,29 @@ Num minimum(Num x, Num y);
 Num is_finite(Num x);
 Num remainder(Num x, Num y);  // C's fmod
 
+// Functions of kF32 or kF64 with a bound (docs/numerics.md).
+Num exp(Num x);
+Num expm1(Num x);
+Num log(Num x);
+Num log1p(Num x);
+Num tanh(Num x);
+Num logistic(Num x);
+Num rsqrt(Num x);
+Num cbrt(Num x);
+
+Num sin(Num x);
+Num cos(Num x);
+Num tan(Num x);
+Num atan2(Num y, Num x);
+Num pow(Num x, Num y);
+
+// A positive finite x = m 2^k with sqrt(1/2) <= m <= sqrt(2); any numbers for other x.
+struct LogParts {
+  Num k;  // a float
+  Num m;
+};
+LogParts reduce_log(Num x);
+
 // An integer's value with its low bits merged into one sticky bit, so that it fits into f32
 // exactly and rounds to at most 14 bits as the integer itself would.
 Num sticky_float(Num x, bool is_signed);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The published accuracy of the functions (docs/numerics.md) holds. Prints the measured table; with
+// HEKLA_ACCURACY_DENSITY=N it takes N points per binade.
+#include "tests/kernel_math/accuracy.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace hekla::kernel {
+namespace {
+
+using ir::OpCode;
+
+struct Bound {
+  OpCode code;
+  double f32, f64;
+};
+// In ULP.
+constexpr Bound kBounds[] = {
+    {OpCode::kExponential, 2, 2}, {OpCode::kExponentialMinusOne, 2, 2},
+    {OpCode::kLog, 2, 2},         {OpCode::kLogPlusOne, 2, 2},
+    {OpCode::kTanh, 2, 2},        {OpCode::kLogistic, 2, 2},
+    {OpCode::kRsqrt, 2, 2},       {OpCode::kCbrt, 2, 2},
+    {OpCode::kSine, 2, 2},        {OpCode::kCosine, 2, 2},
+    {OpCode::kTan, 3, 3},         {OpCode::kPower, 3, 3},
+    {OpCode::kAtan2, 2, 2},
+};
+
+int density() {
+  const char* text = std::getenv("HEKLA_ACCURACY_DENSITY");
+  return text == nullptr ? 400 : std::max(1, std::atoi(text));
+}
+
+void check(DType dtype, double Bound::*limit) {
+  fmt::print("| function | {} ULP, fused | split | where | points |\n|---|---|---|---|---|\n",
+             dtype_name(dtype));
+  for (const Bound& bound : kBounds) {
+    const Accuracy fused = measure(bound.code, dtype, Fma::kFused, density());
+    const Accuracy split = measure(bound.code, dtype, Fma::kSplit, density());
+    const Accuracy& worst = fused.max_ulp > split.max_ulp ? fused : split;
+    fmt::print("| {} | {:.2f} | {:.2f} | {} {} | {} |\n", ir::op_name(bound.code).substr(10),
+               fused.max_ulp, split.max_ulp, worst.x, worst.y, worst.points);
+    EXPECT_LE(worst.max_ulp, bound.*limit)
+        << ir::op_name(bound.code) << " of " << worst.x << ", " << worst.y << " gives "
+        << worst.result << " for " << worst.wanted;
+  }
+}
+
+TEST(Accuracy, F32) { check(DType::kF32, &Bound::f32); }
+TEST(Accuracy, F64) { check(DType::kF64, &Bound::f64); }
+
+}  // namespace
+}  // namespace hekla::kernel
