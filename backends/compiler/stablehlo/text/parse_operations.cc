@@ -10,11 +10,11 @@ class Parser::NameScope {
   explicit NameScope(Parser& parser) : parser_(parser), start_(parser.hidden_.size()) {}
   ~NameScope() {
     while (parser_.hidden_.size() > start_) {
-      auto& [name, values] = parser_.hidden_.back();
-      if (values.empty()) {
+      auto& [name, named] = parser_.hidden_.back();
+      if (named.values.empty()) {
         parser_.values_.erase(name);
       } else {
-        parser_.values_[name] = std::move(values);
+        parser_.values_[name] = std::move(named);
       }
       parser_.hidden_.pop_back();
     }
@@ -26,9 +26,14 @@ class Parser::NameScope {
 };
 
 Status Parser::define(const std::string& name, Values values) {
-  const auto it = values_.try_emplace(name).first;
+  if (name.empty()) return scan_.error("a value's name before this");
+  if (values.empty()) return ok_status();
+  const auto [it, is_new] = values_.try_emplace(name);
+  if (!is_new && it->second.depth == region_depth_) {
+    return scan_.error_at(scan_.position(), fmt::format("%{} is defined twice", name));
+  }
   hidden_.emplace_back(name, std::move(it->second));
-  it->second = std::move(values);
+  it->second = {std::move(values), region_depth_};
   return ok_status();
 }
 
@@ -48,11 +53,12 @@ Result<ir::Value*> Parser::parse_operand() {
   if (it == values_.end()) {
     return scan_.error_at(start, fmt::format("there is no value %{} before this", name));
   }
-  if (index >= it->second.size() || (!has_index && it->second.size() != 1)) {
+  const Values& values = it->second.values;
+  if (index >= values.size() || (!has_index && values.size() != 1)) {
     return scan_.error_at(start, fmt::format("%{} stands for {} values; one is named %{}#k", name,
-                                             it->second.size(), name));
+                                             values.size(), name));
   }
-  return it->second[index];
+  return values[index];
 }
 
 Status Parser::parse_operand_list(OpState& op) {
@@ -60,6 +66,20 @@ Status Parser::parse_operand_list(OpState& op) {
     HEKLA_ASSIGN_OR_RETURN(ir::Value * value, parse_operand());
     op.operands.push_back(value);
     if (!scan_.accept(',')) break;
+  }
+  return ok_status();
+}
+
+Status Parser::check_operand_types(const OpState& op, const Types& types) {
+  if (types.size() != op.operands.size()) {
+    return scan_.error_at(op.position, fmt::format("{} has {} operands and {} operand types",
+                                                   op.name, op.operands.size(), types.size()));
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (op.operands[i]->type() == types[i]) continue;
+    return scan_.error_at(op.position,
+                          fmt::format("operand {} of {} is {}, not {}", i, op.name,
+                                      op.operands[i]->type().to_string(), types[i].to_string()));
   }
   return ok_status();
 }
@@ -81,16 +101,24 @@ Result<std::unique_ptr<ir::Region>> Parser::parse_region(
   NameScope scope(*this);
   auto region = std::make_unique<ir::Region>(nullptr);
   HEKLA_RETURN_IF_ERROR(scan_.expect('{'));
-  ir::Block* block = &region->add_block();
+  ir::Block* entry = arguments.empty() ? nullptr : &region->add_block();
   for (const auto& [name, type] : arguments) {
-    HEKLA_RETURN_IF_ERROR(define(name, {block->add_argument(type)}));
+    HEKLA_RETURN_IF_ERROR(define(name, {entry->add_argument(type)}));
   }
-  bool is_first = true;
-  while (scan_.peek() == '^') {
-    scan_.accept('^');
+  HEKLA_RETURN_IF_ERROR(parse_blocks(*region, entry));
+  HEKLA_RETURN_IF_ERROR(scan_.expect('}'));
+  --region_depth_;
+  return region;
+}
+
+Status Parser::parse_blocks(ir::Region& region, ir::Block* entry) {
+  // Braces around nothing are a region without a block.
+  if (scan_.peek() != '^' && scan_.peek() != '}') {
+    HEKLA_RETURN_IF_ERROR(parse_block_body(entry != nullptr ? *entry : region.add_block()));
+  }
+  while (scan_.accept('^')) {
     scan_.suffix_name();
-    if (!is_first) block = &region->add_block();
-    is_first = false;
+    ir::Block* block = &region.add_block();
     if (scan_.accept('(')) {
       while (!scan_.accept(')')) {
         if (block->argument_count() > 0) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
@@ -105,10 +133,7 @@ Result<std::unique_ptr<ir::Region>> Parser::parse_region(
     HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
     HEKLA_RETURN_IF_ERROR(parse_block_body(*block));
   }
-  if (is_first) HEKLA_RETURN_IF_ERROR(parse_block_body(*block));
-  HEKLA_RETURN_IF_ERROR(scan_.expect('}'));
-  --region_depth_;
-  return region;
+  return ok_status();
 }
 
 Status Parser::parse_block_body(ir::Block& block) {
@@ -173,13 +198,13 @@ Status Parser::parse_generic(OpState& op) {
   }
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
+  return parse_operation_type(op);
+}
+
+Status Parser::parse_operation_type(OpState& op) {
   HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
+  HEKLA_RETURN_IF_ERROR(check_operand_types(op, type.elements()));
   op.result_types = type.results();
-  if (type.elements().size() != op.operands.size()) {
-    return scan_.error_at(op.position,
-                          fmt::format("{} has {} operands and {} operand types", op.name,
-                                      op.operands.size(), type.elements().size()));
-  }
   return ok_status();
 }
 
@@ -193,6 +218,10 @@ Status Parser::finish(OpState& op, const std::vector<ResultName>& names, ir::Blo
   canonicalize(op);
   ir::AttributeMap attributes;
   for (auto& [name, value] : op.attributes) {
+    if (!attributes.get(name).is_absent()) {
+      return scan_.error_at(op.position,
+                            fmt::format("{} has the attribute {} twice", op.name, name));
+    }
     if (!ir::is_default_attribute(op.code, name, value)) attributes.set(name, std::move(value));
   }
   std::unique_ptr<ir::Operation> made;

@@ -39,7 +39,8 @@ Status Parser::parse_precision(OpState& op) {
   ir::ArrayValue words;
   while (!scan_.accept(']')) {
     if (!words.elements.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    words.elements.push_back(ir::enum_attribute("precision", scan_.word()));
+    HEKLA_ASSIGN_OR_RETURN(ir::Attribute word, parse_enum("precision"));
+    words.elements.push_back(std::move(word));
   }
   op.set("precision_config", std::move(words));
   return ok_status();
@@ -210,12 +211,10 @@ Status Parser::parse_while(OpState& op) {
     op.operands.push_back(value);
     arguments.emplace_back(std::move(name), value->type());
   }
-  if (scan_.accept(':')) {
+  if (!arguments.empty()) {
+    HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
     HEKLA_ASSIGN_OR_RETURN(op.result_types, parse_type_list());
-    if (op.result_types.size() != arguments.size()) {
-      return scan_.error(fmt::format("{} types before this", arguments.size()));
-    }
-    for (size_t i = 0; i < arguments.size(); ++i) arguments[i].second = op.result_types[i];
+    HEKLA_RETURN_IF_ERROR(check_operand_types(op, op.result_types));
   }
   if (scan_.accept_word("attributes")) HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
@@ -236,9 +235,7 @@ Status Parser::parse_custom_call(OpState& op) {
   HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-  HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-  op.result_types = type.results();
-  return ok_status();
+  return parse_operation_type(op);
 }
 
 // "name" %a, %b [({...})] {attributes} : fn
@@ -256,9 +253,7 @@ Status Parser::parse_composite(OpState& op) {
   }
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-  HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-  op.result_types = type.results();
-  return ok_status();
+  return parse_operation_type(op);
 }
 
 // (%a) in_shardings=[...] out_shardings=[...] manual_axes={...} (%b: t) {...} : (t) -> t
@@ -292,9 +287,7 @@ Status Parser::parse_manual_computation(OpState& op) {
   op.regions.push_back(std::move(region));
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-  HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-  op.result_types = type.results();
-  return ok_status();
+  return parse_operation_type(op);
 }
 
 // %x, dense<...> : t   |   %a, %b [, key = value ...] [{attributes}] : t, t
@@ -306,7 +299,7 @@ Status Parser::parse_check(OpState& op) {
     scan_.accept(',');
     ir::Attribute value;
     if (scan_.accept_word("dense_resource")) {
-      HEKLA_ASSIGN_OR_RETURN(value, parse_dense_resource());
+      HEKLA_ASSIGN_OR_RETURN(value, parse_dense_resource(true));
     } else {
       if (!scan_.accept_word("dense")) return scan_.error("dense<...>");
       HEKLA_ASSIGN_OR_RETURN(value, parse_dense(true));
@@ -324,8 +317,11 @@ Status Parser::parse_check(OpState& op) {
     op.set(key, std::move(value));
   }
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
-  if (scan_.accept(':')) HEKLA_RETURN_IF_ERROR(parse_type_list().status());
-  return ok_status();
+  if (!scan_.accept(':')) return ok_status();
+  HEKLA_ASSIGN_OR_RETURN(Types types, parse_type_list());
+  // One type stands for all operands.
+  if (types.size() == 1) types.resize(op.operands.size(), types[0]);
+  return check_operand_types(op, types);
 }
 
 }  // namespace hekla::stablehlo
