@@ -25,7 +25,9 @@ Result<std::string> from_hex(std::string_view digits) {
   for (size_t i = 0; i < digits.size(); i += 2) {
     const int high = hex_digit(digits[i]);
     const int low = hex_digit(digits[i + 1]);
-    if (high < 0 || low < 0) return invalid_argument("'{}' is not hexadecimal", digits[i]);
+    if (high < 0 || low < 0) {
+      return invalid_argument("'{}' is not hexadecimal", digits[high < 0 ? i : i + 1]);
+    }
     bytes += static_cast<char>(high * 16 + low);
   }
   return bytes;

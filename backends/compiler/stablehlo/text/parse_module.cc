@@ -216,9 +216,10 @@ Status Parser::parse_arguments(ir::Function& function, ir::Block* block, Types& 
   HEKLA_RETURN_IF_ERROR(scan_.expect('('));
   while (!scan_.accept(')')) {
     if (!types.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    std::string name;
-    if (scan_.accept('%')) {
-      name = std::string(scan_.suffix_name());
+    const bool has_name = scan_.peek() == '%';
+    RegionArgument argument;
+    if (has_name) {
+      HEKLA_ASSIGN_OR_RETURN(argument, parse_argument_name());
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
     }
     HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
@@ -230,7 +231,7 @@ Status Parser::parse_arguments(ir::Function& function, ir::Block* block, Types& 
     HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
     function.argument_attributes.push_back(std::move(attributes));
     ir::Value* value = block->add_argument(type);
-    if (!name.empty()) HEKLA_RETURN_IF_ERROR(define(name, {value}));
+    if (has_name) HEKLA_RETURN_IF_ERROR(define(argument.name, {value}, argument.position));
     types.push_back(std::move(type));
   }
   return ok_status();

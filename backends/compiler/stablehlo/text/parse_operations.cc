@@ -25,16 +25,24 @@ class Parser::NameScope {
   size_t start_;
 };
 
-Status Parser::define(const std::string& name, Values values) {
-  if (name.empty()) return scan_.error("a value's name before this");
+Status Parser::define(const std::string& name, Values values, size_t position) {
+  if (name.empty()) return scan_.error_at(position, "a value's name is missing");
   if (values.empty()) return ok_status();
   const auto [it, is_new] = values_.try_emplace(name);
   if (!is_new && it->second.depth == region_depth_) {
-    return scan_.error_at(scan_.position(), fmt::format("%{} is defined twice", name));
+    return scan_.error_at(position, fmt::format("%{} is defined twice", name));
   }
   hidden_.emplace_back(name, std::move(it->second));
   it->second = {std::move(values), region_depth_};
   return ok_status();
+}
+
+Result<Parser::RegionArgument> Parser::parse_argument_name() {
+  HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
+  RegionArgument argument;
+  argument.position = scan_.position();
+  argument.name = std::string(scan_.suffix_name());
+  return argument;
 }
 
 Result<ir::Value*> Parser::parse_operand() {
@@ -92,7 +100,7 @@ Status Parser::parse_optional_attributes(OpState& op) {
 }
 
 Result<std::unique_ptr<ir::Region>> Parser::parse_region(
-    const std::vector<std::pair<std::string, ir::Type>>& arguments) {
+    const std::vector<RegionArgument>& arguments) {
   if (region_depth_ >= ir::kMaxRegionDepth) {
     return scan_.error_at(scan_.position(),
                           fmt::format("regions are nested deeper than {}", ir::kMaxRegionDepth));
@@ -102,8 +110,8 @@ Result<std::unique_ptr<ir::Region>> Parser::parse_region(
   auto region = std::make_unique<ir::Region>(nullptr);
   HEKLA_RETURN_IF_ERROR(scan_.expect('{'));
   ir::Block* entry = arguments.empty() ? nullptr : &region->add_block();
-  for (const auto& [name, type] : arguments) {
-    HEKLA_RETURN_IF_ERROR(define(name, {entry->add_argument(type)}));
+  for (const auto& [name, position, type] : arguments) {
+    HEKLA_RETURN_IF_ERROR(define(name, {entry->add_argument(type)}, position));
   }
   HEKLA_RETURN_IF_ERROR(parse_blocks(*region, entry));
   HEKLA_RETURN_IF_ERROR(scan_.expect('}'));
@@ -122,12 +130,12 @@ Status Parser::parse_blocks(ir::Region& region, ir::Block* entry) {
     if (scan_.accept('(')) {
       while (!scan_.accept(')')) {
         if (block->argument_count() > 0) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-        HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-        const std::string name(scan_.suffix_name());
+        HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
         HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
         HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
         HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
-        HEKLA_RETURN_IF_ERROR(define(name, {block->add_argument(std::move(type))}));
+        HEKLA_RETURN_IF_ERROR(
+            define(argument.name, {block->add_argument(std::move(type))}, argument.position));
       }
     }
     HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
@@ -147,9 +155,8 @@ Status Parser::parse_operation(ir::Block& block) {
   std::vector<ResultName> names;
   if (scan_.peek() == '%') {
     do {
-      HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-      ResultName name;
-      name.name = std::string(scan_.suffix_name());
+      HEKLA_ASSIGN_OR_RETURN(RegionArgument result, parse_argument_name());
+      ResultName name{std::move(result.name), result.position};
       if (scan_.accept(':')) {
         HEKLA_ASSIGN_OR_RETURN(int64_t count, scan_.integer());
         constexpr int64_t kMaxResults = 1 << 20;
@@ -239,7 +246,7 @@ Status Parser::finish(OpState& op, const std::vector<ResultName>& names, ir::Blo
   for (const ResultName& name : names) {
     Values values;
     for (size_t i = 0; i < name.count; ++i) values.push_back(placed->result(next++));
-    HEKLA_RETURN_IF_ERROR(define(name.name, std::move(values)));
+    HEKLA_RETURN_IF_ERROR(define(name.name, std::move(values), name.position));
   }
   return ok_status();
 }

@@ -99,6 +99,8 @@ Status Parser::parse_convolution(OpState& op) {
   while (!scan_.accept('}')) {
     if (!is_first) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
     is_first = false;
+    scan_.peek();
+    const size_t key_start = scan_.position();
     const std::string key(scan_.word());
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
     if (key == "pad") {
@@ -127,7 +129,11 @@ Status Parser::parse_convolution(OpState& op) {
                          : key == "lhs_dilate" ? "lhs_dilation"
                          : key == "rhs_dilate" ? "rhs_dilation"
                                                : nullptr;
-      if (name == nullptr) return scan_.error("stride, pad, lhs_dilate, rhs_dilate or reverse");
+      if (name == nullptr) {
+        return scan_.error_at(
+            key_start,
+            fmt::format("'{}' is none of stride, pad, lhs_dilate, rhs_dilate, reverse", key));
+      }
       HEKLA_ASSIGN_OR_RETURN(std::vector<int64_t> values, parse_int_list());
       op.set(name, ir::i64_array(std::move(values)));
     }
@@ -178,17 +184,16 @@ Status Parser::parse_reduce(OpState& op) {
   HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
   if (!scan_.accept_word("reducer")) return scan_.error("'reducer'");
   // One pair (left, right) for each input; the block has all lefts, then all rights.
-  std::vector<std::pair<std::string, ir::Type>> lefts;
-  std::vector<std::pair<std::string, ir::Type>> rights;
+  std::vector<RegionArgument> lefts;
+  std::vector<RegionArgument> rights;
   while (scan_.accept('(')) {
     for (auto* side : {&lefts, &rights}) {
       if (side == &rights) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-      HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-      std::string name(scan_.suffix_name());
+      HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
+      HEKLA_ASSIGN_OR_RETURN(argument.type, parse_type());
       HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
-      side->emplace_back(std::move(name), std::move(type));
+      side->push_back(std::move(argument));
     }
     HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
   }
@@ -200,16 +205,16 @@ Status Parser::parse_reduce(OpState& op) {
 
 // (%it = %x, ...) : t, t [attributes {...}] cond {...} do {...}
 Status Parser::parse_while(OpState& op) {
-  std::vector<std::pair<std::string, ir::Type>> arguments;
+  std::vector<RegionArgument> arguments;
   HEKLA_RETURN_IF_ERROR(scan_.expect('('));
   while (!scan_.accept(')')) {
     if (!arguments.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-    std::string name(scan_.suffix_name());
+    HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
     HEKLA_ASSIGN_OR_RETURN(ir::Value * value, parse_operand());
     op.operands.push_back(value);
-    arguments.emplace_back(std::move(name), value->type());
+    argument.type = value->type();
+    arguments.push_back(std::move(argument));
   }
   if (!arguments.empty()) {
     HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
@@ -271,16 +276,15 @@ Status Parser::parse_manual_computation(OpState& op) {
   HEKLA_RETURN_IF_ERROR(scan_.expect('='));
   HEKLA_ASSIGN_OR_RETURN(std::string_view axes, scan_.balanced());
   op.set("manual_axes", ir::OpaqueValue{fmt::format("#sdy<manual_axes{}>", axes)});
-  std::vector<std::pair<std::string, ir::Type>> arguments;
+  std::vector<RegionArgument> arguments;
   if (scan_.accept('(')) {
     while (!scan_.accept(')')) {
       if (!arguments.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-      HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-      std::string name(scan_.suffix_name());
+      HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
+      HEKLA_ASSIGN_OR_RETURN(argument.type, parse_type());
       HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
-      arguments.emplace_back(std::move(name), std::move(type));
+      arguments.push_back(std::move(argument));
     }
   }
   HEKLA_ASSIGN_OR_RETURN(auto region, parse_region(arguments));

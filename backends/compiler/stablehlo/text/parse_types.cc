@@ -81,6 +81,7 @@ Result<ir::Type> Parser::parse_type(int depth) {
 }
 
 Result<ir::Type> Parser::parse_scalar_type(int depth) {
+  if (depth > kMaxTextDepth) return scan_.error_at(scan_.position(), "types nest too deep");
   if (scan_.peek() == '!') return parse_type(depth + 1);
   Scanner before = scan_;
   if (scan_.accept_word("complex")) {
@@ -159,7 +160,9 @@ Result<ir::Type> Parser::parse_quantized_type(int depth) {
   std::string storage(scan_.word());
   if (storage.starts_with('u') && !storage.starts_with("ui")) storage = "ui" + storage.substr(1);
   const std::optional<DType> dtype = dtype_from_name(storage);
-  if (!dtype.has_value() || !is_integer(*dtype)) return scan_.error("an integer storage type");
+  if (!dtype.has_value() || !is_integer(*dtype)) {
+    return scan_.error_at(start, fmt::format("'{}' is no integer storage type", storage));
+  }
   q.storage = *dtype;
   const int bits = dtype_bits(q.storage);
   constexpr int kMaxStorageBits = 32;

@@ -58,7 +58,14 @@ class Parser {
   };
   struct ResultName {
     std::string name;
+    size_t position = 0;
     size_t count = 1;
+  };
+  // An argument that stands before its region.
+  struct RegionArgument {
+    std::string name;
+    size_t position = 0;
+    ir::Type type;
   };
   // Restores the names that a region defined.
   class NameScope;
@@ -129,12 +136,14 @@ class Parser {
   Result<HostArray> hex_elements(const ir::Type& type, std::string_view digits);
 
   // parse_operations.cc
+  // "%name" without its sign, and where it stands.
+  Result<RegionArgument> parse_argument_name();
   // Labels and operations up to the closing brace; `entry` is the block of what stands before the
   // first label, null where nothing names its arguments.
   Status parse_blocks(ir::Region& region, ir::Block* entry);
   Status parse_block_body(ir::Block& block);
   Result<std::unique_ptr<ir::Region>> parse_region(
-      const std::vector<std::pair<std::string, ir::Type>>& arguments = {});
+      const std::vector<RegionArgument>& arguments = {});
   Status parse_operation(ir::Block& block);
   Status parse_generic(OpState& op);
   Status finish(OpState& op, const std::vector<ResultName>& names, ir::Block& block);
@@ -143,7 +152,7 @@ class Parser {
   Status parse_optional_attributes(OpState& op);
   // The types that the text gives the operands are those that they have.
   Status check_operand_types(const OpState& op, const Types& types);
-  Status define(const std::string& name, Values values);
+  Status define(const std::string& name, Values values, size_t position);
 
   // parse_pretty.cc
   Status parse_pretty(OpState& op);
