@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace hekla::stablehlo {
 namespace {
@@ -333,12 +334,16 @@ Result<ir::Type> AttributeTable::decode_vhlo_type(ByteReader& reader, int depth)
         q.zero_points = {reader.svarint()};
         q.storage_min = reader.svarint();
         q.storage_max = reader.svarint();
+        if (!std::isfinite(q.scales[0])) reader.fail("the scale of a quantized type is not finite");
       } else {
         q.axis = static_cast<int64_t>(reader.varint());
         q.storage_min = reader.svarint();
         q.storage_max = reader.svarint();
         q.scales.resize(reader.count());
-        for (double& scale : q.scales) scale = float_from_bits(DType::kF64, reader.ap_int(64));
+        for (double& scale : q.scales) {
+          scale = float_from_bits(DType::kF64, reader.ap_int(64));
+          if (!std::isfinite(scale)) reader.fail("the scale of a quantized type is not finite");
+        }
         q.zero_points.resize(reader.count());
         for (int64_t& zero : q.zero_points) zero = reader.svarint();
         if (q.axis < 0 || q.scales.size() != q.zero_points.size()) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attributes.
+#include <algorithm>
+#include <bit>
 #include <charconv>
-#include <cmath>
+#include <unordered_set>
+#include <utility>
 
 #include "backends/compiler/stablehlo/text/parser.h"
 
@@ -36,36 +39,70 @@ Result<std::vector<int64_t>> Parser::parse_int_list() {
   return values;
 }
 
+Result<std::string> Parser::parse_symbol_name() {
+  HEKLA_RETURN_IF_ERROR(scan_.expect('@'));
+  if (scan_.raw() == '"') return scan_.string();
+  const std::string_view name = scan_.suffix_name();
+  if (name.empty()) return scan_.error("a name");
+  return std::string(name);
+}
+
 Result<ir::Attribute> Parser::parse_symbol() {
   ir::SymbolValue symbol;
-  HEKLA_RETURN_IF_ERROR(scan_.expect('@'));
-  if (scan_.raw() == '"') {
-    HEKLA_ASSIGN_OR_RETURN(symbol.root, scan_.string());
-  } else {
-    symbol.root = std::string(scan_.suffix_name());
+  HEKLA_ASSIGN_OR_RETURN(symbol.root, parse_symbol_name());
+  while (scan_.accept("::")) {
+    HEKLA_ASSIGN_OR_RETURN(std::string nested, parse_symbol_name());
+    symbol.nested.push_back(std::move(nested));
   }
-  while (scan_.accept("::@")) symbol.nested.emplace_back(scan_.suffix_name());
   return ir::Attribute(std::move(symbol));
+}
+
+Status Parser::spend_parts(int64_t parts) {
+  // What a program repeats through aliases is walked by whoever compares or prints it.
+  constexpr int64_t kFreeParts = 1 << 20;
+  constexpr int64_t kPartsPerByte = 64;
+  parts_ += parts;
+  if (parts_ <= kFreeParts + kPartsPerByte * static_cast<int64_t>(scan_.text().size())) {
+    return ok_status();
+  }
+  return scan_.error_at(scan_.position(), "the aliases of this program repeat too much");
+}
+
+Status Parser::spend_bytes(int64_t bytes, size_t position) {
+  constexpr int64_t kFreeBytes = 16 << 20;
+  constexpr int64_t kBytesPerByte = 256;
+  bytes_ += bytes;
+  if (bytes_ <= kFreeBytes + kBytesPerByte * static_cast<int64_t>(scan_.text().size())) {
+    return ok_status();
+  }
+  return scan_.error_at(position, "the lists of the attributes take too much room");
 }
 
 Result<std::vector<ir::NamedAttribute>> Parser::parse_dictionary(int depth) {
   std::vector<ir::NamedAttribute> entries;
+  std::unordered_set<std::string> names;
   HEKLA_RETURN_IF_ERROR(scan_.expect('{'));
   while (!scan_.accept('}')) {
     if (!entries.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
     std::string name;
+    scan_.peek();
+    const size_t start = scan_.position();
     if (scan_.peek() == '"') {
       HEKLA_ASSIGN_OR_RETURN(name, scan_.string());
     } else {
-      scan_.peek();
       name = std::string(scan_.word());
     }
     if (name.empty()) return scan_.error("an attribute's name");
+    if (!names.insert(name).second) {
+      return scan_.error_at(start, fmt::format("the attribute {} is given twice", name));
+    }
     ir::Attribute value = ir::UnitValue{};
     if (scan_.accept('=')) {
       // `value` of constants and assertions keeps its tensor form.
       if (name == "value" && scan_.accept_word("dense")) {
         HEKLA_ASSIGN_OR_RETURN(value, parse_dense(true));
+      } else if (name == "value" && scan_.accept_word("dense_resource")) {
+        HEKLA_ASSIGN_OR_RETURN(value, parse_dense_resource(true));
       } else {
         HEKLA_ASSIGN_OR_RETURN(value, parse_attribute(depth + 1));
       }
@@ -82,6 +119,8 @@ Result<std::vector<ir::NamedAttribute>> Parser::parse_dictionary(int depth) {
 
 Result<ir::Attribute> Parser::parse_attribute(int depth) {
   if (depth > kMaxTextDepth) return scan_.error_at(scan_.position(), "attributes nest too deep");
+  deepest_ = std::max(deepest_, depth);
+  HEKLA_RETURN_IF_ERROR(spend_parts(1));
   const char c = scan_.peek();
   switch (c) {
     case '"': {
@@ -121,7 +160,7 @@ Result<ir::Attribute> Parser::parse_attribute(int depth) {
   }
   if (scan_.accept_word("unit")) return ir::Attribute(ir::UnitValue{});
   if (scan_.accept_word("dense")) return parse_dense(false);
-  if (scan_.accept_word("dense_resource")) return parse_dense_resource();
+  if (scan_.accept_word("dense_resource")) return parse_dense_resource(false);
   if (scan_.accept_word("array")) return parse_array_attribute();
   if (scan_.accept("loc(")) {
     HEKLA_RETURN_IF_ERROR(parse_location(depth + 1).status());
@@ -181,8 +220,13 @@ Result<ir::Attribute> Parser::parse_number_attribute(int depth) {
 // Behind "array": <i64: 1, 2>, <i1: true>, <f32: 1.0>, <i64>.
 Result<ir::Attribute> Parser::parse_array_attribute() {
   HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
+  scan_.peek();
+  const size_t start = scan_.position();
   HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_scalar_type(0));
   const DType dtype = type.dtype();
+  if (!(type == ir::Type::scalar(dtype)) || is_complex(dtype)) {
+    return scan_.error_at(start, "an array holds integers or floats");
+  }
   ir::IntArrayValue list{dtype, {}};
   std::string floats = fmt::format("array<{}", type.to_string());
   if (scan_.accept(':')) {
@@ -202,7 +246,6 @@ Result<ir::Attribute> Parser::parse_array_attribute() {
   }
   HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
   if (is_float(dtype)) return ir::Attribute(ir::OpaqueValue{floats + ">"});
-  if (is_complex(dtype)) return scan_.error("an array of integers or floats before this");
   return ir::Attribute(std::move(list));
 }
 
@@ -211,16 +254,24 @@ Result<ir::Attribute> Parser::parse_hash_attribute(int depth) {
   HEKLA_RETURN_IF_ERROR(scan_.expect('#'));
   const std::string name(scan_.suffix_name());
   if (auto alias = aliases_.find("#" + name); alias != aliases_.end()) {
-    if (auto it = attribute_aliases_.find(name); it != attribute_aliases_.end()) return it->second;
-    if (++alias_depth_ > kMaxTextDepth) {
-      return scan_.error_at(start, "aliases refer to each other without end");
+    if (auto it = attribute_aliases_.find(name); it != attribute_aliases_.end()) {
+      const AttributeAlias& known = it->second;
+      if (depth + known.height > kMaxTextDepth) {
+        return scan_.error_at(start, "attributes nest too deep");
+      }
+      deepest_ = std::max(deepest_, depth + known.height);
+      HEKLA_RETURN_IF_ERROR(spend_parts(known.parts));
+      return known.value;
     }
+    // A cycle ends at the limit of the nesting.
     const size_t back = scan_.position();
+    const int64_t parts_before = parts_;
+    const int deepest_before = std::exchange(deepest_, depth);
     scan_.set_position(alias->second);
     HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_attribute(depth + 1));
-    --alias_depth_;
     scan_.set_position(back);
-    attribute_aliases_[name] = value;
+    attribute_aliases_[name] = {value, parts_ - parts_before, deepest_ - depth};
+    deepest_ = std::max(deepest_, deepest_before);
     return value;
   }
   // #stablehlo<precision DEFAULT>, and #chlo<...> of source programs.
@@ -240,7 +291,7 @@ Result<ir::Attribute> Parser::parse_hash_attribute(int depth) {
     return ir::Attribute(ir::OpaqueValue{std::move(text)});
   }
   if (name.starts_with("stablehlo.")) {
-    HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_stablehlo_struct(name.substr(10)));
+    HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_stablehlo_struct(name.substr(10), depth));
     if (!value.is_absent()) return value;
   }
   if (scan_.raw() == '<') HEKLA_RETURN_IF_ERROR(scan_.balanced().status());
@@ -248,20 +299,16 @@ Result<ir::Attribute> Parser::parse_hash_attribute(int depth) {
       ir::OpaqueValue{std::string(scan_.text().substr(start, scan_.position() - start))});
 }
 
-// The struct attributes of §6.8; absent (and nothing consumed) for those that stay text.
-Result<ir::Attribute> Parser::parse_stablehlo_struct(std::string_view name) {
+// The struct attributes; absent (and nothing consumed) for those that stay text.
+Result<ir::Attribute> Parser::parse_stablehlo_struct(std::string_view name, int depth) {
   if (name == "conv") return parse_conv_numbers();
   if (name == "dot_algorithm") return parse_algorithm();
   if (name == "result_accuracy_mode") {
     HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
-    const std::string word(scan_.word());
+    HEKLA_ASSIGN_OR_RETURN(ir::Attribute mode, parse_enum("result_accuracy_mode"));
     HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
-    return ir::enum_attribute("result_accuracy_mode", word);
+    return mode;
   }
-  const bool is_known = name == "gather" || name == "scatter" || name == "dot" ||
-                        name == "channel_handle" || name == "output_operand_alias" ||
-                        name == "result_accuracy" || name == "bounds";
-  if (!is_known) return ir::Attribute();
   if (name == "bounds") {
     std::vector<int64_t> bounds;
     HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
@@ -275,98 +322,130 @@ Result<ir::Attribute> Parser::parse_stablehlo_struct(std::string_view name) {
     }
     return ir::i64_array(std::move(bounds));
   }
-  // key = [list] or key = number or key = attribute, in any order.
-  std::unordered_map<std::string, std::vector<int64_t>> lists;
-  std::unordered_map<std::string, double> reals;
-  std::string mode = "DEFAULT";
+  const bool is_struct = name == "gather" || name == "scatter" || name == "dot" ||
+                         name == "channel_handle" || name == "output_operand_alias" ||
+                         name == "result_accuracy";
+  if (!is_struct) return ir::Attribute();
   HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
+  if (name == "gather") {
+    ir::GatherDimensionNumbers n;
+    HEKLA_RETURN_IF_ERROR(
+        parse_fields({{"offset_dims", &n.offset_dims},
+                      {"collapsed_slice_dims", &n.collapsed_slice_dims},
+                      {"operand_batching_dims", &n.operand_batching_dims},
+                      {"start_indices_batching_dims", &n.start_indices_batching_dims},
+                      {"start_index_map", &n.start_index_map},
+                      {"index_vector_dim", &n.index_vector_dim}}));
+    return ir::Attribute(std::move(n));
+  }
+  if (name == "scatter") {
+    ir::ScatterDimensionNumbers n;
+    HEKLA_RETURN_IF_ERROR(
+        parse_fields({{"update_window_dims", &n.update_window_dims},
+                      {"inserted_window_dims", &n.inserted_window_dims},
+                      {"input_batching_dims", &n.input_batching_dims},
+                      {"scatter_indices_batching_dims", &n.scatter_indices_batching_dims},
+                      {"scatter_dims_to_operand_dims", &n.scatter_dims_to_operand_dims},
+                      {"index_vector_dim", &n.index_vector_dim}}));
+    return ir::Attribute(std::move(n));
+  }
+  if (name == "dot") {
+    ir::DotDimensionNumbers n;
+    HEKLA_RETURN_IF_ERROR(
+        parse_fields({{"lhs_batching_dimensions", &n.lhs_batching_dimensions},
+                      {"rhs_batching_dimensions", &n.rhs_batching_dimensions},
+                      {"lhs_contracting_dimensions", &n.lhs_contracting_dimensions},
+                      {"rhs_contracting_dimensions", &n.rhs_contracting_dimensions}}));
+    return ir::Attribute(std::move(n));
+  }
+  if (name == "channel_handle") {
+    ir::ChannelHandle channel;
+    HEKLA_RETURN_IF_ERROR(parse_fields({{"handle", &channel.handle}, {"type", &channel.type}}));
+    return ir::Attribute(channel);
+  }
+  if (name == "output_operand_alias") {
+    ir::OutputOperandAlias alias;
+    HEKLA_RETURN_IF_ERROR(parse_fields({{"output_tuple_indices", &alias.output_tuple_indices},
+                                        {"operand_index", &alias.operand_index},
+                                        {"operand_tuple_indices", &alias.operand_tuple_indices}}));
+    return ir::Attribute(std::move(alias));
+  }
+  ir::ResultAccuracy accuracy;
+  ir::Attribute mode;
+  HEKLA_RETURN_IF_ERROR(parse_fields({{"atol", &accuracy.atol},
+                                      {"rtol", &accuracy.rtol},
+                                      {"ulps", &accuracy.ulps},
+                                      {"mode", &mode}},
+                                     depth));
+  if (mode.is_absent()) return ir::Attribute(std::move(accuracy));
+  const auto* word = mode.get<ir::EnumValue>();
+  if (word == nullptr || word->kind != "result_accuracy_mode") {
+    return scan_.error("a result_accuracy_mode before this");
+  }
+  accuracy.mode = word->value;
+  return ir::Attribute(std::move(accuracy));
+}
+
+Status Parser::parse_fields(std::initializer_list<Field> fields, int depth) {
+  std::vector<bool> is_given(fields.size());
   bool is_first = true;
   while (!scan_.accept('>')) {
     if (!is_first) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
     is_first = false;
-    const std::string key(scan_.word());
-    HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-    if (scan_.peek() == '[') {
-      HEKLA_ASSIGN_OR_RETURN(lists[key], parse_int_list());
-    } else if (scan_.peek() == '#') {
-      HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_hash_attribute(0));
-      if (const auto* word = value.get<ir::EnumValue>()) mode = word->value;
-    } else {
-      Scanner ahead = scan_;
-      const std::string_view number = ahead.number();
-      double real = 0;
-      std::from_chars(number.data(), number.data() + number.size(), real);
-      reals[key] = real;
-      if (number.find_first_of(".eE") == std::string_view::npos) {
-        HEKLA_ASSIGN_OR_RETURN(int64_t value, scan_.integer());
-        lists[key] = {value};
-      } else {
-        scan_ = ahead;
+    scan_.peek();
+    const size_t start = scan_.position();
+    const std::string_view key = scan_.word();
+    const auto* field = std::find_if(fields.begin(), fields.end(),
+                                     [&](const Field& known) { return known.name == key; });
+    if (field == fields.end()) {
+      std::string names;
+      for (const Field& known : fields) {
+        names += (names.empty() ? "" : ", ") + std::string(known.name);
       }
+      return scan_.error_at(start, fmt::format("'{}' is none of the fields {}", key, names));
+    }
+    const auto index = static_cast<size_t>(field - fields.begin());
+    if (is_given[index]) return scan_.error_at(start, fmt::format("{} is given twice", key));
+    is_given[index] = true;
+    HEKLA_RETURN_IF_ERROR(scan_.expect('='));
+    if (auto* const* list = std::get_if<std::vector<int64_t>*>(&field->target)) {
+      HEKLA_ASSIGN_OR_RETURN(**list, parse_int_list());
+    } else if (auto* const* integer = std::get_if<int64_t*>(&field->target)) {
+      HEKLA_ASSIGN_OR_RETURN(**integer, scan_.integer());
+    } else if (auto* const* real = std::get_if<double*>(&field->target)) {
+      HEKLA_ASSIGN_OR_RETURN(uint64_t bits, parse_scalar_bits(DType::kF64));
+      **real = std::bit_cast<double>(bits);
+    } else if (auto* const* flag = std::get_if<bool*>(&field->target)) {
+      **flag = scan_.accept_word("true");
+      if (!**flag && !scan_.accept_word("false")) return scan_.error("true or false");
+    } else if (auto* const* type = std::get_if<ir::Type*>(&field->target)) {
+      HEKLA_ASSIGN_OR_RETURN(**type, parse_type(depth + 1));
+    } else {
+      HEKLA_ASSIGN_OR_RETURN(*std::get<ir::Attribute*>(field->target), parse_attribute(depth + 1));
     }
   }
-  const auto single = [&](const char* key) { return lists[key].empty() ? 0 : lists[key][0]; };
-  if (name == "gather") {
-    return ir::Attribute(ir::GatherDimensionNumbers{
-        lists["offset_dims"], lists["collapsed_slice_dims"], lists["operand_batching_dims"],
-        lists["start_indices_batching_dims"], lists["start_index_map"],
-        single("index_vector_dim")});
-  }
-  if (name == "scatter") {
-    return ir::Attribute(ir::ScatterDimensionNumbers{
-        lists["update_window_dims"], lists["inserted_window_dims"], lists["input_batching_dims"],
-        lists["scatter_indices_batching_dims"], lists["scatter_dims_to_operand_dims"],
-        single("index_vector_dim")});
-  }
-  if (name == "dot") {
-    return ir::Attribute(ir::DotDimensionNumbers{
-        lists["lhs_batching_dimensions"], lists["rhs_batching_dimensions"],
-        lists["lhs_contracting_dimensions"], lists["rhs_contracting_dimensions"]});
-  }
-  if (name == "channel_handle") {
-    return ir::Attribute(ir::ChannelHandle{single("handle"), single("type")});
-  }
-  if (name == "output_operand_alias") {
-    return ir::Attribute(ir::OutputOperandAlias{
-        lists["output_tuple_indices"], single("operand_index"), lists["operand_tuple_indices"]});
-  }
-  return ir::Attribute(
-      ir::ResultAccuracy{reals["atol"], reals["rtol"], single("ulps"), std::move(mode)});
+  return ok_status();
 }
 
 // Behind "#stablehlo.conv": <[b, 0, f]x[0, i, o]->[b, 0, f]> or <raw key = value, ...>.
 Result<ir::Attribute> Parser::parse_conv_numbers() {
-  HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
   ir::ConvDimensionNumbers n;
-  if (!scan_.accept_word("raw")) {
-    HEKLA_ASSIGN_OR_RETURN(n, parse_conv_lists());
-    HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
+  HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
+  if (scan_.accept_word("raw")) {
+    HEKLA_RETURN_IF_ERROR(
+        parse_fields({{"input_batch_dimension", &n.input_batch_dimension},
+                      {"input_feature_dimension", &n.input_feature_dimension},
+                      {"input_spatial_dimensions", &n.input_spatial_dimensions},
+                      {"kernel_input_feature_dimension", &n.kernel_input_feature_dimension},
+                      {"kernel_output_feature_dimension", &n.kernel_output_feature_dimension},
+                      {"kernel_spatial_dimensions", &n.kernel_spatial_dimensions},
+                      {"output_batch_dimension", &n.output_batch_dimension},
+                      {"output_feature_dimension", &n.output_feature_dimension},
+                      {"output_spatial_dimensions", &n.output_spatial_dimensions}}));
     return ir::Attribute(std::move(n));
   }
-  bool is_first = true;
-  while (!scan_.accept('>')) {
-    if (!is_first) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    is_first = false;
-    const std::string key(scan_.word());
-    HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-    std::vector<int64_t> list;
-    if (scan_.peek() == '[') {
-      HEKLA_ASSIGN_OR_RETURN(list, parse_int_list());
-    } else {
-      HEKLA_ASSIGN_OR_RETURN(int64_t value, scan_.integer());
-      list = {value};
-    }
-    const auto single = [&] { return list.empty() ? int64_t{0} : list[0]; };
-    if (key == "input_batch_dimension") n.input_batch_dimension = single();
-    if (key == "input_feature_dimension") n.input_feature_dimension = single();
-    if (key == "input_spatial_dimensions") n.input_spatial_dimensions = list;
-    if (key == "kernel_input_feature_dimension") n.kernel_input_feature_dimension = single();
-    if (key == "kernel_output_feature_dimension") n.kernel_output_feature_dimension = single();
-    if (key == "kernel_spatial_dimensions") n.kernel_spatial_dimensions = list;
-    if (key == "output_batch_dimension") n.output_batch_dimension = single();
-    if (key == "output_feature_dimension") n.output_feature_dimension = single();
-    if (key == "output_spatial_dimensions") n.output_spatial_dimensions = list;
-  }
+  HEKLA_ASSIGN_OR_RETURN(n, parse_conv_lists());
+  HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
   return ir::Attribute(std::move(n));
 }
 
@@ -376,6 +455,9 @@ Result<ir::ConvDimensionNumbers> Parser::parse_conv_lists() {
   const auto parse_list = [&](char first, int64_t& first_dim, char second, int64_t& second_dim,
                               std::vector<int64_t>& spatial) -> Status {
     HEKLA_RETURN_IF_ERROR(scan_.expect('['));
+    scan_.peek();
+    const size_t start = scan_.position();
+    std::vector<std::pair<int64_t, int64_t>> numbered;  // spatial number and dimension
     for (int64_t dim = 0; !scan_.accept(']'); ++dim) {
       if (dim > 0) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
       if (scan_.accept('?')) continue;
@@ -388,13 +470,17 @@ Result<ir::ConvDimensionNumbers> Parser::parse_conv_lists() {
         second_dim = dim;
       } else {
         HEKLA_ASSIGN_OR_RETURN(int64_t number, scan_.integer());
-        constexpr int64_t kMaxSpatial = 1 << 10;
-        if (number < 0 || number > kMaxSpatial) return scan_.error("a spatial dimension");
-        if (static_cast<int64_t>(spatial.size()) <= number) {
-          spatial.resize(static_cast<size_t>(number) + 1, -1);
-        }
-        spatial[static_cast<size_t>(number)] = dim;
+        numbered.emplace_back(number, dim);
       }
+    }
+    spatial.resize(numbered.size(), -1);
+    for (const auto& [number, dim] : numbered) {
+      const bool fits = number >= 0 && number < static_cast<int64_t>(numbered.size());
+      if (!fits || spatial[static_cast<size_t>(number)] >= 0) {
+        return scan_.error_at(
+            start, fmt::format("the spatial dimensions are not 0 to {}", numbered.size() - 1));
+      }
+      spatial[static_cast<size_t>(number)] = dim;
     }
     return ok_status();
   };
@@ -413,29 +499,14 @@ Result<ir::ConvDimensionNumbers> Parser::parse_conv_lists() {
 Result<ir::Attribute> Parser::parse_algorithm() {
   ir::DotAlgorithm a;
   HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
-  bool is_first = true;
-  while (!scan_.accept('>')) {
-    if (!is_first) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    is_first = false;
-    const std::string key(scan_.word());
-    HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-    if (key.ends_with("_type")) {
-      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
-      if (key == "lhs_precision_type") a.lhs_precision_type = type;
-      if (key == "rhs_precision_type") a.rhs_precision_type = type;
-      if (key == "accumulation_type") a.accumulation_type = type;
-    } else if (key == "allow_imprecise_accumulation") {
-      a.allow_imprecise_accumulation = scan_.accept_word("true");
-      if (!a.allow_imprecise_accumulation && !scan_.accept_word("false")) {
-        return scan_.error("true or false");
-      }
-    } else {
-      HEKLA_ASSIGN_OR_RETURN(int64_t count, scan_.integer());
-      if (key == "lhs_component_count") a.lhs_component_count = count;
-      if (key == "rhs_component_count") a.rhs_component_count = count;
-      if (key == "num_primitive_operations") a.num_primitive_operations = count;
-    }
-  }
+  HEKLA_RETURN_IF_ERROR(
+      parse_fields({{"lhs_precision_type", &a.lhs_precision_type},
+                    {"rhs_precision_type", &a.rhs_precision_type},
+                    {"accumulation_type", &a.accumulation_type},
+                    {"lhs_component_count", &a.lhs_component_count},
+                    {"rhs_component_count", &a.rhs_component_count},
+                    {"num_primitive_operations", &a.num_primitive_operations},
+                    {"allow_imprecise_accumulation", &a.allow_imprecise_accumulation}}));
   return ir::Attribute(std::move(a));
 }
 

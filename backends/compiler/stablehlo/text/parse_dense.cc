@@ -25,7 +25,9 @@ Result<std::string> from_hex(std::string_view digits) {
   for (size_t i = 0; i < digits.size(); i += 2) {
     const int high = hex_digit(digits[i]);
     const int low = hex_digit(digits[i + 1]);
-    if (high < 0 || low < 0) return invalid_argument("'{}' is not hexadecimal", digits[i]);
+    if (high < 0 || low < 0) {
+      return invalid_argument("'{}' is not hexadecimal", digits[high < 0 ? i : i + 1]);
+    }
     bytes += static_cast<char>(high * 16 + low);
   }
   return bytes;
@@ -56,11 +58,17 @@ Result<ir::Attribute> Parser::parse_dense(bool keep_dense) {
     return scan_.error_at(begin, message);
   }
   scan_.set_position(back);
-  ir::Attribute dense = ir::make_dense(type, *std::move(elements));
+  return list_or_dense(ir::make_dense(type, *std::move(elements)), keep_dense, begin);
+}
+
+Result<ir::Attribute> Parser::list_or_dense(ir::Attribute dense, bool keep_dense, size_t position) {
+  const ir::Type& type = dense.get<ir::DenseValue>()->type;
   const bool is_list = type.rank() == 1 && !type.is_index() && type.quantization() == nullptr &&
                        (type.dtype() == DType::kI64 || type.dtype() == DType::kI1) &&
                        type.dims()[0] <= 1 << 16;
   if (keep_dense || !is_list) return dense;
+  HEKLA_RETURN_IF_ERROR(
+      spend_bytes(type.dims()[0] * static_cast<int64_t>(sizeof(int64_t)), position));
   HEKLA_ASSIGN_OR_RETURN(HostArray values, dense.get<ir::DenseValue>()->expand());
   ir::IntArrayValue list{type.dtype(), {}};
   for (int64_t i = 0; i < values.size(); ++i) {
@@ -71,7 +79,9 @@ Result<ir::Attribute> Parser::parse_dense(bool keep_dense) {
   return ir::Attribute(std::move(list));
 }
 
-Result<ir::Attribute> Parser::parse_dense_resource() {
+Result<ir::Attribute> Parser::parse_dense_resource(bool keep_dense) {
+  scan_.peek();
+  const size_t start = scan_.position();
   HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
   std::string key;
   if (scan_.peek() == '"') {
@@ -83,13 +93,19 @@ Result<ir::Attribute> Parser::parse_dense_resource() {
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
   HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
   auto it = resources_.find(key);
-  if (it == resources_.end()) return scan_.error(fmt::format("a resource named {}", key));
-  HEKLA_ASSIGN_OR_RETURN(std::string bytes, from_hex(it->second));
+  if (it == resources_.end()) {
+    return scan_.error_at(start, fmt::format("there is no resource named {}", key));
+  }
+  const Result<std::string> bytes = from_hex(it->second);
   // The first four bytes are the alignment.
-  if (bytes.size() < 4) return scan_.error(fmt::format("data for the resource {}", key));
-  HEKLA_ASSIGN_OR_RETURN(HostArray elements,
-                         tensor_elements(type, std::string_view(bytes).substr(4)));
-  return ir::make_dense(type, std::move(elements));
+  if (!bytes.ok() || bytes->size() < 4) {
+    return scan_.error_at(start, fmt::format("the data of the resource {} is no text \"0x\", four "
+                                             "bytes of alignment, elements, all hexadecimal",
+                                             key));
+  }
+  Result<HostArray> elements = tensor_elements(type, std::string_view(*bytes).substr(4));
+  if (!elements.ok()) return scan_.error_at(start, elements.status().message());
+  return list_or_dense(ir::make_dense(type, *std::move(elements)), keep_dense, start);
 }
 
 Result<HostArray> Parser::hex_elements(const ir::Type& type, std::string_view digits) {
@@ -104,13 +120,25 @@ Result<HostArray> Parser::parse_elements(const ir::Type& type, size_t begin, siz
     HEKLA_ASSIGN_OR_RETURN(std::string digits, scan_.string());
     return hex_elements(type, digits);
   }
-  if (is_empty) return HostArray(type.dtype(), type.dims());
+  if (is_empty) {
+    // Nothing, or brackets around nothing.
+    const std::string_view text = scan_.text().substr(begin, end - begin);
+    const size_t stray = text.find_first_not_of("[], \n\t\r");
+    if (stray != std::string_view::npos) {
+      return scan_.error_at(begin + stray, fmt::format("{} has no elements", type.to_string()));
+    }
+    return HostArray(type.dtype(), type.dims());
+  }
   if (scan_.peek() != '[') {
     HostArray splat(type.dtype(), {});
     HEKLA_RETURN_IF_ERROR(parse_element(type.dtype(), splat.mutable_data()));
     scan_.peek();
     if (scan_.position() != end) return scan_.error("the end of the elements");
     return splat;
+  }
+  constexpr int64_t kMaxListedRank = 100;  // the parser recurses; the hexadecimal form has no limit
+  if (type.rank() > kMaxListedRank) {
+    return invalid_argument("lists of elements nest at most {} deep", kMaxListedRank);
   }
   // Every element takes a character: what cannot be there need not be allocated.
   if (bytes / dtype_bytes(type.dtype()) > static_cast<int64_t>(end - begin)) {

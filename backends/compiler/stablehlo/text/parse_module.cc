@@ -21,31 +21,36 @@ std::vector<std::string_view> split_modules(std::string_view text) {
   }
 }
 
-// Aliases may be used before they are defined, so their places are found first: they stand at the
-// start of a line. The resource block at the end is read here too.
+// Aliases may be used before they are defined, so their places are found first: they stand outside
+// of all brackets. The resource block at the end is found on the way.
 void Parser::find_aliases() {
-  const std::string_view text = scan_.text();
-  for (size_t line = 0; line < text.size();) {
-    size_t at = line;
-    while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) ++at;
-    if (at < text.size() && (text[at] == '#' || text[at] == '!')) {
-      Scanner scan(text);
-      scan.set_position(at + 1);
-      const std::string_view name = scan.suffix_name();
-      if (!name.empty() && scan.peek() == '=' && !scan.peek_text("==")) {
-        scan.accept('=');
-        scan.peek();
-        aliases_.emplace(text.substr(at, name.size() + 1), scan.position());
-      }
+  Scanner scan(scan_.text());
+  int depth = 0;
+  while (!scan.at_end()) {
+    const char c = scan.raw();
+    if (c == '"') {
+      // What is wrong with it is said where it is read.
+      if (!scan.string().ok()) return;
+      continue;
     }
-    const size_t end = text.find('\n', line);
-    line = end == std::string_view::npos ? text.size() : end + 1;
+    if (depth == 0 && scan.peek_text("{-#")) return find_resources(scan);
+    const size_t start = scan.position();
+    scan.set_position(start + 1);
+    if (c == '(' || c == '[' || c == '{') ++depth;
+    if (c == ')' || c == ']' || c == '}') depth = std::max(depth - 1, 0);
+    if (depth > 0 || (c != '#' && c != '!')) continue;
+    const std::string_view name = scan.suffix_name();
+    if (name.empty() || scan.peek() != '=' || scan.peek_text("==")) continue;
+    scan.accept('=');
+    scan.peek();
+    aliases_.emplace(scan_.text().substr(start, name.size() + 1), scan.position());
   }
-  const size_t block = text.find("{-#");
-  if (block == std::string_view::npos) return;
-  Scanner scan(text);
-  scan.set_position(block + 3);
-  // dialect: { key: "0x..." } at any depth: every key with a string is a resource.
+}
+
+// {-# dialect: { key: "0x..." } #-}, at any depth: every key with a string is a resource.
+void Parser::find_resources(Scanner scan) {
+  const std::string_view text = scan.text();
+  scan.accept("{-#");
   while (!scan.at_end() && !scan.peek_text("#-}")) {
     std::string key;
     if (scan.peek() == '"') {
@@ -90,22 +95,14 @@ Result<std::unique_ptr<ir::Module>> Parser::run() {
       continue;
     }
     const size_t start = scan_.position();
-    if (scan_.accept_word("builtin.module") || scan_.accept_word("module")) {
+    const bool is_generic = scan_.accept("\"builtin.module\"");
+    if (is_generic || scan_.accept_word("builtin.module") || scan_.accept_word("module")) {
       if (has_module) return scan_.error_at(start, "a second module in one program");
+      if (!module->functions.empty() || !module->meshes.empty()) {
+        return scan_.error_at(start, "a module behind functions of an implicit one");
+      }
       has_module = true;
-      if (scan_.accept('@')) {
-        if (scan_.raw() == '"') {
-          HEKLA_ASSIGN_OR_RETURN(module->name, scan_.string());
-        } else {
-          module->name = std::string(scan_.suffix_name());
-        }
-      }
-      if (scan_.accept_word("attributes")) {
-        HEKLA_ASSIGN_OR_RETURN(auto attributes, parse_dictionary(0));
-        module->attributes = ir::AttributeMap(std::move(attributes));
-      }
-      HEKLA_RETURN_IF_ERROR(scan_.expect('{'));
-      while (!scan_.accept('}')) HEKLA_RETURN_IF_ERROR(parse_top(*module));
+      HEKLA_RETURN_IF_ERROR(is_generic ? parse_generic_module(*module) : parse_module(*module));
       HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
       continue;
     }
@@ -115,6 +112,19 @@ Result<std::unique_ptr<ir::Module>> Parser::run() {
   return module;
 }
 
+Status Parser::parse_module(ir::Module& module) {
+  if (scan_.peek() == '@') {
+    HEKLA_ASSIGN_OR_RETURN(module.name, parse_symbol_name());
+  }
+  if (scan_.accept_word("attributes")) {
+    HEKLA_ASSIGN_OR_RETURN(auto attributes, parse_dictionary(0));
+    module.attributes = ir::AttributeMap(std::move(attributes));
+  }
+  HEKLA_RETURN_IF_ERROR(scan_.expect('{'));
+  while (!scan_.accept('}')) HEKLA_RETURN_IF_ERROR(parse_top(module));
+  return ok_status();
+}
+
 Result<ir::Attribute> Parser::run_attribute() {
   HEKLA_ASSIGN_OR_RETURN(ir::Attribute attribute, parse_attribute());
   if (!scan_.at_end()) return scan_.error("the end of the attribute");
@@ -122,6 +132,8 @@ Result<ir::Attribute> Parser::run_attribute() {
 }
 
 Status Parser::parse_top(ir::Module& module) {
+  if (scan_.accept("\"func.func\"")) return parse_generic_function(module);
+  if (scan_.accept("\"sdy.mesh\"")) return parse_generic_mesh(module);
   if (scan_.accept_word("func.func") || scan_.accept_word("func")) return parse_function(module);
   if (scan_.accept_word("sdy.mesh")) return parse_mesh(module);
   return scan_.error("a function or a mesh");
@@ -129,9 +141,19 @@ Status Parser::parse_top(ir::Module& module) {
 
 Status Parser::parse_mesh(ir::Module& module) {
   ir::Mesh mesh;
-  HEKLA_RETURN_IF_ERROR(scan_.expect('@'));
-  mesh.name = std::string(scan_.suffix_name());
+  HEKLA_ASSIGN_OR_RETURN(mesh.name, parse_symbol_name());
   HEKLA_RETURN_IF_ERROR(scan_.expect('='));
+  HEKLA_RETURN_IF_ERROR(parse_mesh_axes(mesh));
+  if (scan_.peek() == '{') {
+    HEKLA_ASSIGN_OR_RETURN(auto attributes, parse_dictionary(0));
+    mesh.attributes = ir::AttributeMap(std::move(attributes));
+  }
+  module.meshes.push_back(std::move(mesh));
+  return parse_optional_location().status();
+}
+
+// <["x"=2, "y"=4], device_ids=[0, 1]>
+Status Parser::parse_mesh_axes(ir::Mesh& mesh) {
   HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
   HEKLA_RETURN_IF_ERROR(scan_.expect('['));
   while (!scan_.accept(']')) {
@@ -146,13 +168,7 @@ Status Parser::parse_mesh(ir::Module& module) {
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
     HEKLA_ASSIGN_OR_RETURN(mesh.device_ids, parse_int_list());
   }
-  HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
-  if (scan_.peek() == '{') {
-    HEKLA_ASSIGN_OR_RETURN(auto attributes, parse_dictionary(0));
-    mesh.attributes = ir::AttributeMap(std::move(attributes));
-  }
-  module.meshes.push_back(std::move(mesh));
-  return parse_optional_location().status();
+  return scan_.expect('>');
 }
 
 Status Parser::parse_function(ir::Module& module) {
@@ -160,14 +176,7 @@ Status Parser::parse_function(ir::Module& module) {
   if (scan_.accept_word("public")) visibility = ir::Function::Visibility::kPublic;
   if (scan_.accept_word("private")) visibility = ir::Function::Visibility::kPrivate;
   if (scan_.accept_word("nested")) visibility = ir::Function::Visibility::kNested;
-  HEKLA_RETURN_IF_ERROR(scan_.expect('@'));
-  std::string name;
-  if (scan_.raw() == '"') {
-    HEKLA_ASSIGN_OR_RETURN(name, scan_.string());
-  } else {
-    name = std::string(scan_.suffix_name());
-  }
-  if (name.empty()) return scan_.error("the function's name");
+  HEKLA_ASSIGN_OR_RETURN(std::string name, parse_symbol_name());
   auto function = std::make_unique<ir::Function>(name);
   function->visibility = visibility;
   values_.clear();
@@ -185,7 +194,7 @@ Status Parser::parse_function(ir::Module& module) {
     function->attributes = ir::AttributeMap(std::move(attributes));
   }
   if (scan_.accept('{')) {
-    HEKLA_RETURN_IF_ERROR(parse_block_body(block));
+    HEKLA_RETURN_IF_ERROR(parse_blocks(function->body(), &block));
     HEKLA_RETURN_IF_ERROR(scan_.expect('}'));
     HEKLA_ASSIGN_OR_RETURN(function->location, parse_optional_location());
     module.functions.push_back(std::move(function));
@@ -207,9 +216,10 @@ Status Parser::parse_arguments(ir::Function& function, ir::Block* block, Types& 
   HEKLA_RETURN_IF_ERROR(scan_.expect('('));
   while (!scan_.accept(')')) {
     if (!types.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    std::string name;
-    if (scan_.accept('%')) {
-      name = std::string(scan_.suffix_name());
+    const bool has_name = scan_.peek() == '%';
+    RegionArgument argument;
+    if (has_name) {
+      HEKLA_ASSIGN_OR_RETURN(argument, parse_argument_name());
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
     }
     HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
@@ -221,7 +231,7 @@ Status Parser::parse_arguments(ir::Function& function, ir::Block* block, Types& 
     HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
     function.argument_attributes.push_back(std::move(attributes));
     ir::Value* value = block->add_argument(type);
-    if (!name.empty()) HEKLA_RETURN_IF_ERROR(define(name, {value}));
+    if (has_name) HEKLA_RETURN_IF_ERROR(define(argument.name, {value}, argument.position));
     types.push_back(std::move(type));
   }
   return ok_status();
@@ -257,66 +267,77 @@ Result<ir::LocationRef> Parser::parse_optional_location() {
 
 Result<ir::LocationRef> Parser::parse_location(int depth) {
   if (depth > kMaxTextDepth) return scan_.error_at(scan_.position(), "locations nest too deep");
+  if (scan_.accept('#')) return parse_location_alias(depth);
+  location_height_ = 0;
+  if (scan_.accept_word("unknown")) return ir::LocationRef();
   auto location = std::make_shared<ir::Location>();
   using Kind = ir::Location::Kind;
-  if (scan_.accept_word("unknown")) return ir::LocationRef();
-  if (scan_.accept('#')) {
-    const std::string name = "#" + std::string(scan_.suffix_name());
-    if (auto it = location_aliases_.find(name); it != location_aliases_.end()) return it->second;
-    auto alias = aliases_.find(name);
-    if (alias == aliases_.end()) return ir::LocationRef();
-    // Meanwhile a cycle sees an unknown location.
-    location_aliases_[name] = nullptr;
-    const size_t back = scan_.position();
-    scan_.set_position(alias->second);
-    HEKLA_RETURN_IF_ERROR(scan_.expect("loc("));
-    HEKLA_ASSIGN_OR_RETURN(ir::LocationRef named, parse_location(depth + 1));
-    scan_.set_position(back);
-    location_aliases_[name] = named;
-    return named;
-  }
+  int height = 0;
+  const auto parse_child = [&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(ir::LocationRef child, parse_location(depth + 1));
+    height = std::max(height, location_height_ + 1);
+    location->children.push_back(std::move(child));
+    return ok_status();
+  };
   if (scan_.accept_word("callsite")) {
     location->kind = Kind::kCallSite;
     HEKLA_RETURN_IF_ERROR(scan_.expect('('));
-    HEKLA_ASSIGN_OR_RETURN(ir::LocationRef callee, parse_location(depth + 1));
+    HEKLA_RETURN_IF_ERROR(parse_child());
     if (!scan_.accept_word("at")) return scan_.error("'at'");
-    HEKLA_ASSIGN_OR_RETURN(ir::LocationRef caller, parse_location(depth + 1));
+    HEKLA_RETURN_IF_ERROR(parse_child());
     HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
-    location->children = {callee, caller};
-    return ir::LocationRef(location);
-  }
-  if (scan_.accept_word("fused")) {
+  } else if (scan_.accept_word("fused")) {
     location->kind = Kind::kFused;
     if (scan_.peek() == '<') HEKLA_RETURN_IF_ERROR(scan_.balanced().status());
     HEKLA_RETURN_IF_ERROR(scan_.expect('['));
     while (!scan_.accept(']')) {
       if (!location->children.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-      HEKLA_ASSIGN_OR_RETURN(ir::LocationRef part, parse_location(depth + 1));
-      location->children.push_back(std::move(part));
+      HEKLA_RETURN_IF_ERROR(parse_child());
     }
-    return ir::LocationRef(location);
-  }
-  HEKLA_ASSIGN_OR_RETURN(location->text, scan_.string());
-  if (scan_.accept(':')) {
-    location->kind = Kind::kFile;
-    HEKLA_ASSIGN_OR_RETURN(location->line, scan_.integer());
-    HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-    HEKLA_ASSIGN_OR_RETURN(location->column, scan_.integer());
-    if (scan_.accept_word("to")) {
-      // A range; its end says nothing that messages use.
-      if (scan_.peek() != ':') HEKLA_RETURN_IF_ERROR(scan_.integer().status());
+  } else {
+    HEKLA_ASSIGN_OR_RETURN(location->text, scan_.string());
+    location->kind = Kind::kName;
+    if (scan_.accept(':')) {
+      location->kind = Kind::kFile;
+      HEKLA_ASSIGN_OR_RETURN(location->line, scan_.integer());
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-      HEKLA_RETURN_IF_ERROR(scan_.integer().status());
+      HEKLA_ASSIGN_OR_RETURN(location->column, scan_.integer());
+      if (scan_.accept_word("to")) {
+        // A range; its end says nothing that messages use.
+        if (scan_.peek() != ':') HEKLA_RETURN_IF_ERROR(scan_.integer().status());
+        HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
+        HEKLA_RETURN_IF_ERROR(scan_.integer().status());
+      }
+    } else if (scan_.accept('(')) {
+      HEKLA_RETURN_IF_ERROR(parse_child());
+      HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
     }
-    return ir::LocationRef(location);
   }
-  location->kind = Kind::kName;
-  if (scan_.accept('(')) {
-    HEKLA_ASSIGN_OR_RETURN(ir::LocationRef child, parse_location(depth + 1));
-    HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
-    location->children.push_back(std::move(child));
-  }
+  // Chains of aliases reach any height, and whoever walks a location recurses.
+  location_height_ = height > kMaxLocationHeight ? 0 : height;
+  if (height > kMaxLocationHeight) return ir::LocationRef();
   return ir::LocationRef(location);
+}
+
+// Behind '#'. What is too deep or not there is unknown: a program runs without it.
+Result<ir::LocationRef> Parser::parse_location_alias(int depth) {
+  const std::string name = "#" + std::string(scan_.suffix_name());
+  location_height_ = 0;
+  if (auto it = location_aliases_.find(name); it != location_aliases_.end()) {
+    location_height_ = it->second.height;
+    return it->second.location;
+  }
+  auto alias = aliases_.find(name);
+  if (alias == aliases_.end() || depth >= kMaxTextDepth) return ir::LocationRef();
+  // Meanwhile a cycle sees an unknown location.
+  location_aliases_[name] = {};
+  const size_t back = scan_.position();
+  scan_.set_position(alias->second);
+  HEKLA_RETURN_IF_ERROR(scan_.expect("loc("));
+  HEKLA_ASSIGN_OR_RETURN(ir::LocationRef location, parse_location(depth + 1));
+  scan_.set_position(back);
+  location_aliases_[name] = {location, location_height_};
+  return location;
 }
 
 }  // namespace hekla::stablehlo

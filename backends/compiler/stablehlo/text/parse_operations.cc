@@ -10,11 +10,11 @@ class Parser::NameScope {
   explicit NameScope(Parser& parser) : parser_(parser), start_(parser.hidden_.size()) {}
   ~NameScope() {
     while (parser_.hidden_.size() > start_) {
-      auto& [name, values] = parser_.hidden_.back();
-      if (values.empty()) {
+      auto& [name, named] = parser_.hidden_.back();
+      if (named.values.empty()) {
         parser_.values_.erase(name);
       } else {
-        parser_.values_[name] = std::move(values);
+        parser_.values_[name] = std::move(named);
       }
       parser_.hidden_.pop_back();
     }
@@ -25,11 +25,24 @@ class Parser::NameScope {
   size_t start_;
 };
 
-Status Parser::define(const std::string& name, Values values) {
-  const auto it = values_.try_emplace(name).first;
+Status Parser::define(const std::string& name, Values values, size_t position) {
+  if (name.empty()) return scan_.error_at(position, "a value's name is missing");
+  if (values.empty()) return ok_status();
+  const auto [it, is_new] = values_.try_emplace(name);
+  if (!is_new && it->second.depth == region_depth_) {
+    return scan_.error_at(position, fmt::format("%{} is defined twice", name));
+  }
   hidden_.emplace_back(name, std::move(it->second));
-  it->second = std::move(values);
+  it->second = {std::move(values), region_depth_};
   return ok_status();
+}
+
+Result<Parser::RegionArgument> Parser::parse_argument_name() {
+  HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
+  RegionArgument argument;
+  argument.position = scan_.position();
+  argument.name = std::string(scan_.suffix_name());
+  return argument;
 }
 
 Result<ir::Value*> Parser::parse_operand() {
@@ -48,11 +61,12 @@ Result<ir::Value*> Parser::parse_operand() {
   if (it == values_.end()) {
     return scan_.error_at(start, fmt::format("there is no value %{} before this", name));
   }
-  if (index >= it->second.size() || (!has_index && it->second.size() != 1)) {
+  const Values& values = it->second.values;
+  if (index >= values.size() || (!has_index && values.size() != 1)) {
     return scan_.error_at(start, fmt::format("%{} stands for {} values; one is named %{}#k", name,
-                                             it->second.size(), name));
+                                             values.size(), name));
   }
-  return it->second[index];
+  return values[index];
 }
 
 Status Parser::parse_operand_list(OpState& op) {
@@ -60,6 +74,20 @@ Status Parser::parse_operand_list(OpState& op) {
     HEKLA_ASSIGN_OR_RETURN(ir::Value * value, parse_operand());
     op.operands.push_back(value);
     if (!scan_.accept(',')) break;
+  }
+  return ok_status();
+}
+
+Status Parser::check_operand_types(const OpState& op, const Types& types) {
+  if (types.size() != op.operands.size()) {
+    return scan_.error_at(op.position, fmt::format("{} has {} operands and {} operand types",
+                                                   op.name, op.operands.size(), types.size()));
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (op.operands[i]->type() == types[i]) continue;
+    return scan_.error_at(op.position,
+                          fmt::format("operand {} of {} is {}, not {}", i, op.name,
+                                      op.operands[i]->type().to_string(), types[i].to_string()));
   }
   return ok_status();
 }
@@ -72,7 +100,7 @@ Status Parser::parse_optional_attributes(OpState& op) {
 }
 
 Result<std::unique_ptr<ir::Region>> Parser::parse_region(
-    const std::vector<std::pair<std::string, ir::Type>>& arguments) {
+    const std::vector<RegionArgument>& arguments) {
   if (region_depth_ >= ir::kMaxRegionDepth) {
     return scan_.error_at(scan_.position(),
                           fmt::format("regions are nested deeper than {}", ir::kMaxRegionDepth));
@@ -81,34 +109,39 @@ Result<std::unique_ptr<ir::Region>> Parser::parse_region(
   NameScope scope(*this);
   auto region = std::make_unique<ir::Region>(nullptr);
   HEKLA_RETURN_IF_ERROR(scan_.expect('{'));
-  ir::Block* block = &region->add_block();
-  for (const auto& [name, type] : arguments) {
-    HEKLA_RETURN_IF_ERROR(define(name, {block->add_argument(type)}));
+  ir::Block* entry = arguments.empty() ? nullptr : &region->add_block();
+  for (const auto& [name, position, type] : arguments) {
+    HEKLA_RETURN_IF_ERROR(define(name, {entry->add_argument(type)}, position));
   }
-  bool is_first = true;
-  while (scan_.peek() == '^') {
-    scan_.accept('^');
+  HEKLA_RETURN_IF_ERROR(parse_blocks(*region, entry));
+  HEKLA_RETURN_IF_ERROR(scan_.expect('}'));
+  --region_depth_;
+  return region;
+}
+
+Status Parser::parse_blocks(ir::Region& region, ir::Block* entry) {
+  // Braces around nothing are a region without a block.
+  if (scan_.peek() != '^' && scan_.peek() != '}') {
+    HEKLA_RETURN_IF_ERROR(parse_block_body(entry != nullptr ? *entry : region.add_block()));
+  }
+  while (scan_.accept('^')) {
     scan_.suffix_name();
-    if (!is_first) block = &region->add_block();
-    is_first = false;
+    ir::Block* block = &region.add_block();
     if (scan_.accept('(')) {
       while (!scan_.accept(')')) {
         if (block->argument_count() > 0) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-        HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-        const std::string name(scan_.suffix_name());
+        HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
         HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
         HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
         HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
-        HEKLA_RETURN_IF_ERROR(define(name, {block->add_argument(std::move(type))}));
+        HEKLA_RETURN_IF_ERROR(
+            define(argument.name, {block->add_argument(std::move(type))}, argument.position));
       }
     }
     HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
     HEKLA_RETURN_IF_ERROR(parse_block_body(*block));
   }
-  if (is_first) HEKLA_RETURN_IF_ERROR(parse_block_body(*block));
-  HEKLA_RETURN_IF_ERROR(scan_.expect('}'));
-  --region_depth_;
-  return region;
+  return ok_status();
 }
 
 Status Parser::parse_block_body(ir::Block& block) {
@@ -122,9 +155,8 @@ Status Parser::parse_operation(ir::Block& block) {
   std::vector<ResultName> names;
   if (scan_.peek() == '%') {
     do {
-      HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-      ResultName name;
-      name.name = std::string(scan_.suffix_name());
+      HEKLA_ASSIGN_OR_RETURN(RegionArgument result, parse_argument_name());
+      ResultName name{std::move(result.name), result.position};
       if (scan_.accept(':')) {
         HEKLA_ASSIGN_OR_RETURN(int64_t count, scan_.integer());
         constexpr int64_t kMaxResults = 1 << 20;
@@ -173,13 +205,13 @@ Status Parser::parse_generic(OpState& op) {
   }
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
+  return parse_operation_type(op);
+}
+
+Status Parser::parse_operation_type(OpState& op) {
   HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
+  HEKLA_RETURN_IF_ERROR(check_operand_types(op, type.elements()));
   op.result_types = type.results();
-  if (type.elements().size() != op.operands.size()) {
-    return scan_.error_at(op.position,
-                          fmt::format("{} has {} operands and {} operand types", op.name,
-                                      op.operands.size(), type.elements().size()));
-  }
   return ok_status();
 }
 
@@ -193,6 +225,10 @@ Status Parser::finish(OpState& op, const std::vector<ResultName>& names, ir::Blo
   canonicalize(op);
   ir::AttributeMap attributes;
   for (auto& [name, value] : op.attributes) {
+    if (!attributes.get(name).is_absent()) {
+      return scan_.error_at(op.position,
+                            fmt::format("{} has the attribute {} twice", op.name, name));
+    }
     if (!ir::is_default_attribute(op.code, name, value)) attributes.set(name, std::move(value));
   }
   std::unique_ptr<ir::Operation> made;
@@ -210,7 +246,7 @@ Status Parser::finish(OpState& op, const std::vector<ResultName>& names, ir::Blo
   for (const ResultName& name : names) {
     Values values;
     for (size_t i = 0; i < name.count; ++i) values.push_back(placed->result(next++));
-    HEKLA_RETURN_IF_ERROR(define(name.name, std::move(values)));
+    HEKLA_RETURN_IF_ERROR(define(name.name, std::move(values), name.position));
   }
   return ok_status();
 }

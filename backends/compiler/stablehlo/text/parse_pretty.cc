@@ -20,16 +20,19 @@ Status Parser::parse_named_int(OpState& op, std::string_view keyword, std::strin
   return ok_status();
 }
 
+Result<ir::Attribute> Parser::parse_enum(std::string_view kind) {
+  const std::string_view word = scan_.word();
+  if (word.empty()) return scan_.error(fmt::format("a {}", kind));
+  return ir::enum_attribute(kind, word);
+}
+
 Status Parser::parse_same_type(OpState& op) {
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-  if (scan_.peek() == '(') {
-    HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-    op.result_types = type.results();
-    return ok_status();
-  }
+  if (scan_.peek() == '(') return parse_operation_type(op);
   HEKLA_ASSIGN_OR_RETURN(Types types, parse_type_list());
   if (scan_.accept("->")) {
+    HEKLA_RETURN_IF_ERROR(check_operand_types(op, types));
     HEKLA_ASSIGN_OR_RETURN(op.result_types, parse_result_types());
     return ok_status();
   }
@@ -39,8 +42,8 @@ Status Parser::parse_same_type(OpState& op) {
 
 Status Parser::parse_pretty(OpState& op) {
   if (op.code == OpCode::kCompare) {
-    const std::string direction(scan_.word());
-    op.set("comparison_direction", ir::enum_attribute("comparison_direction", direction));
+    HEKLA_ASSIGN_OR_RETURN(ir::Attribute direction, parse_enum("comparison_direction"));
+    op.set("comparison_direction", std::move(direction));
     HEKLA_RETURN_IF_ERROR(scan_.expect(','));
     HEKLA_RETURN_IF_ERROR(parse_operand_list(op));
     // The list's last comma stands before the compare type.
@@ -86,12 +89,15 @@ Status Parser::parse_pretty(OpState& op) {
       HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
       if (op.operands.empty()) return ok_status();
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-      return parse_type_list().status();
+      {
+        HEKLA_ASSIGN_OR_RETURN(Types types, parse_type_list());
+        return check_operand_types(op, types);
+      }
     case OpCode::kConstant: {
       HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
       ir::Attribute value;
       if (scan_.accept_word("dense_resource")) {
-        HEKLA_ASSIGN_OR_RETURN(value, parse_dense_resource());
+        HEKLA_ASSIGN_OR_RETURN(value, parse_dense_resource(true));
       } else if (scan_.accept_word("dense")) {
         HEKLA_ASSIGN_OR_RETURN(value, parse_dense(true));
       } else if (scan_.accept("()")) {
@@ -102,9 +108,7 @@ Status Parser::parse_pretty(OpState& op) {
         }
         HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
         HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-        HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-        op.result_types = type.results();
-        return ok_status();
+        return parse_operation_type(op);
       } else {
         return scan_.error("dense<...>");
       }
@@ -120,9 +124,7 @@ Status Parser::parse_pretty(OpState& op) {
       HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
       HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-      op.result_types = type.results();
-      return ok_status();
+      return parse_operation_type(op);
     }
     case OpCode::kIota:
       HEKLA_RETURN_IF_ERROR(parse_named_int(op, "dim", "iota_dimension"));
@@ -187,7 +189,8 @@ Status Parser::parse_pretty_other(OpState& op) {
   const auto word = [&](std::string_view keyword, std::string_view attribute) -> Status {
     if (!scan_.accept_word(keyword)) return scan_.error(fmt::format("{} = ...", keyword));
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-    op.set(attribute, ir::enum_attribute(attribute, scan_.word()));
+    HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_enum(attribute));
+    op.set(attribute, std::move(value));
     return ok_status();
   };
   switch (op.code) {
@@ -274,7 +277,7 @@ Status Parser::parse_pretty_other(OpState& op) {
       HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
       { HEKLA_ASSIGN_OR_RETURN(op.result_types, parse_type_list()); }
-      return ok_status();
+      return check_operand_types(op, op.result_types);
     case OpCode::kSdyShardingConstraint:
     case OpCode::kSdyReshard: {
       HEKLA_ASSIGN_OR_RETURN(std::string_view body, scan_.balanced());

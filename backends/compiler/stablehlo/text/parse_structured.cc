@@ -39,7 +39,8 @@ Status Parser::parse_precision(OpState& op) {
   ir::ArrayValue words;
   while (!scan_.accept(']')) {
     if (!words.elements.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    words.elements.push_back(ir::enum_attribute("precision", scan_.word()));
+    HEKLA_ASSIGN_OR_RETURN(ir::Attribute word, parse_enum("precision"));
+    words.elements.push_back(std::move(word));
   }
   op.set("precision_config", std::move(words));
   return ok_status();
@@ -98,6 +99,8 @@ Status Parser::parse_convolution(OpState& op) {
   while (!scan_.accept('}')) {
     if (!is_first) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
     is_first = false;
+    scan_.peek();
+    const size_t key_start = scan_.position();
     const std::string key(scan_.word());
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
     if (key == "pad") {
@@ -126,7 +129,11 @@ Status Parser::parse_convolution(OpState& op) {
                          : key == "lhs_dilate" ? "lhs_dilation"
                          : key == "rhs_dilate" ? "rhs_dilation"
                                                : nullptr;
-      if (name == nullptr) return scan_.error("stride, pad, lhs_dilate, rhs_dilate or reverse");
+      if (name == nullptr) {
+        return scan_.error_at(
+            key_start,
+            fmt::format("'{}' is none of stride, pad, lhs_dilate, rhs_dilate, reverse", key));
+      }
       HEKLA_ASSIGN_OR_RETURN(std::vector<int64_t> values, parse_int_list());
       op.set(name, ir::i64_array(std::move(values)));
     }
@@ -177,17 +184,16 @@ Status Parser::parse_reduce(OpState& op) {
   HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
   if (!scan_.accept_word("reducer")) return scan_.error("'reducer'");
   // One pair (left, right) for each input; the block has all lefts, then all rights.
-  std::vector<std::pair<std::string, ir::Type>> lefts;
-  std::vector<std::pair<std::string, ir::Type>> rights;
+  std::vector<RegionArgument> lefts;
+  std::vector<RegionArgument> rights;
   while (scan_.accept('(')) {
     for (auto* side : {&lefts, &rights}) {
       if (side == &rights) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-      HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-      std::string name(scan_.suffix_name());
+      HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
+      HEKLA_ASSIGN_OR_RETURN(argument.type, parse_type());
       HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
-      side->emplace_back(std::move(name), std::move(type));
+      side->push_back(std::move(argument));
     }
     HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
   }
@@ -199,23 +205,21 @@ Status Parser::parse_reduce(OpState& op) {
 
 // (%it = %x, ...) : t, t [attributes {...}] cond {...} do {...}
 Status Parser::parse_while(OpState& op) {
-  std::vector<std::pair<std::string, ir::Type>> arguments;
+  std::vector<RegionArgument> arguments;
   HEKLA_RETURN_IF_ERROR(scan_.expect('('));
   while (!scan_.accept(')')) {
     if (!arguments.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-    std::string name(scan_.suffix_name());
+    HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
     HEKLA_ASSIGN_OR_RETURN(ir::Value * value, parse_operand());
     op.operands.push_back(value);
-    arguments.emplace_back(std::move(name), value->type());
+    argument.type = value->type();
+    arguments.push_back(std::move(argument));
   }
-  if (scan_.accept(':')) {
+  if (!arguments.empty()) {
+    HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
     HEKLA_ASSIGN_OR_RETURN(op.result_types, parse_type_list());
-    if (op.result_types.size() != arguments.size()) {
-      return scan_.error(fmt::format("{} types before this", arguments.size()));
-    }
-    for (size_t i = 0; i < arguments.size(); ++i) arguments[i].second = op.result_types[i];
+    HEKLA_RETURN_IF_ERROR(check_operand_types(op, op.result_types));
   }
   if (scan_.accept_word("attributes")) HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
@@ -236,9 +240,7 @@ Status Parser::parse_custom_call(OpState& op) {
   HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-  HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-  op.result_types = type.results();
-  return ok_status();
+  return parse_operation_type(op);
 }
 
 // "name" %a, %b [({...})] {attributes} : fn
@@ -256,9 +258,7 @@ Status Parser::parse_composite(OpState& op) {
   }
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-  HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-  op.result_types = type.results();
-  return ok_status();
+  return parse_operation_type(op);
 }
 
 // (%a) in_shardings=[...] out_shardings=[...] manual_axes={...} (%b: t) {...} : (t) -> t
@@ -276,25 +276,22 @@ Status Parser::parse_manual_computation(OpState& op) {
   HEKLA_RETURN_IF_ERROR(scan_.expect('='));
   HEKLA_ASSIGN_OR_RETURN(std::string_view axes, scan_.balanced());
   op.set("manual_axes", ir::OpaqueValue{fmt::format("#sdy<manual_axes{}>", axes)});
-  std::vector<std::pair<std::string, ir::Type>> arguments;
+  std::vector<RegionArgument> arguments;
   if (scan_.accept('(')) {
     while (!scan_.accept(')')) {
       if (!arguments.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-      HEKLA_RETURN_IF_ERROR(scan_.expect('%'));
-      std::string name(scan_.suffix_name());
+      HEKLA_ASSIGN_OR_RETURN(RegionArgument argument, parse_argument_name());
       HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-      HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type());
+      HEKLA_ASSIGN_OR_RETURN(argument.type, parse_type());
       HEKLA_RETURN_IF_ERROR(parse_optional_location().status());
-      arguments.emplace_back(std::move(name), std::move(type));
+      arguments.push_back(std::move(argument));
     }
   }
   HEKLA_ASSIGN_OR_RETURN(auto region, parse_region(arguments));
   op.regions.push_back(std::move(region));
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
-  HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_function_type(0));
-  op.result_types = type.results();
-  return ok_status();
+  return parse_operation_type(op);
 }
 
 // %x, dense<...> : t   |   %a, %b [, key = value ...] [{attributes}] : t, t
@@ -306,7 +303,7 @@ Status Parser::parse_check(OpState& op) {
     scan_.accept(',');
     ir::Attribute value;
     if (scan_.accept_word("dense_resource")) {
-      HEKLA_ASSIGN_OR_RETURN(value, parse_dense_resource());
+      HEKLA_ASSIGN_OR_RETURN(value, parse_dense_resource(true));
     } else {
       if (!scan_.accept_word("dense")) return scan_.error("dense<...>");
       HEKLA_ASSIGN_OR_RETURN(value, parse_dense(true));
@@ -324,8 +321,11 @@ Status Parser::parse_check(OpState& op) {
     op.set(key, std::move(value));
   }
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
-  if (scan_.accept(':')) HEKLA_RETURN_IF_ERROR(parse_type_list().status());
-  return ok_status();
+  if (!scan_.accept(':')) return ok_status();
+  HEKLA_ASSIGN_OR_RETURN(Types types, parse_type_list());
+  // One type stands for all operands.
+  if (types.size() == 1) types.resize(op.operands.size(), types[0]);
+  return check_operand_types(op, types);
 }
 
 }  // namespace hekla::stablehlo

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Types.
+#include <algorithm>
+#include <bit>
 #include <charconv>
-#include <limits>
+#include <cmath>
+#include <utility>
 
 #include "backends/compiler/stablehlo/text/parser.h"
 
@@ -18,6 +21,8 @@ bool Parser::at_type() {
 
 Result<ir::Type> Parser::parse_type(int depth) {
   if (depth > kMaxTextDepth) return scan_.error_at(scan_.position(), "types nest too deep");
+  deepest_ = std::max(deepest_, depth);
+  HEKLA_RETURN_IF_ERROR(spend_parts(1));
   const char c = scan_.peek();
   if (c == '(') return parse_function_type(depth);
   if (c == '!') {
@@ -25,10 +30,24 @@ Result<ir::Type> Parser::parse_type(int depth) {
     scan_.set_position(start + 1);
     const std::string name = "!" + std::string(scan_.suffix_name());
     if (auto alias = aliases_.find(name); alias != aliases_.end()) {
+      if (auto it = type_aliases_.find(name); it != type_aliases_.end()) {
+        const TypeAlias& known = it->second;
+        if (depth + known.height > kMaxTextDepth) {
+          return scan_.error_at(start, "types nest too deep");
+        }
+        deepest_ = std::max(deepest_, depth + known.height);
+        HEKLA_RETURN_IF_ERROR(spend_parts(known.parts));
+        return known.type;
+      }
+      // A cycle ends at the limit of the nesting.
       const size_t back = scan_.position();
+      const int64_t parts_before = parts_;
+      const int deepest_before = std::exchange(deepest_, depth);
       scan_.set_position(alias->second);
       HEKLA_ASSIGN_OR_RETURN(ir::Type type, parse_type(depth + 1));
       scan_.set_position(back);
+      type_aliases_[name] = {type, parts_ - parts_before, deepest_ - depth};
+      deepest_ = std::max(deepest_, deepest_before);
       return type;
     }
     if (name == "!stablehlo.token") return ir::Type::token();
@@ -62,13 +81,15 @@ Result<ir::Type> Parser::parse_type(int depth) {
 }
 
 Result<ir::Type> Parser::parse_scalar_type(int depth) {
+  if (depth > kMaxTextDepth) return scan_.error_at(scan_.position(), "types nest too deep");
   if (scan_.peek() == '!') return parse_type(depth + 1);
   Scanner before = scan_;
   if (scan_.accept_word("complex")) {
     HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
     HEKLA_ASSIGN_OR_RETURN(ir::Type part, parse_scalar_type(depth + 1));
     HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
-    const DType dtype = complex_of(part.dtype());
+    const bool is_plain = part == ir::Type::scalar(part.dtype());
+    const DType dtype = is_plain ? complex_of(part.dtype()) : DType::kInvalid;
     if (dtype == DType::kInvalid) return before.error("complex<f32> or complex<f64>");
     return ir::Type::scalar(dtype);
   }
@@ -86,6 +107,7 @@ Result<ir::Type> Parser::parse_shaped_type(bool is_memref, int depth) {
   HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
   if (scan_.accept("*x")) {
     HEKLA_ASSIGN_OR_RETURN(ir::Type element, parse_scalar_type(depth + 1));
+    if (!element.is_scalar() || is_memref) return scan_.error("an element type before this");
     HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
     return ir::Type::unranked_tensor(element);
   }
@@ -111,7 +133,7 @@ Result<ir::Type> Parser::parse_shaped_type(bool is_memref, int depth) {
   HEKLA_ASSIGN_OR_RETURN(ir::Type element, parse_scalar_type(depth + 1));
   if (!element.is_scalar()) return scan_.error("an element type before this");
   Dims bounds;
-  if (scan_.accept(',')) {
+  if (!is_memref && scan_.accept(',')) {
     HEKLA_RETURN_IF_ERROR(scan_.expect("#stablehlo.bounds<"));
     while (!scan_.accept('>')) {
       if (!bounds.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
@@ -133,17 +155,24 @@ Result<ir::Type> Parser::parse_shaped_type(bool is_memref, int depth) {
 Result<ir::Type> Parser::parse_quantized_type(int depth) {
   ir::Quantization q;
   HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
+  scan_.peek();
+  const size_t start = scan_.position();
   std::string storage(scan_.word());
   if (storage.starts_with('u') && !storage.starts_with("ui")) storage = "ui" + storage.substr(1);
   const std::optional<DType> dtype = dtype_from_name(storage);
-  if (!dtype.has_value() || !is_integer(*dtype)) return scan_.error("an integer storage type");
+  if (!dtype.has_value() || !is_integer(*dtype)) {
+    return scan_.error_at(start, fmt::format("'{}' is no integer storage type", storage));
+  }
   q.storage = *dtype;
   const int bits = dtype_bits(q.storage);
+  constexpr int kMaxStorageBits = 32;
+  if (bits > kMaxStorageBits) {
+    return scan_.error_at(start,
+                          fmt::format("a storage type has at most {} bits", kMaxStorageBits));
+  }
   const bool is_signed = is_signed_integer(q.storage);
   q.storage_min = is_signed ? -(int64_t{1} << (bits - 1)) : 0;
-  q.storage_max =
-      is_signed ? (int64_t{1} << (bits - 1)) - 1
-                : (bits >= 63 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1);
+  q.storage_max = (int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
   if (scan_.accept('<')) {
     HEKLA_ASSIGN_OR_RETURN(q.storage_min, scan_.integer());
     HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
@@ -159,12 +188,15 @@ Result<ir::Type> Parser::parse_quantized_type(int depth) {
     if (q.axis < 0) return scan_.error("a dimension before this");
   }
   HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-  const bool is_list = scan_.accept('{');
+  // One scale for each index of an axis, one for a tensor without.
+  const bool is_list = q.axis >= 0;
+  if (is_list) HEKLA_RETURN_IF_ERROR(scan_.expect('{'));
   do {
-    const std::string_view number = scan_.number();
-    double scale = 0;
-    const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), scale);
-    if (number.empty() || code != std::errc()) return scan_.error("a scale");
+    scan_.peek();
+    const size_t scale_start = scan_.position();
+    HEKLA_ASSIGN_OR_RETURN(uint64_t scale_bits, parse_scalar_bits(DType::kF64));
+    const double scale = std::bit_cast<double>(scale_bits);
+    if (!std::isfinite(scale)) return scan_.error_at(scale_start, "a scale is finite");
     int64_t zero_point = 0;
     if (scan_.accept(':')) {
       HEKLA_ASSIGN_OR_RETURN(zero_point, scan_.integer());

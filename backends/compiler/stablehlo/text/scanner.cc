@@ -154,7 +154,9 @@ Result<int64_t> Scanner::integer() {
   const size_t start = position_;
   std::string_view digits = number();
   int64_t value = 0;
-  const bool is_hex = digits.starts_with("0x");
+  // from_chars takes no plus.
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  const bool is_hex = digits.starts_with("0x") || digits.starts_with("0X");
   if (is_hex) digits.remove_prefix(2);
   const auto [end, code] =
       std::from_chars(digits.data(), digits.data() + digits.size(), value, is_hex ? 16 : 10);
@@ -173,6 +175,10 @@ Result<std::string_view> Scanner::balanced() {
     const char c = text_[position_];
     if (c == '"') {
       HEKLA_RETURN_IF_ERROR(string().status());
+      continue;
+    }
+    if (c == '/' && text_.substr(position_).starts_with("//")) {
+      skip_blanks();
       continue;
     }
     ++position_;

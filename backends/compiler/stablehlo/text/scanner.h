@@ -41,7 +41,8 @@ class Scanner {
   Result<int64_t> integer();
   // Digits, sign, point, exponent, or 0x...; empty when there is none.
   std::string_view number();
-  // From the opening bracket at the position to behind its partner; strings are minded.
+  // From the opening bracket at the position to behind its partner; strings and comments are
+  // minded.
   Result<std::string_view> balanced();
 
   Status expect(char c);
