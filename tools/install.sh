@@ -13,6 +13,7 @@ packages=(
   g++ cmake ninja-build ccache git clang-format
   libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
   libvulkan-dev mesa-vulkan-drivers glslang-dev spirv-tools
+  llvm-19-dev libzstd-dev zlib1g-dev libtbb-dev
   python3 python3-venv
 )
 python_versions=()

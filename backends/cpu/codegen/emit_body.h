@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// BodyEmitter: the body of a kernel for one vector of points, as LLVM IR.
+//
+// Uniform values, and lane 0 of affine ones, are scalars; varying values are vectors. A scalar that
+// is needed as a vector is spread right after its definition, so once for all uses. Used by
+// emit_kernel.cc only, which sets the grid indices and says when a level's values are emitted.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <functional>
+#include <vector>
+
+#include "backends/cpu/codegen/emit_kernel.h"
+
+namespace hekla::cpu {
+
+class BodyEmitter {
+ public:
+  BodyEmitter(const KernelCode& code, llvm::IRBuilder<>& builder,
+              std::vector<llvm::Value*> operands);
+
+  // Emits the body's values of this level where the builder stands. The grid indices of this level
+  // are set before.
+  void emit_level(Level level);
+  // From here on one vector of points has `lanes` lanes; forgets the points emitted before.
+  void begin_points(int lanes);
+  void set_scalar(kernel::Value v, llvm::Value* value);
+
+ private:
+  bool is_vector(kernel::Value v) const { return lanes_ > 1 && code_.analysis.is_varying(v); }
+  llvm::Type* scalar_type(kernel::ScalarType type) const;
+  llvm::Type* type_of(kernel::ScalarType type, bool as_vector) const;
+  llvm::Type* memory_type(const kernel::Access& access, kernel::ScalarType type) const;
+  llvm::Constant* constant(const kernel::Instruction& inst) const;
+  // The value, which is not varying unless there is one lane.
+  llvm::Value* scalar(kernel::Value v);
+  // The value in all lanes; a scalar when there is one lane.
+  llvm::Value* vector(kernel::Value v);
+  llvm::Value* spread(llvm::Value* scalar_value, int64_t stride);
+  // As `like` is represented.
+  llvm::Value* value_as(kernel::Value v, kernel::Value like);
+  void define(kernel::Value v, llvm::Value* value);
+
+  void emit(kernel::Value v);
+  llvm::Value* emit_arithmetic(kernel::Value v);
+  llvm::Value* emit_high_product(llvm::Value* a, llvm::Value* b);
+  llvm::Value* emit_division(kernel::Op op, llvm::Value* a, llvm::Value* b);
+  llvm::Value* intrinsic(llvm::Intrinsic::ID id, llvm::ArrayRef<llvm::Value*> arguments);
+
+  void emit_load(kernel::Value v);
+  llvm::Value* load_vector(const kernel::Access& access, llvm::Type* element, kernel::Value index);
+  void emit_store(kernel::Value v);
+  void store_vector(const kernel::Access& access, llvm::Value* value, kernel::Value index);
+  llvm::Value* element_pointer(const kernel::Access& access, llvm::Type* element,
+                               llvm::Value* index);
+
+  void emit_loop(kernel::Value v);
+  void emit_counted_loop(kernel::Value v);
+  void emit_divergent_loop(kernel::Value v);
+  void emit_region(int32_t region);
+  llvm::BasicBlock* block(const char* name);
+
+  const KernelCode& code_;
+  const kernel::Function& f_;
+  llvm::IRBuilder<>& b_;
+  const std::vector<llvm::Value*> operands_;
+  int lanes_ = 1;
+  llvm::Value* mask_ = nullptr;  // lanes that are active; null: all
+  std::vector<llvm::Value*> scalars_;
+  std::vector<llvm::Value*> vectors_;
+  std::vector<std::vector<llvm::Value*>> loop_results_;  // by region
+};
+
+}  // namespace hekla::cpu

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/codegen/emit_kernel.h"
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <algorithm>
+
+#include "backends/cpu/codegen/emit_body.h"
+
+namespace hekla::cpu {
+namespace {
+
+// The loops around the body: units, and the vectors of a unit.
+class KernelEmitter {
+ public:
+  KernelEmitter(const KernelCode& code, const std::string& symbol, llvm::Module& module)
+      : code_(code), schedule_(code.schedule), context_(module.getContext()), b_(context_) {
+    llvm::Type* pointer = b_.getPtrTy();
+    auto* type =
+        llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
+    function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol, module);
+    function_->addFnAttr(llvm::Attribute::NoUnwind);
+    function_->addFnAttr("target-cpu", code.target.cpu);
+    if (!code.target.features.empty())
+      function_->addFnAttr("target-features", code.target.features);
+    function_->addFnAttr("prefer-vector-width", std::to_string(code.target.vector_bits));
+    index_type_ =
+        code.kernel.index_type == kernel::ScalarType::kI32 ? b_.getInt32Ty() : b_.getInt64Ty();
+  }
+
+  void emit() {
+    llvm::BasicBlock* entry = block("entry");
+    llvm::BasicBlock* header = block("units");
+    llvm::BasicBlock* unit = block("unit");
+    llvm::BasicBlock* exit = block("exit");
+    b_.SetInsertPoint(entry);
+    BodyEmitter body(code_, b_, load_operands());
+    body.emit_level(Level::kCall);
+    b_.CreateBr(header);
+
+    b_.SetInsertPoint(header);
+    llvm::PHINode* number = b_.CreatePHI(b_.getInt64Ty(), 2, "unit");
+    number->addIncoming(function_->getArg(1), entry);
+    b_.CreateCondBr(b_.CreateICmpSLT(number, function_->getArg(2)), unit, exit);
+
+    b_.SetInsertPoint(unit);
+    emit_unit(number, body);
+    number->addIncoming(b_.CreateAdd(number, b_.getInt64(1)), b_.GetInsertBlock());
+    b_.CreateBr(header);
+
+    b_.SetInsertPoint(exit);
+    b_.CreateRetVoid();
+  }
+
+ private:
+  llvm::BasicBlock* block(const char* name) {
+    return llvm::BasicBlock::Create(context_, name, function_);
+  }
+
+  llvm::ConstantInt* index(int64_t value) {
+    return llvm::ConstantInt::get(llvm::cast<llvm::IntegerType>(index_type_),
+                                  static_cast<uint64_t>(value));
+  }
+
+  std::vector<llvm::Value*> load_operands() {
+    std::vector<llvm::Value*> pointers;
+    llvm::MDNode* nothing = llvm::MDNode::get(context_, {});
+    for (size_t i = 0; i < code_.kernel.operands.size(); ++i) {
+      llvm::Value* slot = b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0), i);
+      llvm::LoadInst* pointer = b_.CreateLoad(b_.getPtrTy(), slot);
+      pointer->setMetadata(llvm::LLVMContext::MD_invariant_load, nothing);
+      pointers.push_back(pointer);
+    }
+    return pointers;
+  }
+
+  // Sets the grid indices of the unit, then runs its points.
+  void emit_unit(llvm::Value* number, BodyEmitter& body) {
+    llvm::Value* row = number;
+    llvm::Value* low = index(0);
+    llvm::Value* high = index(schedule_.row);
+    if (schedule_.chunks > 1) {
+      llvm::Value* chunks = b_.getInt64(static_cast<uint64_t>(schedule_.chunks));
+      llvm::Value* chunk = number;
+      if (schedule_.rows > 1) {
+        row = b_.CreateUDiv(number, chunks);
+        chunk = b_.CreateSub(number, b_.CreateMul(row, chunks));
+      }
+      chunk = b_.CreateTrunc(chunk, index_type_);
+      low = b_.CreateMul(chunk, index(schedule_.chunk));
+      high = b_.CreateSelect(b_.CreateICmpEQ(chunk, index(schedule_.chunks - 1)),
+                             index(schedule_.row), b_.CreateAdd(low, index(schedule_.chunk)));
+    }
+    const auto& grid = code_.kernel.grid;
+    const auto& parameters = code_.kernel.body.body().parameters;
+    int64_t left = schedule_.rows;
+    for (size_t d = grid.size() < 2 ? 0 : grid.size() - 1; d-- > 0;) {
+      llvm::Value* at = row;
+      left /= grid[d];
+      if (grid[d] == 1) {
+        body.set_scalar(parameters[d], index(0));
+        continue;
+      }
+      if (left > 1) {
+        llvm::Value* extent = b_.getInt64(static_cast<uint64_t>(grid[d]));
+        llvm::Value* next = b_.CreateUDiv(row, extent);
+        at = b_.CreateSub(row, b_.CreateMul(next, extent));
+        row = next;
+      }
+      body.set_scalar(parameters[d], b_.CreateTrunc(at, index_type_));
+    }
+    body.emit_level(Level::kRow);
+    emit_points(low, high, body);
+  }
+
+  void emit_points(llvm::Value* low, llvm::Value* high, BodyEmitter& body) {
+    const int lanes = schedule_.lanes;
+    if (schedule_.row == lanes) return emit_vector(low, lanes, body);
+    const int64_t rest = schedule_.row % lanes;
+    if (rest == 0 || !code_.may_alias) {
+      // With a rest the last vector is moved back to end with the row: points run twice, with the
+      // same result.
+      llvm::Value* last = b_.CreateSub(high, index(lanes));
+      llvm::PHINode* at = begin_loop(low);
+      emit_vector(at, lanes, body);
+      llvm::Value* next = b_.CreateAdd(at, index(lanes));
+      llvm::Value* more = b_.CreateICmpSLT(at, last);
+      if (rest != 0) {
+        next = b_.CreateSelect(b_.CreateICmpSLT(next, last), next, last);
+      }
+      end_loop(at, next, more);
+      return;
+    }
+    llvm::Value* end = b_.CreateSub(high, index(lanes));
+    llvm::PHINode* at = begin_loop(low);
+    emit_vector(at, lanes, body);
+    llvm::Value* next = b_.CreateAdd(at, index(lanes));
+    end_loop(at, next, b_.CreateICmpSLE(next, end));
+    llvm::BasicBlock* before = b_.GetInsertBlock();
+    llvm::BasicBlock* tail = block("tail");
+    llvm::BasicBlock* done = block("done");
+    b_.CreateCondBr(b_.CreateICmpSLT(next, high), tail, done);
+    b_.SetInsertPoint(tail);
+    llvm::PHINode* point = b_.CreatePHI(index_type_, 2);
+    point->addIncoming(next, before);
+    emit_vector(point, 1, body);
+    llvm::Value* after = b_.CreateAdd(point, index(1));
+    point->addIncoming(after, b_.GetInsertBlock());
+    b_.CreateCondBr(b_.CreateICmpSLT(after, high), tail, done);
+    b_.SetInsertPoint(done);
+  }
+
+  // A loop that runs at least once.
+  llvm::PHINode* begin_loop(llvm::Value* first) {
+    llvm::BasicBlock* before = b_.GetInsertBlock();
+    llvm::BasicBlock* loop = block("vectors");
+    b_.CreateBr(loop);
+    b_.SetInsertPoint(loop);
+    llvm::PHINode* at = b_.CreatePHI(index_type_, 2, "at");
+    at->addIncoming(first, before);
+    return at;
+  }
+
+  void end_loop(llvm::PHINode* at, llvm::Value* next, llvm::Value* more) {
+    llvm::BasicBlock* done = block("row_done");
+    at->addIncoming(next, b_.GetInsertBlock());
+    b_.CreateCondBr(more, at->getParent(), done);
+    b_.SetInsertPoint(done);
+  }
+
+  void emit_vector(llvm::Value* at, int lanes, BodyEmitter& body) {
+    const auto& parameters = code_.kernel.body.body().parameters;
+    body.begin_points(lanes);
+    if (!parameters.empty()) body.set_scalar(parameters.back(), at);
+    body.emit_level(Level::kPoint);
+  }
+
+  const KernelCode& code_;
+  const Schedule& schedule_;
+  llvm::LLVMContext& context_;
+  llvm::IRBuilder<> b_;
+  llvm::Function* function_ = nullptr;
+  llvm::Type* index_type_ = nullptr;
+};
+
+}  // namespace
+
+bool updates_in_place(const kernel::Kernel& kernel) {
+  return std::any_of(
+      kernel.operands.begin(), kernel.operands.end(),
+      [](const kernel::KernelOperand& operand) { return operand.is_read && operand.is_written; });
+}
+
+void emit_kernel(const KernelCode& code, const std::string& symbol, llvm::Module& module) {
+  KernelEmitter(code, symbol, module).emit();
+}
+
+}  // namespace hekla::cpu

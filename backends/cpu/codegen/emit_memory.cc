@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads and stores of BodyEmitter: vectors where lanes are neighbours in memory, else by lane.
+#include <llvm/IR/Intrinsics.h>
+
+#include <numeric>
+
+#include "backends/cpu/codegen/emit_body.h"
+
+namespace hekla::cpu {
+namespace {
+
+// Nothing but the element's size is known about addresses: inputs may be slices of caller's memory.
+llvm::Align element_align(const kernel::Access& access) { return llvm::Align(access.bytes); }
+
+}  // namespace
+
+using kernel::Access;
+using kernel::Instruction;
+using kernel::ScalarType;
+using kernel::Value;
+
+llvm::Value* BodyEmitter::element_pointer(const Access& access, llvm::Type* element,
+                                          llvm::Value* index) {
+  return b_.CreateGEP(element, operands_[static_cast<size_t>(access.operand)], index);
+}
+
+void BodyEmitter::emit_load(Value v) {
+  const Instruction& inst = f_[v];
+  const Access access = kernel::unpack_access(inst.immediate);
+  const Value index = inst.arguments[0];
+  llvm::Type* element = memory_type(access, inst.type);
+  llvm::Value* value = nullptr;
+  if (is_vector(v)) {
+    value = load_vector(access, element, index);
+  } else {
+    llvm::Value* pointer = element_pointer(access, element, scalar(index));
+    value = b_.CreateAlignedLoad(element, pointer, element_align(access));
+  }
+  if (access.bytes <= 2) {
+    llvm::Type* wide = type_of(inst.type, is_vector(v));
+    value = access.is_signed ? b_.CreateSExt(value, wide) : b_.CreateZExt(value, wide);
+  }
+  define(v, value);
+}
+
+llvm::Value* BodyEmitter::load_vector(const Access& access, llvm::Type* element, Value index) {
+  auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
+  const llvm::Align align = element_align(access);
+  const LaneShape shape = code_.analysis.shape(index);
+  if (shape.kind == LaneKind::kAffine) {
+    llvm::Value* first = element_pointer(access, element, scalar(index));
+    if (shape.stride == 1) {
+      if (mask_ == nullptr) return b_.CreateAlignedLoad(type, first, align);
+      return b_.CreateMaskedLoad(type, first, align, mask_, llvm::Constant::getNullValue(type));
+    }
+    if (shape.stride == -1 && mask_ == nullptr) {
+      llvm::Value* low =
+          b_.CreateConstInBoundsGEP1_64(element, first, static_cast<uint64_t>(1 - lanes_));
+      std::vector<int> order(static_cast<size_t>(lanes_));
+      std::iota(order.rbegin(), order.rend(), 0);
+      return b_.CreateShuffleVector(b_.CreateAlignedLoad(type, low, align), order);
+    }
+    if (mask_ == nullptr) {
+      llvm::Value* value = llvm::PoisonValue::get(type);
+      for (int lane = 0; lane < lanes_; ++lane) {
+        llvm::Value* at = b_.CreateConstInBoundsGEP1_64(element, first,
+                                                        static_cast<uint64_t>(shape.stride * lane));
+        value = b_.CreateInsertElement(value, b_.CreateAlignedLoad(element, at, align),
+                                       static_cast<uint64_t>(lane));
+      }
+      return value;
+    }
+  }
+  llvm::Value* indices = vector(index);
+  if (mask_ != nullptr || code_.target.vector_bits >= 512) {
+    llvm::Value* pointers = element_pointer(access, element, indices);
+    return b_.CreateMaskedGather(type, pointers, align, mask_, llvm::Constant::getNullValue(type));
+  }
+  // Gather instructions before AVX-512 are no faster than scalar loads.
+  llvm::Value* value = llvm::PoisonValue::get(type);
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const auto number = static_cast<uint64_t>(lane);
+    llvm::Value* at = element_pointer(access, element, b_.CreateExtractElement(indices, number));
+    value = b_.CreateInsertElement(value, b_.CreateAlignedLoad(element, at, align), number);
+  }
+  return value;
+}
+
+void BodyEmitter::emit_store(Value v) {
+  const Instruction& inst = f_[v];
+  const Access access = kernel::unpack_access(inst.immediate);
+  const ScalarType type = f_.type(inst.arguments[1]);
+  llvm::Type* element = memory_type(access, type);
+  llvm::Value* value = vector(inst.arguments[1]);
+  if (access.bytes <= 2) {
+    llvm::Type* narrow = element;
+    if (lanes_ > 1) narrow = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
+    value = b_.CreateTrunc(value, narrow);
+  }
+  if (lanes_ > 1) return store_vector(access, value, inst.arguments[0]);
+  llvm::Value* pointer = element_pointer(access, element, scalar(inst.arguments[0]));
+  b_.CreateAlignedStore(value, pointer, element_align(access));
+}
+
+void BodyEmitter::store_vector(const Access& access, llvm::Value* value, Value index) {
+  llvm::Type* element = value->getType()->getScalarType();
+  const llvm::Align align = element_align(access);
+  const LaneShape shape = code_.analysis.shape(index);
+  if (shape.kind == LaneKind::kAffine && shape.stride == 1) {
+    llvm::Value* first = element_pointer(access, element, scalar(index));
+    if (mask_ == nullptr) {
+      b_.CreateAlignedStore(value, first, align);
+    } else {
+      b_.CreateMaskedStore(value, first, align, mask_);
+    }
+    return;
+  }
+  if (mask_ != nullptr) {
+    b_.CreateMaskedScatter(value, element_pointer(access, element, vector(index)), align, mask_);
+    return;
+  }
+  const bool is_affine = shape.kind != LaneKind::kVarying;
+  llvm::Value* first = is_affine ? element_pointer(access, element, scalar(index)) : nullptr;
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const auto number = static_cast<uint64_t>(lane);
+    llvm::Value* at = is_affine ? b_.CreateConstInBoundsGEP1_64(
+                                      element, first, static_cast<uint64_t>(shape.stride * lane))
+                                : element_pointer(access, element,
+                                                  b_.CreateExtractElement(vector(index), number));
+    b_.CreateAlignedStore(b_.CreateExtractElement(value, number), at, align);
+  }
+}
+
+}  // namespace hekla::cpu

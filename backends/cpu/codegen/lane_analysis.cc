@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/codegen/lane_analysis.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace hekla::cpu {
+namespace {
+
+using kernel::Instruction;
+using kernel::Op;
+using kernel::ScalarType;
+using kernel::Value;
+
+int64_t wrap(ScalarType type, uint64_t value) {
+  return type == ScalarType::kI32 ? static_cast<int32_t>(value) : static_cast<int64_t>(value);
+}
+
+constexpr LaneShape kUniformShape{LaneKind::kUniform, 0};
+constexpr LaneShape kVaryingShape{LaneKind::kVarying, 0};
+
+LaneShape affine(ScalarType type, uint64_t stride) {
+  const int64_t wrapped = wrap(type, stride);
+  return wrapped == 0 ? kUniformShape : LaneShape{LaneKind::kAffine, wrapped};
+}
+
+}  // namespace
+
+LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel) : f_(kernel.body), facts_(f_.size()) {
+  for (size_t i = 0; i < facts_.size(); ++i) {
+    const Instruction& inst = f_[static_cast<Value>(i)];
+    if (inst.op != Op::kConstant) continue;
+    const int64_t value = wrap(inst.type, inst.immediate);
+    set_bounds(facts_[i], inst.type, value, value);
+  }
+  const auto& parameters = f_.body().parameters;
+  for (size_t d = 0; d < parameters.size(); ++d) {
+    Facts& facts = at(parameters[d]);
+    const bool is_last = d + 1 == parameters.size();
+    facts.level = is_last ? Level::kPoint : Level::kRow;
+    if (is_last && kernel.grid[d] > 1) facts.shape = {LaneKind::kAffine, 1};
+    set_bounds(facts, kernel.index_type, 0, kernel.grid[d] - 1);
+  }
+  analyse_region(0);
+}
+
+bool LaneAnalysis::is_divergent(Value loop) const {
+  return shape(f_[loop].arguments[0]).kind != LaneKind::kUniform;
+}
+
+void LaneAnalysis::set_bounds(Facts& facts, ScalarType type, __int128 low, __int128 high) {
+  const bool is_wide = bit_width(type) == 64;
+  const int64_t least =
+      is_wide ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
+  const int64_t most =
+      is_wide ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
+  facts.is_exact = low >= least && high <= most;
+  facts.low = facts.is_exact ? static_cast<int64_t>(low) : least;
+  facts.high = facts.is_exact ? static_cast<int64_t>(high) : most;
+}
+
+void LaneAnalysis::analyse_region(int32_t region) {
+  for (Value v : f_.region(region).instructions) analyse(v);
+}
+
+void LaneAnalysis::analyse(Value v) {
+  const Instruction& inst = f_[v];
+  if (inst.op == Op::kFor) return analyse_loop(v);
+  Facts& facts = at(v);
+  if (inst.op == Op::kForResult) {
+    const Instruction& loop = f_[inst.arguments[0]];
+    const auto& parameters = f_.region(static_cast<int32_t>(loop.immediate)).parameters;
+    facts = at(parameters[inst.immediate + 1]);
+    facts.level = Level::kPoint;
+    return;
+  }
+  facts.shape = inst.op == Op::kStore ? kVaryingShape : shape_of(inst);
+  // Only uniform values of the body itself may move: a loop may run zero times.
+  const bool moves = inst.region == 0 && facts.shape.kind == LaneKind::kUniform;
+  facts.level = moves ? Level::kCall : Level::kPoint;
+  for (Value a : inst.arguments) facts.level = std::max(facts.level, at(a).level);
+  bound(v);
+}
+
+void LaneAnalysis::analyse_loop(Value v) {
+  const Instruction& inst = f_[v];
+  const auto number = static_cast<int32_t>(inst.immediate);
+  const kernel::RegionBody& region = f_.region(number);
+  const bool diverges = is_divergent(v);
+  const Facts count = at(inst.arguments[0]);
+  Facts& iteration = at(region.parameters[0]);
+  iteration.level = Level::kPoint;
+  iteration.shape = kUniformShape;
+  set_bounds(iteration, f_.type(region.parameters[0]), 0,
+             std::max<int64_t>(count.high, 1) - static_cast<int64_t>(1));
+  for (size_t i = 1; i < region.parameters.size(); ++i) {
+    Facts& carried = at(region.parameters[i]);
+    carried.level = Level::kPoint;
+    carried.shape = diverges ? kVaryingShape : at(inst.arguments[i]).shape;
+    // What later iterations hold is not known.
+    set_bounds(carried, f_.type(region.parameters[i]), 0, static_cast<__int128>(1) << 64);
+  }
+  // Shapes only get worse, so this ends: at most once per carried value.
+  for (bool changed = true; changed;) {
+    changed = false;
+    analyse_region(number);
+    for (size_t i = 1; i < region.parameters.size(); ++i) {
+      Facts& carried = at(region.parameters[i]);
+      if (carried.shape != at(region.yields[i - 1]).shape && carried.shape != kVaryingShape) {
+        carried.shape = kVaryingShape;
+        changed = true;
+      }
+    }
+  }
+  at(v).level = Level::kPoint;
+}
+
+LaneShape LaneAnalysis::shape_of(const Instruction& inst) {
+  const auto& a = inst.arguments;
+  const bool all_uniform =
+      std::all_of(a.begin(), a.end(), [&](Value x) { return shape(x).kind == LaneKind::kUniform; });
+  if (all_uniform) return kUniformShape;
+  if (std::any_of(a.begin(), a.end(), [&](Value x) { return is_varying(x); })) {
+    return kVaryingShape;
+  }
+  // Uniform and affine arguments: shape(x).stride is right for both.
+  auto stride = [&](size_t i) { return static_cast<uint64_t>(shape(a[i]).stride); };
+  auto constant = [&](size_t i) -> const uint64_t* {
+    return f_[a[i]].op == Op::kConstant ? &f_[a[i]].immediate : nullptr;
+  };
+  switch (inst.op) {
+    case Op::kAdd:
+      return affine(inst.type, stride(0) + stride(1));
+    case Op::kSub:
+      return affine(inst.type, stride(0) - stride(1));
+    case Op::kMul:
+      if (const uint64_t* c = constant(1)) return affine(inst.type, stride(0) * *c);
+      if (const uint64_t* c = constant(0)) return affine(inst.type, stride(1) * *c);
+      break;
+    case Op::kShl:
+      if (const uint64_t* c = constant(1); c != nullptr && *c < 63) {
+        return affine(inst.type, stride(0) << *c);
+      }
+      break;
+    case Op::kTruncate:
+      return affine(inst.type, stride(0));
+    case Op::kSignExtend:
+      if (at(a[0]).is_exact) return affine(inst.type, stride(0));
+      break;
+    case Op::kZeroExtend:
+      if (at(a[0]).is_exact && at(a[0]).low >= 0) return affine(inst.type, stride(0));
+      break;
+    case Op::kSelect:
+      if (shape(a[0]).kind == LaneKind::kUniform && stride(1) == stride(2)) {
+        return affine(inst.type, stride(1));
+      }
+      break;
+    default:
+      break;
+  }
+  return kVaryingShape;
+}
+
+void LaneAnalysis::bound(Value v) {
+  const Instruction& inst = f_[v];
+  Facts& facts = at(v);
+  const auto& a = inst.arguments;
+  const __int128 unknown = static_cast<__int128>(1) << 64;
+  set_bounds(facts, inst.type, 0, unknown);
+  if (!is_integer(inst.type)) return;
+  auto low = [&](size_t i) { return static_cast<__int128>(at(a[i]).low); };
+  auto high = [&](size_t i) { return static_cast<__int128>(at(a[i]).high); };
+  auto exact = [&](size_t i) { return at(a[i]).is_exact; };
+  switch (inst.op) {
+    case Op::kAdd:
+      if (exact(0) && exact(1)) set_bounds(facts, inst.type, low(0) + low(1), high(0) + high(1));
+      break;
+    case Op::kSub:
+      if (exact(0) && exact(1)) set_bounds(facts, inst.type, low(0) - high(1), high(0) - low(1));
+      break;
+    case Op::kMul:
+      if (exact(0) && exact(1)) {
+        // Halves of 63 bits: their products fit.
+        const __int128 products[] = {low(0) * low(1), low(0) * high(1), high(0) * low(1),
+                                     high(0) * high(1)};
+        const auto [least, most] = std::minmax_element(std::begin(products), std::end(products));
+        set_bounds(facts, inst.type, *least, *most);
+      }
+      break;
+    case Op::kShl:
+      if (exact(0) && f_[a[1]].op == Op::kConstant && f_[a[1]].immediate < 63) {
+        const __int128 factor = static_cast<__int128>(1) << f_[a[1]].immediate;
+        set_bounds(facts, inst.type, low(0) * factor, high(0) * factor);
+      }
+      break;
+    case Op::kSelect:
+      if (exact(1) && exact(2)) {
+        set_bounds(facts, inst.type, std::min(low(1), low(2)), std::max(high(1), high(2)));
+      }
+      break;
+    case Op::kSignExtend:
+      if (exact(0)) set_bounds(facts, inst.type, low(0), high(0));
+      break;
+    case Op::kZeroExtend:
+      if (exact(0) && low(0) >= 0) set_bounds(facts, inst.type, low(0), high(0));
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace hekla::cpu

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// LaneAnalysis: how each value of a kernel differs between the lanes of a vector, where lanes are
+// neighbouring points of the grid's last dimension.
+//
+// A uniform value is equal in all lanes and stays scalar. An affine one is an integer with a
+// constant difference from lane to lane, so lane 0 tells it all: what addresses are made of. All
+// else varies and is a vector. A loop whose trip count varies is divergent: its lanes stop at
+// different iterations, and what it carries varies. Pure and immutable; nothing fails. The kernel's
+// body must verify.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backends/compiler/kernel/kernel.h"
+
+namespace hekla::cpu {
+
+enum class LaneKind : uint8_t { kUniform, kAffine, kVarying };
+
+// Where a value can be computed at the earliest: once a call, once for a row (all grid dimensions
+// but the last are fixed), or in the loop over the row.
+enum class Level : uint8_t { kCall, kRow, kPoint };
+
+struct LaneShape {
+  LaneKind kind = LaneKind::kUniform;
+  // From lane to lane; wrapped to the type's width, sign-extended. 0 unless affine.
+  int64_t stride = 0;
+  bool operator==(const LaneShape&) const = default;
+};
+
+class LaneAnalysis {
+ public:
+  explicit LaneAnalysis(const kernel::Kernel& kernel);
+
+  LaneShape shape(kernel::Value v) const { return facts_[static_cast<size_t>(v)].shape; }
+  bool is_varying(kernel::Value v) const { return shape(v).kind == LaneKind::kVarying; }
+  Level level(kernel::Value v) const { return facts_[static_cast<size_t>(v)].level; }
+  // Whether the trip count of this kFor varies between lanes.
+  bool is_divergent(kernel::Value loop) const;
+
+ private:
+  struct Facts {
+    LaneShape shape;
+    Level level = Level::kCall;
+    // Bounds of the signed value over all points. When `is_exact` they are bounds of the
+    // mathematical value, so nothing wrapped on the way.
+    int64_t low = 0;
+    int64_t high = 0;
+    bool is_exact = false;
+  };
+
+  Facts& at(kernel::Value v) { return facts_[static_cast<size_t>(v)]; }
+  void analyse_region(int32_t region);
+  void analyse(kernel::Value v);
+  void analyse_loop(kernel::Value v);
+  LaneShape shape_of(const kernel::Instruction& inst);
+  void bound(kernel::Value v);
+  void set_bounds(Facts& facts, kernel::ScalarType type, __int128 low, __int128 high);
+
+  const kernel::Function& f_;  // the kernel's; not owned
+  std::vector<Facts> facts_;
+};
+
+}  // namespace hekla::cpu

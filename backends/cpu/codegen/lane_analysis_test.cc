@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/codegen/lane_analysis.h"
+
+#include <gtest/gtest.h>
+
+#include "backends/compiler/kernel/builder.h"
+#include "backends/cpu/codegen/schedule.h"
+
+namespace hekla::cpu {
+namespace {
+
+using kernel::Builder;
+using kernel::Kernel;
+using kernel::Op;
+using kernel::ScalarType;
+using kernel::Value;
+
+constexpr ScalarType kI32 = ScalarType::kI32;
+constexpr ScalarType kI64 = ScalarType::kI64;
+constexpr ScalarType kF32 = ScalarType::kF32;
+
+Kernel finish(Builder& b, std::vector<int64_t> grid) {
+  Kernel kernel;
+  kernel.grid = std::move(grid);
+  kernel.index_type = b.index_type();
+  kernel.operands = {{1 << 20, true, false}, {1 << 20, false, true}};
+  kernel.body = b.finish();
+  EXPECT_TRUE(verify(kernel.body).ok()) << verify(kernel.body).to_string();
+  return kernel;
+}
+
+TEST(LaneAnalysis, AddressesAreAffineAndRowsUniform) {
+  Builder b(2, kI32);
+  const Value row = b.mul(b.grid_index(0), b.index(100));
+  const Value at = b.add(row, b.grid_index(1));
+  const Value twice = b.mul(at, b.index(2));
+  const Value back = b.sub(b.index(99), b.grid_index(1));
+  const Value halved = b.binary(Op::kShrU, at, b.index(1));
+  const Value of_row = b.load(kF32, {0, 4}, row);
+  const Value of_point = b.load(kF32, {0, 4}, at);
+  const Value fixed = b.load(kF32, {0, 4}, b.index(5));
+  const LaneAnalysis lanes(finish(b, {10, 100}));
+  EXPECT_EQ(lanes.shape(row), (LaneShape{LaneKind::kUniform, 0}));
+  EXPECT_EQ(lanes.shape(at), (LaneShape{LaneKind::kAffine, 1}));
+  EXPECT_EQ(lanes.shape(twice), (LaneShape{LaneKind::kAffine, 2}));
+  EXPECT_EQ(lanes.shape(back), (LaneShape{LaneKind::kAffine, -1}));
+  EXPECT_EQ(lanes.shape(halved).kind, LaneKind::kVarying);
+  EXPECT_EQ(lanes.shape(of_row).kind, LaneKind::kUniform);
+  EXPECT_EQ(lanes.shape(of_point).kind, LaneKind::kVarying);
+  EXPECT_EQ(lanes.level(fixed), Level::kCall);
+  EXPECT_EQ(lanes.level(of_row), Level::kRow);
+  EXPECT_EQ(lanes.level(at), Level::kPoint);
+}
+
+// i32 arithmetic may wrap between two lanes; then the wider value is not affine.
+TEST(LaneAnalysis, WideningIsAffineOnlyWhereNothingWraps) {
+  Builder b(1, kI32);
+  const Value i = b.grid_index(0);
+  const Value hashed = b.mul(i, b.integer(kI32, 0x7fffff));
+  const Value negative = b.sub(i, b.integer(kI32, 5));
+  const Value safe = b.convert(Op::kSignExtend, kI64, i);
+  const Value unsafe = b.convert(Op::kSignExtend, kI64, hashed);
+  const Value signed_wide = b.convert(Op::kSignExtend, kI64, negative);
+  const Value unsigned_wide = b.convert(Op::kZeroExtend, kI64, negative);
+  const LaneAnalysis lanes(finish(b, {1000}));
+  EXPECT_EQ(lanes.shape(hashed), (LaneShape{LaneKind::kAffine, 0x7fffff}));
+  EXPECT_EQ(lanes.shape(safe), (LaneShape{LaneKind::kAffine, 1}));
+  EXPECT_EQ(lanes.shape(unsafe).kind, LaneKind::kVarying);
+  EXPECT_EQ(lanes.shape(signed_wide), (LaneShape{LaneKind::kAffine, 1}));
+  EXPECT_EQ(lanes.shape(unsigned_wide).kind, LaneKind::kVarying);
+}
+
+TEST(LaneAnalysis, LoopsDivergeWhereTheirCountDiffers) {
+  Builder b(1, kI32);
+  const Value zero = b.index(0);
+  Value same_count = 0, lane_count = 0;
+  const Value even = b.loop(b.index(10), {zero}, [&](Value k, const std::vector<Value>& now) {
+    same_count = k;
+    return std::vector<Value>{b.add(now[0], k)};
+  })[0];
+  const Value odd = b.loop(b.grid_index(0), {zero}, [&](Value k, const std::vector<Value>& now) {
+    lane_count = k;
+    return std::vector<Value>{b.add(now[0], k)};
+  })[0];
+  const Kernel kernel = finish(b, {16});
+  const LaneAnalysis lanes(kernel);
+  EXPECT_FALSE(lanes.is_divergent(kernel.body[even].arguments[0]));
+  EXPECT_EQ(lanes.shape(even).kind, LaneKind::kUniform);
+  EXPECT_EQ(lanes.shape(same_count).kind, LaneKind::kUniform);
+  EXPECT_TRUE(lanes.is_divergent(kernel.body[odd].arguments[0]));
+  EXPECT_EQ(lanes.shape(odd).kind, LaneKind::kVarying);
+  EXPECT_EQ(lanes.shape(lane_count).kind, LaneKind::kUniform);
+}
+
+// What a loop carries starts equal in all lanes and then is not.
+TEST(LaneAnalysis, CarriedValuesGetTheShapeOfTheirWorstIteration) {
+  Builder b(1, kI32);
+  const Value zero = b.index(0);
+  const std::vector<Value> results =
+      b.loop(b.index(4), {zero, zero, b.grid_index(0)}, [&](Value, const std::vector<Value>& now) {
+        return std::vector<Value>{now[1], b.add(now[1], b.grid_index(0)),
+                                  b.add(now[2], b.index(8))};
+      });
+  const LaneAnalysis lanes(finish(b, {16}));
+  EXPECT_EQ(lanes.shape(results[0]).kind, LaneKind::kVarying);
+  EXPECT_EQ(lanes.shape(results[1]).kind, LaneKind::kVarying);
+  EXPECT_EQ(lanes.shape(results[2]), (LaneShape{LaneKind::kAffine, 1}));
+}
+
+TEST(Schedule, CutsLongRowsAndKeepsShortOnes) {
+  for (const int64_t row : {1, 3, 7, 8, 100, 1000, 1000000}) {
+    for (const int64_t rows : {1, 5, 10000}) {
+      Builder b(2, kI32);
+      b.store({1, 4}, b.grid_index(1), b.real(kF32, 1));
+      const Kernel kernel = finish(b, {rows, row});
+      const Schedule s = make_schedule(kernel, LaneAnalysis(kernel), 256);
+      EXPECT_LE(s.lanes, row);
+      EXPECT_LE(s.lanes, 8);
+      EXPECT_EQ(s.rows, rows);
+      EXPECT_EQ(s.row, row);
+      EXPECT_GT(s.unit_ns, 0);
+      const int64_t last = row - (s.chunks - 1) * s.chunk;
+      EXPECT_GE(last, s.lanes);
+      if (s.chunks > 1) {
+        EXPECT_EQ(s.chunk % s.lanes, 0);
+        EXPECT_GE(last, s.chunk);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hekla::cpu

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// KernelCompiler: kernels in, native functions out.
+//
+// Kernels are put into modules of about eight, which are compiled in parallel on the process's
+// thread pool and linked into memory. A kernel that a living set of code has already is not
+// compiled again. The code may use the helpers of linker.h and no other symbol of the process.
+// Thread-safe. Code lives as long as the CompiledKernels that hold it, which may outlive the
+// compiler.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/compiler/kernel/kernel.h"
+#include "backends/cpu/codegen/schedule.h"
+#include "runtime/base/status.h"
+
+namespace hekla::cpu {
+
+// Runs the units [begin, end) of the kernel's schedule. One pointer per operand.
+using KernelFunction = void (*)(const void* const* operands, int64_t begin, int64_t end);
+
+struct KernelRequest {
+  const kernel::Kernel* kernel = nullptr;
+  // Whether one memory may be given as an operand that is read and as one that is written.
+  bool may_alias = false;
+};
+
+struct CompiledKernel {
+  KernelFunction function = nullptr;
+  Schedule schedule;
+};
+
+class CodeModule;
+
+// Code of one executable: immutable.
+struct CompiledKernels {
+  std::vector<CompiledKernel> kernels;               // in the order of the requests
+  std::vector<std::shared_ptr<CodeModule>> modules;  // keep the functions alive
+  int64_t code_bytes = 0;
+  int64_t compiled_count = 0;  // kernels that were not there before
+};
+
+class KernelCompiler {
+ public:
+  // `level`: see make_target; FAILED_PRECONDITION when this processor cannot run it.
+  static Result<std::shared_ptr<KernelCompiler>> create(const std::string& level = "native");
+  virtual ~KernelCompiler() = default;
+
+  // The kernels' bodies verify; a grid with a zero gives a kernel of no units. INTERNAL, with the
+  // kernel's name: LLVM refused it.
+  virtual Result<std::shared_ptr<const CompiledKernels>> compile(
+      std::span<const KernelRequest> requests) = 0;
+  // What is generated for one kernel, for people: LLVM IR, or the assembly.
+  virtual Result<std::string> llvm_text(const KernelRequest& request) = 0;
+  virtual Result<std::string> assembly_text(const KernelRequest& request) = 0;
+};
+
+}  // namespace hekla::cpu

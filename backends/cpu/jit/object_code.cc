@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/jit/object_code.h"
+
+#include <llvm/ADT/SmallString.h>
+#include <llvm/IR/DiagnosticInfo.h>
+#include <llvm/IR/DiagnosticPrinter.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/ErrorHandling.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/Target/TargetOptions.h>
+
+#include <cstdio>
+
+namespace hekla::cpu {
+namespace {
+
+// For the message of a fatal error inside of LLVM.
+thread_local const std::vector<NamedKernel>* compiling = nullptr;
+
+void on_fatal_error(void*, const char* reason, bool) {
+  std::string names;
+  if (compiling != nullptr) {
+    for (const NamedKernel& kernel : *compiling) names += " " + kernel.code.kernel.name;
+  }
+  std::fprintf(stderr, "hekla: LLVM gave up: %s; it was compiling the kernels:%s\n", reason,
+               names.empty() ? " none" : names.c_str());
+}
+
+void initialize_llvm() {
+  static const bool done = [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    llvm::install_fatal_error_handler(on_fatal_error);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+// Keeps what LLVM reports as an error; it would end the process otherwise.
+struct Diagnostics : llvm::DiagnosticHandler {
+  explicit Diagnostics(std::string& errors) : errors(errors) {}
+  bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
+    if (info.getSeverity() == llvm::DS_Error) {
+      llvm::raw_string_ostream out(errors);
+      llvm::DiagnosticPrinterRawOStream printer(out);
+      info.print(printer);
+    }
+    return true;
+  }
+  std::string& errors;
+};
+
+std::string names_of(const std::vector<NamedKernel>& kernels) {
+  std::string text;
+  for (const NamedKernel& kernel : kernels) {
+    text += (text.empty() ? "" : ", ") + kernel.code.kernel.name;
+  }
+  return text;
+}
+
+}  // namespace
+
+ObjectWriter::ObjectWriter(Target target) : target_(std::move(target)) {}
+ObjectWriter::~ObjectWriter() = default;
+
+Result<std::unique_ptr<ObjectWriter>> ObjectWriter::create(Target target) {
+  initialize_llvm();
+  std::unique_ptr<ObjectWriter> writer(new ObjectWriter(std::move(target)));
+  HEKLA_ASSIGN_OR_RETURN(auto machine, writer->take_machine());
+  writer->give_back(std::move(machine));
+  return writer;
+}
+
+Result<std::unique_ptr<llvm::TargetMachine>> ObjectWriter::take_machine() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!machines_.empty()) {
+      auto machine = std::move(machines_.back());
+      machines_.pop_back();
+      return machine;
+    }
+  }
+  std::string error;
+  const llvm::Target* known = llvm::TargetRegistry::lookupTarget(target_.triple, error);
+  if (known == nullptr) {
+    return internal_error("LLVM cannot generate code for {}: {}", target_.triple, error);
+  }
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  std::unique_ptr<llvm::TargetMachine> machine(known->createTargetMachine(
+      target_.triple, target_.cpu, target_.features, options, llvm::Reloc::PIC_,
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
+  if (machine == nullptr) {
+    return internal_error("LLVM has no machine for {} {}", target_.triple, target_.cpu);
+  }
+  return machine;
+}
+
+void ObjectWriter::give_back(std::unique_ptr<llvm::TargetMachine> machine) {
+  std::lock_guard lock(mutex_);
+  machines_.push_back(std::move(machine));
+}
+
+Result<std::string> ObjectWriter::object_file(const std::vector<NamedKernel>& kernels) {
+  return write(kernels, Form::kObject);
+}
+Result<std::string> ObjectWriter::llvm_text(const std::vector<NamedKernel>& kernels) {
+  return write(kernels, Form::kLlvm);
+}
+Result<std::string> ObjectWriter::assembly_text(const std::vector<NamedKernel>& kernels) {
+  return write(kernels, Form::kAssembly);
+}
+
+Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels, Form form) {
+  std::string errors;
+  llvm::LLVMContext context;
+  context.setDiagnosticHandler(std::make_unique<Diagnostics>(errors));
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<llvm::TargetMachine> machine, take_machine());
+  llvm::Module module("kernels", context);
+  module.setTargetTriple(target_.triple);
+  module.setDataLayout(machine->createDataLayout());
+  compiling = &kernels;
+  for (const NamedKernel& kernel : kernels) emit_kernel(kernel.code, kernel.symbol, module);
+#ifndef NDEBUG
+  {
+    std::string text;
+    llvm::raw_string_ostream out(text);
+    if (llvm::verifyModule(module, &out)) {
+      compiling = nullptr;
+      give_back(std::move(machine));
+      return internal_error("kernels {}: bad LLVM IR: {}", names_of(kernels), text);
+    }
+  }
+#endif
+  std::string result;
+  if (form == Form::kLlvm) {
+    llvm::raw_string_ostream out(result);
+    module.print(out, nullptr);
+  } else {
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream out(bytes);
+    llvm::legacy::PassManager passes;
+    const auto type = form == Form::kObject ? llvm::CodeGenFileType::ObjectFile
+                                            : llvm::CodeGenFileType::AssemblyFile;
+    if (machine->addPassesToEmitFile(passes, out, nullptr, type)) {
+      errors = "the target writes no such file";
+    } else {
+      passes.run(module);
+    }
+    result.assign(bytes.begin(), bytes.end());
+  }
+  compiling = nullptr;
+  give_back(std::move(machine));
+  if (!errors.empty()) return internal_error("kernels {}: LLVM: {}", names_of(kernels), errors);
+  return result;
+}
+
+}  // namespace hekla::cpu

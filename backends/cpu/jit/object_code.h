@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Object code: several kernels as one LLVM module and its object file or assembly.
+//
+// Pure but for LLVM's global tables, which are set up once. Any thread; target machines are kept
+// for later calls.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/codegen/emit_kernel.h"
+
+namespace llvm {
+class TargetMachine;
+}
+
+namespace hekla::cpu {
+
+struct NamedKernel {
+  KernelCode code;
+  std::string symbol;
+};
+
+class ObjectWriter {
+ public:
+  // INTERNAL: LLVM knows no such target.
+  static Result<std::unique_ptr<ObjectWriter>> create(Target target);
+  ~ObjectWriter();
+
+  const Target& target() const { return target_; }
+  Result<std::string> object_file(const std::vector<NamedKernel>& kernels);
+  Result<std::string> llvm_text(const std::vector<NamedKernel>& kernels);
+  Result<std::string> assembly_text(const std::vector<NamedKernel>& kernels);
+
+ private:
+  enum class Form { kObject, kLlvm, kAssembly };
+  explicit ObjectWriter(Target target);
+  Result<std::string> write(const std::vector<NamedKernel>& kernels, Form form);
+  Result<std::unique_ptr<llvm::TargetMachine>> take_machine();
+  void give_back(std::unique_ptr<llvm::TargetMachine> machine);
+
+  const Target target_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<llvm::TargetMachine>> machines_;  // idle ones; guarded by mutex_
+};
+
+}  // namespace hekla::cpu
