@@ -41,6 +41,9 @@ struct Target {
   // llvmpipe before Mesa 25 splits a chain of vector arithmetic that ends in a store into scalars;
   // a store under a condition that depends on the value does not let it.
   bool splits_store_chains = false;
+  // llvmpipe takes x + 0 for x, x * 0 and 0 / x for 0 and x / 0 for anything at all, when it sees
+  // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
+  bool folds_zeros = false;
   uint32_t subgroup_size = 1;
   uint32_t max_workgroup_invocations = 128;
   uint32_t max_workgroup_size_x = 128;
