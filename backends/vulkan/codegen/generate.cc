@@ -28,8 +28,6 @@ using kernel::Value;
 
 // `first_group` is below this, so that its highest bit is a zero that no compiler knows.
 constexpr int64_t kMaxGroups = int64_t{1} << 31;
-// Points are numbered in 32 bits below this; the rest of the range is for those of the last group.
-constexpr int64_t kMaxNarrowPoints = int64_t{1} << 31;
 // Bodies of a few instructions are repeated by the driver instead of looped over.
 constexpr size_t kSmallBody = 64;
 
@@ -76,7 +74,7 @@ Status check_features(const kernel::Kernel& kernel, const Target& target) {
       }
     }
   }
-  if (kernel.points() > kMaxNarrowPoints && !target.int64) {
+  if (kernel.points() > target.max_narrow_points && !target.int64) {
     missing.insert(fmt::format("shaderInt64 (for a grid of {} points)", kernel.points()));
   }
   if (missing.empty()) return Status();
@@ -146,7 +144,7 @@ class Generator {
 
   void emit_points(Bits group, Bits local) {
     const int64_t points = kernel_.points();
-    const int width = points > kMaxNarrowPoints ? 64 : 32;
+    const int width = points > m_.target().max_narrow_points ? 64 : 32;
     const auto per_group = uint64_t{schedule_.workgroup_size} * schedule_.points_per_invocation;
     const Bits start = group.resized(width) * per_group + local.resized(width);
     const bool has_tail = points % static_cast<int64_t>(per_group) != 0;

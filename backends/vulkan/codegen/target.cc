@@ -59,10 +59,11 @@ std::string cache_key(const Target& t) {
   };
   return fmt::format(
       "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} zeros{:d} sub{} inv{} "
-      "x{} narrow{} wg{} ppi{}",
+      "x{} narrow{}/{} wg{} ppi{}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, floats(t.f32), floats(t.f64),
       t.splits_store_chains, t.folds_zeros, t.subgroup_size, t.max_workgroup_invocations,
-      t.max_workgroup_size_x, t.max_narrow_bytes, t.workgroup_size, t.points_per_invocation);
+      t.max_workgroup_size_x, t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size,
+      t.points_per_invocation);
 }
 
 }  // namespace hekla::vulkan

@@ -50,6 +50,8 @@ struct Target {
   // Operands above this many bytes are addressed with 64-bit arithmetic: drivers may compute the
   // offset of an access chain in 32 signed bits.
   int64_t max_narrow_bytes = 0x7fffffff;
+  // Grids above this are numbered in 64 bits; the rest of 32 is for the points of the last group.
+  int64_t max_narrow_points = int64_t{1} << 31;
   // Schedule; 0: chosen by the generator.
   uint32_t workgroup_size = 0;
   uint32_t points_per_invocation = 0;
