@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "backends/compiler/kernel/builder.h"
@@ -61,6 +63,16 @@ std::map<ScalarType, std::vector<OpCase>> cases_by_type() {
   return groups;
 }
 
+// "200" or "1000+200" in HEKLA_RANDOM_KERNELS: how many, and from which seed on.
+std::pair<uint64_t, uint64_t> seeds(uint64_t count) {
+  const char* text = std::getenv("HEKLA_RANDOM_KERNELS");
+  if (text == nullptr) return {0, count};
+  char* end = nullptr;
+  const uint64_t number = std::strtoull(text, &end, 10);
+  if (*end != '+') return {0, number};
+  return {number, number + std::strtoull(end + 1, nullptr, 10)};
+}
+
 TEST_F(OnDevice, OpsAtEdgeValues) {
   for (const auto& [from, cases] : cases_by_type()) {
     EXPECT_EQ(difference(kernel::testing::op_kernel(cases), target()), "");
@@ -68,9 +80,172 @@ TEST_F(OnDevice, OpsAtEdgeValues) {
 }
 
 TEST_F(OnDevice, RandomKernels) {
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  const auto [first, last] = seeds(60);
+  for (uint64_t seed = first; seed < last; ++seed) {
     EXPECT_EQ(difference(kernel::testing::random_kernel(seed), target()), "") << seed;
   }
+}
+
+// What other devices have or lack, on this one.
+
+TEST_F(OnDevice, ExactByIntegersAtEdgeValues) {
+  Target t = target();
+  for (FloatTarget* f : {&t.f32, &t.f64}) {
+    f->exact_division = f->exact_square_root = f->exact_rounding = false;
+  }
+  for (const ScalarType type : {ScalarType::kF32, ScalarType::kF64}) {
+    std::vector<OpCase> cases;
+    for (const Op op : {Op::kDiv, Op::kSqrt, Op::kFloor, Op::kCeil, Op::kTrunc, Op::kRoundEven}) {
+      cases.push_back({op, type, type});
+    }
+    for (uint64_t seed = 1; seed < 4; ++seed) {
+      EXPECT_EQ(difference(kernel::testing::op_kernel(cases, seed), t), "");
+    }
+  }
+}
+
+TEST_F(OnDevice, GpuSchedules) {
+  Target t = target();
+  t.is_cpu = t.splits_store_chains = false;
+  for (uint64_t seed = 100; seed < 110; ++seed) {
+    t.workgroup_size = seed % 2 == 0 ? 0 : 96;
+    t.points_per_invocation = static_cast<uint32_t>(seed % 4);
+    EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t), "") << seed;
+  }
+}
+
+TEST_F(OnDevice, GridsInPieces) {
+  Target t = target();
+  t.workgroup_size = 8;
+  t.points_per_invocation = 1;
+  for (uint64_t seed = 110; seed < 115; ++seed) {
+    const RunOptions options{.max_groups = 17, .max_x = 2, .max_y = 8};
+    EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t, options), "") << seed;
+  }
+}
+
+TEST_F(OnDevice, WideAddressesAndPoints) {
+  Target t = target();
+  t.max_narrow_bytes = 100;
+  t.max_narrow_points = 10;
+  for (uint64_t seed = 120; seed < 130; ++seed) {
+    EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t), "") << seed;
+  }
+}
+
+TEST_F(OnDevice, WithoutNarrowStorage) {
+  Target t = target();
+  t.storage_8 = t.storage_16 = false;
+  kernel::testing::RandomOptions options;
+  options.narrow_stores = false;
+  for (uint64_t seed = 130; seed < 140; ++seed) {
+    EXPECT_EQ(difference(kernel::testing::random_kernel(seed, options), t), "") << seed;
+  }
+}
+
+TEST_F(OnDevice, WithoutLongIntegers) {
+  Target t = target();
+  t.int64 = false;
+  t.f64.exact_rounding = true;
+  kernel::testing::RandomOptions options;
+  options.i64 = false;
+  for (uint64_t seed = 140; seed < 150; ++seed) {
+    EXPECT_EQ(difference(kernel::testing::random_kernel(seed, options), t), "") << seed;
+  }
+}
+
+// kFma may be rounded once or twice, and nothing else.
+TEST_F(OnDevice, FmaIsFusedOrNot) {
+  for (const ScalarType type : {ScalarType::kF32, ScalarType::kF64}) {
+    const OpCase fma{Op::kFma, type, type};
+    const TestKernel fused = kernel::testing::op_kernel({fma});
+    // The same operands, multiplied and added.
+    TestKernel twice = fused;
+    kernel::Builder b(1, ScalarType::kI32);
+    const auto bytes = fused.elements[0].bytes;
+    std::vector<kernel::Value> v;
+    for (int32_t k = 0; k < 3; ++k) v.push_back(b.load(type, {k, bytes}, b.grid_index(0)));
+    b.store({3, bytes}, b.grid_index(0), b.add(b.mul(v[0], v[1]), v[2]));
+    twice.kernel.body = b.finish();
+
+    Buffers once = fused.contents, both = fused.contents, actual = fused.contents;
+    ASSERT_TRUE(interpret(fused.kernel, kernel::testing::spans(once)).ok());
+    ASSERT_TRUE(interpret(twice.kernel, kernel::testing::spans(both)).ok());
+    const Result<Shader> shader = generate(fused.kernel, target());
+    ASSERT_TRUE(shader.ok() && device_->run(*shader, actual).ok());
+    // Where the device agrees with the unfused result, the fused one is as good.
+    for (size_t i = 0; i < actual[3].size(); i += bytes) {
+      if (std::memcmp(&actual[3][i], &both[3][i], bytes) == 0) {
+        std::memcpy(&actual[3][i], &once[3][i], bytes);
+      }
+    }
+    EXPECT_EQ(kernel::testing::difference(fused, once, actual), "");
+  }
+}
+
+// x + 0, x * 0, 0 / x and x / 0 with every zero that a compiler can see, and x - x.
+TestKernel zeros(ScalarType type) {
+  const std::vector<OpCase> cases{{Op::kAbs, type, type}};
+  TestKernel test = kernel::testing::op_kernel(cases);
+  const auto bytes = test.elements[0].bytes;
+  const int64_t points = test.kernel.points();
+  test.kernel.name = "zeros";
+  test.kernel.grid = {points, 1};
+  kernel::Builder b(2, ScalarType::kI32);
+  const kernel::Value i = b.grid_index(0);
+  const kernel::Value x = b.load(type, {0, bytes}, i);
+  const kernel::Value by_index = b.convert(Op::kSIntToFloat, type, b.grid_index(1));
+  std::vector<kernel::Value> results;
+  for (const kernel::Value zero :
+       {b.real(type, 0.0), b.real(type, -0.0), by_index, b.neg(by_index),
+        b.unary(Op::kSqrt, by_index), b.mul(by_index, b.real(type, 3))}) {
+    for (const Op op : {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv}) {
+      results.push_back(b.binary(op, x, zero));
+      results.push_back(b.binary(op, zero, x));
+    }
+  }
+  results.push_back(b.sub(x, x));
+  results.push_back(b.loop(b.index(2), {b.real(type, 0.0)},
+                           [&](kernel::Value, const std::vector<kernel::Value>& sum) {
+                             return std::vector<kernel::Value>{b.add(sum[0], x)};
+                           })[0]);
+  test.kernel.operands.resize(3);
+  test.elements.resize(3);
+  test.labels.resize(3);
+  test.contents.resize(3);
+  for (const kernel::Value v : results) {
+    b.store({static_cast<int32_t>(test.elements.size()), bytes}, i, v);
+    test.labels.push_back("%" + std::to_string(v));
+    test.kernel.operands.push_back({points * bytes, false, true});
+    test.elements.push_back({type, bytes});
+    test.contents.emplace_back(static_cast<size_t>(points) * bytes, std::byte{0xa5});
+  }
+  test.kernel.body = b.finish();
+  return test;
+}
+
+TEST_F(OnDevice, ZerosKeepTheirMeaning) {
+  EXPECT_EQ(difference(zeros(ScalarType::kF32), target()), "");
+  EXPECT_EQ(difference(zeros(ScalarType::kF64), target()), "");
+}
+
+// The defects that a Target works around are there. A test that fails says that a driver is better
+// than target.cc believes.
+
+TEST_F(OnDevice, LlvmpipeFoldsZeros) {
+  Target t = target();
+  if (!t.folds_zeros) GTEST_SKIP() << t.device << " is not llvmpipe";
+  t.folds_zeros = false;
+  EXPECT_NE(difference(zeros(ScalarType::kF32), t), "");
+  EXPECT_NE(difference(zeros(ScalarType::kF64), t), "");
+}
+
+TEST_F(OnDevice, LlvmpipeTruncatesToTheWrongZero) {
+  Target t = target();
+  if (!t.folds_zeros) GTEST_SKIP() << t.device << " is not llvmpipe";
+  t.f64.exact_rounding = true;
+  const OpCase trunc{Op::kTrunc, ScalarType::kF64, ScalarType::kF64};
+  EXPECT_NE(difference(kernel::testing::op_kernel({trunc}), t), "");
 }
 
 }  // namespace

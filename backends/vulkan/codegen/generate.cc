@@ -21,14 +21,13 @@ using codegen::Schedule;
 using kernel::Access;
 using kernel::Function;
 using kernel::Instruction;
+using kernel::is_float;
 using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
 
 // `first_group` is below this, so that its highest bit is a zero that no compiler knows.
 constexpr int64_t kMaxGroups = int64_t{1} << 31;
-// Points are numbered in 32 bits below this; the rest of the range is for those of the last group.
-constexpr int64_t kMaxNarrowPoints = int64_t{1} << 31;
 // Bodies of a few instructions are repeated by the driver instead of looped over.
 constexpr size_t kSmallBody = 64;
 
@@ -75,7 +74,7 @@ Status check_features(const kernel::Kernel& kernel, const Target& target) {
       }
     }
   }
-  if (kernel.points() > kMaxNarrowPoints && !target.int64) {
+  if (kernel.points() > target.max_narrow_points && !target.int64) {
     missing.insert(fmt::format("shaderInt64 (for a grid of {} points)", kernel.points()));
   }
   if (missing.empty()) return Status();
@@ -95,6 +94,7 @@ class Generator {
         memory_(m_, kernel),
         ids_(f_.size(), 0) {
     if (target.splits_store_chains) guarded_ = codegen::chain_stores(f_);
+    if (target.folds_zeros) foldable_ = codegen::foldable_values(f_);
   }
 
   Shader run() {
@@ -107,7 +107,7 @@ class Generator {
     const Bits groups = built_in(entry, spv::BuiltInNumWorkgroups, "workgroups");
     const Bits local = component(built_in(entry, spv::BuiltInLocalInvocationId, "invocation"), 0);
     const Bits first = memory_.first_group();
-    if (!guarded_.empty()) unknown_zero_ = first >> 31;
+    if (!guarded_.empty() || !foldable_.empty()) unknown_zero_ = first >> 31;
     const Bits group = first + component(group_id, 0) +
                        component(groups, 0) *
                            (component(group_id, 1) + component(groups, 1) * component(group_id, 2));
@@ -144,7 +144,7 @@ class Generator {
 
   void emit_points(Bits group, Bits local) {
     const int64_t points = kernel_.points();
-    const int width = points > kMaxNarrowPoints ? 64 : 32;
+    const int width = points > m_.target().max_narrow_points ? 64 : 32;
     const auto per_group = uint64_t{schedule_.workgroup_size} * schedule_.points_per_invocation;
     const Bits start = group.resized(width) * per_group + local.resized(width);
     const bool has_tail = points % static_cast<int64_t>(per_group) != 0;
@@ -187,6 +187,19 @@ class Generator {
     if (inst.op == Op::kConstant) return m_.constant(inst.type, inst.immediate);
     return ids_[static_cast<size_t>(v)];
   }
+  // The value, of which a compiler cannot know what it is.
+  spv::Id hidden(Value v) { return codegen::or_low_word(m_, f_.type(v), id(v), unknown_zero_); }
+  // An operand of arithmetic, hidden where a driver would see a zero and draw wrong conclusions:
+  // a constant zero, or what may turn out as one when the driver folds what depends on no memory.
+  spv::Id operand(Value v) {
+    if (foldable_.empty() || !foldable_[static_cast<size_t>(v)] || !is_float(f_.type(v))) {
+      return id(v);
+    }
+    const Instruction& inst = f_[v];
+    const uint64_t sign = uint64_t{1} << (kernel::bit_width(inst.type) - 1);
+    if (inst.op == Op::kConstant && (inst.immediate & (sign - 1)) != 0) return id(v);
+    return hidden(v);
+  }
   Bits integer(Value v) { return {&m_, kernel::bit_width(f_.type(v)), id(v)}; }
 
   void emit_region(int32_t number) {
@@ -212,7 +225,9 @@ class Generator {
       }
       default: {
         spv::Id arguments[3] = {};
-        for (size_t i = 0; i < inst.arguments.size(); ++i) arguments[i] = id(inst.arguments[i]);
+        for (size_t i = 0; i < inst.arguments.size(); ++i) {
+          arguments[i] = is_float(inst.type) ? operand(inst.arguments[i]) : id(inst.arguments[i]);
+        }
         const ScalarType from = f_.type(inst.arguments[inst.op == Op::kSelect ? 1 : 0]);
         result = codegen::lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});
       }
@@ -228,11 +243,7 @@ class Generator {
       return memory_.store(access, type, element, id(stored));
     }
     // Always true, and no compiler can know it.
-    const int width = kernel::bit_width(type);
-    const spv::Id word = kernel::is_float(type)
-                             ? m_.op(spv::OpBitcast, m_.uint_type(width), {id(stored)})
-                             : id(stored);
-    const Flag is_zero = (Bits(&m_, width, word) & unknown_zero_.resized(width)) == 0;
+    const Flag is_zero = (codegen::low_word(m_, type, id(stored)) & unknown_zero_) == 0;
     spv::Builder::If guard(is_zero.id, spv::SelectionControlMaskNone, b_);
     memory_.store(access, type, element, id(stored));
     guard.makeEndIf();
@@ -290,7 +301,11 @@ class Generator {
     const kernel::RegionBody& region = f_.region(number);
     std::vector<std::pair<spv::Id, ScalarType>> initial;
     for (size_t i = 1; i < inst.arguments.size(); ++i) {
-      initial.emplace_back(id(inst.arguments[i]), f_.type(inst.arguments[i]));
+      // Hidden, so that an unrolled loop has no known values: what is carried counts as unknown.
+      const Value v = inst.arguments[i];
+      const bool is_known = !foldable_.empty() && foldable_[static_cast<size_t>(v)];
+      const ScalarType type = f_.type(v);
+      initial.emplace_back(is_known && is_float(type) ? hidden(v) : id(v), type);
     }
     const Loop loop = begin_loop(integer(inst.arguments[0]), spv::LoopControlMaskNone, initial);
     ids_[static_cast<size_t>(region.parameters[0])] = loop.iteration.id();
@@ -311,8 +326,9 @@ class Generator {
   spv::Builder& b_;
   Memory memory_;
   std::vector<spv::Id> ids_;
-  std::vector<bool> guarded_;  // stores, by Value; empty: none
-  Bits unknown_zero_;
+  std::vector<bool> guarded_;   // stores, by Value; empty: none
+  std::vector<bool> foldable_;  // by Value; empty: no matter
+  Bits unknown_zero_;           // 0, which no compiler can know
 };
 
 }  // namespace

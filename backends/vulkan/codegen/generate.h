@@ -6,7 +6,8 @@
 // below 2^31). The table is an array of 64-bit device addresses, one per operand of the kernel, in
 // order. Work is cut into `group_count` workgroups, numbered linearly; a dispatch of x * y * z
 // workgroups runs the numbers from first_group on, x fastest, and those not below group_count do
-// nothing. So a grid may be folded over y and z and dispatched in several pieces. Operands start at
+// nothing. So a grid may be folded over y and z and dispatched in several pieces; no group may run
+// twice, so only the last piece may be larger than what is left. Operands start at
 // multiples of 16 bytes. Operands of equal size may be the same memory, as kernel.h allows.
 //
 // Pure: the same kernel and target give the same words, whatever the kernel's name. Any thread.

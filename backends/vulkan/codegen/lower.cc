@@ -21,6 +21,20 @@ spv::Id from_bits(ScalarType type, Bits bits) {
   return is_float(type) ? m.op(spv::OpBitcast, m.type(type), {bits.id()}) : bits.id();
 }
 
+// An f64 as two words, the lower first, for devices without 64-bit integers.
+spv::Id as_words(Module& m, spv::Id value) {
+  return m.op(spv::OpBitcast, m.vector_type(m.uint_type(32), 2), {value});
+}
+Bits half(Module& m, spv::Id value, unsigned which) {
+  return {&m, 32, m.builder().createCompositeExtract(as_words(m, value), m.uint_type(32), which)};
+}
+spv::Id with_half(Module& m, spv::Id value, unsigned which, Bits word) {
+  const spv::Id words = m.vector_type(m.uint_type(32), 2);
+  const spv::Id changed =
+      m.builder().createCompositeInsert(word.id(), as_words(m, value), words, which);
+  return m.op(spv::OpBitcast, m.type(ScalarType::kF64), {changed});
+}
+
 // Flips or clears the sign bit. Not OpFNegate: it may flush denormals and need not flip a NaN's.
 spv::Id change_sign(Module& m, Op op, ScalarType type, spv::Id a) {
   auto change = [&](Bits high, uint64_t sign) {
@@ -30,13 +44,7 @@ spv::Id change_sign(Module& m, Op op, ScalarType type, spv::Id a) {
     const uint64_t sign = uint64_t{1} << (kernel::bit_width(type) - 1);
     return from_bits(type, change(bits_of(m, type, a), sign));
   }
-  // Two words, where there are no 64-bit integers.
-  const spv::Id words = m.vector_type(m.uint_type(32), 2);
-  const spv::Id both = m.op(spv::OpBitcast, words, {a});
-  spv::Builder& b = m.builder();
-  const Bits high(&m, 32, b.createCompositeExtract(both, m.uint_type(32), 1));
-  const spv::Id changed = b.createCompositeInsert(change(high, 0x80000000).id(), both, words, 1);
-  return m.op(spv::OpBitcast, m.type(type), {changed});
+  return with_half(m, a, 1, change(half(m, a, 1), 0x80000000));
 }
 
 Bits multiply_high(Bits a, Bits b) {
@@ -163,6 +171,19 @@ spv::Id lower_float(Module& m, Op op, ScalarType type, std::span<const spv::Id> 
 }
 
 }  // namespace
+
+Bits low_word(Module& m, ScalarType type, spv::Id value) {
+  if (type == ScalarType::kF64 && !m.target().int64) return half(m, value, 0);
+  return bits_of(m, type, value).resized(32);
+}
+
+spv::Id or_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
+  if (type == ScalarType::kF64 && !m.target().int64) {
+    return with_half(m, value, 0, half(m, value, 0) | word);
+  }
+  const Bits bits = bits_of(m, type, value);
+  return from_bits(type, bits | word.resized(bits.width()));
+}
 
 spv::Id lower(Module& m, Op op, ScalarType type, ScalarType from, std::span<const spv::Id> v) {
   switch (op) {

@@ -75,4 +75,42 @@ std::vector<bool> chain_stores(const kernel::Function& f) {
   return result;
 }
 
+std::vector<bool> foldable_values(const kernel::Function& f) {
+  std::vector<bool> result(f.size(), false);
+  auto at = [&](kernel::Value v) { return static_cast<bool>(result[static_cast<size_t>(v)]); };
+  // A loop's parameters come before the loop, so they are found through the loop.
+  std::vector<const kernel::Instruction*> loops(f.region_count(), nullptr);
+  for (size_t i = 0; i < f.size(); ++i) {
+    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+    if (inst.op == Op::kFor) loops[inst.immediate] = &inst;
+  }
+  for (size_t i = 0; i < f.size(); ++i) {
+    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+    switch (inst.op) {
+      case Op::kConstant:
+        result[i] = true;
+        break;
+      case Op::kParameter: {
+        const kernel::Instruction* loop = loops[static_cast<size_t>(inst.region)];
+        const bool is_carried = loop != nullptr && inst.immediate > 0;
+        result[i] =
+            !is_carried || (!kernel::is_float(inst.type) && at(loop->arguments[inst.immediate]));
+        break;
+      }
+      case Op::kForResult: {
+        const kernel::Instruction& loop = f[inst.arguments[0]];
+        result[i] = !kernel::is_float(inst.type) && at(loop.arguments[inst.immediate + 1]);
+        break;
+      }
+      case Op::kLoad:
+      case Op::kStore:
+      case Op::kFor:
+        break;
+      default:
+        result[i] = std::all_of(inst.arguments.begin(), inst.arguments.end(), at);
+    }
+  }
+  return result;
+}
+
 }  // namespace hekla::vulkan::codegen

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedule: how the points of a kernel's grid are dealt to workgroups and invocations. Pure.
+// Schedule: how the points of a kernel's grid are dealt to workgroups and invocations, and what
+// else is looked up in a kernel's body before code is made of it. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +23,9 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& target);
 // Which stores write the end of a chain of arithmetic long enough to be worth a guard, see
 // Target::splits_store_chains. Indexed by Value.
 std::vector<bool> chain_stores(const kernel::Function& function);
+
+// Values that a driver may compute when it compiles, since no memory enters them: constants, grid
+// indices and what is made of them. Carried floats of loops are taken as unknown. Indexed by Value.
+std::vector<bool> foldable_values(const kernel::Function& function);
 
 }  // namespace hekla::vulkan::codegen

@@ -38,10 +38,13 @@ Target make_target(const DeviceSnapshot& s) {
     f.signed_zero_inf_nan_preserve = s.float_controls.signed_zero_inf_nan_preserve[width];
     f.denorm_preserve = s.float_controls.denorm_preserve[width];
     f.rounding_rte = s.float_controls.rounding_rte[width];
-    f.exact_division = f.exact_square_root = f.exact_rounding = is_llvmpipe;
+    f.exact_division = f.exact_square_root = is_llvmpipe;
+    // Its trunc of f64 loses the sign of a zero.
+    f.exact_rounding = is_llvmpipe && width == kF32;
   }
   const int mesa = mesa_major(s.driver_info);
   t.splits_store_chains = is_llvmpipe && mesa > 0 && mesa < 25;
+  t.folds_zeros = is_llvmpipe;
   t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
   t.max_workgroup_invocations = s.limits.max_workgroup_invocations;
   t.max_workgroup_size_x = s.limits.max_workgroup_size[0];
@@ -55,11 +58,12 @@ std::string cache_key(const Target& t) {
                        f.exact_rounding);
   };
   return fmt::format(
-      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} sub{} inv{} "
-      "x{} narrow{} wg{} ppi{}",
+      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} zeros{:d} sub{} inv{} "
+      "x{} narrow{}/{} wg{} ppi{}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, floats(t.f32), floats(t.f64),
-      t.splits_store_chains, t.subgroup_size, t.max_workgroup_invocations, t.max_workgroup_size_x,
-      t.max_narrow_bytes, t.workgroup_size, t.points_per_invocation);
+      t.splits_store_chains, t.folds_zeros, t.subgroup_size, t.max_workgroup_invocations,
+      t.max_workgroup_size_x, t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size,
+      t.points_per_invocation);
 }
 
 }  // namespace hekla::vulkan

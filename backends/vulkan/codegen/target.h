@@ -41,12 +41,17 @@ struct Target {
   // llvmpipe before Mesa 25 splits a chain of vector arithmetic that ends in a store into scalars;
   // a store under a condition that depends on the value does not let it.
   bool splits_store_chains = false;
+  // llvmpipe takes x + 0 for x, x * 0 and 0 / x for 0 and x / 0 for anything at all, when it sees
+  // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
+  bool folds_zeros = false;
   uint32_t subgroup_size = 1;
   uint32_t max_workgroup_invocations = 128;
   uint32_t max_workgroup_size_x = 128;
   // Operands above this many bytes are addressed with 64-bit arithmetic: drivers may compute the
   // offset of an access chain in 32 signed bits.
   int64_t max_narrow_bytes = 0x7fffffff;
+  // Grids above this are numbered in 64 bits; the rest of 32 is for the points of the last group.
+  int64_t max_narrow_points = int64_t{1} << 31;
   // Schedule; 0: chosen by the generator.
   uint32_t workgroup_size = 0;
   uint32_t points_per_invocation = 0;

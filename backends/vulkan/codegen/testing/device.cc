@@ -228,12 +228,15 @@ struct Run {
     VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
     HEKLA_VK_CHECK(HEKLA_VK(vkBeginCommandBuffer, commands, &begin));
     HEKLA_VK(vkCmdBindPipeline, commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-    for (int64_t first = 0; first < shader.group_count; first += options.max_groups) {
-      const int64_t count = std::min<int64_t>(options.max_groups, shader.group_count - first);
+    for (int64_t first = 0, next = 0; first < shader.group_count; first = next) {
+      const int64_t left = shader.group_count - first;
+      const int64_t count = std::min<int64_t>(options.max_groups, left);
       const int64_t x = std::min<int64_t>(count, options.max_x);
-      const int64_t rows = (count + x - 1) / x;
-      const int64_t y = std::min<int64_t>(rows, options.max_y);
-      const int64_t z = (rows + y - 1) / y;
+      const int64_t y = std::min<int64_t>(count / x, options.max_y);
+      // The last piece may have too many groups, the others must not: they would run twice.
+      const bool is_last = count == left && (left - 1) / x < int64_t{options.max_y};
+      const int64_t rows = is_last ? (left + x - 1) / x : y;
+      next = first + x * rows;
       struct {
         uint64_t table;
         uint32_t first_group;
@@ -241,7 +244,9 @@ struct Run {
       } constants{address, static_cast<uint32_t>(first)};
       HEKLA_VK(vkCmdPushConstants, commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                kPushConstantBytes, &constants);
-      HEKLA_VK(vkCmdDispatch, commands, static_cast<uint32_t>(x), static_cast<uint32_t>(y),
+      // A quarter of the rows each in z, to see that z counts.
+      const int64_t z = rows % 4 == 0 ? 4 : 1;
+      HEKLA_VK(vkCmdDispatch, commands, static_cast<uint32_t>(x), static_cast<uint32_t>(rows / z),
                static_cast<uint32_t>(z));
     }
     VkMemoryBarrier barrier = {VK_STRUCTURE_TYPE_MEMORY_BARRIER};

@@ -17,7 +17,8 @@
 namespace hekla::vulkan::testing {
 
 struct RunOptions {
-  // Workgroups per dispatch, and of each dispatch in x, y: the rest is folded as generate.h says.
+  // Workgroups per dispatch, and of a dispatch in x and in y with z: what is more is cut and
+  // folded.
   uint32_t max_groups = UINT32_MAX;
   uint32_t max_x = 65535;
   uint32_t max_y = 65535;
