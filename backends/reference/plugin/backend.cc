@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/reference/plugin/backend.h"
 
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
 
+#include "backends/pjrt/client_options.h"
 #include "backends/reference/evaluator.h"
 #include "backends/reference/plugin/storage.h"
 #include "runtime/base/cpu_info.h"
@@ -130,7 +129,7 @@ class ReferenceBackend : public pjrt::Backend {
   ReferenceBackend(int64_t device_count, int64_t limit_bytes) {
     for (int64_t i = 0; i < device_count; ++i) {
       auto device = std::make_shared<Device>();
-      device->account = std::make_shared<MemoryAccount>(limit_bytes);
+      device->account = std::make_shared<MemoryAccount>("reference device", limit_bytes);
       devices_.push_back(std::move(device));
       pjrt::DeviceInfo info;
       info.kind = "Hekla reference evaluator";
@@ -159,7 +158,7 @@ class ReferenceBackend : public pjrt::Backend {
                                       std::function<void()> release) override {
     // Foreign memory is not this device's: it does not count.
     auto storage = std::make_shared<ReferenceStorage>(
-        std::make_shared<MemoryAccount>(std::numeric_limits<int64_t>::max()), bytes);
+        std::make_shared<MemoryAccount>("host", std::numeric_limits<int64_t>::max()), bytes);
     HEKLA_RETURN_IF_ERROR(devices_[static_cast<size_t>(device)]->account->add(0));
     storage->set_array(HostArray::wrap(DType::kUI8, {bytes}, nullptr, data));
     storage->set_release(std::move(release));
@@ -214,50 +213,22 @@ class ReferenceBackend : public pjrt::Backend {
   std::vector<std::shared_ptr<Device>> devices_;
 };
 
-// Integers may come as text, from options given as text.
-Result<int64_t> integer_option(const std::string& name, const pjrt::OptionValue& value) {
-  if (const auto* number = std::get_if<int64_t>(&value)) return *number;
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-    if (error == std::errc() && end == text->data() + text->size()) return number;
-  }
-  return invalid_argument("the option {} must be an integer", name);
-}
-
-Result<int64_t> integer_from_environment(const char* name, int64_t fallback) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return fallback;
-  return integer_option(name, std::string(text));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& options) {
-  HEKLA_ASSIGN_OR_RETURN(int64_t count, integer_from_environment("HEKLA_NUM_DEVICES", 1));
-  const int64_t machine = read_cpu_info().memory_bytes;
-  HEKLA_ASSIGN_OR_RETURN(int64_t limit, integer_from_environment("HEKLA_MEMORY_LIMIT", machine));
+  HEKLA_ASSIGN_OR_RETURN(pjrt::CommonOptions common,
+                         pjrt::common_options(read_cpu_info().memory_bytes));
   for (const auto& [name, value] : options) {
-    if (name == "num_devices") {
-      HEKLA_ASSIGN_OR_RETURN(count, integer_option(name, value));
-    } else if (name == "memory_limit_bytes") {
-      HEKLA_ASSIGN_OR_RETURN(limit, integer_option(name, value));
-    } else if (name == "node_id" || name == "num_nodes" || name == "partition_index") {
-      HEKLA_ASSIGN_OR_RETURN(int64_t number, integer_option(name, value));
-      if (name == "num_nodes" && number > 1) {
-        return unimplemented("the reference device does not run over {} processes yet", number);
-      }
-    } else {
+    HEKLA_ASSIGN_OR_RETURN(const bool taken,
+                           take_common_option(name, value, "reference device", common));
+    if (!taken) {
       return invalid_argument(
           "there is no client option {}; there are num_devices and memory_limit_bytes", name);
     }
   }
-  constexpr int64_t kMaxDevices = 256;
-  if (count < 1 || count > kMaxDevices) {
-    return invalid_argument("num_devices must be 1 to {}, is {}", kMaxDevices, count);
-  }
-  if (limit < 0) return invalid_argument("memory_limit_bytes must not be negative, is {}", limit);
-  return std::unique_ptr<pjrt::Backend>(std::make_unique<ReferenceBackend>(count, limit));
+  HEKLA_RETURN_IF_ERROR(check(common));
+  return std::unique_ptr<pjrt::Backend>(
+      std::make_unique<ReferenceBackend>(common.device_count, common.memory_limit_bytes));
 }
 
 }  // namespace hekla::reference

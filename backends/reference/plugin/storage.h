@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the reference device and its account.
+// Memory of the reference device.
 #pragma once
 
 #include <functional>
 #include <mutex>
 
 #include "backends/pjrt/backend.h"
+#include "backends/pjrt/memory_account.h"
 
 namespace hekla::reference {
 
-// Bytes of one logical device, shared by its storages. Thread-safe.
-class MemoryAccount {
- public:
-  explicit MemoryAccount(int64_t limit_bytes) { stats_.bytes_limit = limit_bytes; }
-  // RESOURCE_EXHAUSTED with sizes and limit.
-  Status add(int64_t bytes);
-  void remove(int64_t bytes);
-  pjrt::MemoryStats stats() const;
-  void reset_peak();
-
- private:
-  mutable std::mutex mutex_;
-  pjrt::MemoryStats stats_;  // guarded by mutex_
-};
+using pjrt::MemoryAccount;
 
 // A host array, there from the start or set by the launch that makes it. Readers wait for the
 // launch's completion before they look.

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/execute/program.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+
+#include "backends/cpu/execute/check_plan.h"
+#include "backends/cpu/execute/thread_pool.h"
+#include "backends/reference/evaluator.h"
+#include "runtime/base/log.h"
+
+namespace hekla::cpu {
+namespace {
+
+using plan::Slice;
+
+constexpr double kStepNs = 20;
+constexpr double kBytesPerNs = 10;  // of a copy on one thread
+constexpr double kHostStepNs = 1e6;
+constexpr double kUnknownTrips = 100;
+
+// Work below this is done by one thread: waking another costs about as much.
+constexpr double kSplitNs = 20'000;
+// What a thread takes at a time.
+constexpr double kPieceNs = 10'000;
+
+class Run {
+ public:
+  Run(const plan::LaunchPlan& plan, const CompiledKernels& code, const LaunchMemory& memory,
+      const RunOptions& options, std::atomic<int64_t>& host_steps)
+      : plan_(plan), code_(code), memory_(memory), options_(options), host_steps_(host_steps) {}
+
+  Status run(const plan::Steps& steps) {
+    for (const plan::Step& step : steps) {
+      HEKLA_RETURN_IF_ERROR(std::visit([this](const auto& what) { return run(what); }, step.what));
+    }
+    return ok_status();
+  }
+
+ private:
+  // Inputs and constants are read only: check_plan sees to it.
+  std::byte* address(const Slice& slice) const {
+    const auto index = static_cast<size_t>(slice.index);
+    switch (slice.space) {
+      case Slice::Space::kInput:
+        return const_cast<std::byte*>(memory_.inputs[index]) + slice.offset;
+      case Slice::Space::kOutput:
+        return memory_.outputs[index] + slice.offset;
+      case Slice::Space::kArena:
+        return memory_.arena + slice.offset;
+      case Slice::Space::kConstant:
+        break;
+    }
+    return const_cast<std::byte*>(plan_.constants[index].data()) + slice.offset;
+  }
+
+  Status run(const plan::KernelStep& step) {
+    const CompiledKernel& kernel = code_.kernels[static_cast<size_t>(step.kernel)];
+    constexpr size_t kFew = 24;
+    std::array<const void*, kFew> few;
+    std::vector<const void*> many;
+    const void** operands = few.data();
+    if (step.operands.size() > kFew) {
+      many.resize(step.operands.size());
+      operands = many.data();
+    }
+    for (size_t i = 0; i < step.operands.size(); ++i) operands[i] = address(step.operands[i]);
+    const int64_t units = kernel.schedule.units();
+    const double ns = static_cast<double>(units) * kernel.schedule.unit_ns;
+    if (!options_.is_parallel || units < 2 || ns < kSplitNs) {
+      kernel.function(operands, 0, units);
+      return ok_status();
+    }
+    const auto grain = static_cast<int64_t>(kPieceNs / kernel.schedule.unit_ns);
+    ThreadPool::process_pool().for_ranges(
+        units, grain, [&](int64_t begin, int64_t end) { kernel.function(operands, begin, end); });
+    return ok_status();
+  }
+
+  Status run(const plan::CopyStep& step) {
+    const std::byte* from = address(step.from);
+    std::byte* to = address(step.to);
+    if (from == to || step.from.bytes == 0) return ok_status();
+    constexpr int64_t kPiece = 512 * 1024;
+    if (!options_.is_parallel || step.from.bytes < 2 * kPiece) {
+      std::memcpy(to, from, static_cast<size_t>(step.from.bytes));
+      return ok_status();
+    }
+    ThreadPool::process_pool().for_ranges(step.from.bytes, kPiece, [&](int64_t begin, int64_t end) {
+      std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+    });
+    return ok_status();
+  }
+
+  Status run(const plan::HostStep& step) {
+    host_steps_.fetch_add(1, std::memory_order_relaxed);
+    const ir::Function& entry = *step.program->entry();
+    std::vector<HostArray> arguments;
+    size_t next = 0;
+    for (const ir::Type& type : flat(entry.type.elements())) {
+      if (type.is_token()) {
+        arguments.emplace_back();
+        if (step.inputs.size() > next && step.inputs[next].bytes == 0) ++next;
+        continue;
+      }
+      if (next >= step.inputs.size()) {
+        return internal_error("host step {}: it takes more than its {} inputs", step.name,
+                              step.inputs.size());
+      }
+      arguments.push_back(
+          HostArray::wrap(type.dtype(), type.dims(), nullptr, address(step.inputs[next++])));
+    }
+    reference::EvaluateOptions options;
+    options.replica_id = options_.replica_id;
+    options.partition_id = options_.partition_id;
+    options.memory_limit_bytes = options_.memory_limit_bytes;
+    Result<std::vector<HostArray>> results =
+        reference::evaluate(*step.program, std::move(arguments), options);
+    if (!results.ok()) return results.status().with_context(step.name);
+    if (results->size() != step.outputs.size()) {
+      return internal_error("host step {}: {} results for {} outputs", step.name, results->size(),
+                            step.outputs.size());
+    }
+    for (size_t i = 0; i < results->size(); ++i) {
+      const HostArray& result = (*results)[i];
+      const Slice& slice = step.outputs[i];
+      if (slice.bytes == 0) continue;
+      if (result.size_bytes() != slice.bytes) {
+        return internal_error("host step {}: result {} has {} bytes, its place {}", step.name, i,
+                              result.size_bytes(), slice.bytes);
+      }
+      std::memmove(address(slice), result.data(), static_cast<size_t>(slice.bytes));
+    }
+    return ok_status();
+  }
+
+  static std::vector<ir::Type> flat(const std::vector<ir::Type>& types) {
+    std::vector<ir::Type> result;
+    for (const ir::Type& type : types) {
+      if (!type.is_tuple()) {
+        result.push_back(type);
+        continue;
+      }
+      for (ir::Type& inner : flat(type.elements())) result.push_back(std::move(inner));
+    }
+    return result;
+  }
+
+  Status run(const std::shared_ptr<const plan::LoopStep>& loop) {
+    const std::byte* predicate = address(loop->predicate);
+    while (true) {
+      HEKLA_RETURN_IF_ERROR(run(loop->condition));
+      if (*predicate == std::byte{0}) return ok_status();
+      HEKLA_RETURN_IF_ERROR(run(loop->body));
+    }
+  }
+
+  Status run(const std::shared_ptr<const plan::BranchStep>& branch) {
+    const std::byte* selector = address(branch->selector);
+    const auto last = static_cast<int64_t>(branch->branches.size()) - 1;
+    int64_t chosen = 0;
+    if (branch->selector.bytes == 1) {
+      chosen = *selector != std::byte{0} ? 0 : 1;
+    } else {
+      int32_t index = 0;
+      std::memcpy(&index, selector, sizeof(index));
+      chosen = index < 0 || index > last ? last : index;
+    }
+    return run(branch->branches[static_cast<size_t>(chosen)]);
+  }
+
+  const plan::LaunchPlan& plan_;
+  const CompiledKernels& code_;
+  const LaunchMemory& memory_;
+  const RunOptions& options_;
+  std::atomic<int64_t>& host_steps_;
+};
+
+void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
+  if (!log_enabled(LogLevel::kVerbose)) return;
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const kernel::Kernel& kernel = plan.kernels[i];
+    const Schedule& schedule = code.kernels[i].schedule;
+    log_message(LogLevel::kVerbose,
+                "cpu: kernel {} {}: grid [{}], {} lanes, {} units of about {:.1f} us", i,
+                kernel.name, fmt::join(kernel.grid, ", "), schedule.lanes, schedule.units(),
+                schedule.unit_ns / 1000);
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const plan::LaunchPlan> plan,
+                                                       KernelCompiler& compiler) {
+  HEKLA_RETURN_IF_ERROR(check_plan(*plan));
+  std::shared_ptr<Program> program(new Program(plan));
+  const std::vector<bool> in_place = kernels_in_place(*plan);
+  std::vector<KernelRequest> requests;
+  for (size_t i = 0; i < plan->kernels.size(); ++i) {
+    requests.push_back({&plan->kernels[i], in_place[i]});
+  }
+  Result<std::shared_ptr<const CompiledKernels>> code =
+      internal_error("the kernels were not compiled");
+  ThreadPool::process_pool().run([&] {
+    try {
+      code = compiler.compile(requests);
+    } catch (const std::exception& error) {
+      code = resource_exhausted("compiling {} kernels: {}", requests.size(), error.what());
+    }
+  });
+  HEKLA_ASSIGN_OR_RETURN(program->code_, std::move(code));
+  program->estimated_ns_ = program->estimate(plan->steps);
+  log_kernels(*plan, *program->code_);
+  return std::shared_ptr<const Program>(std::move(program));
+}
+
+double Program::estimate(const plan::Steps& steps) {
+  double ns = 0;
+  for (const plan::Step& step : steps) {
+    ns += kStepNs;
+    if (const auto* kernel = std::get_if<plan::KernelStep>(&step.what)) {
+      const Schedule& schedule = code_->kernels[static_cast<size_t>(kernel->kernel)].schedule;
+      ns += static_cast<double>(schedule.units()) * schedule.unit_ns;
+    } else if (const auto* copy = std::get_if<plan::CopyStep>(&step.what)) {
+      ns += static_cast<double>(copy->from.bytes) / kBytesPerNs;
+    } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
+      ns += kHostStepNs;
+      ++host_steps_;
+      log_message(LogLevel::kVerbose, "cpu: host step {}: {}", host->name, host->reason);
+    } else if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
+      const plan::LoopStep& what = **loop;
+      const double trips =
+          what.trip_count >= 0 ? static_cast<double>(what.trip_count) : kUnknownTrips;
+      // One after the other: the order of evaluation shows in the log.
+      const double condition = estimate(what.condition);
+      ns += condition + trips * (condition + estimate(what.body));
+    } else {
+      double most = 0;
+      for (const plan::Steps& inner :
+           std::get<std::shared_ptr<const plan::BranchStep>>(step.what)->branches) {
+        most = std::max(most, estimate(inner));
+      }
+      ns += most;
+    }
+  }
+  return ns;
+}
+
+Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
+  try {
+    return Run(*plan_, *code_, memory, options, host_steps_run_).run(plan_->steps);
+  } catch (const std::exception& error) {
+    return resource_exhausted("a launch on the CPU device: {}", error.what());
+  }
+}
+
+}  // namespace hekla::cpu

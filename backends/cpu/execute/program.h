@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Program: a launch plan with its kernels as native code, ready to run any number of times at once.
+//
+// Immutable. It knows nothing of devices and buffers: a launch gives addresses. Steps run in the
+// plan's order on the caller's thread; large kernels and copies are split over the thread pool.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "backends/compiler/plan/launch_plan.h"
+#include "backends/cpu/jit/kernel_compiler.h"
+
+namespace hekla::cpu {
+
+struct LaunchMemory {
+  // As many as the plan has, each of the plan's size. Outputs may be the inputs that the plan's
+  // output_input names; no other memory is shared.
+  std::vector<const std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+  std::byte* arena = nullptr;  // arena_bytes, aligned to 64
+};
+
+struct RunOptions {
+  // Whether this thread is one of the pool's (or within ThreadPool::run), so that work may be
+  // split.
+  bool is_parallel = false;
+  int64_t replica_id = 0;
+  int64_t partition_id = 0;
+  // For the values of host steps.
+  int64_t memory_limit_bytes = std::numeric_limits<int64_t>::max();
+};
+
+class Program {
+ public:
+  // Compiles the plan's kernels. INTERNAL: the plan names memory that it does not have.
+  static Result<std::shared_ptr<const Program>> create(std::shared_ptr<const plan::LaunchPlan> plan,
+                                                       KernelCompiler& compiler);
+
+  const plan::LaunchPlan& plan() const { return *plan_; }
+  const CompiledKernels& code() const { return *code_; }
+  // How long a launch takes on one thread; a guess where a loop's trips are not known. Host steps
+  // count as a millisecond.
+  double estimated_ns() const { return estimated_ns_; }
+  int64_t host_step_count() const { return host_steps_; }
+  // Host steps that ran so far, of all launches.
+  int64_t host_steps_run() const { return host_steps_run_.load(std::memory_order_relaxed); }
+
+  // The error of the first host step that fails, with its name.
+  Status run(const LaunchMemory& memory, const RunOptions& options) const;
+
+ private:
+  Program(std::shared_ptr<const plan::LaunchPlan> plan) : plan_(std::move(plan)) {}
+  double estimate(const plan::Steps& steps);
+
+  const std::shared_ptr<const plan::LaunchPlan> plan_;  // shared with whoever shows it
+  std::shared_ptr<const CompiledKernels> code_;
+  double estimated_ns_ = 0;
+  int64_t host_steps_ = 0;
+  mutable std::atomic<int64_t> host_steps_run_ = 0;
+};
+
+}  // namespace hekla::cpu

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/execute/thread_pool.h"
+
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "runtime/base/cpu_info.h"
+#include "runtime/base/log.h"
+
+namespace hekla::cpu {
+namespace {
+
+int wanted_threads() {
+  constexpr int kMost = 1024;
+  const int cores = std::max(1, read_cpu_info().usable_cores);
+  const char* text = std::getenv("HEKLA_NUM_THREADS");
+  if (text == nullptr || *text == '\0') return cores;
+  const int number = std::atoi(text);
+  if (number >= 1 && number <= kMost) return number;
+  log_message(LogLevel::kWarning, "HEKLA_NUM_THREADS must be 1 to {}, is '{}'; taking {}", kMost,
+              text, cores);
+  return cores;
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  explicit State(int threads)
+      // oneTBB counts the caller, who does not wait here: one more for `threads` workers.
+      : limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads) + 1),
+        arena(threads, /*reserved_for_masters=*/0),
+        threads(threads) {
+    arena.initialize();
+  }
+  tbb::global_control limit;
+  tbb::task_arena arena;
+  const int threads;
+};
+
+ThreadPool& ThreadPool::process_pool() {
+  // Never destroyed: launches may still run while static objects go.
+  static ThreadPool* pool = new ThreadPool;
+  return *pool;
+}
+
+ThreadPool::ThreadPool() : state_(new State(wanted_threads())) {}
+
+int ThreadPool::threads() const { return state_->threads; }
+
+void ThreadPool::post(std::function<void()> task) { state_->arena.enqueue(std::move(task)); }
+
+void ThreadPool::run(const std::function<void()>& task) { state_->arena.execute(task); }
+
+void ThreadPool::for_ranges(int64_t count, int64_t grain,
+                            const std::function<void(int64_t, int64_t)>& body) {
+  tbb::parallel_for(
+      tbb::blocked_range<int64_t>(0, count, static_cast<size_t>(std::max<int64_t>(1, grain))),
+      [&](const tbb::blocked_range<int64_t>& range) { body(range.begin(), range.end()); },
+      tbb::simple_partitioner());
+}
+
+}  // namespace hekla::cpu

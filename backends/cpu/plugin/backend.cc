@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/plugin/backend.h"
+
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "backends/compiler/compile.h"
+#include "backends/cpu/execute/thread_pool.h"
+#include "backends/cpu/plugin/executable.h"
+#include "backends/cpu/plugin/storage.h"
+#include "backends/pjrt/client_options.h"
+#include "backends/pjrt/memory_account.h"
+#include "backends/reference/evaluator.h"
+#include "runtime/base/cpu_info.h"
+#include "runtime/base/log.h"
+
+namespace hekla::cpu {
+namespace {
+
+using pjrt::CompletionRef;
+using pjrt::MemoryAccount;
+using pjrt::StorageRef;
+
+CpuStorage& storage_of(const StorageRef& storage) { return static_cast<CpuStorage&>(*storage); }
+
+// One compiler per instruction set in the process, as long as some client has it: equal kernels of
+// different clients are shared.
+Result<std::shared_ptr<KernelCompiler>> shared_compiler(const std::string& isa) {
+  static std::mutex mutex;
+  static auto* compilers = new std::map<std::string, std::weak_ptr<KernelCompiler>>;
+  std::lock_guard lock(mutex);
+  if (std::shared_ptr<KernelCompiler> known = (*compilers)[isa].lock()) return known;
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<KernelCompiler> made, KernelCompiler::create(isa));
+  (*compilers)[isa] = made;
+  return made;
+}
+
+struct CpuOptions {
+  pjrt::CommonOptions common;
+  bool fail_on_fallback = false;
+  std::string isa = "native";
+};
+
+class CpuBackend : public pjrt::Backend {
+ public:
+  CpuBackend(const CpuOptions& options, std::shared_ptr<KernelCompiler> compiler)
+      : options_(options), compiler_(std::move(compiler)) {
+    const CpuInfo cpu = read_cpu_info();
+    for (int64_t i = 0; i < options.common.device_count; ++i) {
+      accounts_.push_back(
+          std::make_shared<MemoryAccount>("CPU device", options.common.memory_limit_bytes));
+      pjrt::DeviceInfo info;
+      info.kind = cpu.model.empty() ? "CPU" : cpu.model;
+      info.debug_string = fmt::format("tbb:{}", i);
+      info.to_string = fmt::format("TbbDevice(id={})", i);
+      info.attributes = {{"vendor", std::string("Hekla")},
+                         {"threads", int64_t{ThreadPool::process_pool().threads()}},
+                         {"simd", cpu.simd_level}};
+      info.memory_kinds = {"device", "pinned_host", "unpinned_host"};
+      info.is_host_memory = true;
+      infos_.push_back(std::move(info));
+    }
+  }
+
+  const std::string& platform_name() const override { return name_; }
+  const std::string& platform_version() const override { return version_; }
+  const std::vector<pjrt::DeviceInfo>& devices() const override { return infos_; }
+
+  Result<StorageRef> allocate(int device, size_t, int64_t bytes) override {
+    auto storage = std::make_shared<CpuStorage>(accounts_[static_cast<size_t>(device)], bytes);
+    HEKLA_RETURN_IF_ERROR(storage->allocate());
+    return StorageRef(std::move(storage));
+  }
+
+  Result<StorageRef> wrap_host_memory(int device, void* data, int64_t bytes,
+                                      std::function<void()> release) override {
+    // Foreign memory is not this device's: it does not count.
+    auto storage = std::make_shared<CpuStorage>(accounts_[static_cast<size_t>(device)], bytes);
+    storage->wrap(data, std::move(release));
+    return StorageRef(std::move(storage));
+  }
+
+  pjrt::MemoryStats memory_stats(int device) const override {
+    return accounts_[static_cast<size_t>(device)]->stats();
+  }
+  void reset_peak_memory(int device) override {
+    accounts_[static_cast<size_t>(device)]->reset_peak();
+  }
+
+  void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
+                      CompletionRef done) override {
+    std::memcpy(storage_of(target).data() + offset, source, static_cast<size_t>(bytes));
+    done->complete(ok_status());
+  }
+  void copy_to_host(const StorageRef& source, int64_t offset, void* target, int64_t bytes,
+                    CompletionRef done) override {
+    std::memcpy(target, storage_of(source).data() + offset, static_cast<size_t>(bytes));
+    done->complete(ok_status());
+  }
+  void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
+            CompletionRef done) override {
+    std::memcpy(storage_of(target).data(), storage_of(source).data(), static_cast<size_t>(bytes));
+    done->complete(ok_status());
+  }
+
+  Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
+      const pjrt::CompileRequest& request) override {
+    if (request.partition_count > 1) {
+      return unimplemented(
+          "programs over {} partitions: the CPU device does not split programs yet",
+          request.partition_count);
+    }
+    HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
+                           compile_program(request.module));
+    std::vector<std::string> fallbacks;
+    HEKLA_RETURN_IF_ERROR(check_host_steps(plan->steps, fallbacks));
+    if (options_.fail_on_fallback && !fallbacks.empty()) {
+      return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
+                           fmt::join(fallbacks, "\n"));
+    }
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
+                           Program::create(plan, *compiler_));
+    return std::unique_ptr<pjrt::BackendExecutable>(
+        std::make_unique<CpuExecutable>(std::move(program), accounts_));
+  }
+
+ private:
+  // What the evaluator cannot run either is an error now, not at the launch.
+  static Status check_host_steps(const plan::Steps& steps, std::vector<std::string>& fallbacks) {
+    for (const plan::Step& step : steps) {
+      if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
+        HEKLA_RETURN_IF_ERROR(reference::check_supported(*host->program));
+        fallbacks.push_back(fmt::format("{}: {}", host->name, host->reason));
+      } else if (const auto* loop =
+                     std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
+        HEKLA_RETURN_IF_ERROR(check_host_steps((*loop)->condition, fallbacks));
+        HEKLA_RETURN_IF_ERROR(check_host_steps((*loop)->body, fallbacks));
+      } else if (const auto* branch =
+                     std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
+        for (const plan::Steps& inner : (*branch)->branches) {
+          HEKLA_RETURN_IF_ERROR(check_host_steps(inner, fallbacks));
+        }
+      }
+    }
+    return ok_status();
+  }
+
+  const std::string name_ = "tbb";
+  const std::string version_ = "hekla 0.1.0";
+  const CpuOptions options_;
+  const std::shared_ptr<KernelCompiler> compiler_;  // shared with other clients
+  std::vector<pjrt::DeviceInfo> infos_;
+  std::vector<std::shared_ptr<MemoryAccount>> accounts_;  // one per device
+};
+
+}  // namespace
+
+Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& options) {
+  CpuOptions all;
+  HEKLA_ASSIGN_OR_RETURN(all.common, pjrt::common_options(read_cpu_info().memory_bytes));
+  HEKLA_ASSIGN_OR_RETURN(const int64_t fail,
+                         pjrt::integer_from_environment("HEKLA_FAIL_ON_FALLBACK", 0));
+  all.fail_on_fallback = fail != 0;
+  if (const char* isa = std::getenv("HEKLA_CPU_ISA"); isa != nullptr && *isa != '\0') {
+    all.isa = isa;
+  }
+  for (const auto& [name, value] : options) {
+    HEKLA_ASSIGN_OR_RETURN(const bool taken,
+                           take_common_option(name, value, "CPU device", all.common));
+    if (taken) continue;
+    if (name == "fail_on_fallback") {
+      HEKLA_ASSIGN_OR_RETURN(all.fail_on_fallback, pjrt::flag_option(name, value));
+    } else if (const auto* text = std::get_if<std::string>(&value); name == "isa" && text) {
+      all.isa = *text;
+    } else {
+      return invalid_argument(
+          "there is no client option {}; there are num_devices, memory_limit_bytes, "
+          "fail_on_fallback and isa, which is text",
+          name);
+    }
+  }
+  HEKLA_RETURN_IF_ERROR(check(all.common));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<KernelCompiler> compiler, shared_compiler(all.isa));
+  return std::unique_ptr<pjrt::Backend>(std::make_unique<CpuBackend>(all, std::move(compiler)));
+}
+
+}  // namespace hekla::cpu

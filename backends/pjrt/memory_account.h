@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// MemoryAccount: the bytes that are in use on one logical device, and their limit. Shared by the
+// storages of the device; thread-safe.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "backends/pjrt/backend.h"
+
+namespace hekla::pjrt {
+
+class MemoryAccount {
+ public:
+  // `device`: for messages, "reference device".
+  MemoryAccount(std::string device, int64_t limit_bytes) : device_(std::move(device)) {
+    stats_.bytes_limit = limit_bytes;
+  }
+  // RESOURCE_EXHAUSTED with sizes and limit.
+  Status add(int64_t bytes);
+  void remove(int64_t bytes);
+  MemoryStats stats() const;
+  void reset_peak();
+
+ private:
+  const std::string device_;
+  mutable std::mutex mutex_;
+  MemoryStats stats_;  // guarded by mutex_
+};
+
+}  // namespace hekla::pjrt
