@@ -188,10 +188,10 @@ namespace hekla::kernel {
     out.append("// ln(2) in two parts; the product of the first with any exponent is exact.")
     out.append(array("kLn2F32", pieces(mp.log(2), [13, 24], 2)))
     out.append(array("kLn2F64", pieces(mp.log(2), [40, 53], 2)))
-    out.append("// pi/2 in four parts; products of the first three with integers below 2^12 (f32) or 2^20"
-               "\n// (f64) are exact.")
+    out.append("// pi/2 in four parts; products of the first three with integers below 2^12 (f32) or 2^27"
+               "\n// (f64) are exact, and the first two end where a number near 1 does.")
     out.append(array("kHalfPiF32", pieces(mp.pi / 2, [12, 12, 12, 24], 4)))
-    out.append(array("kHalfPiF64", pieces(mp.pi / 2, [33, 33, 33, 53], 4)))
+    out.append(array("kHalfPiF64", pieces(mp.pi / 2, [26, 26, 26, 53], 4)))
     out.append("// 1/ln(2) in two parts, the first with half of the bits.")
     out.append(array("kLog2EF32", pieces(1 / mp.log(2), [12, 24], 2)))
     out.append(array("kLog2EF64", pieces(1 / mp.log(2), [26, 53], 2)))

@@ -8,6 +8,8 @@
 
 #include <cstdlib>
 
+#include "tests/kernel_math/complex_accuracy.h"
+
 namespace hekla::kernel {
 namespace {
 
@@ -50,6 +52,29 @@ void check(DType dtype, double Bound::*limit) {
 
 TEST(Accuracy, F32) { check(DType::kF32, &Bound::f32); }
 TEST(Accuracy, F64) { check(DType::kF64, &Bound::f64); }
+
+void check_complex(DType dtype) {
+  fmt::print("| function | {} ULP of the number | ULP of each part | points |\n|---|---|---|---|\n",
+             dtype_name(dtype));
+  for (OpCode code : measured_complex_functions()) {
+    const ComplexAccuracy fused = measure_complex(code, dtype, Fma::kFused, density() * 20);
+    const ComplexAccuracy split = measure_complex(code, dtype, Fma::kSplit, density() * 20);
+    const ComplexAccuracy& worst = fused.max_norm > split.max_norm ? fused : split;
+    fmt::print("| {} | {:.2f} | {:.2f} | {} |\n", ir::op_name(code).substr(10), worst.max_norm,
+               std::max(fused.max_part, split.max_part), worst.points);
+    if (std::getenv("HEKLA_ACCURACY_WHERE") != nullptr) {
+      fmt::print("  {}\n  {}\n", worst.where_norm, worst.where_part);
+    }
+    // Errors of the logarithm count as often as the power's exponent is large. atan2 is a logarithm
+    // of a number that may be near 1: its error is absolute.
+    const double bound = code == OpCode::kPower ? 32 : 8;
+    if (code == OpCode::kAtan2) continue;
+    EXPECT_LE(worst.max_norm, bound) << ir::op_name(code) << " of " << worst.where_norm;
+  }
+}
+
+TEST(Accuracy, C64) { check_complex(DType::kC64); }
+TEST(Accuracy, C128) { check_complex(DType::kC128); }
 
 }  // namespace
 }  // namespace hekla::kernel

@@ -7,14 +7,7 @@
 #include "backends/compiler/kernel/math/polynomial.h"
 
 namespace hekla::kernel {
-namespace {
 
-// x = k ln(2) + r with |r| <= ln(2)/2 and e^r - 1 of r. The product of k and the first part of
-// ln(2) is exact, and so is its difference to x.
-struct ExpParts {
-  Num k;      // integer
-  Num expm1;  // e^r - 1
-};
 ExpParts reduce_exp(Num x) {
   const auto ln2 = choose_table(x, kLn2F32, kLn2F64);
   const Nearest k = nearest(x * 0x1.71547652b82fep+0);  // 1/ln(2)
@@ -22,6 +15,8 @@ ExpParts reduce_exp(Num x) {
   const Num q = polynomial(r, choose_table(x, kExpF32, kExpF64));
   return {k.integer, fma(r * r, q, r)};
 }
+
+namespace {
 
 // e^x for |x| so small that the result is normal.
 Num exp_of_moderate(Num x) {

@@ -44,6 +44,14 @@ Num tan(Num x);
 Num atan2(Num y, Num x);
 Num pow(Num x, Num y);
 
+// x = k ln(2) + r with |r| <= ln(2)/2 and e^r - 1 of r. The product of k and the first part of
+// ln(2) is exact, and so is its difference to x.
+struct ExpParts {
+  Num k;      // integer
+  Num expm1;  // e^r - 1
+};
+ExpParts reduce_exp(Num x);
+
 // A positive finite x = m 2^k with sqrt(1/2) <= m <= sqrt(2); any numbers for other x.
 struct LogParts {
   Num k;  // a float

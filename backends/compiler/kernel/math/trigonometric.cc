@@ -22,11 +22,12 @@ struct Reduced {
 
 // 0 <= a <= kLimit.
 constexpr double kLimitF32 = 6400;   // 2^12 pi/2
-constexpr double kLimitF64 = 1.6e6;  // 2^20 pi/2
+constexpr double kLimitF64 = 1.6e6;  // 2^20 pi/2; the rest of pi/2 stays small beside any r
 Reduced reduce_moderate(Num a) {
   const auto half_pi = choose_table(a, kHalfPiF32, kHalfPiF64);
   const Nearest n = nearest(a * 0x1.45f306dc9c883p-1);  // 2/pi
-  // The first three products are exact, and so are the first two differences.
+  // The first three products are exact, and so are the first two differences: all terms are
+  // multiples of the last place that a number of the result's size may have.
   const Num first = (a - n.value * half_pi[0]) - n.value * half_pi[1];
   const Num third = n.value * half_pi[2];
   const Num r = first - third;
@@ -117,7 +118,9 @@ Num sin_near(Pair r) {
 Num cos_near(Pair r) {
   const Num z = r.high * r.high;
   const Num p = polynomial(z, choose_table(z, kCosF32, kCosF64));
-  return 1.0 + fma(z * z, p, fma(z, z.constant(-0.5), -(r.high * r.low)));
+  // 1 - z/2 with what its rounding lost.
+  const Pair head = fast_two_sum(z.constant(1), z * -0.5);
+  return head.high + (head.low + fma(z * z, p, -(r.high * r.low)));
 }
 
 Num flip_sign(Num x, Num sign_bits) {
