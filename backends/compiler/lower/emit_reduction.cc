@@ -14,9 +14,10 @@ using kernel::ScalarType;
 
 namespace {
 
-// Sums are cut into chunks of this many terms, so that the rounding error grows with the chunk and
-// the number of chunks, not with their product.
-constexpr int64_t kSumChunk = 256;
+// Sums are cut into chunks of this many terms, and the chunks' sums are added with compensation
+// (Kahan, "Further remarks on reducing truncation errors", 1965): so the rounding error is that of
+// one chunk, however long the sum is.
+constexpr int64_t kSumChunk = 64;
 
 // The dtype in which sums of products with this result are taken.
 DType accumulator_dtype(DType result) {
@@ -158,26 +159,48 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
       Sizes outer(sizes.begin(), sizes.end() - 1);
       const int64_t whole = sizes.back() / kSumChunk;
       const int64_t rest = sizes.back() % kSumChunk;
-      auto add_up = [&](const Elements& sums, const Elements& parts) {
-        Elements next;
-        for (size_t i = 0; i < sums.size(); ++i) {
-          next.push_back(*kernel::binary(b_, OpCode::kAdd, dtype, sums[i], parts[i]));
+      auto add = [&](const Element& x, const Element& y) {
+        return *kernel::binary(b_, OpCode::kAdd, dtype, x, y);
+      };
+      auto subtract = [&](const Element& x, const Element& y) {
+        return *kernel::binary(b_, OpCode::kSubtract, dtype, x, y);
+      };
+      // An infinite sum has no error worth the name, only a NaN.
+      auto finite_or_zero = [&](Element e) {
+        for (Value* part : {&e.re, &e.im}) {
+          if (*part == kernel::kNoValue) continue;
+          const Value is_number = b_.binary(Op::kEq, *part, *part);
+          *part = b_.select(is_number, *part, b_.integer(b_.type(*part), 0));
+        }
+        return e;
+      };
+      // `state`: the sums of all points, then their errors.
+      auto add_up = [&](const Elements& state, const Elements& parts) {
+        const size_t n = parts.size();
+        Elements next(2 * n);
+        for (size_t i = 0; i < n; ++i) {
+          const Element y = subtract(parts[i], state[n + i]);
+          next[i] = add(state[i], y);
+          next[n + i] = finite_or_zero(subtract(subtract(next[i], state[i]), y));
         }
         return next;
       };
       outer.push_back(whole);
-      totals = nest(outer, dtypes, initial,
-                    [&](const std::vector<Value>& iterations, const Elements& sums) {
-                      const Value base = b_.mul(iterations.back(), index(kSumChunk));
-                      const Elements parts =
-                          nest({kSumChunk}, dtypes, partial,
-                               [&](const std::vector<Value>& inner, const Elements& carried) {
-                                 std::vector<Value> all = iterations;
-                                 all.back() = b_.add(base, inner[0]);
-                                 return step(all, carried);
-                               });
-                      return add_up(sums, parts);
-                    });
+      Elements state = initial;
+      state.resize(2 * points.size(), zero(dtype));
+      const std::vector<DType> state_dtypes(2 * points.size(), dtype);
+      state = nest(outer, state_dtypes, state,
+                   [&](const std::vector<Value>& iterations, const Elements& sums) {
+                     const Value base = b_.mul(iterations.back(), index(kSumChunk));
+                     const Elements parts =
+                         nest({kSumChunk}, dtypes, partial,
+                              [&](const std::vector<Value>& inner, const Elements& carried) {
+                                std::vector<Value> all = iterations;
+                                all.back() = b_.add(base, inner[0]);
+                                return step(all, carried);
+                              });
+                     return add_up(sums, parts);
+                   });
       if (rest != 0) {
         outer.back() = rest;
         const Elements parts = nest(outer, dtypes, partial,
@@ -186,8 +209,9 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
                                       all.back() = b_.add(all.back(), index(whole * kSumChunk));
                                       return step(all, c);
                                     });
-        totals = add_up(totals, parts);
+        state = add_up(state, parts);
       }
+      totals.assign(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(points.size()));
     }
   }
   if (!applied) return {};
