@@ -214,7 +214,7 @@ Status Device::load_functions() {
 Device::~Device() {
   if (device_ != VK_NULL_HANDLE && functions_.DestroyDevice != nullptr) {
     // Legal after a loss; whatever still runs ends first.
-    if (functions_.DeviceWaitIdle != nullptr) functions_.DeviceWaitIdle(device_);
+    if (functions_.DeviceWaitIdle != nullptr) wait_idle();
     functions_.DestroyDevice(device_, nullptr);
   }
   if (messenger_ != VK_NULL_HANDLE) {
@@ -257,6 +257,11 @@ Status Device::health() const {
   if (!is_lost()) return ok_status();
   std::lock_guard lock(loss_mutex_);
   return Status(StatusCode::kUnavailable, loss_);
+}
+
+void Device::wait_idle() {
+  std::scoped_lock lock(compute_.mutex, transfer_.mutex);
+  functions_.DeviceWaitIdle(device_);
 }
 
 int64_t Device::heap_bytes_left() const {

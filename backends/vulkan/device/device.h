@@ -54,6 +54,9 @@ class Device {
   // Marks the device as lost, as check() does.
   void lose(std::string reason);
 
+  // Blocks until nothing runs any more, also after a loss: then drivers return soon.
+  void wait_idle();
+
   // Bytes that the heap of tensors can still give, by VK_EXT_memory_budget; -1: not known.
   int64_t heap_bytes_left() const;
 

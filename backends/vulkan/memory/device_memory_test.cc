@@ -73,11 +73,11 @@ TEST(DeviceMemory, SaysTheNumbersWhenTheLimitIsReached) {
 TEST(DeviceMemory, SurvivesEveryFailureOfTheDriver) {
   HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
   testing::Faults& faults = testing::inject_faults(*device);
-  const auto memory = DeviceMemory::create(device);
+  const auto memory = DeviceMemory::create(device, 400 * kMiB);
   for (int call = 0;; ++call) {
     faults.arm(call, VK_ERROR_OUT_OF_DEVICE_MEMORY);
     // The second try of the allocator may succeed.
-    const Result<AllocationRef> result = memory->allocate(50 * kMiB);
+    const Result<AllocationRef> result = memory->allocate(200 * kMiB);
     const bool has_struck = faults.has_struck;
     faults.disarm();
     if (!has_struck) break;
@@ -87,9 +87,9 @@ TEST(DeviceMemory, SurvivesEveryFailureOfTheDriver) {
     ASSERT_LT(call, 50);
   }
   EXPECT_EQ(memory->statistics().bytes_in_use, 0);
-  EXPECT_TRUE(memory->allocate(50 * kMiB).ok());
+  EXPECT_TRUE(memory->allocate(200 * kMiB).ok());
   faults.arm(0, VK_ERROR_DEVICE_LOST);
-  EXPECT_EQ(memory->allocate(50 * kMiB).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(memory->allocate(200 * kMiB).status().code(), StatusCode::kUnavailable);
   faults.disarm();
   EXPECT_EQ(memory->allocate(1).status().code(), StatusCode::kUnavailable);
   EXPECT_TRUE(testing::no_validation_messages());

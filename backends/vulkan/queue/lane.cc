@@ -108,7 +108,11 @@ bool Lane::has_passed(uint64_t epoch) {
 
 Status Lane::wait(uint64_t epoch) {
   while (passed() < epoch) {
-    HEKLA_RETURN_IF_ERROR(device_->health());
+    if (device_->is_lost()) {
+      // Whoever waited frees what the work used.
+      device_->wait_idle();
+      return device_->health();
+    }
     VkSemaphoreWaitInfo info = {VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
     info.semaphoreCount = 1;
     info.pSemaphores = &semaphore_;
@@ -118,7 +122,7 @@ Status Lane::wait(uint64_t epoch) {
     if (result == VK_SUCCESS) {
       note_passed(epoch);
     } else if (Status status = device_->check(result, "vkWaitSemaphores"); !status.ok()) {
-      if (device_->is_lost()) return status;
+      if (device_->is_lost()) continue;
       // Out of host memory for the wait itself: the work goes on, so look again.
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       (void)has_passed(epoch);
