@@ -112,7 +112,9 @@ Result<std::vector<LayerInfo>> list_layers() {
   return layers;
 }
 
-Result<QueryInstance> QueryInstance::create() {
+Result<QueryInstance> QueryInstance::create(const std::vector<const char*>& layers,
+                                            const std::vector<const char*>& extensions,
+                                            const void* next) {
   HEKLA_ASSIGN_OR_RETURN(const VulkanLoader* loader, VulkanLoader::open());
   auto create =
       reinterpret_cast<PFN_vkCreateInstance>(loader->function(nullptr, "vkCreateInstance"));
@@ -125,7 +127,12 @@ Result<QueryInstance> QueryInstance::create() {
   application.pEngineName = "hekla";
   application.apiVersion = instance.api_version_;
   VkInstanceCreateInfo info = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+  info.pNext = next;
   info.pApplicationInfo = &application;
+  info.enabledLayerCount = static_cast<uint32_t>(layers.size());
+  info.ppEnabledLayerNames = layers.data();
+  info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
+  info.ppEnabledExtensionNames = extensions.data();
   const VkResult result = create(&info, nullptr, &instance.instance_);
   if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
     return unavailable(

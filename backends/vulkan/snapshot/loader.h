@@ -47,11 +47,14 @@ Result<std::vector<LayerInfo>> list_layers();
 // "1.3.239".
 std::string version_string(uint32_t api_version);
 
-// Owns a VkInstance without layers or extensions, for queries; movable.
+// Owns a VkInstance; movable.
 class QueryInstance {
  public:
   // UNAVAILABLE: no loader; INTERNAL: the loader refused, with the VkResult and the usual causes.
-  static Result<QueryInstance> create();
+  // `layers` and `extensions` are enabled as they are; `next` heads the create info's pNext chain.
+  static Result<QueryInstance> create(const std::vector<const char*>& layers = {},
+                                      const std::vector<const char*>& extensions = {},
+                                      const void* next = nullptr);
   QueryInstance(QueryInstance&& other) noexcept;
   QueryInstance& operator=(QueryInstance&& other) = delete;
   ~QueryInstance();

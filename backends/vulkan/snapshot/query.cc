@@ -432,6 +432,10 @@ class Querier {
 
 Result<std::vector<DeviceSnapshot>> query_devices() {
   HEKLA_ASSIGN_OR_RETURN(QueryInstance instance, QueryInstance::create());
+  return query_devices(instance);
+}
+
+Result<std::vector<DeviceSnapshot>> query_devices(const QueryInstance& instance) {
   return Querier(instance).run();
 }
 

@@ -16,6 +16,8 @@
 
 namespace hekla::vulkan {
 
+class QueryInstance;
+
 enum class DeviceType : uint8_t { kOther, kIntegrated, kDiscrete, kVirtual, kCpu };
 std::string_view device_type_name(DeviceType type);
 
@@ -168,6 +170,8 @@ Result<DeviceSnapshot> snapshot_from_json(std::string_view json);
 // words when there is no loader or no driver; an empty list when drivers see no device. The same
 // GPU under several drivers appears several times (device_uuid, pci_id tell).
 Result<std::vector<DeviceSnapshot>> query_devices();
+// The same through a given instance, in the order in which it enumerates its physical devices.
+Result<std::vector<DeviceSnapshot>> query_devices(const QueryInstance& instance);
 
 // The order in which devices are preferred: discrete, integrated, virtual, other, CPU; among equals
 // the drivers' order. Devices that lack a requirement come last. Indices into `devices`.

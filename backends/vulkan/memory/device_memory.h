@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceMemory: the memory of one logical device, cut from large blocks.
+//
+// A block is one VkDeviceMemory under one VkBuffer with a device address; an Allocation is a range
+// of it. Small requests share blocks that begin with 64 MiB and grow; what is larger than half a
+// block gets a block of its size. Empty blocks stay up to a quarter of the limit. Tensors count
+// against the limit; staging and tables have pools of their own that do not. Freed memory may be
+// handed out at once: whoever lets work run on an allocation keeps it until that work has ended
+// (Lane does). When memory runs short: free empty blocks, let the pressure handler end work in
+// flight, try exact sizes, then RESOURCE_EXHAUSTED with the numbers. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/vulkan/device/device.h"
+#include "backends/vulkan/memory/offset_allocator.h"
+
+namespace hekla::vulkan {
+
+enum class MemoryRole : uint8_t { kTensor, kUpload, kDownload, kTable };
+inline constexpr int kMemoryRoleCount = 4;
+
+class DeviceMemory;
+struct MemoryBlock;
+
+// A range of device memory; given back when it is destroyed. Immutable but for `unordered_readers`.
+class Allocation {
+ public:
+  Allocation(std::shared_ptr<DeviceMemory> owner, MemoryBlock* block, int64_t offset,
+             int64_t bytes);
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+  ~Allocation();
+
+  int64_t bytes() const { return bytes_; }
+  VkBuffer buffer() const;
+  int64_t offset() const { return offset_; }  // within buffer()
+  uint64_t address() const;
+  // Null where the host does not see this memory. Of a tensor: also null unless the host has full
+  // access.
+  std::byte* host() const;
+
+  // Launches that will read this memory but are not in a queue yet, so that the device's order does
+  // not protect them. While there are any, nobody may overwrite it.
+  std::atomic<int> unordered_readers{0};
+
+ private:
+  friend class DeviceMemory;
+  std::shared_ptr<DeviceMemory> owner_;  // shared with all its allocations
+  MemoryBlock* block_;                   // lives while it has allocations
+  int64_t offset_;
+  int64_t bytes_;
+};
+using AllocationRef = std::shared_ptr<Allocation>;
+
+struct MemoryStatistics {
+  int64_t bytes_in_use = 0;  // of tensors, as they were asked for
+  int64_t peak_bytes_in_use = 0;
+  int64_t bytes_limit = 0;
+  int64_t allocation_count = 0;  // since the start
+  int64_t largest_allocation_bytes = 0;
+  int64_t block_count = 0;  // of all roles
+  int64_t block_bytes = 0;
+  int64_t largest_free_bytes = 0;  // in the tensors' blocks
+};
+
+class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
+ public:
+  // `limit_bytes` bounds the tensors; 0: the device plan's limit.
+  static std::shared_ptr<DeviceMemory> create(std::shared_ptr<Device> device,
+                                              int64_t limit_bytes = 0);
+  ~DeviceMemory();
+
+  // RESOURCE_EXHAUSTED: the limit or the device's memory; INVALID_ARGUMENT: a negative size;
+  // UNAVAILABLE: the device is lost.
+  Result<AllocationRef> allocate(int64_t bytes, MemoryRole role = MemoryRole::kTensor);
+
+  // Called without a lock when a request does not fit: ends work in flight that holds memory, as
+  // far as that can end by itself, and says whether it waited for anything.
+  void set_pressure_handler(std::function<bool()> handler);
+
+  MemoryStatistics statistics() const;
+  void reset_peak();
+  const std::shared_ptr<Device>& device() const { return device_; }
+
+ private:
+  friend class Allocation;
+  DeviceMemory(std::shared_ptr<Device> device, int64_t limit_bytes);
+  struct Pool {
+    std::vector<std::unique_ptr<MemoryBlock>> blocks;
+    int64_t next_block_bytes = 0;
+  };
+
+  Result<AllocationRef> try_allocate(int64_t bytes, MemoryRole role, bool exact);
+  Result<std::unique_ptr<MemoryBlock>> make_block(int64_t bytes, MemoryRole role);
+  void destroy_block(MemoryBlock& block);
+  void free_empty_blocks(int64_t kept_bytes);
+  void release(Allocation& allocation);
+  Status out_of_memory(int64_t bytes, MemoryRole role, const Status& cause) const;
+
+  const std::shared_ptr<Device> device_;
+  int64_t kept_bytes_ = 0;  // of empty blocks, per pool
+  mutable std::mutex mutex_;
+  Pool pools_[kMemoryRoleCount];    // guarded by mutex_
+  MemoryStatistics statistics_;     // guarded by mutex_
+  std::function<bool()> pressure_;  // guarded by mutex_
+};
+
+}  // namespace hekla::vulkan

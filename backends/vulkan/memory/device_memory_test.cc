@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/memory/device_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "backends/vulkan/device/testing/fault_injection.h"
+#include "backends/vulkan/device/testing/test_device.h"
+
+namespace hekla::vulkan {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+TEST(DeviceMemory, CutsBlocksAndGivesLargeRequestsTheirOwn) {
+  HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
+  const auto memory = DeviceMemory::create(device, 1024 * kMiB);
+  AllocationRef a = *memory->allocate(1000);
+  AllocationRef b = *memory->allocate(0);
+  AllocationRef c = *memory->allocate(5);
+  EXPECT_EQ(a->buffer(), b->buffer());
+  EXPECT_EQ(b->offset() - a->offset(), 1024);
+  EXPECT_NE(b->address(), c->address());
+  EXPECT_NE(a->address(), 0u);
+  EXPECT_EQ(a->address() % 256, 0u);
+  AllocationRef large = *memory->allocate(300 * kMiB);
+  EXPECT_NE(large->buffer(), a->buffer());
+  EXPECT_EQ(memory->statistics().block_count, 2);
+  EXPECT_EQ(memory->statistics().bytes_in_use, 1005 + 300 * kMiB);
+  const VkBuffer medium = (*memory->allocate(100 * kMiB))->buffer();
+  EXPECT_EQ((*memory->allocate(90 * kMiB))->buffer(), medium);  // the block stayed
+  EXPECT_EQ(memory->statistics().block_count, 3);
+  large.reset();  // larger than what stays
+  EXPECT_EQ(memory->statistics().block_count, 2);
+  EXPECT_EQ(memory->statistics().bytes_in_use, 1005);
+  EXPECT_EQ(memory->statistics().peak_bytes_in_use, 1005 + 400 * kMiB);
+  memory->reset_peak();
+  EXPECT_EQ(memory->statistics().peak_bytes_in_use, 1005);
+  EXPECT_EQ(memory->statistics().largest_allocation_bytes, 300 * kMiB);
+  a.reset();
+  b.reset();
+  c.reset();
+  EXPECT_EQ(memory->statistics().block_count, 2);  // kept for the next requests
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
+TEST(DeviceMemory, SaysTheNumbersWhenTheLimitIsReached) {
+  HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
+  const auto memory = DeviceMemory::create(device, 10'000);
+  AllocationRef a = *memory->allocate(6000);
+  int calls = 0;
+  memory->set_pressure_handler([&] {
+    ++calls;
+    return true;
+  });
+  const Status status = memory->allocate(5000).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  for (const char* part : {"5000", "6000", "10000", "memory_limit_bytes"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(calls, 1);
+  // Work in flight that ends gives its memory to the request.
+  memory->set_pressure_handler([&] {
+    a.reset();
+    return true;
+  });
+  EXPECT_TRUE(memory->allocate(5000).ok());
+  EXPECT_EQ(memory->allocate(-1).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(DeviceMemory, SurvivesEveryFailureOfTheDriver) {
+  HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
+  testing::Faults& faults = testing::inject_faults(*device);
+  const auto memory = DeviceMemory::create(device, 400 * kMiB);
+  for (int call = 0;; ++call) {
+    faults.arm(call, VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    // The second try of the allocator may succeed.
+    const Result<AllocationRef> result = memory->allocate(200 * kMiB);
+    const bool has_struck = faults.has_struck;
+    faults.disarm();
+    if (!has_struck) break;
+    if (!result.ok()) {
+      EXPECT_EQ(result.status().code(), StatusCode::kResourceExhausted);
+    }
+    ASSERT_LT(call, 50);
+  }
+  EXPECT_EQ(memory->statistics().bytes_in_use, 0);
+  EXPECT_TRUE(memory->allocate(200 * kMiB).ok());
+  faults.arm(0, VK_ERROR_DEVICE_LOST);
+  EXPECT_EQ(memory->allocate(200 * kMiB).status().code(), StatusCode::kUnavailable);
+  faults.disarm();
+  EXPECT_EQ(memory->allocate(1).status().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
+TEST(DeviceMemory, IsSharedByThreads) {
+  HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
+  const auto memory = DeviceMemory::create(device, 512 * kMiB);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&memory, t] {
+      std::vector<AllocationRef> mine;
+      for (int i = 0; i < 300; ++i) {
+        const int64_t bytes = 1 + (i * 7919 + t) % 100'000;
+        mine.push_back(*memory->allocate(bytes));
+        if (mine.back()->host() != nullptr) {
+          std::memset(mine.back()->host(), t + 1, static_cast<size_t>(bytes));
+        }
+        if (i % 3 == 2) mine.erase(mine.begin());
+      }
+      for (const AllocationRef& allocation : mine) {
+        if (allocation->host() == nullptr) continue;
+        for (int64_t i = 0; i < allocation->bytes(); ++i) {
+          ASSERT_EQ(allocation->host()[i], std::byte(t + 1));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(memory->statistics().bytes_in_use, 0);
+}
+
+TEST(DeviceMemory, StagingIsVisibleToTheHost) {
+  DeviceOptions options;
+  options.use_host_visible_memory = false;
+  HEKLA_VULKAN_TEST_DEVICE(device, options);
+  const auto memory = DeviceMemory::create(device);
+  EXPECT_EQ((*memory->allocate(100))->host(), nullptr);
+  for (MemoryRole role : {MemoryRole::kUpload, MemoryRole::kDownload, MemoryRole::kTable}) {
+    EXPECT_NE((*memory->allocate(100, role))->host(), nullptr);
+  }
+  EXPECT_EQ(memory->statistics().bytes_in_use, 0);
+}
+
+}  // namespace
+}  // namespace hekla::vulkan

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// CommandBuffer: one primary command buffer with a pool of its own.
+//
+// Owned by whoever records; recording and submitting are the owner's one thread at a time. It must
+// outlive the work that was submitted with it. Begun buffers open with a barrier against everything
+// earlier on the queue and end with one that lets the host read what was written.
+#pragma once
+
+#include <memory>
+
+#include "backends/vulkan/device/device.h"
+
+namespace hekla::vulkan {
+
+class CommandBuffer {
+ public:
+  static Result<std::unique_ptr<CommandBuffer>> create(std::shared_ptr<Device> device,
+                                                       uint32_t queue_family);
+  CommandBuffer(const CommandBuffer&) = delete;
+  CommandBuffer& operator=(const CommandBuffer&) = delete;
+  ~CommandBuffer();
+
+  // Forgets what was recorded, and opens. `once`: it will be submitted one time.
+  Status begin(bool once);
+  Status end();
+  // All writes so far become visible to all later commands.
+  void barrier();
+  VkCommandBuffer handle() const { return buffer_; }
+  const DeviceFunctions& call() const { return device_->call(); }
+
+ private:
+  explicit CommandBuffer(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  void barrier(VkPipelineStageFlags stages, VkAccessFlags reads);
+
+  const std::shared_ptr<Device> device_;
+  VkCommandPool pool_ = VK_NULL_HANDLE;
+  VkCommandBuffer buffer_ = VK_NULL_HANDLE;
+};
+
+}  // namespace hekla::vulkan

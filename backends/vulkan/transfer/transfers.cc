@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/transfer/transfers.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hekla::vulkan {
+
+Transfers::Transfers(std::shared_ptr<DeviceMemory> memory, Lane& transfer, Lane& compute,
+                     TransferOptions options)
+    : memory_(std::move(memory)), transfer_(transfer), compute_(compute), options_(options) {}
+
+Transfers::~Transfers() {
+  close(up_);
+  close(down_);
+}
+
+void Transfers::post(Worker& worker, std::function<void()> job) {
+  std::lock_guard lock(worker.mutex);
+  worker.jobs.push_back(std::move(job));
+  if (!worker.thread.joinable()) {
+    worker.thread = std::thread([&worker] {
+      std::unique_lock own(worker.mutex);
+      while (true) {
+        worker.changed.wait(own, [&] { return worker.is_closing || !worker.jobs.empty(); });
+        if (worker.jobs.empty()) return;
+        std::function<void()> next = std::move(worker.jobs.front());
+        worker.jobs.pop_front();
+        worker.is_busy = true;
+        own.unlock();
+        next();
+        next = nullptr;
+        own.lock();
+        worker.is_busy = false;
+        worker.changed.notify_all();
+      }
+    });
+  }
+  worker.changed.notify_all();
+}
+
+void Transfers::close(Worker& worker) {
+  {
+    std::lock_guard lock(worker.mutex);
+    worker.is_closing = true;
+  }
+  worker.changed.notify_all();
+  if (worker.thread.joinable()) worker.thread.join();
+}
+
+bool Transfers::drain(Worker& worker) {
+  std::unique_lock lock(worker.mutex);
+  if (worker.thread.get_id() == std::this_thread::get_id()) return false;
+  const auto is_idle = [&] { return worker.jobs.empty() && !worker.is_busy; };
+  if (is_idle()) return false;
+  worker.changed.wait(lock, is_idle);
+  return true;
+}
+
+bool Transfers::drain() {
+  const bool up = drain(up_);
+  return drain(down_) || up;
+}
+
+void Transfers::upload(const void* source, AllocationRef target, int64_t offset, int64_t bytes,
+                       Done done) {
+  if (std::byte* host = target->host(); host != nullptr || bytes == 0) {
+    if (bytes > 0) std::memcpy(host + offset, source, static_cast<size_t>(bytes));
+    done(ok_status());
+    return;
+  }
+  post(up_, [this, source, target = std::move(target), offset, bytes, done = std::move(done)] {
+    done(run_upload(static_cast<const std::byte*>(source), target, offset, bytes));
+  });
+}
+
+void Transfers::download(AllocationRef source, int64_t offset, void* target, int64_t bytes,
+                         Done done) {
+  if (std::byte* host = source->host(); host != nullptr || bytes == 0) {
+    if (bytes > 0) std::memcpy(target, host + offset, static_cast<size_t>(bytes));
+    // What a lost device wrote, nobody knows.
+    done(transfer_.device().health());
+    return;
+  }
+  post(down_, [this, source = std::move(source), offset, target, bytes, done = std::move(done)] {
+    done(run_download(source, offset, static_cast<std::byte*>(target), bytes));
+  });
+}
+
+void Transfers::copy(AllocationRef source, AllocationRef target, int64_t bytes, Done done) {
+  if (bytes == 0 || (source->host() != nullptr && target->host() != nullptr)) {
+    if (bytes > 0) std::memcpy(target->host(), source->host(), static_cast<size_t>(bytes));
+    done(transfer_.device().health());
+    return;
+  }
+  post(up_, [this, source = std::move(source), target = std::move(target), bytes,
+             done = std::move(done)] { done(run_copy(source, target, bytes)); });
+}
+
+Status Transfers::add_slot(Worker& worker, MemoryRole role) {
+  Slot slot;
+  HEKLA_ASSIGN_OR_RETURN(slot.staging, memory_->allocate(options_.chunk_bytes, role));
+  HEKLA_ASSIGN_OR_RETURN(slot.commands,
+                         CommandBuffer::create(transfer_.device_ref(), transfer_.queue().family));
+  worker.slots.push_back(std::move(slot));
+  return ok_status();
+}
+
+Result<Transfers::Slot*> Transfers::take_slot(Worker& worker, MemoryRole role) {
+  Slot* oldest = nullptr;
+  for (Slot& slot : worker.slots) {
+    if (transfer_.has_passed(slot.epoch)) return &slot;
+    if (oldest == nullptr || slot.epoch < oldest->epoch) oldest = &slot;
+  }
+  // The ring grows to what the jobs use; with at least one slot it can do with fewer.
+  if (worker.slots.size() < static_cast<size_t>(options_.slots)) {
+    const Status status = add_slot(worker, role);
+    if (status.ok()) return &worker.slots.back();
+    if (oldest == nullptr) return status;
+  }
+  HEKLA_RETURN_IF_ERROR(transfer_.wait(oldest->epoch));
+  return oldest;
+}
+
+Result<uint64_t> Transfers::submit_copy(Slot& slot, Lane& lane, const Lane& other, VkBuffer from,
+                                        int64_t from_offset, VkBuffer to, int64_t to_offset,
+                                        int64_t bytes) {
+  HEKLA_RETURN_IF_ERROR(slot.commands->begin(true));
+  VkBufferCopy region = {};
+  region.srcOffset = static_cast<VkDeviceSize>(from_offset);
+  region.dstOffset = static_cast<VkDeviceSize>(to_offset);
+  region.size = static_cast<VkDeviceSize>(bytes);
+  slot.commands->call().CmdCopyBuffer(slot.commands->handle(), from, to, 1, &region);
+  HEKLA_RETURN_IF_ERROR(slot.commands->end());
+  const VkCommandBuffer commands[] = {slot.commands->handle()};
+  // What the other lane wrote has passed; the wait makes it visible here.
+  const Point waits[] = {{&other, other.passed()}};
+  return lane.submit(commands, waits);
+}
+
+Status Transfers::run_upload(const std::byte* source, const AllocationRef& target, int64_t offset,
+                             int64_t bytes) {
+  uint64_t last = 0;
+  const auto send = [&]() -> Status {
+    for (int64_t at = 0; at < bytes; at += options_.chunk_bytes) {
+      const int64_t part = std::min(options_.chunk_bytes, bytes - at);
+      HEKLA_ASSIGN_OR_RETURN(Slot * slot, take_slot(up_, MemoryRole::kUpload));
+      std::memcpy(slot->staging->host(), source + at, static_cast<size_t>(part));
+      HEKLA_ASSIGN_OR_RETURN(
+          slot->epoch,
+          submit_copy(*slot, transfer_, compute_, slot->staging->buffer(), slot->staging->offset(),
+                      target->buffer(), target->offset() + offset + at, part));
+      last = slot->epoch;
+    }
+    return ok_status();
+  };
+  const Status status = send();
+  // Also after an error: nothing may still write into the target when its owner lets it go.
+  const Status passed = transfer_.wait(last);
+  return status.ok() ? passed : status;
+}
+
+Status Transfers::run_download(const AllocationRef& source, int64_t offset, std::byte* target,
+                               int64_t bytes) {
+  struct Pending {
+    Slot* slot;
+    int64_t at;
+    int64_t bytes;
+  };
+  std::deque<Pending> pending;
+  const auto take_first = [&]() -> Status {
+    const Pending first = pending.front();
+    pending.pop_front();
+    HEKLA_RETURN_IF_ERROR(transfer_.wait(first.slot->epoch));
+    std::memcpy(target + first.at, first.slot->staging->host(), static_cast<size_t>(first.bytes));
+    return ok_status();
+  };
+  // Slots are taken in turns, so all of them must exist before any is waited for.
+  while (down_.slots.size() < static_cast<size_t>(options_.slots)) {
+    const Status status = add_slot(down_, MemoryRole::kDownload);
+    if (status.ok()) continue;
+    if (down_.slots.empty()) return status;
+    break;
+  }
+  size_t turn = 0;
+  const auto fetch = [&]() -> Status {
+    for (int64_t at = 0; at < bytes; at += options_.chunk_bytes) {
+      const int64_t part = std::min(options_.chunk_bytes, bytes - at);
+      if (pending.size() == down_.slots.size()) HEKLA_RETURN_IF_ERROR(take_first());
+      Slot& slot = down_.slots[turn++ % down_.slots.size()];
+      HEKLA_ASSIGN_OR_RETURN(
+          slot.epoch,
+          submit_copy(slot, transfer_, compute_, source->buffer(), source->offset() + offset + at,
+                      slot.staging->buffer(), slot.staging->offset(), part));
+      pending.push_back({&slot, at, part});
+    }
+    while (!pending.empty()) HEKLA_RETURN_IF_ERROR(take_first());
+    return ok_status();
+  };
+  const Status status = fetch();
+  for (const Pending& left : pending) (void)transfer_.wait(left.slot->epoch);
+  return status;
+}
+
+Status Transfers::run_copy(const AllocationRef& source, const AllocationRef& target,
+                           int64_t bytes) {
+  // Copy engines are slow within the device, so this runs on the compute queue.
+  Slot slot;
+  HEKLA_ASSIGN_OR_RETURN(slot.commands,
+                         CommandBuffer::create(compute_.device_ref(), compute_.queue().family));
+  HEKLA_ASSIGN_OR_RETURN(const uint64_t epoch,
+                         submit_copy(slot, compute_, transfer_, source->buffer(), source->offset(),
+                                     target->buffer(), target->offset(), bytes));
+  return compute_.wait(epoch);
+}
+
+}  // namespace hekla::vulkan

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers: bytes between the host and device memory, and within the device.
+//
+// Where the host has full access to device memory a transfer is a memcpy on the caller's thread.
+// Elsewhere it goes through staging: a ring of slots per direction, each a persistently mapped
+// range; while the device moves one slot the host fills or empties the next. Two threads, one per
+// direction, do that, started with their first job, so callers never wait. Staging memory is
+// bounded by slots * chunk per direction. Any offset and size in bytes is right. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "backends/vulkan/memory/device_memory.h"
+#include "backends/vulkan/queue/command_buffer.h"
+#include "backends/vulkan/queue/lane.h"
+
+namespace hekla::vulkan {
+
+struct TransferOptions {
+  int64_t chunk_bytes = int64_t{2} << 20;
+  int64_t slots = 8;
+};
+
+class Transfers {
+ public:
+  // Called once, from any thread, when the bytes are there or with the error.
+  using Done = std::function<void(const Status&)>;
+
+  // Borrows the lanes, which outlive it: `transfer` moves bytes between host and device, `compute`
+  // within the device.
+  Transfers(std::shared_ptr<DeviceMemory> memory, Lane& transfer, Lane& compute,
+            TransferOptions options = {});
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+  // Ends the jobs that were given first.
+  ~Transfers();
+
+  // Ranges were checked by the caller. Host memory stays as it is until `done`. The device memory
+  // may be touched: what writes or reads it otherwise has ended.
+  void upload(const void* source, AllocationRef target, int64_t offset, int64_t bytes, Done done);
+  void download(AllocationRef source, int64_t offset, void* target, int64_t bytes, Done done);
+  void copy(AllocationRef source, AllocationRef target, int64_t bytes, Done done);
+
+  // Blocks until the jobs given so far have ended; false where there were none.
+  bool drain();
+
+ private:
+  struct Slot {
+    AllocationRef staging;
+    std::unique_ptr<CommandBuffer> commands;
+    uint64_t epoch = 0;
+  };
+  struct Worker {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> jobs;  // guarded by mutex
+    bool is_busy = false;                    // guarded by mutex
+    bool is_closing = false;                 // guarded by mutex
+    std::thread thread;
+    std::vector<Slot> slots;  // of the worker's thread
+  };
+
+  static void post(Worker& worker, std::function<void()> job);
+  static void close(Worker& worker);
+  static bool drain(Worker& worker);
+  Status add_slot(Worker& worker, MemoryRole role);
+  // A slot whose staging range is free; waits for the oldest where none is.
+  Result<Slot*> take_slot(Worker& worker, MemoryRole role);
+  Result<uint64_t> submit_copy(Slot& slot, Lane& lane, const Lane& other, VkBuffer from,
+                               int64_t from_offset, VkBuffer to, int64_t to_offset, int64_t bytes);
+  Status run_upload(const std::byte* source, const AllocationRef& target, int64_t offset,
+                    int64_t bytes);
+  Status run_download(const AllocationRef& source, int64_t offset, std::byte* target,
+                      int64_t bytes);
+  Status run_copy(const AllocationRef& source, const AllocationRef& target, int64_t bytes);
+
+  const std::shared_ptr<DeviceMemory> memory_;
+  Lane& transfer_;
+  Lane& compute_;
+  const TransferOptions options_;
+  Worker up_;  // also copies within the device
+  Worker down_;
+};
+
+}  // namespace hekla::vulkan
