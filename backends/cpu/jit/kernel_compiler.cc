@@ -5,11 +5,13 @@
 #include <oneapi/tbb/parallel_for_each.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <unordered_map>
 
 #include "backends/cpu/jit/linker.h"
 #include "backends/cpu/jit/object_code.h"
+#include "backends/cpu/jit/object_store.h"
 #include "runtime/base/log.h"
 #include "runtime/base/sha256.h"
 
@@ -37,22 +39,37 @@ struct Job {
 struct Bin {
   std::vector<const Job*> jobs;
   size_t instructions = 0;
+};
+
+}  // namespace
+
+// An object file in memory and its code. The file's bytes stay, for sets of kernels that are stored
+// later.
+struct LinkedObject {
+  ObjectFile file;
   std::shared_ptr<CodeModule> module;
-  int64_t bytes = 0;
   Status status;
 };
 
+namespace {
+
+using ObjectRef = std::shared_ptr<const LinkedObject>;
+
 class Compiler : public KernelCompiler {
  public:
-  Compiler(std::unique_ptr<ObjectWriter> writer, std::shared_ptr<Linker> linker)
-      : writer_(std::move(writer)), linker_(std::move(linker)) {}
+  Compiler(std::unique_ptr<ObjectWriter> writer, std::shared_ptr<Linker> linker,
+           const std::string& cache_folder)
+      : writer_(std::move(writer)),
+        linker_(std::move(linker)),
+        store_(cache_folder, fmt::format("{} {}", generator_version(), writer_->target().key())) {}
 
   Result<std::shared_ptr<const CompiledKernels>> compile(
       std::span<const KernelRequest> requests) override {
+    const auto start = std::chrono::steady_clock::now();
     auto result = std::make_shared<CompiledKernels>();
     std::vector<std::unique_ptr<Job>> jobs;
     std::unordered_map<std::string, size_t> job_of;  // by symbol
-    std::vector<std::string> symbols;
+    std::vector<std::string> symbols;                // of the requests; empty where nothing runs
     for (const KernelRequest& request : requests) {
       if (request.kernel->points() == 0) {
         symbols.emplace_back();
@@ -63,44 +80,31 @@ class Compiler : public KernelCompiler {
       if (job_of.emplace(job->symbol, jobs.size()).second) jobs.push_back(std::move(job));
     }
 
-    std::vector<Known> known(jobs.size());
-    std::vector<const Job*> missing;
-    {
-      std::lock_guard lock(mutex_);
-      for (size_t i = 0; i < jobs.size(); ++i) {
-        const auto it = known_.find(jobs[i]->symbol);
-        if (it != known_.end()) known[i] = {it->second.module.lock(), it->second.function};
-        if (known[i].module == nullptr) missing.push_back(jobs[i].get());
-      }
+    std::unordered_map<std::string, Known> known = known_kernels(jobs);
+    if (known.size() < jobs.size()) {
+      HEKLA_RETURN_IF_ERROR(add_missing(jobs, known, *result));
+      remember(known);
+      log_message(
+          LogLevel::kVerbose, "cpu: {} kernels: {} compiled, {} from disk, {:.1f} ms", jobs.size(),
+          result->compiled_count, result->loaded_count,
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+              .count());
     }
-    std::vector<Bin> bins = make_bins(missing);
-    tbb::parallel_for_each(bins, [&](Bin& bin) { bin.status = compile_bin(bin); });
-    for (const Bin& bin : bins) {
-      HEKLA_RETURN_IF_ERROR(bin.status);
-      result->modules.push_back(bin.module);
-      result->code_bytes += bin.bytes;
-      for (size_t i = 0; i < bin.jobs.size(); ++i) {
-        const Job& job = *bin.jobs[i];
-        const auto function = reinterpret_cast<KernelFunction>(bin.module->addresses[i]);
-        known[job_of[job.symbol]] = {bin.module, function};
-      }
-    }
-    remember(jobs, known);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      if (symbols[i].empty()) {
+    for (const std::string& symbol : symbols) {
+      if (symbol.empty()) {
         Schedule none;
         none.rows = 0;
         result->kernels.push_back({run_nothing, none});
         continue;
       }
-      const size_t number = job_of[symbols[i]];
-      result->kernels.push_back({known[number].function, jobs[number]->schedule});
-      result->modules.push_back(known[number].module);
+      const Known& kernel = known[symbol];
+      result->kernels.push_back({kernel.function, jobs[job_of[symbol]]->schedule});
+      result->objects.push_back(kernel.object);
     }
-    std::sort(result->modules.begin(), result->modules.end());
-    result->modules.erase(std::unique(result->modules.begin(), result->modules.end()),
-                          result->modules.end());
-    result->compiled_count = static_cast<int64_t>(missing.size());
+    result->objects = distinct(std::move(result->objects));
+    for (const ObjectRef& object : result->objects) {
+      result->code_bytes += static_cast<int64_t>(object->file.bytes.size());
+    }
     return std::shared_ptr<const CompiledKernels>(std::move(result));
   }
 
@@ -115,13 +119,95 @@ class Compiler : public KernelCompiler {
 
  private:
   struct Known {
-    std::shared_ptr<CodeModule> module;
+    ObjectRef object;
     KernelFunction function = nullptr;
   };
   struct Remembered {
-    std::weak_ptr<CodeModule> module;
+    std::weak_ptr<const LinkedObject> object;
     KernelFunction function = nullptr;
   };
+
+  static std::vector<ObjectRef> distinct(std::vector<ObjectRef> objects) {
+    std::sort(objects.begin(), objects.end());
+    objects.erase(std::unique(objects.begin(), objects.end()), objects.end());
+    return objects;
+  }
+
+  // Those whose code is still in memory.
+  std::unordered_map<std::string, Known> known_kernels(
+      const std::vector<std::unique_ptr<Job>>& jobs) {
+    std::unordered_map<std::string, Known> known;
+    std::lock_guard lock(mutex_);
+    for (const auto& job : jobs) {
+      const auto it = known_.find(job->symbol);
+      if (it == known_.end()) continue;
+      if (ObjectRef object = it->second.object.lock()) {
+        known[job->symbol] = {std::move(object), it->second.function};
+      }
+    }
+    return known;
+  }
+
+  // Loads the whole set from disk, or compiles what is missing and stores the set.
+  Status add_missing(const std::vector<std::unique_ptr<Job>>& jobs,
+                     std::unordered_map<std::string, Known>& known, CompiledKernels& result) {
+    std::vector<std::string> all;
+    for (const auto& job : jobs) all.push_back(job->symbol);
+    const size_t before = known.size();
+    if (std::optional<std::vector<ObjectFile>> files = store_.load(all)) {
+      std::vector<std::shared_ptr<LinkedObject>> objects;
+      for (ObjectFile& file : *files) {
+        objects.push_back(std::make_shared<LinkedObject>());
+        objects.back()->file = std::move(file);
+      }
+      tbb::parallel_for_each(objects, [&](auto& object) { object->status = link(*object); });
+      const Status status = take(objects, known);
+      const bool is_whole = std::all_of(all.begin(), all.end(), [&](const std::string& symbol) {
+        return known.contains(symbol);
+      });
+      if (status.ok() && is_whole) {
+        result.loaded_count = static_cast<int64_t>(jobs.size() - before);
+        return ok_status();
+      }
+      log_message(LogLevel::kWarning, "cpu: stored code cannot be used and is made again: {}",
+                  status.ok() ? "it lacks kernels" : status.message());
+    }
+    std::vector<const Job*> missing;
+    for (const auto& job : jobs) {
+      if (!known.contains(job->symbol)) missing.push_back(job.get());
+    }
+    std::vector<std::pair<Bin, std::shared_ptr<LinkedObject>>> work;
+    for (Bin& bin : make_bins(missing)) {
+      work.emplace_back(std::move(bin), std::make_shared<LinkedObject>());
+    }
+    tbb::parallel_for_each(
+        work, [&](auto& item) { item.second->status = compile_bin(item.first, *item.second); });
+    std::vector<std::shared_ptr<LinkedObject>> objects;
+    for (auto& [bin, object] : work) objects.push_back(std::move(object));
+    HEKLA_RETURN_IF_ERROR(take(objects, known));
+    result.compiled_count = static_cast<int64_t>(missing.size());
+    std::vector<ObjectRef> used;
+    for (const std::string& symbol : all) used.push_back(known[symbol].object);
+    std::vector<const ObjectFile*> files;
+    for (const ObjectRef& object : used = distinct(std::move(used))) {
+      files.push_back(&object->file);
+    }
+    store_.store(all, files);
+    return ok_status();
+  }
+
+  // The kernels of `objects` are known from here on; the first error among them, if any.
+  static Status take(const std::vector<std::shared_ptr<LinkedObject>>& objects,
+                     std::unordered_map<std::string, Known>& known) {
+    for (const auto& object : objects) {
+      HEKLA_RETURN_IF_ERROR(object->status);
+      for (size_t i = 0; i < object->file.symbols.size(); ++i) {
+        const auto function = reinterpret_cast<KernelFunction>(object->module->addresses[i]);
+        known.emplace(object->file.symbols[i], Known{object, function});
+      }
+    }
+    return ok_status();
+  }
 
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
@@ -158,39 +244,41 @@ class Compiler : public KernelCompiler {
     return bins;
   }
 
-  Status compile_bin(Bin& bin) const {
+  Status compile_bin(const Bin& bin, LinkedObject& object) const {
     std::vector<NamedKernel> kernels;
-    std::vector<std::string> symbols;
     for (const Job* job : bin.jobs) {
       kernels.push_back(named(*job));
-      symbols.push_back(job->symbol);
+      object.file.symbols.push_back(job->symbol);
     }
-    HEKLA_ASSIGN_OR_RETURN(const std::string object, writer_->object_file(kernels));
-    bin.bytes = static_cast<int64_t>(object.size());
-    HEKLA_ASSIGN_OR_RETURN(bin.module, linker_->link(object, symbols));
+    HEKLA_ASSIGN_OR_RETURN(object.file.bytes, writer_->object_file(kernels));
+    return link(object);
+  }
+
+  Status link(LinkedObject& object) const {
+    HEKLA_ASSIGN_OR_RETURN(object.module, linker_->link(object.file.bytes, object.file.symbols));
     return ok_status();
   }
 
-  void remember(const std::vector<std::unique_ptr<Job>>& jobs, const std::vector<Known>& known) {
+  void remember(const std::unordered_map<std::string, Known>& known) {
     std::lock_guard lock(mutex_);
     constexpr size_t kSweepAbove = 1024;
     if (known_.size() > kSweepAbove) {
-      std::erase_if(known_, [](const auto& entry) { return entry.second.module.expired(); });
+      std::erase_if(known_, [](const auto& entry) { return entry.second.object.expired(); });
     }
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      known_[jobs[i]->symbol] = {known[i].module, known[i].function};
-    }
+    for (const auto& [symbol, kernel] : known) known_[symbol] = {kernel.object, kernel.function};
   }
 
   const std::unique_ptr<ObjectWriter> writer_;
   const std::shared_ptr<Linker> linker_;  // shared with the modules
+  ObjectStore store_;
   std::mutex mutex_;
   std::unordered_map<std::string, Remembered> known_;  // by symbol; guarded by mutex_
 };
 
 }  // namespace
 
-Result<std::shared_ptr<KernelCompiler>> KernelCompiler::create(const std::string& level) {
+Result<std::shared_ptr<KernelCompiler>> KernelCompiler::create(const std::string& level,
+                                                               const std::string& cache_folder) {
   HEKLA_ASSIGN_OR_RETURN(Target target, make_target(level));
   if (!target.is_native) {
     return failed_precondition("this processor does not run the instruction set level {}", level);
@@ -198,7 +286,7 @@ Result<std::shared_ptr<KernelCompiler>> KernelCompiler::create(const std::string
   HEKLA_ASSIGN_OR_RETURN(auto writer, ObjectWriter::create(std::move(target)));
   HEKLA_ASSIGN_OR_RETURN(auto linker, Linker::create());
   return std::shared_ptr<KernelCompiler>(
-      std::make_shared<Compiler>(std::move(writer), std::move(linker)));
+      std::make_shared<Compiler>(std::move(writer), std::move(linker), cache_folder));
 }
 
 }  // namespace hekla::cpu

@@ -34,20 +34,23 @@ struct CompiledKernel {
   Schedule schedule;
 };
 
-class CodeModule;
+struct LinkedObject;
 
 // Code of one executable: immutable.
 struct CompiledKernels {
-  std::vector<CompiledKernel> kernels;               // in the order of the requests
-  std::vector<std::shared_ptr<CodeModule>> modules;  // keep the functions alive
+  std::vector<CompiledKernel> kernels;                       // in the order of the requests
+  std::vector<std::shared_ptr<const LinkedObject>> objects;  // keep the functions alive
   int64_t code_bytes = 0;
-  int64_t compiled_count = 0;  // kernels that were not there before
+  int64_t compiled_count = 0;  // kernels that were neither there before nor on disk
+  int64_t loaded_count = 0;    // kernels that came from disk
 };
 
 class KernelCompiler {
  public:
-  // `level`: see make_target; FAILED_PRECONDITION when this processor cannot run it.
-  static Result<std::shared_ptr<KernelCompiler>> create(const std::string& level = "native");
+  // `level`: see make_target; FAILED_PRECONDITION when this processor cannot run it. `cache_folder`
+  // keeps object files for later processes; empty: they are not kept.
+  static Result<std::shared_ptr<KernelCompiler>> create(const std::string& level = "native",
+                                                        const std::string& cache_folder = "");
   virtual ~KernelCompiler() = default;
 
   // The kernels' bodies verify; a grid with a zero gives a kernel of no units. INTERNAL, with the

@@ -2,15 +2,18 @@
 #include "backends/cpu/jit/kernel_compiler.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <random>
 
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/interpreter.h"
 #include "backends/cpu/jit/object_code.h"
+#include "backends/cpu/jit/object_store.h"
 #include "backends/cpu/testing/guarded_memory.h"
 #include "backends/cpu/testing/random_kernel.h"
 
@@ -317,6 +320,55 @@ TEST(KernelCompiler, UpdatesInPlaceWhereTheCallerSaysSo) {
   const void* operands[] = {data.data(), data.data()};
   (*code)->kernels[0].function(operands, 0, (*code)->kernels[0].schedule.units());
   EXPECT_EQ(data, std::vector<float>(kCount, 2.0f));
+}
+
+// A later process is a later compiler here: it shares nothing with the first but the folder.
+TEST(KernelCompiler, KeepsCodeOnDisk) {
+  const std::string folder = testing::TempDir() + "/cpu_objects_" + std::to_string(getpid());
+  std::filesystem::remove_all(folder);
+  std::vector<Kernel> kernels;
+  std::vector<KernelRequest> requests;
+  for (int64_t i = 0; i < 20; ++i) kernels.push_back(add_one(50 + i));
+  for (const Kernel& kernel : kernels) requests.push_back({&kernel, false});
+  auto compile_anew = [&](std::span<const KernelRequest> wanted) {
+    const auto made = KernelCompiler::create("native", folder);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    const auto code = (*made)->compile(wanted);
+    EXPECT_TRUE(code.ok()) << code.status().to_string();
+    return *code;
+  };
+  EXPECT_EQ(compile_anew(requests)->compiled_count, 20);
+  const auto second = compile_anew(requests);
+  EXPECT_EQ(second->compiled_count, 0);
+  EXPECT_EQ(second->loaded_count, 20);
+  std::vector<float> x(69, 1.0f), y(69);
+  const void* operands[] = {x.data(), y.data()};
+  second->kernels[19].function(operands, 0, second->kernels[19].schedule.units());
+  EXPECT_EQ(y, std::vector<float>(69, 2.0f));
+  // Another set of kernels is another entry.
+  EXPECT_EQ(compile_anew(std::span(requests).first(5))->compiled_count, 5);
+  // Damage is found: the code is made again.
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), 100);
+  }
+  EXPECT_EQ(compile_anew(requests)->compiled_count, 20);
+  EXPECT_EQ(compile_anew(requests)->loaded_count, 20);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ObjectStore, UnpacksWhatItPackedAndRefusesTheRest) {
+  const ObjectFile a{{"one", "two"}, std::string("\0binary", 7)};
+  const ObjectFile b{{}, ""};
+  const ObjectFile* objects[] = {&a, &b};
+  const std::vector<std::byte> bytes = ObjectStore::pack(objects);
+  const auto back = ObjectStore::unpack(bytes);
+  ASSERT_TRUE(back.has_value());
+  ASSERT_EQ(back->size(), 2u);
+  EXPECT_EQ((*back)[0].symbols, a.symbols);
+  EXPECT_EQ((*back)[0].bytes, a.bytes);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(ObjectStore::unpack(std::span(bytes).first(size)).has_value()) << size;
+  }
 }
 
 TEST(KernelCompiler, AGridWithAZeroHasNoUnits) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/jit/object_code.h"
 
-#include <llvm/ADT/SmallString.h>
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/Config/llvm-config.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/LLVMContext.h>
@@ -65,6 +66,8 @@ std::string names_of(const std::vector<NamedKernel>& kernels) {
 }
 
 }  // namespace
+
+std::string generator_version() { return "LLVM " LLVM_VERSION_STRING " " HEKLA_CPU_GENERATOR; }
 
 ObjectWriter::ObjectWriter(Target target) : target_(std::move(target)) {}
 ObjectWriter::~ObjectWriter() = default;

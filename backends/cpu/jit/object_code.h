@@ -23,6 +23,9 @@ struct NamedKernel {
   std::string symbol;
 };
 
+// Of LLVM and of our generator's source: other code, other version.
+std::string generator_version();
+
 class ObjectWriter {
  public:
   // INTERNAL: LLVM knows no such target.

@@ -16,6 +16,7 @@
 #include "backends/pjrt/memory_account.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/base/cpu_info.h"
+#include "runtime/base/file_cache.h"
 #include "runtime/base/log.h"
 
 namespace hekla::cpu {
@@ -27,6 +28,11 @@ using pjrt::StorageRef;
 
 CpuStorage& storage_of(const StorageRef& storage) { return static_cast<CpuStorage&>(*storage); }
 
+std::string cache_folder() {
+  const std::string folder = default_cache_folder();
+  return folder.empty() ? folder : folder + "/cpu";
+}
+
 // One compiler per instruction set in the process, as long as some client has it: equal kernels of
 // different clients are shared.
 Result<std::shared_ptr<KernelCompiler>> shared_compiler(const std::string& isa) {
@@ -34,7 +40,8 @@ Result<std::shared_ptr<KernelCompiler>> shared_compiler(const std::string& isa) 
   static auto* compilers = new std::map<std::string, std::weak_ptr<KernelCompiler>>;
   std::lock_guard lock(mutex);
   if (std::shared_ptr<KernelCompiler> known = (*compilers)[isa].lock()) return known;
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<KernelCompiler> made, KernelCompiler::create(isa));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<KernelCompiler> made,
+                         KernelCompiler::create(isa, cache_folder()));
   (*compilers)[isa] = made;
   return made;
 }

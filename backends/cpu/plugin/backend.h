@@ -8,7 +8,8 @@
 // fail_on_fallback (false): programs with operations that have no kernel are refused, and isa
 // ("native", or "sse2", "avx2", "avx512"): code for a lesser processor. The environment variables
 // HEKLA_NUM_DEVICES, HEKLA_MEMORY_LIMIT, HEKLA_FAIL_ON_FALLBACK and HEKLA_CPU_ISA give their
-// defaults; HEKLA_NUM_THREADS is the size of the pool of threads.
+// defaults; HEKLA_NUM_THREADS is the size of the pool of threads. Generated code is kept in the
+// folder cpu of default_cache_folder() (runtime/base/file_cache.h).
 #pragma once
 
 #include "backends/pjrt/backend.h"

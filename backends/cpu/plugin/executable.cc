@@ -87,13 +87,13 @@ class Job {
     options.is_parallel = is_parallel;
     options.replica_id = launch_.replica;
     options.partition_id = launch_.partition;
-    if (program_->host_step_count() > 0) {
-      const pjrt::MemoryStats stats = account_->stats();
-      options.memory_limit_bytes = stats.bytes_limit - stats.bytes_in_use;
-      // A host step's own inputs and outputs are counted in both.
+    constexpr int64_t kUnlimited = int64_t{1} << 60;
+    const pjrt::MemoryStats stats = account_->stats();
+    if (program_->host_step_count() > 0 && stats.bytes_limit < kUnlimited) {
+      // A host step's own inputs and outputs are counted by both.
+      options.memory_limit_bytes = stats.bytes_limit - stats.bytes_in_use + plan.arena_bytes;
       for (const int64_t bytes : plan.input_bytes) options.memory_limit_bytes += bytes;
       for (const int64_t bytes : plan.output_bytes) options.memory_limit_bytes += bytes;
-      options.memory_limit_bytes += plan.arena_bytes;
     }
     return program_->run(memory, options);
   }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Native code computes what the plan's oracle computes, bit for bit: every artifact is compiled,
+// its plan run by the plan interpreter and as native code, on one thread and on the pool.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "backends/compiler/compile.h"
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/stablehlo/read_program.h"
+#include "backends/compiler/stablehlo/testing/artifacts.h"
+#include "backends/cpu/execute/block_pool.h"
+#include "backends/cpu/execute/program.h"
+#include "backends/cpu/execute/thread_pool.h"
+#include "backends/reference/evaluator.h"
+#include "tests/compiler/plan_interpreter.h"
+
+namespace hekla::testing {
+namespace {
+
+// Scalar instructions that the plan interpreter gets through in a second or two.
+constexpr double kMaxWork = 1e8;
+
+using Outputs = std::vector<std::vector<std::byte>>;
+
+HostArray random_array(const ir::Type& type, std::mt19937_64& random) {
+  HostArray array(type.dtype(), type.dims());
+  const DType part = complex_part(type.dtype());
+  const int64_t width = dtype_bytes(part);
+  for (int64_t at = 0; at < array.size_bytes(); at += width) {
+    uint64_t bits = random() % (part == DType::kI1 ? 2 : 4);
+    if (is_float(part)) {
+      bits = float_to_bits(part, 0.25 + static_cast<double>(random() % 1536) / 1024);
+    }
+    std::memcpy(array.mutable_data() + at, &bits, static_cast<size_t>(width));
+  }
+  return array;
+}
+
+Result<Outputs> run_native(const cpu::Program& program, const std::vector<HostArray>& inputs,
+                           bool is_parallel) {
+  const plan::LaunchPlan& plan = program.plan();
+  Outputs outputs;
+  cpu::LaunchMemory memory;
+  for (const HostArray& input : inputs) memory.inputs.push_back(input.data());
+  for (const int64_t bytes : plan.output_bytes) outputs.emplace_back(static_cast<size_t>(bytes));
+  for (auto& output : outputs) memory.outputs.push_back(output.data());
+  HEKLA_ASSIGN_OR_RETURN(const cpu::Block arena,
+                         cpu::BlockPool::process_pool().allocate(plan.arena_bytes));
+  // What is read before it was written shows.
+  std::memset(arena.data(), 0x5a, static_cast<size_t>(plan.arena_bytes));
+  memory.arena = arena.data();
+  cpu::RunOptions options;
+  options.is_parallel = is_parallel;
+  Status status;
+  if (is_parallel) {
+    cpu::ThreadPool::process_pool().run([&] { status = program.run(memory, options); });
+  } else {
+    status = program.run(memory, options);
+  }
+  HEKLA_RETURN_IF_ERROR(status);
+  return outputs;
+}
+
+// The first element that differs; NaNs are equal.
+int64_t first_difference(DType dtype, const std::vector<std::byte>& a,
+                         const std::vector<std::byte>& b) {
+  const DType part = complex_part(dtype);
+  const int64_t width = dtype_bytes(part);
+  for (int64_t at = 0; at < static_cast<int64_t>(a.size()); at += width) {
+    const std::byte* x = a.data() + at;
+    const std::byte* y = b.data() + at;
+    if (std::memcmp(x, y, static_cast<size_t>(width)) == 0) continue;
+    auto is_nan = [&](const std::byte* bytes) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, bytes, static_cast<size_t>(width));
+      return is_float(part) && std::isnan(float_from_bits(part, bits));
+    };
+    if (!is_nan(x) || !is_nan(y)) return at / width;
+  }
+  return -1;
+}
+
+class Artifacts : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Artifacts, NativeCodeComputesWhatTheOracleDoes) {
+  static const auto compiler = cpu::KernelCompiler::create().value();
+  const auto file = stablehlo::testing::artifacts_folder() / (GetParam() + ".mlirbc");
+  Result<std::unique_ptr<ir::Module>> read =
+      stablehlo::read_program(stablehlo::testing::read_file(file));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const std::shared_ptr<const ir::Module> module = std::move(*read);
+  if (!ir::verify(*module).ok()) GTEST_SKIP() << "not a program that verifies";
+  if (!reference::check_supported(*module).ok()) GTEST_SKIP() << "the evaluator cannot run it";
+  const auto plan = compile_program(module);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto program = cpu::Program::create(*plan, *compiler);
+  ASSERT_TRUE(program.ok()) << program.status().to_string();
+  if (plan_work(**plan) > kMaxWork) GTEST_SKIP() << "too long for the interpreter";
+  std::mt19937_64 random(1);
+  std::vector<HostArray> inputs;
+  for (const ir::Type& type : module->entry()->type.elements()) {
+    if (!type.is_static_tensor()) GTEST_SKIP() << "dynamic arguments";
+    inputs.push_back(random_array(type, random));
+  }
+  const auto want = run_plan(**plan, inputs);
+  for (const bool is_parallel : {false, true}) {
+    const auto got = run_native(**program, inputs, is_parallel);
+    ASSERT_EQ(want.ok(), got.ok()) << got.status().to_string();
+    if (!want.ok()) continue;
+    for (size_t i = 0; i < want->size(); ++i) {
+      const ir::Type& type = module->entry()->type.results()[i];
+      if (!type.is_tensor()) continue;
+      EXPECT_EQ(first_difference(type.dtype(), (*want)[i], (*got)[i]), -1)
+          << "output " << i << (is_parallel ? ", on the pool" : "") << "\n"
+          << plan::to_string(**plan);
+    }
+  }
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  return name;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Artifacts);
+INSTANTIATE_TEST_SUITE_P(All, Artifacts,
+                         ::testing::ValuesIn(stablehlo::testing::artifact_names(".mlirbc")),
+                         test_name);
+
+}  // namespace
+}  // namespace hekla::testing
