@@ -28,8 +28,9 @@ using kernel::Value;
 
 // `first_group` is below this, so that its highest bit is a zero that no compiler knows.
 constexpr int64_t kMaxGroups = int64_t{1} << 31;
-// Bodies of a few instructions are repeated by the driver instead of looped over.
+// A few points of a few instructions are repeated by the driver instead of looped over.
 constexpr size_t kSmallBody = 64;
+constexpr uint32_t kFewPoints = 4;
 
 bool is_float_division(const Instruction& inst) {
   return inst.op == Op::kDiv || inst.op == Op::kSqrt || inst.op == Op::kFloor ||
@@ -150,7 +151,8 @@ class Generator {
     const bool has_tail = points % static_cast<int64_t>(per_group) != 0;
     if (schedule_.points_per_invocation == 1) return emit_point(start, has_tail);
 
-    const bool is_small = f_.size() <= kSmallBody && f_.region_count() == 1;
+    const bool is_small = f_.size() <= kSmallBody && f_.region_count() == 1 &&
+                          schedule_.points_per_invocation <= kFewPoints;
     const Loop loop =
         begin_loop(Bits::constant(m_, 32, schedule_.points_per_invocation),
                    is_small ? spv::LoopControlUnrollMask : spv::LoopControlDontUnrollMask, {});

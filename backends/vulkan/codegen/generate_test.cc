@@ -3,13 +3,30 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
+#include <glslang/SPIRV/spirv.hpp>
+
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/testing/random_kernel.h"
+#include "backends/vulkan/codegen/schedule.h"
+#include "backends/vulkan/snapshot/snapshot.h"
 
 namespace hekla::vulkan {
 namespace {
 
+using kernel::Builder;
+using kernel::Kernel;
+using kernel::Op;
+using kernel::ScalarType;
+using kernel::Value;
 using kernel::testing::TestKernel;
+
+constexpr ScalarType kI32 = ScalarType::kI32;
+constexpr ScalarType kI64 = ScalarType::kI64;
+constexpr ScalarType kF32 = ScalarType::kF32;
+constexpr ScalarType kF64 = ScalarType::kF64;
 
 Target full_target() {
   Target t;
@@ -20,6 +37,61 @@ Target full_target() {
   return t;
 }
 
+// y = op(x) over n elements of `type`, which lie in memory as such.
+Kernel elementwise(int64_t n, ScalarType type, int operations, ScalarType index = kI32) {
+  Builder b(1, index);
+  const auto bytes = static_cast<uint8_t>(kernel::bit_width(type) / 8);
+  Value v = b.load(type, {0, bytes}, b.grid_index(0));
+  for (int i = 0; i < operations; ++i) v = b.mul(v, b.add(v, b.integer(type, i + 1)));
+  b.store({1, bytes}, b.grid_index(0), v);
+  Kernel k;
+  k.name = "chain";
+  k.grid = {n};
+  k.index_type = index;
+  k.operands = {{n * bytes, true, false}, {n * bytes, false, true}};
+  k.body = b.finish();
+  return k;
+}
+
+struct Instruction {
+  spv::Op op;
+  std::vector<uint32_t> words;  // operands, with type and result
+};
+
+std::vector<Instruction> parse(const Shader& shader) {
+  std::vector<Instruction> result;
+  constexpr size_t kHeader = 5;
+  for (size_t at = kHeader; at < shader.words.size();) {
+    const uint32_t first = shader.words[at];
+    const uint32_t count = first >> spv::WordCountShift;
+    result.push_back({static_cast<spv::Op>(first & spv::OpCodeMask),
+                      {shader.words.begin() + static_cast<ptrdiff_t>(at) + 1,
+                       shader.words.begin() + static_cast<ptrdiff_t>(at + count)}});
+    at += count;
+  }
+  return result;
+}
+
+size_t count(const Shader& shader, spv::Op op, int operand = -1, uint32_t value = 0) {
+  const std::vector<Instruction> all = parse(shader);
+  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Instruction& i) {
+    return i.op == op && (operand < 0 || i.words[static_cast<size_t>(operand)] == value);
+  }));
+}
+
+size_t decorated(const Shader& shader, spv::Decoration decoration) {
+  return count(shader, spv::OpDecorate, 1, decoration);
+}
+
+Shader must_generate(const Kernel& kernel, const Target& target) {
+  const Result<Shader> shader = generate(kernel, target);
+  EXPECT_TRUE(shader.ok()) << shader.status().message();
+  if (!shader.ok()) return {};
+  const Status status = validate(shader->words);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n" << disassemble(shader->words);
+  return *shader;
+}
+
 TEST(Generate, RandomKernelsGiveValidModules) {
   kernel::testing::RandomOptions options;
   options.fma = true;
@@ -27,14 +99,198 @@ TEST(Generate, RandomKernelsGiveValidModules) {
     Target target = full_target();
     target.is_cpu = seed % 2 == 0;
     target.splits_store_chains = seed % 3 == 0;
+    target.folds_zeros = seed % 4 == 0;
     if (seed % 5 == 0) target.max_narrow_bytes = 64;
-    const TestKernel test = kernel::testing::random_kernel(seed, options);
-    const Result<Shader> shader = generate(test.kernel, target);
-    ASSERT_TRUE(shader.ok()) << shader.status().message();
-    const Status status = validate(shader->words);
-    ASSERT_TRUE(status.ok()) << seed << ": " << status.message() << "\n"
-                             << disassemble(shader->words);
+    if (seed % 7 == 0) target.max_narrow_points = 5;
+    must_generate(kernel::testing::random_kernel(seed, options).kernel, target);
   }
+}
+
+TEST(Generate, EveryFloatOperationForbidsContraction) {
+  kernel::testing::RandomOptions options;
+  options.fma = true;
+  const std::set<spv::Op> kFloatOps = {spv::OpFAdd,        spv::OpFSub,        spv::OpFMul,
+                                       spv::OpFDiv,        spv::OpFConvert,    spv::OpConvertFToS,
+                                       spv::OpConvertFToU, spv::OpConvertSToF, spv::OpConvertUToF,
+                                       spv::OpFNegate};
+  size_t seen = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Shader shader =
+        must_generate(kernel::testing::random_kernel(seed, options).kernel, full_target());
+    std::set<uint32_t> strict;
+    for (const Instruction& i : parse(shader)) {
+      if (i.op == spv::OpDecorate && i.words[1] == spv::DecorationNoContraction) {
+        strict.insert(i.words[0]);
+      }
+      // Extended instructions on integers are the search for the highest bit alone.
+      constexpr uint32_t kFindUMsb = 75;
+      if (!kFloatOps.contains(i.op) && !(i.op == spv::OpExtInst && i.words[3] != kFindUMsb)) {
+        continue;
+      }
+      EXPECT_TRUE(strict.contains(i.words[1])) << seed << ": opcode " << i.op;
+      ++seen;
+    }
+  }
+  EXPECT_GT(seen, 300u);
+}
+
+TEST(Generate, FloatModesAreThoseOfTheTarget) {
+  Target t = full_target();
+  t.f64.denorm_preserve = true;
+  t.f64.rounding_rte = false;
+  const Shader f64 = must_generate(elementwise(100, kF64, 1), t);
+  EXPECT_EQ(count(f64, spv::OpExecutionMode, 1, spv::ExecutionModeDenormPreserve), 1u);
+  EXPECT_EQ(count(f64, spv::OpExecutionMode, 1, spv::ExecutionModeRoundingModeRTE), 0u);
+  EXPECT_EQ(count(f64, spv::OpExecutionMode, 1, spv::ExecutionModeSignedZeroInfNanPreserve), 1u);
+  const Shader integers = must_generate(elementwise(100, kI32, 1), t);
+  EXPECT_EQ(count(integers, spv::OpExecutionMode), 1u) << "the size of the workgroup alone";
+}
+
+TEST(Generate, NamesAllThatTheDeviceLacks) {
+  Target t = full_target();
+  t.float64 = t.storage_16 = false;
+  Builder b(1, kI32);
+  const Value x = b.load(kF64, {0, 8}, b.grid_index(0));
+  b.store({1, 2}, b.grid_index(0),
+          b.convert(Op::kBoolToInt, kI32, b.binary(Op::kLt, x, b.real(kF64, 1))));
+  Kernel k;
+  k.name = "is_small";
+  k.grid = {10};
+  k.operands = {{80, true, false}, {20, false, true}};
+  k.body = b.finish();
+  const Status status = generate(k, t).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(),
+            "kernel is_small needs shaderFloat64, storageBuffer16BitAccess (for stores), which a "
+            "test device lacks");
+  EXPECT_EQ(must_generate(k, full_target()).required_features,
+            (std::vector<std::string>{"bufferDeviceAddress", "shaderFloat64", "shaderInt64",
+                                      "storageBuffer16BitAccess"}));
+}
+
+TEST(Generate, WhatIsMissingIsNotUsed) {
+  Target t = full_target();
+  t.int64 = t.float64 = t.storage_8 = t.storage_16 = false;
+  kernel::testing::RandomOptions options;
+  options.i64 = options.f64 = options.narrow_stores = false;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Shader shader = must_generate(kernel::testing::random_kernel(seed, options).kernel, t);
+    EXPECT_EQ(shader.required_features, std::vector<std::string>{"bufferDeviceAddress"});
+    for (const spv::Capability c :
+         {spv::CapabilityInt64, spv::CapabilityFloat64, spv::CapabilityInt16, spv::CapabilityInt8,
+          spv::CapabilityStorageBuffer8BitAccess, spv::CapabilityStorageBuffer16BitAccess}) {
+      EXPECT_EQ(count(shader, spv::OpCapability, 0, c), 0u) << c;
+    }
+  }
+}
+
+TEST(Generate, TheNameDoesNotMatter) {
+  Kernel k = elementwise(1000, kF32, 3);
+  const Shader one = must_generate(k, full_target());
+  k.name = "another";
+  EXPECT_EQ(one.words, must_generate(k, full_target()).words);
+  Target other = full_target();
+  other.device = "another";
+  EXPECT_EQ(cache_key(other), cache_key(full_target()));
+  other.subgroup_size = 8;
+  EXPECT_NE(cache_key(other), cache_key(full_target()));
+}
+
+TEST(Generate, BigGridsAndOperandsTakeLongIntegers) {
+  constexpr int64_t kPoints = (int64_t{1} << 33) + 5;
+  const Kernel k = elementwise(kPoints, kF32, 1, kI64);
+  const Shader shader = must_generate(k, full_target());
+  const int64_t per_group = (kPoints + shader.group_count - 1) / shader.group_count;
+  EXPECT_GE(shader.group_count * per_group, kPoints);
+  EXPECT_EQ(count(shader, spv::OpConvertUToPtr), 2u);
+  Target t = full_target();
+  t.int64 = false;
+  const Status status = generate(k, t).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("a grid of 8589934597 points"), std::string::npos);
+  // Small ones stay with access chains.
+  EXPECT_EQ(count(must_generate(elementwise(100, kF32, 1), full_target()), spv::OpConvertUToPtr),
+            0u);
+  t = full_target();
+  t.workgroup_size = t.points_per_invocation = 1;
+  EXPECT_EQ(generate(k, t).status().code(), StatusCode::kUnimplemented) << "too many workgroups";
+}
+
+TEST(Generate, OnlyOperandsThatCannotShareMemoryAreRestricted) {
+  // Equal sizes: input and output may be the same slice of a launch.
+  const Shader shared = must_generate(elementwise(100, kF32, 1), full_target());
+  EXPECT_EQ(decorated(shared, spv::DecorationAliasedPointer), 2u);
+  Kernel k = elementwise(100, kF32, 1);
+  k.operands[0].bytes += 4;
+  const Shader apart = must_generate(k, full_target());
+  EXPECT_EQ(decorated(apart, spv::DecorationRestrictPointer), 2u);
+  EXPECT_GT(count(apart, spv::OpMemberDecorate, 2, spv::DecorationNonWritable),
+            count(shared, spv::OpMemberDecorate, 2, spv::DecorationNonWritable));
+}
+
+TEST(Generate, RefusesABodyOfAnotherRank) {
+  Kernel k = elementwise(100, kF32, 1);
+  k.grid = {10, 10};
+  EXPECT_EQ(generate(k, full_target()).status().code(), StatusCode::kInternal);
+}
+
+TEST(Schedule, CoversTheGridWithinTheLimits) {
+  for (const bool is_cpu : {false, true}) {
+    for (const int64_t points : {1, 7, 64, 1000, 4096, 100'000, 5'000'000, 2'000'000'000}) {
+      Target t = full_target();
+      t.is_cpu = is_cpu;
+      t.subgroup_size = 8;
+      t.max_workgroup_invocations = 128;
+      const codegen::Schedule s = codegen::choose_schedule(elementwise(points, kF32, 1), t);
+      const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
+      EXPECT_GE(s.group_count * per_group, points);
+      EXPECT_LT((s.group_count - 1) * per_group, points);
+      EXPECT_LE(s.workgroup_size, 128u);
+    }
+  }
+  Kernel empty = elementwise(0, kF32, 1);
+  EXPECT_EQ(must_generate(empty, full_target()).group_count, 0);
+}
+
+TEST(Schedule, GuardsStoresOfLongChains) {
+  Target t = full_target();
+  t.splits_store_chains = true;
+  auto selections = [&](int operations) {
+    return count(must_generate(elementwise(256, kF32, operations), t), spv::OpSelectionMerge);
+  };
+  EXPECT_EQ(selections(1), 1u);
+  EXPECT_EQ(selections(20), 2u);
+}
+
+TEST(Validate, SaysWhatIsWrong) {
+  Shader shader = must_generate(elementwise(100, kF32, 1), full_target());
+  EXPECT_NE(disassemble(shader.words).find("OpFMul"), std::string::npos);
+  shader.words.pop_back();
+  const Status status = validate(shader.words);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_NE(status.message().find("not valid"), std::string::npos);
+  EXPECT_TRUE(disassemble({}).starts_with("; this is no SPIR-V module"));
+}
+
+TEST(Target, TrustsOnlyWhatWasMeasured) {
+  DeviceSnapshot s;
+  s.name = "llvmpipe (LLVM 15.0.6, 256 bits)";
+  s.type = DeviceType::kCpu;
+  s.driver_name = "llvmpipe";
+  s.driver_info = "Mesa 22.3.6 (LLVM 15.0.6)";
+  s.features.i64 = true;
+  s.float_controls.rounding_rte = {true, true, false};
+  const Target old = make_target(s);
+  EXPECT_TRUE(old.is_cpu && old.splits_store_chains && old.folds_zeros && old.int64);
+  EXPECT_TRUE(old.f32.rounding_rte && !old.f64.rounding_rte);
+  EXPECT_TRUE(old.f32.exact_division && old.f32.exact_rounding && !old.f64.exact_rounding);
+  s.driver_info = "Mesa 25.0.7-2";
+  EXPECT_FALSE(make_target(s).splits_store_chains);
+  s.driver_name = "some GPU's";
+  s.type = DeviceType::kDiscrete;
+  const Target other = make_target(s);
+  EXPECT_FALSE(other.is_cpu || other.folds_zeros || other.f32.exact_division ||
+               other.f64.exact_square_root);
 }
 
 }  // namespace

@@ -9,11 +9,12 @@ namespace {
 
 using kernel::Op;
 
-// A CPU device runs a workgroup on one thread: enough of them to keep the cores busy, each large
-// enough to pay for its start (45 to 90 ns on llvmpipe, about 50 element accesses).
-constexpr int64_t kCpuGroups = 64;
-constexpr uint32_t kCpuWorkgroup = 64;
-constexpr uint32_t kCpuPoints = 4;
+// A CPU device runs a workgroup on one thread, and each start of 8 lanes (the look-up of addresses
+// among it) costs as much as 20 to 50 element accesses: few lanes that loop over many points, but
+// enough workgroups to share out over the cores.
+constexpr int64_t kCpuGroups = 256;
+constexpr int64_t kCpuPoints = 1024;
+constexpr uint32_t kCpuLanes = 64;  // at most
 // A GPU hides latency with many invocations; several points for each only when there are plenty.
 constexpr uint32_t kGpuWorkgroup = 256;
 constexpr uint32_t kGpuPoints = 4;
@@ -29,13 +30,9 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   const uint32_t most = std::max(1u, std::min(t.max_workgroup_invocations, t.max_workgroup_size_x));
   Schedule s;
   if (t.is_cpu) {
-    const auto share = static_cast<uint32_t>(
-        std::clamp<int64_t>(points / kCpuGroups, 1, int64_t{kCpuWorkgroup} * kCpuPoints));
-    const uint32_t lanes = std::clamp(t.subgroup_size, 1u, kCpuWorkgroup);
-    // Several points before more lanes: they are independent work for one core.
-    s.points_per_invocation = std::clamp(share / lanes, 1u, kCpuPoints);
-    s.workgroup_size =
-        std::clamp(std::bit_floor(share / s.points_per_invocation), lanes, kCpuWorkgroup);
+    s.workgroup_size = std::clamp(t.subgroup_size, 1u, kCpuLanes);
+    const int64_t share = points / (kCpuGroups * s.workgroup_size);
+    s.points_per_invocation = static_cast<uint32_t>(std::clamp<int64_t>(share, 1, kCpuPoints));
   } else {
     s.workgroup_size = kGpuWorkgroup;
     s.points_per_invocation = points >= kGpuPlenty ? kGpuPoints : 1;

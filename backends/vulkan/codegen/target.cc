@@ -39,8 +39,9 @@ Target make_target(const DeviceSnapshot& s) {
     f.denorm_preserve = s.float_controls.denorm_preserve[width];
     f.rounding_rte = s.float_controls.rounding_rte[width];
     f.exact_division = f.exact_square_root = is_llvmpipe;
-    // Its trunc of f64 loses the sign of a zero.
-    f.exact_rounding = is_llvmpipe && width == kF32;
+    // Of f32 one instruction everywhere. Drivers compose those of f64, llvmpipe's trunc among them,
+    // which loses the sign of a zero.
+    f.exact_rounding = width == kF32;
   }
   const int mesa = mesa_major(s.driver_info);
   t.splits_store_chains = is_llvmpipe && mesa > 0 && mesa < 25;
