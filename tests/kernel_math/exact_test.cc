@@ -3,6 +3,8 @@
 // NaN payloads aside.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/kernels/convert.h"
 #include "tests/kernel_math/kernel_runner.h"
@@ -105,6 +107,24 @@ TEST(Exact, IntegerPower) {
           });
       EXPECT_EQ(differences(*fixed, *reference::binary(OpCode::kPower, x, exponents), {x}), "")
           << dtype_name(dtype) << " to the " << exponent;
+    }
+  }
+}
+
+// Loops count in the kernel's index type, whatever type their counts come from.
+TEST(Exact, WideIndices) {
+  for (DType dtype : {DType::kI8, DType::kI64, DType::kF32, DType::kF64}) {
+    const auto [x, y] = interesting_pairs(dtype, kRandom);
+    for (OpCode code : {OpCode::kPower, OpCode::kRemainder}) {
+      if (code == OpCode::kPower && is_float(dtype)) continue;
+      const auto ours = run_expansion(
+          dtype, {x, y},
+          [&](Builder& b, const std::vector<Element>& e) {
+            return binary(b, code, dtype, e[0], e[1]);
+          },
+          Fma::kFused, ScalarType::kI64);
+      EXPECT_EQ(differences(*ours, *reference::binary(code, x, y), {x, y}), "")
+          << ir::op_name(code) << " " << dtype_name(dtype);
     }
   }
 }
@@ -223,6 +243,40 @@ TEST(Exact, LoadsAndStoresKeepTheBits) {
             return constant_element(b, dtype, bytes);
           });
       EXPECT_EQ(differences(*constant, one, {one}), "") << dtype_name(dtype);
+    }
+  }
+}
+
+// The functions of the narrow floats are computed in f32 and rounded: the evaluator, which computes
+// in f64, differs where f32's error crosses a boundary of rounding, by one place.
+TEST(Exact, FunctionsOfNarrowFloatsAreNearlyAlwaysRight) {
+  for (DType dtype : all_dtypes()) {
+    if (!is_float(dtype) || dtype_bits(dtype) > 16) continue;
+    for (OpCode code : {OpCode::kExponential, OpCode::kExponentialMinusOne, OpCode::kLog,
+                        OpCode::kLogPlusOne, OpCode::kTanh, OpCode::kLogistic, OpCode::kRsqrt,
+                        OpCode::kCbrt, OpCode::kSine, OpCode::kCosine, OpCode::kTan}) {
+      const HostArray x = interesting_values(dtype, 0);
+      const HostArray wanted = *reference::unary(code, x);
+      const auto ours = run_expansion(dtype, {x}, [&](Builder& b, const std::vector<Element>& e) {
+        return unary(b, code, dtype, e[0]);
+      });
+      ASSERT_TRUE(ours);
+      int different = 0;
+      for (int64_t i = 0; i < x.size(); ++i) {
+        const auto bits = [&](const HostArray& array) {
+          return dtype_bytes(dtype) == 1 ? array.as<uint8_t>()[i] : array.as<uint16_t>()[i];
+        };
+        const int a = bits(*ours), b = bits(wanted);
+        if (a == b || (std::isnan(float_from_bits(dtype, static_cast<uint64_t>(a))) &&
+                       std::isnan(float_from_bits(dtype, static_cast<uint64_t>(b))))) {
+          continue;
+        }
+        ++different;
+        ASSERT_EQ(std::abs(a - b), 1) << ir::op_name(code) << " " << dtype_name(dtype) << " "
+                                      << float_from_bits(dtype, bits(x));
+      }
+      EXPECT_LE(different, dtype == DType::kF16 ? 4 : 0)
+          << ir::op_name(code) << " " << dtype_name(dtype);
     }
   }
 }

@@ -120,8 +120,8 @@ HostArray array_of_patterns(DType dtype, const std::vector<uint64_t>& patterns) 
 }  // namespace
 
 std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray>& operands,
-                                       const Expansion& expand, Fma fma) {
-  Builder b(1, ScalarType::kI32);
+                                       const Expansion& expand, Fma fma, ScalarType index_type) {
+  Builder b(1, index_type);
   std::vector<Element> elements;
   std::vector<std::span<std::byte>> buffers;
   std::vector<HostArray> copies = operands;

@@ -18,7 +18,8 @@ using Expansion = std::function<std::optional<Element>(Builder&, const std::vect
 // Loads an element of each operand, applies `expand`, stores an element of `result`; nullopt when
 // there is no expansion. The operands have one size. Aborts when the kernel is malformed.
 std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray>& operands,
-                                       const Expansion& expand, Fma fma = Fma::kFused);
+                                       const Expansion& expand, Fma fma = Fma::kFused,
+                                       ScalarType index_type = ScalarType::kI32);
 
 // Every bit pattern up to 16 bits; for wider ones the edges and `random_count` random patterns, a
 // part of them of moderate size.

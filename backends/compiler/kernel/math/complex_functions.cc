@@ -41,9 +41,14 @@ Complex times_hyperbolic(Num x, Num p, Num q) {
     const Num value = scale_wide(factor * e.m, e.k - 1.0);
     return select(equal(a, inf), factor * inf, value);
   };
+  const Num zero = x.constant(0);
   const Num q_signed = q * copy_sign(x.constant(1), x);
   const Complex near{p * h.cosh, q * h.sinh};
-  return select(is_far, Complex{far(p), far(q_signed)}, near);
+  const Complex result = select(is_far, Complex{far(p), far(q_signed)}, near);
+  // A zero factor stays one beside infinity and NaN.
+  return {
+      select(equal(p, zero), p, result.re),
+      select(equal(x, zero), copy_sign(x, result.im), select(equal(q, zero), q_signed, result.im))};
 }
 
 // |z|^2 - 1 for parts of moderate size, also where that cancels. a is the larger part.
@@ -92,11 +97,18 @@ Complex tanh_of_parts(Num a, Num b) {
   const Num decay = exp(-2.0 * (abs(a) - limit));
   const Num im = s * c / denominator;
   const Num re = select(is_far, copy_sign(a.constant(1), a), h.sinh * h.cosh / denominator);
+  // Zeros stay, infinity gives 1; an angle that is none gives NaN otherwise.
+  const Num zero = a.constant(0);
   const Num inf = infinity(a.type(), *a.b);
   const Num at_infinity = equal(abs(a), inf);
-  const Num zero = copy_sign(a.constant(0), b);
-  return {re,
-          select(at_infinity & logical_not(is_finite(b)), zero, select(is_far, im * decay, im))};
+  const Num no_angle = logical_not(is_finite(b));
+  const Num re_without = select(at_infinity, re, quiet_nan(a.type(), *a.b));
+  Complex result{
+      select(no_angle, re_without, re),
+      select(at_infinity & no_angle, copy_sign(zero, b), select(is_far, im * decay, im))};
+  result.re = select(equal(a, zero), a, result.re);
+  result.im = select(equal(b, zero), b, result.im);
+  return result;
 }
 
 }  // namespace
@@ -125,7 +137,9 @@ Complex expm1(Complex z) {
   // Far from 0 the one is lost.
   const Num re = select(abs(z.re) > choose(z.re, 40.0, 80.0), e.re - 1.0, near);
   const Num zero = z.re.constant(0);
-  return select(equal(z.im, zero), Complex{expm1(z.re), z.im}, Complex{re, e.im});
+  const Num nan = quiet_nan(zero.type(), *zero.b);
+  const Complex result = select(is_finite(z.im), Complex{re, e.im}, Complex{nan, nan});
+  return select(equal(z.im, zero), Complex{expm1(z.re), z.im}, result);
 }
 
 Complex log(Complex z) { return {log_abs(z), atan2(z.im, z.re)}; }

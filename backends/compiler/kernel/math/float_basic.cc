@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The float operations that have one right answer: minimum and maximum, rounding, remainder.
 #include "backends/compiler/kernel/math/functions.h"
+#include "backends/compiler/kernel/math/polynomial.h"
 
 namespace hekla::kernel {
 namespace {
@@ -64,8 +65,7 @@ Num is_finite(Num x) {
   return less_s(bits_of(x) & ~f.sign_mask, f.infinity);
 }
 
-// Long division of the mantissas, some bits a step: exact. The number of steps is that of the
-// largest quotient, so that all points do the same.
+// Long division of the mantissas, some bits a step: exact, and as long as the quotient is.
 Num remainder(Num x, Num y) {
   Builder& b = *x.b;
   const ScalarType type = x.type();
@@ -79,7 +79,6 @@ Num remainder(Num x, Num y) {
   const Parts d = take_apart(select(is_long, ay, 1.0));
 
   const int step = f.width - f.mantissa - 1;  // 8 or 11
-  const int span = 2 * f.bias + f.mantissa;   // the greatest difference of exponents
   const Num reciprocal = 1.0 / convert(Op::kSIntToFloat, type, d.mantissa);
   // r < divisor on entry and exit. The estimate of the quotient, below 2^12, is off by one at most.
   const auto divide = [&](Num r, Num divisor, Num inverse) {
@@ -90,8 +89,14 @@ Num remainder(Num x, Num y) {
     return select(less_s(r, divisor), r, r - divisor);
   };
   const Num first = divide(n.mantissa, d.mantissa, reciprocal);
+  const Num shift = n.exponent - d.exponent;
+  Num count = binary(Op::kDivU, shift + static_cast<double>(step - 1), shift.integer(step));
+  if (b.index_type() != f.bits) {
+    count = convert(f.bits == ScalarType::kI32 ? Op::kSignExtend : Op::kTruncate, b.index_type(),
+                    count);
+  }
   const auto results = b.loop(
-      b.index((span + step - 1) / step), {first.v, (n.exponent - d.exponent).v},
+      count.v, {first.v, shift.v},
       [&](Value, const std::vector<Value>& carried) -> std::vector<Value> {
         const Num r(b, carried[0]), left(b, carried[1]);
         const Num count = select(less_s(left, step), left, left.integer(step));
@@ -108,8 +113,7 @@ Num remainder(Num x, Num y) {
   };
   const Num value = convert(Op::kSIntToFloat, type, r) * power(half) * power(scale - half);
   const Num result = select(is_long, copy_sign(value, x), x);
-  // Negative, as x86 makes them: formats without NaN turn it into a zero of the other sign.
-  const Num nan = float_of(type, bits_of(x).integer(f.sign_mask | f.infinity | (f.infinity >> 1)));
+  const Num nan = quiet_nan(type, b);
   return select(binary(Op::kOr, is_nan(x), is_nan(y)), x + y, select(is_proper, result, nan));
 }
 

@@ -86,12 +86,6 @@ Num integer_remainder(DType dtype, Num x, Num y) {
 Num power(DType dtype, Num base, Num exponent) {
   Builder& b = *base.b;
   const bool is_signed = is_signed_integer(dtype);
-  const int bits = dtype_bits(dtype) - (is_signed ? 1 : 0);
-  const auto step = [](Num& result, Num& square, Num& e) {
-    result = select(not_equal(e & 1, 0), result * square, result);
-    square = square * square;
-    e = shr_u(e, 1);
-  };
   Num result = base.integer(1);
   if (const uint64_t* constant = b.constant(exponent.v)) {
     Num square = base;
@@ -100,11 +94,19 @@ Num power(DType dtype, Num base, Num exponent) {
       square = square * square;
     }
   } else {
-    const auto values = b.loop(b.index(bits), {result.v, base.v, exponent.v},
+    // One step for each bit of the exponent, which is as wide as its value needs.
+    const Num e = is_signed ? select(less_s(exponent, 0), base.integer(0), exponent) : exponent;
+    Num count = base.integer(dtype_bits(dtype)) - leading_zeros(dtype, e);
+    if (b.index_type() != count.type()) {
+      const bool is_wide = b.index_type() == ScalarType::kI64;
+      count = convert(is_wide ? Op::kSignExtend : Op::kTruncate, b.index_type(), count);
+    }
+    const auto values = b.loop(count.v, {result.v, base.v, e.v},
                                [&](Value, const std::vector<Value>& carried) -> std::vector<Value> {
-                                 Num r(b, carried[0]), s(b, carried[1]), e(b, carried[2]);
-                                 step(r, s, e);
-                                 return {r.v, s.v, e.v};
+                                 const Num r(b, carried[0]), square(b, carried[1]),
+                                     left(b, carried[2]);
+                                 return {select(not_equal(left & 1, 0), r * square, r).v,
+                                         (square * square).v, shr_u(left, 1).v};
                                });
     result = Num(b, values[0]);
   }

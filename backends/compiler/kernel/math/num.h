@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "backends/compiler/kernel/builder.h"
 
@@ -87,6 +89,30 @@ inline Num abs(Num x) { return unary(Op::kAbs, x); }
 inline Num sqrt(Num x) { return unary(Op::kSqrt, x); }
 inline Num is_nan(Num x) { return not_equal(x, x); }
 // clang-format on
+
+// The results of `compute` at points where `condition` holds, `otherwise` at others: a loop of one
+// or no trip, so that the work is skipped where no point needs it. `compute` gets the values of
+// `arguments`, on which all of its work must depend: the rest is done outside.
+inline std::vector<Num> when(
+    Num condition, const std::vector<Num>& arguments, const std::vector<Num>& otherwise,
+    const std::function<std::vector<Num>(const std::vector<Num>& arguments)>& compute) {
+  Builder& b = *condition.b;
+  std::vector<Value> initial;
+  for (const Num& x : arguments) initial.push_back(x.v);
+  for (const Num& x : otherwise) initial.push_back(x.v);
+  const Num count = convert(Op::kBoolToInt, b.index_type(), condition);
+  const std::vector<Value> last =
+      b.loop(count.v, initial, [&](Value, const std::vector<Value>& carried) {
+        std::vector<Num> inside;
+        for (size_t i = 0; i < arguments.size(); ++i) inside.emplace_back(b, carried[i]);
+        std::vector<Value> next(carried.begin(), carried.begin() + arguments.size());
+        for (const Num& result : compute(inside)) next.push_back(result.v);
+        return next;
+      });
+  std::vector<Num> results;
+  for (size_t i = arguments.size(); i < last.size(); ++i) results.emplace_back(b, last[i]);
+  return results;
+}
 
 // What lies behind a float type: the layout of its bits.
 struct FloatLayout {

@@ -58,9 +58,11 @@ inline Num at_least(Num x, double limit) { return select(x < limit, limit, x); }
 inline Num infinity(ScalarType type, Builder& b) {
   return {b, b.constant_bits(type, static_cast<uint64_t>(layout(type).infinity))};
 }
+// With a sign, as x86's operations make it: formats without NaN turn it into a zero.
 inline Num quiet_nan(ScalarType type, Builder& b) {
-  const int64_t inf = layout(type).infinity;
-  return {b, b.constant_bits(type, static_cast<uint64_t>(inf | inf >> 1))};
+  const FloatLayout f = layout(type);
+  return {b,
+          b.constant_bits(type, static_cast<uint64_t>(f.sign_mask | f.infinity | f.infinity >> 1))};
 }
 
 // A number as an unevaluated sum of two, the second small.

@@ -3,7 +3,7 @@
 //
 // Moderate arguments lose multiples of pi/2 that is held in four parts (Cody and Waite). Large ones
 // are multiplied with those bits of 2/pi that matter modulo 4 (Payne and Hanek), in integers of the
-// type's width. Both are always computed: there are no branches.
+// type's width; that work is skipped where no argument is large.
 #include <cmath>
 #include <vector>
 
@@ -103,10 +103,13 @@ Reduced reduce_large(Num a) {
 
 Reduced reduce(Num a) {
   const Reduced near = reduce_moderate(a);
-  const Reduced far = reduce_large(a);
-  const Num is_near = a <= choose(a, kLimitF32, kLimitF64);
-  return {select(is_near, near.quadrant, far.quadrant),
-          {select(is_near, near.r.high, far.r.high), select(is_near, near.r.low, far.r.low)}};
+  const Num is_far = (a > choose(a, kLimitF32, kLimitF64)) & is_finite(a);
+  const std::vector<Num> r =
+      when(is_far, {a}, {near.quadrant, near.r.high, near.r.low}, [](const std::vector<Num>& x) {
+        const Reduced far = reduce_large(x[0]);
+        return std::vector<Num>{far.quadrant, far.r.high, far.r.low};
+      });
+  return {r[0], {r[1], r[2]}};
 }
 
 // |r| <= pi/4; the low part by the first term of the derivative.

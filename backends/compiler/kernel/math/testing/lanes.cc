@@ -81,27 +81,37 @@ Status Lanes::run_region(int32_t region) {
 Status Lanes::run_loop(const Instruction& inst) {
   const auto number = static_cast<int32_t>(inst.immediate);
   const RegionBody& region = function_.region(number);
-  const uint64_t count = get(inst.arguments[0], 0);
-  for (int i = 1; i < kWidth; ++i) {
-    if (get(inst.arguments[0], i) != count) {
-      return invalid_argument("lanes: a trip count differs between points");
+  const size_t carried = region.yields.size();
+  for (size_t k = 0; k < carried; ++k) {
+    for (int i = 0; i < kWidth; ++i) {
+      set(region.parameters[k + 1], i, get(inst.arguments[k + 1], i));
     }
   }
-  const size_t carried = region.yields.size();
-  const auto copy = [&](Value to, Value from) {
-    for (int i = 0; i < kWidth; ++i) set(to, i, get(from, i));
+  const bool is_wide = bit_width(function_.type(inst.arguments[0])) == 64;
+  const auto count = [&](int lane) {
+    const uint64_t bits = get(inst.arguments[0], lane);
+    return is_wide ? static_cast<int64_t>(bits) : static_cast<int32_t>(bits);
   };
-  for (size_t k = 0; k < carried; ++k) copy(region.parameters[k + 1], inst.arguments[k + 1]);
+  int64_t most = 0;
+  std::vector<int64_t> counts;
+  for (int i = 0; i < kWidth; ++i) {
+    counts.push_back(count(i));
+    most = std::max(most, counts.back());
+  }
   std::vector<std::vector<uint64_t>> next(carried, std::vector<uint64_t>(kWidth));
-  for (uint64_t iteration = 0; iteration < count; ++iteration) {
-    for (int i = 0; i < kWidth; ++i) set(region.parameters[0], i, iteration);
+  for (int64_t iteration = 0; iteration < most; ++iteration) {
+    for (int i = 0; i < kWidth; ++i) {
+      set(region.parameters[0], i, static_cast<uint64_t>(iteration));
+    }
     HEKLA_RETURN_IF_ERROR(run_region(number));
-    // A yield may be another carried value: read all before any is written.
+    // A yield may be another carried value: read all before any is written. Lanes that are done
+    // keep theirs.
     for (size_t k = 0; k < carried; ++k) {
       for (int i = 0; i < kWidth; ++i) next[k][static_cast<size_t>(i)] = get(region.yields[k], i);
     }
     for (size_t k = 0; k < carried; ++k) {
       for (int i = 0; i < kWidth; ++i) {
+        if (iteration >= counts[static_cast<size_t>(i)]) continue;
         set(region.parameters[k + 1], i, next[k][static_cast<size_t>(i)]);
       }
     }

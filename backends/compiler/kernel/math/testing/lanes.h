@@ -22,8 +22,8 @@ class Lanes {
   // `function` has one grid dimension and outlives this.
   Lanes(const Function& function, Fma fma);
 
-  // Runs points 0 .. count-1 on operand buffers. INVALID_ARGUMENT for a loop whose trip count
-  // differs between points; OUT_OF_RANGE for a load or store outside of its buffer.
+  // Runs points 0 .. count-1 on operand buffers. Where trip counts differ between points, those
+  // that are done run on without effect. OUT_OF_RANGE for an access outside of its buffer.
   Status run(int64_t count, std::span<const std::span<std::byte>> operands);
 
  private:
