@@ -81,6 +81,15 @@ TEST_F(CompileCommand, WritesTextOfBytecodeThatReadsBack) {
   EXPECT_EQ(ir::first_difference(**before, **after), std::nullopt);
 }
 
+TEST_F(CompileCommand, ShowsThePlanAndItsKernels) {
+  const Outcome plan = run({file("add.mlir", kProgram), "--emit", "plan"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("kernel 0 add grid"), std::string::npos) << plan.out;
+  const Outcome kernels = run({file("add.mlir", kProgram), "--emit", "kernels"});
+  EXPECT_EQ(kernels.exit_code, 0) << kernels.err;
+  EXPECT_NE(kernels.out.find("add f32("), std::string::npos) << kernels.out;
+}
+
 TEST_F(CompileCommand, SaysWhatIsWrong) {
   const struct {
     std::vector<std::string> arguments;
@@ -89,8 +98,9 @@ TEST_F(CompileCommand, SaysWhatIsWrong) {
       {{path("nowhere.mlir"), "--emit", "stablehlo"}, "nowhere.mlir: cannot be opened"},
       {{file("bad.mlir", "module {\n  func }"), "--emit", "stablehlo"}, "bad.mlir: text 2:8: "},
       {{file("add.mlir", kProgram), "--emit", "vhlo-json"}, "this is not MLIR bytecode"},
-      {{file("add.mlir", kProgram), "--emit", "kernels"},
-       "the stage 'kernels' does not exist yet; --emit takes vhlo-json, stablehlo, ir"},
+      {{file("add.mlir", kProgram), "--emit", "spirv"},
+       "the stage 'spirv' does not exist yet; --emit takes vhlo-json, stablehlo, ir, plan, "
+       "kernels"},
       {{file("add.mlir", kProgram), "--emit", "stablehlo", "--output", path("no/where")},
        "could not be written"},
   };
