@@ -352,7 +352,8 @@ TEST(ObjectWriter, CompilesRandomKernelsForEveryLevel) {
     ASSERT_TRUE(writer.ok()) << writer.status().to_string();
     for (uint64_t seed = 0; seed < 50; ++seed) {
       const TestKernel made = random_kernel(seed);
-      const LaneAnalysis analysis(made.kernel);
+      const int lanes = vector_lanes(target->vector_bits);
+      const LaneAnalysis analysis(made.kernel, choose_lane_dimension(made.kernel, lanes));
       const Schedule schedule = make_schedule(made.kernel, analysis, target->vector_bits);
       const KernelCode code{made.kernel, analysis, schedule, *target, seed % 2 == 0};
       const auto object = (*writer)->object_file({{code, "kernel"}});
