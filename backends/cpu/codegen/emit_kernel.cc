@@ -95,7 +95,8 @@ class KernelEmitter {
     const auto& grid = code_.kernel.grid;
     const auto& parameters = code_.kernel.body.body().parameters;
     int64_t left = schedule_.rows;
-    for (size_t d = grid.size() < 2 ? 0 : grid.size() - 1; d-- > 0;) {
+    for (size_t d = grid.size(); d-- > 0;) {
+      if (static_cast<int>(d) == code_.analysis.lane_dimension()) continue;
       llvm::Value* at = row;
       left /= grid[d];
       if (grid[d] == 1) {
@@ -170,9 +171,10 @@ class KernelEmitter {
   }
 
   void emit_vector(llvm::Value* at, int lanes, BodyEmitter& body) {
-    const auto& parameters = code_.kernel.body.body().parameters;
     body.begin_points(lanes);
-    if (!parameters.empty()) body.set_scalar(parameters.back(), at);
+    if (const int lane = code_.analysis.lane_dimension(); lane >= 0) {
+      body.set_scalar(code_.kernel.body.body().parameters[static_cast<size_t>(lane)], at);
+    }
     body.emit_level(Level::kPoint);
   }
 

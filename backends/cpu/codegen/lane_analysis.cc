@@ -26,7 +26,19 @@ LaneShape affine(ScalarType type, uint64_t stride) {
 
 }  // namespace
 
-LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel) : f_(kernel.body), facts_(f_.size()) {
+int choose_lane_dimension(const kernel::Kernel& kernel, int lanes) {
+  const int last = static_cast<int>(kernel.grid.size()) - 1;
+  int largest = last;
+  for (int d = last; d >= 0; --d) {
+    const int64_t extent = kernel.grid[static_cast<size_t>(d)];
+    if (extent >= (d == last ? lanes / 2 : lanes)) return d;
+    if (extent > kernel.grid[static_cast<size_t>(largest)]) largest = d;
+  }
+  return largest;
+}
+
+LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension)
+    : f_(kernel.body), lane_dimension_(lane_dimension), facts_(f_.size()) {
   for (size_t i = 0; i < facts_.size(); ++i) {
     const Instruction& inst = f_[static_cast<Value>(i)];
     if (inst.op != Op::kConstant) continue;
@@ -36,9 +48,9 @@ LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel) : f_(kernel.body), fact
   const auto& parameters = f_.body().parameters;
   for (size_t d = 0; d < parameters.size(); ++d) {
     Facts& facts = at(parameters[d]);
-    const bool is_last = d + 1 == parameters.size();
-    facts.level = is_last ? Level::kPoint : Level::kRow;
-    if (is_last && kernel.grid[d] > 1) facts.shape = {LaneKind::kAffine, 1};
+    const bool is_lane = static_cast<int>(d) == lane_dimension;
+    facts.level = is_lane ? Level::kPoint : Level::kRow;
+    if (is_lane && kernel.grid[d] > 1) facts.shape = {LaneKind::kAffine, 1};
     set_bounds(facts, kernel.index_type, 0, kernel.grid[d] - 1);
   }
   analyse_region(0);

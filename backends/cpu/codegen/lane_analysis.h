@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LaneAnalysis: how each value of a kernel differs between the lanes of a vector, where lanes are
-// neighbouring points of the grid's last dimension.
+// neighbouring points of one dimension of the grid, the lane dimension.
 //
 // A uniform value is equal in all lanes and stays scalar. An affine one is an integer with a
 // constant difference from lane to lane, so lane 0 tells it all: what addresses are made of. All
@@ -19,7 +19,7 @@ namespace hekla::cpu {
 enum class LaneKind : uint8_t { kUniform, kAffine, kVarying };
 
 // Where a value can be computed at the earliest: once a call, once for a row (all grid dimensions
-// but the last are fixed), or in the loop over the row.
+// but the lane dimension are fixed), or in the loop over the row.
 enum class Level : uint8_t { kCall, kRow, kPoint };
 
 struct LaneShape {
@@ -29,9 +29,16 @@ struct LaneShape {
   bool operator==(const LaneShape&) const = default;
 };
 
+// The dimension that vectors run along: the last one, whose neighbours are mostly neighbours in
+// memory, unless it has less than half of `lanes` points; then the innermost one that has enough,
+// or the largest. -1 for a grid without dimensions.
+int choose_lane_dimension(const kernel::Kernel& kernel, int lanes);
+
 class LaneAnalysis {
  public:
-  explicit LaneAnalysis(const kernel::Kernel& kernel);
+  LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension);
+
+  int lane_dimension() const { return lane_dimension_; }
 
   LaneShape shape(kernel::Value v) const { return facts_[static_cast<size_t>(v)].shape; }
   bool is_varying(kernel::Value v) const { return shape(v).kind == LaneKind::kVarying; }
@@ -59,6 +66,7 @@ class LaneAnalysis {
   void set_bounds(Facts& facts, kernel::ScalarType type, __int128 low, __int128 high);
 
   const kernel::Function& f_;  // the kernel's; not owned
+  const int lane_dimension_;
   std::vector<Facts> facts_;
 };
 

@@ -39,7 +39,7 @@ TEST(LaneAnalysis, AddressesAreAffineAndRowsUniform) {
   const Value of_row = b.load(kF32, {0, 4}, row);
   const Value of_point = b.load(kF32, {0, 4}, at);
   const Value fixed = b.load(kF32, {0, 4}, b.index(5));
-  const LaneAnalysis lanes(finish(b, {10, 100}));
+  const LaneAnalysis lanes(finish(b, {10, 100}), 1);
   EXPECT_EQ(lanes.shape(row), (LaneShape{LaneKind::kUniform, 0}));
   EXPECT_EQ(lanes.shape(at), (LaneShape{LaneKind::kAffine, 1}));
   EXPECT_EQ(lanes.shape(twice), (LaneShape{LaneKind::kAffine, 2}));
@@ -62,7 +62,7 @@ TEST(LaneAnalysis, WideningIsAffineOnlyWhereNothingWraps) {
   const Value unsafe = b.convert(Op::kSignExtend, kI64, hashed);
   const Value signed_wide = b.convert(Op::kSignExtend, kI64, negative);
   const Value unsigned_wide = b.convert(Op::kZeroExtend, kI64, negative);
-  const LaneAnalysis lanes(finish(b, {1000}));
+  const LaneAnalysis lanes(finish(b, {1000}), 0);
   EXPECT_EQ(lanes.shape(hashed), (LaneShape{LaneKind::kAffine, 0x7fffff}));
   EXPECT_EQ(lanes.shape(safe), (LaneShape{LaneKind::kAffine, 1}));
   EXPECT_EQ(lanes.shape(unsafe).kind, LaneKind::kVarying);
@@ -83,7 +83,7 @@ TEST(LaneAnalysis, LoopsDivergeWhereTheirCountDiffers) {
     return std::vector<Value>{b.add(now[0], k)};
   })[0];
   const Kernel kernel = finish(b, {16});
-  const LaneAnalysis lanes(kernel);
+  const LaneAnalysis lanes(kernel, 0);
   EXPECT_FALSE(lanes.is_divergent(kernel.body[even].arguments[0]));
   EXPECT_EQ(lanes.shape(even).kind, LaneKind::kUniform);
   EXPECT_EQ(lanes.shape(same_count).kind, LaneKind::kUniform);
@@ -101,10 +101,22 @@ TEST(LaneAnalysis, CarriedValuesGetTheShapeOfTheirWorstIteration) {
         return std::vector<Value>{now[1], b.add(now[1], b.grid_index(0)),
                                   b.add(now[2], b.index(8))};
       });
-  const LaneAnalysis lanes(finish(b, {16}));
+  const LaneAnalysis lanes(finish(b, {16}), 0);
   EXPECT_EQ(lanes.shape(results[0]).kind, LaneKind::kVarying);
   EXPECT_EQ(lanes.shape(results[1]).kind, LaneKind::kVarying);
   EXPECT_EQ(lanes.shape(results[2]), (LaneShape{LaneKind::kAffine, 1}));
+}
+
+TEST(LaneAnalysis, LanesRunAlongTheLastDimensionThatHasRoom) {
+  Kernel kernel;
+  const std::pair<std::vector<int64_t>, int> cases[] = {
+      {{}, -1},    {{1}, 0},    {{100, 8}, 1},   {{100, 4}, 1},      {{100, 3}, 0},
+      {{5, 3}, 0}, {{3, 3}, 1}, {{64, 3, 3}, 0}, {{2, 64, 3, 1}, 1}, {{7, 64, 32, 2}, 2},
+  };
+  for (const auto& [grid, expected] : cases) {
+    kernel.grid = grid;
+    EXPECT_EQ(choose_lane_dimension(kernel, 8), expected) << ::testing::PrintToString(grid);
+  }
 }
 
 TEST(Schedule, CutsLongRowsAndKeepsShortOnes) {
@@ -113,9 +125,9 @@ TEST(Schedule, CutsLongRowsAndKeepsShortOnes) {
       Builder b(2, kI32);
       b.store({1, 4}, b.grid_index(1), b.real(kF32, 1));
       const Kernel kernel = finish(b, {rows, row});
-      const Schedule s = make_schedule(kernel, LaneAnalysis(kernel), 256);
+      const Schedule s = make_schedule(kernel, LaneAnalysis(kernel, 1), 256);
       EXPECT_LE(s.lanes, row);
-      EXPECT_LE(s.lanes, 8);
+      EXPECT_LE(s.lanes, 16);
       EXPECT_EQ(s.rows, rows);
       EXPECT_EQ(s.row, row);
       EXPECT_GT(s.unit_ns, 0);

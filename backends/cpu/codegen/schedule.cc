@@ -17,7 +17,8 @@ double cost(const kernel::Function& f, const LaneAnalysis& analysis, kernel::Val
   if (inst.op != Op::kStore && analysis.shape(v).kind != LaneKind::kVarying) {
     return analysis.level(v) == Level::kPoint ? kSimple : 0;
   }
-  const double wide = bit_width(inst.type) == 64 ? 2 : 1;
+  // In vectors of eight elements of 32 bits.
+  const double wide = std::max(1.0, lanes / 8.0) * (bit_width(inst.type) == 64 ? 2 : 1);
   switch (inst.op) {
     case Op::kDiv:
     case Op::kSqrt:
@@ -26,15 +27,15 @@ double cost(const kernel::Function& f, const LaneAnalysis& analysis, kernel::Val
     case Op::kDivU:
     case Op::kRemS:
     case Op::kRemU:
-      return wide == 1 ? 4 : 3.0 * lanes;
+      return bit_width(inst.type) == 32 ? 4 * wide : 3.0 * lanes;
     case Op::kMulHighU:
-      return wide == 1 ? 1 : 1.0 * lanes;
+      return 1.5 * wide;
     case Op::kLoad:
     case Op::kStore: {
       const LaneShape index = analysis.shape(inst.arguments[0]);
       if (index.kind == LaneKind::kUniform) return kSimple;
       const bool is_vector = index.kind == LaneKind::kAffine && index.stride == 1;
-      return is_vector ? 0.5 : 0.4 * lanes;
+      return is_vector ? 0.4 * wide : 0.4 * lanes;
     }
     default:
       return kSimple * wide;
@@ -64,17 +65,73 @@ double region_cost(const kernel::Function& f, const LaneAnalysis& analysis, int3
   return total;
 }
 
+// What says how many vectors of a body fit into the registers at a time.
+struct BodySize {
+  int varying = 0;  // instructions on vectors, of 32 bits; twice for 64
+  int carried = 0;  // vectors that loops carry
+  bool has_loop = false;
+  bool by_lane = false;  // something goes lane by lane, or lanes diverge
+};
+
+void measure(const kernel::Function& f, const LaneAnalysis& analysis, int32_t region,
+             BodySize& size) {
+  for (kernel::Value v : f.region(region).instructions) {
+    const Instruction& inst = f[v];
+    if (inst.op == Op::kFor) {
+      const auto inner = static_cast<int32_t>(inst.immediate);
+      size.has_loop = true;
+      if (analysis.is_divergent(v)) size.by_lane = true;
+      const auto& parameters = f.region(inner).parameters;
+      for (size_t i = 1; i < parameters.size(); ++i) {
+        if (!analysis.is_varying(parameters[i])) continue;
+        size.carried += bit_width(f.type(parameters[i])) == 64 ? 2 : 1;
+      }
+      measure(f, analysis, inner, size);
+      continue;
+    }
+    if (inst.op == Op::kLoad || inst.op == Op::kStore) {
+      const LaneShape index = analysis.shape(inst.arguments[0]);
+      const bool is_vector = index.kind == LaneKind::kAffine && index.stride == 1;
+      if (index.kind != LaneKind::kUniform && !is_vector) size.by_lane = true;
+    }
+    if (inst.op == Op::kStore || !analysis.is_varying(v)) continue;
+    const bool divides = inst.op >= Op::kDivS && inst.op <= Op::kRemU;
+    if (divides) size.by_lane = true;
+    size.varying += bit_width(inst.type) == 64 ? 2 : 1;
+  }
+}
+
+// How many vectors run at a time: 1, 2 or 4.
+int choose_vectors(const kernel::Function& f, const LaneAnalysis& analysis) {
+  BodySize size;
+  measure(f, analysis, 0, size);
+  if (size.by_lane) return 1;
+  constexpr int kRegisters = 8;  // half of what there are
+  if (size.has_loop) {
+    if (size.carried * 4 <= kRegisters && size.varying <= 12) return 4;
+    return size.carried * 2 <= kRegisters && size.varying <= 24 ? 2 : 1;
+  }
+  return size.varying <= 24 ? 2 : 1;
+}
+
 }  // namespace
 
 Schedule make_schedule(const kernel::Kernel& kernel, const LaneAnalysis& analysis,
                        int vector_bits) {
   Schedule schedule;
   if (!kernel.grid.empty()) {
-    schedule.row = kernel.grid.back();
+    schedule.row = kernel.grid[static_cast<size_t>(analysis.lane_dimension())];
     schedule.rows = kernel.points() / schedule.row;
   }
-  constexpr int kLaneBits = 32;
-  schedule.lanes = vector_bits / kLaneBits;
+  const int one_vector = vector_lanes(vector_bits);
+  int vectors = choose_vectors(kernel.body, analysis);
+  // Not where too much of a row would be left over.
+  constexpr int kFew = 16;
+  while (vectors > 1 && schedule.row % (one_vector * vectors) != 0 &&
+         schedule.row < int64_t{kFew} * one_vector * vectors) {
+    vectors /= 2;
+  }
+  schedule.lanes = one_vector * vectors;
   while (schedule.lanes > schedule.row) schedule.lanes /= 2;
 
   // Units of about this size: long against the 0.1 us of handing one over, short against a launch.
@@ -83,8 +140,8 @@ Schedule make_schedule(const kernel::Kernel& kernel, const LaneAnalysis& analysi
   constexpr double kRowOverheadNs = 5;
   const double vector_ns =
       kVectorOverheadNs + region_cost(kernel.body, analysis, 0, schedule.lanes);
-  const double vectors = std::clamp(kUnitNs / vector_ns, 1.0, 1e12);
-  int64_t chunk = static_cast<int64_t>(vectors) * schedule.lanes;
+  const double blocks = std::clamp(kUnitNs / vector_ns, 1.0, 1e12);
+  int64_t chunk = static_cast<int64_t>(blocks) * schedule.lanes;
   if (chunk >= schedule.row) chunk = schedule.row;
   // Equal chunks, the last one not shorter than the others.
   schedule.chunks = std::max<int64_t>(1, schedule.row / chunk);

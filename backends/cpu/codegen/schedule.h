@@ -2,7 +2,7 @@
 // Schedule: how the points of a grid are cut into units, the pieces that threads take, and what a
 // unit costs.
 //
-// A row is all points that differ in the last dimension alone. A unit is a row, or one of the equal
+// A row is all points that differ in the lane dimension alone. A unit is a row, or one of the equal
 // chunks of a row when rows are few and long. Points do not depend on each other, so the cut
 // changes no result. Pure.
 #pragma once
@@ -25,8 +25,11 @@ struct Schedule {
   int64_t units() const { return rows * chunks; }
 };
 
-// `vector_bits`: of the machine's vectors. `lanes` is what fits of 32-bit elements. The grid has no
-// zero.
-Schedule make_schedule(const kernel::Kernel& kernel, const LaneAnalysis& lanes, int vector_bits);
+// What fits into one vector of the machine of 32-bit elements.
+inline int vector_lanes(int vector_bits) { return vector_bits / 32; }
+
+// `vector_bits`: of the machine's vectors. Short bodies get two or four vectors at a time, so that
+// the machine has something to do while an operation takes its time. The grid has no zero.
+Schedule make_schedule(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int vector_bits);
 
 }  // namespace hekla::cpu

@@ -211,8 +211,9 @@ class Compiler : public KernelCompiler {
 
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
-    LaneAnalysis analysis(kernel);
-    const Schedule schedule = make_schedule(kernel, analysis, writer_->target().vector_bits);
+    const int vector_bits = writer_->target().vector_bits;
+    LaneAnalysis analysis(kernel, choose_lane_dimension(kernel, vector_lanes(vector_bits)));
+    const Schedule schedule = make_schedule(kernel, analysis, vector_bits);
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
     const bool matters = schedule.row % schedule.lanes != 0;

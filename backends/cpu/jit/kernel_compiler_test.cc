@@ -12,26 +12,26 @@
 
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/interpreter.h"
+#include "backends/compiler/kernel/testing/random_kernel.h"
 #include "backends/cpu/jit/object_code.h"
 #include "backends/cpu/jit/object_store.h"
 #include "backends/cpu/testing/guarded_memory.h"
-#include "backends/cpu/testing/random_kernel.h"
 
 namespace hekla::cpu {
 namespace {
 
-using kernel::Access;
 using kernel::Builder;
 using kernel::Kernel;
 using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
+using kernel::testing::Buffers;
+using kernel::testing::random_kernel;
+using kernel::testing::TestKernel;
 
-constexpr ScalarType kBool = ScalarType::kBool;
 constexpr ScalarType kI32 = ScalarType::kI32;
 constexpr ScalarType kI64 = ScalarType::kI64;
 constexpr ScalarType kF32 = ScalarType::kF32;
-constexpr ScalarType kF64 = ScalarType::kF64;
 
 // One compiler per instruction set; null where this processor does not run it.
 std::shared_ptr<KernelCompiler> compiler(const std::string& level) {
@@ -44,7 +44,7 @@ std::shared_ptr<KernelCompiler> compiler(const std::string& level) {
   return it->second;
 }
 
-class Levels : public testing::TestWithParam<const char*> {
+class Levels : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     compiler_ = compiler(GetParam());
@@ -63,17 +63,8 @@ class Levels : public testing::TestWithParam<const char*> {
   std::shared_ptr<KernelCompiler> compiler_;
 };
 
-using Contents = std::vector<std::vector<std::byte>>;
-
-Contents interpreted(const Kernel& kernel, Contents contents) {
-  std::vector<std::span<std::byte>> operands(contents.begin(), contents.end());
-  const Status status = interpret(kernel, operands);
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  return contents;
-}
-
 // Runs the units in ranges of random sizes, in guarded memory.
-Contents run(const CompiledKernel& code, const Contents& contents, bool guard_end, uint64_t seed) {
+Buffers run(const CompiledKernel& code, const Buffers& contents, bool guard_end, uint64_t seed) {
   std::vector<GuardedMemory> memory;
   std::vector<const void*> pointers;
   for (const auto& bytes : contents) {
@@ -89,180 +80,127 @@ Contents run(const CompiledKernel& code, const Contents& contents, bool guard_en
     code.function(pointers.data(), begin, end);
     begin = end;
   }
-  Contents result;
+  Buffers result;
   for (const GuardedMemory& m : memory) result.emplace_back(m.bytes().begin(), m.bytes().end());
   return result;
 }
 
+void expect_as_interpreted(const CompiledKernel& code, const TestKernel& test, uint64_t seed) {
+  Buffers expected = test.contents;
+  const Status status = interpret(test.kernel, kernel::testing::spans(expected));
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  for (const bool guard_end : {false, true}) {
+    const Buffers actual = run(code, test.contents, guard_end, seed);
+    ASSERT_EQ(kernel::testing::difference(test, expected, actual), "") << "seed " << seed << "\n"
+                                                                       << to_string(test.kernel);
+  }
+}
+
+bool has_fma(const std::string& level) { return level != "sse2"; }
+
 TEST_P(Levels, RandomKernelsDoWhatTheInterpreterDoes) {
-  const bool with_fma = std::string(GetParam()) != "sse2";
+  kernel::testing::RandomOptions options;
+  options.fma = has_fma(GetParam());
   // HEKLA_RANDOM_KERNELS: more of them, for a long run.
   const char* more = std::getenv("HEKLA_RANDOM_KERNELS");
-  const uint64_t count = more != nullptr ? std::strtoull(more, nullptr, 10) : 400;
+  const uint64_t count = more != nullptr ? std::strtoull(more, nullptr, 10) : 200;
   constexpr uint64_t kAtOnce = 16;
   for (uint64_t first = 0; first < count; first += kAtOnce) {
-    std::vector<RandomKernel> kernels;
+    std::vector<TestKernel> tests;
     std::vector<const Kernel*> requests;
-    for (uint64_t i = 0; i < kAtOnce; ++i) {
-      kernels.push_back(make_random_kernel(first + i, with_fma));
-    }
-    for (const RandomKernel& made : kernels) {
-      const Status verified = verify(made.kernel.body);
-      ASSERT_TRUE(verified.ok()) << verified.to_string();
-      requests.push_back(&made.kernel);
-    }
+    for (uint64_t i = 0; i < kAtOnce; ++i) tests.push_back(random_kernel(first + i, options));
+    for (const TestKernel& test : tests) requests.push_back(&test.kernel);
     const auto code = compile(requests);
     ASSERT_NE(code, nullptr);
     for (uint64_t i = 0; i < kAtOnce; ++i) {
-      const RandomKernel& made = kernels[i];
-      const Contents expected = interpreted(made.kernel, made.contents);
-      const Contents got = run(code->kernels[i], made.contents, i % 2 == 0, first + i);
-      for (size_t k = 0; k < expected.size(); ++k) {
-        const int64_t at = first_difference(made.kinds[k], expected[k], got[k]);
-        ASSERT_EQ(at, -1) << "seed " << first + i << ", operand " << k << ", byte " << at << "\n"
-                          << to_string(made.kernel);
-      }
+      expect_as_interpreted(code->kernels[i], tests[i], first + i);
+      if (HasFatalFailure()) return;
     }
   }
-}
-
-// A kernel with one op on all combinations of its arguments' edge values.
-struct OpCase {
-  Op op;
-  ScalarType from;
-  ScalarType to;
-  int arity;
-};
-
-uint8_t bytes_of(ScalarType type) { return bit_width(type) == 64 ? 8 : 4; }
-
-Value load_as(Builder& b, ScalarType type, int32_t operand, Value index) {
-  if (type != kBool) return b.load(type, {operand, bytes_of(type)}, index);
-  return b.binary(Op::kNe, b.load(kI32, {operand, 4}, index), b.integer(kI32, 0));
-}
-
-std::vector<std::byte> packed(const std::vector<uint64_t>& values, size_t bytes) {
-  std::vector<std::byte> result(values.size() * bytes);
-  for (size_t i = 0; i < values.size(); ++i) {
-    std::memcpy(result.data() + i * bytes, &values[i], bytes);
-  }
-  return result;
-}
-
-bool fits(const OpCase& c, uint64_t bits) {
-  double value = 0;
-  if (c.from == kF64) {
-    std::memcpy(&value, &bits, 8);
-  } else {
-    float narrow = 0;
-    std::memcpy(&narrow, &bits, 4);
-    value = narrow;
-  }
-  const double limit = bit_width(c.to) == 32 ? 4294967296.0 : 18446744073709551616.0;
-  return c.op == Op::kFloatToSInt ? value >= -limit / 2 && value < limit / 2
-                                  : value > -1 && value < limit;
 }
 
 TEST_P(Levels, EveryOpAtItsEdges) {
-  std::vector<OpCase> cases;
-  auto add = [&](std::initializer_list<Op> ops, std::initializer_list<ScalarType> types,
-                 int arity) {
-    for (Op op : ops) {
-      const bool compares = op >= Op::kEq && op <= Op::kLeU;
-      for (ScalarType t : types) cases.push_back({op, t, compares ? kBool : t, arity});
-    }
-  };
-  add({Op::kAdd, Op::kSub, Op::kMul}, {kI32, kI64, kF32, kF64}, 2);
-  add({Op::kMulHighU, Op::kDivS, Op::kDivU, Op::kRemS, Op::kRemU, Op::kLtS, Op::kLeS, Op::kLtU,
-       Op::kLeU},
-      {kI32, kI64}, 2);
-  add({Op::kShl, Op::kShrU, Op::kShrS}, {kI32, kI64}, 2);
-  add({Op::kDiv, Op::kLt, Op::kLe}, {kF32, kF64}, 2);
-  add({Op::kAnd, Op::kOr, Op::kXor}, {kBool, kI32, kI64}, 2);
-  add({Op::kEq, Op::kNe}, {kBool, kI32, kI64, kF32, kF64}, 2);
-  add({Op::kNeg, Op::kAbs, Op::kSqrt, Op::kFloor, Op::kCeil, Op::kTrunc, Op::kRoundEven},
-      {kF32, kF64}, 1);
-  if (std::string(GetParam()) != "sse2") add({Op::kFma}, {kF32, kF64}, 3);
-  cases.insert(cases.end(), {{Op::kSignExtend, kI32, kI64, 1},
-                             {Op::kZeroExtend, kI32, kI64, 1},
-                             {Op::kTruncate, kI64, kI32, 1},
-                             {Op::kFloatResize, kF32, kF64, 1},
-                             {Op::kFloatResize, kF64, kF32, 1},
-                             {Op::kBitcast, kI32, kF32, 1},
-                             {Op::kBitcast, kF64, kI64, 1},
-                             {Op::kBoolToInt, kBool, kI32, 1},
-                             {Op::kBoolToInt, kBool, kI64, 1}});
-  for (ScalarType integer : {kI32, kI64}) {
-    for (ScalarType real : {kF32, kF64}) {
-      cases.push_back({Op::kSIntToFloat, integer, real, 1});
-      cases.push_back({Op::kUIntToFloat, integer, real, 1});
-      cases.push_back({Op::kFloatToSInt, real, integer, 1});
-      cases.push_back({Op::kFloatToUInt, real, integer, 1});
-    }
+  std::map<ScalarType, std::vector<kernel::testing::OpCase>> cases;
+  for (const kernel::testing::OpCase& c : kernel::testing::all_op_cases()) {
+    // Without the instruction it is rounded twice.
+    if (c.op == Op::kFma && !has_fma(GetParam())) continue;
+    cases[c.from].push_back(c);
   }
-
-  std::vector<Kernel> kernels(cases.size());
-  std::vector<Contents> contents(cases.size());
-  std::vector<const Kernel*> requests;
-  for (size_t n = 0; n < cases.size(); ++n) {
-    const OpCase& c = cases[n];
-    std::vector<uint64_t> edges = edge_values(c.from);
-    if (c.op == Op::kFloatToSInt || c.op == Op::kFloatToUInt) {
-      std::erase_if(edges, [&](uint64_t bits) { return !fits(c, bits); });
-    }
-    size_t points = 1;
-    for (int i = 0; i < c.arity; ++i) points *= edges.size();
-    Builder b(1, kI32);
-    std::vector<Value> arguments;
-    size_t every = 1;
-    for (int i = 0; i < c.arity; ++i) {
-      std::vector<uint64_t> values;
-      for (size_t p = 0; p < points; ++p) values.push_back(edges[p / every % edges.size()]);
-      every *= edges.size();
-      contents[n].push_back(packed(values, bytes_of(c.from)));
-      arguments.push_back(load_as(b, c.from, i, b.grid_index(0)));
-    }
-    if (c.op == Op::kShl || c.op == Op::kShrU || c.op == Op::kShrS) {
-      arguments[1] = b.bit_and(arguments[1], b.integer(c.from, bit_width(c.from) - 1));
-    }
-    Value result = arguments[0];
-    if (c.arity == 3) {
-      result = b.fma(arguments[0], arguments[1], arguments[2]);
-    } else if (c.arity == 2) {
-      result = b.binary(c.op, arguments[0], arguments[1]);
-    } else if (c.op >= Op::kSignExtend) {
-      result = b.convert(c.op, c.to, arguments[0]);
-    } else {
-      result = b.unary(c.op, arguments[0]);
-    }
-    if (c.to == kBool) result = b.convert(Op::kBoolToInt, kI32, result);
-    const uint8_t bytes = bytes_of(c.to);
-    b.store({c.arity, bytes}, b.grid_index(0), result);
-    contents[n].push_back(std::vector<std::byte>(points * bytes));
-    kernels[n].grid = {static_cast<int64_t>(points)};
-    for (const auto& content : contents[n]) {
-      const bool is_result = &content == &contents[n].back();
-      kernels[n].operands.push_back({static_cast<int64_t>(content.size()), !is_result, is_result});
-    }
-    kernels[n].name = kernel::op_name(c.op);
-    kernels[n].body = b.finish();
-    requests.push_back(&kernels[n]);
-  }
-  const auto code = compile(requests);
-  ASSERT_NE(code, nullptr);
-  for (size_t n = 0; n < cases.size(); ++n) {
-    const Contents expected = interpreted(kernels[n], contents[n]);
-    const Contents got = run(code->kernels[n], contents[n], n % 2 == 0, n);
-    const ElementKind kind = cases[n].to == kF32   ? ElementKind::kF32
-                             : cases[n].to == kF64 ? ElementKind::kF64
-                                                   : ElementKind::kBits;
-    EXPECT_EQ(first_difference(kind, expected.back(), got.back()), -1)
-        << kernels[n].name << " " << scalar_type_name(cases[n].from) << " to "
-        << scalar_type_name(cases[n].to);
+  for (const auto& [from, of_type] : cases) {
+    const TestKernel test = op_kernel(of_type);
+    const auto code = compile({&test.kernel});
+    ASSERT_NE(code, nullptr);
+    expect_as_interpreted(code->kernels[0], test, 1);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Levels, testing::Values("sse2", "avx2", "avx512", "native"),
+// What lanes do apart: each point of a row of `row` owns kTrips elements of the output, of which a
+// loop writes as many as the point's number says, from the end of the input; what lanes that are
+// done would read lies outside of it. The other outputs are written from the end to the start and
+// with gaps.
+TestKernel diverging(int64_t row, ScalarType index_type) {
+  constexpr int64_t kTrips = 5;
+  constexpr int64_t kRows = 3;
+  const int64_t points = kRows * row;
+  Builder b(2, index_type);
+  const Value linear = b.add(b.mul(b.grid_index(0), b.index(row)), b.grid_index(1));
+  const Value count = b.binary(Op::kRemU, linear, b.index(kTrips + 1));
+  const std::vector<Value> results = b.loop(
+      count, {b.integer(kI32, 1), b.real(kF32, 0)},
+      [&](Value iteration, const std::vector<Value>& now) {
+        const Value from = b.add(b.sub(b.index(points), count), iteration);
+        const Value x = b.load(kF32, {0, 4}, from);
+        const Value reversed = b.load(kF32, {0, 4}, b.sub(b.index(points - 1), linear));
+        const Value narrow = b.load(kI32, {1, 1, true}, linear);
+        // A loop within, with as many trips as this one has behind it.
+        const Value inner =
+            b.loop(iteration, {now[0]}, [&](Value, const std::vector<Value>& inner_now) {
+              return std::vector<Value>{b.add(b.mul(inner_now[0], b.integer(kI32, 3)), narrow)};
+            })[0];
+        b.store({2, 4}, b.add(b.mul(linear, b.index(kTrips)), iteration), b.mul(x, reversed));
+        return std::vector<Value>{inner, b.add(now[1], x)};
+      });
+  b.store({3, 4}, b.sub(b.index(points - 1), linear), results[1]);
+  b.store({4, 2}, b.mul(linear, b.index(3)), results[0]);
+  TestKernel test;
+  test.elements = {{kF32, 4}, {kI32, 1}, {kF32, 4}, {kF32, 4}, {kI32, 2}};
+  test.labels = {"input", "narrow input", "of iterations", "reversed", "with gaps"};
+  const int64_t counts[] = {points, points, points * kTrips, points, points * 3 - 2};
+  std::mt19937 random(static_cast<uint32_t>(row));
+  for (size_t i = 0; i < std::size(counts); ++i) {
+    const int64_t bytes = counts[i] * test.elements[i].bytes;
+    test.kernel.operands.push_back({bytes, i < 2, i >= 2});
+    std::vector<std::byte> content(static_cast<size_t>(bytes), std::byte{0xa5});
+    if (i == 0) {
+      for (int64_t k = 0; k < points; ++k) {
+        const float value = static_cast<float>(random() % 1000) / 8;
+        std::memcpy(&content[static_cast<size_t>(k) * 4], &value, 4);
+      }
+    } else if (i == 1) {
+      for (std::byte& byte : content) byte = static_cast<std::byte>(random());
+    }
+    test.contents.push_back(std::move(content));
+  }
+  test.kernel.name = "diverging";
+  test.kernel.grid = {kRows, row};
+  test.kernel.index_type = index_type;
+  test.kernel.body = b.finish();
+  return test;
+}
+
+TEST_P(Levels, LanesThatAreDoneTouchNothing) {
+  for (const ScalarType index_type : {kI32, kI64}) {
+    for (const int64_t row : {1, 2, 3, 4, 7, 8, 9, 16, 21, 64, 100}) {
+      const TestKernel test = diverging(row, index_type);
+      ASSERT_TRUE(verify(test.kernel.body).ok()) << verify(test.kernel.body).to_string();
+      const auto code = compile({&test.kernel});
+      ASSERT_NE(code, nullptr);
+      expect_as_interpreted(code->kernels[0], test, static_cast<uint64_t>(row));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Levels, ::testing::Values("sse2", "avx2", "avx512", "native"),
                          [](const auto& info) { return std::string(info.param); });
 
 // y[i] = x[i] + 1 over `count` elements.
@@ -324,7 +262,7 @@ TEST(KernelCompiler, UpdatesInPlaceWhereTheCallerSaysSo) {
 
 // A later process is a later compiler here: it shares nothing with the first but the folder.
 TEST(KernelCompiler, KeepsCodeOnDisk) {
-  const std::string folder = testing::TempDir() + "/cpu_objects_" + std::to_string(getpid());
+  const std::string folder = ::testing::TempDir() + "/cpu_objects_" + std::to_string(getpid());
   std::filesystem::remove_all(folder);
   std::vector<Kernel> kernels;
   std::vector<KernelRequest> requests;
@@ -413,8 +351,9 @@ TEST(ObjectWriter, CompilesRandomKernelsForEveryLevel) {
     const auto writer = ObjectWriter::create(*target);
     ASSERT_TRUE(writer.ok()) << writer.status().to_string();
     for (uint64_t seed = 0; seed < 50; ++seed) {
-      const RandomKernel made = make_random_kernel(seed, true);
-      const LaneAnalysis analysis(made.kernel);
+      const TestKernel made = random_kernel(seed);
+      const int lanes = vector_lanes(target->vector_bits);
+      const LaneAnalysis analysis(made.kernel, choose_lane_dimension(made.kernel, lanes));
       const Schedule schedule = make_schedule(made.kernel, analysis, target->vector_bits);
       const KernelCode code{made.kernel, analysis, schedule, *target, seed % 2 == 0};
       const auto object = (*writer)->object_file({{code, "kernel"}});
