@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/kernel/builder.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -24,6 +25,9 @@ bool is_commutative(Op op) {
       return false;
   }
 }
+
+// Products of two bounds do not overflow, and a 32-bit index below it is not negative.
+constexpr int64_t kLargestBound = int64_t{1} << 31;
 
 bool is_comparison(Op op) { return op >= Op::kEq && op <= Op::kLeU; }
 
@@ -82,6 +86,84 @@ Value Builder::emit(Op op, ScalarType type, std::vector<Value> arguments, uint64
   }
   known_.emplace(std::move(key), v);
   return v;
+}
+
+void Builder::set_grid_size(int dim, int64_t size) {
+  bounds_[grid_index(dim)] = size > kLargestBound ? 0 : static_cast<uint64_t>(size);
+}
+
+uint64_t Builder::bound(Value v) {
+  if (auto it = bounds_.find(v); it != bounds_.end()) return it->second;
+  const uint64_t found = find_bound(v);
+  bounds_[v] = found;
+  return found;
+}
+
+uint64_t Builder::find_bound(Value v) {
+  const Instruction& inst = function_[v];
+  auto checked = [&](uint64_t b) { return b >= 1 && b <= uint64_t{kLargestBound} ? b : 0; };
+  switch (inst.op) {
+    case Op::kConstant:
+      return inst.immediate < uint64_t{kLargestBound} ? inst.immediate + 1 : 0;
+    case Op::kAdd:
+    case Op::kMul: {
+      const uint64_t a = bound(inst.arguments[0]);
+      const uint64_t b = bound(inst.arguments[1]);
+      if (a == 0 || b == 0) return 0;
+      return checked(inst.op == Op::kAdd ? a + b - 1 : (a - 1) * (b - 1) + 1);
+    }
+    case Op::kSelect: {
+      const uint64_t a = bound(inst.arguments[1]);
+      const uint64_t b = bound(inst.arguments[2]);
+      return a == 0 || b == 0 ? 0 : std::max(a, b);
+    }
+    case Op::kRemU: {
+      const uint64_t* c = constant(inst.arguments[1]);
+      return c == nullptr ? 0 : checked(*c);
+    }
+    case Op::kDivU: {
+      const uint64_t* c = constant(inst.arguments[1]);
+      const uint64_t a = bound(inst.arguments[0]);
+      return c == nullptr || *c == 0 || a == 0 ? 0 : (a - 1) / *c + 1;
+    }
+    default:
+      return 0;
+  }
+}
+
+Value Builder::divide_sum(Op op, Value v, uint64_t divisor) {
+  if (bound(v) == 0) return kNoValue;
+  const ScalarType t = type(v);
+  Value quotient = constant_bits(t, 0);
+  Value rest = constant_bits(t, 0);
+  bool found = false;
+  std::vector<Value> terms{v};
+  while (!terms.empty()) {
+    const Value term = terms.back();
+    terms.pop_back();
+    const Op term_op = function_[term].op;
+    const std::vector<Value> arguments = function_[term].arguments;
+    if (term_op == Op::kAdd) {
+      terms.insert(terms.end(), arguments.begin(), arguments.end());
+      continue;
+    }
+    const uint64_t* factor = term_op == Op::kMul ? constant(arguments[1]) : nullptr;
+    if (factor != nullptr && *factor % divisor == 0) {
+      quotient = add(quotient, mul(arguments[0], constant_bits(t, *factor / divisor)));
+      found = true;
+    } else if (const uint64_t* c = constant(term)) {
+      quotient = add(quotient, constant_bits(t, *c / divisor));
+      rest = add(rest, constant_bits(t, *c % divisor));
+    } else {
+      rest = add(rest, term);
+    }
+  }
+  const uint64_t b = bound(rest);
+  if (b == 0 || b > divisor) {
+    if (!found || op != Op::kRemU) return kNoValue;
+    return emit(op, t, {rest, constant_bits(t, divisor)});
+  }
+  return op == Op::kDivU ? quotient : rest;
 }
 
 const uint64_t* Builder::constant(Value v) const {
@@ -152,6 +234,10 @@ Value Builder::binary(Op op, Value a, Value b) {
       default:
         break;
     }
+  }
+  if ((op == Op::kDivU || op == Op::kRemU) && cb != nullptr && *cb > 1) {
+    const Value divided = divide_sum(op, a, *cb);
+    if (divided != kNoValue) return divided;
   }
   // (x + c1) + c2, as sums of offsets make it.
   if (op == Op::kAdd && !is_float(from) && cb != nullptr && function_[a].op == Op::kAdd) {
@@ -229,6 +315,8 @@ std::vector<Value> Builder::loop(
   function_.regions_.back().parent = outer;
   depth_.push_back(depth(outer) + 1);
   const Value iteration = add_parameter(region, index_type_);
+  const uint64_t* trips = constant(count);
+  if (trips != nullptr && *trips <= uint64_t{kLargestBound}) bounds_[iteration] = *trips;
   std::vector<Value> carried;
   for (Value v : initial) carried.push_back(add_parameter(region, type(v)));
   current_ = region;

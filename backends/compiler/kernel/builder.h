@@ -23,6 +23,9 @@ class Builder {
   Builder(int grid_rank, ScalarType index_type);
 
   Value grid_index(int dim) const;
+  // States that a grid index is below `size`, as the grid promises; divisions of sums of indices
+  // become what they are then.
+  void set_grid_size(int dim, int64_t size);
   ScalarType index_type() const { return index_type_; }
   ScalarType type(Value v) const { return function_.type(v); }
 
@@ -81,6 +84,13 @@ class Builder {
     size_t operator()(const Key& key) const;
   };
 
+  // The least number known to be above an integer that is not negative; 0 when none is known.
+  uint64_t bound(Value v);
+  uint64_t find_bound(Value v);
+  // The quotient or the remainder of a sum of known terms, without a division: terms that are
+  // multiples of the divisor on one side, the rest below it on the other. kNoValue when the sum
+  // does not show that.
+  Value divide_sum(Op op, Value v, uint64_t divisor);
   Value emit(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate = 0);
   Value append(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate,
                int32_t region);
@@ -92,6 +102,7 @@ class Builder {
   std::vector<int> depth_;  // of each region
   int32_t current_ = 0;
   std::unordered_map<Key, Value, KeyHash> known_;
+  std::unordered_map<Value, uint64_t> bounds_;  // see bound()
 };
 
 }  // namespace hekla::kernel

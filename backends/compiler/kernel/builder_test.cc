@@ -71,6 +71,21 @@ TEST(Builder, EqualValuesAreShared) {
   EXPECT_EQ(b.select(b.boolean(true), i, b.index(1)), i);
 }
 
+TEST(Builder, DivisionsOfSumsOfIndicesGo) {
+  Builder b(2, kI32);
+  b.set_grid_size(0, 100);
+  b.set_grid_size(1, 8);
+  const Value i = b.grid_index(0), j = b.grid_index(1);
+  const Value linear = b.add(b.mul(i, b.index(8)), j);
+  EXPECT_EQ(b.binary(Op::kDivU, linear, b.index(8)), i);
+  EXPECT_EQ(b.binary(Op::kRemU, linear, b.index(8)), j);
+  EXPECT_EQ(b.binary(Op::kRemU, b.add(linear, b.index(16)), b.index(8)), j);
+  // j may reach 4: a real division.
+  const Value real = b.binary(Op::kDivU, linear, b.index(4));
+  EXPECT_NE(real, b.mul(i, b.index(2)));
+  EXPECT_EQ(b.binary(Op::kRemU, linear, b.index(4)), b.binary(Op::kRemU, j, b.index(4)));
+}
+
 TEST(Builder, FoldsByTheMeaningOfTheOps) {
   Builder b(0, kI32);
   auto bits = [&](Value v) { return *b.constant(v); };

@@ -177,6 +177,9 @@ class Lowering {
                           ? linear_grid(dims)
                           : dims_grid(dims, in_place == nullptr && scanner.shape().has_contraction);
     Builder b(static_cast<int>(grid.sizes.size()), index_type);
+    for (size_t g = 0; g < grid.sizes.size(); ++g) {
+      b.set_grid_size(static_cast<int>(g), grid.sizes[g]);
+    }
     Emitter emitter(b, [this](const ir::Value& value) { return operand_of(value); });
     const Points points = make_points(b, grid, dims, is_linear);
 

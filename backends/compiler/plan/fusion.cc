@@ -81,6 +81,10 @@ double repeats_of(const ir::Operation& user, const ir::Value& value) {
     }
     case OpCode::kConvolution:
       return 1e3;
+    case OpCode::kScatter:
+      // Every element of the result looks through all updates.
+      return &value == user.operand(0) ? 1 : 1e3;
+    case OpCode::kSelectAndScatter:
     case OpCode::kReduceWindow: {
       double window = 1;
       for (int64_t w : ir::int_list(user, "window_dimensions")) window *= static_cast<double>(w);
