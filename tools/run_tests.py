@@ -123,7 +123,9 @@ def stage_fuzz(log, counter, quick):
         name = fuzzer.name.removesuffix("_fuzzer")
         work = ROOT / "build-fuzz" / "corpus" / name
         work.mkdir(parents=True, exist_ok=True)
+        words = ROOT / "tests" / "fuzz" / f"{name}.dict"
         code = run([fuzzer, f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
+                    *([f"-dict={words}"] if words.exists() else []),
                     f"-artifact_prefix={work.parent}/", work, ROOT / "tests" / "fuzz" / "corpus" / name],
                    log)
         counter.passed += code == 0

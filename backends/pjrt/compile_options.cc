@@ -45,7 +45,10 @@ Status parse_assignment(std::string_view bytes, CompileOptions& options) {
     }
     by_partition.push_back(std::move(ids));
   }
+  options.device_ids.clear();
   if (static_cast<int64_t>(by_partition.size()) != partitions) return malformed();
+  // An empty message says as much as none. Else the lists bound the counts.
+  if (by_partition.empty()) return replicas == 0 ? ok_status() : malformed();
   for (const auto& ids : by_partition) {
     if (static_cast<int64_t>(ids.size()) != replicas) return malformed();
   }

@@ -317,6 +317,21 @@ Status Parser::parse_check(OpState& op) {
     const std::string key(ahead.word());
     if (key.empty() || !ahead.accept('=')) break;
     scan_ = ahead;
+    // Behind a bare number the colon belongs to the operation's types.
+    const std::string_view number = ahead.number();
+    const bool is_bare = !number.empty() && !(ahead.accept(':') && dtype_from_name(ahead.word()));
+    if (is_bare) {
+      const bool is_real = number.find_first_of(".eE") != std::string_view::npos;
+      const DType dtype = is_real ? DType::kF64 : DType::kUI64;
+      HEKLA_ASSIGN_OR_RETURN(uint64_t bits, parse_scalar_bits(dtype));
+      const ir::Type type = ir::Type::scalar(dtype);
+      if (is_real) {
+        op.set(key, ir::FloatValue{type, bits});
+      } else {
+        op.set(key, ir::IntegerValue{type, static_cast<int64_t>(bits)});
+      }
+      continue;
+    }
     HEKLA_ASSIGN_OR_RETURN(ir::Attribute value, parse_attribute());
     op.set(key, std::move(value));
   }

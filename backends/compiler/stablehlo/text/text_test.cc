@@ -90,6 +90,69 @@ std::vector<std::string> sample_names() {
 }
 INSTANTIATE_TEST_SUITE_P(All, SampleModule, ::testing::ValuesIn(sample_names()), test_name);
 
+// The lines of main(x: tensor<4xf32>) as they are printed, without the return.
+std::string printed(const std::string& lines) {
+  Result<std::unique_ptr<ir::Module>> module =
+      read_text("func.func @main(%x: tensor<4xf32>, %p: tensor<i1>) {\n" + lines + "\nreturn\n}\n");
+  if (!module.ok()) return module.status().to_string();
+  expect_reads_back(**module);
+  const std::string text = print_module(**module);
+  const size_t start = text.find('\n', text.find("func.func")) + 1;
+  return text.substr(start, text.find("    return\n") - start);
+}
+
+TEST(Printing, AssertionsTakeBareNumbers) {
+  EXPECT_EQ(printed("check.expect_close %x, %x, max_ulp_difference = 3, min_ulp_difference = 0 : "
+                    "tensor<4xf32>, tensor<4xf32>"),
+            "    \"check.expect_close\"(%arg0, %arg0) {max_ulp_difference = 3 : ui64, "
+            "min_ulp_difference = 0 : ui64} : (tensor<4xf32>, tensor<4xf32>) -> ()\n");
+  EXPECT_EQ(printed("check.expect_almost_eq %x, %x, tolerance = 0.5 : tensor<4xf32>"),
+            "    \"check.expect_almost_eq\"(%arg0, %arg0) {tolerance = 0.5 : f64} : "
+            "(tensor<4xf32>, tensor<4xf32>) -> ()\n");
+}
+
+TEST(Printing, UsesPrettyForms) {
+  const std::string lines =
+      "    %0 = stablehlo.add %arg0, %arg0 {mhlo.frontend_attributes = {a = \"1\"}} : "
+      "tensor<4xf32>\n"
+      "    %1 = stablehlo.compare LT, %arg0, %0, FLOAT : (tensor<4xf32>, tensor<4xf32>) -> "
+      "tensor<4xi1>\n"
+      "    %2 = stablehlo.select %1, %arg0, %0 : tensor<4xi1>, tensor<4xf32>\n"
+      "    %3 = stablehlo.constant dense<[0x7FC00000, -0.0, 1.0e-40, 3.0]> : tensor<4xf32>\n"
+      "    %4 = stablehlo.slice %3 [0:4:2] : (tensor<4xf32>) -> tensor<2xf32>\n"
+      "    %5 = stablehlo.dot_general %4, %4, contracting_dims = [0] x [0], precision = [HIGH, "
+      "DEFAULT] : (tensor<2xf32>, tensor<2xf32>) -> tensor<f32>\n"
+      "    %6 = stablehlo.reduce(%arg0 init: %5) applies stablehlo.maximum across dimensions = [0] "
+      ": (tensor<4xf32>, tensor<f32>) -> tensor<f32>\n"
+      "    %7:2 = stablehlo.while(%arg2 = %6, %arg3 = %arg1) : tensor<f32>, tensor<i1>\n"
+      "     cond {\n"
+      "      stablehlo.return %arg3 : tensor<i1>\n"
+      "    } do {\n"
+      "      stablehlo.return %arg2, %arg3 : tensor<f32>, tensor<i1>\n"
+      "    }\n"
+      "    %8 = \"stablehlo.if\"(%arg1) ({\n"
+      "      stablehlo.return %7#0 : tensor<f32>\n"
+      "    }, {\n"
+      "      stablehlo.return %6 : tensor<f32>\n"
+      "    }) : (tensor<i1>) -> tensor<f32>\n"
+      "    %9 = stablehlo.custom_call @\"a b\"(%8) {api_version = 4 : i32} : (tensor<f32>) -> "
+      "tensor<f32>\n";
+  std::string source = lines;
+  for (size_t at; (at = source.find("%arg0")) != std::string::npos;) source.replace(at, 5, "%x");
+  for (size_t at; (at = source.find("%arg1")) != std::string::npos;) source.replace(at, 5, "%p");
+  EXPECT_EQ(printed(source), lines);
+}
+
+// Bytecode may hold text that is no attribute by itself.
+TEST(Printing, OpaqueTextReadsBackWhateverItIs) {
+  for (const char* text :
+       {"#sdy.sharding<@m, [{}]>", "(1)2", "", "#a<\"", "#a<>, b = 3", "3", "}\n{"}) {
+    ir::Module module;
+    module.attributes.set("a", ir::OpaqueValue{text});
+    expect_reads_back(module);
+  }
+}
+
 TEST_P(SampleModule, ReadsBackAfterPrinting) {
   for (const auto& [name, bytes] : testing::sample_modules()) {
     if (name != GetParam()) continue;

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/pjrt/compile_options.h"
+
+#include <gtest/gtest.h>
+
+namespace hekla::pjrt {
+namespace {
+
+// CompileOptionsProto with the build options (field 3) that `fill` writes.
+template <typename Fill>
+std::string message_with(Fill&& fill) {
+  std::string build;
+  fill(build);
+  std::string message;
+  append_bytes_field(message, 3, build);
+  return message;
+}
+
+TEST(CompileOptions, ReadsCountsAndDevicesByReplicaAndPartition) {
+  const std::string message = message_with([](std::string& build) {
+    append_varint_field(build, 4, 2);
+    append_varint_field(build, 5, 3);
+    append_bytes_field(build, 9, serialize_device_assignment(2, 3, {0, 1, 2, 3, 4, 300}));
+  });
+  const Result<CompileOptions> options = parse_compile_options(message);
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  EXPECT_EQ(options->replica_count, 2);
+  EXPECT_EQ(options->partition_count, 3);
+  EXPECT_EQ(options->device_ids, (std::vector<int64_t>{0, 1, 2, 3, 4, 300}));
+}
+
+TEST(CompileOptions, TheLastOfTwoAssignmentsCounts) {
+  const std::string message = message_with([](std::string& build) {
+    append_bytes_field(build, 9, serialize_device_assignment(1, 1, {7}));
+    append_bytes_field(build, 9, serialize_device_assignment(1, 1, {5}));
+  });
+  const Result<CompileOptions> options = parse_compile_options(message);
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  EXPECT_EQ(options->device_ids, std::vector<int64_t>{5});
+}
+
+// Counts are only as large as the lists that come with them.
+TEST(CompileOptions, AnAssignmentOfNothingIsRefusedAtOnce) {
+  for (const auto& [replicas, partitions] :
+       {std::pair<uint64_t, uint64_t>{uint64_t{1} << 62, 0}, {0, uint64_t{1} << 62}, {~0ULL, 1}}) {
+    const std::string message = message_with([&](std::string& build) {
+      std::string assignment;
+      append_varint_field(assignment, 1, replicas);
+      append_varint_field(assignment, 2, partitions);
+      append_bytes_field(build, 9, assignment);
+    });
+    const Result<CompileOptions> options = parse_compile_options(message);
+    ASSERT_FALSE(options.ok()) << replicas << " x " << partitions;
+    EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(CompileOptions, AnEmptyAssignmentIsNone) {
+  const Result<CompileOptions> options = parse_compile_options(
+      message_with([](std::string& build) { append_bytes_field(build, 9, ""); }));
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  EXPECT_TRUE(options->device_ids.empty());
+}
+
+TEST(CompileOptions, CutAnywhereItIsMalformedOrShorter) {
+  const std::string message = message_with([](std::string& build) {
+    append_varint_field(build, 4, 2);
+    append_bytes_field(build, 9, serialize_device_assignment(2, 1, {0, 1}));
+  });
+  for (size_t size = 1; size < message.size(); ++size) {
+    const Result<CompileOptions> options = parse_compile_options(message.substr(0, size));
+    EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument) << size;
+  }
+}
+
+}  // namespace
+}  // namespace hekla::pjrt

@@ -1,0 +1,4 @@
+func.func @main(%x: tensor<4xf32>) {
+"x"() {a = #stablehlo.gather<offset_dims = [1], index_vector_dim = 1>, b = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0]>, c = #stablehlo.dot<lhs_batching_dimensions = [0]>, d = #stablehlo.channel_handle<handle = 1, type = 2>, e = #stablehlo.conv<raw input_batch_dimension = 1, input_spatial_dimensions = [0]>, f = #stablehlo.conv<[b, 0, f]x[0, i, o]->[b, 0, f]>, g = #stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1, operand_tuple_indices = [0]>, h = #stablehlo.result_accuracy<atol = 1.0e-5, rtol = 0.0, ulps = 2, mode = #stablehlo.result_accuracy_mode<TOLERANCE>>, i = #stablehlo<precision HIGH>, j = #stablehlo.bounds<1, ?>, k = #stablehlo.dot_algorithm<lhs_precision_type = tf32, accumulation_type = f32, allow_imprecise_accumulation = true>, l = #sdy.sharding<@m, [{}]>, m = #chlo<comparison_direction EQ>, n = #hekla.text<"x">} : () -> ()
+return
+}

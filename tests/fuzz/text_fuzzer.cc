@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text through the text reader, the verifier and the printer. Nothing may crash, hang or take
+// memory beyond measure, errors must be INVALID_ARGUMENT with a place, and what is printed must
+// read back to the same module.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backends/compiler/ir/compare.h"
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/stablehlo/text/print.h"
+#include "backends/compiler/stablehlo/text/text_reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace hekla;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  Result<std::unique_ptr<ir::Module>> module = stablehlo::read_text(text);
+  if (!module.ok()) {
+    const Status& status = module.status();
+    if (status.code() == StatusCode::kInvalidArgument && status.message().starts_with("text ")) {
+      return 0;
+    }
+    std::fprintf(stderr, "not a clear error: %s\n", status.to_string().c_str());
+    std::abort();
+  }
+  const Status valid = ir::verify(**module);
+  if (!valid.ok() && valid.code() != StatusCode::kInvalidArgument) {
+    std::fprintf(stderr, "not a clear error: %s\n", valid.to_string().c_str());
+    std::abort();
+  }
+  const std::string printed = stablehlo::print_module(**module);
+  Result<std::unique_ptr<ir::Module>> again = stablehlo::read_text(printed);
+  if (!again.ok()) {
+    std::fprintf(stderr, "does not read back: %s\n%s", again.status().to_string().c_str(),
+                 printed.c_str());
+    std::abort();
+  }
+  if (const auto difference = ir::first_difference(**module, **again)) {
+    std::fprintf(stderr, "reads back differently: %s\n%s", difference->c_str(), printed.c_str());
+    std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/compile_command.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "backends/compiler/ir/compare.h"
+#include "backends/compiler/stablehlo/read_program.h"
+#include "backends/compiler/stablehlo/testing/sample_modules.h"
+
+namespace hekla::tools {
+namespace {
+
+struct Outcome {
+  int exit_code = 0;
+  std::string out;
+  std::string err;
+};
+
+Outcome run(const std::vector<std::string>& arguments) {
+  CLI::App app("hekla");
+  Outcome outcome;
+  add_compile_command(app, outcome.exit_code);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  reversed.emplace_back("compile");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  app.parse(reversed);
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+class CompileCommand : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return ::testing::TempDir() + name; }
+  std::string file(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+  static std::string contents(const std::string& name) {
+    std::ifstream stream(name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  }
+};
+
+constexpr const char* kProgram =
+    "module {\n"
+    "  func.func @main(%arg0: tensor<2xf32>) -> (tensor<2xf32>) {\n"
+    "    %0 = stablehlo.add %arg0, %arg0 : tensor<2xf32>\n"
+    "    return %0 : tensor<2xf32>\n"
+    "  }\n"
+    "}\n";
+
+TEST_F(CompileCommand, PrintsTextOfText) {
+  const Outcome outcome = run({file("add.mlir", kProgram), "--emit", "stablehlo"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, kProgram);
+}
+
+TEST_F(CompileCommand, WritesTextOfBytecodeThatReadsBack) {
+  const std::string bytes = stablehlo::testing::loop_module(6);
+  const std::string input = file("loop.mlirbc", bytes);
+  const std::string output = path("loop.mlir");
+  // The sample makes no sense as a program.
+  EXPECT_EQ(run({input, "--emit", "stablehlo"}).exit_code, 1);
+  const Outcome outcome =
+      run({input, "--emit", "stablehlo", "--output", output, "--skip-verifier"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  const auto before = stablehlo::read_program(bytes);
+  const auto after = stablehlo::read_program(contents(output));
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_EQ(ir::first_difference(**before, **after), std::nullopt);
+}
+
+TEST_F(CompileCommand, SaysWhatIsWrong) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string reason;
+  } kCases[] = {
+      {{path("nowhere.mlir"), "--emit", "stablehlo"}, "nowhere.mlir: cannot be opened"},
+      {{file("bad.mlir", "module {\n  func }"), "--emit", "stablehlo"}, "bad.mlir: text 2:8: "},
+      {{file("add.mlir", kProgram), "--emit", "vhlo-json"}, "this is not MLIR bytecode"},
+      {{file("add.mlir", kProgram), "--emit", "kernels"},
+       "the stage 'kernels' does not exist yet; --emit takes vhlo-json, stablehlo, ir"},
+      {{file("add.mlir", kProgram), "--emit", "stablehlo", "--output", path("no/where")},
+       "could not be written"},
+  };
+  for (const auto& [arguments, reason] : kCases) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 1) << reason;
+    EXPECT_NE(outcome.err.find(reason), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace hekla::tools
