@@ -138,6 +138,9 @@ bool ModulePrinter::print_pretty(const ir::Operation& op, int depth) {
   if (op.region_count() > 0) return false;
   if (op.code() == OpCode::kReturn || op.code() == OpCode::kFuncReturn) {
     if (!op.attributes().empty() || op.result_count() > 0) return false;
+    // A value's name on the next line would be its operand.
+    const bool is_last = op.block() != nullptr && op.block()->terminator() == &op;
+    if (op.operand_count() == 0 && !is_last) return false;
     if (op.code() == OpCode::kReturn) {
       out_ += op.name();
     } else {

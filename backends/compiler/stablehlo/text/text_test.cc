@@ -143,6 +143,12 @@ TEST(Printing, UsesPrettyForms) {
   EXPECT_EQ(printed(source), lines);
 }
 
+// Without operands its end is where the next line begins.
+TEST(Printing, AReturnAmongOthersIsGeneric) {
+  EXPECT_EQ(printed("\"func.return\"() : () -> ()\n%0 = stablehlo.abs %x : tensor<4xf32>"),
+            "    \"func.return\"() : () -> ()\n    %0 = stablehlo.abs %arg0 : tensor<4xf32>\n");
+}
+
 // Bytecode may hold text that is no attribute by itself.
 TEST(Printing, OpaqueTextReadsBackWhateverItIs) {
   for (const char* text :
