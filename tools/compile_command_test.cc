@@ -89,8 +89,9 @@ TEST_F(CompileCommand, SaysWhatIsWrong) {
       {{path("nowhere.mlir"), "--emit", "stablehlo"}, "nowhere.mlir: cannot be opened"},
       {{file("bad.mlir", "module {\n  func }"), "--emit", "stablehlo"}, "bad.mlir: text 2:8: "},
       {{file("add.mlir", kProgram), "--emit", "vhlo-json"}, "this is not MLIR bytecode"},
-      {{file("add.mlir", kProgram), "--emit", "kernels"},
-       "the stage 'kernels' does not exist yet; --emit takes vhlo-json, stablehlo, ir"},
+      {{file("add.mlir", kProgram), "--emit", "spirv"},
+       "the stage 'spirv' does not exist yet; --emit takes vhlo-json, stablehlo, ir, plan, "
+       "kernels"},
       {{file("add.mlir", kProgram), "--emit", "stablehlo", "--output", path("no/where")},
        "could not be written"},
   };
