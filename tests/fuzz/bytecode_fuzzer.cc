@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes through the bytecode reader: raw reading, JSON, conversion, dump, verifier. Nothing may
-// crash, hang or take memory beyond measure, and errors must be INVALID_ARGUMENT with a message.
+// Any bytes through the bytecode reader: raw reading, JSON, conversion, dump, verifier, and through
+// the text printer and reader where the program is valid. Nothing may crash, hang or take memory
+// beyond measure, errors must be INVALID_ARGUMENT with a message, and text must mean the same.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,8 @@
 #include "backends/compiler/stablehlo/bytecode/raw_module.h"
 #include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
 #include "backends/compiler/stablehlo/read_program.h"
+#include "backends/compiler/stablehlo/text/print.h"
+#include "backends/compiler/stablehlo/text/text_reader.h"
 
 namespace {
 
@@ -38,7 +41,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(module.status());
   if (!module.ok()) return 0;
   (void)ir::dump(**module);
-  check(ir::verify(**module));
+  const Status valid = ir::verify(**module);
+  check(valid);
+  if (valid.ok()) {
+    Result<std::unique_ptr<ir::Module>> printed =
+        stablehlo::read_text(stablehlo::print_module(**module));
+    if (!printed.ok() || ir::first_difference(**module, **printed).has_value()) {
+      std::fprintf(stderr, "printed text reads back differently: %s\n",
+                   printed.ok() ? ir::first_difference(**module, **printed)->c_str()
+                                : printed.status().to_string().c_str());
+      std::abort();
+    }
+  }
   Result<std::unique_ptr<ir::Module>> again = stablehlo::read_program(bytes);
   if (!again.ok() || ir::first_difference(**module, **again).has_value()) {
     std::fprintf(stderr, "reading twice gives two programs\n");

@@ -26,6 +26,14 @@ std::string other_attributes(const ir::Operation& op,
 // "[b, 0, f]x[0, i, o]->[b, 0, f]"; empty where the numbers are no permutation.
 std::string conv_lists_text(const ir::ConvDimensionNumbers& numbers);
 
+std::vector<ir::Type> operand_types(const ir::Operation& op);
+// "(t, t) -> t".
+std::string function_type(const ir::Operation& op);
+// What an attribute holds; null where it holds anything else. The integer is of that plain type.
+const std::vector<int64_t>* i64_list(const ir::Attribute& attribute);
+const int64_t* integer(const ir::Attribute& attribute, DType dtype);
+const std::string* enum_word(const ir::Attribute& attribute, std::string_view kind);
+
 class ModulePrinter {
  public:
   std::string run(const ir::Module& module);
@@ -50,6 +58,8 @@ class ModulePrinter {
   bool print_pretty(const ir::Operation& op, int depth);
   bool print_elementwise(const ir::Operation& op);
   bool print_plain(const ir::Operation& op);
+
+  // print_structured.cc, the same.
   bool print_slice(const ir::Operation& op);
   bool print_dot_general(const ir::Operation& op);
   bool print_convolution(const ir::Operation& op);

@@ -112,6 +112,8 @@ class Parser {
   // "@name" or "@\"name\"" without nested ones; the quoted one may be empty.
   Result<std::string> parse_symbol_name();
   Result<std::vector<int64_t>> parse_int_list();
+
+  // parse_struct_attributes.cc
   Result<ir::Attribute> parse_stablehlo_struct(std::string_view name, int depth);
   // A field of a struct attribute and where its value goes.
   struct Field {

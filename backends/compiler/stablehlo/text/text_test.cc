@@ -168,6 +168,94 @@ TEST_P(SampleModule, ReadsBackAfterPrinting) {
   }
 }
 
+// Both read, and are the same program.
+void expect_same(const std::string& left, const std::string& right) {
+  Result<std::unique_ptr<ir::Module>> l = read_text(left);
+  Result<std::unique_ptr<ir::Module>> r = read_text(right);
+  ASSERT_TRUE(l.ok()) << l.status().to_string() << "\n" << left;
+  ASSERT_TRUE(r.ok()) << r.status().to_string() << "\n" << right;
+  EXPECT_EQ(ir::first_difference(**l, **r), std::nullopt);
+}
+
+TEST(Reading, GenericModulesAndFunctions) {
+  expect_same(
+      "\"builtin.module\"() <{sym_name = \"m\"}> ({\n"
+      "  \"sdy.mesh\"() <{mesh = #sdy.mesh<[\"x\"=2]>, sym_name = \"s\"}> : () -> ()\n"
+      "  \"func.func\"() <{arg_attrs = [{a}], function_type = (tensor<f32>) -> tensor<f32>, "
+      "sym_name = \"main\", sym_visibility = \"public\"}> ({\n"
+      "  ^bb0(%x: tensor<f32>):\n"
+      "    \"func.return\"(%x) : (tensor<f32>) -> ()\n"
+      "  }) {k = 1 : i32} : () -> ()\n"
+      "  \"func.func\"() <{function_type = () -> (), sym_name = \"d\"}> ({}) : () -> ()\n"
+      "}) {b} : () -> ()\n",
+      "module @m attributes {b} {\n"
+      "  sdy.mesh @s = <[\"x\"=2]>\n"
+      "  func.func public @main(%0: tensor<f32> {a}) -> tensor<f32> attributes {k = 1 : i32} {\n"
+      "    return %0 : tensor<f32>\n"
+      "  }\n"
+      "  func.func @d()\n"
+      "}\n");
+}
+
+TEST(Reading, AliasesAndResourcesMayFollowTheirUse) {
+  expect_same(
+      "func.func @f(%x: !t) {\n"
+      "  %c = stablehlo.constant {a = #a, b = #a} dense_resource<\"r s\"> : tensor<2xi16>\n"
+      "  return loc(#l)\n}\n"
+      "#a = [#b, \"{-# #c = 4\"]\n#b = 3 : i8 // #b = 4\n!t = tensor<!e>\n!e = f16\n"
+      "#l = loc(callsite(\"g\" at #l))\n"
+      "{-# dialect_resources: { builtin: { \"r s\": \"0x0400000001000200\" } } #-}\n",
+      "func.func @f(%x: tensor<f16>) {\n"
+      "  %c = stablehlo.constant {a = [3 : i8, \"{-# #c = 4\"], b = [3 : i8, \"{-# #c = 4\"]} "
+      "dense<[1, 2]> : tensor<2xi16>\n"
+      "  return\n}\n");
+}
+
+TEST(Reading, SpellingsOfOneThing) {
+  const auto attribute = [](const std::string& value) {
+    return "module attributes {a = " + value + "} {}";
+  };
+  for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{
+           {"dense<[1, 2]> : tensor<2xi64>", "array<i64: 1, 2>"},
+           {"dense<7> : tensor<3xi64>", "array<i64: 7, 7, 7>"},
+           {"dense<true> : tensor<2xi1>", "array<i1: true, true>"},
+           {"dense<\"0x0D\"> : tensor<i4>", "dense<-3> : tensor<i4>"},
+           {"dense<\"0xFE02\"> : tensor<2xui2>", "dense<2> : tensor<2xui2>"},
+           {"dense<[1, 1]> : tensor<2xi32>", "dense<1> : tensor<2xi32>"},
+           {"dense<[[], []]> : tensor<2x0xi32>", "dense<> : tensor<2x0xi32>"},
+           {"dense<0x7FC00000> : tensor<f32>", "dense<\"0x0000C07F\"> : tensor<f32>"},
+           {"0x3F800000 : f32", "1.0 : f32"},
+           {"255 : i8", "-1 : i8"},
+           {"@\"a\"::@b", "@a::@\"b\""},
+           {"tensor<2xsi32>", "tensor<2xi32>"},
+           {"{b, c = unit}", "{c, b = unit}"},
+           {"#stablehlo.dot<rhs_contracting_dimensions = [1], lhs_contracting_dimensions = [0]>",
+            "#stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [1]>"},
+           {"#stablehlo.conv<[b, f]x[o, i]->[f, b]>",
+            "#stablehlo.conv<raw input_batch_dimension = 0, input_feature_dimension = 1, "
+            "kernel_output_feature_dimension = 0, kernel_input_feature_dimension = 1, "
+            "output_batch_dimension = 1, output_feature_dimension = 0>"}}) {
+    expect_same(attribute(left), attribute(right));
+  }
+}
+
+TEST(Reading, RegionsWithoutBlocksAndWithSeveral) {
+  Result<std::unique_ptr<ir::Module>> module = read_text(
+      "func.func @f() {\n"
+      "  \"x\"() ({}, {^bb0:}, {\n\"y\"() : () -> ()\n^bb1(%a: i1):\n}) : () -> ()\n"
+      "  return\n"
+      "^bb1(%b: tensor<f32>):\n"
+      "  return\n}\n");
+  ASSERT_TRUE(module.ok()) << module.status().to_string();
+  const ir::Region& body = (*module)->functions[0]->body();
+  EXPECT_EQ(body.blocks().size(), 2U);
+  const ir::Operation& op = *body.front().operations()[0];
+  EXPECT_EQ(op.region(0).blocks().size(), 0U);
+  EXPECT_EQ(op.region(1).blocks().size(), 1U);
+  EXPECT_EQ(op.region(2).blocks().size(), 2U);
+  expect_reads_back(**module);
+}
+
 // Why a sender's text and bytecode are not the same program: it rewrote the program in between.
 enum class Rewrite : uint8_t {
   kExpandsChlo,     // operations of CHLO became composites or StableHLO
