@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "backends/vulkan/queue/internal_thread.h"
+
 namespace hekla::vulkan {
 namespace {
 
@@ -154,6 +156,7 @@ bool Lane::drain() {
 }
 
 void Lane::run() {
+  is_internal_thread = true;
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return is_closing_ || !watches_.empty(); });

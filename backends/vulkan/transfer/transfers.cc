@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/vulkan/queue/internal_thread.h"
+
 namespace hekla::vulkan {
 
 Transfers::Transfers(std::shared_ptr<DeviceMemory> memory, Lane& transfer, Lane& compute,
@@ -20,6 +22,7 @@ void Transfers::post(Worker& worker, std::function<void()> job) {
   worker.jobs.push_back(std::move(job));
   if (!worker.thread.joinable()) {
     worker.thread = std::thread([&worker] {
+      is_internal_thread = true;
       std::unique_lock own(worker.mutex);
       while (true) {
         worker.changed.wait(own, [&] { return worker.is_closing || !worker.jobs.empty(); });

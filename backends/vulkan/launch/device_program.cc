@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/launch/device_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+
+#include "runtime/base/log.h"
+#include "shaders/memory/copy.comp.h"
+#include "shaders/memory/fill.comp.h"
+
+namespace hekla::vulkan {
+
+using pjrt::Completion;
+using pjrt::CompletionRef;
+
+// What one launch in flight records into and writes to.
+struct DeviceProgram::Slot {
+  bool is_busy = false;
+  std::shared_ptr<const LoweredProgram> recorded;
+  std::vector<std::unique_ptr<CommandBuffer>> commands;  // one per part with dispatches
+  AllocationRef table;
+};
+
+// Counts the launch as in flight on its logical device for as long as it lives.
+class InFlight {
+ public:
+  InFlight() = default;
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+  ~InFlight() {
+    if (device_ != nullptr) device_->end_launch();
+  }
+  bool begin(LogicalDevice& device) {
+    if (!device.begin_launch()) return false;
+    device_ = &device;
+    return true;
+  }
+
+ private:
+  LogicalDevice* device_ = nullptr;  // outlives its launches: close() waits for them
+};
+
+struct DeviceProgram::Run {
+  InFlight in_flight;  // first, so that it is destroyed last
+  std::shared_ptr<DeviceProgram> program;
+  LaunchRequest request;
+  std::vector<AllocationRef> outputs;
+  std::vector<bool> is_copied;
+  std::vector<Allocation*> counted_readers;
+  AllocationRef arena;
+  CompletionRef submitted;
+  Slot* slot = nullptr;
+  size_t part = 0;
+
+  ~Run() { release_readers(); }
+  // From now on the device's order protects what this launch reads.
+  void release_readers() {
+    for (Allocation* allocation : counted_readers) --allocation->unordered_readers;
+    counted_readers.clear();
+  }
+};
+
+Result<std::shared_ptr<DeviceProgram>> DeviceProgram::load(
+    std::shared_ptr<LogicalDevice> device, std::shared_ptr<const LaunchProgram> program,
+    const ProgramOptions& options) {
+  HEKLA_RETURN_IF_ERROR(check_program(*program));
+  std::shared_ptr<DeviceProgram> made(
+      new DeviceProgram(std::move(device), std::move(program), options));
+  HEKLA_RETURN_IF_ERROR(made->prepare());
+  return made;
+}
+
+DeviceProgram::DeviceProgram(std::shared_ptr<LogicalDevice> device,
+                             std::shared_ptr<const LaunchProgram> program,
+                             const ProgramOptions& options)
+    : device_(std::move(device)), program_(std::move(program)), options_(options) {}
+
+DeviceProgram::~DeviceProgram() = default;
+
+Status DeviceProgram::prepare() {
+  std::vector<KernelCode> kernels = program_->kernels;
+  KernelCode copy;
+  copy.name = "copy";
+  copy.words.assign(std::begin(kcopy_spirv), std::end(kcopy_spirv));
+  KernelCode fill;
+  fill.name = "fill";
+  fill.words.assign(std::begin(kfill_spirv), std::end(kfill_spirv));
+  const bool moves =
+      std::any_of(program_->steps.begin(), program_->steps.end(), [](const Step& step) {
+        return std::holds_alternative<CopyStep>(step) || std::holds_alternative<FillStep>(step);
+      });
+  const bool aliases =
+      std::any_of(program_->outputs.begin(), program_->outputs.end(),
+                  [](const OutputPlan& output) { return output.alias_input >= 0; });
+  if (moves || aliases) {
+    kernels.push_back(std::move(copy));
+    kernels.push_back(std::move(fill));
+  }
+  HEKLA_ASSIGN_OR_RETURN(pipelines_, device_->pipelines().get(kernels));
+
+  for (const Step& step : program_->steps) {
+    has_host_steps_ |= std::holds_alternative<HostStep>(step);
+  }
+  HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const LoweredProgram> plain,
+                         lowered(std::vector<bool>(program_->outputs.size(), false)));
+  starts_on_host_ = !plain->parts.empty() && plain->parts.front().host != nullptr;
+
+  // The constants in one piece.
+  constexpr int64_t kAlignment = 256;
+  int64_t bytes = 0;
+  for (const std::vector<std::byte>& constant : program_->constants) {
+    constant_offsets_.push_back(bytes);
+    const auto size = static_cast<int64_t>(constant.size());
+    bytes += (std::max<int64_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  if (bytes == 0) return ok_status();
+  HEKLA_ASSIGN_OR_RETURN(constants_, device_->memory().allocate(bytes));
+  for (size_t i = 0; i < program_->constants.size(); ++i) {
+    const std::vector<std::byte>& constant = program_->constants[i];
+    std::promise<Status> uploaded;
+    device_->transfers().upload(constant.data(), constants_, constant_offsets_[i],
+                                static_cast<int64_t>(constant.size()),
+                                [&](const Status& status) { uploaded.set_value(status); });
+    HEKLA_RETURN_IF_ERROR(uploaded.get_future().get());
+  }
+  return ok_status();
+}
+
+Result<std::shared_ptr<const LoweredProgram>> DeviceProgram::lowered(
+    const std::vector<bool>& is_copied) {
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto known = lowered_.find(is_copied); known != lowered_.end()) return known->second;
+  }
+  LoweringOptions options;
+  options.max_group_count = options_.max_group_count[0] != 0
+                                ? options_.max_group_count
+                                : device_->device().plan().max_group_count;
+  options.check_barriers = options_.check_barriers;
+  options.all_barriers = options_.all_barriers;
+  HEKLA_ASSIGN_OR_RETURN(LoweredProgram fresh, lower_program(*program_, is_copied, options));
+  auto shared = std::make_shared<const LoweredProgram>(std::move(fresh));
+  std::lock_guard lock(mutex_);
+  // Callers donate in few ways; a caller that does it in all ways pays with time, not memory.
+  constexpr size_t kMaxVariants = 16;
+  if (lowered_.size() >= kMaxVariants) lowered_.erase(lowered_.begin());
+  return lowered_.emplace(is_copied, std::move(shared)).first->second;
+}
+
+Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
+  HEKLA_RETURN_IF_ERROR(device_->device().health());
+  if (request.inputs.size() != program_->input_bytes.size()) {
+    return invalid_argument("{} takes {} inputs, not {}", program_->name,
+                            program_->input_bytes.size(), request.inputs.size());
+  }
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    if (request.inputs[i].memory->bytes() < program_->input_bytes[i]) {
+      return invalid_argument("input {} of {} has {} bytes, not {}", i, program_->name,
+                              request.inputs[i].memory->bytes(), program_->input_bytes[i]);
+    }
+  }
+  auto run = std::make_shared<Run>();
+  run->is_copied.assign(program_->outputs.size(), false);
+  std::vector<bool> is_taken(request.inputs.size(), false);
+  for (size_t i = 0; i < program_->outputs.size(); ++i) {
+    const OutputPlan& output = program_->outputs[i];
+    if (output.alias_input >= 0) {
+      const auto input = static_cast<size_t>(output.alias_input);
+      const LaunchInput& donor = request.inputs[input];
+      if (donor.is_donated && donor.memory->unordered_readers == 0 &&
+          donor.memory->bytes() == output.bytes) {
+        is_taken[input] = true;
+        run->outputs.push_back(donor.memory);
+        continue;
+      }
+      run->is_copied[i] = output.bytes > 0;
+      if (run->is_copied[i]) ++device_->counters().alias_copies;
+    }
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, device_->memory().allocate(output.bytes));
+    run->outputs.push_back(std::move(memory));
+  }
+
+  run->program = shared_from_this();
+  run->request = std::move(request);
+  run->submitted = Completion::make();
+  const LaunchOutputs outputs{run->outputs, run->submitted};
+  std::vector<CompletionRef> gates;
+  for (size_t i = 0; i < run->request.inputs.size(); ++i) {
+    LaunchInput& input = run->request.inputs[i];
+    if (!is_taken[i]) {
+      ++input.memory->unordered_readers;
+      run->counted_readers.push_back(input.memory.get());
+    }
+    // A host step in front reads bytes; the lane's order is enough for the device.
+    CompletionRef gate = starts_on_host_ ? input.ready : input.submitted;
+    if (gate && !(gate->is_done() && gate->status().ok())) gates.push_back(std::move(gate));
+  }
+  ++device_->counters().launches;
+  if (gates.empty()) {
+    start(run);
+  } else {
+    ++device_->counters().held_back;
+    Completion::all(std::move(gates))->on_done([this, run](const Status& status) {
+      if (status.ok()) {
+        start(run);
+      } else {
+        finish(run, status);
+      }
+    });
+  }
+  return outputs;
+}
+
+DeviceProgram::Slot* DeviceProgram::take_slot(const RunRef& run) {
+  std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<Slot>& slot : slots_) {
+    if (slot->is_busy) continue;
+    slot->is_busy = true;
+    return slot.get();
+  }
+  if (slots_.size() < static_cast<size_t>(options_.max_slots)) {
+    slots_.push_back(std::make_unique<Slot>());
+    slots_.back()->is_busy = true;
+    return slots_.back().get();
+  }
+  waiting_.push_back(run);
+  return nullptr;
+}
+
+void DeviceProgram::start(const RunRef& run) {
+  if (!run->in_flight.begin(*device_)) {
+    finish(run, cancelled("{}: the client was closed before its inputs came", program_->name));
+    return;
+  }
+  run->slot = take_slot(run);
+  if (run->slot == nullptr) {
+    ++device_->counters().held_back;
+    return;
+  }
+  if (const Status status = begin(*run); !status.ok()) {
+    finish(run, status);
+    return;
+  }
+  advance(run);
+}
+
+Status DeviceProgram::begin(Run& run) {
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const LoweredProgram> wanted, lowered(run.is_copied));
+  if (run.slot->recorded != wanted) HEKLA_RETURN_IF_ERROR(record(*run.slot, std::move(wanted)));
+  if (has_host_steps_) {
+    // Other launches run between the parts of this one.
+    if (program_->arena_bytes > 0) {
+      HEKLA_ASSIGN_OR_RETURN(run.arena, device_->memory().allocate(program_->arena_bytes));
+    }
+  } else {
+    HEKLA_ASSIGN_OR_RETURN(run.arena, device_->lane_arena(program_->arena_bytes));
+  }
+  write_table(run);
+  return ok_status();
+}
+
+Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered) {
+  slot.recorded = nullptr;
+  const auto entries = static_cast<int64_t>(lowered->table.size());
+  const auto table_bytes = entries * static_cast<int64_t>(sizeof(uint64_t));
+  if (entries > 0 && (!slot.table || slot.table->bytes() < table_bytes)) {
+    slot.table.reset();
+    HEKLA_ASSIGN_OR_RETURN(slot.table, device_->memory().allocate(table_bytes, MemoryRole::kTable));
+  }
+  size_t recorded = 0;
+  for (const LoweredPart& part : lowered->parts) {
+    if (part.host != nullptr) continue;
+    if (recorded == slot.commands.size()) {
+      HEKLA_ASSIGN_OR_RETURN(
+          std::unique_ptr<CommandBuffer> fresh,
+          CommandBuffer::create(device_->device_ref(), device_->compute().queue().family));
+      slot.commands.push_back(std::move(fresh));
+    }
+    CommandBuffer& commands = *slot.commands[recorded++];
+    HEKLA_RETURN_IF_ERROR(commands.begin(false));
+    const DeviceFunctions& call = commands.call();
+    const Pipeline* bound = nullptr;
+    for (const LoweredDispatch& dispatch : part.dispatches) {
+      if (dispatch.has_barrier_before) commands.barrier();
+      const Pipeline* pipeline = pipelines_[dispatch.pipeline].get();
+      if (pipeline != bound) {
+        call.CmdBindPipeline(commands.handle(), VK_PIPELINE_BIND_POINT_COMPUTE, pipeline->handle());
+        bound = pipeline;
+      }
+      KernelPush push = dispatch.push;
+      push.table = slot.table ? slot.table->address() + dispatch.first_entry * sizeof(uint64_t) : 0;
+      call.CmdPushConstants(commands.handle(), device_->pipelines().layout(),
+                            VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(push), &push);
+      call.CmdDispatch(commands.handle(), dispatch.grid[0], dispatch.grid[1], dispatch.grid[2]);
+    }
+    HEKLA_RETURN_IF_ERROR(commands.end());
+  }
+  slot.recorded = std::move(lowered);
+  ++device_->counters().recordings;
+  return ok_status();
+}
+
+uint64_t DeviceProgram::address_of(const Run& run, const Slice& slice) const {
+  const auto i = static_cast<size_t>(slice.index);
+  uint64_t base = 0;
+  switch (slice.space) {
+    case Slice::Space::kInput:
+      base = run.request.inputs[i].memory->address();
+      break;
+    case Slice::Space::kOutput:
+      base = run.outputs[i]->address();
+      break;
+    case Slice::Space::kArena:
+      // Without an arena a slice of it is empty; any address will do.
+      base = run.arena ? run.arena->address() : run.slot->table->address();
+      break;
+    case Slice::Space::kConstant:
+      base = constants_->address() + static_cast<uint64_t>(constant_offsets_[i]);
+      break;
+  }
+  return base + static_cast<uint64_t>(slice.offset);
+}
+
+void DeviceProgram::write_table(Run& run) const {
+  if (run.slot->recorded->table.empty()) return;
+  auto* entry = reinterpret_cast<uint64_t*>(run.slot->table->host());
+  for (const Slice& slice : run.slot->recorded->table) *entry++ = address_of(run, slice);
+}
+
+void DeviceProgram::advance(const RunRef& run) {
+  const LoweredProgram& lowered = *run->slot->recorded;
+  LaunchCounters& counters = device_->counters();
+  if (run->part == lowered.parts.size()) {
+    finish(run, ok_status());
+    return;
+  }
+  const LoweredPart& part = lowered.parts[run->part];
+  const bool is_last = run->part + 1 == lowered.parts.size();
+  if (part.host != nullptr) {
+    ++run->part;
+    ++counters.host_steps;
+    device_->worker().post([this, run, step = part.host] {
+      if (const Status status = run_host_step(*run, *step); !status.ok()) {
+        finish(run, status.with_context(fmt::format("host step {}", step->name)));
+      } else {
+        advance(run);
+      }
+    });
+    return;
+  }
+  size_t commands_index = 0;
+  for (size_t i = 0; i < run->part; ++i) commands_index += lowered.parts[i].host == nullptr ? 1 : 0;
+  const VkCommandBuffer commands[] = {run->slot->commands[commands_index]->handle()};
+  // What uploads wrote has passed; the wait makes it visible.
+  const Point waits[] = {{&device_->transfer(), device_->transfer().passed()}};
+  Result<uint64_t> epoch = device_->compute().submit(commands, waits);
+  if (!epoch.ok()) {
+    finish(run, epoch.status());
+    return;
+  }
+  ++counters.submissions;
+  counters.dispatches += static_cast<int64_t>(part.dispatches.size());
+  for (const LoweredDispatch& dispatch : part.dispatches) {
+    counters.barriers += dispatch.has_barrier_before ? 1 : 0;
+  }
+  ++run->part;
+  if (is_last) {
+    run->release_readers();
+    run->submitted->complete(ok_status());
+  }
+  device_->compute().when_passed(*epoch, [this, run, is_last](const Status& status) {
+    if (is_last || !status.ok()) {
+      finish(run, status);
+    } else {
+      advance(run);
+    }
+  });
+}
+
+Status DeviceProgram::run_host_step(Run& run, const HostStep& step) {
+  // Where the host does not see device memory, the slices go through memory of its own.
+  std::vector<std::vector<std::byte>> staged(step.operands.size());
+  std::vector<HostMemory> operands;
+  const auto memory_of = [&](const Slice& slice) -> std::pair<AllocationRef, int64_t> {
+    const auto i = static_cast<size_t>(slice.index);
+    switch (slice.space) {
+      case Slice::Space::kInput:
+        return {run.request.inputs[i].memory, slice.offset};
+      case Slice::Space::kOutput:
+        return {run.outputs[i], slice.offset};
+      case Slice::Space::kArena:
+        return {run.arena, slice.offset};
+      case Slice::Space::kConstant:
+        return {constants_, constant_offsets_[i] + slice.offset};
+    }
+    return {};
+  };
+  const auto wait_for = [](const std::function<void(Transfers::Done)>& transfer) {
+    std::promise<Status> promise;
+    transfer([&](const Status& status) { promise.set_value(status); });
+    return promise.get_future().get();
+  };
+  for (size_t i = 0; i < step.operands.size(); ++i) {
+    const Slice& slice = step.operands[i];
+    const auto [memory, offset] = memory_of(slice);
+    if (!memory || slice.bytes == 0) {
+      operands.push_back({nullptr, 0});
+    } else if (memory->host() != nullptr) {
+      operands.push_back({memory->host() + offset, slice.bytes});
+    } else {
+      staged[i].resize(static_cast<size_t>(slice.bytes));
+      HEKLA_RETURN_IF_ERROR(wait_for([&, m = memory, o = offset](Transfers::Done done) {
+        device_->transfers().download(m, o, staged[i].data(), slice.bytes, std::move(done));
+      }));
+      operands.push_back({staged[i].data(), slice.bytes});
+    }
+  }
+  HEKLA_RETURN_IF_ERROR(step.run({operands, run.request.replica, run.request.partition}));
+  for (size_t i = 0; i < step.operands.size(); ++i) {
+    if (!step.is_written[i] || staged[i].empty()) continue;
+    const auto [memory, offset] = memory_of(step.operands[i]);
+    HEKLA_RETURN_IF_ERROR(wait_for([&, m = memory, o = offset](Transfers::Done done) {
+      device_->transfers().upload(staged[i].data(), m, o, static_cast<int64_t>(staged[i].size()),
+                                  std::move(done));
+    }));
+  }
+  return device_->device().health();
+}
+
+void DeviceProgram::finish(const RunRef& run, const Status& status) {
+  RunRef next;
+  if (run->slot != nullptr) {
+    std::lock_guard lock(mutex_);
+    run->slot->is_busy = false;
+    run->slot = nullptr;
+    if (!waiting_.empty()) {
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+  }
+  run->release_readers();
+  // Memory is there again before anybody hears of the end.
+  run->request.inputs.clear();
+  run->outputs.clear();
+  run->arena.reset();
+  const CompletionRef done = std::move(run->request.done);
+  run->submitted->complete(status);
+  if (done) done->complete(status);
+  if (!next) return;
+  next->slot = take_slot(next);
+  if (next->slot == nullptr) return;  // another launch was quicker; it waits again
+  if (const Status begun = begin(*next); !begun.ok()) {
+    // Not from here: a lost device would finish a long queue by recursion.
+    device_->worker().post([this, next, begun] { finish(next, begun); });
+  } else {
+    advance(next);
+  }
+}
+
+}  // namespace hekla::vulkan

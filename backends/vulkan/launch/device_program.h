@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceProgram: a LaunchProgram loaded on a logical device, ready to be launched many times.
+//
+// Loading compiles the pipelines and uploads the constants. A launch never waits: it allocates the
+// outputs, and as soon as its inputs are in order it takes a slot (recorded command buffers and an
+// argument table), writes the table and submits once; with host steps, once per run of dispatches
+// between them. Slots are recorded when first needed and used again; when all are in flight a
+// launch waits in a queue, not its caller. Errors of inputs, of host steps and of the device end in
+// the launch's `done`. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/pjrt/completion.h"
+#include "backends/vulkan/launch/logical_device.h"
+#include "backends/vulkan/launch/lowering.h"
+#include "backends/vulkan/queue/command_buffer.h"
+
+namespace hekla::vulkan {
+
+struct ProgramOptions {
+  // Prove the barriers of each recording with the second algorithm. On in debug builds.
+#ifdef NDEBUG
+  bool check_barriers = false;
+#else
+  bool check_barriers = true;
+#endif
+  bool all_barriers = false;
+  // Launches of this program that are on the device at once.
+  int64_t max_slots = 8;
+  // Overrides the device's limits, for tests of folded grids.
+  std::array<uint32_t, 3> max_group_count = {0, 0, 0};
+};
+
+struct LaunchInput {
+  AllocationRef memory;
+  // When what makes this memory is in the compute lane's order, or has ended; an error fails the
+  // launch. Host memory semantics need `ready`.
+  pjrt::CompletionRef submitted;
+  // When the bytes are there.
+  pjrt::CompletionRef ready;
+  // The launch is the memory's only owner and may give it to an output.
+  bool is_donated = false;
+};
+
+struct LaunchRequest {
+  std::vector<LaunchInput> inputs;
+  int64_t replica = 0;
+  int64_t partition = 0;
+  // Completed when all outputs are written, or with the error.
+  pjrt::CompletionRef done;
+};
+
+struct LaunchOutputs {
+  std::vector<AllocationRef> memory;
+  // Later launches on the same logical device may be submitted after this one.
+  pjrt::CompletionRef submitted;
+};
+
+class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
+ public:
+  // INVALID_ARGUMENT: the program does not check; otherwise the errors of pipelines and memory.
+  // Blocks while it compiles and uploads.
+  static Result<std::shared_ptr<DeviceProgram>> load(std::shared_ptr<LogicalDevice> device,
+                                                     std::shared_ptr<const LaunchProgram> program,
+                                                     const ProgramOptions& options = {});
+  ~DeviceProgram();
+
+  // RESOURCE_EXHAUSTED: outputs do not fit; INVALID_ARGUMENT: other inputs than planned. After an
+  // error nothing was enqueued and `request` is as it was.
+  Result<LaunchOutputs> launch(LaunchRequest& request);
+
+  const LaunchProgram& program() const { return *program_; }
+
+ private:
+  struct Slot;
+  struct Run;
+  friend struct Run;
+  using RunRef = std::shared_ptr<Run>;
+
+  DeviceProgram(std::shared_ptr<LogicalDevice> device, std::shared_ptr<const LaunchProgram> program,
+                const ProgramOptions& options);
+  Status prepare();
+  Result<std::shared_ptr<const LoweredProgram>> lowered(const std::vector<bool>& is_copied);
+  Status record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered);
+  void write_table(Run& run) const;
+  uint64_t address_of(const Run& run, const Slice& slice) const;
+
+  void start(const RunRef& run);
+  Status begin(Run& run);
+  void advance(const RunRef& run);
+  Status run_host_step(Run& run, const HostStep& step);
+  void finish(const RunRef& run, const Status& status);
+  Slot* take_slot(const RunRef& run);
+
+  const std::shared_ptr<LogicalDevice> device_;
+  const std::shared_ptr<const LaunchProgram> program_;
+  const ProgramOptions options_;
+  std::vector<PipelineRef> pipelines_;  // kernels, copy, fill
+  AllocationRef constants_;
+  std::vector<int64_t> constant_offsets_;
+  bool starts_on_host_ = false;
+  bool has_host_steps_ = false;
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Slot>> slots_;  // guarded by mutex_; a busy one is its run's
+  std::deque<RunRef> waiting_;                // guarded by mutex_
+  std::map<std::vector<bool>, std::shared_ptr<const LoweredProgram>> lowered_;  // guarded by mutex_
+};
+
+}  // namespace hekla::vulkan

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <future>
+#include <random>
+
+#include "backends/vulkan/device/testing/fault_injection.h"
+#include "backends/vulkan/device/testing/test_device.h"
+#include "backends/vulkan/launch/device_program.h"
+#include "backends/vulkan/launch/testing/count_groups.comp.h"
+#include "backends/vulkan/launch/testing/multiply_add.comp.h"
+
+namespace hekla::vulkan {
+namespace {
+
+using pjrt::Completion;
+using pjrt::CompletionRef;
+using Space = Slice::Space;
+using Words = std::vector<uint32_t>;
+
+Slice input(int64_t index, int64_t bytes, int64_t offset = 0) {
+  return {Space::kInput, index, offset, bytes};
+}
+Slice output(int64_t index, int64_t bytes, int64_t offset = 0) {
+  return {Space::kOutput, index, offset, bytes};
+}
+Slice arena(int64_t offset, int64_t bytes) { return {Space::kArena, 0, offset, bytes}; }
+
+// to = factor * a + b on n words.
+DispatchStep multiply_add(Slice a, Slice b, Slice to, uint32_t factor) {
+  const auto n = static_cast<uint32_t>(to.bytes / 4);
+  return {0, {a, b, to}, {false, false, true}, {(n + 63) / 64, 1, 1}, {n, factor}, "multiply_add"};
+}
+
+// Both ways of memory: zero-copy and staged.
+class LaunchTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void open(LogicalDeviceOptions options = {}) {
+    DeviceOptions device_options;
+    device_options.use_host_visible_memory = GetParam();
+    HEKLA_VULKAN_TEST_DEVICE(device, device_options);
+    std::shared_ptr<Pipelines> pipelines = *Pipelines::create(device, "");
+    device_ = *LogicalDevice::create(device, pipelines, 0, options);
+  }
+  void TearDown() override {
+    if (!device_) return;
+    device_->close();
+    EXPECT_TRUE(testing::no_validation_messages());
+  }
+
+  static LaunchProgram program() {
+    LaunchProgram p;
+    p.name = "test";
+    p.kernels.resize(2);
+    p.kernels[0].words.assign(std::begin(kmultiply_add_spirv), std::end(kmultiply_add_spirv));
+    p.kernels[1].words.assign(std::begin(kcount_groups_spirv), std::end(kcount_groups_spirv));
+    return p;
+  }
+  std::shared_ptr<DeviceProgram> load(LaunchProgram p, ProgramOptions options = {}) {
+    options.check_barriers = true;
+    auto loaded =
+        DeviceProgram::load(device_, std::make_shared<LaunchProgram>(std::move(p)), options);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return *loaded;
+  }
+  AllocationRef upload(const Words& words) {
+    AllocationRef memory = *device_->memory().allocate(static_cast<int64_t>(words.size() * 4));
+    std::promise<void> done;
+    device_->transfers().upload(words.data(), memory, 0, memory->bytes(), [&](const Status& s) {
+      EXPECT_TRUE(s.ok());
+      done.set_value();
+    });
+    done.get_future().wait();
+    return memory;
+  }
+  Words download(const AllocationRef& memory) {
+    Words words(static_cast<size_t>(memory->bytes() / 4));
+    std::promise<void> done;
+    device_->transfers().download(memory, 0, words.data(), memory->bytes(), [&](const Status& s) {
+      EXPECT_TRUE(s.ok());
+      done.set_value();
+    });
+    done.get_future().wait();
+    return words;
+  }
+  static LaunchInput ready_input(AllocationRef memory, bool is_donated = false) {
+    return {std::move(memory), Completion::ready(), Completion::ready(), is_donated};
+  }
+  struct Launched {
+    Status status;
+    LaunchOutputs outputs;
+    CompletionRef done;
+  };
+  Launched start(DeviceProgram& p, std::vector<LaunchInput> inputs) {
+    LaunchRequest request;
+    request.inputs = std::move(inputs);
+    request.done = Completion::make();
+    CompletionRef done = request.done;
+    Result<LaunchOutputs> outputs = p.launch(request);
+    if (!outputs.ok()) return {outputs.status(), {}, nullptr};
+    return {ok_status(), std::move(*outputs), std::move(done)};
+  }
+
+  std::shared_ptr<LogicalDevice> device_;
+};
+
+Words ramp(size_t n, uint32_t start = 0) {
+  Words words(n);
+  for (size_t i = 0; i < n; ++i) words[i] = start + static_cast<uint32_t>(i);
+  return words;
+}
+
+TEST_P(LaunchTest, AChainOfDispatchesIsOneSubmission) {
+  open();
+  if (!device_) return;
+  constexpr int64_t kBytes = 4 * 1000;
+  LaunchProgram p = program();
+  p.input_bytes = {kBytes, kBytes};
+  p.outputs = {{kBytes}};
+  p.arena_bytes = 2 * 4096;
+  p.constants.emplace_back(kBytes);
+  const Words constant(1000, 5);
+  std::memcpy(p.constants[0].data(), constant.data(), kBytes);
+  p.steps = {
+      multiply_add(input(0, kBytes), input(1, kBytes), arena(0, kBytes), 2),
+      multiply_add(arena(0, kBytes), {Space::kConstant, 0, 0, kBytes}, arena(4096, kBytes), 3),
+      multiply_add(arena(4096, kBytes), arena(0, kBytes), output(0, kBytes), 7)};
+  const auto loaded = load(p);
+  const AllocationRef a = upload(ramp(1000));
+  const AllocationRef b = upload(ramp(1000, 50));
+  for (int i = 0; i < 3; ++i) {
+    Launched l = start(*loaded, {ready_input(a), ready_input(b)});
+    ASSERT_TRUE(l.status.ok());
+    ASSERT_TRUE(l.done->await().ok());
+    const Words c = download(l.outputs.memory[0]);
+    for (uint32_t k = 0; k < 1000; ++k) {
+      const uint32_t t = 2 * k + (50 + k);
+      ASSERT_EQ(c[k], 7 * (3 * t + 5) + t);
+    }
+  }
+  EXPECT_EQ(device_->counters().launches, 3);
+  EXPECT_EQ(device_->counters().submissions, 3);
+  EXPECT_EQ(device_->counters().dispatches, 9);
+  EXPECT_EQ(device_->counters().barriers, 6);
+  EXPECT_EQ(device_->counters().recordings, 1);
+  EXPECT_EQ(device_->counters().host_steps, 0);
+}
+
+TEST_P(LaunchTest, LaunchesFollowEachOtherInFlight) {
+  open();
+  if (!device_) return;
+  constexpr int64_t kBytes = 4 * 256;
+  LaunchProgram p = program();
+  p.input_bytes = {kBytes};
+  p.outputs = {{kBytes}};
+  p.arena_bytes = kBytes;
+  p.steps = {multiply_add(input(0, kBytes), input(0, kBytes), arena(0, kBytes), 1),
+             multiply_add(arena(0, kBytes), input(0, kBytes), output(0, kBytes), 1)};
+  ProgramOptions options;
+  options.max_slots = 3;
+  const auto loaded = load(p, options);
+  // Each launch reads the one before; the caller waits for none.
+  LaunchInput next = ready_input(upload(ramp(256)));
+  std::vector<Launched> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(start(*loaded, {next}));
+    ASSERT_TRUE(all.back().status.ok());
+    next = {all.back().outputs.memory[0], all.back().outputs.submitted, all.back().done, false};
+  }
+  uint32_t factor = 1;
+  for (Launched& l : all) {
+    ASSERT_TRUE(l.done->await().ok());
+    factor *= 3;
+    const Words words = download(l.outputs.memory[0]);
+    for (uint32_t k = 0; k < 256; ++k) ASSERT_EQ(words[k], factor * k);
+  }
+  EXPECT_EQ(device_->counters().submissions, 20);
+  EXPECT_LE(device_->counters().recordings, 3);
+}
+
+TEST_P(LaunchTest, ADonatedInputBecomesTheOutputAndAnotherIsCopied) {
+  open();
+  if (!device_) return;
+  constexpr int64_t kBytes = 4 * 300;
+  LaunchProgram p = program();
+  p.input_bytes = {kBytes, 4};
+  p.outputs = {{kBytes, 0}};
+  // Adds in place to a part of the output, which begins as the input.
+  p.steps = {multiply_add(input(1, 4), output(0, 4, 400), output(0, 4, 400), 1)};
+  const auto loaded = load(p);
+  const AllocationRef one = upload({1});
+  AllocationRef a = upload(ramp(300));
+  const Allocation* memory = a.get();
+
+  Launched kept = start(*loaded, {ready_input(a), ready_input(one)});
+  ASSERT_TRUE(kept.done->await().ok());
+  EXPECT_NE(kept.outputs.memory[0].get(), memory);
+  EXPECT_EQ(download(a), ramp(300));
+  Words wanted = ramp(300);
+  wanted[100] += 1;
+  EXPECT_EQ(download(kept.outputs.memory[0]), wanted);
+  EXPECT_EQ(device_->counters().alias_copies, 1);
+
+  LaunchInput next = ready_input(std::move(a), true);
+  for (int i = 0; i < 10; ++i) {
+    Launched l = start(*loaded, {next, ready_input(one)});
+    ASSERT_TRUE(l.status.ok());
+    EXPECT_EQ(l.outputs.memory[0].get(), memory);
+    next = {l.outputs.memory[0], l.outputs.submitted, l.done, true};
+  }
+  ASSERT_TRUE(next.ready->await().ok());
+  wanted[100] += 9;
+  EXPECT_EQ(download(next.memory), wanted);
+  EXPECT_EQ(device_->counters().alias_copies, 1);
+}
+
+TEST_P(LaunchTest, CopiesAndFillsAreRightToTheByte) {
+  open();
+  if (!device_) return;
+  std::mt19937 random(9);
+  constexpr int64_t kBytes = 6000;
+  for (int round = 0; round < 12; ++round) {
+    std::vector<std::byte> content(kBytes);
+    for (std::byte& b : content) b = static_cast<std::byte>(random());
+    std::vector<std::byte> wanted = content;
+    LaunchProgram p = program();
+    p.input_bytes = {kBytes};
+    p.outputs = {{kBytes, 0}};
+    for (int i = 0; i < 12; ++i) {
+      const auto bytes = static_cast<int64_t>(random() % (i % 3 == 0 ? 3000 : 12));
+      const auto from = static_cast<int64_t>(random() % static_cast<uint32_t>(kBytes - bytes));
+      const auto to = static_cast<int64_t>(random() % static_cast<uint32_t>(kBytes - bytes));
+      if (random() % 3 == 0) {
+        const auto pattern = static_cast<uint32_t>(random());
+        p.steps.emplace_back(FillStep{output(0, bytes, to), pattern});
+        for (int64_t k = 0; k < bytes; ++k) {
+          wanted[to + k] = static_cast<std::byte>(pattern >> (8 * (k % 4)));
+        }
+      } else if (std::max(from, to) >= std::min(from, to) + bytes) {
+        p.steps.emplace_back(CopyStep{output(0, bytes, from), output(0, bytes, to)});
+        std::copy_n(wanted.begin() + from, bytes, wanted.begin() + to);
+      }
+    }
+    const auto loaded = load(p);
+    Words words(kBytes / 4);
+    std::memcpy(words.data(), content.data(), kBytes);
+    Launched l = start(*loaded, {ready_input(upload(words), round % 2 == 0)});
+    ASSERT_TRUE(l.done->await().ok());
+    const Words got = download(l.outputs.memory[0]);
+    ASSERT_EQ(std::memcmp(got.data(), wanted.data(), kBytes), 0) << round;
+  }
+}
+
+TEST_P(LaunchTest, GridsBeyondTheLimitsAreFolded) {
+  open();
+  if (!device_) return;
+  const std::vector<std::array<uint32_t, 3>> grids = {
+      {5, 1, 1}, {1000, 1, 1}, {11, 1, 1}, {3, 25, 2}, {2, 3, 17}};
+  for (const auto& grid : grids) {
+    const int64_t groups = int64_t{grid[0]} * grid[1] * grid[2];
+    LaunchProgram p = program();
+    p.outputs = {{groups * 4}};
+    p.steps = {FillStep{output(0, groups * 4), 0},
+               DispatchStep{1, {output(0, groups * 4)}, {true}, grid, {}, "count"}};
+    ProgramOptions options;
+    options.max_group_count = {10, 12, 16};
+    const auto loaded = load(p, options);
+    Launched l = start(*loaded, {});
+    ASSERT_TRUE(l.done->await().ok());
+    EXPECT_EQ(download(l.outputs.memory[0]), Words(static_cast<size_t>(groups), 1));
+  }
+}
+
+TEST_P(LaunchTest, HostStepsRunBetweenPartsOfTheDevice) {
+  open();
+  if (!device_) return;
+  constexpr int64_t kBytes = 4 * 100;
+  LaunchProgram p = program();
+  p.input_bytes = {kBytes};
+  p.outputs = {{kBytes}, {0}};
+  p.arena_bytes = 2 * kBytes;
+  HostStep square;
+  square.name = "square";
+  square.operands = {arena(0, kBytes), arena(kBytes, kBytes), output(1, 0)};
+  square.is_written = {false, true, true};
+  square.run = [](const HostCall& call) -> Status {
+    EXPECT_EQ(call.operands.size(), 3u);
+    EXPECT_EQ(call.replica, 0);
+    const auto* from = reinterpret_cast<const uint32_t*>(call.operands[0].data);
+    auto* to = reinterpret_cast<uint32_t*>(call.operands[1].data);
+    for (int i = 0; i < 100; ++i) to[i] = from[i] * from[i];
+    if (from[0] == 4242 * 2) return invalid_argument("no squares of {}", from[0]);
+    return ok_status();
+  };
+  p.steps = {multiply_add(input(0, kBytes), input(0, kBytes), arena(0, kBytes), 1), square,
+             multiply_add(arena(kBytes, kBytes), arena(0, kBytes), output(0, kBytes), 1)};
+  const auto loaded = load(p);
+  std::vector<Launched> all;
+  for (uint32_t i = 0; i < 12; ++i) {
+    all.push_back(start(*loaded, {ready_input(upload(ramp(100, i)))}));
+    ASSERT_TRUE(all.back().status.ok());
+  }
+  for (uint32_t i = 0; i < 12; ++i) {
+    ASSERT_TRUE(all[i].done->await().ok());
+    const Words words = download(all[i].outputs.memory[0]);
+    for (uint32_t k = 0; k < 100; ++k) ASSERT_EQ(words[k], 4 * (i + k) * (i + k) + 2 * (i + k));
+  }
+  EXPECT_EQ(device_->counters().host_steps, 12);
+  EXPECT_EQ(device_->counters().submissions, 24);
+
+  // Its error is the launch's, and that of what reads it.
+  Launched bad = start(*loaded, {ready_input(upload(ramp(100, 4242)))});
+  Launched after =
+      start(*loaded, {{bad.outputs.memory[0], bad.outputs.submitted, bad.done, false}});
+  EXPECT_EQ(bad.done->await().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(bad.done->status().message().find("host step square"), std::string::npos);
+  EXPECT_EQ(after.done->await().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_P(LaunchTest, ALaunchWaitsForItsInputsAndTakesTheirErrors) {
+  open();
+  if (!device_) return;
+  LaunchProgram p = program();
+  p.input_bytes = {40};
+  p.outputs = {{40}};
+  p.steps = {multiply_add(input(0, 40), input(0, 40), output(0, 40), 1)};
+  const auto loaded = load(p);
+  AllocationRef memory = upload(ramp(10));
+  const CompletionRef late = Completion::make();
+  Launched l = start(*loaded, {{memory, late, late, false}});
+  // Others overtake it.
+  ASSERT_TRUE(start(*loaded, {ready_input(memory)}).done->await().ok());
+  EXPECT_FALSE(l.done->is_done());
+  EXPECT_EQ(memory->unordered_readers, 1);
+  late->complete(ok_status());
+  ASSERT_TRUE(l.done->await().ok());
+  EXPECT_EQ(download(l.outputs.memory[0])[3], 6u);
+  EXPECT_EQ(memory->unordered_readers, 0);
+
+  const CompletionRef bad = Completion::make();
+  Launched f = start(*loaded, {{memory, bad, bad, false}});
+  bad->complete(data_loss("the cat ate it"));
+  EXPECT_EQ(f.done->await().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(f.outputs.submitted->await().code(), StatusCode::kDataLoss);
+
+  // An input that never comes does not keep the device from closing.
+  const CompletionRef never = Completion::make();
+  Launched n = start(*loaded, {{memory, never, never, false}});
+  device_->close();
+  never->complete(ok_status());
+  EXPECT_EQ(n.done->await().code(), StatusCode::kCancelled);
+}
+
+TEST_P(LaunchTest, OutOfMemoryIsTheLaunchsErrorAndWorkInFlightGivesItsMemory) {
+  LogicalDeviceOptions options;
+  options.memory_limit_bytes = 1 << 20;
+  open(options);
+  if (!device_) return;
+  constexpr int64_t kBytes = 300 << 10;
+  LaunchProgram p = program();
+  p.input_bytes = {4};
+  p.outputs = {{kBytes}};
+  p.steps = {FillStep{output(0, kBytes), 1}};
+  const auto loaded = load(p);
+  const AllocationRef a = upload({1});
+  // Outputs that nobody keeps: each launch in flight gives its memory to the next.
+  for (int i = 0; i < 30; ++i) {
+    Launched l = start(*loaded, {ready_input(a)});
+    ASSERT_TRUE(l.status.ok()) << i << l.status.to_string();
+  }
+  std::vector<Launched> kept;
+  for (int i = 0; i < 3; ++i) kept.push_back(start(*loaded, {ready_input(a)}));
+  const Launched full = start(*loaded, {ready_input(a)});
+  EXPECT_EQ(full.status.code(), StatusCode::kResourceExhausted);
+  kept.pop_back();
+  EXPECT_TRUE(start(*loaded, {ready_input(a)}).status.ok());
+}
+
+// Out of memory and device lost at each call of the driver: an error, no hang, no crash; after the
+// first the next launch works, after the second it says why not.
+TEST_P(LaunchTest, FaultsOfTheDriverAtEachCall) {
+  constexpr int64_t kBytes = 4 * 500;
+  for (const VkResult fault : {VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_DEVICE_LOST}) {
+    int struck = 0;
+    int failed = 0;
+    for (int call = 0; call < 60; ++call) {
+      open();
+      if (!device_) return;
+      testing::Faults& faults = testing::inject_faults(device_->device());
+      LaunchProgram p = program();
+      p.input_bytes = {kBytes};
+      p.outputs = {{kBytes}};
+      p.arena_bytes = kBytes;
+      HostStep host;
+      host.name = "nothing";
+      host.operands = {arena(0, kBytes)};
+      host.is_written = {true};
+      host.run = [](const HostCall&) { return ok_status(); };
+      p.steps = {multiply_add(input(0, kBytes), input(0, kBytes), arena(0, kBytes), 1), host,
+                 multiply_add(arena(0, kBytes), arena(0, kBytes), output(0, kBytes), 1)};
+      const AllocationRef a = upload(ramp(500));
+      faults.arm(call, fault);
+      const auto run = [&]() -> Status {
+        auto loaded = DeviceProgram::load(device_, std::make_shared<LaunchProgram>(p));
+        HEKLA_RETURN_IF_ERROR(loaded.status());
+        Launched l = start(**loaded, {ready_input(a)});
+        HEKLA_RETURN_IF_ERROR(l.status);
+        return l.done->await();
+      };
+      const Status status = run();
+      const bool has_struck = faults.has_struck;
+      faults.disarm();
+      struck += has_struck ? 1 : 0;
+      failed += status.ok() ? 0 : 1;
+      const Status again = run();
+      if (fault == VK_ERROR_DEVICE_LOST && has_struck) {
+        // A loss during the last wait of all may come after the work is done.
+        EXPECT_EQ(again.code(), StatusCode::kUnavailable) << faults.where;
+      } else {
+        EXPECT_TRUE(again.ok()) << again.to_string();
+      }
+      device_->close();
+      device_.reset();
+      if (!has_struck) break;
+    }
+    EXPECT_GT(struck, 10);
+    EXPECT_GT(failed, 5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, LaunchTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "ZeroCopy" : "Staged"; });
+
+}  // namespace
+}  // namespace hekla::vulkan

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/launch/logical_device.h"
+
+#include "backends/vulkan/queue/internal_thread.h"
+
+namespace hekla::vulkan {
+
+HostWorker::~HostWorker() {
+  {
+    std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HostWorker::post(std::function<void()> job) {
+  std::lock_guard lock(mutex_);
+  jobs_.push_back(std::move(job));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+}
+
+bool HostWorker::drain() {
+  std::unique_lock lock(mutex_);
+  if (thread_.get_id() == std::this_thread::get_id()) return false;
+  const auto is_idle = [this] { return jobs_.empty() && !is_busy_; };
+  if (is_idle()) return false;
+  changed_.wait(lock, is_idle);
+  return true;
+}
+
+void HostWorker::run() {
+  is_internal_thread = true;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_closing_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    is_busy_ = true;
+    lock.unlock();
+    job();
+    job = nullptr;
+    lock.lock();
+    is_busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Device> device,
+                                                             std::shared_ptr<Pipelines> pipelines,
+                                                             int index,
+                                                             const LogicalDeviceOptions& options) {
+  std::shared_ptr<LogicalDevice> made(
+      new LogicalDevice(std::move(device), std::move(pipelines), index));
+  Device& d = *made->device_;
+  made->memory_ = DeviceMemory::create(made->device_, options.memory_limit_bytes);
+  HEKLA_ASSIGN_OR_RETURN(made->compute_, Lane::create(made->device_, d.compute_queue(),
+                                                      fmt::format("compute {}", index)));
+  HEKLA_ASSIGN_OR_RETURN(made->transfer_, Lane::create(made->device_, d.transfer_queue(),
+                                                       fmt::format("transfer {}", index)));
+  made->transfers_ = std::make_unique<Transfers>(made->memory_, *made->transfer_, *made->compute_,
+                                                 options.transfer);
+  made->worker_ = std::make_unique<HostWorker>();
+  made->memory_->set_pressure_handler([raw = made.get()] { return raw->relieve_pressure(); });
+  return made;
+}
+
+LogicalDevice::~LogicalDevice() {
+  if (memory_) memory_->set_pressure_handler(nullptr);
+  // In this order: a worker's job may submit, a lane's callback may post.
+  worker_.reset();
+  transfers_.reset();
+  transfer_.reset();
+  compute_.reset();
+}
+
+Result<AllocationRef> LogicalDevice::lane_arena(int64_t bytes) {
+  if (bytes == 0) return AllocationRef();
+  AllocationRef old;
+  {
+    std::lock_guard lock(mutex_);
+    if (arena_ && arena_->bytes() >= bytes) return arena_;
+    old = std::move(arena_);  // launches in flight keep it
+  }
+  old.reset();
+  HEKLA_ASSIGN_OR_RETURN(AllocationRef fresh, memory_->allocate(bytes));
+  std::lock_guard lock(mutex_);
+  if (!arena_ || arena_->bytes() < bytes) arena_ = fresh;
+  return fresh;
+}
+
+bool LogicalDevice::begin_launch() {
+  std::lock_guard lock(mutex_);
+  if (is_closed_) return false;
+  ++in_flight_;
+  return true;
+}
+
+void LogicalDevice::end_launch() {
+  std::lock_guard lock(mutex_);
+  --in_flight_;
+  idle_.notify_all();
+}
+
+void LogicalDevice::close() {
+  std::unique_lock lock(mutex_);
+  is_closed_ = true;
+  idle_.wait(lock, [this] { return in_flight_ == 0; });
+}
+
+bool LogicalDevice::relieve_pressure() {
+  bool has_waited = false;
+  {
+    // No launch needs it right now, or the one that does keeps it.
+    std::lock_guard lock(mutex_);
+    if (arena_ && arena_.use_count() == 1) {
+      arena_.reset();
+      has_waited = true;
+    }
+  }
+  // These threads serve each other: one that waited here for another could be waited for.
+  if (is_internal_thread) return has_waited;
+  // What waits for inputs may wait for the caller; the rest ends by itself.
+  has_waited |= worker_->drain();
+  has_waited |= transfers_->drain();
+  has_waited |= compute_->drain();
+  return has_waited;
+}
+
+}  // namespace hekla::vulkan

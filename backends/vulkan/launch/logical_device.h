@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// LogicalDevice: what one PJRT device is made of; memory, lanes, transfers, host worker, counters.
+//
+// Several logical devices may be cut from one Device; they share its queues and its pipelines. It
+// outlives everything launched on it: close() ends what runs. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "backends/vulkan/memory/device_memory.h"
+#include "backends/vulkan/pipeline/pipelines.h"
+#include "backends/vulkan/queue/lane.h"
+#include "backends/vulkan/transfer/transfers.h"
+
+namespace hekla::vulkan {
+
+struct LaunchCounters {
+  std::atomic<int64_t> launches{0};
+  std::atomic<int64_t> submissions{0};  // of launches; transfers not counted
+  std::atomic<int64_t> dispatches{0};
+  std::atomic<int64_t> barriers{0};
+  std::atomic<int64_t> host_steps{0};
+  std::atomic<int64_t> recordings{0};  // of a slot; a launch that finds one records nothing
+  std::atomic<int64_t> held_back{0};   // launches that waited for inputs or for a slot
+  std::atomic<int64_t> alias_copies{0};
+};
+
+// A thread that runs host steps, one after the other in the order in which they became ready.
+class HostWorker {
+ public:
+  ~HostWorker();
+  void post(std::function<void()> job);
+  // Blocks until the jobs posted so far have run; false on the worker itself or without jobs.
+  bool drain();
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;  // guarded by mutex_
+  bool is_busy_ = false;                    // guarded by mutex_
+  bool is_closing_ = false;                 // guarded by mutex_
+  std::thread thread_;                      // guarded by mutex_ until joined
+};
+
+struct LogicalDeviceOptions {
+  int64_t memory_limit_bytes = 0;  // 0: the device plan's
+  TransferOptions transfer;
+};
+
+class LogicalDevice {
+ public:
+  static Result<std::shared_ptr<LogicalDevice>> create(std::shared_ptr<Device> device,
+                                                       std::shared_ptr<Pipelines> pipelines,
+                                                       int index,
+                                                       const LogicalDeviceOptions& options);
+  ~LogicalDevice();
+
+  int index() const { return index_; }
+  Device& device() { return *device_; }
+  const std::shared_ptr<Device>& device_ref() const { return device_; }
+  DeviceMemory& memory() { return *memory_; }
+  Pipelines& pipelines() { return *pipelines_; }
+  Lane& compute() { return *compute_; }
+  // Where uploads and downloads run.
+  Lane& transfer() { return *transfer_; }
+  Transfers& transfers() { return *transfers_; }
+  HostWorker& worker() { return *worker_; }
+  LaunchCounters& counters() { return counters_; }
+
+  // Temporary memory of at least `bytes`, shared by all launches of the compute lane: it runs them
+  // one after the other, and each recording begins with a barrier.
+  Result<AllocationRef> lane_arena(int64_t bytes);
+
+  // A launch that is on the lane or on the worker. No new ones begin after close().
+  bool begin_launch();
+  void end_launch();
+  // Waits for the launches that have begun. Others end with CANCELLED when their inputs come.
+  void close();
+
+ private:
+  LogicalDevice(std::shared_ptr<Device> device, std::shared_ptr<Pipelines> pipelines, int index)
+      : device_(std::move(device)), pipelines_(std::move(pipelines)), index_(index) {}
+  // Waits for work in flight that ends by itself; whether there was any.
+  bool relieve_pressure();
+
+  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<Pipelines> pipelines_;
+  const int index_;
+  LaunchCounters counters_;
+  std::shared_ptr<DeviceMemory> memory_;
+  std::unique_ptr<Lane> compute_;
+  std::unique_ptr<Lane> transfer_;
+  std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<HostWorker> worker_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  AllocationRef arena_;     // guarded by mutex_
+  int64_t in_flight_ = 0;   // guarded by mutex_
+  bool is_closed_ = false;  // guarded by mutex_
+};
+
+}  // namespace hekla::vulkan

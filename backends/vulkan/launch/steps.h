@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an executable does on the device: its steps, as data.
+//
+// A compiler writes a LaunchProgram; DeviceProgram records and launches it. Steps run in their
+// order as far as their memory accesses conflict; barriers are put in by the hazard tracker, so a
+// step says exactly what it reads and writes. Memory is named by slices of four spaces:
+//
+//   kInput i     the i-th input's buffer; read only, except through an output that aliases it
+//   kOutput i    the i-th output's buffer
+//   kArena       the launch's temporary memory (index 0)
+//   kConstant i  the i-th constant; read only
+//
+// An output with alias_input = j begins with the bytes of input j: its memory is the input's where
+// the caller donated it, else a copy is made first. Once a step has written such an output, the
+// input's old bytes are gone, whether they were donated or not.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "backends/vulkan/pipeline/pipelines.h"
+#include "runtime/base/status.h"
+
+namespace hekla::vulkan {
+
+struct Slice {
+  enum class Space : uint8_t { kInput, kOutput, kArena, kConstant };
+  Space space = Space::kArena;
+  int64_t index = 0;
+  int64_t offset = 0;  // bytes
+  int64_t bytes = 0;
+  bool operator==(const Slice&) const = default;
+};
+
+// One start of a kernel; kernel_abi.h says how it gets its arguments.
+struct DispatchStep {
+  int64_t pipeline = 0;          // index into LaunchProgram::kernels
+  std::vector<Slice> operands;   // the entries of the kernel's argument table, in order
+  std::vector<bool> is_written;  // per operand; a written one may be read too
+  std::array<uint32_t, 3> groups = {1, 1, 1};  // the logical grid; nothing runs when one is 0
+  std::vector<uint32_t> constants;             // push constants after the header, at most 26
+  std::string name;
+};
+
+// Equal sizes; the slices must not overlap.
+struct CopyStep {
+  Slice from;
+  Slice to;
+};
+
+// The pattern's bytes repeat from the slice's first byte on.
+struct FillStep {
+  Slice to;
+  uint32_t pattern = 0;
+};
+
+struct HostMemory {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
+struct HostCall {
+  std::span<const HostMemory> operands;
+  int64_t replica = 0;
+  int64_t partition = 0;
+};
+
+// A function of the host in the middle of the program: what no kernel does. Splits the submission.
+struct HostStep {
+  std::string name;
+  std::vector<Slice> operands;
+  std::vector<bool> is_written;
+  // On a worker thread, one at a time per logical device; must end by itself.
+  std::function<Status(const HostCall&)> run;
+};
+
+using Step = std::variant<DispatchStep, CopyStep, FillStep, HostStep>;
+
+struct OutputPlan {
+  int64_t bytes = 0;
+  int64_t alias_input = -1;
+};
+
+struct LaunchProgram {
+  std::string name;
+  std::vector<int64_t> input_bytes;
+  std::vector<OutputPlan> outputs;
+  int64_t arena_bytes = 0;
+  std::vector<std::vector<std::byte>> constants;
+  std::vector<KernelCode> kernels;
+  std::vector<Step> steps;
+};
+
+// INVALID_ARGUMENT with step and reason: a slice outside of its space or written where it may not,
+// sizes that differ, a kernel that is not there, a grid of 2^31 groups or more, too many constants,
+// an alias of another size or of an input that another output aliases.
+Status check_program(const LaunchProgram& program);
+
+// "in3[16+4]", "arena[0+256]".
+std::string slice_string(const Slice& slice);
+
+}  // namespace hekla::vulkan
