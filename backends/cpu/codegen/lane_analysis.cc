@@ -16,6 +16,16 @@ int64_t wrap(ScalarType type, uint64_t value) {
   return type == ScalarType::kI32 ? static_cast<int32_t>(value) : static_cast<int64_t>(value);
 }
 
+// Of zero, every power of two: the largest that is used.
+constexpr int64_t kMostFactor = int64_t{1} << 30;
+
+// The largest power of two in a number.
+int64_t factor(uint64_t value) {
+  const uint64_t lowest = value & (~value + 1);
+  return lowest == 0 || lowest > static_cast<uint64_t>(kMostFactor) ? kMostFactor
+                                                                    : static_cast<int64_t>(lowest);
+}
+
 constexpr LaneShape kUniformShape{LaneKind::kUniform, 0};
 constexpr LaneShape kVaryingShape{LaneKind::kVarying, 0};
 
@@ -37,13 +47,14 @@ int choose_lane_dimension(const kernel::Kernel& kernel, int lanes) {
   return largest;
 }
 
-LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension)
-    : f_(kernel.body), lane_dimension_(lane_dimension), facts_(f_.size()) {
+LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, int block)
+    : f_(kernel.body), lane_dimension_(lane_dimension), block_(block), facts_(f_.size()) {
   for (size_t i = 0; i < facts_.size(); ++i) {
     const Instruction& inst = f_[static_cast<Value>(i)];
     if (inst.op != Op::kConstant) continue;
     const int64_t value = wrap(inst.type, inst.immediate);
     set_bounds(facts_[i], inst.type, value, value);
+    facts_[i].factor = factor(inst.immediate);
   }
   const auto& parameters = f_.body().parameters;
   for (size_t d = 0; d < parameters.size(); ++d) {
@@ -51,6 +62,7 @@ LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension)
     const bool is_lane = static_cast<int>(d) == lane_dimension;
     facts.level = is_lane ? Level::kPoint : Level::kRow;
     if (is_lane && kernel.grid[d] > 1) facts.shape = {LaneKind::kAffine, 1};
+    if (is_lane) facts.factor = block;
     set_bounds(facts, kernel.index_type, 0, kernel.grid[d] - 1);
   }
   analyse_region(0);
@@ -91,6 +103,7 @@ void LaneAnalysis::analyse(Value v) {
   const bool moves = inst.region == 0 && facts.shape.kind == LaneKind::kUniform;
   facts.level = moves ? Level::kCall : Level::kPoint;
   for (Value a : inst.arguments) facts.level = std::max(facts.level, at(a).level);
+  facts.factor = is_integer(inst.type) ? factor_of(inst) : 1;
   bound(v);
 }
 
@@ -168,9 +181,80 @@ LaneShape LaneAnalysis::shape_of(const Instruction& inst) {
       }
       break;
     default:
-      break;
+      return shape_of_parts(inst);
   }
   return kVaryingShape;
+}
+
+// Quotients, remainders and comparisons by a constant: the lanes of a vector lie between two
+// multiples of a power of two, so also between two multiples of a number that it divides.
+LaneShape LaneAnalysis::shape_of_parts(const Instruction& inst) {
+  const auto& a = inst.arguments;
+  if (a.size() != 2 || f_[a[1]].op != Op::kConstant) return kVaryingShape;
+  const Facts& x = at(a[0]);
+  const ScalarType type = f_.type(a[0]);
+  if (!is_integer(type) || !x.is_exact || x.low < 0 || x.shape.stride <= 0 || block_ <= 1) {
+    return kVaryingShape;
+  }
+  const int64_t span = x.shape.stride * (block_ - 1);
+  auto together = [&](int64_t number) {
+    return number > 0 && span < std::min(x.factor, factor(static_cast<uint64_t>(number)));
+  };
+  const int64_t c = wrap(type, f_[a[1]].immediate);
+  switch (inst.op) {
+    case Op::kDivU:
+    case Op::kDivS:
+      return together(c) ? kUniformShape : kVaryingShape;
+    case Op::kRemU:
+    case Op::kRemS:
+      return together(c) ? x.shape : kVaryingShape;
+    case Op::kShrU:
+    case Op::kShrS:
+      return c < 31 && together(int64_t{1} << c) ? kUniformShape : kVaryingShape;
+    case Op::kAnd:
+      return (c & (c + 1)) == 0 && together(c + 1) ? x.shape : kVaryingShape;
+    case Op::kLtS:
+    case Op::kLtU:
+      return together(c) ? kUniformShape : kVaryingShape;
+    default:
+      return kVaryingShape;
+  }
+}
+
+int64_t LaneAnalysis::factor_of(const Instruction& inst) {
+  const auto& a = inst.arguments;
+  auto of = [&](size_t i) { return at(a[i]).factor; };
+  const uint64_t* second =
+      a.size() == 2 && f_[a[1]].op == Op::kConstant ? &f_[a[1]].immediate : nullptr;
+  switch (inst.op) {
+    case Op::kAdd:
+    case Op::kSub:
+      return std::min(of(0), of(1));
+    case Op::kMul:
+      return std::min(of(0) * of(1), kMostFactor);
+    case Op::kShl:
+      return second != nullptr && *second < 30 ? std::min(of(0) << *second, kMostFactor) : 1;
+    case Op::kAnd:
+      return std::max(of(0), of(1));
+    case Op::kSelect:
+      return std::min(of(1), of(2));
+    case Op::kSignExtend:
+    case Op::kZeroExtend:
+    case Op::kTruncate:
+      return of(0);
+    case Op::kRemU:
+    case Op::kRemS:
+      // x - q * c
+      return second != nullptr && *second != 0 ? std::min(of(0), of(1)) : 1;
+    case Op::kDivU:
+    case Op::kDivS:
+      // Exact quotients by a power of two.
+      return second != nullptr && *second == static_cast<uint64_t>(of(1)) && of(0) > of(1)
+                 ? of(0) / of(1)
+                 : 1;
+    default:
+      return 1;
+  }
 }
 
 void LaneAnalysis::bound(Value v) {
@@ -204,6 +288,26 @@ void LaneAnalysis::bound(Value v) {
         const __int128 factor = static_cast<__int128>(1) << f_[a[1]].immediate;
         set_bounds(facts, inst.type, low(0) * factor, high(0) * factor);
       }
+      break;
+    case Op::kDivU:
+    case Op::kDivS:
+    case Op::kRemU:
+    case Op::kRemS:
+      if (exact(0) && exact(1) && low(0) >= 0 && low(1) > 0) {
+        const bool divides = inst.op == Op::kDivU || inst.op == Op::kDivS;
+        if (divides) {
+          set_bounds(facts, inst.type, low(0) / high(1), high(0) / low(1));
+        } else {
+          set_bounds(facts, inst.type, 0, std::min(high(0), high(1) - 1));
+        }
+      }
+      break;
+    case Op::kShrU:
+    case Op::kShrS:
+      if (exact(0) && low(0) >= 0) set_bounds(facts, inst.type, 0, high(0));
+      break;
+    case Op::kAnd:
+      if (exact(1) && low(1) >= 0) set_bounds(facts, inst.type, 0, high(1));
       break;
     case Op::kSelect:
       if (exact(1) && exact(2)) {

@@ -36,7 +36,9 @@ int choose_lane_dimension(const kernel::Kernel& kernel, int lanes);
 
 class LaneAnalysis {
  public:
-  LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension);
+  // `block`: vectors of that many lanes start at multiples of it, so that quotients and remainders
+  // by multiples of it are uniform and affine; 1 where nothing is known of where vectors start.
+  LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, int block = 1);
 
   int lane_dimension() const { return lane_dimension_; }
 
@@ -55,6 +57,8 @@ class LaneAnalysis {
     int64_t low = 0;
     int64_t high = 0;
     bool is_exact = false;
+    // A power of two that divides the value in lane 0.
+    int64_t factor = 1;
   };
 
   Facts& at(kernel::Value v) { return facts_[static_cast<size_t>(v)]; }
@@ -62,11 +66,14 @@ class LaneAnalysis {
   void analyse(kernel::Value v);
   void analyse_loop(kernel::Value v);
   LaneShape shape_of(const kernel::Instruction& inst);
+  LaneShape shape_of_parts(const kernel::Instruction& inst);
+  int64_t factor_of(const kernel::Instruction& inst);
   void bound(kernel::Value v);
   void set_bounds(Facts& facts, kernel::ScalarType type, __int128 low, __int128 high);
 
   const kernel::Function& f_;  // the kernel's; not owned
   const int lane_dimension_;
+  const int block_;
   std::vector<Facts> facts_;
 };
 

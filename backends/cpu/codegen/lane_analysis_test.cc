@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backends/compiler/kernel/builder.h"
 #include "backends/cpu/codegen/schedule.h"
 
@@ -70,6 +72,34 @@ TEST(LaneAnalysis, WideningIsAffineOnlyWhereNothingWraps) {
   EXPECT_EQ(lanes.shape(unsigned_wide).kind, LaneKind::kVarying);
 }
 
+// Vectors of 8 that start at multiples of 8 do not cross multiples of 24, but those of 20.
+TEST(LaneAnalysis, PartsOfAlignedVectorsAreUniformAndAffine) {
+  Builder b(2, kI32);
+  const Value linear = b.add(b.mul(b.grid_index(0), b.index(240)), b.grid_index(1));
+  auto by = [&](Op op, int64_t number) { return b.binary(op, linear, b.index(number)); };
+  const Value quotient = by(Op::kDivU, 24), rest = by(Op::kRemU, 24);
+  const Value other_quotient = by(Op::kDivU, 20), other_rest = by(Op::kRemU, 20);
+  const Value shifted = by(Op::kShrU, 4), masked = by(Op::kAnd, 15);
+  const Value below = by(Op::kLtS, 64), below_odd = by(Op::kLtS, 63);
+  const Value inner = b.binary(Op::kRemU, quotient, b.index(5));
+  const Value twice = b.binary(Op::kRemU, b.mul(linear, b.index(2)), b.index(16));
+  const Kernel kernel = finish(b, {10, 240});
+  const LaneAnalysis lanes(kernel, 1, 8);
+  const LaneShape uniform{LaneKind::kUniform, 0}, varying{LaneKind::kVarying, 0};
+  EXPECT_EQ(lanes.shape(quotient), uniform);
+  EXPECT_EQ(lanes.shape(rest), (LaneShape{LaneKind::kAffine, 1}));
+  EXPECT_EQ(lanes.shape(other_quotient), varying);
+  EXPECT_EQ(lanes.shape(other_rest), varying);
+  EXPECT_EQ(lanes.shape(shifted), uniform);
+  EXPECT_EQ(lanes.shape(masked), (LaneShape{LaneKind::kAffine, 1}));
+  EXPECT_EQ(lanes.shape(below), uniform);
+  EXPECT_EQ(lanes.shape(below_odd), varying);
+  EXPECT_EQ(lanes.shape(inner), uniform);
+  EXPECT_EQ(lanes.shape(twice), (LaneShape{LaneKind::kAffine, 2}));
+  const LaneAnalysis unaligned(kernel, 1);
+  EXPECT_EQ(unaligned.shape(quotient), varying);
+}
+
 TEST(LaneAnalysis, LoopsDivergeWhereTheirCountDiffers) {
   Builder b(1, kI32);
   const Value zero = b.index(0);
@@ -125,13 +155,13 @@ TEST(Schedule, CutsLongRowsAndKeepsShortOnes) {
       Builder b(2, kI32);
       b.store({1, 4}, b.grid_index(1), b.real(kF32, 1));
       const Kernel kernel = finish(b, {rows, row});
-      const Schedule s = make_schedule(kernel, LaneAnalysis(kernel, 1), 256);
-      EXPECT_LE(s.lanes, row);
-      EXPECT_LE(s.lanes, 16);
-      EXPECT_EQ(s.rows, rows);
-      EXPECT_EQ(s.row, row);
+      const Schedule s = plan_kernel(kernel, 256).schedule;
+      EXPECT_LE(s.lanes, s.row);
+      EXPECT_LE(s.lanes, 32);
+      EXPECT_EQ(s.rows * s.row, rows * row);
+      EXPECT_EQ(s.row, row >= 4 ? row : std::max(row, rows));
       EXPECT_GT(s.unit_ns, 0);
-      const int64_t last = row - (s.chunks - 1) * s.chunk;
+      const int64_t last = s.row - (s.chunks - 1) * s.chunk;
       EXPECT_GE(last, s.lanes);
       if (s.chunks > 1) {
         EXPECT_EQ(s.chunk % s.lanes, 0);

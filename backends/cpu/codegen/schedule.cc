@@ -114,26 +114,11 @@ int choose_vectors(const kernel::Function& f, const LaneAnalysis& analysis) {
   return size.varying <= 24 ? 2 : 1;
 }
 
-}  // namespace
-
-Schedule make_schedule(const kernel::Kernel& kernel, const LaneAnalysis& analysis,
-                       int vector_bits) {
+Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t row, int lanes) {
   Schedule schedule;
-  if (!kernel.grid.empty()) {
-    schedule.row = kernel.grid[static_cast<size_t>(analysis.lane_dimension())];
-    schedule.rows = kernel.points() / schedule.row;
-  }
-  const int one_vector = vector_lanes(vector_bits);
-  int vectors = choose_vectors(kernel.body, analysis);
-  // Not where too much of a row would be left over.
-  constexpr int kFew = 16;
-  while (vectors > 1 && schedule.row % (one_vector * vectors) != 0 &&
-         schedule.row < int64_t{kFew} * one_vector * vectors) {
-    vectors /= 2;
-  }
-  schedule.lanes = one_vector * vectors;
-  while (schedule.lanes > schedule.row) schedule.lanes /= 2;
-
+  schedule.row = row;
+  schedule.rows = kernel.points() / row;
+  schedule.lanes = lanes;
   // Units of about this size: long against the 0.1 us of handing one over, short against a launch.
   constexpr double kUnitNs = 4000;
   constexpr double kVectorOverheadNs = 0.5;
@@ -150,6 +135,29 @@ Schedule make_schedule(const kernel::Kernel& kernel, const LaneAnalysis& analysi
   schedule.unit_ns =
       kRowOverheadNs + vector_ns * static_cast<double>(chunk) / static_cast<double>(schedule.lanes);
   return schedule;
+}
+
+}  // namespace
+
+KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
+  constexpr int kLaneBits = 32;
+  const int one_vector = vector_bits / kLaneBits;
+  const int dimension = choose_lane_dimension(kernel, one_vector);
+  const int64_t row = dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(dimension)];
+  // The most vectors that suit both the row and the body; what the body is depends on their number.
+  constexpr int kMostVectors = 4;
+  constexpr int kFew = 16;  // blocks of a row, below which none should be left over
+  for (int vectors = kMostVectors;; vectors /= 2) {
+    const int lanes = one_vector * vectors;
+    const bool is_whole = row % lanes == 0;
+    if (vectors > 1 && !is_whole && row < int64_t{kFew} * lanes) continue;
+    LaneAnalysis analysis(kernel, dimension, is_whole ? lanes : 1);
+    if (vectors > 1 && choose_vectors(kernel.body, analysis) < vectors) continue;
+    int used = lanes;
+    while (used > row) used /= 2;
+    const Schedule schedule = cut(kernel, analysis, row, used);
+    return {std::move(analysis), schedule};
+  }
 }
 
 }  // namespace hekla::cpu

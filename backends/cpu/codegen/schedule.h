@@ -25,11 +25,14 @@ struct Schedule {
   int64_t units() const { return rows * chunks; }
 };
 
-// What fits into one vector of the machine of 32-bit elements.
-inline int vector_lanes(int vector_bits) { return vector_bits / 32; }
+// How a kernel runs: what its values are, and how it is cut.
+struct KernelPlan {
+  LaneAnalysis analysis;
+  Schedule schedule;
+};
 
 // `vector_bits`: of the machine's vectors. Short bodies get two or four vectors at a time, so that
 // the machine has something to do while an operation takes its time. The grid has no zero.
-Schedule make_schedule(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int vector_bits);
+KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits);
 
 }  // namespace hekla::cpu

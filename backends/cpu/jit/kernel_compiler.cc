@@ -211,15 +211,14 @@ class Compiler : public KernelCompiler {
 
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
-    const int vector_bits = writer_->target().vector_bits;
-    LaneAnalysis analysis(kernel, choose_lane_dimension(kernel, vector_lanes(vector_bits)));
-    const Schedule schedule = make_schedule(kernel, analysis, vector_bits);
+    KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits);
+    const Schedule& schedule = plan.schedule;
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
     const bool matters = schedule.row % schedule.lanes != 0;
     const std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
     return std::make_unique<Job>(
-        Job{&kernel, may_alias, "k" + hash_of(text), std::move(analysis), schedule});
+        Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan.analysis), schedule});
   }
 
   NamedKernel named(const Job& job) const {

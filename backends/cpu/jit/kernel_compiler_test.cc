@@ -352,10 +352,8 @@ TEST(ObjectWriter, CompilesRandomKernelsForEveryLevel) {
     ASSERT_TRUE(writer.ok()) << writer.status().to_string();
     for (uint64_t seed = 0; seed < 50; ++seed) {
       const TestKernel made = random_kernel(seed);
-      const int lanes = vector_lanes(target->vector_bits);
-      const LaneAnalysis analysis(made.kernel, choose_lane_dimension(made.kernel, lanes));
-      const Schedule schedule = make_schedule(made.kernel, analysis, target->vector_bits);
-      const KernelCode code{made.kernel, analysis, schedule, *target, seed % 2 == 0};
+      const KernelPlan plan = plan_kernel(made.kernel, target->vector_bits);
+      const KernelCode code{made.kernel, plan.analysis, plan.schedule, *target, seed % 2 == 0};
       const auto object = (*writer)->object_file({{code, "kernel"}});
       ASSERT_TRUE(object.ok()) << level << ", seed " << seed << ": " << object.status().to_string();
     }
