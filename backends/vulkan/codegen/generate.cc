@@ -189,18 +189,23 @@ class Generator {
     if (inst.op == Op::kConstant) return m_.constant(inst.type, inst.immediate);
     return ids_[static_cast<size_t>(v)];
   }
-  // The value, of which a compiler cannot know what it is.
-  spv::Id hidden(Value v) { return codegen::or_low_word(m_, f_.type(v), id(v), unknown_zero_); }
-  // An operand of arithmetic, hidden where a driver would see a zero and draw wrong conclusions:
-  // a constant zero, or what may turn out as one when the driver folds what depends on no memory.
+  // Where a driver that sees a zero draws wrong conclusions, it sees none: constant zeros,
+  // constants that enter loops, and floats that come of constants and indices pass through `hide`.
+  bool is_foldable(Value v) const {
+    return !foldable_.empty() && foldable_[static_cast<size_t>(v)];
+  }
+  spv::Id hide(ScalarType type, spv::Id value) {
+    return codegen::or_low_word(m_, type, value, unknown_zero_);
+  }
+  // What enters a loop or goes to its next iteration.
+  spv::Id carried(Value v) {
+    return is_foldable(v) && is_float(f_.type(v)) ? hide(f_.type(v), id(v)) : id(v);
+  }
   spv::Id operand(Value v) {
-    if (foldable_.empty() || !foldable_[static_cast<size_t>(v)] || !is_float(f_.type(v))) {
-      return id(v);
-    }
     const Instruction& inst = f_[v];
+    if (!is_foldable(v) || !is_float(inst.type)) return id(v);
     const uint64_t sign = uint64_t{1} << (kernel::bit_width(inst.type) - 1);
-    if (inst.op == Op::kConstant && (inst.immediate & (sign - 1)) != 0) return id(v);
-    return hidden(v);
+    return (inst.immediate & (sign - 1)) == 0 ? hide(inst.type, id(v)) : id(v);
   }
   Bits integer(Value v) { return {&m_, kernel::bit_width(f_.type(v)), id(v)}; }
 
@@ -227,11 +232,14 @@ class Generator {
       }
       default: {
         spv::Id arguments[3] = {};
+        bool is_known = !foldable_.empty() && is_float(inst.type);
         for (size_t i = 0; i < inst.arguments.size(); ++i) {
           arguments[i] = is_float(inst.type) ? operand(inst.arguments[i]) : id(inst.arguments[i]);
+          is_known = is_known && is_foldable(inst.arguments[i]);
         }
         const ScalarType from = f_.type(inst.arguments[inst.op == Op::kSelect ? 1 : 0]);
         result = codegen::lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});
+        if (is_known) result = hide(inst.type, result);
       }
     }
   }
@@ -303,11 +311,7 @@ class Generator {
     const kernel::RegionBody& region = f_.region(number);
     std::vector<std::pair<spv::Id, ScalarType>> initial;
     for (size_t i = 1; i < inst.arguments.size(); ++i) {
-      // Hidden, so that an unrolled loop has no known values: what is carried counts as unknown.
-      const Value v = inst.arguments[i];
-      const bool is_known = !foldable_.empty() && foldable_[static_cast<size_t>(v)];
-      const ScalarType type = f_.type(v);
-      initial.emplace_back(is_known && is_float(type) ? hidden(v) : id(v), type);
+      initial.emplace_back(carried(inst.arguments[i]), f_.type(inst.arguments[i]));
     }
     const Loop loop = begin_loop(integer(inst.arguments[0]), spv::LoopControlMaskNone, initial);
     ids_[static_cast<size_t>(region.parameters[0])] = loop.iteration.id();
@@ -316,7 +320,7 @@ class Generator {
     }
     emit_region(number);
     std::vector<spv::Id> next;
-    for (Value v : region.yields) next.push_back(id(v));
+    for (Value v : region.yields) next.push_back(carried(v));
     end_loop(loop, next);
   }
 

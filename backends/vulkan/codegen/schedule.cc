@@ -81,30 +81,36 @@ std::vector<bool> foldable_values(const kernel::Function& f) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
     if (inst.op == Op::kFor) loops[inst.immediate] = &inst;
   }
-  for (size_t i = 0; i < f.size(); ++i) {
-    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+  // An unrolled loop knows what it starts with and what is yielded.
+  auto carried = [&](const kernel::Instruction& loop, uint64_t which) {
+    const kernel::RegionBody& region = f.region(static_cast<int32_t>(loop.immediate));
+    return at(region.yields[which]) || at(loop.arguments[which + 1]);
+  };
+  auto is_foldable = [&](const kernel::Instruction& inst) {
+    if (kernel::is_float(inst.type) && inst.op != Op::kConstant) return false;
     switch (inst.op) {
       case Op::kConstant:
-        result[i] = true;
-        break;
+        return true;
       case Op::kParameter: {
         const kernel::Instruction* loop = loops[static_cast<size_t>(inst.region)];
-        const bool is_carried = loop != nullptr && inst.immediate > 0;
-        result[i] =
-            !is_carried || (!kernel::is_float(inst.type) && at(loop->arguments[inst.immediate]));
-        break;
+        return loop == nullptr || inst.immediate == 0 || carried(*loop, inst.immediate - 1);
       }
-      case Op::kForResult: {
-        const kernel::Instruction& loop = f[inst.arguments[0]];
-        result[i] = !kernel::is_float(inst.type) && at(loop.arguments[inst.immediate + 1]);
-        break;
-      }
+      case Op::kForResult:
+        return carried(f[inst.arguments[0]], inst.immediate);
       case Op::kLoad:
       case Op::kStore:
       case Op::kFor:
-        break;
+        return false;
       default:
-        result[i] = std::all_of(inst.arguments.begin(), inst.arguments.end(), at);
+        return std::all_of(inst.arguments.begin(), inst.arguments.end(), at);
+    }
+  };
+  // Yields come after their parameters: again until nothing is new, mostly twice.
+  for (bool is_new = true; is_new;) {
+    is_new = false;
+    for (size_t i = 0; i < f.size(); ++i) {
+      if (result[i] || !is_foldable(f[static_cast<kernel::Value>(i)])) continue;
+      result[i] = is_new = true;
     }
   }
   return result;

@@ -25,7 +25,8 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& target);
 std::vector<bool> chain_stores(const kernel::Function& function);
 
 // Values that a driver may compute when it compiles, since no memory enters them: constants, grid
-// indices and what is made of them. Carried floats of loops are taken as unknown. Indexed by Value.
+// indices and what is made of them. Of floats the constants alone: the generator hides those that
+// come of such integers. Indexed by Value.
 std::vector<bool> foldable_values(const kernel::Function& function);
 
 }  // namespace hekla::vulkan::codegen
