@@ -119,28 +119,42 @@ HostArray array_of_patterns(DType dtype, const std::vector<uint64_t>& patterns) 
 
 }  // namespace
 
-std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray>& operands,
-                                       const Expansion& expand, Fma fma, ScalarType index_type) {
+std::optional<Kernel> make_kernel(DType result, const std::vector<HostArray>& operands,
+                                  const Expansion& expand, ScalarType index_type) {
   Builder b(1, index_type);
+  Kernel kernel;
+  kernel.name = "expansion";
+  kernel.grid = {operands[0].size()};
+  kernel.index_type = index_type;
   std::vector<Element> elements;
-  std::vector<std::span<std::byte>> buffers;
-  std::vector<HostArray> copies = operands;
-  for (HostArray& operand : copies) {
-    const auto number = static_cast<int32_t>(buffers.size());
+  for (const HostArray& operand : operands) {
+    const auto number = static_cast<int32_t>(kernel.operands.size());
     elements.push_back(load_element(b, operand.dtype(), number, b.grid_index(0)));
-    buffers.emplace_back(operand.mutable_data(), static_cast<size_t>(operand.size_bytes()));
+    kernel.operands.push_back({operand.size_bytes(), true, false});
   }
   const std::optional<Element> element = expand(b, elements);
   if (!element) return std::nullopt;
-  store_element(b, result, static_cast<int32_t>(operands.size()), b.grid_index(0), *element);
+  const auto number = static_cast<int32_t>(kernel.operands.size());
+  store_element(b, result, number, b.grid_index(0), *element);
+  kernel.operands.push_back({operands[0].size() * dtype_bytes(result), false, true});
+  kernel.body = b.finish();
+  return kernel;
+}
+
+std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray>& operands,
+                                       const Expansion& expand, Fma fma, ScalarType index_type) {
+  const std::optional<Kernel> kernel = make_kernel(result, operands, expand, index_type);
+  if (!kernel) return std::nullopt;
+  std::vector<std::span<std::byte>> buffers;
+  std::vector<HostArray> copies = operands;
+  for (HostArray& operand : copies) {
+    buffers.emplace_back(operand.mutable_data(), static_cast<size_t>(operand.size_bytes()));
+  }
   HostArray out(result, operands[0].dims());
   buffers.emplace_back(out.mutable_data(), static_cast<size_t>(out.size_bytes()));
-  const Function function = b.finish();
-  Status status = verify(function);
-  if (status.ok()) status = Lanes(function, fma).run(out.size(), buffers);
-  if (!status.ok()) {
-    die_of_bad_result(status);
-  }
+  Status status = verify(kernel->body);
+  if (status.ok()) status = Lanes(kernel->body, fma).run(out.size(), buffers);
+  if (!status.ok()) die_of_bad_result(status);
   return out;
 }
 

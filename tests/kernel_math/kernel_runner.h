@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "backends/compiler/kernel/kernel.h"
 #include "backends/compiler/kernel/math/element.h"
 #include "backends/compiler/kernel/math/testing/lanes.h"
 #include "runtime/base/host_array.h"
@@ -15,8 +16,13 @@ namespace hekla::kernel {
 // Elements of the operands at one point to the result's; nullopt: no expansion.
 using Expansion = std::function<std::optional<Element>(Builder&, const std::vector<Element>&)>;
 
-// Loads an element of each operand, applies `expand`, stores an element of `result`; nullopt when
-// there is no expansion. The operands have one size. Aborts when the kernel is malformed.
+// A kernel that loads an element of each operand, applies `expand` and stores an element of
+// `result` into one operand more; nullopt when there is no expansion. Operands have one size.
+std::optional<Kernel> make_kernel(DType result, const std::vector<HostArray>& operands,
+                                  const Expansion& expand,
+                                  ScalarType index_type = ScalarType::kI32);
+
+// What that kernel computes, by Lanes. Aborts when it is malformed.
 std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray>& operands,
                                        const Expansion& expand, Fma fma = Fma::kFused,
                                        ScalarType index_type = ScalarType::kI32);

@@ -14,8 +14,9 @@ struct ExpScaled {
 };
 ExpScaled exp_scaled(Num x) {
   const double limit = choose(x, 210.0, 1500.0);
-  const ExpParts parts = reduce_exp(at_most(at_least(x, -limit), limit));
-  return {1.0 + parts.expm1, parts.k};
+  const ExpParts parts = reduce_exp(at_most(at_least(x, -limit), limit), 0);
+  const Num zero = bits_of(x.constant(choose(x, 0x1.8p23, 0x1.8p52)));
+  return {1.0 + parts.expm1, parts.integer - zero};
 }
 
 // sinh and cosh of |x| up to the given range of exp.

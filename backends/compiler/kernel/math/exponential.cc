@@ -7,21 +7,34 @@
 #include "backends/compiler/kernel/math/polynomial.h"
 
 namespace hekla::kernel {
+namespace {
+constexpr double kLog2E = 0x1.71547652b82fep+0;  // 1/ln(2)
+}
 
-ExpParts reduce_exp(Num x) {
+ExpParts reduce_exp(Num x, int offset) {
   const auto ln2 = choose_table(x, kLn2F32, kLn2F64);
-  const Nearest k = nearest(x * 0x1.71547652b82fep+0);  // 1/ln(2)
+  const Nearest k = nearest(x, kLog2E, offset);
   const Num r = fma(k.value, -ln2[1], fma(k.value, -ln2[0], x));
   const Num q = polynomial(r, choose_table(x, kExpF32, kExpF64));
-  return {k.integer, fma(r * r, q, r)};
+  return {k.value, k.integer, fma(r * r, q, r)};
 }
 
 namespace {
 
 // e^x for |x| so small that the result is normal.
 Num exp_of_moderate(Num x) {
-  const ExpParts parts = reduce_exp(x);
-  return (1.0 + parts.expm1) * power_of_two(x.type(), parts.k);
+  const ExpParts parts = reduce_exp(x, layout(x.type()).bias);
+  return (1.0 + parts.expm1) * power_of_biased(x.type(), parts.integer);
+}
+
+// e^x within exp's limits: in two factors, so that only the last product is rounded where the
+// result is subnormal or infinite.
+Num exp_of_limited(Num x) {
+  const int bias = layout(x.type()).bias;
+  const ExpParts parts = reduce_exp(x, 2 * bias);
+  const Num half = nearest(x, kLog2E / 2, bias).integer;
+  return (1.0 + parts.expm1) * power_of_biased(x.type(), half) *
+         power_of_biased(x.type(), parts.integer - half);
 }
 
 // log(m) + k ln(2) + extra where m = 1 + f, sqrt(1/2) <= m <= sqrt(2), and |extra| is small.
@@ -66,20 +79,19 @@ LogParts reduce_log(Num x) {
 
 Num exp(Num x) {
   // Beyond the limits the result is 0 and infinity by the scaling's own rounding.
-  const Num c = at_most(at_least(x, choose(x, -104.0, -746.0)), choose(x, 89.0, 710.0));
-  const ExpParts parts = reduce_exp(c);
-  return scale(1.0 + parts.expm1, parts.k);
+  return exp_of_limited(at_most(at_least(x, choose(x, -104.0, -746.0)), choose(x, 89.0, 710.0)));
 }
 
 Num expm1(Num x) {
   // Below the lower limit the result is -1.
   const Num c = at_most(at_least(x, choose(x, -18.0, -38.0)), choose(x, 89.0, 710.0));
-  const ExpParts parts = reduce_exp(c);
   // Half of the result, so that 2^k is finite.
-  const Num power = power_of_two(x.type(), parts.k - 1.0);
+  const ExpParts parts = reduce_exp(c, layout(x.type()).bias - 1);
+  const Num power = power_of_biased(x.type(), parts.integer);
   const Num half = fma(power, parts.expm1, power - 0.5);
-  const Num result = select(equal(parts.k, 0), parts.expm1, half + half);
-  return select(equal(x, x.constant(0)), x, result);  // keeps -0
+  const Num zero = x.constant(0);
+  const Num result = select(equal(parts.k, zero), parts.expm1, half + half);
+  return select(equal(x, zero), x, result);  // keeps -0
 }
 
 Num log(Num x) {
@@ -113,7 +125,7 @@ Num tanh(Num x) {
 
 Num logistic(Num x) {
   // e^-|x| does not overflow; for negative x both parts of 1 / (1 + e^-x) are multiplied by e^x.
-  const Num e = exp(-abs(x));
+  const Num e = exp_of_limited(at_least(-abs(x), choose(x, -104.0, -746.0)));
   const Num sum = 1.0 + e;
   const Num quotient = select(x < 0.0, e, 1.0) / sum;
   // What the sum lost, over the sum; its reciprocal to a few percent is enough.

@@ -47,10 +47,11 @@ Num pow(Num x, Num y);
 // x = k ln(2) + r with |r| <= ln(2)/2 and e^r - 1 of r. The product of k and the first part of
 // ln(2) is exact, and so is its difference to x.
 struct ExpParts {
-  Num k;      // integer
-  Num expm1;  // e^r - 1
+  Num k;        // a float
+  Num integer;  // low bits of k + offset
+  Num expm1;    // e^r - 1
 };
-ExpParts reduce_exp(Num x);
+ExpParts reduce_exp(Num x, int offset);
 
 // A positive finite x = m 2^k with sqrt(1/2) <= m <= sqrt(2); any numbers for other x.
 struct LogParts {

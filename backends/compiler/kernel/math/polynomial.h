@@ -27,22 +27,27 @@ inline Num polynomial(Num x, std::span<const double> coefficients) {
   return sum;
 }
 
-// The nearest integer of |x| < 2^22 (f32) or 2^51 (f64), as a float and as an integer of the same
-// width, by the rounding of an addition: no conversion of a NaN, whose integer is some number here.
+// The nearest integer of x * factor, below 2^22 (f32) or 2^51 (f64) with its offset, by the
+// rounding of an addition: no conversion of a NaN, whose integer is some number here.
 struct Nearest {
-  Num value;
-  Num integer;
+  Num value;    // as a float
+  Num integer;  // of the same width, plus the offset; only its low bits, up to the mantissa's,
+                // count
 };
-inline Nearest nearest(Num x) {
-  const Num magic = x.constant(choose(x, 0x1.8p23, 0x1.8p52));
-  const Num shifted = x + magic;
-  return {shifted - magic, bits_of(shifted) - bits_of(magic)};
+inline Nearest nearest(Num x, double factor, int offset = 0) {
+  const Num magic = x.constant(choose(x, 0x1.8p23, 0x1.8p52) + offset);
+  const Num shifted = fma(x, factor, magic);
+  return {shifted - magic, bits_of(shifted)};
 }
 
 // 2^k for an integer k whose power is a normal number.
 inline Num power_of_two(ScalarType type, Num k) {
   const FloatLayout f = layout(type);
   return float_of(type, shl(k + static_cast<double>(f.bias), f.mantissa));
+}
+// 2^k from the low bits of k + bias.
+inline Num power_of_biased(ScalarType type, Num biased) {
+  return float_of(type, shl(biased, layout(type).mantissa));
 }
 // x * 2^k for a normal x of moderate size and any k that keeps k/2 in range: rounded once, right
 // for subnormal results and overflow. NaN stays NaN whatever k is.

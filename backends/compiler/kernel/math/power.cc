@@ -42,11 +42,16 @@ Num exp_pair(Pair x) {
   const Num is_far = abs(x.high) > limit;
   const Num high = select(is_far, copy_sign(x.high.constant(limit), x.high), x.high);
   const Num low = select(is_far, 0.0, x.low);
-  const Nearest k = nearest(high * 0x1.71547652b82fep+0);  // 1/ln(2)
+  const double log2_e = 0x1.71547652b82fep+0;
+  const int bias = layout(high.type()).bias;
+  const Nearest k = nearest(high, log2_e, 2 * bias);
+  const Num half = nearest(high, log2_e / 2, bias).integer;
   const Num first = fma(k.value, -ln2[0], high);
   const Pair r = fast_two_sum(first, low - k.value * ln2[1]);
   const Num q = polynomial(r.high, choose_table(r.high, kExpF32, kExpF64));
-  return scale(1.0 + (r.high + fma(r.high * r.high, q, r.low)), k.integer);
+  const Num value = 1.0 + (r.high + fma(r.high * r.high, q, r.low));
+  return value * power_of_biased(high.type(), half) *
+         power_of_biased(high.type(), k.integer - half);
 }
 
 }  // namespace

@@ -32,28 +32,30 @@ Num decode_narrow(const FloatFormat& f, Num bits) {
   const int sign_position = f.exponent_bits + f.mantissa_bits;
   const Num magnitude = bits & low_bits(sign_position);
   const Num sign = shl(shr_u(bits, sign_position), 31);
-  Num normal = shl(magnitude, shift) + static_cast<double>(int64_t{127 - f.bias} << 23);
+  const Num normal = shl(magnitude, shift) + static_cast<double>(int64_t{127 - f.bias} << 23);
   // Subnormals by conversion: the result is normal in f32.
   const Num small = bits_of(convert(Op::kSIntToFloat, kF32, magnitude) *
                             std::ldexp(1.0, 1 - f.bias - f.mantissa_bits));
-  Num value = select(less_s(magnitude, int64_t{1} << f.mantissa_bits), small, normal) | sign;
+  Num value = select(less_s(magnitude, int64_t{1} << f.mantissa_bits), small, normal);
   switch (f.specials) {
     case Specials::kIeee: {
-      const Num special = shl(magnitude & low_bits(f.mantissa_bits), shift) | kInf32 | sign;
-      const int64_t top = low_bits(f.exponent_bits) << f.mantissa_bits;
-      value = select(less_s(magnitude, top), value, special);
+      // From the format's top exponent to that of f32.
+      const int64_t top = low_bits(f.exponent_bits);
+      const Num special = normal + static_cast<double>((128 - top + f.bias) << 23);
+      value = select(less_s(magnitude, top << f.mantissa_bits), value, special);
       break;
     }
     case Specials::kFiniteNan:
-      value = select(equal(magnitude, low_bits(sign_position)), sign | kNan32, value);
+      value = select(equal(magnitude, low_bits(sign_position)), value.integer(kNan32), value);
       break;
-    case Specials::kUnsignedZero:
-      value = select(equal(bits, int64_t{1} << sign_position), value.integer(kNan32), value);
-      break;
+    case Specials::kUnsignedZero: {
+      const Num is_nan = equal(bits, int64_t{1} << sign_position);
+      return float_of(kF32, select(is_nan, value.integer(kNan32), value | sign));
+    }
     case Specials::kFiniteOnly:
       break;
   }
-  return float_of(kF32, value);
+  return float_of(kF32, value | sign);
 }
 
 Num float_from_bits(DType dtype, Num bits) {
@@ -93,16 +95,17 @@ Num encode_exact(DType dtype, Num x) {
       shr_u(magnitude, shift) - static_cast<double>(int64_t{127 - f.bias} << f.mantissa_bits);
   const int64_t smallest_normal = int64_t{128 - f.bias} << 23;
   const Num is_small = less_s(magnitude, smallest_normal);
-  const Num small =
-      convert(Op::kFloatToSInt, kI32,
-              select(is_small, abs(x) * std::ldexp(1.0, f.bias + f.mantissa_bits - 1), 0.0));
-  Num result = select(is_small, small, normal);
+  // The sum with a power of two whose last place is the subnormal unit ends in the bits.
+  const double grid = std::ldexp(1.0, 24 - f.bias - f.mantissa_bits);
+  const Num small = bits_of(abs(x) + grid) & low_bits(f.mantissa_bits);
+  const Num result = select(is_small, small, normal);
   const Num is_special = logical_not(less_s(magnitude, kInf32));
   switch (f.specials) {
     case Specials::kIeee: {
-      const int64_t top = low_bits(f.exponent_bits) << f.mantissa_bits;
-      const Num payload = shr_u(magnitude & low_bits(23), shift);
-      return select(is_special, payload | top, result) | sign;
+      // From f32's top exponent to that of the format.
+      const int64_t top = low_bits(f.exponent_bits);
+      const Num special = normal - static_cast<double>((128 - top + f.bias) << f.mantissa_bits);
+      return select(is_special, special, result) | sign;
     }
     case Specials::kFiniteNan:
       return select(is_special, result.integer(low_bits(sign_position)), result) | sign;

@@ -20,18 +20,18 @@ struct Reduced {
   Pair r;
 };
 
-// 0 <= a <= kLimit.
+// 0 <= a <= kLimit; NaN in r for an infinity.
 constexpr double kLimitF32 = 6400;   // 2^12 pi/2
 constexpr double kLimitF64 = 1.6e6;  // 2^20 pi/2; the rest of pi/2 stays small beside any r
 Reduced reduce_moderate(Num a) {
   const auto half_pi = choose_table(a, kHalfPiF32, kHalfPiF64);
-  const Nearest n = nearest(a * 0x1.45f306dc9c883p-1);  // 2/pi
+  const Nearest n = nearest(a, 0x1.45f306dc9c883p-1);  // 2/pi
   // The first three products are exact, and so are the first two differences: all terms are
   // multiples of the last place that a number of the result's size may have.
-  const Num first = (a - n.value * half_pi[0]) - n.value * half_pi[1];
-  const Num third = n.value * half_pi[2];
-  const Num r = first - third;
-  return {n.integer, fast_two_sum(r, ((first - r) - third) - n.value * half_pi[3])};
+  const Num first = fma(n.value, -half_pi[1], fma(n.value, -half_pi[0], a));
+  const Num r = fma(n.value, -half_pi[2], first);
+  const Num lost = fma(n.value, -half_pi[2], first - r);
+  return {n.integer, fast_two_sum(r, fma(n.value, -half_pi[3], lost))};
 }
 
 // The word of 2/pi number `index` of the type's width, with one word of zeros ahead.
@@ -123,7 +123,7 @@ Num cos_near(Pair r) {
   const Num p = polynomial(z, choose_table(z, kCosF32, kCosF64));
   // 1 - z/2 with what its rounding lost.
   const Pair head = fast_two_sum(z.constant(1), z * -0.5);
-  return head.high + (head.low + fma(z * z, p, -(r.high * r.low)));
+  return head.high + (head.low + fma(-r.high, r.low, z * z * p));
 }
 
 Num flip_sign(Num x, Num sign_bits) {
@@ -132,22 +132,20 @@ Num flip_sign(Num x, Num sign_bits) {
 // The bit of value 2 in `quadrant` as a sign bit.
 Num sign_of_half_turn(Num quadrant) { return shl(quadrant, bit_width(quadrant.type()) - 2); }
 
-Num nan_unless_finite(Num x, Num result) { return select(is_finite(x), result, x - x); }
-
 }  // namespace
 
 Num sin(Num x) {
   const Reduced a = reduce(abs(x));
   const Num is_odd = not_equal(a.quadrant & 1, 0);
   const Num value = select(is_odd, cos_near(a.r), sin_near(a.r));
-  return nan_unless_finite(x, flip_sign(value, bits_of(x) ^ sign_of_half_turn(a.quadrant)));
+  return flip_sign(value, bits_of(x) ^ sign_of_half_turn(a.quadrant));
 }
 
 Num cos(Num x) {
   const Reduced a = reduce(abs(x));
   const Num is_odd = not_equal(a.quadrant & 1, 0);
   const Num value = select(is_odd, sin_near(a.r), cos_near(a.r));
-  return nan_unless_finite(x, flip_sign(value, sign_of_half_turn(a.quadrant + 1.0)));
+  return flip_sign(value, sign_of_half_turn(a.quadrant + 1.0));
 }
 
 Num tan(Num x) {
@@ -156,7 +154,7 @@ Num tan(Num x) {
   const Num s = sin_near(a.r);
   const Num c = cos_near(a.r);
   const Num value = select(is_odd, -c, s) / select(is_odd, s, c);
-  return nan_unless_finite(x, flip_sign(value, bits_of(x)));
+  return flip_sign(value, bits_of(x));
 }
 
 Num atan2(Num y, Num x) {
