@@ -19,8 +19,18 @@ import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
-JAX_FULL = ["0.10.2", "0.9.2"]
-JAX_BASIC = ["0.8.3"]
+# Per jaxlib: (platform, way of loading, which tests). All of it with the newest release on every
+# device; with the others the reference device, for their dialect of the C API.
+JAX_RUNS = {
+    "0.10.2": [("reference", "shim", "all"), ("reference", "names", "quick"),
+               ("tbb", "shim", "all"), ("tbb", "names", "quick")],
+    "0.9.2": [("reference", "shim", "all"), ("reference", "names", "quick"),
+              ("tbb", "shim", "quick")],
+    "0.8.3": [("reference", "shim", "quick"), ("reference", "names", "quick"),
+              ("tbb", "shim", "quick")],
+}
+NEWEST = "0.10.2"
+JAX_QUICK = [("reference", "shim", "quick"), ("tbb", "shim", "quick")]
 JOBS = str(os.cpu_count() or 2)
 
 
@@ -85,20 +95,29 @@ def stage_unit(log, counter, quick):
     return build("default", log) or ctest("build", log, counter, ["-LE", "slow"] if quick else [])
 
 
-def python_stage(version: str, basic: bool):
+def pytest(python, junit: pathlib.Path, arguments: list, log, counter: Counter) -> int:
+    junit.unlink(missing_ok=True)
+    status = run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={junit}",
+                  *arguments], log)
+    if junit.exists():
+        counter.add_junit(junit)
+    return status
+
+
+def python_stage(version: str):
     def stage(log, counter, quick):
         code = run(["tools/install.sh", "--python", version], log) or build("default", log)
         if code:
             return code
         python = ROOT / ".venv" / f"jax-{version}" / "bin" / "python"
         status = 0
-        for plugin in ["shim"] if quick else ["shim", "names"]:
-            junit = LOGS / f"pytest-{version}-{plugin}.xml"
-            select = ["-m", "quick"] if quick or basic or plugin == "names" else []
-            status |= run([python, "-m", "pytest", "tests/jax", "-q", "-p", "no:cacheprovider",
-                           f"--plugin={plugin}", f"--junitxml={junit}", *select], log)
-            if junit.exists():
-                counter.add_junit(junit)
+        for platform, plugin, tests in JAX_QUICK if quick else JAX_RUNS[version]:
+            select = ["-m", "quick"] if tests == "quick" else []
+            status |= pytest(python, LOGS / f"pytest-{version}-{platform}-{plugin}.xml",
+                             ["tests/jax", f"--platform={platform}", f"--plugin={plugin}", *select],
+                             log, counter)
+        if not quick and version == NEWEST:
+            status |= pytest(python, LOGS / "pytest-torch_xla.xml", ["tests/torch_xla"], log, counter)
         return status
     return stage
 
@@ -151,14 +170,13 @@ def stage_foreign(log, counter, quick):
 STAGES = {
     "checks": stage_checks,
     "unit": stage_unit,
-    **{f"python-{v}": python_stage(v, basic=False) for v in JAX_FULL},
-    **{f"python-{v}": python_stage(v, basic=True) for v in JAX_BASIC},
+    **{f"python-{version}": python_stage(version) for version in JAX_RUNS},
     "foreign": stage_foreign,
     "asan": sanitizer_stage("asan"),
     "tsan": sanitizer_stage("tsan"),
     "fuzz": stage_fuzz,
 }
-QUICK = ["checks", "unit", f"python-{JAX_FULL[0]}"]
+QUICK = ["checks", "unit", f"python-{NEWEST}"]
 
 
 def main() -> int:
