@@ -20,6 +20,9 @@ RULES = [
     ("runtime/", ["plugin_api/", "runtime/"]),
     ("backends/compiler/", ["runtime/base/", "backends/compiler/"]),
     ("backends/pjrt/", ["plugin_api/", "backends/compiler/", "runtime/base/"]),
+    # Host steps run in the reference evaluator; shaders are included as generated headers.
+    ("backends/vulkan/", ["backends/compiler/", "backends/pjrt/", "backends/reference/",
+                          "runtime/base/", "runtime/collectives/", "shaders/"]),
     ("backends/", ["backends/compiler/", "backends/pjrt/", "runtime/base/", "runtime/collectives/"]),
     ("shaders/", []),
     ("tools/", ["runtime/", "plugin_api/", "backends/compiler/", "backends/vulkan/snapshot"]),
