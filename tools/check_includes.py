@@ -20,7 +20,9 @@ RULES = [
     ("runtime/", ["plugin_api/", "runtime/"]),
     ("backends/compiler/", ["runtime/base/", "backends/compiler/"]),
     ("backends/pjrt/", ["plugin_api/", "backends/compiler/", "runtime/base/"]),
-    # The evaluator runs the host steps of every device.
+    # Shaders are included as generated headers; the evaluator runs the host steps of every device.
+    ("backends/vulkan/", ["backends/compiler/", "backends/pjrt/", "backends/reference/evaluator.h",
+                          "runtime/base/", "runtime/collectives/", "shaders/"]),
     ("backends/", ["backends/compiler/", "backends/pjrt/", "backends/reference/evaluator.h",
                    "runtime/base/", "runtime/collectives/"]),
     ("shaders/", []),

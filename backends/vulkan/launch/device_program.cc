@@ -154,12 +154,6 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
     return invalid_argument("{} takes {} inputs, not {}", program_->name,
                             program_->input_bytes.size(), request.inputs.size());
   }
-  for (size_t i = 0; i < request.inputs.size(); ++i) {
-    if (request.inputs[i].memory->bytes() < program_->input_bytes[i]) {
-      return invalid_argument("input {} of {} has {} bytes, not {}", i, program_->name,
-                              request.inputs[i].memory->bytes(), program_->input_bytes[i]);
-    }
-  }
   auto run = std::make_shared<Run>();
   run->is_copied.assign(program_->outputs.size(), false);
   std::vector<bool> is_taken(request.inputs.size(), false);
@@ -246,6 +240,13 @@ void DeviceProgram::start(const RunRef& run) {
 }
 
 Status DeviceProgram::begin(Run& run) {
+  // Not earlier: an input whose maker fails has an error, and maybe no bytes.
+  for (size_t i = 0; i < run.request.inputs.size(); ++i) {
+    if (run.request.inputs[i].memory->bytes() < program_->input_bytes[i]) {
+      return invalid_argument("input {} of {} has {} bytes, not {}", i, program_->name,
+                              run.request.inputs[i].memory->bytes(), program_->input_bytes[i]);
+    }
+  }
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const LoweredProgram> wanted, lowered(run.is_copied));
   if (run.slot->recorded != wanted) HEKLA_RETURN_IF_ERROR(record(*run.slot, std::move(wanted)));
   if (has_host_steps_) {

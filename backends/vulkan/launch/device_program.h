@@ -70,8 +70,8 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
                                                      const ProgramOptions& options = {});
   ~DeviceProgram();
 
-  // RESOURCE_EXHAUSTED: outputs do not fit; INVALID_ARGUMENT: other inputs than planned. After an
-  // error nothing was enqueued and `request` is as it was.
+  // RESOURCE_EXHAUSTED: outputs do not fit; INVALID_ARGUMENT: not as many inputs as planned. After
+  // an error nothing was enqueued and `request` is as it was.
   Result<LaunchOutputs> launch(LaunchRequest& request);
 
   const LaunchProgram& program() const { return *program_; }

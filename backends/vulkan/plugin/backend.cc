@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/plugin/backend.h"
+
+#include <mutex>
+
+#include "backends/vulkan/launch/device_program.h"
+#include "backends/vulkan/plugin/compile.h"
+#include "backends/vulkan/plugin/options.h"
+#include "backends/vulkan/plugin/storage.h"
+#include "runtime/base/log.h"
+
+namespace hekla::vulkan {
+namespace {
+
+using pjrt::CompletionRef;
+using pjrt::StorageRef;
+using Devices = std::vector<std::shared_ptr<LogicalDevice>>;
+
+VulkanStorage& storage_of(const StorageRef& storage) {
+  return static_cast<VulkanStorage&>(*storage);
+}
+
+class VulkanExecutable : public pjrt::BackendExecutable {
+ public:
+  VulkanExecutable(std::shared_ptr<const LaunchProgram> program, ProgramOptions options,
+                   Devices devices)
+      : program_(std::move(program)), options_(options), devices_(std::move(devices)) {
+    loaded_.resize(devices_.size());
+  }
+
+  pjrt::ProgramStats stats() const override {
+    pjrt::ProgramStats stats;
+    for (const KernelCode& kernel : program_->kernels) {
+      stats.generated_code_bytes += static_cast<int64_t>(kernel.words.size() * sizeof(uint32_t));
+    }
+    stats.temporary_bytes = program_->arena_bytes;
+    return stats;
+  }
+
+  // The program on one device; made when the device is first launched on.
+  Result<std::shared_ptr<DeviceProgram>> loaded(size_t device) {
+    std::lock_guard lock(mutex_);
+    if (!loaded_[device]) {
+      HEKLA_ASSIGN_OR_RETURN(loaded_[device],
+                             DeviceProgram::load(devices_[device], program_, options_));
+    }
+    return loaded_[device];
+  }
+
+  Result<std::vector<StorageRef>> launch(pjrt::Launch& launch) override {
+    HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceProgram> program,
+                           loaded(static_cast<size_t>(launch.device)));
+    LaunchRequest request;
+    request.replica = launch.replica;
+    request.partition = launch.partition;
+    request.done = launch.done;
+    for (const pjrt::LaunchInput& input : launch.inputs) {
+      const VulkanStorage& storage = storage_of(input.storage);
+      request.inputs.push_back({storage.memory(), storage.submitted(input.ready), input.ready,
+                                input.is_donated && input.storage.use_count() == 1});
+    }
+    HEKLA_ASSIGN_OR_RETURN(LaunchOutputs outputs, program->launch(request));
+    launch.inputs.clear();
+    std::vector<StorageRef> storages;
+    for (AllocationRef& memory : outputs.memory) {
+      storages.push_back(
+          std::make_shared<VulkanStorage>(launch.device, std::move(memory), outputs.submitted, launch.done));
+    }
+    return storages;
+  }
+
+ private:
+  const std::shared_ptr<const LaunchProgram> program_;
+  const ProgramOptions options_;
+  const Devices devices_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<DeviceProgram>> loaded_;  // guarded by mutex_
+};
+
+class VulkanBackend : public pjrt::Backend {
+ public:
+  VulkanBackend(std::shared_ptr<Device> device, Devices devices, const BackendOptions& options)
+      : device_(std::move(device)), devices_(std::move(devices)), options_(options) {
+    const DeviceSnapshot& snapshot = device_->snapshot();
+    version_ = fmt::format("hekla 0.1.0, Vulkan {}, {} {}", snapshot.api_version,
+                           snapshot.driver_name, snapshot.driver_info);
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      pjrt::DeviceInfo info;
+      info.kind = snapshot.name;
+      info.debug_string = fmt::format("vulkan:{}", i);
+      info.to_string = fmt::format("VulkanDevice(id={})", i);
+      info.attributes = {{"vendor", snapshot.vendor},
+                         {"driver", snapshot.driver_name + " " + snapshot.driver_info},
+                         {"api_version", snapshot.api_version},
+                         {"device_type", std::string(device_type_name(snapshot.type))},
+                         {"device_uuid", snapshot.device_uuid}};
+      info.memory_kinds = {"device", "pinned_host", "unpinned_host"};
+      info.is_host_memory = is_zero_copy();
+      infos_.push_back(std::move(info));
+    }
+  }
+
+  ~VulkanBackend() override {
+    for (const std::shared_ptr<LogicalDevice>& device : devices_) {
+      device->close();
+      const LaunchCounters& counters = device->counters();
+      log_message(LogLevel::kVerbose,
+                  "vulkan:{}: {} launches, {} submissions, {} dispatches, {} barriers, {} host "
+                  "steps, {} recordings, {} held back, {} copies for aliases, peak memory {} bytes",
+                  device->index(), counters.launches.load(), counters.submissions.load(),
+                  counters.dispatches.load(), counters.barriers.load(),
+                  counters.host_steps.load(), counters.recordings.load(),
+                  counters.held_back.load(), counters.alias_copies.load(),
+                  device->memory().statistics().peak_bytes_in_use);
+    }
+  }
+
+  const std::string& platform_name() const override { return name_; }
+  const std::string& platform_version() const override { return version_; }
+  const std::vector<pjrt::DeviceInfo>& devices() const override { return infos_; }
+
+  Result<StorageRef> allocate(int device, size_t memory_kind, int64_t bytes) override {
+    // Host kinds are device memory where that is the host's own.
+    const MemoryRole role =
+        memory_kind == 0 || is_zero_copy() ? MemoryRole::kTensor : MemoryRole::kDownload;
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, at(device).memory().allocate(bytes, role));
+    return StorageRef(std::make_shared<VulkanStorage>(device, std::move(memory)));
+  }
+
+  Result<StorageRef> wrap_host_memory(int, void*, int64_t, std::function<void()>) override {
+    return unimplemented("the Vulkan device does not import host memory");
+  }
+
+  pjrt::MemoryStats memory_stats(int device) const override {
+    const MemoryStatistics now = at(device).memory().statistics();
+    return {now.bytes_in_use, now.peak_bytes_in_use, now.bytes_limit, now.allocation_count,
+            now.largest_allocation_bytes};
+  }
+  void reset_peak_memory(int device) override { at(device).memory().reset_peak(); }
+
+  void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
+                      CompletionRef done) override {
+    const VulkanStorage& storage = storage_of(target);
+    at(storage.device()).transfers().upload(source, storage.memory(), offset, bytes, completing(done));
+  }
+  void copy_to_host(const StorageRef& source, int64_t offset, void* target, int64_t bytes,
+                    CompletionRef done) override {
+    const VulkanStorage& storage = storage_of(source);
+    at(storage.device()).transfers().download(storage.memory(), offset, target, bytes, completing(done));
+  }
+  void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
+            CompletionRef done) override {
+    // All logical devices share one compute queue, so either side's lane will do.
+    const VulkanStorage& storage = storage_of(target);
+    at(storage.device()).transfers().copy(storage_of(source).memory(), storage.memory(), bytes,
+                     completing(done));
+  }
+
+  Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
+      const pjrt::CompileRequest& request) override {
+    HEKLA_RETURN_IF_ERROR(device_->health());
+    HEKLA_ASSIGN_OR_RETURN(
+        std::shared_ptr<const LaunchProgram> program,
+        compile_program(request, device_->plan(), at(0).memory().statistics().bytes_limit));
+    auto executable = std::make_unique<VulkanExecutable>(program, options_.program, devices_);
+    // Pipelines are shared by all devices; what they cannot do is known at compile time.
+    HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
+    return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));
+  }
+
+ private:
+  static Transfers::Done completing(CompletionRef done) {
+    return [done = std::move(done)](const Status& status) { done->complete(status); };
+  }
+  bool is_zero_copy() const { return device_->plan().host_access == HostAccess::kFull; }
+  LogicalDevice& at(int device) const { return *devices_[static_cast<size_t>(device)]; }
+
+  const std::string name_ = "vulkan";
+  std::string version_;
+  const std::shared_ptr<Device> device_;
+  const Devices devices_;
+  const BackendOptions options_;
+  std::vector<pjrt::DeviceInfo> infos_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& options) {
+  HEKLA_ASSIGN_OR_RETURN(const BackendOptions chosen, read_options(options));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Device> device,
+                         Device::open(chosen.wanted_device, chosen.device));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Pipelines> pipelines,
+                         Pipelines::create(device, chosen.cache_folder));
+  LogicalDeviceOptions each;
+  each.memory_limit_bytes = chosen.device.memory_limit_bytes > 0
+                                ? chosen.device.memory_limit_bytes
+                                : device->plan().memory_limit_bytes / chosen.device_count;
+  Devices devices;
+  for (int i = 0; i < chosen.device_count; ++i) {
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<LogicalDevice> logical,
+                           LogicalDevice::create(device, pipelines, i, each));
+    devices.push_back(std::move(logical));
+  }
+  return std::unique_ptr<pjrt::Backend>(
+      std::make_unique<VulkanBackend>(std::move(device), std::move(devices), chosen));
+}
+
+}  // namespace hekla::vulkan
