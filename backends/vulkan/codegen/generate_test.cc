@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include <glslang/SPIRV/spirv.hpp>
 
@@ -194,6 +195,18 @@ TEST(Generate, TheNameDoesNotMatter) {
   EXPECT_EQ(cache_key(other), cache_key(full_target()));
   other.subgroup_size = 8;
   EXPECT_NE(cache_key(other), cache_key(full_target()));
+}
+
+TEST(Generate, ThreadsGiveTheSameWords) {
+  const Kernel k = kernel::testing::random_kernel(3).kernel;
+  const std::vector<uint32_t> words = must_generate(k, full_target()).words;
+  std::vector<std::vector<uint32_t>> results(4);
+  std::vector<std::thread> threads;
+  for (auto& result : results) {
+    threads.emplace_back([&] { result = generate(k, full_target())->words; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_EQ(result, words);
 }
 
 TEST(Generate, BigGridsAndOperandsTakeLongIntegers) {
