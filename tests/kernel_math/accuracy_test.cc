@@ -6,9 +6,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "tests/kernel_math/complex_accuracy.h"
+#include "tests/kernel_math/kernel_runner.h"
 
 namespace hekla::kernel {
 namespace {
@@ -71,6 +74,39 @@ void check_complex(DType dtype) {
     if (code == OpCode::kAtan2) continue;
     EXPECT_LE(worst.max_norm, bound) << ir::op_name(code) << " of " << worst.where_norm;
   }
+}
+
+// What programs may rely on to be exact.
+template <typename T>
+void check_exact_points(DType dtype) {
+  const auto run = [&](OpCode code, std::vector<T> x, std::vector<T> y) {
+    const Dims dims = {static_cast<int64_t>(x.size())};
+    std::vector<HostArray> operands = {HostArray::from<T>(dtype, dims, x)};
+    if (!y.empty()) operands.push_back(HostArray::from<T>(dtype, dims, y));
+    const HostArray out = *run_expansion(dtype, operands, [&](Builder& b, const auto& e) {
+      return e.size() == 1 ? unary(b, code, dtype, e[0]) : binary(b, code, dtype, e[0], e[1]);
+    });
+    return std::vector<T>(out.as<T>(), out.as<T>() + out.size());
+  };
+  EXPECT_EQ(run(OpCode::kExponential, {0}, {}), std::vector<T>{1});
+  EXPECT_EQ(run(OpCode::kCosine, {0}, {}), std::vector<T>{1});
+  EXPECT_EQ(run(OpCode::kLogistic, {0}, {}), std::vector<T>{T(0.5)});
+  EXPECT_EQ(run(OpCode::kCbrt, {1, 8, -27, 1000}, {}), (std::vector<T>{1, 2, -3, 10}));
+  std::vector<T> twos, whole, powers, bases, ones;
+  for (int k = std::numeric_limits<T>::min_exponent - 30; k < std::numeric_limits<T>::max_exponent;
+       ++k) {
+    twos.push_back(2);
+    whole.push_back(static_cast<T>(k));
+    powers.push_back(std::ldexp(T(1), k));
+    bases.push_back(T(0.37) * static_cast<T>(k));
+    ones.push_back(1);
+  }
+  EXPECT_EQ(run(OpCode::kPower, twos, whole), powers);
+  EXPECT_EQ(run(OpCode::kPower, bases, ones), bases);
+}
+TEST(Accuracy, ExactPoints) {
+  check_exact_points<float>(DType::kF32);
+  check_exact_points<double>(DType::kF64);
 }
 
 TEST(Accuracy, C64) { check_complex(DType::kC64); }
