@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ cmake ninja-build ccache git clang-format
   libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
-  libvulkan-dev mesa-vulkan-drivers
+  libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers glslang-tools
   python3 python3-venv
 )
 python_versions=()
