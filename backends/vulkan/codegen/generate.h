@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Code generator: a kernel of the compiler becomes a SPIR-V compute shader.
 //
-// How a shader is called (the runtime's side of the bargain). Entry point "main"; 16 bytes of push
-// constants: at 0 the 64-bit device address of the argument table, at 8 `first_group` (uint32,
-// below 2^31). The table is an array of 64-bit device addresses, one per operand of the kernel, in
+// How a shader is called (the runtime's side of the bargain). Entry point "main"; push constants as in
+// launch/kernel_abi.h: at 0 the 64-bit device address of the argument table, at 20 `first_group`
+// (uint32, below 2^31); the rest is not read. The table is an array of 64-bit device addresses, one per operand of the kernel, in
 // order. Work is cut into `group_count` workgroups, numbered linearly; a dispatch of x * y * z
 // workgroups runs the numbers from first_group on, x fastest, and those not below group_count do
 // nothing. So a grid may be folded over y and z and dispatched in several pieces; no group may run
@@ -23,8 +23,8 @@
 
 namespace hekla::vulkan {
 
-inline constexpr uint32_t kPushConstantBytes = 16;
-inline constexpr uint32_t kFirstGroupOffset = 8;
+inline constexpr uint32_t kShaderPushBytes = 24;
+inline constexpr uint32_t kFirstGroupOffset = 20;
 // Part of every cache key: raised when the same kernel gives other code or another way of calling.
 inline constexpr uint32_t kCodegenVersion = 1;
 

@@ -339,14 +339,15 @@ void DeviceProgram::advance(const RunRef& run) {
   const LoweredPart& part = lowered.parts[run->part];
   const bool is_last = run->part + 1 == lowered.parts.size();
   if (part.host != nullptr) {
-    ++run->part;
     ++counters.host_steps;
-    device_->worker().post([this, run, step = part.host] {
-      if (const Status status = run_host_step(*run, *step); !status.ok()) {
-        finish(run, status.with_context(fmt::format("host step {}", step->name)));
-      } else {
-        advance(run);
+    device_->worker().post([this, run, &part] {
+      const Result<int64_t> choice = run_host_step(*run, *part.host);
+      if (!choice.ok()) {
+        finish(run, choice.status().with_context(fmt::format("host step {}", part.host->name)));
+        return;
       }
+      run->part = part.next.empty() ? run->part + 1 : part.next[static_cast<size_t>(*choice)];
+      advance(run);
     });
     return;
   }
@@ -379,7 +380,7 @@ void DeviceProgram::advance(const RunRef& run) {
   });
 }
 
-Status DeviceProgram::run_host_step(Run& run, const HostStep& step) {
+Result<int64_t> DeviceProgram::run_host_step(Run& run, const HostStep& step) {
   // Where the host does not see device memory, the slices go through memory of its own.
   std::vector<std::vector<std::byte>> staged(step.operands.size());
   std::vector<HostMemory> operands;
@@ -417,7 +418,8 @@ Status DeviceProgram::run_host_step(Run& run, const HostStep& step) {
       operands.push_back({staged[i].data(), slice.bytes});
     }
   }
-  HEKLA_RETURN_IF_ERROR(step.run({operands, run.request.replica, run.request.partition}));
+  int64_t choice = 0;
+  HEKLA_RETURN_IF_ERROR(step.run({operands, run.request.replica, run.request.partition, &choice}));
   for (size_t i = 0; i < step.operands.size(); ++i) {
     if (!step.is_written[i] || staged[i].empty()) continue;
     const auto [memory, offset] = memory_of(step.operands[i]);
@@ -426,7 +428,11 @@ Status DeviceProgram::run_host_step(Run& run, const HostStep& step) {
                                   std::move(done));
     }));
   }
-  return device_->device().health();
+  HEKLA_RETURN_IF_ERROR(device_->device().health());
+  if (choice < 0 || (choice > 0 && choice >= static_cast<int64_t>(step.targets.size()))) {
+    return internal_error("choice {} of {} targets", choice, step.targets.size());
+  }
+  return choice;
 }
 
 void DeviceProgram::finish(const RunRef& run, const Status& status) {

@@ -93,7 +93,8 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   void start(const RunRef& run);
   Status begin(Run& run);
   void advance(const RunRef& run);
-  Status run_host_step(Run& run, const HostStep& step);
+  // The step's choice among its targets, or 0.
+  Result<int64_t> run_host_step(Run& run, const HostStep& step);
   void finish(const RunRef& run, const Status& status);
   Slot* take_slot(const RunRef& run);
 

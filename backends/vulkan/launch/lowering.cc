@@ -110,6 +110,11 @@ Status check_step(const LaunchProgram& program, const FillStep& step) {
 
 Status check_step(const LaunchProgram& program, const HostStep& step) {
   if (!step.run) return invalid_argument("a host step without a function");
+  for (int64_t target : step.targets) {
+    if (target < 0 || target > static_cast<int64_t>(program.steps.size())) {
+      return invalid_argument("there is no step {} to go on with", target);
+    }
+  }
   return check_operands(program, step.operands, step.is_written);
 }
 
@@ -147,10 +152,27 @@ class Lowering {
       // later steps wait for the copy.
       add_copy(copy, true);
     }
+    // A part begins wherever the program may go on.
+    std::vector<bool> is_target(program_.steps.size() + 1, false);
     for (const Step& step : program_.steps) {
-      std::visit([this](const auto& one) { add(one); }, step);
+      if (const auto* host = std::get_if<HostStep>(&step)) {
+        for (int64_t target : host->targets) is_target[static_cast<size_t>(target)] = true;
+      }
+    }
+    std::vector<size_t> part_of_step;
+    for (size_t i = 0; i <= program_.steps.size(); ++i) {
+      if (is_target[i]) HEKLA_RETURN_IF_ERROR(close_part());
+      part_of_step.push_back(lowered_.parts.size());
+      if (i == program_.steps.size()) break;
+      std::visit([this](const auto& one) { add(one); }, program_.steps[i]);
     }
     HEKLA_RETURN_IF_ERROR(close_part());
+    for (LoweredPart& part : lowered_.parts) {
+      if (part.host == nullptr) continue;
+      for (int64_t target : part.host->targets) {
+        part.next.push_back(part_of_step[static_cast<size_t>(target)]);
+      }
+    }
     return std::move(lowered_);
   }
 
@@ -193,7 +215,7 @@ class Lowering {
 
   void add(const HostStep& step) {
     if (pending_status_.ok()) pending_status_ = close_part();
-    lowered_.parts.push_back({{}, &step});
+    lowered_.parts.push_back({{}, &step, {}});
     ++lowered_.host_step_count;
   }
 
@@ -241,7 +263,7 @@ class Lowering {
       lowered_.barrier_count += dispatches_[i].has_barrier_before ? 1 : 0;
     }
     lowered_.dispatch_count += static_cast<int64_t>(dispatches_.size());
-    lowered_.parts.push_back({std::move(dispatches_), nullptr});
+    lowered_.parts.push_back({std::move(dispatches_), nullptr, {}});
     dispatches_.clear();
     accesses_.clear();
     return ok_status();

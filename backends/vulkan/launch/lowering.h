@@ -26,6 +26,7 @@ struct LoweredDispatch {
 struct LoweredPart {
   std::vector<LoweredDispatch> dispatches;
   const HostStep* host = nullptr;  // borrowed from the program
+  std::vector<size_t> next = {};   // parts, by the host step's choice; empty: the next one
 };
 
 struct LoweredProgram {

@@ -70,15 +70,21 @@ struct HostCall {
   std::span<const HostMemory> operands;
   int64_t replica = 0;
   int64_t partition = 0;
+  // Which of HostStep::targets to go on with; 0 unless set.
+  int64_t* choice = nullptr;
 };
 
-// A function of the host in the middle of the program: what no kernel does. Splits the submission.
+// A function of the host in the middle of the program: what no kernel does, and where the program
+// goes on when that depends on values. Splits the submission.
 struct HostStep {
   std::string name;
   std::vector<Slice> operands;
   std::vector<bool> is_written;
   // On a worker thread, one at a time per logical device; must end by itself.
   std::function<Status(const HostCall&)> run;
+  // Steps by number, one of which follows; the number of steps ends the program. Empty: the next
+  // step follows.
+  std::vector<int64_t> targets;
 };
 
 using Step = std::variant<DispatchStep, CopyStep, FillStep, HostStep>;

@@ -63,8 +63,8 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     launch.inputs.clear();
     std::vector<StorageRef> storages;
     for (AllocationRef& memory : outputs.memory) {
-      storages.push_back(
-          std::make_shared<VulkanStorage>(launch.device, std::move(memory), outputs.submitted, launch.done));
+      storages.push_back(std::make_shared<VulkanStorage>(launch.device, std::move(memory),
+                                                         outputs.submitted, launch.done));
     }
     return storages;
   }
@@ -108,10 +108,9 @@ class VulkanBackend : public pjrt::Backend {
                   "vulkan:{}: {} launches, {} submissions, {} dispatches, {} barriers, {} host "
                   "steps, {} recordings, {} held back, {} copies for aliases, peak memory {} bytes",
                   device->index(), counters.launches.load(), counters.submissions.load(),
-                  counters.dispatches.load(), counters.barriers.load(),
-                  counters.host_steps.load(), counters.recordings.load(),
-                  counters.held_back.load(), counters.alias_copies.load(),
-                  device->memory().statistics().peak_bytes_in_use);
+                  counters.dispatches.load(), counters.barriers.load(), counters.host_steps.load(),
+                  counters.recordings.load(), counters.held_back.load(),
+                  counters.alias_copies.load(), device->memory().statistics().peak_bytes_in_use);
     }
   }
 
@@ -141,19 +140,24 @@ class VulkanBackend : public pjrt::Backend {
   void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
                       CompletionRef done) override {
     const VulkanStorage& storage = storage_of(target);
-    at(storage.device()).transfers().upload(source, storage.memory(), offset, bytes, completing(done));
+    at(storage.device())
+        .transfers()
+        .upload(source, storage.memory(), offset, bytes, completing(done));
   }
   void copy_to_host(const StorageRef& source, int64_t offset, void* target, int64_t bytes,
                     CompletionRef done) override {
     const VulkanStorage& storage = storage_of(source);
-    at(storage.device()).transfers().download(storage.memory(), offset, target, bytes, completing(done));
+    at(storage.device())
+        .transfers()
+        .download(storage.memory(), offset, target, bytes, completing(done));
   }
   void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
             CompletionRef done) override {
     // All logical devices share one compute queue, so either side's lane will do.
     const VulkanStorage& storage = storage_of(target);
-    at(storage.device()).transfers().copy(storage_of(source).memory(), storage.memory(), bytes,
-                     completing(done));
+    at(storage.device())
+        .transfers()
+        .copy(storage_of(source).memory(), storage.memory(), bytes, completing(done));
   }
 
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
@@ -161,7 +165,7 @@ class VulkanBackend : public pjrt::Backend {
     HEKLA_RETURN_IF_ERROR(device_->health());
     HEKLA_ASSIGN_OR_RETURN(
         std::shared_ptr<const LaunchProgram> program,
-        compile_program(request, device_->plan(), at(0).memory().statistics().bytes_limit));
+        compile_program(request, target(), at(0).memory().statistics().bytes_limit));
     auto executable = std::make_unique<VulkanExecutable>(program, options_.program, devices_);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
@@ -171,6 +175,12 @@ class VulkanBackend : public pjrt::Backend {
  private:
   static Transfers::Done completing(CompletionRef done) {
     return [done = std::move(done)](const Status& status) { done->complete(status); };
+  }
+  // What the generator may use: the features that are enabled, which may be fewer than there are.
+  Target target() const {
+    DeviceSnapshot snapshot = device_->snapshot();
+    snapshot.features = device_->plan().features;
+    return make_target(snapshot);
   }
   bool is_zero_copy() const { return device_->plan().host_access == HostAccess::kFull; }
   LogicalDevice& at(int device) const { return *devices_[static_cast<size_t>(device)]; }

@@ -1,16 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole program is one host step in the reference evaluator: right, slow, counted and named as
-// such. Kernels take its place here.
 #include "backends/vulkan/plugin/compile.h"
 
-#include <cstring>
+#include <fmt/ranges.h>
 
+#include <cstring>
+#include <utility>
+
+#include "backends/compiler/compile.h"
+#include "backends/compiler/kernel/interpreter.h"
 #include "backends/reference/evaluator.h"
+#include "backends/vulkan/codegen/generate.h"
+#include "backends/vulkan/launch/kernel_abi.h"
 #include "runtime/base/log.h"
 
 namespace hekla::vulkan {
 namespace {
 
+Slice to_slice(const plan::Slice& slice) {
+  return {static_cast<Slice::Space>(slice.space), slice.index, slice.offset, slice.bytes};
+}
+static_assert(static_cast<int>(Slice::Space::kInput) ==
+              static_cast<int>(plan::Slice::Space::kInput));
+static_assert(static_cast<int>(Slice::Space::kOutput) ==
+              static_cast<int>(plan::Slice::Space::kOutput));
+static_assert(static_cast<int>(Slice::Space::kArena) ==
+              static_cast<int>(plan::Slice::Space::kArena));
+static_assert(static_cast<int>(Slice::Space::kConstant) ==
+              static_cast<int>(plan::Slice::Space::kConstant));
+
+// The flat parameters of a host step's program.
 void flatten(const std::vector<ir::Type>& types, std::vector<ir::Type>& out) {
   for (const ir::Type& type : types) {
     if (type.is_tuple()) {
@@ -21,39 +39,26 @@ void flatten(const std::vector<ir::Type>& types, std::vector<ir::Type>& out) {
   }
 }
 
-int64_t bytes_of(const ir::Type& type) {
-  return type.is_token() ? 0 : element_count(type.dims()) * dtype_bytes(type.dtype());
-}
-
-// What the host step needs of the program.
-struct HostProgram {
-  std::shared_ptr<const ir::Module> module;
-  std::vector<ir::Type> parameters;
-  std::vector<ir::Type> results;
-  int64_t memory_limit_bytes = 0;
-};
-
-Status run(const HostProgram& program, const HostCall& call) {
+Status evaluate(const ir::Module& module, const std::vector<ir::Type>& parameters,
+                int64_t memory_limit_bytes, const HostCall& call) {
   std::vector<HostArray> arguments;
-  for (size_t i = 0; i < program.parameters.size(); ++i) {
-    const ir::Type& type = program.parameters[i];
-    if (type.is_token()) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].is_token()) {
       arguments.emplace_back();
     } else {
-      // In place: the launch keeps its inputs until it ends.
-      arguments.push_back(HostArray::wrap(type.dtype(), {type.dims().begin(), type.dims().end()},
-                                          nullptr, call.operands[i].data));
+      // In place: the launch keeps its memory until it ends.
+      arguments.push_back(HostArray::wrap(parameters[i].dtype(), parameters[i].dims(), nullptr,
+                                          call.operands[i].data));
     }
   }
   reference::EvaluateOptions options;
   options.replica_id = call.replica;
   options.partition_id = call.partition;
-  options.memory_limit_bytes = program.memory_limit_bytes;
-  HEKLA_ASSIGN_OR_RETURN(
-      std::vector<HostArray> results,
-      reference::evaluate(*program.module, std::move(arguments), options));
+  options.memory_limit_bytes = memory_limit_bytes;
+  HEKLA_ASSIGN_OR_RETURN(std::vector<HostArray> results,
+                         reference::evaluate(module, std::move(arguments), options));
   for (size_t i = 0; i < results.size(); ++i) {
-    const HostMemory& target = call.operands[program.parameters.size() + i];
+    const HostMemory& target = call.operands[parameters.size() + i];
     if (target.bytes > 0) {
       std::memcpy(target.data, results[i].data(), static_cast<size_t>(target.bytes));
     }
@@ -61,43 +66,209 @@ Status run(const HostProgram& program, const HostCall& call) {
   return ok_status();
 }
 
+class Compiler {
+ public:
+  Compiler(std::shared_ptr<const plan::LaunchPlan> plan, const Target& target,
+           int64_t memory_limit_bytes)
+      : plan_(std::move(plan)), target_(target), memory_limit_bytes_(memory_limit_bytes) {}
+
+  Result<std::shared_ptr<const LaunchProgram>> run() {
+    program_->name = "main";
+    program_->input_bytes = plan_->input_bytes;
+    for (int64_t bytes : plan_->output_bytes) program_->outputs.push_back({bytes});
+    program_->arena_bytes = plan_->arena_bytes;
+    for (const HostArray& constant : plan_->constants) {
+      program_->constants.emplace_back(constant.bytes().begin(), constant.bytes().end());
+    }
+    HEKLA_RETURN_IF_ERROR(generate_kernels());
+    add(plan_->steps);
+    if (!unsupported_.empty()) {
+      return unimplemented("the program has {} operations that cannot run:\n{}",
+                           unsupported_.size(), fmt::join(unsupported_, "\n"));
+    }
+    return std::shared_ptr<const LaunchProgram>(std::move(program_));
+  }
+
+ private:
+  struct Code {
+    int64_t pipeline = -1;  // -1: interpreted on the host
+    uint32_t groups = 0;
+  };
+
+  Status generate_kernels() {
+    for (const kernel::Kernel& kernel : plan_->kernels) {
+      Result<Shader> shader = generate(kernel, target_);
+      Code code;
+      if (shader.ok() && shader->group_count <= static_cast<int64_t>(kMaxGroups)) {
+        code.pipeline = static_cast<int64_t>(program_->kernels.size());
+        code.groups = static_cast<uint32_t>(shader->group_count);
+        program_->kernels.push_back({std::move(shader->words), 0, kernel.name});
+      } else if (!shader.ok() && shader.status().code() != StatusCode::kUnimplemented) {
+        return shader.status();
+      } else {
+        log_message(LogLevel::kVerbose, "host step: kernel {} is interpreted: {}", kernel.name,
+                    shader.ok() ? "its grid has too many groups" : shader.status().message());
+      }
+      codes_.push_back(code);
+    }
+    return ok_status();
+  }
+
+  int64_t next_step() const { return static_cast<int64_t>(program_->steps.size()); }
+
+  void add(const plan::Steps& steps) {
+    for (const plan::Step& step : steps) {
+      std::visit([this](const auto& one) { add(one); }, step.what);
+    }
+  }
+
+  void add(const plan::KernelStep& step) {
+    const auto number = static_cast<size_t>(step.kernel);
+    const kernel::Kernel& kernel = plan_->kernels[number];
+    const Code& code = codes_[number];
+    std::vector<Slice> operands;
+    std::vector<bool> is_written;
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      operands.push_back(to_slice(step.operands[i]));
+      is_written.push_back(kernel.operands[i].is_written);
+    }
+    if (code.pipeline >= 0) {
+      DispatchStep dispatch;
+      dispatch.pipeline = code.pipeline;
+      dispatch.operands = std::move(operands);
+      dispatch.is_written = std::move(is_written);
+      dispatch.groups = {code.groups, 1, 1};
+      dispatch.name = kernel.name;
+      program_->steps.emplace_back(std::move(dispatch));
+      return;
+    }
+    HostStep host;
+    host.name = "kernel " + kernel.name;
+    host.operands = std::move(operands);
+    host.is_written = std::move(is_written);
+    host.run = [plan = plan_, number](const HostCall& call) {
+      std::vector<std::span<std::byte>> spans;
+      for (const HostMemory& memory : call.operands) {
+        spans.emplace_back(memory.data, static_cast<size_t>(memory.bytes));
+      }
+      return kernel::interpret(plan->kernels[number], spans);
+    };
+    program_->steps.emplace_back(std::move(host));
+  }
+
+  void add(const plan::CopyStep& step) {
+    program_->steps.emplace_back(CopyStep{to_slice(step.from), to_slice(step.to)});
+  }
+
+  void add(const plan::HostStep& step) {
+    if (const Status status = reference::check_supported(*step.program); !status.ok()) {
+      unsupported_.push_back(status.message());
+      return;
+    }
+    log_message(LogLevel::kVerbose, "host step: {}: {}", step.name, step.reason);
+    HostStep host;
+    host.name = step.name;
+    for (const plan::Slice& slice : step.inputs) {
+      host.operands.push_back(to_slice(slice));
+      host.is_written.push_back(false);
+    }
+    for (const plan::Slice& slice : step.outputs) {
+      host.operands.push_back(to_slice(slice));
+      host.is_written.push_back(true);
+    }
+    std::vector<ir::Type> parameters;
+    flatten(step.program->entry()->type.elements(), parameters);
+    host.run = [program = step.program, parameters = std::move(parameters),
+                limit = memory_limit_bytes_](const HostCall& call) {
+      return evaluate(*program, parameters, limit, call);
+    };
+    program_->steps.emplace_back(std::move(host));
+  }
+
+  // A step that goes on with one of `targets`, which are filled in later: by the selector's value,
+  // or with the first when there is none.
+  size_t add_jump(const char* name, const plan::Slice* selector) {
+    HostStep jump;
+    jump.name = name;
+    if (selector != nullptr) {
+      jump.operands = {to_slice(*selector)};
+      jump.is_written = {false};
+    }
+    jump.run = [](const HostCall& call) {
+      if (call.operands.empty()) return ok_status();
+      const HostMemory& memory = call.operands[0];
+      if (memory.bytes == 1) {
+        *call.choice = memory.data[0] != std::byte{0} ? 0 : 1;
+      } else {
+        int32_t value = 0;
+        std::memcpy(&value, memory.data, sizeof(value));
+        *call.choice = value;
+      }
+      return ok_status();
+    };
+    program_->steps.emplace_back(std::move(jump));
+    return program_->steps.size() - 1;
+  }
+  void set_targets(size_t jump, std::vector<int64_t> targets) {
+    std::get<HostStep>(program_->steps[jump]).targets = std::move(targets);
+  }
+
+  void add(const std::shared_ptr<const plan::LoopStep>& loop) {
+    const int64_t begin = next_step();
+    add(loop->condition);
+    const size_t test = add_jump("while", &loop->predicate);
+    const int64_t body = next_step();
+    add(loop->body);
+    const size_t back = add_jump("end of while", nullptr);
+    set_targets(test, {body, next_step()});
+    set_targets(back, {begin});
+  }
+
+  void add(const std::shared_ptr<const plan::BranchStep>& branch) {
+    const size_t choice = add_jump("branch", &branch->selector);
+    std::vector<int64_t> targets;
+    std::vector<size_t> ends;
+    for (const plan::Steps& steps : branch->branches) {
+      targets.push_back(next_step());
+      add(steps);
+      ends.push_back(add_jump("end of branch", nullptr));
+    }
+    for (size_t end : ends) set_targets(end, {next_step()});
+    const auto last = static_cast<int64_t>(targets.size()) - 1;
+    auto& jump = std::get<HostStep>(program_->steps[choice]);
+    if (branch->selector.bytes != 1) {
+      jump.run = [inner = std::move(jump.run), last](const HostCall& call) {
+        HEKLA_RETURN_IF_ERROR(inner(call));
+        // Out of range means the last branch, by the specification.
+        if (*call.choice < 0 || *call.choice > last) *call.choice = last;
+        return ok_status();
+      };
+    }
+    set_targets(choice, std::move(targets));
+  }
+
+  const std::shared_ptr<const plan::LaunchPlan> plan_;
+  const Target& target_;
+  const int64_t memory_limit_bytes_;
+  std::shared_ptr<LaunchProgram> program_ = std::make_shared<LaunchProgram>();
+  std::vector<Code> codes_;  // of each kernel
+  std::vector<std::string> unsupported_;
+};
+
 }  // namespace
 
 Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
-                                                             const DevicePlan&,
+                                                             const Target& target,
                                                              int64_t memory_limit_bytes) {
-  HEKLA_RETURN_IF_ERROR(reference::check_supported(*request.module));
   if (request.partition_count > 1) {
-    return unimplemented("programs over {} partitions: the Vulkan device does not split programs "
-                         "yet",
-                         request.partition_count);
+    return unimplemented(
+        "programs over {} partitions: the Vulkan device does not split programs "
+        "yet",
+        request.partition_count);
   }
-  auto host = std::make_shared<HostProgram>();
-  host->module = request.module;
-  host->memory_limit_bytes = memory_limit_bytes;
-  flatten(request.module->entry()->type.elements(), host->parameters);
-  flatten(request.module->entry()->type.results(), host->results);
-
-  auto program = std::make_shared<LaunchProgram>();
-  program->name = "main";
-  HostStep step;
-  step.name = "the whole program in the reference evaluator";
-  for (size_t i = 0; i < host->parameters.size(); ++i) {
-    const int64_t bytes = bytes_of(host->parameters[i]);
-    program->input_bytes.push_back(bytes);
-    step.operands.push_back({Slice::Space::kInput, static_cast<int64_t>(i), 0, bytes});
-    step.is_written.push_back(false);
-  }
-  for (size_t i = 0; i < host->results.size(); ++i) {
-    const int64_t bytes = bytes_of(host->results[i]);
-    program->outputs.push_back({bytes});
-    step.operands.push_back({Slice::Space::kOutput, static_cast<int64_t>(i), 0, bytes});
-    step.is_written.push_back(true);
-  }
-  step.run = [host](const HostCall& call) { return run(*host, call); };
-  log_message(LogLevel::kVerbose, "host step: {}", step.name);
-  program->steps.emplace_back(std::move(step));
-  return std::shared_ptr<const LaunchProgram>(std::move(program));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
+                         ::hekla::compile_program(request.module));
+  return Compiler(std::move(plan), target, memory_limit_bytes).run();
 }
 
 }  // namespace hekla::vulkan

@@ -5,16 +5,18 @@
 #include <memory>
 
 #include "backends/pjrt/backend.h"
-#include "backends/vulkan/device/plan.h"
+#include "backends/vulkan/codegen/target.h"
 #include "backends/vulkan/launch/steps.h"
 
 namespace hekla::vulkan {
 
 // One input per flat parameter of the entry function and one output per flat result; tokens have
-// zero bytes. UNIMPLEMENTED lists all that cannot be done. Pure; `memory_limit_bytes` bounds the
-// memory of host steps.
+// zero bytes. Kernels become shaders for `target`; one that the target cannot run, and operations
+// without kernel, become host steps, which verbose logs name with their reason. Loops and branches
+// decide on the host. UNIMPLEMENTED lists all that cannot be done at all. Pure but for the log;
+// `memory_limit_bytes` bounds the memory of each host step.
 Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
-                                                             const DevicePlan& plan,
+                                                             const Target& target,
                                                              int64_t memory_limit_bytes);
 
 }  // namespace hekla::vulkan

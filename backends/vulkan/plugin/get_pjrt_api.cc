@@ -4,7 +4,6 @@
 #include "backends/vulkan/plugin/backend.h"
 
 extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
-  static constexpr hekla::pjrt::BackendFactory kFactory = {"vulkan",
-                                                           hekla::vulkan::create_backend};
+  static constexpr hekla::pjrt::BackendFactory kFactory = {"vulkan", hekla::vulkan::create_backend};
   return hekla::pjrt::plugin_table(kFactory);
 }

@@ -134,8 +134,7 @@ Result<BackendOptions> read_options(const pjrt::Options& options) {
   }
   constexpr int64_t kMaxDevices = 256;
   if (result.device_count < 1 || result.device_count > kMaxDevices) {
-    return invalid_argument("num_devices must be 1 to {}, is {}", kMaxDevices,
-                            result.device_count);
+    return invalid_argument("num_devices must be 1 to {}, is {}", kMaxDevices, result.device_count);
   }
   if (result.device.memory_limit_bytes < 0) {
     return invalid_argument("memory_limit_bytes must not be negative, is {}",

@@ -16,7 +16,9 @@ class VulkanStorage : public pjrt::Storage {
   VulkanStorage(int device, AllocationRef memory, pjrt::CompletionRef submitted,
                 pjrt::CompletionRef done)
       : device_(device),
-        memory_(std::move(memory)), submitted_(std::move(submitted)), done_(std::move(done)) {}
+        memory_(std::move(memory)),
+        submitted_(std::move(submitted)),
+        done_(std::move(done)) {}
 
   int64_t size_bytes() const override { return memory_->bytes(); }
   void* host_pointer() override { return memory_->host(); }

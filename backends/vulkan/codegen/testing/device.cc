@@ -201,7 +201,7 @@ struct Run {
     code.codeSize = shader.words.size() * sizeof(uint32_t);
     code.pCode = shader.words.data();
     HEKLA_VK_CHECK(HEKLA_VK(vkCreateShaderModule, device, &code, nullptr, &module));
-    const VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushConstantBytes};
+    const VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, kShaderPushBytes};
     VkPipelineLayoutCreateInfo layout_info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
     layout_info.pushConstantRangeCount = 1;
     layout_info.pPushConstantRanges = &range;
@@ -239,11 +239,12 @@ struct Run {
       next = first + x * rows;
       struct {
         uint64_t table;
+        uint32_t groups[3] = {};  // not read
         uint32_t first_group;
-        uint32_t unused = 0;
-      } constants{address, static_cast<uint32_t>(first)};
+      } constants{address, {}, static_cast<uint32_t>(first)};
+      static_assert(sizeof(constants) == kShaderPushBytes);
       HEKLA_VK(vkCmdPushConstants, commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-               kPushConstantBytes, &constants);
+               kShaderPushBytes, &constants);
       // A quarter of the rows each in z, to see that z counts.
       const int64_t z = rows % 4 == 0 ? 4 : 1;
       HEKLA_VK(vkCmdDispatch, commands, static_cast<uint32_t>(x), static_cast<uint32_t>(rows / z),
