@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <chrono>
-
 #include "backends/compiler/ir/compare.h"
 #include "backends/compiler/ir/verify.h"
 #include "backends/compiler/stablehlo/testing/artifacts.h"
@@ -149,11 +147,12 @@ TEST(MalformedText, Elements) {
       {constant("(1.0)", "tensor<2xcomplex<f32>>"), "2:35", "expected ','"},
       {constant("\"0x0\"", "tensor<2xi8>"), "2:31", "odd number of hexadecimal digits"},
       {constant("\"0x0g\"", "tensor<2xi8>"), "2:31", "'g' is not hexadecimal"},
-      {constant("\"0x010203\"", "tensor<2xi8>"), "2:31", "3 bytes do not hold tensor<2xi8>"},
+      {constant("\"0x010203\"", "tensor<2xi8>"), "2:31", ": 3 bytes do not hold tensor<2xi8>"},
       {constant("7", "tensor<0xi8>"), "2:31", "has no elements"},
-      {constant("[1, 2]", "tensor<9223372036854775807xi64>"), "2:31", ""},
+      {constant("[1, 2]", "tensor<9223372036854775807xi64>"), "2:31", "takes more than 2^62 bytes"},
       {constant("[1, 2]", "tensor<99999999999xi64>"), "2:31", "more elements than are written"},
-      {constant("0", "tensor<9223372036854775807x9223372036854775807xi8>"), "2:31", ""},
+      {constant("0", "tensor<9223372036854775807x9223372036854775807xi8>"), "2:31",
+       "takes more than 2^62 bytes"},
       {body("%c = stablehlo.constant dense_resource<r> : tensor<2xi8>"), "2:39",
        "there is no resource named r"},
       {body("%c = stablehlo.constant dense_resource<r> : tensor<2xi8>") +
@@ -164,7 +163,7 @@ TEST(MalformedText, Elements) {
        "2:39", "do not hold"},
       {body("%c = stablehlo.constant dense_resource<r> : tensor<9000000000000000000xi64>") +
            "{-# dialect_resources: { builtin: { r: \"0x0400000001\" } } #-}",
-       "2:39", ""},
+       "2:39", "takes more than 2^62 bytes"},
   };
   for (const Bad& bad : kBad) expect_refused(bad);
 }
@@ -236,18 +235,28 @@ TEST(MalformedText, Operations) {
   for (const Bad& bad : kBad) expect_refused(bad);
 }
 
-// Runs `action`; the seconds and the growth of the largest memory in MiB.
+// The sanitizers keep several bytes of their own for each of ours.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr long kMemoryFactor = 4;
+#else
+constexpr long kMemoryFactor = 1;
+#endif
+
+double cpu_seconds(const rusage& usage) {
+  return static_cast<double>(usage.ru_utime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec) * 1e-6;
+}
+
+// Runs `action`, which takes less processor time and lets the largest memory grow by less.
 template <typename Action>
 void expect_cheap(Action&& action, double max_seconds, long max_mib) {
   rusage before{};
   rusage after{};
   getrusage(RUSAGE_SELF, &before);
-  const auto start = std::chrono::steady_clock::now();
   action();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   getrusage(RUSAGE_SELF, &after);
-  EXPECT_LT(taken.count(), max_seconds);
-  EXPECT_LT((after.ru_maxrss - before.ru_maxrss) / 1024, max_mib);
+  EXPECT_LT(cpu_seconds(after) - cpu_seconds(before), max_seconds);
+  EXPECT_LT((after.ru_maxrss - before.ru_maxrss) / 1024, max_mib * kMemoryFactor);
 }
 
 std::string repeated(std::string_view text, size_t count) {
@@ -268,7 +277,7 @@ TEST(HugeText, NestingEndsInAnError) {
       {"module attributes {a = " + repeated("(", kDeep), "nest too deep"},
       {"module attributes {a = " + repeated("tuple<", kDeep), "nest too deep"},
       {"module attributes {a = tensor<" + repeated("complex<", kDeep), "nest too deep"},
-      {"module attributes {a = " + repeated("loc(callsite(", kDeep), ""},
+      {"module attributes {a = " + repeated("loc(callsite(", kDeep), "expected"},
       {"module attributes {a = loc(" + repeated("fused[", kDeep), "nest too deep"},
       {"module attributes {a = " + repeated("#stablehlo.result_accuracy<mode = ", kDeep),
        "nest too deep"},

@@ -33,6 +33,13 @@ Result<std::string> from_hex(std::string_view digits) {
   return bytes;
 }
 
+// tensor_elements says where bytes usually come from.
+std::string_view without_origin(std::string_view message) {
+  constexpr std::string_view kOrigin = "bytecode: ";
+  if (message.starts_with(kOrigin)) message.remove_prefix(kOrigin.size());
+  return message;
+}
+
 }  // namespace
 
 // Lists of i64 and i1 become IntArrayValue unless `keep_dense`; same rule as for bytecode.
@@ -55,7 +62,7 @@ Result<ir::Attribute> Parser::parse_dense(bool keep_dense) {
   if (!elements.ok()) {
     const std::string& message = elements.status().message();
     if (message.starts_with("text ")) return elements.status();
-    return scan_.error_at(begin, message);
+    return scan_.error_at(begin, without_origin(message));
   }
   scan_.set_position(back);
   return list_or_dense(ir::make_dense(type, *std::move(elements)), keep_dense, begin);
@@ -104,7 +111,7 @@ Result<ir::Attribute> Parser::parse_dense_resource(bool keep_dense) {
                                              key));
   }
   Result<HostArray> elements = tensor_elements(type, std::string_view(*bytes).substr(4));
-  if (!elements.ok()) return scan_.error_at(start, elements.status().message());
+  if (!elements.ok()) return scan_.error_at(start, without_origin(elements.status().message()));
   return list_or_dense(ir::make_dense(type, *std::move(elements)), keep_dense, start);
 }
 
