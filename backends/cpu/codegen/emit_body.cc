@@ -313,9 +313,13 @@ llvm::Value* BodyEmitter::emit_division(Op op, llvm::Value* a, llvm::Value* b) {
 
 void BodyEmitter::emit_loop(Value v) {
   if (lanes_ > 1 && code_.analysis.is_divergent(v)) {
-    emit_divergent_loop(v);
-  } else {
+    return emit_divergent_loop(v);
+  }
+  std::vector<StagedLoad> staged = staged_loads(v);
+  if (staged.empty()) {
     emit_counted_loop(v);
+  } else {
+    emit_staged_loop(v, std::move(staged));
   }
 }
 

@@ -59,6 +59,19 @@ class BodyEmitter {
   void emit_counted_loop(kernel::Value v);
   void emit_divergent_loop(kernel::Value v);
   void emit_region(int32_t region);
+
+  // A load of a loop whose elements are put on the stack in blocks; see emit_staged_loop.cc.
+  struct StagedLoad {
+    kernel::Value load;
+    kernel::Value start;  // its index in iteration 0
+    llvm::Value* stage;   // one vector per iteration of a block
+  };
+  std::vector<StagedLoad> staged_loads(kernel::Value loop) const;
+  std::vector<llvm::Value*> staged_pointers(const StagedLoad& load, llvm::Value* first);
+  void transpose(std::vector<llvm::Value*>& rows);
+  void stage_block(const std::vector<StagedLoad>& loads, llvm::Value* first);
+  void stage_rest(const std::vector<StagedLoad>& loads, llvm::Value* first, llvm::Value* count);
+  void emit_staged_loop(kernel::Value v, std::vector<StagedLoad> loads);
   llvm::BasicBlock* block(const char* name);
 
   const KernelCode& code_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -196,6 +197,64 @@ TEST_P(Levels, LanesThatAreDoneTouchNothing) {
       const auto code = compile({&test.kernel});
       ASSERT_NE(code, nullptr);
       expect_as_interpreted(code->kernels[0], test, static_cast<uint64_t>(row));
+    }
+  }
+}
+
+// Sums over rows, a row per lane: regular rows, and rows whose start is loaded. The rows have
+// `columns` elements, of which as many are summed as `count` says: a number, or -1 for a loaded
+// one.
+TestKernel sum_rows(int64_t rows, int64_t columns, int64_t count, bool loads_start) {
+  Builder b(1, kI32);
+  const Value row = b.grid_index(0);
+  Value start = b.mul(row, b.index(columns));
+  if (loads_start) start = b.load(kI32, {2, 4}, row);
+  const Value trips = count >= 0 ? b.index(count) : b.load(kI32, {3, 4}, b.index(0));
+  const std::vector<Value> sums = b.loop(
+      trips, {b.real(kF32, 0), b.integer(kI32, 0)}, [&](Value k, const std::vector<Value>& now) {
+        const Value x = b.load(kF32, {0, 4}, b.add(start, k));
+        const Value y = b.load(kI32, {1, 4}, b.add(k, start));
+        return std::vector<Value>{b.add(b.mul(now[0], b.real(kF32, 0.75)), x),
+                                  b.add(now[1], b.mul(y, k))};
+      });
+  b.store({4, 4}, row, sums[0]);
+  b.store({5, 4}, row, sums[1]);
+  TestKernel test;
+  test.elements = {{kF32, 4}, {kI32, 4}, {kI32, 4}, {kI32, 4}, {kF32, 4}, {kI32, 4}};
+  test.labels = {"f32", "i32", "starts", "count", "f32 sums", "i32 sums"};
+  const int64_t sizes[] = {rows * columns, rows * columns, rows, 1, rows, rows};
+  std::mt19937 random(static_cast<uint32_t>(columns));
+  for (size_t i = 0; i < std::size(sizes); ++i) {
+    test.kernel.operands.push_back({sizes[i] * 4, i < 4, i >= 4});
+    std::vector<std::byte> content;
+    for (int64_t k = 0; k < sizes[i]; ++k) {
+      uint32_t bits = random();
+      if (i == 0) bits = std::bit_cast<uint32_t>(static_cast<float>(random() % 1000) / 512);
+      if (i == 2) bits = static_cast<uint32_t>((rows - 1 - k) * columns);
+      if (i == 3) bits = static_cast<uint32_t>(columns);
+      const auto* bytes = reinterpret_cast<const std::byte*>(&bits);
+      content.insert(content.end(), bytes, bytes + 4);
+    }
+    test.contents.push_back(std::move(content));
+  }
+  test.kernel.name = "sum_rows";
+  test.kernel.grid = {rows};
+  test.kernel.body = b.finish();
+  return test;
+}
+
+TEST_P(Levels, RowsAreSummedInOrder) {
+  for (const int64_t rows : {4, 8, 9, 33}) {
+    for (const int64_t columns : {1, 7, 8, 16, 37}) {
+      for (const int64_t count : {int64_t{0}, columns, columns / 2, int64_t{-1}}) {
+        for (const bool loads_start : {false, true}) {
+          const TestKernel test = sum_rows(rows, columns, count, loads_start);
+          const auto code = compile({&test.kernel});
+          ASSERT_NE(code, nullptr);
+          expect_as_interpreted(code->kernels[0], test, 1);
+          if (HasFatalFailure()) return;
+        }
+      }
     }
   }
 }
