@@ -13,6 +13,7 @@
 namespace hekla::vulkan {
 
 struct DeviceSnapshot;
+struct Features;
 
 // Arithmetic of one width.
 struct FloatTarget {
@@ -58,7 +59,8 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
-Target make_target(const DeviceSnapshot& snapshot);
+// `enabled`: the features that the device was opened with, at most those of the snapshot.
+Target make_target(const DeviceSnapshot& snapshot, const Features& enabled);
 
 // Text of all fields but the name of the device: equal keys, equal code for equal kernels.
 std::string cache_key(const Target& target);
