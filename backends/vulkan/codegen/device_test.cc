@@ -32,7 +32,9 @@ class OnDevice : public ::testing::Test {
       reason_ = opened.status().to_string();
       return;
     }
-    target_ = make_target((*opened)->snapshot(), (*opened)->plan().features);
+    DeviceSnapshot snapshot = (*opened)->snapshot();
+    snapshot.features = (*opened)->plan().features;
+    target_ = make_target(snapshot);
     Result<std::unique_ptr<ShaderRunner>> runner = ShaderRunner::create(*opened);
     ASSERT_TRUE(runner.ok()) << runner.status().message();
     runner_ = std::move(runner).value().release();

@@ -293,15 +293,15 @@ TEST(Target, TrustsOnlyWhatWasMeasured) {
   s.driver_info = "Mesa 22.3.6 (LLVM 15.0.6)";
   s.features.i64 = true;
   s.float_controls.rounding_rte = {true, true, false};
-  const Target old = make_target(s, s.features);
+  const Target old = make_target(s);
   EXPECT_TRUE(old.is_cpu && old.splits_store_chains && old.folds_zeros && old.int64);
   EXPECT_TRUE(old.f32.rounding_rte && !old.f64.rounding_rte);
   EXPECT_TRUE(old.f32.exact_division && old.f32.exact_rounding && !old.f64.exact_rounding);
   s.driver_info = "Mesa 25.0.7-2";
-  EXPECT_FALSE(make_target(s, s.features).splits_store_chains);
+  EXPECT_FALSE(make_target(s).splits_store_chains);
   s.driver_name = "some GPU's";
   s.type = DeviceType::kDiscrete;
-  const Target other = make_target(s, s.features);
+  const Target other = make_target(s);
   EXPECT_FALSE(other.is_cpu || other.folds_zeros || other.f32.exact_division ||
                other.f64.exact_square_root);
 }

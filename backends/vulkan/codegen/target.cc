@@ -23,14 +23,14 @@ int mesa_major(std::string_view driver_info) {
 
 }  // namespace
 
-Target make_target(const DeviceSnapshot& s, const Features& enabled) {
+Target make_target(const DeviceSnapshot& s) {
   Target t;
   t.device = s.name;
   t.is_cpu = s.type == DeviceType::kCpu;
-  t.int64 = enabled.i64;
-  t.float64 = enabled.f64;
-  t.storage_8 = enabled.storage_8;
-  t.storage_16 = enabled.storage_16;
+  t.int64 = s.features.i64;
+  t.float64 = s.features.f64;
+  t.storage_8 = s.features.storage_8;
+  t.storage_16 = s.features.storage_16;
   // llvmpipe computes with the CPU's IEEE instructions; the tests of this folder hold it to that.
   const bool is_llvmpipe = s.driver_name == "llvmpipe";
   for (const size_t width : {kF32, kF64}) {

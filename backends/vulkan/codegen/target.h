@@ -13,7 +13,6 @@
 namespace hekla::vulkan {
 
 struct DeviceSnapshot;
-struct Features;
 
 // Arithmetic of one width.
 struct FloatTarget {
@@ -59,8 +58,9 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
-// `enabled`: the features that the device was opened with, at most those of the snapshot.
-Target make_target(const DeviceSnapshot& snapshot, const Features& enabled);
+// The snapshot's features are those that the device was opened with, which may be fewer than it
+// has.
+Target make_target(const DeviceSnapshot& snapshot);
 
 // Text of all fields but the name of the device: equal keys, equal code for equal kernels.
 std::string cache_key(const Target& target);
