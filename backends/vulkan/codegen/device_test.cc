@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated shaders on the system's Vulkan device against the kernel interpreter, bit for bit.
-#include "backends/vulkan/codegen/testing/device.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,6 +10,8 @@
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/interpreter.h"
 #include "backends/vulkan/codegen/generate.h"
+#include "backends/vulkan/codegen/testing/shader_runner.h"
+#include "backends/vulkan/device/testing/test_device.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -22,20 +22,31 @@ using kernel::testing::Buffers;
 using kernel::testing::OpCase;
 using kernel::testing::TestKernel;
 using testing::RunOptions;
-using testing::TestDevice;
+using testing::ShaderRunner;
 
 class OnDevice : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    Result<std::unique_ptr<TestDevice>> opened = TestDevice::open();
-    ASSERT_TRUE(opened.ok()) << opened.status().message();
-    device_ = std::move(opened).value().release();
+    Result<std::shared_ptr<Device>> opened = testing::open_test_device();
+    if (!opened.ok()) {
+      reason_ = opened.status().to_string();
+      return;
+    }
+    DeviceSnapshot snapshot = (*opened)->snapshot();
+    snapshot.features = (*opened)->plan().features;
+    target_ = make_target(snapshot);
+    Result<std::unique_ptr<ShaderRunner>> runner = ShaderRunner::create(*opened);
+    ASSERT_TRUE(runner.ok()) << runner.status().message();
+    runner_ = std::move(runner).value().release();
   }
   static void TearDownTestSuite() {
-    delete device_;
-    device_ = nullptr;
+    delete runner_;
+    runner_ = nullptr;
   }
-  static Target target() { return make_target(device_->snapshot()); }
+  void SetUp() override {
+    if (runner_ == nullptr) GTEST_SKIP() << reason_;
+  }
+  static Target target() { return target_; }
 
   // The first difference between device and interpreter, or why there is no result.
   static std::string difference(const TestKernel& test, const Target& target,
@@ -48,13 +59,17 @@ class OnDevice : public ::testing::Test {
     if (!shader.ok()) return shader.status().message();
     if (const Status s = validate(shader->words); !s.ok()) return s.message();
     Buffers actual = test.contents;
-    if (const Status s = device_->run(*shader, actual, options); !s.ok()) return s.message();
+    if (const Status s = runner_->run(*shader, actual, options); !s.ok()) return s.message();
     return kernel::testing::difference(test, expected, actual);
   }
 
-  static TestDevice* device_;
+  static ShaderRunner* runner_;
+  static Target target_;
+  static std::string reason_;  // why there is no device
 };
-TestDevice* OnDevice::device_ = nullptr;
+ShaderRunner* OnDevice::runner_ = nullptr;
+Target OnDevice::target_;
+std::string OnDevice::reason_;
 
 std::map<ScalarType, std::vector<OpCase>> cases_by_type() {
   std::map<ScalarType, std::vector<OpCase>> groups;
@@ -173,7 +188,7 @@ TEST_F(OnDevice, FmaIsFusedOrNot) {
     ASSERT_TRUE(interpret(fused.kernel, kernel::testing::spans(once)).ok());
     ASSERT_TRUE(interpret(twice.kernel, kernel::testing::spans(both)).ok());
     const Result<Shader> shader = generate(fused.kernel, target());
-    ASSERT_TRUE(shader.ok() && device_->run(*shader, actual).ok());
+    ASSERT_TRUE(shader.ok() && runner_->run(*shader, actual).ok());
     // Where the device agrees with the unfused result, the fused one is as good.
     for (size_t i = 0; i < actual[3].size(); i += bytes) {
       if (std::memcmp(&actual[3][i], &both[3][i], bytes) == 0) {
@@ -242,11 +257,11 @@ TEST_F(OnDevice, LlvmpipeFoldsZeros) {
 }
 
 // Seconds of CPU time, of all threads, that eight more launches take.
-double processor_time(TestDevice& device, const Shader& shader, const Buffers& contents) {
+double processor_time(ShaderRunner& runner, const Shader& shader, const Buffers& contents) {
   auto seconds = [&](int repetitions) {
     Buffers operands = contents;
     const std::clock_t start = std::clock();
-    EXPECT_TRUE(device.run(shader, operands, {.repetitions = repetitions}).ok());
+    EXPECT_TRUE(runner.run(shader, operands, {.repetitions = repetitions}).ok());
     return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   };
   seconds(1);  // compiles
@@ -273,8 +288,8 @@ TEST_F(OnDevice, LlvmpipeSplitsStoreChains) {
   const Result<Shader> plain = generate(k, t);
   ASSERT_TRUE(guarded.ok() && plain.ok());
   // Six times here; twice is proof enough.
-  EXPECT_GT(processor_time(*device_, *plain, contents),
-            2 * processor_time(*device_, *guarded, contents));
+  EXPECT_GT(processor_time(*runner_, *plain, contents),
+            2 * processor_time(*runner_, *guarded, contents));
 }
 
 TEST_F(OnDevice, LlvmpipeTruncatesToTheWrongZero) {

@@ -9,6 +9,7 @@
 #include "backends/vulkan/codegen/lower.h"
 #include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/schedule.h"
+#include "backends/vulkan/launch/kernel_abi.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -26,8 +27,6 @@ using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
 
-// `first_group` is below this, so that its highest bit is a zero that no compiler knows.
-constexpr int64_t kMaxGroups = int64_t{1} << 31;
 // A few points of a few instructions are repeated by the driver instead of looped over.
 constexpr size_t kSmallBody = 64;
 constexpr uint32_t kFewPoints = 4;
@@ -108,6 +107,7 @@ class Generator {
     const Bits groups = built_in(entry, spv::BuiltInNumWorkgroups, "workgroups");
     const Bits local = component(built_in(entry, spv::BuiltInLocalInvocationId, "invocation"), 0);
     const Bits first = memory_.first_group();
+    // Numbers of groups stay below 2^31, and no compiler knows that.
     if (!guarded_.empty() || !foldable_.empty()) unknown_zero_ = first >> 31;
     const Bits group = first + component(group_id, 0) +
                        component(groups, 0) *
@@ -349,9 +349,9 @@ Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
 #endif
   HEKLA_RETURN_IF_ERROR(check_features(kernel, target));
   const Schedule schedule = codegen::choose_schedule(kernel, target);
-  if (schedule.group_count >= kMaxGroups) {
+  if (schedule.group_count > static_cast<int64_t>(kMaxGroups)) {
     return unimplemented("kernel {}: {} points are {} workgroups, more than {}", kernel.name,
-                         kernel.points(), schedule.group_count, kMaxGroups - 1);
+                         kernel.points(), schedule.group_count, kMaxGroups);
   }
   Shader shader = Generator(kernel, target, schedule).run();
 #ifdef HEKLA_VALIDATE_SHADERS

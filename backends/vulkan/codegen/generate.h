@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Code generator: a kernel of the compiler becomes a SPIR-V compute shader.
 //
-// How a shader is called (the runtime's side of the bargain). Entry point "main"; push constants as in
-// launch/kernel_abi.h: at 0 the 64-bit device address of the argument table, at 20 `first_group`
-// (uint32, below 2^31); the rest is not read. The table is an array of 64-bit device addresses, one per operand of the kernel, in
-// order. Work is cut into `group_count` workgroups, numbered linearly; a dispatch of x * y * z
-// workgroups runs the numbers from first_group on, x fastest, and those not below group_count do
-// nothing. So a grid may be folded over y and z and dispatched in several pieces; no group may run
-// twice, so only the last piece may be larger than what is left. Operands start at
-// multiples of 16 bytes. Operands of equal size may be the same memory, as kernel.h allows.
+// Shaders take their arguments as launch/kernel_abi.h says, with a one-dimensional logical grid of
+// `group_count` workgroups and no constants of their own. No group may run twice (kernels update
+// in place), so of a grid that is dispatched in pieces only the last may be larger than what is
+// left. Operands start at multiples of 16 bytes. Operands of equal size may be the same memory, as
+// kernel.h allows.
 //
 // Pure: the same kernel and target give the same words, whatever the kernel's name. Any thread.
 #pragma once
@@ -23,9 +20,7 @@
 
 namespace hekla::vulkan {
 
-inline constexpr uint32_t kShaderPushBytes = 24;
-inline constexpr uint32_t kFirstGroupOffset = 20;
-// Part of every cache key: raised when the same kernel gives other code or another way of calling.
+// Part of every cache key, with kKernelAbiVersion: raised when the same kernel gives other code.
 inline constexpr uint32_t kCodegenVersion = 1;
 
 struct Shader {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/codegen/memory.h"
 
-#include "backends/vulkan/codegen/generate.h"
+#include <cstddef>
+
+#include "backends/vulkan/launch/kernel_abi.h"
 
 namespace hekla::vulkan::codegen {
 namespace {
@@ -96,8 +98,10 @@ void Memory::declare(spv::Instruction* entry_point) {
   table_type_ = b.makePointer(spv::StorageClassPhysicalStorageBuffer, table);
   const spv::Id block = b.makeStructType({table_type_, m_.uint_type(32)}, "Launch");
   b.addDecoration(block, spv::DecorationBlock);
-  b.addMemberDecoration(block, 0, spv::DecorationOffset, 0);
-  b.addMemberDecoration(block, 1, spv::DecorationOffset, kFirstGroupOffset);
+  b.addMemberDecoration(block, 0, spv::DecorationOffset,
+                        static_cast<int>(offsetof(KernelPush, table)));
+  b.addMemberDecoration(block, 1, spv::DecorationOffset,
+                        static_cast<int>(offsetof(KernelPush, first_group)));
   b.addMemberName(block, 0, "table");
   b.addMemberName(block, 1, "first_group");
   push_constants_ =

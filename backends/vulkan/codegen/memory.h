@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory: a kernel's operands in a shader, reached through the argument table of generate.h.
+// Memory: a kernel's operands in a shader, reached through the argument table of
+// launch/kernel_abi.h.
 //
 // One pointer per operand, to a block with a runtime array of unsigned integers of the access's
 // width; floats are cast, so their bits pass unchanged. Operands that may be the same memory as

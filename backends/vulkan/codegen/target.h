@@ -58,6 +58,8 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
+// The snapshot's features are those that the device was opened with, which may be fewer than it
+// has.
 Target make_target(const DeviceSnapshot& snapshot);
 
 // Text of all fields but the name of the device: equal keys, equal code for equal kernels.
