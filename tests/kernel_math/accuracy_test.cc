@@ -24,13 +24,19 @@ struct Bound {
 };
 // In ULP.
 constexpr Bound kBounds[] = {
-    {OpCode::kExponential, 2, 2}, {OpCode::kExponentialMinusOne, 2, 3},
-    {OpCode::kLog, 2, 2},         {OpCode::kLogPlusOne, 2, 2},
-    {OpCode::kTanh, 2, 2},        {OpCode::kLogistic, 2, 2},
-    {OpCode::kRsqrt, 2, 2},       {OpCode::kCbrt, 2, 2},
-    {OpCode::kSine, 2, 2},        {OpCode::kCosine, 2, 2},
-    {OpCode::kTan, 3, 3},         {OpCode::kPower, 3, 3},
-    {OpCode::kAtan2, 2, 2},
+    {OpCode::kExponential, 1.25, 1.25},
+    {OpCode::kExponentialMinusOne, 1.75, 2.25},
+    {OpCode::kLog, 1, 1},
+    {OpCode::kLogPlusOne, 1, 1},
+    {OpCode::kTanh, 1.5, 1.5},
+    {OpCode::kLogistic, 2, 2},
+    {OpCode::kRsqrt, 1.5, 1.5},
+    {OpCode::kCbrt, 0.75, 0.75},
+    {OpCode::kSine, 1, 1},
+    {OpCode::kCosine, 1, 1},
+    {OpCode::kTan, 2.5, 2.5},
+    {OpCode::kPower, 1, 1},
+    {OpCode::kAtan2, 1.75, 1.75},
 };
 
 int density() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops that have one right answer, on every dtype, against the reference evaluator: bit for bit,
 // NaN payloads aside.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -243,6 +244,74 @@ TEST(Exact, LoadsAndStoresKeepTheBits) {
             return constant_element(b, dtype, bytes);
           });
       EXPECT_EQ(differences(*constant, one, {one}), "") << dtype_name(dtype);
+    }
+  }
+}
+
+// Whatever the evaluator computes element by element has an expansion.
+TEST(Exact, NothingIsMissing) {
+  for (DType dtype : all_dtypes()) {
+    const HostArray x(dtype, {1});
+    Builder b(1, ScalarType::kI32);
+    const Element e = integer_element(b, dtype, 1);
+    for (int i = 1; i <= static_cast<int>(OpCode::kCheckExpectSerializedEq); ++i) {
+      const auto code = static_cast<OpCode>(i);
+      const auto what = fmt::format("{} {}", ir::op_name(code), dtype_name(dtype));
+      if (ir::is_elementwise_unary(code)) {
+        EXPECT_EQ(unary(b, code, dtype, e).has_value(), reference::unary(code, x).ok()) << what;
+      } else if (ir::is_elementwise_binary(code)) {
+        EXPECT_EQ(binary(b, code, dtype, e, e).has_value(), reference::binary(code, x, x).ok())
+            << what;
+      }
+    }
+  }
+}
+
+// A device may lack 64-bit types: no expansion of a dtype below 64 bits uses them.
+TEST(Exact, DtypesBelow64BitsNeedNoWiderTypes) {
+  const std::vector<DType> dtypes = {DType::kI1,   DType::kI4,   DType::kUI8,    DType::kI32,
+                                     DType::kUI32, DType::kBF16, DType::kF8E5M2, DType::kF16,
+                                     DType::kF32,  DType::kC64};
+  const auto check = [](DType result, const std::vector<HostArray>& operands,
+                        const Expansion& expand, const std::string& what) {
+    const std::optional<Kernel> kernel = make_kernel(result, operands, expand);
+    if (!kernel) return;
+    for (size_t v = 0; v < kernel->body.size(); ++v) {
+      ASSERT_NE(bit_width(kernel->body.type(static_cast<Value>(v))), 64) << what;
+    }
+  };
+  for (DType dtype : dtypes) {
+    const HostArray x(dtype, {1});
+    for (int i = 1; i <= static_cast<int>(OpCode::kCheckExpectSerializedEq); ++i) {
+      const auto code = static_cast<OpCode>(i);
+      const std::string what = fmt::format("{} {}", ir::op_name(code), dtype_name(dtype));
+      const bool gives_part =
+          code == OpCode::kAbs || code == OpCode::kReal || code == OpCode::kImag;
+      const DType result = gives_part                  ? complex_part(dtype)
+                           : code == OpCode::kIsFinite ? DType::kI1
+                           : code == OpCode::kComplex  ? complex_of(dtype)
+                                                       : dtype;
+      if (ir::is_elementwise_unary(code)) {
+        check(
+            result, {x},
+            [&](Builder& b, const std::vector<Element>& e) { return unary(b, code, dtype, e[0]); },
+            what);
+      } else if (ir::is_elementwise_binary(code)) {
+        check(
+            result, {x, x},
+            [&](Builder& b, const std::vector<Element>& e) {
+              return binary(b, code, dtype, e[0], e[1]);
+            },
+            what);
+      }
+    }
+    for (DType to : dtypes) {
+      check(
+          to, {x},
+          [&](Builder& b, const std::vector<Element>& e) -> std::optional<Element> {
+            return convert_element(b, e[0], dtype, to);
+          },
+          fmt::format("{} to {}", dtype_name(dtype), dtype_name(to)));
     }
   }
 }
