@@ -45,6 +45,7 @@
   X(CmdBindPipeline)                   \
   X(CmdPushConstants)                  \
   X(CmdDispatch)                       \
+  X(CmdDispatchIndirect)               \
   X(DestroyPipelineLayout)             \
   X(DestroyShaderModule)               \
   X(DestroyPipeline)                   \

@@ -8,6 +8,7 @@
 #include "runtime/base/log.h"
 #include "shaders/memory/copy.comp.h"
 #include "shaders/memory/fill.comp.h"
+#include "shaders/memory/loop_gate.comp.h"
 
 namespace hekla::vulkan {
 
@@ -20,6 +21,7 @@ struct DeviceProgram::Slot {
   std::shared_ptr<const LoweredProgram> recorded;
   std::vector<std::unique_ptr<CommandBuffer>> commands;  // one per part with dispatches
   AllocationRef table;
+  AllocationRef loop_state;
 };
 
 // Counts the launch as in flight on its logical device for as long as it lives.
@@ -52,6 +54,7 @@ struct DeviceProgram::Run {
   CompletionRef submitted;
   Slot* slot = nullptr;
   size_t part = 0;
+  int64_t repeats = 0;  // of the part, done
 
   ~Run() { release_readers(); }
   // From now on the device's order protects what this launch reads.
@@ -86,9 +89,13 @@ Status DeviceProgram::prepare() {
   KernelCode fill;
   fill.name = "fill";
   fill.words.assign(std::begin(kfill_spirv), std::end(kfill_spirv));
+  KernelCode gate;
+  gate.name = "loop gate";
+  gate.words.assign(std::begin(kloop_gate_spirv), std::end(kloop_gate_spirv));
   const bool moves =
       std::any_of(program_->steps.begin(), program_->steps.end(), [](const Step& step) {
-        return std::holds_alternative<CopyStep>(step) || std::holds_alternative<FillStep>(step);
+        return std::holds_alternative<CopyStep>(step) || std::holds_alternative<FillStep>(step) ||
+               std::holds_alternative<LoopStep>(step);
       });
   const bool aliases =
       std::any_of(program_->outputs.begin(), program_->outputs.end(),
@@ -96,14 +103,13 @@ Status DeviceProgram::prepare() {
   if (moves || aliases) {
     kernels.push_back(std::move(copy));
     kernels.push_back(std::move(fill));
+    kernels.push_back(std::move(gate));
   }
   HEKLA_ASSIGN_OR_RETURN(pipelines_, device_->pipelines().get(kernels));
 
-  for (const Step& step : program_->steps) {
-    has_host_steps_ |= std::holds_alternative<HostStep>(step);
-  }
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const LoweredProgram> plain,
                          lowered(std::vector<bool>(program_->outputs.size(), false)));
+  is_split_ = plain->is_split();
   starts_on_host_ = !plain->parts.empty() && plain->parts.front().host != nullptr;
 
   // The constants in one piece.
@@ -249,7 +255,7 @@ Status DeviceProgram::begin(Run& run) {
   }
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const LoweredProgram> wanted, lowered(run.is_copied));
   if (run.slot->recorded != wanted) HEKLA_RETURN_IF_ERROR(record(*run.slot, std::move(wanted)));
-  if (has_host_steps_) {
+  if (is_split_) {
     // Other launches run between the parts of this one.
     if (program_->arena_bytes > 0) {
       HEKLA_ASSIGN_OR_RETURN(run.arena, device_->memory().allocate(program_->arena_bytes));
@@ -268,6 +274,16 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
   if (entries > 0 && (!slot.table || slot.table->bytes() < table_bytes)) {
     slot.table.reset();
     HEKLA_ASSIGN_OR_RETURN(slot.table, device_->memory().allocate(table_bytes, MemoryRole::kTable));
+  }
+  const auto state_bytes = static_cast<int64_t>(lowered->loop_state.size() * sizeof(uint32_t));
+  if (state_bytes > 0) {
+    if (!slot.loop_state || slot.loop_state->bytes() < state_bytes) {
+      slot.loop_state.reset();
+      HEKLA_ASSIGN_OR_RETURN(slot.loop_state,
+                             device_->memory().allocate(state_bytes, MemoryRole::kTable));
+    }
+    std::memcpy(slot.loop_state->host(), lowered->loop_state.data(),
+                static_cast<size_t>(state_bytes));
   }
   size_t recorded = 0;
   for (const LoweredPart& part : lowered->parts) {
@@ -293,7 +309,13 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
       push.table = slot.table ? slot.table->address() + dispatch.first_entry * sizeof(uint64_t) : 0;
       call.CmdPushConstants(commands.handle(), device_->pipelines().layout(),
                             VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(push), &push);
-      call.CmdDispatch(commands.handle(), dispatch.grid[0], dispatch.grid[1], dispatch.grid[2]);
+      if (dispatch.indirect_offset >= 0) {
+        call.CmdDispatchIndirect(
+            commands.handle(), slot.loop_state->buffer(),
+            static_cast<VkDeviceSize>(slot.loop_state->offset() + dispatch.indirect_offset));
+      } else {
+        call.CmdDispatch(commands.handle(), dispatch.grid[0], dispatch.grid[1], dispatch.grid[2]);
+      }
     }
     HEKLA_RETURN_IF_ERROR(commands.end());
   }
@@ -319,6 +341,9 @@ uint64_t DeviceProgram::address_of(const Run& run, const Slice& slice) const {
     case Slice::Space::kConstant:
       base = constants_->address() + static_cast<uint64_t>(constant_offsets_[i]);
       break;
+    case Slice::Space::kLoopState:
+      base = run.slot->loop_state->address();
+      break;
   }
   return base + static_cast<uint64_t>(slice.offset);
 }
@@ -337,7 +362,8 @@ void DeviceProgram::advance(const RunRef& run) {
     return;
   }
   const LoweredPart& part = lowered.parts[run->part];
-  const bool is_last = run->part + 1 == lowered.parts.size();
+  const bool repeats = part.flag_offset >= 0 || run->repeats + 1 < part.repeats;
+  const bool is_last = !repeats && run->part + 1 == lowered.parts.size();
   if (part.host != nullptr) {
     ++counters.host_steps;
     device_->worker().post([this, run, &part] {
@@ -366,18 +392,31 @@ void DeviceProgram::advance(const RunRef& run) {
   for (const LoweredDispatch& dispatch : part.dispatches) {
     counters.barriers += dispatch.has_barrier_before ? 1 : 0;
   }
-  ++run->part;
+  if (part.flag_offset < 0 && ++run->repeats == part.repeats) {
+    run->repeats = 0;
+    ++run->part;
+  }
   if (is_last) {
     run->release_readers();
     run->submitted->complete(ok_status());
   }
-  device_->compute().when_passed(*epoch, [this, run, is_last](const Status& status) {
-    if (is_last || !status.ok()) {
-      finish(run, status);
-    } else {
-      advance(run);
-    }
-  });
+  device_->compute().when_passed(
+      *epoch, [this, run, is_last, flag = part.flag_offset](const Status& status) {
+        if (is_last || !status.ok()) {
+          finish(run, status);
+          return;
+        }
+        if (flag >= 0) {
+          uint32_t goes_on = 0;
+          std::memcpy(&goes_on, run->slot->loop_state->host() + flag, sizeof(goes_on));
+          if (goes_on == 0) ++run->part;
+          if (goes_on != 0 && device_->is_closed()) {
+            finish(run, cancelled("{}: the client was closed during a loop", program_->name));
+            return;
+          }
+        }
+        advance(run);
+      });
 }
 
 Result<int64_t> DeviceProgram::run_host_step(Run& run, const HostStep& step) {
@@ -395,6 +434,8 @@ Result<int64_t> DeviceProgram::run_host_step(Run& run, const HostStep& step) {
         return {run.arena, slice.offset};
       case Slice::Space::kConstant:
         return {constants_, constant_offsets_[i] + slice.offset};
+      case Slice::Space::kLoopState:
+        break;
     }
     return {};
   };

@@ -3,10 +3,10 @@
 //
 // Loading compiles the pipelines and uploads the constants. A launch never waits: it allocates the
 // outputs, and as soon as its inputs are in order it takes a slot (recorded command buffers and an
-// argument table), writes the table and submits once; with host steps, once per run of dispatches
-// between them. Slots are recorded when first needed and used again; when all are in flight a
-// launch waits in a queue, not its caller. Errors of inputs, of host steps and of the device end in
-// the launch's `done`. Thread-safe.
+// argument table), writes the table and submits once; with host steps or loops whose turns the data
+// decides, once per run of dispatches between them and per piece of a loop. Slots are recorded when
+// first needed and used again; when all are in flight a launch waits in a queue, not its caller.
+// Errors of inputs, of host steps and of the device end in the launch's `done`. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -105,7 +105,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   AllocationRef constants_;
   std::vector<int64_t> constant_offsets_;
   bool starts_on_host_ = false;
-  bool has_host_steps_ = false;
+  bool is_split_ = false;
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> slots_;  // guarded by mutex_; a busy one is its run's

@@ -318,6 +318,66 @@ TEST_P(LaunchTest, HostStepsRunBetweenPartsOfTheDevice) {
   EXPECT_EQ(after.done->await().code(), StatusCode::kInvalidArgument);
 }
 
+// A loop that the data ends: the counter goes down by one each turn; its low byte is the condition.
+TEST_P(LaunchTest, LoopsTurnOnTheDeviceUntilTheDataEndsThem) {
+  open();
+  if (!device_) return;
+  LaunchProgram p = program();
+  p.input_bytes = {4, 4};
+  p.outputs = {{4}, {4}};
+  p.arena_bytes = 512;
+  LoopStep loop;
+  loop.name = "while";
+  loop.condition = output(0, 1);
+  // By way of the arena, so that turns wait for each other.
+  loop.body = {multiply_add(output(0, 4), input(1, 4), arena(0, 4), 1),
+               CopyStep{arena(0, 4), output(0, 4)},
+               multiply_add(output(1, 4), output(1, 4), arena(256, 4), 2),
+               CopyStep{arena(256, 4), output(1, 4)}};
+  p.steps = {CopyStep{input(0, 4), output(0, 4)}, FillStep{output(1, 4), 1}, loop,
+             multiply_add(output(1, 4), output(0, 4), output(1, 4), 5)};
+  const auto loaded = load(p);
+  const AllocationRef minus_one = upload({~0U});
+  for (const uint32_t turns : {0U, 1U, 2U, 50U, 51U, 52U, 200U}) {
+    const int64_t before = device_->counters().submissions;
+    Launched l = start(*loaded, {ready_input(upload({turns})), ready_input(minus_one)});
+    ASSERT_TRUE(l.done->await().ok());
+    EXPECT_EQ(download(l.outputs.memory[0])[0], 0u) << turns;
+    uint32_t power = 1;
+    for (uint32_t i = 0; i < turns; ++i) power *= 3;
+    EXPECT_EQ(download(l.outputs.memory[1])[0], 5 * power) << turns;
+    // 51 turns of four dispatches and a gate in each submission of the loop.
+    EXPECT_EQ(device_->counters().submissions - before, 3 + (turns == 0 ? 0 : (turns - 1) / 51));
+  }
+  EXPECT_EQ(device_->counters().host_steps, 0);
+}
+
+TEST_P(LaunchTest, CountedLoopsStayInOneSubmissionUnlessTheyAreHuge) {
+  open();
+  if (!device_) return;
+  LaunchProgram p = program();
+  p.input_bytes = {4};
+  p.outputs = {{4}};
+  LoopStep loop;
+  loop.name = "for";
+  loop.body = {multiply_add(output(0, 4), input(0, 4), output(0, 4), 3)};
+  const auto run = [&](int64_t turns) {
+    loop.trip_count = turns;
+    p.steps = {FillStep{output(0, 4), 1}, loop, FillStep{{Space::kArena, 0, 0, 0}, 0}};
+    const auto loaded = load(p);
+    const int64_t before = device_->counters().submissions;
+    Launched l = start(*loaded, {ready_input(upload({1}))});
+    EXPECT_TRUE(l.done->await().ok());
+    uint32_t wanted = 1;
+    for (int64_t i = 0; i < turns; ++i) wanted = 3 * wanted + 1;
+    EXPECT_EQ(download(l.outputs.memory[0])[0], wanted) << turns;
+    return device_->counters().submissions - before;
+  };
+  EXPECT_EQ(run(0), 1);
+  EXPECT_EQ(run(1000), 1);
+  EXPECT_EQ(run(2 * kMaxInlineDispatches + 3), 4);  // the fill, the piece twice, the rest
+}
+
 TEST_P(LaunchTest, ALaunchWaitsForItsInputsAndTakesTheirErrors) {
   open();
   if (!device_) return;

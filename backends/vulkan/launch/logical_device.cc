@@ -104,6 +104,11 @@ void LogicalDevice::end_launch() {
   idle_.notify_all();
 }
 
+bool LogicalDevice::is_closed() {
+  std::lock_guard lock(mutex_);
+  return is_closed_;
+}
+
 void LogicalDevice::close() {
   std::unique_lock lock(mutex_);
   is_closed_ = true;

@@ -81,6 +81,7 @@ class LogicalDevice {
   // A launch that is on the lane or on the worker. No new ones begin after close().
   bool begin_launch();
   void end_launch();
+  bool is_closed();
   // Waits for the launches that have begun. Others end with CANCELLED when their inputs come.
   void close();
 

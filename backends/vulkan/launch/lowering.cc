@@ -2,6 +2,7 @@
 #include "backends/vulkan/launch/lowering.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hekla::vulkan {
 namespace {
@@ -21,6 +22,8 @@ int64_t space_size(const LaunchProgram& program, Slice::Space space) {
       return 1;
     case Slice::Space::kConstant:
       return static_cast<int64_t>(program.constants.size());
+    case Slice::Space::kLoopState:
+      break;
   }
   return 0;
 }
@@ -36,6 +39,8 @@ int64_t bytes_of(const LaunchProgram& program, const Slice& slice) {
       return program.arena_bytes;
     case Slice::Space::kConstant:
       return static_cast<int64_t>(program.constants[i].size());
+    case Slice::Space::kLoopState:
+      break;
   }
   return 0;
 }
@@ -118,6 +123,25 @@ Status check_step(const LaunchProgram& program, const HostStep& step) {
   return check_operands(program, step.operands, step.is_written);
 }
 
+Status check_step(const LaunchProgram& program, const LoopStep& step) {
+  if (step.condition) {
+    HEKLA_RETURN_IF_ERROR(check_slice(program, *step.condition, false));
+    if (step.condition->bytes != 1) {
+      return invalid_argument("the condition {} is not one byte", slice_string(*step.condition));
+    }
+  }
+  if (step.trip_count < 0 || (step.condition && step.trip_count != 0)) {
+    return invalid_argument("a loop of {} turns{}", step.trip_count,
+                            step.condition ? " with a condition" : "");
+  }
+  for (size_t i = 0; i < step.body.size(); ++i) {
+    const Status status =
+        std::visit([&](const auto& one) { return check_step(program, one); }, step.body[i]);
+    if (!status.ok()) return status.with_context(fmt::format("step {} of the loop", i));
+  }
+  return ok_status();
+}
+
 // The regions of memory for the hazard tracker.
 int64_t region_of(const LaunchProgram& program, const Slice& slice) {
   const auto inputs = static_cast<int64_t>(program.input_bytes.size());
@@ -133,6 +157,8 @@ int64_t region_of(const LaunchProgram& program, const Slice& slice) {
       return inputs + outputs;
     case Slice::Space::kConstant:
       return inputs + outputs + 1 + slice.index;
+    case Slice::Space::kLoopState:
+      return -1;
   }
   return 0;
 }
@@ -214,9 +240,91 @@ class Lowering {
   }
 
   void add(const HostStep& step) {
-    if (pending_status_.ok()) pending_status_ = close_part();
-    lowered_.parts.push_back({{}, &step, {}});
+    note(close_part());
+    LoweredPart part;
+    part.host = &step;
+    lowered_.parts.push_back(std::move(part));
     ++lowered_.host_step_count;
+  }
+
+  // Counted turns in this submission; what is more becomes pieces of its own.
+  void add_counted(const LoopStep& step, size_t first) {
+    const std::vector<LoweredDispatch> body(dispatches_.begin() + static_cast<int64_t>(first),
+                                            dispatches_.end());
+    const std::vector<std::vector<Access>> accesses(accesses_.begin() + static_cast<int64_t>(first),
+                                                    accesses_.end());
+    const auto append = [&](int64_t turns) {
+      for (int64_t turn = 0; turn < turns; ++turn) {
+        dispatches_.insert(dispatches_.end(), body.begin(), body.end());
+        accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
+      }
+    };
+    dispatches_.resize(first);
+    accesses_.resize(first);
+    if (body.empty()) return;
+    const int64_t turns_at_once =
+        std::max<int64_t>(kMaxInlineDispatches / static_cast<int64_t>(body.size()), 1);
+    if (step.trip_count > turns_at_once) {
+      note(close_part());
+      append(turns_at_once);
+      note(close_part());
+      lowered_.parts.back().repeats = step.trip_count / turns_at_once;
+      append(step.trip_count % turns_at_once);
+    } else {
+      append(step.trip_count);
+    }
+  }
+
+  void add(const LoopStep& step) {
+    if (step.condition) note(close_part());
+    // One turn, to be repeated; turns share their table entries.
+    const size_t first = dispatches_.size();
+    for (const DeviceStep& one : step.body) {
+      std::visit([this](const auto& s) { add(s); }, one);
+    }
+    if (!step.condition) {
+      add_counted(step, first);
+      return;
+    }
+    std::vector<LoweredDispatch> body = std::exchange(dispatches_, {});
+    std::vector<std::vector<Access>> accesses = std::exchange(accesses_, {});
+    // The state of this loop: flag, grids, grids to dispatch.
+    const auto word = static_cast<int64_t>(sizeof(uint32_t));
+    const auto begin = static_cast<int64_t>(lowered_.loop_state.size()) * word;
+    const auto n = static_cast<int64_t>(body.size());
+    lowered_.loop_state.push_back(0);
+    for (const LoweredDispatch& dispatch : body) {
+      lowered_.loop_state.insert(lowered_.loop_state.end(), dispatch.grid.begin(),
+                                 dispatch.grid.end());
+    }
+    lowered_.loop_state.insert(lowered_.loop_state.end(), static_cast<size_t>(3 * n), 0);
+    const auto end = static_cast<int64_t>(lowered_.loop_state.size()) * word;
+    for (int64_t i = 0; i < n; ++i) {
+      LoweredDispatch& dispatch = body[static_cast<size_t>(i)];
+      dispatch.indirect_offset = begin + (1 + 3 * n + 3 * i) * word;
+      accesses[static_cast<size_t>(i)].push_back(
+          {kLoopRegion, dispatch.indirect_offset, dispatch.indirect_offset + 3 * word, false});
+    }
+    const Slice state = {Slice::Space::kLoopState, 0, begin, end - begin};
+    add_dispatch(program_.kernels.size() + 2, {*step.condition, state},
+                 {access(*step.condition, false), {kLoopRegion, begin, end, true}}, {1, 1, 1},
+                 {static_cast<uint32_t>(n)});
+    const LoweredDispatch gate = dispatches_.back();
+    const std::vector<Access> gate_accesses = accesses_.back();
+    const int64_t turns = std::clamp<int64_t>(kDispatchesPerChunk / (n + 1), 1, kMaxTurnsPerChunk);
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      dispatches_.insert(dispatches_.end(), body.begin(), body.end());
+      accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
+      // After the last turn it says whether there are more.
+      dispatches_.push_back(gate);
+      accesses_.push_back(gate_accesses);
+    }
+    note(close_part());
+    lowered_.parts.back().flag_offset = begin;
+  }
+
+  void note(const Status& status) {
+    if (pending_status_.ok()) pending_status_ = status;
   }
 
   Access access(const Slice& slice, bool is_written) const {
@@ -252,22 +360,25 @@ class Lowering {
 
   // Ends a run of dispatches.
   Status close_part() {
-    HEKLA_RETURN_IF_ERROR(pending_status_);
-    if (dispatches_.empty()) return ok_status();
+    if (dispatches_.empty()) return pending_status_;
     std::vector<bool> barriers = place_barriers(accesses_);
     if (options_.all_barriers) barriers.assign(barriers.size(), true);
-    if (options_.check_barriers) HEKLA_RETURN_IF_ERROR(check_barriers(accesses_, barriers));
+    if (options_.check_barriers) note(check_barriers(accesses_, barriers));
     for (size_t i = 0; i < dispatches_.size(); ++i) {
       // Recordings begin with a barrier of their own.
       dispatches_[i].has_barrier_before = barriers[i] && i > 0;
       lowered_.barrier_count += dispatches_[i].has_barrier_before ? 1 : 0;
     }
     lowered_.dispatch_count += static_cast<int64_t>(dispatches_.size());
-    lowered_.parts.push_back({std::move(dispatches_), nullptr, {}});
+    lowered_.parts.emplace_back();
+    lowered_.parts.back().dispatches = std::move(dispatches_);
     dispatches_.clear();
     accesses_.clear();
-    return ok_status();
+    return pending_status_;
   }
+
+  // Of the loop states, beside the regions of region_of().
+  static constexpr int64_t kLoopRegion = -1;
 
   const LaunchProgram& program_;
   const LoweringOptions& options_;
@@ -280,7 +391,7 @@ class Lowering {
 }  // namespace
 
 std::string slice_string(const Slice& slice) {
-  constexpr const char* kNames[] = {"in", "out", "arena", "constant"};
+  constexpr const char* kNames[] = {"in", "out", "arena", "constant", "loop"};
   const char* name = kNames[static_cast<size_t>(slice.space)];
   if (slice.space == Slice::Space::kArena) {
     return fmt::format("{}[{}+{}]", name, slice.offset, slice.bytes);

@@ -15,27 +15,47 @@
 namespace hekla::vulkan {
 
 struct LoweredDispatch {
-  size_t pipeline = 0;                       // kernels of the program, then copy, then fill
+  size_t pipeline = 0;                       // kernels of the program, then copy, fill, loop gate
   size_t first_entry = 0;                    // in the table
   KernelPush push;                           // without the table's address
   std::array<uint32_t, 3> grid = {1, 1, 1};  // for vkCmdDispatch
   bool has_barrier_before = false;
+  // Bytes into the loop state where vkCmdDispatchIndirect finds the grid; -1: `grid` counts.
+  int64_t indirect_offset = -1;
 };
 
-// A run of dispatches, or one host step.
+// A run of dispatches that is one submission, or one host step.
 struct LoweredPart {
   std::vector<LoweredDispatch> dispatches;
   const HostStep* host = nullptr;  // borrowed from the program
   std::vector<size_t> next = {};   // parts, by the host step's choice; empty: the next one
+  // How often it is submitted.
+  int64_t repeats = 1;
+  // Bytes into the loop state of the word that, when not zero after the part has passed, makes it
+  // run again; -1: none.
+  int64_t flag_offset = -1;
 };
 
 struct LoweredProgram {
   std::vector<LoweredPart> parts;
   std::vector<Slice> table;  // one entry per operand of each dispatch
+  // What the loop state begins with: per conditional loop what loop_gate.comp says.
+  std::vector<uint32_t> loop_state;
+  // More than one submission, so other launches may run in between.
+  bool is_split() const {
+    return parts.size() > 1 ||
+           (parts.size() == 1 && (parts[0].repeats > 1 || parts[0].flag_offset >= 0));
+  }
   int64_t dispatch_count = 0;
   int64_t barrier_count = 0;
   int64_t host_step_count = 0;
 };
+
+// Of a loop with a trip count; longer ones are submitted in pieces.
+inline constexpr int64_t kMaxInlineDispatches = 16384;
+// Of a loop with a condition, per submission.
+inline constexpr int64_t kDispatchesPerChunk = 256;
+inline constexpr int64_t kMaxTurnsPerChunk = 64;
 
 struct LoweringOptions {
   std::array<uint32_t, 3> max_group_count = {65535, 65535, 65535};

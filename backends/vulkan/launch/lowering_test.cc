@@ -73,6 +73,14 @@ TEST(CheckProgram, NamesStepAndReason) {
   expect([&](auto& p) { p.steps = {CopyStep{arena(0, 4), arena(8, 8)}}; }, "a copy of");
   expect([&](auto& p) { p.steps = {CopyStep{arena(0, 8), arena(4, 8)}}; }, "overlap");
   expect([&](auto& p) { p.steps = {HostStep{}}; }, "host step");
+  expect([&](auto& p) { p.steps = {LoopStep{"l", {}, 0, arena(0, 4)}}; }, "one byte");
+  expect([&](auto& p) { p.steps = {LoopStep{"l", {}, 3, arena(0, 1)}}; }, "3 turns");
+  expect(
+      [&](auto& p) {
+        p.steps = {LoopStep{"l", {DispatchStep{7}}, 3, {}}};
+      },
+      "step 0 of the loop");
+  expect([&](auto& p) { dispatch(p, {Space::kLoopState, 0, 0, 4}, false); }, "not there");
   expect([&](auto& p) { p.outputs[1].alias_input = 1; }, "alias");
   expect([&](auto& p) { p.outputs.push_back({100, 0}); }, "alias");
 }

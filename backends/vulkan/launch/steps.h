@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,7 +32,8 @@
 namespace hekla::vulkan {
 
 struct Slice {
-  enum class Space : uint8_t { kInput, kOutput, kArena, kConstant };
+  // kLoopState is the runtime's own; programs do not name it.
+  enum class Space : uint8_t { kInput, kOutput, kArena, kConstant, kLoopState };
   Space space = Space::kArena;
   int64_t index = 0;
   int64_t offset = 0;  // bytes
@@ -87,7 +89,22 @@ struct HostStep {
   std::vector<int64_t> targets;
 };
 
-using Step = std::variant<DispatchStep, CopyStep, FillStep, HostStep>;
+using DeviceStep = std::variant<DispatchStep, CopyStep, FillStep>;
+
+// Steps that repeat on the device. Values that change from turn to turn live in memory, a counter
+// too. With a trip count the turns are recorded one after the other and stay in the launch's one
+// submission, up to kMaxInlineDispatches of them. With a condition, a byte that is looked at before
+// each turn and stops the loop when it is zero (the body writes it anew), the device turns until it
+// is zero; each submission has turns for about kDispatchesPerChunk dispatches and the next one is
+// submitted when its end found the condition still set. The caller waits for none of this.
+struct LoopStep {
+  std::string name;
+  std::vector<DeviceStep> body;
+  int64_t trip_count = 0;          // without a condition
+  std::optional<Slice> condition;  // one byte
+};
+
+using Step = std::variant<DispatchStep, CopyStep, FillStep, HostStep, LoopStep>;
 
 struct OutputPlan {
   int64_t bytes = 0;

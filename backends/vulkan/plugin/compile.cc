@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "backends/compiler/compile.h"
@@ -122,25 +123,63 @@ class Compiler {
     }
   }
 
+  // The step as one of the device; nullopt: the kernel is interpreted on the host.
+  std::optional<DeviceStep> device_step(const plan::KernelStep& step) const {
+    const auto number = static_cast<size_t>(step.kernel);
+    const Code& code = codes_[number];
+    if (code.pipeline < 0) return std::nullopt;
+    const kernel::Kernel& kernel = plan_->kernels[number];
+    DispatchStep dispatch;
+    dispatch.pipeline = code.pipeline;
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      dispatch.operands.push_back(to_slice(step.operands[i]));
+      dispatch.is_written.push_back(kernel.operands[i].is_written);
+    }
+    dispatch.groups = {code.groups, 1, 1};
+    dispatch.name = kernel.name;
+    return dispatch;
+  }
+  std::optional<DeviceStep> device_step(const plan::CopyStep& step) const {
+    return CopyStep{to_slice(step.from), to_slice(step.to)};
+  }
+  template <typename Other>
+  std::optional<DeviceStep> device_step(const Other&) const {
+    return std::nullopt;
+  }
+
+  // Appends the steps; false, with `out` unspecified, when one of them needs the host. Counted
+  // loops within them are written out while that stays small.
+  bool add_device_steps(const plan::Steps& steps, std::vector<DeviceStep>& out) const {
+    constexpr size_t kMaxWrittenOut = 4096;
+    for (const plan::Step& step : steps) {
+      if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
+        std::vector<DeviceStep> body;
+        if ((*loop)->trip_count < 0 || !add_device_steps((*loop)->body, body)) return false;
+        const auto turns = static_cast<size_t>((*loop)->trip_count);
+        if (!body.empty() && turns > kMaxWrittenOut / body.size()) return false;
+        for (size_t turn = 0; turn < turns; ++turn) out.insert(out.end(), body.begin(), body.end());
+        continue;
+      }
+      std::optional<DeviceStep> one =
+          std::visit([this](const auto& s) { return device_step(s); }, step.what);
+      if (!one) return false;
+      out.push_back(*std::move(one));
+    }
+    return true;
+  }
+
   void add(const plan::KernelStep& step) {
+    if (std::optional<DeviceStep> one = device_step(step)) {
+      program_->steps.emplace_back(std::get<DispatchStep>(*std::move(one)));
+      return;
+    }
     const auto number = static_cast<size_t>(step.kernel);
     const kernel::Kernel& kernel = plan_->kernels[number];
-    const Code& code = codes_[number];
     std::vector<Slice> operands;
     std::vector<bool> is_written;
     for (size_t i = 0; i < step.operands.size(); ++i) {
       operands.push_back(to_slice(step.operands[i]));
       is_written.push_back(kernel.operands[i].is_written);
-    }
-    if (code.pipeline >= 0) {
-      DispatchStep dispatch;
-      dispatch.pipeline = code.pipeline;
-      dispatch.operands = std::move(operands);
-      dispatch.is_written = std::move(is_written);
-      dispatch.groups = {code.groups, 1, 1};
-      dispatch.name = kernel.name;
-      program_->steps.emplace_back(std::move(dispatch));
-      return;
     }
     HostStep host;
     host.name = "kernel " + kernel.name;
@@ -213,7 +252,28 @@ class Compiler {
     std::get<HostStep>(program_->steps[jump]).targets = std::move(targets);
   }
 
+  // Without a return to the host: counted loops, and loops whose condition the device computes.
+  bool add_device_loop(const plan::LoopStep& loop) {
+    LoopStep on_device;
+    on_device.name = "while";
+    if (!add_device_steps(loop.body, on_device.body)) return false;
+    if (loop.trip_count >= 0) {
+      on_device.trip_count = loop.trip_count;
+    } else {
+      std::vector<DeviceStep> condition;
+      if (loop.predicate.bytes != 1 || !add_device_steps(loop.condition, condition)) return false;
+      on_device.condition = to_slice(loop.predicate);
+      on_device.body.insert(on_device.body.end(), condition.begin(), condition.end());
+      for (DeviceStep& step : condition) {
+        std::visit([this](auto& one) { program_->steps.emplace_back(std::move(one)); }, step);
+      }
+    }
+    program_->steps.emplace_back(std::move(on_device));
+    return true;
+  }
+
   void add(const std::shared_ptr<const plan::LoopStep>& loop) {
+    if (add_device_loop(*loop)) return;
     const int64_t begin = next_step();
     add(loop->condition);
     const size_t test = add_jump("while", &loop->predicate);

@@ -4,14 +4,25 @@
 namespace hekla::vulkan {
 namespace {
 
-constexpr VkPipelineStageFlags kStages =
-    VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
 }  // namespace
 
+CommandBuffer::CommandBuffer(std::shared_ptr<Device> device, uint32_t queue_family)
+    : device_(std::move(device)),
+      family_(queue_family),
+      stages_(VK_PIPELINE_STAGE_TRANSFER_BIT),
+      accesses_(VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT) {
+  // A family that only copies knows no other stages.
+  if (!device_->snapshot().queue_families[family_].has_compute) return;
+  stages_ |= VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT;
+  accesses_ |=
+      VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_INDIRECT_COMMAND_READ_BIT;
+}
+
 Result<std::unique_ptr<CommandBuffer>> CommandBuffer::create(std::shared_ptr<Device> device,
                                                              uint32_t queue_family) {
-  std::unique_ptr<CommandBuffer> made(new CommandBuffer(std::move(device)));
+  std::unique_ptr<CommandBuffer> made(new CommandBuffer(std::move(device), queue_family));
   Device& d = *made->device_;
   VkCommandPoolCreateInfo pool = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
   pool.queueFamilyIndex = queue_family;
@@ -48,16 +59,13 @@ Status CommandBuffer::end() {
   return device_->check(call().EndCommandBuffer(buffer_), "vkEndCommandBuffer");
 }
 
-void CommandBuffer::barrier() {
-  barrier(kStages, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
-                       VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
-}
+void CommandBuffer::barrier() { barrier(stages_, accesses_); }
 
 void CommandBuffer::barrier(VkPipelineStageFlags stages, VkAccessFlags accesses) {
   VkMemoryBarrier memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER};
-  memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  memory.srcAccessMask = accesses_ & kWrites;
   memory.dstAccessMask = accesses;
-  call().CmdPipelineBarrier(buffer_, kStages, stages, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  call().CmdPipelineBarrier(buffer_, stages_, stages, 0, 1, &memory, 0, nullptr, 0, nullptr);
 }
 
 }  // namespace hekla::vulkan

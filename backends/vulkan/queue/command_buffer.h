@@ -29,10 +29,13 @@ class CommandBuffer {
   const DeviceFunctions& call() const { return device_->call(); }
 
  private:
-  explicit CommandBuffer(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  CommandBuffer(std::shared_ptr<Device> device, uint32_t queue_family);
   void barrier(VkPipelineStageFlags stages, VkAccessFlags reads);
 
   const std::shared_ptr<Device> device_;
+  const uint32_t family_;
+  VkPipelineStageFlags stages_;  // that work on this family
+  VkAccessFlags accesses_;       // of these stages
   VkCommandPool pool_ = VK_NULL_HANDLE;
   VkCommandBuffer buffer_ = VK_NULL_HANDLE;
 };
