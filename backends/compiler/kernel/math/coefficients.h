@@ -93,11 +93,6 @@ inline constexpr double kHalfPiF32[] = {0x1.9200000000000p+0, 0x1.fb40000000000p
 inline constexpr double kHalfPiF64[] = {0x1.921fb50000000p+0, 0x1.110b460000000p-26,
                                         0x1.1a62630000000p-54, 0x1.8a2e03707344ap-81};
 
-// 1/ln(2) in two parts, the first with half of the bits.
-inline constexpr double kLog2EF32[] = {0x1.7140000000000p+0, 0x1.47652c0000000p-12};
-
-inline constexpr double kLog2EF64[] = {0x1.7154760000000p+0, 0x1.4ae0bf85ddf44p-26};
-
 // 2/3 in two parts.
 inline constexpr double kTwoThirdsF32[] = {0x1.5555540000000p-1, 0x1.5555560000000p-25};
 
