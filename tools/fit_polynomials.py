@@ -117,9 +117,6 @@ FITS = [
     ("PowLog", "The same for the longer logarithm of pow",
      lambda z: (2 * mp.atanh(root(z)) / root(z) - 2 - 2 * z / 3) / z**2,
      lambda z: z**2 / 2, 0, LOG_S, ("f32 long", "f64 long")),
-    ("Tanh", "(tanh(x) - x) / x^3 in x^2, |x| <= 0.55",
-     lambda z: (mp.tanh(root(z)) / root(z) - 1) / z, lambda z: z, 0, mpf("0.3026"),
-     ("f32", "f64")),
     ("Sin", "(sin(r) - r) / r^3 in r^2, |r| <= pi/4",
      lambda z: (mp.sin(root(z)) / root(z) - 1) / z, lambda z: z, 0, QUARTER_PI**2,
      ("f32", "f64")),
@@ -192,9 +189,6 @@ namespace hekla::kernel {
                "\n// (f64) are exact, and the first two end where a number near 1 does.")
     out.append(array("kHalfPiF32", pieces(mp.pi / 2, [12, 12, 12, 24], 4)))
     out.append(array("kHalfPiF64", pieces(mp.pi / 2, [26, 26, 26, 53], 4)))
-    out.append("// 1/ln(2) in two parts, the first with half of the bits.")
-    out.append(array("kLog2EF32", pieces(1 / mp.log(2), [12, 24], 2)))
-    out.append(array("kLog2EF64", pieces(1 / mp.log(2), [26, 53], 2)))
     out.append("// 2/3 in two parts.")
     out.append(array("kTwoThirdsF32", pieces(mpf(2) / 3, [24, 24], 2)))
     out.append(array("kTwoThirdsF64", pieces(mpf(2) / 3, [53, 53], 2)))

@@ -41,18 +41,6 @@ inline constexpr double kPowLogF64[] = {
     0x1.9999999999996p-2, 0x1.2492492492f56p-2, 0x1.c71c71c595943p-3, 0x1.745d1829f0872p-3,
     0x1.3b1364999eda7p-3, 0x1.1120771c6cfd5p-3, 0x1.de3c15cb12b2cp-4, 0x1.ead1aed464d3cp-4};
 
-// (tanh(x) - x) / x^3 in x^2, |x| <= 0.55.
-// Error 2^-29.84.
-inline constexpr double kTanhF32[] = {-0x1.55554c0000000p-2, 0x1.110d6a0000000p-3,
-                                      -0x1.b931fc0000000p-5, 0x1.5982760000000p-6,
-                                      -0x1.9c948a0000000p-8};
-
-// Error 2^-60.59.
-inline constexpr double kTanhF64[] = {
-    -0x1.555555555554fp-2,  0x1.1111111110789p-3,  -0x1.ba1ba1b97bf03p-5,  0x1.664f4859018e5p-6,
-    -0x1.226e2f03e7c12p-7,  0x1.d6d2989f87494p-9,  -0x1.7d8fa932d8d5ep-10, 0x1.34822f723c826p-11,
-    -0x1.e95f436176b84p-13, 0x1.5d4180d604aa4p-14, -0x1.468b17d734e73p-16};
-
 // (sin(r) - r) / r^3 in r^2, |r| <= pi/4.
 // Error 2^-28.0.
 inline constexpr double kSinF32[] = {-0x1.5555460000000p-3, 0x1.11077a0000000p-7,
@@ -104,11 +92,6 @@ inline constexpr double kHalfPiF32[] = {0x1.9200000000000p+0, 0x1.fb40000000000p
 
 inline constexpr double kHalfPiF64[] = {0x1.921fb50000000p+0, 0x1.110b460000000p-26,
                                         0x1.1a62630000000p-54, 0x1.8a2e03707344ap-81};
-
-// 1/ln(2) in two parts, the first with half of the bits.
-inline constexpr double kLog2EF32[] = {0x1.7140000000000p+0, 0x1.47652c0000000p-12};
-
-inline constexpr double kLog2EF64[] = {0x1.7154760000000p+0, 0x1.4ae0bf85ddf44p-26};
 
 // 2/3 in two parts.
 inline constexpr double kTwoThirdsF32[] = {0x1.5555540000000p-1, 0x1.5555560000000p-25};

@@ -38,8 +38,9 @@ struct Element {
 // The type of an element's values (of each part, for complex dtypes).
 ScalarType scalar_type(DType dtype);
 
-// Memory is as in runtime/base/dtype.h; `index` counts elements and has an integer type. Values
-// stored must be elements of the dtype, as every function here returns them.
+// Memory is as in runtime/base/dtype.h; `index` counts elements and has an integer type, in which
+// twice the index fits for complex dtypes. Values stored must be elements of the dtype, as every
+// function here returns them.
 Element load_element(Builder& b, DType dtype, int32_t operand, Value index);
 void store_element(Builder& b, DType dtype, int32_t operand, Value index, const Element& element);
 // From dtype_bytes(dtype) bytes in memory form.

@@ -21,12 +21,6 @@ ExpParts reduce_exp(Num x, int offset) {
 
 namespace {
 
-// e^x for |x| so small that the result is normal.
-Num exp_of_moderate(Num x) {
-  const ExpParts parts = reduce_exp(x, layout(x.type()).bias);
-  return (1.0 + parts.expm1) * power_of_biased(x.type(), parts.integer);
-}
-
 // e^x within exp's limits: in two factors, so that only the last product is rounded where the
 // result is subnormal or infinite.
 Num exp_of_limited(Num x) {
@@ -114,13 +108,14 @@ Num log1p(Num x) {
 }
 
 Num tanh(Num x) {
-  const Num a = abs(x);
-  const Num z = x * x;
-  const Num near = fma(a * z, polynomial(z, choose_table(x, kTanhF32, kTanhF64)), a);
-  // 1 - 2 / (e^2a + 1), where the quotient is below 1/2.
-  const Num e = exp_of_moderate(2.0 * at_most(a, choose(x, 10.0, 22.0)));
-  const Num far = 1.0 - 2.0 / (e + 1.0);
-  return copy_sign(select(a < 0.55, near, far), x);
+  // h / (h + 1) with h = (e^2a - 1) / 2, and h - h * that where it is small: there the rounding of
+  // h + 1 would count twice.
+  const Num a = at_most(abs(x), choose(x, 10.0, 22.0));
+  const ExpParts parts = reduce_exp(a + a, layout(x.type()).bias - 1);
+  const Num power = power_of_biased(x.type(), parts.integer);
+  const Num h = fma(power, parts.expm1, power - 0.5);
+  const Num far = h / (h + 1.0);
+  return copy_sign(select(h < 0.34, fma(-h, far, h), far), x);
 }
 
 Num logistic(Num x) {
