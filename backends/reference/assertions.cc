@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/reference/kernels/convert.h"
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/reference/kernels/convert.h"
 
 namespace hekla::reference {
 namespace {

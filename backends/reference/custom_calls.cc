@@ -4,9 +4,9 @@
 #include <cmath>
 #include <complex>
 
+#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/assertions.h"
 #include "backends/reference/kernels/kernels.h"
-#include "backends/compiler/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

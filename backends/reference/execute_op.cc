@@ -2,12 +2,12 @@
 // From operations to kernels: reads the attributes and calls the array kernel.
 #include <algorithm>
 
+#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/interpreter.h"
 #include "backends/reference/kernels/block_body.h"
 #include "backends/reference/kernels/kernels.h"
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
 

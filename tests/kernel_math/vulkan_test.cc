@@ -2,35 +2,41 @@
 // Shaders of every expansion on the system's Vulkan device give the bits that the scalar IR says.
 #include <gtest/gtest.h>
 
-#include "backends/vulkan/codegen/testing/device.h"
+#include "backends/vulkan/codegen/testing/shader_runner.h"
+#include "backends/vulkan/device/testing/test_device.h"
 #include "tests/kernel_math/kernel_runner.h"
 
 namespace hekla::kernel {
 namespace {
 
 using ir::OpCode;
-using vulkan::testing::TestDevice;
+using vulkan::testing::ShaderRunner;
 
-HostArray run_on_device(TestDevice& device, const Kernel& kernel, DType result,
-                        const std::vector<HostArray>& operands) {
+HostArray run_on_device(ShaderRunner& runner, const vulkan::Target& target, const Kernel& kernel,
+                        DType result, const std::vector<HostArray>& operands) {
   HostArray out(result, operands[0].dims());
   testing::Buffers buffers;
   for (const HostArray& operand : operands) {
     buffers.emplace_back(operand.bytes().begin(), operand.bytes().end());
   }
   buffers.emplace_back(static_cast<size_t>(out.size_bytes()));
-  const auto shader = vulkan::generate(kernel, vulkan::make_target(device.snapshot()));
+  const auto shader = vulkan::generate(kernel, target);
   EXPECT_TRUE(shader.ok()) << shader.status().to_string();
   if (!shader.ok()) return out;
-  const Status status = device.run(*shader, buffers);
+  const Status status = runner.run(*shader, buffers);
   EXPECT_TRUE(status.ok()) << status.to_string();
   std::memcpy(out.mutable_data(), buffers.back().data(), buffers.back().size());
   return out;
 }
 
 TEST(Vulkan, GivesTheBitsOfTheScalarIr) {
-  const auto device = TestDevice::open();
+  const auto device = vulkan::testing::open_test_device();
   if (!device.ok()) GTEST_SKIP() << device.status().to_string();
+  vulkan::DeviceSnapshot snapshot = (*device)->snapshot();
+  snapshot.features = (*device)->plan().features;
+  const vulkan::Target target = vulkan::make_target(snapshot);
+  const auto runner = ShaderRunner::create(*device);
+  ASSERT_TRUE(runner.ok()) << runner.status().to_string();
   constexpr OpCode kUnary[] = {OpCode::kExponential,
                                OpCode::kExponentialMinusOne,
                                OpCode::kLog,
@@ -60,7 +66,7 @@ TEST(Vulkan, GivesTheBitsOfTheScalarIr) {
       const std::optional<Kernel> kernel = make_kernel(dtype, operands, expand);
       if (!kernel) return;
       ++checked;
-      const HostArray ours = run_on_device(**device, *kernel, dtype, operands);
+      const HostArray ours = run_on_device(**runner, target, *kernel, dtype, operands);
       // A device may fuse a multiply-add or not, all of them alike.
       const HostArray fused = *run_expansion(dtype, operands, expand, Fma::kFused);
       if (differences(ours, fused, operands).empty()) return;
