@@ -55,6 +55,7 @@ struct DeviceProgram::Run {
   Slot* slot = nullptr;
   size_t part = 0;
   int64_t repeats = 0;  // of the part, done
+  size_t pieces = 1;    // of a loop with a condition, in its next submission
 
   ~Run() { release_readers(); }
   // From now on the device's order protects what this launch reads.
@@ -295,7 +296,8 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
       slot.commands.push_back(std::move(fresh));
     }
     CommandBuffer& commands = *slot.commands[recorded++];
-    HEKLA_RETURN_IF_ERROR(commands.begin(false));
+    HEKLA_RETURN_IF_ERROR(commands.begin(part.flag_offset >= 0 ? CommandBuffer::Use::kSeveral
+                                                               : CommandBuffer::Use::kRepeated));
     const DeviceFunctions& call = commands.call();
     const Pipeline* bound = nullptr;
     for (const LoweredDispatch& dispatch : part.dispatches) {
@@ -354,6 +356,9 @@ void DeviceProgram::write_table(Run& run) const {
   for (const Slice& slice : run.slot->recorded->table) *entry++ = address_of(run, slice);
 }
 
+// Of a loop with a condition, per submission.
+constexpr size_t kMaxPieces = 8;
+
 void DeviceProgram::advance(const RunRef& run) {
   const LoweredProgram& lowered = *run->slot->recorded;
   LaunchCounters& counters = device_->counters();
@@ -379,7 +384,10 @@ void DeviceProgram::advance(const RunRef& run) {
   }
   size_t commands_index = 0;
   for (size_t i = 0; i < run->part; ++i) commands_index += lowered.parts[i].host == nullptr ? 1 : 0;
-  const VkCommandBuffer commands[] = {run->slot->commands[commands_index]->handle()};
+  // A loop that goes on gets more turns each time: few submissions for long loops, few turns for
+  // nothing at the end of short ones.
+  const std::vector<VkCommandBuffer> commands(part.flag_offset >= 0 ? run->pieces : 1,
+                                              run->slot->commands[commands_index]->handle());
   // What uploads wrote has passed; the wait makes it visible.
   const Point waits[] = {{&device_->transfer(), device_->transfer().passed()}};
   Result<uint64_t> epoch = device_->compute().submit(commands, waits);
@@ -388,10 +396,9 @@ void DeviceProgram::advance(const RunRef& run) {
     return;
   }
   ++counters.submissions;
-  counters.dispatches += static_cast<int64_t>(part.dispatches.size());
-  for (const LoweredDispatch& dispatch : part.dispatches) {
-    counters.barriers += dispatch.has_barrier_before ? 1 : 0;
-  }
+  const auto times = static_cast<int64_t>(commands.size());
+  counters.dispatches += times * static_cast<int64_t>(part.dispatches.size());
+  counters.barriers += times * part.barrier_count;
   if (part.flag_offset < 0 && ++run->repeats == part.repeats) {
     run->repeats = 0;
     ++run->part;
@@ -409,6 +416,7 @@ void DeviceProgram::advance(const RunRef& run) {
         if (flag >= 0) {
           uint32_t goes_on = 0;
           std::memcpy(&goes_on, run->slot->loop_state->host() + flag, sizeof(goes_on));
+          run->pieces = goes_on == 0 ? 1 : std::min(2 * run->pieces, kMaxPieces);
           if (goes_on == 0) ++run->part;
           if (goes_on != 0 && device_->is_closed()) {
             finish(run, cancelled("{}: the client was closed during a loop", program_->name));

@@ -371,6 +371,9 @@ class Lowering {
     }
     lowered_.dispatch_count += static_cast<int64_t>(dispatches_.size());
     lowered_.parts.emplace_back();
+    lowered_.parts.back().barrier_count =
+        std::count_if(dispatches_.begin(), dispatches_.end(),
+                      [](const LoweredDispatch& d) { return d.has_barrier_before; });
     lowered_.parts.back().dispatches = std::move(dispatches_);
     dispatches_.clear();
     accesses_.clear();

@@ -27,6 +27,7 @@ struct LoweredDispatch {
 // A run of dispatches that is one submission, or one host step.
 struct LoweredPart {
   std::vector<LoweredDispatch> dispatches;
+  int64_t barrier_count = 0;
   const HostStep* host = nullptr;  // borrowed from the program
   std::vector<size_t> next = {};   // parts, by the host step's choice; empty: the next one
   // How often it is submitted.

@@ -95,8 +95,9 @@ using DeviceStep = std::variant<DispatchStep, CopyStep, FillStep>;
 // too. With a trip count the turns are recorded one after the other and stay in the launch's one
 // submission, up to kMaxInlineDispatches of them. With a condition, a byte that is looked at before
 // each turn and stops the loop when it is zero (the body writes it anew), the device turns until it
-// is zero; each submission has turns for about kDispatchesPerChunk dispatches and the next one is
-// submitted when its end found the condition still set. The caller waits for none of this.
+// is zero; the first submission has turns for about kDispatchesPerChunk dispatches, and while an
+// end finds the condition still set the next one has up to eight times as many. The caller waits
+// for none of this.
 struct LoopStep {
   std::string name;
   std::vector<DeviceStep> body;

@@ -43,11 +43,12 @@ CommandBuffer::~CommandBuffer() {
   }
 }
 
-Status CommandBuffer::begin(bool once) {
+Status CommandBuffer::begin(Use use) {
   HEKLA_RETURN_IF_ERROR(
       device_->check(call().ResetCommandPool(device_->handle(), pool_, 0), "vkResetCommandPool"));
   VkCommandBufferBeginInfo info = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-  if (once) info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+  if (use == Use::kOnce) info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+  if (use == Use::kSeveral) info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   HEKLA_RETURN_IF_ERROR(
       device_->check(call().BeginCommandBuffer(buffer_, &info), "vkBeginCommandBuffer"));
   barrier();

@@ -20,8 +20,13 @@ class CommandBuffer {
   CommandBuffer& operator=(const CommandBuffer&) = delete;
   ~CommandBuffer();
 
-  // Forgets what was recorded, and opens. `once`: it will be submitted one time.
-  Status begin(bool once);
+  enum class Use : uint8_t {
+    kOnce,      // submitted one time
+    kRepeated,  // again and again, when the time before has passed
+    kSeveral,   // also several times in one submission
+  };
+  // Forgets what was recorded, and opens.
+  Status begin(Use use);
   Status end();
   // All writes so far become visible to all later commands.
   void barrier();

@@ -108,7 +108,7 @@ TEST(CommandBuffer, RecordsAgainAndAgain) {
   const std::unique_ptr<Lane> lane = make_lane(device);
   const auto commands = *CommandBuffer::create(device, device->compute_queue().family);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(commands->begin(true).ok());
+    ASSERT_TRUE(commands->begin(CommandBuffer::Use::kOnce).ok());
     commands->barrier();
     ASSERT_TRUE(commands->end().ok());
     ASSERT_TRUE(lane->wait(*lane->submit(std::vector{commands->handle()}, {})).ok());

@@ -128,7 +128,7 @@ Result<Transfers::Slot*> Transfers::take_slot(Worker& worker, MemoryRole role) {
 Result<uint64_t> Transfers::submit_copy(Slot& slot, Lane& lane, const Lane& other, VkBuffer from,
                                         int64_t from_offset, VkBuffer to, int64_t to_offset,
                                         int64_t bytes) {
-  HEKLA_RETURN_IF_ERROR(slot.commands->begin(true));
+  HEKLA_RETURN_IF_ERROR(slot.commands->begin(CommandBuffer::Use::kOnce));
   VkBufferCopy region = {};
   region.srcOffset = static_cast<VkDeviceSize>(from_offset);
   region.dstOffset = static_cast<VkDeviceSize>(to_offset);

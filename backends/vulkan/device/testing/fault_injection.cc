@@ -56,6 +56,9 @@ void Faults::disarm() {
 
 Faults& inject_faults(Device& device) {
   DeviceFunctions& table = device.mutable_functions();
+  if (table.QueueSubmit == Shim<&DeviceFunctions::QueueSubmit, PFN_vkQueueSubmit>::call) {
+    return the_faults;  // installed already
+  }
   the_originals = table;
   the_device = device.handle();
   the_faults.disarm();
