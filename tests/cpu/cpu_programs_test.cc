@@ -13,7 +13,7 @@
 #include "backends/compiler/stablehlo/testing/artifacts.h"
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/execute/program.h"
-#include "backends/cpu/execute/thread_pool.h"
+#include "backends/cpu/threads/thread_pool.h"
 #include "backends/reference/evaluator.h"
 #include "tests/compiler/plan_interpreter.h"
 

@@ -9,7 +9,7 @@
 #include <exception>
 
 #include "backends/cpu/execute/check_plan.h"
-#include "backends/cpu/execute/thread_pool.h"
+#include "backends/cpu/threads/thread_pool.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/base/log.h"
 
@@ -205,13 +205,11 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
   }
   Result<std::shared_ptr<const CompiledKernels>> code =
       internal_error("the kernels were not compiled");
-  ThreadPool::process_pool().run([&] {
-    try {
-      code = compiler.compile(requests);
-    } catch (const std::exception& error) {
-      code = resource_exhausted("compiling {} kernels: {}", requests.size(), error.what());
-    }
-  });
+  try {
+    code = compiler.compile(requests);
+  } catch (const std::exception& error) {
+    code = resource_exhausted("compiling {} kernels: {}", requests.size(), error.what());
+  }
   HEKLA_ASSIGN_OR_RETURN(program->code_, std::move(code));
   program->estimated_ns_ = program->estimate(plan->steps);
   log_kernels(*plan, *program->code_);

@@ -10,7 +10,7 @@
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/stablehlo/read_program.h"
 #include "backends/cpu/execute/check_plan.h"
-#include "backends/cpu/execute/thread_pool.h"
+#include "backends/cpu/threads/thread_pool.h"
 
 namespace hekla::cpu {
 namespace {

@@ -2,7 +2,6 @@
 #include "backends/cpu/jit/kernel_compiler.h"
 
 #include <fmt/format.h>
-#include <oneapi/tbb/parallel_for_each.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include "backends/cpu/jit/linker.h"
 #include "backends/cpu/jit/object_code.h"
 #include "backends/cpu/jit/object_store.h"
+#include "backends/cpu/threads/thread_pool.h"
 #include "runtime/base/log.h"
 #include "runtime/base/sha256.h"
 
@@ -127,6 +127,17 @@ class Compiler : public KernelCompiler {
     KernelFunction function = nullptr;
   };
 
+  // In parallel, on the pool.
+  template <typename T, typename Call>
+  static void for_each(std::vector<T>& items, const Call& call) {
+    ThreadPool& pool = ThreadPool::process_pool();
+    pool.run([&] {
+      pool.for_ranges(static_cast<int64_t>(items.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) call(items[static_cast<size_t>(i)]);
+      });
+    });
+  }
+
   static std::vector<ObjectRef> distinct(std::vector<ObjectRef> objects) {
     std::sort(objects.begin(), objects.end());
     objects.erase(std::unique(objects.begin(), objects.end()), objects.end());
@@ -160,7 +171,7 @@ class Compiler : public KernelCompiler {
         objects.push_back(std::make_shared<LinkedObject>());
         objects.back()->file = std::move(file);
       }
-      tbb::parallel_for_each(objects, [&](auto& object) { object->status = link(*object); });
+      for_each(objects, [&](auto& object) { object->status = link(*object); });
       const Status status = take(objects, known);
       const bool is_whole = std::all_of(all.begin(), all.end(), [&](const std::string& symbol) {
         return known.contains(symbol);
@@ -180,8 +191,8 @@ class Compiler : public KernelCompiler {
     for (Bin& bin : make_bins(missing)) {
       work.emplace_back(std::move(bin), std::make_shared<LinkedObject>());
     }
-    tbb::parallel_for_each(
-        work, [&](auto& item) { item.second->status = compile_bin(item.first, *item.second); });
+    for_each(work,
+             [&](auto& item) { item.second->status = compile_bin(item.first, *item.second); });
     std::vector<std::shared_ptr<LinkedObject>> objects;
     for (auto& [bin, object] : work) objects.push_back(std::move(object));
     HEKLA_RETURN_IF_ERROR(take(objects, known));

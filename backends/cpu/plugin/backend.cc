@@ -9,9 +9,9 @@
 #include <mutex>
 
 #include "backends/compiler/compile.h"
-#include "backends/cpu/execute/thread_pool.h"
 #include "backends/cpu/plugin/executable.h"
 #include "backends/cpu/plugin/storage.h"
+#include "backends/cpu/threads/thread_pool.h"
 #include "backends/pjrt/client_options.h"
 #include "backends/pjrt/memory_account.h"
 #include "backends/reference/evaluator.h"

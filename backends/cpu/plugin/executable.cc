@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "backends/cpu/execute/block_pool.h"
-#include "backends/cpu/execute/thread_pool.h"
 #include "backends/cpu/plugin/storage.h"
+#include "backends/cpu/threads/thread_pool.h"
 
 namespace hekla::cpu {
 namespace {
