@@ -8,6 +8,7 @@ and is shown when the stage fails. The last line is "N passed, N failed".
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -23,7 +24,8 @@ LOGS = ROOT / "build" / "test-logs"
 # device; with the others the reference device, for their dialect of the C API.
 JAX_RUNS = {
     "0.10.2": [("reference", "shim", "all"), ("reference", "names", "quick"),
-               ("tbb", "shim", "all"), ("tbb", "names", "quick")],
+               ("tbb", "shim", "all"), ("tbb", "names", "quick"),
+               ("vulkan", "shim", "quick")],
     "0.9.2": [("reference", "shim", "all"), ("reference", "names", "quick"),
               ("tbb", "shim", "quick")],
     "0.8.3": [("reference", "shim", "quick"), ("reference", "names", "quick"),
@@ -55,9 +57,11 @@ def run(command: list, log, env: dict | None = None) -> int:
                           stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}).returncode
 
 
-def build(preset: str, log) -> int:
+def build(preset: str, log, targets: list = ()) -> int:
+    """All of a preset's targets, or some."""
+    chosen = ["--target", *targets] if targets else []
     return (run(["cmake", "--preset", preset], log) or
-            run(["cmake", "--build", "--preset", preset, "-j", JOBS], log))
+            run(["cmake", "--build", "--preset", preset, "-j", JOBS, *chosen], log))
 
 
 def ctest(folder: str, log, counter: Counter, label_arguments: list, env: dict | None = None) -> int:
@@ -97,8 +101,8 @@ def stage_unit(log, counter, quick):
 
 def pytest(python, junit: pathlib.Path, arguments: list, log, counter: Counter) -> int:
     junit.unlink(missing_ok=True)
-    status = run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={junit}",
-                  *arguments], log)
+    status = run([python, "-m", "pytest", "-q", "-n", JOBS, "-p", "no:cacheprovider",
+                  f"--junitxml={junit}", *arguments], log)
     if junit.exists():
         counter.add_junit(junit)
     return status
@@ -122,13 +126,24 @@ def python_stage(version: str):
     return stage
 
 
-def sanitizer_stage(preset: str):
+# Tests with more than one thread, all that ThreadSanitizer can say something about.
+THREADED_TESTS = ("^(base|conformance|cpu_(jit|execute|plugin)|runtime|vulkan_(backend|launch|memory|"
+                  "pipeline|queue|transfer))_")
+THREADED_TARGETS = [
+    "base_test", "conformance_runner_test", "cpu_execute_test", "cpu_jit_test", "cpu_plugin_test",
+    "pjrt_reference", "pjrt_tbb", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
+    "runtime_plugin_test", "vulkan_backend_test", "vulkan_launch_test", "vulkan_memory_test",
+    "vulkan_pipeline_test", "vulkan_queue_test", "vulkan_transfer_test",
+]
+
+
+def sanitizer_stage(preset: str, tests: str = ".", targets: list = ()):
     def stage(log, counter, quick):
         env = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
                "UBSAN_OPTIONS": "print_stacktrace=1",
                "TSAN_OPTIONS": "halt_on_error=1:allocator_may_return_null=1"}
-        return build(preset, log) or ctest(f"build-{preset}", log, counter, ["-LE", "nosanitizer"],
-                                           env)
+        return build(preset, log, targets) or ctest(
+            f"build-{preset}", log, counter, ["-LE", "nosanitizer", "-R", tests], env)
     return stage
 
 
@@ -138,19 +153,22 @@ def stage_fuzz(log, counter, quick):
     status = run(["tools/install.sh", "--fuzz"], log) or build("fuzz", log)
     if status:
         return status
-    for fuzzer in sorted((ROOT / "build-fuzz" / "fuzz").glob("*_fuzzer")):
+    def fuzz(fuzzer: pathlib.Path) -> int:
         name = fuzzer.name.removesuffix("_fuzzer")
         work = ROOT / "build-fuzz" / "corpus" / name
         work.mkdir(parents=True, exist_ok=True)
         words = ROOT / "tests" / "fuzz" / f"{name}.dict"
-        code = run([fuzzer, f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
+        return run([fuzzer, f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
                     *([f"-dict={words}"] if words.exists() else []),
                     f"-artifact_prefix={work.parent}/", work, ROOT / "tests" / "fuzz" / "corpus" / name],
                    log)
-        counter.passed += code == 0
-        counter.failed += code != 0
-        status |= code
-    return status
+
+    fuzzers = sorted((ROOT / "build-fuzz" / "fuzz").glob("*_fuzzer"))
+    with concurrent.futures.ThreadPoolExecutor(int(JOBS)) as pool:
+        codes = list(pool.map(fuzz, fuzzers))
+    counter.passed += codes.count(0)
+    counter.failed += len(codes) - codes.count(0)
+    return max(codes, default=0)
 
 
 def stage_foreign(log, counter, quick):
@@ -173,7 +191,7 @@ STAGES = {
     **{f"python-{version}": python_stage(version) for version in JAX_RUNS},
     "foreign": stage_foreign,
     "asan": sanitizer_stage("asan"),
-    "tsan": sanitizer_stage("tsan"),
+    "tsan": sanitizer_stage("tsan", THREADED_TESTS, THREADED_TARGETS),
     "fuzz": stage_fuzz,
 }
 QUICK = ["checks", "unit", f"python-{NEWEST}"]
