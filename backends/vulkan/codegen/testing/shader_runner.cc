@@ -71,7 +71,7 @@ Status ShaderRunner::run(const Shader& shader, kernel::testing::Buffers& operand
     std::memcpy(table->host(), addresses.data(), static_cast<size_t>(table_bytes));
   }
 
-  HEKLA_RETURN_IF_ERROR(commands_->begin(/*once=*/false));
+  HEKLA_RETURN_IF_ERROR(commands_->begin(CommandBuffer::Use::kRepeated));
   device_->call().CmdBindPipeline(commands_->handle(), VK_PIPELINE_BIND_POINT_COMPUTE,
                                   pipelines.front()->handle());
   record(shader, table->address(), options);
