@@ -4,7 +4,7 @@
 namespace hekla::cpu {
 
 #ifdef __SANITIZE_THREAD__
-void TaskOrder::before() { begun_.store(1, std::memory_order_release); }
+void TaskOrder::before() { begun_.fetch_add(1, std::memory_order_acq_rel); }
 void TaskOrder::begin() { begun_.load(std::memory_order_acquire); }
 void TaskOrder::end() { ended_.fetch_add(1, std::memory_order_acq_rel); }
 void TaskOrder::after() { ended_.load(std::memory_order_acquire); }

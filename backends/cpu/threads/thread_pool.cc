@@ -40,6 +40,7 @@ struct ThreadPool::State {
   }
   tbb::global_control limit;
   tbb::task_arena arena;
+  TaskOrder posted;
   const int threads;
 };
 
@@ -54,10 +55,11 @@ ThreadPool::ThreadPool() : state_(new State(wanted_threads())) {}
 int ThreadPool::threads() const { return state_->threads; }
 
 void ThreadPool::post(std::function<void()> task) {
-  auto order = std::make_shared<TaskOrder>();
-  order->before();
-  state_->arena.enqueue([order, task = std::move(task)] {
-    order->begin();
+  // One order for all of them: nobody is there to own one for each.
+  TaskOrder& order = state_->posted;
+  order.before();
+  state_->arena.enqueue([&order, task = std::move(task)] {
+    order.begin();
     task();
   });
 }
