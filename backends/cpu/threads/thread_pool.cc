@@ -6,10 +6,10 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <memory>
 
+#include "backends/cpu/threads/task_order.h"
 #include "runtime/base/cpu_info.h"
 #include "runtime/base/log.h"
 
@@ -28,29 +28,6 @@ int wanted_threads() {
   return cores;
 }
 
-// oneTBB orders what a task does after what its maker did, and before what who waits for it does.
-// ThreadSanitizer does not see that, since the library is not instrumented: it is told here.
-#ifdef __SANITIZE_THREAD__
-class Order {
- public:
-  void before() { begun_.store(1, std::memory_order_release); }
-  void begin() { begun_.load(std::memory_order_acquire); }
-  void end() { ended_.fetch_add(1, std::memory_order_acq_rel); }
-  void after() { ended_.load(std::memory_order_acquire); }
-
- private:
-  std::atomic<int> begun_ = 0;
-  std::atomic<int> ended_ = 0;
-};
-#else
-struct Order {
-  void before() {}
-  void begin() {}
-  void end() {}
-  void after() {}
-};
-#endif
-
 }  // namespace
 
 struct ThreadPool::State {
@@ -63,6 +40,7 @@ struct ThreadPool::State {
   }
   tbb::global_control limit;
   tbb::task_arena arena;
+  TaskOrder posted;
   const int threads;
 };
 
@@ -77,16 +55,17 @@ ThreadPool::ThreadPool() : state_(new State(wanted_threads())) {}
 int ThreadPool::threads() const { return state_->threads; }
 
 void ThreadPool::post(std::function<void()> task) {
-  auto order = std::make_shared<Order>();
-  order->before();
-  state_->arena.enqueue([order, task = std::move(task)] {
-    order->begin();
+  // One order for all of them: nobody is there to own one for each.
+  TaskOrder& order = state_->posted;
+  order.before();
+  state_->arena.enqueue([&order, task = std::move(task)] {
+    order.begin();
     task();
   });
 }
 
 void ThreadPool::run(const std::function<void()>& task) {
-  Order order;
+  TaskOrder order;
   order.before();
   state_->arena.execute([&] {
     order.begin();
@@ -98,7 +77,7 @@ void ThreadPool::run(const std::function<void()>& task) {
 
 void ThreadPool::for_ranges(int64_t count, int64_t grain,
                             const std::function<void(int64_t, int64_t)>& body) {
-  Order order;
+  TaskOrder order;
   order.before();
   tbb::parallel_for(
       tbb::blocked_range<int64_t>(0, count, static_cast<size_t>(std::max<int64_t>(1, grain))),

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/threads/task_order.h"
+
+namespace hekla::cpu {
+
+#ifdef __SANITIZE_THREAD__
+void TaskOrder::before() { begun_.fetch_add(1, std::memory_order_acq_rel); }
+void TaskOrder::begin() { begun_.load(std::memory_order_acquire); }
+void TaskOrder::end() { ended_.fetch_add(1, std::memory_order_acq_rel); }
+void TaskOrder::after() { ended_.load(std::memory_order_acquire); }
+#else
+void TaskOrder::before() {}
+void TaskOrder::begin() {}
+void TaskOrder::end() {}
+void TaskOrder::after() {}
+#endif
+
+}  // namespace hekla::cpu
