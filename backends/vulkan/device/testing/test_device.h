@@ -21,6 +21,9 @@ inline Result<std::shared_ptr<Device>> open_test_device(DeviceOptions options = 
              return layer.name == "VK_LAYER_KHRONOS_validation";
            });
   }();
+  // Keeps the driver loaded, so that what it allocates once per process stays reachable.
+  static const auto* kKept = new Result<QueryInstance>(QueryInstance::create());
+  (void)kKept;
 #if defined(__SANITIZE_ADDRESS__)
   // The layer's synchronisation checks (1.3.239) leak their state of each command buffer, from
   // frames that are unloaded before the leak checker looks. The ordinary build has validation, this
