@@ -57,10 +57,10 @@ int ThreadPool::threads() const { return state_->threads; }
 void ThreadPool::post(std::function<void()> task) {
   // One order for all of them: nobody is there to own one for each.
   TaskOrder& order = state_->posted;
-  order.before();
   // The worker's stack owns a task that runs: a process may end before oneTBB frees its own object,
   // whose memory leak checkers do not look at.
   auto* held = new std::function<void()>(std::move(task));
+  order.before();
   state_->arena.enqueue([&order, held] {
     order.begin();
     const std::unique_ptr<std::function<void()>> owned(held);
