@@ -25,7 +25,7 @@ LOGS = ROOT / "build" / "test-logs"
 JAX_RUNS = {
     "0.10.2": [("reference", "shim", "all"), ("reference", "names", "quick"),
                ("tbb", "shim", "all"), ("tbb", "names", "quick"),
-               ("vulkan", "shim", "quick")],
+               ("vulkan", "shim", "all")],
     "0.9.2": [("reference", "shim", "all"), ("reference", "names", "quick"),
               ("tbb", "shim", "quick")],
     "0.8.3": [("reference", "shim", "quick"), ("reference", "names", "quick"),
