@@ -88,6 +88,31 @@ Elements Emitter::nest(const Sizes& sizes, std::vector<DType> dtypes, Elements i
   return build(0, std::move(initial));
 }
 
+std::vector<Elements> by_result(const Elements& totals, size_t count) {
+  std::vector<Elements> results(count);
+  for (size_t i = 0; i < totals.size(); ++i) results[i % count].push_back(totals[i]);
+  return results;
+}
+
+std::optional<Elements> Emitter::reduce_points(const ir::Block& reducer, const Elements& carried,
+                                               const std::vector<Elements>& inputs,
+                                               const std::vector<Value>& where) {
+  const size_t count = inputs.size();
+  Elements next;
+  for (size_t i = 0; i * count < carried.size(); ++i) {
+    const auto begin = carried.begin() + static_cast<std::ptrdiff_t>(i * count);
+    Elements arguments(begin, begin + static_cast<std::ptrdiff_t>(count));
+    for (size_t r = 0; r < count; ++r) arguments.push_back(inputs[r][i]);
+    const std::optional<Elements> reduced = apply_region(reducer, arguments);
+    if (!reduced.has_value() || reduced->size() != count) return std::nullopt;
+    for (size_t r = 0; r < count; ++r) {
+      next.push_back(where.empty() ? (*reduced)[r]
+                                   : kernel::select(b_, where[i], (*reduced)[r], arguments[r]));
+    }
+  }
+  return next;
+}
+
 std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points& points) {
   const size_t count = op.result_count();
   const Dims& from = op.operand(0)->type().dims();
@@ -125,19 +150,9 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
     }
     std::vector<Elements> inputs;
     for (size_t r = 0; r < count; ++r) inputs.push_back(emit(*op.operand(r), sources));
-    Elements next;
-    for (size_t i = 0; i < points.size(); ++i) {
-      Elements arguments(carried.begin() + static_cast<std::ptrdiff_t>(i * count),
-                         carried.begin() + static_cast<std::ptrdiff_t>((i + 1) * count));
-      for (size_t r = 0; r < count; ++r) arguments.push_back(inputs[r][i]);
-      const std::optional<Elements> reduced = apply_region(reducer, arguments);
-      if (!reduced.has_value() || reduced->size() != count) {
-        applied = false;
-        return carried;
-      }
-      next.insert(next.end(), reduced->begin(), reduced->end());
-    }
-    return next;
+    std::optional<Elements> next = reduce_points(reducer, carried, inputs, {});
+    applied &= next.has_value();
+    return next.value_or(carried);
   };
 
   const bool is_empty = element_count(sizes) == 0;
@@ -214,12 +229,7 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
       totals.assign(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(points.size()));
     }
   }
-  if (!applied) return {};
-  std::vector<Elements> results(count);
-  for (size_t i = 0; i < points.size(); ++i) {
-    for (size_t r = 0; r < count; ++r) results[r].push_back(totals[i * count + r]);
-  }
-  return results;
+  return applied ? by_result(totals, count) : std::vector<Elements>();
 }
 
 std::vector<Elements> Emitter::emit_reduce_window(const ir::Operation& op, const Points& points) {
@@ -278,30 +288,12 @@ std::vector<Elements> Emitter::emit_reduce_window(const ir::Operation& op, const
           }
           std::vector<Elements> inputs;
           for (size_t r = 0; r < count; ++r) inputs.push_back(emit(*op.operand(r), sources));
-          Elements next;
-          for (size_t i = 0; i < points.size(); ++i) {
-            Elements arguments(carried.begin() + static_cast<std::ptrdiff_t>(i * count),
-                               carried.begin() + static_cast<std::ptrdiff_t>((i + 1) * count));
-            const Elements before = arguments;
-            for (size_t r = 0; r < count; ++r) arguments.push_back(inputs[r][i]);
-            const std::optional<Elements> reduced = apply_region(reducer, arguments);
-            if (!reduced.has_value() || reduced->size() != count) {
-              applied = false;
-              return carried;
-            }
-            for (size_t r = 0; r < count; ++r) {
-              next.push_back(kernel::select(b_, inside[i], (*reduced)[r], before[r]));
-            }
-          }
-          return next;
+          std::optional<Elements> next = reduce_points(reducer, carried, inputs, inside);
+          applied &= next.has_value();
+          return next.value_or(carried);
         });
   }
-  if (!applied) return {};
-  std::vector<Elements> results(count);
-  for (size_t i = 0; i < points.size(); ++i) {
-    for (size_t r = 0; r < count; ++r) results[r].push_back(totals[i * count + r]);
-  }
-  return results;
+  return applied ? by_result(totals, count) : std::vector<Elements>();
 }
 
 Element Emitter::multiply_add(DType accumulator, Element a, Element b, Element sum) {

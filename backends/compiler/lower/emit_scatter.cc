@@ -121,30 +121,13 @@ std::vector<Elements> Emitter::emit_scatter(const ir::Operation& op, const Point
           std::vector<Elements> updates;
           for (size_t r = 0; r < count; ++r)
             updates.push_back(emit(*op.operand(count + 1 + r), sources));
-          Elements next;
-          for (size_t i = 0; i < points.size(); ++i) {
-            Elements arguments(carried.begin() + static_cast<std::ptrdiff_t>(i * count),
-                               carried.begin() + static_cast<std::ptrdiff_t>((i + 1) * count));
-            const Elements before = arguments;
-            for (size_t r = 0; r < count; ++r) arguments.push_back(updates[r][i]);
-            const std::optional<Elements> reduced = apply_region(op.region(0).front(), arguments);
-            if (!reduced.has_value() || reduced->size() != count) {
-              applied = false;
-              return carried;
-            }
-            for (size_t r = 0; r < count; ++r) {
-              next.push_back(kernel::select(b_, matches[i], (*reduced)[r], before[r]));
-            }
-          }
-          return next;
+          std::optional<Elements> next =
+              reduce_points(op.region(0).front(), carried, updates, matches);
+          applied &= next.has_value();
+          return next.value_or(carried);
         });
   }
-  if (!applied) return {};
-  std::vector<Elements> results(count);
-  for (size_t i = 0; i < points.size(); ++i) {
-    for (size_t r = 0; r < count; ++r) results[r].push_back(totals[i * count + r]);
-  }
-  return results;
+  return applied ? by_result(totals, count) : std::vector<Elements>();
 }
 
 Elements Emitter::emit_select_and_scatter(const ir::Operation& op, const Points& points) {

@@ -94,6 +94,12 @@ class Emitter {
   // Nested counted loops over `sizes`; none of them is zero.
   Elements nest(const Sizes& sizes, std::vector<DType> dtypes, Elements initial,
                 const NestBody& body);
+  // One step of a reducer at every point: `carried` and the result hold the points' elements one
+  // after the other, `inputs` one list per result. Points whose `where` is false keep what they
+  // have; an empty `where` is true everywhere. nullopt when the reducer has no scalar form.
+  std::optional<Elements> reduce_points(const ir::Block& reducer, const Elements& carried,
+                                        const std::vector<Elements>& inputs,
+                                        const std::vector<Value>& where);
   // acc + a * b in the accumulator's dtype.
   Element multiply_add(DType accumulator, Element a, Element b, Element sum);
 
@@ -120,6 +126,8 @@ class Emitter {
   Status status_;
 };
 
+// Elements of points that follow each other, as one list per result.
+std::vector<Elements> by_result(const Elements& totals, size_t count);
 // Row-major strides of a dense shape, in elements.
 std::vector<int64_t> strides_of(const Dims& shape);
 
