@@ -30,6 +30,57 @@ Result<Types> infer_dot(const Operation& op) {
   return Types{Type::tensor(element, dims)};
 }
 
+// The algorithms that StableHLO's specification lists: two sides alike (the 8-bit floats in any
+// pairing), and how many products make one.
+bool is_known(const DotAlgorithm& a) {
+  if (a.lhs_component_count != 1 || a.rhs_component_count != 1) return false;
+  const auto is_f8 = [](DType type) {
+    return type == DType::kF8E4M3FN || type == DType::kF8E5M2 || type == DType::kF8E4M3FNUZ ||
+           type == DType::kF8E5M2FNUZ || type == DType::kF8E4M3B11FNUZ;
+  };
+  const DType lhs = a.lhs_precision_type.dtype();
+  const DType rhs = a.rhs_precision_type.dtype();
+  const DType sum = a.accumulation_type.dtype();
+  const int64_t products = a.num_primitive_operations;
+  if (is_f8(lhs)) return is_f8(rhs) && sum == DType::kF32 && products == 1;
+  if (lhs != rhs || a.allow_imprecise_accumulation) return false;
+  const bool is_wider = sum == DType::kF32;
+  switch (lhs) {
+    case DType::kF16:
+      return products == 1 && (sum == lhs || is_wider);
+    case DType::kBF16:
+      return (products == 1 && sum == lhs) ||
+             (is_wider && (products == 1 || products == 3 || products == 6 || products == 9));
+    case DType::kTF32:
+      return is_wider && (products == 1 || products == 3);
+    case DType::kF32:
+    case DType::kF64:
+      return products == 1 && sum == lhs;
+    default:
+      return false;
+  }
+}
+
+Status check_algorithm(const Operation& op) {
+  const auto* algorithm = op.attribute("algorithm").get<DotAlgorithm>();
+  if (algorithm == nullptr) return ok_status();
+  if (!is_known(*algorithm)) {
+    return op_error(op, "the algorithm lhs {} rhs {} accumulation {} with {} products is not known",
+                    algorithm->lhs_precision_type.to_string(),
+                    algorithm->rhs_precision_type.to_string(),
+                    algorithm->accumulation_type.to_string(), algorithm->num_primitive_operations);
+  }
+  const auto* precision = op.attribute("precision_config").get<ArrayValue>();
+  if (precision == nullptr) return ok_status();
+  for (const Attribute& element : precision->elements) {
+    const auto* word = element.get<EnumValue>();
+    if (word != nullptr && word->value != "DEFAULT") {
+      return op_error(op, "an algorithm goes with the precision DEFAULT, not {}", word->value);
+    }
+  }
+  return ok_status();
+}
+
 Result<Types> infer_dot_general(const Operation& op) {
   HEKLA_RETURN_IF_ERROR(expect_operands(op, 2));
   HEKLA_ASSIGN_OR_RETURN(Type a, tensor_operand(op, 0));
@@ -37,6 +88,7 @@ Result<Types> infer_dot_general(const Operation& op) {
   HEKLA_ASSIGN_OR_RETURN(Type element, declared_element(op));
   const auto* numbers = op.attribute("dot_dimension_numbers").get<DotDimensionNumbers>();
   if (numbers == nullptr) return op_error(op, "has no dot_dimension_numbers");
+  HEKLA_RETURN_IF_ERROR(check_algorithm(op));
   const DotDimensionNumbers& n = *numbers;
   if (n.lhs_batching_dimensions.size() != n.rhs_batching_dimensions.size() ||
       n.lhs_contracting_dimensions.size() != n.rhs_contracting_dimensions.size()) {

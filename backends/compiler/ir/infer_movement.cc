@@ -17,6 +17,34 @@ Result<Type> declared_tensor(const Operation& op) {
   return op.result()->type();
 }
 
+// Operand i, a vector of integers, gives the shape of `out`: a constant one of i32 or i64, as
+// clients write them, agrees with it.
+Status check_shape_operand(const Operation& op, size_t i, const Type& out) {
+  HEKLA_ASSIGN_OR_RETURN(Type shape, tensor_operand(op, i));
+  if (!is_integer_tensor(shape) || shape.rank() != 1) {
+    return op_error(op, "operand {} must be a vector of integers, is {}", i, shape.to_string());
+  }
+  if (!dims_agree(shape.dims()[0], out.rank())) {
+    return op_error(op, "operand {} has {} entries for rank {}", i, shape.dims()[0], out.rank());
+  }
+  const Operation* maker = op.operand(i)->defining_op();
+  const auto* value = maker != nullptr && maker->code() == OpCode::kConstant
+                          ? maker->attribute("value").get<DenseValue>()
+                          : nullptr;
+  if (value == nullptr) return ok_status();
+  HEKLA_ASSIGN_OR_RETURN(HostArray sizes, value->expand());
+  if (sizes.dtype() != DType::kI32 && sizes.dtype() != DType::kI64) return ok_status();
+  for (int64_t d = 0; d < sizes.size(); ++d) {
+    const int64_t size =
+        sizes.dtype() == DType::kI32 ? sizes.as<int32_t>()[d] : sizes.as<int64_t>()[d];
+    if (!dims_agree(size, out.dims()[static_cast<size_t>(d)])) {
+      return op_error(op, "the shape operand says {} for dimension {} of {}", size, d,
+                      out.to_string());
+    }
+  }
+  return ok_status();
+}
+
 Result<Types> infer_broadcast_in_dim(const Operation& op, size_t operands) {
   HEKLA_RETURN_IF_ERROR(expect_operands(op, operands));
   HEKLA_ASSIGN_OR_RETURN(Type x, tensor_operand(op, 0));
@@ -34,6 +62,7 @@ Result<Types> infer_broadcast_in_dim(const Operation& op, size_t operands) {
                       dims[i], out.to_string());
     }
   }
+  if (operands == 2) HEKLA_RETURN_IF_ERROR(check_shape_operand(op, 1, out));
   return Types{
       Type::tensor(is_quantized(x) ? out.element() : x.element(), out.dims(), out.bounds())};
 }

@@ -235,6 +235,39 @@ TEST(MalformedText, Operations) {
   for (const Bad& bad : kBad) expect_refused(bad);
 }
 
+// Well-formed text whose operations break StableHLO's constraints: the reader takes it.
+TEST(MalformedText, TheVerifierRefuses) {
+  const std::pair<std::string, std::string_view> kBad[] = {
+      {body("%0 = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0], precision = [HIGH, "
+            "DEFAULT], algorithm = <lhs_precision_type = f32, rhs_precision_type = f32, "
+            "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
+            "num_primitive_operations = 1, allow_imprecise_accumulation = false> : "
+            "(tensor<4xf32>, tensor<4xf32>) -> tensor<f32>"),
+       "goes with the precision DEFAULT, not HIGH"},
+      {body("%0 = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0], algorithm = "
+            "<lhs_precision_type = f64, rhs_precision_type = f32, accumulation_type = f32, "
+            "lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, "
+            "allow_imprecise_accumulation = false> : (tensor<4xf32>, tensor<4xf32>) -> "
+            "tensor<f32>"),
+       "lhs f64 rhs f32 accumulation f32 with 1 products is not known"},
+      {body("%s = stablehlo.constant dense<[3, 4]> : tensor<2xi32>\n"
+            "%0 = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [1] : "
+            "(tensor<4xf32>, tensor<2xi32>) -> tensor<2x4xf32>"),
+       "the shape operand says 3 for dimension 0 of tensor<2x4xf32>"},
+      {body("%s = stablehlo.constant dense<[2, 4, 1]> : tensor<3xi32>\n"
+            "%0 = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [1] : "
+            "(tensor<4xf32>, tensor<3xi32>) -> tensor<2x4xf32>"),
+       "operand 1 has 3 entries for rank 2"},
+  };
+  for (const auto& [text, reason] : kBad) {
+    Result<std::unique_ptr<ir::Module>> module = read_text(text);
+    ASSERT_TRUE(module.ok()) << text << module.status().to_string();
+    const Status status = ir::verify(**module);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find(reason), std::string::npos) << text << status.to_string();
+  }
+}
+
 // The sanitizers keep several bytes of their own for each of ours.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr long kMemoryFactor = 4;
