@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/reference/evaluator.h"
 
+#include "backends/compiler/stablehlo/text/text_reader.h"
 #include "backends/reference/test_program.h"
 
 namespace hekla::reference {
@@ -289,6 +290,58 @@ TEST(Quantized, OneScalePerIndexOfTheAxis) {
   const auto result = p.run({array_of<int8_t>(DType::kI8, {4, 4})});
   ASSERT_TRUE(result.ok()) << result.status().to_string();
   EXPECT_EQ(values_of<float>((*result)[0]), std::vector<float>({2, 6}));
+}
+
+Result<std::vector<HostArray>> run_text(std::string_view text, std::vector<HostArray> inputs) {
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_text(text));
+  HEKLA_RETURN_IF_ERROR(ir::verify(*module));
+  HEKLA_RETURN_IF_ERROR(check_supported(*module));
+  return evaluate(*module, std::move(inputs), {});
+}
+
+TEST(Quantized, RegionsComputeOnRealValues) {
+  const auto result = run_text(
+      R"(func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5:3>>,
+                         %zero: tensor<!quant.uniform<i8:f32, 0.5:3>>)
+             -> (tensor<!quant.uniform<i8:f32, 0.5:3>>, tensor<4x!quant.uniform<i8:f32, 0.5:3>>) {
+           %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+               : (tensor<4x!quant.uniform<i8:f32, 0.5:3>>, tensor<!quant.uniform<i8:f32, 0.5:3>>)
+               -> tensor<!quant.uniform<i8:f32, 0.5:3>>
+           %1 = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({
+             ^bb0(%a: tensor<!quant.uniform<i8:f32, 0.5:3>>,
+                  %b: tensor<!quant.uniform<i8:f32, 0.5:3>>):
+               %2 = stablehlo.compare LT, %a, %b : (tensor<!quant.uniform<i8:f32, 0.5:3>>,
+                   tensor<!quant.uniform<i8:f32, 0.5:3>>) -> tensor<i1>
+               stablehlo.return %2 : tensor<i1>
+           }) : (tensor<4x!quant.uniform<i8:f32, 0.5:3>>)
+               -> tensor<4x!quant.uniform<i8:f32, 0.5:3>>
+           return %0, %1 : tensor<!quant.uniform<i8:f32, 0.5:3>>,
+               tensor<4x!quant.uniform<i8:f32, 0.5:3>>
+         })",
+      {array_of<int8_t>(DType::kI8, {5, 7, 127, 1}), HostArray::scalar<int8_t>(DType::kI8, 3)});
+  // 1 + 2 + 62 saturates at 62 on the way; then - 1.
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(values_of<int8_t>((*result)[0]), std::vector<int8_t>({125}));
+  EXPECT_EQ(values_of<int8_t>((*result)[1]), std::vector<int8_t>({1, 5, 7, 127}));
+}
+
+TEST(Quantized, RegionsHaveNoAxis) {
+  const auto result = run_text(
+      R"(func.func @main(%x: tensor<2x!quant.uniform<i8:f32:0, {0.5, 2.0:1}>>)
+             -> tensor<2x!quant.uniform<i8:f32:0, {0.5, 2.0:1}>> {
+           %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({
+             ^bb0(%a: tensor<!quant.uniform<i8:f32, 0.5>>, %b: tensor<!quant.uniform<i8:f32, 0.5>>):
+               %1 = stablehlo.compare LT, %a, %b : (tensor<!quant.uniform<i8:f32, 0.5>>,
+                   tensor<!quant.uniform<i8:f32, 0.5>>) -> tensor<i1>
+               stablehlo.return %1 : tensor<i1>
+           }) : (tensor<2x!quant.uniform<i8:f32:0, {0.5, 2.0:1}>>)
+               -> tensor<2x!quant.uniform<i8:f32:0, {0.5, 2.0:1}>>
+           return %0 : tensor<2x!quant.uniform<i8:f32:0, {0.5, 2.0:1}>>
+         })",
+      {array_of<int8_t>(DType::kI8, {4, 4})});
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.status().message().find("per index of an axis"), std::string::npos)
+      << result.status().to_string();
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ std::optional<BinaryBody> RegionFunction::binary_body() const {
       ((step.operands[0] == plan_.arguments[0] && step.operands[1] == plan_.arguments[1]) ||
        (step.operands[0] == plan_.arguments[1] && step.operands[1] == plan_.arguments[0]));
   const Step& last = plan_.steps[1];
-  if (!on_both || last.operands.size() != 1 || last.operands[0] != step.results[0]) {
+  if (!on_both || last.operands.size() != 1 || last.operands[0] != step.results[0] ||
+      !is_plain(step.op->result_types()[0])) {
     return std::nullopt;
   }
   switch (step.op->code()) {
