@@ -2,11 +2,20 @@
 #include "backends/compiler/ir/attribute.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace hekla::ir {
 
 bool ArrayValue::operator==(const ArrayValue& other) const { return elements == other.elements; }
+
+bool ResultAccuracy::operator==(const ResultAccuracy& other) const {
+  const auto same = [](double a, double b) {
+    return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+  };
+  return same(atol, other.atol) && same(rtol, other.rtol) && ulps == other.ulps &&
+         mode == other.mode;
+}
 
 bool DictionaryValue::operator==(const DictionaryValue& other) const {
   return entries == other.entries;

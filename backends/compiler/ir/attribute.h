@@ -187,7 +187,7 @@ struct ResultAccuracy {
   double rtol = 0;
   int64_t ulps = 0;
   std::string mode = "DEFAULT";  // DEFAULT, HIGHEST, TOLERANCE
-  bool operator==(const ResultAccuracy&) const = default;
+  bool operator==(const ResultAccuracy&) const;  // bit for bit, NaN too
 };
 
 // Anything of another dialect (Shardy, affine maps, float arrays), as MLIR text.

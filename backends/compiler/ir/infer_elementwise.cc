@@ -57,8 +57,22 @@ DTypeRule rule_of(OpCode code) {
   }
 }
 
+Status check_accuracy(const Operation& op) {
+  const auto* accuracy = op.attribute("result_accuracy").get<ResultAccuracy>();
+  if (accuracy == nullptr) return ok_status();
+  if (accuracy->atol < 0 || accuracy->rtol < 0 || accuracy->ulps < 0) {
+    return op_error(op, "result_accuracy has a negative tolerance");
+  }
+  const bool is_zero = accuracy->atol == 0 && accuracy->rtol == 0 && accuracy->ulps == 0;
+  if (!is_zero && accuracy->mode != "TOLERANCE") {
+    return op_error(op, "result_accuracy has tolerances with the mode {}", accuracy->mode);
+  }
+  return ok_status();
+}
+
 Result<Types> infer_unary(const Operation& op) {
   HEKLA_RETURN_IF_ERROR(expect_operands(op, 1));
+  HEKLA_RETURN_IF_ERROR(check_accuracy(op));
   HEKLA_ASSIGN_OR_RETURN(Type x, tensor_operand(op, 0));
   if (op.result_count() != 1) return op_error(op, "has one result, not {}", op.result_count());
   const DTypeRule rule = rule_of(op.code());

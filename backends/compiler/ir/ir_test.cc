@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace hekla::ir {
 namespace {
 
@@ -79,6 +81,13 @@ TEST(Ir, AttributeMapsSortAndReplace) {
   map.erase("a");
   EXPECT_EQ(map.size(), 1u);
   EXPECT_TRUE(map.get("a").is_absent());
+}
+
+TEST(Ir, EqualityOfAccuraciesIsThatOfTheirBits) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ((ResultAccuracy{nan, 0, 0, "TOLERANCE"}), (ResultAccuracy{nan, 0, 0, "TOLERANCE"}));
+  EXPECT_FALSE((ResultAccuracy{0.0, 0, 0, "TOLERANCE"}) ==
+               (ResultAccuracy{-0.0, 0, 0, "TOLERANCE"}));
 }
 
 TEST(Location, PrintsTheInnermostNameAndFile) {

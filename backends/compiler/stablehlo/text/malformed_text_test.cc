@@ -238,6 +238,14 @@ TEST(MalformedText, Operations) {
 // Well-formed text whose operations break StableHLO's constraints: the reader takes it.
 TEST(MalformedText, TheVerifierRefuses) {
   const std::pair<std::string, std::string_view> kBad[] = {
+      {body("%0 = \"stablehlo.exponential\"(%x) <{result_accuracy = #stablehlo.result_accuracy<"
+            "atol = -1.0, rtol = 0.0, ulps = 0, mode = #stablehlo.result_accuracy_mode<TOLERANCE>>"
+            "}> : (tensor<4xf32>) -> tensor<4xf32>"),
+       "result_accuracy has a negative tolerance"},
+      {body("%0 = \"stablehlo.exponential\"(%x) <{result_accuracy = #stablehlo.result_accuracy<"
+            "atol = 1.0, rtol = 0.0, ulps = 0, mode = #stablehlo.result_accuracy_mode<HIGHEST>>"
+            "}> : (tensor<4xf32>) -> tensor<4xf32>"),
+       "result_accuracy has tolerances with the mode HIGHEST"},
       {body("%0 = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0], precision = [HIGH, "
             "DEFAULT], algorithm = <lhs_precision_type = f32, rhs_precision_type = f32, "
             "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
