@@ -145,9 +145,8 @@ void Fusion::collect_loads(const ir::Value& value, bool same, Group& group,
   if (roles_.at(op) == Role::kReduction) group.has_loops = true;
 }
 
-bool Fusion::may_join(
-    const Group& group, const Group& next, int64_t place,
-    const std::vector<std::pair<int64_t, std::vector<const ir::Value*>>>& readers) const {
+bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
+                      const std::vector<Reader>& readers) const {
   const ir::Operation& theirs = *group.members.front();
   const ir::Operation& ours = *next.members.front();
   if (theirs.result()->type().dims() != ours.result()->type().dims() ||
@@ -170,20 +169,19 @@ bool Fusion::may_join(
     });
   }
   if (!gains) return false;
-  // Nobody in between waits for what the group makes.
-  for (const auto& [at, values] : readers) {
-    if (at <= group.first || at >= place) continue;
-    for (const ir::Value* value : values) {
-      if (makes(value)) return false;
-    }
-  }
-  return true;
+  // Nobody else in between waits for what the group makes.
+  return std::none_of(readers.begin(), readers.end(), [&](const Reader& reader) {
+    if (reader.place <= group.first || reader.place >= place) return false;
+    const auto& members = group.members;
+    return std::find(members.begin(), members.end(), reader.op) == members.end() &&
+           std::any_of(reader.values.begin(), reader.values.end(), makes);
+  });
 }
 
 void Fusion::merge_roots() {
   // How far back a partner is looked for: what is further away is not in a cache any more.
   constexpr size_t kLookBack = 16;
-  std::vector<std::pair<int64_t, std::vector<const ir::Value*>>> readers;
+  std::vector<Reader> readers;
   std::vector<size_t> candidates;  // groups, in order
   int64_t place = 0;
   for (const auto& owned : block_.operations()) {
@@ -196,7 +194,7 @@ void Fusion::merge_roots() {
           values.insert(values.end(), inner.operands().begin(), inner.operands().end());
         });
       }
-      readers.emplace_back(place, std::move(values));
+      readers.push_back({place, &op, std::move(values)});
       continue;
     }
     bool is_root = false;
@@ -241,7 +239,34 @@ void Fusion::merge_roots() {
       if (may_merge) candidates.push_back(groups_.size());
       groups_.push_back(std::move(group));
     }
-    readers.emplace_back(place, std::move(loads));
+    readers.push_back({place, &op, std::move(loads)});
+  }
+  drop_inner_results(readers);
+}
+
+void Fusion::drop_inner_results(const std::vector<Reader>& readers) {
+  std::unordered_map<const ir::Operation*, size_t> group_of;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (const ir::Operation* member : groups_[g].members) group_of[member] = g;
+  }
+  std::unordered_set<const ir::Value*> needed;
+  for (const Reader& reader : readers) {
+    const auto mine = group_of.find(reader.op);
+    for (const ir::Value* value : reader.values) {
+      const auto maker = group_of.find(value->defining_op());
+      if (mine == group_of.end() || maker == group_of.end() || mine->second != maker->second) {
+        needed.insert(value);
+      }
+    }
+  }
+  for (Group& group : groups_) {
+    if (group.members.size() < 2) continue;
+    const ir::Operation* last = group.members.back();
+    std::erase_if(group.members, [&](const ir::Operation* member) {
+      if (member == last || needed.contains(member->result())) return false;
+      stored_.erase(member->result());
+      return true;
+    });
   }
 }
 

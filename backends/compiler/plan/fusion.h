@@ -67,9 +67,16 @@ class Fusion {
   void collect_loads(const ir::Value& value, bool same, Group& group,
                      std::unordered_set<const ir::Value*>& seen,
                      std::unordered_set<const ir::Value*>& again) const;
-  bool may_join(
-      const Group& group, const Group& next, int64_t place,
-      const std::vector<std::pair<int64_t, std::vector<const ir::Value*>>>& readers) const;
+  // What an operation, as a root or without a kernel, reads from memory.
+  struct Reader {
+    int64_t place;  // in the block
+    const ir::Operation* op;
+    std::vector<const ir::Value*> values;
+  };
+  bool may_join(const Group& group, const Group& next, int64_t place,
+                const std::vector<Reader>& readers) const;
+  // Results that only their own group reads stay in registers.
+  void drop_inner_results(const std::vector<Reader>& readers);
 
   const ir::Block& block_;
   std::vector<Group> groups_;
