@@ -17,6 +17,8 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   };
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(*copy));
   HEKLA_RETURN_IF_ERROR(check("after inline_calls"));
+  passes::simplify(*copy);
+  HEKLA_RETURN_IF_ERROR(check("after simplify"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
   return plan::make_plan(*copy);

@@ -20,6 +20,11 @@ Status inline_calls(ir::Module& module);
 // and removes pure operations without users.
 void clean_up(ir::Module& module);
 
+// Removes operations that change nothing (a reshape to the same shape, a full slice, a transpose
+// that keeps the order), folds movements of equal elements into constants, and joins reshapes,
+// transposes and broadcasts that follow each other. What dies by it stays for clean_up.
+void simplify(ir::Module& module);
+
 // Whether running the operation has no effect but its results, so that it may be merged, moved and
 // removed. Operations with regions are as pure as what is in them.
 bool is_pure(const ir::Operation& op);
