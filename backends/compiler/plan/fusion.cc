@@ -157,15 +157,17 @@ bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
     return std::find(group.members.begin(), group.members.end(), value->defining_op()) !=
            group.members.end();
   };
+  const int64_t points = element_count(ours.result()->type().dims());
   bool gains = false;
   for (const Load& load : next.loads) {
     if (makes(load.value)) {
       if (!load.same) return false;
       gains = true;
     }
-    if (!load.same || load.value->type().dims() != ours.result()->type().dims()) continue;
+    // Reading a large value once instead of twice, in its own order or transposed.
+    if (element_count(load.value->type().dims()) != points) continue;
     gains |= std::any_of(group.loads.begin(), group.loads.end(), [&](const Load& other) {
-      return other.value == load.value && other.same;
+      return other.value == load.value && other.same == load.same;
     });
   }
   if (!gains) return false;
@@ -179,8 +181,8 @@ bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
 }
 
 void Fusion::merge_roots() {
-  // How far back a partner is looked for: what is further away is not in a cache any more.
-  constexpr size_t kLookBack = 16;
+  // How far back a partner is looked for, so that the time stays linear in the program.
+  constexpr size_t kLookBack = 1000;
   std::vector<Reader> readers;
   std::vector<size_t> candidates;  // groups, in order
   int64_t place = 0;
