@@ -284,7 +284,8 @@ void Fusion::decide(const ir::Operation& op) {
   if (role == Role::kSequence) {
     for (const ir::Value* value : op.operands()) demand(*value);
   }
-  bool is_stored = op.result_count() != 1 || role == Role::kSequence || op.code() == OpCode::kDynamicUpdateSlice;
+  bool is_stored =
+      op.result_count() != 1 || role == Role::kSequence || op.code() == OpCode::kDynamicUpdateSlice;
   bool is_used = false;
   for (size_t i = 0; i < op.result_count(); ++i) {
     is_stored |= stored_.contains(op.result(i));
