@@ -43,8 +43,8 @@ bool is_sum(const ir::Block& block) {
 
 }  // namespace
 
-Elements Emitter::nest(const Sizes& sizes, std::vector<DType> dtypes, Elements initial,
-                       const NestBody& body) {
+Elements Emitter::loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
+                       const std::function<Elements(Value, const Elements&)>& body) {
   // Elements travel through loops as values: a complex one as two.
   auto flatten = [](const Elements& elements) {
     std::vector<Value> values;
@@ -64,26 +64,28 @@ Elements Emitter::nest(const Sizes& sizes, std::vector<DType> dtypes, Elements i
     }
     return elements;
   };
+  return rebuild(
+      b_.loop(count, flatten(initial), [&](Value iteration, const std::vector<Value>& values) {
+        memo_.emplace_back();
+        const Elements next = body(iteration, rebuild(values));
+        memo_.pop_back();
+        return flatten(next);
+      }));
+}
+
+Elements Emitter::nest(const Sizes& sizes, const std::vector<DType>& dtypes, Elements initial,
+                       const NestBody& body) {
   std::vector<Value> iterations;
   std::function<Elements(size_t, Elements)> build = [&](size_t depth, Elements carried) {
     if (depth == sizes.size()) return body(iterations, carried);
-    if (sizes[depth] == 1) {
-      iterations.push_back(index(0));
-      Elements next = build(depth + 1, std::move(carried));
+    auto inside = [&](Value iteration, const Elements& elements) {
+      iterations.push_back(iteration);
+      Elements next = build(depth + 1, elements);
       iterations.pop_back();
       return next;
-    }
-    const std::vector<Value> results =
-        b_.loop(index(sizes[depth]), flatten(carried),
-                [&](Value iteration, const std::vector<Value>& values) {
-                  memo_.emplace_back();
-                  iterations.push_back(iteration);
-                  const Elements next = build(depth + 1, rebuild(values));
-                  iterations.pop_back();
-                  memo_.pop_back();
-                  return flatten(next);
-                });
-    return rebuild(results);
+    };
+    if (sizes[depth] == 1) return inside(index(0), carried);
+    return loop(index(sizes[depth]), dtypes, carried, inside);
   };
   return build(0, std::move(initial));
 }

@@ -52,6 +52,12 @@ class Emitter {
   // Where element `point` of the update of a dynamic_update_slice goes in its result.
   Point update_target(const ir::Operation& update, const Point& point);
 
+  // Runs a region's block on scalars; nullopt when something in it has no scalar form.
+  std::optional<Elements> apply_region(const ir::Block& block, std::span<const Element> arguments);
+  // A counted loop that carries elements of these dtypes. `count` has the index type.
+  Elements loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
+                const std::function<Elements(Value iteration, const Elements& carried)>& body);
+
   // The first operation that could not be emitted.
   const Status& status() const { return status_; }
   Value linear_of(const Point& point, const Dims& shape);
@@ -69,8 +75,6 @@ class Emitter {
   // Elementwise operations on elements that are there.
   std::optional<Element> apply(const ir::Operation& op, std::span<const Element> operands);
   Elements emit_elementwise(const ir::Operation& op, const Points& points);
-  // Runs a region's block on scalars.
-  std::optional<Elements> apply_region(const ir::Block& block, std::span<const Element> arguments);
   Element constant(const ir::Operation& op, const Point& point);
 
   // emit_movement.cc: operations that only say where an element comes from.
@@ -92,7 +96,7 @@ class Emitter {
   std::vector<Elements> emit_scatter(const ir::Operation& op, const Points& points);
   Elements emit_select_and_scatter(const ir::Operation& op, const Points& points);
   // Nested counted loops over `sizes`; none of them is zero.
-  Elements nest(const Sizes& sizes, std::vector<DType> dtypes, Elements initial,
+  Elements nest(const Sizes& sizes, const std::vector<DType>& dtypes, Elements initial,
                 const NestBody& body);
   // One step of a reducer at every point: `carried` and the result hold the points' elements one
   // after the other, `inputs` one list per result. Points whose `where` is false keep what they

@@ -80,6 +80,8 @@ Role role_by_code(const ir::Operation& op) {
       return Role::kReduction;
     case OpCode::kScatter:
       return scatter_work(op) <= kMaxScatterWork ? Role::kReduction : Role::kNone;
+    case OpCode::kSort:
+      return Role::kSequence;
     case OpCode::kAfterAll:
     case OpCode::kCase:
     case OpCode::kCustomCall:
@@ -131,6 +133,7 @@ class Scanner {
         keeps_points = keeps_row_major_order(*op);
         if (!keeps_points && !is_scalar && !is_splat(*op)) shape_.needs_dims = true;
         break;
+      case Role::kSequence:
       case Role::kReduction:
         keeps_points = false;
         if (!is_scalar) shape_.needs_dims = true;
@@ -379,7 +382,7 @@ Role role_of(const ir::Operation& op) {
     if (element_count(op.result(i)->type().dims()) == 0) return role;
   }
   // Regions may use anything; trying is the one answer that is never wrong.
-  const Result<LoweredKernel> tried = lower_kernel(results, [](const ir::Value&) { return true; });
+  const auto tried = lower_sequence(results, [](const ir::Value&) { return true; });
   return tried.ok() ? role : Role::kNone;
 }
 
@@ -392,7 +395,7 @@ std::string why_no_kernel(const ir::Operation& op) {
   if (role == Role::kNone || op.result_count() == 0) return "there is no kernel for this operation";
   std::vector<const ir::Value*> results;
   for (size_t i = 0; i < op.result_count(); ++i) results.push_back(op.result(i));
-  const Result<LoweredKernel> tried = lower_kernel(results, [](const ir::Value&) { return true; });
+  const auto tried = lower_sequence(results, [](const ir::Value&) { return true; });
   return tried.ok() ? "" : tried.status().message();
 }
 

@@ -22,6 +22,7 @@ enum class Role : uint8_t {
   kElementwise,  // element i of the result needs element i of the operands
   kMovement,     // an element is an element of an operand, found by index arithmetic
   kReduction,    // an element needs a loop over many elements of the operands
+  kSequence,     // several kernels with memory between them; operands and results are in memory
 };
 
 // Looks at opcode, types and regions; tries the emission of operations with one. Cheap but not
@@ -33,15 +34,28 @@ bool keeps_row_major_order(const ir::Operation& op);
 // Why role_of says kNone, for people.
 std::string why_no_kernel(const ir::Operation& op);
 
-// An operand of a kernel that was built, in the order of Kernel::operands.
+// An operand of a kernel that was built, in the order of Kernel::operands: a value, or temporary
+// memory of the sequence that the kernel belongs to.
 struct BoundOperand {
   const ir::Value* value = nullptr;
   bool is_output = false;
+  int32_t temporary = -1;  // when value is null
 };
 
 struct LoweredKernel {
   kernel::Kernel kernel;
   std::vector<BoundOperand> operands;
+};
+
+// Kernels that run in this order and, before them, copies of whole values.
+struct LoweredSequence {
+  struct Copy {
+    const ir::Value* from = nullptr;  // an operand of the operation
+    const ir::Value* to = nullptr;    // its result of the same type, some of which kernels write
+  };
+  std::vector<Copy> copies;
+  std::vector<int64_t> temporaries;  // bytes of each; their contents are undefined at first
+  std::vector<LoweredKernel> kernels;
 };
 
 struct LowerOptions {
@@ -55,6 +69,12 @@ struct LowerOptions {
 Result<LoweredKernel> lower_kernel(const std::vector<const ir::Value*>& outputs,
                                    const std::function<bool(const ir::Value&)>& in_memory,
                                    const LowerOptions& options = {});
+
+// The same with as many kernels as it takes: what a planner asks for. Operations of role kSequence
+// stand alone: `outputs` are results of one.
+Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outputs,
+                                       const std::function<bool(const ir::Value&)>& in_memory,
+                                       const LowerOptions& options = {});
 
 // One kernel that writes `update` (a dynamic_update_slice) into the memory of its first operand:
 // the grid is the update's, and the result is the operand's buffer. The only output operand is the

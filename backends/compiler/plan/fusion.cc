@@ -31,6 +31,7 @@ double cost_of(const ir::Operation& op, Role role) {
       if (op.code() == OpCode::kBroadcast || op.code() == OpCode::kBroadcastInDim) return 0.1;
       return op.code() == OpCode::kGather || op.code() == OpCode::kConcatenate ? 4 : 0.5;
     case Role::kReduction:
+    case Role::kSequence:
       return 1000;
     default:
       break;
@@ -214,7 +215,8 @@ void Fusion::merge_roots() {
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
-    const bool may_merge = op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice;
+    const bool may_merge = op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice &&
+                           roles_.at(&op) != Role::kSequence;
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
@@ -306,7 +308,11 @@ void Fusion::decide(const ir::Operation& op) {
   }
   demand_captured(op);
   if (role == Role::kConstant) return;
-  bool is_stored = op.result_count() != 1 || op.code() == OpCode::kDynamicUpdateSlice;
+  if (role == Role::kSequence) {
+    for (const ir::Value* value : op.operands()) demand(*value);
+  }
+  bool is_stored =
+      op.result_count() != 1 || role == Role::kSequence || op.code() == OpCode::kDynamicUpdateSlice;
   bool is_used = false;
   for (size_t i = 0; i < op.result_count(); ++i) {
     is_stored |= stored_.contains(op.result(i));

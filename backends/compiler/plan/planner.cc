@@ -208,17 +208,44 @@ class Planner {
   Status plan_kernel(const ir::Operation& op, const std::vector<const ir::Value*>& outputs,
                      const Fusion& fusion, Steps& steps) {
     auto in_memory = [&](const ir::Value& value) { return fusion.in_memory(value); };
-    Result<lower::LoweredKernel> lowered = lower::lower_kernel(outputs, in_memory);
+    Result<lower::LoweredSequence> lowered = lower::lower_sequence(outputs, in_memory);
     if (!lowered.ok()) {
       return lowered.status().with_context(ir::location_string(op.location()));
     }
-    for (const ir::Value* output : outputs) make_place(*output);
-    return add_kernel(std::move(*lowered), steps);
+    for (const lower::LoweredSequence::Copy& each : lowered->copies) {
+      HEKLA_RETURN_IF_ERROR(copy_or_take(op, *each.from, *each.to, fusion, steps));
+    }
+    for (const ir::Value* output : outputs) {
+      if (!places_.contains(output)) make_place(*output);
+    }
+    std::vector<Slice> temporaries;
+    for (int64_t bytes : lowered->temporaries) temporaries.push_back(new_buffer(bytes));
+    for (lower::LoweredKernel& each : lowered->kernels) {
+      HEKLA_RETURN_IF_ERROR(add_kernel(std::move(each), steps, temporaries));
+    }
+    return ok_status();
   }
 
-  Status add_kernel(lower::LoweredKernel lowered, Steps& steps) {
+  // `result`, which `op` updates in part, begins as a copy of `from` or takes its memory over.
+  Status copy_or_take(const ir::Operation& op, const ir::Value& from, const ir::Value& result,
+                      const Fusion& fusion, Steps& steps) {
+    HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(from));
+    if (wanted_.find(&result) == wanted_.end() && may_overwrite(op, from, fusion)) {
+      places_[&result] = slice;
+    } else {
+      copy(slice, make_place(result), steps);
+    }
+    return ok_status();
+  }
+
+  Status add_kernel(lower::LoweredKernel lowered, Steps& steps,
+                    const std::vector<Slice>& temporaries = {}) {
     KernelStep step;
     for (const lower::BoundOperand& bound : lowered.operands) {
+      if (bound.value == nullptr) {
+        step.operands.push_back(temporaries[static_cast<size_t>(bound.temporary)]);
+        continue;
+      }
       HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*bound.value));
       step.operands.push_back(slice);
     }
@@ -266,14 +293,8 @@ class Planner {
 
   Status plan_update(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
     auto in_memory = [&](const ir::Value& value) { return fusion.in_memory(value); };
-    const ir::Value& target = *op.operand(0);
-    HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(target));
     const bool is_empty = element_count(op.operand(1)->type().dims()) == 0;
-    if (wanted_.find(op.result()) == wanted_.end() && may_overwrite(op, target, fusion)) {
-      places_[op.result()] = from;
-    } else {
-      copy(from, make_place(*op.result()), steps);
-    }
+    HEKLA_RETURN_IF_ERROR(copy_or_take(op, *op.operand(0), *op.result(), fusion, steps));
     if (is_empty) return ok_status();
     Result<lower::LoweredKernel> lowered = lower::lower_update_in_place(op, in_memory);
     if (!lowered.ok()) {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/lower/kernel_maker.h"
+
+#include <limits>
+
+namespace hekla::lower {
+
+using kernel::Op;
+using kernel::ScalarType;
+
+Temporary add_temporary(LoweredSequence& sequence, DType dtype, int64_t elements) {
+  sequence.temporaries.push_back(elements * dtype_bytes(dtype));
+  return {static_cast<int32_t>(sequence.temporaries.size() - 1), dtype, elements};
+}
+
+bool is_wide_index(int64_t largest) { return largest >= std::numeric_limits<int32_t>::max() / 8; }
+
+KernelMaker::KernelMaker(std::string name, const std::vector<int64_t>& grid, int64_t largest,
+                         const InMemory& in_memory)
+    : name_(std::move(name)),
+      grid_(without_ones(grid)),
+      in_memory_(in_memory),
+      b_(static_cast<int>(grid_.size()),
+         is_wide_index(largest) ? ScalarType::kI64 : ScalarType::kI32),
+      emitter_(b_, [this](const ir::Value& value) { return operand_of(value); }) {
+  int next = 0;
+  for (int64_t size : grid) {
+    if (size != 1) b_.set_grid_size(next, size);
+    places_.push_back(size == 1 ? b_.index(0) : b_.grid_index(next++));
+  }
+}
+
+std::vector<int64_t> KernelMaker::without_ones(const std::vector<int64_t>& grid) {
+  std::vector<int64_t> sizes;
+  for (int64_t size : grid) {
+    if (size != 1) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+DType KernelMaker::index_dtype() const {
+  return b_.index_type() == ScalarType::kI32 ? DType::kI32 : DType::kI64;
+}
+
+int KernelMaker::operand(const BoundOperand& bound, int64_t bytes) {
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    const BoundOperand& known = operands_[i];
+    if (known.value == bound.value && known.is_output == bound.is_output &&
+        known.temporary == bound.temporary) {
+      return static_cast<int>(i);
+    }
+  }
+  operands_.push_back(bound);
+  bytes_.push_back(bytes);
+  is_own_.push_back(false);
+  return static_cast<int>(operands_.size() - 1);
+}
+
+std::optional<int> KernelMaker::operand_of(const ir::Value& value) {
+  if (value.defining_op() != nullptr && !in_memory_(value)) return std::nullopt;
+  const ir::Type& type = value.type();
+  return operand({&value, false, -1}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+}
+
+Element KernelMaker::load(const Temporary& from, Value element) {
+  const int place = operand({nullptr, false, from.index}, from.elements * dtype_bytes(from.dtype));
+  return kernel::load_element(b_, from.dtype, place, element);
+}
+
+void KernelMaker::store(const Temporary& to, Value element, const Element& value) {
+  const int place = operand({nullptr, true, to.index}, to.elements * dtype_bytes(to.dtype));
+  kernel::store_element(b_, to.dtype, place, element, value);
+}
+
+void KernelMaker::store(const ir::Value& to, Value element, const Element& value) {
+  const ir::Type& type = to.type();
+  const int place =
+      operand({&to, true, -1}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  kernel::store_element(b_, type.dtype(), place, element, value);
+}
+
+Element KernelMaker::load_own(const ir::Value& from, Value element) {
+  const ir::Type& type = from.type();
+  const int place =
+      operand({&from, false, -1}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  is_own_[static_cast<size_t>(place)] = true;
+  return kernel::load_element(b_, type.dtype(), place, element);
+}
+
+void KernelMaker::when(Value condition, const std::function<void()>& body) {
+  const Value count = b_.convert(Op::kBoolToInt, b_.index_type(), condition);
+  loop(count, {}, {}, [&](Value, const Elements&) {
+    body();
+    return Elements();
+  });
+}
+
+Result<LoweredKernel> KernelMaker::finish(const LowerOptions& options) {
+  HEKLA_RETURN_IF_ERROR(emitter_.status());
+  if (b_.size() > options.max_instructions) {
+    return resource_exhausted("a kernel of {} would have {} scalar instructions; the limit is {}",
+                              name_, b_.size(), options.max_instructions);
+  }
+  LoweredKernel lowered;
+  lowered.kernel.name = std::move(name_);
+  lowered.kernel.grid = std::move(grid_);
+  lowered.kernel.index_type = b_.index_type();
+  lowered.kernel.body = b_.finish();
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    const bool is_output = operands_[i].is_output;
+    lowered.kernel.operands.push_back({bytes_[i], !is_output, is_output, is_own_[i]});
+  }
+  lowered.operands = std::move(operands_);
+  return lowered;
+}
+
+}  // namespace hekla::lower

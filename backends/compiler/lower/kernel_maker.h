@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// KernelMaker: one kernel of a sequence, written by hand over values and temporaries.
+//
+// Operations that become several kernels (sequence.h) build each with one: a grid, places in the
+// grid, loads and stores. Values that are not in memory are computed inside, as in any kernel. Used
+// by one thread, and once: `finish` ends it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backends/compiler/lower/emitter.h"
+#include "backends/compiler/lower/lower.h"
+
+namespace hekla::lower {
+
+using InMemory = std::function<bool(const ir::Value&)>;
+
+// Temporary memory of a sequence: dense elements of one dtype.
+struct Temporary {
+  int32_t index = 0;
+  DType dtype = DType::kF32;
+  int64_t elements = 0;
+};
+// Adds one to the sequence.
+Temporary add_temporary(LoweredSequence& sequence, DType dtype, int64_t elements);
+
+class KernelMaker {
+ public:
+  // `grid`: outermost first, without zeros; dimensions of size 1 cost nothing. `largest`: an index
+  // that nothing the kernel computes is above, which decides the type of indices.
+  KernelMaker(std::string name, const std::vector<int64_t>& grid, int64_t largest,
+              const InMemory& in_memory);
+  KernelMaker(const KernelMaker&) = delete;
+  KernelMaker& operator=(const KernelMaker&) = delete;
+
+  Builder& b() { return b_; }
+  Emitter& emitter() { return emitter_; }
+  Value index(int64_t value) { return b_.index(value); }
+  // The place in dimension `dim` of `grid`.
+  Value at(size_t dim) const { return places_[dim]; }
+  // The dtype that indices have as elements.
+  DType index_dtype() const;
+
+  Element load(const Temporary& from, Value element);
+  void store(const Temporary& to, Value element, const Element& value);
+  // An element of the result, which the kernel need not write as a whole.
+  void store(const ir::Value& to, Value element, const Element& value);
+  // An element of `from` that this point alone reads and writes in `to`: both may be one memory.
+  Element load_own(const ir::Value& from, Value element);
+
+  // A counted loop over elements; `count` has the index type.
+  Elements loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
+                const std::function<Elements(Value iteration, const Elements& carried)>& body) {
+    return emitter_.loop(count, dtypes, initial, body);
+  }
+  // Runs `body` at points where `condition` holds; its stores are what it is for.
+  void when(Value condition, const std::function<void()>& body);
+
+  Result<LoweredKernel> finish(const LowerOptions& options);
+
+ private:
+  int operand(const BoundOperand& bound, int64_t bytes);
+  std::optional<int> operand_of(const ir::Value& value);
+  static std::vector<int64_t> without_ones(const std::vector<int64_t>& grid);
+
+  std::string name_;
+  std::vector<int64_t> grid_;
+  const InMemory& in_memory_;
+  Builder b_;
+  Emitter emitter_;
+  std::vector<Value> places_;
+  std::vector<BoundOperand> operands_;
+  std::vector<int64_t> bytes_;
+  std::vector<bool> is_own_;
+};
+
+// Whether indices up to `largest`, and a few times it, need 64 bits.
+bool is_wide_index(int64_t largest);
+
+}  // namespace hekla::lower

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/lower/sequence.h"
+
+namespace hekla::lower {
+
+using ir::OpCode;
+
+Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outputs,
+                                       const std::function<bool(const ir::Value&)>& in_memory,
+                                       const LowerOptions& options) {
+  const ir::Operation* op = outputs.front()->defining_op();
+  if (op != nullptr && op->code() == OpCode::kSort) {
+    return lower_sort(*op, outputs, in_memory, options);
+  }
+  LoweredSequence sequence;
+  HEKLA_ASSIGN_OR_RETURN(LoweredKernel single, lower_kernel(outputs, in_memory, options));
+  sequence.kernels.push_back(std::move(single));
+  return sequence;
+}
+
+}  // namespace hekla::lower

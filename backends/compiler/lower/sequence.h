@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that become several kernels with memory between them, one function each.
+//
+// `outputs` are results of `op` that are wanted in memory; all of their sizes are not zero. Each
+// result is a pure function of the graph. UNIMPLEMENTED: an operation without scalar form, or one
+// whose attributes are not the specification's.
+#pragma once
+
+#include <vector>
+
+#include "backends/compiler/lower/kernel_maker.h"
+#include "backends/compiler/lower/lower.h"
+
+namespace hekla::lower {
+
+using Outputs = std::vector<const ir::Value*>;
+
+// sort.cc: blocks of a few elements sorted in registers, then merges of sorted runs. Stable.
+Result<LoweredSequence> lower_sort(const ir::Operation& op, const Outputs& outputs,
+                                   const InMemory& in_memory, const LowerOptions& options);
+
+}  // namespace hekla::lower

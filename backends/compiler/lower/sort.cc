@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sorts. Blocks of a few neighbours are sorted in registers by a network of exchanges of direct
+// neighbours, which is stable (odd-even transposition; Knuth, volume 3, 5.3.4). Sorted runs are
+// then merged two by two until one is left. In a merge each point makes the same number of outputs:
+// where its share begins in both runs is found by binary search on its diagonal (merge path; Odeh,
+// Green, Mwassi, Shmueli and Birk, 2012).
+//
+// Every place of the result is written, each index is within its run, and every loop has a fixed
+// number of trips, whatever the comparator answers: one that is no order gives some elements of the
+// line, always the same ones.
+#include <algorithm>
+#include <array>
+
+#include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/sequence.h"
+
+namespace hekla::lower {
+
+using kernel::Op;
+
+namespace {
+
+// Instructions that the exchanges of one block may have: code size grows with the square of the
+// block, what it saves is one pass over memory per doubling.
+constexpr size_t kMaxNetwork = 2000;
+constexpr int64_t kLargestBlock = 16;
+// Outputs of one point of a merge: enough to be worth the search, few enough to have many points.
+constexpr int64_t kMergeOutputs = 16;
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+class SortLowering {
+ public:
+  SortLowering(const ir::Operation& op, const Outputs& outputs, const InMemory& in_memory,
+               const LowerOptions& options)
+      : op_(op), in_memory_(in_memory), options_(options), comparator_(op.region(0).front()) {
+    const Dims& dims = op.operand(0)->type().dims();
+    int64_t dim = ir::int_value(op, "dimension", -1);
+    if (dim < 0) dim += static_cast<int64_t>(dims.size());
+    for (size_t d = 0; d < dims.size(); ++d) {
+      int64_t& part = static_cast<int64_t>(d) < dim ? outer_ : inner_;
+      if (static_cast<int64_t>(d) == dim) {
+        size_ = dims[d];
+      } else {
+        part *= dims[d];
+      }
+    }
+    row_ = round_up(size_, kMergeOutputs);
+    largest_ = outer_ * row_ * inner_;
+    const DType index_dtype = is_wide_index(largest_) ? DType::kI64 : DType::kI32;
+    for (size_t k = 0; k < op.operand_count(); ++k) {
+      const bool is_key =
+          comparator_.argument(2 * k)->has_uses() || comparator_.argument(2 * k + 1)->has_uses();
+      const bool is_wanted =
+          std::find(outputs.begin(), outputs.end(), op.result(k)) != outputs.end();
+      if (is_key) {
+        key_of_.push_back(static_cast<int>(dtypes_.size()));
+        carried_.push_back({k, is_wanted});
+        dtypes_.push_back(op.operand(k)->type().dtype());
+      } else {
+        key_of_.push_back(-1);
+        if (is_wanted) payloads_.push_back(k);
+      }
+    }
+    keys_ = dtypes_.size();
+    // Several payloads are fetched once, at the end, by the place that the key came from.
+    by_index_ = payloads_.size() > 1;
+    if (by_index_) {
+      dtypes_.push_back(index_dtype);
+    } else if (!payloads_.empty()) {
+      carried_.push_back({payloads_[0], true});
+      dtypes_.push_back(op.operand(payloads_[0])->type().dtype());
+    }
+  }
+
+  Result<LoweredSequence> run() {
+    for (size_t k = 0; k < op_.operand_count(); ++k) {
+      if (op_.operand(k)->type().dtype() != op_.result(k)->type().dtype()) {
+        return unimplemented("a sort that changes dtypes");
+      }
+    }
+    HEKLA_ASSIGN_OR_RETURN(const int64_t block, block_size());
+    std::vector<Temporary> from, to;
+    if (size_ > block) from = add_run();
+    HEKLA_RETURN_IF_ERROR(add_blocks(block, from));
+    for (int64_t width = block; width < size_; width *= 2) {
+      const bool is_last = 2 * width >= size_;
+      if (!is_last && to.empty()) to = add_run();
+      HEKLA_RETURN_IF_ERROR(add_merge(width, from, is_last ? std::vector<Temporary>() : to));
+      std::swap(from, to);
+    }
+    return std::move(sequence_);
+  }
+
+ private:
+  struct Carried {
+    size_t operand;
+    bool is_wanted;
+  };
+
+  std::vector<Temporary> add_run() {
+    std::vector<Temporary> run;
+    for (DType dtype : dtypes_) run.push_back(add_temporary(sequence_, dtype, largest_));
+    return run;
+  }
+
+  // Whether `a` must stand before `b`, by the comparator.
+  Value is_less(KernelMaker& k, const Elements& a, const Elements& b) {
+    Elements arguments;
+    for (size_t i = 0; i < op_.operand_count(); ++i) {
+      const int key = key_of_[i];
+      const DType dtype = op_.operand(i)->type().dtype();
+      const Element unused = kernel::integer_element(k.b(), dtype, 0);
+      arguments.push_back(key < 0 ? unused : a[static_cast<size_t>(key)]);
+      arguments.push_back(key < 0 ? unused : b[static_cast<size_t>(key)]);
+    }
+    const std::optional<Elements> results = k.emitter().apply_region(comparator_, arguments);
+    if (!results.has_value() || results->size() != 1) {
+      failed_ = true;
+      return k.b().boolean(false);
+    }
+    return results->front().re;
+  }
+
+  Elements choose(KernelMaker& k, Value condition, const Elements& a, const Elements& b) {
+    Elements chosen;
+    for (size_t i = 0; i < a.size(); ++i) {
+      chosen.push_back(kernel::select(k.b(), condition, a[i], b[i]));
+    }
+    return chosen;
+  }
+
+  Value at_most(KernelMaker& k, Value value, int64_t limit) {
+    const Value last = k.index(limit);
+    return k.b().select(k.b().binary(Op::kLtS, last, value), last, value);
+  }
+  Value smaller(KernelMaker& k, Value x, Value y) {
+    return k.b().select(k.b().binary(Op::kLtS, x, y), x, y);
+  }
+
+  // Place `i` of line (o, in), in memory with lines of `row` elements.
+  Value place(KernelMaker& k, int64_t row, Value o, Value i, Value in) {
+    Builder& b = k.b();
+    return b.add(b.mul(b.add(b.mul(o, k.index(row)), i), k.index(inner_)), in);
+  }
+
+  // The largest block whose network is not too long, a power of two; all of a shorter line.
+  Result<int64_t> block_size() {
+    KernelMaker k("sort", {size_}, largest_, in_memory_);
+    Elements a, b;
+    for (size_t i = 0; i < keys_; ++i) {
+      const Point here{{}, k.at(0)};
+      const Point next{{}, k.b().add(k.at(0), k.index(1))};
+      // Any values that are not constants do.
+      auto some = [&](const Point& point) {
+        const DType from = k.index_dtype();
+        return kernel::convert_element(k.b(), {point.linear, kernel::kNoValue}, from, dtypes_[i]);
+      };
+      a.push_back(some(here));
+      b.push_back(some(next));
+    }
+    const size_t before = k.b().size();
+    is_less(k, a, b);
+    if (failed_) {
+      return unimplemented("stablehlo.sort ({}): its comparator has no scalar form",
+                           ir::location_string(op_.location()));
+    }
+    const size_t exchange = k.b().size() - before + 2 * dtypes_.size() + 1;
+    int64_t block = kLargestBlock;
+    while (block > 2 && static_cast<size_t>(block * (block - 1) / 2) * exchange > kMaxNetwork) {
+      block /= 2;
+    }
+    return std::min(block, size_);
+  }
+
+  Status add(KernelMaker& k) {
+    HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
+    sequence_.kernels.push_back(std::move(made));
+    return ok_status();
+  }
+
+  // Stores what is carried; to the results when `to` is empty.
+  void store(KernelMaker& k, const std::vector<Temporary>& to, const Elements& elements, Value o,
+             Value i, Value in) {
+    if (!to.empty()) {
+      const Value at = place(k, row_, o, i, in);
+      for (size_t e = 0; e < elements.size(); ++e) k.store(to[e], at, elements[e]);
+      return;
+    }
+    const Value at = place(k, size_, o, i, in);
+    for (size_t e = 0; e < carried_.size(); ++e) {
+      if (carried_[e].is_wanted) k.store(*op_.result(carried_[e].operand), at, elements[e]);
+    }
+    if (!by_index_) return;
+    const Point source{{}, place(k, size_, o, elements.back().re, in)};
+    for (size_t operand : payloads_) {
+      k.store(*op_.result(operand), at, k.emitter().emit(*op_.operand(operand), source));
+    }
+  }
+
+  Status add_blocks(int64_t block, const std::vector<Temporary>& to) {
+    const int64_t blocks = (size_ + block - 1) / block;
+    KernelMaker k("sort_blocks", {outer_, blocks, inner_}, largest_, in_memory_);
+    Builder& b = k.b();
+    std::vector<Elements> line;
+    std::vector<Value> exists(static_cast<size_t>(block), b.boolean(true));
+    for (int64_t t = 0; t < block; ++t) {
+      Value i = b.add(b.mul(k.at(1), k.index(block)), k.index(t));
+      if (size_ % block != 0) {
+        exists[static_cast<size_t>(t)] = b.binary(Op::kLtS, i, k.index(size_));
+        i = at_most(k, i, size_ - 1);
+      }
+      const Point point{{}, place(k, size_, k.at(0), i, k.at(2))};
+      Elements elements;
+      for (const Carried& each : carried_) {
+        elements.push_back(k.emitter().emit(*op_.operand(each.operand), point));
+      }
+      if (by_index_) elements.push_back({i, kernel::kNoValue});
+      line.push_back(std::move(elements));
+    }
+    // Places beyond the end are the last of the block and are never exchanged.
+    for (int64_t round = 0; round < block; ++round) {
+      for (auto t = static_cast<size_t>(round % 2); t + 1 < line.size(); t += 2) {
+        const Value swap = b.bit_and(exists[t + 1], is_less(k, line[t + 1], line[t]));
+        Elements first = choose(k, swap, line[t + 1], line[t]);
+        line[t + 1] = choose(k, swap, line[t], line[t + 1]);
+        line[t] = std::move(first);
+      }
+    }
+    for (int64_t t = 0; t < block; ++t) {
+      const Value i = b.add(b.mul(k.at(1), k.index(block)), k.index(t));
+      store(k, to, line[static_cast<size_t>(t)], k.at(0), i, k.at(2));
+    }
+    return add(k);
+  }
+
+  // Merges runs of `width` into runs of twice that; into the results when `to` is empty.
+  Status add_merge(int64_t width, const std::vector<Temporary>& from,
+                   const std::vector<Temporary>& to) {
+    const int64_t outputs = std::min(kMergeOutputs, 2 * width);
+    const int64_t shares = (size_ + outputs - 1) / outputs;
+    KernelMaker k("sort_merge", {outer_, shares, inner_}, largest_, in_memory_);
+    Builder& b = k.b();
+    const Value o = k.at(0), in = k.at(2);
+    auto load = [&](Value i) {
+      const Value at = place(k, row_, o, i, in);
+      Elements elements;
+      for (size_t e = 0; e < keys_; ++e) elements.push_back(k.load(from[e], at));
+      return elements;
+    };
+    auto load_rest = [&](Value i) {
+      const Value at = place(k, row_, o, i, in);
+      Elements elements;
+      for (size_t e = keys_; e < from.size(); ++e) elements.push_back(k.load(from[e], at));
+      return elements;
+    };
+    const DType index_dtype = k.index_dtype();
+    auto as_element = [](Value v) { return Element{v, kernel::kNoValue}; };
+
+    // The first run is [a_begin, a_end), the second [a_end, b_end).
+    const Value first = b.mul(k.at(1), k.index(outputs));
+    const Value diagonal = b.binary(Op::kRemU, first, k.index(2 * width));
+    const Value a_begin = b.sub(first, diagonal);
+    const Value a_end = at_most(k, b.add(a_begin, k.index(width)), size_);
+    const Value b_end = at_most(k, b.add(a_end, k.index(width)), size_);
+    const Value a_size = b.sub(a_end, a_begin);
+    const Value b_size = b.sub(b_end, a_end);
+
+    // How many of the first `diagonal` outputs come from the first run.
+    const Value over = b.sub(diagonal, b_size);
+    const Value low = b.select(b.binary(Op::kLtS, over, k.index(0)), k.index(0), over);
+    const Value high = smaller(k, diagonal, a_size);
+    int64_t trips = 1;
+    while ((int64_t{1} << (trips - 1)) < width) ++trips;
+    const Elements found =
+        k.loop(k.index(trips), {index_dtype, index_dtype}, {as_element(low), as_element(high)},
+               [&](Value, const Elements& range) {
+                 const Value lo = range[0].re, hi = range[1].re;
+                 const Value is_open = b.binary(Op::kLtS, lo, hi);
+                 const Value middle = b.binary(Op::kShrU, b.add(lo, hi), k.index(1));
+                 const Elements x = load(at_most(k, b.add(a_begin, middle), size_ - 1));
+                 const Elements y = load(b.sub(b.sub(b.add(a_end, diagonal), k.index(1)), middle));
+                 const Value x_first = b.logical_not(is_less(k, y, x));
+                 const Value up = b.bit_and(is_open, x_first);
+                 const Value down = b.bit_and(is_open, b.logical_not(x_first));
+                 return Elements{as_element(b.select(up, b.add(middle, k.index(1)), lo)),
+                                 as_element(b.select(down, middle, hi))};
+               });
+    const Value a_first = b.add(a_begin, found[0].re);
+    const Value b_first = b.sub(b.add(a_end, diagonal), found[0].re);
+
+    // The last share of the results may be short: it repeats its last output.
+    const bool is_short = to.empty() && size_ % outputs != 0;
+    std::vector<DType> types{index_dtype, index_dtype};
+    Elements initial{as_element(a_first), as_element(b_first)};
+    auto append = [](Elements& all, const Elements& more) {
+      all.insert(all.end(), more.begin(), more.end());
+    };
+    append(initial, load(at_most(k, a_first, size_ - 1)));
+    append(initial, load(at_most(k, b_first, size_ - 1)));
+    for (int i = 0; i < 2; ++i)
+      types.insert(types.end(), dtypes_.begin(), dtypes_.begin() + keys());
+    if (is_short) {
+      for (DType dtype : dtypes_) initial.push_back(kernel::integer_element(b, dtype, 0));
+      types.insert(types.end(), dtypes_.begin(), dtypes_.end());
+    }
+    k.loop(k.index(outputs), types, initial, [&](Value t, const Elements& state) {
+      const Value pa = state[0].re, pb = state[1].re;
+      const Elements x(state.begin() + 2, state.begin() + 2 + keys());
+      const Elements y(state.begin() + 2 + keys(), state.begin() + 2 + 2 * keys());
+      const Value a_done = b.binary(Op::kLeS, a_end, pa);
+      const Value b_done = b.binary(Op::kLeS, b_end, pb);
+      const Value takes_b = b.bit_and(b.logical_not(b_done), b.bit_or(a_done, is_less(k, y, x)));
+      const Value taken = b.select(takes_b, pb, pa);
+      const Value next = b.add(taken, k.index(1));
+      Elements out = choose(k, takes_b, y, x);
+      append(out, load_rest(at_most(k, taken, size_ - 1)));
+      Value i = b.add(first, t);
+      if (is_short) {
+        const Elements last(state.begin() + 2 + 2 * keys(), state.end());
+        out = choose(k, b.bit_and(a_done, b_done), last, out);
+        i = at_most(k, i, size_ - 1);
+      }
+      store(k, to, out, o, i, in);
+      const Elements loaded = load(at_most(k, next, size_ - 1));
+      Elements after{as_element(b.select(takes_b, pa, next)),
+                     as_element(b.select(takes_b, next, pb))};
+      append(after, choose(k, takes_b, x, loaded));
+      append(after, choose(k, takes_b, loaded, y));
+      if (is_short) append(after, out);
+      return after;
+    });
+    return add(k);
+  }
+
+  std::ptrdiff_t keys() const { return static_cast<std::ptrdiff_t>(keys_); }
+
+  const ir::Operation& op_;
+  const InMemory& in_memory_;
+  const LowerOptions& options_;
+  const ir::Block& comparator_;
+  int64_t outer_ = 1, size_ = 1, inner_ = 1;
+  int64_t row_ = 1;               // elements of a line in temporary memory
+  int64_t largest_ = 1;           // elements of a temporary
+  std::vector<int> key_of_;       // per operand: which of the carried, or -1
+  std::vector<size_t> payloads_;  // operands that the comparator does not look at
+  std::vector<Carried> carried_;  // keys, then a single payload
+  std::vector<DType> dtypes_;     // of the keys, then of the payload or index
+  size_t keys_ = 0;
+  bool by_index_ = false;
+  bool failed_ = false;
+  LoweredSequence sequence_;
+};
+
+}  // namespace
+
+Result<LoweredSequence> lower_sort(const ir::Operation& op, const Outputs& outputs,
+                                   const InMemory& in_memory, const LowerOptions& options) {
+  return SortLowering(op, outputs, in_memory, options).run();
+}
+
+}  // namespace hekla::lower

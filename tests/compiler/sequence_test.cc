@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that take several kernels: their plans have no host step and compute what the
+// evaluator computes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "backends/compiler/compile.h"
+#include "backends/compiler/stablehlo/read_program.h"
+#include "backends/reference/evaluator.h"
+#include "tests/compiler/plan_interpreter.h"
+
+namespace hekla::testing {
+namespace {
+
+bool has_host_step(const plan::Steps& steps) {
+  for (const plan::Step& step : steps) {
+    if (std::holds_alternative<plan::HostStep>(step.what)) return true;
+    if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
+      if (has_host_step((*loop)->condition) || has_host_step((*loop)->body)) return true;
+    }
+    if (const auto* branch = std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
+      for (const plan::Steps& each : (*branch)->branches) {
+        if (has_host_step(each)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Floats in [-2, 2) with some zeros of both signs and NaNs when `edges`; integers in [0, 50).
+HostArray random_array(const ir::Type& type, std::mt19937_64& random, bool edges) {
+  HostArray array(type.dtype(), type.dims());
+  const DType part = complex_part(type.dtype());
+  const int64_t width = dtype_bytes(part);
+  for (int64_t at = 0; at < array.size_bytes(); at += width) {
+    uint64_t bits = random() % (part == DType::kI1 ? 2 : 50);
+    if (is_float(part)) {
+      double value = static_cast<double>(random() % 4096) / 1024 - 2;
+      if (edges && random() % 8 == 0) value = random() % 2 == 0 ? 0.0 : -0.0;
+      if (edges && random() % 16 == 0) value = std::nan("");
+      bits = float_to_bits(part, value);
+    }
+    std::memcpy(array.mutable_data() + at, &bits, static_cast<size_t>(width));
+  }
+  return array;
+}
+
+struct Case {
+  std::shared_ptr<const plan::LaunchPlan> plan;
+  std::vector<HostArray> inputs;
+  std::vector<HostArray> want;
+  std::vector<std::vector<std::byte>> got;
+};
+
+// The program by its plan and by the evaluator; fails the test when the plan has a host step.
+void run_both(const std::string& text, bool edges, Case& run) {
+  Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+  ASSERT_TRUE(read.ok()) << read.status().message() << "\n" << text;
+  const std::shared_ptr<const ir::Module> module = std::move(*read);
+  CompileOptions options;
+  options.verify_passes = true;
+  auto plan = compile_program(module, options);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  run.plan = *plan;
+  EXPECT_FALSE(has_host_step(run.plan->steps)) << plan::to_string(*run.plan);
+  std::mt19937_64 random(7);
+  for (const ir::Type& type : module->entry()->type.elements()) {
+    run.inputs.push_back(random_array(type, random, edges));
+  }
+  auto want = reference::evaluate(*module, run.inputs);
+  ASSERT_TRUE(want.ok()) << want.status().message();
+  run.want = std::move(*want);
+  auto got = run_plan(*run.plan, run.inputs);
+  ASSERT_TRUE(got.ok()) << got.status().message();
+  run.got = std::move(*got);
+}
+
+// Bit for bit.
+void expect_same(const std::string& text, bool edges = true) {
+  Case run;
+  run_both(text, edges, run);
+  ASSERT_EQ(run.want.size(), run.got.size());
+  for (size_t i = 0; i < run.want.size(); ++i) {
+    const auto bytes = static_cast<size_t>(run.want[i].size_bytes());
+    ASSERT_EQ(bytes, run.got[i].size());
+    EXPECT_EQ(std::memcmp(run.want[i].data(), run.got[i].data(), bytes), 0)
+        << "output " << i << " of\n"
+        << text;
+  }
+}
+
+std::string tensor(const std::string& dims, const std::string& dtype) {
+  return "tensor<" + dims + dtype + ">";
+}
+
+// A stable sort of `key` and one i32 along with it.
+std::string sort_program(const std::string& dims, const std::string& dtype, int dim,
+                         const std::string& comparator) {
+  const std::string x = tensor(dims, dtype), i = tensor(dims, "i32");
+  const std::string e = tensor("", dtype);
+  return "func.func @main(%x: " + x + ", %i: " + i + ") -> (" + x + ", " + i + ") {\n" +
+         "  %r:2 = \"stablehlo.sort\"(%x, %i) ({\n  ^bb0(%a: " + e + ", %b: " + e +
+         ", %c: tensor<i32>, %d: tensor<i32>):\n" + comparator +
+         "    stablehlo.return %p : tensor<i1>\n  }) {dimension = " + std::to_string(dim) +
+         " : i64, is_stable = true} : (" + x + ", " + i + ") -> (" + x + ", " + i + ")\n" +
+         "  func.return %r#0, %r#1 : " + x + ", " + i + "\n}\n";
+}
+
+std::string compare(const std::string& what, const std::string& dtype) {
+  const std::string e = tensor("", dtype);
+  return "    %p = stablehlo.compare " + what + " : (" + e + ", " + e + ") -> tensor<i1>\n";
+}
+
+TEST(Sort, IsStableAtEverySizeAndAlongEveryDimension) {
+  for (const char* dims : {"1x", "2x", "3x", "15x", "16x", "17x", "33x", "100x", "257x"}) {
+    expect_same(sort_program(dims, "i32", 0, compare("LT, %a, %b", "i32")));
+    expect_same(sort_program(dims, "f32", 0, compare("GT, %a, %b, TOTALORDER", "f32")));
+  }
+  for (int dim : {0, 1, 2}) {
+    expect_same(sort_program("5x37x3x", "i8", dim, compare("LT, %a, %b", "i8")));
+    expect_same(sort_program("37x2x21x", "bf16", dim, compare("LT, %a, %b, TOTALORDER", "bf16")));
+  }
+  expect_same(sort_program("0x4x", "f32", 0, compare("LT, %a, %b", "f32")));
+}
+
+TEST(Sort, TakesKeysAndPayloadsOfAllTypes) {
+  expect_same(R"(
+func.func @main(%x: tensor<70xi1>, %y: tensor<70xui64>, %z: tensor<70xcomplex<f32>>,
+                %w: tensor<70xf64>)
+    -> (tensor<70xi1>, tensor<70xui64>, tensor<70xcomplex<f32>>, tensor<70xf64>) {
+  %r:4 = "stablehlo.sort"(%x, %y, %z, %w) ({
+  ^bb0(%a: tensor<i1>, %b: tensor<i1>, %c: tensor<ui64>, %d: tensor<ui64>,
+       %e: tensor<complex<f32>>, %f: tensor<complex<f32>>, %g: tensor<f64>, %h: tensor<f64>):
+    %lt = stablehlo.compare LT, %a, %b : (tensor<i1>, tensor<i1>) -> tensor<i1>
+    %eq = stablehlo.compare EQ, %a, %b : (tensor<i1>, tensor<i1>) -> tensor<i1>
+    %more = stablehlo.compare GT, %c, %d : (tensor<ui64>, tensor<ui64>) -> tensor<i1>
+    %both = stablehlo.and %eq, %more : tensor<i1>
+    %p = stablehlo.or %lt, %both : tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }) {dimension = 0 : i64, is_stable = false}
+    : (tensor<70xi1>, tensor<70xui64>, tensor<70xcomplex<f32>>, tensor<70xf64>)
+      -> (tensor<70xi1>, tensor<70xui64>, tensor<70xcomplex<f32>>, tensor<70xf64>)
+  func.return %r#0, %r#1, %r#2, %r#3
+    : tensor<70xi1>, tensor<70xui64>, tensor<70xcomplex<f32>>, tensor<70xf64>
+})");
+}
+
+TEST(Sort, AComparatorThatIsNoOrderGivesElementsOfTheLine) {
+  for (const char* comparator :
+       {"    %p = stablehlo.constant dense<true> : tensor<i1>\n",
+        "    %p = stablehlo.constant dense<false> : tensor<i1>\n",
+        "    %p = stablehlo.compare LE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\n",
+        "    %p = stablehlo.compare NE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\n",
+        "    %n = stablehlo.add %a, %b : tensor<f32>\n"
+        "    %o = stablehlo.constant dense<0.1> : tensor<f32>\n"
+        "    %p = stablehlo.compare LT, %n, %o : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"}) {
+    Case run;
+    run_both(sort_program("3x211x", "f32", 1, comparator), true, run);
+    ASSERT_EQ(run.got.size(), 2u);
+    for (int64_t line = 0; line < 3; ++line) {
+      auto element = [&](const std::byte* bytes, int64_t i) {
+        uint32_t bits = 0;
+        std::memcpy(&bits, bytes + 4 * (line * 211 + i), 4);
+        return bits;
+      };
+      for (int64_t i = 0; i < 211; ++i) {
+        bool is_there = false;
+        for (int64_t k = 0; k < 211 && !is_there; ++k) {
+          is_there = element(run.got[0].data(), i) == element(run.inputs[0].data(), k) &&
+                     element(run.got[1].data(), i) == element(run.inputs[1].data(), k);
+        }
+        EXPECT_TRUE(is_there) << comparator << "line " << line << ", place " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hekla::testing
