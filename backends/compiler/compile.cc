@@ -21,7 +21,7 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   HEKLA_RETURN_IF_ERROR(check("after simplify"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
-  return plan::make_plan(*copy);
+  return plan::make_plan(*copy, options.plan);
 }
 
 }  // namespace

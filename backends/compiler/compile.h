@@ -8,6 +8,7 @@
 
 #include "backends/compiler/ir/ir.h"
 #include "backends/compiler/plan/launch_plan.h"
+#include "backends/compiler/plan/planner.h"
 #include "runtime/base/status.h"
 
 namespace hekla {
@@ -19,6 +20,7 @@ struct CompileOptions {
 #else
   bool verify_passes = true;
 #endif
+  plan::PlanOptions plan;
 };
 
 // `module` is verified. Programs that have no place in a plan of kernels (dynamic shapes, tuples

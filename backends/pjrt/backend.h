@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "backends/compiler/compile.h"
 #include "backends/compiler/ir/ir.h"
 #include "backends/pjrt/completion.h"
 #include "runtime/base/host_array.h"
@@ -83,6 +84,7 @@ struct CompileRequest {
   std::shared_ptr<const ir::Module> module;  // verified
   int64_t replica_count = 1;
   int64_t partition_count = 1;
+  ::hekla::CompileOptions options;
 };
 
 struct ProgramStats {

@@ -110,6 +110,7 @@ struct Program {
   std::string code;     // as the client sent it
   std::string options;  // serialized CompileOptionsProto
   CompileOptions parsed_options;
+  ::hekla::CompileOptions compiler_options;
   std::string fingerprint;
   std::shared_ptr<const ir::Module> module;
   std::vector<ArrayInfo> parameters;

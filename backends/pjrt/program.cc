@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // make_program: from the client's bytes to what executables share.
+#include <algorithm>
+
 #include "backends/compiler/ir/verify.h"
 #include "backends/compiler/stablehlo/read_program.h"
 #include "backends/pjrt/abi.h"
@@ -104,11 +106,26 @@ void fill_queries(Program& program) {
                 program.result_sharding_sizes);
 }
 
-Status check_overrides(const CompileOptions& options) {
+// The user's compiler options. INVALID_ARGUMENT lists what there is.
+Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) {
+  ::hekla::CompileOptions result;
+  const std::pair<std::string_view, bool*> flags[] = {
+      {"hekla_fuse", &result.plan.fuse}, {"hekla_reuse_memory", &result.plan.reuse_memory}};
   for (const auto& [name, value] : options.overrides) {
-    return invalid_argument("there is no compiler option {} (={})", name, value);
+    const auto* flag = std::find_if(std::begin(flags), std::end(flags),
+                                    [&](const auto& entry) { return entry.first == name; });
+    if (flag == std::end(flags)) {
+      return invalid_argument(
+          "there is no compiler option {} (={}); there are hekla_fuse and hekla_reuse_memory, "
+          "true or false",
+          name, value);
+    }
+    if (value != "true" && value != "false") {
+      return invalid_argument("the compiler option {} is true or false, not {}", name, value);
+    }
+    *flag->second = value == "true";
   }
-  return ok_status();
+  return result;
 }
 
 }  // namespace
@@ -129,7 +146,7 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                             parsed.status().message());
   }
   program->parsed_options = *std::move(parsed);
-  HEKLA_RETURN_IF_ERROR(check_overrides(program->parsed_options));
+  HEKLA_ASSIGN_OR_RETURN(program->compiler_options, compiler_options(program->parsed_options));
   // The program owns the bytes, so constants may be read in place; it outlives its module.
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module,
                          stablehlo::read_program(program->code));

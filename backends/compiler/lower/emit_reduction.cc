@@ -161,8 +161,8 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
   Elements totals = initial;
   if (!is_empty) {
     const DType dtype = dtypes[0];
-    const bool chunked = count == 1 && is_sum(reducer) && (is_float(dtype) || is_complex(dtype)) &&
-                         sizes.back() > 2 * kSumChunk;
+    const bool chunked = !sizes.empty() && count == 1 && is_sum(reducer) &&
+                         (is_float(dtype) || is_complex(dtype)) && sizes.back() > 2 * kSumChunk;
     if (!chunked) {
       totals = nest(sizes, dtypes, initial, step);
     } else {

@@ -106,7 +106,7 @@ bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value
 
 }  // namespace
 
-Fusion::Fusion(const ir::Block& block) : block_(block) {
+Fusion::Fusion(const ir::Block& block, bool fuse) : block_(block), fuse_(fuse) {
   const auto& ops = block.operations();
   for (const auto& op : ops) roles_[op.get()] = lower::role_of(*op);
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
@@ -215,7 +215,8 @@ void Fusion::merge_roots() {
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
-    const bool may_merge = op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice &&
+    const bool may_merge = fuse_ && op.result_count() == 1 &&
+                           op.code() != OpCode::kDynamicUpdateSlice &&
                            roles_.at(&op) != Role::kSequence;
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
@@ -319,7 +320,7 @@ void Fusion::decide(const ir::Operation& op) {
     is_used |= op.result(i)->has_uses();
   }
   if (!is_used) return;
-  if (is_stored || !try_inline(op)) {
+  if (is_stored || !fuse_ || !try_inline(op)) {
     for (size_t i = 0; i < op.result_count(); ++i) {
       if (op.result(i)->has_uses()) stored_.insert(op.result(i));
     }

@@ -22,7 +22,8 @@ namespace hekla::plan {
 
 class Fusion {
  public:
-  explicit Fusion(const ir::Block& block);
+  // Without `fuse` every operation stores its results, but constants and iotas.
+  explicit Fusion(const ir::Block& block, bool fuse = true);
 
   // Whether a kernel loads this value (true) or computes it. Values of other blocks and block
   // arguments are loaded, constants of one number and iotas computed.
@@ -79,6 +80,7 @@ class Fusion {
   void drop_inner_results(const std::vector<Reader>& readers);
 
   const ir::Block& block_;
+  const bool fuse_;
   std::vector<Group> groups_;
   std::unordered_map<const ir::Operation*, size_t> last_of_;  // group whose last member it is
   std::unordered_map<const ir::Operation*, lower::Role> roles_;

@@ -261,7 +261,7 @@ class CopyElision {
 
 void elide_copies(LaunchPlan& plan) { CopyElision(plan).run(); }
 
-void assign_arena(LaunchPlan& plan) {
+void assign_arena(LaunchPlan& plan, bool reuse) {
   Lives all(plan);
   struct Placed {
     int32_t buffer;
@@ -280,8 +280,8 @@ void assign_arena(LaunchPlan& plan) {
         (buffer.life.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
     int64_t offset = 0;
     for (const Placed* other : placed) {
-      const bool together =
-          other->life.first <= buffer.life.last && buffer.life.first <= other->life.last;
+      const bool together = !reuse || (other->life.first <= buffer.life.last &&
+                                       buffer.life.first <= other->life.last);
       const int64_t end = other->offset + (other->life.bytes + kArenaAlignment - 1) /
                                               kArenaAlignment * kArenaAlignment;
       if (together && other->offset < offset + size && offset < end) offset = end;

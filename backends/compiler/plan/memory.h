@@ -14,8 +14,9 @@ inline constexpr int64_t kArenaAlignment = 64;
 
 // A buffer is alive from the first step that names it to the last; when a loop names it and
 // something outside of the loop does as well, all through the loop. Larger buffers are placed
-// first, each at the lowest offset that is free all its life.
-void assign_arena(LaunchPlan& plan);
+// first, each at the lowest offset that is free all its life; without `reuse` every buffer has
+// bytes of its own.
+void assign_arena(LaunchPlan& plan, bool reuse = true);
 
 // Removes copies that are not needed: a value is made where it is to be copied, when nobody needs
 // what is there in between. So loops write their carried buffers in place. Run before assign_arena.

@@ -86,7 +86,8 @@ bool has_place(const ir::Type& type) { return type.is_static_tensor() || type.is
 
 class Planner {
  public:
-  explicit Planner(const ir::Module& module) : module_(module) {}
+  Planner(const ir::Module& module, const PlanOptions& options)
+      : module_(module), options_(options) {}
 
   Result<LaunchPlan> run() {
     const ir::Function& entry = *module_.entry();
@@ -113,8 +114,8 @@ class Planner {
       HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(*results[i]));
       copy(from, output, plan_.steps);
     }
-    elide_copies(plan_);
-    assign_arena(plan_);
+    if (options_.reuse_memory) elide_copies(plan_);
+    assign_arena(plan_, options_.reuse_memory);
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
     return std::move(plan_);
   }
@@ -163,7 +164,7 @@ class Planner {
   }
 
   Status plan_block(const ir::Block& block, Steps& steps) {
-    const Fusion fusion(block);
+    const Fusion fusion(block, options_.fuse);
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
@@ -259,6 +260,7 @@ class Planner {
 
   // Whether `op` is the last to use the memory of its operand `value`, which it may then overwrite.
   bool may_overwrite(const ir::Operation& op, const ir::Value& value, const Fusion& fusion) {
+    if (!options_.reuse_memory) return false;
     const auto it = places_.find(&value);
     if (it == places_.end() || it->second.space == Space::kInput ||
         it->second.space == Space::kConstant) {
@@ -401,6 +403,7 @@ class Planner {
   }
 
   const ir::Module& module_;
+  const PlanOptions options_;
   LaunchPlan plan_;
   std::unordered_map<const ir::Value*, Slice> places_;
   std::unordered_map<const ir::Value*, Slice> wanted_;  // outputs, by the value returned first
@@ -415,11 +418,11 @@ int64_t byte_size(const ir::Type& type) {
   return type.is_static_tensor() ? element_count(type.dims()) * dtype_bytes(type.dtype()) : 0;
 }
 
-Result<LaunchPlan> make_plan(const ir::Module& module) {
+Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& options) {
   if (module.entry() == nullptr || module.entry()->is_declaration()) {
     return invalid_argument("the module has no entry function");
   }
-  return Planner(module).run();
+  return Planner(module, options).run();
 }
 
 Result<LaunchPlan> make_host_plan(std::shared_ptr<const ir::Module> module, std::string reason) {

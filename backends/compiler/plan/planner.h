@@ -12,9 +12,17 @@
 
 namespace hekla::plan {
 
+// For tests and for the search of a wrong result: neither changes a bit of any result.
+struct PlanOptions {
+  // Off: every operation is a kernel of its own, but constants and iotas.
+  bool fuse = true;
+  // Off: every value has bytes of its own in the arena, and nothing is updated in place.
+  bool reuse_memory = true;
+};
+
 // `module`: calls inlined (passes.h), verified; only its entry function is looked at.
 // UNIMPLEMENTED: types that have no place in a plan (dynamic shapes, tuples).
-Result<LaunchPlan> make_plan(const ir::Module& module);
+Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& options = {});
 
 // A plan with one host step that runs the whole program; any program has one, as long as the sizes
 // of its inputs and outputs are known.

@@ -122,7 +122,7 @@ class CpuBackend : public pjrt::Backend {
           request.partition_count);
     }
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
-                           compile_program(request.module));
+                           compile_program(request.module, request.options));
     std::vector<std::string> fallbacks;
     HEKLA_RETURN_IF_ERROR(check_host_steps(plan->steps, fallbacks));
     if (options_.fail_on_fallback && !fallbacks.empty()) {

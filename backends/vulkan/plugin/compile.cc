@@ -327,7 +327,7 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
         request.partition_count);
   }
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
-                         ::hekla::compile_program(request.module));
+                         ::hekla::compile_program(request.module, request.options));
   return Compiler(std::move(plan), target, memory_limit_bytes).run();
 }
 

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/random/check.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/passes/clone.h"
+#include "backends/compiler/stablehlo/read_program.h"
+#include "backends/compiler/stablehlo/text/print.h"
+#include "backends/reference/evaluator.h"
+#include "runtime/client/open.h"
+#include "tests/random/tolerance.h"
+
+namespace hekla::testing {
+namespace {
+
+using ir::OpCode;
+
+class PluginDevice : public Device {
+ public:
+  PluginDevice(std::string name, runtime::Client client)
+      : name_(std::move(name)), client_(std::move(client)) {}
+  const std::string& name() const override { return name_; }
+
+  Result<std::vector<std::vector<HostArray>>> run(const ir::Module& module,
+                                                  const std::vector<HostArray>& inputs,
+                                                  const std::vector<std::string>& off,
+                                                  int launches) override {
+    runtime::CompileOptions options;
+    for (const std::string& name : off) options.overrides.emplace_back(name, false);
+    Result<runtime::Executable> executable =
+        client_.compile(stablehlo::print_module(module), options);
+    if (!executable.ok()) return executable.status().with_context("compile");
+    std::vector<runtime::Buffer> buffers;
+    for (const HostArray& input : inputs) {
+      HEKLA_ASSIGN_OR_RETURN(runtime::Buffer buffer,
+                             client_.to_device(input, client_.addressable_devices()[0]));
+      buffers.push_back(std::move(buffer));
+    }
+    std::vector<std::vector<HostArray>> all;
+    for (int i = 0; i < launches; ++i) {
+      HEKLA_ASSIGN_OR_RETURN(const runtime::Launch launch, executable->launch(buffers));
+      std::vector<HostArray> results;
+      for (const runtime::Buffer& output : launch.outputs[0]) {
+        HEKLA_ASSIGN_OR_RETURN(HostArray array, output.to_host());
+        results.push_back(std::move(array));
+      }
+      all.push_back(std::move(results));
+    }
+    return all;
+  }
+
+ private:
+  const std::string name_;
+  const runtime::Client client_;
+};
+
+// The program with all tensors of its entry as results, after its own.
+struct Exposed {
+  std::unique_ptr<ir::Module> module;
+  // By operation of the entry's block and result: which result of the program. -1: no tensor.
+  std::vector<std::vector<int64_t>> places;
+};
+
+Exposed expose(const ir::Module& module) {
+  Exposed exposed{passes::clone_module(module), {}};
+  ir::Function& entry = *exposed.module->entry();
+  ir::Block& block = entry.body().front();
+  std::vector<ir::Value*> results = block.terminator()->operands();
+  for (const auto& op : block.operations()) {
+    exposed.places.emplace_back();
+    for (size_t i = 0; i < op->result_count(); ++i) {
+      exposed.places.back().push_back(-1);
+      if (!op->result(i)->type().is_static_tensor()) continue;
+      exposed.places.back().back() = static_cast<int64_t>(results.size());
+      results.push_back(op->result(i));
+    }
+  }
+  block.terminator()->set_operands(results);
+  std::vector<ir::Type> types;
+  for (const ir::Value* value : results) types.push_back(value->type());
+  entry.type = ir::Type::function(block.argument_types(), std::move(types));
+  entry.result_attributes.resize(results.size());
+  return exposed;
+}
+
+void add_to_digest(uint64_t* digest, const std::vector<HostArray>& arrays) {
+  if (digest == nullptr) return;
+  constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
+  for (const HostArray& array : arrays) {
+    for (const std::byte b : array.bytes()) *digest = (*digest ^ static_cast<uint64_t>(b)) * kPrime;
+  }
+}
+
+}  // namespace
+
+std::string_view kind_name(Finding::Kind kind) {
+  switch (kind) {
+    case Finding::Kind::kError:
+      return "error";
+    case Finding::Kind::kOperation:
+      return "operation";
+    case Finding::Kind::kBits:
+      return "bits";
+  }
+  return "";
+}
+
+Result<std::unique_ptr<Device>> open_device(const std::string& name) {
+  HEKLA_ASSIGN_OR_RETURN(runtime::Client client, runtime::open_client(name));
+  return std::unique_ptr<Device>(std::make_unique<PluginDevice>(name, std::move(client)));
+}
+
+Result<std::optional<Finding>> check(const Program& program, Device& device,
+                                     const CheckOptions& options, uint64_t* digest) {
+  const auto finding = [&](Finding::Kind kind, std::string text) {
+    return std::optional<Finding>(Finding{device.name(), kind, std::move(text), {}});
+  };
+  HEKLA_RETURN_IF_ERROR(ir::verify(*program.module));
+  HEKLA_RETURN_IF_ERROR(reference::check_supported(*program.module));
+  const Exposed exposed = expose(*program.module);
+  const auto all = device.run(*exposed.module, program.inputs, {}, 1);
+  if (!all.ok()) return finding(Finding::Kind::kError, all.status().to_string());
+  const std::vector<HostArray>& values = (*all)[0];
+
+  // Each operation on the operands that the device has.
+  const ir::Block& block = program.module->entry()->body().front();
+  std::unordered_map<const ir::Value*, HostArray> known;
+  for (size_t i = 0; i < block.argument_count(); ++i) {
+    known[block.argument(i)] = program.inputs[i];
+  }
+  for (size_t k = 0; k + 1 < block.operations().size(); ++k) {
+    const ir::Operation& op = *block.operations()[k];
+    std::vector<HostArray> got;
+    bool is_visible = true;
+    for (size_t i = 0; i < op.result_count(); ++i) {
+      const int64_t place = exposed.places[k][i];
+      is_visible &= place >= 0;
+      if (place < 0) continue;
+      got.push_back(values[static_cast<size_t>(place)]);
+      known[op.result(i)] = got.back();
+    }
+    if (!is_visible) continue;
+    const SingleOperation single = single_operation(*program.module, op);
+    std::vector<HostArray> operands;
+    for (const ir::Value* value : single.inputs) operands.push_back(known[value]);
+    HEKLA_ASSIGN_OR_RETURN(const std::string wrong, difference(single, operands, got));
+    if (wrong.empty()) continue;
+    auto found = finding(Finding::Kind::kOperation,
+                         fmt::format("{} (operation {}), {}", op.name(), k, wrong));
+    found->single = {single.module, std::move(operands)};
+    return found;
+  }
+
+  const size_t result_count = block.terminator()->operand_count();
+  const std::vector<HostArray> want(values.begin(),
+                                    values.begin() + static_cast<std::ptrdiff_t>(result_count));
+  add_to_digest(digest, want);
+  std::vector<std::pair<std::string, std::vector<std::string>>> forms = {{"fused", {}}};
+  int launches = 1;
+  for (const std::string& form : options.forms) {
+    if (form == "again") {
+      launches = 2;
+    } else {
+      forms.push_back({form + "=false", {form}});
+    }
+  }
+  for (const auto& [form, off] : forms) {
+    const auto got = device.run(*program.module, program.inputs, off, off.empty() ? launches : 1);
+    if (!got.ok()) {
+      return finding(Finding::Kind::kError, fmt::format("{}: {}", form, got.status().to_string()));
+    }
+    for (size_t l = 0; l < got->size(); ++l) {
+      for (size_t i = 0; i < result_count; ++i) {
+        const std::string wrong = bit_difference((*got)[l][i], want[i]);
+        if (wrong.empty()) continue;
+        return finding(Finding::Kind::kBits,
+                       fmt::format("result {} of the program ({}, launch {}) against the one with "
+                                   "all values stored: {}",
+                                   i, form, l + 1, wrong));
+      }
+    }
+  }
+  return std::optional<Finding>();
+}
+
+namespace {
+
+// Erases what nobody needs, and the inputs of arguments that nobody uses.
+void remove_unused(ir::Module& module, std::vector<HostArray>& inputs) {
+  ir::Function& entry = *module.entry();
+  ir::Block& block = entry.body().front();
+  for (size_t i = block.operations().size() - 1; i-- > 0;) {
+    ir::Operation* op = block.operations()[i].get();
+    bool is_used = false;
+    for (size_t r = 0; r < op->result_count(); ++r) is_used |= op->result(r)->has_uses();
+    if (!is_used) block.erase(op);
+  }
+  // Arguments cannot be erased: a copy of the function takes those that are used.
+  auto function = std::make_unique<ir::Function>(entry.name());
+  function->visibility = entry.visibility;
+  passes::ValueMap map;
+  ir::Block& copy = function->body().add_block();
+  std::vector<HostArray> kept;
+  for (size_t i = 0; i < block.argument_count(); ++i) {
+    if (!block.argument(i)->has_uses()) continue;
+    map[block.argument(i)] = copy.add_argument(block.argument(i)->type());
+    kept.push_back(inputs[i]);
+  }
+  for (const auto& op : block.operations()) copy.append(passes::clone_operation(*op, map));
+  std::vector<ir::Type> types;
+  for (const ir::Value* value : copy.terminator()->operands()) types.push_back(value->type());
+  function->type = ir::Type::function(copy.argument_types(), types);
+  function->argument_attributes.resize(kept.size());
+  function->result_attributes.resize(types.size());
+  inputs = std::move(kept);
+  // Functions that nobody calls any more.
+  std::vector<std::unique_ptr<ir::Function>> others;
+  for (auto& other : module.functions) {
+    if (other.get() != &entry) others.push_back(std::move(other));
+  }
+  module.functions.clear();
+  module.functions.push_back(std::move(function));
+  for (auto& other : others) module.functions.push_back(std::move(other));
+}
+
+// A changed copy; `change` gets the entry's block and may add arguments with inputs.
+template <typename Change>
+Program changed(const Program& program, const Change& change) {
+  std::unique_ptr<ir::Module> module = passes::clone_module(*program.module);
+  std::vector<HostArray> inputs = program.inputs;
+  change(module->entry()->body().front(), inputs);
+  remove_unused(*module, inputs);
+  return {std::shared_ptr<const ir::Module>(std::move(module)), std::move(inputs)};
+}
+
+}  // namespace
+
+Program shrink(const Program& program, const Finding& finding, Device& device,
+               const CheckOptions& options) {
+  const auto fails = [&](const Program& candidate) {
+    const auto result = check(candidate, device, options);
+    return result.ok() && result->has_value() && (*result)->kind == finding.kind;
+  };
+  if (finding.single.module != nullptr && fails(finding.single)) return finding.single;
+  Program best = program;
+  bool smaller = true;
+  while (smaller) {
+    smaller = false;
+    const auto try_it = [&](Program candidate) {
+      if (!fails(candidate)) return false;
+      best = std::move(candidate);
+      smaller = true;
+      return true;
+    };
+    for (size_t i = best.module->entry()->type.results().size(); i-- > 0;) {
+      if (best.module->entry()->type.results().size() < 2) break;
+      try_it(changed(best, [&](ir::Block& block, std::vector<HostArray>&) {
+        std::vector<ir::Value*> results = block.terminator()->operands();
+        results.erase(results.begin() + static_cast<std::ptrdiff_t>(i));
+        block.terminator()->set_operands(results);
+      }));
+    }
+    // An operation's results become arguments; the values are the evaluator's.
+    for (size_t k = 0; k + 1 < best.module->entry()->body().front().operations().size(); ++k) {
+      const Exposed exposed = expose(*best.module);
+      const auto values = reference::evaluate(*exposed.module, best.inputs);
+      if (!values.ok()) break;
+      const std::vector<int64_t>& places = exposed.places[k];
+      if (std::count(places.begin(), places.end(), -1) > 0 || places.empty()) continue;
+      const bool was_smaller =
+          try_it(changed(best, [&](ir::Block& block, std::vector<HostArray>& inputs) {
+            ir::Operation* op = block.operations()[k].get();
+            for (size_t r = 0; r < op->result_count(); ++r) {
+              op->result(r)->replace_all_uses_with(block.add_argument(op->result(r)->type()));
+              inputs.push_back((*values)[static_cast<size_t>(places[r])]);
+            }
+          }));
+      if (was_smaller) --k;
+    }
+  }
+  return best;
+}
+
+std::string to_text(const Program& program) {
+  const std::unique_ptr<ir::Module> module = passes::clone_module(*program.module);
+  auto function = std::make_unique<ir::Function>("inputs");
+  function->visibility = ir::Function::Visibility::kPrivate;
+  ir::Block& block = function->body().add_block();
+  std::vector<ir::Value*> values;
+  for (const HostArray& input : program.inputs) {
+    const ir::Type type = ir::Type::tensor(input.dtype(), input.dims());
+    values.push_back(block
+                         .append(OpCode::kConstant, {}, {type},
+                                 ir::AttributeMap({{"value", ir::make_dense(type, input)}}))
+                         ->result());
+  }
+  block.append(OpCode::kFuncReturn, values, {});
+  std::vector<ir::Type> types;
+  for (const ir::Value* value : values) types.push_back(value->type());
+  function->type = ir::Type::function({}, types);
+  function->result_attributes.resize(types.size());
+  module->functions.push_back(std::move(function));
+  return stablehlo::print_module(*module);
+}
+
+Result<Program> from_text(const std::string& text) {
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(text));
+  HEKLA_RETURN_IF_ERROR(ir::verify(*module));
+  Program program;
+  for (size_t i = 0; i < module->functions.size(); ++i) {
+    if (module->functions[i]->name() != "inputs") continue;
+    const ir::Block& block = module->functions[i]->body().front();
+    for (const ir::Value* value : block.terminator()->operands()) {
+      const ir::DenseValue* dense =
+          value->defining_op() == nullptr
+              ? nullptr
+              : value->defining_op()->attribute("value").get<ir::DenseValue>();
+      if (dense == nullptr) return invalid_argument("@inputs may return constants only");
+      HEKLA_ASSIGN_OR_RETURN(HostArray array, dense->expand());
+      program.inputs.push_back(std::move(array));
+    }
+    module->functions.erase(module->functions.begin() + static_cast<std::ptrdiff_t>(i));
+    break;
+  }
+  program.module = std::move(module);
+  return program;
+}
+
+}  // namespace hekla::testing

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether devices compute a program as the reference evaluator does, and always the same.
+//
+// The program runs on each device through the C API in two forms. With every value of the entry
+// function as a result, each operation is compared with the evaluator on the operands that the
+// device itself computed: rounding does not add up, a comparison or rounding near its edge gives no
+// false alarm, and the first wrong operation has a name. As it is, fused, its results must have the
+// bits of the first form; so must those of another launch, of a program that is not fused, and of
+// one whose values share no memory.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "runtime/base/host_array.h"
+#include "runtime/base/status.h"
+
+namespace hekla::testing {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const std::string& name() const = 0;
+  // Launches the program `launches` times and gives all results, one list a launch. `options` are
+  // compiler options that are "false".
+  virtual Result<std::vector<std::vector<HostArray>>> run(const ir::Module& module,
+                                                          const std::vector<HostArray>& inputs,
+                                                          const std::vector<std::string>& off,
+                                                          int launches) = 0;
+};
+
+// By the name of a registered plugin.
+Result<std::unique_ptr<Device>> open_device(const std::string& name);
+
+struct Program {
+  std::shared_ptr<const ir::Module> module;
+  std::vector<HostArray> inputs;
+};
+
+struct Finding {
+  std::string device;
+  enum class Kind { kError, kOperation, kBits } kind = Kind::kError;
+  std::string text;  // with the values
+  // kOperation: that operation alone with its operands.
+  Program single;
+};
+std::string_view kind_name(Finding::Kind kind);
+
+struct CheckOptions {
+  // Which of the other forms run: "again", "hekla_fuse", "hekla_reuse_memory".
+  std::vector<std::string> forms = {"again", "hekla_fuse", "hekla_reuse_memory"};
+};
+
+// The first thing that is wrong on the device. An error: the evaluator's, or of the program.
+// `digest`, where given, takes in the bits of all results.
+Result<std::optional<Finding>> check(const Program& program, Device& device,
+                                     const CheckOptions& options = {}, uint64_t* digest = nullptr);
+
+// A program as small as possible that has a finding of the same kind.
+Program shrink(const Program& program, const Finding& finding, Device& device,
+               const CheckOptions& options = {});
+
+// One text: the program and a private function @inputs whose constants are the inputs.
+std::string to_text(const Program& program);
+Result<Program> from_text(const std::string& text);
+
+}  // namespace hekla::testing

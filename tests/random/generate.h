@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// random_program: well-typed StableHLO programs made at random.
+//
+// Programs of several operations that feed each other, of odd shapes (zero sizes and rank 0 among
+// them) and all element types, with random attributes, regions, loops and branches. They verify.
+// The same seed and options give the same program and inputs on every machine. Pure.
+//
+// What StableHLO leaves open does not occur, so that two right devices differ by rounding alone:
+// the payload and sign of a NaN are not looked at (bitcasts and TOTALORDER see finite inputs only),
+// sorts with ties are stable, and regions, loops and functions hold operations whose results are
+// exact (docs/numerics.md), since an error in a loop may grow to any size.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "runtime/base/host_array.h"
+
+namespace hekla::testing {
+
+struct GenerateOptions {
+  int ops = 9;                 // about; operands come on top
+  int64_t max_elements = 400;  // of one array, about
+};
+
+struct RandomProgram {
+  std::shared_ptr<ir::Module> module;
+  std::vector<HostArray> inputs;  // one per argument of the entry
+};
+
+RandomProgram random_program(uint64_t seed, const GenerateOptions& options = {});
+
+}  // namespace hekla::testing

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a device's result of one operation may lie from the evaluator's on the same operands.
+//
+// The rules are those of docs/numerics.md. Movement, integers, comparisons, conversions and basic
+// arithmetic: the same bits, all NaNs being equal. Functions: their bound in units of the last
+// place. Sums, products of matrices, convolutions and transforms: what rounding in any order may
+// give, from the sum of the magnitudes, which the evaluator computes from the operands' absolute
+// values. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "runtime/base/host_array.h"
+#include "runtime/base/status.h"
+
+namespace hekla::testing {
+
+// A program whose entry runs `op`, which stands in `module`; its arguments are the operands and the
+// values around it that its regions use, in the order of `inputs`.
+struct SingleOperation {
+  std::shared_ptr<ir::Module> module;
+  std::vector<const ir::Value*> inputs;
+};
+SingleOperation single_operation(const ir::Module& module, const ir::Operation& op);
+
+// Empty when `got` is a right result of the operation on `inputs` (those of `single`); otherwise
+// result, element, values and tolerance in words. An error: the evaluator's.
+Result<std::string> difference(const SingleOperation& single, const std::vector<HostArray>& inputs,
+                               const std::vector<HostArray>& got);
+
+// The first element whose bits differ, in words; empty when there is none. NaNs are equal.
+std::string bit_difference(const HostArray& got, const HostArray& want);
+
+}  // namespace hekla::testing
