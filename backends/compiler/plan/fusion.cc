@@ -333,7 +333,7 @@ bool Fusion::try_inline(const ir::Operation& op) {
   const ir::Value& value = *op.result();
   const Role role = roles_.at(&op);
   const double cost = cost_of(op, role);
-  const bool is_small = value.type().rank() == 0;
+  const bool is_small = element_count(value.type().dims()) == 1;
 
   std::vector<const ir::Operation*> users(value.users().begin(), value.users().end());
   std::sort(users.begin(), users.end());
@@ -371,8 +371,10 @@ bool Fusion::try_inline(const ir::Operation& op) {
     place.root = nullptr;
     place.path = next_path_++;
     place.copies += 1;
+    // One element, found by index arithmetic: what a kernel would do to load it anyway.
+    const bool is_free = is_small && cost < 1;
     const int limit = is_small ? 4 * kMaxCopies : kMaxCopies;
-    if (place.copies > limit || (!is_small && cost > 1)) return false;
+    if (!is_free && (place.copies > limit || (!is_small && cost > 1))) return false;
   }
   if (place.repeats > 1 && !is_small) {
     place.spare -= cost;
