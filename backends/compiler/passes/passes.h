@@ -25,6 +25,10 @@ void clean_up(ir::Module& module);
 // transposes and broadcasts that follow each other. What dies by it stays for clean_up.
 void simplify(ir::Module& module);
 
+// dot_general and convolution with results of bf16 or f16 give f32, the type that their sums are
+// taken in, and a convert rounds the sum: the same number, and the convert joins a kernel.
+void widen_contractions(ir::Module& module);
+
 // Whether running the operation has no effect but its results, so that it may be merged, moved and
 // removed. Operations with regions are as pure as what is in them.
 bool is_pure(const ir::Operation& op);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/contraction.h"
 
 namespace hekla::plan {
 namespace {
@@ -106,9 +107,13 @@ bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value
 
 }  // namespace
 
-Fusion::Fusion(const ir::Block& block, bool fuse) : block_(block), fuse_(fuse) {
+Fusion::Fusion(const ir::Block& block, const FusionOptions& options)
+    : block_(block), fuse_(options.fuse) {
   const auto& ops = block.operations();
-  for (const auto& op : ops) roles_[op.get()] = lower::role_of(*op);
+  for (const auto& op : ops) {
+    roles_[op.get()] = lower::role_of(*op);
+    if (options.contractions && lower::is_contraction(*op)) contractions_.insert(op.get());
+  }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
 }
@@ -210,14 +215,19 @@ void Fusion::merge_roots() {
     group.size = it == sizes_.end() ? 1 : it->second;
     std::unordered_set<const ir::Value*> seen, again;
     for (const ir::Value* operand : op.operands()) {
-      collect_loads(*operand, keeps_elements(op, roles_.at(&op), *operand), group, seen, again);
+      if (is_contraction(op)) {
+        const auto stored = [this](const ir::Value& value) { return in_memory(value); };
+        group.loads.push_back({lower::view_of(*operand, block_, stored).base, false});
+      } else {
+        collect_loads(*operand, keeps_elements(op, roles_.at(&op), *operand), group, seen, again);
+      }
     }
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
     const bool may_merge = fuse_ && op.result_count() == 1 &&
                            op.code() != OpCode::kDynamicUpdateSlice &&
-                           roles_.at(&op) != Role::kSequence;
+                           roles_.at(&op) != Role::kSequence && !is_contraction(op);
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
@@ -300,6 +310,21 @@ void Fusion::demand_captured(const ir::Operation& op) {
   }
 }
 
+void Fusion::demand_operands(const ir::Operation& contraction) {
+  const auto stored = [this](const ir::Value& value) { return !fuse_ || stored_.contains(&value); };
+  for (const ir::Value* operand : contraction.operands()) {
+    const lower::View view = lower::view_of(*operand, block_, stored);
+    views_[&contraction].insert(view.through.begin(), view.through.end());
+    demand(*view.base);
+  }
+}
+
+bool Fusion::looks_through(const ir::Operation& user, const ir::Value& value) const {
+  if (viewed_.contains(&user)) return true;
+  const auto it = views_.find(&user);
+  return it != views_.end() && it->second.contains(&value);
+}
+
 void Fusion::decide(const ir::Operation& op) {
   const Role role = roles_.at(&op);
   if (role == Role::kNone) {
@@ -320,6 +345,17 @@ void Fusion::decide(const ir::Operation& op) {
     is_used |= op.result(i)->has_uses();
   }
   if (!is_used) return;
+  if (is_contraction(op)) {
+    stored_.insert(op.result());
+    return demand_operands(op);
+  }
+  const auto& users = op.result()->users();
+  if (!is_stored && std::all_of(users.begin(), users.end(), [&](const ir::Operation* user) {
+        return looks_through(*user, *op.result());
+      })) {
+    viewed_.insert(&op);
+    return;
+  }
   if (is_stored || !fuse_ || !try_inline(op)) {
     for (size_t i = 0; i < op.result_count(); ++i) {
       if (op.result(i)->has_uses()) stored_.insert(op.result(i));
@@ -342,6 +378,7 @@ bool Fusion::try_inline(const ir::Operation& op) {
   bool is_first = true;
   bool is_shared = false;  // several kernels or several places in one
   for (const ir::Operation* user : users) {
+    if (looks_through(*user, value)) continue;
     const auto it = places_.find(user);
     if (it == places_.end()) return false;  // not computed by a kernel of this block
     const Place& theirs = it->second;

@@ -5,9 +5,11 @@
 // A value is computed in place when that costs no more than storing and loading it: it has one
 // reader kernel that asks for each element about once, or it is so cheap that several may repeat
 // it. Contractions and reductions are computed inside elementwise readers of the same shape
-// (epilogues) and nowhere else. Kernels over the same elements that read the same values, or one
-// the other's result, become one kernel with several results. The decision looks at the graph only,
-// so that the same program always becomes the same kernels. Pure; one object per block.
+// (epilogues) and nowhere else; those that the back end has code of its own for stand alone, and
+// read their operands through what only moves elements. Kernels over the same elements that read
+// the same values, or one the other's result, become one kernel with several results. The decision
+// looks at the graph only, so that the same program always becomes the same kernels. Pure; one
+// object per block.
 #pragma once
 
 #include <unordered_map>
@@ -20,10 +22,16 @@
 
 namespace hekla::plan {
 
+struct FusionOptions {
+  // Off: every operation stores its results, but constants and iotas.
+  bool fuse = true;
+  // The operations of lower::is_contraction are steps of their own.
+  bool contractions = false;
+};
+
 class Fusion {
  public:
-  // Without `fuse` every operation stores its results, but constants and iotas.
-  explicit Fusion(const ir::Block& block, bool fuse = true);
+  explicit Fusion(const ir::Block& block, const FusionOptions& options = {});
 
   // Whether a kernel loads this value (true) or computes it. Values of other blocks and block
   // arguments are loaded, constants of one number and iotas computed.
@@ -31,6 +39,7 @@ class Fusion {
   // Whether somebody needs a result of this operation in memory, constants and iotas included.
   bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
   lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
+  bool is_contraction(const ir::Operation& op) const { return contractions_.contains(&op); }
   // The operations whose results one kernel stores, in order. Kernels stand where the last of them
   // does; the others have none of their own. Empty for operations that store nothing.
   std::vector<const ir::Operation*> kernel_at(const ir::Operation& op) const;
@@ -49,6 +58,10 @@ class Fusion {
   void demand(const ir::Value& value);
   void demand_captured(const ir::Operation& op);
   bool try_inline(const ir::Operation& op);
+  // Whether `user` needs no place for its operand `value`: it is a contraction that looks through
+  // it, or is itself only looked through.
+  bool looks_through(const ir::Operation& user, const ir::Value& value) const;
+  void demand_operands(const ir::Operation& contraction);
 
   // What the kernel of a root loads; `same` when only the elements that it computes itself.
   struct Load {
@@ -87,6 +100,10 @@ class Fusion {
   std::unordered_map<const ir::Operation*, Place> places_;
   std::unordered_map<const ir::Operation*, int> sizes_;  // operations computed in a root's kernel
   std::unordered_set<const ir::Value*> stored_;
+  std::unordered_set<const ir::Operation*> contractions_;
+  std::unordered_set<const ir::Operation*> viewed_;  // what only contractions look through
+  // Values that contractions look through to their operands' places, by contraction.
+  std::unordered_map<const ir::Operation*, std::unordered_set<const ir::Value*>> views_;
   int next_path_ = 1;
 };
 

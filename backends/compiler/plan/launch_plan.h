@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backends/compiler/ir/ir.h"
+#include "backends/compiler/kernel/contraction.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "runtime/base/host_array.h"
 
@@ -34,6 +35,15 @@ struct Slice {
 struct KernelStep {
   int32_t kernel = 0;
   std::vector<Slice> operands;
+};
+
+// Runs LaunchPlan::contractions[contraction]; only in plans for back ends that have code for it.
+// `out` overlaps neither operand.
+struct ContractionStep {
+  int32_t contraction = 0;
+  Slice lhs;
+  Slice rhs;
+  Slice out;
 };
 
 // Copies `from` to `to`, of equal size. They do not overlap, or are the same.
@@ -71,13 +81,14 @@ struct BranchStep {
 };
 
 struct Step {
-  std::variant<KernelStep, CopyStep, HostStep, std::shared_ptr<const LoopStep>,
+  std::variant<KernelStep, ContractionStep, CopyStep, HostStep, std::shared_ptr<const LoopStep>,
                std::shared_ptr<const BranchStep>>
       what;
 };
 
 struct LaunchPlan {
-  std::vector<kernel::Kernel> kernels;  // no two equal
+  std::vector<kernel::Kernel> kernels;            // no two equal
+  std::vector<kernel::Contraction> contractions;  // no two equal
   std::vector<HostArray> constants;
   std::vector<int64_t> input_bytes;
   std::vector<int64_t> output_bytes;

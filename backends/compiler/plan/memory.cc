@@ -27,6 +27,10 @@ void visit_own(Step& step, const std::vector<kernel::Kernel>& kernels, const Sli
     for (size_t i = 0; i < run->operands.size(); ++i) {
       visit(run->operands[i], kernel.operands[i].is_written);
     }
+  } else if (auto* contract = std::get_if<ContractionStep>(&step.what)) {
+    visit(contract->lhs, false);
+    visit(contract->rhs, false);
+    visit(contract->out, true);
   } else if (auto* copy = std::get_if<CopyStep>(&step.what)) {
     visit(copy->from, false);
     visit(copy->to, true);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/lower.h"
 #include "backends/compiler/passes/clone.h"
 #include "backends/compiler/plan/fusion.h"
@@ -164,7 +165,7 @@ class Planner {
   }
 
   Status plan_block(const ir::Block& block, Steps& steps) {
-    const Fusion fusion(block, options_.fuse);
+    const Fusion fusion(block, {options_.fuse, options_.contractions});
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
@@ -200,10 +201,27 @@ class Planner {
       for (const ir::Value* output : outputs) make_place(*output);
       return ok_status();
     }
+    if (fusion.is_contraction(op)) return plan_contraction(op, fusion, steps);
     if (op.code() == OpCode::kDynamicUpdateSlice && fusion.in_memory(*op.operand(0))) {
       return plan_update(op, fusion, steps);
     }
     return plan_kernel(op, outputs, fusion, steps);
+  }
+
+  Status plan_contraction(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
+    std::optional<lower::LoweredContraction> lowered = lower::lower_contraction(
+        op, [&](const ir::Value& value) { return fusion.in_memory(value); });
+    if (!lowered.has_value()) return internal_error("{} is no contraction", op.name());
+    ContractionStep step;
+    HEKLA_ASSIGN_OR_RETURN(step.lhs, place_of(*lowered->lhs));
+    HEKLA_ASSIGN_OR_RETURN(step.rhs, place_of(*lowered->rhs));
+    step.out = make_place(*op.result());
+    auto& all = plan_.contractions;
+    const auto it = std::find(all.begin(), all.end(), lowered->contraction);
+    step.contraction = static_cast<int32_t>(it - all.begin());
+    if (it == all.end()) all.push_back(std::move(lowered->contraction));
+    steps.push_back({step});
+    return ok_status();
   }
 
   Status plan_kernel(const ir::Operation& op, const std::vector<const ir::Value*>& outputs,

@@ -12,12 +12,15 @@
 
 namespace hekla::plan {
 
-// For tests and for the search of a wrong result: neither changes a bit of any result.
 struct PlanOptions {
+  // For tests and for the search of a wrong result; neither changes a bit of any result.
   // Off: every operation is a kernel of its own, but constants and iotas.
   bool fuse = true;
   // Off: every value has bytes of its own in the arena, and nothing is updated in place.
   bool reuse_memory = true;
+  // For back ends that run ContractionStep: what lower::is_contraction says becomes such steps
+  // instead of kernels, with the same bits.
+  bool contractions = false;
 };
 
 // `module`: calls inlined (passes.h), verified; only its entry function is looked at.

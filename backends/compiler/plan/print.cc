@@ -39,6 +39,11 @@ void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& 
       }
       out += fmt::format("kernel {} {} grid [{}]: {} -> {}\n", run->kernel, kernel.name,
                          fmt::join(kernel.grid, ", "), inputs, outputs);
+    } else if (const auto* contract = std::get_if<ContractionStep>(&step.what)) {
+      const auto number = static_cast<size_t>(contract->contraction);
+      out += fmt::format("contraction {} {}: {}, {} -> {}\n", number,
+                         kernel::to_string(plan.contractions[number]), text_of(contract->lhs),
+                         text_of(contract->rhs), text_of(contract->out));
     } else if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
       out += fmt::format("copy {} -> {}\n", text_of(copy->from), text_of(copy->to));
     } else if (const auto* host = std::get_if<HostStep>(&step.what)) {

@@ -63,6 +63,17 @@ class Checker {
     return ok_status();
   }
 
+  Status check(const plan::ContractionStep& step) const {
+    if (step.contraction < 0 ||
+        static_cast<size_t>(step.contraction) >= plan_.contractions.size()) {
+      return internal_error("launch plan: there is no contraction {}", step.contraction);
+    }
+    const auto& c = plan_.contractions[static_cast<size_t>(step.contraction)];
+    HEKLA_RETURN_IF_ERROR(check(step.lhs, c.lhs_elements * dtype_bytes(c.lhs_dtype), false));
+    HEKLA_RETURN_IF_ERROR(check(step.rhs, c.rhs_elements * dtype_bytes(c.rhs_dtype), false));
+    return check(step.out, c.out_elements * dtype_bytes(DType::kF32), true);
+  }
+
   Status check(const plan::CopyStep& step) const {
     HEKLA_RETURN_IF_ERROR(check(step.from, step.to.bytes, false));
     return check(step.to, step.from.bytes, true);

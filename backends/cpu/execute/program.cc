@@ -30,9 +30,15 @@ constexpr double kPieceNs = 10'000;
 
 class Run {
  public:
-  Run(const plan::LaunchPlan& plan, const CompiledKernels& code, const LaunchMemory& memory,
+  Run(const plan::LaunchPlan& plan, const CompiledKernels& code,
+      const std::vector<PreparedContraction>& contractions, const LaunchMemory& memory,
       const RunOptions& options, std::atomic<int64_t>& host_steps)
-      : plan_(plan), code_(code), memory_(memory), options_(options), host_steps_(host_steps) {}
+      : plan_(plan),
+        code_(code),
+        contractions_(contractions),
+        memory_(memory),
+        options_(options),
+        host_steps_(host_steps) {}
 
   Status run(const plan::Steps& steps) {
     for (const plan::Step& step : steps) {
@@ -79,6 +85,12 @@ class Run {
     ThreadPool::process_pool().for_ranges(
         units, grain, [&](int64_t begin, int64_t end) { kernel.function(operands, begin, end); });
     return ok_status();
+  }
+
+  Status run(const plan::ContractionStep& step) {
+    return contractions_[static_cast<size_t>(step.contraction)].run(
+        address(step.lhs), address(step.rhs), reinterpret_cast<float*>(address(step.out)),
+        options_.is_parallel);
   }
 
   Status run(const plan::CopyStep& step) {
@@ -175,6 +187,7 @@ class Run {
 
   const plan::LaunchPlan& plan_;
   const CompiledKernels& code_;
+  const std::vector<PreparedContraction>& contractions_;
   const LaunchMemory& memory_;
   const RunOptions& options_;
   std::atomic<int64_t>& host_steps_;
@@ -211,6 +224,11 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
     code = resource_exhausted("compiling {} kernels: {}", requests.size(), error.what());
   }
   HEKLA_ASSIGN_OR_RETURN(program->code_, std::move(code));
+  const Target& target = compiler.target();
+  for (const kernel::Contraction& contraction : plan->contractions) {
+    program->contractions_.emplace_back(contraction,
+                                        micro_kernels(target.vector_bits, target.has_fma));
+  }
   program->estimated_ns_ = program->estimate(plan->steps);
   log_kernels(*plan, *program->code_);
   return std::shared_ptr<const Program>(std::move(program));
@@ -223,6 +241,8 @@ double Program::estimate(const plan::Steps& steps) {
     if (const auto* kernel = std::get_if<plan::KernelStep>(&step.what)) {
       const Schedule& schedule = code_->kernels[static_cast<size_t>(kernel->kernel)].schedule;
       ns += static_cast<double>(schedule.units()) * schedule.unit_ns;
+    } else if (const auto* contract = std::get_if<plan::ContractionStep>(&step.what)) {
+      ns += contractions_[static_cast<size_t>(contract->contraction)].estimated_ns();
     } else if (const auto* copy = std::get_if<plan::CopyStep>(&step.what)) {
       ns += static_cast<double>(copy->from.bytes) / kBytesPerNs;
     } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
@@ -250,7 +270,7 @@ double Program::estimate(const plan::Steps& steps) {
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
   try {
-    return Run(*plan_, *code_, memory, options, host_steps_run_).run(plan_->steps);
+    return Run(*plan_, *code_, contractions_, memory, options, host_steps_run_).run(plan_->steps);
   } catch (const std::exception& error) {
     return resource_exhausted("a launch on the CPU device: {}", error.what());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/compiler/plan/launch_plan.h"
+#include "backends/cpu/contraction/contraction.h"
 #include "backends/cpu/jit/kernel_compiler.h"
 
 namespace hekla::cpu {
@@ -56,6 +57,7 @@ class Program {
 
   const std::shared_ptr<const plan::LaunchPlan> plan_;  // shared with whoever shows it
   std::shared_ptr<const CompiledKernels> code_;
+  std::vector<PreparedContraction> contractions_;  // those of the plan
   double estimated_ns_ = 0;
   int64_t host_steps_ = 0;
   mutable std::atomic<int64_t> host_steps_run_ = 0;

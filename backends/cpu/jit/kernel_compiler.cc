@@ -108,6 +108,7 @@ class Compiler : public KernelCompiler {
     return std::shared_ptr<const CompiledKernels>(std::move(result));
   }
 
+  const Target& target() const override { return writer_->target(); }
   Result<std::string> llvm_text(const KernelRequest& request) override {
     const std::unique_ptr<Job> job = make_job(request);
     return writer_->llvm_text({named(*job)});

@@ -16,6 +16,7 @@
 
 #include "backends/compiler/kernel/kernel.h"
 #include "backends/cpu/codegen/schedule.h"
+#include "backends/cpu/codegen/target.h"
 #include "runtime/base/status.h"
 
 namespace hekla::cpu {
@@ -53,6 +54,8 @@ class KernelCompiler {
                                                         const std::string& cache_folder = "");
   virtual ~KernelCompiler() = default;
 
+  // The machine that it generates code for.
+  virtual const Target& target() const = 0;
   // The kernels' bodies verify; a grid with a zero gives a kernel of no units. INTERNAL, with the
   // kernel's name: LLVM refused it.
   virtual Result<std::shared_ptr<const CompiledKernels>> compile(

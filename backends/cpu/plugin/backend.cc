@@ -121,8 +121,11 @@ class CpuBackend : public pjrt::Backend {
           "programs over {} partitions: the CPU device does not split programs yet",
           request.partition_count);
     }
+    CompileOptions options = request.options;
+    // Kernels alone where each operation is one: what contractions are compared with.
+    options.plan.contractions = options.plan.fuse;
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
-                           compile_program(request.module, request.options));
+                           compile_program(request.module, options));
     std::vector<std::string> fallbacks;
     HEKLA_RETURN_IF_ERROR(check_host_steps(plan->steps, fallbacks));
     if (options_.fail_on_fallback && !fallbacks.empty()) {

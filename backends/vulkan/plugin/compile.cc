@@ -199,6 +199,11 @@ class Compiler {
     program_->steps.emplace_back(CopyStep{to_slice(step.from), to_slice(step.to)});
   }
 
+  // Asked for by PlanOptions::contractions alone.
+  void add(const plan::ContractionStep&) {
+    unsupported_.emplace_back("a contraction that was planned for another back end");
+  }
+
   void add(const plan::HostStep& step) {
     if (const Status status = reference::check_supported(*step.program); !status.ok()) {
       unsupported_.push_back(status.message());

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contraction: a sum of products over strided operands, as plain data.
+//
+//   out[b, r, c] = sum over d of lhs[b, r, d] * rhs[b, d, c]
+//
+// Each of b, r, c and d stands for a list of axes, outermost first: a dot_general has any number of
+// each, a convolution's rows are batch and positions, its depth is the window and the features. The
+// sum of one element of `out` starts at 0 and takes its products one after the other in the
+// row-major order of the depth axes, each by a fused multiply-add (or a multiplication and an
+// addition, where the machine has none) in f32. Whoever computes a contraction keeps that order, so
+// that its bits do not depend on how it is cut. Nothing fails.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+
+namespace hekla::kernel {
+
+struct Contraction {
+  // Strides count elements; 0 where an operand does not have the axis. They may be negative.
+  struct Axis {
+    int64_t size = 1;
+    int64_t lhs = 0;
+    int64_t rhs = 0;
+    int64_t out = 0;
+    bool operator==(const Axis&) const = default;
+  };
+  // A dimension of lhs that a window slides over: element `at * stride + tap * dilation - low` of
+  // the dimension after its base dilation, where `at` is the index along rows[row] and `tap` that
+  // along depth[depth]. Elements outside and between those of the input are zeros.
+  struct Window {
+    int32_t row = 0;
+    int32_t depth = 0;
+    int64_t stride = 1;
+    int64_t dilation = 1;
+    int64_t low = 0;
+    int64_t extent = 1;  // of the input, without padding
+    int64_t base_dilation = 1;
+    int64_t lhs = 0;  // stride of the input's dimension
+    bool operator==(const Window&) const = default;
+  };
+
+  DType lhs_dtype = DType::kF32;  // f32, bf16, f16: widened exactly
+  DType rhs_dtype = DType::kF32;
+  // `out` is f32. Elements of the whole buffers, and where index 0 of all axes lies in them.
+  int64_t lhs_elements = 0;
+  int64_t rhs_elements = 0;
+  int64_t out_elements = 0;
+  int64_t lhs_offset = 0;
+  int64_t rhs_offset = 0;
+  std::vector<Axis> batch;
+  std::vector<Axis> rows;
+  std::vector<Axis> columns;
+  std::vector<Axis> depth;
+  std::vector<Window> windows;
+
+  bool operator==(const Contraction&) const = default;
+};
+
+// Product of the sizes.
+int64_t axes_size(const std::vector<Contraction::Axis>& axes);
+// Multiply-adds.
+double contraction_work(const Contraction& contraction);
+// One line for people: "4 x 128 x 256 x 512 f32, windows 3x3".
+std::string to_string(const Contraction& contraction);
+
+}  // namespace hekla::kernel

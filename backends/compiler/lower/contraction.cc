@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/lower/contraction.h"
+
+#include <algorithm>
+#include <array>
+
+#include "backends/compiler/ir/op_attributes.h"
+
+namespace hekla::lower {
+namespace {
+
+using ir::OpCode;
+using kernel::Contraction;
+using Axis = Contraction::Axis;
+using Sizes = std::vector<int64_t>;
+
+// Below these, a generated kernel that is fused with its surroundings does better: multiply-adds in
+// all and for one element of the batch, the depth of a sum, and what a row of the narrow side asks
+// for.
+constexpr double kLeastWork = 16384;
+constexpr double kLeastBatchWork = 2048;
+constexpr int64_t kLeastDepth = 4;
+constexpr int64_t kLeastWide = 8;
+constexpr int64_t kLeastNarrowWork = 32;
+// A slice may leave out this share of the value it reads from; that value is computed for it.
+constexpr int64_t kMostOfSlice = 4;
+constexpr size_t kMostWindows = 4;
+
+Sizes row_major(const Dims& dims) {
+  Sizes strides(dims.size(), 1);
+  for (size_t d = dims.size(); d-- > 1;) {
+    strides[d - 1] = strides[d] * std::max<int64_t>(1, dims[d]);
+  }
+  return strides;
+}
+
+// Strides of a reshaped view: groups of dimensions whose sizes multiply to the same, each of which
+// has to be walked with one stride.
+std::optional<Sizes> reshape_strides(const Dims& from, const Sizes& strides, const Dims& to) {
+  struct Run {
+    int64_t size;
+    int64_t stride;
+  };
+  std::vector<Run> runs;  // what can be walked as one, outermost first
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (from[d] == 1) continue;
+    if (!runs.empty() && runs.back().stride == strides[d] * from[d]) {
+      runs.back().size *= from[d];
+      runs.back().stride = strides[d];
+    } else {
+      runs.push_back({from[d], strides[d]});
+    }
+  }
+  Sizes result(to.size(), 0);
+  size_t run = runs.size();
+  int64_t used = 1;  // of the current run, from its inner end
+  for (size_t d = to.size(); d-- > 0;) {
+    if (to[d] == 1) continue;
+    if (used == 1) {
+      if (run == 0) return std::nullopt;
+      --run;
+    }
+    if (runs[run].size % (used * to[d]) != 0) return std::nullopt;
+    result[d] = runs[run].stride * used;
+    used *= to[d];
+    if (used == runs[run].size) used = 1;
+  }
+  if (run != 0 || used != 1) return std::nullopt;
+  return result;
+}
+
+// The view of an operation's result through its operand, whose view is `source`.
+bool look_through(const ir::Operation& op, View& source) {
+  const Dims& from = op.operand(0)->type().dims();
+  const Dims& to = op.result()->type().dims();
+  switch (op.code()) {
+    case OpCode::kReshape: {
+      const std::optional<Sizes> strides = reshape_strides(from, source.strides, to);
+      if (!strides.has_value()) return false;
+      source.strides = *strides;
+      return true;
+    }
+    case OpCode::kTranspose: {
+      const Sizes permutation = ir::int_list(op, "permutation");
+      Sizes strides(to.size());
+      for (size_t d = 0; d < to.size(); ++d) {
+        strides[d] = source.strides[static_cast<size_t>(permutation[d])];
+      }
+      source.strides = strides;
+      return true;
+    }
+    case OpCode::kBroadcastInDim: {
+      const Sizes map = ir::int_list(op, "broadcast_dimensions");
+      Sizes strides(to.size(), 0);
+      for (size_t d = 0; d < from.size(); ++d) {
+        if (from[d] != 1) strides[static_cast<size_t>(map[d])] = source.strides[d];
+      }
+      source.strides = strides;
+      return true;
+    }
+    case OpCode::kSlice: {
+      if (element_count(from) > kMostOfSlice * element_count(to)) return false;
+      const Sizes start = ir::int_list(op, "start_indices");
+      const Sizes steps = ir::int_list(op, "strides");
+      for (size_t d = 0; d < from.size(); ++d) {
+        source.offset += start[d] * source.strides[d];
+        source.strides[d] *= d < steps.size() ? steps[d] : 1;
+      }
+      return true;
+    }
+    case OpCode::kReverse:
+      for (int64_t dim : ir::int_list(op, "dimensions")) {
+        const auto d = static_cast<size_t>(dim);
+        source.offset += (from[d] - 1) * source.strides[d];
+        source.strides[d] = -source.strides[d];
+      }
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_narrow_or_f32(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+bool contains(const Sizes& list, size_t d) {
+  return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
+}
+
+int64_t at_or(const Sizes& list, size_t i, int64_t fallback) {
+  return i < list.size() ? list[i] : fallback;
+}
+
+// Fills in the axes of a contraction from the operands' views. `size(value, d)` and strides are of
+// the operation's own operands.
+class Builder {
+ public:
+  Builder(const ir::Operation& op, const View& lhs, const View& rhs)
+      : op_(op),
+        lhs_dims_(op.operand(0)->type().dims()),
+        rhs_dims_(op.operand(1)->type().dims()),
+        out_dims_(op.result()->type().dims()),
+        out_(row_major(out_dims_)),
+        lhs_(lhs),
+        rhs_(rhs) {
+    c_.lhs_dtype = lhs.base->type().dtype();
+    c_.rhs_dtype = rhs.base->type().dtype();
+    c_.lhs_elements = element_count(lhs.base->type().dims());
+    c_.rhs_elements = element_count(rhs.base->type().dims());
+    c_.out_elements = element_count(out_dims_);
+    c_.lhs_offset = lhs.offset;
+    c_.rhs_offset = rhs.offset;
+  }
+
+  std::optional<Contraction> dot() {
+    const auto* n = op_.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
+    if (n == nullptr || op_.attribute("algorithm")) return std::nullopt;
+    size_t next = 0;
+    for (size_t k = 0; k < n->lhs_batching_dimensions.size(); ++k, ++next) {
+      const auto l = static_cast<size_t>(n->lhs_batching_dimensions[k]);
+      const auto r = static_cast<size_t>(n->rhs_batching_dimensions[k]);
+      c_.batch.push_back({lhs_dims_[l], lhs_.strides[l], rhs_.strides[r], out_[next]});
+    }
+    for (size_t d = 0; d < lhs_dims_.size(); ++d) {
+      if (contains(n->lhs_batching_dimensions, d)) continue;
+      if (contains(n->lhs_contracting_dimensions, d)) continue;
+      c_.rows.push_back({lhs_dims_[d], lhs_.strides[d], 0, out_[next++]});
+    }
+    for (size_t d = 0; d < rhs_dims_.size(); ++d) {
+      if (contains(n->rhs_batching_dimensions, d)) continue;
+      if (contains(n->rhs_contracting_dimensions, d)) continue;
+      c_.columns.push_back({rhs_dims_[d], 0, rhs_.strides[d], out_[next++]});
+    }
+    for (size_t k = 0; k < n->lhs_contracting_dimensions.size(); ++k) {
+      const auto l = static_cast<size_t>(n->lhs_contracting_dimensions[k]);
+      const auto r = static_cast<size_t>(n->rhs_contracting_dimensions[k]);
+      c_.depth.push_back({lhs_dims_[l], lhs_.strides[l], rhs_.strides[r], 0});
+    }
+    return c_;
+  }
+
+  std::optional<Contraction> convolution() {
+    const auto* n = op_.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+    if (n == nullptr || n->kernel_spatial_dimensions.size() > kMostWindows) return std::nullopt;
+    const int64_t feature_groups = ir::int_value(op_, "feature_group_count", 1);
+    const int64_t batch_groups = ir::int_value(op_, "batch_group_count", 1);
+    const auto at = [](const Sizes& list, int64_t d) { return list[static_cast<size_t>(d)]; };
+    const int64_t features = at(rhs_dims_, n->kernel_input_feature_dimension);
+    const int64_t images = at(lhs_dims_, n->input_batch_dimension) / batch_groups;
+    const int64_t groups = feature_groups * batch_groups;
+    const int64_t outputs = at(rhs_dims_, n->kernel_output_feature_dimension) / groups;
+    const int64_t image_stride = at(lhs_.strides, n->input_batch_dimension);
+    const int64_t feature_stride = at(lhs_.strides, n->input_feature_dimension);
+    const int64_t output_stride = at(rhs_.strides, n->kernel_output_feature_dimension);
+    const int64_t out_stride = at(out_, n->output_feature_dimension);
+    if (groups > 1) {
+      c_.batch.push_back({groups,
+                          feature_groups > 1 ? features * feature_stride : images * image_stride,
+                          outputs * output_stride, outputs * out_stride});
+    }
+    c_.rows.push_back({images, image_stride, 0, at(out_, n->output_batch_dimension)});
+    c_.columns.push_back({outputs, 0, output_stride, out_stride});
+    for (size_t s = 0; s < n->kernel_spatial_dimensions.size(); ++s) add_window(*n, s);
+    c_.depth.push_back(
+        {features, feature_stride, at(rhs_.strides, n->kernel_input_feature_dimension), 0});
+    return c_;
+  }
+
+ private:
+  void add_window(const ir::ConvDimensionNumbers& n, size_t s) {
+    const auto in = static_cast<size_t>(n.input_spatial_dimensions[s]);
+    const auto tap = static_cast<size_t>(n.kernel_spatial_dimensions[s]);
+    const auto out = static_cast<size_t>(n.output_spatial_dimensions[s]);
+    const std::vector<bool> reversal = ir::bool_list(op_, "window_reversal");
+    const std::vector<std::array<int64_t, 2>> padding = ir::padding_of(op_);
+    Contraction::Window w;
+    w.row = static_cast<int32_t>(c_.rows.size());
+    w.depth = static_cast<int32_t>(c_.depth.size());
+    w.stride = at_or(ir::int_list(op_, "window_strides"), s, 1);
+    w.dilation = at_or(ir::int_list(op_, "rhs_dilation"), s, 1);
+    w.base_dilation = at_or(ir::int_list(op_, "lhs_dilation"), s, 1);
+    w.low = s < padding.size() ? padding[s][0] : 0;
+    w.extent = lhs_dims_[in];
+    w.lhs = lhs_.strides[in];
+    Axis row{out_dims_[out], 0, 0, out_[out]};
+    Axis depth{rhs_dims_[tap], 0, rhs_.strides[tap], 0};
+    if (s < reversal.size() && reversal[s]) {
+      c_.rhs_offset += (depth.size - 1) * depth.rhs;
+      depth.rhs = -depth.rhs;
+    }
+    const int64_t last = (row.size - 1) * w.stride + (depth.size - 1) * w.dilation - w.low;
+    if (w.base_dilation == 1 && w.low <= 0 && last < w.extent) {
+      // Never outside: plain strides.
+      row.lhs = w.stride * w.lhs;
+      depth.lhs = w.dilation * w.lhs;
+      c_.lhs_offset -= w.low * w.lhs;
+    } else {
+      c_.windows.push_back(w);
+    }
+    c_.rows.push_back(row);
+    c_.depth.push_back(depth);
+  }
+
+  const ir::Operation& op_;
+  const Dims& lhs_dims_;
+  const Dims& rhs_dims_;
+  const Dims& out_dims_;
+  const Sizes out_;
+  const View& lhs_;
+  const View& rhs_;
+  Contraction c_;
+};
+
+bool is_worth_it(const Contraction& c) {
+  const int64_t rows = kernel::axes_size(c.rows);
+  const int64_t columns = kernel::axes_size(c.columns);
+  const int64_t depth = kernel::axes_size(c.depth);
+  const double work = kernel::contraction_work(c);
+  return work >= kLeastWork &&
+         work >= kLeastBatchWork * static_cast<double>(kernel::axes_size(c.batch)) &&
+         depth >= kLeastDepth && std::max(rows, columns) >= kLeastWide &&
+         std::min(rows, columns) * depth >= kLeastNarrowWork;
+}
+
+// A value that can be given a place in memory.
+bool has_place(const ir::Value& value) {
+  const ir::Operation* op = value.defining_op();
+  return op == nullptr || op->code() != OpCode::kIota;
+}
+
+}  // namespace
+
+View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_memory) {
+  const ir::Operation* op = value.defining_op();
+  if (op != nullptr && op->block() == &block && op->operand_count() == 1 && !in_memory(value)) {
+    View view = view_of(*op->operand(0), block, in_memory);
+    if (look_through(*op, view)) {
+      view.through.push_back(&value);
+      return view;
+    }
+  }
+  return {&value, row_major(value.type().dims()), 0, {}};
+}
+
+std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
+                                                    const InMemory& in_memory) {
+  const bool is_dot = op.code() == OpCode::kDotGeneral;
+  if (!is_dot && op.code() != OpCode::kConvolution) return std::nullopt;
+  for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
+    const ir::Type& type = value->type();
+    if (!type.is_static_tensor() || type.quantization() != nullptr ||
+        element_count(type.dims()) == 0) {
+      return std::nullopt;
+    }
+  }
+  if (op.result()->type().dtype() != DType::kF32 ||
+      !is_narrow_or_f32(op.operand(0)->type().dtype()) ||
+      !is_narrow_or_f32(op.operand(1)->type().dtype())) {
+    return std::nullopt;
+  }
+  const View lhs = view_of(*op.operand(0), *op.block(), in_memory);
+  const View rhs = view_of(*op.operand(1), *op.block(), in_memory);
+  if (!has_place(*lhs.base) || !has_place(*rhs.base)) return std::nullopt;
+  Builder builder(op, lhs, rhs);
+  std::optional<Contraction> contraction = is_dot ? builder.dot() : builder.convolution();
+  if (!contraction.has_value() || !is_worth_it(*contraction)) return std::nullopt;
+  return LoweredContraction{std::move(*contraction), lhs.base, rhs.base};
+}
+
+bool is_contraction(const ir::Operation& op) {
+  return lower_contraction(op, [](const ir::Value&) { return false; }).has_value();
+}
+
+}  // namespace hekla::lower

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// From dot_general and convolution to a Contraction, for back ends that have code of their own for
+// it.
+//
+// Pure functions of the IR. Operands are read through the operations that only move elements
+// (transpose, reshape, broadcast, slice, reverse), as long as strides can say where an element is.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "backends/compiler/ir/ir.h"
+#include "backends/compiler/kernel/contraction.h"
+
+namespace hekla::lower {
+
+using InMemory = std::function<bool(const ir::Value&)>;
+
+// Where the elements of a value lie in another one: element i is at `offset` plus the sum of
+// i[d] * strides[d], in row-major numbers of `base`.
+struct View {
+  const ir::Value* base = nullptr;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+  // The values between the viewed one, included, and the base, excluded.
+  std::vector<const ir::Value*> through;
+};
+
+// The view of `value`, whose type is static: of the first value that is in memory, or that no view
+// leads through. Operations of other blocks than `block` count as in memory.
+View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_memory);
+
+// Whether an operation has the form of a Contraction that is worth code of its own: f32 sums of
+// f32, bf16 or f16, not too small in any direction. Results of other types: see
+// passes::widen_contractions.
+bool is_contraction(const ir::Operation& op);
+
+struct LoweredContraction {
+  kernel::Contraction contraction;
+  const ir::Value* lhs = nullptr;
+  const ir::Value* rhs = nullptr;
+};
+
+// nullopt: not is_contraction. `in_memory` says which values may be read.
+std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
+                                                    const InMemory& in_memory);
+
+}  // namespace hekla::lower

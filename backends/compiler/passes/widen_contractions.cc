@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/passes/passes.h"
+
+namespace hekla::passes {
+namespace {
+
+using ir::OpCode;
+
+void widen(ir::Block& block) {
+  std::vector<ir::Operation*> narrow;
+  for (const auto& op : block.operations()) {
+    for (size_t i = 0; i < op->region_count(); ++i) {
+      for (const auto& inner : op->region(i).blocks()) widen(*inner);
+    }
+    if (op->code() != OpCode::kDotGeneral && op->code() != OpCode::kConvolution) continue;
+    const ir::Type& type = op->result()->type();
+    if (!type.is_static_tensor() || type.quantization() != nullptr) continue;
+    if (type.dtype() == DType::kBF16 || type.dtype() == DType::kF16) narrow.push_back(op.get());
+  }
+  for (ir::Operation* op : narrow) {
+    const ir::Type type = op->result()->type();
+    auto wide = std::make_unique<ir::Operation>(
+        op->code(), op->operands(),
+        std::vector<ir::Type>{ir::Type::tensor(DType::kF32, type.dims())}, op->attributes(),
+        op->location());
+    ir::Operation* sum = block.insert_before(op, std::move(wide));
+    ir::Operation* rounded = block.insert_before(
+        op, std::make_unique<ir::Operation>(
+                OpCode::kConvert, std::vector<ir::Value*>{sum->result()},
+                std::vector<ir::Type>{type}, ir::AttributeMap(), op->location()));
+    op->result()->replace_all_uses_with(rounded->result());
+    block.erase(op);
+  }
+}
+
+}  // namespace
+
+void widen_contractions(ir::Module& module) {
+  for (const auto& function : module.functions) {
+    for (const auto& block : function->body().blocks()) widen(*block);
+  }
+}
+
+}  // namespace hekla::passes

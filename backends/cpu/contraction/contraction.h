@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// PreparedContraction: how a kernel::Contraction runs on the processor.
+//
+// After Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008) and the
+// indirect convolutions of Dukhan ("The Indirect Convolution Algorithm", 2019): columns are packed
+// into panels, blocks of the depth at a time, and tiles of sums stay in registers. Rows are read
+// where they lie when their depth is dense; padding is a row of zeros. Blocks of the depth add up
+// in `out`, so every sum takes its products in the contraction's order, however the work is cut:
+// the bits depend on neither threads nor shapes.
+//
+// Immutable; run by any number of threads at once. A run takes temporary memory from the process's
+// BlockPool: RESOURCE_EXHAUSTED when there is none.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "backends/compiler/kernel/contraction.h"
+#include "backends/cpu/contraction/micro_kernels.h"
+#include "runtime/base/status.h"
+
+namespace hekla::cpu {
+
+class PreparedContraction {
+ public:
+  PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels);
+
+  // Pointers to element 0 of the buffers. `is_parallel`: see RunOptions.
+  Status run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel) const;
+  // On one thread.
+  double estimated_ns() const { return estimated_ns_; }
+
+ private:
+  friend class ContractionRun;
+  static constexpr int kMostWindows = 4;
+
+  // One operand as lanes (rows or columns) by depth.
+  struct LaneAxis {
+    int64_t size = 1;
+    int64_t stride = 0;
+    int64_t out = 0;
+    int window = -1;
+  };
+  struct Window {
+    int64_t stride, dilation, low, extent, base_dilation, step;
+  };
+  struct Side {
+    DType dtype = DType::kF32;
+    Narrow narrow = Narrow::kF32;
+    int64_t bytes = 4;  // of an element
+    int64_t offset = 0;
+    int64_t size = 1;  // lanes
+    std::vector<LaneAxis> lanes;
+    std::vector<int64_t> depth;  // strides
+    std::vector<Window> windows;
+    bool is_dense = false;  // consecutive lanes lie side by side
+  };
+  struct DepthAxis {
+    int64_t size = 1;
+    int window = -1;
+  };
+  struct BatchAxis {
+    int64_t size, rows, columns, out;
+  };
+
+  void merge_axes();
+
+  const MicroKernels& kernels_;
+  Side rows_, columns_;
+  std::vector<DepthAxis> depth_;
+  std::vector<BatchAxis> batch_;
+  int windowed_ = 0;  // 0: neither, 1: rows, 2: columns
+  int64_t batches_ = 1;
+  int64_t depth_size_ = 1;
+  int64_t inner_ = 1;           // of the innermost depth axis
+  bool is_turned_ = false;      // rows are those of rhs
+  bool rows_in_place_ = false;  // read where they lie
+  bool is_wide_ = false;        // few rows, columns read once
+  double estimated_ns_ = 0;
+};
+
+}  // namespace hekla::cpu

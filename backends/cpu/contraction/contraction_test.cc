@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every contraction gives, bit for bit, the sums in their order that a plain loop over its
+// definition gives: at each level of vectors, on one thread and on the pool.
+#include "backends/cpu/contraction/contraction.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "backends/cpu/codegen/target.h"
+#include "backends/cpu/threads/thread_pool.h"
+
+namespace hekla::cpu {
+namespace {
+
+using kernel::Contraction;
+
+float bf16_value(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+float f16_value(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const double fraction = bits & 1023;
+  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+  if (exponent == 31) return static_cast<float>(fraction == 0 ? sign * INFINITY : NAN);
+  return static_cast<float>(exponent == 0 ? sign * std::ldexp(fraction, -24)
+                                          : sign * std::ldexp(fraction + 1024, exponent - 25));
+}
+
+float element(const std::vector<std::byte>& data, DType dtype, int64_t at) {
+  if (dtype == DType::kF32) return reinterpret_cast<const float*>(data.data())[at];
+  const uint16_t bits = reinterpret_cast<const uint16_t*>(data.data())[at];
+  return dtype == DType::kBF16 ? bf16_value(bits) : f16_value(bits);
+}
+
+std::vector<std::byte> random_data(DType dtype, int64_t elements, std::mt19937& random) {
+  std::vector<std::byte> data(static_cast<size_t>(elements * dtype_bytes(dtype)));
+  std::uniform_real_distribution<float> values(-1, 1);
+  for (int64_t i = 0; i < elements; ++i) {
+    const float value = values(random);
+    if (dtype == DType::kF32) {
+      reinterpret_cast<float*>(data.data())[i] = value;
+    } else {
+      // Any bits are a number, but for those of NaN, whose payload is open.
+      auto bits = static_cast<uint16_t>(random());
+      const uint16_t exponent = dtype == DType::kBF16 ? 0x7f80 : 0x7c00;
+      if ((bits & exponent) == exponent) bits &= static_cast<uint16_t>(~(exponent & -exponent));
+      if (dtype == DType::kBF16) bits = (bits & 0x80ff) | 0x3f00;
+      reinterpret_cast<uint16_t*>(data.data())[i] = bits;
+    }
+  }
+  return data;
+}
+
+// Every index of a list of axes, one after the other.
+std::vector<std::vector<int64_t>> indices(const std::vector<Contraction::Axis>& axes) {
+  std::vector<std::vector<int64_t>> all(static_cast<size_t>(kernel::axes_size(axes)));
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].resize(axes.size());
+    auto number = static_cast<int64_t>(i);
+    for (size_t a = axes.size(); a-- > 0; number /= axes[a].size) {
+      all[i][a] = number % axes[a].size;
+    }
+  }
+  return all;
+}
+
+int64_t offset(const std::vector<int64_t>& at, const std::vector<Contraction::Axis>& axes,
+               int64_t Contraction::Axis::*stride) {
+  int64_t sum = 0;
+  for (size_t a = 0; a < at.size(); ++a) sum += at[a] * (axes[a].*stride);
+  return sum;
+}
+
+// The definition, element by element.
+std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& lhs,
+                            const std::vector<std::byte>& rhs, bool has_fma) {
+  using Axis = Contraction::Axis;
+  std::vector<float> out(static_cast<size_t>(c.out_elements), NAN);
+  const auto columns = indices(c.columns);
+  const auto depths = indices(c.depth);
+  std::vector<float> x(depths.size());
+  for (const auto& batch : indices(c.batch)) {
+    for (const auto& row : indices(c.rows)) {
+      for (size_t d = 0; d < depths.size(); ++d) {
+        int64_t at = c.lhs_offset + offset(batch, c.batch, &Axis::lhs) +
+                     offset(row, c.rows, &Axis::lhs) + offset(depths[d], c.depth, &Axis::lhs);
+        bool inside = true;
+        for (const Contraction::Window& w : c.windows) {
+          const int64_t place = row[static_cast<size_t>(w.row)] * w.stride +
+                                depths[d][static_cast<size_t>(w.depth)] * w.dilation - w.low;
+          inside &=
+              place >= 0 && place % w.base_dilation == 0 && place / w.base_dilation < w.extent;
+          at += place / w.base_dilation * w.lhs;
+        }
+        x[d] = inside ? element(lhs, c.lhs_dtype, at) : 0.0F;
+      }
+      for (const auto& column : columns) {
+        const int64_t from = c.rhs_offset + offset(batch, c.batch, &Axis::rhs) +
+                             offset(column, c.columns, &Axis::rhs);
+        float sum = 0;
+        for (size_t d = 0; d < depths.size(); ++d) {
+          const float y = element(rhs, c.rhs_dtype, from + offset(depths[d], c.depth, &Axis::rhs));
+          sum = has_fma ? std::fma(x[d], y, sum) : x[d] * y + sum;
+        }
+        out[static_cast<size_t>(offset(batch, c.batch, &Axis::out) +
+                                offset(row, c.rows, &Axis::out) +
+                                offset(column, c.columns, &Axis::out))] = sum;
+      }
+    }
+  }
+  return out;
+}
+
+class ContractionTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const Result<Target> target = make_target(GetParam());
+    if (!target.ok() || !target->is_native) GTEST_SKIP() << "this processor has no " << GetParam();
+    kernels_ = &micro_kernels(target->vector_bits, target->has_fma);
+    has_fma_ = target->has_fma;
+  }
+
+  void check(const Contraction& c) {
+    SCOPED_TRACE(kernel::to_string(c));
+    const std::vector<std::byte> lhs = random_data(c.lhs_dtype, c.lhs_elements, random_);
+    const std::vector<std::byte> rhs = random_data(c.rhs_dtype, c.rhs_elements, random_);
+    const std::vector<float> want = expected(c, lhs, rhs, has_fma_);
+    const PreparedContraction prepared(c, *kernels_);
+    for (const bool is_parallel : {false, true}) {
+      std::vector<float> got(want.size(), NAN);
+      ThreadPool::process_pool().run(
+          [&] { ASSERT_TRUE(prepared.run(lhs.data(), rhs.data(), got.data(), is_parallel).ok()); });
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(want[i]), std::bit_cast<uint32_t>(got[i]))
+            << "element " << i << ": " << want[i] << ", " << got[i];
+      }
+    }
+  }
+
+  // A matrix product with its operands transposed or not, and the result by rows or columns.
+  static Contraction product(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+                             bool by_columns = false) {
+    Contraction c;
+    c.batch.push_back({batch, m * k, k * n, m * n});
+    c.rows.push_back({m, ta ? 1 : k, 0, by_columns ? 1 : n});
+    c.columns.push_back({n, 0, tb ? k : 1, by_columns ? m : 1});
+    c.depth.push_back({k, ta ? m : 1, tb ? 1 : n, 0});
+    c.lhs_elements = batch * m * k;
+    c.rhs_elements = batch * k * n;
+    c.out_elements = batch * m * n;
+    return c;
+  }
+
+  // Images of `size` x `size`, channels last (or first), windows of `taps` x `taps`.
+  static Contraction convolution(int64_t images, int64_t size, int64_t in, int64_t out,
+                                 int64_t taps, int64_t stride, int64_t dilation, int64_t base,
+                                 int64_t low, int64_t high, bool channels_first, bool reversed) {
+    const int64_t spread = (size - 1) * base + 1 + low + high;
+    const int64_t to = (spread - (taps - 1) * dilation - 1) / stride + 1;
+    Contraction c;
+    auto strides = [&](int64_t extent, int64_t channels) {
+      // image, row, column, channel
+      return channels_first
+                 ? std::array<int64_t, 4>{extent * extent * channels, extent, 1, extent * extent}
+                 : std::array<int64_t, 4>{extent * extent * channels, extent * channels, channels,
+                                          1};
+    };
+    const auto from = strides(size, in);
+    const auto result = strides(to, out);
+    c.rows = {{images, from[0], 0, result[0]}, {to, 0, 0, result[1]}, {to, 0, 0, result[2]}};
+    c.columns = {{out, 0, channels_first ? in * taps * taps : 1, result[3]}};
+    const int64_t tap = channels_first ? 1 : in * out;
+    c.depth = {{taps, 0, taps * tap, 0},
+               {taps, 0, reversed ? -tap : tap, 0},
+               {in, from[3], channels_first ? taps * taps : out, 0}};
+    if (reversed) c.rhs_offset = (taps - 1) * tap;
+    for (int32_t s = 0; s < 2; ++s) {
+      c.windows.push_back({s + 1, s, stride, dilation, low, size, base, from[s == 0 ? 1 : 2]});
+    }
+    c.lhs_elements = images * size * size * in;
+    c.rhs_elements = taps * taps * in * out;
+    c.out_elements = images * to * to * out;
+    return c;
+  }
+
+  const MicroKernels* kernels_ = nullptr;
+  bool has_fma_ = false;
+  std::mt19937 random_{7};
+};
+
+TEST_P(ContractionTest, ProductsOfEachForm) {
+  for (int form = 0; form < 8; ++form) {
+    for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 5},
+                                                                     {1, 70, 33},
+                                                                     {3, 600, 9},
+                                                                     {70, 1, 33},
+                                                                     {5, 33, 400},
+                                                                     {13, 31, 17},
+                                                                     {6, 16, 384},
+                                                                     {96, 32, 385},
+                                                                     {100, 65, 40},
+                                                                     {130, 130, 130},
+                                                                     {7, 300, 800}}) {
+      check(product(1, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0));
+    }
+  }
+  check(product(5, 24, 40, 30, false, true));
+  check(product(40, 30, 20, 70, true, false));
+}
+
+TEST_P(ContractionTest, SplitWork) {
+  check(product(1, 260, 200, 400, false, false));
+  check(product(1, 4, 4000, 100, false, false));
+  check(product(1, 4, 900, 500, false, true));
+  check(product(3, 200, 150, 100, true, true));
+  check(product(1, 14, 3000, 400, true, false));  // columns packed in two goes
+}
+
+TEST_P(ContractionTest, NarrowOperands) {
+  for (const DType lhs : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const DType rhs : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const auto& [m, n] : {std::pair<int64_t, int64_t>{3, 50}, {70, 50}, {40, 3}}) {
+        for (int form = 0; form < 4; ++form) {
+          Contraction c = product(2, m, n, 61, (form & 1) != 0, (form & 2) != 0);
+          c.lhs_dtype = lhs;
+          c.rhs_dtype = rhs;
+          check(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ContractionTest, Convolutions) {
+  for (const bool first : {false, true}) {
+    for (const bool reversed : {false, true}) {
+      for (const int64_t channels : {1, 3, 16}) {
+        check(convolution(2, 9, channels, 20, 3, 1, 1, 1, 1, 1, first, reversed));
+        check(convolution(2, 9, channels, 20, 3, 2, 1, 1, 0, 1, first, reversed));
+        check(convolution(2, 9, channels, 20, 3, 1, 2, 1, 2, 3, first, reversed));
+        check(convolution(2, 9, channels, 20, 3, 1, 1, 2, 2, 1, first, reversed));
+        check(convolution(2, 9, channels, 5, 2, 3, 2, 3, 1, 4, first, reversed));
+      }
+    }
+  }
+  check(convolution(2, 24, 40, 48, 3, 1, 1, 1, 1, 1, false, false));
+  check(convolution(2, 24, 40, 48, 3, 1, 1, 1, 1, 1, true, false));
+}
+
+TEST_P(ContractionTest, InfinityTimesPaddingIsNaN) {
+  Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 1, 1, 1, false, false);
+  std::vector<float> lhs(static_cast<size_t>(c.lhs_elements), 1);
+  std::vector<float> rhs(static_cast<size_t>(c.rhs_elements), INFINITY);
+  std::vector<float> out(static_cast<size_t>(c.out_elements));
+  const PreparedContraction prepared(c, *kernels_);
+  ASSERT_TRUE(prepared
+                  .run(reinterpret_cast<const std::byte*>(lhs.data()),
+                       reinterpret_cast<const std::byte*>(rhs.data()), out.data(), false)
+                  .ok());
+  EXPECT_TRUE(std::isnan(out.front()));                                // a corner
+  EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 4 + 1) * 8)]));  // inside
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, ContractionTest, ::testing::Values("sse2", "avx2", "avx512"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace hekla::cpu

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops of contractions, compiled once for each instruction set level.
+//
+// A tile is up to `rows` x `columns` sums that stay in registers while their depth goes by. Rows
+// are read where they lie or from a panel, columns from a panel: for each depth, `columns` numbers
+// side by side. Plain functions on memory of the caller; any thread; nothing fails. Each sum takes
+// its products in the order of the depth, by a fused multiply-add where the level has one.
+#pragma once
+
+#include <cstdint>
+
+namespace hekla::cpu {
+
+inline constexpr int kMostTileRows = 12;
+inline constexpr int kMostPanelColumns = 32;
+
+// One tile over a part of the depth, which is a list of runs: elements of a row that lie `step`
+// apart.
+struct Tile {
+  // Row r of run s starts at rows[s * kMostTileRows + r].
+  const float* const* rows = nullptr;
+  const int32_t* runs = nullptr;  // length of each
+  int64_t run_count = 0;
+  int64_t step = 1;
+  const float* columns = nullptr;
+  int64_t columns_step = 0;     // from one depth to the next
+  float* const* out = nullptr;  // per row: `columns` sums side by side
+  bool adds = false;            // to what is in `out`; starts at 0 otherwise
+};
+
+// What a panel is filled from: lane l of run s starts at lanes[l], null for zeros.
+enum class Narrow : uint8_t { kF32, kBF16, kF16 };
+
+struct MicroKernels {
+  int rows = 0;     // of a full tile
+  int columns = 0;  // of a panel
+  // By number of rows, from 1; entry 0 is not used.
+  void (*tile[kMostTileRows + 1])(const Tile&) = {};
+  // Writes `count` depths of `width` lanes: to[d * width + l] = lanes[l][d * step], with zeros for
+  // lanes that are null. `width` is `rows` or `columns`.
+  void (*pack)(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count,
+               float* to) = nullptr;
+  // out[r][c] += sum over d of rows[r][d * step] * columns[d * columns_step + c] for c below
+  // `width` and up to four rows: for few rows and columns that are read once.
+  void (*wide)(const float* const* rows, int row_count, int64_t step, const float* columns,
+               int64_t columns_step, int64_t depth, int64_t width, float* const* out) = nullptr;
+};
+
+const MicroKernels& portable_micro_kernels();
+const MicroKernels& avx2_micro_kernels();
+const MicroKernels& avx512_micro_kernels();
+// Those for vectors of that many bits; `has_fma`: the level fuses.
+const MicroKernels& micro_kernels(int vector_bits, bool has_fma);
+
+}  // namespace hekla::cpu

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <immintrin.h>
+
+#include "backends/cpu/contraction/micro_kernels.h"
+
+#define HEKLA_LEVEL avx2_micro_kernels
+
+namespace hekla::cpu {
+namespace {
+
+constexpr int kBits = 256;
+using Vector = __m256;
+
+inline Vector splat(const float* from) { return _mm256_broadcast_ss(from); }
+inline Vector multiply_add(Vector a, Vector b, Vector sum) { return _mm256_fmadd_ps(a, b, sum); }
+inline float multiply_add_one(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
+inline float load_f16(const uint16_t* from) { return _cvtsh_ss(*from); }
+
+constexpr int kBlock = 8;
+#include "backends/cpu/contraction/turn_block_avx.h"
+
+}  // namespace
+}  // namespace hekla::cpu
+
+#include "backends/cpu/contraction/micro_kernels_body.h"

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of micro_kernels_LEVEL.cc, which define HEKLA_LEVEL, kBits, multiply_add and load_f16
+// before. Those files are compiled for processors that the process may not run on, so nothing here
+// may be shared with other files: all is in an unnamed namespace, and no header with inline
+// functions is included.
+// NOLINTNEXTLINE: included once by each level.
+#pragma once
+
+namespace hekla::cpu {
+namespace {
+
+constexpr int kLanes = kBits / 32;
+constexpr int kVectors = 2;  // of a panel
+constexpr int kColumns = kLanes * kVectors;
+constexpr int kRows = kBits == 512 ? 12 : 6;
+static_assert(kRows <= kMostTileRows && kColumns <= kMostPanelColumns);
+
+inline Vector load(const float* from) {
+  Vector v;
+  __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
+inline void store(float* to, Vector v) { __builtin_memcpy(to, &v, sizeof(v)); }
+
+template <int kCount>
+void tile(const Tile& t) {
+  Vector sums[kCount][kVectors];
+#pragma GCC unroll 12
+  for (int r = 0; r < kCount; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = t.adds ? load(t.out[r] + v * kLanes) : Vector{};
+    }
+  }
+  const float* columns = t.columns;
+  const int64_t columns_step = t.columns_step;
+  const int64_t step = t.step;
+  const float* const* rows = t.rows;
+  for (int64_t s = 0; s < t.run_count; ++s, rows += kMostTileRows) {
+    const float* row[kCount];
+#pragma GCC unroll 12
+    for (int r = 0; r < kCount; ++r) row[r] = rows[r];
+    const int64_t count = t.runs[s];
+    int64_t at = 0;
+    for (int64_t d = 0; d < count; ++d) {
+      Vector c[kVectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) c[v] = load(columns + v * kLanes);
+#pragma GCC unroll 12
+      for (int r = 0; r < kCount; ++r) {
+        const Vector a = splat(row[r] + at);
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) sums[r][v] = multiply_add(a, c[v], sums[r][v]);
+      }
+      at += step;
+      columns += columns_step;
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < kCount; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) store(t.out[r] + v * kLanes, sums[r][v]);
+  }
+}
+
+inline float widen_bf16(const uint16_t* from) {
+  const uint32_t bits = static_cast<uint32_t>(*from) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+struct FromF32 {
+  using Type = float;
+  static float at(const float* from) { return *from; }
+};
+struct FromBF16 {
+  using Type = uint16_t;
+  static float at(const uint16_t* from) { return widen_bf16(from); }
+};
+struct FromF16 {
+  using Type = uint16_t;
+  static float at(const uint16_t* from) { return load_f16(from); }
+};
+
+// Lanes side by side in memory.
+template <typename From, int kWidth>
+void copy_lanes(const typename From::Type* from, int64_t step, int64_t count, float* to) {
+  for (int64_t d = 0; d < count; ++d, from += step, to += kWidth) {
+    for (int l = 0; l < kWidth; ++l) to[l] = From::at(from + l);
+  }
+}
+
+// Eight or four lanes, each of which is a row of memory, turned by registers.
+template <int kWidth>
+void turn_lanes(const float* const* lanes, int64_t count, float* to) {
+  int64_t d = 0;
+  for (; d + kBlock <= count; d += kBlock) {
+    int l = 0;
+    for (; l + kBlock <= kWidth; l += kBlock) turn_block(lanes + l, d, to + d * kWidth + l, kWidth);
+    for (; l < kWidth; ++l) {
+      for (int i = 0; i < kBlock; ++i) to[(d + i) * kWidth + l] = lanes[l][d + i];
+    }
+  }
+  for (; d < count; ++d) {
+    for (int l = 0; l < kWidth; ++l) to[d * kWidth + l] = lanes[l][d];
+  }
+}
+
+template <typename From, int kWidth>
+void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
+  using Type = typename From::Type;
+  const Type* from[kWidth];
+  bool all = true;
+  bool side_by_side = true;
+  for (int l = 0; l < kWidth; ++l) {
+    from[l] = static_cast<const Type*>(lanes[l]);
+    all &= from[l] != nullptr;
+  }
+  if (all) {
+    for (int l = 1; l < kWidth; ++l) side_by_side &= from[l] == from[0] + l;
+    if (side_by_side) return copy_lanes<From, kWidth>(from[0], step, count, to);
+    if constexpr (sizeof(Type) == 4) {
+      if (step == 1) return turn_lanes<kWidth>(from, count, to);
+    }
+    for (int64_t d = 0; d < count; ++d) {
+      for (int l = 0; l < kWidth; ++l) to[d * kWidth + l] = From::at(from[l] + d * step);
+    }
+    return;
+  }
+  for (int l = 0; l < kWidth; ++l) {
+    if (from[l] == nullptr) {
+      for (int64_t d = 0; d < count; ++d) to[d * kWidth + l] = 0;
+    } else {
+      for (int64_t d = 0; d < count; ++d) to[d * kWidth + l] = From::at(from[l] + d * step);
+    }
+  }
+}
+
+template <int kWidth>
+void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t count, float* to) {
+  switch (type) {
+    case Narrow::kF32:
+      return pack_as<FromF32, kWidth>(lanes, step, count, to);
+    case Narrow::kBF16:
+      return pack_as<FromBF16, kWidth>(lanes, step, count, to);
+    case Narrow::kF16:
+      return pack_as<FromF16, kWidth>(lanes, step, count, to);
+  }
+}
+
+void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count,
+          float* to) {
+  if (width == kRows) {
+    pack_width<kRows>(type, lanes, step, count, to);
+  } else {
+    pack_width<kColumns>(type, lanes, step, count, to);
+  }
+}
+
+// `kCount` rows, eight depths at a time, so that as many rows of `columns` stream by.
+template <int kCount>
+void wide_rows(const float* const* rows, int64_t step, const float* columns, int64_t columns_step,
+               int64_t depth, int64_t width, float* const* out) {
+  constexpr int kDepths = 8;
+  int64_t d = 0;
+  for (; d + kDepths <= depth; d += kDepths) {
+    const float* from = columns + d * columns_step;
+    int64_t c = 0;
+    for (; c + kLanes <= width; c += kLanes) {
+      Vector sums[kCount];
+#pragma GCC unroll 4
+      for (int r = 0; r < kCount; ++r) sums[r] = load(out[r] + c);
+#pragma GCC unroll 8
+      for (int i = 0; i < kDepths; ++i) {
+        const Vector b = load(from + i * columns_step + c);
+#pragma GCC unroll 4
+        for (int r = 0; r < kCount; ++r) {
+          sums[r] = multiply_add(splat(rows[r] + (d + i) * step), b, sums[r]);
+        }
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kCount; ++r) store(out[r] + c, sums[r]);
+    }
+    for (; c < width; ++c) {
+      for (int r = 0; r < kCount; ++r) {
+        float sum = out[r][c];
+        for (int i = 0; i < kDepths; ++i) {
+          sum = multiply_add_one(rows[r][(d + i) * step], from[i * columns_step + c], sum);
+        }
+        out[r][c] = sum;
+      }
+    }
+  }
+  for (; d < depth; ++d) {
+    const float* from = columns + d * columns_step;
+    for (int r = 0; r < kCount; ++r) {
+      const Vector a = splat(rows[r] + d * step);
+      int64_t c = 0;
+      for (; c + kLanes <= width; c += kLanes) {
+        store(out[r] + c, multiply_add(a, load(from + c), load(out[r] + c)));
+      }
+      for (; c < width; ++c) out[r][c] = multiply_add_one(rows[r][d * step], from[c], out[r][c]);
+    }
+  }
+}
+
+void wide(const float* const* rows, int row_count, int64_t step, const float* columns,
+          int64_t columns_step, int64_t depth, int64_t width, float* const* out) {
+  switch (row_count) {
+    case 1:
+      return wide_rows<1>(rows, step, columns, columns_step, depth, width, out);
+    case 2:
+      return wide_rows<2>(rows, step, columns, columns_step, depth, width, out);
+    case 3:
+      return wide_rows<3>(rows, step, columns, columns_step, depth, width, out);
+    default:
+      return wide_rows<4>(rows, step, columns, columns_step, depth, width, out);
+  }
+}
+
+template <int kCount>
+void add_tiles(MicroKernels& kernels) {
+  kernels.tile[kCount] = tile<kCount>;
+  if constexpr (kCount > 1) add_tiles<kCount - 1>(kernels);
+}
+
+MicroKernels make_kernels() {
+  MicroKernels kernels;
+  kernels.rows = kRows;
+  kernels.columns = kColumns;
+  add_tiles<kRows>(kernels);
+  kernels.pack = pack;
+  kernels.wide = wide;
+  return kernels;
+}
+
+}  // namespace
+
+const MicroKernels& HEKLA_LEVEL() {
+  static const MicroKernels kernels = make_kernels();
+  return kernels;
+}
+
+}  // namespace hekla::cpu

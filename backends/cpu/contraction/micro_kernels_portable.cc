@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The level that every processor has: vectors of four, through the compiler alone.
+#include "backends/cpu/contraction/micro_kernels.h"
+
+#define HEKLA_LEVEL portable_micro_kernels
+
+namespace hekla::cpu {
+namespace {
+
+constexpr int kBits = 128;
+typedef float Vector __attribute__((vector_size(16)));
+
+inline Vector splat(const float* from) { return Vector{*from, *from, *from, *from}; }
+// As the generated kernels of this level do: fused where every processor of the architecture can,
+// and rounded twice otherwise (compiled without contraction).
+#ifdef __FP_FAST_FMAF
+inline float multiply_add_one(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
+inline Vector multiply_add(Vector a, Vector b, Vector sum) {
+  for (int i = 0; i < 4; ++i) sum[i] = __builtin_fmaf(a[i], b[i], sum[i]);
+  return sum;
+}
+#else
+inline float multiply_add_one(float a, float b, float sum) { return a * b + sum; }
+inline Vector multiply_add(Vector a, Vector b, Vector sum) { return a * b + sum; }
+#endif
+
+inline float load_f16(const uint16_t* from) {
+  const uint32_t bits = *from;
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t exponent = bits & 0x7c00u;
+  uint32_t wide = (bits & 0x7fffu) << 13;
+  float value;
+  if (exponent == 0x7c00u) {
+    wide |= 0x7f800000u;
+    if ((bits & 0x3ffu) != 0) wide |= 0x400000u;  // a quiet NaN
+  } else if (exponent != 0) {
+    wide += (127u - 15u) << 23;
+  } else {
+    value = static_cast<float>(bits & 0x3ffu) * 0x1p-24f;
+    __builtin_memcpy(&wide, &value, sizeof(wide));
+  }
+  wide |= sign;
+  __builtin_memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+constexpr int kBlock = 4;
+inline void turn_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
+  for (int i = 0; i < kBlock; ++i) {
+    for (int l = 0; l < kBlock; ++l) to[i * width + l] = lanes[l][at + i];
+  }
+}
+
+}  // namespace
+}  // namespace hekla::cpu
+
+#include "backends/cpu/contraction/micro_kernels_body.h"

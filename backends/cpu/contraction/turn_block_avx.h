@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Included inside the unnamed namespace of micro_kernels_avx2.cc and micro_kernels_avx512.cc.
+
+// to[i * width + l] = lanes[l][at + i], for i and l below 8.
+inline void turn_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
+  __m256 in[8], half[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) in[i] = _mm256_loadu_ps(lanes[i] + at);
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    half[i] = _mm256_unpacklo_ps(in[i], in[i + 1]);
+    half[i + 1] = _mm256_unpackhi_ps(in[i], in[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    in[i] = _mm256_shuffle_ps(half[i], half[i + 2], 0x44);
+    in[i + 1] = _mm256_shuffle_ps(half[i], half[i + 2], 0xee);
+    in[i + 2] = _mm256_shuffle_ps(half[i + 1], half[i + 3], 0x44);
+    in[i + 3] = _mm256_shuffle_ps(half[i + 1], half[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(to + i * width, _mm256_permute2f128_ps(in[i], in[i + 4], 0x20));
+    _mm256_storeu_ps(to + (i + 4) * width, _mm256_permute2f128_ps(in[i], in[i + 4], 0x31));
+  }
+}
