@@ -58,6 +58,8 @@ class Emitter {
   Elements loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
                 const std::function<Elements(Value iteration, const Elements& carried)>& body);
 
+  // Says that an operation has no scalar form.
+  void fail(const ir::Operation& op);
   // The first operation that could not be emitted.
   const Status& status() const { return status_; }
   Value linear_of(const Point& point, const Dims& shape);
@@ -70,7 +72,6 @@ class Emitter {
 
   Elements compute(const ir::Value& value, const Points& points);
   Elements emit_operation(const ir::Operation& op, size_t result, const Points& points);
-  void fail(const ir::Operation& op);
 
   // Elementwise operations on elements that are there.
   std::optional<Element> apply(const ir::Operation& op, std::span<const Element> operands);

@@ -8,6 +8,7 @@
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/emitter.h"
+#include "backends/compiler/lower/sequence.h"
 
 namespace hekla::lower {
 
@@ -75,9 +76,10 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kConvolution:
     case OpCode::kDotGeneral:
     case OpCode::kReduce:
-    case OpCode::kReduceWindow:
     case OpCode::kSelectAndScatter:
       return Role::kReduction;
+    case OpCode::kReduceWindow:
+      return is_cumulative(op) ? Role::kSequence : Role::kReduction;
     case OpCode::kScatter:
       return scatter_work(op) <= kMaxScatterWork ? Role::kReduction : Role::kNone;
     case OpCode::kSort:

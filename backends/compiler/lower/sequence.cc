@@ -12,6 +12,9 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
   if (op != nullptr && op->code() == OpCode::kSort) {
     return lower_sort(*op, outputs, in_memory, options);
   }
+  if (op != nullptr && op->code() == OpCode::kReduceWindow && is_cumulative(*op)) {
+    return lower_scan(*op, outputs, in_memory, options);
+  }
   LoweredSequence sequence;
   HEKLA_ASSIGN_OR_RETURN(LoweredKernel single, lower_kernel(outputs, in_memory, options));
   sequence.kernels.push_back(std::move(single));

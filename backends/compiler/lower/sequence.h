@@ -19,4 +19,9 @@ using Outputs = std::vector<const ir::Value*>;
 Result<LoweredSequence> lower_sort(const ir::Operation& op, const Outputs& outputs,
                                    const InMemory& in_memory, const LowerOptions& options);
 
+// scan.cc: reduce_window whose windows are all beginnings of a line, or all ends of it.
+bool is_cumulative(const ir::Operation& op);
+Result<LoweredSequence> lower_scan(const ir::Operation& op, const Outputs& outputs,
+                                   const InMemory& in_memory, const LowerOptions& options);
+
 }  // namespace hekla::lower
