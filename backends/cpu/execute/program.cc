@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "backends/cpu/execute/check_plan.h"
+#include "backends/cpu/execute/step_times.h"
 #include "backends/cpu/threads/thread_pool.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/base/log.h"
@@ -42,10 +43,13 @@ class Run {
 
   Status run(const plan::Steps& steps) {
     for (const plan::Step& step : steps) {
+      const StepTimer timer(times_, plan_, step);
       HEKLA_RETURN_IF_ERROR(std::visit([this](const auto& what) { return run(what); }, step.what));
     }
     return ok_status();
   }
+  // Of this run, when verbose.
+  const StepTimes& times() const { return times_; }
 
  private:
   // Inputs and constants are read only: check_plan sees to it.
@@ -191,6 +195,7 @@ class Run {
   const LaunchMemory& memory_;
   const RunOptions& options_;
   std::atomic<int64_t>& host_steps_;
+  StepTimes times_;
 };
 
 void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
@@ -270,7 +275,10 @@ double Program::estimate(const plan::Steps& steps) {
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
   try {
-    return Run(*plan_, *code_, contractions_, memory, options, host_steps_run_).run(plan_->steps);
+    Run run(*plan_, *code_, contractions_, memory, options, host_steps_run_);
+    const Status status = run.run(plan_->steps);
+    run.times().log();
+    return status;
   } catch (const std::exception& error) {
     return resource_exhausted("a launch on the CPU device: {}", error.what());
   }
