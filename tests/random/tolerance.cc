@@ -253,12 +253,14 @@ SingleOperation single_operation(const ir::Module& whole, const ir::Operation& o
   function->visibility = ir::Function::Visibility::kPublic;
   ir::Block& block = function->body().add_block();
   passes::ValueMap map;
-  for (const ir::Value* value : used) {
-    if (map.contains(value)) continue;
-    map[value] = block.add_argument(value->type());
-    single.inputs.push_back(value);
+  // Each operand has an argument of its own, also where two are one value.
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (i >= op.operand_count() && map.contains(used[i])) continue;
+    map[used[i]] = block.add_argument(used[i]->type());
+    single.inputs.push_back(used[i]);
   }
   ir::Operation* copy = block.append(passes::clone_operation(op, map));
+  for (size_t i = 0; i < op.operand_count(); ++i) copy->set_operand(i, block.argument(i));
   std::vector<ir::Value*> results;
   for (size_t i = 0; i < copy->result_count(); ++i) results.push_back(copy->result(i));
   block.append(OpCode::kFuncReturn, results, {});
@@ -292,8 +294,7 @@ Result<std::string> difference(const SingleOperation& single, const std::vector<
     std::vector<HostArray> sizes = inputs;
     for (size_t i = 0; i < op.operand_count(); ++i) {
       if (!sum->by_magnitude[i]) continue;
-      const auto at = static_cast<size_t>(op.operand(i)->index());  // arguments of the entry
-      sizes[at] = magnitudes(inputs[at]);
+      sizes[i] = magnitudes(inputs[i]);
     }
     HEKLA_ASSIGN_OR_RETURN(bounds, reference::evaluate(*single.module, std::move(sizes)));
   }

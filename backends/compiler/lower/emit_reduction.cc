@@ -161,8 +161,8 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
   Elements totals = initial;
   if (!is_empty) {
     const DType dtype = dtypes[0];
-    const bool chunked = !sizes.empty() && count == 1 && is_sum(reducer) &&
-                         (is_float(dtype) || is_complex(dtype)) && sizes.back() > 2 * kSumChunk;
+    const bool chunked = count == 1 && is_sum(reducer) && (is_float(dtype) || is_complex(dtype)) &&
+                         element_count(sizes) > 2 * kSumChunk;
     if (!chunked) {
       totals = nest(sizes, dtypes, initial, step);
     } else {
@@ -173,9 +173,15 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
         if (zero_element.im != kernel::kNoValue) minus.im = b_.neg(zero_element.im);
         return Elements(points.size(), minus);
       }();
-      Sizes outer(sizes.begin(), sizes.end() - 1);
-      const int64_t whole = sizes.back() / kSumChunk;
-      const int64_t rest = sizes.back() % kSumChunk;
+      // The dimension that is cut: those after it are within a chunk as a whole.
+      size_t cut = sizes.size() - 1;
+      int64_t inner_count = 1;
+      while (inner_count * sizes[cut] <= 2 * kSumChunk) inner_count *= sizes[cut--];
+      Sizes outer(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(cut));
+      Sizes chunk(sizes.begin() + static_cast<std::ptrdiff_t>(cut), sizes.end());
+      const int64_t length = std::max<int64_t>(1, kSumChunk / inner_count);
+      const int64_t whole = sizes[cut] / length;
+      const int64_t rest = sizes[cut] % length;
       auto add = [&](const Element& x, const Element& y) {
         return *kernel::binary(b_, OpCode::kAdd, dtype, x, y);
       };
@@ -202,31 +208,35 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
         }
         return next;
       };
-      outer.push_back(whole);
       Elements state = initial;
       state.resize(2 * points.size(), zero(dtype));
       const std::vector<DType> state_dtypes(2 * points.size(), dtype);
+      // Adds the sum of one chunk that starts at `first` in the dimension that is cut.
+      const auto add_chunk = [&](const std::vector<Value>& where, Value first,
+                                 const Elements& sums) {
+        const Elements parts = nest(chunk, dtypes, partial,
+                                    [&](const std::vector<Value>& inner, const Elements& carried) {
+                                      std::vector<Value> all = where;
+                                      all.push_back(b_.add(first, inner[0]));
+                                      all.insert(all.end(), inner.begin() + 1, inner.end());
+                                      return step(all, carried);
+                                    });
+        return add_up(sums, parts);
+      };
+      chunk[0] = length;
+      outer.push_back(whole);
       state = nest(outer, state_dtypes, state,
                    [&](const std::vector<Value>& iterations, const Elements& sums) {
-                     const Value base = b_.mul(iterations.back(), index(kSumChunk));
-                     const Elements parts =
-                         nest({kSumChunk}, dtypes, partial,
-                              [&](const std::vector<Value>& inner, const Elements& carried) {
-                                std::vector<Value> all = iterations;
-                                all.back() = b_.add(base, inner[0]);
-                                return step(all, carried);
-                              });
-                     return add_up(sums, parts);
+                     const std::vector<Value> where(iterations.begin(), iterations.end() - 1);
+                     return add_chunk(where, b_.mul(iterations.back(), index(length)), sums);
                    });
       if (rest != 0) {
-        outer.back() = rest;
-        const Elements parts = nest(outer, dtypes, partial,
-                                    [&](const std::vector<Value>& iterations, const Elements& c) {
-                                      std::vector<Value> all = iterations;
-                                      all.back() = b_.add(all.back(), index(whole * kSumChunk));
-                                      return step(all, c);
-                                    });
-        state = add_up(state, parts);
+        chunk[0] = rest;
+        outer.pop_back();
+        state = nest(outer, state_dtypes, state,
+                     [&](const std::vector<Value>& where, const Elements& sums) {
+                       return add_chunk(where, index(whole * length), sums);
+                     });
       }
       totals.assign(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(points.size()));
     }
