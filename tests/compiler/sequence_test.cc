@@ -242,5 +242,60 @@ TEST(Scan, TheErrorOfALongSumStaysSmall) {
   }
 }
 
+// Of each output, the largest distance to the evaluator's over its largest element.
+void expect_near(const std::string& text, double tolerance) {
+  Case run;
+  run_both(text, false, run);
+  for (size_t i = 0; i < run.want.size(); ++i) {
+    const DType part = complex_part(run.want[i].dtype());
+    const int64_t width = dtype_bytes(part);
+    ASSERT_EQ(run.want[i].size_bytes(), static_cast<int64_t>(run.got[i].size()));
+    double error = 0, scale = 0;
+    for (int64_t at = 0; at < run.want[i].size_bytes(); at += width) {
+      uint64_t want = 0, got = 0;
+      std::memcpy(&want, run.want[i].data() + at, static_cast<size_t>(width));
+      std::memcpy(&got, run.got[i].data() + at, static_cast<size_t>(width));
+      if (want == got) continue;
+      const double w = float_from_bits(part, want), g = float_from_bits(part, got);
+      error = std::fabs(w - g) <= error ? error : std::fabs(w - g);
+      scale = std::max(scale, std::fabs(w));
+    }
+    EXPECT_LE(error, tolerance * scale) << "output " << i << " of\n" << text;
+  }
+}
+
+// The error of a transform grows with the logarithm of its length (Gentleman and Sande, 1966).
+TEST(Fft, EveryLengthAndType) {
+  for (const int n : {1, 2, 3, 8, 12, 16, 23, 29, 30, 64, 97, 210, 961}) {
+    const std::string whole = "3x" + std::to_string(n) + "x";
+    const std::string half = "3x" + std::to_string(n / 2 + 1) + "x";
+    for (const auto& [type, from, to] : std::vector<std::array<std::string, 3>>{
+             {"FFT", tensor(whole, "complex<f32>"), tensor(whole, "complex<f32>")},
+             {"IFFT", tensor(whole, "complex<f64>"), tensor(whole, "complex<f64>")},
+             {"RFFT", tensor(whole, "f64"), tensor(half, "complex<f64>")},
+             {"IRFFT", tensor(half, "complex<f32>"), tensor(whole, "f32")}}) {
+      const bool is_f64 = to.find("f64") != std::string::npos;
+      expect_near("func.func @main(%x: " + from + ") -> " + to +
+                      " {\n  %r = stablehlo.fft %x, type = " + type + ", length = [" +
+                      std::to_string(n) + "] : (" + from + ") -> " + to +
+                      "\n  func.return %r : " + to + "\n}\n",
+                  std::ldexp(2 + std::log2(n), is_f64 ? -52 : -23));
+    }
+  }
+}
+
+TEST(Fft, SeveralDimensions) {
+  expect_near(R"(
+func.func @main(%x: tensor<2x4x6x9xf32>, %y: tensor<5x31x3xcomplex<f64>>)
+    -> (tensor<2x4x6x5xcomplex<f32>>, tensor<5x31x4xf64>) {
+  %r = stablehlo.fft %x, type = RFFT, length = [4, 6, 9]
+    : (tensor<2x4x6x9xf32>) -> tensor<2x4x6x5xcomplex<f32>>
+  %s = stablehlo.fft %y, type = IRFFT, length = [31, 4]
+    : (tensor<5x31x3xcomplex<f64>>) -> tensor<5x31x4xf64>
+  func.return %r, %s : tensor<2x4x6x5xcomplex<f32>>, tensor<5x31x4xf64>
+})",
+              std::ldexp(4, -23));
+}
+
 }  // namespace
 }  // namespace hekla::testing

@@ -13,6 +13,12 @@ Temporary add_temporary(LoweredSequence& sequence, DType dtype, int64_t elements
   return {static_cast<int32_t>(sequence.temporaries.size() - 1), dtype, elements};
 }
 
+Table add_table(LoweredSequence& sequence, HostArray values) {
+  const Table table{static_cast<int32_t>(sequence.constants.size()), values.dtype(), values.size()};
+  sequence.constants.push_back(std::move(values));
+  return table;
+}
+
 bool is_wide_index(int64_t largest) { return largest >= std::numeric_limits<int32_t>::max() / 8; }
 
 KernelMaker::KernelMaker(std::string name, const std::vector<int64_t>& grid, int64_t largest,
@@ -44,11 +50,7 @@ DType KernelMaker::index_dtype() const {
 
 int KernelMaker::operand(const BoundOperand& bound, int64_t bytes) {
   for (size_t i = 0; i < operands_.size(); ++i) {
-    const BoundOperand& known = operands_[i];
-    if (known.value == bound.value && known.is_output == bound.is_output &&
-        known.temporary == bound.temporary) {
-      return static_cast<int>(i);
-    }
+    if (operands_[i] == bound) return static_cast<int>(i);
   }
   operands_.push_back(bound);
   bytes_.push_back(bytes);
@@ -59,11 +61,17 @@ int KernelMaker::operand(const BoundOperand& bound, int64_t bytes) {
 std::optional<int> KernelMaker::operand_of(const ir::Value& value) {
   if (value.defining_op() != nullptr && !in_memory_(value)) return std::nullopt;
   const ir::Type& type = value.type();
-  return operand({&value, false, -1}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  return operand({&value, false}, element_count(type.dims()) * dtype_bytes(type.dtype()));
 }
 
 Element KernelMaker::load(const Temporary& from, Value element) {
   const int place = operand({nullptr, false, from.index}, from.elements * dtype_bytes(from.dtype));
+  return kernel::load_element(b_, from.dtype, place, element);
+}
+
+Element KernelMaker::load(const Table& from, Value element) {
+  const int place =
+      operand({nullptr, false, -1, from.index}, from.elements * dtype_bytes(from.dtype));
   return kernel::load_element(b_, from.dtype, place, element);
 }
 
@@ -74,15 +82,13 @@ void KernelMaker::store(const Temporary& to, Value element, const Element& value
 
 void KernelMaker::store(const ir::Value& to, Value element, const Element& value) {
   const ir::Type& type = to.type();
-  const int place =
-      operand({&to, true, -1}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  const int place = operand({&to, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
   kernel::store_element(b_, type.dtype(), place, element, value);
 }
 
 Element KernelMaker::load_own(const ir::Value& from, Value element) {
   const ir::Type& type = from.type();
-  const int place =
-      operand({&from, false, -1}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  const int place = operand({&from, false}, element_count(type.dims()) * dtype_bytes(type.dtype()));
   is_own_[static_cast<size_t>(place)] = true;
   return kernel::load_element(b_, type.dtype(), place, element);
 }

@@ -26,6 +26,14 @@ struct Temporary {
 // Adds one to the sequence.
 Temporary add_temporary(LoweredSequence& sequence, DType dtype, int64_t elements);
 
+// Constant memory of a sequence.
+struct Table {
+  int32_t index = 0;
+  DType dtype = DType::kF32;
+  int64_t elements = 0;
+};
+Table add_table(LoweredSequence& sequence, HostArray values);
+
 class KernelMaker {
  public:
   // `grid`: outermost first, without zeros; dimensions of size 1 cost nothing. `largest`: an index
@@ -44,6 +52,7 @@ class KernelMaker {
   DType index_dtype() const;
 
   Element load(const Temporary& from, Value element);
+  Element load(const Table& from, Value element);
   void store(const Temporary& to, Value element, const Element& value);
   // An element of the result, which the kernel need not write as a whole.
   void store(const ir::Value& to, Value element, const Element& value);

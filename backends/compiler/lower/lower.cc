@@ -82,6 +82,7 @@ Role role_by_code(const ir::Operation& op) {
       return is_cumulative(op) ? Role::kSequence : Role::kReduction;
     case OpCode::kScatter:
       return scatter_work(op) <= kMaxScatterWork ? Role::kReduction : Role::kNone;
+    case OpCode::kFft:
     case OpCode::kSort:
       return Role::kSequence;
     case OpCode::kAfterAll:
@@ -383,6 +384,7 @@ Role role_of(const ir::Operation& op) {
     results.push_back(op.result(i));
     if (element_count(op.result(i)->type().dims()) == 0) return role;
   }
+  if (op.code() == OpCode::kFft) return is_fft_known(op) ? role : Role::kNone;
   // Regions may use anything; trying is the one answer that is never wrong.
   const auto tried = lower_sequence(results, [](const ir::Value&) { return true; });
   return tried.ok() ? role : Role::kNone;

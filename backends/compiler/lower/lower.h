@@ -34,12 +34,14 @@ bool keeps_row_major_order(const ir::Operation& op);
 // Why role_of says kNone, for people.
 std::string why_no_kernel(const ir::Operation& op);
 
-// An operand of a kernel that was built, in the order of Kernel::operands: a value, or temporary
-// memory of the sequence that the kernel belongs to.
+// An operand of a kernel that was built, in the order of Kernel::operands: a value, or, when that
+// is null, temporary memory or a constant of the sequence that the kernel belongs to.
 struct BoundOperand {
   const ir::Value* value = nullptr;
   bool is_output = false;
-  int32_t temporary = -1;  // when value is null
+  int32_t temporary = -1;
+  int32_t constant = -1;
+  bool operator==(const BoundOperand&) const = default;
 };
 
 struct LoweredKernel {
@@ -55,6 +57,7 @@ struct LoweredSequence {
   };
   std::vector<Copy> copies;
   std::vector<int64_t> temporaries;  // bytes of each; their contents are undefined at first
+  std::vector<HostArray> constants;
   std::vector<LoweredKernel> kernels;
 };
 

@@ -8,12 +8,18 @@ using ir::OpCode;
 Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outputs,
                                        const std::function<bool(const ir::Value&)>& in_memory,
                                        const LowerOptions& options) {
-  const ir::Operation* op = outputs.front()->defining_op();
-  if (op != nullptr && op->code() == OpCode::kSort) {
-    return lower_sort(*op, outputs, in_memory, options);
-  }
-  if (op != nullptr && op->code() == OpCode::kReduceWindow && is_cumulative(*op)) {
-    return lower_scan(*op, outputs, in_memory, options);
+  if (const ir::Operation* op = outputs.front()->defining_op()) {
+    switch (op->code()) {
+      case OpCode::kFft:
+        return lower_fft(*op, outputs, in_memory, options);
+      case OpCode::kReduceWindow:
+        if (is_cumulative(*op)) return lower_scan(*op, outputs, in_memory, options);
+        break;
+      case OpCode::kSort:
+        return lower_sort(*op, outputs, in_memory, options);
+      default:
+        break;
+    }
   }
   LoweredSequence sequence;
   HEKLA_ASSIGN_OR_RETURN(LoweredKernel single, lower_kernel(outputs, in_memory, options));

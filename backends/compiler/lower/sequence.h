@@ -24,4 +24,10 @@ bool is_cumulative(const ir::Operation& op);
 Result<LoweredSequence> lower_scan(const ir::Operation& op, const Outputs& outputs,
                                    const InMemory& in_memory, const LowerOptions& options);
 
+// fft.cc: transforms of any length over the last one to three dimensions. `is_fft_known` says
+// whether lower_fft can do it, without making its tables.
+bool is_fft_known(const ir::Operation& op);
+Result<LoweredSequence> lower_fft(const ir::Operation& op, const Outputs& outputs,
+                                  const InMemory& in_memory, const LowerOptions& options);
+
 }  // namespace hekla::lower

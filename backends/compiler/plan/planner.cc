@@ -128,6 +128,13 @@ class Planner {
 
   Slice new_buffer(int64_t bytes) { return {Space::kArena, next_buffer_++, 0, bytes}; }
 
+  Slice add_constant(HostArray array) {
+    const Slice slice{Space::kConstant, static_cast<int32_t>(plan_.constants.size()), 0,
+                      array.size_bytes()};
+    plan_.constants.push_back(std::move(array));
+    return slice;
+  }
+
   void copy(const Slice& from, const Slice& to, Steps& steps) {
     if (from == to || to.bytes == 0) return;
     steps.push_back({CopyStep{from, to}});
@@ -141,11 +148,7 @@ class Planner {
       const auto* dense = op->attribute("value").get<ir::DenseValue>();
       if (dense != nullptr) {
         HEKLA_ASSIGN_OR_RETURN(HostArray array, dense->expand());
-        const Slice slice{Space::kConstant, static_cast<int32_t>(plan_.constants.size()), 0,
-                          array.size_bytes()};
-        plan_.constants.push_back(std::move(array));
-        places_[&value] = slice;
-        return slice;
+        return places_[&value] = add_constant(std::move(array));
       }
     }
     return internal_error("{} has no place in memory",
@@ -237,10 +240,11 @@ class Planner {
     for (const ir::Value* output : outputs) {
       if (!places_.contains(output)) make_place(*output);
     }
-    std::vector<Slice> temporaries;
+    std::vector<Slice> temporaries, constants;
     for (int64_t bytes : lowered->temporaries) temporaries.push_back(new_buffer(bytes));
+    for (HostArray& array : lowered->constants) constants.push_back(add_constant(std::move(array)));
     for (lower::LoweredKernel& each : lowered->kernels) {
-      HEKLA_RETURN_IF_ERROR(add_kernel(std::move(each), steps, temporaries));
+      HEKLA_RETURN_IF_ERROR(add_kernel(std::move(each), steps, temporaries, constants));
     }
     return ok_status();
   }
@@ -258,11 +262,14 @@ class Planner {
   }
 
   Status add_kernel(lower::LoweredKernel lowered, Steps& steps,
-                    const std::vector<Slice>& temporaries = {}) {
+                    const std::vector<Slice>& temporaries = {},
+                    const std::vector<Slice>& constants = {}) {
     KernelStep step;
     for (const lower::BoundOperand& bound : lowered.operands) {
       if (bound.value == nullptr) {
-        step.operands.push_back(temporaries[static_cast<size_t>(bound.temporary)]);
+        step.operands.push_back(bound.temporary < 0
+                                    ? constants[static_cast<size_t>(bound.constant)]
+                                    : temporaries[static_cast<size_t>(bound.temporary)]);
         continue;
       }
       HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*bound.value));
