@@ -115,6 +115,41 @@ std::string compare(const std::string& what, const std::string& dtype) {
   return "    %p = stablehlo.compare " + what + " : (" + e + ", " + e + ") -> tensor<i1>\n";
 }
 
+// The first `kept` of each line of a sort of 2 x `size`, and where they came from.
+std::string head_program(int64_t size, int64_t kept) {
+  const std::string all = "2x" + std::to_string(size) + "x",
+                    head = "2x" + std::to_string(kept) + "x";
+  std::string text = sort_program(all, "f32", 1, compare("GT, %a, %b", "f32"));
+  text = "func.func @main(%x: " + tensor(all, "f32") + ", %i: " + tensor(all, "i32") + ") -> (" +
+         tensor(head, "f32") + ", " + tensor(head, "i32") + ") {\n" +
+         text.substr(text.find("  %r:2"));
+  text.erase(text.find("  func.return"));
+  const auto slice = [&](const std::string& to, const std::string& from, const std::string& dtype) {
+    return "  " + to + " = stablehlo.slice " + from + " [0:2, 0:" + std::to_string(kept) + "] : (" +
+           tensor(all, dtype) + ") -> " + tensor(head, dtype) + "\n";
+  };
+  return text + slice("%v", "%r#0", "f32") + slice("%p", "%r#1", "i32") +
+         "  func.return %v, %p : " + tensor(head, "f32") + ", " + tensor(head, "i32") + "\n}\n";
+}
+
+TEST(Sort, OfWhichOnlyTheHeadIsReadMergesNoMore) {
+  for (const int64_t size : {1, 16, 17, 33, 100, 257, 1000}) {
+    for (const int64_t kept : {1, 8, 16, 17, 40, 100, 999}) {
+      if (kept <= size) expect_same(head_program(size, kept), false);
+    }
+  }
+  const auto points = [](int64_t kept) {
+    Case run;
+    run_both(head_program(4000, kept), false, run);
+    int64_t sum = 0;
+    for (const kernel::Kernel& kernel : run.plan->kernels) {
+      if (kernel.name == "sort_merge") sum += kernel.points();
+    }
+    return sum;
+  };
+  EXPECT_LT(points(8) * 4, points(4000));
+}
+
 TEST(Sort, IsStableAtEverySizeAndAlongEveryDimension) {
   for (const char* dims : {"1x", "2x", "3x", "15x", "16x", "17x", "33x", "100x", "257x"}) {
     expect_same(sort_program(dims, "i32", 0, compare("LT, %a, %b", "i32")));

@@ -8,6 +8,10 @@
 // Every place of the result is written, each index is within its run, and every loop has a fixed
 // number of trips, whatever the comparator answers: one that is no order gives some elements of the
 // line, always the same ones.
+//
+// When nobody looks beyond the first few places of the results (top_k), no run
+// is merged further than that: a merge then costs what it keeps, and the rest of the results is
+// left as it is.
 #include <algorithm>
 #include <array>
 
@@ -47,6 +51,7 @@ class SortLowering {
         part *= dims[d];
       }
     }
+    for (const ir::Value* output : outputs) kept_ = std::max(kept_, places_read(*output, dim));
     row_ = round_up(size_, kMergeOutputs);
     largest_ = outer_ * row_ * inner_;
     const DType index_dtype = is_wide_index(largest_) ? DType::kI64 : DType::kI32;
@@ -99,6 +104,16 @@ class SortLowering {
     size_t operand;
     bool is_wanted;
   };
+
+  // How many places along `dim`, from the first on, somebody reads: slices may leave some out.
+  int64_t places_read(const ir::Value& result, int64_t dim) const {
+    int64_t most = 0;
+    for (const ir::Operation* user : result.users()) {
+      if (user->code() != ir::OpCode::kSlice || user->block() != op_.block()) return size_;
+      most = std::max(most, ir::int_list(*user, "limit_indices")[static_cast<size_t>(dim)]);
+    }
+    return most;
+  }
 
   std::vector<Temporary> add_run() {
     std::vector<Temporary> run;
@@ -240,7 +255,12 @@ class SortLowering {
   Status add_merge(int64_t width, const std::vector<Temporary>& from,
                    const std::vector<Temporary>& to) {
     const int64_t outputs = std::min(kMergeOutputs, 2 * width);
-    const int64_t shares = (size_ + outputs - 1) / outputs;
+    const int64_t run = std::min(width, kept_);  // elements of a run that are sorted
+    // Shares of a pair of runs; the last pair may be short.
+    const int64_t each = (std::min(2 * width, kept_) + outputs - 1) / outputs;
+    const int64_t pairs = (size_ + 2 * width - 1) / (2 * width);
+    const int64_t last = std::min(size_ - (pairs - 1) * 2 * width, kept_);
+    const int64_t shares = (pairs - 1) * each + (last + outputs - 1) / outputs;
     KernelMaker k("sort_merge", {outer_, shares, inner_}, largest_, in_memory_);
     Builder& b = k.b();
     const Value o = k.at(0), in = k.at(2);
@@ -259,21 +279,23 @@ class SortLowering {
     const DType index_dtype = k.index_dtype();
     auto as_element = [](Value v) { return Element{v, kernel::kNoValue}; };
 
-    // The first run is [a_begin, a_end), the second [a_end, b_end).
-    const Value first = b.mul(k.at(1), k.index(outputs));
-    const Value diagonal = b.binary(Op::kRemU, first, k.index(2 * width));
-    const Value a_begin = b.sub(first, diagonal);
-    const Value a_end = at_most(k, b.add(a_begin, k.index(width)), size_);
-    const Value b_end = at_most(k, b.add(a_end, k.index(width)), size_);
+    // The first run is [a_begin, a_end), the second [b_begin, b_end).
+    const Value pair = b.binary(Op::kDivU, k.at(1), k.index(each));
+    const Value diagonal = b.mul(b.binary(Op::kRemU, k.at(1), k.index(each)), k.index(outputs));
+    const Value a_begin = b.mul(pair, k.index(2 * width));
+    const Value first = b.add(a_begin, diagonal);
+    const Value a_end = at_most(k, b.add(a_begin, k.index(run)), size_);
+    const Value b_begin = at_most(k, b.add(a_begin, k.index(width)), size_);
+    const Value b_end = at_most(k, b.add(b_begin, k.index(run)), size_);
     const Value a_size = b.sub(a_end, a_begin);
-    const Value b_size = b.sub(b_end, a_end);
+    const Value b_size = b.sub(b_end, b_begin);
 
     // How many of the first `diagonal` outputs come from the first run.
     const Value over = b.sub(diagonal, b_size);
     const Value low = b.select(b.binary(Op::kLtS, over, k.index(0)), k.index(0), over);
     const Value high = smaller(k, diagonal, a_size);
     int64_t trips = 1;
-    while ((int64_t{1} << (trips - 1)) < width) ++trips;
+    while ((int64_t{1} << (trips - 1)) < run) ++trips;
     const Elements found =
         k.loop(k.index(trips), {index_dtype, index_dtype}, {as_element(low), as_element(high)},
                [&](Value, const Elements& range) {
@@ -281,7 +303,8 @@ class SortLowering {
                  const Value is_open = b.binary(Op::kLtS, lo, hi);
                  const Value middle = b.binary(Op::kShrU, b.add(lo, hi), k.index(1));
                  const Elements x = load(at_most(k, b.add(a_begin, middle), size_ - 1));
-                 const Elements y = load(b.sub(b.sub(b.add(a_end, diagonal), k.index(1)), middle));
+                 const Elements y = load(at_most(
+                     k, b.sub(b.sub(b.add(b_begin, diagonal), k.index(1)), middle), size_ - 1));
                  const Value x_first = b.logical_not(is_less(k, y, x));
                  const Value up = b.bit_and(is_open, x_first);
                  const Value down = b.bit_and(is_open, b.logical_not(x_first));
@@ -289,10 +312,10 @@ class SortLowering {
                                  as_element(b.select(down, middle, hi))};
                });
     const Value a_first = b.add(a_begin, found[0].re);
-    const Value b_first = b.sub(b.add(a_end, diagonal), found[0].re);
+    const Value b_first = b.sub(b.add(b_begin, diagonal), found[0].re);
 
     // The last share of the results may be short: it repeats its last output.
-    const bool is_short = to.empty() && size_ % outputs != 0;
+    const bool is_short = to.empty() && round_up(kept_, outputs) > size_;
     std::vector<DType> types{index_dtype, index_dtype};
     Elements initial{as_element(a_first), as_element(b_first)};
     auto append = [](Elements& all, const Elements& more) {
@@ -342,6 +365,7 @@ class SortLowering {
   const LowerOptions& options_;
   const ir::Block& comparator_;
   int64_t outer_ = 1, size_ = 1, inner_ = 1;
+  int64_t kept_ = 1;              // places of a line that somebody reads, from the first on
   int64_t row_ = 1;               // elements of a line in temporary memory
   int64_t largest_ = 1;           // elements of a temporary
   std::vector<int> key_of_;       // per operand: which of the carried, or -1
