@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "backends/compiler/ir/verify.h"
+
 namespace hekla::ir {
 namespace {
 
@@ -88,6 +90,25 @@ TEST(Ir, EqualityOfAccuraciesIsThatOfTheirBits) {
   EXPECT_EQ((ResultAccuracy{nan, 0, 0, "TOLERANCE"}), (ResultAccuracy{nan, 0, 0, "TOLERANCE"}));
   EXPECT_FALSE((ResultAccuracy{0.0, 0, 0, "TOLERANCE"}) ==
                (ResultAccuracy{-0.0, 0, 0, "TOLERANCE"}));
+}
+
+TEST(Verify, AnOperationDoesNotSeeItsOwnResults) {
+  Module module;
+  module.functions.push_back(std::make_unique<Function>("main"));
+  Function& function = *module.functions.back();
+  function.type = Type::function({kF32x2}, {kF32x2});
+  function.argument_attributes.resize(1);
+  function.result_attributes.resize(1);
+  Block& block = function.body().add_block();
+  Value* x = block.add_argument(kF32x2);
+  Operation* op = block.append(Operation::unknown("test.loop", {x}, {kF32x2}));
+  Block& inner = op->add_region().add_block();
+  inner.append(OpCode::kReturn, {x}, {});
+  block.append(OpCode::kFuncReturn, {op->result()}, {});
+  EXPECT_TRUE(verify(module).ok()) << verify(module).message();
+  inner.terminator()->set_operand(0, op->result());
+  EXPECT_NE(verify(module).message().find("operand 0 is not defined before its use"),
+            std::string::npos);
 }
 
 TEST(Location, PrintsTheInnermostNameAndFile) {

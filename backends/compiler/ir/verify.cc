@@ -102,13 +102,41 @@ class Verifier {
     for (const Value* value : defined) visible_.erase(value);
   }
 
-  void check_operation(const Operation& op) {
-    bool operands_fine = true;
+  bool check_operands(const Operation& op) {
+    bool fine = true;
     for (size_t i = 0; i < op.operand_count(); ++i) {
       if (op.operand(i) == nullptr || !visible_.contains(op.operand(i))) {
         report(op, "operand {} is not defined before its use", i);
-        operands_fine = false;
+        fine = false;
       }
+    }
+    return fine;
+  }
+
+  // Regions of an operation that nobody knows may have any blocks, which may end in anything; the
+  // values of the first are seen in the next.
+  void check_unknown_region(const Region& region) {
+    std::vector<const Value*> defined;
+    const auto define = [&](const Value* value) {
+      visible_.insert(value);
+      defined.push_back(value);
+    };
+    for (const auto& block : region.blocks()) {
+      for (size_t i = 0; i < block->argument_count(); ++i) define(block->argument(i));
+      for (const auto& op : block->operations()) {
+        check_operands(*op);
+        for (size_t i = 0; i < op->region_count(); ++i) check_unknown_region(op->region(i));
+        for (size_t i = 0; i < op->result_count(); ++i) define(op->result(i));
+      }
+    }
+    for (const Value* value : defined) visible_.erase(value);
+  }
+
+  void check_operation(const Operation& op) {
+    const bool operands_fine = check_operands(op);
+    if (op.code() == OpCode::kUnknown) {
+      for (size_t i = 0; i < op.region_count(); ++i) check_unknown_region(op.region(i));
+      return;
     }
     const OpCode inner =
         op.code() == OpCode::kSdyManualComputation || op.code() == OpCode::kSdyNamedComputation
@@ -117,20 +145,17 @@ class Verifier {
     bool regions_fine = true;
     for (size_t i = 0; i < op.region_count(); ++i) {
       if (op.region(i).blocks().size() != 1) {
-        // An op that is not StableHLO's may have what it likes; it is refused by whoever runs it.
-        if (op.code() != OpCode::kUnknown) {
-          report(op, "region {} must have one block, has {}", i, op.region(i).blocks().size());
-        }
+        report(op, "region {} must have one block, has {}", i, op.region(i).blocks().size());
         regions_fine = false;
         continue;
       }
       const size_t before = problems_.size();
-      if (op.code() != OpCode::kUnknown) check_block(op.region(i).front(), inner, op.name());
+      check_block(op.region(i).front(), inner, op.name());
       regions_fine = regions_fine && problems_.size() == before;
     }
     if (op.code() == OpCode::kFuncCall) check_callee(op, "callee");
     if (op.code() == OpCode::kComposite) check_callee(op, "decomposition");
-    if (!operands_fine || !regions_fine || op.code() == OpCode::kUnknown) return;
+    if (!operands_fine || !regions_fine) return;
     Result<std::vector<Type>> inferred = infer_result_types(op);
     if (!inferred.ok()) {
       problems_.push_back(inferred.status().message());
