@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
@@ -34,8 +35,18 @@ struct LaneShape {
 // or the largest. -1 for a grid without dimensions.
 int choose_lane_dimension(const kernel::Kernel& kernel, int lanes);
 
+// Neighbouring points of the lane dimension, [begin, end).
+struct LaneRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const LaneRange&) const = default;
+};
+
 class LaneAnalysis {
  public:
+  // Of the points in `range` only: conditions that are the same for all of them are known, and what
+  // they select is seen through.
+  LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, LaneRange range);
   // `block`: vectors of that many lanes start at multiples of it, so that quotients and remainders
   // by multiples of it are uniform and affine; 1 where nothing is known of where vectors start.
   LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, int block = 1);
@@ -45,6 +56,18 @@ class LaneAnalysis {
   LaneShape shape(kernel::Value v) const { return facts_[static_cast<size_t>(v)].shape; }
   bool is_varying(kernel::Value v) const { return shape(v).kind == LaneKind::kVarying; }
   Level level(kernel::Value v) const { return facts_[static_cast<size_t>(v)].level; }
+  // The value that this one always equals: what a select with a known condition picks; itself
+  // mostly.
+  kernel::Value resolved(kernel::Value v) const { return facts_[static_cast<size_t>(v)].resolved; }
+  // A condition that is the same for all points: 0 or 1; -1 for anything else.
+  int known(kernel::Value v) const;
+  // Whether a store depends on it once known conditions are seen through.
+  bool is_needed(kernel::Value v) const { return needed_[static_cast<size_t>(v)]; }
+  // Where in the range the outcome of a comparison changes, or may do so: the sorted points that
+  // end or begin a part in which it is known.
+  std::vector<int64_t> changes() const;
+  // Loads whose lanes lie apart for no rule, loops included.
+  int scattered_loads() const;
   // Whether the trip count of this kFor varies between lanes.
   bool is_divergent(kernel::Value loop) const;
 
@@ -59,9 +82,22 @@ class LaneAnalysis {
     bool is_exact = false;
     // A power of two that divides the value in lane 0.
     int64_t factor = 1;
+    kernel::Value resolved = kernel::kNoValue;
+  };
+  // slope * (index of the lane dimension) + something in [low, high] that does not depend on it.
+  struct Line {
+    __int128 slope = 0;
+    __int128 low = 0;
+    __int128 high = 0;
   };
 
   Facts& at(kernel::Value v) { return facts_[static_cast<size_t>(v)]; }
+  void analyse_all(const kernel::Kernel& kernel);
+  void mark_needed();
+  void mark(kernel::Value v);
+  void mark_loop_of(int32_t region);
+  bool compare_known(const kernel::Instruction& inst, Facts& facts);
+  std::optional<Line> line(kernel::Value v) const;
   void analyse_region(int32_t region);
   void analyse(kernel::Value v);
   void analyse_loop(kernel::Value v);
@@ -74,7 +110,10 @@ class LaneAnalysis {
   const kernel::Function& f_;  // the kernel's; not owned
   const int lane_dimension_;
   const int block_;
+  LaneRange range_;
   std::vector<Facts> facts_;
+  std::vector<bool> needed_;
+  std::vector<kernel::Value> loop_of_;  // by region
 };
 
 }  // namespace hekla::cpu

@@ -14,6 +14,7 @@ using kernel::Op;
 double cost(const kernel::Function& f, const LaneAnalysis& analysis, kernel::Value v, int lanes) {
   constexpr double kSimple = 0.15;
   const Instruction& inst = f[v];
+  if (!analysis.is_needed(v) || analysis.resolved(v) != v) return 0;
   if (inst.op != Op::kStore && analysis.shape(v).kind != LaneKind::kVarying) {
     return analysis.level(v) == Level::kPoint ? kSimple : 0;
   }
@@ -47,6 +48,7 @@ double region_cost(const kernel::Function& f, const LaneAnalysis& analysis, int3
   double total = 0;
   for (kernel::Value v : f.region(number).instructions) {
     const Instruction& inst = f[v];
+    if (!analysis.is_needed(v)) continue;
     if (inst.op != Op::kFor) {
       total += cost(f, analysis, v, lanes);
       continue;
@@ -77,6 +79,7 @@ void measure(const kernel::Function& f, const LaneAnalysis& analysis, int32_t re
              BodySize& size) {
   for (kernel::Value v : f.region(region).instructions) {
     const Instruction& inst = f[v];
+    if (!analysis.is_needed(v) || analysis.resolved(v) != v) continue;
     if (inst.op == Op::kFor) {
       const auto inner = static_cast<int32_t>(inst.immediate);
       size.has_loop = true;
@@ -137,6 +140,64 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
   return schedule;
 }
 
+// Cuts a row where conditions on the lane's index change, if that gives loads of neighbours.
+std::vector<LaneRange> cut_row(const kernel::Kernel& kernel, int dimension, int64_t row) {
+  constexpr size_t kMostSegments = 6;
+  constexpr size_t kMostInstructions = 3000;  // of all segments
+  const std::vector<LaneRange> whole{{0, row}};
+  if (dimension < 0) return whole;
+  const LaneAnalysis analysis(kernel, dimension, whole[0]);
+  const int scattered = analysis.scattered_loads();
+  if (scattered == 0) return whole;
+  std::vector<LaneRange> waiting = whole, done;
+  int64_t longest = 0;
+  int scattered_in_longest = 0;
+  while (!waiting.empty()) {
+    const LaneRange range = waiting.back();
+    waiting.pop_back();
+    const LaneAnalysis inner(kernel, dimension, range);
+    const std::vector<int64_t> cuts = inner.changes();
+    if (cuts.size() + 1 + waiting.size() + done.size() > kMostSegments) return whole;
+    if (cuts.empty()) {
+      if (range.end - range.begin > longest) {
+        longest = range.end - range.begin;
+        scattered_in_longest = inner.scattered_loads();
+      }
+      done.push_back(range);
+      continue;
+    }
+    int64_t begin = range.begin;
+    for (const int64_t cut : cuts) {
+      waiting.push_back({begin, cut});
+      begin = cut;
+    }
+    waiting.push_back({begin, range.end});
+  }
+  if (scattered_in_longest >= scattered || done.size() * kernel.body.size() > kMostInstructions) {
+    return whole;
+  }
+  std::sort(done.begin(), done.end(),
+            [](const LaneRange& a, const LaneRange& b) { return a.begin < b.begin; });
+  return done;
+}
+
+KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int64_t row, int one_vector,
+                         const std::vector<LaneRange>& ranges) {
+  KernelPlan plan;
+  size_t longest = 0;
+  for (const LaneRange& range : ranges) {
+    plan.segments.push_back({range, LaneAnalysis(kernel, dimension, range)});
+    const LaneRange& most = ranges[longest];
+    if (range.end - range.begin > most.end - most.begin) longest = plan.segments.size() - 1;
+  }
+  const LaneAnalysis& analysis = plan.segments[longest].analysis;
+  const int64_t length = ranges[longest].end - ranges[longest].begin;
+  int lanes = one_vector * choose_vectors(kernel.body, analysis);
+  while (lanes > 1 && lanes > length) lanes /= 2;
+  plan.schedule = cut(kernel, analysis, row, lanes);
+  return plan;
+}
+
 }  // namespace
 
 KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
@@ -144,6 +205,8 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
   const int one_vector = vector_bits / kLaneBits;
   const int dimension = choose_lane_dimension(kernel, one_vector);
   const int64_t row = dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(dimension)];
+  const std::vector<LaneRange> ranges = cut_row(kernel, dimension, row);
+  if (ranges.size() > 1) return plan_segments(kernel, dimension, row, one_vector, ranges);
   // The most vectors that suit both the row and the body; what the body is depends on their number.
   constexpr int kMostVectors = 4;
   constexpr int kFew = 16;  // blocks of a row, below which none should be left over
@@ -155,8 +218,10 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
     if (vectors > 1 && choose_vectors(kernel.body, analysis) < vectors) continue;
     int used = lanes;
     while (used > row) used /= 2;
-    const Schedule schedule = cut(kernel, analysis, row, used);
-    return {std::move(analysis), schedule};
+    KernelPlan plan;
+    plan.schedule = cut(kernel, analysis, row, used);
+    plan.segments.push_back({{0, row}, std::move(analysis)});
+    return plan;
   }
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
 #include "backends/cpu/codegen/lane_analysis.h"
@@ -25,9 +26,17 @@ struct Schedule {
   int64_t units() const { return rows * chunks; }
 };
 
+// Neighbours in a row that run alike.
+struct Segment {
+  LaneRange range;
+  LaneAnalysis analysis;
+};
+
 // How a kernel runs: what its values are, and how it is cut.
 struct KernelPlan {
-  LaneAnalysis analysis;
+  // Of a whole row. Several where that makes vector loads of scattered ones: the inside and the
+  // border of a padded or a stencil's row, the parts of a concatenation.
+  std::vector<Segment> segments;
   Schedule schedule;
 };
 
