@@ -185,13 +185,18 @@ llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
   llvm::Type* to = type_of(inst.type, as_vector);
   const ScalarType from = f_.type(inst.arguments[0]);
   const bool floats = is_float(from);
+  // Sums that do not wrap become part of addresses. Lanes of vectors may be off, and wrap then.
+  const bool exact = !floats && !as_vector && analysis_.is_exact(v);
   switch (inst.op) {
     case Op::kAdd:
-      return floats ? b_.CreateFAdd(args[0], args[1]) : b_.CreateAdd(args[0], args[1]);
+      return floats ? b_.CreateFAdd(args[0], args[1])
+                    : b_.CreateAdd(args[0], args[1], "", false, exact);
     case Op::kSub:
-      return floats ? b_.CreateFSub(args[0], args[1]) : b_.CreateSub(args[0], args[1]);
+      return floats ? b_.CreateFSub(args[0], args[1])
+                    : b_.CreateSub(args[0], args[1], "", false, exact);
     case Op::kMul:
-      return floats ? b_.CreateFMul(args[0], args[1]) : b_.CreateMul(args[0], args[1]);
+      return floats ? b_.CreateFMul(args[0], args[1])
+                    : b_.CreateMul(args[0], args[1], "", false, exact);
     case Op::kMulHighU:
       return emit_high_product(args[0], args[1]);
     case Op::kDiv:

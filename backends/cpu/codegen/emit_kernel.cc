@@ -36,9 +36,12 @@ class KernelEmitter {
     llvm::BasicBlock* exit = block("exit");
     b_.SetInsertPoint(entry);
     const std::vector<llvm::Value*> operands = load_operands();
-    std::vector<BodyEmitter> bodies;
-    for (const Segment& segment : code_.plan.segments) {
-      bodies.emplace_back(code_, segment.analysis, b_, operands).emit_level(Level::kCall);
+    std::vector<Bodies> bodies;  // by kind of row, by segment
+    for (const RowKind& kind : code_.plan.kinds) {
+      bodies.emplace_back();
+      for (const Segment& segment : kind.segments) {
+        bodies.back().emplace_back(code_, segment.analysis, b_, operands).emit_level(Level::kCall);
+      }
     }
     b_.CreateBr(header);
 
@@ -57,6 +60,8 @@ class KernelEmitter {
   }
 
  private:
+  using Bodies = std::vector<BodyEmitter>;
+
   llvm::BasicBlock* block(const char* name) {
     return llvm::BasicBlock::Create(context_, name, function_);
   }
@@ -79,7 +84,7 @@ class KernelEmitter {
   }
 
   // Sets the grid indices of the unit, then runs its points.
-  void emit_unit(llvm::Value* number, std::vector<BodyEmitter>& bodies) {
+  void emit_unit(llvm::Value* number, std::vector<Bodies>& bodies) {
     llvm::Value* row = number;
     llvm::Value* low = index(0);
     llvm::Value* high = index(schedule_.row);
@@ -96,14 +101,14 @@ class KernelEmitter {
                              index(schedule_.row), b_.CreateAdd(low, index(schedule_.chunk)));
     }
     const auto& grid = code_.kernel.grid;
-    const auto& parameters = code_.kernel.body.body().parameters;
+    std::vector<llvm::Value*> indices(grid.size());
     int64_t left = schedule_.rows;
     for (size_t d = grid.size(); d-- > 0;) {
       if (static_cast<int>(d) == lane_dimension_) continue;
       llvm::Value* at = row;
       left /= grid[d];
       if (grid[d] == 1) {
-        set_index(bodies, parameters[d], index(0));
+        indices[d] = index(0);
         continue;
       }
       if (left > 1) {
@@ -112,28 +117,58 @@ class KernelEmitter {
         at = b_.CreateSub(row, b_.CreateMul(next, extent));
         row = next;
       }
-      set_index(bodies, parameters[d], b_.CreateTrunc(at, index_type_));
+      indices[d] = b_.CreateTrunc(at, index_type_);
     }
-    for (BodyEmitter& body : bodies) body.emit_level(Level::kRow);
+    llvm::BasicBlock* done = bodies.size() > 1 ? block("row_end") : nullptr;
+    for (size_t kind = 0; kind + 1 < bodies.size(); ++kind) {
+      llvm::BasicBlock* here = block("row_kind");
+      llvm::BasicBlock* next = block("row_other");
+      b_.CreateCondBr(emit_is_inside(code_.plan.kinds[kind].box, indices), here, next);
+      b_.SetInsertPoint(here);
+      emit_row(low, high, indices, code_.plan.kinds[kind].segments, bodies[kind]);
+      b_.CreateBr(done);
+      b_.SetInsertPoint(next);
+    }
+    emit_row(low, high, indices, code_.plan.kinds.back().segments, bodies.back());
+    if (done == nullptr) return;
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
+  }
+
+  llvm::Value* emit_is_inside(const Box& box, const std::vector<llvm::Value*>& indices) {
+    llvm::Value* inside = b_.getTrue();
+    for (size_t d = 0; d < box.size(); ++d) {
+      if (indices[d] == nullptr || box[d].size() == code_.kernel.grid[d]) continue;
+      // As unsigned, so that what is before the range is beyond it.
+      llvm::Value* distance = b_.CreateSub(indices[d], index(box[d].begin));
+      inside = b_.CreateAnd(inside, b_.CreateICmpULT(distance, index(box[d].size())));
+    }
+    return inside;
+  }
+
+  void emit_row(llvm::Value* low, llvm::Value* high, const std::vector<llvm::Value*>& indices,
+                const std::vector<Segment>& segments, Bodies& bodies) {
+    const auto& parameters = code_.kernel.body.body().parameters;
+    for (BodyEmitter& body : bodies) {
+      for (size_t d = 0; d < indices.size(); ++d) {
+        if (indices[d] != nullptr) body.set_scalar(parameters[d], indices[d]);
+      }
+      body.emit_level(Level::kRow);
+    }
     for (size_t i = 0; i < bodies.size(); ++i) {
-      const LaneRange& range = code_.plan.segments[i].range;
       if (schedule_.chunks == 1) {
-        emit_points(range, bodies[i]);
+        emit_points(segments[i].range, bodies[i]);
       } else if (bodies.size() == 1) {
         emit_vectors(low, high, schedule_.lanes, schedule_.row % schedule_.lanes == 0, bodies[i]);
       } else {
-        emit_part(low, high, range, bodies[i]);
+        emit_part(low, high, segments[i].range, bodies[i]);
       }
     }
   }
 
-  static void set_index(std::vector<BodyEmitter>& bodies, kernel::Value v, llvm::Value* at) {
-    for (BodyEmitter& body : bodies) body.set_scalar(v, at);
-  }
-
   // Points of which is known where they are.
-  void emit_points(const LaneRange& range, BodyEmitter& body) {
-    const int64_t length = range.end - range.begin;
+  void emit_points(const Range& range, BodyEmitter& body) {
+    const int64_t length = range.size();
     int lanes = schedule_.lanes;
     while (lanes > length) lanes /= 2;
     if (length == lanes) return emit_vector(index(range.begin), lanes, body);
@@ -141,7 +176,7 @@ class KernelEmitter {
   }
 
   // The part of [low, high) that lies in `range`: vectors if it is long enough.
-  void emit_part(llvm::Value* low, llvm::Value* high, const LaneRange& range, BodyEmitter& body) {
+  void emit_part(llvm::Value* low, llvm::Value* high, const Range& range, BodyEmitter& body) {
     llvm::Value* begin = index(range.begin);
     begin = b_.CreateSelect(b_.CreateICmpSLT(low, begin), begin, low);
     llvm::Value* end = index(range.end);
@@ -175,7 +210,7 @@ class KernelEmitter {
       // same result.
       llvm::PHINode* at = begin_loop(low);
       emit_vector(at, lanes, body);
-      llvm::Value* next = b_.CreateAdd(at, index(lanes));
+      llvm::Value* next = b_.CreateNSWAdd(at, index(lanes));
       llvm::Value* more = b_.CreateICmpSLT(at, last);
       if (!is_whole) {
         next = b_.CreateSelect(b_.CreateICmpSLT(next, last), next, last);
@@ -193,7 +228,7 @@ class KernelEmitter {
     BodyEmitter::Deferred deferred = body.take_deferred();
     llvm::PHINode* at = begin_loop(low);
     emit_vector(at, lanes, body);
-    llvm::Value* next = b_.CreateAdd(at, index(lanes));
+    llvm::Value* next = b_.CreateNSWAdd(at, index(lanes));
     end_loop(at, next, b_.CreateICmpSLE(next, last));
     if (defers) return body.emit_deferred(deferred);
     llvm::BasicBlock* before = b_.GetInsertBlock();
@@ -239,7 +274,7 @@ class KernelEmitter {
 
   const KernelCode& code_;
   const Schedule& schedule_;
-  const int lane_dimension_ = code_.plan.segments.front().analysis.lane_dimension();
+  const int lane_dimension_ = code_.plan.kinds.front().segments.front().analysis.lane_dimension();
   llvm::LLVMContext& context_;
   llvm::IRBuilder<> b_;
   llvm::Function* function_ = nullptr;

@@ -47,17 +47,26 @@ int choose_lane_dimension(const kernel::Kernel& kernel, int lanes) {
   return largest;
 }
 
+Box whole_grid(const kernel::Kernel& kernel) {
+  Box box;
+  for (const int64_t size : kernel.grid) box.push_back({0, size});
+  return box;
+}
+
 LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, int block)
-    : f_(kernel.body), lane_dimension_(lane_dimension), block_(block), facts_(f_.size()) {
-  range_.end = lane_dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(lane_dimension)];
+    : f_(kernel.body),
+      lane_dimension_(lane_dimension),
+      block_(block),
+      box_(whole_grid(kernel)),
+      facts_(f_.size()) {
   analyse_all(kernel);
 }
 
-LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, LaneRange range)
+LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, Box box)
     : f_(kernel.body),
       lane_dimension_(lane_dimension),
       block_(1),
-      range_(range),
+      box_(std::move(box)),
       facts_(f_.size()) {
   analyse_all(kernel);
 }
@@ -69,6 +78,7 @@ void LaneAnalysis::analyse_all(const kernel::Kernel& kernel) {
     facts_[i].resolved = static_cast<Value>(i);
     if (inst.op == Op::kFor) loop_of_[inst.immediate] = static_cast<Value>(i);
     if (inst.op != Op::kConstant) continue;
+    facts_[i].depends = 0;
     if (inst.type == ScalarType::kBool) {
       facts_[i].is_exact = true;
       facts_[i].low = facts_[i].high = inst.immediate != 0;
@@ -84,12 +94,9 @@ void LaneAnalysis::analyse_all(const kernel::Kernel& kernel) {
     const bool is_lane = static_cast<int>(d) == lane_dimension_;
     facts.level = is_lane ? Level::kPoint : Level::kRow;
     if (is_lane && kernel.grid[d] > 1) facts.shape = {LaneKind::kAffine, 1};
-    if (is_lane) {
-      facts.factor = block_;
-      set_bounds(facts, kernel.index_type, range_.begin, range_.end - 1);
-    } else {
-      set_bounds(facts, kernel.index_type, 0, kernel.grid[d] - 1);
-    }
+    if (is_lane) facts.factor = block_;
+    set_bounds(facts, kernel.index_type, box_[d].begin, box_[d].end - 1);
+    if (d < 63) facts.depends = uint64_t{1} << d;
   }
   analyse_region(0);
   mark_needed();
@@ -134,18 +141,16 @@ int LaneAnalysis::scattered_loads() const {
   return count;
 }
 
-std::optional<LaneAnalysis::Line> LaneAnalysis::line(Value v) const {
+std::optional<LaneAnalysis::Line> LaneAnalysis::line(Value v, int dimension) const {
   v = resolved(v);
   const Facts& facts = facts_[static_cast<size_t>(v)];
   if (!facts.is_exact || !is_integer(f_.type(v))) return std::nullopt;
-  if (facts.shape.kind == LaneKind::kUniform) return Line{0, facts.low, facts.high};
+  if ((facts.depends >> dimension & 1) == 0) return Line{0, facts.low, facts.high};
   const Instruction& inst = f_[v];
-  if (lane_dimension_ >= 0 && v == f_.body().parameters[static_cast<size_t>(lane_dimension_)]) {
-    return Line{1, 0, 0};
-  }
+  if (v == f_.body().parameters[static_cast<size_t>(dimension)]) return Line{1, 0, 0};
   if (inst.op != Op::kAdd && inst.op != Op::kSub && inst.op != Op::kMul) return std::nullopt;
-  const std::optional<Line> a = line(inst.arguments[0]);
-  const std::optional<Line> b = line(inst.arguments[1]);
+  const std::optional<Line> a = line(inst.arguments[0], dimension);
+  const std::optional<Line> b = line(inst.arguments[1], dimension);
   if (!a || !b) return std::nullopt;
   switch (inst.op) {
     case Op::kAdd:
@@ -160,10 +165,11 @@ std::optional<LaneAnalysis::Line> LaneAnalysis::line(Value v) const {
   }
 }
 
-std::vector<int64_t> LaneAnalysis::changes() const {
+std::vector<int64_t> LaneAnalysis::changes(int dimension) const {
   std::vector<int64_t> points;
+  const Range& range = box_[static_cast<size_t>(dimension)];
   auto add = [&](__int128 point) {
-    if (point > range_.begin && point < range_.end) points.push_back(static_cast<int64_t>(point));
+    if (point > range.begin && point < range.end) points.push_back(static_cast<int64_t>(point));
   };
   auto floor_div = [](__int128 a, __int128 b) {
     const __int128 q = a / b;
@@ -175,8 +181,8 @@ std::vector<int64_t> LaneAnalysis::changes() const {
     const bool is_order = inst.op == Op::kLtS || inst.op == Op::kLeS;
     if (!is_order && inst.op != Op::kEq && inst.op != Op::kNe) continue;
     if (!is_integer(f_.type(inst.arguments[0]))) continue;
-    const std::optional<Line> a = line(inst.arguments[0]);
-    const std::optional<Line> b = line(inst.arguments[1]);
+    const std::optional<Line> a = line(inst.arguments[0], dimension);
+    const std::optional<Line> b = line(inst.arguments[1], dimension);
     if (!a || !b || a->slope == b->slope) continue;
     // a - b = slope * i + [low, high]
     const __int128 slope = a->slope - b->slope;
@@ -231,9 +237,12 @@ void LaneAnalysis::analyse(Value v) {
     facts = at(parameters[inst.immediate + 1]);
     facts.level = Level::kPoint;
     facts.resolved = v;
+    facts.depends = ~uint64_t{0};
     return;
   }
   facts.resolved = v;
+  facts.depends = 0;
+  for (Value a : inst.arguments) facts.depends |= at(a).depends;
   if (inst.op == Op::kSelect && known(inst.arguments[0]) >= 0) {
     const Value chosen = resolved(inst.arguments[known(inst.arguments[0]) == 1 ? 1 : 2]);
     facts = at(chosen);
@@ -262,6 +271,7 @@ void LaneAnalysis::analyse_loop(Value v) {
   Facts& iteration = at(region.parameters[0]);
   iteration.level = Level::kPoint;
   iteration.shape = kUniformShape;
+  iteration.depends = count.depends;
   set_bounds(iteration, f_.type(region.parameters[0]), 0,
              std::max<int64_t>(count.high, 1) - static_cast<int64_t>(1));
   for (size_t i = 1; i < region.parameters.size(); ++i) {

@@ -28,15 +28,23 @@ struct Schedule {
 
 // Neighbours in a row that run alike.
 struct Segment {
-  LaneRange range;
+  Range range;
   LaneAnalysis analysis;
+};
+
+// Rows that run alike, those whose indices are in `box` (its range of the lane dimension is the
+// whole row), and the segments of them.
+struct RowKind {
+  Box box;
+  std::vector<Segment> segments;
 };
 
 // How a kernel runs: what its values are, and how it is cut.
 struct KernelPlan {
-  // Of a whole row. Several where that makes vector loads of scattered ones: the inside and the
-  // border of a padded or a stencil's row, the parts of a concatenation.
-  std::vector<Segment> segments;
+  // A row is of the first kind whose box it lies in; the last one takes all. Several kinds and
+  // segments where that makes vector loads of scattered ones: the inside and the border of a
+  // stencil or of what is padded, the parts of a concatenation.
+  std::vector<RowKind> kinds;
   Schedule schedule;
 };
 

@@ -226,7 +226,8 @@ class Compiler : public KernelCompiler {
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
     const Schedule& schedule = plan.schedule;
-    const bool matters = schedule.row % schedule.lanes != 0 || plan.segments.size() > 1;
+    const bool matters =
+        schedule.row % schedule.lanes != 0 || plan.kinds.back().segments.size() > 1;
     const std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
     return std::make_unique<Job>(Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan)});
   }
