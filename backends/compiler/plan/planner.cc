@@ -10,6 +10,7 @@
 #include "backends/compiler/lower/lower.h"
 #include "backends/compiler/passes/clone.h"
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/plan/donation.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/memory.h"
 #include "backends/compiler/plan/rotate.h"
@@ -124,7 +125,7 @@ class Planner {
       rotate_loops(plan_);
     }
     assign_arena(plan_, options_.reuse_memory);
-    plan_.output_input.assign(plan_.output_bytes.size(), -1);
+    choose_donations(entry, plan_);
     return std::move(plan_);
   }
 

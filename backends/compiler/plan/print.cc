@@ -73,6 +73,10 @@ void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& 
 std::string to_string(const LaunchPlan& plan) {
   std::string out = fmt::format("arena {} bytes, {} kernels, {} constants\n", plan.arena_bytes,
                                 plan.kernels.size(), plan.constants.size());
+  for (size_t o = 0; o < plan.output_input.size(); ++o) {
+    if (plan.output_input[o] < 0) continue;
+    out += fmt::format("output {} may take input {}\n", o, plan.output_input[o]);
+  }
   print(plan.steps, plan, 0, out);
   return out;
 }

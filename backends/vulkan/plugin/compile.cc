@@ -76,7 +76,9 @@ class Compiler {
   Result<std::shared_ptr<const LaunchProgram>> run() {
     program_->name = "main";
     program_->input_bytes = plan_->input_bytes;
-    for (int64_t bytes : plan_->output_bytes) program_->outputs.push_back({bytes});
+    for (size_t o = 0; o < plan_->output_bytes.size(); ++o) {
+      program_->outputs.push_back({plan_->output_bytes[o], plan_->output_input[o]});
+    }
     program_->arena_bytes = plan_->arena_bytes;
     for (const HostArray& constant : plan_->constants) {
       program_->constants.emplace_back(constant.bytes().begin(), constant.bytes().end());
@@ -195,7 +197,16 @@ class Compiler {
     program_->steps.emplace_back(std::move(host));
   }
 
+  // Whether the copy is of an input to the output that begins with its bytes.
+  bool is_done(const plan::CopyStep& step) const {
+    return step.from.space == plan::Slice::Space::kInput &&
+           step.to.space == plan::Slice::Space::kOutput &&
+           plan_->output_input[static_cast<size_t>(step.to.index)] == step.from.index &&
+           step.from.offset == step.to.offset;
+  }
+
   void add(const plan::CopyStep& step) {
+    if (is_done(step)) return;
     program_->steps.emplace_back(CopyStep{to_slice(step.from), to_slice(step.to)});
   }
 
