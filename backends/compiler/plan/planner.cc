@@ -125,7 +125,8 @@ class Planner {
       rotate_loops(plan_);
     }
     assign_arena(plan_, options_.reuse_memory);
-    choose_donations(entry, plan_);
+    plan_.output_input.assign(plan_.output_bytes.size(), -1);
+    if (options_.reuse_memory) choose_donations(entry, plan_);
     return std::move(plan_);
   }
 
