@@ -21,6 +21,10 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   HEKLA_RETURN_IF_ERROR(check("after simplify"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
+  passes::rewrite_static_windows(*copy);
+  HEKLA_RETURN_IF_ERROR(check("after rewrite_static_windows"));
+  passes::clean_up(*copy);
+  HEKLA_RETURN_IF_ERROR(check("after clean_up"));
   if (options.plan.contractions) {
     passes::widen_contractions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));

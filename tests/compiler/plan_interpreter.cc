@@ -59,7 +59,10 @@ class Runner {
         HEKLA_RETURN_IF_ERROR(run_host(*host));
       } else if (const auto* loop =
                      std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-        while (true) {
+        for (int64_t turn = 0; turn < (*loop)->trip_count; ++turn) {
+          HEKLA_RETURN_IF_ERROR(run((*loop)->body));
+        }
+        while ((*loop)->trip_count < 0) {
           HEKLA_RETURN_IF_ERROR(run((*loop)->condition));
           if (bytes((*loop)->predicate)[0] == std::byte{0}) break;
           HEKLA_RETURN_IF_ERROR(run((*loop)->body));

@@ -272,6 +272,10 @@ Value Builder::binary(Op op, Value a, Value b) {
 Value Builder::select(Value condition, Value if_true, Value if_false) {
   if (const uint64_t* c = constant(condition)) return *c != 0 ? if_true : if_false;
   if (if_true == if_false) return if_true;
+  const uint64_t *t = constant(if_true), *f = constant(if_false);
+  if (type(if_true) == ScalarType::kBool && t != nullptr && f != nullptr && *t != 0 && *f == 0) {
+    return condition;
+  }
   return emit(Op::kSelect, type(if_true), {condition, if_true, if_false});
 }
 

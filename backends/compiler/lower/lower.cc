@@ -42,17 +42,7 @@ bool is_plain(const ir::Operation& op) {
 
 // Elements of the result times updates that each of them looks through.
 double scatter_work(const ir::Operation& op) {
-  const auto* n = op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
-  if (n == nullptr || op.operand_count() < 3) return std::numeric_limits<double>::infinity();
-  const Dims& indices = op.operand(op.operand_count() / 2)->type().dims();
-  double updates = 1;
-  for (size_t d = 0; d < indices.size(); ++d) {
-    const auto dim = static_cast<int64_t>(d);
-    const auto& batching = n->scatter_indices_batching_dims;
-    const bool is_batching = std::find(batching.begin(), batching.end(), dim) != batching.end();
-    if (dim != n->index_vector_dim && !is_batching) updates *= static_cast<double>(indices[d]);
-  }
-  return updates * static_cast<double>(element_count(op.operand(0)->type().dims()));
+  return scatter_updates(op) * static_cast<double>(element_count(op.operand(0)->type().dims()));
 }
 
 // The role by opcode alone.
@@ -354,6 +344,20 @@ class Lowering {
 };
 
 }  // namespace
+
+double scatter_updates(const ir::Operation& op) {
+  const auto* n = op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
+  if (n == nullptr || op.operand_count() < 3) return std::numeric_limits<double>::infinity();
+  const Dims& indices = op.operand(op.operand_count() / 2)->type().dims();
+  double updates = 1;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    const auto& batching = n->scatter_indices_batching_dims;
+    const bool is_batching = std::find(batching.begin(), batching.end(), dim) != batching.end();
+    if (dim != n->index_vector_dim && !is_batching) updates *= static_cast<double>(indices[d]);
+  }
+  return updates;
+}
 
 Result<LoweredKernel> lower_kernel(const std::vector<const ir::Value*>& outputs,
                                    const std::function<bool(const ir::Value&)>& in_memory,

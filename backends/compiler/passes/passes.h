@@ -29,6 +29,11 @@ void simplify(ir::Module& module);
 // taken in, and a convert rounds the sum: the same number, and the convert joins a kernel.
 void widen_contractions(ir::Module& module);
 
+// Scatters into one window at constant indices that lie inside become a select of the operand and
+// the padded update, or a dynamic_update_slice where the window is small. Folds the small integer
+// constants that such indices are made of. Dead operations stay: clean_up removes them.
+void rewrite_static_windows(ir::Module& module);
+
 // Whether running the operation has no effect but its results, so that it may be merged, moved and
 // removed. Operations with regions are as pure as what is in them.
 bool is_pure(const ir::Operation& op);

@@ -83,9 +83,11 @@ double repeats_of(const ir::Operation& user, const ir::Value& value) {
     }
     case OpCode::kConvolution:
       return 1e3;
-    case OpCode::kScatter:
+    case OpCode::kScatter: {
       // Every element of the result looks through all updates.
-      return &value == user.operand(0) ? 1 : 1e3;
+      if (&value == user.operand(0)) return 1;
+      return lower::scatter_updates(user) == 1 ? std::max(1.0, out / in) : 1e3;
+    }
     case OpCode::kSelectAndScatter:
     case OpCode::kReduceWindow: {
       double window = 1;
@@ -107,8 +109,9 @@ bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value
 
 }  // namespace
 
-Fusion::Fusion(const ir::Block& block, const FusionOptions& options)
-    : block_(block), fuse_(options.fuse) {
+Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
+               std::unordered_set<const ir::Value*> unwanted)
+    : block_(block), fuse_(options.fuse), unwanted_(std::move(unwanted)) {
   const auto& ops = block.operations();
   for (const auto& op : ops) {
     roles_[op.get()] = lower::role_of(*op);
@@ -328,10 +331,13 @@ bool Fusion::looks_through(const ir::Operation& user, const ir::Value& value) co
 void Fusion::decide(const ir::Operation& op) {
   const Role role = roles_.at(&op);
   if (role == Role::kNone) {
-    for (const ir::Value* value : op.operands()) demand(*value);
+    for (const ir::Value* value : op.operands()) {
+      if (!unwanted_.contains(value)) demand(*value);
+    }
     demand_captured(op);
     return;
   }
+  if (op.result_count() == 1 && unwanted_.contains(op.result())) return;
   demand_captured(op);
   if (role == Role::kConstant) return;
   if (role == Role::kSequence) {

@@ -31,7 +31,9 @@ struct FusionOptions {
 
 class Fusion {
  public:
-  explicit Fusion(const ir::Block& block, const FusionOptions& options = {});
+  // `unwanted`: values that only the block's terminator uses and that nobody needs after all.
+  explicit Fusion(const ir::Block& block, const FusionOptions& options = {},
+                  std::unordered_set<const ir::Value*> unwanted = {});
 
   // Whether a kernel loads this value (true) or computes it. Values of other blocks and block
   // arguments are loaded, constants of one number and iotas computed.
@@ -94,6 +96,7 @@ class Fusion {
 
   const ir::Block& block_;
   const bool fuse_;
+  const std::unordered_set<const ir::Value*> unwanted_;
   std::vector<Group> groups_;
   std::unordered_map<const ir::Operation*, size_t> last_of_;  // group whose last member it is
   std::unordered_map<const ir::Operation*, lower::Role> roles_;

@@ -64,12 +64,16 @@ struct HostStep {
 struct Step;
 using Steps = std::vector<Step>;
 
-// Runs `condition`, then, while the byte at `predicate` is not 0, `body` and `condition` again.
+// A counted loop (trip_count >= 0) runs `body` that often. Its `condition` is empty; `predicate` is
+// 8 bytes of its own, which whoever runs it may use to count, undefined before and after.
+// Any other (-1) runs `condition`, then, while the byte at `predicate` is not 0, `body` and
+// `condition` again.
 struct LoopStep {
   Steps condition;
   Slice predicate;
   Steps body;
-  // When the compiler knows it: how often the body runs. -1 otherwise.
+  // What the program says, once several turns stand in one body or the first ones before the loop
+  // (rotate.h).
   int64_t trip_count = -1;
 };
 

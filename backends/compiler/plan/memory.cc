@@ -2,45 +2,14 @@
 #include "backends/compiler/plan/memory.h"
 
 #include <algorithm>
-#include <functional>
 #include <unordered_map>
+
+#include "backends/compiler/plan/slices.h"
 
 namespace hekla::plan {
 namespace {
 
 using Space = Slice::Space;
-using SliceVisitor = std::function<void(Slice&, bool is_written)>;
-
-// Steps inside loops and branches are shared pointers to const for the users of a plan; while it is
-// made nobody else has them.
-LoopStep& mutable_loop(const std::shared_ptr<const LoopStep>& loop) {
-  return const_cast<LoopStep&>(*loop);
-}
-BranchStep& mutable_branch(const std::shared_ptr<const BranchStep>& branch) {
-  return const_cast<BranchStep&>(*branch);
-}
-
-// The slices that a step itself names, not those of steps inside it.
-void visit_own(Step& step, const std::vector<kernel::Kernel>& kernels, const SliceVisitor& visit) {
-  if (auto* run = std::get_if<KernelStep>(&step.what)) {
-    const kernel::Kernel& kernel = kernels[static_cast<size_t>(run->kernel)];
-    for (size_t i = 0; i < run->operands.size(); ++i) {
-      visit(run->operands[i], kernel.operands[i].is_written);
-    }
-  } else if (auto* contract = std::get_if<ContractionStep>(&step.what)) {
-    visit(contract->lhs, false);
-    visit(contract->rhs, false);
-    visit(contract->out, true);
-  } else if (auto* copy = std::get_if<CopyStep>(&step.what)) {
-    visit(copy->from, false);
-    visit(copy->to, true);
-  } else if (auto* host = std::get_if<HostStep>(&step.what)) {
-    for (Slice& slice : host->inputs) visit(slice, false);
-    for (Slice& slice : host->outputs) visit(slice, true);
-  } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-    visit(mutable_branch(*branch).selector, false);
-  }
-}
 
 struct Life {
   int64_t first = 0;
@@ -88,11 +57,13 @@ class Lives {
       if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
         LoopStep& inner = mutable_loop(*loop);
         const int64_t begin = ++now_;
+        if (inner.trip_count >= 0) use(inner.predicate);
         walk(inner.condition);
         ++now_;
         use(inner.predicate);
         walk(inner.body);
         loops_.emplace_back(begin, ++now_);
+        if (inner.trip_count >= 0) use(inner.predicate);
       } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
         for (Steps& each : mutable_branch(*branch).branches) walk(each);
       }
@@ -105,39 +76,6 @@ class Lives {
   int64_t now_ = 0;
 };
 
-void visit_all(Steps& steps, const std::vector<kernel::Kernel>& kernels,
-               const SliceVisitor& visit) {
-  for (Step& step : steps) {
-    visit_own(step, kernels, visit);
-    if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-      LoopStep& inner = mutable_loop(*loop);
-      visit_all(inner.condition, kernels, visit);
-      visit(inner.predicate, false);
-      visit_all(inner.body, kernels, visit);
-    } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-      for (Steps& each : mutable_branch(*branch).branches) visit_all(each, kernels, visit);
-    }
-  }
-}
-
-using Buffer = std::pair<Space, int32_t>;
-Buffer buffer_of(const Slice& slice) { return {slice.space, slice.index}; }
-
-// Every slice of a step and of the steps in it.
-void visit_deep(Step& step, const std::vector<kernel::Kernel>& kernels, const SliceVisitor& visit) {
-  visit_own(step, kernels, visit);
-  if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-    LoopStep& inner = mutable_loop(*loop);
-    for (Step& each : inner.condition) visit_deep(each, kernels, visit);
-    visit(inner.predicate, false);
-    for (Step& each : inner.body) visit_deep(each, kernels, visit);
-  } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-    for (Steps& steps : mutable_branch(*branch).branches) {
-      for (Step& each : steps) visit_deep(each, kernels, visit);
-    }
-  }
-}
-
 class CopyElision {
  public:
   explicit CopyElision(LaunchPlan& plan) : plan_(plan) {
@@ -148,12 +86,6 @@ class CopyElision {
   void run() { run(plan_.steps, false); }
 
  private:
-  struct BufferHash {
-    size_t operator()(const Buffer& b) const {
-      return static_cast<size_t>(b.second) * 4 + static_cast<size_t>(b.first);
-    }
-  };
-
   void run(Steps& steps, bool in_loop) {
     for (Step& step : steps) {
       if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
@@ -298,7 +230,7 @@ void assign_arena(LaunchPlan& plan, bool reuse) {
                          [](const Placed* a, const Placed* b) { return a->offset < b->offset; }),
         &buffer);
   }
-  visit_all(plan.steps, plan.kernels, [&](Slice& slice, bool) {
+  visit_deep(plan.steps, plan.kernels, [&](Slice& slice, bool) {
     if (slice.space != Space::kArena) return;
     slice.offset += offsets[slice.index];
     slice.index = 0;

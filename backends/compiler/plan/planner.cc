@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/lower.h"
 #include "backends/compiler/passes/clone.h"
+#include "backends/compiler/passes/passes.h"
+#include "backends/compiler/plan/donation.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/memory.h"
+#include "backends/compiler/plan/rotate.h"
+#include "backends/compiler/plan/trip_count.h"
 
 namespace hekla::plan {
 namespace {
@@ -115,9 +120,13 @@ class Planner {
       HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(*results[i]));
       copy(from, output, plan_.steps);
     }
-    if (options_.reuse_memory) elide_copies(plan_);
+    if (options_.reuse_memory) {
+      elide_copies(plan_);
+      rotate_loops(plan_);
+    }
     assign_arena(plan_, options_.reuse_memory);
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
+    if (options_.reuse_memory) choose_donations(entry, plan_);
     return std::move(plan_);
   }
 
@@ -167,8 +176,9 @@ class Planner {
     return slice;
   }
 
-  Status plan_block(const ir::Block& block, Steps& steps) {
-    const Fusion fusion(block, {options_.fuse, options_.contractions});
+  Status plan_block(const ir::Block& block, Steps& steps,
+                    std::unordered_set<const ir::Value*> unwanted = {}) {
+    const Fusion fusion(block, {options_.fuse, options_.contractions}, std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
@@ -287,6 +297,7 @@ class Planner {
   bool may_overwrite(const ir::Operation& op, const ir::Value& value, const Fusion& fusion) {
     if (!options_.reuse_memory) return false;
     const auto it = places_.find(&value);
+    if (shared_.contains(&value)) return false;
     if (it == places_.end() || it->second.space == Space::kInput ||
         it->second.space == Space::kConstant) {
       return false;
@@ -378,27 +389,61 @@ class Planner {
     for (size_t i = 0; i < to.size(); ++i) copy(sources[i], to[i], steps);
   }
 
+  // Whether carried value `i` serves only to count: nobody else looks at it.
+  static bool only_counts(const ir::Operation& loop, size_t i) {
+    const ir::Block& body = loop.region(1).front();
+    const ir::Value* counter = body.argument(i);
+    const ir::Value* next = body.terminator()->operand(i);
+    if (loop.result(i)->has_uses() || next->defining_op() == nullptr) return false;
+    return counter->users().size() == 1 && counter->users()[0] == next->defining_op() &&
+           next->defining_op()->block() == &body && next->users().size() == 1 &&
+           passes::is_pure(*next->defining_op()) && next->defining_op()->result_count() == 1;
+  }
+
   Status plan_while(const ir::Operation& op, Steps& steps) {
-    std::vector<Slice> initial, carried;
-    for (size_t i = 0; i < op.operand_count(); ++i) {
-      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*op.operand(i)));
-      initial.push_back(slice);
-      carried.push_back(make_place(*op.result(i)));
-    }
-    copy_all(initial, carried, steps);
-    auto loop = std::make_shared<LoopStep>();
     const ir::Block& condition = op.region(0).front();
     const ir::Block& body = op.region(1).front();
-    for (size_t i = 0; i < carried.size(); ++i) {
-      places_[condition.argument(i)] = carried[i];
-      places_[body.argument(i)] = carried[i];
+    auto loop = std::make_shared<LoopStep>();
+    loop->trip_count = trip_count(op);
+    const bool is_counted = loop->trip_count >= 0;
+    std::unordered_set<const ir::Value*> unwanted;
+    std::vector<Slice> initial, carried;
+    std::vector<size_t> changing;
+    for (size_t i = 0; i < op.operand_count(); ++i) {
+      if (is_counted && only_counts(op, i)) {
+        unwanted.insert(body.terminator()->operand(i));
+        continue;
+      }
+      HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(*op.operand(i)));
+      Slice place;
+      if (body.terminator()->operand(i) == body.argument(i)) {
+        // It stays what it is: one place for it before, in and after the loop.
+        place = from;
+        places_[op.result(i)] = place;
+        for (const ir::Value* value :
+             {op.operand(i), body.argument(i), condition.argument(i), op.result(i)}) {
+          shared_.insert(value);
+        }
+      } else {
+        place = make_place(*op.result(i));
+        initial.push_back(from);
+        carried.push_back(place);
+        changing.push_back(i);
+      }
+      places_[condition.argument(i)] = place;
+      places_[body.argument(i)] = place;
     }
-    HEKLA_RETURN_IF_ERROR(plan_block(condition, loop->condition));
-    HEKLA_ASSIGN_OR_RETURN(loop->predicate, place_of(*condition.terminator()->operand(0)));
-    HEKLA_RETURN_IF_ERROR(plan_block(body, loop->body));
+    copy_all(initial, carried, steps);
+    if (is_counted) {
+      loop->predicate = new_buffer(sizeof(int64_t));
+    } else {
+      HEKLA_RETURN_IF_ERROR(plan_block(condition, loop->condition));
+      HEKLA_ASSIGN_OR_RETURN(loop->predicate, place_of(*condition.terminator()->operand(0)));
+    }
+    HEKLA_RETURN_IF_ERROR(plan_block(body, loop->body, std::move(unwanted)));
     std::vector<Slice> next;
-    for (const ir::Value* value : body.terminator()->operands()) {
-      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*value));
+    for (const size_t i : changing) {
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*body.terminator()->operand(i)));
       next.push_back(slice);
     }
     copy_all(next, carried, loop->body);
@@ -432,6 +477,7 @@ class Planner {
   LaunchPlan plan_;
   std::unordered_map<const ir::Value*, Slice> places_;
   std::unordered_map<const ir::Value*, Slice> wanted_;  // outputs, by the value returned first
+  std::unordered_set<const ir::Value*> shared_;         // in places that other values have as well
   std::unordered_map<std::string, int32_t> kernels_;
   std::unordered_map<const ir::Block*, std::unordered_map<const ir::Operation*, int64_t>> orders_;
   int32_t next_buffer_ = 0;

@@ -50,9 +50,13 @@ void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& 
       out += fmt::format("host {}: {} -> {} ({})\n", host->name, text_of(host->inputs),
                          text_of(host->outputs), host->reason);
     } else if (const auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-      out += fmt::format("while {}\n", text_of((*loop)->predicate));
-      print((*loop)->condition, plan, indent + 1, out);
-      out += pad + "do\n";
+      if ((*loop)->trip_count >= 0) {
+        out += fmt::format("repeat {} times\n", (*loop)->trip_count);
+      } else {
+        out += fmt::format("while {}\n", text_of((*loop)->predicate));
+        print((*loop)->condition, plan, indent + 1, out);
+        out += pad + "do\n";
+      }
       print((*loop)->body, plan, indent + 1, out);
     } else if (const auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
       out += fmt::format("branch {}\n", text_of((*branch)->selector));
@@ -69,6 +73,10 @@ void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& 
 std::string to_string(const LaunchPlan& plan) {
   std::string out = fmt::format("arena {} bytes, {} kernels, {} constants\n", plan.arena_bytes,
                                 plan.kernels.size(), plan.constants.size());
+  for (size_t o = 0; o < plan.output_input.size(); ++o) {
+    if (plan.output_input[o] < 0) continue;
+    out += fmt::format("output {} may take input {}\n", o, plan.output_input[o]);
+  }
   print(plan.steps, plan, 0, out);
   return out;
 }

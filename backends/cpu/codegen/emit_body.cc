@@ -3,6 +3,8 @@
 
 #include <llvm/IR/Intrinsics.h>
 
+#include <utility>
+
 namespace hekla::cpu {
 
 using kernel::Access;
@@ -11,9 +13,10 @@ using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
 
-BodyEmitter::BodyEmitter(const KernelCode& code, llvm::IRBuilder<>& builder,
-                         std::vector<llvm::Value*> operands)
+BodyEmitter::BodyEmitter(const KernelCode& code, const LaneAnalysis& analysis,
+                         llvm::IRBuilder<>& builder, std::vector<llvm::Value*> operands)
     : code_(code),
+      analysis_(analysis),
       f_(code.kernel.body),
       b_(builder),
       operands_(std::move(operands)),
@@ -23,7 +26,7 @@ BodyEmitter::BodyEmitter(const KernelCode& code, llvm::IRBuilder<>& builder,
 
 void BodyEmitter::emit_level(Level level) {
   for (Value v : f_.body().instructions) {
-    if (code_.analysis.level(v) == level) emit(v);
+    if (analysis_.level(v) == level && is_emitted(v)) emit(v);
   }
 }
 
@@ -31,7 +34,7 @@ void BodyEmitter::begin_points(int lanes) {
   lanes_ = lanes;
   for (size_t i = 0; i < f_.size(); ++i) {
     vectors_[i] = nullptr;  // of another width, or placed where it is not seen
-    if (code_.analysis.level(static_cast<Value>(i)) == Level::kPoint) scalars_[i] = nullptr;
+    if (analysis_.level(static_cast<Value>(i)) == Level::kPoint) scalars_[i] = nullptr;
   }
 }
 
@@ -74,6 +77,8 @@ llvm::Constant* BodyEmitter::constant(const Instruction& inst) const {
 }
 
 llvm::Value* BodyEmitter::scalar(Value v) {
+  v = analysis_.resolved(v);
+  if (const int known = analysis_.known(v); known >= 0) return b_.getInt1(known == 1);
   llvm::Value*& known = scalars_[static_cast<size_t>(v)];
   if (known == nullptr && f_[v].op == Op::kConstant) known = constant(f_[v]);
   return known;
@@ -81,6 +86,7 @@ llvm::Value* BodyEmitter::scalar(Value v) {
 
 llvm::Value* BodyEmitter::vector(Value v) {
   if (lanes_ == 1) return scalar(v);
+  v = analysis_.resolved(v);
   llvm::Value*& known = vectors_[static_cast<size_t>(v)];
   if (known != nullptr) return known;
   llvm::Value* value = scalar(v);
@@ -91,7 +97,7 @@ llvm::Value* BodyEmitter::vector(Value v) {
     llvm::BasicBlock* parent = inst->getParent();
     b_.SetInsertPoint(parent, inst->getInsertionPointAfterDef().value_or(parent->end()));
   }
-  known = spread(value, code_.analysis.shape(v).stride);
+  known = spread(value, analysis_.shape(v).stride);
   return known;
 }
 
@@ -120,12 +126,33 @@ void BodyEmitter::define(Value v, llvm::Value* value) {
   (is_vector(v) ? vectors_ : scalars_)[static_cast<size_t>(v)] = value;
 }
 
+bool BodyEmitter::may_defer_stores() const {
+  for (size_t i = 0; i < f_.size(); ++i) {
+    const Instruction& inst = f_[static_cast<Value>(i)];
+    if (inst.op == Op::kStore && inst.region != 0) return false;
+  }
+  return true;
+}
+
+BodyEmitter::Deferred BodyEmitter::take_deferred() {
+  defers_ = false;
+  return std::exchange(deferred_, {});
+}
+
+void BodyEmitter::emit_deferred(const Deferred& stores) {
+  for (const Store& store : stores) {
+    b_.CreateAlignedStore(store.value, store.pointer, store.align);
+  }
+}
+
 llvm::BasicBlock* BodyEmitter::block(const char* name) {
   return llvm::BasicBlock::Create(b_.getContext(), name, b_.GetInsertBlock()->getParent());
 }
 
 void BodyEmitter::emit_region(int32_t region) {
-  for (Value v : f_.region(region).instructions) emit(v);
+  for (Value v : f_.region(region).instructions) {
+    if (is_emitted(v)) emit(v);
+  }
 }
 
 void BodyEmitter::emit(Value v) {
@@ -158,13 +185,18 @@ llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
   llvm::Type* to = type_of(inst.type, as_vector);
   const ScalarType from = f_.type(inst.arguments[0]);
   const bool floats = is_float(from);
+  // Sums that do not wrap become part of addresses. Lanes of vectors may be off, and wrap then.
+  const bool exact = !floats && !as_vector && analysis_.is_exact(v);
   switch (inst.op) {
     case Op::kAdd:
-      return floats ? b_.CreateFAdd(args[0], args[1]) : b_.CreateAdd(args[0], args[1]);
+      return floats ? b_.CreateFAdd(args[0], args[1])
+                    : b_.CreateAdd(args[0], args[1], "", false, exact);
     case Op::kSub:
-      return floats ? b_.CreateFSub(args[0], args[1]) : b_.CreateSub(args[0], args[1]);
+      return floats ? b_.CreateFSub(args[0], args[1])
+                    : b_.CreateSub(args[0], args[1], "", false, exact);
     case Op::kMul:
-      return floats ? b_.CreateFMul(args[0], args[1]) : b_.CreateMul(args[0], args[1]);
+      return floats ? b_.CreateFMul(args[0], args[1])
+                    : b_.CreateMul(args[0], args[1], "", false, exact);
     case Op::kMulHighU:
       return emit_high_product(args[0], args[1]);
     case Op::kDiv:
@@ -312,7 +344,7 @@ llvm::Value* BodyEmitter::emit_division(Op op, llvm::Value* a, llvm::Value* b) {
 }
 
 void BodyEmitter::emit_loop(Value v) {
-  if (lanes_ > 1 && code_.analysis.is_divergent(v)) {
+  if (lanes_ > 1 && analysis_.is_divergent(v)) {
     return emit_divergent_loop(v);
   }
   std::vector<StagedLoad> staged = staged_loads(v);

@@ -17,7 +17,8 @@ namespace hekla::cpu {
 
 class BodyEmitter {
  public:
-  BodyEmitter(const KernelCode& code, llvm::IRBuilder<>& builder,
+  // `analysis`: of the points that are to be emitted.
+  BodyEmitter(const KernelCode& code, const LaneAnalysis& analysis, llvm::IRBuilder<>& builder,
               std::vector<llvm::Value*> operands);
 
   // Emits the body's values of this level where the builder stands. The grid indices of this level
@@ -26,9 +27,21 @@ class BodyEmitter {
   // From here on one vector of points has `lanes` lanes; forgets the points emitted before.
   void begin_points(int lanes);
   void set_scalar(kernel::Value v, llvm::Value* value);
+  // Whether the stores of some points may be put off until those of others are done.
+  bool may_defer_stores() const;
+  struct Store {
+    llvm::Value* value;
+    llvm::Value* pointer;
+    llvm::Align align;
+  };
+  using Deferred = std::vector<Store>;
+  // From here on stores are kept back; `take_deferred` gives them and ends it.
+  void defer_stores() { defers_ = true; }
+  Deferred take_deferred();
+  void emit_deferred(const Deferred& stores);
 
  private:
-  bool is_vector(kernel::Value v) const { return lanes_ > 1 && code_.analysis.is_varying(v); }
+  bool is_vector(kernel::Value v) const { return lanes_ > 1 && analysis_.is_varying(v); }
   llvm::Type* scalar_type(kernel::ScalarType type) const;
   llvm::Type* type_of(kernel::ScalarType type, bool as_vector) const;
   llvm::Type* memory_type(const kernel::Access& access, kernel::ScalarType type) const;
@@ -74,7 +87,13 @@ class BodyEmitter {
   void emit_staged_loop(kernel::Value v, std::vector<StagedLoad> loads);
   llvm::BasicBlock* block(const char* name);
 
+  bool is_emitted(kernel::Value v) const {
+    return analysis_.is_needed(v) && analysis_.resolved(v) == v && analysis_.known(v) < 0;
+  }
+  void put(llvm::Value* value, llvm::Value* pointer, llvm::Align align);
+
   const KernelCode& code_;
+  const LaneAnalysis& analysis_;
   const kernel::Function& f_;
   llvm::IRBuilder<>& b_;
   const std::vector<llvm::Value*> operands_;
@@ -83,6 +102,8 @@ class BodyEmitter {
   std::vector<llvm::Value*> scalars_;
   std::vector<llvm::Value*> vectors_;
   std::vector<std::vector<llvm::Value*>> loop_results_;  // by region
+  bool defers_ = false;
+  Deferred deferred_;
 };
 
 }  // namespace hekla::cpu

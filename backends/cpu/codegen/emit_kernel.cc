@@ -15,7 +15,7 @@ namespace {
 class KernelEmitter {
  public:
   KernelEmitter(const KernelCode& code, const std::string& symbol, llvm::Module& module)
-      : code_(code), schedule_(code.schedule), context_(module.getContext()), b_(context_) {
+      : code_(code), schedule_(code.plan.schedule), context_(module.getContext()), b_(context_) {
     llvm::Type* pointer = b_.getPtrTy();
     auto* type =
         llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
@@ -35,8 +35,14 @@ class KernelEmitter {
     llvm::BasicBlock* unit = block("unit");
     llvm::BasicBlock* exit = block("exit");
     b_.SetInsertPoint(entry);
-    BodyEmitter body(code_, b_, load_operands());
-    body.emit_level(Level::kCall);
+    const std::vector<llvm::Value*> operands = load_operands();
+    std::vector<Bodies> bodies;  // by kind of row, by segment
+    for (const RowKind& kind : code_.plan.kinds) {
+      bodies.emplace_back();
+      for (const Segment& segment : kind.segments) {
+        bodies.back().emplace_back(code_, segment.analysis, b_, operands).emit_level(Level::kCall);
+      }
+    }
     b_.CreateBr(header);
 
     b_.SetInsertPoint(header);
@@ -45,7 +51,7 @@ class KernelEmitter {
     b_.CreateCondBr(b_.CreateICmpSLT(number, function_->getArg(2)), unit, exit);
 
     b_.SetInsertPoint(unit);
-    emit_unit(number, body);
+    emit_unit(number, bodies);
     number->addIncoming(b_.CreateAdd(number, b_.getInt64(1)), b_.GetInsertBlock());
     b_.CreateBr(header);
 
@@ -54,6 +60,8 @@ class KernelEmitter {
   }
 
  private:
+  using Bodies = std::vector<BodyEmitter>;
+
   llvm::BasicBlock* block(const char* name) {
     return llvm::BasicBlock::Create(context_, name, function_);
   }
@@ -76,7 +84,7 @@ class KernelEmitter {
   }
 
   // Sets the grid indices of the unit, then runs its points.
-  void emit_unit(llvm::Value* number, BodyEmitter& body) {
+  void emit_unit(llvm::Value* number, std::vector<Bodies>& bodies) {
     llvm::Value* row = number;
     llvm::Value* low = index(0);
     llvm::Value* high = index(schedule_.row);
@@ -93,14 +101,14 @@ class KernelEmitter {
                              index(schedule_.row), b_.CreateAdd(low, index(schedule_.chunk)));
     }
     const auto& grid = code_.kernel.grid;
-    const auto& parameters = code_.kernel.body.body().parameters;
+    std::vector<llvm::Value*> indices(grid.size());
     int64_t left = schedule_.rows;
     for (size_t d = grid.size(); d-- > 0;) {
-      if (static_cast<int>(d) == code_.analysis.lane_dimension()) continue;
+      if (static_cast<int>(d) == lane_dimension_) continue;
       llvm::Value* at = row;
       left /= grid[d];
       if (grid[d] == 1) {
-        body.set_scalar(parameters[d], index(0));
+        indices[d] = index(0);
         continue;
       }
       if (left > 1) {
@@ -109,35 +117,120 @@ class KernelEmitter {
         at = b_.CreateSub(row, b_.CreateMul(next, extent));
         row = next;
       }
-      body.set_scalar(parameters[d], b_.CreateTrunc(at, index_type_));
+      indices[d] = b_.CreateTrunc(at, index_type_);
     }
-    body.emit_level(Level::kRow);
-    emit_points(low, high, body);
+    llvm::BasicBlock* done = bodies.size() > 1 ? block("row_end") : nullptr;
+    for (size_t kind = 0; kind + 1 < bodies.size(); ++kind) {
+      llvm::BasicBlock* here = block("row_kind");
+      llvm::BasicBlock* next = block("row_other");
+      b_.CreateCondBr(emit_is_inside(code_.plan.kinds[kind].box, indices), here, next);
+      b_.SetInsertPoint(here);
+      emit_row(low, high, indices, code_.plan.kinds[kind].segments, bodies[kind]);
+      b_.CreateBr(done);
+      b_.SetInsertPoint(next);
+    }
+    emit_row(low, high, indices, code_.plan.kinds.back().segments, bodies.back());
+    if (done == nullptr) return;
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
   }
 
-  void emit_points(llvm::Value* low, llvm::Value* high, BodyEmitter& body) {
-    const int lanes = schedule_.lanes;
-    if (schedule_.row == lanes) return emit_vector(low, lanes, body);
-    const int64_t rest = schedule_.row % lanes;
-    if (rest == 0 || !code_.may_alias) {
+  llvm::Value* emit_is_inside(const Box& box, const std::vector<llvm::Value*>& indices) {
+    llvm::Value* inside = b_.getTrue();
+    for (size_t d = 0; d < box.size(); ++d) {
+      if (indices[d] == nullptr || box[d].size() == code_.kernel.grid[d]) continue;
+      // As unsigned, so that what is before the range is beyond it.
+      llvm::Value* distance = b_.CreateSub(indices[d], index(box[d].begin));
+      inside = b_.CreateAnd(inside, b_.CreateICmpULT(distance, index(box[d].size())));
+    }
+    return inside;
+  }
+
+  void emit_row(llvm::Value* low, llvm::Value* high, const std::vector<llvm::Value*>& indices,
+                const std::vector<Segment>& segments, Bodies& bodies) {
+    const auto& parameters = code_.kernel.body.body().parameters;
+    for (BodyEmitter& body : bodies) {
+      for (size_t d = 0; d < indices.size(); ++d) {
+        if (indices[d] != nullptr) body.set_scalar(parameters[d], indices[d]);
+      }
+      body.emit_level(Level::kRow);
+    }
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      if (schedule_.chunks == 1) {
+        emit_points(segments[i].range, bodies[i]);
+      } else if (bodies.size() == 1) {
+        emit_vectors(low, high, schedule_.lanes, schedule_.row % schedule_.lanes == 0, bodies[i]);
+      } else {
+        emit_part(low, high, segments[i].range, bodies[i]);
+      }
+    }
+  }
+
+  // Points of which is known where they are.
+  void emit_points(const Range& range, BodyEmitter& body) {
+    const int64_t length = range.size();
+    int lanes = schedule_.lanes;
+    while (lanes > length) lanes /= 2;
+    if (length == lanes) return emit_vector(index(range.begin), lanes, body);
+    emit_vectors(index(range.begin), index(range.end), lanes, length % lanes == 0, body);
+  }
+
+  // The part of [low, high) that lies in `range`: vectors if it is long enough.
+  void emit_part(llvm::Value* low, llvm::Value* high, const Range& range, BodyEmitter& body) {
+    llvm::Value* begin = index(range.begin);
+    begin = b_.CreateSelect(b_.CreateICmpSLT(low, begin), begin, low);
+    llvm::Value* end = index(range.end);
+    end = b_.CreateSelect(b_.CreateICmpSLT(end, high), end, high);
+    llvm::BasicBlock* vectors = block("part_vectors");
+    llvm::BasicBlock* rest = block("part_short");
+    llvm::BasicBlock* points = block("part_points");
+    llvm::BasicBlock* done = block("part_done");
+    llvm::Value* length = b_.CreateSub(end, begin);
+    b_.CreateCondBr(b_.CreateICmpSGE(length, index(schedule_.lanes)), vectors, rest);
+    b_.SetInsertPoint(vectors);
+    emit_vectors(begin, end, schedule_.lanes, false, body);
+    b_.CreateBr(done);
+    b_.SetInsertPoint(rest);
+    b_.CreateCondBr(b_.CreateICmpSGT(length, index(0)), points, done);
+    b_.SetInsertPoint(points);
+    llvm::PHINode* at = begin_loop(begin);
+    emit_vector(at, 1, body);
+    llvm::Value* next = b_.CreateAdd(at, index(1));
+    end_loop(at, next, b_.CreateICmpSLT(next, end));
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
+  }
+
+  // [low, high), at least `lanes` points; `is_whole`: a multiple of them.
+  void emit_vectors(llvm::Value* low, llvm::Value* high, int lanes, bool is_whole,
+                    BodyEmitter& body) {
+    llvm::Value* last = b_.CreateSub(high, index(lanes));
+    if (is_whole || !code_.may_alias) {
       // With a rest the last vector is moved back to end with the row: points run twice, with the
       // same result.
-      llvm::Value* last = b_.CreateSub(high, index(lanes));
       llvm::PHINode* at = begin_loop(low);
       emit_vector(at, lanes, body);
-      llvm::Value* next = b_.CreateAdd(at, index(lanes));
+      llvm::Value* next = b_.CreateNSWAdd(at, index(lanes));
       llvm::Value* more = b_.CreateICmpSLT(at, last);
-      if (rest != 0) {
+      if (!is_whole) {
         next = b_.CreateSelect(b_.CreateICmpSLT(next, last), next, last);
       }
       end_loop(at, next, more);
       return;
     }
-    llvm::Value* end = b_.CreateSub(high, index(lanes));
+    // In place the last vector must read what the others have not written yet: it is computed
+    // first, and stored last.
+    const bool defers = body.may_defer_stores();
+    if (defers) {
+      body.defer_stores();
+      emit_vector(last, lanes, body);
+    }
+    BodyEmitter::Deferred deferred = body.take_deferred();
     llvm::PHINode* at = begin_loop(low);
     emit_vector(at, lanes, body);
-    llvm::Value* next = b_.CreateAdd(at, index(lanes));
-    end_loop(at, next, b_.CreateICmpSLE(next, end));
+    llvm::Value* next = b_.CreateNSWAdd(at, index(lanes));
+    end_loop(at, next, b_.CreateICmpSLE(next, last));
+    if (defers) return body.emit_deferred(deferred);
     llvm::BasicBlock* before = b_.GetInsertBlock();
     llvm::BasicBlock* tail = block("tail");
     llvm::BasicBlock* done = block("done");
@@ -172,14 +265,16 @@ class KernelEmitter {
 
   void emit_vector(llvm::Value* at, int lanes, BodyEmitter& body) {
     body.begin_points(lanes);
-    if (const int lane = code_.analysis.lane_dimension(); lane >= 0) {
-      body.set_scalar(code_.kernel.body.body().parameters[static_cast<size_t>(lane)], at);
+    if (lane_dimension_ >= 0) {
+      body.set_scalar(code_.kernel.body.body().parameters[static_cast<size_t>(lane_dimension_)],
+                      at);
     }
     body.emit_level(Level::kPoint);
   }
 
   const KernelCode& code_;
   const Schedule& schedule_;
+  const int lane_dimension_ = code_.plan.kinds.front().segments.front().analysis.lane_dimension();
   llvm::LLVMContext& context_;
   llvm::IRBuilder<> b_;
   llvm::Function* function_ = nullptr;

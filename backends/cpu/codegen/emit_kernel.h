@@ -26,8 +26,7 @@ bool updates_in_place(const kernel::Kernel& kernel);
 
 struct KernelCode {
   const kernel::Kernel& kernel;
-  const LaneAnalysis& analysis;
-  const Schedule& schedule;
+  const KernelPlan& plan;
   const Target& target;
   bool may_alias = false;
 };

@@ -46,7 +46,7 @@ void BodyEmitter::emit_load(Value v) {
 llvm::Value* BodyEmitter::load_vector(const Access& access, llvm::Type* element, Value index) {
   auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
   const llvm::Align align = element_align(access);
-  const LaneShape shape = code_.analysis.shape(index);
+  const LaneShape shape = analysis_.shape(index);
   if (shape.kind == LaneKind::kAffine) {
     llvm::Value* first = element_pointer(access, element, scalar(index));
     if (shape.stride == 1) {
@@ -99,17 +99,25 @@ void BodyEmitter::emit_store(Value v) {
   }
   if (lanes_ > 1) return store_vector(access, value, inst.arguments[0]);
   llvm::Value* pointer = element_pointer(access, element, scalar(inst.arguments[0]));
-  b_.CreateAlignedStore(value, pointer, element_align(access));
+  put(value, pointer, element_align(access));
+}
+
+void BodyEmitter::put(llvm::Value* value, llvm::Value* pointer, llvm::Align align) {
+  if (defers_) {
+    deferred_.push_back({value, pointer, align});
+  } else {
+    b_.CreateAlignedStore(value, pointer, align);
+  }
 }
 
 void BodyEmitter::store_vector(const Access& access, llvm::Value* value, Value index) {
   llvm::Type* element = value->getType()->getScalarType();
   const llvm::Align align = element_align(access);
-  const LaneShape shape = code_.analysis.shape(index);
+  const LaneShape shape = analysis_.shape(index);
   if (shape.kind == LaneKind::kAffine && shape.stride == 1) {
     llvm::Value* first = element_pointer(access, element, scalar(index));
     if (mask_ == nullptr) {
-      b_.CreateAlignedStore(value, first, align);
+      put(value, first, align);
     } else {
       b_.CreateMaskedStore(value, first, align, mask_);
     }
@@ -127,7 +135,7 @@ void BodyEmitter::store_vector(const Access& access, llvm::Value* value, Value i
                                       element, first, static_cast<uint64_t>(shape.stride * lane))
                                 : element_pointer(access, element,
                                                   b_.CreateExtractElement(vector(index), number));
-    b_.CreateAlignedStore(b_.CreateExtractElement(value, number), at, align);
+    put(b_.CreateExtractElement(value, number), at, align);
   }
 }
 

@@ -33,10 +33,10 @@ std::vector<BodyEmitter::StagedLoad> BodyEmitter::staged_loads(Value loop) const
   for (Value v : region.instructions) {
     const Instruction& load = f_[v];
     if (load.op != Op::kLoad || kernel::unpack_access(load.immediate).bytes != 4) continue;
-    const LaneShape shape = code_.analysis.shape(load.arguments[0]);
+    const LaneShape shape = analysis_.shape(load.arguments[0]);
     const bool is_apart =
         shape.kind == LaneKind::kVarying || (shape.kind == LaneKind::kAffine && shape.stride != 1);
-    const Instruction& index = f_[load.arguments[0]];
+    const Instruction& index = f_[analysis_.resolved(load.arguments[0])];
     if (!is_apart || index.op != Op::kAdd || index.arguments.size() != 2) continue;
     for (int side = 0; side < 2; ++side) {
       const Value start = index.arguments[static_cast<size_t>(1 - side)];
@@ -55,7 +55,7 @@ std::vector<llvm::Value*> BodyEmitter::staged_pointers(const StagedLoad& load, l
   const Instruction& inst = f_[load.load];
   const Access access = kernel::unpack_access(inst.immediate);
   llvm::Type* element = memory_type(access, inst.type);
-  const LaneShape shape = code_.analysis.shape(load.start);
+  const LaneShape shape = analysis_.shape(load.start);
   std::vector<llvm::Value*> pointers;
   llvm::Value* lane_0 = nullptr;
   if (shape.kind != LaneKind::kVarying) {

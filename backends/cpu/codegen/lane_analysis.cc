@@ -47,11 +47,43 @@ int choose_lane_dimension(const kernel::Kernel& kernel, int lanes) {
   return largest;
 }
 
+Box whole_grid(const kernel::Kernel& kernel) {
+  Box box;
+  for (const int64_t size : kernel.grid) box.push_back({0, size});
+  return box;
+}
+
 LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, int block)
-    : f_(kernel.body), lane_dimension_(lane_dimension), block_(block), facts_(f_.size()) {
+    : f_(kernel.body),
+      lane_dimension_(lane_dimension),
+      block_(block),
+      box_(whole_grid(kernel)),
+      facts_(f_.size()) {
+  analyse_all(kernel);
+}
+
+LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, Box box)
+    : f_(kernel.body),
+      lane_dimension_(lane_dimension),
+      block_(1),
+      box_(std::move(box)),
+      facts_(f_.size()) {
+  analyse_all(kernel);
+}
+
+void LaneAnalysis::analyse_all(const kernel::Kernel& kernel) {
+  loop_of_.assign(f_.region_count(), kernel::kNoValue);
   for (size_t i = 0; i < facts_.size(); ++i) {
     const Instruction& inst = f_[static_cast<Value>(i)];
+    facts_[i].resolved = static_cast<Value>(i);
+    if (inst.op == Op::kFor) loop_of_[inst.immediate] = static_cast<Value>(i);
     if (inst.op != Op::kConstant) continue;
+    facts_[i].depends = 0;
+    if (inst.type == ScalarType::kBool) {
+      facts_[i].is_exact = true;
+      facts_[i].low = facts_[i].high = inst.immediate != 0;
+      continue;
+    }
     const int64_t value = wrap(inst.type, inst.immediate);
     set_bounds(facts_[i], inst.type, value, value);
     facts_[i].factor = factor(inst.immediate);
@@ -59,13 +91,121 @@ LaneAnalysis::LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, int
   const auto& parameters = f_.body().parameters;
   for (size_t d = 0; d < parameters.size(); ++d) {
     Facts& facts = at(parameters[d]);
-    const bool is_lane = static_cast<int>(d) == lane_dimension;
+    const bool is_lane = static_cast<int>(d) == lane_dimension_;
     facts.level = is_lane ? Level::kPoint : Level::kRow;
     if (is_lane && kernel.grid[d] > 1) facts.shape = {LaneKind::kAffine, 1};
-    if (is_lane) facts.factor = block;
-    set_bounds(facts, kernel.index_type, 0, kernel.grid[d] - 1);
+    if (is_lane) facts.factor = block_;
+    set_bounds(facts, kernel.index_type, box_[d].begin, box_[d].end - 1);
+    if (d < 63) facts.depends = uint64_t{1} << d;
   }
   analyse_region(0);
+  mark_needed();
+}
+
+int LaneAnalysis::known(Value v) const {
+  const Facts& facts = facts_[static_cast<size_t>(v)];
+  if (f_.type(v) != ScalarType::kBool || !facts.is_exact || facts.low != facts.high) return -1;
+  return static_cast<int>(facts.low);
+}
+
+void LaneAnalysis::mark_loop_of(int32_t region) {
+  if (region != 0) mark(loop_of_[static_cast<size_t>(region)]);
+}
+
+void LaneAnalysis::mark(Value v) {
+  v = resolved(v);
+  if (needed_[static_cast<size_t>(v)]) return;
+  needed_[static_cast<size_t>(v)] = true;
+  if (known(v) >= 0) return;
+  const Instruction& inst = f_[v];
+  mark_loop_of(inst.region);
+  for (Value a : inst.arguments) mark(a);
+  if (inst.op != Op::kFor) return;
+  for (Value y : f_.region(static_cast<int32_t>(inst.immediate)).yields) mark(y);
+}
+
+void LaneAnalysis::mark_needed() {
+  needed_.assign(f_.size(), false);
+  for (size_t i = 0; i < f_.size(); ++i) {
+    if (f_[static_cast<Value>(i)].op == Op::kStore) mark(static_cast<Value>(i));
+  }
+}
+
+int LaneAnalysis::scattered_loads() const {
+  int count = 0;
+  for (size_t i = 0; i < f_.size(); ++i) {
+    const Instruction& inst = f_[static_cast<Value>(i)];
+    if (inst.op != Op::kLoad || !needed_[i]) continue;
+    count += is_varying(inst.arguments[0]);
+  }
+  return count;
+}
+
+std::optional<LaneAnalysis::Line> LaneAnalysis::line(Value v, int dimension) const {
+  v = resolved(v);
+  const Facts& facts = facts_[static_cast<size_t>(v)];
+  if (!facts.is_exact || !is_integer(f_.type(v))) return std::nullopt;
+  if ((facts.depends >> dimension & 1) == 0) return Line{0, facts.low, facts.high};
+  const Instruction& inst = f_[v];
+  if (v == f_.body().parameters[static_cast<size_t>(dimension)]) return Line{1, 0, 0};
+  if (inst.op != Op::kAdd && inst.op != Op::kSub && inst.op != Op::kMul) return std::nullopt;
+  const std::optional<Line> a = line(inst.arguments[0], dimension);
+  const std::optional<Line> b = line(inst.arguments[1], dimension);
+  if (!a || !b) return std::nullopt;
+  switch (inst.op) {
+    case Op::kAdd:
+      return Line{a->slope + b->slope, a->low + b->low, a->high + b->high};
+    case Op::kSub:
+      return Line{a->slope - b->slope, a->low - b->high, a->high - b->low};
+    default: {
+      if (b->slope != 0 || b->low != b->high) return std::nullopt;
+      const __int128 c = b->low;
+      return Line{a->slope * c, c < 0 ? a->high * c : a->low * c, c < 0 ? a->low * c : a->high * c};
+    }
+  }
+}
+
+std::vector<int64_t> LaneAnalysis::changes(int dimension) const {
+  std::vector<int64_t> points;
+  const Range& range = box_[static_cast<size_t>(dimension)];
+  auto add = [&](__int128 point) {
+    if (point > range.begin && point < range.end) points.push_back(static_cast<int64_t>(point));
+  };
+  auto floor_div = [](__int128 a, __int128 b) {
+    const __int128 q = a / b;
+    return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
+  };
+  for (size_t i = 0; i < f_.size(); ++i) {
+    const Instruction& inst = f_[static_cast<Value>(i)];
+    if (!needed_[i] || known(static_cast<Value>(i)) >= 0) continue;
+    const bool is_order = inst.op == Op::kLtS || inst.op == Op::kLeS;
+    if (!is_order && inst.op != Op::kEq && inst.op != Op::kNe) continue;
+    if (!is_integer(f_.type(inst.arguments[0]))) continue;
+    const std::optional<Line> a = line(inst.arguments[0], dimension);
+    const std::optional<Line> b = line(inst.arguments[1], dimension);
+    if (!a || !b || a->slope == b->slope) continue;
+    // a - b = slope * i + [low, high]
+    const __int128 slope = a->slope - b->slope;
+    const __int128 low = a->low - b->high;
+    const __int128 high = a->high - b->low;
+    // The ends of the points where a - b may be 0, or may change its sign.
+    const __int128 first = slope > 0 ? -floor_div(high, slope) : -floor_div(low, slope);
+    const __int128 last = slope > 0 ? floor_div(-low, slope) : floor_div(-high, slope);
+    // Before `first` and after `last` a - b has one sign and is not 0.
+    const bool includes_zero = inst.op == Op::kLeS;
+    if (is_order && low == high) {
+      // One point divides both parts.
+      const bool is_exact = -low == slope * last;
+      const bool zero_is_left = (slope > 0) == includes_zero;
+      add(is_exact ? (zero_is_left ? last + 1 : last) : last + 1);
+    } else {
+      add(first);
+      add(last + 1);
+    }
+  }
+  std::sort(points.begin(), points.end());
+  points.erase(std::unique(points.begin(), points.end()), points.end());
+  return points;
 }
 
 bool LaneAnalysis::is_divergent(Value loop) const {
@@ -96,6 +236,17 @@ void LaneAnalysis::analyse(Value v) {
     const auto& parameters = f_.region(static_cast<int32_t>(loop.immediate)).parameters;
     facts = at(parameters[inst.immediate + 1]);
     facts.level = Level::kPoint;
+    facts.resolved = v;
+    facts.depends = ~uint64_t{0};
+    return;
+  }
+  facts.resolved = v;
+  facts.depends = 0;
+  for (Value a : inst.arguments) facts.depends |= at(a).depends;
+  if (inst.op == Op::kSelect && known(inst.arguments[0]) >= 0) {
+    const Value chosen = resolved(inst.arguments[known(inst.arguments[0]) == 1 ? 1 : 2]);
+    facts = at(chosen);
+    facts.resolved = chosen;
     return;
   }
   facts.shape = inst.op == Op::kStore ? kVaryingShape : shape_of(inst);
@@ -105,6 +256,10 @@ void LaneAnalysis::analyse(Value v) {
   for (Value a : inst.arguments) facts.level = std::max(facts.level, at(a).level);
   facts.factor = is_integer(inst.type) ? factor_of(inst) : 1;
   bound(v);
+  if (known(v) >= 0) {
+    facts.shape = kUniformShape;
+    facts.level = Level::kCall;
+  }
 }
 
 void LaneAnalysis::analyse_loop(Value v) {
@@ -116,6 +271,7 @@ void LaneAnalysis::analyse_loop(Value v) {
   Facts& iteration = at(region.parameters[0]);
   iteration.level = Level::kPoint;
   iteration.shape = kUniformShape;
+  iteration.depends = count.depends;
   set_bounds(iteration, f_.type(region.parameters[0]), 0,
              std::max<int64_t>(count.high, 1) - static_cast<int64_t>(1));
   for (size_t i = 1; i < region.parameters.size(); ++i) {
@@ -257,9 +413,48 @@ int64_t LaneAnalysis::factor_of(const Instruction& inst) {
   }
 }
 
+// A condition whose outcome is the same at all points.
+bool LaneAnalysis::compare_known(const Instruction& inst, Facts& facts) {
+  const auto& a = inst.arguments;
+  auto decide = [&](bool outcome) {
+    facts.is_exact = true;
+    facts.low = facts.high = outcome;
+    return true;
+  };
+  if (inst.op == Op::kAnd || inst.op == Op::kOr) {
+    const int decisive = inst.op == Op::kOr;
+    if (known(a[0]) == decisive || known(a[1]) == decisive) return decide(decisive != 0);
+    return known(a[0]) >= 0 && known(a[1]) >= 0 && decide(decisive == 0);
+  }
+  if (a.size() != 2 || !is_integer(f_.type(a[0]))) return false;
+  const Facts &x = at(a[0]), &y = at(a[1]);
+  if (!x.is_exact || !y.is_exact) return false;
+  const bool is_unsigned = inst.op == Op::kLtU || inst.op == Op::kLeU;
+  if (is_unsigned && (x.low < 0 || y.low < 0)) return false;
+  switch (inst.op) {
+    case Op::kLtS:
+    case Op::kLtU:
+      return (x.high < y.low && decide(true)) || (x.low >= y.high && decide(false));
+    case Op::kLeS:
+    case Op::kLeU:
+      return (x.high <= y.low && decide(true)) || (x.low > y.high && decide(false));
+    case Op::kEq:
+    case Op::kNe:
+      if (x.high < y.low || x.low > y.high) return decide(inst.op == Op::kNe);
+      return x.low == x.high && y.low == y.high && x.low == y.low && decide(inst.op == Op::kEq);
+    default:
+      return false;
+  }
+}
+
 void LaneAnalysis::bound(Value v) {
   const Instruction& inst = f_[v];
   Facts& facts = at(v);
+  if (inst.type == ScalarType::kBool && inst.op != Op::kStore) {
+    facts.is_exact = false;
+    compare_known(inst, facts);
+    return;
+  }
   const auto& a = inst.arguments;
   const __int128 unknown = static_cast<__int128>(1) << 64;
   set_bounds(facts, inst.type, 0, unknown);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
@@ -34,8 +35,23 @@ struct LaneShape {
 // or the largest. -1 for a grid without dimensions.
 int choose_lane_dimension(const kernel::Kernel& kernel, int lanes);
 
+// Neighbouring indices of one dimension, [begin, end).
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+// Points of a grid: one range per dimension.
+using Box = std::vector<Range>;
+Box whole_grid(const kernel::Kernel& kernel);
+
 class LaneAnalysis {
  public:
+  // Of the points in `box` only: conditions that are the same for all of them are known, and what
+  // they select is seen through.
+  LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, Box box);
   // `block`: vectors of that many lanes start at multiples of it, so that quotients and remainders
   // by multiples of it are uniform and affine; 1 where nothing is known of where vectors start.
   LaneAnalysis(const kernel::Kernel& kernel, int lane_dimension, int block = 1);
@@ -45,6 +61,24 @@ class LaneAnalysis {
   LaneShape shape(kernel::Value v) const { return facts_[static_cast<size_t>(v)].shape; }
   bool is_varying(kernel::Value v) const { return shape(v).kind == LaneKind::kVarying; }
   Level level(kernel::Value v) const { return facts_[static_cast<size_t>(v)].level; }
+  // The value that this one always equals: what a select with a known condition picks; itself
+  // mostly.
+  kernel::Value resolved(kernel::Value v) const { return facts_[static_cast<size_t>(v)].resolved; }
+  // A condition that is the same for all points: 0 or 1; -1 for anything else.
+  int known(kernel::Value v) const;
+  // Whether an integer is what its operation gives without wrapping, at all points; and whether it
+  // is negative at none.
+  bool is_exact(kernel::Value v) const { return facts_[static_cast<size_t>(v)].is_exact; }
+  bool is_natural(kernel::Value v) const {
+    return is_exact(v) && facts_[static_cast<size_t>(v)].low >= 0;
+  }
+  // Whether a store depends on it once known conditions are seen through.
+  bool is_needed(kernel::Value v) const { return needed_[static_cast<size_t>(v)]; }
+  // Where in the box's range of this dimension the outcome of a comparison changes, or may do so:
+  // the sorted indices that end or begin a part in which it is known.
+  std::vector<int64_t> changes(int dimension) const;
+  // Loads whose lanes lie apart for no rule, loops included.
+  int scattered_loads() const;
   // Whether the trip count of this kFor varies between lanes.
   bool is_divergent(kernel::Value loop) const;
 
@@ -59,9 +93,24 @@ class LaneAnalysis {
     bool is_exact = false;
     // A power of two that divides the value in lane 0.
     int64_t factor = 1;
+    kernel::Value resolved = kernel::kNoValue;
+    // Dimensions of the grid that it may depend on, a bit each.
+    uint64_t depends = ~uint64_t{0};
+  };
+  // slope * (index of a dimension) + something in [low, high] that does not depend on it.
+  struct Line {
+    __int128 slope = 0;
+    __int128 low = 0;
+    __int128 high = 0;
   };
 
   Facts& at(kernel::Value v) { return facts_[static_cast<size_t>(v)]; }
+  void analyse_all(const kernel::Kernel& kernel);
+  void mark_needed();
+  void mark(kernel::Value v);
+  void mark_loop_of(int32_t region);
+  bool compare_known(const kernel::Instruction& inst, Facts& facts);
+  std::optional<Line> line(kernel::Value v, int dimension) const;
   void analyse_region(int32_t region);
   void analyse(kernel::Value v);
   void analyse_loop(kernel::Value v);
@@ -74,7 +123,10 @@ class LaneAnalysis {
   const kernel::Function& f_;  // the kernel's; not owned
   const int lane_dimension_;
   const int block_;
+  const Box box_;
   std::vector<Facts> facts_;
+  std::vector<bool> needed_;
+  std::vector<kernel::Value> loop_of_;  // by region
 };
 
 }  // namespace hekla::cpu

@@ -14,6 +14,7 @@ using kernel::Op;
 double cost(const kernel::Function& f, const LaneAnalysis& analysis, kernel::Value v, int lanes) {
   constexpr double kSimple = 0.15;
   const Instruction& inst = f[v];
+  if (!analysis.is_needed(v) || analysis.resolved(v) != v) return 0;
   if (inst.op != Op::kStore && analysis.shape(v).kind != LaneKind::kVarying) {
     return analysis.level(v) == Level::kPoint ? kSimple : 0;
   }
@@ -47,6 +48,7 @@ double region_cost(const kernel::Function& f, const LaneAnalysis& analysis, int3
   double total = 0;
   for (kernel::Value v : f.region(number).instructions) {
     const Instruction& inst = f[v];
+    if (!analysis.is_needed(v)) continue;
     if (inst.op != Op::kFor) {
       total += cost(f, analysis, v, lanes);
       continue;
@@ -77,6 +79,7 @@ void measure(const kernel::Function& f, const LaneAnalysis& analysis, int32_t re
              BodySize& size) {
   for (kernel::Value v : f.region(region).instructions) {
     const Instruction& inst = f[v];
+    if (!analysis.is_needed(v) || analysis.resolved(v) != v) continue;
     if (inst.op == Op::kFor) {
       const auto inner = static_cast<int32_t>(inst.immediate);
       size.has_loop = true;
@@ -137,6 +140,114 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
   return schedule;
 }
 
+constexpr size_t kMostInstructions = 3000;  // of all segments
+
+// Cuts the rows of a box where conditions on the lane's index change, if that gives loads of
+// neighbours.
+std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Box& box) {
+  constexpr size_t kMostSegments = 6;
+  if (dimension < 0) return {{0, 1}};
+  const auto lane = static_cast<size_t>(dimension);
+  const std::vector<Range> whole{box[lane]};
+  const LaneAnalysis analysis(kernel, dimension, box);
+  const int scattered = analysis.scattered_loads();
+  if (scattered == 0) return whole;
+  std::vector<Range> waiting = whole, done;
+  int64_t longest = 0;
+  int scattered_in_longest = 0;
+  while (!waiting.empty()) {
+    const Range range = waiting.back();
+    waiting.pop_back();
+    Box part = box;
+    part[lane] = range;
+    const LaneAnalysis inner(kernel, dimension, part);
+    const std::vector<int64_t> cuts = inner.changes(dimension);
+    if (cuts.size() + 1 + waiting.size() + done.size() > kMostSegments) return whole;
+    if (cuts.empty()) {
+      if (range.size() > longest) {
+        longest = range.size();
+        scattered_in_longest = inner.scattered_loads();
+      }
+      done.push_back(range);
+      continue;
+    }
+    int64_t begin = range.begin;
+    for (const int64_t cut : cuts) {
+      waiting.push_back({begin, cut});
+      begin = cut;
+    }
+    waiting.push_back({begin, range.end});
+  }
+  if (scattered_in_longest >= scattered || done.size() * kernel.body.size() > kMostInstructions) {
+    return whole;
+  }
+  std::sort(done.begin(), done.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  return done;
+}
+
+// The largest part of the grid in which no condition changes from row to row.
+Box inside_of(const kernel::Kernel& kernel, int dimension) {
+  constexpr size_t kMostCuts = 16;
+  Box box = whole_grid(kernel);
+  for (size_t d = 0; d < box.size(); ++d) {
+    if (static_cast<int>(d) == dimension) continue;
+    for (bool changed = true; changed;) {
+      changed = false;
+      const LaneAnalysis analysis(kernel, dimension, box);
+      const std::vector<int64_t> cuts = analysis.changes(static_cast<int>(d));
+      if (cuts.empty() || cuts.size() > kMostCuts) break;
+      Range most;
+      int64_t begin = box[d].begin;
+      for (size_t i = 0; i <= cuts.size(); ++i) {
+        const int64_t end = i < cuts.size() ? cuts[i] : box[d].end;
+        if (end - begin > most.size()) most = {begin, end};
+        begin = end;
+      }
+      changed = most.size() * 2 > box[d].size() && !(most == box[d]);
+      if (changed) box[d] = most;
+    }
+  }
+  return box;
+}
+
+RowKind make_kind(const kernel::Kernel& kernel, int dimension, Box box,
+                  const std::vector<Range>& ranges) {
+  RowKind kind;
+  for (const Range& range : ranges) {
+    Box part = box;
+    part[static_cast<size_t>(dimension)] = range;
+    kind.segments.push_back({range, LaneAnalysis(kernel, dimension, std::move(part))});
+  }
+  kind.box = std::move(box);
+  return kind;
+}
+
+KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_vector,
+                         const std::vector<Range>& ranges) {
+  KernelPlan plan;
+  const Box whole = whole_grid(kernel);
+  const Box inside = inside_of(kernel, dimension);
+  size_t instructions = ranges.size() * kernel.body.size();
+  if (inside != whole) {
+    const std::vector<Range> inner = cut_row(kernel, dimension, inside);
+    instructions += inner.size() * kernel.body.size();
+    if (instructions <= kMostInstructions) {
+      plan.kinds.push_back(make_kind(kernel, dimension, inside, inner));
+    }
+  }
+  plan.kinds.push_back(make_kind(kernel, dimension, whole, ranges));
+  const auto& segments = plan.kinds.front().segments;
+  const Segment& longest = *std::max_element(
+      segments.begin(), segments.end(),
+      [](const Segment& a, const Segment& b) { return a.range.size() < b.range.size(); });
+  int lanes = one_vector * choose_vectors(kernel.body, longest.analysis);
+  while (lanes > 1 && lanes > longest.range.size()) lanes /= 2;
+  const int64_t row = whole[static_cast<size_t>(dimension)].size();
+  plan.schedule = cut(kernel, longest.analysis, row, lanes);
+  return plan;
+}
+
 }  // namespace
 
 KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
@@ -144,6 +255,8 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
   const int one_vector = vector_bits / kLaneBits;
   const int dimension = choose_lane_dimension(kernel, one_vector);
   const int64_t row = dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(dimension)];
+  const std::vector<Range> ranges = cut_row(kernel, dimension, whole_grid(kernel));
+  if (ranges.size() > 1) return plan_segments(kernel, dimension, one_vector, ranges);
   // The most vectors that suit both the row and the body; what the body is depends on their number.
   constexpr int kMostVectors = 4;
   constexpr int kFew = 16;  // blocks of a row, below which none should be left over
@@ -155,8 +268,11 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
     if (vectors > 1 && choose_vectors(kernel.body, analysis) < vectors) continue;
     int used = lanes;
     while (used > row) used /= 2;
-    const Schedule schedule = cut(kernel, analysis, row, used);
-    return {std::move(analysis), schedule};
+    KernelPlan plan;
+    plan.schedule = cut(kernel, analysis, row, used);
+    plan.kinds.push_back({whole_grid(kernel), {}});
+    plan.kinds.back().segments.push_back({{0, row}, std::move(analysis)});
+    return plan;
   }
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
 #include "backends/cpu/codegen/lane_analysis.h"
@@ -25,9 +26,25 @@ struct Schedule {
   int64_t units() const { return rows * chunks; }
 };
 
+// Neighbours in a row that run alike.
+struct Segment {
+  Range range;
+  LaneAnalysis analysis;
+};
+
+// Rows that run alike, those whose indices are in `box` (its range of the lane dimension is the
+// whole row), and the segments of them.
+struct RowKind {
+  Box box;
+  std::vector<Segment> segments;
+};
+
 // How a kernel runs: what its values are, and how it is cut.
 struct KernelPlan {
-  LaneAnalysis analysis;
+  // A row is of the first kind whose box it lies in; the last one takes all. Several kinds and
+  // segments where that makes vector loads of scattered ones: the inside and the border of a
+  // stencil or of what is padded, the parts of a concatenation.
+  std::vector<RowKind> kinds;
   Schedule schedule;
 };
 

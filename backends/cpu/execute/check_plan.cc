@@ -90,7 +90,8 @@ class Checker {
   }
 
   Status check(const std::shared_ptr<const plan::LoopStep>& loop) const {
-    HEKLA_RETURN_IF_ERROR(check(loop->predicate, 1, false));
+    const bool is_counted = loop->trip_count >= 0;
+    HEKLA_RETURN_IF_ERROR(check(loop->predicate, is_counted ? 8 : 1, is_counted));
     HEKLA_RETURN_IF_ERROR(check(loop->condition));
     return check(loop->body);
   }

@@ -167,6 +167,10 @@ class Run {
   }
 
   Status run(const std::shared_ptr<const plan::LoopStep>& loop) {
+    for (int64_t turn = 0; turn < loop->trip_count; ++turn) {
+      HEKLA_RETURN_IF_ERROR(run(loop->body));
+    }
+    if (loop->trip_count >= 0) return ok_status();
     const std::byte* predicate = address(loop->predicate);
     while (true) {
       HEKLA_RETURN_IF_ERROR(run(loop->condition));

@@ -32,8 +32,7 @@ struct Job {
   const kernel::Kernel* kernel;
   bool may_alias;
   std::string symbol;  // from the content: equal kernels, equal symbols
-  LaneAnalysis analysis;
-  Schedule schedule;
+  KernelPlan plan;
 };
 
 struct Bin {
@@ -98,7 +97,7 @@ class Compiler : public KernelCompiler {
         continue;
       }
       const Known& kernel = known[symbol];
-      result->kernels.push_back({kernel.function, jobs[job_of[symbol]]->schedule});
+      result->kernels.push_back({kernel.function, jobs[job_of[symbol]]->plan.schedule});
       result->objects.push_back(kernel.object);
     }
     result->objects = distinct(std::move(result->objects));
@@ -224,18 +223,17 @@ class Compiler : public KernelCompiler {
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
     KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits);
-    const Schedule& schedule = plan.schedule;
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
-    const bool matters = schedule.row % schedule.lanes != 0;
+    const Schedule& schedule = plan.schedule;
+    const bool matters =
+        schedule.row % schedule.lanes != 0 || plan.kinds.back().segments.size() > 1;
     const std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
-    return std::make_unique<Job>(
-        Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan.analysis), schedule});
+    return std::make_unique<Job>(Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan)});
   }
 
   NamedKernel named(const Job& job) const {
-    return {{*job.kernel, job.analysis, job.schedule, writer_->target(), job.may_alias},
-            job.symbol};
+    return {{*job.kernel, job.plan, writer_->target(), job.may_alias}, job.symbol};
   }
 
   // The largest kernels first, each into the module that has least.

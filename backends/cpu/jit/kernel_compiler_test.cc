@@ -412,7 +412,7 @@ TEST(ObjectWriter, CompilesRandomKernelsForEveryLevel) {
     for (uint64_t seed = 0; seed < 50; ++seed) {
       const TestKernel made = random_kernel(seed);
       const KernelPlan plan = plan_kernel(made.kernel, target->vector_bits);
-      const KernelCode code{made.kernel, plan.analysis, plan.schedule, *target, seed % 2 == 0};
+      const KernelCode code{made.kernel, plan, *target, seed % 2 == 0};
       const auto object = (*writer)->object_file({{code, "kernel"}});
       ASSERT_TRUE(object.ok()) << level << ", seed " << seed << ": " << object.status().to_string();
     }

@@ -76,7 +76,9 @@ class Compiler {
   Result<std::shared_ptr<const LaunchProgram>> run() {
     program_->name = "main";
     program_->input_bytes = plan_->input_bytes;
-    for (int64_t bytes : plan_->output_bytes) program_->outputs.push_back({bytes});
+    for (size_t o = 0; o < plan_->output_bytes.size(); ++o) {
+      program_->outputs.push_back({plan_->output_bytes[o], plan_->output_input[o]});
+    }
     program_->arena_bytes = plan_->arena_bytes;
     for (const HostArray& constant : plan_->constants) {
       program_->constants.emplace_back(constant.bytes().begin(), constant.bytes().end());
@@ -195,7 +197,16 @@ class Compiler {
     program_->steps.emplace_back(std::move(host));
   }
 
+  // Whether the copy is of an input to the output that begins with its bytes.
+  bool is_done(const plan::CopyStep& step) const {
+    return step.from.space == plan::Slice::Space::kInput &&
+           step.to.space == plan::Slice::Space::kOutput &&
+           plan_->output_input[static_cast<size_t>(step.to.index)] == step.from.index &&
+           step.from.offset == step.to.offset;
+  }
+
   void add(const plan::CopyStep& step) {
+    if (is_done(step)) return;
     program_->steps.emplace_back(CopyStep{to_slice(step.from), to_slice(step.to)});
   }
 
@@ -253,6 +264,26 @@ class Compiler {
     program_->steps.emplace_back(std::move(jump));
     return program_->steps.size() - 1;
   }
+  // A step that counts at `counter`: starts at 0 when `turns` is -1; else goes on with the first of
+  // its targets, and adds one, while the count is below `turns`, then with the second.
+  size_t add_counting(const char* name, const plan::Slice& counter, int64_t turns) {
+    HostStep step;
+    step.name = name;
+    step.operands = {to_slice(counter)};
+    step.is_written = {true};
+    step.run = [turns](const HostCall& call) {
+      int64_t count = 0;
+      if (turns >= 0) {
+        std::memcpy(&count, call.operands[0].data, sizeof(count));
+        *call.choice = count < turns ? 0 : 1;
+        ++count;
+      }
+      std::memcpy(call.operands[0].data, &count, sizeof(count));
+      return ok_status();
+    };
+    program_->steps.emplace_back(std::move(step));
+    return program_->steps.size() - 1;
+  }
   void set_targets(size_t jump, std::vector<int64_t> targets) {
     std::get<HostStep>(program_->steps[jump]).targets = std::move(targets);
   }
@@ -279,9 +310,12 @@ class Compiler {
 
   void add(const std::shared_ptr<const plan::LoopStep>& loop) {
     if (add_device_loop(*loop)) return;
+    const bool is_counted = loop->trip_count >= 0;
+    if (is_counted) add_counting("start of loop", loop->predicate, -1);
     const int64_t begin = next_step();
     add(loop->condition);
-    const size_t test = add_jump("while", &loop->predicate);
+    const size_t test = is_counted ? add_counting("while", loop->predicate, loop->trip_count)
+                                   : add_jump("while", &loop->predicate);
     const int64_t body = next_step();
     add(loop->body);
     const size_t back = add_jump("end of while", nullptr);

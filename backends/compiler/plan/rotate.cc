@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/rotate.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+
+#include "backends/compiler/plan/slices.h"
+
+namespace hekla::plan {
+namespace {
+
+using Space = Slice::Space;
+
+// Bodies in a row, and steps of them all.
+constexpr int64_t kMostTurns = 4;
+constexpr int64_t kMostSteps = 256;
+
+using Renaming = std::unordered_map<Buffer, Buffer, BufferHash>;
+
+Buffer renamed(const Renaming& names, const Buffer& buffer) {
+  const auto it = names.find(buffer);
+  return it == names.end() ? buffer : it->second;
+}
+
+// What the copies at the end of a body do, taken together.
+struct Tail {
+  size_t begin = 0;                  // of the copies, in the body
+  Renaming source;                   // carried buffer: the buffer whose value it gets
+  std::vector<CopyStep> from_fixed;  // from inputs and constants
+};
+
+class Rotation {
+ public:
+  explicit Rotation(LaunchPlan& plan) : plan_(plan) {}
+
+  void run() {
+    count();
+    run(plan_.steps);
+  }
+
+ private:
+  void count() {
+    uses_.clear();
+    visit_deep(plan_.steps, plan_.kernels, [&](Slice& s, bool) {
+      ++uses_[buffer_of(s)];
+      if (s.space == Space::kArena) next_buffer_ = std::max(next_buffer_, s.index + 1);
+    });
+  }
+
+  void run(Steps& steps) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&steps[i].what)) {
+        for (Steps& each : mutable_branch(*branch).branches) run(each);
+      } else if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&steps[i].what)) {
+        run(mutable_loop(*loop).body);
+        Steps before = unroll(mutable_loop(*loop));
+        const auto at = steps.begin() + static_cast<std::ptrdiff_t>(i);
+        i += before.size();
+        steps.insert(at, std::make_move_iterator(before.begin()),
+                     std::make_move_iterator(before.end()));
+        count();
+      }
+    }
+  }
+
+  // Turns that are to run before the loop.
+  Steps unroll(LoopStep& loop) {
+    if (loop.trip_count < 2) return {};
+    std::unordered_map<Buffer, int64_t, BufferHash> inside;
+    visit_deep(loop.body, plan_.kernels, [&](Slice& s, bool) { ++inside[buffer_of(s)]; });
+    const auto is_local = [&](const Buffer& b) {
+      const auto it = inside.find(b);
+      return b.first == Space::kArena && it != inside.end() && it->second == uses_[b];
+    };
+    const std::optional<Tail> tail = read_tail(loop.body, is_local);
+    if (!tail || tail->source.empty()) return {};
+    const std::optional<Renaming> step = next_places(*tail, loop.body);
+    if (!step) return {};
+    const int64_t turns = order_of(*step);
+    const int64_t rest = loop.trip_count % turns;
+    if (turns > kMostTurns || turns > loop.trip_count ||
+        (turns + rest) * count_steps(loop.body) > kMostSteps) {
+      return {};
+    }
+
+    Steps before;
+    for (int64_t i = 0; i < rest; ++i) append(loop.body, fresh_locals(inside, is_local), before);
+    Steps once(loop.body.begin(), loop.body.begin() + static_cast<std::ptrdiff_t>(tail->begin));
+    Renaming names;  // where each buffer's value is in this turn
+    for (const auto& [buffer, next] : *step) names[buffer] = buffer;
+    Steps body;
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      Renaming all = fresh_locals(inside, is_local);
+      for (const auto& [buffer, place] : names) all[buffer] = place;
+      append(once, all, body);
+      Renaming following;
+      for (const auto& [buffer, next] : *step) following[buffer] = names[next];
+      names = std::move(following);
+      for (CopyStep copy : tail->from_fixed) {
+        rename(copy.to, names);
+        body.push_back({copy});
+      }
+    }
+    loop.body = std::move(body);
+    loop.trip_count /= turns;
+    return before;
+  }
+
+  // nullopt: a copy of a part of a buffer, or one value for several carried buffers.
+  template <typename IsLocal>
+  static std::optional<Tail> read_tail(const Steps& body, const IsLocal& is_local) {
+    Tail tail;
+    tail.begin = body.size();
+    while (tail.begin > 0 && std::holds_alternative<CopyStep>(body[tail.begin - 1].what)) {
+      --tail.begin;
+    }
+    Renaming content;
+    std::unordered_map<Buffer, CopyStep, BufferHash> fixed;
+    for (size_t i = tail.begin; i < body.size(); ++i) {
+      const auto& copy = std::get<CopyStep>(body[i].what);
+      if (copy.from.offset != 0 || copy.to.offset != 0) return std::nullopt;
+      const Buffer from = buffer_of(copy.from);
+      const Buffer to = buffer_of(copy.to);
+      content[to] = renamed(content, from);
+      if (from.first == Space::kInput || from.first == Space::kConstant) fixed[from] = copy;
+    }
+    std::vector<Buffer> sources;
+    for (const auto& [to, from] : content) {
+      if (is_local(to) || from == to) continue;
+      if (const auto it = fixed.find(from); it != fixed.end()) {
+        CopyStep copy = it->second;
+        copy.to = {to.first, to.second, 0, copy.from.bytes};
+        tail.from_fixed.push_back(copy);
+        continue;
+      }
+      tail.source[to] = from;
+      sources.push_back(from);
+    }
+    std::sort(sources.begin(), sources.end());
+    if (std::adjacent_find(sources.begin(), sources.end()) != sources.end()) return std::nullopt;
+    std::sort(
+        tail.from_fixed.begin(), tail.from_fixed.end(),
+        [](const CopyStep& a, const CopyStep& b) { return buffer_of(a.to) < buffer_of(b.to); });
+    return tail;
+  }
+
+  // Where the next turn finds the value of each buffer that takes part: a carried one where its
+  // source was, and one that nobody's value comes from in the place that got free for it.
+  std::optional<Renaming> next_places(const Tail& tail, Steps& body) {
+    Renaming next = tail.source;
+    Renaming target;
+    for (const auto& [to, from] : tail.source) target[from] = to;
+    for (const auto& [from, to] : target) {
+      if (next.contains(from)) continue;
+      Buffer last = to;
+      while (target.contains(last)) last = target[last];
+      next[from] = last;
+    }
+    // They take each other's places: all whole and of one size.
+    std::unordered_map<Buffer, int64_t, BufferHash> bytes;
+    bool fits = true;
+    visit_deep(body, plan_.kernels, [&](Slice& s, bool) {
+      const Buffer buffer = buffer_of(s);
+      if (!next.contains(buffer)) return;
+      const auto [it, is_new] = bytes.emplace(buffer, s.bytes);
+      fits &= s.offset == 0 && it->second == s.bytes;
+    });
+    for (const auto& [buffer, place] : next) fits &= bytes[buffer] == bytes[place];
+    if (!fits) return std::nullopt;
+    return next;
+  }
+
+  static int64_t order_of(const Renaming& permutation) {
+    int64_t order = 1;
+    for (const auto& [start, next] : permutation) {
+      int64_t length = 1;
+      for (Buffer at = next; at != start; at = permutation.at(at)) ++length;
+      order = std::lcm(order, length);
+      if (order > kMostTurns) break;
+    }
+    return order;
+  }
+
+  // Buffers that do not outlive a turn get memory of their own in each.
+  template <typename IsLocal>
+  Renaming fresh_locals(const std::unordered_map<Buffer, int64_t, BufferHash>& inside,
+                        const IsLocal& is_local) {
+    std::vector<Buffer> locals;
+    for (const auto& [buffer, count] : inside) {
+      if (is_local(buffer)) locals.push_back(buffer);
+    }
+    std::sort(locals.begin(), locals.end());
+    Renaming names;
+    for (const Buffer& buffer : locals) names[buffer] = {Space::kArena, next_buffer_++};
+    return names;
+  }
+
+  static void rename(Slice& slice, const Renaming& names) {
+    const Buffer buffer = renamed(names, buffer_of(slice));
+    slice.space = buffer.first;
+    slice.index = buffer.second;
+  }
+
+  void append(const Steps& steps, const Renaming& names, Steps& to) {
+    Steps copies = copy_steps(steps);
+    visit_deep(copies, plan_.kernels, [&](Slice& s, bool) { rename(s, names); });
+    for (Step& step : copies) to.push_back(std::move(step));
+  }
+
+  LaunchPlan& plan_;
+  std::unordered_map<Buffer, int64_t, BufferHash> uses_;
+  int32_t next_buffer_ = 0;
+};
+
+}  // namespace
+
+void rotate_loops(LaunchPlan& plan) { Rotation(plan).run(); }
+
+}  // namespace hekla::plan
