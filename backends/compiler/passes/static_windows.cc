@@ -4,6 +4,7 @@
 // since that is how such indices are written.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "backends/compiler/ir/op_attributes.h"
@@ -202,10 +203,13 @@ class Rewriter {
     if (!window || !reducer || element_count(window->size) == 0) return nullptr;
     const ir::Type window_type = ir::Type::tensor(dtype, window->size);
     ir::Value* update = op.operand(2);
+    // Indices without components may still come many times, all for the same window.
+    if (element_count(update->type().dims()) != element_count(window->size)) return nullptr;
+    const int64_t points = element_count(type.dims());
+    if (points > std::numeric_limits<int32_t>::max()) return nullptr;  // starts are i32
     if (!(update->type() == window_type)) {
       update = insert(op, OpCode::kReshape, {update}, window_type);
     }
-    const int64_t points = element_count(type.dims());
     if (*reducer == nullptr && element_count(window->size) * kSmallWindow <= points) {
       std::vector<ir::Value*> operands{operand, update};
       for (const int64_t start : window->start) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "backends/compiler/plan/slices.h"
 
@@ -28,7 +29,7 @@ Buffer renamed(const Renaming& names, const Buffer& buffer) {
 struct Tail {
   size_t begin = 0;                  // of the copies, in the body
   Renaming source;                   // carried buffer: the buffer whose value it gets
-  std::vector<CopyStep> from_fixed;  // from inputs and constants
+  std::vector<CopyStep> from_fixed;  // from what the loop does not write
 };
 
 class Rotation {
@@ -74,7 +75,12 @@ class Rotation {
       const auto it = inside.find(b);
       return b.first == Space::kArena && it != inside.end() && it->second == uses_[b];
     };
-    const std::optional<Tail> tail = read_tail(loop.body, is_local);
+    std::unordered_set<Buffer, BufferHash> written;
+    visit_deep(loop.body, plan_.kernels, [&](Slice& s, bool is_written) {
+      if (is_written) written.insert(buffer_of(s));
+    });
+    const auto is_fixed = [&](const Buffer& b) { return !written.contains(b); };
+    const std::optional<Tail> tail = read_tail(loop.body, is_local, is_fixed);
     if (!tail || tail->source.empty()) return {};
     const std::optional<Renaming> step = next_places(*tail, loop.body);
     if (!step) return {};
@@ -109,8 +115,9 @@ class Rotation {
   }
 
   // nullopt: a copy of a part of a buffer, or one value for several carried buffers.
-  template <typename IsLocal>
-  static std::optional<Tail> read_tail(const Steps& body, const IsLocal& is_local) {
+  template <typename IsLocal, typename IsFixed>
+  static std::optional<Tail> read_tail(const Steps& body, const IsLocal& is_local,
+                                       const IsFixed& is_fixed) {
     Tail tail;
     tail.begin = body.size();
     while (tail.begin > 0 && std::holds_alternative<CopyStep>(body[tail.begin - 1].what)) {
@@ -124,7 +131,7 @@ class Rotation {
       const Buffer from = buffer_of(copy.from);
       const Buffer to = buffer_of(copy.to);
       content[to] = renamed(content, from);
-      if (from.first == Space::kInput || from.first == Space::kConstant) fixed[from] = copy;
+      if (is_fixed(from)) fixed[from] = copy;
     }
     std::vector<Buffer> sources;
     for (const auto& [to, from] : content) {
