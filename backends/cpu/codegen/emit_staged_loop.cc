@@ -32,7 +32,8 @@ std::vector<BodyEmitter::StagedLoad> BodyEmitter::staged_loads(Value loop) const
   const kernel::RegionBody& region = f_.region(number);
   for (Value v : region.instructions) {
     const Instruction& load = f_[v];
-    if (load.op != Op::kLoad || kernel::unpack_access(load.immediate).bytes != 4) continue;
+    if (load.op != Op::kLoad || !is_emitted(v)) continue;
+    if (kernel::unpack_access(load.immediate).bytes != 4) continue;
     const LaneShape shape = analysis_.shape(load.arguments[0]);
     const bool is_apart =
         shape.kind == LaneKind::kVarying || (shape.kind == LaneKind::kAffine && shape.stride != 1);
@@ -241,7 +242,7 @@ void BodyEmitter::emit_staged_loop(Value v, std::vector<StagedLoad> loads) {
   for (Value inner : region.instructions) {
     const bool is_staged = std::any_of(loads.begin(), loads.end(),
                                        [&](const StagedLoad& load) { return load.load == inner; });
-    if (!is_staged) emit(inner);
+    if (!is_staged && is_emitted(inner)) emit(inner);
   }
   std::vector<llvm::Value*> next;
   for (size_t i = 0; i < carried; ++i) {
