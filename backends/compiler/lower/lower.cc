@@ -51,6 +51,9 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kConstant:
     case OpCode::kIota:
       return Role::kConstant;
+    case OpCode::kBitcastConvert:
+      return op.operand(0)->type().rank() == op.result()->type().rank() ? Role::kElementwise
+                                                                        : Role::kMovement;
     case OpCode::kBroadcast:
     case OpCode::kBroadcastInDim:
     case OpCode::kConcatenate:
