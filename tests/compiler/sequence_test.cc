@@ -398,6 +398,34 @@ TEST(TriangularSolve, AllFlagsAndOnlyTheNamedTriangle) {
   }
 }
 
+// The evaluator's bits are jaxlib's (tests/jax, tests/evaluator).
+TEST(RandomBits, AllAlgorithmsStatesAndWidths) {
+  for (const auto& [algorithm, state] :
+       std::vector<std::array<std::string, 2>>{{"THREE_FRY", "tensor<2xui64>"},
+                                               {"PHILOX", "tensor<2xui64>"},
+                                               {"PHILOX", "tensor<3xui64>"},
+                                               {"DEFAULT", "tensor<2xui64>"},
+                                               {"THREE_FRY", "tensor<4xui32>"}}) {
+    for (const char* to :
+         {"tensor<ui32>", "tensor<7xui32>", "tensor<3x4x5xui32>", "tensor<3x5xui32>",
+          "tensor<9x2xui64>", "tensor<5xui64>", "tensor<13xui16>", "tensor<4x3xui8>",
+          "tensor<0x3xui32>", "tensor<6xf32>"}) {
+      expect_same("func.func @main(%s: " + state + ") -> (" + state + ", " + to +
+                  ") {\n  %n, %r = stablehlo.rng_bit_generator %s, algorithm = " + algorithm +
+                  " : (" + state + ") -> (" + state + ", " + to +
+                  ")\n  func.return %n, %r : " + state + ", " + to + "\n}\n");
+      // The counter's last values, from a constant: the sum goes over.
+      if (state != "tensor<4xui32>") {
+        expect_same("func.func @main() -> (" + state + ", " + to +
+                    ") {\n  %s = stablehlo.constant dense<18446744073709551614> : " + state +
+                    "\n  %n, %r = stablehlo.rng_bit_generator %s, algorithm = " + algorithm +
+                    " : (" + state + ") -> (" + state + ", " + to +
+                    ")\n  func.return %n, %r : " + state + ", " + to + "\n}\n");
+      }
+    }
+  }
+}
+
 TEST(Bitcast, BetweenWidths) {
   expect_same(R"(
 func.func @main(%x: tensor<3x4xf64>, %y: tensor<5x2xui32>, %z: tensor<4x2xui8>)

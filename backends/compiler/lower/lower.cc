@@ -76,6 +76,7 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kScatter:
       return scatter_work(op) <= kMaxScatterWork ? Role::kReduction : Role::kNone;
     case OpCode::kFft:
+    case OpCode::kRngBitGenerator:
     case OpCode::kSort:
       return Role::kSequence;
     case OpCode::kAfterAll:
