@@ -17,6 +17,8 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   };
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(*copy));
   HEKLA_RETURN_IF_ERROR(check("after inline_calls"));
+  HEKLA_RETURN_IF_ERROR(passes::expand(*copy));
+  HEKLA_RETURN_IF_ERROR(check("after expand"));
   passes::simplify(*copy);
   HEKLA_RETURN_IF_ERROR(check("after simplify"));
   passes::clean_up(*copy);

@@ -332,5 +332,114 @@ func.func @main(%x: tensor<2x4x6x9xf32>, %y: tensor<5x31x3xcomplex<f64>>)
               std::ldexp(4, -23));
 }
 
+// A x with a large diagonal, so that it has a factor and a well-conditioned inverse.
+std::string with_diagonal(const std::string& type, const std::string& dims,
+                          const std::string& batch_dims, int64_t n) {
+  const std::string rows = "tensor<" + dims + "i32>";
+  return "  %row = stablehlo.iota dim = " + batch_dims + " : " + rows +
+         "\n  %col = stablehlo.iota dim = " + std::to_string(std::stoi(batch_dims) + 1) + " : " +
+         rows + "\n  %eq = stablehlo.compare EQ, %row, %col : (" + rows + ", " + rows +
+         ") -> tensor<" + dims + "i1>\n  %big = stablehlo.constant dense<" + std::to_string(3 * n) +
+         ".0> : " + type + "\n  %a = stablehlo.select %eq, %big, %x : tensor<" + dims + "i1>, " +
+         type + "\n";
+}
+
+TEST(Cholesky, BothTrianglesAndManyBlocks) {
+  for (const bool lower : {true, false}) {
+    for (const int64_t n : {1, 2, 5, 64, 65, 150}) {
+      const std::string dims = "2x" + std::to_string(n) + "x" + std::to_string(n) + "x";
+      const std::string type = tensor(dims, n == 5 ? "f64" : "f32");
+      expect_near("func.func @main(%x: " + type + ") -> " + type + " {\n" +
+                      with_diagonal(type, dims, "1", n) +
+                      "  %r = stablehlo.cholesky %a, lower = " + (lower ? "true" : "false") +
+                      " : " + type + "\n  func.return %r : " + type + "\n}\n",
+                  std::ldexp(8, n == 5 ? -52 : -23));
+    }
+  }
+}
+
+TEST(Cholesky, WithoutAFactorTheTriangleIsNoNumber) {
+  expect_near(R"(
+func.func @main(%x: tensor<3x70x70xf32>) -> tensor<3x70x70xi1> {
+  %r = stablehlo.cholesky %x, lower = true : tensor<3x70x70xf32>
+  %n = stablehlo.compare NE, %r, %r : (tensor<3x70x70xf32>, tensor<3x70x70xf32>) -> tensor<3x70x70xi1>
+  func.return %n : tensor<3x70x70xi1>
+})",
+              0);
+}
+
+TEST(TriangularSolve, AllFlagsAndOnlyTheNamedTriangle) {
+  for (const int64_t n : {1, 3, 70}) {
+    for (int flags = 0; flags < 8; ++flags) {
+      for (const char* transpose : {"NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"}) {
+        const bool left = (flags & 1) != 0, lower = (flags & 2) != 0, unit = (flags & 4) != 0;
+        const std::string dims = "2x" + std::to_string(n) + "x" + std::to_string(n) + "x";
+        const std::string a = tensor(dims, "f32");
+        const std::string b = tensor(
+            left ? "2x" + std::to_string(n) + "x4x" : "2x4x" + std::to_string(n) + "x", "f32");
+        // What must not be read is no number.
+        const std::string kept = std::string(lower ? "GE" : "LE");
+        expect_near("func.func @main(%x: " + a + ", %b: " + b + ") -> " + b + " {\n" +
+                        with_diagonal(a, dims, "1", n) + "  %k = stablehlo.compare " + kept +
+                        ", %row, %col : (" + tensor(dims, "i32") + ", " + tensor(dims, "i32") +
+                        ") -> " + tensor(dims, "i1") +
+                        "\n  %nan = stablehlo.constant dense<0x7fc00000> : " + a +
+                        "\n  %s = stablehlo.constant dense<" + std::to_string(3 * n) +
+                        ".0> : " + a + "\n  %scaled = stablehlo.divide %a, %s : " + a +
+                        "\n  %t = stablehlo.select %k, %scaled, %nan : " + tensor(dims, "i1") +
+                        ", " + a + "\n  %r = \"stablehlo.triangular_solve\"(%t, %b) {left_side = " +
+                        (left ? "true" : "false") + ", lower = " + (lower ? "true" : "false") +
+                        ", unit_diagonal = " + (unit ? "true" : "false") +
+                        ", transpose_a = #stablehlo<transpose " + transpose + ">} : (" + a + ", " +
+                        b + ") -> " + b + "\n  func.return %r : " + b + "\n}\n",
+                    std::ldexp(8, -23));
+      }
+    }
+  }
+}
+
+// The evaluator's bits are jaxlib's (tests/jax, tests/evaluator).
+TEST(RandomBits, AllAlgorithmsStatesAndWidths) {
+  for (const auto& [algorithm, state] :
+       std::vector<std::array<std::string, 2>>{{"THREE_FRY", "tensor<2xui64>"},
+                                               {"PHILOX", "tensor<2xui64>"},
+                                               {"PHILOX", "tensor<3xui64>"},
+                                               {"DEFAULT", "tensor<2xui64>"},
+                                               {"THREE_FRY", "tensor<4xui32>"}}) {
+    for (const char* to :
+         {"tensor<ui32>", "tensor<7xui32>", "tensor<3x4x5xui32>", "tensor<3x5xui32>",
+          "tensor<9x2xui64>", "tensor<5xui64>", "tensor<13xui16>", "tensor<4x3xui8>",
+          "tensor<0x3xui32>", "tensor<6xf32>"}) {
+      expect_same("func.func @main(%s: " + state + ") -> (" + state + ", " + to +
+                  ") {\n  %n, %r = stablehlo.rng_bit_generator %s, algorithm = " + algorithm +
+                  " : (" + state + ") -> (" + state + ", " + to +
+                  ")\n  func.return %n, %r : " + state + ", " + to + "\n}\n");
+      // The counter's last values, from a constant: the sum goes over.
+      if (state != "tensor<4xui32>") {
+        expect_same("func.func @main() -> (" + state + ", " + to +
+                    ") {\n  %s = stablehlo.constant dense<18446744073709551614> : " + state +
+                    "\n  %n, %r = stablehlo.rng_bit_generator %s, algorithm = " + algorithm +
+                    " : (" + state + ") -> (" + state + ", " + to +
+                    ")\n  func.return %n, %r : " + state + ", " + to + "\n}\n");
+      }
+    }
+  }
+}
+
+TEST(Bitcast, BetweenWidths) {
+  expect_same(R"(
+func.func @main(%x: tensor<3x4xf64>, %y: tensor<5x2xui32>, %z: tensor<4x2xui8>)
+    -> (tensor<3x4x2xf32>, tensor<3x4x8xui8>, tensor<3x4x4xbf16>, tensor<5xf64>, tensor<4xf16>) {
+  %a = stablehlo.bitcast_convert %x : (tensor<3x4xf64>) -> tensor<3x4x2xf32>
+  %b = stablehlo.bitcast_convert %x : (tensor<3x4xf64>) -> tensor<3x4x8xui8>
+  %c = stablehlo.bitcast_convert %x : (tensor<3x4xf64>) -> tensor<3x4x4xbf16>
+  %d = stablehlo.bitcast_convert %y : (tensor<5x2xui32>) -> tensor<5xf64>
+  %e = stablehlo.bitcast_convert %z : (tensor<4x2xui8>) -> tensor<4xf16>
+  func.return %a, %b, %c, %d, %e
+    : tensor<3x4x2xf32>, tensor<3x4x8xui8>, tensor<3x4x4xbf16>, tensor<5xf64>, tensor<4xf16>
+})",
+              false);
+}
+
 }  // namespace
 }  // namespace hekla::testing

@@ -98,6 +98,56 @@ Elements Emitter::emit_movement(const ir::Operation& op, const Points& points) {
   return emit(*op.operand(0), sources);
 }
 
+// A bitcast between widths: an element is a part of a wider one, the lowest bits first, or several
+// narrower ones together.
+Elements Emitter::emit_bitcast(const ir::Operation& op, const Points& points) {
+  const ir::Value& operand = *op.operand(0);
+  const DType from = operand.type().dtype();
+  const DType to = op.result()->type().dtype();
+  const int from_bits = dtype_bits(from), to_bits = dtype_bits(to);
+  if (is_complex(from) || is_complex(to) || from_bits < 8 || to_bits < 8) return {};
+  auto resize = [&](Value v, ScalarType type) {
+    if (b_.type(v) == type) return v;
+    return b_.convert(type == ScalarType::kI64 ? Op::kZeroExtend : Op::kTruncate, type, v);
+  };
+  const ScalarType narrow_type =
+      std::min(from_bits, to_bits) == 64 ? ScalarType::kI64 : ScalarType::kI32;
+  const ScalarType wide_type =
+      std::max(from_bits, to_bits) == 64 ? ScalarType::kI64 : ScalarType::kI32;
+  Elements elements;
+  for (const Point& point : points) {
+    std::vector<Value> place = dims_of(point, op.result()->type().dims());
+    if (from_bits > to_bits) {
+      const Value part = place.back();
+      place.pop_back();
+      const Value wide = kernel::element_bits(b_, from, emit(operand, Point{place}));
+      // The index as a number of bits, in the type that is shifted.
+      Value shift = b_.mul(part, index(to_bits));
+      if (b_.type(shift) != wide_type) {
+        shift = b_.convert(wide_type == ScalarType::kI64 ? Op::kSignExtend : Op::kTruncate,
+                           wide_type, shift);
+      }
+      Value bits = resize(b_.binary(Op::kShrU, wide, shift), narrow_type);
+      if (to_bits < 32) {
+        bits = b_.bit_and(bits, b_.integer(narrow_type, (int64_t{1} << to_bits) - 1));
+      }
+      elements.push_back(kernel::element_from_bits(b_, to, bits));
+    } else {
+      Value bits = b_.integer(wide_type, 0);
+      place.push_back(kernel::kNoValue);
+      for (int part = 0; part < to_bits / from_bits; ++part) {
+        place.back() = index(part);
+        const Value narrow = kernel::element_bits(b_, from, emit(operand, Point{place}));
+        const Value moved =
+            b_.binary(Op::kShl, resize(narrow, wide_type), b_.integer(wide_type, part * from_bits));
+        bits = b_.bit_or(bits, moved);
+      }
+      elements.push_back(kernel::element_from_bits(b_, to, bits));
+    }
+  }
+  return elements;
+}
+
 Element Emitter::emit_iota(const ir::Operation& op, const Point& point) {
   const ir::Type& type = op.result()->type();
   const std::vector<Value> dims = dims_of(point, type.dims());

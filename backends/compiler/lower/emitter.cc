@@ -100,6 +100,10 @@ Elements Emitter::emit_operation(const ir::Operation& op, size_t result, const P
     case OpCode::kSlice:
     case OpCode::kTranspose:
       return emit_movement(op, points);
+    case OpCode::kBitcastConvert:
+      return op.operand(0)->type().rank() == op.result()->type().rank()
+                 ? emit_elementwise(op, points)
+                 : emit_bitcast(op, points);
     case OpCode::kConcatenate:
       return emit_concatenate(op, points);
     case OpCode::kPad:

@@ -86,6 +86,7 @@ class Emitter {
   Elements emit_gather(const ir::Operation& op, const Points& points);
   Elements emit_dynamic_slice(const ir::Operation& op, const Points& points);
   Elements emit_dynamic_update_slice(const ir::Operation& op, const Points& points);
+  Elements emit_bitcast(const ir::Operation& op, const Points& points);
   Element emit_iota(const ir::Operation& op, const Point& point);
 
   // emit_reduction.cc: operations with loops. Results of all of the operation's results, by result.

@@ -24,9 +24,30 @@ constexpr int64_t kLargestRadix = 23;
 
 using Complex = std::complex<double>;
 
-Complex root(int64_t i, int64_t n) {  // exp(-2 pi i / n)
-  const double angle = 2 * std::numbers::pi * static_cast<double>(i % n) / static_cast<double>(n);
-  return {std::cos(angle), -std::sin(angle)};
+// exp(-2 pi i k / n), correctly rounded but for rare cases: the angle is brought into the first
+// octant, where it is exact, and taken in more than f64 where there is more.
+Complex root(int64_t k, int64_t n) {
+  k %= n;
+  const int64_t octant = 8 * k / n;
+  const int64_t eighths = 8 * k - octant * n;  // above the octant's beginning, in 1 / (8 n) turns
+  const bool is_odd = octant % 2 != 0;
+  const long double angle = std::numbers::pi_v<long double> *
+                            static_cast<long double>(is_odd ? n - eighths : eighths) /
+                            static_cast<long double>(4 * n);
+  auto c = static_cast<double>(std::cos(angle));
+  auto s = static_cast<double>(std::sin(angle));
+  // The octant's quarter, and which side of its middle.
+  if (is_odd) std::swap(c, s);
+  switch (octant / 2) {
+    case 0:
+      return {c, -s};
+    case 1:
+      return {-s, -c};
+    case 2:
+      return {-c, s};
+    default:
+      return {s, c};
+  }
 }
 
 // Radices whose product is n; empty when one of them would be too large.

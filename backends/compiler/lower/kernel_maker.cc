@@ -93,6 +93,18 @@ Element KernelMaker::load_own(const ir::Value& from, Value element) {
   return kernel::load_element(b_, type.dtype(), place, element);
 }
 
+Value KernelMaker::load_word(const ir::Value& from, Value word) {
+  const ir::Type& type = from.type();
+  const int place = operand({&from}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  return b_.load(ScalarType::kI32, {place, 4, false}, word);
+}
+
+void KernelMaker::store_word(const ir::Value& to, Value at, Value bits, int64_t bytes) {
+  const ir::Type& type = to.type();
+  const int place = operand({&to, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  b_.store({place, static_cast<uint8_t>(bytes == 8 ? 4 : bytes), false}, at, bits);
+}
+
 void KernelMaker::when(Value condition, const std::function<void()>& body) {
   const Value count = b_.convert(Op::kBoolToInt, b_.index_type(), condition);
   loop(count, {}, {}, [&](Value, const Elements&) {

@@ -59,6 +59,11 @@ class KernelMaker {
   // An element of `from` that this point alone reads and writes in `to`: both may be one memory.
   Element load_own(const ir::Value& from, Value element);
 
+  // The memory of a value that is in memory, as 32-bit words: a kI32.
+  Value load_word(const ir::Value& from, Value word);
+  // The low bits of a kI32 as an element of 1, 2 or 4 bytes; of 8 bytes, as word `at`.
+  void store_word(const ir::Value& to, Value at, Value bits, int64_t bytes);
+
   // A counted loop over elements; `count` has the index type.
   Elements loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
                 const std::function<Elements(Value iteration, const Elements& carried)>& body) {

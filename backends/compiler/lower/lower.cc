@@ -51,6 +51,9 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kConstant:
     case OpCode::kIota:
       return Role::kConstant;
+    case OpCode::kBitcastConvert:
+      return op.operand(0)->type().rank() == op.result()->type().rank() ? Role::kElementwise
+                                                                        : Role::kMovement;
     case OpCode::kBroadcast:
     case OpCode::kBroadcastInDim:
     case OpCode::kConcatenate:
@@ -73,6 +76,7 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kScatter:
       return scatter_work(op) <= kMaxScatterWork ? Role::kReduction : Role::kNone;
     case OpCode::kFft:
+    case OpCode::kRngBitGenerator:
     case OpCode::kSort:
       return Role::kSequence;
     case OpCode::kAfterAll:

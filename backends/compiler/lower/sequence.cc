@@ -15,6 +15,8 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
       case OpCode::kReduceWindow:
         if (is_cumulative(*op)) return lower_scan(*op, outputs, in_memory, options);
         break;
+      case OpCode::kRngBitGenerator:
+        return lower_random(*op, outputs, in_memory, options);
       case OpCode::kSort:
         return lower_sort(*op, outputs, in_memory, options);
       default:

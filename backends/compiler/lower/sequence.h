@@ -30,4 +30,8 @@ bool is_fft_known(const ir::Operation& op);
 Result<LoweredSequence> lower_fft(const ir::Operation& op, const Outputs& outputs,
                                   const InMemory& in_memory, const LowerOptions& options);
 
+// random.cc: rng_bit_generator.
+Result<LoweredSequence> lower_random(const ir::Operation& op, const Outputs& outputs,
+                                     const InMemory& in_memory, const LowerOptions& options);
+
 }  // namespace hekla::lower

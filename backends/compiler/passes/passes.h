@@ -34,6 +34,10 @@ void widen_contractions(ir::Module& module);
 // constants that such indices are made of. Dead operations stay: clean_up removes them.
 void rewrite_static_windows(ir::Module& module);
 
+// cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
+// between the blocks; the custom call ApproxTopK becomes an exact sort.
+Status expand(ir::Module& module);
+
 // Whether running the operation has no effect but its results, so that it may be merged, moved and
 // removed. Operations with regions are as pure as what is in them.
 bool is_pure(const ir::Operation& op);
