@@ -21,6 +21,9 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
         break;
     }
   }
+  if (op != nullptr && is_staged_reduce(*op)) {
+    return lower_reduce(*op, outputs, in_memory, options);
+  }
   LoweredSequence sequence;
   HEKLA_ASSIGN_OR_RETURN(LoweredKernel single, lower_kernel(outputs, in_memory, options));
   sequence.kernels.push_back(std::move(single));
