@@ -12,6 +12,9 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
     switch (op->code()) {
       case OpCode::kFft:
         return lower_fft(*op, outputs, in_memory, options);
+      case OpCode::kReduce:
+        if (is_staged_reduce(*op)) return lower_reduce(*op, outputs, in_memory, options);
+        break;
       case OpCode::kReduceWindow:
         if (is_cumulative(*op)) return lower_scan(*op, outputs, in_memory, options);
         break;
@@ -20,9 +23,6 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
       default:
         break;
     }
-  }
-  if (op != nullptr && is_staged_reduce(*op)) {
-    return lower_reduce(*op, outputs, in_memory, options);
   }
   LoweredSequence sequence;
   HEKLA_ASSIGN_OR_RETURN(LoweredKernel single, lower_kernel(outputs, in_memory, options));
