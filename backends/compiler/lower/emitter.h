@@ -63,6 +63,7 @@ class Emitter {
   // The first operation that could not be emitted.
   const Status& status() const { return status_; }
   Value linear_of(const Point& point, const Dims& shape);
+  Element zero(DType dtype);
   Builder& builder() { return b_; }
 
  private:
@@ -120,7 +121,6 @@ class Emitter {
   Value start_index(const Element& element, DType dtype, int64_t high) {
     return clamped_index(element, dtype, 0, high);
   }
-  Element zero(DType dtype);
 
   using Key = std::pair<const ir::Value*, std::vector<Value>>;
   static Key key_of(const ir::Value& value, const Point& point);

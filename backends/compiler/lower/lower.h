@@ -31,6 +31,9 @@ Role role_of(const ir::Operation& op);
 // Whether an operation of one operand gives the operand's elements in the same row-major order:
 // reshape, and broadcast_in_dim that only adds dimensions of size 1.
 bool keeps_row_major_order(const ir::Operation& op);
+// Whether a reduce becomes several kernels, which compute its operands and nothing behind it: it
+// stands alone, its results in memory.
+bool is_staged_reduce(const ir::Operation& op);
 // How many updates an element of a scatter's result looks through.
 double scatter_updates(const ir::Operation& op);
 // Why role_of says kNone, for people.

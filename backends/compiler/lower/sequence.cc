@@ -12,6 +12,9 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
     switch (op->code()) {
       case OpCode::kFft:
         return lower_fft(*op, outputs, in_memory, options);
+      case OpCode::kReduce:
+        if (is_staged_reduce(*op)) return lower_reduce(*op, outputs, in_memory, options);
+        break;
       case OpCode::kReduceWindow:
         if (is_cumulative(*op)) return lower_scan(*op, outputs, in_memory, options);
         break;

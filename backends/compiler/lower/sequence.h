@@ -34,4 +34,8 @@ Result<LoweredSequence> lower_fft(const ir::Operation& op, const Outputs& output
 Result<LoweredSequence> lower_random(const ir::Operation& op, const Outputs& outputs,
                                      const InMemory& in_memory, const LowerOptions& options);
 
+// reduce.cc: reductions of few long lines, for which is_staged_reduce (lower.h) says yes.
+Result<LoweredSequence> lower_reduce(const ir::Operation& op, const Outputs& outputs,
+                                     const InMemory& in_memory, const LowerOptions& options);
+
 }  // namespace hekla::lower

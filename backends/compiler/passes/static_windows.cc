@@ -112,7 +112,12 @@ class Rewriter {
     const Dims& shape = op.operand(0)->type().dims();
     const Dims& update = op.operand(2)->type().dims();
     const Result<HostArray> numbers = indices->expand();
-    if (!numbers.ok() || !is_integer(numbers->dtype()) ||
+    int64_t vectors = 1;
+    const Dims& index_dims = op.operand(1)->type().dims();
+    for (size_t d = 0; d < index_dims.size(); ++d) {
+      if (static_cast<int64_t>(d) != n->index_vector_dim) vectors *= index_dims[d];
+    }
+    if (vectors != 1 || !numbers.ok() || !is_integer(numbers->dtype()) ||
         numbers->size() != static_cast<int64_t>(n->scatter_dims_to_operand_dims.size())) {
       return std::nullopt;  // none, or several
     }

@@ -228,9 +228,9 @@ void Fusion::merge_roots() {
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
-    const bool may_merge = fuse_ && op.result_count() == 1 &&
-                           op.code() != OpCode::kDynamicUpdateSlice &&
-                           roles_.at(&op) != Role::kSequence && !is_contraction(op);
+    const bool may_merge =
+        fuse_ && op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice &&
+        roles_.at(&op) != Role::kSequence && !is_contraction(op) && !lower::is_staged_reduce(op);
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
@@ -343,8 +343,8 @@ void Fusion::decide(const ir::Operation& op) {
   if (role == Role::kSequence) {
     for (const ir::Value* value : op.operands()) demand(*value);
   }
-  bool is_stored =
-      op.result_count() != 1 || role == Role::kSequence || op.code() == OpCode::kDynamicUpdateSlice;
+  bool is_stored = op.result_count() != 1 || role == Role::kSequence ||
+                   op.code() == OpCode::kDynamicUpdateSlice || lower::is_staged_reduce(op);
   bool is_used = false;
   for (size_t i = 0; i < op.result_count(); ++i) {
     is_stored |= stored_.contains(op.result(i));

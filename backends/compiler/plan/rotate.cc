@@ -5,7 +5,6 @@
 #include <numeric>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "backends/compiler/plan/slices.h"
 
@@ -29,7 +28,7 @@ Buffer renamed(const Renaming& names, const Buffer& buffer) {
 struct Tail {
   size_t begin = 0;                  // of the copies, in the body
   Renaming source;                   // carried buffer: the buffer whose value it gets
-  std::vector<CopyStep> from_fixed;  // from what the loop does not write
+  std::vector<CopyStep> from_fixed;  // from buffers that keep their values
 };
 
 class Rotation {
@@ -75,12 +74,7 @@ class Rotation {
       const auto it = inside.find(b);
       return b.first == Space::kArena && it != inside.end() && it->second == uses_[b];
     };
-    std::unordered_set<Buffer, BufferHash> written;
-    visit_deep(loop.body, plan_.kernels, [&](Slice& s, bool is_written) {
-      if (is_written) written.insert(buffer_of(s));
-    });
-    const auto is_fixed = [&](const Buffer& b) { return !written.contains(b); };
-    const std::optional<Tail> tail = read_tail(loop.body, is_local, is_fixed);
+    const std::optional<Tail> tail = read_tail(loop.body, is_local);
     if (!tail || tail->source.empty()) return {};
     const std::optional<Renaming> step = next_places(*tail, loop.body);
     if (!step) return {};
@@ -115,31 +109,28 @@ class Rotation {
   }
 
   // nullopt: a copy of a part of a buffer, or one value for several carried buffers.
-  template <typename IsLocal, typename IsFixed>
-  static std::optional<Tail> read_tail(const Steps& body, const IsLocal& is_local,
-                                       const IsFixed& is_fixed) {
+  template <typename IsLocal>
+  static std::optional<Tail> read_tail(const Steps& body, const IsLocal& is_local) {
     Tail tail;
     tail.begin = body.size();
     while (tail.begin > 0 && std::holds_alternative<CopyStep>(body[tail.begin - 1].what)) {
       --tail.begin;
     }
     Renaming content;
-    std::unordered_map<Buffer, CopyStep, BufferHash> fixed;
+    std::unordered_map<Buffer, int64_t, BufferHash> bytes;
     for (size_t i = tail.begin; i < body.size(); ++i) {
       const auto& copy = std::get<CopyStep>(body[i].what);
       if (copy.from.offset != 0 || copy.to.offset != 0) return std::nullopt;
-      const Buffer from = buffer_of(copy.from);
       const Buffer to = buffer_of(copy.to);
-      content[to] = renamed(content, from);
-      if (is_fixed(from)) fixed[from] = copy;
+      content[to] = renamed(content, buffer_of(copy.from));
+      bytes[to] = copy.to.bytes;
     }
     std::vector<Buffer> sources;
     for (const auto& [to, from] : content) {
       if (is_local(to) || from == to) continue;
-      if (const auto it = fixed.find(from); it != fixed.end()) {
-        CopyStep copy = it->second;
-        copy.to = {to.first, to.second, 0, copy.from.bytes};
-        tail.from_fixed.push_back(copy);
+      if (!is_local(from) && !content.contains(from)) {
+        tail.from_fixed.push_back(
+            {{from.first, from.second, 0, bytes[to]}, {to.first, to.second, 0, bytes[to]}});
         continue;
       }
       tail.source[to] = from;

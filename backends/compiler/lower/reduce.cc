@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions of long lines to few results, in stages: parts of the lines are reduced side by side
+// into temporary memory, then the parts. How a line is cut depends on shapes and reducer alone, so
+// sums are the same on every device and with any number of threads.
+#include <algorithm>
+
+#include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/sequence.h"
+
+namespace hekla::lower {
+
+using ir::OpCode;
+using kernel::Op;
+
+namespace {
+
+// Neighbours that are reduced side by side; elements that are added in a row before the sum goes to
+// others with compensation, which bounds the rounding error.
+constexpr int64_t kSide = 64;
+// Elements per point: with kSide a part of 64 Ki elements, 10 to 20 us of one thread.
+constexpr int64_t kDeep = 1024;
+// Lines shorter than this are reduced by one kernel, a line a lane; so are more of them than this
+// where the order is fixed or their elements are no neighbours, which takes as long either way.
+constexpr int64_t kShortLine = 512;
+constexpr int64_t kManyLines = 32;
+// Columns: elements of a part, rows of a part, parts; and more columns than these are enough work
+// side by side.
+constexpr int64_t kPart = 16 * 1024;
+constexpr int64_t kFewRows = 16;
+constexpr int64_t kMostParts = 256;
+constexpr int64_t kManyColumns = 2048;
+// Fewer neighbours do not fill a vector: worth it for large arrays only.
+constexpr int64_t kFewNeighbours = 8;
+constexpr int64_t kLargeArray = 256 * 1024;
+
+// What may be done with a reducer beside keeping the order of the elements.
+enum class Order {
+  kSum,         // they may be taken in any order, and -0 or 0 changes nothing
+  kIdempotent,  // in any order, and any of them twice
+  kAny,         // in any order
+  kFixed,
+};
+
+Order order_of(const ir::Operation& op) {
+  const ir::Block& block = op.region(0).front();
+  const auto& ops = block.operations();
+  if (op.result_count() != 1 || ops.size() != 2 || block.argument_count() != 2) {
+    return Order::kFixed;
+  }
+  const ir::Operation& made = *ops[0];
+  if (made.operand_count() != 2 || ops[1]->operand(0) != made.result()) return Order::kFixed;
+  const ir::Value *a = made.operand(0), *b = made.operand(1);
+  const ir::Value *x = block.argument(0), *y = block.argument(1);
+  if (!((a == x && b == y) || (a == y && b == x))) return Order::kFixed;
+  switch (made.code()) {
+    case OpCode::kAdd:
+      return Order::kSum;
+    case OpCode::kAnd:
+    case OpCode::kMaximum:
+    case OpCode::kMinimum:
+    case OpCode::kOr:
+      return Order::kIdempotent;
+    case OpCode::kMultiply:
+    case OpCode::kXor:
+      return Order::kAny;
+    default:
+      return Order::kFixed;
+  }
+}
+
+// The shape of a reduction: lines of `length` elements, one per element of the kept dimensions.
+struct Lines {
+  std::vector<size_t> kept, reduced;  // dimensions of the operands
+  Dims kept_sizes, reduced_sizes;
+  int64_t count = 1;
+  int64_t length = 1;
+  int64_t neighbours = 1;  // kept elements behind the last reduced dimension
+  bool is_dense = false;   // a line's elements are neighbours
+  bool is_column = false;  // neighbours belong to different lines
+};
+
+Lines lines_of(const ir::Operation& op) {
+  Lines lines;
+  const Dims& from = op.operand(0)->type().dims();
+  const std::vector<int64_t> dimensions = ir::int_list(op, "dimensions");
+  lines.is_dense = true;
+  for (size_t d = 0; d < from.size(); ++d) {
+    const bool is_reduced = std::find(dimensions.begin(), dimensions.end(),
+                                      static_cast<int64_t>(d)) != dimensions.end();
+    (is_reduced ? lines.reduced : lines.kept).push_back(d);
+    (is_reduced ? lines.reduced_sizes : lines.kept_sizes).push_back(from[d]);
+    (is_reduced ? lines.length : lines.count) *= from[d];
+    lines.neighbours = is_reduced ? 1 : lines.neighbours * from[d];
+    if (from[d] == 1) continue;
+    lines.is_column = !is_reduced;
+    if (!is_reduced && lines.length > 1) lines.is_dense = false;
+  }
+  return lines;
+}
+
+int64_t rows_of_part(const Lines& lines) {
+  const int64_t rows = std::max(kFewRows, kPart / lines.count);
+  return std::max(rows, lines.length / kMostParts);
+}
+
+class ReduceLowering {
+ public:
+  ReduceLowering(const ir::Operation& op, const Outputs& outputs, const InMemory& in_memory,
+                 const LowerOptions& options)
+      : op_(op),
+        lines_(lines_of(op)),
+        order_(order_of(op)),
+        outputs_(outputs),
+        in_memory_(in_memory),
+        options_(options) {
+    for (size_t r = 0; r < op.result_count(); ++r) {
+      dtypes_.push_back(op.result(r)->type().dtype());
+    }
+  }
+
+  Result<LoweredSequence> run() {
+    if (lines_.is_column) {
+      HEKLA_RETURN_IF_ERROR(run_columns());
+    } else if (order_ == Order::kFixed) {
+      HEKLA_RETURN_IF_ERROR(run_in_order());
+    } else {
+      HEKLA_RETURN_IF_ERROR(run_side_by_side());
+    }
+    return std::move(sequence_);
+  }
+
+ private:
+  using Temporaries = std::vector<Temporary>;
+  using At = std::function<Elements(Value)>;
+
+  Temporaries add(int64_t elements) {
+    Temporaries added;
+    for (DType dtype : dtypes_) added.push_back(add_temporary(sequence_, dtype, elements));
+    return added;
+  }
+
+  Status finish(KernelMaker& k) {
+    HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
+    sequence_.kernels.push_back(std::move(made));
+    return ok_status();
+  }
+
+  // A grid over the lines and what is given, in this order or the other.
+  std::vector<int64_t> grid(std::vector<int64_t> outer, const std::vector<int64_t>& inner) const {
+    outer.insert(outer.end(), lines_.kept_sizes.begin(), lines_.kept_sizes.end());
+    outer.insert(outer.end(), inner.begin(), inner.end());
+    return outer;
+  }
+  int64_t largest() const { return lines_.count * lines_.length + kSide * kDeep; }
+
+  // The number of the line, whose dimensions begin at `first` in the grid.
+  Value line(KernelMaker& k, size_t first) const {
+    Value at = k.index(0);
+    for (size_t i = 0; i < lines_.kept.size(); ++i) {
+      at = k.b().add(k.b().mul(at, k.index(lines_.kept_sizes[i])), k.at(first + i));
+    }
+    return at;
+  }
+
+  // Element `t` of the line of this point.
+  Elements element(KernelMaker& k, size_t first, Value t) const {
+    Builder& b = k.b();
+    Point point;
+    if (lines_.is_dense) {
+      point.linear = b.add(b.mul(line(k, first), k.index(lines_.length)), t);
+    } else {
+      point.dims.resize(lines_.kept.size() + lines_.reduced.size());
+      for (size_t i = 0; i < lines_.kept.size(); ++i) point.dims[lines_.kept[i]] = k.at(first + i);
+      for (size_t i = lines_.reduced.size(); i-- > 0;) {
+        const Value size = k.index(lines_.reduced_sizes[i]);
+        const bool is_outermost = i == 0;
+        point.dims[lines_.reduced[i]] = is_outermost ? t : b.binary(Op::kRemU, t, size);
+        if (!is_outermost) t = b.binary(Op::kDivU, t, size);
+      }
+    }
+    Elements elements;
+    for (size_t r = 0; r < dtypes_.size(); ++r) {
+      elements.push_back(k.emitter().emit(*op_.operand(r), point));
+    }
+    return elements;
+  }
+
+  Elements load(KernelMaker& k, const Temporaries& from, Value at) const {
+    Elements elements;
+    for (const Temporary& each : from) elements.push_back(k.load(each, at));
+    return elements;
+  }
+  void store(KernelMaker& k, const Temporaries& to, Value at, const Elements& elements) const {
+    for (size_t r = 0; r < elements.size(); ++r) k.store(to[r], at, elements[r]);
+  }
+  void store_result(KernelMaker& k, const Elements& elements) const {
+    const Value at = line(k, 0);
+    for (size_t r = 0; r < elements.size(); ++r) {
+      for (const ir::Value* output : outputs_) {
+        if (output == op_.result(r)) k.store(*output, at, elements[r]);
+      }
+    }
+  }
+
+  Elements combine(KernelMaker& k, const Elements& before, const Elements& after) const {
+    Elements arguments = before;
+    arguments.insert(arguments.end(), after.begin(), after.end());
+    const std::optional<Elements> reduced =
+        k.emitter().apply_region(op_.region(0).front(), arguments);
+    if (!reduced.has_value() || reduced->size() != dtypes_.size()) {
+      k.emitter().fail(op_);
+      return before;
+    }
+    return *reduced;
+  }
+
+  Elements initial(KernelMaker& k) const {
+    Elements elements;
+    for (size_t r = 0; r < dtypes_.size(); ++r) {
+      elements.push_back(k.emitter().emit(*op_.operand(dtypes_.size() + r), Point{}));
+    }
+    return elements;
+  }
+
+  // `total` and then elements 0 .. count of `at`.
+  Elements add_chain(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
+    if (count == 0) return total;
+    return k.loop(k.index(count), dtypes_, total,
+                  [&](Value i, const Elements& carried) { return combine(k, carried, at(i)); });
+  }
+
+  bool is_rounded() const {
+    return order_ == Order::kSum && (is_float(dtypes_[0]) || is_complex(dtypes_[0]));
+  }
+
+  Elements plus(KernelMaker& k, OpCode code, const Elements& a, const Elements& b) const {
+    const std::optional<Element> sum = kernel::binary(k.b(), code, dtypes_[0], a[0], b[0]);
+    if (!sum.has_value()) k.emitter().fail(op_);
+    return {sum.value_or(a[0])};
+  }
+
+  // add_chain with compensation (Kahan, "Further remarks on reducing truncation errors", 1965)
+  // where sums are rounded: the error does not grow with `count`.
+  Elements add_exactly(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
+    if (count == 0) return total;
+    if (!is_rounded()) return add_chain(k, count, total, at);
+    const Elements none{k.emitter().zero(dtypes_[0])};
+    const Elements state = k.loop(k.index(count), {dtypes_[0], dtypes_[0]}, {total[0], none[0]},
+                                  [&](Value i, const Elements& carried) {
+                                    const Elements sum{carried[0]}, error{carried[1]};
+                                    const Elements y = plus(k, OpCode::kSubtract, at(i), error);
+                                    const Elements next = plus(k, OpCode::kAdd, sum, y);
+                                    Elements left = plus(k, OpCode::kSubtract, next, sum);
+                                    left = plus(k, OpCode::kSubtract, left, y);
+                                    return Elements{next[0], finite_or_zero(k, left[0])};
+                                  });
+    return {state[0]};
+  }
+
+  // An infinite sum has no error worth the name, only a NaN.
+  static Element finite_or_zero(KernelMaker& k, Element e) {
+    for (Value* part : {&e.re, &e.im}) {
+      if (*part == kernel::kNoValue) continue;
+      const Value is_number = k.b().binary(Op::kEq, *part, *part);
+      *part = k.b().select(is_number, *part, k.b().integer(k.b().type(*part), 0));
+    }
+    return e;
+  }
+
+  // add_chain in short chains, whose sums are added with compensation.
+  Elements add_all(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
+    if (!is_rounded()) return add_chain(k, count, total, at);
+    const Elements nothing = zero(k);
+    const int64_t blocks = count / kSide;
+    const Elements sum = add_exactly(k, blocks, total, [&](Value block) {
+      const Value base = k.b().mul(block, k.index(kSide));
+      return add_chain(k, kSide, nothing, [&](Value i) { return at(k.b().add(base, i)); });
+    });
+    if (count % kSide == 0) return sum;
+    const Elements rest = add_chain(k, count % kSide, nothing, [&](Value i) {
+      return at(k.b().add(i, k.index(blocks * kSide)));
+    });
+    return combine(k, sum, rest);
+  }
+
+  // Elements 0 .. count of `at`, one at least.
+  Elements fold(KernelMaker& k, int64_t count, const At& at) const {
+    if (order_ == Order::kSum) return add_all(k, count, zero(k), at);
+    const Elements first = at(k.index(0));
+    if (order_ == Order::kIdempotent) return add_all(k, count, first, at);
+    return add_chain(k, count - 1, first, [&](Value i) { return at(k.b().add(i, k.index(1))); });
+  }
+
+  // x + -0 is x for every float x.
+  Elements zero(KernelMaker& k) const {
+    Element e = k.emitter().zero(dtypes_[0]);
+    if (is_float(complex_part(dtypes_[0]))) {
+      e.re = k.b().neg(e.re);
+      if (e.im != kernel::kNoValue) e.im = k.b().neg(e.im);
+    }
+    return {e};
+  }
+
+  // Parts of rows first, then the parts: neighbours are different lines.
+  Status run_columns() {
+    const int64_t rows = rows_of_part(lines_);
+    const int64_t parts = lines_.length / rows;
+    const int64_t rest = lines_.length % rows;
+    const Temporaries sums = add(parts * lines_.count);
+    {
+      KernelMaker k("reduce_rows", grid({parts}, {}), largest(), in_memory_);
+      const Value begin = k.b().mul(k.at(0), k.index(rows));
+      const Elements sum =
+          fold(k, rows, [&](Value i) { return element(k, 1, k.b().add(begin, i)); });
+      const Value at = k.b().add(k.b().mul(k.at(0), k.index(lines_.count)), line(k, 1));
+      store(k, sums, at, sum);
+      HEKLA_RETURN_IF_ERROR(finish(k));
+    }
+    KernelMaker k("reduce", grid({}, {}), largest(), in_memory_);
+    Elements total = add_all(k, parts, initial(k), [&](Value i) {
+      return load(k, sums, k.b().add(k.b().mul(i, k.index(lines_.count)), line(k, 0)));
+    });
+    total = add_chain(k, rest, total,
+                      [&](Value i) { return element(k, 0, k.b().add(i, k.index(parts * rows))); });
+    store_result(k, total);
+    return finish(k);
+  }
+
+  // A line in rows of kSide elements, which are reduced side by side: by parts of many rows, then
+  // what is left of each part, then what is left of all.
+  Status run_side_by_side() {
+    const size_t kept = lines_.kept.size();
+    const int64_t rows = lines_.length / kSide;
+    const int64_t parts = std::max<int64_t>(1, rows / kDeep);
+    const int64_t deep = rows / parts;
+    const int64_t rest = rows % parts;
+    Temporaries sums = add(lines_.count * parts * kSide);
+    const auto side_at = [&](KernelMaker& k, Value row, size_t dim) {
+      return k.b().add(k.b().mul(row, k.index(kSide)), k.at(dim));
+    };
+    {
+      KernelMaker k("reduce_parts", grid({}, {parts, kSide}), largest(), in_memory_);
+      const Value begin = k.b().mul(k.at(kept), k.index(deep));
+      const Elements sum = fold(k, deep, [&](Value i) {
+        return element(k, 0, side_at(k, k.b().add(begin, i), kept + 1));
+      });
+      const Value part = k.b().add(k.b().mul(line(k, 0), k.index(parts)), k.at(kept));
+      store(k, sums, side_at(k, part, kept + 1), sum);
+      HEKLA_RETURN_IF_ERROR(finish(k));
+    }
+    if (parts > 1) {
+      const Temporaries fewer = add(lines_.count * kSide);
+      KernelMaker k("reduce_sides", grid({}, {kSide}), largest(), in_memory_);
+      const Value begin = k.b().mul(line(k, 0), k.index(parts));
+      const At at = [&](Value i) { return load(k, sums, side_at(k, k.b().add(begin, i), kept)); };
+      Elements sum = is_rounded() ? add_exactly(k, parts, zero(k), at) : fold(k, parts, at);
+      sum = add_all(k, rest, sum, [&](Value i) {
+        return element(k, 0, side_at(k, k.b().add(i, k.index(parts * deep)), kept));
+      });
+      store(k, fewer, side_at(k, line(k, 0), kept), sum);
+      HEKLA_RETURN_IF_ERROR(finish(k));
+      sums = fewer;
+    }
+    KernelMaker k("reduce", grid({}, {}), largest(), in_memory_);
+    const Value begin = k.b().mul(line(k, 0), k.index(kSide));
+    Elements total = add_exactly(k, kSide, initial(k),
+                                 [&](Value i) { return load(k, sums, k.b().add(begin, i)); });
+    total = add_all(k, lines_.length % kSide, total,
+                    [&](Value i) { return element(k, 0, k.b().add(i, k.index(rows * kSide))); });
+    store_result(k, total);
+    return finish(k);
+  }
+
+  // Runs of kSide neighbours become one, again and again; what is left over at the ends comes last.
+  Status run_in_order() {
+    const size_t kept = lines_.kept.size();
+    std::vector<Temporaries> levels;
+    std::vector<int64_t> sizes{lines_.length};
+    const auto at_level = [&](KernelMaker& k, size_t level, Value i) {
+      if (level == 0) return element(k, 0, i);
+      const Value begin = k.b().mul(line(k, 0), k.index(sizes[level]));
+      return load(k, levels[level - 1], k.b().add(begin, i));
+    };
+    while (sizes.back() > 2 * kSide) {
+      const size_t level = levels.size();
+      const int64_t runs = sizes.back() / kSide;
+      KernelMaker k("reduce_runs", grid({}, {runs}), largest(), in_memory_);
+      const Value begin = k.b().mul(k.at(kept), k.index(kSide));
+      const Elements sum =
+          fold(k, kSide, [&](Value i) { return at_level(k, level, k.b().add(i, begin)); });
+      const Temporaries next = add(lines_.count * runs);
+      store(k, next, k.b().add(k.b().mul(line(k, 0), k.index(runs)), k.at(kept)), sum);
+      HEKLA_RETURN_IF_ERROR(finish(k));
+      levels.push_back(next);
+      sizes.push_back(runs);
+    }
+    KernelMaker k("reduce", grid({}, {}), largest(), in_memory_);
+    Elements total = add_chain(k, sizes.back(), initial(k),
+                               [&](Value i) { return at_level(k, levels.size(), i); });
+    for (size_t level = levels.size(); level-- > 0;) {
+      const int64_t begin = sizes[level + 1] * kSide;
+      total = add_chain(k, sizes[level] - begin, total,
+                        [&](Value i) { return at_level(k, level, k.b().add(i, k.index(begin))); });
+    }
+    store_result(k, total);
+    return finish(k);
+  }
+
+  const ir::Operation& op_;
+  const Lines lines_;
+  const Order order_;
+  const Outputs& outputs_;
+  const InMemory& in_memory_;
+  const LowerOptions& options_;
+  std::vector<DType> dtypes_;
+  LoweredSequence sequence_;
+};
+
+}  // namespace
+
+bool is_staged_reduce(const ir::Operation& op) {
+  if (op.code() != OpCode::kReduce || op.result_count() == 0 || op.region_count() != 1 ||
+      op.operand_count() != 2 * op.result_count()) {
+    return false;
+  }
+  for (size_t r = 0; r < op.result_count(); ++r) {
+    const ir::Type& type = op.operand(r)->type();
+    if (!type.is_static_tensor() || !op.result(r)->type().is_static_tensor() ||
+        type.dtype() != op.result(r)->type().dtype()) {
+      return false;
+    }
+  }
+  const Lines lines = lines_of(op);
+  if (lines.count == 0 || lines.length == 0) return false;
+  if (lines.is_column) {
+    const bool fills =
+        lines.neighbours >= kFewNeighbours || lines.count * lines.length >= kLargeArray;
+    return fills && lines.count <= kManyColumns && lines.length / rows_of_part(lines) >= 2;
+  }
+  if (lines.length < kShortLine) return false;
+  if (lines.is_dense && order_of(op) != Order::kFixed) return true;
+  // Elsewhere a line's number is taken apart, which is cheap where vectors do not cross its ends.
+  const bool is_simple = lines.is_dense || lines.reduced_sizes.back() % kSide == 0;
+  return is_simple && lines.count <= kManyLines;
+}
+
+Result<LoweredSequence> lower_reduce(const ir::Operation& op, const Outputs& outputs,
+                                     const InMemory& in_memory, const LowerOptions& options) {
+  return ReduceLowering(op, outputs, in_memory, options).run();
+}
+
+}  // namespace hekla::lower
