@@ -83,11 +83,19 @@ struct FromF16 {
   static float at(const uint16_t* from) { return load_f16(from); }
 };
 
+// `kWidth` numbers side by side. Through registers: the compiler does not know that they are apart.
+template <typename From, int kWidth>
+inline void copy_row(const typename From::Type* from, float* to) {
+  float row[kWidth];
+  for (int l = 0; l < kWidth; ++l) row[l] = From::at(from + l);
+  __builtin_memcpy(to, row, sizeof(row));
+}
+
 // Lanes side by side in memory.
 template <typename From, int kWidth>
 void copy_lanes(const typename From::Type* from, int64_t step, int64_t count, float* to) {
   for (int64_t d = 0; d < count; ++d, from += step, to += kWidth) {
-    for (int l = 0; l < kWidth; ++l) to[l] = From::at(from + l);
+    copy_row<From, kWidth>(from, to);
   }
 }
 
@@ -155,6 +163,62 @@ void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_
     pack_width<kRows>(type, lanes, step, count, to);
   } else {
     pack_width<kColumns>(type, lanes, step, count, to);
+  }
+}
+
+template <typename From, int kWidth>
+void spread_as(const typename From::Type* from, int64_t step, int64_t count, int64_t first,
+               int64_t length, int64_t panel_step, float* to) {
+  to += first / kWidth * panel_step;
+  const int64_t begin = first % kWidth;
+  const int64_t head = begin == 0 ? 0 : (kWidth - begin < length ? kWidth - begin : length);
+  for (int64_t d = 0; d < count; ++d, from += step) {
+    const typename From::Type* at = from;
+    float* panel = to + d * kWidth;
+    int64_t left = length;
+    if (head != 0) {
+      for (int64_t l = 0; l < head; ++l) panel[begin + l] = From::at(at + l);
+      at += head;
+      left -= head;
+      panel += panel_step;
+    }
+    for (; left >= kWidth; left -= kWidth, at += kWidth, panel += panel_step) {
+      copy_row<From, kWidth>(at, panel);
+    }
+    for (int64_t l = 0; l < left; ++l) panel[l] = From::at(at + l);
+  }
+}
+
+template <int kWidth>
+void spread_zeros(int64_t count, int64_t first, int64_t length, int64_t panel_step, float* to) {
+  for (int64_t l = first; l < first + length; ++l) {
+    float* lane = to + l / kWidth * panel_step + l % kWidth;
+    for (int64_t d = 0; d < count; ++d) lane[d * kWidth] = 0;
+  }
+}
+
+template <int kWidth>
+void spread_width(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
+                  int64_t length, int64_t panel_step, float* to) {
+  if (from == nullptr) return spread_zeros<kWidth>(count, first, length, panel_step, to);
+  const auto* narrow = static_cast<const uint16_t*>(from);
+  switch (type) {
+    case Narrow::kF32:
+      return spread_as<FromF32, kWidth>(static_cast<const float*>(from), step, count, first, length,
+                                        panel_step, to);
+    case Narrow::kBF16:
+      return spread_as<FromBF16, kWidth>(narrow, step, count, first, length, panel_step, to);
+    case Narrow::kF16:
+      return spread_as<FromF16, kWidth>(narrow, step, count, first, length, panel_step, to);
+  }
+}
+
+void spread(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
+            int64_t length, int width, int64_t panel_step, float* to) {
+  if (width == kRows) {
+    spread_width<kRows>(type, from, step, count, first, length, panel_step, to);
+  } else {
+    spread_width<kColumns>(type, from, step, count, first, length, panel_step, to);
   }
 }
 
@@ -231,6 +295,7 @@ MicroKernels make_kernels() {
   kernels.columns = kColumns;
   add_tiles<kRows>(kernels);
   kernels.pack = pack;
+  kernels.spread = spread;
   kernels.wide = wide;
   return kernels;
 }
