@@ -48,6 +48,20 @@ int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 
 PreparedContraction::PreparedContraction(const kernel::Contraction& c, const MicroKernels& kernels)
     : kernels_(kernels) {
+  prepare(c);
+  rhs_elements_ = c.rhs_elements;
+  rhs_dtype_ = c.rhs_dtype;
+  const std::vector<kernel::Contraction> parts = kernel::split_base_dilation(c);
+  if (parts.size() == 1 && parts[0] == c) return;
+  estimated_ns_ = 0;
+  for (const kernel::Contraction& part : parts) {
+    parts_.emplace_back(part, kernels);
+    estimated_ns_ += parts_.back().estimated_ns_;
+  }
+}
+
+void PreparedContraction::prepare(const kernel::Contraction& c) {
+  out_offset_ = c.out_offset;
   rows_.dtype = c.lhs_dtype;
   columns_.dtype = c.rhs_dtype;
   rows_.offset = c.lhs_offset;
@@ -111,11 +125,12 @@ PreparedContraction::PreparedContraction(const kernel::Contraction& c, const Mic
              (rows_.size <= kWideTile || (rows_.size <= kWideRows && columns_.size >= 256)) &&
              rows_.narrow == Narrow::kF32;
   if (!is_wide_) find_runs();
+  const MicroKernels& kernels = kernels_;
   const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
   estimated_ns_ = static_cast<double>(batches_) * rows_done * static_cast<double>(depth_size_) *
                       static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels.columns)) *
                       kNsPerMultiplyAdd * 16.0 / kernels.columns +
-                  200;
+                  0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
 }
 
 // Drops axes of one element and joins those that are walked with one stride.
@@ -250,7 +265,7 @@ class ContractionRun {
         kernels_(p.kernels_),
         rows_(p.is_turned_ ? rhs : lhs),
         columns_(p.is_turned_ ? lhs : rhs),
-        out_(out) {
+        out_(out + p.out_offset_) {
     rows_ += p.rows_.offset * p.rows_.bytes;
     columns_ += p.columns_.offset * p.columns_.bytes;
   }
@@ -438,7 +453,10 @@ class ContractionRun {
   // Few rows, and columns that lie side by side: they stream by once.
   void run_wide(const Batch& batch, bool is_parallel) const {
     const int64_t width = p_.columns_.size;
-    const int64_t chunk = std::clamp<int64_t>(round_up(width / 8, 64), 256, kWideColumns);
+    const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 1;
+    const int64_t chunk =
+        threads == 1 ? kWideColumns
+                     : std::clamp<int64_t>(round_up(width / (2 * threads), 64), 256, kWideColumns);
     for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
       for (int64_t c = begin * chunk; c < std::min(end * chunk, width); c += chunk) {
         run_wide_chunk(batch, c, std::min(chunk, width - c));
@@ -643,9 +661,29 @@ class ContractionRun {
   float* const out_;
 };
 
+bool PreparedContraction::is_finite(const std::byte* rhs) const {
+  // The largest exponent: infinity and NaN. In vectors, so without leaving early.
+  uint32_t most = 0;
+  if (rhs_dtype_ == DType::kF32) {
+    const auto* bits = reinterpret_cast<const uint32_t*>(rhs);
+    for (int64_t i = 0; i < rhs_elements_; ++i) most = std::max(most, bits[i] & 0x7f800000U);
+    return most != 0x7f800000U;
+  }
+  const uint32_t exponent = rhs_dtype_ == DType::kBF16 ? 0x7f80 : 0x7c00;
+  const auto* bits = reinterpret_cast<const uint16_t*>(rhs);
+  for (int64_t i = 0; i < rhs_elements_; ++i) most = std::max(most, bits[i] & exponent);
+  return most != exponent;
+}
+
 void PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, float* out,
                               bool is_parallel) const {
-  ContractionRun(*this, lhs, rhs, out).run(is_parallel);
+  if (parts_.empty() || !is_finite(rhs)) {
+    ContractionRun(*this, lhs, rhs, out).run(is_parallel);
+    return;
+  }
+  for (const PreparedContraction& part : parts_) {
+    ContractionRun(part, lhs, rhs, out).run(is_parallel);
+  }
 }
 
 }  // namespace hekla::cpu

@@ -24,6 +24,7 @@ namespace hekla::cpu {
 
 class PreparedContraction {
  public:
+  // Contractions with base dilations: those of their parts are `prepared` too.
   PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels);
 
   // Pointers to element 0 of the buffers. `is_parallel`: see RunOptions.
@@ -79,6 +80,8 @@ class PreparedContraction {
     int64_t depth = 0;
   };
 
+  void prepare(const kernel::Contraction& contraction);
+  bool is_finite(const std::byte* rhs) const;
   void merge_axes();
   void find_runs();
 
@@ -94,6 +97,11 @@ class PreparedContraction {
   bool is_turned_ = false;      // rows are those of rhs
   bool rows_in_place_ = false;  // read where they lie
   bool is_wide_ = false;        // few rows, columns read once
+  int64_t out_offset_ = 0;
+  int64_t rhs_elements_ = 0;
+  DType rhs_dtype_ = DType::kF32;
+  // What the contraction is split into when its right operand is finite.
+  std::vector<PreparedContraction> parts_;
   std::vector<Run> runs_;
   std::vector<DepthBlock> blocks_;
   double estimated_ns_ = 0;

@@ -261,6 +261,20 @@ TEST_P(ContractionTest, InfinityTimesPaddingIsNaN) {
   EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 4 + 1) * 8)]));  // inside
 }
 
+TEST_P(ContractionTest, InfinityTimesTheZerosOfADilatedInputIsNaN) {
+  Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 2, 1, 1, false, false);
+  std::vector<float> lhs(static_cast<size_t>(c.lhs_elements), 1);
+  std::vector<float> rhs(static_cast<size_t>(c.rhs_elements), 1);
+  rhs.back() = INFINITY;
+  std::vector<float> out(static_cast<size_t>(c.out_elements));
+  PreparedContraction(c, *kernels_)
+      .run(reinterpret_cast<const std::byte*>(lhs.data()),
+           reinterpret_cast<const std::byte*>(rhs.data()), out.data(), false);
+  // The last tap of the last feature: on an element of the input from the second pixel on.
+  EXPECT_TRUE(std::isnan(out[7]));
+  EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 7 + 1) * 8 + 7)]));
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, ContractionTest, ::testing::Values("sse2", "avx2", "avx512"),
                          [](const auto& info) { return std::string(info.param); });
 

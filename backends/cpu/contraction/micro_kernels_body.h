@@ -100,18 +100,22 @@ void copy_lanes(const typename From::Type* from, int64_t step, int64_t count, fl
 }
 
 // Eight or four lanes, each of which is a row of memory, turned by registers.
+// A block of lanes all the way before the next: rows of memory that start in the same place of a
+// page share few lines of the first level cache.
 template <int kWidth>
 void turn_lanes(const float* const* lanes, int64_t count, float* to) {
-  int64_t d = 0;
-  for (; d + kBlock <= count; d += kBlock) {
-    int l = 0;
-    for (; l + kBlock <= kWidth; l += kBlock) turn_block(lanes + l, d, to + d * kWidth + l, kWidth);
-    for (; l < kWidth; ++l) {
-      for (int i = 0; i < kBlock; ++i) to[(d + i) * kWidth + l] = lanes[l][d + i];
+  const int64_t whole = count / kBlock * kBlock;
+  int l = 0;
+  for (; l + kBlock <= kWidth; l += kBlock) {
+    for (int64_t d = 0; d < whole; d += kBlock) {
+      turn_block(lanes + l, d, to + d * kWidth + l, kWidth);
     }
   }
-  for (; d < count; ++d) {
-    for (int l = 0; l < kWidth; ++l) to[d * kWidth + l] = lanes[l][d];
+  for (; l < kWidth; ++l) {
+    for (int64_t d = 0; d < whole; ++d) to[d * kWidth + l] = lanes[l][d];
+  }
+  for (int64_t d = whole; d < count; ++d) {
+    for (int k = 0; k < kWidth; ++k) to[d * kWidth + k] = lanes[k][d];
   }
 }
 
