@@ -3,7 +3,68 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 namespace hekla::kernel {
+
+namespace {
+
+// One window's part of the split: its phases, each with the window's new axes.
+std::vector<Contraction> split_window(const Contraction& c, size_t number) {
+  const Contraction::Window& w = c.windows[number];
+  if (w.base_dilation == 1) return {c};
+  const Contraction::Axis& row = c.rows[static_cast<size_t>(w.row)];
+  const Contraction::Axis& depth = c.depth[static_cast<size_t>(w.depth)];
+  const int64_t base = w.base_dilation;
+  const int64_t row_step = base / std::gcd(w.stride, base);
+  const int64_t tap_step = base / std::gcd(w.dilation, base);
+  std::vector<Contraction> parts;
+  for (int64_t phase = 0; phase < std::min(row_step, row.size); ++phase) {
+    Contraction part = c;
+    Contraction::Axis& rows = part.rows[static_cast<size_t>(w.row)];
+    Contraction::Axis& taps = part.depth[static_cast<size_t>(w.depth)];
+    Contraction::Window& window = part.windows[number];
+    rows.size = (row.size - phase + row_step - 1) / row_step;
+    rows.lhs = row.lhs * row_step;
+    rows.out = row.out * row_step;
+    part.lhs_offset += phase * row.lhs;
+    part.out_offset += phase * row.out;
+    window.base_dilation = 1;
+    window.stride = row_step * w.stride / base;
+    window.dilation = tap_step * w.dilation / base;
+    // The first tap that meets an element of the input.
+    int64_t tap = 0;
+    const auto place = [&] { return phase * w.stride + tap * w.dilation - w.low; };
+    while (tap < std::min(tap_step, depth.size) && place() % base != 0) ++tap;
+    if (tap == std::min(tap_step, depth.size)) {
+      taps.size = 0;
+    } else {
+      taps.size = (depth.size - tap + tap_step - 1) / tap_step;
+      taps.rhs = depth.rhs * tap_step;
+      taps.lhs = depth.lhs * tap_step;
+      part.rhs_offset += tap * depth.rhs;
+      part.lhs_offset += tap * depth.lhs;
+      window.low = -(place() / base);
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::vector<Contraction> split_base_dilation(const Contraction& contraction) {
+  std::vector<Contraction> parts{contraction};
+  for (size_t w = 0; w < contraction.windows.size(); ++w) {
+    std::vector<Contraction> next;
+    for (const Contraction& part : parts) {
+      for (Contraction& each : split_window(part, w)) next.push_back(std::move(each));
+    }
+    parts = std::move(next);
+  }
+  return parts;
+}
 
 int64_t axes_size(const std::vector<Contraction::Axis>& axes) {
   int64_t size = 1;

@@ -51,6 +51,7 @@ struct Contraction {
   int64_t out_elements = 0;
   int64_t lhs_offset = 0;
   int64_t rhs_offset = 0;
+  int64_t out_offset = 0;
   std::vector<Axis> batch;
   std::vector<Axis> rows;
   std::vector<Axis> columns;
@@ -59,6 +60,13 @@ struct Contraction {
 
   bool operator==(const Contraction&) const = default;
 };
+
+// A contraction whose windows have base dilations, as contractions without: elements of `out` at
+// the same distance from the elements of the input have the same taps that are no zeros between
+// them. The sums leave those zeros out, which changes them only if `rhs` is not finite there (and
+// the sign of a zero, if the products underflow). Where no tap is left the depth has a size of 0:
+// zeros. The contraction itself when there is no base dilation.
+std::vector<Contraction> split_base_dilation(const Contraction& contraction);
 
 // Product of the sizes.
 int64_t axes_size(const std::vector<Contraction::Axis>& axes);

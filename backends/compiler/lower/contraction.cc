@@ -136,12 +136,12 @@ int64_t at_or(const Sizes& list, size_t i, int64_t fallback) {
 // the operation's own operands.
 class Builder {
  public:
-  Builder(const ir::Operation& op, const View& lhs, const View& rhs)
+  Builder(const ir::Operation& op, const View& lhs, const View& rhs, Sizes out)
       : op_(op),
         lhs_dims_(op.operand(0)->type().dims()),
         rhs_dims_(op.operand(1)->type().dims()),
         out_dims_(op.result()->type().dims()),
-        out_(row_major(out_dims_)),
+        out_(std::move(out)),
         lhs_(lhs),
         rhs_(rhs) {
     c_.lhs_dtype = lhs.base->type().dtype();
@@ -263,6 +263,47 @@ bool is_worth_it(const Contraction& c) {
          std::min(rows, columns) * depth >= kLeastNarrowWork;
 }
 
+// Strides of the result of `op` inside of `output`, which it becomes by transposes and reshapes.
+std::optional<Sizes> output_strides(const ir::Operation& op, const ir::Value& output) {
+  std::vector<const ir::Operation*> moves;
+  for (const ir::Value* value = &output; value != op.result();) {
+    const ir::Operation* move = value->defining_op();
+    if (move == nullptr || move->operand_count() != 1) return std::nullopt;
+    moves.push_back(move);
+    value = move->operand(0);
+  }
+  Sizes strides = row_major(output.type().dims());
+  for (const ir::Operation* move : moves) {
+    const Dims& from = move->operand(0)->type().dims();
+    const Dims& to = move->result()->type().dims();
+    if (move->code() == OpCode::kTranspose) {
+      const Sizes permutation = ir::int_list(*move, "permutation");
+      Sizes source(from.size());
+      for (size_t d = 0; d < to.size(); ++d) {
+        source[static_cast<size_t>(permutation[d])] = strides[d];
+      }
+      strides = std::move(source);
+    } else {
+      std::optional<Sizes> source = reshape_strides(to, strides, from);
+      if (!source.has_value()) return std::nullopt;
+      strides = std::move(*source);
+    }
+  }
+  return strides;
+}
+
+// Whether neighbours in `out` are neighbours along the rows or the columns.
+bool writes_side_by_side(const Contraction& c) {
+  for (const std::vector<Axis>* axes : {&c.rows, &c.columns}) {
+    for (const Axis& axis : *axes) {
+      if (axis.out == 1 && axis.size > 1) return true;
+    }
+  }
+  return false;
+}
+
+const InMemory kNothing = [](const ir::Value&) { return false; };
+
 // A value that can be given a place in memory.
 bool has_place(const ir::Value& value) {
   const ir::Operation* op = value.defining_op();
@@ -284,7 +325,8 @@ View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_
 }
 
 std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
-                                                    const InMemory& in_memory) {
+                                                    const InMemory& in_memory,
+                                                    const ir::Value& output) {
   const bool is_dot = op.code() == OpCode::kDotGeneral;
   if (!is_dot && op.code() != OpCode::kConvolution) return std::nullopt;
   for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
@@ -302,14 +344,32 @@ std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
   const View lhs = view_of(*op.operand(0), *op.block(), in_memory);
   const View rhs = view_of(*op.operand(1), *op.block(), in_memory);
   if (!has_place(*lhs.base) || !has_place(*rhs.base)) return std::nullopt;
-  Builder builder(op, lhs, rhs);
+  std::optional<Sizes> out = output_strides(op, output);
+  if (!out.has_value()) return std::nullopt;
+  Builder builder(op, lhs, rhs, std::move(*out));
   std::optional<Contraction> contraction = is_dot ? builder.dot() : builder.convolution();
   if (!contraction.has_value() || !is_worth_it(*contraction)) return std::nullopt;
   return LoweredContraction{std::move(*contraction), lhs.base, rhs.base};
 }
 
 bool is_contraction(const ir::Operation& op) {
-  return lower_contraction(op, [](const ir::Value&) { return false; }).has_value();
+  if (op.code() != OpCode::kDotGeneral && op.code() != OpCode::kConvolution) return false;
+  return lower_contraction(op, kNothing, *op.result()).has_value();
+}
+
+const ir::Value& output_of(const ir::Operation& contraction) {
+  const ir::Value* output = contraction.result();
+  while (output->users().size() == 1) {
+    const ir::Operation& user = *output->users().front();
+    if (user.block() != contraction.block() ||
+        (user.code() != OpCode::kTranspose && user.code() != OpCode::kReshape)) {
+      break;
+    }
+    const auto lowered = lower_contraction(contraction, kNothing, *user.result());
+    if (!lowered.has_value() || !writes_side_by_side(lowered->contraction)) break;
+    output = user.result();
+  }
+  return *output;
 }
 
 }  // namespace hekla::lower

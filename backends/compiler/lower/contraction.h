@@ -36,14 +36,20 @@ View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_
 // passes::widen_contractions.
 bool is_contraction(const ir::Operation& op);
 
+// The value that a contraction writes: its result, or, as long as nobody else uses what is before
+// it, that result transposed and reshaped. The operations between them are the values' own.
+const ir::Value& output_of(const ir::Operation& contraction);
+
 struct LoweredContraction {
   kernel::Contraction contraction;
   const ir::Value* lhs = nullptr;
   const ir::Value* rhs = nullptr;
 };
 
-// nullopt: not is_contraction. `in_memory` says which values may be read.
+// nullopt: not is_contraction. `in_memory` says which values may be read; `output`: what is
+// written, the operation's result or output_of it.
 std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
-                                                    const InMemory& in_memory);
+                                                    const InMemory& in_memory,
+                                                    const ir::Value& output);
 
 }  // namespace hekla::lower

@@ -115,7 +115,7 @@ Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
   const auto& ops = block.operations();
   for (const auto& op : ops) {
     roles_[op.get()] = lower::role_of(*op);
-    if (options.contractions && lower::is_contraction(*op)) contractions_.insert(op.get());
+    if (options.contractions && lower::is_contraction(*op)) add_contraction(*op);
   }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
@@ -208,7 +208,8 @@ void Fusion::merge_roots() {
       readers.push_back({place, &op, std::move(values)});
       continue;
     }
-    bool is_root = false;
+    if (written_through_.contains(&op)) continue;
+    bool is_root = is_contraction(op) && stored_.contains(contractions_.at(&op));
     for (size_t i = 0; i < op.result_count(); ++i) is_root |= stored_.contains(op.result(i));
     if (!is_root || op.code() == OpCode::kConstant) continue;
     Group group;
@@ -313,8 +314,19 @@ void Fusion::demand_captured(const ir::Operation& op) {
   }
 }
 
+void Fusion::add_contraction(const ir::Operation& op) {
+  const ir::Value& output = fuse_ ? lower::output_of(op) : *op.result();
+  contractions_[&op] = &output;
+  for (const ir::Value* value = &output; value != op.result();) {
+    written_through_.insert(value->defining_op());
+    value = value->defining_op()->operand(0);
+  }
+}
+
 void Fusion::demand_operands(const ir::Operation& contraction) {
-  const auto stored = [this](const ir::Value& value) { return !fuse_ || stored_.contains(&value); };
+  const auto stored = [this](const ir::Value& value) {
+    return !fuse_ || stored_.contains(&value) || written_through_.contains(value.defining_op());
+  };
   for (const ir::Value* operand : contraction.operands()) {
     const lower::View view = lower::view_of(*operand, block_, stored);
     views_[&contraction].insert(view.through.begin(), view.through.end());
@@ -352,9 +364,10 @@ void Fusion::decide(const ir::Operation& op) {
   }
   if (!is_used) return;
   if (is_contraction(op)) {
-    stored_.insert(op.result());
+    stored_.insert(contractions_.at(&op));
     return demand_operands(op);
   }
+  if (written_through_.contains(&op)) return;
   const auto& users = op.result()->users();
   if (!is_stored && std::all_of(users.begin(), users.end(), [&](const ir::Operation* user) {
         return looks_through(*user, *op.result());

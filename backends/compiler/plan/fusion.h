@@ -42,6 +42,10 @@ class Fusion {
   bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
   lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
   bool is_contraction(const ir::Operation& op) const { return contractions_.contains(&op); }
+  // What a contraction writes in place of its result; see lower::output_of.
+  const ir::Value& output_of(const ir::Operation& contraction) const {
+    return *contractions_.at(&contraction);
+  }
   // The operations whose results one kernel stores, in order. Kernels stand where the last of them
   // does; the others have none of their own. Empty for operations that store nothing.
   std::vector<const ir::Operation*> kernel_at(const ir::Operation& op) const;
@@ -64,6 +68,7 @@ class Fusion {
   // it, or is itself only looked through.
   bool looks_through(const ir::Operation& user, const ir::Value& value) const;
   void demand_operands(const ir::Operation& contraction);
+  void add_contraction(const ir::Operation& op);
 
   // What the kernel of a root loads; `same` when only the elements that it computes itself.
   struct Load {
@@ -103,7 +108,9 @@ class Fusion {
   std::unordered_map<const ir::Operation*, Place> places_;
   std::unordered_map<const ir::Operation*, int> sizes_;  // operations computed in a root's kernel
   std::unordered_set<const ir::Value*> stored_;
-  std::unordered_set<const ir::Operation*> contractions_;
+  // Contractions with what they write, and the operations between a result and that.
+  std::unordered_map<const ir::Operation*, const ir::Value*> contractions_;
+  std::unordered_set<const ir::Operation*> written_through_;
   std::unordered_set<const ir::Operation*> viewed_;  // what only contractions look through
   // Values that contractions look through to their operands' places, by contraction.
   std::unordered_map<const ir::Operation*, std::unordered_set<const ir::Value*>> views_;

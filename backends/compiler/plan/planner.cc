@@ -203,6 +203,7 @@ class Planner {
       }
     }
     if (op.code() == OpCode::kConstant) return ok_status();
+    if (fusion.is_contraction(op)) return plan_contraction(op, fusion, steps);
     std::vector<const ir::Value*> outputs;
     for (const ir::Operation* member : fusion.kernel_at(op)) {
       for (size_t i = 0; i < member->result_count(); ++i) {
@@ -214,7 +215,6 @@ class Planner {
       for (const ir::Value* output : outputs) make_place(*output);
       return ok_status();
     }
-    if (fusion.is_contraction(op)) return plan_contraction(op, fusion, steps);
     if (op.code() == OpCode::kDynamicUpdateSlice && fusion.in_memory(*op.operand(0))) {
       return plan_update(op, fusion, steps);
     }
@@ -222,13 +222,15 @@ class Planner {
   }
 
   Status plan_contraction(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
+    const ir::Value& output = fusion.output_of(op);
+    if (!fusion.is_stored(output)) return ok_status();
     std::optional<lower::LoweredContraction> lowered = lower::lower_contraction(
-        op, [&](const ir::Value& value) { return fusion.in_memory(value); });
+        op, [&](const ir::Value& value) { return fusion.in_memory(value); }, output);
     if (!lowered.has_value()) return internal_error("{} is no contraction", op.name());
     ContractionStep step;
     HEKLA_ASSIGN_OR_RETURN(step.lhs, place_of(*lowered->lhs));
     HEKLA_ASSIGN_OR_RETURN(step.rhs, place_of(*lowered->rhs));
-    step.out = make_place(*op.result());
+    step.out = make_place(output);
     auto& all = plan_.contractions;
     const auto it = std::find(all.begin(), all.end(), lowered->contraction);
     step.contraction = static_cast<int32_t>(it - all.begin());

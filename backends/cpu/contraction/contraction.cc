@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <functional>
 
-#include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/threads/thread_pool.h"
 
 namespace hekla::cpu {
@@ -15,19 +13,28 @@ namespace {
 // Depth of a block: its panel of columns (16 to 32 wide) stays in the first level cache together
 // with the rows of a tile.
 constexpr int64_t kDepthBlock = 384;
+// The same where rows are packed, for rectangles of twice as many columns.
+constexpr int64_t kPackedDepthBlock = 256;
 // Rows of a block, whose part of the depth stays in the second level cache.
 constexpr int64_t kRowBlock = 96;
-// Packed columns that are made at a time: what a last level cache has room for.
-constexpr int64_t kPackedBytes = 4 << 20;
+// Columns of a rectangle: packed, their block of the depth has room in the second level cache too.
+constexpr int kGroupColumns = 128;
 // Rows below which columns that lie side by side are not worth packing.
-constexpr int64_t kWideRows = 4;
+constexpr int64_t kWideRows = 16;
+// Of which so many go together, over this much of the depth and so many columns, which stay in the
+// second level cache for the next ones.
+constexpr int64_t kWideTile = 4;
+constexpr int64_t kWideDepth = 64;
+constexpr int64_t kWideColumns = 1024;
+// Lanes that lie side by side are copied together from this many on.
+constexpr int64_t kLeastSideBySide = 8;
 // Runs of a row's depth from this on are read where they lie.
-constexpr int64_t kDenseRun = 8;
+constexpr int64_t kDenseRun = 3;
 
 // Work below this is done by one thread: waking another costs about as much.
 constexpr double kSplitNs = 20'000;
 constexpr double kPieceNs = 25'000;
-constexpr double kNsPerMultiplyAdd = 0.04;  // of one thread, with vectors of eight
+constexpr double kNsPerMultiplyAdd = 0.025;  // of one thread, with vectors of eight
 
 alignas(64) constexpr std::array<float, kDepthBlock> kZeros{};
 
@@ -41,6 +48,20 @@ int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 
 PreparedContraction::PreparedContraction(const kernel::Contraction& c, const MicroKernels& kernels)
     : kernels_(kernels) {
+  prepare(c);
+  rhs_elements_ = c.rhs_elements;
+  rhs_dtype_ = c.rhs_dtype;
+  const std::vector<kernel::Contraction> parts = kernel::split_base_dilation(c);
+  if (parts.size() == 1 && parts[0] == c) return;
+  estimated_ns_ = 0;
+  for (const kernel::Contraction& part : parts) {
+    parts_.emplace_back(part, kernels);
+    estimated_ns_ += parts_.back().estimated_ns_;
+  }
+}
+
+void PreparedContraction::prepare(const kernel::Contraction& c) {
+  out_offset_ = c.out_offset;
   rows_.dtype = c.lhs_dtype;
   columns_.dtype = c.rhs_dtype;
   rows_.offset = c.lhs_offset;
@@ -84,24 +105,40 @@ PreparedContraction::PreparedContraction(const kernel::Contraction& c, const Mic
     side->is_dense =
         side->windows.empty() &&
         (side->lanes.empty() || (side->lanes.size() == 1 && side->lanes[0].stride == 1));
+    const LaneAxis* inner = side->lanes.empty() ? nullptr : &side->lanes.back();
+    if (inner == nullptr || inner->size < kLeastSideBySide) continue;
+    const Window* window =
+        inner->window < 0 ? nullptr : &side->windows[static_cast<size_t>(inner->window)];
+    side->has_rows = window == nullptr ? inner->stride == 1
+                                       : window->stride == 1 && window->step == 1 &&
+                                             window->base_dilation == 1 && inner->stride == 0;
   }
   inner_ = depth_.empty() ? 1 : depth_.back().size;
   rows_in_place_ = rows_.narrow == Narrow::kF32 &&
                    (depth_size_ == 1 || (rows_.depth.back() == 1 && inner_ >= kDenseRun));
+  depth_block_ = rows_in_place_ ? kDepthBlock : kPackedDepthBlock;
   const bool plain_columns = columns_.narrow == Narrow::kF32 && columns_.is_dense &&
                              depth_.size() <= 1 && windowed_ == 0 && columns_.lanes.size() == 1 &&
                              columns_.lanes[0].out == 1;
-  is_wide_ = plain_columns && rows_.size <= kWideRows && rows_.narrow == Narrow::kF32;
+  // A column that is used by many rows is worth packing, unless it is too long to be read twice.
+  is_wide_ = plain_columns &&
+             (rows_.size <= kWideTile || (rows_.size <= kWideRows && columns_.size >= 256)) &&
+             rows_.narrow == Narrow::kF32;
+  if (!is_wide_) find_runs();
+  const MicroKernels& kernels = kernels_;
   const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
   estimated_ns_ = static_cast<double>(batches_) * rows_done * static_cast<double>(depth_size_) *
                       static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels.columns)) *
                       kNsPerMultiplyAdd * 16.0 / kernels.columns +
-                  200;
+                  0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
 }
 
 // Drops axes of one element and joins those that are walked with one stride.
 void PreparedContraction::merge_axes() {
   for (Side* side : {&rows_, &columns_}) {
+    // In the order of the result, so that what is near there is near here.
+    std::stable_sort(side->lanes.begin(), side->lanes.end(),
+                     [](const LaneAxis& a, const LaneAxis& b) { return a.out > b.out; });
     std::vector<LaneAxis> merged;
     side->size = 1;
     for (const LaneAxis& axis : side->lanes) {
@@ -147,6 +184,48 @@ void PreparedContraction::merge_axes() {
   columns_.depth = std::move(columns);
 }
 
+// Cuts the depth into blocks of whole runs or parts of them.
+void PreparedContraction::find_runs() {
+  const auto axes = depth_.size();
+  std::vector<int64_t> at(axes, 0);
+  const int64_t inner = inner_;
+  int64_t left = depth_size_;
+  int64_t start = 0;  // along the innermost axis
+  blocks_.push_back({0, 0, 0});
+  while (left > 0) {
+    DepthBlock& block = blocks_.back();
+    const int64_t count = std::min(inner - start, depth_block_ - block.depth);
+    Run run;
+    run.count = count;
+    for (size_t a = 0; a < axes; ++a) {
+      const int64_t index = a + 1 == axes ? start : at[a];
+      run.rows += index * rows_.depth[a];
+      run.columns += index * columns_.depth[a];
+      const int window = depth_[a].window;
+      if (window >= 0) {
+        const Side& side = windowed_ == 2 ? columns_ : rows_;
+        const auto w = static_cast<size_t>(window);
+        run.taps[w] = index * side.windows[w].dilation;
+      }
+    }
+    runs_.push_back(run);
+    block.depth += count;
+    block.last = runs_.size();
+    left -= count;
+    start += count;
+    if (start == inner) {
+      start = 0;
+      for (size_t a = axes; a-- > 1;) {
+        if (++at[a - 1] < depth_[a - 1].size) break;
+        at[a - 1] = 0;
+      }
+    }
+    if (left > 0 && blocks_.back().depth == depth_block_) {
+      blocks_.push_back({runs_.size(), runs_.size(), 0});
+    }
+  }
+}
+
 namespace {
 
 // One row or column: where its depth begins, where its sums go, and its place in each window.
@@ -156,24 +235,10 @@ struct Lane {
   std::array<int64_t, 4> at{};
 };
 
-// Consecutive depths that are walked with one stride on either side.
-struct Run {
-  int64_t count = 0;
-  int64_t rows = 0;  // offset from a lane's
-  int64_t columns = 0;
-  std::array<int64_t, 4> taps{};  // offset in each window
-};
-
-struct DepthBlock {
-  size_t first = 0;  // run
-  size_t last = 0;
-  int64_t depth = 0;
-};
-
 // Temporary memory of a thread, for a task that waits for nobody.
 struct Scratch {
   std::vector<float> rows;
-  std::vector<float> panel;
+  std::vector<float> panels;
   std::vector<const float*> pointers;
   std::vector<int32_t> counts;
   std::vector<Lane> row_lanes;
@@ -192,31 +257,30 @@ class ContractionRun {
  public:
   using Prepared = PreparedContraction;
   using Side = Prepared::Side;
+  using Run = Prepared::Run;
+  using DepthBlock = Prepared::DepthBlock;
 
   ContractionRun(const Prepared& p, const std::byte* lhs, const std::byte* rhs, float* out)
       : p_(p),
         kernels_(p.kernels_),
         rows_(p.is_turned_ ? rhs : lhs),
         columns_(p.is_turned_ ? lhs : rhs),
-        out_(out) {
+        out_(out + p.out_offset_) {
     rows_ += p.rows_.offset * p.rows_.bytes;
     columns_ += p.columns_.offset * p.columns_.bytes;
-    if (!p.is_wide_) find_runs();
   }
 
-  Status run(bool is_parallel) {
+  void run(bool is_parallel) {
     const double ns = p_.estimated_ns_;
     const double each = ns / static_cast<double>(p_.batches_);
     is_parallel = is_parallel && ns >= kSplitNs;
     if (!is_parallel || p_.batches_ == 1 || (p_.batches_ < 8 && each >= 4 * kPieceNs)) {
-      return run_batches(0, p_.batches_, is_parallel);
+      run_batches(0, p_.batches_, is_parallel);
+      return;
     }
-    std::atomic<bool> failed = false;
     const auto grain = std::max<int64_t>(1, static_cast<int64_t>(kPieceNs / each));
-    ThreadPool::process_pool().for_ranges(p_.batches_, grain, [&](int64_t begin, int64_t end) {
-      if (!run_batches(begin, end, false).ok()) failed = true;
-    });
-    return failed ? no_memory() : ok_status();
+    ThreadPool::process_pool().for_ranges(
+        p_.batches_, grain, [&](int64_t begin, int64_t end) { run_batches(begin, end, false); });
   }
 
  private:
@@ -226,11 +290,6 @@ class ContractionRun {
     const std::byte* columns;
     float* out;
   };
-
-  static Status no_memory() {
-    return resource_exhausted("no memory for the packed operand of a contraction ({} bytes)",
-                              kPackedBytes);
-  }
 
   Batch batch_at(int64_t number) const {
     Batch batch{rows_, columns_, out_};
@@ -245,18 +304,15 @@ class ContractionRun {
     return batch;
   }
 
-  Status run_batches(int64_t begin, int64_t end, bool is_parallel) const {
+  void run_batches(int64_t begin, int64_t end, bool is_parallel) const {
     for (int64_t b = begin; b < end; ++b) {
       const Batch batch = batch_at(b);
       if (p_.is_wide_) {
         run_wide(batch, is_parallel);
-      } else if (p_.rows_in_place_ && p_.rows_.size <= 2 * kernels_.rows) {
-        run_narrow(batch, is_parallel);
       } else {
-        HEKLA_RETURN_IF_ERROR(run_blocks(batch, is_parallel));
+        run_rectangles(batch, is_parallel);
       }
     }
-    return ok_status();
   }
 
   static void for_ranges(bool is_parallel, int64_t count, int64_t grain,
@@ -265,48 +321,6 @@ class ContractionRun {
       ThreadPool::process_pool().for_ranges(count, grain, body);
     } else {
       body(0, count);
-    }
-  }
-
-  // Cuts the depth into blocks of whole runs or parts of them.
-  void find_runs() {
-    const auto axes = p_.depth_.size();
-    std::vector<int64_t> at(axes, 0);
-    const int64_t inner = p_.inner_;
-    int64_t left = p_.depth_size_;
-    int64_t start = 0;  // along the innermost axis
-    blocks_.push_back({0, 0, 0});
-    while (left > 0) {
-      DepthBlock& block = blocks_.back();
-      const int64_t count = std::min(inner - start, kDepthBlock - block.depth);
-      Run run;
-      run.count = count;
-      for (size_t a = 0; a < axes; ++a) {
-        const int64_t index = a + 1 == axes ? start : at[a];
-        run.rows += index * p_.rows_.depth[a];
-        run.columns += index * p_.columns_.depth[a];
-        const int window = p_.depth_[a].window;
-        if (window >= 0) {
-          const Side& side = p_.windowed_ == 2 ? p_.columns_ : p_.rows_;
-          const auto w = static_cast<size_t>(window);
-          run.taps[w] = index * side.windows[w].dilation;
-        }
-      }
-      runs_.push_back(run);
-      block.depth += count;
-      block.last = runs_.size();
-      left -= count;
-      start += count;
-      if (start == inner) {
-        start = 0;
-        for (size_t a = axes; a-- > 1;) {
-          if (++at[a - 1] < p_.depth_[a - 1].size) break;
-          at[a - 1] = 0;
-        }
-      }
-      if (left > 0 && blocks_.back().depth == kDepthBlock) {
-        blocks_.push_back({runs_.size(), runs_.size(), 0});
-      }
     }
   }
 
@@ -361,18 +375,77 @@ class ContractionRun {
     return base + offset * side.bytes;
   }
 
-  // Packs `count` lanes of a block of the depth into a panel of `width`.
-  void pack(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes, int64_t count,
-            int width, const DepthBlock& block, float* to) const {
+  // Elements of a panel. One line more than it holds: neighbours that start in the same place of a
+  // page would push each other out of the first level cache.
+  static int64_t panel_size(const DepthBlock& block, int64_t width) {
+    return block.depth * width + 16;
+  }
+
+  // Packs lanes [first, first + count), which `lanes` describes, of a block of the depth into
+  // panels of `width`, one after the other.
+  void pack(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes, int64_t first,
+            int64_t count, int width, const DepthBlock& block, float* to) const {
+    if (side.has_rows) {
+      pack_side_by_side(side, is_rows, base, lanes, first, count, width, block, to);
+      return;
+    }
     std::array<const void*, kMostPanelColumns> from{};
     const int64_t step = side.depth.empty() ? 1 : side.depth.back();
-    for (size_t r = block.first; r < block.last; ++r) {
-      const Run& run = runs_[r];
-      for (int64_t l = 0; l < count; ++l) {
-        from[static_cast<size_t>(l)] =
-            find(side, base, lanes[l], is_rows ? run.rows : run.columns, run);
+    for (int64_t l = 0; l < count; l += width) {
+      const int64_t here = std::min<int64_t>(width, count - l);
+      from.fill(nullptr);
+      float* panel = to + l / width * panel_size(block, width);
+      for (size_t r = block.first; r < block.last; ++r) {
+        const Run& run = p_.runs_[r];
+        for (int64_t i = 0; i < here; ++i) {
+          from[static_cast<size_t>(i)] =
+              find(side, base, lanes[l + i], is_rows ? run.rows : run.columns, run);
+        }
+        kernels_.pack(side.narrow, from.data(), width, step, run.count, panel);
+        panel += run.count * width;
       }
-      kernels_.pack(side.narrow, from.data(), width, step, run.count, to);
+    }
+  }
+
+  // The same for lanes that lie side by side along their innermost axis: all panels at once, so
+  // that memory is read in order.
+  void pack_side_by_side(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes,
+                         int64_t first, int64_t count, int width, const DepthBlock& block,
+                         float* to) const {
+    const Prepared::LaneAxis& inner = side.lanes.back();
+    const int64_t step = side.depth.empty() ? 1 : side.depth.back();
+    const int64_t panel_step = panel_size(block, width);
+    for (size_t r = block.first; r < block.last; ++r) {
+      const Run& run = p_.runs_[r];
+      const int64_t offset = is_rows ? run.rows : run.columns;
+      auto spread = [&](const std::byte* from, int64_t lane, int64_t length) {
+        if (length <= 0) return;
+        kernels_.spread(side.narrow, from, step, run.count, lane, length, width, panel_step, to);
+      };
+      int64_t at = first % inner.size;
+      for (int64_t l = 0; l < count;) {
+        const int64_t length = std::min(inner.size - at, count - l);
+        at = 0;
+        if (inner.window < 0) {
+          spread(find(side, base, lanes[l], offset, run), l, length);
+        } else {
+          // Padding at either end.
+          const auto w = static_cast<size_t>(inner.window);
+          const int64_t start = lanes[l].at[w] + run.taps[w];
+          const int64_t low = std::clamp<int64_t>(-start, 0, length);
+          const int64_t high = std::clamp(side.windows[w].extent - start, low, length);
+          const std::byte* from =
+              low == high ? nullptr : find(side, base, lanes[l + low], offset, run);
+          if (from == nullptr) {
+            spread(nullptr, l, length);
+          } else {
+            spread(nullptr, l, low);
+            spread(from, l + low, high - low);
+            spread(nullptr, l + high, length - high);
+          }
+        }
+        l += length;
+      }
       to += run.count * width;
     }
   }
@@ -380,117 +453,121 @@ class ContractionRun {
   // Few rows, and columns that lie side by side: they stream by once.
   void run_wide(const Batch& batch, bool is_parallel) const {
     const int64_t width = p_.columns_.size;
-    const int64_t chunk = std::clamp<int64_t>(round_up(width / 8, 64), 256, 2048);
+    const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 1;
+    const int64_t chunk =
+        threads == 1 ? kWideColumns
+                     : std::clamp<int64_t>(round_up(width / (2 * threads), 64), 256, kWideColumns);
+    for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin * chunk; c < std::min(end * chunk, width); c += chunk) {
+        run_wide_chunk(batch, c, std::min(chunk, width - c));
+      }
+    });
+  }
+
+  void run_wide_chunk(const Batch& batch, int64_t first, int64_t width) const {
     const int64_t step = p_.rows_.depth.empty() ? 1 : p_.rows_.depth[0];
     const int64_t columns_step = p_.columns_.depth.empty() ? 0 : p_.columns_.depth[0];
-    const auto* columns = reinterpret_cast<const float*>(batch.columns);
-    for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
-      std::vector<Lane>& lanes = scratch().row_lanes;
-      fill_lanes(p_.rows_, 0, p_.rows_.size, lanes);
-      const int64_t first = begin * chunk;
-      const int64_t count = std::min(end * chunk, width) - first;
-      std::array<const float*, kWideRows> rows{};
-      std::array<float*, kWideRows> out{};
-      for (size_t r = 0; r < lanes.size(); ++r) {
-        rows[r] = reinterpret_cast<const float*>(batch.rows) + lanes[r].offset;
-        out[r] = batch.out + lanes[r].out + first;
-        std::fill(out[r], out[r] + count, 0.0F);
+    const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
+    std::vector<Lane>& lanes = scratch().row_lanes;
+    fill_lanes(p_.rows_, 0, p_.rows_.size, lanes);
+    std::array<const float*, kWideRows> rows{};
+    std::array<float*, kWideRows> out{};
+    for (size_t r = 0; r < lanes.size(); ++r) {
+      rows[r] = reinterpret_cast<const float*>(batch.rows) + lanes[r].offset;
+      out[r] = batch.out + lanes[r].out + first;
+      std::fill(out[r], out[r] + width, 0.0F);
+    }
+    for (int64_t d = 0; d < p_.depth_size_; d += kWideDepth) {
+      const int64_t depth = std::min(kWideDepth, p_.depth_size_ - d);
+      for (size_t r = 0; r < lanes.size(); r += kWideTile) {
+        const auto count = std::min<size_t>(kWideTile, lanes.size() - r);
+        kernels_.wide(rows.data() + r, static_cast<int>(count), step, columns + d * columns_step,
+                      columns_step, depth, width, out.data() + r);
       }
-      for (int64_t c = 0; c < count; c += chunk) {
-        std::array<float*, kWideRows> at = out;
-        for (size_t r = 0; r < lanes.size(); ++r) at[r] += c;
-        kernels_.wide(rows.data(), static_cast<int>(lanes.size()), step, columns + first + c,
-                      columns_step, p_.depth_size_, std::min(chunk, count - c), at.data());
-      }
-    });
+      for (size_t r = 0; r < lanes.size(); ++r) rows[r] += depth * step;
+    }
   }
 
-  // Few rows: a panel is packed and used up by the same thread.
-  void run_narrow(const Batch& batch, bool is_parallel) const {
+  // How the sums of one element of the batch are cut into rectangles, which know nothing of each
+  // other: a thread packs what it needs of the columns.
+  struct Cut {
+    int64_t rows = 0;  // of a rectangle
+    int64_t row_groups = 1;
+    int64_t panels = 0;  // of a rectangle
+    int64_t panel_groups = 1;
+  };
+
+  Cut cut(bool is_parallel) const {
+    const int64_t size = p_.rows_.size;
     const int64_t panels = (p_.columns_.size + kernels_.columns - 1) / kernels_.columns;
-    const double panel_ns =
-        p_.estimated_ns_ / static_cast<double>(p_.batches_) / static_cast<double>(panels);
-    const auto grain = std::max<int64_t>(1, static_cast<int64_t>(kPieceNs / panel_ns));
-    for_ranges(is_parallel, panels, grain, [&](int64_t begin, int64_t end) {
-      Scratch& mine = scratch();
-      mine.panel.resize(static_cast<size_t>(kDepthBlock * kernels_.columns));
-      for (int64_t j = begin; j < end; ++j) {
-        const int64_t first = j * kernels_.columns;
-        const int64_t count = std::min<int64_t>(kernels_.columns, p_.columns_.size - first);
-        fill_lanes(p_.columns_, first, count, mine.column_lanes);
-        for (size_t k = 0; k < blocks_.size(); ++k) {
-          pack(p_.columns_, false, batch.columns, mine.column_lanes.data(), count, kernels_.columns,
-               blocks_[k], mine.panel.data());
-          prepare_rows(batch, 0, p_.rows_.size, blocks_[k], mine);
-          multiply_panel(batch, mine, p_.rows_.size, mine.panel.data(), mine.column_lanes.data(),
-                         count, k != 0);
-        }
-      }
-    });
-  }
-
-  Status run_blocks(const Batch& batch, bool is_parallel) const {
-    const int width = kernels_.columns;
-    const int64_t panels = (p_.columns_.size + width - 1) / width;
-    const int64_t depth = std::min(kDepthBlock, p_.depth_size_);
-    const int64_t panel_bytes = depth * width * static_cast<int64_t>(sizeof(float));
-    const int64_t together = std::clamp<int64_t>(kPackedBytes / panel_bytes, 1, panels);
-    Result<Block> packed = BlockPool::process_pool().allocate(together * panel_bytes);
-    if (!packed.ok()) return packed.status();
-    auto* const panel_memory = reinterpret_cast<float*>(packed->data());
-    for (int64_t first = 0; first < panels; first += together) {
-      const int64_t count = std::min(together, panels - first);
-      for (size_t k = 0; k < blocks_.size(); ++k) {
-        const DepthBlock& block = blocks_[k];
-        const int64_t stride = block.depth * width;
-        const auto panel_at = [&](int64_t j) { return panel_memory + j * stride; };
-        const int64_t grain = std::max<int64_t>(1, 32768 / stride);
-        for_ranges(is_parallel, count, grain, [&](int64_t begin, int64_t end) {
-          std::vector<Lane>& lanes = scratch().column_lanes;
-          for (int64_t j = begin; j < end; ++j) {
-            const int64_t lane = (first + j) * width;
-            const int64_t lanes_here = std::min<int64_t>(width, p_.columns_.size - lane);
-            fill_lanes(p_.columns_, lane, lanes_here, lanes);
-            pack(p_.columns_, false, batch.columns, lanes.data(), lanes_here, width, block,
-                 panel_at(j));
-          }
-        });
-        multiply_block(batch, block, first, count, k != 0, is_parallel, panel_at);
+    const double ns = p_.estimated_ns_ / static_cast<double>(p_.batches_);
+    // No more than what keeps the threads busy to the end: rectangles pay for being small.
+    const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 0;
+    const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(ns / kPieceNs), 1,
+                                               std::max<int64_t>(1, 4 * threads));
+    // Packing costs as much as a dozen rows or columns: each rectangle should have many of those
+    // that the packed ones are used for. Rows that are read in place ask for nothing.
+    const int64_t most_panels =
+        p_.rows_in_place_ && size <= kernels_.rows
+            ? 1  // the columns are read once, so in long runs
+            : std::max(1, (p_.rows_in_place_ ? 1 : 2) * kGroupColumns / kernels_.columns);
+    const int64_t least_panels = p_.rows_in_place_ ? 1 : std::min<int64_t>(panels, most_panels / 4);
+    Cut cut{size, 1, std::min(panels, most_panels), 1};
+    const auto count = [&] {
+      return ((size + cut.rows - 1) / cut.rows) * ((panels + cut.panels - 1) / cut.panels);
+    };
+    while (count() < wanted) {
+      if (cut.rows > 2 * kRowBlock || (cut.panels <= least_panels && cut.rows > kRowBlock / 2)) {
+        cut.rows = (cut.rows + 1) / 2;
+      } else if (cut.panels > least_panels) {
+        cut.panels = (cut.panels + 1) / 2;
+      } else {
+        break;
       }
     }
-    return ok_status();
+    cut.row_groups = (size + cut.rows - 1) / cut.rows;
+    cut.rows = round_up((size + cut.row_groups - 1) / cut.row_groups, kernels_.rows);
+    cut.row_groups = (size + cut.rows - 1) / cut.rows;
+    cut.panel_groups = (panels + cut.panels - 1) / cut.panels;
+    return cut;
   }
 
-  template <typename PanelAt>
-  void multiply_block(const Batch& batch, const DepthBlock& block, int64_t first, int64_t count,
-                      bool adds, bool is_parallel, const PanelAt& panel_at) const {
-    const int64_t size = p_.rows_.size;
-    const double ns = static_cast<double>(size) * static_cast<double>(count * kernels_.columns) *
-                      static_cast<double>(block.depth) * kNsPerMultiplyAdd;
-    const auto wanted = std::max<int64_t>(1, static_cast<int64_t>(ns / kPieceNs));
-    int64_t row_blocks = (size + kRowBlock - 1) / kRowBlock;
-    const int64_t rows = round_up((size + row_blocks - 1) / row_blocks, kernels_.rows);
-    row_blocks = (size + rows - 1) / rows;
-    const int64_t groups = std::clamp<int64_t>(wanted / row_blocks, 1, std::min<int64_t>(count, 8));
-    const int64_t panels = (count + groups - 1) / groups;
-    for_ranges(is_parallel, row_blocks * groups, 1, [&](int64_t begin, int64_t end) {
-      Scratch& mine = scratch();
-      int64_t prepared = -1;
+  void run_rectangles(const Batch& batch, bool is_parallel) const {
+    const Cut cut = this->cut(is_parallel);
+    for_ranges(is_parallel, cut.row_groups * cut.panel_groups, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const int64_t row = task / groups * rows;
-        const int64_t rows_here = std::min(rows, size - row);
-        if (row != prepared) prepare_rows(batch, row, rows_here, block, mine);
-        prepared = row;
-        const int64_t last = std::min(count, (task % groups + 1) * panels);
-        for (int64_t j = task % groups * panels; j < last; ++j) {
-          const int64_t lane = (first + j) * kernels_.columns;
-          const int64_t lanes_here = std::min<int64_t>(kernels_.columns, p_.columns_.size - lane);
-          fill_lanes(p_.columns_, lane, lanes_here, mine.column_lanes);
-          multiply_panel(batch, mine, rows_here, panel_at(j), mine.column_lanes.data(), lanes_here,
-                         adds);
-        }
+        const int64_t row = task % cut.row_groups * cut.rows;
+        const int64_t column = task / cut.row_groups * cut.panels * kernels_.columns;
+        run_rectangle(batch, row, std::min(cut.rows, p_.rows_.size - row), column,
+                      std::min(cut.panels * kernels_.columns, p_.columns_.size - column));
       }
     });
+  }
+
+  void run_rectangle(const Batch& batch, int64_t row, int64_t rows, int64_t column,
+                     int64_t columns) const {
+    Scratch& mine = scratch();
+    const int width = kernels_.columns;
+    fill_lanes(p_.columns_, column, columns, mine.column_lanes);
+    for (size_t k = 0; k < p_.blocks_.size(); ++k) {
+      const DepthBlock& block = p_.blocks_[k];
+      const int64_t stride = panel_size(block, width);
+      mine.panels.resize(static_cast<size_t>((columns + width - 1) / width * stride));
+      pack(p_.columns_, false, batch.columns, mine.column_lanes.data(), column, columns, width,
+           block, mine.panels.data());
+      // Rows in equal parts, of whole tiles.
+      const int64_t parts = (rows + kRowBlock - 1) / kRowBlock;
+      const int64_t part = round_up((rows + parts - 1) / parts, kernels_.rows);
+      for (int64_t r = 0; r < rows; r += part) {
+        const int64_t here = std::min(part, rows - r);
+        prepare_rows(batch, row + r, here, block, mine);
+        for (int64_t c = 0; c < columns; c += width) {
+          multiply_panel(batch, mine, here, mine.panels.data() + c / width * stride,
+                         mine.column_lanes.data() + c, std::min<int64_t>(width, columns - c),
+                         k != 0);
+        }
+      }
+    }
   }
 
   // Pointers to rows [first, first + count) of a block of the depth, tile by tile; packed where
@@ -505,20 +582,21 @@ class ContractionRun {
     mine.counts.resize(runs);
     if (!p_.rows_in_place_) {
       mine.counts[0] = static_cast<int32_t>(block.depth);
-      mine.rows.resize(static_cast<size_t>(tiles * height * block.depth));
+      mine.rows.resize(static_cast<size_t>(tiles * panel_size(block, height)));
+      pack(p_.rows_, true, batch.rows, mine.row_lanes.data(), first, count,
+           static_cast<int>(height), block, mine.rows.data());
     }
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t rows = std::min(height, count - t * height);
       const Lane* lanes = mine.row_lanes.data() + t * height;
       const float** to = mine.pointers.data() + static_cast<size_t>(t) * runs * kMostTileRows;
       if (!p_.rows_in_place_) {
-        float* panel = mine.rows.data() + t * height * block.depth;
-        pack(p_.rows_, true, batch.rows, lanes, rows, static_cast<int>(height), block, panel);
+        const float* panel = mine.rows.data() + t * panel_size(block, height);
         for (int64_t r = 0; r < rows; ++r) to[r] = panel + r;
         continue;
       }
       for (size_t s = 0; s < runs; ++s, to += kMostTileRows) {
-        const Run& run = runs_[block.first + s];
+        const Run& run = p_.runs_[block.first + s];
         mine.counts[s] = static_cast<int32_t>(run.count);
         for (int64_t r = 0; r < rows; ++r) {
           const std::byte* at = find(p_.rows_, batch.rows, lanes[r], run.rows, run);
@@ -581,13 +659,31 @@ class ContractionRun {
   const std::byte* rows_;
   const std::byte* columns_;
   float* const out_;
-  std::vector<Run> runs_;
-  std::vector<DepthBlock> blocks_;
 };
 
-Status PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, float* out,
-                                bool is_parallel) const {
-  return ContractionRun(*this, lhs, rhs, out).run(is_parallel);
+bool PreparedContraction::is_finite(const std::byte* rhs) const {
+  // The largest exponent: infinity and NaN. In vectors, so without leaving early.
+  uint32_t most = 0;
+  if (rhs_dtype_ == DType::kF32) {
+    const auto* bits = reinterpret_cast<const uint32_t*>(rhs);
+    for (int64_t i = 0; i < rhs_elements_; ++i) most = std::max(most, bits[i] & 0x7f800000U);
+    return most != 0x7f800000U;
+  }
+  const uint32_t exponent = rhs_dtype_ == DType::kBF16 ? 0x7f80 : 0x7c00;
+  const auto* bits = reinterpret_cast<const uint16_t*>(rhs);
+  for (int64_t i = 0; i < rhs_elements_; ++i) most = std::max(most, bits[i] & exponent);
+  return most != exponent;
+}
+
+void PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, float* out,
+                              bool is_parallel) const {
+  if (parts_.empty() || !is_finite(rhs)) {
+    ContractionRun(*this, lhs, rhs, out).run(is_parallel);
+    return;
+  }
+  for (const PreparedContraction& part : parts_) {
+    ContractionRun(part, lhs, rhs, out).run(is_parallel);
+  }
 }
 
 }  // namespace hekla::cpu

@@ -2,31 +2,33 @@
 // PreparedContraction: how a kernel::Contraction runs on the processor.
 //
 // After Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008) and the
-// indirect convolutions of Dukhan ("The Indirect Convolution Algorithm", 2019): columns are packed
-// into panels, blocks of the depth at a time, and tiles of sums stay in registers. Rows are read
-// where they lie when their depth is dense; padding is a row of zeros. Blocks of the depth add up
-// in `out`, so every sum takes its products in the contraction's order, however the work is cut:
-// the bits depend on neither threads nor shapes.
+// indirect convolutions of Dukhan ("The Indirect Convolution Algorithm", 2019): the result is cut
+// into rectangles, a thread packs the columns of one into panels, a block of the depth at a time,
+// and tiles of sums stay in registers. Nobody waits for anybody else's panels. Rows are read where
+// they lie when their depth is dense; padding is a row of zeros. Blocks of the depth add up in
+// `out`, so every sum takes its products in the contraction's order, however the work is cut: the
+// bits depend on neither threads nor shapes.
 //
-// Immutable; run by any number of threads at once. A run takes temporary memory from the process's
-// BlockPool: RESOURCE_EXHAUSTED when there is none.
+// Immutable; run by any number of threads at once. Each thread keeps about half a megabyte for
+// packed operands: std::bad_alloc when there is none.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
 #include "backends/cpu/contraction/micro_kernels.h"
-#include "runtime/base/status.h"
 
 namespace hekla::cpu {
 
 class PreparedContraction {
  public:
+  // Contractions with base dilations: those of their parts are `prepared` too.
   PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels);
 
   // Pointers to element 0 of the buffers. `is_parallel`: see RunOptions.
-  Status run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel) const;
+  void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel) const;
   // On one thread.
   double estimated_ns() const { return estimated_ns_; }
 
@@ -54,6 +56,8 @@ class PreparedContraction {
     std::vector<int64_t> depth;  // strides
     std::vector<Window> windows;
     bool is_dense = false;  // consecutive lanes lie side by side
+    // Lanes of the innermost axis lie side by side; those of a window slide by one along it.
+    bool has_rows = false;
   };
   struct DepthAxis {
     int64_t size = 1;
@@ -63,7 +67,23 @@ class PreparedContraction {
     int64_t size, rows, columns, out;
   };
 
+  // Consecutive depths that are walked with one stride on either side.
+  struct Run {
+    int64_t count = 0;
+    int64_t rows = 0;  // offset from a lane's
+    int64_t columns = 0;
+    std::array<int64_t, kMostWindows> taps{};  // offset in each window
+  };
+  struct DepthBlock {
+    size_t first = 0;  // run
+    size_t last = 0;
+    int64_t depth = 0;
+  };
+
+  void prepare(const kernel::Contraction& contraction);
+  bool is_finite(const std::byte* rhs) const;
   void merge_axes();
+  void find_runs();
 
   const MicroKernels& kernels_;
   Side rows_, columns_;
@@ -72,10 +92,18 @@ class PreparedContraction {
   int windowed_ = 0;  // 0: neither, 1: rows, 2: columns
   int64_t batches_ = 1;
   int64_t depth_size_ = 1;
+  int64_t depth_block_ = 1;
   int64_t inner_ = 1;           // of the innermost depth axis
   bool is_turned_ = false;      // rows are those of rhs
   bool rows_in_place_ = false;  // read where they lie
   bool is_wide_ = false;        // few rows, columns read once
+  int64_t out_offset_ = 0;
+  int64_t rhs_elements_ = 0;
+  DType rhs_dtype_ = DType::kF32;
+  // What the contraction is split into when its right operand is finite.
+  std::vector<PreparedContraction> parts_;
+  std::vector<Run> runs_;
+  std::vector<DepthBlock> blocks_;
   double estimated_ns_ = 0;
 };
 

@@ -40,6 +40,11 @@ struct MicroKernels {
   // lanes that are null. `width` is `rows` or `columns`.
   void (*pack)(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count,
                float* to) = nullptr;
+  // Lanes that lie side by side, for several panels of `width` at once: depth d of lane first + l
+  // is from[d * step + l], for l below `length`; panels begin `panel_step` apart. `from` null:
+  // zeros.
+  void (*spread)(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
+                 int64_t length, int width, int64_t panel_step, float* to) = nullptr;
   // out[r][c] += sum over d of rows[r][d * step] * columns[d * columns_step + c] for c below
   // `width` and up to four rows: for few rows and columns that are read once.
   void (*wide)(const float* const* rows, int row_count, int64_t step, const float* columns,

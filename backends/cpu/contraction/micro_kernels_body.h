@@ -83,27 +83,39 @@ struct FromF16 {
   static float at(const uint16_t* from) { return load_f16(from); }
 };
 
+// `kWidth` numbers side by side. Through registers: the compiler does not know that they are apart.
+template <typename From, int kWidth>
+inline void copy_row(const typename From::Type* from, float* to) {
+  float row[kWidth];
+  for (int l = 0; l < kWidth; ++l) row[l] = From::at(from + l);
+  __builtin_memcpy(to, row, sizeof(row));
+}
+
 // Lanes side by side in memory.
 template <typename From, int kWidth>
 void copy_lanes(const typename From::Type* from, int64_t step, int64_t count, float* to) {
   for (int64_t d = 0; d < count; ++d, from += step, to += kWidth) {
-    for (int l = 0; l < kWidth; ++l) to[l] = From::at(from + l);
+    copy_row<From, kWidth>(from, to);
   }
 }
 
 // Eight or four lanes, each of which is a row of memory, turned by registers.
+// A block of lanes all the way before the next: rows of memory that start in the same place of a
+// page share few lines of the first level cache.
 template <int kWidth>
 void turn_lanes(const float* const* lanes, int64_t count, float* to) {
-  int64_t d = 0;
-  for (; d + kBlock <= count; d += kBlock) {
-    int l = 0;
-    for (; l + kBlock <= kWidth; l += kBlock) turn_block(lanes + l, d, to + d * kWidth + l, kWidth);
-    for (; l < kWidth; ++l) {
-      for (int i = 0; i < kBlock; ++i) to[(d + i) * kWidth + l] = lanes[l][d + i];
+  const int64_t whole = count / kBlock * kBlock;
+  int l = 0;
+  for (; l + kBlock <= kWidth; l += kBlock) {
+    for (int64_t d = 0; d < whole; d += kBlock) {
+      turn_block(lanes + l, d, to + d * kWidth + l, kWidth);
     }
   }
-  for (; d < count; ++d) {
-    for (int l = 0; l < kWidth; ++l) to[d * kWidth + l] = lanes[l][d];
+  for (; l < kWidth; ++l) {
+    for (int64_t d = 0; d < whole; ++d) to[d * kWidth + l] = lanes[l][d];
+  }
+  for (int64_t d = whole; d < count; ++d) {
+    for (int k = 0; k < kWidth; ++k) to[d * kWidth + k] = lanes[k][d];
   }
 }
 
@@ -155,6 +167,62 @@ void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_
     pack_width<kRows>(type, lanes, step, count, to);
   } else {
     pack_width<kColumns>(type, lanes, step, count, to);
+  }
+}
+
+template <typename From, int kWidth>
+void spread_as(const typename From::Type* from, int64_t step, int64_t count, int64_t first,
+               int64_t length, int64_t panel_step, float* to) {
+  to += first / kWidth * panel_step;
+  const int64_t begin = first % kWidth;
+  const int64_t head = begin == 0 ? 0 : (kWidth - begin < length ? kWidth - begin : length);
+  for (int64_t d = 0; d < count; ++d, from += step) {
+    const typename From::Type* at = from;
+    float* panel = to + d * kWidth;
+    int64_t left = length;
+    if (head != 0) {
+      for (int64_t l = 0; l < head; ++l) panel[begin + l] = From::at(at + l);
+      at += head;
+      left -= head;
+      panel += panel_step;
+    }
+    for (; left >= kWidth; left -= kWidth, at += kWidth, panel += panel_step) {
+      copy_row<From, kWidth>(at, panel);
+    }
+    for (int64_t l = 0; l < left; ++l) panel[l] = From::at(at + l);
+  }
+}
+
+template <int kWidth>
+void spread_zeros(int64_t count, int64_t first, int64_t length, int64_t panel_step, float* to) {
+  for (int64_t l = first; l < first + length; ++l) {
+    float* lane = to + l / kWidth * panel_step + l % kWidth;
+    for (int64_t d = 0; d < count; ++d) lane[d * kWidth] = 0;
+  }
+}
+
+template <int kWidth>
+void spread_width(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
+                  int64_t length, int64_t panel_step, float* to) {
+  if (from == nullptr) return spread_zeros<kWidth>(count, first, length, panel_step, to);
+  const auto* narrow = static_cast<const uint16_t*>(from);
+  switch (type) {
+    case Narrow::kF32:
+      return spread_as<FromF32, kWidth>(static_cast<const float*>(from), step, count, first, length,
+                                        panel_step, to);
+    case Narrow::kBF16:
+      return spread_as<FromBF16, kWidth>(narrow, step, count, first, length, panel_step, to);
+    case Narrow::kF16:
+      return spread_as<FromF16, kWidth>(narrow, step, count, first, length, panel_step, to);
+  }
+}
+
+void spread(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
+            int64_t length, int width, int64_t panel_step, float* to) {
+  if (width == kRows) {
+    spread_width<kRows>(type, from, step, count, first, length, panel_step, to);
+  } else {
+    spread_width<kColumns>(type, from, step, count, first, length, panel_step, to);
   }
 }
 
@@ -231,6 +299,7 @@ MicroKernels make_kernels() {
   kernels.columns = kColumns;
   add_tiles<kRows>(kernels);
   kernels.pack = pack;
+  kernels.spread = spread;
   kernels.wide = wide;
   return kernels;
 }

@@ -92,9 +92,10 @@ class Run {
   }
 
   Status run(const plan::ContractionStep& step) {
-    return contractions_[static_cast<size_t>(step.contraction)].run(
+    contractions_[static_cast<size_t>(step.contraction)].run(
         address(step.lhs), address(step.rhs), reinterpret_cast<float*>(address(step.out)),
         options_.is_parallel);
+    return ok_status();
   }
 
   Status run(const plan::CopyStep& step) {
