@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -23,17 +25,20 @@
 #include "backends/compiler/stablehlo/read_program.h"
 #include "backends/compiler/stablehlo/text/print.h"
 #include "runtime/base/status.h"
+#include "runtime/client/open.h"
 
 namespace hekla::tools {
 namespace {
 
 constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "ir", "plan", "kernels"};
-constexpr const char* kLaterStages[] = {"spirv", "llvm"};
+// Made by a device: its plugin shows them.
+constexpr const char* kDeviceStages[] = {"llvm", "asm", "spirv-asm", "spirv"};
 
 struct Options {
   std::string file;
   std::string stage;
   std::string output;
+  std::string device;
   bool skip_verifier = false;
 };
 
@@ -71,14 +76,44 @@ Status write_output(const std::string& path, const std::string& text) {
   return ok_status();
 }
 
-Result<std::string> emit(const Options& options) {
-  for (std::string_view stage : kLaterStages) {
-    if (options.stage == stage) {
-      return unimplemented("the stage '{}' does not exist yet; --emit takes {}", stage,
-                           fmt::join(kStages, ", "));
-    }
+bool is_device_stage(std::string_view stage) {
+  return std::find(std::begin(kDeviceStages), std::end(kDeviceStages), stage) !=
+         std::end(kDeviceStages);
+}
+
+// The modules of all kernels, each a file of its own: what a program reads is one module.
+Result<std::string> write_spirv(const runtime::Executable& executable, const std::string& folder) {
+  if (folder.empty()) {
+    return invalid_argument("--emit spirv writes a file per kernel: give a folder with --output");
   }
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return invalid_argument("{}: {}", folder, error.message());
+  HEKLA_ASSIGN_OR_RETURN(const auto statistics, executable.statistics());
+  int64_t kernels = 0;
+  for (const auto& [name, value] : statistics) {
+    if (name == "kernels") kernels = value;
+  }
+  for (int64_t i = 0; i < kernels; ++i) {
+    HEKLA_ASSIGN_OR_RETURN(const std::string words,
+                           executable.artefact("spirv:" + std::to_string(i)));
+    HEKLA_RETURN_IF_ERROR(write_output(fmt::format("{}/kernel_{}.spv", folder, i), words));
+  }
+  return fmt::format("{} kernels in {}\n", kernels, folder);
+}
+
+Result<std::string> emit_by_device(const Options& options, const std::string& program) {
+  const bool is_spirv = options.stage.substr(0, 5) == "spirv";
+  const std::string name = !options.device.empty() ? options.device : is_spirv ? "vulkan" : "cpu";
+  HEKLA_ASSIGN_OR_RETURN(const runtime::Client client, runtime::open_client(name));
+  HEKLA_ASSIGN_OR_RETURN(const runtime::Executable executable, client.compile(program));
+  if (options.stage == "spirv") return write_spirv(executable, options.output);
+  return executable.artefact(options.stage);
+}
+
+Result<std::string> emit(const Options& options) {
   HEKLA_ASSIGN_OR_RETURN(std::string bytes, read_file(options.file));
+  if (is_device_stage(options.stage)) return emit_by_device(options, bytes);
   if (options.stage == "vhlo-json") {
     if (!stablehlo::is_bytecode(bytes)) {
       return invalid_argument(
@@ -96,18 +131,13 @@ Result<std::string> emit(const Options& options) {
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                          compile_program(std::shared_ptr<const ir::Module>(std::move(module))));
   if (options.stage == "plan") return plan::to_string(*plan);
-  std::string text;
-  for (size_t i = 0; i < plan->kernels.size(); ++i) {
-    const kernel::Kernel& kernel = plan->kernels[i];
-    text += fmt::format("kernel {} {}: {}\n", i, kernel.name, kernel::to_string(kernel));
-  }
-  return text;
+  return plan::kernels_string(*plan);
 }
 
 Status compile(const Options& options) {
   Result<std::string> text = emit(options);
   if (!text.ok()) return text.status().with_context(options.file);
-  return write_output(options.output, *text);
+  return write_output(options.stage == "spirv" ? "" : options.output, *text);
 }
 
 }  // namespace
@@ -117,17 +147,23 @@ void add_compile_command(CLI::App& app, int& exit_code) {
       "compile", "Show a StableHLO program (bytecode or text) at a stage of the compiler");
   auto options = std::make_shared<Options>();
   std::vector<std::string> stages(std::begin(kStages), std::end(kStages));
-  stages.insert(stages.end(), std::begin(kLaterStages), std::end(kLaterStages));
+  stages.insert(stages.end(), std::begin(kDeviceStages), std::end(kDeviceStages));
   command->add_option("FILE", options->file, "The program")->required();
   command
       ->add_option(
           "--emit", options->stage,
           "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
           "StableHLO tool reads; ir: the graph with canonical attributes and locations; plan: the "
-          "steps of a launch; kernels: the scalar code of each kernel (spirv and llvm are to come)")
+          "steps of a launch; kernels: the scalar code of each kernel; llvm, asm: what the CPU "
+          "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does")
       ->required()
       ->check(CLI::IsMember(stages));
-  command->add_option("--output", options->output, "Write to this file instead of stdout");
+  command->add_option("--output", options->output,
+                      "Write to this file instead of stdout; a folder for spirv");
+  command->add_option(
+      "--device", options->device,
+      "Whose code: a device's name or a plugin's path; unset: cpu for llvm and asm, "
+      "vulkan for spirv");
   command->add_flag("--skip-verifier", options->skip_verifier,
                     "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {

@@ -90,6 +90,24 @@ TEST_F(CompileCommand, ShowsThePlanAndItsKernels) {
   EXPECT_NE(kernels.out.find("add f32("), std::string::npos) << kernels.out;
 }
 
+// What a device made of it, through its plugin.
+TEST_F(CompileCommand, ShowsTheCodeOfDevices) {
+  for (const auto& [form, wanted] :
+       {std::pair("llvm", "; kernel 0 add\n"), std::pair("asm", "# kernel 0 add\n"),
+        std::pair("spirv-asm", "OpEntryPoint GLCompute")}) {
+    const Outcome outcome = run({file("add.mlir", kProgram), "--emit", form});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find(wanted), std::string::npos) << form << "\n" << outcome.out;
+  }
+  const Outcome files =
+      run({file("add.mlir", kProgram), "--emit", "spirv", "--output", path("modules")});
+  EXPECT_EQ(files.exit_code, 0) << files.err;
+  std::ifstream stream(path("modules/kernel_0.spv"), std::ios::binary);
+  std::string magic(4, '\0');
+  stream.read(magic.data(), 4);
+  EXPECT_EQ(magic, "\x03\x02\x23\x07");
+}
+
 TEST_F(CompileCommand, SaysWhatIsWrong) {
   const struct {
     std::vector<std::string> arguments;
@@ -98,9 +116,9 @@ TEST_F(CompileCommand, SaysWhatIsWrong) {
       {{path("nowhere.mlir"), "--emit", "stablehlo"}, "nowhere.mlir: cannot be opened"},
       {{file("bad.mlir", "module {\n  func }"), "--emit", "stablehlo"}, "bad.mlir: text 2:8: "},
       {{file("add.mlir", kProgram), "--emit", "vhlo-json"}, "this is not MLIR bytecode"},
-      {{file("add.mlir", kProgram), "--emit", "spirv"},
-       "the stage 'spirv' does not exist yet; --emit takes vhlo-json, stablehlo, ir, plan, "
-       "kernels"},
+      {{file("add.mlir", kProgram), "--emit", "spirv"}, "give a folder with --output"},
+      {{file("add.mlir", kProgram), "--emit", "llvm", "--device", "reference"},
+       "shows no form 'llvm'"},
       {{file("add.mlir", kProgram), "--emit", "stablehlo", "--output", path("no/where")},
        "could not be written"},
   };

@@ -16,6 +16,7 @@
 #include "runtime/client/open.h"
 #include "runtime/npy/npy.h"
 #include "tools/run/case_file.h"
+#include "tools/run/compare_by_op.h"
 #include "tools/run/describe.h"
 #include "tools/run/program_inputs.h"
 #include "tools/run/run_all.h"
@@ -49,6 +50,7 @@ struct Settings {
   int64_t partitions = 1;
   double timeout_seconds = 600;
   bool with_stats = false;
+  bool whole_only = false;
   bool as_json = false;
 };
 
@@ -105,8 +107,8 @@ class RunCommand {
     report_times(result);
     if (int code = report_outputs(result); code != 0) return code;
     int code = check_outputs(result.outputs.front());
-    if (!settings_.compare_with.empty()) code = std::max(code, compare_with_other(result));
-    if (settings_.with_stats) print_stats(*client);
+    if (!settings_.compare_with.empty()) code = std::max(code, compare_with_other(*client, result));
+    if (settings_.with_stats) print_stats(*client, result);
     return code;
   }
 
@@ -260,7 +262,7 @@ class RunCommand {
   }
 
   // The same program with the same inputs on another device.
-  int compare_with_other(const RunResult& result) {
+  int compare_with_other(const runtime::Client& client, const RunResult& result) {
     Result<runtime::Client> other = runtime::open_client(settings_.compare_with);
     if (!other.ok()) return fail(kDeviceError, other.status());
     RunRequest request = request_;
@@ -285,14 +287,38 @@ class RunCommand {
                                     settings_.compare_with));
       }
     }
-    return code;
+    if (settings_.whole_only || request_.replicas * request_.partitions != 1) return code;
+    return std::max(code, compare_operations(client, *other));
   }
 
-  void print_stats(const runtime::Client& client) {
+  // Each operation by itself, on the other device's operands.
+  int compare_operations(const runtime::Client& client, const runtime::Client& other) {
+    const Result<OpComparison> found = compare_by_op(request_.program, request_.inputs, client,
+                                                     other, settings_.rtol, settings_.atol);
+    if (!found.ok())
+      return fail(kDeviceError, found.status().with_context("operation by operation"));
+    report_["operations_compared"] = found->operations;
+    report_["operations_skipped"] = found->skipped;
+    report_["first_operation_that_differs"] = found->difference;
+    if (!found->difference.empty()) {
+      if (!settings_.as_json && !message_.empty()) {
+        fmt::print(stderr, "hekla: first operation that differs: {}\n", found->difference);
+      }
+      return fail(kCheckFailed, "first operation that differs: " + found->difference);
+    }
+    if (!settings_.as_json) {
+      fmt::print("{} operations, each as on {}{}\n", found->operations, settings_.compare_with,
+                 found->skipped == 0 ? "" : fmt::format("; {} skipped", found->skipped));
+    }
+    return 0;
+  }
+
+  void print_stats(const runtime::Client& client, const RunResult& result) {
     int64_t input_bytes = 0;
     for (const HostArray& array : request_.inputs) input_bytes += array.size_bytes();
     report_["program_bytes"] = request_.program.size();
     report_["input_bytes"] = input_bytes;
+    for (const auto& [name, value] : result.statistics) report_["executable"][name] = value;
     Result<runtime::MemoryStats> memory = client.addressable_devices().front().memory_stats();
     if (memory.ok()) {
       report_["bytes_in_use"] = memory->bytes_in_use;
@@ -302,6 +328,13 @@ class RunCommand {
     fmt::print("plugin {}, C API 0.{}, platform {}\n", client.plugin().path(),
                client.plugin().api_minor(), client.platform());
     fmt::print("program {} bytes, inputs {} bytes\n", request_.program.size(), input_bytes);
+    std::string counts;
+    for (const auto& [name, value] : result.statistics) {
+      std::string words = name;
+      std::replace(words.begin(), words.end(), '_', ' ');
+      counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", value, words);
+    }
+    fmt::print("executable: {}\n", counts.empty() ? "the plugin shows none" : counts);
     if (memory.ok()) {
       fmt::print("device memory: {} bytes in use{}\n", memory->bytes_in_use,
                  memory->peak_bytes_in_use
@@ -365,7 +398,10 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_option("--rtol", s->rtol, "Relative tolerance (default: by dtype)");
   command->add_option("--atol", s->atol, "Absolute tolerance (default: by dtype)");
   command->add_option("--output", s->output_folder, "Write output_N.npy into this folder");
-  command->add_option("--compare", s->compare_with, "Compare with the results of another device");
+  command->add_option("--compare", s->compare_with,
+                      "Compare with another device: the results, then each operation by itself "
+                      "on that device's operands; the first that differs is named");
+  command->add_flag("--whole", s->whole_only, "With --compare: the results alone");
   command->add_option("--repeat", s->repeat, "Launches")->check(CLI::Range(1, 1000000));
   command->add_option("--replicas", s->replicas, "Replicas, each with the same inputs")
       ->check(CLI::Range(1, 4096));
@@ -374,7 +410,9 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_option("--client-option", s->client_options, "NAME=VALUE for the plugin");
   command->add_option("--timeout", s->timeout_seconds, "Seconds per program of --all")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--stats", s->with_stats, "Show sizes and the device's memory");
+  command->add_flag(
+      "--stats", s->with_stats,
+      "Show kernels, host steps, bytes, cache hits, submissions and the device's memory");
   command->add_flag("--json", s->as_json, "Print JSON");
   command->footer(
       "A result passes if |got - want| <= atol + rtol * |want|; NaN equals NaN. Exit status: 0 ok, "

@@ -65,6 +65,7 @@ void add_transfer_slots(PJRT_Api& api);
 void add_executable_slots(PJRT_Api& api);
 void add_execute_slots(PJRT_Api& api);
 PJRT_Extension_Base* extension_chain();
+PJRT_Extension_Base* inspection_extension();  // the last of the chain
 
 // The factory of this plugin.
 const BackendFactory& backend_factory();

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -102,6 +103,13 @@ class BackendExecutable {
   // result of the entry function, tokens included (of size 0). Does not wait for anything. An error
   // means that nothing was enqueued and `launch` is as it was; its `done` is then not completed.
   virtual Result<std::vector<StorageRef>> launch(Launch& launch) = 0;
+  // What was made of the program, in one of the forms of plugin_api/hekla_inspection.h.
+  // UNIMPLEMENTED: a form that this backend has not; lists those that it has.
+  virtual Result<std::string> artefact(std::string_view form) const {
+    return unimplemented("this device shows no form '{}' of an executable", form);
+  }
+  // Counts by name, as there.
+  virtual std::vector<std::pair<std::string, int64_t>> statistics() const { return {}; }
 };
 
 class Backend {

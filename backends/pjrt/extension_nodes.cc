@@ -161,7 +161,7 @@ PLUGIN_Profiler_Api profiler_api = {
 
 PJRT_Profiler_Extension profiler_node = {
     {PJRT_STRUCT_SIZE(PJRT_Profiler_Extension, traceme_context_id), PJRT_Extension_Type_Profiler,
-     nullptr},
+     nullptr},  // extension_chain() hangs the next one here
     &profiler_api,
     0,
 };
@@ -194,6 +194,9 @@ PJRT_Layouts_Extension layouts_node = {
 
 }  // namespace
 
-PJRT_Extension_Base* extension_chain() { return &layouts_node.base; }
+PJRT_Extension_Base* extension_chain() {
+  profiler_node.base.next = inspection_extension();
+  return &layouts_node.base;
+}
 
 }  // namespace hekla::pjrt

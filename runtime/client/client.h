@@ -154,6 +154,10 @@ class Executable {
   Result<std::vector<OutputShape>> output_shapes() const;
   Result<std::string> fingerprint() const;
   Result<std::string> serialize() const;
+  // What the plugin made of the program, and counts: plugin_api/hekla_inspection.h. UNIMPLEMENTED
+  // from plugins that do not show it.
+  Result<std::string> artefact(std::string_view form) const;
+  Result<std::vector<std::pair<std::string, int64_t>>> statistics() const;
 
   // arguments[d] are the inputs for the d-th device; donated ones are freed afterwards. Returns
   // before the work is done. INVALID_ARGUMENT: wrong number of devices; the plugin checks the rest.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "plugin_api/hekla_inspection.h"
 #include "runtime/base/log.h"
 #include "runtime/client/client_state.h"
 #include "runtime/client/element_type.h"
@@ -209,6 +210,55 @@ Result<Launch> Executable::launch(std::span<const std::vector<const Buffer*>> ar
   }
   if (!first_error.ok()) return first_error;
   return launch;
+}
+
+namespace {
+
+// Null where the plugin has none.
+const Hekla_Inspection_Extension* inspection(const Plugin& plugin) {
+  for (const PJRT_Extension_Base* node = plugin.api().extension_start; node != nullptr;
+       node = node->next) {
+    if (static_cast<int>(node->type) == Hekla_Extension_Type_Inspection) {
+      return reinterpret_cast<const Hekla_Inspection_Extension*>(node);
+    }
+  }
+  return nullptr;
+}
+
+Status no_inspection(const Plugin& plugin) {
+  return unimplemented("the plugin '{}' does not show its executables", plugin.name());
+}
+
+}  // namespace
+
+Result<std::string> Executable::artefact(std::string_view form) const {
+  const Plugin& plugin = *state_->plugin;
+  const Hekla_Inspection_Extension* extension = inspection(plugin);
+  if (extension == nullptr) return no_inspection(plugin);
+  HEKLA_PJRT_ARGS(Hekla_Executable_Artefact_Args, args, holder_deleter);
+  args.executable = handle_;
+  args.form = form.data();
+  args.form_size = form.size();
+  HEKLA_RETURN_IF_ERROR(plugin.take_error(extension->executable_artefact(&args)));
+  std::string bytes(args.bytes, args.bytes_size);
+  args.holder_deleter(args.holder);
+  return bytes;
+}
+
+Result<std::vector<std::pair<std::string, int64_t>>> Executable::statistics() const {
+  const Plugin& plugin = *state_->plugin;
+  const Hekla_Inspection_Extension* extension = inspection(plugin);
+  if (extension == nullptr) return no_inspection(plugin);
+  HEKLA_PJRT_ARGS(Hekla_Executable_Statistics_Args, args, holder_deleter);
+  args.executable = handle_;
+  HEKLA_RETURN_IF_ERROR(plugin.take_error(extension->executable_statistics(&args)));
+  std::vector<std::pair<std::string, int64_t>> values;
+  for (size_t i = 0; i < args.num_values; ++i) {
+    const PJRT_NamedValue& value = args.values[i];
+    values.emplace_back(std::string(value.name, value.name_size), value.int64_value);
+  }
+  args.holder_deleter(args.holder);
+  return values;
 }
 
 }  // namespace hekla::runtime

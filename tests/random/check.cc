@@ -7,6 +7,7 @@
 
 #include "backends/compiler/ir/verify.h"
 #include "backends/compiler/passes/clone.h"
+#include "backends/compiler/passes/isolate.h"
 #include "backends/compiler/stablehlo/read_program.h"
 #include "backends/compiler/stablehlo/text/print.h"
 #include "backends/reference/evaluator.h"
@@ -57,35 +58,6 @@ class PluginDevice : public Device {
   const runtime::Client client_;
 };
 
-// The program with all tensors of its entry as results, after its own.
-struct Exposed {
-  std::unique_ptr<ir::Module> module;
-  // By operation of the entry's block and result: which result of the program. -1: no tensor.
-  std::vector<std::vector<int64_t>> places;
-};
-
-Exposed expose(const ir::Module& module) {
-  Exposed exposed{passes::clone_module(module), {}};
-  ir::Function& entry = *exposed.module->entry();
-  ir::Block& block = entry.body().front();
-  std::vector<ir::Value*> results = block.terminator()->operands();
-  for (const auto& op : block.operations()) {
-    exposed.places.emplace_back();
-    for (size_t i = 0; i < op->result_count(); ++i) {
-      exposed.places.back().push_back(-1);
-      if (!op->result(i)->type().is_static_tensor()) continue;
-      exposed.places.back().back() = static_cast<int64_t>(results.size());
-      results.push_back(op->result(i));
-    }
-  }
-  block.terminator()->set_operands(results);
-  std::vector<ir::Type> types;
-  for (const ir::Value* value : results) types.push_back(value->type());
-  entry.type = ir::Type::function(block.argument_types(), std::move(types));
-  entry.result_attributes.resize(results.size());
-  return exposed;
-}
-
 void add_to_digest(uint64_t* digest, const std::vector<HostArray>& arrays) {
   if (digest == nullptr) return;
   constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
@@ -120,7 +92,7 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   };
   HEKLA_RETURN_IF_ERROR(ir::verify(*program.module));
   HEKLA_RETURN_IF_ERROR(reference::check_supported(*program.module));
-  const Exposed exposed = expose(*program.module);
+  const passes::Exposed exposed = passes::expose_values(*program.module);
   const auto all = device.run(*exposed.module, program.inputs, {}, 1);
   if (!all.ok()) return finding(Finding::Kind::kError, all.status().to_string());
   const std::vector<HostArray>& values = (*all)[0];
@@ -143,7 +115,7 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
       known[op.result(i)] = got.back();
     }
     if (!is_visible) continue;
-    const SingleOperation single = single_operation(*program.module, op);
+    const passes::SingleOperation single = passes::isolate_operation(*program.module, op);
     std::vector<HostArray> operands;
     for (const ir::Value* value : single.inputs) operands.push_back(known[value]);
     HEKLA_ASSIGN_OR_RETURN(const std::string wrong, difference(single, operands, got));
@@ -265,7 +237,7 @@ Program shrink(const Program& program, const Finding& finding, Device& device,
     }
     // An operation's results become arguments; the values are the evaluator's.
     for (size_t k = 0; k + 1 < best.module->entry()->body().front().operations().size(); ++k) {
-      const Exposed exposed = expose(*best.module);
+      const passes::Exposed exposed = passes::expose_values(*best.module);
       const auto values = reference::evaluate(*exposed.module, best.inputs);
       if (!values.ok()) break;
       const std::vector<int64_t>& places = exposed.places[k];

@@ -252,6 +252,7 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", settings.seconds, "Stop after so long; 0: when all are done");
   app.add_option("--devices", settings.devices, "Plugins by name")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--ops", settings.generate.ops, "Operations of a program, about")
       ->capture_default_str();

@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "backends/compiler/ir/op_attributes.h"
-#include "backends/compiler/passes/clone.h"
 #include "backends/reference/evaluator.h"
 
 namespace hekla::testing {
@@ -226,61 +225,8 @@ std::string compare(const HostArray& got, const HostArray& want,
 
 }  // namespace
 
-SingleOperation single_operation(const ir::Module& whole, const ir::Operation& op) {
-  SingleOperation single;
-  std::vector<const ir::Value*> used(op.operands().begin(), op.operands().end());
-  const auto is_inside = [&](const ir::Block* block) {
-    while (block != nullptr) {
-      const ir::Operation* parent = block->region()->parent();
-      if (parent == &op) return true;
-      block = parent == nullptr ? nullptr : parent->block();
-    }
-    return false;
-  };
-  bool calls = op.code() == OpCode::kFuncCall;
-  for (size_t i = 0; i < op.region_count(); ++i) {
-    ir::walk(op.region(i), [&](const ir::Operation& inner) {
-      calls |= inner.code() == OpCode::kFuncCall;
-      for (const ir::Value* value : inner.operands()) {
-        const ir::Block* home =
-            value->defining_op() != nullptr ? value->defining_op()->block() : value->argument_of();
-        if (!is_inside(home)) used.push_back(value);
-      }
-    });
-  }
-  auto module = std::make_shared<ir::Module>();
-  auto function = std::make_unique<ir::Function>("main");
-  function->visibility = ir::Function::Visibility::kPublic;
-  ir::Block& block = function->body().add_block();
-  passes::ValueMap map;
-  // Each operand has an argument of its own, also where two are one value.
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (i >= op.operand_count() && map.contains(used[i])) continue;
-    map[used[i]] = block.add_argument(used[i]->type());
-    single.inputs.push_back(used[i]);
-  }
-  ir::Operation* copy = block.append(passes::clone_operation(op, map));
-  for (size_t i = 0; i < op.operand_count(); ++i) copy->set_operand(i, block.argument(i));
-  std::vector<ir::Value*> results;
-  for (size_t i = 0; i < copy->result_count(); ++i) results.push_back(copy->result(i));
-  block.append(OpCode::kFuncReturn, results, {});
-  function->type = ir::Type::function(block.argument_types(), copy->result_types());
-  function->argument_attributes.resize(single.inputs.size());
-  function->result_attributes.resize(results.size());
-  module->functions.push_back(std::move(function));
-  if (calls) {
-    const std::unique_ptr<ir::Module> all = passes::clone_module(whole);
-    for (auto& other : all->functions) {
-      if (other->visibility == ir::Function::Visibility::kPrivate) {
-        module->functions.push_back(std::move(other));
-      }
-    }
-  }
-  single.module = std::move(module);
-  return single;
-}
-
-Result<std::string> difference(const SingleOperation& single, const std::vector<HostArray>& inputs,
+Result<std::string> difference(const passes::SingleOperation& single,
+                               const std::vector<HostArray>& inputs,
                                const std::vector<HostArray>& got) {
   const ir::Operation& op = *single.module->entry()->body().front().operations().front();
   HEKLA_ASSIGN_OR_RETURN(const std::vector<HostArray> want,

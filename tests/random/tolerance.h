@@ -11,23 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
+#include "backends/compiler/passes/isolate.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
 
 namespace hekla::testing {
 
-// A program whose entry runs `op`, which stands in `module`; its arguments are the operands and the
-// values around it that its regions use, in the order of `inputs`.
-struct SingleOperation {
-  std::shared_ptr<ir::Module> module;
-  std::vector<const ir::Value*> inputs;
-};
-SingleOperation single_operation(const ir::Module& module, const ir::Operation& op);
-
 // Empty when `got` is a right result of the operation on `inputs` (those of `single`); otherwise
 // result, element, values and tolerance in words. An error: the evaluator's.
-Result<std::string> difference(const SingleOperation& single, const std::vector<HostArray>& inputs,
+Result<std::string> difference(const passes::SingleOperation& single,
+                               const std::vector<HostArray>& inputs,
                                const std::vector<HostArray>& got);
 
 // The first element whose bits differ, in words; empty when there is none. NaNs are equal.

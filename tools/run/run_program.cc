@@ -76,6 +76,8 @@ Status run(const runtime::Client& client, const RunRequest& request, RunResult& 
     if (round + 1 == request.repeat) {
       result.stage = RunStage::kRead;
       HEKLA_RETURN_IF_ERROR(read_outputs(launch, result));
+      auto statistics = executable.statistics();
+      if (statistics.ok()) result.statistics = *std::move(statistics);
     }
   }
   return ok_status();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/client/client.h"
@@ -28,6 +29,8 @@ struct RunResult {
   // outputs[d][o]; of the last launch.
   std::vector<std::vector<HostArray>> outputs;
   double compile_seconds = 0;
+  // Of the executable, after the last launch; empty where the plugin shows none.
+  std::vector<std::pair<std::string, int64_t>> statistics;
   std::vector<double> launch_seconds;  // from launch() to all devices done, one per repetition
 };
 

@@ -106,5 +106,9 @@ struct LaunchPlan {
 
 // One line a step, kernels by number; for people and tests.
 std::string to_string(const LaunchPlan& plan);
+// The scalar code of every kernel, by number.
+std::string kernels_string(const LaunchPlan& plan);
+// Sizes and numbers of steps by name, those inside loops and branches counted once.
+std::vector<std::pair<std::string, int64_t>> statistics(const LaunchPlan& plan);
 
 }  // namespace hekla::plan

@@ -81,4 +81,47 @@ std::string to_string(const LaunchPlan& plan) {
   return out;
 }
 
+std::string kernels_string(const LaunchPlan& plan) {
+  std::string text;
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    text += fmt::format("kernel {} {}: {}\n", i, plan.kernels[i].name,
+                        kernel::to_string(plan.kernels[i]));
+  }
+  return text;
+}
+
+namespace {
+
+struct Counts {
+  int64_t steps = 0;
+  int64_t host_steps = 0;
+};
+
+void count(const Steps& steps, Counts& counts) {
+  for (const Step& step : steps) {
+    ++counts.steps;
+    if (std::holds_alternative<HostStep>(step.what)) ++counts.host_steps;
+    if (const auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
+      count((*loop)->condition, counts);
+      count((*loop)->body, counts);
+    } else if (const auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+      for (const Steps& each : (*branch)->branches) count(each, counts);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, int64_t>> statistics(const LaunchPlan& plan) {
+  Counts counts;
+  count(plan.steps, counts);
+  int64_t constant_bytes = 0;
+  for (const HostArray& array : plan.constants) constant_bytes += array.size_bytes();
+  return {{"kernels", static_cast<int64_t>(plan.kernels.size())},
+          {"steps", counts.steps},
+          {"host_steps", counts.host_steps},
+          {"arena_bytes", plan.arena_bytes},
+          {"constant_bytes", constant_bytes}};
+}
+
 }  // namespace hekla::plan

@@ -135,7 +135,7 @@ class CpuBackend : public pjrt::Backend {
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
                            Program::create(plan, *compiler_));
     return std::unique_ptr<pjrt::BackendExecutable>(
-        std::make_unique<CpuExecutable>(std::move(program), accounts_));
+        std::make_unique<CpuExecutable>(std::move(program), accounts_, compiler_));
   }
 
  private:

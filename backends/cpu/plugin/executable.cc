@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "backends/cpu/execute/block_pool.h"
+#include "backends/cpu/execute/check_plan.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
 
@@ -137,6 +138,38 @@ pjrt::ProgramStats CpuExecutable::stats() const {
   stats.generated_code_bytes = program_->code().code_bytes;
   stats.temporary_bytes = program_->plan().arena_bytes;
   return stats;
+}
+
+Result<std::string> CpuExecutable::artefact(std::string_view form) const {
+  const plan::LaunchPlan& plan = program_->plan();
+  if (form == "plan") return plan::to_string(plan);
+  if (form == "kernels") return plan::kernels_string(plan);
+  if (form != "llvm" && form != "asm") {
+    return unimplemented("the CPU device shows an executable as plan, kernels, llvm or asm, not {}",
+                         form);
+  }
+  const std::vector<bool> in_place = kernels_in_place(plan);
+  std::string text;
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const KernelRequest request{&plan.kernels[i], in_place[i]};
+    HEKLA_ASSIGN_OR_RETURN(const std::string code, form == "llvm"
+                                                       ? compiler_->llvm_text(request)
+                                                       : compiler_->assembly_text(request));
+    // Both languages begin comments differently; the CPU's assembler takes this one.
+    text += fmt::format("{} kernel {} {}\n{}\n", form == "llvm" ? ";" : "#", i,
+                        plan.kernels[i].name, code);
+  }
+  return text;
+}
+
+std::vector<std::pair<std::string, int64_t>> CpuExecutable::statistics() const {
+  std::vector<std::pair<std::string, int64_t>> values = plan::statistics(program_->plan());
+  const CompiledKernels& code = program_->code();
+  values.insert(values.end(), {{"compiled_kernels", code.compiled_count},
+                               {"loaded_kernels", code.loaded_count},
+                               {"code_bytes", code.code_bytes},
+                               {"host_steps_run", program_->host_steps_run()}});
+  return values;
 }
 
 Result<std::vector<StorageRef>> CpuExecutable::launch(pjrt::Launch& launch) {

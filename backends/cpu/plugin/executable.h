@@ -19,15 +19,22 @@ class CpuExecutable : public pjrt::BackendExecutable {
  public:
   // `accounts`: one per device.
   CpuExecutable(std::shared_ptr<const Program> program,
-                std::vector<std::shared_ptr<pjrt::MemoryAccount>> accounts)
-      : program_(std::move(program)), accounts_(std::move(accounts)) {}
+                std::vector<std::shared_ptr<pjrt::MemoryAccount>> accounts,
+                std::shared_ptr<KernelCompiler> compiler)
+      : program_(std::move(program)),
+        accounts_(std::move(accounts)),
+        compiler_(std::move(compiler)) {}
 
   pjrt::ProgramStats stats() const override;
   Result<std::vector<pjrt::StorageRef>> launch(pjrt::Launch& launch) override;
+  // "plan", "kernels", "llvm", "asm".
+  Result<std::string> artefact(std::string_view form) const override;
+  std::vector<std::pair<std::string, int64_t>> statistics() const override;
 
  private:
   const std::shared_ptr<const Program> program_;  // shared with launches that still run
   const std::vector<std::shared_ptr<pjrt::MemoryAccount>> accounts_;
+  const std::shared_ptr<KernelCompiler> compiler_;  // shared with the client; for artefacts
 };
 
 }  // namespace hekla::cpu

@@ -195,8 +195,12 @@ spv::Id lower(Module& m, Op op, ScalarType type, ScalarType from, std::span<cons
       const Flag condition{&m, v[0]};
       return from_bits(type, select(condition, bits_of(m, type, v[1]), bits_of(m, type, v[2])));
     }
-    case Op::kSignExtend:
-      return m.op(spv::OpSConvert, m.type(type), {v[0]});
+    case Op::kSignExtend: {
+      // By shifts: Mesa 22.3 takes a signed comparison of a constant with a value that OpSConvert
+      // widened for one of 32 bits without sign.
+      const Bits wide{&m, 64, m.op(spv::OpUConvert, m.type(type), {v[0]})};
+      return (wide << 32).shifted_right_signed(wide.like(32)).id();
+    }
     case Op::kZeroExtend:
     case Op::kTruncate:
       return m.op(spv::OpUConvert, m.type(type), {v[0]});

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/plugin/backend.h"
 
+#include <charconv>
 #include <mutex>
 
+#include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/device_program.h"
 #include "backends/vulkan/plugin/compile.h"
 #include "backends/vulkan/plugin/options.h"
@@ -35,6 +37,56 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     }
     stats.temporary_bytes = program_->arena_bytes;
     return stats;
+  }
+
+  // "spirv-asm", "spirv:N".
+  Result<std::string> artefact(std::string_view form) const override {
+    constexpr std::string_view kBinary = "spirv:";
+    if (form == "spirv-asm") {
+      std::string text;
+      for (size_t i = 0; i < program_->kernels.size(); ++i) {
+        const KernelCode& kernel = program_->kernels[i];
+        text += fmt::format("; kernel {} {}\n{}\n", i, kernel.name, disassemble(kernel.words));
+      }
+      return text;
+    }
+    if (form.substr(0, kBinary.size()) == kBinary) {
+      size_t number = 0;
+      const std::string_view digits = form.substr(kBinary.size());
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      if (error != std::errc() || end != digits.data() + digits.size() ||
+          number >= program_->kernels.size()) {
+        return invalid_argument("there is no kernel '{}'; the program has {}", digits,
+                                program_->kernels.size());
+      }
+      const std::vector<uint32_t>& words = program_->kernels[number].words;
+      return std::string(reinterpret_cast<const char*>(words.data()),
+                         words.size() * sizeof(uint32_t));
+    }
+    return unimplemented("the Vulkan device shows an executable as spirv-asm or spirv:N, not {}",
+                         form);
+  }
+
+  // Counts of launches are those of the first logical device, of all its programs.
+  std::vector<std::pair<std::string, int64_t>> statistics() const override {
+    int64_t host_steps = 0;
+    for (const Step& step : program_->steps) host_steps += std::holds_alternative<HostStep>(step);
+    int64_t constant_bytes = 0;
+    for (const auto& constant : program_->constants) {
+      constant_bytes += static_cast<int64_t>(constant.size());
+    }
+    const LaunchCounters& counters = devices_[0]->counters();
+    return {{"kernels", static_cast<int64_t>(program_->kernels.size())},
+            {"steps", static_cast<int64_t>(program_->steps.size())},
+            {"host_steps", host_steps},
+            {"arena_bytes", program_->arena_bytes},
+            {"constant_bytes", constant_bytes},
+            {"code_bytes", stats().generated_code_bytes},
+            {"host_steps_run", counters.host_steps.load()},
+            {"launches", counters.launches.load()},
+            {"submissions", counters.submissions.load()},
+            {"dispatches", counters.dispatches.load()}};
   }
 
   // The program on one device; made when the device is first launched on.
