@@ -12,7 +12,7 @@ namespace {
 
 // Depth of a block: its panel of columns (16 to 32 wide) stays in the first level cache together
 // with the rows of a tile.
-constexpr int64_t kDepthBlock = 384;
+constexpr int64_t kDepthBlock = 256;
 // The same where rows are packed, for rectangles of twice as many columns.
 constexpr int64_t kPackedDepthBlock = 256;
 // Rows of a block, whose part of the depth stays in the second level cache.

@@ -135,6 +135,21 @@ void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
     if constexpr (sizeof(Type) == 4) {
       if (step == 1) return turn_lanes<kWidth>(from, count, to);
     }
+    if (step == 1) {
+      // Widened lane by lane, some at a time, then turned.
+      constexpr int64_t kSome = 128;
+      float wide[kWidth][kSome];
+      const float* rows[kWidth];
+      for (int l = 0; l < kWidth; ++l) rows[l] = wide[l];
+      for (int64_t d = 0; d < count; d += kSome) {
+        const int64_t here = count - d < kSome ? count - d : kSome;
+        for (int l = 0; l < kWidth; ++l) {
+          for (int64_t i = 0; i < here; ++i) wide[l][i] = From::at(from[l] + d + i);
+        }
+        turn_lanes<kWidth>(rows, here, to + d * kWidth);
+      }
+      return;
+    }
     for (int64_t d = 0; d < count; ++d) {
       for (int l = 0; l < kWidth; ++l) to[d * kWidth + l] = From::at(from[l] + d * step);
     }
