@@ -7,6 +7,8 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <unordered_map>
 
 #include "backends/cpu/execute/check_plan.h"
 #include "backends/cpu/execute/step_times.h"
@@ -80,8 +82,7 @@ class Run {
     }
     for (size_t i = 0; i < step.operands.size(); ++i) operands[i] = address(step.operands[i]);
     const int64_t units = kernel.schedule.units();
-    const double ns = static_cast<double>(units) * kernel.schedule.unit_ns;
-    if (!options_.is_parallel || units < 2 || ns < kSplitNs) {
+    if (runs_here(kernel)) {
       kernel.function(operands, 0, units);
       return ok_status();
     }
@@ -167,16 +168,100 @@ class Run {
     return result;
   }
 
-  Status run(const std::shared_ptr<const plan::LoopStep>& loop) {
-    for (int64_t turn = 0; turn < loop->trip_count; ++turn) {
-      HEKLA_RETURN_IF_ERROR(run(loop->body));
+  // A step whose addresses are known: a kernel on this thread, or a small copy; anything else is
+  // run as ever.
+  struct Prepared {
+    KernelFunction function = nullptr;
+    size_t operands = 0;  // where they begin in PreparedSteps::operands
+    int64_t units = 0;
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    size_t bytes = 0;
+    const plan::Step* other = nullptr;
+  };
+  struct PreparedSteps {
+    std::vector<Prepared> steps;
+    std::vector<const void*> operands;
+  };
+  struct PreparedLoop {
+    PreparedSteps condition, body;
+  };
+
+  bool runs_here(const CompiledKernel& kernel) const {
+    const int64_t units = kernel.schedule.units();
+    return !options_.is_parallel || units < 2 ||
+           static_cast<double>(units) * kernel.schedule.unit_ns < kSplitNs;
+  }
+
+  PreparedSteps prepare(const plan::Steps& steps) const {
+    PreparedSteps prepared;
+    for (const plan::Step& step : steps) {
+      Prepared one;
+      if (const auto* run = std::get_if<plan::KernelStep>(&step.what)) {
+        const CompiledKernel& kernel = code_.kernels[static_cast<size_t>(run->kernel)];
+        if (kernel.schedule.units() == 0) continue;
+        if (runs_here(kernel)) {
+          one.function = kernel.function;
+          one.units = kernel.schedule.units();
+          one.operands = prepared.operands.size();
+          for (const Slice& slice : run->operands) prepared.operands.push_back(address(slice));
+          prepared.steps.push_back(one);
+          continue;
+        }
+      } else if (const auto* copy = std::get_if<plan::CopyStep>(&step.what)) {
+        constexpr int64_t kSmall = 64 * 1024;
+        one.from = address(copy->from);
+        one.to = address(copy->to);
+        one.bytes = static_cast<size_t>(copy->from.bytes);
+        if (one.from == one.to || one.bytes == 0) continue;
+        if (copy->from.bytes <= kSmall) {
+          prepared.steps.push_back(one);
+          continue;
+        }
+      }
+      one.other = &step;
+      prepared.steps.push_back(one);
     }
-    if (loop->trip_count >= 0) return ok_status();
-    const std::byte* predicate = address(loop->predicate);
+    return prepared;
+  }
+
+  Status run(const PreparedSteps& prepared) {
+    for (const Prepared& step : prepared.steps) {
+      if (step.function != nullptr) {
+        step.function(prepared.operands.data() + step.operands, 0, step.units);
+      } else if (step.other == nullptr) {
+        std::memcpy(step.to, step.from, step.bytes);
+      } else {
+        const auto run_step = [this](const auto& what) { return run(what); };
+        HEKLA_RETURN_IF_ERROR(std::visit(run_step, step.other->what));
+      }
+    }
+    return ok_status();
+  }
+
+  // Addresses are looked up once a launch, not once a turn.
+  Status run(const std::shared_ptr<const plan::LoopStep>& loop) {
+    if (times_.is_on()) {
+      return run_turns(*loop, loop->condition, loop->body);
+    }
+    std::unique_ptr<PreparedLoop>& known = loops_[loop.get()];
+    if (known == nullptr) {
+      known = std::make_unique<PreparedLoop>(
+          PreparedLoop{prepare(loop->condition), prepare(loop->body)});
+    }
+    const PreparedLoop& prepared = *known;  // inner loops may move what `known` refers to
+    return run_turns(*loop, prepared.condition, prepared.body);
+  }
+
+  template <typename Steps>
+  Status run_turns(const plan::LoopStep& loop, const Steps& condition, const Steps& body) {
+    for (int64_t turn = 0; turn < loop.trip_count; ++turn) HEKLA_RETURN_IF_ERROR(run(body));
+    if (loop.trip_count >= 0) return ok_status();
+    const std::byte* predicate = address(loop.predicate);
     while (true) {
-      HEKLA_RETURN_IF_ERROR(run(loop->condition));
+      HEKLA_RETURN_IF_ERROR(run(condition));
       if (*predicate == std::byte{0}) return ok_status();
-      HEKLA_RETURN_IF_ERROR(run(loop->body));
+      HEKLA_RETURN_IF_ERROR(run(body));
     }
   }
 
@@ -201,6 +286,7 @@ class Run {
   const RunOptions& options_;
   std::atomic<int64_t>& host_steps_;
   StepTimes times_;
+  std::unordered_map<const plan::LoopStep*, std::unique_ptr<PreparedLoop>> loops_;
 };
 
 void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
