@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Single kernels on Hekla's devices beside their peer and their limit.
+
+Matrix products and convolutions: GF/s, beside jaxlib's CPU and numpy's BLAS. Elementwise, reductions,
+scans, transposes, gathers: GB/s of what must be moved, as a share of plain copies of as many bytes.
+Sorts: million elements per second, beside jaxlib and numpy. All sides run in turns in one process;
+figures are of the best launch, the spread is the upper quartile over the median.
+
+  .venv/jax-0.10.2/bin/python benchmarks/kernels.py
+  .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --only gemm --json out.json
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def cases():
+    """(group, name, function, arguments, work, unit, numpy function or None)."""
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+    rng = np.random.default_rng(1)
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+    for n in (64, 256, 512, 1024):
+        yield ("gemm", f"f32 {n} x {n} x {n}", lambda a, b: a @ b, (normal(n, n), normal(n, n)),
+               2 * n ** 3, "GF/s", np.matmul)
+    yield ("gemm", "f32 128 x 4096 x 64", lambda a, b: a @ b, (normal(128, 4096), normal(4096, 64)),
+           2 * 128 * 4096 * 64, "GF/s", np.matmul)
+    yield ("gemm", "f32 2048 x 2048 times vector", lambda a, b: a @ b,
+           (normal(2048, 2048), normal(2048)), 2 * 2048 ** 2, "GF/s", np.matmul)
+    yield ("gemm", "f32 16 batches of 128", lambda a, b: a @ b,
+           (normal(16, 128, 128), normal(16, 128, 128)), 2 * 16 * 128 ** 3, "GF/s", np.matmul)
+
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME",
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    for b, s, c, k in ((1, 56, 64, 3), (8, 28, 32, 3), (1, 112, 16, 1)):
+        yield ("convolution", f"{b}x{s}x{s}x{c} by {k}x{k}x{c}", convolve,
+               (normal(b, s, s, c), normal(k, k, c, c)), 2 * b * s * s * c * c * k * k, "GF/s",
+               None)
+    n = 1 << 22
+    x, y = normal(n), normal(n)
+    yield "elementwise", "x * y + x, 4M", lambda a, b: a * b + a, (x, y), 12 * n, "GB/s", None
+    yield "elementwise", "tanh, 4M", jnp.tanh, (x,), 8 * n, "GB/s", None
+    yield "elementwise", "exp, 4M", jnp.exp, (x,), 8 * n, "GB/s", None
+    yield "reduction", "sum of 4M", jnp.sum, (x,), 4 * n, "GB/s", None
+    square = x.reshape(2048, 2048)
+    yield "reduction", "rows of 2048 x 2048", lambda a: a.sum(1), (square,), 4 * n, "GB/s", None
+    yield "reduction", "columns of 2048 x 2048", lambda a: a.sum(0), (square,), 4 * n, "GB/s", None
+    yield "reduction", "argmax of rows", lambda a: a.argmax(1), (square,), 4 * n, "GB/s", None
+    yield "movement", "transpose 2048 x 2048", lambda a: a.T, (square,), 8 * n, "GB/s", None
+    places = rng.integers(0, 1 << 14, 1 << 14, np.int32)
+    table = normal(1 << 14, 64)
+    yield ("movement", "gather 16K rows of 64", lambda t, i: t[i], (table, places),
+           2 * table.nbytes, "GB/s", None)
+    yield "scan", "cumsum of 64 x 16384", lambda a: jnp.cumsum(a, 1), (normal(64, 16384),), \
+        8 << 20, "GB/s", None
+    yield "scan", "cumsum of 1M", jnp.cumsum, (x[:1 << 20],), 8 << 20, "GB/s", None
+    keys = rng.integers(-1 << 30, 1 << 30, 1 << 20, np.int32)
+    yield "sort", "1M f32", jnp.sort, (x[:1 << 20],), 1 << 20, "M/s", np.sort
+    yield "sort", "1M i32, places", jnp.argsort, (keys,), 1 << 20, "M/s", np.argsort
+    yield "sort", "1024 rows of 1024", lambda a: jnp.sort(a, 1), (square[:1024, :1024],), \
+        1 << 20, "M/s", lambda a: np.sort(a, 1)
+
+
+def timed(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def measure(platform, function, arguments, numpy_function, work, unit, limit_s):
+    import jax
+    import numpy as np
+    from programs import Copy
+    sides = {}
+    for name in dict.fromkeys((platform, "cpu")):
+        device = jax.devices(name)[0]
+        placed = jax.device_put(arguments, device)
+        jitted = jax.jit(function)
+        jitted(*placed).block_until_ready()
+        sides["hekla" if name == platform else "jaxlib_cpu"] = \
+            lambda jitted=jitted, placed=placed: jitted(*placed).block_until_ready()
+    if numpy_function is not None:
+        sides["numpy"] = lambda: numpy_function(*arguments)
+    copy = Copy(work) if unit == "GB/s" else None
+    times = {name: [] for name in sides}
+    start = time.perf_counter()
+    turn = 0
+    while turn < 5 or (time.perf_counter() - start < limit_s and turn < 500):
+        for name, run in sides.items():
+            times[name].append(timed(run))
+        if copy:
+            copy.run()
+        turn += 1
+    scale = 1e6 if unit == "M/s" else 1e9
+    row = {name: {"best_s": min(t), "median_s": statistics.median(t),
+                  "upper_quartile_s": statistics.quantiles(t, n=4)[2],
+                  "rate": work / min(t) / scale} for name, t in times.items()}
+    if copy:
+        row["copy"] = {"best_s": min(copy.runs), "rate": work / min(copy.runs) / scale}
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--platform", default="tbb", help="tbb, vulkan or reference")
+    parser.add_argument("--only", help="comma-separated groups: gemm, convolution, elementwise, "
+                        "reduction, movement, scan, sort")
+    parser.add_argument("--seconds", type=float, default=0.7, help="per kernel")
+    parser.add_argument("--json", type=pathlib.Path, help="file for all figures")
+    arguments = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = f"{arguments.platform},cpu"
+    sys.path[:0] = [str(ROOT / "build" / "python"), str(pathlib.Path(__file__).resolve().parent)]
+    wanted = arguments.only.split(",") if arguments.only else None
+    rows = []
+    print(f"{'kernel':42} {'Hekla':>9} {'spread':>7} {'jaxlib':>9} {'numpy':>9} {'copy':>9} "
+          f"{'of jaxlib':>9} {'of copy':>8}")
+    for group, name, function, inputs, work, unit, numpy_function in cases():
+        if wanted and group not in wanted:
+            continue
+        row = measure(arguments.platform, function, inputs, numpy_function, work, unit,
+                      arguments.seconds)
+        rows.append({"group": group, "kernel": name, "unit": unit, **row})
+
+        def rate(side):
+            return f"{row[side]['rate']:.2f}" if side in row else ""
+        ours = row["hekla"]
+        spread = ours["upper_quartile_s"] / ours["median_s"]
+        against = f"{ours['rate'] / row['jaxlib_cpu']['rate']:.2f}"
+        share = f"{ours['rate'] / row['copy']['rate'] * 100:.0f} %" if "copy" in row else ""
+        print(f"{group + ' ' + name:36} {unit:5} {rate('hekla'):>9} {spread:7.2f} "
+              f"{rate('jaxlib_cpu'):>9} {rate('numpy'):>9} {rate('copy'):>9} {against:>9} "
+              f"{share:>8}", flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"platform": arguments.platform, "rows": rows},
+                                             indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
