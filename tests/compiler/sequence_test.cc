@@ -426,6 +426,68 @@ TEST(RandomBits, AllAlgorithmsStatesAndWidths) {
   }
 }
 
+// `numbers`: scatter dimension numbers; the reducer is any on %a and %b that gives %p.
+std::string scatter_program(const std::string& x, const std::string& i, const std::string& u,
+                            const std::string& dtype, const std::string& numbers,
+                            const std::string& reducer) {
+  const std::string type = tensor(x, dtype), updates = tensor(u, dtype), e = tensor("", dtype);
+  const std::string indices = tensor(i, "i32");
+  // Some indices below 0, some beyond the end.
+  return "func.func @main(%x: " + type + ", %j: " + indices + ", %u: " + updates + ") -> " + type +
+         " {\n  %o = stablehlo.constant dense<3> : " + indices +
+         "\n  %i = stablehlo.subtract %j, %o : " + indices +
+         "\n  %r = \"stablehlo.scatter\"(%x, %i, %u) ({\n  ^bb0(%a: " + e + ", %b: " + e + "):\n" +
+         reducer + "    stablehlo.return %p : " + e +
+         "\n  }) {scatter_dimension_numbers = #stablehlo.scatter<" + numbers +
+         ">, indices_are_sorted = false, unique_indices = false} : (" + type + ", " + indices +
+         ", " + updates + ") -> " + type + "\n  func.return %r : " + type + "\n}\n";
+}
+
+// Reducers for which the order of the updates shows.
+TEST(Scatter, ManyUpdatesAreTakenInOrder) {
+  const std::string last = "    %p = stablehlo.add %b, %b : tensor<i32>\n";
+  const std::string mixed =
+      "    %c = stablehlo.constant dense<3> : tensor<i32>\n"
+      "    %m = stablehlo.multiply %a, %c : tensor<i32>\n"
+      "    %p = stablehlo.add %m, %b : tensor<i32>\n";
+  for (const std::string& reducer : {last, mixed}) {
+    // Single elements of a line.
+    expect_same(scatter_program("45x", "3000x1x", "3000x", "i32",
+                                "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+                                "index_vector_dim = 1",
+                                reducer));
+    // Rows; the windows of the updates come first.
+    expect_same(scatter_program("45x33x", "300x1x", "33x300x", "i32",
+                                "update_window_dims = [0], inserted_window_dims = [0], "
+                                "scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+                                reducer));
+    // Windows that move in one dimension and lie in a part of another.
+    expect_same(scatter_program("45x9x", "11x30x1x", "11x30x5x7x", "i32",
+                                "update_window_dims = [2, 3], scatter_dims_to_operand_dims = [0], "
+                                "index_vector_dim = 2",
+                                reducer));
+    // Indices of two dimensions in another order, and a window over all of the third.
+    expect_same(scatter_program("45x6x47x", "2x90x", "90x6x", "i32",
+                                "update_window_dims = [1], inserted_window_dims = [0, 2], "
+                                "scatter_dims_to_operand_dims = [2, 0], index_vector_dim = 0",
+                                reducer));
+    // Batches.
+    expect_same(scatter_program("4x45x5x", "300x4x1x", "300x4x5x", "i32",
+                                "update_window_dims = [2], inserted_window_dims = [1], "
+                                "input_batching_dims = [0], scatter_indices_batching_dims = [1], "
+                                "scatter_dims_to_operand_dims = [1], index_vector_dim = 2",
+                                reducer));
+  }
+}
+
+TEST(Scatter, FloatsAddUpInOrder) {
+  expect_same(scatter_program("45x", "4000x1x", "4000x", "f32",
+                              "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+                              "index_vector_dim = 1",
+                              "    %p = stablehlo.add %a, %b : tensor<f32>\n"),
+              false);
+}
+
 TEST(Bitcast, BetweenWidths) {
   expect_same(R"(
 func.func @main(%x: tensor<3x4xf64>, %y: tensor<5x2xui32>, %z: tensor<4x2xui8>)

@@ -58,6 +58,9 @@ class Emitter {
   Elements loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
                 const std::function<Elements(Value iteration, const Elements& carried)>& body);
 
+  // An integer element as an index clamped to [low, high].
+  Value clamped_index(const Element& element, DType dtype, int64_t low, int64_t high);
+
   // Says that an operation has no scalar form.
   void fail(const ir::Operation& op);
   // The first operation that could not be emitted.
@@ -116,8 +119,6 @@ class Emitter {
   Value index(int64_t value) { return b_.index(value); }
   Value clamp_index(Value value, int64_t low, int64_t high);
   Value in_range(Value value, int64_t low, int64_t high);  // low <= value < high
-  // An integer element as an index clamped to [low, high].
-  Value clamped_index(const Element& element, DType dtype, int64_t low, int64_t high);
   Value start_index(const Element& element, DType dtype, int64_t high) {
     return clamped_index(element, dtype, 0, high);
   }

@@ -23,9 +23,6 @@ constexpr int64_t kTileRows = 8;
 // Below this many neighbours, the last dimension is not the one to run together.
 constexpr int64_t kFewNeighbours = 8;
 
-// A scatter of more work than this is quicker on the host, which goes through the updates once.
-constexpr double kMaxScatterWork = 1 << 25;
-
 bool is_plain(const ir::Value& value) {
   return value.type().is_static_tensor() && value.type().quantization() == nullptr;
 }
@@ -38,11 +35,6 @@ bool is_plain(const ir::Operation& op) {
     if (!is_plain(*op.result(i))) return false;
   }
   return op.result_count() > 0;
-}
-
-// Elements of the result times updates that each of them looks through.
-double scatter_work(const ir::Operation& op) {
-  return scatter_updates(op) * static_cast<double>(element_count(op.operand(0)->type().dims()));
 }
 
 // The role by opcode alone.
@@ -74,7 +66,7 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kReduceWindow:
       return is_cumulative(op) ? Role::kSequence : Role::kReduction;
     case OpCode::kScatter:
-      return scatter_work(op) <= kMaxScatterWork ? Role::kReduction : Role::kNone;
+      return is_large_scatter(op) ? Role::kSequence : Role::kReduction;
     case OpCode::kFft:
     case OpCode::kRngBitGenerator:
     case OpCode::kSort:
@@ -401,9 +393,6 @@ Role role_of(const ir::Operation& op) {
 std::string why_no_kernel(const ir::Operation& op) {
   if (!is_plain(op)) return "its types are not plain static tensors";
   const Role role = role_by_code(op);
-  if (op.code() == OpCode::kScatter && role == Role::kNone) {
-    return "the scatter has too many updates for its size";
-  }
   if (role == Role::kNone || op.result_count() == 0) return "there is no kernel for this operation";
   std::vector<const ir::Value*> results;
   for (size_t i = 0; i < op.result_count(); ++i) results.push_back(op.result(i));
