@@ -22,9 +22,13 @@ using Space = plan::Slice::Space;
 
 constexpr int64_t kUnlimited = int64_t{1} << 40;
 
+const std::shared_ptr<KernelCompiler>& compiler() {
+  static const std::shared_ptr<KernelCompiler> made = KernelCompiler::create().value();
+  return made;
+}
+
 // out = in + 1 through the arena; the output may take the input's memory.
 std::shared_ptr<const Program> make_program(int64_t count) {
-  static const auto compiler = KernelCompiler::create().value();
   Builder b(1, ScalarType::kI32);
   const kernel::Value x = b.load(ScalarType::kF32, {0, 4}, b.grid_index(0));
   b.store({1, 4}, b.grid_index(0), b.add(x, b.real(ScalarType::kF32, 0.5)));
@@ -43,7 +47,7 @@ std::shared_ptr<const Program> make_program(int64_t count) {
   const plan::Slice in{Space::kInput, 0, 0, bytes}, out{Space::kOutput, 0, 0, bytes},
       between{Space::kArena, 0, 0, bytes};
   plan.steps = {{plan::KernelStep{0, {in, between}}}, {plan::KernelStep{0, {between, out}}}};
-  return Program::create(std::make_shared<const plan::LaunchPlan>(std::move(plan)), *compiler)
+  return Program::create(std::make_shared<const plan::LaunchPlan>(std::move(plan)), *compiler())
       .value();
 }
 
@@ -78,7 +82,7 @@ class Launches : public ::testing::Test {
 };
 
 TEST_F(Launches, DonatedMemoryBecomesTheOutputs) {
-  CpuExecutable executable(make_program(kCount), {account_});
+  CpuExecutable executable(make_program(kCount), {account_}, compiler());
   auto input = make_input(account_);
   const void* memory = input->host_pointer();
   Launch launch = make_launch(std::move(input), Completion::ready(), true);
@@ -92,7 +96,7 @@ TEST_F(Launches, DonatedMemoryBecomesTheOutputs) {
 }
 
 TEST_F(Launches, DonatedMemoryThatOthersHoldStays) {
-  CpuExecutable executable(make_program(kCount), {account_});
+  CpuExecutable executable(make_program(kCount), {account_}, compiler());
   const auto input = make_input(account_);
   Launch launch = make_launch(input, Completion::ready(), true);
   const CompletionRef done = launch.done;
@@ -105,7 +109,7 @@ TEST_F(Launches, DonatedMemoryThatOthersHoldStays) {
 }
 
 TEST_F(Launches, MemoryOfTheHostIsNeverTaken) {
-  CpuExecutable executable(make_program(kCount), {account_});
+  CpuExecutable executable(make_program(kCount), {account_}, compiler());
   std::vector<float> host(kCount);
   std::iota(host.begin(), host.end(), 0.0f);
   bool is_released = false;
@@ -122,7 +126,7 @@ TEST_F(Launches, MemoryOfTheHostIsNeverTaken) {
 }
 
 TEST_F(Launches, WaitForTheirInputsWithoutBlocking) {
-  CpuExecutable executable(make_program(kCount), {account_});
+  CpuExecutable executable(make_program(kCount), {account_}, compiler());
   const CompletionRef ready = Completion::make();
   Launch launch = make_launch(make_input(account_), ready, false);
   const CompletionRef done = launch.done;
@@ -135,7 +139,7 @@ TEST_F(Launches, WaitForTheirInputsWithoutBlocking) {
 }
 
 TEST_F(Launches, ErrorsOfInputsReachWhatIsComputedFromThem) {
-  CpuExecutable executable(make_program(kCount), {account_});
+  CpuExecutable executable(make_program(kCount), {account_}, compiler());
   const CompletionRef ready = Completion::make();
   Launch first = make_launch(make_input(account_), ready, false);
   const CompletionRef first_done = first.done;
@@ -150,7 +154,7 @@ TEST_F(Launches, ErrorsOfInputsReachWhatIsComputedFromThem) {
 
 TEST_F(Launches, ChainsOfLaunchesRunInOrder) {
   constexpr int64_t kLarge = 200'003;  // not inline
-  CpuExecutable executable(make_program(kLarge), {account_});
+  CpuExecutable executable(make_program(kLarge), {account_}, compiler());
   StorageRef value = make_input(account_, kLarge);
   CompletionRef ready = Completion::ready();
   constexpr int kLaunches = 50;
@@ -171,7 +175,7 @@ TEST_F(Launches, RunOutOfMemoryInWords) {
   const int64_t bytes = kCount * 4;
   // Room for the input alone: the output is refused at once.
   account_ = std::make_shared<MemoryAccount>("CPU device", bytes);
-  CpuExecutable executable(make_program(kCount), {account_});
+  CpuExecutable executable(make_program(kCount), {account_}, compiler());
   Launch launch = make_launch(make_input(account_), Completion::ready(), false);
   const auto refused = executable.launch(launch);
   ASSERT_FALSE(refused.ok());
@@ -181,7 +185,7 @@ TEST_F(Launches, RunOutOfMemoryInWords) {
   EXPECT_EQ(account_->stats().bytes_in_use, 0);
   // Room for the output as well: the arena is missing, and the next launch is none the worse.
   account_ = std::make_shared<MemoryAccount>("CPU device", 2 * bytes);
-  CpuExecutable other(make_program(kCount), {account_});
+  CpuExecutable other(make_program(kCount), {account_}, compiler());
   Launch second = make_launch(make_input(account_), Completion::ready(), false);
   const CompletionRef done = second.done;
   ASSERT_TRUE(other.launch(second).ok());
