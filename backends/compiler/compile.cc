@@ -28,6 +28,8 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
   if (options.plan.contractions) {
+    passes::pad_convolutions(*copy);
+    HEKLA_RETURN_IF_ERROR(check("after pad_convolutions"));
     passes::widen_contractions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
   }

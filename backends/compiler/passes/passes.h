@@ -38,6 +38,10 @@ void rewrite_static_windows(ir::Module& module);
 // between the blocks; the custom call ApproxTopK becomes an exact sort.
 Status expand(ir::Module& module);
 
+// Convolutions of images with few features take their padding from a pad operation before them: a
+// row of the window is then one run of memory everywhere. The same products, so the same bits.
+void pad_convolutions(ir::Module& module);
+
 // Whether running the operation has no effect but its results, so that it may be merged, moved and
 // removed. Operations with regions are as pure as what is in them.
 bool is_pure(const ir::Operation& op);
