@@ -14,11 +14,13 @@ using kernel::Op;
 
 namespace {
 
-// Neighbours that are reduced side by side; elements that are added in a row before the sum goes to
-// others with compensation, which bounds the rounding error.
-constexpr int64_t kSide = 64;
+// Neighbours that are reduced side by side: a cache line of f32, so that a part is read in order.
+constexpr int64_t kSide = 16;
 // Elements per point: with kSide a part of 64 Ki elements, 10 to 20 us of one thread.
-constexpr int64_t kDeep = 1024;
+constexpr int64_t kDeep = 4096;
+// Elements that are added in a row before the sum goes to others with compensation, which bounds
+// the rounding error; and that become one where the order is fixed.
+constexpr int64_t kChain = 64;
 // Lines shorter than this are reduced by one kernel, a line a lane; so are more of them than this
 // where the order is fixed or their elements are no neighbours, which takes as long either way.
 constexpr int64_t kShortLine = 512;
@@ -271,14 +273,14 @@ class ReduceLowering {
   Elements add_all(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
     if (!is_rounded()) return add_chain(k, count, total, at);
     const Elements nothing = zero(k);
-    const int64_t blocks = count / kSide;
+    const int64_t blocks = count / kChain;
     const Elements sum = add_exactly(k, blocks, total, [&](Value block) {
-      const Value base = k.b().mul(block, k.index(kSide));
-      return add_chain(k, kSide, nothing, [&](Value i) { return at(k.b().add(base, i)); });
+      const Value base = k.b().mul(block, k.index(kChain));
+      return add_chain(k, kChain, nothing, [&](Value i) { return at(k.b().add(base, i)); });
     });
-    if (count % kSide == 0) return sum;
-    const Elements rest = add_chain(k, count % kSide, nothing, [&](Value i) {
-      return at(k.b().add(i, k.index(blocks * kSide)));
+    if (count % kChain == 0) return sum;
+    const Elements rest = add_chain(k, count % kChain, nothing, [&](Value i) {
+      return at(k.b().add(i, k.index(blocks * kChain)));
     });
     return combine(k, sum, rest);
   }
@@ -371,7 +373,8 @@ class ReduceLowering {
     return finish(k);
   }
 
-  // Runs of kSide neighbours become one, again and again; what is left over at the ends comes last.
+  // Runs of kChain neighbours become one, again and again; what is left over at the ends comes
+  // last.
   Status run_in_order() {
     const size_t kept = lines_.kept.size();
     std::vector<Temporaries> levels;
@@ -381,13 +384,13 @@ class ReduceLowering {
       const Value begin = k.b().mul(line(k, 0), k.index(sizes[level]));
       return load(k, levels[level - 1], k.b().add(begin, i));
     };
-    while (sizes.back() > 2 * kSide) {
+    while (sizes.back() > 2 * kChain) {
       const size_t level = levels.size();
-      const int64_t runs = sizes.back() / kSide;
+      const int64_t runs = sizes.back() / kChain;
       KernelMaker k("reduce_runs", grid({}, {runs}), largest(), in_memory_);
-      const Value begin = k.b().mul(k.at(kept), k.index(kSide));
+      const Value begin = k.b().mul(k.at(kept), k.index(kChain));
       const Elements sum =
-          fold(k, kSide, [&](Value i) { return at_level(k, level, k.b().add(i, begin)); });
+          fold(k, kChain, [&](Value i) { return at_level(k, level, k.b().add(i, begin)); });
       const Temporaries next = add(lines_.count * runs);
       store(k, next, k.b().add(k.b().mul(line(k, 0), k.index(runs)), k.at(kept)), sum);
       HEKLA_RETURN_IF_ERROR(finish(k));
@@ -398,7 +401,7 @@ class ReduceLowering {
     Elements total = add_chain(k, sizes.back(), initial(k),
                                [&](Value i) { return at_level(k, levels.size(), i); });
     for (size_t level = levels.size(); level-- > 0;) {
-      const int64_t begin = sizes[level + 1] * kSide;
+      const int64_t begin = sizes[level + 1] * kChain;
       total = add_chain(k, sizes[level] - begin, total,
                         [&](Value i) { return at_level(k, level, k.b().add(i, k.index(begin))); });
     }
