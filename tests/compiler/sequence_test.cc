@@ -488,6 +488,37 @@ TEST(Scatter, FloatsAddUpInOrder) {
               false);
 }
 
+// What still needs the host, and why; a case that has kernels now belongs to the tests above.
+TEST(HostSteps, TheGapsThatAreLeft) {
+  const std::vector<std::array<std::string, 2>> gaps = {
+      {"a launch has no seed of its own yet", R"(
+func.func @main(%a: tensor<f32>, %b: tensor<f32>) -> tensor<9xf32> {
+  %s = stablehlo.constant dense<9> : tensor<1xi64>
+  %r = stablehlo.rng %a, %b, %s, distribution = UNIFORM
+    : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<9xf32>
+  func.return %r : tensor<9xf32>
+})"},
+      {"the package's rules make loops of it before it gets here", R"(
+func.func @main(%a: tensor<4x3xf32>) -> (tensor<4x3xf32>, tensor<3xf32>) {
+  %r:2 = stablehlo.custom_call @Qr(%a) : (tensor<4x3xf32>) -> (tensor<4x3xf32>, tensor<3xf32>)
+  func.return %r#0, %r#1 : tensor<4x3xf32>, tensor<3xf32>
+})"},
+      {"JAX sends top_k as a composite of a sort", R"(
+func.func @main(%a: tensor<9xf32>) -> (tensor<3xf32>, tensor<3xi32>) {
+  %r:2 = stablehlo.custom_call @mhlo.topk(%a)
+    {mhlo.attributes = {k = 3 : i64, largest = true}} : (tensor<9xf32>) -> (tensor<3xf32>, tensor<3xi32>)
+  func.return %r#0, %r#1 : tensor<3xf32>, tensor<3xi32>
+})"},
+  };
+  for (const auto& [reason, text] : gaps) {
+    Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+    ASSERT_TRUE(read.ok()) << read.status().message() << "\n" << text;
+    const auto plan = compile_program(std::shared_ptr<const ir::Module>(std::move(*read)));
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_TRUE(has_host_step((*plan)->steps)) << "no gap any more: " << reason << text;
+  }
+}
+
 TEST(Bitcast, BetweenWidths) {
   expect_same(R"(
 func.func @main(%x: tensor<3x4xf64>, %y: tensor<5x2xui32>, %z: tensor<4x2xui8>)

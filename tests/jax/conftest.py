@@ -42,6 +42,8 @@ def environment(config):
     else:
         values['PYTHONPATH'] = str(build_dir() / 'python')
         values['HEKLA_PLUGIN_PATH'] = str(path)
+    if platform == 'tbb':     # every program of the suite runs in kernels alone
+        values['HEKLA_FAIL_ON_FALLBACK'] = '1'
     return values
 
 
