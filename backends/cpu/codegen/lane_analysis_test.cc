@@ -171,5 +171,30 @@ TEST(Schedule, CutsLongRowsAndKeepsShortOnes) {
   }
 }
 
+// A load at a clamped index, as pads and stencils make it: inside of the row it is a vector's.
+TEST(Schedule, RowsAreCutAtTheirBorders) {
+  Builder b(2, kI32);
+  auto clamped = [&](Value i) {
+    const Value last = b.index(61);
+    i = b.select(b.binary(Op::kLtS, last, i), last, i);
+    return b.select(b.binary(Op::kLtS, i, b.index(0)), b.index(0), i);
+  };
+  const Value row = clamped(b.sub(b.grid_index(0), b.index(1)));
+  const Value column = clamped(b.sub(b.grid_index(1), b.index(1)));
+  const Value x = b.load(kF32, {0, 4}, b.add(b.mul(row, b.index(62)), column));
+  b.store({1, 4}, b.add(b.mul(b.grid_index(0), b.index(64)), b.grid_index(1)), x);
+  const Kernel kernel = finish(b, {64, 64});
+  const KernelPlan plan = plan_kernel(kernel, 256);
+  ASSERT_EQ(plan.kinds.size(), 2u);
+  EXPECT_EQ(plan.kinds[0].box, (Box{{1, 63}, {0, 64}}));
+  for (const RowKind& kind : plan.kinds) {
+    ASSERT_EQ(kind.segments.size(), 3u);
+    EXPECT_EQ(kind.segments[0].range, (Range{0, 1}));
+    EXPECT_EQ(kind.segments[1].range, (Range{1, 63}));
+    EXPECT_EQ(kind.segments[2].range, (Range{63, 64}));
+    for (const Segment& segment : kind.segments) EXPECT_EQ(segment.analysis.scattered_loads(), 0);
+  }
+}
+
 }  // namespace
 }  // namespace hekla::cpu
