@@ -186,7 +186,7 @@ struct ResultAccuracy {
   double atol = 0;
   double rtol = 0;
   int64_t ulps = 0;
-  std::string mode = "DEFAULT";  // DEFAULT, HIGHEST, TOLERANCE
+  std::string mode = "DEFAULT";                  // DEFAULT, HIGHEST, TOLERANCE
   bool operator==(const ResultAccuracy&) const;  // bit for bit, NaN too
 };
 
