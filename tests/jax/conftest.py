@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts JAX with the plugin under test, before anything imports JAX."""
+import importlib.metadata
 import os
 import pathlib
 import sys
@@ -42,7 +43,9 @@ def environment(config):
     else:
         values['PYTHONPATH'] = str(build_dir() / 'python')
         values['HEKLA_PLUGIN_PATH'] = str(path)
-    if platform == 'tbb':     # every program of the suite runs in kernels alone
+    # Every program of the suite runs in kernels alone. Releases before 0.9 send some functions as
+    # custom calls (mhlo.cosh, mhlo.asinh), which the evaluator runs on the host.
+    if platform == 'tbb' and not importlib.metadata.version('jaxlib').startswith('0.8.'):
         values['HEKLA_FAIL_ON_FALLBACK'] = '1'
     return values
 
