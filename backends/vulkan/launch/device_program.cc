@@ -48,14 +48,14 @@ struct DeviceProgram::Run {
   std::shared_ptr<DeviceProgram> program;
   LaunchRequest request;
   std::vector<AllocationRef> outputs;
-  std::vector<bool> is_copied;
+  std::vector<bool> is_shared;  // per output: with the input that it aliases
   std::vector<Allocation*> counted_readers;
   AllocationRef arena;
   CompletionRef submitted;
   Slot* slot = nullptr;
   size_t part = 0;
-  int64_t repeats = 0;  // of the part, done
-  size_t pieces = 1;    // of a loop with a condition, in its next submission
+  size_t recording = 0;         // of the part, the next submission's first
+  std::vector<int64_t> pieces;  // of each loop, so far
 
   ~Run() { release_readers(); }
   // From now on the device's order protects what this launch reads.
@@ -96,7 +96,7 @@ Status DeviceProgram::prepare() {
   const bool moves =
       std::any_of(program_->steps.begin(), program_->steps.end(), [](const Step& step) {
         return std::holds_alternative<CopyStep>(step) || std::holds_alternative<FillStep>(step) ||
-               std::holds_alternative<LoopStep>(step);
+               std::holds_alternative<LoopStep>(step) || std::holds_alternative<BranchStep>(step);
       });
   const bool aliases =
       std::any_of(program_->outputs.begin(), program_->outputs.end(),
@@ -111,6 +111,7 @@ Status DeviceProgram::prepare() {
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const LoweredProgram> plain,
                          lowered(std::vector<bool>(program_->outputs.size(), false)));
   is_split_ = plain->is_split();
+  for (const LoweredLoop& loop : plain->loops) pieces_.emplace_back(loop.first_pieces);
   starts_on_host_ = !plain->parts.empty() && plain->parts.front().host != nullptr;
 
   // The constants in one piece.
@@ -135,10 +136,10 @@ Status DeviceProgram::prepare() {
 }
 
 Result<std::shared_ptr<const LoweredProgram>> DeviceProgram::lowered(
-    const std::vector<bool>& is_copied) {
+    const std::vector<bool>& is_shared) {
   {
     std::lock_guard lock(mutex_);
-    if (const auto known = lowered_.find(is_copied); known != lowered_.end()) return known->second;
+    if (const auto known = lowered_.find(is_shared); known != lowered_.end()) return known->second;
   }
   LoweringOptions options;
   options.max_group_count = options_.max_group_count[0] != 0
@@ -146,13 +147,16 @@ Result<std::shared_ptr<const LoweredProgram>> DeviceProgram::lowered(
                                 : device_->device().plan().max_group_count;
   options.check_barriers = options_.check_barriers;
   options.all_barriers = options_.all_barriers;
-  HEKLA_ASSIGN_OR_RETURN(LoweredProgram fresh, lower_program(*program_, is_copied, options));
+  if (options_.max_dispatches_per_submission > 0) {
+    options.max_dispatches_per_submission = options_.max_dispatches_per_submission;
+  }
+  HEKLA_ASSIGN_OR_RETURN(LoweredProgram fresh, lower_program(*program_, is_shared, options));
   auto shared = std::make_shared<const LoweredProgram>(std::move(fresh));
   std::lock_guard lock(mutex_);
   // Callers donate in few ways; a caller that does it in all ways pays with time, not memory.
   constexpr size_t kMaxVariants = 16;
   if (lowered_.size() >= kMaxVariants) lowered_.erase(lowered_.begin());
-  return lowered_.emplace(is_copied, std::move(shared)).first->second;
+  return lowered_.emplace(is_shared, std::move(shared)).first->second;
 }
 
 Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
@@ -162,7 +166,7 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
                             program_->input_bytes.size(), request.inputs.size());
   }
   auto run = std::make_shared<Run>();
-  run->is_copied.assign(program_->outputs.size(), false);
+  run->is_shared.assign(program_->outputs.size(), false);
   std::vector<bool> is_taken(request.inputs.size(), false);
   for (size_t i = 0; i < program_->outputs.size(); ++i) {
     const OutputPlan& output = program_->outputs[i];
@@ -171,12 +175,11 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
       const LaunchInput& donor = request.inputs[input];
       if (donor.is_donated && donor.memory->unordered_readers == 0 &&
           donor.memory->bytes() == output.bytes) {
-        is_taken[input] = true;
+        is_taken[input] = run->is_shared[i] = true;
         run->outputs.push_back(donor.memory);
         continue;
       }
-      run->is_copied[i] = output.bytes > 0;
-      if (run->is_copied[i]) ++device_->counters().alias_copies;
+      if (output.bytes > 0 && output.begins_with_input) ++device_->counters().alias_copies;
     }
     HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, device_->memory().allocate(output.bytes));
     run->outputs.push_back(std::move(memory));
@@ -254,7 +257,7 @@ Status DeviceProgram::begin(Run& run) {
                               run.request.inputs[i].memory->bytes(), program_->input_bytes[i]);
     }
   }
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const LoweredProgram> wanted, lowered(run.is_copied));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const LoweredProgram> wanted, lowered(run.is_shared));
   if (run.slot->recorded != wanted) HEKLA_RETURN_IF_ERROR(record(*run.slot, std::move(wanted)));
   if (is_split_) {
     // Other launches run between the parts of this one.
@@ -283,47 +286,51 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
       HEKLA_ASSIGN_OR_RETURN(slot.loop_state,
                              device_->memory().allocate(state_bytes, MemoryRole::kTable));
     }
-    std::memcpy(slot.loop_state->host(), lowered->loop_state.data(),
-                static_cast<size_t>(state_bytes));
   }
   size_t recorded = 0;
   for (const LoweredPart& part : lowered->parts) {
-    if (part.host != nullptr) continue;
-    if (recorded == slot.commands.size()) {
-      HEKLA_ASSIGN_OR_RETURN(
-          std::unique_ptr<CommandBuffer> fresh,
-          CommandBuffer::create(device_->device_ref(), device_->compute().queue().family));
-      slot.commands.push_back(std::move(fresh));
-    }
-    CommandBuffer& commands = *slot.commands[recorded++];
-    HEKLA_RETURN_IF_ERROR(commands.begin(part.flag_offset >= 0 ? CommandBuffer::Use::kSeveral
-                                                               : CommandBuffer::Use::kRepeated));
-    const DeviceFunctions& call = commands.call();
-    const Pipeline* bound = nullptr;
-    for (const LoweredDispatch& dispatch : part.dispatches) {
-      if (dispatch.has_barrier_before) commands.barrier();
-      const Pipeline* pipeline = pipelines_[dispatch.pipeline].get();
-      if (pipeline != bound) {
-        call.CmdBindPipeline(commands.handle(), VK_PIPELINE_BIND_POINT_COMPUTE, pipeline->handle());
-        bound = pipeline;
+    for (const LoweredRecording& recording : part.recordings) {
+      if (recorded == slot.commands.size()) {
+        HEKLA_ASSIGN_OR_RETURN(
+            std::unique_ptr<CommandBuffer> fresh,
+            CommandBuffer::create(device_->device_ref(), device_->compute().queue().family));
+        slot.commands.push_back(std::move(fresh));
       }
-      KernelPush push = dispatch.push;
-      push.table = slot.table ? slot.table->address() + dispatch.first_entry * sizeof(uint64_t) : 0;
-      call.CmdPushConstants(commands.handle(), device_->pipelines().layout(),
-                            VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(push), &push);
-      if (dispatch.indirect_offset >= 0) {
-        call.CmdDispatchIndirect(
-            commands.handle(), slot.loop_state->buffer(),
-            static_cast<VkDeviceSize>(slot.loop_state->offset() + dispatch.indirect_offset));
-      } else {
-        call.CmdDispatch(commands.handle(), dispatch.grid[0], dispatch.grid[1], dispatch.grid[2]);
-      }
+      HEKLA_RETURN_IF_ERROR(record(slot, *slot.commands[recorded++], recording));
     }
-    HEKLA_RETURN_IF_ERROR(commands.end());
   }
   slot.recorded = std::move(lowered);
   ++device_->counters().recordings;
   return ok_status();
+}
+
+Status DeviceProgram::record(const Slot& slot, CommandBuffer& commands,
+                             const LoweredRecording& recording) const {
+  const bool is_several = recording.repeats > 1 || recording.loop >= 0;
+  HEKLA_RETURN_IF_ERROR(
+      commands.begin(is_several ? CommandBuffer::Use::kSeveral : CommandBuffer::Use::kRepeated));
+  const DeviceFunctions& call = commands.call();
+  const Pipeline* bound = nullptr;
+  for (const LoweredDispatch& dispatch : recording.dispatches) {
+    if (dispatch.has_barrier_before) commands.barrier();
+    const Pipeline* pipeline = pipelines_[dispatch.pipeline].get();
+    if (pipeline != bound) {
+      call.CmdBindPipeline(commands.handle(), VK_PIPELINE_BIND_POINT_COMPUTE, pipeline->handle());
+      bound = pipeline;
+    }
+    KernelPush push = dispatch.push;
+    push.table = slot.table ? slot.table->address() + dispatch.first_entry * sizeof(uint64_t) : 0;
+    call.CmdPushConstants(commands.handle(), device_->pipelines().layout(),
+                          VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(push), &push);
+    if (dispatch.indirect_offset >= 0) {
+      call.CmdDispatchIndirect(
+          commands.handle(), slot.loop_state->buffer(),
+          static_cast<VkDeviceSize>(slot.loop_state->offset() + dispatch.indirect_offset));
+    } else {
+      call.CmdDispatch(commands.handle(), dispatch.grid[0], dispatch.grid[1], dispatch.grid[2]);
+    }
+  }
+  return commands.end();
 }
 
 uint64_t DeviceProgram::address_of(const Run& run, const Slice& slice) const {
@@ -356,21 +363,72 @@ void DeviceProgram::write_table(Run& run) const {
   for (const Slice& slice : run.slot->recorded->table) *entry++ = address_of(run, slice);
 }
 
-// Of a loop with a condition, per submission.
-constexpr size_t kMaxPieces = 8;
+uint32_t DeviceProgram::state_word(const Run& run, int64_t offset) {
+  uint32_t word = 0;
+  std::memcpy(&word, run.slot->loop_state->host() + offset, sizeof(word));
+  return word;
+}
+
+// What the launch's next submission holds: the part's recordings from the current one on.
+std::vector<VkCommandBuffer> DeviceProgram::submission(Run& run) {
+  const LoweredProgram& lowered = *run.slot->recorded;
+  const LoweredPart& part = lowered.parts[run.part];
+  size_t index = 0;
+  for (size_t i = 0; i < run.part; ++i) index += lowered.parts[i].recordings.size();
+  if (run.pieces.empty()) run.pieces.resize(lowered.loops.size(), 0);
+  std::vector<VkCommandBuffer> commands;
+  LaunchCounters& counters = device_->counters();
+  for (size_t i = run.recording; i < part.recordings.size(); ++i) {
+    const LoweredRecording& recording = part.recordings[i];
+    int64_t times = recording.repeats;
+    if (recording.loop >= 0) {
+      const auto loop = static_cast<size_t>(recording.loop);
+      // A loop that goes on gets as many pieces again as it had.
+      times = run.pieces[loop] == 0 ? pieces_[loop].load() : run.pieces[loop];
+      times = std::min(times, lowered.loops[loop].max_pieces);
+      run.pieces[loop] += times;
+    }
+    commands.insert(commands.end(), static_cast<size_t>(times),
+                    run.slot->commands[index + i]->handle());
+    counters.dispatches += times * static_cast<int64_t>(recording.dispatches.size());
+    counters.barriers += times * recording.barrier_count;
+  }
+  return commands;
+}
+
+// After a submission of a part with decisions: whether the device came to its end. Else the launch
+// goes on where the device is.
+bool DeviceProgram::came_to_end(Run& run) {
+  const LoweredProgram& lowered = *run.slot->recorded;
+  const LoweredPart& part = lowered.parts[run.part];
+  const uint32_t block = state_word(run, part.block_offset);
+  if (block != part.end_block) {
+    run.recording = part.recording_of_block[block];
+    return false;
+  }
+  for (const LoweredRecording& recording : part.recordings) {
+    if (recording.loop < 0) continue;
+    const auto number = static_cast<size_t>(recording.loop);
+    const LoweredLoop& loop = lowered.loops[number];
+    int64_t needed = run.pieces[number];
+    if (loop.turns_offset >= 0) {
+      const int64_t turns = state_word(run, loop.turns_offset);
+      needed = (turns + loop.turns_per_piece - 1) / loop.turns_per_piece;
+    }
+    pieces_[number] = std::clamp<int64_t>(needed, 1, loop.max_pieces);
+  }
+  return true;
+}
 
 void DeviceProgram::advance(const RunRef& run) {
   const LoweredProgram& lowered = *run->slot->recorded;
-  LaunchCounters& counters = device_->counters();
   if (run->part == lowered.parts.size()) {
     finish(run, ok_status());
     return;
   }
   const LoweredPart& part = lowered.parts[run->part];
-  const bool repeats = part.flag_offset >= 0 || run->repeats + 1 < part.repeats;
-  const bool is_last = !repeats && run->part + 1 == lowered.parts.size();
   if (part.host != nullptr) {
-    ++counters.host_steps;
+    ++device_->counters().host_steps;
     device_->worker().post([this, run, &part] {
       const Result<int64_t> choice = run_host_step(*run, *part.host);
       if (!choice.ok()) {
@@ -382,12 +440,15 @@ void DeviceProgram::advance(const RunRef& run) {
     });
     return;
   }
-  size_t commands_index = 0;
-  for (size_t i = 0; i < run->part; ++i) commands_index += lowered.parts[i].host == nullptr ? 1 : 0;
-  // A loop that goes on gets more turns each time: few submissions for long loops, few turns for
-  // nothing at the end of short ones.
-  const std::vector<VkCommandBuffer> commands(part.flag_offset >= 0 ? run->pieces : 1,
-                                              run->slot->commands[commands_index]->handle());
+  const bool decides = part.block_offset >= 0;
+  const bool is_last = !decides && run->part + 1 == lowered.parts.size();
+  if (decides && run->recording == 0) {
+    // A part that is come to again begins with fresh counts.
+    std::memcpy(run->slot->loop_state->host(), lowered.loop_state.data(),
+                lowered.loop_state.size() * sizeof(uint32_t));
+    run->pieces.clear();
+  }
+  const std::vector<VkCommandBuffer> commands = submission(*run);
   // What uploads wrote has passed; the wait makes it visible.
   const Point waits[] = {{&device_->transfer(), device_->transfer().passed()}};
   Result<uint64_t> epoch = device_->compute().submit(commands, waits);
@@ -395,36 +456,26 @@ void DeviceProgram::advance(const RunRef& run) {
     finish(run, epoch.status());
     return;
   }
-  ++counters.submissions;
-  const auto times = static_cast<int64_t>(commands.size());
-  counters.dispatches += times * static_cast<int64_t>(part.dispatches.size());
-  counters.barriers += times * part.barrier_count;
-  if (part.flag_offset < 0 && ++run->repeats == part.repeats) {
-    run->repeats = 0;
-    ++run->part;
-  }
+  ++device_->counters().submissions;
   if (is_last) {
     run->release_readers();
     run->submitted->complete(ok_status());
   }
-  device_->compute().when_passed(
-      *epoch, [this, run, is_last, flag = part.flag_offset](const Status& status) {
-        if (is_last || !status.ok()) {
-          finish(run, status);
-          return;
-        }
-        if (flag >= 0) {
-          uint32_t goes_on = 0;
-          std::memcpy(&goes_on, run->slot->loop_state->host() + flag, sizeof(goes_on));
-          run->pieces = goes_on == 0 ? 1 : std::min(2 * run->pieces, kMaxPieces);
-          if (goes_on == 0) ++run->part;
-          if (goes_on != 0 && device_->is_closed()) {
-            finish(run, cancelled("{}: the client was closed during a loop", program_->name));
-            return;
-          }
-        }
-        advance(run);
-      });
+  device_->compute().when_passed(*epoch, [this, run, is_last, decides](const Status& status) {
+    if (is_last || !status.ok()) {
+      finish(run, status);
+    } else if (decides && !came_to_end(*run)) {
+      if (device_->is_closed()) {
+        finish(run, cancelled("{}: the client was closed during a loop", program_->name));
+        return;
+      }
+      advance(run);
+    } else {
+      ++run->part;
+      run->recording = 0;
+      advance(run);
+    }
+  });
 }
 
 Result<int64_t> DeviceProgram::run_host_step(Run& run, const HostStep& step) {

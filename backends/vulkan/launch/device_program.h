@@ -3,12 +3,13 @@
 //
 // Loading compiles the pipelines and uploads the constants. A launch never waits: it allocates the
 // outputs, and as soon as its inputs are in order it takes a slot (recorded command buffers and an
-// argument table), writes the table and submits once; with host steps or loops whose turns the data
-// decides, once per run of dispatches between them and per piece of a loop. Slots are recorded when
+// argument table), writes the table and submits once; with host steps once per run of dispatches
+// between them, and again while a loop has more turns than were submitted. Slots are recorded when
 // first needed and used again; when all are in flight a launch waits in a queue, not its caller.
 // Errors of inputs, of host steps and of the device end in the launch's `done`. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -34,6 +35,8 @@ struct ProgramOptions {
   int64_t max_slots = 8;
   // Overrides the device's limits, for tests of folded grids.
   std::array<uint32_t, 3> max_group_count = {0, 0, 0};
+  // 0: kMaxDispatchesPerSubmission.
+  int64_t max_dispatches_per_submission = 0;
 };
 
 struct LaunchInput {
@@ -85,14 +88,18 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   DeviceProgram(std::shared_ptr<LogicalDevice> device, std::shared_ptr<const LaunchProgram> program,
                 const ProgramOptions& options);
   Status prepare();
-  Result<std::shared_ptr<const LoweredProgram>> lowered(const std::vector<bool>& is_copied);
+  Result<std::shared_ptr<const LoweredProgram>> lowered(const std::vector<bool>& is_shared);
   Status record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered);
+  Status record(const Slot& slot, CommandBuffer& commands, const LoweredRecording& recording) const;
   void write_table(Run& run) const;
   uint64_t address_of(const Run& run, const Slice& slice) const;
 
   void start(const RunRef& run);
   Status begin(Run& run);
   void advance(const RunRef& run);
+  std::vector<VkCommandBuffer> submission(Run& run);
+  bool came_to_end(Run& run);
+  static uint32_t state_word(const Run& run, int64_t offset);
   // The step's choice among its targets, or 0.
   Result<int64_t> run_host_step(Run& run, const HostStep& step);
   void finish(const RunRef& run, const Status& status);
@@ -106,6 +113,8 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   std::vector<int64_t> constant_offsets_;
   bool starts_on_host_ = false;
   bool is_split_ = false;
+  // How many pieces of each loop a launch begins with: what the last one needed.
+  std::deque<std::atomic<int64_t>> pieces_;
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> slots_;  // guarded by mutex_; a busy one is its run's

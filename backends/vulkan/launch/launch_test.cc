@@ -338,20 +338,20 @@ TEST_P(LaunchTest, LoopsTurnOnTheDeviceUntilTheDataEndsThem) {
              multiply_add(output(1, 4), output(0, 4), output(1, 4), 5)};
   const auto loaded = load(p);
   const AllocationRef minus_one = upload({~0U});
-  for (const uint32_t turns : {0U, 1U, 2U, 50U, 51U, 52U, 153U, 154U, 200U}) {
+  // 51 turns of four dispatches and a gate are a piece. A launch begins with as many pieces as the
+  // one before needed, and goes on with as many again.
+  const std::pair<uint32_t, int> runs[] = {{0, 1},   {1, 1},   {2, 1},   {50, 1},  {51, 1},
+                                           {52, 2},  {102, 1}, {153, 2}, {153, 1}, {250, 2},
+                                           {250, 1}, {3, 1},   {60, 2}};
+  for (const auto& [turns, submissions] : runs) {
     const int64_t before = device_->counters().submissions;
     Launched l = start(*loaded, {ready_input(upload({turns})), ready_input(minus_one)});
     ASSERT_TRUE(l.done->await().ok());
-    EXPECT_EQ(download(l.outputs.memory[0])[0], 0u) << turns;
     uint32_t power = 1;
     for (uint32_t i = 0; i < turns; ++i) power *= 3;
+    EXPECT_EQ(download(l.outputs.memory[0])[0], 0u) << turns;
     EXPECT_EQ(download(l.outputs.memory[1])[0], 5 * power) << turns;
-    // 51 turns of four dispatches and a gate in the first submission of the loop, then twice as
-    // many.
-    EXPECT_EQ(device_->counters().submissions - before, turns <= 51       ? 3
-                                                        : turns <= 3 * 51 ? 4
-                                                        : turns <= 7 * 51 ? 5
-                                                                          : 6);
+    EXPECT_EQ(device_->counters().submissions - before, submissions) << turns;
   }
   EXPECT_EQ(device_->counters().host_steps, 0);
 }
@@ -362,24 +362,142 @@ TEST_P(LaunchTest, CountedLoopsStayInOneSubmissionUnlessTheyAreHuge) {
   LaunchProgram p = program();
   p.input_bytes = {4};
   p.outputs = {{4}};
-  LoopStep loop;
-  loop.name = "for";
-  loop.body = {multiply_add(output(0, 4), input(0, 4), output(0, 4), 3)};
-  const auto run = [&](int64_t turns) {
+  ProgramOptions options;
+  const auto run = [&](int64_t turns, int64_t inner) {
+    const DispatchStep step = multiply_add(output(0, 4), input(0, 4), output(0, 4), 3);
+    LoopStep loop;
     loop.trip_count = turns;
+    if (inner == 1) {
+      loop.body = {step};
+    } else {
+      loop.body = {std::make_shared<LoopStep>(LoopStep{"inner", {step}, inner, {}})};
+    }
     p.steps = {FillStep{output(0, 4), 1}, loop, FillStep{{Space::kArena, 0, 0, 0}, 0}};
-    const auto loaded = load(p);
+    const auto loaded = load(p, options);
     const int64_t before = device_->counters().submissions;
     Launched l = start(*loaded, {ready_input(upload({1}))});
     EXPECT_TRUE(l.done->await().ok());
     uint32_t wanted = 1;
-    for (int64_t i = 0; i < turns; ++i) wanted = 3 * wanted + 1;
-    EXPECT_EQ(download(l.outputs.memory[0])[0], wanted) << turns;
+    for (int64_t i = 0; i < turns * inner; ++i) wanted = 3 * wanted + 1;
+    EXPECT_EQ(download(l.outputs.memory[0])[0], wanted) << turns << " of " << inner;
     return device_->counters().submissions - before;
   };
-  EXPECT_EQ(run(0), 1);
-  EXPECT_EQ(run(1000), 1);
-  EXPECT_EQ(run(2 * kMaxInlineDispatches + 3), 4);  // the fill, the piece twice, the rest
+  EXPECT_EQ(run(0, 1), 1);
+  EXPECT_EQ(run(1000, 1), 1);
+  EXPECT_EQ(run(2500, 1), 1);  // one recording, twice, and the rest
+  EXPECT_EQ(run(7, 30), 1);    // all written out
+  EXPECT_EQ(run(3, 1100), 1);  // gates
+  options.max_dispatches_per_submission = 1000;
+  EXPECT_EQ(run(1500, 1), 4);  // seven pieces of 64 turns at a time
+}
+
+// Programs of nested loops and branches, decided by values that they compute.
+class RandomControl {
+ public:
+  explicit RandomControl(uint32_t seed) : random_(seed) {}
+
+  static constexpr int64_t kWords = 8;  // of output 0, each in 256 bytes
+  static Slice word(int64_t i) { return output(0, 4, 256 * i); }
+  static Slice minus_one() { return input(0, 4); }
+
+  std::vector<DeviceStep> steps(int depth) {
+    std::vector<DeviceStep> out;
+    const uint32_t count = pick(depth == 0 ? 6 : 4);
+    for (uint32_t i = 0; i < count; ++i) add(depth, out);
+    return out;
+  }
+
+  static void interpret(const std::vector<DeviceStep>& steps, Words& words) {
+    const auto at = [&](const Slice& s) -> uint32_t& {
+      static uint32_t constant;
+      constant = ~0U;
+      return s.space == Space::kInput ? constant : words[static_cast<size_t>(s.offset / 4)];
+    };
+    for (const DeviceStep& step : steps) {
+      if (const auto* d = std::get_if<DispatchStep>(&step)) {
+        at(d->operands[2]) = d->constants[1] * at(d->operands[0]) + at(d->operands[1]);
+      } else if (const auto* c = std::get_if<CopyStep>(&step)) {
+        at(c->to) = at(c->from);
+      } else if (const auto* f = std::get_if<FillStep>(&step)) {
+        at(f->to) = f->pattern;
+      } else if (const auto* l = std::get_if<std::shared_ptr<const LoopStep>>(&step)) {
+        const LoopStep& loop = **l;
+        for (int64_t i = 0;
+             loop.condition ? (at(*loop.condition) & 0xff) != 0 : i < loop.trip_count; ++i) {
+          interpret(loop.body, words);
+        }
+      } else {
+        const BranchStep& branch = *std::get<std::shared_ptr<const BranchStep>>(step);
+        const uint32_t value = at(branch.selector);
+        const auto last = static_cast<uint32_t>(branch.branches.size() - 1);
+        interpret(branch.branches[branch.selector.bytes == 1 ? ((value & 0xff) != 0 ? 0 : 1)
+                                                             : std::min(value, last)],
+                  words);
+      }
+    }
+  }
+
+ private:
+  uint32_t pick(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  Slice any() { return word(pick(kWords)); }
+
+  void add(int depth, std::vector<DeviceStep>& out) {
+    const uint32_t kind = depth >= 3 ? pick(3) : pick(7);
+    if (kind <= 1) {
+      // The operands are apart, or the target is the first of them.
+      const uint32_t to = pick(kWords), from = pick(kWords);
+      if (from == to) return;
+      out.emplace_back(multiply_add(word(to), word(from), word(to), 1 + pick(3)));
+    } else if (kind == 2) {
+      out.emplace_back(FillStep{any(), pick(5)});
+    } else if (kind == 3) {
+      LoopStep loop{"for", steps(depth + 1), static_cast<int64_t>(pick(6)), {}};
+      if (pick(4) == 0) loop.trip_count *= 40;
+      out.emplace_back(std::make_shared<const LoopStep>(std::move(loop)));
+    } else if (kind == 4) {
+      // Counts down in a word of its own.
+      const Slice count = output(0, 4, 256 * (kWords + counters_++ % 64));
+      LoopStep loop{"while", steps(depth + 1), 0, count};
+      loop.condition->bytes = 1;
+      loop.body.emplace_back(multiply_add(count, minus_one(), count, 1));
+      out.emplace_back(FillStep{count, depth == 0 && pick(3) == 0 ? 70 + pick(60) : pick(5)});
+      out.emplace_back(std::make_shared<const LoopStep>(std::move(loop)));
+    } else {
+      BranchStep branch{"branch", any(), {}};
+      const uint32_t branches = kind == 5 ? 2 : 1 + pick(4);
+      if (kind == 5) branch.selector.bytes = 1;
+      for (uint32_t i = 0; i < branches; ++i) branch.branches.push_back(steps(depth + 1));
+      out.emplace_back(std::make_shared<const BranchStep>(std::move(branch)));
+    }
+  }
+
+  std::mt19937 random_;
+  int64_t counters_ = 0;
+};
+
+TEST_P(LaunchTest, AnyNestOfLoopsAndBranchesRunsOnTheDevice) {
+  open();
+  if (!device_) return;
+  const int64_t bytes = 256 * (RandomControl::kWords + 64);
+  const AllocationRef minus_one = upload({~0U});
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    LaunchProgram p = program();
+    p.input_bytes = {4};
+    p.outputs = {{bytes}};
+    const auto body = std::make_shared<LoopStep>(LoopStep{"once", RandomControl(seed).steps(0), 1});
+    p.steps = {FillStep{output(0, bytes), seed}, *body};
+    const auto loaded = load(p);
+    Words wanted(static_cast<size_t>(bytes / 4), seed);
+    RandomControl::interpret(body->body, wanted);
+    const int64_t before = device_->counters().submissions;
+    for (int i = 0; i < 2; ++i) {
+      Launched l = start(*loaded, {ready_input(minus_one)});
+      ASSERT_TRUE(l.done->await().ok());
+      ASSERT_EQ(download(l.outputs.memory[0]), wanted) << "seed " << seed;
+    }
+    EXPECT_LE(device_->counters().submissions - before, 16) << "seed " << seed;
+  }
+  EXPECT_EQ(device_->counters().host_steps, 0);
 }
 
 TEST_P(LaunchTest, ALaunchWaitsForItsInputsAndTakesTheirErrors) {

@@ -12,135 +12,12 @@ constexpr int64_t kBytesPerGroup = 64 * 4 * 4;
 // The shaders count bytes in 32 bits; a multiple of 4 keeps patterns in phase.
 constexpr int64_t kMaxBytesPerDispatch = int64_t{1} << 31;
 
-int64_t space_size(const LaunchProgram& program, Slice::Space space) {
-  switch (space) {
-    case Slice::Space::kInput:
-      return static_cast<int64_t>(program.input_bytes.size());
-    case Slice::Space::kOutput:
-      return static_cast<int64_t>(program.outputs.size());
-    case Slice::Space::kArena:
-      return 1;
-    case Slice::Space::kConstant:
-      return static_cast<int64_t>(program.constants.size());
-    case Slice::Space::kLoopState:
-      break;
-  }
-  return 0;
-}
+// Of the loop states, beside the regions of region_of().
+constexpr int64_t kLoopRegion = -1;
+constexpr int64_t kWord = sizeof(uint32_t);
 
-int64_t bytes_of(const LaunchProgram& program, const Slice& slice) {
-  const auto i = static_cast<size_t>(slice.index);
-  switch (slice.space) {
-    case Slice::Space::kInput:
-      return program.input_bytes[i];
-    case Slice::Space::kOutput:
-      return program.outputs[i].bytes;
-    case Slice::Space::kArena:
-      return program.arena_bytes;
-    case Slice::Space::kConstant:
-      return static_cast<int64_t>(program.constants[i].size());
-    case Slice::Space::kLoopState:
-      break;
-  }
-  return 0;
-}
-
-Status check_slice(const LaunchProgram& program, const Slice& slice, bool is_written) {
-  if (slice.index < 0 || slice.index >= space_size(program, slice.space)) {
-    return invalid_argument("{} names memory that is not there", slice_string(slice));
-  }
-  const int64_t size = bytes_of(program, slice);
-  if (slice.offset < 0 || slice.bytes < 0 || slice.offset > size ||
-      slice.bytes > size - slice.offset) {
-    return invalid_argument("{} is outside of its {} bytes", slice_string(slice), size);
-  }
-  if (is_written &&
-      (slice.space == Slice::Space::kInput || slice.space == Slice::Space::kConstant)) {
-    return invalid_argument("{} may not be written", slice_string(slice));
-  }
-  return ok_status();
-}
-
-Status check_operands(const LaunchProgram& program, const std::vector<Slice>& operands,
-                      const std::vector<bool>& is_written) {
-  if (operands.size() != is_written.size()) {
-    return invalid_argument("{} operands but {} flags for writing", operands.size(),
-                            is_written.size());
-  }
-  for (size_t i = 0; i < operands.size(); ++i) {
-    HEKLA_RETURN_IF_ERROR(check_slice(program, operands[i], is_written[i]));
-  }
-  return ok_status();
-}
-
-Status check_step(const LaunchProgram& program, const DispatchStep& step) {
-  if (step.pipeline < 0 || step.pipeline >= static_cast<int64_t>(program.kernels.size())) {
-    return invalid_argument("there is no kernel {}", step.pipeline);
-  }
-  if (step.constants.size() > kMaxKernelConstants) {
-    return invalid_argument("{} push constants; there is room for {}", step.constants.size(),
-                            kMaxKernelConstants);
-  }
-  uint64_t groups = 1;
-  for (uint32_t n : step.groups) {
-    if (n != 0 && groups > kMaxGroups / n) groups = kMaxGroups + 1;
-    if (groups <= kMaxGroups) groups *= n;
-  }
-  if (std::find(step.groups.begin(), step.groups.end(), 0U) == step.groups.end() &&
-      groups > kMaxGroups) {
-    return invalid_argument("a grid of {} x {} x {} groups is above {}; let a group do more",
-                            step.groups[0], step.groups[1], step.groups[2], kMaxGroups);
-  }
-  return check_operands(program, step.operands, step.is_written);
-}
-
-Status check_step(const LaunchProgram& program, const CopyStep& step) {
-  HEKLA_RETURN_IF_ERROR(check_slice(program, step.from, false));
-  HEKLA_RETURN_IF_ERROR(check_slice(program, step.to, true));
-  if (step.from.bytes != step.to.bytes) {
-    return invalid_argument("a copy of {} to {}", slice_string(step.from), slice_string(step.to));
-  }
-  if (step.from.space == step.to.space && step.from.index == step.to.index &&
-      std::max(step.from.offset, step.to.offset) <
-          std::min(step.from.offset, step.to.offset) + step.to.bytes) {
-    return invalid_argument("a copy of {} to {}, which overlap", slice_string(step.from),
-                            slice_string(step.to));
-  }
-  return ok_status();
-}
-
-Status check_step(const LaunchProgram& program, const FillStep& step) {
-  return check_slice(program, step.to, true);
-}
-
-Status check_step(const LaunchProgram& program, const HostStep& step) {
-  if (!step.run) return invalid_argument("a host step without a function");
-  for (int64_t target : step.targets) {
-    if (target < 0 || target > static_cast<int64_t>(program.steps.size())) {
-      return invalid_argument("there is no step {} to go on with", target);
-    }
-  }
-  return check_operands(program, step.operands, step.is_written);
-}
-
-Status check_step(const LaunchProgram& program, const LoopStep& step) {
-  if (step.condition) {
-    HEKLA_RETURN_IF_ERROR(check_slice(program, *step.condition, false));
-    if (step.condition->bytes != 1) {
-      return invalid_argument("the condition {} is not one byte", slice_string(*step.condition));
-    }
-  }
-  if (step.trip_count < 0 || (step.condition && step.trip_count != 0)) {
-    return invalid_argument("a loop of {} turns{}", step.trip_count,
-                            step.condition ? " with a condition" : "");
-  }
-  for (size_t i = 0; i < step.body.size(); ++i) {
-    const Status status =
-        std::visit([&](const auto& one) { return check_step(program, one); }, step.body[i]);
-    if (!status.ok()) return status.with_context(fmt::format("step {} of the loop", i));
-  }
-  return ok_status();
-}
+// How a gate decides; loop_gate.comp has the same numbers.
+enum class GateKind : uint32_t { kAlways = 0, kPredicate = 1, kIndex = 2, kCounted = 3 };
 
 // The regions of memory for the hazard tracker.
 int64_t region_of(const LaunchProgram& program, const Slice& slice) {
@@ -163,20 +40,82 @@ int64_t region_of(const LaunchProgram& program, const Slice& slice) {
   return 0;
 }
 
+// A dispatch that may be recorded several times.
+struct Item {
+  LoweredDispatch dispatch;
+  std::vector<Access> accesses;
+  size_t block = 0;
+};
+
+// Items in the order of recording; or a list of such that repeats.
+struct Node {
+  std::vector<size_t> items;
+  std::vector<Node> body;
+  int64_t times = 1;
+  int64_t loop = -1;  // into LoweredProgram::loops: `times` is what one piece holds
+};
+using Sequence = std::vector<Node>;
+
+int64_t size_of(const Sequence& sequence) {
+  int64_t size = 0;
+  for (const Node& node : sequence) {
+    size += static_cast<int64_t>(node.items.size()) + node.times * size_of(node.body);
+  }
+  return size;
+}
+
+bool has_loops(const Sequence& sequence) {
+  return std::any_of(sequence.begin(), sequence.end(),
+                     [](const Node& node) { return node.loop >= 0 || has_loops(node.body); });
+}
+
+// What a step would be when written out.
+struct Cost {
+  bool has_decisions = false;
+  double dispatches = 0;
+};
+
+Cost cost_of(const std::vector<DeviceStep>& steps);
+
+template <typename Simple>
+Cost cost_of(const Simple&) {
+  return {false, 1};
+}
+Cost cost_of(const std::shared_ptr<const BranchStep>&) { return {true, 0}; }
+Cost cost_of(const std::shared_ptr<const LoopStep>& loop) {
+  Cost cost = cost_of(loop->body);
+  cost.dispatches *= static_cast<double>(loop->trip_count);
+  cost.has_decisions |= loop->condition.has_value() ||
+                        cost.dispatches > static_cast<double>(kMaxDispatchesPerRecording);
+  return cost;
+}
+Cost cost_of(const std::vector<DeviceStep>& steps) {
+  Cost sum;
+  for (const DeviceStep& step : steps) {
+    const Cost one = std::visit([](const auto& s) { return cost_of(s); }, step);
+    sum.has_decisions |= one.has_decisions;
+    sum.dispatches += one.dispatches;
+  }
+  return sum;
+}
+
 class Lowering {
  public:
-  Lowering(const LaunchProgram& program, const LoweringOptions& options)
-      : program_(program), options_(options) {}
+  Lowering(const LaunchProgram& program, const std::vector<bool>& is_shared,
+           const LoweringOptions& options)
+      : program_(program), is_shared_(is_shared), options_(options) {
+    begin_part();
+  }
 
-  Result<LoweredProgram> run(const std::vector<bool>& is_copied) {
+  Result<LoweredProgram> run() {
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const OutputPlan& output = program_.outputs[i];
-      if (output.alias_input < 0 || !is_copied[i]) continue;
+      if (output.alias_input < 0 || is_shared_[i] || !output.begins_with_input) continue;
       const CopyStep copy = {{Slice::Space::kInput, output.alias_input, 0, output.bytes},
                              {Slice::Space::kOutput, static_cast<int64_t>(i), 0, output.bytes}};
       // The two are different memory in this variant, and one region for the tracker, so that
       // later steps wait for the copy.
-      add_copy(copy, true);
+      add_copy(copy, true, top_);
     }
     // A part begins wherever the program may go on.
     std::vector<bool> is_target(program_.steps.size() + 1, false);
@@ -190,7 +129,15 @@ class Lowering {
       if (is_target[i]) HEKLA_RETURN_IF_ERROR(close_part());
       part_of_step.push_back(lowered_.parts.size());
       if (i == program_.steps.size()) break;
-      std::visit([this](const auto& one) { add(one); }, program_.steps[i]);
+      const Step& step = program_.steps[i];
+      if (const auto* host = std::get_if<HostStep>(&step)) {
+        HEKLA_RETURN_IF_ERROR(close_part());
+        lowered_.parts.emplace_back();
+        lowered_.parts.back().host = host;
+        ++lowered_.host_step_count;
+        continue;
+      }
+      std::visit([this](const auto& one) { add(one, top_); }, step);
     }
     HEKLA_RETURN_IF_ERROR(close_part());
     for (LoweredPart& part : lowered_.parts) {
@@ -199,23 +146,53 @@ class Lowering {
         part.next.push_back(part_of_step[static_cast<size_t>(target)]);
       }
     }
+    lowered_.loop_state.resize(static_cast<size_t>(part_state_));
     return std::move(lowered_);
   }
 
  private:
-  void add(const DispatchStep& step) {
+  // The end of a block: how the next one is chosen, and among which.
+  struct Block {
+    std::vector<size_t> items;  // each once, its gate last
+    GateKind kind = GateKind::kAlways;
+    std::vector<size_t> targets;  // empty: the end of the part
+  };
+
+  void add(const HostStep&, Sequence&) {}  // run() takes them
+
+  void add(const std::vector<DeviceStep>& steps, Sequence& out) {
+    for (const DeviceStep& step : steps) {
+      std::visit([&](const auto& one) { add(one, out); }, step);
+    }
+  }
+  template <typename Inner>
+  void add(const std::shared_ptr<const Inner>& step, Sequence& out) {
+    ++depth_;
+    add(*step, out);
+    --depth_;
+  }
+
+  void add(const DispatchStep& step, Sequence& out) {
     if (std::find(step.groups.begin(), step.groups.end(), 0U) != step.groups.end()) return;
     std::vector<Access> accesses;
     for (size_t i = 0; i < step.operands.size(); ++i) {
       accesses.push_back(access(step.operands[i], step.is_written[i]));
     }
     add_dispatch(static_cast<size_t>(step.pipeline), step.operands, std::move(accesses),
-                 step.groups, step.constants);
+                 step.groups, step.constants, out);
   }
 
-  void add(const CopyStep& step) { add_copy(step, false); }
+  void add(const CopyStep& step, Sequence& out) {
+    if (step.from.space == Slice::Space::kInput && step.to.space == Slice::Space::kOutput) {
+      const auto to = static_cast<size_t>(step.to.index);
+      const bool is_one_memory =
+          is_shared_[to] && program_.outputs[to].alias_input == step.from.index;
+      if (is_one_memory && step.from.offset == step.to.offset) return;
+    }
+    add_copy(step, false, out);
+  }
 
-  void add_copy(const CopyStep& step, bool is_alias) {
+  void add_copy(const CopyStep& step, bool is_alias, Sequence& out) {
     for (int64_t at = 0; at < step.to.bytes; at += kMaxBytesPerDispatch) {
       Slice from = step.from;
       Slice to = step.to;
@@ -225,106 +202,212 @@ class Lowering {
       std::vector<Access> accesses = {words(to, true)};
       if (!is_alias) accesses.push_back(access(from, false));
       add_dispatch(program_.kernels.size(), {from, to}, std::move(accesses), groups_of(to),
-                   {static_cast<uint32_t>(to.bytes)});
+                   {static_cast<uint32_t>(to.bytes)}, out);
     }
   }
 
-  void add(const FillStep& step) {
+  void add(const FillStep& step, Sequence& out) {
     for (int64_t at = 0; at < step.to.bytes; at += kMaxBytesPerDispatch) {
       Slice to = step.to;
       to.offset += at;
       to.bytes = std::min(kMaxBytesPerDispatch, step.to.bytes - at);
       add_dispatch(program_.kernels.size() + 1, {to}, {words(to, true)}, groups_of(to),
-                   {static_cast<uint32_t>(to.bytes), step.pattern});
+                   {static_cast<uint32_t>(to.bytes), step.pattern}, out);
     }
   }
 
-  void add(const HostStep& step) {
-    note(close_part());
-    LoweredPart part;
-    part.host = &step;
-    lowered_.parts.push_back(std::move(part));
-    ++lowered_.host_step_count;
-  }
-
-  // Counted turns in this submission; what is more becomes pieces of its own.
-  void add_counted(const LoopStep& step, size_t first) {
-    const std::vector<LoweredDispatch> body(dispatches_.begin() + static_cast<int64_t>(first),
-                                            dispatches_.end());
-    const std::vector<std::vector<Access>> accesses(accesses_.begin() + static_cast<int64_t>(first),
-                                                    accesses_.end());
-    const auto append = [&](int64_t turns) {
-      for (int64_t turn = 0; turn < turns; ++turn) {
-        dispatches_.insert(dispatches_.end(), body.begin(), body.end());
-        accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
-      }
-    };
-    dispatches_.resize(first);
-    accesses_.resize(first);
-    if (body.empty()) return;
-    const int64_t turns_at_once =
-        std::max<int64_t>(kMaxInlineDispatches / static_cast<int64_t>(body.size()), 1);
-    if (step.trip_count > turns_at_once) {
-      note(close_part());
-      append(turns_at_once);
-      note(close_part());
-      lowered_.parts.back().repeats = step.trip_count / turns_at_once;
-      append(step.trip_count % turns_at_once);
-    } else {
-      append(step.trip_count);
-    }
-  }
-
-  void add(const LoopStep& step) {
-    if (step.condition) note(close_part());
-    // One turn, to be repeated; turns share their table entries.
-    const size_t first = dispatches_.size();
-    for (const DeviceStep& one : step.body) {
-      std::visit([this](const auto& s) { add(s); }, one);
-    }
+  void add(const LoopStep& step, Sequence& out) {
     if (!step.condition) {
-      add_counted(step, first);
-      return;
+      if (step.trip_count == 0 || step.body.empty()) return;
+      const Cost cost = cost_of(step.body);
+      const double total = cost.dispatches * static_cast<double>(step.trip_count);
+      const bool is_short = total <= static_cast<double>(kMaxDispatchesPerRecording);
+      const bool is_repeated = depth_ == 0 &&
+                               cost.dispatches <= static_cast<double>(kMaxDispatchesPerRecording) &&
+                               total <= static_cast<double>(options_.max_dispatches_per_submission);
+      if (!cost.has_decisions && (is_short || is_repeated)) {
+        Node loop;
+        loop.times = step.trip_count;
+        ++depth_;
+        add(step.body, loop.body);
+        --depth_;
+        out.push_back(std::move(loop));
+        return;
+      }
     }
-    std::vector<LoweredDispatch> body = std::exchange(dispatches_, {});
-    std::vector<std::vector<Access>> accesses = std::exchange(accesses_, {});
-    // The state of this loop: flag, grids, grids to dispatch.
-    const auto word = static_cast<int64_t>(sizeof(uint32_t));
-    const auto begin = static_cast<int64_t>(lowered_.loop_state.size()) * word;
-    const auto n = static_cast<int64_t>(body.size());
-    lowered_.loop_state.push_back(0);
-    for (const LoweredDispatch& dispatch : body) {
-      lowered_.loop_state.insert(lowered_.loop_state.end(), dispatch.grid.begin(),
-                                 dispatch.grid.end());
+    const int64_t number = static_cast<int64_t>(lowered_.loops.size());
+    lowered_.loops.emplace_back();
+    const size_t body = new_block();
+    const size_t after = new_block();
+    const int64_t turn_count = add_state({0});
+    Gate gate;
+    if (step.condition) {
+      gate.turns = turn_count;
+      gate.kind = GateKind::kPredicate;
+      gate.selector = *step.condition;
+      gate.targets = {body, after};
+    } else {
+      gate.targets = {body};
     }
-    lowered_.loop_state.insert(lowered_.loop_state.end(), static_cast<size_t>(3 * n), 0);
-    const auto end = static_cast<int64_t>(lowered_.loop_state.size()) * word;
-    for (int64_t i = 0; i < n; ++i) {
-      LoweredDispatch& dispatch = body[static_cast<size_t>(i)];
-      dispatch.indirect_offset = begin + (1 + 3 * n + 3 * i) * word;
-      accesses[static_cast<size_t>(i)].push_back(
-          {kLoopRegion, dispatch.indirect_offset, dispatch.indirect_offset + 3 * word, false});
+    end_block(gate, out);
+    if (!step.condition) {
+      gate.kind = GateKind::kCounted;
+      gate.counter = add_state({0});
+      gate.trip_count = static_cast<uint32_t>(std::min<int64_t>(step.trip_count, UINT32_MAX));
+      gate.targets = {body, after};
     }
-    const Slice state = {Slice::Space::kLoopState, 0, begin, end - begin};
-    add_dispatch(program_.kernels.size() + 2, {*step.condition, state},
-                 {access(*step.condition, false), {kLoopRegion, begin, end, true}}, {1, 1, 1},
-                 {static_cast<uint32_t>(n)});
-    const LoweredDispatch gate = dispatches_.back();
-    const std::vector<Access> gate_accesses = accesses_.back();
-    const int64_t turns = std::clamp<int64_t>(kDispatchesPerChunk / (n + 1), 1, kMaxTurnsPerChunk);
-    for (int64_t turn = 0; turn < turns; ++turn) {
-      dispatches_.insert(dispatches_.end(), body.begin(), body.end());
-      accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
-      // After the last turn it says whether there are more.
-      dispatches_.push_back(gate);
-      accesses_.push_back(gate_accesses);
+    Node loop;
+    loop.loop = number;
+    current_ = body;
+    ++depth_;
+    add(step.body, loop.body);
+    --depth_;
+    end_block(gate, loop.body);
+    current_ = after;
+
+    LoweredLoop& about = lowered_.loops[static_cast<size_t>(number)];
+    const int64_t size = std::max<int64_t>(size_of(loop.body), 1);
+    int64_t turns_per_piece = std::clamp<int64_t>(kDispatchesPerPiece / size, 1, kMaxTurnsPerPiece);
+    about.max_pieces =
+        std::max<int64_t>(options_.max_dispatches_per_submission / (turns_per_piece * size), 1);
+    if (!step.condition) {
+      turns_per_piece = std::min(turns_per_piece, step.trip_count);
+      // A turn with a loop in it that has more turns than were recorded takes several pieces.
+      const int64_t turns = step.trip_count * (1 + more_pieces(loop.body));
+      about.first_pieces =
+          std::min((turns + turns_per_piece - 1) / turns_per_piece, about.max_pieces);
     }
-    note(close_part());
-    lowered_.parts.back().flag_offset = begin;
+    about.turns_per_piece = loop.times = turns_per_piece;
+    if (step.condition && !has_loops(loop.body)) about.turns_offset = turn_count * kWord;
+    out.push_back(std::move(loop));
   }
 
-  void note(const Status& status) {
-    if (pending_status_.ok()) pending_status_ = status;
+  void add(const BranchStep& step, Sequence& out) {
+    Gate gate;
+    gate.kind = step.selector.bytes == 1 ? GateKind::kPredicate : GateKind::kIndex;
+    gate.selector = step.selector;
+    for (size_t i = 0; i < step.branches.size(); ++i) gate.targets.push_back(new_block());
+    const size_t after = new_block();
+    end_block(gate, out);
+    Gate end;
+    end.targets = {after};
+    ++depth_;
+    for (size_t i = 0; i < step.branches.size(); ++i) {
+      current_ = gate.targets[i];
+      add(step.branches[i], out);
+      end_block(end, out);
+    }
+    --depth_;
+    current_ = after;
+  }
+
+  // That one turn takes after the first, by the counted loops in it.
+  int64_t more_pieces(const Sequence& sequence) const {
+    int64_t more = 0;
+    for (const Node& node : sequence) {
+      if (node.loop >= 0) more += lowered_.loops[static_cast<size_t>(node.loop)].first_pieces - 1;
+    }
+    return more;
+  }
+
+  struct Gate {
+    GateKind kind = GateKind::kAlways;
+    Slice selector;
+    std::vector<size_t> targets;
+    int64_t turns = 0;    // words into the loop state; 0: none
+    int64_t counter = 0;  // the same
+    uint32_t trip_count = 0;
+  };
+
+  size_t new_block() {
+    blocks_.emplace_back();
+    return blocks_.size() - 1;
+  }
+
+  int64_t add_state(std::initializer_list<uint32_t> words) {
+    const auto at = static_cast<int64_t>(lowered_.loop_state.size());
+    lowered_.loop_state.insert(lowered_.loop_state.end(), words);
+    return at;
+  }
+
+  // Ends the current block; the constants that need all blocks are filled in by link().
+  void end_block(const Gate& gate, Sequence& out) {
+    Block& block = blocks_[current_];
+    block.kind = gate.kind;
+    block.targets = gate.targets;
+    const Slice state = {Slice::Space::kLoopState, 0, 0, 0};
+    std::vector<Access> accesses;
+    const bool reads = gate.kind == GateKind::kPredicate || gate.kind == GateKind::kIndex;
+    if (reads) accesses.push_back(access(gate.selector, false));
+    add_dispatch(program_.kernels.size() + 2, {reads ? gate.selector : state, state},
+                 std::move(accesses), {1, 1, 1},
+                 {static_cast<uint32_t>(gate.kind), 0, 0, 0, 0, static_cast<uint32_t>(gate.turns),
+                  static_cast<uint32_t>(gate.counter), gate.trip_count, 0, 0},
+                 out);
+  }
+
+  // A block of nothing but a way to one other block is that block.
+  size_t resolve(size_t block) const {
+    while (block != 0 && blocks_[block].kind == GateKind::kAlways &&
+           blocks_[block].items.size() == 1 && blocks_[block].targets.size() == 1) {
+      block = blocks_[block].targets[0];
+    }
+    return block;
+  }
+
+  // Gives the blocks their places in the loop state, and the gates what they need to know.
+  void link(LoweredPart& part) {
+    part.block_offset = part_state_ * kWord;
+    part.end_block = static_cast<uint32_t>(current_);
+    std::vector<std::array<uint32_t, 3>> place(blocks_.size());  // grids, live grids, words
+    for (size_t b = 1; b < blocks_.size(); ++b) {
+      const auto words = static_cast<uint32_t>(3 * blocks_[b].items.size());
+      place[b] = {static_cast<uint32_t>(lowered_.loop_state.size()),
+                  static_cast<uint32_t>(lowered_.loop_state.size()) + words, words};
+      uint32_t live = place[b][1];
+      for (size_t item : blocks_[b].items) {
+        LoweredDispatch& dispatch = items_[item].dispatch;
+        lowered_.loop_state.insert(lowered_.loop_state.end(), dispatch.grid.begin(),
+                                   dispatch.grid.end());
+        dispatch.indirect_offset = int64_t{live} * kWord;
+        items_[item].accesses.push_back(
+            {kLoopRegion, dispatch.indirect_offset, dispatch.indirect_offset + 3 * kWord, false});
+        live += 3;
+      }
+      lowered_.loop_state.resize(lowered_.loop_state.size() + words, 0);
+    }
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      if (b == current_) continue;  // the end has no gate
+      uint32_t* constants = items_[blocks_[b].items.back()].dispatch.push.constants;
+      constants[1] = place[b][1];
+      constants[2] = place[b][2];
+      constants[3] = static_cast<uint32_t>(blocks_[b].targets.size());
+      constants[4] = static_cast<uint32_t>(lowered_.loop_state.size());
+      constants[8] = static_cast<uint32_t>(b);
+      constants[9] = static_cast<uint32_t>(part_state_);
+      for (size_t target : blocks_[b].targets) {
+        const size_t t = resolve(target);
+        add_state({static_cast<uint32_t>(t), place[t][0], place[t][1], place[t][2]});
+      }
+    }
+    const auto end = static_cast<int64_t>(lowered_.loop_state.size()) * kWord;
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      if (b == current_) continue;
+      Item& gate = items_[blocks_[b].items.back()];
+      gate.accesses.push_back({kLoopRegion, part.block_offset, end, true});
+    }
+  }
+
+  // The items of the sequence in the order of recording, without the gates of blocks that are
+  // another one.
+  void expand(const Sequence& sequence, std::vector<size_t>& out) const {
+    for (const Node& node : sequence) {
+      for (size_t item : node.items) {
+        const size_t block = items_[item].block;
+        if (resolve(block) == block) out.push_back(item);
+      }
+      for (int64_t i = 0; i < node.times && !node.body.empty(); ++i) expand(node.body, out);
+    }
   }
 
   Access access(const Slice& slice, bool is_written) const {
@@ -346,86 +429,115 @@ class Lowering {
 
   void add_dispatch(size_t pipeline, const std::vector<Slice>& operands,
                     std::vector<Access> accesses, const std::array<uint32_t, 3>& groups,
-                    const std::vector<uint32_t>& constants) {
-    LoweredDispatch dispatch;
-    dispatch.pipeline = pipeline;
-    dispatch.first_entry = lowered_.table.size();
-    std::copy(groups.begin(), groups.end(), dispatch.push.groups);
-    std::copy(constants.begin(), constants.end(), dispatch.push.constants);
-    dispatch.grid = fold_grid(groups, options_.max_group_count);
+                    const std::vector<uint32_t>& constants, Sequence& out) {
+    Item item;
+    item.dispatch.pipeline = pipeline;
+    item.dispatch.first_entry = lowered_.table.size();
+    std::copy(groups.begin(), groups.end(), item.dispatch.push.groups);
+    std::copy(constants.begin(), constants.end(), item.dispatch.push.constants);
+    item.dispatch.grid = fold_grid(groups, options_.max_group_count);
+    item.accesses = std::move(accesses);
+    item.block = current_;
     lowered_.table.insert(lowered_.table.end(), operands.begin(), operands.end());
-    dispatches_.push_back(dispatch);
-    accesses_.push_back(std::move(accesses));
+    blocks_[current_].items.push_back(items_.size());
+    if (out.empty() || !out.back().body.empty()) out.emplace_back();
+    out.back().items.push_back(items_.size());
+    items_.push_back(std::move(item));
+  }
+
+  void begin_part() {
+    items_.clear();
+    blocks_.assign(1, {});
+    top_.clear();
+    current_ = 0;
+    part_state_ = static_cast<int64_t>(lowered_.loop_state.size());
+    lowered_.loop_state.push_back(0);
   }
 
   // Ends a run of dispatches.
   Status close_part() {
-    if (dispatches_.empty()) return pending_status_;
-    std::vector<bool> barriers = place_barriers(accesses_);
-    if (options_.all_barriers) barriers.assign(barriers.size(), true);
-    if (options_.check_barriers) note(check_barriers(accesses_, barriers));
-    for (size_t i = 0; i < dispatches_.size(); ++i) {
-      // Recordings begin with a barrier of their own.
-      dispatches_[i].has_barrier_before = barriers[i] && i > 0;
-      lowered_.barrier_count += dispatches_[i].has_barrier_before ? 1 : 0;
+    if (items_.empty()) return ok_status();
+    LoweredPart part;
+    if (blocks_.size() > 1) {
+      if (!blocks_[current_].items.empty()) {
+        Gate last;
+        last.targets = {new_block()};
+        end_block(last, top_);
+        current_ = last.targets[0];
+      }
+      link(part);
+    } else {
+      lowered_.loop_state.resize(static_cast<size_t>(part_state_));
     }
-    lowered_.dispatch_count += static_cast<int64_t>(dispatches_.size());
-    lowered_.parts.emplace_back();
-    lowered_.parts.back().barrier_count =
-        std::count_if(dispatches_.begin(), dispatches_.end(),
-                      [](const LoweredDispatch& d) { return d.has_barrier_before; });
-    lowered_.parts.back().dispatches = std::move(dispatches_);
-    dispatches_.clear();
-    accesses_.clear();
-    return pending_status_;
+    std::vector<size_t> open;
+    for (const Node& node : top_) {
+      const int64_t size = size_of(node.body);
+      if (node.loop < 0 && node.times * size <= kMaxDispatchesPerRecording) {
+        expand({node}, open);
+        continue;
+      }
+      std::vector<size_t> piece;
+      if (node.loop >= 0) {
+        HEKLA_RETURN_IF_ERROR(close_recording(part, open, 1, -1));
+        expand({{{}, node.body, node.times, -1}}, piece);
+        HEKLA_RETURN_IF_ERROR(close_recording(part, piece, 1, node.loop));
+        continue;
+      }
+      // The turns that do not fill a piece come first.
+      const int64_t turns = std::max<int64_t>(kMaxDispatchesPerRecording / size, 1);
+      expand({{{}, node.body, node.times % turns, -1}}, open);
+      HEKLA_RETURN_IF_ERROR(close_recording(part, open, 1, -1));
+      expand({{{}, node.body, turns, -1}}, piece);
+      HEKLA_RETURN_IF_ERROR(close_recording(part, piece, node.times / turns, -1));
+    }
+    HEKLA_RETURN_IF_ERROR(close_recording(part, open, 1, -1));
+    if (!part.recordings.empty()) lowered_.parts.push_back(std::move(part));
+    begin_part();
+    return ok_status();
   }
 
-  // Of the loop states, beside the regions of region_of().
-  static constexpr int64_t kLoopRegion = -1;
+  Status close_recording(LoweredPart& part, std::vector<size_t>& items, int64_t repeats,
+                         int64_t loop) {
+    if (items.empty()) return ok_status();
+    std::vector<std::vector<Access>> accesses;
+    for (size_t item : items) accesses.push_back(items_[item].accesses);
+    std::vector<bool> barriers = place_barriers(accesses);
+    if (options_.all_barriers) barriers.assign(barriers.size(), true);
+    if (options_.check_barriers) HEKLA_RETURN_IF_ERROR(check_barriers(accesses, barriers));
+    LoweredRecording recording;
+    recording.repeats = repeats;
+    recording.loop = loop;
+    part.recording_of_block.resize(blocks_.size(), SIZE_MAX);
+    for (size_t i = 0; i < items.size(); ++i) {
+      const Item& item = items_[items[i]];
+      size_t& first = part.recording_of_block[item.block];
+      first = std::min(first, part.recordings.size());
+      recording.dispatches.push_back(item.dispatch);
+      // Recordings begin with a barrier of their own.
+      recording.dispatches.back().has_barrier_before = barriers[i] && i > 0;
+      recording.barrier_count += barriers[i] && i > 0 ? 1 : 0;
+    }
+    lowered_.dispatch_count += static_cast<int64_t>(items.size());
+    lowered_.barrier_count += recording.barrier_count;
+    part.recordings.push_back(std::move(recording));
+    items.clear();
+    return ok_status();
+  }
 
   const LaunchProgram& program_;
+  const std::vector<bool>& is_shared_;
   const LoweringOptions& options_;
   LoweredProgram lowered_;
-  std::vector<LoweredDispatch> dispatches_;
-  std::vector<std::vector<Access>> accesses_;
-  Status pending_status_;
+  // Of the part that is open.
+  std::vector<Item> items_;
+  std::vector<Block> blocks_;  // the first is not behind any gate
+  Sequence top_;
+  size_t current_ = 0;
+  int depth_ = 0;           // of loops and branches around what is added
+  int64_t part_state_ = 0;  // words into the loop state
 };
 
 }  // namespace
-
-std::string slice_string(const Slice& slice) {
-  constexpr const char* kNames[] = {"in", "out", "arena", "constant", "loop"};
-  const char* name = kNames[static_cast<size_t>(slice.space)];
-  if (slice.space == Slice::Space::kArena) {
-    return fmt::format("{}[{}+{}]", name, slice.offset, slice.bytes);
-  }
-  return fmt::format("{}{}[{}+{}]", name, slice.index, slice.offset, slice.bytes);
-}
-
-Status check_program(const LaunchProgram& program) {
-  std::vector<bool> is_aliased(program.input_bytes.size());
-  for (size_t i = 0; i < program.outputs.size(); ++i) {
-    const OutputPlan& output = program.outputs[i];
-    if (output.bytes < 0) return invalid_argument("output {} has {} bytes", i, output.bytes);
-    if (output.alias_input < 0) continue;
-    const auto input = static_cast<size_t>(output.alias_input);
-    if (input >= is_aliased.size() || is_aliased[input] ||
-        program.input_bytes[input] != output.bytes) {
-      return invalid_argument("output {} of {} bytes cannot alias input {}", i, output.bytes,
-                              output.alias_input);
-    }
-    is_aliased[input] = true;
-  }
-  if (program.arena_bytes < 0) {
-    return invalid_argument("an arena of {} bytes", program.arena_bytes);
-  }
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const Status status =
-        std::visit([&](const auto& step) { return check_step(program, step); }, program.steps[i]);
-    if (!status.ok()) return status.with_context(fmt::format("step {} of {}", i, program.name));
-  }
-  return ok_status();
-}
 
 std::array<uint32_t, 3> fold_grid(const std::array<uint32_t, 3>& groups,
                                   const std::array<uint32_t, 3>& limits) {
@@ -440,9 +552,9 @@ std::array<uint32_t, 3> fold_grid(const std::array<uint32_t, 3>& groups,
 }
 
 Result<LoweredProgram> lower_program(const LaunchProgram& program,
-                                     const std::vector<bool>& is_copied,
+                                     const std::vector<bool>& is_shared,
                                      const LoweringOptions& options) {
-  return Lowering(program, options).run(is_copied);
+  return Lowering(program, is_shared, options).run();
 }
 
 }  // namespace hekla::vulkan

@@ -4,6 +4,15 @@
 // Copies and fills become dispatches of their kernels (their addresses change with each launch, so
 // vkCmdCopyBuffer cannot be recorded once). Host steps split the program into parts. Each dispatch
 // gets its place in the launch's argument table and, where the hazard tracker finds one, a barrier.
+//
+// Control flow on the device: the steps between two decisions are a block. The dispatches of all
+// blocks but the first take their grids from the loop state (vkCmdDispatchIndirect), and these are
+// zero unless the block is the current one. A block ends with a gate
+// (shaders/memory/loop_gate.comp), which looks at a condition, a selector or a counter, empties the
+// grids of its block and fills those of the next. So a recording may hold any number of turns of
+// any loops, one in another: what is not the current block does nothing, and when the turns do not
+// suffice the recording is simply submitted again. The state's first word of a part tells which
+// block is current.
 #pragma once
 
 #include <vector>
@@ -24,39 +33,55 @@ struct LoweredDispatch {
   int64_t indirect_offset = -1;
 };
 
-// A run of dispatches that is one submission, or one host step.
-struct LoweredPart {
+// What goes into one command buffer.
+struct LoweredRecording {
   std::vector<LoweredDispatch> dispatches;
   int64_t barrier_count = 0;
+  int64_t repeats = 1;  // in a row, in one submission
+  int64_t loop = -1;    // into LoweredProgram::loops, which says how often instead
+};
+
+// A loop whose turns the device decides, recorded as pieces of several turns.
+struct LoweredLoop {
+  int64_t turns_per_piece = 1;
+  int64_t first_pieces = 1;  // of a first submission, when no launch is there to learn from
+  int64_t max_pieces = 1;    // of any submission
+  // Bytes into the loop state of a word that counts turns; -1 when a turn may take several pieces.
+  int64_t turns_offset = -1;
+};
+
+// One submission, again until the device comes to the end of its blocks; or one host step.
+struct LoweredPart {
+  std::vector<LoweredRecording> recordings;
   const HostStep* host = nullptr;  // borrowed from the program
   std::vector<size_t> next = {};   // parts, by the host step's choice; empty: the next one
-  // How often it is submitted.
-  int64_t repeats = 1;
-  // Bytes into the loop state of the word that, when not zero after the part has passed, makes it
-  // run again; -1: none.
-  int64_t flag_offset = -1;
+  // Bytes into the loop state of the word with the current block; -1: a part without decisions.
+  int64_t block_offset = -1;
+  uint32_t end_block = 0;
+  std::vector<size_t> recording_of_block;  // the first that holds some of it
 };
 
 struct LoweredProgram {
   std::vector<LoweredPart> parts;
   std::vector<Slice> table;  // one entry per operand of each dispatch
-  // What the loop state begins with: per conditional loop what loop_gate.comp says.
-  std::vector<uint32_t> loop_state;
-  // More than one submission, so other launches may run in between.
+  std::vector<LoweredLoop> loops;
+  std::vector<uint32_t> loop_state;  // what it begins with, and is again after each launch
+  // Possibly more than one submission, so other launches may run in between.
   bool is_split() const {
-    return parts.size() > 1 ||
-           (parts.size() == 1 && (parts[0].repeats > 1 || parts[0].flag_offset >= 0));
+    return parts.size() > 1 || (parts.size() == 1 && parts[0].block_offset >= 0);
   }
-  int64_t dispatch_count = 0;
+  int64_t dispatch_count = 0;  // recorded, repeats not counted
   int64_t barrier_count = 0;
   int64_t host_step_count = 0;
 };
 
-// Of a loop with a trip count; longer ones are submitted in pieces.
-inline constexpr int64_t kMaxInlineDispatches = 16384;
-// Of a loop with a condition, per submission.
-inline constexpr int64_t kDispatchesPerChunk = 256;
-inline constexpr int64_t kMaxTurnsPerChunk = 64;
+// Of one command buffer, where it may be cut; and of a counted loop that stands in another one.
+inline constexpr int64_t kMaxDispatchesPerRecording = 1024;
+// Watchdogs limit what may be submitted at once; a GPU's dispatch takes microseconds.
+inline constexpr int64_t kMaxDispatchesPerSubmission = 65536;
+// Of a piece of a loop whose turns the device decides.
+inline constexpr int64_t kDispatchesPerPiece = 256;
+inline constexpr int64_t kMaxTurnsPerPiece = 64;
 
 struct LoweringOptions {
   std::array<uint32_t, 3> max_group_count = {65535, 65535, 65535};
@@ -64,12 +89,13 @@ struct LoweringOptions {
   bool check_barriers = false;
   // A barrier in front of every dispatch: if a wrong result goes away, the tracker is guilty.
   bool all_barriers = false;
+  int64_t max_dispatches_per_submission = kMaxDispatchesPerSubmission;
 };
 
-// `is_copied` per output: its aliased input was not donated, so it is copied first. The program was
-// checked and outlives the result. INTERNAL: the checker found a missing barrier.
+// `is_shared` per output: its memory is that of the input that it aliases. The program was checked
+// and outlives the result. INTERNAL: the checker found a missing barrier.
 Result<LoweredProgram> lower_program(const LaunchProgram& program,
-                                     const std::vector<bool>& is_copied,
+                                     const std::vector<bool>& is_shared,
                                      const LoweringOptions& options);
 
 }  // namespace hekla::vulkan

@@ -98,17 +98,17 @@ TEST(Lowering, PutsBarriersWhereStepsConflict) {
              DispatchStep{0, {}, {}, {4, 0, 1}}};               // nothing to do
   LoweringOptions options;
   options.check_barriers = true;
-  const LoweredProgram lowered = *lower_program(p, {false, false}, options);
+  const LoweredProgram lowered = *lower_program(p, {true, false}, options);
   ASSERT_EQ(lowered.parts.size(), 1u);
   std::vector<bool> barriers;
-  for (const LoweredDispatch& d : lowered.parts[0].dispatches) {
+  for (const LoweredDispatch& d : lowered.parts[0].recordings[0].dispatches) {
     barriers.push_back(d.has_barrier_before);
   }
   EXPECT_EQ(barriers, (std::vector<bool>{false, false, true, false, true}));
   EXPECT_EQ(lowered.barrier_count, 2);
   EXPECT_EQ(lowered.table.size(), 10u);
   options.all_barriers = true;
-  EXPECT_EQ((*lower_program(p, {false, false}, options)).barrier_count, 4);
+  EXPECT_EQ((*lower_program(p, {true, false}, options)).barrier_count, 4);
 }
 
 TEST(Lowering, AnAliasIsOneMemoryAndIsCopiedFirstWhenItMustBe) {
@@ -116,13 +116,13 @@ TEST(Lowering, AnAliasIsOneMemoryAndIsCopiedFirstWhenItMustBe) {
   // Reads the input, then writes the output that aliases it.
   p.steps = {DispatchStep{0, {{Space::kInput, 0, 0, 100}, arena(0, 100)}, {false, true}},
              DispatchStep{0, {{Space::kOutput, 0, 50, 8}}, {true}}};
-  const LoweredProgram donated = *lower_program(p, {false, false}, {});
+  const LoweredProgram donated = *lower_program(p, {true, false}, {});
   EXPECT_EQ(donated.dispatch_count, 2);
-  EXPECT_TRUE(donated.parts[0].dispatches[1].has_barrier_before);
-  const LoweredProgram copied = *lower_program(p, {true, false}, {});
+  EXPECT_TRUE(donated.parts[0].recordings[0].dispatches[1].has_barrier_before);
+  const LoweredProgram copied = *lower_program(p, {false, false}, {});
   EXPECT_EQ(copied.dispatch_count, 3);
-  EXPECT_EQ(copied.parts[0].dispatches[0].pipeline, 1u);  // the copy kernel
-  EXPECT_TRUE(copied.parts[0].dispatches[1].has_barrier_before);
+  EXPECT_EQ(copied.parts[0].recordings[0].dispatches[0].pipeline, 1u);  // the copy kernel
+  EXPECT_TRUE(copied.parts[0].recordings[0].dispatches[1].has_barrier_before);
 }
 
 TEST(Lowering, HostStepsSplitAndBytesWidenToWords) {
@@ -131,11 +131,12 @@ TEST(Lowering, HostStepsSplitAndBytesWidenToWords) {
   host.run = [](const HostCall&) { return ok_status(); };
   p.steps = {FillStep{arena(0, 5), 1}, FillStep{arena(5, 3), 2}, host, FillStep{arena(8, 4), 3},
              FillStep{arena(12, 4), 4}};
-  const LoweredProgram lowered = *lower_program(p, {false, false}, {});
+  const LoweredProgram lowered = *lower_program(p, {true, false}, {});
   ASSERT_EQ(lowered.parts.size(), 3u);
-  EXPECT_TRUE(lowered.parts[0].dispatches[1].has_barrier_before);  // one word in common
+  EXPECT_TRUE(
+      lowered.parts[0].recordings[0].dispatches[1].has_barrier_before);  // one word in common
   EXPECT_NE(lowered.parts[1].host, nullptr);
-  EXPECT_FALSE(lowered.parts[2].dispatches[1].has_barrier_before);
+  EXPECT_FALSE(lowered.parts[2].recordings[0].dispatches[1].has_barrier_before);
 }
 
 }  // namespace

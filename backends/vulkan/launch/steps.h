@@ -10,15 +10,16 @@
 //   kArena       the launch's temporary memory (index 0)
 //   kConstant i  the i-th constant; read only
 //
-// An output with alias_input = j begins with the bytes of input j: its memory is the input's where
-// the caller donated it, else a copy is made first. Once a step has written such an output, the
-// input's old bytes are gone, whether they were donated or not.
+// An output with alias_input = j takes the memory of input j where the caller donated it; it begins
+// with the input's bytes, by a copy that is made first where the memory is another. Once a step has
+// written such an output, the input's old bytes are gone, whether they were donated or not.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -89,15 +90,17 @@ struct HostStep {
   std::vector<int64_t> targets;
 };
 
-using DeviceStep = std::variant<DispatchStep, CopyStep, FillStep>;
+struct LoopStep;
+struct BranchStep;
+using DeviceStep = std::variant<DispatchStep, CopyStep, FillStep, std::shared_ptr<const LoopStep>,
+                                std::shared_ptr<const BranchStep>>;
 
-// Steps that repeat on the device. Values that change from turn to turn live in memory, a counter
-// too. With a trip count the turns are recorded one after the other and stay in the launch's one
-// submission, up to kMaxInlineDispatches of them. With a condition, a byte that is looked at before
-// each turn and stops the loop when it is zero (the body writes it anew), the device turns until it
-// is zero; the first submission has turns for about kDispatchesPerChunk dispatches, and while an
-// end finds the condition still set the next one has up to eight times as many. The caller waits
-// for none of this.
+// Steps that repeat on the device. Values that change from turn to turn live in memory. With a
+// condition, a byte that is looked at before each turn and stops the loop when it is zero (the body
+// writes it anew), else `trip_count` turns. Short counted loops are written out, others turn
+// through gates (lowering.h): all in the launch's one submission as long as the turns that were
+// recorded suffice, which later launches learn from earlier ones; the caller waits for none of
+// this.
 struct LoopStep {
   std::string name;
   std::vector<DeviceStep> body;
@@ -105,11 +108,23 @@ struct LoopStep {
   std::optional<Slice> condition;  // one byte
 };
 
-using Step = std::variant<DispatchStep, CopyStep, FillStep, HostStep, LoopStep>;
+// One of several lists of steps, chosen on the device. `selector`: one byte and two branches, the
+// first for not zero; or an i32, where what is out of range means the last branch.
+struct BranchStep {
+  std::string name;
+  Slice selector;
+  std::vector<std::vector<DeviceStep>> branches;
+};
+
+using Step = std::variant<DispatchStep, CopyStep, FillStep, HostStep, LoopStep, BranchStep>;
 
 struct OutputPlan {
   int64_t bytes = 0;
   int64_t alias_input = -1;
+  // Whether the steps rely on the input's bytes standing in the output. Without it the program is
+  // right with both memories, and copies whole inputs to outputs by a CopyStep, which is nothing
+  // where they are one.
+  bool begins_with_input = true;
 };
 
 struct LaunchProgram {

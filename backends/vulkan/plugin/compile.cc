@@ -76,8 +76,9 @@ class Compiler {
   Result<std::shared_ptr<const LaunchProgram>> run() {
     program_->name = "main";
     program_->input_bytes = plan_->input_bytes;
-    for (size_t o = 0; o < plan_->output_bytes.size(); ++o) {
-      program_->outputs.push_back({plan_->output_bytes[o], plan_->output_input[o]});
+    for (size_t i = 0; i < plan_->output_bytes.size(); ++i) {
+      const int64_t alias = i < plan_->output_input.size() ? plan_->output_input[i] : -1;
+      program_->outputs.push_back({plan_->output_bytes[i], alias, false});
     }
     program_->arena_bytes = plan_->arena_bytes;
     for (const HostArray& constant : plan_->constants) {
@@ -149,23 +150,53 @@ class Compiler {
     return std::nullopt;
   }
 
-  // Appends the steps; false, with `out` unspecified, when one of them needs the host. Counted
-  // loops within them are written out while that stays small.
+  // The step as one of the device with all that it holds; nullopt: some of it needs the host.
+  std::optional<DeviceStep> device_step(const std::shared_ptr<const plan::LoopStep>& step) const {
+    auto loop = std::make_shared<LoopStep>();
+    if (!device_loop(*step, *loop)) return std::nullopt;
+    return loop;
+  }
+  std::optional<DeviceStep> device_step(const std::shared_ptr<const plan::BranchStep>& step) const {
+    auto branch = std::make_shared<BranchStep>();
+    if (!device_branch(*step, *branch)) return std::nullopt;
+    return branch;
+  }
+
+  // These append; false, with `out` unspecified, when something needs the host. What a loop with a
+  // condition does before its first turn goes in front of it.
   bool add_device_steps(const plan::Steps& steps, std::vector<DeviceStep>& out) const {
-    constexpr size_t kMaxWrittenOut = 4096;
     for (const plan::Step& step : steps) {
-      if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-        std::vector<DeviceStep> body;
-        if ((*loop)->trip_count < 0 || !add_device_steps((*loop)->body, body)) return false;
-        const auto turns = static_cast<size_t>((*loop)->trip_count);
-        if (!body.empty() && turns > kMaxWrittenOut / body.size()) return false;
-        for (size_t turn = 0; turn < turns; ++turn) out.insert(out.end(), body.begin(), body.end());
-        continue;
+      const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what);
+      if (loop != nullptr && (*loop)->trip_count < 0 &&
+          !add_device_steps((*loop)->condition, out)) {
+        return false;
       }
       std::optional<DeviceStep> one =
           std::visit([this](const auto& s) { return device_step(s); }, step.what);
       if (!one) return false;
       out.push_back(*std::move(one));
+    }
+    return true;
+  }
+
+  // Without what comes before the first turn.
+  bool device_loop(const plan::LoopStep& loop, LoopStep& out) const {
+    out.name = "while";
+    if (!add_device_steps(loop.body, out.body)) return false;
+    if (loop.trip_count >= 0) {
+      out.trip_count = loop.trip_count;
+      return true;
+    }
+    if (loop.predicate.bytes != 1) return false;
+    out.condition = to_slice(loop.predicate);
+    return add_device_steps(loop.condition, out.body);
+  }
+
+  bool device_branch(const plan::BranchStep& branch, BranchStep& out) const {
+    out.name = "branch";
+    out.selector = to_slice(branch.selector);
+    for (const plan::Steps& steps : branch.branches) {
+      if (!add_device_steps(steps, out.branches.emplace_back())) return false;
     }
     return true;
   }
@@ -197,16 +228,21 @@ class Compiler {
     program_->steps.emplace_back(std::move(host));
   }
 
-  // Whether the copy is of an input to the output that begins with its bytes.
-  bool is_done(const plan::CopyStep& step) const {
-    return step.from.space == plan::Slice::Space::kInput &&
-           step.to.space == plan::Slice::Space::kOutput &&
-           plan_->output_input[static_cast<size_t>(step.to.index)] == step.from.index &&
-           step.from.offset == step.to.offset;
+  void add(std::vector<DeviceStep> steps) {
+    for (DeviceStep& step : steps) {
+      std::visit([this](auto& one) { program_->steps.push_back(as_step(std::move(one))); }, step);
+    }
+  }
+  template <typename Simple>
+  static Step as_step(Simple step) {
+    return step;
+  }
+  template <typename Inner>
+  static Step as_step(const std::shared_ptr<const Inner>& step) {
+    return *step;
   }
 
   void add(const plan::CopyStep& step) {
-    if (is_done(step)) return;
     program_->steps.emplace_back(CopyStep{to_slice(step.from), to_slice(step.to)});
   }
 
@@ -288,28 +324,15 @@ class Compiler {
     std::get<HostStep>(program_->steps[jump]).targets = std::move(targets);
   }
 
-  // Without a return to the host: counted loops, and loops whose condition the device computes.
-  bool add_device_loop(const plan::LoopStep& loop) {
-    LoopStep on_device;
-    on_device.name = "while";
-    if (!add_device_steps(loop.body, on_device.body)) return false;
-    if (loop.trip_count >= 0) {
-      on_device.trip_count = loop.trip_count;
-    } else {
-      std::vector<DeviceStep> condition;
-      if (loop.predicate.bytes != 1 || !add_device_steps(loop.condition, condition)) return false;
-      on_device.condition = to_slice(loop.predicate);
-      on_device.body.insert(on_device.body.end(), condition.begin(), condition.end());
-      for (DeviceStep& step : condition) {
-        std::visit([this](auto& one) { program_->steps.emplace_back(std::move(one)); }, step);
-      }
-    }
-    program_->steps.emplace_back(std::move(on_device));
-    return true;
-  }
-
   void add(const std::shared_ptr<const plan::LoopStep>& loop) {
-    if (add_device_loop(*loop)) return;
+    LoopStep on_device;
+    std::vector<DeviceStep> before;
+    if (device_loop(*loop, on_device) &&
+        (loop->trip_count >= 0 || add_device_steps(loop->condition, before))) {
+      add(std::move(before));
+      program_->steps.emplace_back(std::move(on_device));
+      return;
+    }
     const bool is_counted = loop->trip_count >= 0;
     if (is_counted) add_counting("start of loop", loop->predicate, -1);
     const int64_t begin = next_step();
@@ -324,6 +347,11 @@ class Compiler {
   }
 
   void add(const std::shared_ptr<const plan::BranchStep>& branch) {
+    BranchStep on_device;
+    if (device_branch(*branch, on_device)) {
+      program_->steps.emplace_back(std::move(on_device));
+      return;
+    }
     const size_t choice = add_jump("branch", &branch->selector);
     std::vector<int64_t> targets;
     std::vector<size_t> ends;
