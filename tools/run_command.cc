@@ -324,6 +324,8 @@ class RunCommand {
       report_["bytes_in_use"] = memory->bytes_in_use;
       if (memory->peak_bytes_in_use) report_["peak_bytes_in_use"] = *memory->peak_bytes_in_use;
     }
+    const auto counters = client.addressable_devices().front().counters();
+    for (const auto& [name, value] : counters) report_["counters"][name] = value;
     if (settings_.as_json) return;
     fmt::print("plugin {}, C API 0.{}, platform {}\n", client.plugin().path(),
                client.plugin().api_minor(), client.platform());
@@ -343,6 +345,7 @@ class RunCommand {
     } else {
       fmt::print("device memory: {}\n", memory.status().message());
     }
+    for (const auto& [name, value] : counters) fmt::print("{}: {}\n", name, value);
   }
 
   const Settings& settings_;

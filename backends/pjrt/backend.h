@@ -128,6 +128,9 @@ class Backend {
                                               std::function<void()> release) = 0;
   virtual MemoryStats memory_stats(int device) const = 0;
   virtual void reset_peak_memory(int device) = 0;
+  // What the device has done so far, by name: "launches", "submissions" ... Served as live
+  // attributes "counter.launches" ... of the device.
+  virtual std::vector<std::pair<std::string, int64_t>> counters(int) const { return {}; }
 
   // Copies; `source` and `target` stay valid until `done`. Offsets and sizes were checked.
   virtual void copy_from_host(const void* source, const StorageRef& target, int64_t target_offset,

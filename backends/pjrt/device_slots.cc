@@ -134,16 +134,22 @@ Status Device_PoisonExecution(PJRT_Device_PoisonExecution_Args* args) {
   return unimplemented("a running launch cannot be made to fail from outside");
 }
 
-void delete_attributes(PJRT_Device_Attributes*) {}
+void delete_attributes(PJRT_Device_Attributes* attributes) { delete attributes; }
 
 Status Device_GetAttributes(PJRT_Device_GetAttributes_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Device_GetAttributes_Args, attributes_deleter);
   HEKLA_REQUIRE_HANDLE(args, device);
-  // The description's attributes, which live as long as the device: nothing to delete.
-  const NamedValues& attributes = args->device->description->attributes;
-  args->attributes = attributes.values.data();
-  args->num_attributes = attributes.values.size();
-  args->device_attributes = nullptr;
+  auto live = std::make_unique<PJRT_Device_Attributes>();
+  for (const auto& [name, value] : args->device->description->attributes.owned) {
+    live->values.add(name, value);
+  }
+  const Backend& backend = *args->device->state->backend;
+  for (const auto& [name, value] : backend.counters(args->device->index())) {
+    live->values.add("counter." + name, value);
+  }
+  args->attributes = live->values.values.data();
+  args->num_attributes = live->values.values.size();
+  args->device_attributes = live.release();
   args->attributes_deleter = delete_attributes;
   return ok_status();
 }

@@ -52,6 +52,10 @@ struct MemoryObject : PJRT_Memory {
 
 }  // namespace hekla::pjrt
 
+struct PJRT_Device_Attributes {
+  hekla::pjrt::NamedValues values;
+};
+
 struct PJRT_DeviceDescription {
   int id = 0;
   hekla::pjrt::DeviceInfo info;

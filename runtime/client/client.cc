@@ -16,6 +16,9 @@
 namespace hekla::runtime {
 namespace {
 
+// Live attributes with it change all the time.
+constexpr std::string_view kCounterPrefix = "counter.";
+
 std::string to_string(const char* text, size_t size) {
   return text == nullptr ? std::string() : std::string(text, size);
 }
@@ -156,7 +159,8 @@ void ClientState::read_live_attributes(PJRT_Device* handle, DeviceFacts& facts) 
   if (!HEKLA_PJRT_CALL(*plugin, PJRT_Device_GetAttributes, &args).ok()) return;
   Options live;
   for (size_t i = 0; i < args.num_attributes; ++i) {
-    live.push_back(from_named_value(args.attributes[i]));
+    auto attribute = from_named_value(args.attributes[i]);
+    if (!attribute.first.starts_with(kCounterPrefix)) live.push_back(std::move(attribute));
   }
   facts.attributes = merge_options(std::move(facts.attributes), live);
   if (args.attributes_deleter != nullptr) args.attributes_deleter(args.device_attributes);
@@ -243,6 +247,21 @@ Result<MemoryStats> Device::memory_stats() const {
   if (args.peak_bytes_in_use_is_set) stats.peak_bytes_in_use = args.peak_bytes_in_use;
   if (args.bytes_limit_is_set) stats.bytes_limit = args.bytes_limit;
   return stats;
+}
+
+std::vector<std::pair<std::string, int64_t>> Device::counters() const {
+  HEKLA_PJRT_ARGS(PJRT_Device_GetAttributes_Args, args, attributes_deleter);
+  args.device = handle_;
+  std::vector<std::pair<std::string, int64_t>> counters;
+  if (!HEKLA_PJRT_CALL(*state_->plugin, PJRT_Device_GetAttributes, &args).ok()) return counters;
+  for (size_t i = 0; i < args.num_attributes; ++i) {
+    const auto [name, value] = from_named_value(args.attributes[i]);
+    const auto* count = std::get_if<int64_t>(&value);
+    if (count == nullptr || !name.starts_with(kCounterPrefix)) continue;
+    counters.emplace_back(name.substr(kCounterPrefix.size()), *count);
+  }
+  if (args.attributes_deleter != nullptr) args.attributes_deleter(args.device_attributes);
+  return counters;
 }
 
 Result<Client> Client::create(std::shared_ptr<const Plugin> plugin, const Options& options) {

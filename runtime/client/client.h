@@ -65,6 +65,9 @@ class Device {
   // NOT_FOUND when the plugin has no memories.
   Result<Memory> default_memory() const;
   Result<MemoryStats> memory_stats() const;
+  // What the device has done since its client was made, by name: "launches", "submissions" ...;
+  // empty for plugins that do not say.
+  std::vector<std::pair<std::string, int64_t>> counters() const;
   PJRT_Device* handle() const { return handle_; }
   bool operator==(const Device& other) const { return handle_ == other.handle_; }
 

@@ -155,14 +155,12 @@ class VulkanBackend : public pjrt::Backend {
   ~VulkanBackend() override {
     for (const std::shared_ptr<LogicalDevice>& device : devices_) {
       device->close();
-      const LaunchCounters& counters = device->counters();
-      log_message(LogLevel::kVerbose,
-                  "vulkan:{}: {} launches, {} submissions, {} dispatches, {} barriers, {} host "
-                  "steps, {} recordings, {} held back, {} copies for aliases, peak memory {} bytes",
-                  device->index(), counters.launches.load(), counters.submissions.load(),
-                  counters.dispatches.load(), counters.barriers.load(), counters.host_steps.load(),
-                  counters.recordings.load(), counters.held_back.load(),
-                  counters.alias_copies.load(), device->memory().statistics().peak_bytes_in_use);
+      std::string line;
+      for (const auto& [name, value] : counters(device->index())) {
+        line += fmt::format("{} {}, ", value, name);
+      }
+      log_message(LogLevel::kVerbose, "vulkan:{}: {}peak memory {} bytes", device->index(), line,
+                  device->memory().statistics().peak_bytes_in_use);
     }
   }
 
@@ -188,6 +186,14 @@ class VulkanBackend : public pjrt::Backend {
             now.largest_allocation_bytes};
   }
   void reset_peak_memory(int device) override { at(device).memory().reset_peak(); }
+
+  std::vector<std::pair<std::string, int64_t>> counters(int device) const override {
+    const LaunchCounters& counters = at(device).counters();
+    return {{"launches", counters.launches},     {"submissions", counters.submissions},
+            {"dispatches", counters.dispatches}, {"barriers", counters.barriers},
+            {"host steps", counters.host_steps}, {"recordings", counters.recordings},
+            {"held back", counters.held_back},   {"copies for aliases", counters.alias_copies}};
+  }
 
   void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
                       CompletionRef done) override {

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launch is one queue submission: the real programs, each launched twice, by the device's counters.
+
+A loop whose turns the data decides may take more submissions in its first launch; later ones know.
+What a host step splits takes one more for each. Skipped (77) without a Vulkan device.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+NO_DEVICE = 3
+# Of the first launch, beyond the one: loops that the compiler does not count yet.
+MORE_AT_FIRST = {"wave_equation": 5}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hekla", required=True)
+    tool = parser.parse_args().hekla
+    cases = sorted(p.parent for p in (REPOSITORY / "tests" / "programs").glob("*/case.json"))
+    assert len(cases) >= 9, "the real programs are gone"
+    failures = 0
+    for case in cases:
+        command = [tool, "run", "--device", "vulkan", "--case", str(case), "--repeat", "2",
+                   "--stats", "--json", "--client-option", "cache_dir="]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        if done.returncode == NO_DEVICE:
+            print(done.stderr)
+            return 77
+        counters = json.loads(done.stdout)["counters"] if done.stdout else {}
+        launches = counters.get("launches", 0)
+        wanted = launches + counters.get("host steps", 0) + MORE_AT_FIRST.get(case.name, 0)
+        is_right = done.returncode == 0 and 2 <= launches and counters["submissions"] <= wanted
+        print(f"{'ok' if is_right else 'FAILED'}: {case.name}: {counters}")
+        if not is_right:
+            print(done.stderr)
+            failures += 1
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
