@@ -10,6 +10,8 @@
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/interpreter.h"
 #include "backends/vulkan/codegen/generate.h"
+#include "backends/vulkan/codegen/schedule.h"
+#include "backends/vulkan/codegen/testing/contraction_kernel.h"
 #include "backends/vulkan/codegen/testing/shader_runner.h"
 #include "backends/vulkan/device/testing/test_device.h"
 
@@ -128,6 +130,31 @@ TEST_F(OnDevice, GpuSchedules) {
     t.points_per_invocation = static_cast<uint32_t>(seed % 4);
     EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t), "") << seed;
   }
+}
+
+// The tiles of CPU devices, with neighbours and without, and of GPUs in shared memory of different
+// sizes: the same bits as point by point.
+TEST_F(OnDevice, TiledContractions) {
+  int tiled = 0, staged = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const TestKernel test = testing::contraction_kernel(testing::random_contraction(seed), seed);
+    Target t = target();
+    if (seed % 3 == 1) {
+      t.tile_columns = 1 + static_cast<uint32_t>(seed / 3 % 5);
+      t.tile_rows = 1 + static_cast<uint32_t>(seed / 15 % 3);
+      t.subgroup_broadcast = seed % 2 == 0;
+    } else if (seed % 3 == 2) {
+      t.is_cpu = t.splits_store_chains = false;
+      t.max_workgroup_invocations = t.max_workgroup_size_x = seed % 2 == 0 ? 1024 : 128;
+      t.max_shared_memory_bytes = seed % 4 == 0 ? 32768 : 4096;
+    }
+    const codegen::Schedule s = codegen::choose_schedule(test.kernel, t);
+    tiled += s.is_tiled ? 1 : 0;
+    staged += s.staged_depth > 0 ? 1 : 0;
+    EXPECT_EQ(difference(test, t), "") << seed;
+  }
+  EXPECT_GT(tiled, 45);
+  EXPECT_EQ(staged, 20);
 }
 
 TEST_F(OnDevice, GridsInPieces) {

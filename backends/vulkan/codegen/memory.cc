@@ -193,6 +193,29 @@ spv::Id Memory::load(const Access& access, ScalarType type, Bits element) {
   return m_.op(spv::OpBitcast, m_.type(type), {word.id()});
 }
 
+bool Memory::is_narrow(const Access& access) const {
+  return kernel_.operands[static_cast<size_t>(access.operand)].bytes <=
+         m_.target().max_narrow_bytes;
+}
+
+std::vector<spv::Id> Memory::load_neighbours(const Access& access, ScalarType type, Bits first,
+                                             int count) {
+  spv::Builder& b = m_.builder();
+  const spv::Id word = m_.uint_type(32);
+  const spv::Id vector = m_.vector_type(word, count);
+  const spv::Id pointer =
+      m_.op(spv::OpBitcast, b.makePointer(spv::StorageClassPhysicalStorageBuffer, vector),
+            {element_pointer(static_cast<size_t>(access.operand), 32, first)});
+  const spv::Id loaded = b.createLoad(pointer, spv::NoPrecision, spv::MemoryAccessAlignedMask,
+                                      spv::ScopeMax, /*alignment=*/4);
+  std::vector<spv::Id> values;
+  for (int i = 0; i < count; ++i) {
+    const spv::Id one = b.createCompositeExtract(loaded, word, static_cast<unsigned>(i));
+    values.push_back(kernel::is_float(type) ? m_.op(spv::OpBitcast, m_.type(type), {one}) : one);
+  }
+  return values;
+}
+
 void Memory::store(const Access& access, ScalarType type, Bits element, spv::Id value) {
   const int width = access.bytes * 8;
   if (width < 32) {

@@ -29,6 +29,11 @@ class Memory {
 
   // `element`: an index of 32 or 64 bits, not negative. Of 1 and 2 bytes: extended to 32 bits.
   spv::Id load(const kernel::Access& access, kernel::ScalarType type, Bits element);
+  // `count` neighbours, 2 or 4, of 32 bits each, aligned as one of them; of operands that 32 bits
+  // reach (is_narrow).
+  std::vector<spv::Id> load_neighbours(const kernel::Access& access, kernel::ScalarType type,
+                                       Bits first, int count);
+  bool is_narrow(const kernel::Access& access) const;
   void store(const kernel::Access& access, kernel::ScalarType type, Bits element, spv::Id value);
 
  private:

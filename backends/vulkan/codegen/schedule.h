@@ -11,11 +11,29 @@
 
 namespace hekla::vulkan::codegen {
 
-// Workgroup g, invocation i runs the points g * size * points + i + k * size for k < points.
+// Without tiles, workgroup g, invocation i runs the points g * size * points + i + k * size for
+// k < points.
+//
+// With tiles (tile.h), invocation i of a workgroup is lane i % lanes_x in x and i / lanes_x in y.
+// It runs columns x rows points side by side: column (gx * columns + c) * lanes_x + x and row (gy *
+// rows + r) * lanes_y + y, where the workgroup's number is (outer * groups_y + gy) * groups_x + gx
+// and `outer` counts the points of all other grid dimensions.
 struct Schedule {
   uint32_t workgroup_size = 1;
   uint32_t points_per_invocation = 1;
   int64_t group_count = 0;
+  bool is_tiled = false;
+  uint32_t lanes_x = 1, lanes_y = 1;
+  uint32_t columns = 1, rows = 1;
+  int64_t groups_x = 1, groups_y = 1;
+  // Iterations of innermost loops whose shared loads go through shared memory at once; 0: none do.
+  uint32_t staged_depth = 0;
+  // The workgroup is one subgroup whose lanes share uniform loads of innermost loops: each loads
+  // that of another iteration, and passes it to the others.
+  bool broadcasts = false;
+  // Columns of an invocation are neighbours: (gx * lanes_x + x) * columns + c; the grid's are a
+  // multiple of them.
+  bool is_adjacent = false;
 };
 
 Schedule choose_schedule(const kernel::Kernel& kernel, const Target& target);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -47,8 +48,12 @@ Target make_target(const DeviceSnapshot& s) {
   t.splits_store_chains = is_llvmpipe && mesa > 0 && mesa < 25;
   t.folds_zeros = is_llvmpipe;
   t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
+  const auto& kinds = s.subgroup.operations;
+  t.subgroup_broadcast = t.subgroup_size > 1 && s.subgroup.min_size == s.subgroup.max_size &&
+                         std::count(kinds.begin(), kinds.end(), "ballot") > 0;
   t.max_workgroup_invocations = s.limits.max_workgroup_invocations;
   t.max_workgroup_size_x = s.limits.max_workgroup_size[0];
+  t.max_shared_memory_bytes = s.limits.max_shared_memory_bytes;
   return t;
 }
 
@@ -59,12 +64,13 @@ std::string cache_key(const Target& t) {
                        f.exact_rounding);
   };
   return fmt::format(
-      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} zeros{:d} sub{} inv{} "
-      "x{} narrow{}/{} wg{} ppi{}",
+      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} zeros{:d} sub{}/{:d} inv{} "
+      "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, floats(t.f32), floats(t.f64),
-      t.splits_store_chains, t.folds_zeros, t.subgroup_size, t.max_workgroup_invocations,
-      t.max_workgroup_size_x, t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size,
-      t.points_per_invocation);
+      t.splits_store_chains, t.folds_zeros, t.subgroup_size, t.subgroup_broadcast,
+      t.max_workgroup_invocations, t.max_workgroup_size_x, t.max_shared_memory_bytes,
+      t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size, t.points_per_invocation,
+      t.tile_columns, t.tile_rows);
 }
 
 }  // namespace hekla::vulkan

@@ -45,8 +45,11 @@ struct Target {
   // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
   bool folds_zeros = false;
   uint32_t subgroup_size = 1;
+  // Of the basic and ballot kinds; asked for on CPU devices, where a workgroup can be one subgroup.
+  bool subgroup_broadcast = false;
   uint32_t max_workgroup_invocations = 128;
   uint32_t max_workgroup_size_x = 128;
+  uint32_t max_shared_memory_bytes = 16384;
   // Operands above this many bytes are addressed with 64-bit arithmetic: drivers may compute the
   // offset of an access chain in 32 signed bits.
   int64_t max_narrow_bytes = 0x7fffffff;
@@ -55,6 +58,9 @@ struct Target {
   // Schedule; 0: chosen by the generator.
   uint32_t workgroup_size = 0;
   uint32_t points_per_invocation = 0;
+  // Overrides of a tile; 0: chosen. Tests and measurements.
+  uint32_t tile_columns = 0;
+  uint32_t tile_rows = 0;
   bool operator==(const Target&) const = default;
 };
 

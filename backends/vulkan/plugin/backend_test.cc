@@ -27,6 +27,7 @@ TEST(ReadOptions, TakesIntegersAlsoAsText) {
                                                 {"vulkan_device", int64_t{2}},
                                                 {"vulkan_staging", true},
                                                 {"vulkan_mask", std::string("f16,i64")},
+                                                {"vulkan_device_type", std::string("discrete")},
                                                 {"cache_dir", std::string()},
                                                 {"node_id", int64_t{0}}});
   EXPECT_EQ(options.device_count, 3);
@@ -45,6 +46,7 @@ TEST(ReadOptions, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(code("num_devices", int64_t{0}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("num_devices", std::string("many")), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("memory_limit_bytes", int64_t{-1}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("vulkan_device_type", std::string("huge")), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("vulkan_mask", 1.5F), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("num_nodes", int64_t{2}), StatusCode::kUnimplemented);
 }

@@ -57,6 +57,9 @@ Status with_text(const std::string& name, const pjrt::OptionValue& value, const 
   return ok_status();
 }
 
+constexpr DeviceType kDeviceTypes[] = {DeviceType::kDiscrete, DeviceType::kIntegrated,
+                                       DeviceType::kVirtual, DeviceType::kCpu};
+
 struct Option {
   const char* name;
   const char* environment;
@@ -88,6 +91,15 @@ constexpr Option kOptions[] = {
     {"vulkan_mask", "HEKLA_VULKAN_MASK",
      [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
        return with_text(name, value, [&](std::string s) { o.device.masked_features = split(s); });
+     }},
+    {"vulkan_device_type", "HEKLA_VULKAN_DEVICE_TYPE",
+     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
+       HEKLA_ASSIGN_OR_RETURN(o.device_type, text(name, value));
+       for (const DeviceType type : kDeviceTypes) {
+         if (o.device_type == device_type_name(type)) return ok_status();
+       }
+       return invalid_argument("{} must be discrete, integrated, virtual or cpu, is {}", name,
+                               o.device_type);
      }},
     {"check_barriers", "HEKLA_CHECK_BARRIERS",
      [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/codegen/tile.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+namespace hekla::vulkan::codegen {
+namespace {
+
+using kernel::Function;
+using kernel::Instruction;
+using kernel::Op;
+using kernel::Value;
+
+size_t at(Value v) { return static_cast<size_t>(v); }
+
+// The loop instruction of each region; kNoValue for the body.
+std::vector<Value> loops_of(const Function& f) {
+  std::vector<Value> loops(f.region_count(), kernel::kNoValue);
+  for (size_t i = 0; i < f.size(); ++i) {
+    const Instruction& inst = f[static_cast<Value>(i)];
+    if (inst.op == Op::kFor) loops[inst.immediate] = static_cast<Value>(i);
+  }
+  return loops;
+}
+
+bool is_innermost(const Function& f, int32_t region) {
+  const auto& list = f.region(region).instructions;
+  return std::none_of(list.begin(), list.end(),
+                      [&](Value v) { return f[v].op == Op::kFor || f[v].op == Op::kStore; });
+}
+
+// The values that `value` is made of must be computable for any iteration, and without `at_point`
+// for any row and column.
+constexpr int kMostInstructions = 64;
+
+bool is_replayable(const Function& f, Value value, int32_t region,
+                   const std::vector<uint8_t>& depends, bool at_point, int& budget) {
+  const Instruction& inst = f[value];
+  if (inst.op == Op::kConstant) return true;
+  if (at_point && inst.region != region) return true;
+  if (inst.op == Op::kParameter) {
+    if (inst.region == 0) return true;
+    if (inst.region == region) return inst.immediate == 0;  // not what it carries
+  }
+  if (inst.region != region && depends[at(value)] == 0) return true;  // as it is
+  if (kernel::is_float(inst.type)) return false;
+  if (inst.op == Op::kParameter || inst.op == Op::kForResult || inst.op == Op::kFor ||
+      inst.op == Op::kStore || --budget < 0) {
+    return false;
+  }
+  return std::all_of(inst.arguments.begin(), inst.arguments.end(), [&](Value a) {
+    return is_replayable(f, a, region, depends, at_point, budget);
+  });
+}
+
+}  // namespace
+
+TileAnalysis analyse_tile(const kernel::Kernel& kernel) {
+  const Function& f = kernel.body;
+  TileAnalysis result;
+  result.depends.assign(f.size(), 0);
+  const std::vector<Value> loops = loops_of(f);
+  const auto& parameters = f.body().parameters;
+  if (parameters.empty() || f.region_count() < 2) return result;
+  result.depends[at(parameters.back())] = kOnColumn;
+  if (parameters.size() > 1) result.depends[at(parameters[parameters.size() - 2])] = kOnRow;
+  auto depends_on = [&](const Instruction& inst) {
+    uint8_t all = 0;
+    switch (inst.op) {
+      case Op::kConstant:
+        return all;
+      case Op::kParameter: {
+        if (inst.region == 0 || inst.immediate == 0) return all;
+        const Instruction& loop = f[loops[static_cast<size_t>(inst.region)]];
+        return static_cast<uint8_t>(
+            result.depends[at(f.region(inst.region).yields[inst.immediate - 1])] |
+            result.depends[at(loop.arguments[inst.immediate])]);
+      }
+      case Op::kForResult: {
+        const auto region = static_cast<int32_t>(f[inst.arguments[0]].immediate);
+        return result.depends[at(f.region(region).parameters[inst.immediate + 1])];
+      }
+      default:
+        for (Value a : inst.arguments) all |= result.depends[at(a)];
+        return all;
+    }
+  };
+  for (bool is_new = true; is_new;) {
+    is_new = false;
+    for (size_t i = 0; i < f.size(); ++i) {
+      const auto all =
+          static_cast<uint8_t>(result.depends[i] | depends_on(f[static_cast<Value>(i)]));
+      if (all == result.depends[i]) continue;
+      result.depends[i] = all;
+      is_new = true;
+    }
+  }
+  result.is_possible = true;
+  for (size_t r = 1; r < loops.size(); ++r) {
+    const auto region = static_cast<int32_t>(r);
+    const Instruction& loop = f[loops[r]];
+    result.is_possible &= result.depends[at(loop.arguments[0])] == 0;
+    result.carried = std::max(result.carried, static_cast<int64_t>(f.region(region).yields.size()));
+    if (!is_innermost(f, region)) continue;
+    for (Value v : f.region(region).instructions) {
+      if (f[v].op != Op::kLoad) continue;
+      result.shares_by_rows |= result.depends[at(v)] == kOnColumn;
+      result.shares_by_columns |= result.depends[at(v)] == kOnRow;
+    }
+  }
+  return result;
+}
+
+std::optional<int64_t> slope(const Function& f, Value value, Value by) {
+  std::map<Value, std::optional<int64_t>> known;
+  std::function<std::optional<int64_t>(Value)> of = [&](Value v) -> std::optional<int64_t> {
+    if (v == by) return 1;
+    if (const auto it = known.find(v); it != known.end()) return it->second;
+    const Instruction& inst = f[v];
+    const auto constant = [&](Value c) -> std::optional<int64_t> {
+      if (f[c].op != Op::kConstant) return std::nullopt;
+      return f[c].type == kernel::ScalarType::kI64
+                 ? static_cast<int64_t>(f[c].immediate)
+                 : static_cast<int64_t>(static_cast<int32_t>(f[c].immediate));
+    };
+    std::optional<int64_t> result;
+    if (inst.op == Op::kConstant || inst.op == Op::kParameter) {
+      result = 0;
+    } else {
+      std::vector<std::optional<int64_t>> slopes;
+      for (Value a : inst.arguments) slopes.push_back(of(a));
+      const bool is_flat =
+          std::all_of(slopes.begin(), slopes.end(), [](const auto& s) { return s == int64_t{0}; });
+      if (is_flat) {
+        result = 0;
+      } else if ((inst.op == Op::kAdd || inst.op == Op::kSub) && slopes[0] && slopes[1]) {
+        result = inst.op == Op::kAdd ? *slopes[0] + *slopes[1] : *slopes[0] - *slopes[1];
+      } else if (inst.op == Op::kMul) {
+        for (const int i : {0, 1}) {
+          const auto factor = constant(inst.arguments[static_cast<size_t>(1 - i)]);
+          const auto& s = slopes[static_cast<size_t>(i)];
+          if (factor && s) result = *s * *factor;
+        }
+      } else if (inst.op == Op::kSignExtend || inst.op == Op::kZeroExtend) {
+        result = slopes[0];
+      }
+    }
+    return known[v] = result;
+  };
+  return of(value);
+}
+
+std::vector<StagedLoad> staged_loads(const Function& f, int32_t region, int64_t trip_count,
+                                     const std::vector<uint8_t>& depends, Value row, Value column) {
+  std::vector<StagedLoad> result;
+  if (trip_count <= 0 || !is_innermost(f, region)) return result;
+  for (Value v : f.region(region).instructions) {
+    if (f[v].op != Op::kLoad) continue;
+    const uint8_t on = depends[at(v)];
+    if (on != kOnRow && on != kOnColumn) continue;
+    int budget = kMostInstructions;
+    const Value index = f[v].arguments[0];
+    if (!is_replayable(f, index, region, depends, false, budget)) continue;
+    StagedLoad staged;
+    staged.load = v;
+    staged.is_by_row = on == kOnRow;
+    const Value iteration = f.region(region).parameters[0];
+    const auto along = slope(f, index, iteration);
+    const auto across = slope(f, index, staged.is_by_row ? row : column);
+    staged.is_along_iteration = along == int64_t{1} && across != int64_t{1};
+    result.push_back(staged);
+  }
+  return result;
+}
+
+std::vector<Value> uniform_loads(const Function& f, int32_t region,
+                                 const std::vector<uint8_t>& depends) {
+  std::vector<Value> result;
+  if (!is_innermost(f, region)) return result;
+  for (Value v : f.region(region).instructions) {
+    if (f[v].op != Op::kLoad || (depends[at(v)] & kOnColumn) != 0) continue;
+    int budget = kMostInstructions;
+    if (is_replayable(f, f[v].arguments[0], region, depends, true, budget)) result.push_back(v);
+  }
+  return result;
+}
+
+}  // namespace hekla::vulkan::codegen

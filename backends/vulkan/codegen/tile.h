@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tile: several points of a kernel's grid done side by side by one invocation, and what a kernel
+// must be like for that. Pure.
+//
+// The points of an invocation differ in the last grid index (columns) and in the one before it
+// (rows). What depends on neither is computed once, what depends on one of them once for all that
+// differ in the other: so the loads of a contraction's operands are shared, and its sums are
+// independent of each other. Loops are gone through once for all points, which asks for trip counts
+// that do not depend on the point.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "backends/compiler/kernel/kernel.h"
+
+namespace hekla::vulkan::codegen {
+
+// What a value depends on, as bits.
+inline constexpr uint8_t kOnColumn = 1;
+inline constexpr uint8_t kOnRow = 2;
+
+struct TileAnalysis {
+  std::vector<uint8_t> depends;  // kOnColumn, kOnRow, by Value
+  bool is_possible = false;      // there is a grid, and no trip count depends on the point
+  int64_t carried = 0;           // by any loop: what each point keeps in registers
+  bool shares_by_rows = false;   // loads in innermost loops that depend on the column alone
+  bool shares_by_columns = false;
+};
+TileAnalysis analyse_tile(const kernel::Kernel& kernel);
+
+// A load in an innermost loop whose address depends on the column or on the row alone, so that the
+// invocations of a workgroup that differ in the other one load the same.
+struct StagedLoad {
+  kernel::Value load = kernel::kNoValue;
+  bool is_by_row = false;  // else by column
+  // Neighbours in memory are neighbours in the iteration, else in the row or column.
+  bool is_along_iteration = false;
+};
+// Those of the loop with this body; empty where its trip count is not constant, or one of the
+// addresses depends on what the loop carries.
+std::vector<StagedLoad> staged_loads(const kernel::Function& function, int32_t region,
+                                     int64_t trip_count, const std::vector<uint8_t>& depends,
+                                     kernel::Value row, kernel::Value column);
+
+// Loads of an innermost loop that are the same for all columns, so for all lanes of a workgroup
+// that has one row of them, and whose addresses do not depend on what the loop carries.
+std::vector<kernel::Value> uniform_loads(const kernel::Function& function, int32_t region,
+                                         const std::vector<uint8_t>& depends);
+
+// d value / d by, where that is one constant; nullopt otherwise.
+std::optional<int64_t> slope(const kernel::Function& function, kernel::Value value,
+                             kernel::Value by);
+
+}  // namespace hekla::vulkan::codegen
