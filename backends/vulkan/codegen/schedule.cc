@@ -32,6 +32,8 @@ constexpr int64_t kCpuRows = 2;
 // Of sums that share no loads: two chains of additions side by side.
 constexpr int64_t kCpuOwnColumns = 2;
 constexpr int64_t kGpuTileValues = 64;
+// Drivers compile longer code in more than proportional time.
+constexpr int64_t kMostInstructions = 600;
 // Of workgroups of a tiled kernel; fewer, and tiles get smaller.
 constexpr int64_t kCpuTileGroups = 16;
 constexpr int64_t kGpuTileGroups = 64;
@@ -86,6 +88,7 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
     if (idle(columns, shape.lanes_x) > kMostIdle) return std::nullopt;
     const auto fits = [&](const TileShape& s) {
       return s.rows * s.columns * carried <= kCpuTileValues &&
+             tile_instructions(kernel.body, analysis, s.columns, s.rows) <= kMostInstructions &&
              idle(columns, s.lanes_x * s.columns) <= kMostIdle &&
              tiled(kernel, s, 0).group_count >= kCpuTileGroups;
     };
@@ -113,7 +116,9 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
   std::optional<Schedule> best;
   for (const TileShape& shape : {TileShape{16, 16, 4, 1}, TileShape{16, 8, 4, 1},
                                  TileShape{8, 8, 4, 1}, TileShape{8, 8, 2, 1}}) {
-    if (shape.lanes_x * shape.lanes_y > most || shape.columns * carried > kGpuTileValues) continue;
+    if (tile_instructions(kernel.body, analysis, shape.columns, shape.rows) > kMostInstructions ||
+        shape.lanes_x * shape.lanes_y > most || shape.columns * carried > kGpuTileValues)
+      continue;
     if (best && best->group_count >= kGpuTileGroups) break;
     best = tiled(kernel, shape, kStagedDepth);
   }

@@ -113,6 +113,18 @@ TileAnalysis analyse_tile(const kernel::Kernel& kernel) {
   return result;
 }
 
+int64_t tile_instructions(const Function& f, const TileAnalysis& analysis, int64_t columns,
+                          int64_t rows) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < f.size(); ++i) {
+    const Op op = f[static_cast<Value>(i)].op;
+    if (op == Op::kConstant || op == Op::kParameter || op == Op::kForResult) continue;
+    const uint8_t on = op == Op::kStore ? kOnColumn | kOnRow : analysis.depends[i];
+    sum += ((on & kOnColumn) != 0 ? columns : 1) * ((on & kOnRow) != 0 ? rows : 1);
+  }
+  return sum;
+}
+
 std::optional<int64_t> slope(const Function& f, Value value, Value by) {
   std::map<Value, std::optional<int64_t>> known;
   std::function<std::optional<int64_t>(Value)> of = [&](Value v) -> std::optional<int64_t> {

@@ -29,6 +29,9 @@ struct TileAnalysis {
   bool shares_by_columns = false;
 };
 TileAnalysis analyse_tile(const kernel::Kernel& kernel);
+// Instructions of a tile of so many columns and rows, those that points share counted once.
+int64_t tile_instructions(const kernel::Function& function, const TileAnalysis& analysis,
+                          int64_t columns, int64_t rows);
 
 // A load in an innermost loop whose address depends on the column or on the row alone, so that the
 // invocations of a workgroup that differ in the other one load the same.
