@@ -501,6 +501,20 @@ TEST_P(LaunchTest, AnyNestOfLoopsAndBranchesRunsOnTheDevice) {
   EXPECT_EQ(device_->counters().host_steps, 0);
 }
 
+TEST_P(LaunchTest, TheLastUserMayBeOneOfTheDevicesThreads) {
+  open();
+  if (!device_) return;
+  std::promise<void> dropped;
+  const std::weak_ptr<LogicalDevice> gone = device_;
+  LogicalDevice* device = device_.get();
+  device->worker().post([last = std::move(device_), &dropped]() mutable {
+    last.reset();
+    dropped.set_value();
+  });
+  dropped.get_future().wait();
+  EXPECT_TRUE(gone.expired());
+}
+
 TEST_P(LaunchTest, ALaunchWaitsForItsInputsAndTakesTheirErrors) {
   open();
   if (!device_) return;

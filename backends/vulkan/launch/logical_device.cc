@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/launch/logical_device.h"
 
+#include <thread>
+#include <vector>
+
 #include "backends/vulkan/queue/internal_thread.h"
 
 namespace hekla::vulkan {
@@ -48,12 +51,44 @@ void HostWorker::run() {
   }
 }
 
+namespace {
+
+// Destroys devices whose last user was one of their own threads, which cannot wait for itself.
+class Reaper {
+ public:
+  static Reaper& instance() {
+    static Reaper reaper;
+    return reaper;
+  }
+  ~Reaper() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  void run(std::function<void()> job) {
+    std::lock_guard lock(mutex_);
+    threads_.emplace_back(std::move(job));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::thread> threads_;  // guarded by mutex_; few, joined when the process ends
+};
+
+}  // namespace
+
+void LogicalDevice::destroy(LogicalDevice* device) {
+  if (is_internal_thread) {
+    Reaper::instance().run([device] { delete device; });
+  } else {
+    delete device;
+  }
+}
+
 Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Device> device,
                                                              std::shared_ptr<Pipelines> pipelines,
                                                              int index,
                                                              const LogicalDeviceOptions& options) {
   std::shared_ptr<LogicalDevice> made(
-      new LogicalDevice(std::move(device), std::move(pipelines), index));
+      new LogicalDevice(std::move(device), std::move(pipelines), index), destroy);
   Device& d = *made->device_;
   made->memory_ = DeviceMemory::create(made->device_, options.memory_limit_bytes);
   HEKLA_ASSIGN_OR_RETURN(made->compute_, Lane::create(made->device_, d.compute_queue(),

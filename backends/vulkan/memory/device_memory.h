@@ -46,8 +46,8 @@ class Allocation {
   // access.
   std::byte* host() const;
 
-  // Launches that will read this memory but are not in a queue yet, so that the device's order does
-  // not protect them. While there are any, nobody may overwrite it.
+  // Launches and transfers that will read this memory but are not in the lane's queue, so that the
+  // device's order does not protect them. While there are any, nobody may overwrite it.
   std::atomic<int> unordered_readers{0};
 
  private:

@@ -7,6 +7,27 @@
 #include "backends/vulkan/queue/internal_thread.h"
 
 namespace hekla::vulkan {
+namespace {
+
+// Keeps launches from taking memory over while a job still reads it. Shared by its copies, since
+// jobs are copyable.
+class Reader {
+ public:
+  explicit Reader(AllocationRef memory)
+      : memory_(new AllocationRef(std::move(memory)), [](AllocationRef* read) {
+          --(*read)->unordered_readers;
+          delete read;
+        }) {
+    ++(*memory_)->unordered_readers;
+  }
+  const AllocationRef& memory() const { return *memory_; }
+  void release() { memory_.reset(); }
+
+ private:
+  std::shared_ptr<AllocationRef> memory_;
+};
+
+}  // namespace
 
 Transfers::Transfers(std::shared_ptr<DeviceMemory> memory, Lane& transfer, Lane& compute,
                      TransferOptions options)
@@ -72,8 +93,12 @@ void Transfers::upload(const void* source, AllocationRef target, int64_t offset,
     done(ok_status());
     return;
   }
-  post(up_, [this, source, target = std::move(target), offset, bytes, done = std::move(done)] {
-    done(run_upload(static_cast<const std::byte*>(source), target, offset, bytes));
+  // Jobs let go of memory before they report: who hears of the end may count what is in use.
+  post(up_, [this, source, target = std::move(target), offset, bytes,
+             done = std::move(done)]() mutable {
+    const Status status = run_upload(static_cast<const std::byte*>(source), target, offset, bytes);
+    target.reset();
+    done(status);
   });
 }
 
@@ -85,8 +110,12 @@ void Transfers::download(AllocationRef source, int64_t offset, void* target, int
     done(transfer_.device().health());
     return;
   }
-  post(down_, [this, source = std::move(source), offset, target, bytes, done = std::move(done)] {
-    done(run_download(source, offset, static_cast<std::byte*>(target), bytes));
+  post(down_, [this, reader = Reader(std::move(source)), offset, target, bytes,
+               done = std::move(done)]() mutable {
+    const Status status =
+        run_download(reader.memory(), offset, static_cast<std::byte*>(target), bytes);
+    reader.release();
+    done(status);
   });
 }
 
@@ -96,8 +125,13 @@ void Transfers::copy(AllocationRef source, AllocationRef target, int64_t bytes, 
     done(transfer_.device().health());
     return;
   }
-  post(up_, [this, source = std::move(source), target = std::move(target), bytes,
-             done = std::move(done)] { done(run_copy(source, target, bytes)); });
+  post(up_, [this, reader = Reader(std::move(source)), target = std::move(target), bytes,
+             done = std::move(done)]() mutable {
+    const Status status = run_copy(reader.memory(), target, bytes);
+    reader.release();
+    target.reset();
+    done(status);
+  });
 }
 
 Status Transfers::add_slot(Worker& worker, MemoryRole role) {

@@ -74,6 +74,39 @@ TEST_P(TransfersTest, AnyOffsetAndSizeArrives) {
   }
 }
 
+// Whoever hears of the end may count what is in use, or take the memory over.
+TEST_P(TransfersTest, HoldMemoryUntilTheyReport) {
+  open({.chunk_bytes = 1000, .slots = 3});
+  if (!transfers_) return;
+  const std::vector<std::byte> data = pattern(100'000, 2);
+  std::vector<std::byte> back(data.size());
+  const auto bytes = static_cast<int64_t>(data.size());
+  AllocationRef a = *memory_->allocate(bytes);
+  Allocation* raw = a.get();
+  std::promise<void> uploaded, downloaded;
+  transfers_->upload(data.data(), a, 0, bytes, [&](const Status& status) {
+    EXPECT_TRUE(status.ok());
+    EXPECT_LE(a.use_count(), GetParam() ? 2 : 1);
+    uploaded.set_value();
+  });
+  uploaded.get_future().wait();
+  // A first download keeps the worker, so that the second is sure to wait.
+  std::promise<void> go;
+  const bool is_staged = !GetParam();
+  if (is_staged) {
+    transfers_->download(a, 0, back.data(), 4, [&](const Status&) { go.get_future().wait(); });
+  }
+  transfers_->download(a, 0, back.data(), bytes, [&](const Status& status) {
+    EXPECT_TRUE(status.ok());
+    EXPECT_EQ(raw->unordered_readers, 0);
+    downloaded.set_value();
+  });
+  EXPECT_EQ(raw->unordered_readers > 0, is_staged);
+  go.set_value();
+  downloaded.get_future().wait();
+  EXPECT_EQ(back, data);
+}
+
 TEST_P(TransfersTest, ManyAtOnceFromSeveralThreads) {
   open({.chunk_bytes = 4096, .slots = 4});
   if (!transfers_) return;
