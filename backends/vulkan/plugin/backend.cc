@@ -238,8 +238,8 @@ class VulkanBackend : public pjrt::Backend {
   Target target() const {
     DeviceSnapshot snapshot = device_->snapshot();
     snapshot.features = device_->plan().features;
-    for (const DeviceType type : {DeviceType::kDiscrete, DeviceType::kIntegrated,
-                                  DeviceType::kVirtual, DeviceType::kCpu}) {
+    for (const DeviceType type :
+         {DeviceType::kDiscrete, DeviceType::kIntegrated, DeviceType::kVirtual, DeviceType::kCpu}) {
       if (options_.device_type == device_type_name(type)) snapshot.type = type;
     }
     return make_target(snapshot);
