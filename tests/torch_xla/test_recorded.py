@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HEKLA_BUILD_DIR", ROOT / "build"))
 ARTIFACTS = pathlib.Path(os.environ.get("HEKLA_ARTIFACTS", ROOT.parent / "shared" / "artifacts"))
 RECORDINGS = ARTIFACTS / "torch_xla"
-DEVICES = os.environ.get("HEKLA_TEST_DEVICES", "reference").split(",")
+DEVICES = os.environ.get("HEKLA_TEST_DEVICES", "reference,cpu,vulkan").split(",")
 
 # Programs that cannot run yet; the test fails when one of them starts to.
 KNOWN_GAPS = {
@@ -31,11 +31,16 @@ KNOWN_GAPS = {
     "spmd": "four partitions",
     "spmd_fsdp_gpt": "four partitions",
 }
-# Programs that run but differ by more than the tolerance; the test fails when one of them agrees.
+# Programs that run but differ by more than the tolerance, and on which devices; the test fails when
+# one of them agrees.
 KNOWN_DIFFERENCES = {
-    "gpt": "the sum of one gradient of 64 elements differs by 1.04e-3 of its absolute sum",
-    "resnet18": "batch norm over two rule-made samples leaves gradients of 1e-9, which are rounding; "
-                "their sums differ by 6e-3",
+    "bf16_gpt": ({"cpu", "vulkan"}, "the recording sums bf16 in bf16, these devices in f32: 62 "
+                                    "instead of 60.5 in the first sum; gradients that cancel show it"),
+    "gpt": ({"reference"}, "the sum of one gradient of 64 elements differs by 1.04e-3 of its "
+                           "absolute sum"),
+    "resnet18": ({"reference", "cpu", "vulkan"},
+                 "batch norm over two rule-made samples leaves gradients of 1e-9, which are rounding; "
+                 "their sums differ by 6e-3"),
 }
 BF16_PROGRAMS = {"amp_bf16_cnn", "bf16_gpt"}
 # The check data are one XLA version's choice for algorithm "default": Philox.
@@ -153,7 +158,8 @@ def test_recorded_program_gives_the_recorded_results(name, device, tmp_path):
     make_case(name, tmp_path)
     run = subprocess.run([BUILD / "bin" / "hekla", "run", "--case", tmp_path, "--device", device],
                          capture_output=True, text=True)
-    if name in KNOWN_DIFFERENCES:
-        assert run.returncode == 1, f"no difference any more: {KNOWN_DIFFERENCES[name]}"
+    devices, reason = KNOWN_DIFFERENCES.get(name, ((), ""))
+    if device in devices:
+        assert run.returncode == 1, f"no difference any more: {reason}"
         return
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
