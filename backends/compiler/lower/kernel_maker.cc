@@ -64,6 +64,18 @@ std::optional<int> KernelMaker::operand_of(const ir::Value& value) {
   return operand({&value, false}, element_count(type.dims()) * dtype_bytes(type.dtype()));
 }
 
+Value KernelMaker::smaller(Value x, Value y) {
+  return b_.select(b_.binary(kernel::Op::kLtS, x, y), x, y);
+}
+
+Elements KernelMaker::choose(Value condition, const Elements& if_true, const Elements& if_false) {
+  Elements chosen;
+  for (size_t i = 0; i < if_true.size(); ++i) {
+    chosen.push_back(kernel::select(b_, condition, if_true[i], if_false[i]));
+  }
+  return chosen;
+}
+
 Element KernelMaker::load(const Temporary& from, Value element) {
   const int place = operand({nullptr, false, from.index}, from.elements * dtype_bytes(from.dtype));
   return kernel::load_element(b_, from.dtype, place, element);

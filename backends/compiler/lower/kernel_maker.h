@@ -51,6 +51,12 @@ class KernelMaker {
   // The dtype that indices have as elements.
   DType index_dtype() const;
 
+  // The smaller of two indices, as signed numbers.
+  Value smaller(Value x, Value y);
+  Value at_most(Value x, int64_t limit) { return smaller(x, index(limit)); }
+  // One of two lists of elements.
+  Elements choose(Value condition, const Elements& if_true, const Elements& if_false);
+
   Element load(const Temporary& from, Value element);
   Element load(const Table& from, Value element);
   void store(const Temporary& to, Value element, const Element& value);

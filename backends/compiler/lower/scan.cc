@@ -141,19 +141,6 @@ class ScanLowering {
     return elements;
   }
 
-  Elements choose(KernelMaker& k, Value condition, const Elements& a, const Elements& b) {
-    Elements chosen;
-    for (size_t i = 0; i < a.size(); ++i) {
-      chosen.push_back(kernel::select(k.b(), condition, a[i], b[i]));
-    }
-    return chosen;
-  }
-
-  Value at_most(KernelMaker& k, Value value, int64_t limit) {
-    const Value last = k.index(limit);
-    return k.b().select(k.b().binary(Op::kLtS, last, value), last, value);
-  }
-
   Value place(KernelMaker& k, int64_t size, Value i) {
     Builder& b = k.b();
     return b.add(b.mul(b.add(b.mul(k.at(0), k.index(size)), i), k.index(inner_)), k.at(2));
@@ -211,9 +198,9 @@ class ScanLowering {
     const Elements sums = k.loop(k.index(kBlock - 1), dtypes_, load(k, from, size, first),
                                  [&](Value t, const Elements& carried) {
                                    const Value i = b.add(first, b.add(t, k.index(1)));
-                                   const Elements x = load(k, from, size, at_most(k, i, size - 1));
+                                   const Elements x = load(k, from, size, k.at_most(i, size - 1));
                                    const Value exists = b.binary(Op::kLtS, i, k.index(size));
-                                   return choose(k, exists, reduce(k, carried, x), carried);
+                                   return k.choose(exists, reduce(k, carried, x), carried);
                                  });
     store(k, totals, blocks, k.at(1), sums);
     return finish(k);
@@ -232,7 +219,7 @@ class ScanLowering {
       const Value last = b.select(is_first, k.index(0), b.sub(k.at(1), k.index(1)));
       Elements prefix;
       for (const Temporary& each : before) prefix.push_back(k.load(each, place(k, blocks, last)));
-      start = choose(k, is_first, start, reduce(k, prefix, start));
+      start = k.choose(is_first, start, reduce(k, prefix, start));
     }
     store(k, to, size, first, start);
     k.loop(k.index(block - 1), dtypes_, start, [&](Value t, const Elements& carried) {
@@ -243,8 +230,8 @@ class ScanLowering {
         next = reduce(k, carried, load(k, from, size, i));
       } else {
         const Value exists = b.binary(Op::kLtS, i, k.index(size));
-        i = at_most(k, i, size - 1);
-        next = choose(k, exists, reduce(k, carried, load(k, from, size, i)), carried);
+        i = k.at_most(i, size - 1);
+        next = k.choose(exists, reduce(k, carried, load(k, from, size, i)), carried);
       }
       store(k, to, size, i, next);
       return next;
@@ -262,11 +249,11 @@ class ScanLowering {
     const Value last =
         is_reverse_ ? b.sub(k.index(size_ - 1 - shift_), o) : b.add(o, k.index(shift_));
     const Value is_empty = b.binary(Op::kLtS, last, k.index(0));
-    const Value at = b.select(is_empty, k.index(0), at_most(k, last, size_ - 1));
+    const Value at = b.select(is_empty, k.index(0), k.at_most(last, size_ - 1));
     const Elements total = load(k, whole, size_, at);
     const Elements start = initial(k);
     const Elements reduced = is_reverse_ ? reduce(k, total, start) : reduce(k, start, total);
-    store_result(k, place(k, to_size_, o), choose(k, is_empty, start, reduced));
+    store_result(k, place(k, to_size_, o), k.choose(is_empty, start, reduced));
     return finish(k);
   }
 

@@ -139,22 +139,6 @@ class SortLowering {
     return results->front().re;
   }
 
-  Elements choose(KernelMaker& k, Value condition, const Elements& a, const Elements& b) {
-    Elements chosen;
-    for (size_t i = 0; i < a.size(); ++i) {
-      chosen.push_back(kernel::select(k.b(), condition, a[i], b[i]));
-    }
-    return chosen;
-  }
-
-  Value at_most(KernelMaker& k, Value value, int64_t limit) {
-    const Value last = k.index(limit);
-    return k.b().select(k.b().binary(Op::kLtS, last, value), last, value);
-  }
-  Value smaller(KernelMaker& k, Value x, Value y) {
-    return k.b().select(k.b().binary(Op::kLtS, x, y), x, y);
-  }
-
   // Place `i` of line (o, in), in memory with lines of `row` elements.
   Value place(KernelMaker& k, int64_t row, Value o, Value i, Value in) {
     Builder& b = k.b();
@@ -225,7 +209,7 @@ class SortLowering {
       Value i = b.add(b.mul(k.at(1), k.index(block)), k.index(t));
       if (size_ % block != 0) {
         exists[static_cast<size_t>(t)] = b.binary(Op::kLtS, i, k.index(size_));
-        i = at_most(k, i, size_ - 1);
+        i = k.at_most(i, size_ - 1);
       }
       const Point point{{}, place(k, size_, k.at(0), i, k.at(2))};
       Elements elements;
@@ -239,8 +223,8 @@ class SortLowering {
     for (int64_t round = 0; round < block; ++round) {
       for (auto t = static_cast<size_t>(round % 2); t + 1 < line.size(); t += 2) {
         const Value swap = b.bit_and(exists[t + 1], is_less(k, line[t + 1], line[t]));
-        Elements first = choose(k, swap, line[t + 1], line[t]);
-        line[t + 1] = choose(k, swap, line[t], line[t + 1]);
+        Elements first = k.choose(swap, line[t + 1], line[t]);
+        line[t + 1] = k.choose(swap, line[t], line[t + 1]);
         line[t] = std::move(first);
       }
     }
@@ -284,16 +268,16 @@ class SortLowering {
     const Value diagonal = b.mul(b.binary(Op::kRemU, k.at(1), k.index(each)), k.index(outputs));
     const Value a_begin = b.mul(pair, k.index(2 * width));
     const Value first = b.add(a_begin, diagonal);
-    const Value a_end = at_most(k, b.add(a_begin, k.index(run)), size_);
-    const Value b_begin = at_most(k, b.add(a_begin, k.index(width)), size_);
-    const Value b_end = at_most(k, b.add(b_begin, k.index(run)), size_);
+    const Value a_end = k.at_most(b.add(a_begin, k.index(run)), size_);
+    const Value b_begin = k.at_most(b.add(a_begin, k.index(width)), size_);
+    const Value b_end = k.at_most(b.add(b_begin, k.index(run)), size_);
     const Value a_size = b.sub(a_end, a_begin);
     const Value b_size = b.sub(b_end, b_begin);
 
     // How many of the first `diagonal` outputs come from the first run.
     const Value over = b.sub(diagonal, b_size);
     const Value low = b.select(b.binary(Op::kLtS, over, k.index(0)), k.index(0), over);
-    const Value high = smaller(k, diagonal, a_size);
+    const Value high = k.smaller(diagonal, a_size);
     int64_t trips = 1;
     while ((int64_t{1} << (trips - 1)) < run) ++trips;
     const Elements found =
@@ -302,9 +286,9 @@ class SortLowering {
                  const Value lo = range[0].re, hi = range[1].re;
                  const Value is_open = b.binary(Op::kLtS, lo, hi);
                  const Value middle = b.binary(Op::kShrU, b.add(lo, hi), k.index(1));
-                 const Elements x = load(at_most(k, b.add(a_begin, middle), size_ - 1));
-                 const Elements y = load(at_most(
-                     k, b.sub(b.sub(b.add(b_begin, diagonal), k.index(1)), middle), size_ - 1));
+                 const Elements x = load(k.at_most(b.add(a_begin, middle), size_ - 1));
+                 const Elements y = load(k.at_most(
+                     b.sub(b.sub(b.add(b_begin, diagonal), k.index(1)), middle), size_ - 1));
                  const Value x_first = b.logical_not(is_less(k, y, x));
                  const Value up = b.bit_and(is_open, x_first);
                  const Value down = b.bit_and(is_open, b.logical_not(x_first));
@@ -321,8 +305,8 @@ class SortLowering {
     auto append = [](Elements& all, const Elements& more) {
       all.insert(all.end(), more.begin(), more.end());
     };
-    append(initial, load(at_most(k, a_first, size_ - 1)));
-    append(initial, load(at_most(k, b_first, size_ - 1)));
+    append(initial, load(k.at_most(a_first, size_ - 1)));
+    append(initial, load(k.at_most(b_first, size_ - 1)));
     for (int i = 0; i < 2; ++i)
       types.insert(types.end(), dtypes_.begin(), dtypes_.begin() + keys());
     if (is_short) {
@@ -338,20 +322,20 @@ class SortLowering {
       const Value takes_b = b.bit_and(b.logical_not(b_done), b.bit_or(a_done, is_less(k, y, x)));
       const Value taken = b.select(takes_b, pb, pa);
       const Value next = b.add(taken, k.index(1));
-      Elements out = choose(k, takes_b, y, x);
-      append(out, load_rest(at_most(k, taken, size_ - 1)));
+      Elements out = k.choose(takes_b, y, x);
+      append(out, load_rest(k.at_most(taken, size_ - 1)));
       Value i = b.add(first, t);
       if (is_short) {
         const Elements last(state.begin() + 2 + 2 * keys(), state.end());
-        out = choose(k, b.bit_and(a_done, b_done), last, out);
-        i = at_most(k, i, size_ - 1);
+        out = k.choose(b.bit_and(a_done, b_done), last, out);
+        i = k.at_most(i, size_ - 1);
       }
       store(k, to, out, o, i, in);
-      const Elements loaded = load(at_most(k, next, size_ - 1));
+      const Elements loaded = load(k.at_most(next, size_ - 1));
       Elements after{as_element(b.select(takes_b, pa, next)),
                      as_element(b.select(takes_b, next, pb))};
-      append(after, choose(k, takes_b, x, loaded));
-      append(after, choose(k, takes_b, loaded, y));
+      append(after, k.choose(takes_b, x, loaded));
+      append(after, k.choose(takes_b, loaded, y));
       if (is_short) append(after, out);
       return after;
     });
