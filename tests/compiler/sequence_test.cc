@@ -3,6 +3,7 @@
 // evaluator computes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -85,11 +86,8 @@ void expect_same(const std::string& text, bool edges = true) {
   run_both(text, edges, run);
   ASSERT_EQ(run.want.size(), run.got.size());
   for (size_t i = 0; i < run.want.size(); ++i) {
-    const auto bytes = static_cast<size_t>(run.want[i].size_bytes());
-    ASSERT_EQ(bytes, run.got[i].size());
-    EXPECT_EQ(std::memcmp(run.want[i].data(), run.got[i].data(), bytes), 0)
-        << "output " << i << " of\n"
-        << text;
+    EXPECT_TRUE(std::ranges::equal(run.want[i].bytes(), run.got[i])) << "output " << i << " of\n"
+                                                                     << text;
   }
 }
 
