@@ -216,20 +216,20 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
   return outputs;
 }
 
-DeviceProgram::Slot* DeviceProgram::take_slot(const RunRef& run) {
+bool DeviceProgram::take_slot(const RunRef& run) {
   std::lock_guard lock(mutex_);
-  for (const std::unique_ptr<Slot>& slot : slots_) {
-    if (slot->is_busy) continue;
-    slot->is_busy = true;
-    return slot.get();
+  auto free = std::find_if(slots_.begin(), slots_.end(),
+                           [](const std::unique_ptr<Slot>& slot) { return !slot->is_busy; });
+  if (free == slots_.end()) {
+    if (slots_.size() >= static_cast<size_t>(options_.max_slots)) {
+      waiting_.push_back(run);
+      return false;
+    }
+    free = slots_.insert(slots_.end(), std::make_unique<Slot>());
   }
-  if (slots_.size() < static_cast<size_t>(options_.max_slots)) {
-    slots_.push_back(std::make_unique<Slot>());
-    slots_.back()->is_busy = true;
-    return slots_.back().get();
-  }
-  waiting_.push_back(run);
-  return nullptr;
+  (*free)->is_busy = true;
+  run->slot = free->get();
+  return true;
 }
 
 void DeviceProgram::start(const RunRef& run) {
@@ -237,8 +237,7 @@ void DeviceProgram::start(const RunRef& run) {
     finish(run, cancelled("{}: the client was closed before its inputs came", program_->name));
     return;
   }
-  run->slot = take_slot(run);
-  if (run->slot == nullptr) {
+  if (!take_slot(run)) {
     ++device_->counters().held_back;
     return;
   }
@@ -555,8 +554,7 @@ void DeviceProgram::finish(const RunRef& run, const Status& status) {
   run->submitted->complete(status);
   if (done) done->complete(status);
   if (!next) return;
-  next->slot = take_slot(next);
-  if (next->slot == nullptr) return;  // another launch was quicker; it waits again
+  if (!take_slot(next)) return;  // another launch was quicker; it waits again
   if (const Status begun = begin(*next); !begun.ok()) {
     // Not from here: a lost device would finish a long queue by recursion.
     device_->worker().post([this, next, begun] { finish(next, begun); });

@@ -103,7 +103,8 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   // The step's choice among its targets, or 0.
   Result<int64_t> run_host_step(Run& run, const HostStep& step);
   void finish(const RunRef& run, const Status& status);
-  Slot* take_slot(const RunRef& run);
+  // Gives the run a slot; without one it waits, and from then on is another thread's.
+  bool take_slot(const RunRef& run);
 
   const std::shared_ptr<LogicalDevice> device_;
   const std::shared_ptr<const LaunchProgram> program_;
