@@ -46,4 +46,10 @@ std::vector<std::array<int64_t, 2>> padding_of(const Operation& op) {
   return padding;
 }
 
+const DenseValue* constant_value(const Value& value) {
+  const Operation* op = value.defining_op();
+  if (op == nullptr || op->code() != OpCode::kConstant) return nullptr;
+  return op->attribute("value").get<DenseValue>();
+}
+
 }  // namespace hekla::ir

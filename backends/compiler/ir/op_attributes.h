@@ -22,4 +22,7 @@ double float_value(const Operation& op, std::string_view name, double fallback =
 // `padding`; empty when absent.
 std::vector<std::array<int64_t, 2>> padding_of(const Operation& op);
 
+// What a constant makes this value; null when something else does.
+const DenseValue* constant_value(const Value& value);
+
 }  // namespace hekla::ir

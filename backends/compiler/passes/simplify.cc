@@ -14,9 +14,7 @@ using ir::OpCode;
 
 // A constant of equal elements; null otherwise.
 const ir::DenseValue* splat_of(const ir::Value& value) {
-  const ir::Operation* op = value.defining_op();
-  if (op == nullptr || op->code() != OpCode::kConstant) return nullptr;
-  const auto* dense = op->attribute("value").get<ir::DenseValue>();
+  const ir::DenseValue* dense = ir::constant_value(value);
   return dense == nullptr || dense->values.size() != 1 ? nullptr : dense;
 }
 

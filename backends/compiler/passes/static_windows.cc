@@ -20,12 +20,6 @@ constexpr int64_t kMostElements = 64;
 // A window of less than this part of the array is written in place, or a copy, instead.
 constexpr int64_t kSmallWindow = 4;
 
-const ir::DenseValue* constant_of(const ir::Value& value) {
-  const ir::Operation* op = value.defining_op();
-  if (op == nullptr || op->code() != OpCode::kConstant) return nullptr;
-  return op->attribute("value").get<ir::DenseValue>();
-}
-
 class Rewriter {
  public:
   explicit Rewriter(ir::Block& block) : block_(block) {}
@@ -78,7 +72,7 @@ class Rewriter {
     }
     std::vector<HostArray> parts;
     for (const ir::Value* operand : op.operands()) {
-      const ir::DenseValue* dense = constant_of(*operand);
+      const ir::DenseValue* dense = ir::constant_value(*operand);
       if (dense == nullptr) return nullptr;
       Result<HostArray> all = dense->expand();
       if (!all.ok()) return nullptr;
@@ -107,7 +101,7 @@ class Rewriter {
 
   static std::optional<Window> window_of(const ir::Operation& op) {
     const auto* n = op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
-    const ir::DenseValue* indices = constant_of(*op.operand(1));
+    const ir::DenseValue* indices = ir::constant_value(*op.operand(1));
     if (n == nullptr || indices == nullptr || !n->input_batching_dims.empty()) return std::nullopt;
     const Dims& shape = op.operand(0)->type().dims();
     const Dims& update = op.operand(2)->type().dims();
