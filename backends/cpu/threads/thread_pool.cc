@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
+#include <deque>
+#include <mutex>
+#include <utility>
 
 #include "backends/cpu/threads/task_order.h"
 #include "runtime/base/cpu_info.h"
@@ -40,8 +42,18 @@ struct ThreadPool::State {
   }
   tbb::global_control limit;
   tbb::task_arena arena;
+  std::function<void()> take() {
+    const std::lock_guard lock(mutex);
+    std::function<void()> task = std::move(waiting.front());
+    waiting.pop_front();
+    return task;
+  }
   TaskOrder posted;
   const int threads;
+  std::mutex mutex;
+  // Each enqueued task of oneTBB takes the oldest one. They wait here and not in oneTBB's own
+  // memory, where leak checkers do not look when a process ends before its launches have begun.
+  std::deque<std::function<void()>> waiting;  // guarded by mutex
 };
 
 ThreadPool& ThreadPool::process_pool() {
@@ -57,14 +69,14 @@ int ThreadPool::threads() const { return state_->threads; }
 void ThreadPool::post(std::function<void()> task) {
   // One order for all of them: nobody is there to own one for each.
   TaskOrder& order = state_->posted;
-  // The worker's stack owns a task that runs: a process may end before oneTBB frees its own object,
-  // whose memory leak checkers do not look at.
-  auto* held = new std::function<void()>(std::move(task));
   order.before();
-  state_->arena.enqueue([&order, held] {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->waiting.push_back(std::move(task));
+  }
+  state_->arena.enqueue([this, &order] {
     order.begin();
-    const std::unique_ptr<std::function<void()>> owned(held);
-    (*owned)();
+    state_->take()();
   });
 }
 
