@@ -47,6 +47,8 @@ def environment(config):
     # custom calls (mhlo.cosh, mhlo.asinh), which the evaluator runs on the host.
     if platform == 'tbb' and not importlib.metadata.version('jaxlib').startswith('0.8.'):
         values['HEKLA_FAIL_ON_FALLBACK'] = '1'
+    if platform == 'vulkan':  # each recorded program is proved to have its barriers
+        values['HEKLA_CHECK_BARRIERS'] = '1'
     return values
 
 

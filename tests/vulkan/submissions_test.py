@@ -2,7 +2,8 @@
 """A launch is one queue submission: the real programs, each launched twice, by the device's counters.
 
 A loop whose turns the data decides may take more submissions in its first launch; later ones know.
-What a host step splits takes one more for each. Skipped (77) without a Vulkan device.
+What a host step splits takes one more for each. Each program's barriers are proved, and with
+--validation the validation layer must find nothing. Skipped (77) without a Vulkan device.
 """
 import argparse
 import json
@@ -17,13 +18,15 @@ NO_DEVICE = 3
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hekla", required=True)
-    tool = parser.parse_args().hekla
+    parser.add_argument("--validation", action="store_true")
+    settings = parser.parse_args()
     cases = sorted(p.parent for p in (REPOSITORY / "tests" / "programs").glob("*/case.json"))
     assert len(cases) >= 9, "the real programs are gone"
     failures = 0
     for case in cases:
-        command = [tool, "run", "--device", "vulkan", "--case", str(case), "--repeat", "2",
-                   "--stats", "--json", "--client-option", "cache_dir="]
+        command = [settings.hekla, "run", "--device", "vulkan", "--case", str(case), "--repeat", "2",
+                   "--stats", "--json", "--client-option", "cache_dir=", "check_barriers=1",
+                   f"vulkan_validation={int(settings.validation)}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if done.returncode == NO_DEVICE:
             print(done.stderr)
@@ -31,7 +34,8 @@ def main() -> int:
         counters = json.loads(done.stdout)["counters"] if done.stdout else {}
         launches = counters.get("launches", 0)
         wanted = launches + counters.get("host steps", 0)
-        is_right = done.returncode == 0 and 2 <= launches and counters["submissions"] <= wanted
+        is_right = (done.returncode == 0 and 2 <= launches and counters["submissions"] <= wanted
+                    and "Vulkan validation:" not in done.stderr)
         print(f"{'ok' if is_right else 'FAILED'}: {case.name}: {counters}")
         if not is_right:
             print(done.stderr)
