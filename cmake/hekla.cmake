@@ -19,7 +19,16 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 # -g1 keeps line numbers for backtraces and sanitizers at a third of the link time of -g.
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+# Instrumented code takes half again as long to compile at -O2 as at -O1, and runs as fast.
+# GoogleTest's macros are most of what a test compiles: to optimize them costs a third of the time,
+# instrumented three quarters.
+if(HEKLA_SANITIZER)
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+  set(HEKLA_TEST_OPTIMIZATION -O0)
+else()
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+  set(HEKLA_TEST_OPTIMIZATION -O1)
+endif()
 # Floating-point results are part of the promise: no contraction into fused multiply-add.
 add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off)
 
@@ -56,6 +65,7 @@ function(hekla_test name)
   endif()
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE ${HEKLA_TEST_OPTIMIZATION})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HEKLA_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              HEKLA_BINARY_DIR="${PROJECT_BINARY_DIR}")
