@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meshes of devices, partition specs, and the boxes that they give to each device.
+//
+// A mesh arranges devices along named axes, row major. A spec names for each dimension of a tensor
+// the axes that cut it: none, one, or several (the first is the major one). An axis that cuts no
+// dimension holds copies. A dimension of n elements over k parts is cut as XLA does it: every part
+// has ceil(n / k) elements, the last ones fewer or none; a device that pads holds ceil(n / k) in
+// memory all the same. JAX asks for even cuts, checkpoints do not.
+//
+// Text form: mesh=(data:2,model:4) spec=(data,None,(model,expert)) replicated={pipe}
+// devices=[0,2,1,3]; the last two are optional. Axis names that are not plain words, and an axis
+// called None, stand in double quotes with \" and \\ for these two characters.
+//
+// Plain values and pure functions; any thread. Text may come from anywhere: a bad one is an
+// INVALID_ARGUMENT that names the place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/checkpoint/layout.h"
+
+namespace hekla::checkpoint {
+
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;
+
+  bool operator==(const MeshAxis&) const = default;
+};
+
+struct Mesh {
+  std::vector<MeshAxis> axes;
+  // The device at each position, row major; empty: position k is device k.
+  std::vector<int64_t> devices;
+
+  bool operator==(const Mesh&) const = default;
+};
+
+struct PartitionSpec {
+  // Axis names that cut each dimension; dimensions behind the last are not cut.
+  std::vector<std::vector<std::string>> dims;
+  // Axes said to hold copies. All that `dims` do not use do; this is for people to read.
+  std::vector<std::string> replicated;
+
+  bool operator==(const PartitionSpec&) const = default;
+};
+
+struct Sharding {
+  Mesh mesh;
+  PartitionSpec spec;
+
+  bool operator==(const Sharding&) const = default;
+};
+
+inline constexpr int64_t kMaxMeshAxes = 64;
+inline constexpr int64_t kMaxMeshDevices = int64_t{1} << 20;
+
+// The product of the sizes of a mesh that passed check_mesh.
+int64_t device_count(const Mesh& mesh);
+// INVALID_ARGUMENT: two axes of one name, an empty name, a size below 1, too many axes or devices,
+// a list of devices of another length or with one twice.
+Status check_mesh(const Mesh& mesh);
+// The mesh's errors, and INVALID_ARGUMENT: more dimensions in the spec than `rank`, an axis that
+// the mesh does not have or that is used twice.
+Status check_sharding(const Sharding& sharding, int64_t rank);
+
+// What the device at one position of the mesh holds: `box` of the tensor in memory of dimensions
+// `padded`, which are box.size where the cut is even.
+struct DeviceBox {
+  int64_t device = 0;
+  Box box;
+  Dims padded;
+};
+// By position. Errors: check_sharding's and check_shape's.
+Result<std::vector<DeviceBox>> device_boxes(const Sharding& sharding, const Dims& shape);
+
+std::string sharding_text(const Sharding& sharding);
+Result<Sharding> parse_sharding(std::string_view text);
+
+// A box and the ranks that hold it, ascending.
+struct HeldBox {
+  Box box;
+  std::vector<int32_t> ranks;
+
+  bool operator==(const HeldBox&) const = default;
+};
+// The boxes of one tensor, without overlap or hole, in the order of box_less. A tensor without
+// elements has its whole box alone; in others no box is empty. Tensors of one shape and sharding
+// may share them.
+using HeldBoxes = std::vector<HeldBox>;
+
+// By the mesh: `rank_of_position[k]` is the rank whose device stands at position k; empty: ranks
+// are the numbers of the devices.
+Result<std::shared_ptr<const HeldBoxes>> held_boxes(const Sharding& sharding, const Dims& shape,
+                                                    std::span<const int32_t> rank_of_position = {});
+
+// By explicit boxes: a box that rank `rank` holds. A rank may hold several, and one twice.
+struct Holding {
+  int32_t rank = 0;
+  Box box;
+};
+// OUT_OF_RANGE: a box outside of the shape. INVALID_ARGUMENT: boxes that overlap without being the
+// same, or a part of the tensor that nobody holds; the message names the boxes and their ranks.
+Result<std::shared_ptr<const HeldBoxes>> held_boxes(std::span<const Holding> holdings,
+                                                    const Dims& shape);
+
+}  // namespace hekla::checkpoint

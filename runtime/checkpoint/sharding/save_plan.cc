@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/sharding/save_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_set>
+
+#include "runtime/checkpoint/sharding/box.h"
+#include "runtime/checkpoint/sharding/tiles.h"
+
+namespace hekla::checkpoint {
+namespace {
+
+// A box to be given to one of `ranks`, or to be split among several of them.
+struct Item {
+  int32_t tensor = 0;
+  const HeldBox* held = nullptr;
+  int64_t bytes = 0;
+};
+
+Status check_options(const SaveOptions& options) {
+  if (options.world_size < 1) {
+    return invalid_argument("a world of {} ranks cannot save", options.world_size);
+  }
+  if (!options.host_of_rank.empty() &&
+      options.host_of_rank.size() != static_cast<size_t>(options.world_size)) {
+    return invalid_argument("the hosts of {} ranks are given in a world of {}",
+                            options.host_of_rank.size(), options.world_size);
+  }
+  if (options.min_slice_bytes < 1 || options.min_tile_bytes < 1 || options.max_files < 1 ||
+      options.ranks_per_file < 0) {
+    return invalid_argument(
+        "min_slice_bytes {}, min_tile_bytes {} and max_files {} must be positive, ranks_per_file "
+        "{} not negative",
+        options.min_slice_bytes, options.min_tile_bytes, options.max_files, options.ranks_per_file);
+  }
+  for (const TileHint& hint : options.tile_hints) {
+    for (int64_t size : hint.tile) {
+      if (size < 0) return invalid_argument("the tile of \"{}\" has size {}", hint.pattern, size);
+    }
+  }
+  return ok_status();
+}
+
+// Names become groups and datasets: levels must not be empty, nor "." (HDF5's word for the group
+// itself), and a name cannot hold a zero byte.
+Status check_name(const std::string& name) {
+  if (name.empty()) return invalid_argument("a tensor has no name");
+  size_t begin = 0;
+  while (begin <= name.size()) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view level = std::string_view(name).substr(begin, end - begin);
+    if (level.empty() || level == "." || level.find('\0') != std::string_view::npos) {
+      return invalid_argument("the name \"{}\" of a tensor has a level that is {}", name,
+                              level.empty()  ? "empty"
+                              : level == "." ? "a dot"
+                                             : "not text");
+    }
+    begin = end + 1;
+  }
+  return ok_status();
+}
+
+Status check_tensors(std::span<const TensorLayout> tensors, const SaveOptions& options) {
+  if (tensors.size() > INT32_MAX) return invalid_argument("{} tensors", tensors.size());
+  std::unordered_set<std::string_view> names;
+  names.reserve(tensors.size());
+  for (const TensorLayout& tensor : tensors) names.insert(tensor.info.name);
+  const HeldBoxes* checked = nullptr;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const TensorInfo& info = tensors[t].info;
+    HEKLA_RETURN_IF_ERROR(check_name(info.name));
+    if (t > 0 && info.name == tensors[t - 1].info.name) {
+      return invalid_argument("two tensors are called \"{}\"", info.name);
+    }
+    if (t > 0 && info.name < tensors[t - 1].info.name) {
+      return invalid_argument("tensor \"{}\" stands behind \"{}\": names must ascend", info.name,
+                              tensors[t - 1].info.name);
+    }
+    for (size_t slash = info.name.find('/'); slash != std::string::npos;
+         slash = info.name.find('/', slash + 1)) {
+      const std::string_view folder = std::string_view(info.name).substr(0, slash);
+      if (names.count(folder) > 0) {
+        return invalid_argument("\"{}\" is a tensor and also the folder of \"{}\"", folder,
+                                info.name);
+      }
+    }
+    const Status shape = check_shape(info.dtype, info.shape);
+    if (!shape.ok()) return shape.with_context(fmt::format("tensor \"{}\"", info.name));
+    if (tensors[t].boxes == nullptr || tensors[t].boxes->empty()) {
+      return invalid_argument("tensor \"{}\" has no boxes", info.name);
+    }
+    // The rank alone tells boxes of another tensor early; held_boxes has checked the rest.
+    for (const HeldBox& held : *tensors[t].boxes) {
+      const Status box = check_box(info.shape, held.box);
+      if (!box.ok()) return box.with_context(fmt::format("tensor \"{}\"", info.name));
+    }
+    if (tensors[t].boxes.get() == checked) continue;
+    checked = tensors[t].boxes.get();
+    for (const HeldBox& held : *checked) {
+      if (held.ranks.empty() || held.ranks.front() < 0 || held.ranks.back() >= options.world_size) {
+        return invalid_argument("box {} of tensor \"{}\" is held by rank {} in a world of {}",
+                                box_text(held.box), info.name,
+                                held.ranks.empty() ? -1 : held.ranks.back(), options.world_size);
+      }
+    }
+  }
+  return ok_status();
+}
+
+// Hands boxes to ranks and remembers what each rank and host has to write.
+class Balance {
+ public:
+  explicit Balance(const SaveOptions& options)
+      : host_(options.host_of_rank), rank_bytes_(options.world_size) {
+    if (host_.empty()) {
+      host_.resize(options.world_size);
+      std::iota(host_.begin(), host_.end(), 0);
+    } else {
+      // Any numbers may name hosts; indices from here on.
+      std::vector<int32_t> hosts = host_;
+      std::sort(hosts.begin(), hosts.end());
+      hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+      for (int32_t& host : host_) {
+        host = static_cast<int32_t>(std::lower_bound(hosts.begin(), hosts.end(), host) -
+                                    hosts.begin());
+      }
+    }
+    host_bytes_.resize(options.world_size);
+  }
+
+  const std::vector<int32_t>& host() const { return host_; }
+
+  void add(int32_t rank, int64_t bytes) {
+    rank_bytes_[rank] += bytes;
+    host_bytes_[host_[rank]] += bytes;
+  }
+
+  bool less(int32_t a, int32_t b) const {
+    const int64_t host_a = host_bytes_[host_[a]];
+    const int64_t host_b = host_bytes_[host_[b]];
+    if (host_a != host_b) return host_a < host_b;
+    return rank_bytes_[a] != rank_bytes_[b] ? rank_bytes_[a] < rank_bytes_[b] : a < b;
+  }
+
+  int32_t least(const std::vector<int32_t>& ranks) const {
+    return *std::min_element(ranks.begin(), ranks.end(),
+                             [&](int32_t a, int32_t b) { return less(a, b); });
+  }
+
+ private:
+  std::vector<int32_t> host_;
+  std::vector<int64_t> rank_bytes_;
+  std::vector<int64_t> host_bytes_;
+};
+
+// The dimension to split into `parts`: the first one that is not 1, whose parts are runs of the
+// box, if it is long enough; else the longest.
+size_t split_dimension(const Box& box, int64_t parts) {
+  size_t first = 0;
+  while (first + 1 < box.size.size() && box.size[first] == 1) ++first;
+  if (box.size[first] >= parts) return first;
+  return std::max_element(box.size.begin(), box.size.end()) - box.size.begin();
+}
+
+class Planner {
+ public:
+  Planner(std::span<const TensorLayout> tensors, const SaveOptions& options)
+      : tensors_(tensors), options_(options), balance_(options) {}
+
+  SavePlan make() {
+    for (const TensorLayout& tensor : tensors_) plan_.tensors.push_back(tensor.info);
+    assign();
+    tile();
+    std::sort(plan_.pieces.begin(), plan_.pieces.end(), [](const Piece& a, const Piece& b) {
+      return a.tensor != b.tensor ? a.tensor < b.tensor : box_less(a.box, b.box);
+    });
+    name_files();
+    return std::move(plan_);
+  }
+
+ private:
+  void give(int32_t tensor, Box box, int32_t rank) {
+    Piece piece;
+    piece.tensor = tensor;
+    piece.writer = rank;
+    piece.bytes = stored_bytes(tensors_[tensor].info.dtype, box_elements(box));
+    piece.box = std::move(box);
+    balance_.add(rank, piece.bytes);
+    plan_.pieces.push_back(std::move(piece));
+  }
+
+  void assign() {
+    std::vector<Item> open;
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      for (const HeldBox& held : *tensors_[t].boxes) {
+        const int64_t bytes = stored_bytes(tensors_[t].info.dtype, box_elements(held.box));
+        // What only one rank holds comes first: the rest is balanced around it.
+        if (held.ranks.size() == 1) {
+          give(static_cast<int32_t>(t), held.box, held.ranks[0]);
+        } else {
+          open.push_back({static_cast<int32_t>(t), &held, bytes});
+        }
+      }
+    }
+    std::stable_sort(open.begin(), open.end(),
+                     [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
+    for (const Item& item : open) {
+      // A scalar cannot be split, however small the parts may be.
+      if (item.bytes / 2 >= options_.min_slice_bytes && !item.held->box.size.empty()) {
+        split(item);
+      } else {
+        give(item.tensor, item.held->box, balance_.least(item.held->ranks));
+      }
+    }
+  }
+
+  void split(const Item& item) {
+    int64_t parts = std::min<int64_t>(static_cast<int64_t>(item.held->ranks.size()),
+                                      item.bytes / options_.min_slice_bytes);
+    const size_t dim = split_dimension(item.held->box, parts);
+    const int64_t size = item.held->box.size[dim];
+    parts = std::min(parts, size);
+    std::vector<int32_t> ranks = item.held->ranks;
+    std::partial_sort(ranks.begin(), ranks.begin() + parts, ranks.end(),
+                      [&](int32_t a, int32_t b) { return balance_.less(a, b); });
+    ranks.resize(parts);
+    // Neighbouring parts for neighbouring ranks: their files then follow the tensor's order.
+    std::sort(ranks.begin(), ranks.end());
+    int64_t start = 0;
+    for (int64_t i = 0; i < parts; ++i) {
+      Box part = item.held->box;
+      part.start[dim] += start;
+      part.size[dim] = size / parts + (i < size % parts ? 1 : 0);
+      start += part.size[dim];
+      give(item.tensor, std::move(part), ranks[i]);
+    }
+  }
+
+  void tile() {
+    std::vector<Dims> tiles(tensors_.size());
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      tiles[t] = choose_tile(tensors_[t].info, *tensors_[t].boxes, options_);
+    }
+    std::vector<Piece> tiled;
+    tiled.reserve(plan_.pieces.size());
+    for (Piece& piece : plan_.pieces) {
+      const DType dtype = tensors_[piece.tensor].info.dtype;
+      if (tiles[piece.tensor].empty()) {
+        tiled.push_back(std::move(piece));
+        continue;
+      }
+      for (Box& box :
+           cut_into_tiles(piece.box, tiles[piece.tensor], dtype, options_.min_tile_bytes)) {
+        Piece part = piece;
+        part.bytes = stored_bytes(dtype, box_elements(box));
+        part.box = std::move(box);
+        tiled.push_back(std::move(part));
+      }
+    }
+    plan_.pieces = std::move(tiled);
+  }
+
+  // Ranks of one group share a file; groups are numbered from 0.
+  std::vector<int32_t> file_groups() const {
+    int32_t ranks = options_.ranks_per_file;
+    if (ranks == 0 && options_.world_size > options_.max_files) {
+      const std::vector<int32_t>& host = balance_.host();
+      const int32_t hosts = *std::max_element(host.begin(), host.end()) + 1;
+      if (!options_.host_of_rank.empty() && hosts <= options_.max_files) return host;
+      ranks = (options_.world_size - 1) / options_.max_files + 1;
+    }
+    std::vector<int32_t> groups(options_.world_size);
+    for (int32_t r = 0; r < options_.world_size; ++r) groups[r] = r / std::max(ranks, 1);
+    return groups;
+  }
+
+  void name_files() {
+    const std::vector<int32_t> group_of_rank = file_groups();
+    std::vector<int32_t> owner(options_.world_size, -1);  // by group
+    for (const Piece& piece : plan_.pieces) {
+      int32_t& lowest = owner[group_of_rank[piece.writer]];
+      lowest = lowest < 0 ? piece.writer : std::min(lowest, piece.writer);
+    }
+    std::vector<int32_t> file_of_group(options_.world_size, -1);
+    for (int32_t group = 0; group < options_.world_size; ++group) {
+      if (owner[group] < 0) continue;
+      file_of_group[group] = static_cast<int32_t>(plan_.files.size());
+      plan_.files.push_back(fmt::format("data/shard-{:05}.h5", plan_.files.size()));
+      plan_.file_owners.push_back(owner[group]);
+    }
+    for (Piece& piece : plan_.pieces) piece.file = file_of_group[group_of_rank[piece.writer]];
+  }
+
+  std::span<const TensorLayout> tensors_;
+  const SaveOptions& options_;
+  Balance balance_;
+  SavePlan plan_;
+};
+
+bool same_info(const TensorInfo& a, const TensorInfo& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.name == b.name && a.spec == b.spec;
+}
+
+bool same_layout(const TensorLayout& a, const TensorLayout& b) {
+  if (!same_info(a.info, b.info)) return false;
+  if (a.boxes == b.boxes) return true;
+  return a.boxes != nullptr && b.boxes != nullptr && *a.boxes == *b.boxes;
+}
+
+}  // namespace
+
+Result<SavePlan> make_save_plan(std::span<const TensorLayout> tensors, const SaveOptions& options) {
+  HEKLA_RETURN_IF_ERROR(check_options(options));
+  HEKLA_RETURN_IF_ERROR(check_tensors(tensors, options));
+  return Planner(tensors, options).make();
+}
+
+Result<std::shared_ptr<const SavePlan>> SavePlanner::plan(std::span<const TensorLayout> tensors,
+                                                          const SaveOptions& options) {
+  if (plan_ != nullptr && options == options_ &&
+      std::equal(tensors.begin(), tensors.end(), tensors_.begin(), tensors_.end(), same_layout)) {
+    return plan_;
+  }
+  plan_ = nullptr;
+  HEKLA_ASSIGN_OR_RETURN(SavePlan plan, make_save_plan(tensors, options));
+  tensors_.assign(tensors.begin(), tensors.end());
+  options_ = options;
+  plan_ = std::make_shared<const SavePlan>(std::move(plan));
+  ++plans_made_;
+  return plan_;
+}
+
+std::vector<int64_t> bytes_by_rank(const SavePlan& plan, int32_t world_size) {
+  std::vector<int64_t> bytes(world_size);
+  for (const Piece& piece : plan.pieces) bytes[piece.writer] += piece.bytes;
+  return bytes;
+}
+
+}  // namespace hekla::checkpoint
