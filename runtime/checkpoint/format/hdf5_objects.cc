@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/format/hdf5_objects.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "runtime/checkpoint/format/stored_type.h"
@@ -173,16 +174,28 @@ Result<ObjectWriter> ObjectWriter::create(hid_t file) {
   return writer;
 }
 
-Status ObjectWriter::make_groups(std::string_view path) {
-  if (path.empty() || groups_.contains(std::string(path))) return ok_status();
-  HEKLA_RETURN_IF_ERROR(make_groups(path.substr(0, path.rfind('/'))));
-  std::string name(path);
-  HEKLA_ASSIGN_OR_RETURN(
-      const Handle group,
-      own(H5Gcreate2(file_, name.c_str(), link_creation_.get(), group_creation_.get(), H5P_DEFAULT),
-          H5Gclose, name));
-  groups_.insert(std::move(name));
-  return ok_status();
+Result<hid_t> ObjectWriter::make_groups(std::string_view path) {
+  while (!open_.empty() &&
+         !(path.starts_with(open_.back().path) &&
+           (path.size() == open_.back().path.size() || path[open_.back().path.size()] == '/'))) {
+    open_.pop_back();
+  }
+  size_t done = open_.empty() ? 0 : open_.back().path.size();
+  while (done < path.size()) {
+    const size_t end = std::min(path.find('/', done + 1), path.size());
+    const hid_t above = open_.empty() ? file_ : open_.back().group.get();
+    const std::string name(path.substr(done + 1, end - done - 1));
+    std::string whole(path.substr(0, end));
+    const bool is_new = groups_.insert(whole).second;
+    HEKLA_ASSIGN_OR_RETURN(Handle group,
+                           own(is_new ? H5Gcreate2(above, name.c_str(), link_creation_.get(),
+                                                   group_creation_.get(), H5P_DEFAULT)
+                                      : H5Gopen2(above, name.c_str(), H5P_DEFAULT),
+                               H5Gclose, whole));
+    open_.push_back({std::move(whole), std::move(group)});
+    done = end;
+  }
+  return open_.empty() ? file_ : open_.back().group.get();
 }
 
 Result<hid_t> ObjectWriter::type(DType dtype) {
@@ -195,11 +208,12 @@ Result<hid_t> ObjectWriter::type(DType dtype) {
 }
 
 Result<Handle> ObjectWriter::make_dataset(const std::string& path, DType dtype, const Dims& shape) {
-  HEKLA_RETURN_IF_ERROR(make_groups(std::string_view(path).substr(0, path.rfind('/'))));
+  const size_t slash = path.rfind('/');
+  HEKLA_ASSIGN_OR_RETURN(const hid_t group, make_groups(std::string_view(path).substr(0, slash)));
   HEKLA_ASSIGN_OR_RETURN(const hid_t type_id, type(dtype));
   HEKLA_ASSIGN_OR_RETURN(const Handle space, make_space(dtype, shape));
   HEKLA_ASSIGN_OR_RETURN(Handle dataset,
-                         own(H5Dcreate2(file_, path.c_str(), type_id, space.get(),
+                         own(H5Dcreate2(group, path.c_str() + slash + 1, type_id, space.get(),
                                         link_creation_.get(), dataset_creation_.get(), H5P_DEFAULT),
                              H5Dclose, path));
   HEKLA_RETURN_IF_ERROR(add_attributes(dataset.get(), dtype, shape));
@@ -240,13 +254,14 @@ Status ObjectWriter::number_attribute(hid_t object, const char* name, int64_t va
 
 Status ObjectWriter::write_array(const std::string& path, hid_t type, const void* data,
                                  size_t count, int64_t width) {
-  HEKLA_RETURN_IF_ERROR(make_groups(std::string_view(path).substr(0, path.rfind('/'))));
+  const size_t slash = path.rfind('/');
+  HEKLA_ASSIGN_OR_RETURN(const hid_t group, make_groups(std::string_view(path).substr(0, slash)));
   const auto columns = static_cast<hsize_t>(width);
   const hsize_t dims[2] = {width > 0 ? count / columns : count, columns};
   HEKLA_ASSIGN_OR_RETURN(const Handle space, own(H5Screate_simple(width > 0 ? 2 : 1, dims, nullptr),
                                                  H5Sclose, "space of a column"));
   HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
-                         own(H5Dcreate2(file_, path.c_str(), type, space.get(),
+                         own(H5Dcreate2(group, path.c_str() + slash + 1, type, space.get(),
                                         link_creation_.get(), dataset_creation_.get(), H5P_DEFAULT),
                              H5Dclose, path));
   if (count == 0) return ok_status();

@@ -33,8 +33,9 @@ class ObjectWriter {
  public:
   static Result<ObjectWriter> create(hid_t file);
 
-  // Makes the groups above and including `path` ("/state/a"), where they are missing.
-  Status make_groups(std::string_view path);
+  // Makes the group `path` ("/state/a") and those above it, where they are missing; "" is the root.
+  // The identifier is valid until the next call.
+  Result<hid_t> make_groups(std::string_view path);
   // A contiguous dataset for elements of `dtype`, space allocated, not filled; its groups are made.
   // Attribute logical_dtype, for packed types also logical_shape.
   Result<Handle> make_dataset(const std::string& path, DType dtype, const Dims& shape);
@@ -66,7 +67,12 @@ class ObjectWriter {
   hid_t file_ = H5I_INVALID_HID;
   Handle group_creation_, link_creation_, dataset_creation_, text_type_, scalar_;
   std::map<DType, Handle> types_;
-  std::unordered_set<std::string> groups_;
+  std::unordered_set<std::string> groups_;  // all that were made
+  struct OpenGroup {
+    std::string path;
+    Handle group;
+  };
+  std::vector<OpenGroup> open_;  // the group in use and those above it: names are short to look up
 };
 
 Result<std::vector<uint8_t>> read_bytes(hid_t file, const std::string& path);

@@ -83,7 +83,8 @@ class ViewWriter {
   Status add(int32_t id) {
     const TensorInfo& tensor = index_.tensors[static_cast<size_t>(id)];
     const std::string path = "/" + tensor.name;
-    HEKLA_RETURN_IF_ERROR(writer_.make_groups(std::string_view(path).substr(0, path.rfind('/'))));
+    HEKLA_RETURN_IF_ERROR(
+        writer_.make_groups(std::string_view(path).substr(0, path.rfind('/'))).status());
     std::vector<Part> parts;
     std::set<int32_t> files;
     bool is_mappable = true;
