@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/format/hdf5.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace hekla::checkpoint {
+namespace {
+
+struct Task {
+  const std::function<Status()>* work;
+  Status status;
+  bool done = false;
+};
+
+class Lane {
+ public:
+  Lane() {
+    // Signals belong to the program's own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread thread([this] { run(); });
+    thread_ = thread.get_id();
+    thread.detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  Status submit(const std::function<Status()>& work) {
+    if (std::this_thread::get_id() == thread_) return work();
+    Task task{&work};
+    std::unique_lock lock(mutex_);
+    tasks_.push_back(&task);
+    wake_.notify_one();
+    done_.wait(lock, [&task] { return task.done; });
+    return task.status;
+  }
+
+  std::mutex& resting() { return working_; }
+
+ private:
+  [[noreturn]] void run() {
+    // Without this the library would run its exit handlers in whatever state a dying process is.
+    H5dont_atexit();
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    while (true) {
+      Task* task;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return !tasks_.empty(); });
+        task = tasks_.front();
+        tasks_.pop_front();
+      }
+      Status status;
+      try {
+        const std::lock_guard working(working_);
+        status = (*task->work)();
+      } catch (const std::bad_alloc&) {
+        status = resource_exhausted("no memory for the metadata of a checkpoint");
+      }
+      const std::lock_guard lock(mutex_);
+      task->status = std::move(status);
+      task->done = true;
+      done_.notify_all();
+    }
+  }
+
+  std::thread::id thread_;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::deque<Task*> tasks_;
+  std::mutex working_;  // held while the library is at work
+};
+
+std::mutex start_mutex;
+Lane* lane = nullptr;  // never freed: its thread lives as long as the process
+
+void before_fork() {
+  start_mutex.lock();
+  if (lane != nullptr) lane->resting().lock();
+}
+void after_fork_in_parent() {
+  if (lane != nullptr) lane->resting().unlock();
+  start_mutex.unlock();
+}
+void after_fork_in_child() {
+  lane = nullptr;
+  start_mutex.unlock();
+}
+
+Lane& the_lane() {
+  const std::lock_guard lock(start_mutex);
+  if (lane == nullptr) {
+    static const int registered =
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    (void)registered;
+    lane = new Lane();
+  }
+  return *lane;
+}
+
+herr_t append_error(unsigned, const H5E_error2_t* error, void* text) {
+  *static_cast<std::string*>(text) +=
+      fmt::format("{}{}: {}", static_cast<std::string*>(text)->empty() ? "" : "; ",
+                  error->func_name == nullptr ? "?" : error->func_name,
+                  error->desc == nullptr ? "?" : error->desc);
+  return 0;
+}
+
+}  // namespace
+
+Status on_hdf5_lane(const std::function<Status()>& work) { return the_lane().submit(work); }
+
+Status hdf5_error(std::string_view what) {
+  std::string stack;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, append_error, &stack);
+  H5Eclear2(H5E_DEFAULT);
+  return internal_error("{}: HDF5: {}", what, stack.empty() ? "no error stack" : stack);
+}
+
+Status Handle::close(std::string_view what) {
+  const hid_t id = std::exchange(id_, H5I_INVALID_HID);
+  return id < 0 ? ok_status() : check_hdf5(close_(id), what);
+}
+
+Result<Handle> own(hid_t id, herr_t (*close)(hid_t), std::string_view what) {
+  if (id < 0) return hdf5_error(what);
+  return Handle(id, close);
+}
+
+Status check_hdf5(herr_t status, std::string_view what) {
+  return status < 0 ? hdf5_error(what) : ok_status();
+}
+
+}  // namespace hekla::checkpoint

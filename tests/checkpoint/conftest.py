@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def pytest_addoption(parser):
+    parser.addoption("--build", default=str(ROOT / "build"), help="build folder (default: build)")
+
+
+@pytest.fixture(scope="session")
+def build(request) -> pathlib.Path:
+    return pathlib.Path(request.config.getoption("--build"))
