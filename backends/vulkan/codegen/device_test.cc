@@ -142,7 +142,7 @@ TEST_F(OnDevice, TiledContractions) {
     if (seed % 3 == 1) {
       t.tile_columns = 1 + static_cast<uint32_t>(seed / 3 % 5);
       t.tile_rows = 1 + static_cast<uint32_t>(seed / 15 % 3);
-      t.subgroup_broadcast = seed % 2 == 0;
+      t.subgroup_shuffle = seed % 2 == 0;
     } else if (seed % 3 == 2) {
       t.is_cpu = t.splits_store_chains = false;
       t.max_workgroup_invocations = t.max_workgroup_size_x = seed % 2 == 0 ? 1024 : 128;
@@ -155,6 +155,39 @@ TEST_F(OnDevice, TiledContractions) {
   }
   EXPECT_GT(tiled, 45);
   EXPECT_EQ(staged, 20);
+}
+
+// Neighbours of 1, 2 and 4 bytes, at every alignment, loaded and stored in words that hold several.
+TEST_F(OnDevice, RunsOfNeighbours) {
+  constexpr int64_t kRows = 3, kColumns = 72, kPadding = 8;
+  for (const uint8_t bytes : {1, 2, 4}) {
+    for (const int64_t offset : {0, 1, 2, 4}) {
+      kernel::Builder b(2, ScalarType::kI32);
+      const kernel::Value row = b.grid_index(0), column = b.grid_index(1);
+      const kernel::Value to = b.add(b.mul(row, b.index(kColumns)), column);
+      const kernel::Value from = b.add(b.mul(row, b.index(kColumns + kPadding)), column);
+      const kernel::Value x =
+          b.load(ScalarType::kI32, {0, bytes, offset % 2 == 0}, b.add(from, b.index(offset)));
+      const kernel::Value y = b.load(ScalarType::kI32, {1, bytes, false}, row);
+      b.store({2, bytes}, to, b.add(x, b.mul(y, column)));
+      b.store({3, 4}, to, x);
+      TestKernel test;
+      test.kernel.name = "runs";
+      test.kernel.grid = {kRows, kColumns};
+      test.kernel.body = b.finish();
+      const int64_t sizes[] = {kRows * (kColumns + kPadding) * bytes, kRows * bytes,
+                               kRows * kColumns * bytes, kRows * kColumns * 4};
+      for (size_t i = 0; i < 4; ++i) {
+        test.kernel.operands.push_back({sizes[i], i < 2, i >= 2, false});
+        test.elements.push_back({ScalarType::kI32, i < 3 ? bytes : uint8_t{4}});
+        test.labels.emplace_back("operand");
+        std::vector<std::byte>& memory = test.contents.emplace_back();
+        for (int64_t k = 0; k < sizes[i]; ++k) memory.push_back(std::byte(k * 37 + 11));
+      }
+      EXPECT_GT(codegen::choose_schedule(test.kernel, target()).columns, target().is_cpu ? 1u : 0u);
+      EXPECT_EQ(difference(test, target()), "") << int{bytes} << " bytes from " << offset;
+    }
+  }
 }
 
 TEST_F(OnDevice, GridsInPieces) {
@@ -298,7 +331,7 @@ double processor_time(ShaderRunner& runner, const Shader& shader, const Buffers&
 TEST_F(OnDevice, LlvmpipeSplitsStoreChains) {
   Target t = target();
   if (!t.splits_store_chains) GTEST_SKIP() << t.device << " does not split chains";
-  constexpr int64_t kPoints = 1 << 18;
+  constexpr int64_t kPoints = (1 << 18) + 1;  // no columns side by side
   kernel::Builder b(1, ScalarType::kI32);
   kernel::Value v = b.load(ScalarType::kF32, {0, 4}, b.grid_index(0));
   for (int i = 0; i < 100; ++i) {

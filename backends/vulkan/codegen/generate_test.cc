@@ -12,6 +12,7 @@
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/testing/random_kernel.h"
 #include "backends/vulkan/codegen/schedule.h"
+#include "backends/vulkan/codegen/tile.h"
 #include "backends/vulkan/snapshot/snapshot.h"
 
 namespace hekla::vulkan {
@@ -255,7 +256,8 @@ TEST(Schedule, CoversTheGridWithinTheLimits) {
       t.subgroup_size = 8;
       t.max_workgroup_invocations = 128;
       const codegen::Schedule s = codegen::choose_schedule(elementwise(points, kF32, 1), t);
-      const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
+      const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation * s.columns;
+      EXPECT_EQ(points % s.columns, 0);
       EXPECT_GE(s.group_count * per_group, points);
       EXPECT_LT((s.group_count - 1) * per_group, points);
       EXPECT_LE(s.workgroup_size, 128u);
@@ -263,6 +265,35 @@ TEST(Schedule, CoversTheGridWithinTheLimits) {
   }
   Kernel empty = elementwise(0, kF32, 1);
   EXPECT_EQ(must_generate(empty, full_target()).group_count, 0);
+}
+
+TEST(Schedule, NeighboursGoInWordsOf64Bits) {
+  Target t = full_target();
+  t.is_cpu = true;
+  t.subgroup_size = 8;
+  const auto longs = [&](const Kernel& k) {
+    const Shader shader = must_generate(k, t);
+    return std::count(shader.required_features.begin(), shader.required_features.end(),
+                      "shaderInt64");
+  };
+  EXPECT_EQ(longs(elementwise(1000, kF32, 1)), 1);
+  EXPECT_EQ(longs(elementwise(1001, kF32, 1)), 0) << "an odd last dimension has no neighbours";
+  t.is_cpu = false;
+  EXPECT_EQ(longs(elementwise(1000, kF32, 1)), 0);
+}
+
+TEST(Schedule, KnowsWhatDividesAnIndex) {
+  Builder b(2, kI32);
+  const Value row = b.grid_index(0), column = b.grid_index(1);
+  const Value even = b.add(b.mul(row, b.index(12)), column);
+  const Value odd = b.add(even, b.index(1));
+  const Value shifted = b.add(even, b.index(6));
+  for (const Value v : {even, odd, shifted}) b.store({0, 4}, v, b.index(1));
+  const kernel::Function f = b.finish();
+  EXPECT_EQ(codegen::known_factor(f, even, {{column, 8}}), 4u);
+  EXPECT_EQ(codegen::known_factor(f, odd, {{column, 8}}), 1u);
+  EXPECT_EQ(codegen::known_factor(f, shifted, {{column, 8}}), 2u);
+  EXPECT_EQ(codegen::known_factor(f, even, {}), 1u);
 }
 
 TEST(Schedule, GuardsStoresOfLongChains) {

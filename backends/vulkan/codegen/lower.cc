@@ -185,6 +185,17 @@ spv::Id or_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
   return from_bits(type, bits | word.resized(bits.width()));
 }
 
+spv::Id shuffle(Module& m, ScalarType type, spv::Id value, Bits lane) {
+  const spv::Id scope = m.uint_constant(32, spv::ScopeSubgroup);
+  if (kernel::bit_width(type) == 32) {
+    return m.op(spv::OpGroupNonUniformShuffle, m.type(type), {scope, value, lane.id()});
+  }
+  // By words: subgroup operations on 64-bit integers are a feature of their own.
+  const spv::Id halves = m.op(spv::OpGroupNonUniformShuffle, m.vector_type(m.uint_type(32), 2),
+                              {scope, as_words(m, value), lane.id()});
+  return m.op(spv::OpBitcast, m.type(type), {halves});
+}
+
 spv::Id lower(Module& m, Op op, ScalarType type, ScalarType from, std::span<const spv::Id> v) {
   switch (op) {
     case Op::kSelect: {

@@ -14,6 +14,8 @@ spv::Id lower(Module& m, kernel::Op op, kernel::ScalarType type, kernel::ScalarT
 
 // The lower 32 bits of a value that is no boolean, and the value with `word` added to them by OR.
 Bits low_word(Module& m, kernel::ScalarType type, spv::Id value);
+// The value that the lane of this number has, of 32 or 64 bits.
+spv::Id shuffle(Module& m, kernel::ScalarType type, spv::Id value, Bits lane);
 spv::Id or_low_word(Module& m, kernel::ScalarType type, spv::Id value, Bits word);
 
 }  // namespace hekla::vulkan::codegen

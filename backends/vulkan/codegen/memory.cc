@@ -80,6 +80,7 @@ void Memory::declare(spv::Instruction* entry_point) {
     if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
     const Access access = kernel::unpack_access(inst.immediate);
     widths_[static_cast<size_t>(access.operand)].insert(memory_width(access));
+    if (access.bytes < 4 && long_runs_) widths_[static_cast<size_t>(access.operand)].insert(32);
   }
   // Pointers to words, whatever the operand holds: what push constants lead to may not hold
   // narrower integers without further features.
@@ -198,22 +199,113 @@ bool Memory::is_narrow(const Access& access) const {
          m_.target().max_narrow_bytes;
 }
 
-std::vector<spv::Id> Memory::load_neighbours(const Access& access, ScalarType type, Bits first,
-                                             int count) {
+Memory::Words Memory::words_of(const Access& access, uint32_t count, uint64_t aligned_to) const {
+  const uint64_t bytes = uint64_t{access.bytes} * count;
+  const uint64_t alignment = access.bytes * aligned_to;
+  for (const int width : {64, 32}) {
+    const auto word = static_cast<uint64_t>(width / 8);
+    if (width == 64 && !(long_runs_ && m_.target().int64)) continue;
+    if (alignment >= word && bytes >= word) return {static_cast<uint32_t>(bytes / word), width};
+  }
+  return {};
+}
+
+spv::Id Memory::word_pointer(const Access& access, Bits first, const Words& words, spv::Id type) {
+  const uint64_t shift = access.bytes == 1 ? 2 : access.bytes == 2 ? 1 : 0;
+  const Bits word = shift == 0 ? first : first >> shift;
+  const spv::Id pointer = element_pointer(static_cast<size_t>(access.operand), 32, word);
+  if (words.count == 1 && words.width == 32) return pointer;
+  return m_.op(spv::OpBitcast,
+               m_.builder().makePointer(spv::StorageClassPhysicalStorageBuffer, type), {pointer});
+}
+
+std::vector<spv::Id> Memory::load_run(const Access& access, ScalarType type, Bits first,
+                                      uint32_t count, uint64_t aligned_to) {
   spv::Builder& b = m_.builder();
-  const spv::Id word = m_.uint_type(32);
-  const spv::Id vector = m_.vector_type(word, count);
-  const spv::Id pointer =
-      m_.op(spv::OpBitcast, b.makePointer(spv::StorageClassPhysicalStorageBuffer, vector),
-            {element_pointer(static_cast<size_t>(access.operand), 32, first)});
-  const spv::Id loaded = b.createLoad(pointer, spv::NoPrecision, spv::MemoryAccessAlignedMask,
-                                      spv::ScopeMax, /*alignment=*/4);
+  const Words words = words_of(access, count, aligned_to);
   std::vector<spv::Id> values;
-  for (int i = 0; i < count; ++i) {
-    const spv::Id one = b.createCompositeExtract(loaded, word, static_cast<unsigned>(i));
-    values.push_back(kernel::is_float(type) ? m_.op(spv::OpBitcast, m_.type(type), {one}) : one);
+  if (words.count == 0) {
+    for (uint32_t i = 0; i < count; ++i) {
+      values.push_back(load(access, type, i == 0 ? first : first + uint64_t{i}));
+    }
+    return values;
+  }
+  const spv::Id part = m_.uint_type(words.width);
+  const spv::Id whole =
+      words.count == 1 ? part : m_.vector_type(part, static_cast<int>(words.count));
+  const spv::Id loaded = b.createLoad(word_pointer(access, first, words, whole), spv::NoPrecision,
+                                      spv::MemoryAccessAlignedMask, spv::ScopeMax,
+                                      static_cast<unsigned>(words.width / 8));
+  const spv::Id word_type = m_.uint_type(32);
+  std::vector<Bits> all;  // of 32 bits
+  for (uint32_t i = 0; i < words.count; ++i) {
+    const spv::Id one = words.count == 1 ? loaded : b.createCompositeExtract(loaded, part, i);
+    if (words.width == 32) {
+      all.push_back({&m_, 32, one});
+      continue;
+    }
+    const spv::Id halves = m_.op(spv::OpBitcast, m_.vector_type(word_type, 2), {one});
+    for (unsigned half : {0u, 1u}) {
+      all.push_back({&m_, 32, b.createCompositeExtract(halves, word_type, half)});
+    }
+  }
+  const uint32_t bits = access.bytes * 8u;
+  for (uint32_t i = 0; i < count; ++i) {
+    Bits word = all[i * bits / 32];
+    if (bits < 32) {
+      const uint64_t unused = 32 - bits;
+      const uint64_t below = i * bits % 32;
+      if (below != unused) word = word << (unused - below);
+      word = access.is_signed ? word.shifted_right_signed(word.like(unused)) : word >> unused;
+    }
+    values.push_back(kernel::is_float(type) ? m_.op(spv::OpBitcast, m_.type(type), {word.id()})
+                                            : word.id());
   }
   return values;
+}
+
+void Memory::store_run(const Access& access, ScalarType type, Bits first,
+                       const std::vector<spv::Id>& values, uint64_t aligned_to) {
+  const auto count = static_cast<uint32_t>(values.size());
+  const Words words = count == 1 ? Words{} : words_of(access, count, aligned_to);
+  if (words.count == 0) {
+    for (uint32_t i = 0; i < count; ++i) {
+      store(access, type, i == 0 ? first : first + uint64_t{i}, values[i]);
+    }
+    return;
+  }
+  spv::Builder& b = m_.builder();
+  const uint32_t bits = access.bytes * 8u;
+  const uint32_t per_word = 32 / bits;
+  std::vector<spv::Id> all;  // of 32 bits
+  for (uint32_t i = 0; i < count; i += per_word) {
+    Bits word;
+    for (uint32_t k = 0; k < per_word; ++k) {
+      Bits one{&m_, 32,
+               kernel::is_float(type) ? m_.op(spv::OpBitcast, m_.uint_type(32), {values[i + k]})
+                                      : values[i + k]};
+      if (k + 1 < per_word) one = one & ((uint64_t{1} << bits) - 1);
+      if (k > 0) one = one << uint64_t{k * bits};
+      word = k == 0 ? one : word | one;
+    }
+    all.push_back(word.id());
+  }
+  spv::Id part = m_.uint_type(32);
+  if (words.width == 64) {
+    part = m_.uint_type(64);
+    std::vector<spv::Id> wide;
+    for (size_t i = 0; i < all.size(); i += 2) {
+      const spv::Id pair =
+          b.createCompositeConstruct(m_.vector_type(m_.uint_type(32), 2), {all[i], all[i + 1]});
+      wide.push_back(m_.op(spv::OpBitcast, part, {pair}));
+    }
+    all = std::move(wide);
+  }
+  const spv::Id whole =
+      words.count == 1 ? part : m_.vector_type(part, static_cast<int>(words.count));
+  const spv::Id value = words.count == 1 ? all[0] : b.createCompositeConstruct(whole, all);
+  b.createStore(value, word_pointer(access, first, words, whole), spv::MemoryAccessAlignedMask,
+                spv::ScopeMax, static_cast<unsigned>(words.width / 8));
 }
 
 void Memory::store(const Access& access, ScalarType type, Bits element, spv::Id value) {

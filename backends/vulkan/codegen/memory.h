@@ -17,9 +17,16 @@
 
 namespace hekla::vulkan::codegen {
 
+// Of one access, on devices where it costs the same whatever its width; and of a run, whose
+// accesses share their address.
+inline constexpr uint32_t kLongAccessBytes = 8;
+inline constexpr uint32_t kLongestRunBytes = 16;
+
 class Memory {
  public:
-  Memory(Module& module, const kernel::Kernel& kernel) : m_(module), kernel_(kernel) {}
+  // `long_runs`: runs of elements are words of 64 bits, where the device has them.
+  Memory(Module& module, const kernel::Kernel& kernel, bool long_runs)
+      : m_(module), kernel_(kernel), long_runs_(long_runs) {}
 
   // The push constants; before the entry function's code.
   void declare(spv::Instruction* entry_point);
@@ -29,12 +36,21 @@ class Memory {
 
   // `element`: an index of 32 or 64 bits, not negative. Of 1 and 2 bytes: extended to 32 bits.
   spv::Id load(const kernel::Access& access, kernel::ScalarType type, Bits element);
-  // `count` neighbours, 2 or 4, of 32 bits each, aligned as one of them; of operands that 32 bits
-  // reach (is_narrow).
-  std::vector<spv::Id> load_neighbours(const kernel::Access& access, kernel::ScalarType type,
-                                       Bits first, int count);
+  // `count` neighbours, a power of two and kLongestRunBytes at most, in as few words as their
+  // alignment allows: `aligned_to`, a power of two, divides the first index. Of operands that 32
+  // bits reach (is_narrow), elements of 4 bytes at most.
+  std::vector<spv::Id> load_run(const kernel::Access& access, kernel::ScalarType type, Bits first,
+                                uint32_t count, uint64_t aligned_to);
+  // Whether a word of such a run holds several elements.
+  bool is_packed(const kernel::Access& access, uint32_t count, uint64_t aligned_to) const {
+    const Words words = words_of(access, count, aligned_to);
+    return words.count > 0 && words.width > access.bytes * 8;
+  }
   bool is_narrow(const kernel::Access& access) const;
   void store(const kernel::Access& access, kernel::ScalarType type, Bits element, spv::Id value);
+  // As load_run; one value is a store.
+  void store_run(const kernel::Access& access, kernel::ScalarType type, Bits first,
+                 const std::vector<spv::Id>& values, uint64_t aligned_to);
 
  private:
   int memory_width(const kernel::Access& access) const;
@@ -44,9 +60,17 @@ class Memory {
   spv::Id block_pointer_type(int width, bool is_read_only);
   spv::Id element_pointer(size_t operand, int width, Bits element);
   Bits load_word(size_t operand, int width, Bits element);
+  // Words of a run: so many of so many bits; 0 of them: elements one by one.
+  struct Words {
+    uint32_t count = 0;
+    int width = 32;
+  };
+  Words words_of(const kernel::Access& access, uint32_t count, uint64_t aligned_to) const;
+  spv::Id word_pointer(const kernel::Access& access, Bits first, const Words& words, spv::Id type);
 
   Module& m_;
   const kernel::Kernel& kernel_;
+  const bool long_runs_;
   spv::Id push_constants_ = 0;
   spv::Id table_type_ = 0;
   std::vector<std::set<int>> widths_;  // of the accesses to an operand

@@ -5,6 +5,7 @@
 #include <bit>
 #include <optional>
 
+#include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/tile.h"
 
 namespace hekla::vulkan::codegen {
@@ -43,6 +44,30 @@ constexpr uint32_t kStagedDepth = 16;
 
 // The guard costs 5 % of a copy and pays from about ten operations on.
 constexpr int kLongChain = 10;
+
+// Columns that a CPU device does side by side in a kernel without loops, so that the narrowest
+// elements of those that lie side by side fill a word.
+uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t) {
+  const kernel::Function& f = kernel.body;
+  if (!t.int64 || kernel.points() == 0 || kernel.points() > t.max_narrow_points ||
+      f.region_count() > 1 || kernel.grid.empty()) {
+    return 1;
+  }
+  uint32_t columns = 1;
+  for (size_t i = 0; i < f.size(); ++i) {
+    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+    if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
+    const kernel::Access access = kernel::unpack_access(inst.immediate);
+    if (slope(f, inst.arguments[0], f.body().parameters.back()) != int64_t{1}) continue;
+    columns = std::max(columns, kLongAccessBytes / access.bytes);
+  }
+  const TileAnalysis analysis = analyse_tile(kernel);
+  while (columns > 1 && (kernel.grid.back() % columns != 0 ||
+                         tile_instructions(f, analysis, columns, 1) > kMostInstructions)) {
+    columns /= 2;
+  }
+  return columns;
+}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -107,7 +132,8 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
     if (t.tile_columns != 0) shape.columns = t.tile_columns;
     if (t.tile_rows != 0) shape.rows = t.tile_rows;
     Schedule s = tiled(kernel, shape, 0);
-    s.broadcasts = t.subgroup_broadcast && s.workgroup_size == t.subgroup_size;
+    s.long_accesses = t.int64;
+    s.broadcasts = t.subgroup_shuffle && s.workgroup_size == t.subgroup_size;
     s.is_adjacent = s.columns > 1 && columns % s.columns == 0;
     return s;
   }
@@ -136,7 +162,10 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   Schedule s;
   if (t.is_cpu) {
     s.workgroup_size = std::clamp(t.subgroup_size, 1u, kCpuLanes);
-    const int64_t share = points / (kCpuGroups * s.workgroup_size);
+    s.long_accesses = t.int64;
+    s.columns = unit_columns(kernel, t);
+    s.is_adjacent = s.columns > 1;
+    const int64_t share = points / s.columns / (kCpuGroups * s.workgroup_size);
     s.points_per_invocation = static_cast<uint32_t>(std::clamp<int64_t>(share, 1, kCpuPoints));
   } else {
     s.workgroup_size = kGpuWorkgroup;
@@ -146,7 +175,7 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   if (t.workgroup_size != 0) s.workgroup_size = std::min(t.workgroup_size, most);
   if (t.points_per_invocation != 0) s.points_per_invocation = t.points_per_invocation;
   const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
-  s.group_count = points / per_group + (points % per_group != 0 ? 1 : 0);
+  s.group_count = ceil_div(points / s.columns, per_group);
   return s;
 }
 

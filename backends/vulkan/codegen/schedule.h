@@ -11,8 +11,8 @@
 
 namespace hekla::vulkan::codegen {
 
-// Without tiles, workgroup g, invocation i runs the points g * size * points + i + k * size for
-// k < points.
+// Without tiles, workgroup g, invocation i runs the units g * size * points + i + k * size for
+// k < points; a unit is one point, or `columns` neighbours of the last dimension, which divide it.
 //
 // With tiles (tile.h), invocation i of a workgroup is lane i % lanes_x in x and i / lanes_x in y.
 // It runs columns x rows points side by side: column (gx * columns + c) * lanes_x + x and row (gy *
@@ -34,7 +34,12 @@ struct Schedule {
   // Columns of an invocation are neighbours: (gx * lanes_x + x) * columns + c; the grid's are a
   // multiple of them.
   bool is_adjacent = false;
+  // An access costs the same whatever its width: neighbours in memory go in words of 64 bits.
+  bool long_accesses = false;
 };
+
+// Instructions of an innermost loop's turns that are written out one after the other.
+inline constexpr int64_t kMostWrittenOut = 1300;
 
 Schedule choose_schedule(const kernel::Kernel& kernel, const Target& target);
 

@@ -45,8 +45,8 @@ struct Target {
   // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
   bool folds_zeros = false;
   uint32_t subgroup_size = 1;
-  // Of the basic and ballot kinds; asked for on CPU devices, where a workgroup can be one subgroup.
-  bool subgroup_broadcast = false;
+  // Asked for on CPU devices, where a workgroup can be one subgroup.
+  bool subgroup_shuffle = false;
   uint32_t max_workgroup_invocations = 128;
   uint32_t max_workgroup_size_x = 128;
   uint32_t max_shared_memory_bytes = 16384;

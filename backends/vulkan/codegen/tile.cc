@@ -63,7 +63,7 @@ TileAnalysis analyse_tile(const kernel::Kernel& kernel) {
   result.depends.assign(f.size(), 0);
   const std::vector<Value> loops = loops_of(f);
   const auto& parameters = f.body().parameters;
-  if (parameters.empty() || f.region_count() < 2) return result;
+  if (parameters.empty()) return result;
   result.depends[at(parameters.back())] = kOnColumn;
   if (parameters.size() > 1) result.depends[at(parameters[parameters.size() - 2])] = kOnRow;
   auto depends_on = [&](const Instruction& inst) {
@@ -97,7 +97,7 @@ TileAnalysis analyse_tile(const kernel::Kernel& kernel) {
       is_new = true;
     }
   }
-  result.is_possible = true;
+  result.is_possible = f.region_count() > 1;
   for (size_t r = 1; r < loops.size(); ++r) {
     const auto region = static_cast<int32_t>(r);
     const Instruction& loop = f[loops[r]];
@@ -160,6 +160,43 @@ std::optional<int64_t> slope(const Function& f, Value value, Value by) {
       }
     }
     return known[v] = result;
+  };
+  return of(value);
+}
+
+uint64_t known_factor(const Function& f, Value value, const std::map<Value, uint64_t>& known) {
+  // More than any access needs; the product of two fits.
+  constexpr uint64_t kMost = uint64_t{1} << 16;
+  std::map<Value, uint64_t> factors = known;
+  std::function<uint64_t(Value)> of = [&](Value v) -> uint64_t {
+    if (const auto it = factors.find(v); it != factors.end()) return it->second;
+    const Instruction& inst = f[v];
+    uint64_t result = 1;
+    switch (inst.op) {
+      case Op::kConstant: {
+        const uint64_t bits = inst.immediate;
+        result = bits == 0 ? kMost : bits & (~bits + 1);
+        break;
+      }
+      case Op::kAdd:
+      case Op::kSub:
+        result = std::min(of(inst.arguments[0]), of(inst.arguments[1]));
+        break;
+      case Op::kMul:
+        result = of(inst.arguments[0]) * of(inst.arguments[1]);
+        break;
+      case Op::kSelect:
+        result = std::min(of(inst.arguments[1]), of(inst.arguments[2]));
+        break;
+      case Op::kSignExtend:
+      case Op::kZeroExtend:
+      case Op::kTruncate:
+        result = of(inst.arguments[0]);
+        break;
+      default:
+        break;
+    }
+    return factors[v] = std::min(result, kMost);
   };
   return of(value);
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -22,8 +23,8 @@ inline constexpr uint8_t kOnColumn = 1;
 inline constexpr uint8_t kOnRow = 2;
 
 struct TileAnalysis {
-  std::vector<uint8_t> depends;  // kOnColumn, kOnRow, by Value
-  bool is_possible = false;      // there is a grid, and no trip count depends on the point
+  std::vector<uint8_t> depends;  // kOnColumn, kOnRow, by Value; of any kernel
+  bool is_possible = false;      // there are loops, and no trip count depends on the point
   int64_t carried = 0;           // by any loop: what each point keeps in registers
   bool shares_by_rows = false;   // loads in innermost loops that depend on the column alone
   bool shares_by_columns = false;
@@ -55,5 +56,10 @@ std::vector<kernel::Value> uniform_loads(const kernel::Function& function, int32
 // d value / d by, where that is one constant; nullopt otherwise.
 std::optional<int64_t> slope(const kernel::Function& function, kernel::Value value,
                              kernel::Value by);
+
+// A power of two that divides an integer, where `known` are those of some values; 1 when there is
+// nothing to say.
+uint64_t known_factor(const kernel::Function& function, kernel::Value value,
+                      const std::map<kernel::Value, uint64_t>& known);
 
 }  // namespace hekla::vulkan::codegen

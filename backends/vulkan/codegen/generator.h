@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generator: one kernel on its way to SPIR-V. generate.cc deals out points and does loads, values
+// and stores; turns.cc does loops. Of this folder alone. One thread, one run.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "backends/vulkan/codegen/generate.h"
+#include "backends/vulkan/codegen/lower.h"
+#include "backends/vulkan/codegen/memory.h"
+#include "backends/vulkan/codegen/schedule.h"
+#include "backends/vulkan/codegen/tile.h"
+
+namespace hekla::vulkan::codegen {
+
+class Generator {
+ public:
+  Generator(const kernel::Kernel& kernel, const Target& target, const Schedule& schedule);
+  Shader run();
+
+ private:
+  Bits built_in(spv::BuiltIn which, const char* name, int size = 3);
+  Bits component(Bits vector, unsigned index) {
+    return {&m_, 32, b_.createCompositeExtract(vector.id(), m_.uint_type(32), index)};
+  }
+
+  // Points.
+  void emit_points(Bits group, Bits local);
+  void emit_unit(Bits unit, bool has_tail);
+  void emit_body(Bits unit);
+  void set_index(size_t dim, size_t point, Bits index);
+  // A dimension of the tile: the indices of its points. Behind the end the last one is done again,
+  // and not stored.
+  struct Side {
+    std::vector<Bits> indices;
+    std::vector<Flag> inside;  // empty: all are
+  };
+  Side side(int64_t size, Bits first, Bits lane, uint32_t lanes, uint32_t count);
+  Side neighbours(int64_t size, Bits lane);
+  // The quotient; `number` becomes the remainder.
+  static Bits divide(Bits& number, uint64_t by);
+  void emit_tile(Bits group, Bits local);
+
+  // Values. Each is known by its place: which value, of which point of those done side by side.
+  size_t place(kernel::Value v, size_t point) const {
+    return static_cast<size_t>(v) * side_by_side_ + point;
+  }
+  // Of the points that have the same value, the first.
+  size_t leader(kernel::Value v, size_t point) const;
+  // For each point that leads others, with the point done while it runs.
+  template <typename Do>
+  void for_leaders(kernel::Value v, const Do& what) {
+    for (point_ = 0; point_ < side_by_side_; ++point_) {
+      if (leader(v, point_) == point_) what();
+    }
+    point_ = 0;
+  }
+  void spread(kernel::Value v) {
+    for (size_t p = 0; p < side_by_side_; ++p) ids_[place(v, p)] = ids_[place(v, leader(v, p))];
+  }
+  spv::Id id(kernel::Value v) {
+    const kernel::Instruction& inst = f_[v];
+    if (inst.op == kernel::Op::kConstant) return m_.constant(inst.type, inst.immediate);
+    return ids_[place(v, point_)];
+  }
+  Bits integer(kernel::Value v) { return {&m_, kernel::bit_width(f_.type(v)), id(v)}; }
+  // Where a driver that sees a zero draws wrong conclusions, it sees none: constant zeros,
+  // constants that enter loops, and floats that come of constants and indices pass through `hide`.
+  bool is_foldable(kernel::Value v) const {
+    return !foldable_.empty() && foldable_[static_cast<size_t>(v)];
+  }
+  spv::Id hide(kernel::ScalarType type, spv::Id value) {
+    return or_low_word(m_, type, value, unknown_zero_);
+  }
+  spv::Id operand(kernel::Value v);
+  void emit_region(int32_t number) {
+    for (kernel::Value v : f_.region(number).instructions) emit(v);
+  }
+  void emit(kernel::Value v);
+  spv::Id value(kernel::Value v, const kernel::Instruction& inst);
+
+  // Memory.
+  // How many columns of an invocation one access can take at once, since they are neighbours in
+  // memory; 1: no more than one.
+  uint32_t run_length(const kernel::Instruction& inst) const;
+  uint64_t run_factor(const kernel::Instruction& inst, uint32_t length) const;
+  bool load_run(kernel::Value v, const kernel::Instruction& inst);
+  Flag store_condition(kernel::Value v, bool is_chain);
+  void emit_store(kernel::Value v, const kernel::Instruction& inst);
+
+  // Loops.
+  struct Loop {
+    Bits iteration;
+    std::vector<spv::Id> carried;
+    std::vector<spv::Instruction*> phis;  // the iteration's, then those of the carried values
+    spv::Block* head = nullptr;
+    spv::Block* merge = nullptr;
+    spv::Block* next = nullptr;
+  };
+  // Carried values with their types: of each value, once for each point that leads others.
+  using Carried = std::vector<std::pair<spv::Id, kernel::ScalarType>>;
+  // Turns of an innermost loop.
+  struct Turns {
+    int32_t region = 0;
+    Bits first;  // id 0: 0
+    Bits count;
+    int64_t known_count = -1;  // -1: only the device knows
+    uint32_t at_once = 1;      // written out one after the other; the count is a multiple
+  };
+  // Afterwards the build point is in the loop's body. Carried values after the loop are its phis.
+  Loop begin_loop(Bits count, unsigned control, const Carried& initial);
+  void end_loop(const Loop& loop, const Carried& next);
+  // What enters a loop or goes to its next iteration.
+  spv::Id carried(kernel::Value v) {
+    return is_foldable(v) && kernel::is_float(f_.type(v)) ? hide(f_.type(v), id(v)) : id(v);
+  }
+  void set_carried(const kernel::RegionBody& region, const Carried& values);
+  template <typename ValueOf>
+  Carried get_carried(const kernel::RegionBody& region, const ValueOf& value_of) {
+    Carried values;
+    for (size_t i = 1; i < region.parameters.size(); ++i) {
+      const kernel::Value v = value_of(i);
+      for_leaders(region.parameters[i], [&] { values.emplace_back(carried(v), f_.type(v)); });
+    }
+    return values;
+  }
+  Carried yields(const kernel::RegionBody& region) {
+    return get_carried(region, [&](size_t i) { return region.yields[i - 1]; });
+  }
+  static Carried with_types(const std::vector<spv::Id>& ids, const Carried& like);
+  void emit_loop(const kernel::Instruction& inst);
+  Carried emit_body_turns(int32_t region, Bits turn, uint32_t count, Carried values);
+  Carried emit_turns(const Turns& turns, unsigned control, const Carried& initial);
+  Carried emit_all_turns(const Turns& turns, bool passes, const Carried& initial);
+
+  // What a load's address is made of, for another row or column and iteration.
+  struct Replay {
+    int32_t region = 0;
+    std::optional<size_t> point;  // what is outside of the region is that of this point
+    std::map<kernel::Value, spv::Id> known;
+  };
+  spv::Id replay(kernel::Value v, Replay& r);
+
+  // Loads of several turns at once.
+  uint32_t choose_turns_at_once(int32_t region, int64_t trip_count);
+  std::vector<spv::Id> load_turns(kernel::Value v, spv::Id first_index, uint32_t count);
+
+  // Loads that lanes do for each other.
+  Carried emit_passed_turns(const Turns& turns, const Carried& initial);
+
+  // Loads through shared memory: [iteration][row or column], with one more of these, so that lanes
+  // that differ in the iteration meet different banks.
+  struct Staged {
+    StagedLoad load;
+    spv::Id array = 0;
+    uint32_t extent = 0;
+    uint32_t lanes = 0;
+    Bits turn;  // within the block
+  };
+  bool stage(int32_t region, int64_t trip_count, int64_t depth);
+  spv::Id shared_element(const Staged& staged, Bits turn, Bits index);
+  spv::Id load_staged(const Staged& staged);
+  void fill(int32_t region, const Staged& staged, Bits first_turn, uint64_t depth);
+  void barrier();
+  Carried emit_staged_turns(int32_t region, Bits blocks, uint64_t depth, const Carried& initial);
+
+  const kernel::Kernel& kernel_;
+  const kernel::Function& f_;
+  const Target& target_;
+  const Schedule schedule_;
+  Module m_;
+  spv::Builder& b_;
+  Memory memory_;
+  spv::Instruction* entry_ = nullptr;
+  const size_t side_by_side_;     // points of an invocation
+  std::vector<uint8_t> depends_;  // by Value: on what of the tile
+  std::vector<spv::Id> ids_;      // by place()
+  std::vector<Flag> inside_;      // of each point: whether it is one; id 0: it is
+  size_t point_ = 0;              // that is emitted
+  // Of a tile.
+  Bits first_column_, first_row_, lane_x_, lane_y_, local_;
+  std::map<kernel::Value, Staged> staged_;
+  uint32_t shared_bytes_ = 0;
+  // Of turns at once: which one is emitted, which loads take several turns, and what they gave, by
+  // place() and turn.
+  uint32_t turn_ = 0;
+  uint32_t turns_at_once_ = 1;
+  std::set<kernel::Value> long_loads_;
+  std::map<size_t, std::vector<spv::Id>> ahead_;
+  // Of loads that lanes did for each other: what this lane loaded, and whose turn it is.
+  Bits subgroup_lane_;
+  std::map<size_t, std::vector<spv::Id>> passed_;
+  Bits passing_lane_;
+  std::vector<bool> guarded_;   // stores, by Value; empty: none
+  std::vector<bool> foldable_;  // by Value; empty: no matter
+  Bits unknown_zero_;           // 0, which no compiler can know
+};
+
+}  // namespace hekla::vulkan::codegen

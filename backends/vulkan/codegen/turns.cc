@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops: turn by turn, several turns at once, with loads that lanes do for each other, and with
+// loads through shared memory.
+#include <algorithm>
+
+#include "backends/vulkan/codegen/generator.h"
+
+namespace hekla::vulkan::codegen {
+
+using kernel::Instruction;
+using kernel::Op;
+using kernel::ScalarType;
+using kernel::Value;
+
+Generator::Loop Generator::begin_loop(Bits count, unsigned control, const Carried& initial) {
+  Loop loop;
+  spv::Block* before = b_.getBuildPoint();
+  loop.head = &b_.makeNewBlock();
+  spv::Block& body = b_.makeNewBlock();
+  loop.next = &b_.makeNewBlock();
+  loop.merge = &b_.makeNewBlock();
+  b_.createBranch(loop.head);
+  b_.setBuildPoint(loop.head);
+  loop.phis.push_back(m_.phi(m_.uint_type(count.width())));
+  Module::add_incoming(loop.phis[0], m_.uint_constant(count.width(), 0), before);
+  loop.iteration = {&m_, count.width(), loop.phis[0]->getResultId()};
+  for (const auto& [value, type] : initial) {
+    loop.phis.push_back(m_.phi(m_.type(type)));
+    Module::add_incoming(loop.phis.back(), value, before);
+    loop.carried.push_back(loop.phis.back()->getResultId());
+  }
+  const Flag goes_on = less_signed(loop.iteration, count);
+  b_.createLoopMerge(loop.merge, loop.next, control, {});
+  b_.createConditionalBranch(goes_on.id, &body, loop.merge);
+  b_.setBuildPoint(&body);
+  return loop;
+}
+
+void Generator::end_loop(const Loop& loop, const Carried& next) {
+  b_.createBranch(loop.next);
+  b_.setBuildPoint(loop.next);
+  const Bits following = loop.iteration + 1;
+  Module::add_incoming(loop.phis[0], following.id(), loop.next);
+  for (size_t i = 0; i < next.size(); ++i) {
+    Module::add_incoming(loop.phis[i + 1], next[i].first, loop.next);
+  }
+  b_.createBranch(loop.head);
+  b_.setBuildPoint(loop.merge);
+}
+
+void Generator::set_carried(const kernel::RegionBody& region, const Carried& values) {
+  size_t next = 0;
+  for (size_t i = 1; i < region.parameters.size(); ++i) {
+    const Value v = region.parameters[i];
+    for_leaders(v, [&] { ids_[place(v, point_)] = values[next++].first; });
+    spread(v);
+  }
+}
+
+Generator::Carried Generator::with_types(const std::vector<spv::Id>& ids, const Carried& like) {
+  Carried values = like;
+  for (size_t i = 0; i < ids.size(); ++i) values[i].first = ids[i];
+  return values;
+}
+
+// `count` turns one after the other, the first of which is `turn`; gives what they carry on.
+Generator::Carried Generator::emit_body_turns(int32_t region, Bits turn, uint32_t count,
+                                              Carried values) {
+  const kernel::RegionBody& body = f_.region(region);
+  turns_at_once_ = count;
+  for (uint32_t u = 0; u < count; ++u) {
+    turn_ = u;
+    const spv::Id number = u == 0 ? turn.id() : (turn + uint64_t{u}).id();
+    for (size_t p = 0; p < side_by_side_; ++p) ids_[place(body.parameters[0], p)] = number;
+    set_carried(body, values);
+    emit_region(region);
+    values = yields(body);
+  }
+  turn_ = 0;
+  turns_at_once_ = 1;
+  ahead_.clear();
+  return values;
+}
+
+Generator::Carried Generator::emit_turns(const Turns& turns, unsigned control,
+                                         const Carried& initial) {
+  const Loop loop = begin_loop(turns.count / uint64_t{turns.at_once}, control, initial);
+  Bits turn = loop.iteration;
+  if (turns.at_once > 1) turn = turn * uint64_t{turns.at_once};
+  if (turns.first.id() != 0) turn = turns.first + turn;
+  end_loop(loop,
+           emit_body_turns(turns.region, turn, turns.at_once, with_types(loop.carried, initial)));
+  return with_types(loop.carried, initial);
+}
+
+void Generator::emit_loop(const Instruction& inst) {
+  const auto number = static_cast<int32_t>(inst.immediate);
+  const kernel::RegionBody& region = f_.region(number);
+  Carried values = get_carried(region, [&](size_t i) { return inst.arguments[i]; });
+  const Bits count = integer(inst.arguments[0]);
+  const Instruction& turns = f_[inst.arguments[0]];
+  const int64_t trip_count = turns.op == Op::kConstant ? static_cast<int64_t>(turns.immediate) : -1;
+  int64_t depth = 0;
+  if (schedule_.staged_depth > 0 && trip_count >= 2) {
+    depth = std::min<int64_t>(schedule_.staged_depth, trip_count);
+    if (!stage(number, trip_count, depth)) depth = 0;
+  }
+  Turns all;
+  all.region = number;
+  all.count = count;
+  all.known_count = trip_count;
+  if (depth > 0) {
+    values = emit_staged_turns(number, count.like(static_cast<uint64_t>(trip_count / depth)),
+                               static_cast<uint64_t>(depth), values);
+    staged_.clear();
+    if (trip_count % depth != 0) {
+      all.first = count.like(static_cast<uint64_t>(trip_count / depth * depth));
+      all.count = count.like(static_cast<uint64_t>(trip_count % depth));
+      values = emit_turns(all, spv::LoopControlMaskNone, values);
+    }
+  } else {
+    const bool passes = schedule_.broadcasts && !uniform_loads(f_, number, depends_).empty();
+    values = emit_all_turns(all, passes, values);
+  }
+  set_carried(region, values);
+}
+
+// As many turns as possible several at once, then the others.
+Generator::Carried Generator::emit_all_turns(const Turns& turns, bool passes,
+                                             const Carried& initial) {
+  const auto emit_some = [&](const Turns& some, const Carried& values) {
+    return passes ? emit_passed_turns(some, values)
+                  : emit_turns(some, spv::LoopControlMaskNone, values);
+  };
+  const uint32_t at_once = choose_turns_at_once(turns.region, turns.known_count);
+  const int64_t block = int64_t{at_once} * (passes ? schedule_.workgroup_size : 1);
+  if (at_once == 1 || turns.known_count < block) {
+    long_loads_.clear();
+    return emit_some(turns, initial);
+  }
+  Turns whole = turns;
+  whole.at_once = at_once;
+  whole.known_count = turns.known_count / block * block;
+  whole.count = turns.count.like(static_cast<uint64_t>(whole.known_count));
+  Carried values = emit_some(whole, initial);
+  long_loads_.clear();
+  Turns rest = turns;
+  rest.known_count = turns.known_count - whole.known_count;
+  if (rest.known_count == 0) return values;
+  rest.first = whole.count;
+  rest.count = turns.count.like(static_cast<uint64_t>(rest.known_count));
+  return emit_some(rest, values);
+}
+
+// Where a load costs the same whatever its width, one of 64 bits is better than two of 32: loads of
+// an innermost loop whose neighbours are those of the next turns take several turns at once.
+// long_loads_ says which.
+uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
+  long_loads_.clear();
+  if (!schedule_.long_accesses || trip_count < 2) return 1;
+  const kernel::RegionBody& body = f_.region(region);
+  uint32_t at_once = 1;
+  const auto& instructions = body.instructions;
+  if (std::any_of(instructions.begin(), instructions.end(),
+                  [&](Value v) { return f_[v].op == Op::kFor || f_[v].op == Op::kStore; })) {
+    return 1;
+  }
+  const Value iteration = body.parameters[0];
+  for (Value v : instructions) {
+    const Instruction& inst = f_[v];
+    if (inst.op != Op::kLoad || run_length(inst) > 1) continue;
+    const kernel::Access access = kernel::unpack_access(inst.immediate);
+    if (!memory_.is_narrow(access) || slope(f_, inst.arguments[0], iteration) != int64_t{1}) {
+      continue;
+    }
+    const uint32_t count = kLongAccessBytes / access.bytes;
+    const std::map<Value, uint64_t> factors = {{iteration, count}};
+    if (count < 2 || known_factor(f_, inst.arguments[0], factors) < count) continue;
+    long_loads_.insert(v);
+    at_once = std::max(at_once, count);
+  }
+  // Turns that are written out make the code longer.
+  int64_t size = 0;
+  for (Value v : instructions) {
+    const uint8_t on = depends_[static_cast<size_t>(v)];
+    size += ((on & kOnColumn) != 0 ? schedule_.columns : 1) *
+            int64_t{(on & kOnRow) != 0 ? schedule_.rows : 1};
+  }
+  while (at_once > 1 && size * at_once > kMostWrittenOut) at_once /= 2;
+  // Of what is shorter than the turns at once, the run fits; of what is longer, it is cut.
+  return at_once;
+}
+
+std::vector<spv::Id> Generator::load_turns(Value v, spv::Id first_index, uint32_t count) {
+  const Instruction& inst = f_[v];
+  const Bits index{&m_, kernel::bit_width(f_.type(inst.arguments[0])), first_index};
+  const kernel::Access access = kernel::unpack_access(inst.immediate);
+  std::vector<spv::Id> values;
+  const uint32_t most = std::min(count, kLongAccessBytes / access.bytes);
+  for (uint32_t done = 0; done < count; done += most) {
+    for (spv::Id one : memory_.load_run(access, inst.type,
+                                        done == 0 ? index : index + uint64_t{done}, most, most)) {
+      values.push_back(one);
+    }
+  }
+  return values;
+}
+
+spv::Id Generator::replay(Value v, Replay& r) {
+  const Instruction& inst = f_[v];
+  if (inst.op == Op::kConstant) return m_.constant(inst.type, inst.immediate);
+  if (const auto it = r.known.find(v); it != r.known.end()) return it->second;
+  if (r.point && inst.region != r.region) return ids_[place(v, *r.point)];
+  if (inst.op == Op::kParameter ||
+      (inst.region != r.region && depends_[static_cast<size_t>(v)] == 0)) {
+    return ids_[place(v, 0)];
+  }
+  spv::Id arguments[3] = {};
+  for (size_t i = 0; i < inst.arguments.size(); ++i) arguments[i] = replay(inst.arguments[i], r);
+  spv::Id& result = r.known[v];
+  if (inst.op == Op::kLoad) {
+    result = memory_.load(kernel::unpack_access(inst.immediate), inst.type,
+                          {&m_, kernel::bit_width(f_.type(inst.arguments[0])), arguments[0]});
+  } else {
+    const ScalarType from = f_.type(inst.arguments[inst.op == Op::kSelect ? 1 : 0]);
+    result = lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});
+  }
+  return result;
+}
+
+// As many turns at a time as there are lanes, times those at once; each lane loads for its own.
+Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carried& initial) {
+  const kernel::RegionBody& body = f_.region(turns.region);
+  const uint64_t lanes = schedule_.workgroup_size;
+  const uint64_t block = lanes * turns.at_once;
+  const bool is_whole =
+      turns.known_count > 0 && turns.known_count % static_cast<int64_t>(block) == 0;
+  const Bits blocks = (turns.count + (block - 1)) / block;
+  const Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
+  const Bits done = loop.iteration * block;
+  Bits mine = done + subgroup_lane_.resized(done.width()) * uint64_t{turns.at_once};
+  // Only with one turn at once there may be lanes without one.
+  if (!is_whole) mine = select(mine < turns.count, mine, turns.count - 1);
+  const auto of_all = [&](Bits turn) { return turns.first.id() != 0 ? turns.first + turn : turn; };
+  mine = of_all(mine);
+  for (Value v : uniform_loads(f_, turns.region, depends_)) {
+    for_leaders(v, [&] {
+      std::vector<spv::Id>& loaded = passed_[place(v, point_)];
+      for (uint32_t u = 0; u < turns.at_once; ++u) {
+        Replay r;
+        r.region = turns.region;
+        r.point = point_;
+        r.known[body.parameters[0]] = (u == 0 ? mine : mine + uint64_t{u}).id();
+        if (turns.at_once > 1 && long_loads_.contains(v)) {
+          loaded = load_turns(v, replay(f_[v].arguments[0], r), turns.at_once);
+          break;
+        }
+        loaded.push_back(replay(v, r));
+      }
+    });
+    for (size_t p = 0; p < side_by_side_; ++p) {
+      passed_[place(v, p)] = passed_[place(v, leader(v, p))];
+    }
+  }
+  const Carried before = with_types(loop.carried, initial);
+  Bits turns_now = turns.count.like(lanes);
+  if (!is_whole) {
+    const Bits left = turns.count - done;
+    turns_now = select(left < lanes, left, turns_now);
+  }
+  const Loop inner = begin_loop(turns_now, spv::LoopControlDontUnrollMask, before);
+  passing_lane_ = inner.iteration.resized(32);
+  const Bits turn = of_all(done + inner.iteration * uint64_t{turns.at_once});
+  end_loop(inner,
+           emit_body_turns(turns.region, turn, turns.at_once, with_types(inner.carried, initial)));
+  passed_.clear();
+  end_loop(loop, with_types(inner.carried, initial));
+  return with_types(loop.carried, initial);
+}
+
+// Whether loads of this loop go through shared memory; staged_ says which.
+bool Generator::stage(int32_t region, int64_t trip_count, int64_t depth) {
+  const auto& parameters = f_.body().parameters;
+  const size_t rank = parameters.size();
+  if (rank < 2) return false;
+  for (const StagedLoad& load :
+       staged_loads(f_, region, trip_count, depends_, parameters[rank - 2], parameters[rank - 1])) {
+    Staged staged;
+    staged.load = load;
+    staged.lanes = load.is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
+    if (staged.lanes == schedule_.workgroup_size) continue;  // each lane loads its own
+    staged.extent = staged.lanes * (load.is_by_row ? schedule_.rows : schedule_.columns);
+    const ScalarType type = f_.type(load.load);
+    const auto elements = (staged.extent + 1) * static_cast<uint32_t>(depth);
+    const uint32_t bytes = elements * static_cast<uint32_t>(kernel::bit_width(type) / 8);
+    if (shared_bytes_ + bytes > target_.max_shared_memory_bytes) continue;
+    shared_bytes_ += bytes;
+    const spv::Id array =
+        b_.makeArrayType(m_.type(type), b_.makeUintConstant(elements), /*stride=*/0);
+    staged.array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, array, "shared");
+    entry_->addIdOperand(staged.array);
+    staged_.emplace(load.load, staged);
+  }
+  return !staged_.empty();
+}
+
+spv::Id Generator::shared_element(const Staged& staged, Bits turn, Bits index) {
+  const Bits at = turn.resized(32) * uint64_t{staged.extent + 1} + index;
+  return m_.op(spv::OpAccessChain,
+               b_.makePointer(spv::StorageClassWorkgroup, m_.type(f_.type(staged.load.load))),
+               {staged.array, at.id()});
+}
+
+spv::Id Generator::load_staged(const Staged& staged) {
+  const Bits lane = staged.load.is_by_row ? lane_y_ : lane_x_;
+  const size_t i = staged.load.is_by_row ? point_ / schedule_.columns : point_ % schedule_.columns;
+  return b_.createLoad(shared_element(staged, staged.turn, lane + uint64_t{i} * staged.lanes),
+                       spv::NoPrecision);
+}
+
+// All lanes of the workgroup together load what the next `depth` turns need.
+void Generator::fill(int32_t region, const Staged& staged, Bits first_turn, uint64_t depth) {
+  const int index_width = kernel::bit_width(kernel_.index_type);
+  const auto& parameters = f_.body().parameters;
+  const size_t dim = parameters.size() - (staged.load.is_by_row ? 2 : 1);
+  const auto size = static_cast<uint64_t>(kernel_.grid[dim]);
+  const uint64_t elements = staged.extent * depth;
+  for (uint64_t done = 0; done < elements; done += schedule_.workgroup_size) {
+    Bits across = local_ + done;
+    Bits turn = across;
+    const Flag is_needed = across < elements;
+    if (staged.load.is_along_iteration) {
+      across = divide(turn, depth);
+    } else {
+      turn = divide(across, staged.extent);
+    }
+    std::optional<spv::Builder::If> guard;
+    if (elements - done < schedule_.workgroup_size) {
+      guard.emplace(is_needed.id, spv::SelectionControlMaskNone, b_);
+    }
+    Bits index = (staged.load.is_by_row ? first_row_ : first_column_) + across;
+    index = select(index < size, index, size - 1);
+    Replay r;
+    r.region = region;
+    r.known[parameters[dim]] = index.resized(index_width).id();
+    r.known[f_.region(region).parameters[0]] = (first_turn + turn.resized(first_turn.width())).id();
+    const spv::Id value = replay(staged.load.load, r);
+    b_.createStore(value, shared_element(staged, turn, across));
+    if (guard) guard->makeEndIf();
+  }
+}
+
+void Generator::barrier() {
+  b_.createControlBarrier(
+      spv::ScopeWorkgroup, spv::ScopeWorkgroup,
+      static_cast<spv::MemorySemanticsMask>(spv::MemorySemanticsAcquireReleaseMask |
+                                            spv::MemorySemanticsWorkgroupMemoryMask));
+}
+
+Generator::Carried Generator::emit_staged_turns(int32_t region, Bits blocks, uint64_t depth,
+                                                const Carried& initial) {
+  const Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
+  const Bits first = loop.iteration * depth;
+  for (const auto& [load, staged] : staged_) fill(region, staged, first, depth);
+  barrier();
+  const Carried before = with_types(loop.carried, initial);
+  const Loop turns = begin_loop(blocks.like(depth), spv::LoopControlUnrollMask, before);
+  for (auto& [load, staged] : staged_) staged.turn = turns.iteration;
+  end_loop(turns,
+           emit_body_turns(region, first + turns.iteration, 1, with_types(turns.carried, initial)));
+  barrier();
+  end_loop(loop, with_types(turns.carried, initial));
+  return with_types(loop.carried, initial);
+}
+
+}  // namespace hekla::vulkan::codegen
