@@ -47,12 +47,13 @@ fi
 
 for version in ${python_versions[@]+"${python_versions[@]}"}; do
   venv=".venv/jax-$version"
-  if [ ! -f "$venv/complete" ]; then
+  wanted=$(sed "s/^jax==.*/jax==$version/; s/^jaxlib==.*/jaxlib==$version/" tests/requirements.txt)
+  # Made anew when the list has changed since.
+  if [ ! -f "$venv/complete" ] || [ "$wanted" != "$(cat "$venv/requirements.txt")" ]; then
     echo "making $venv"
     rm -rf "$venv"
     python3 -m venv "$venv"
-    sed "s/^jax==.*/jax==$version/; s/^jaxlib==.*/jaxlib==$version/" tests/requirements.txt \
-      > "$venv/requirements.txt"
+    echo "$wanted" > "$venv/requirements.txt"
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$venv/requirements.txt"
     touch "$venv/complete"
   fi

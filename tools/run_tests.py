@@ -120,6 +120,8 @@ def python_stage(version: str):
             status |= pytest(python, LOGS / f"pytest-{version}-{platform}-{plugin}.xml",
                              ["tests/jax", f"--platform={platform}", f"--plugin={plugin}", *select],
                              log, counter)
+        if version == NEWEST:
+            status |= pytest(python, LOGS / "pytest-checkpoint.xml", ["tests/checkpoint"], log, counter)
         if not quick and version == NEWEST:
             status |= pytest(python, LOGS / "pytest-torch_xla.xml", ["tests/torch_xla"], log, counter)
         return status

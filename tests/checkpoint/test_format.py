@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from conftest import ROOT
+
 # StableHLO's name, logical_dtype, and what NumPy has for it in memory.
 DTYPES = [
     ("i1", "bool", np.bool_),
@@ -210,6 +212,23 @@ def test_h5dump_opens_every_file(step):
     for path in ["index.h5", "model.h5", "data/shard-00000.h5"]:
         result = subprocess.run(["h5dump", "-H", step / path], capture_output=True, timeout=60)
         assert result.returncode == 0 and not result.stderr
+
+
+def test_the_page_for_h5py_users(step):
+    """The function of docs/reading_checkpoints.md gives every tensor in its own dtype."""
+    page = (ROOT / "docs" / "reading_checkpoints.md").read_text(encoding="utf-8")
+    names = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)  # pylint: disable=exec-used
+    for dtype, _, numpy in DTYPES:
+        array = every_code(numpy)
+        assert same_bits(names["tensor"](step, f"whole/{dtype}"), array)
+        assert same_bits(names["tensor"](step, f"cut/{dtype}"), array.reshape(-1, 2))
+        assert same_bits(names["tensor"](step, f"scalar/{dtype}"), array[5:6].reshape(()))
+    for dtype, _, bits in PACKED:
+        codes = (np.arange(35 * 8) * 5 + 1) % (1 << bits)
+        assert names["tensor"](step, f"cut/{dtype}").tobytes() == pack(codes, bits)
+        with pytest.raises(ValueError):
+            names["tensor"](step, f"columns/{dtype}")
 
 
 def test_a_missing_shard_shows_as_nan_or_a_key_error(step, tmp_path):

@@ -181,6 +181,7 @@ Status set_field(std::string_view key, std::string_view raw, CommitRecord& recor
     HEKLA_ASSIGN_OR_RETURN(record.parent_step, non_negative(key, value));
   } else if (key.starts_with(kMetricPrefix)) {
     HEKLA_ASSIGN_OR_RETURN(std::string name, unescaped(key.substr(kMetricPrefix.size())));
+    if (name.empty()) return data_loss("COMMIT: a metric without a name");
     HEKLA_ASSIGN_OR_RETURN(const auto metric, number<double>(key, value));
     record.metrics.emplace(std::move(name), metric);
   }

@@ -115,6 +115,8 @@ TEST(CommitRecord, RefusesWhatCannotBe) {
   EXPECT_EQ(code("100%25", "100%41"), StatusCode::kDataLoss);
   EXPECT_EQ(code("tensors=12", "tensors 12"), StatusCode::kDataLoss);
   EXPECT_EQ(code("mesh=", "mesh=\xff"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("metric.loss=", "metric.="), StatusCode::kDataLoss);
+  EXPECT_EQ(code("metric.loss=0.1", "metric.loss=0.1x"), StatusCode::kDataLoss);
   EXPECT_EQ(code("\t-\t0\n", "\t-\t0\t0\n"), StatusCode::kDataLoss);
 }
 

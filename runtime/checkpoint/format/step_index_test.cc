@@ -2,6 +2,11 @@
 #include "runtime/checkpoint/format/step_index.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/testing/write_step.h"
@@ -132,6 +137,41 @@ TEST(StepIndex, IsRebuiltFromShards) {
   other.tensors[0].shape = {4, 3};
   EXPECT_EQ(code_of({one, other}), StatusCode::kDataLoss);
   EXPECT_EQ(code_of({two, one}), StatusCode::kDataLoss);
+}
+
+// A child of fork has no thread that makes HDF5's calls; it gets one.
+TEST(StepIndex, IsWrittenInAChildOfForkToo) {
+  const auto index = make_index(7, tensors(), pieces(), files(), digests());
+  const auto bytes = write_index(*index);
+  ASSERT_TRUE(bytes.ok());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);
+    const auto again = write_index(*index);
+    _exit(again.ok() && *again == *bytes ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(StepIndex, IsWrittenFromSeveralThreads) {
+  const auto index = make_index(7, tensors(), pieces(), files(), digests());
+  const auto bytes = write_index(*index);
+  ASSERT_TRUE(bytes.ok());
+  std::atomic<int> same = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 5; ++k) {
+        const auto again = write_index(*index);
+        same += again.ok() && *again == *bytes && read_index(*again, record_of(*again)).ok();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(same, 20);
 }
 
 }  // namespace
