@@ -16,8 +16,9 @@ namespace {
 class Hasher {
  public:
   void number(int64_t value) {
-    uint64_t bits = static_cast<uint64_t>(value);
-    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(bits >> (8 * i));
+    char bytes[8];
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> 8 * i);
+    bytes_.append(bytes, sizeof(bytes));
   }
   void text(std::string_view value) {
     number(static_cast<int64_t>(value.size()));

@@ -171,12 +171,11 @@ class Planner {
       : tensors_(tensors), options_(options), balance_(options) {}
 
   SavePlan make() {
+    plan_.tensors.reserve(tensors_.size());
     for (const TensorLayout& tensor : tensors_) plan_.tensors.push_back(tensor.info);
     assign();
     tile();
-    std::sort(plan_.pieces.begin(), plan_.pieces.end(), [](const Piece& a, const Piece& b) {
-      return a.tensor != b.tensor ? a.tensor < b.tensor : box_less(a.box, b.box);
-    });
+    sort_pieces();
     name_files();
     return std::move(plan_);
   }
@@ -261,6 +260,21 @@ class Planner {
       }
     }
     plan_.pieces = std::move(tiled);
+  }
+
+  void sort_pieces() {
+    // Numbers are cheaper to move than pieces.
+    std::vector<uint32_t> order(plan_.pieces.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [this](uint32_t i, uint32_t k) {
+      const Piece& a = plan_.pieces[i];
+      const Piece& b = plan_.pieces[k];
+      return a.tensor != b.tensor ? a.tensor < b.tensor : box_less(a.box, b.box);
+    });
+    std::vector<Piece> sorted;
+    sorted.reserve(order.size());
+    for (uint32_t i : order) sorted.push_back(std::move(plan_.pieces[i]));
+    plan_.pieces = std::move(sorted);
   }
 
   // Ranks of one group share a file; groups are numbered from 0.
