@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/io/host.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace hekla::checkpoint {
+
+std::string random_hex(int bytes) {
+  std::vector<unsigned char> drawn(static_cast<size_t>(bytes));
+  size_t have = 0;
+  while (have < drawn.size()) {
+    const ssize_t got = ::getrandom(drawn.data() + have, drawn.size() - have, 0);
+    if (got > 0) {
+      have += static_cast<size_t>(got);
+    } else {
+      std::random_device device;  // seccomp filters may refuse getrandom
+      for (; have < drawn.size(); ++have) drawn[have] = static_cast<unsigned char>(device());
+    }
+  }
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(drawn.size() * 2);
+  for (const unsigned char byte : drawn) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+const std::string& host_name() {
+  static const std::string name = [] {
+    char buffer[256] = {};
+    return ::gethostname(buffer, sizeof(buffer) - 1) == 0 ? std::string(buffer) : "unknown";
+  }();
+  return name;
+}
+
+const std::string& boot_id() {
+  static const std::string id = [] {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string text;
+    std::getline(file, text);
+    return text;
+  }();
+  return id;
+}
+
+std::thread start_thread(std::function<void()> run) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
+    ::sigdelset(&all, fault);
+  }
+  // The new thread starts with this one's mask: it is never open to a signal.
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(run));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace hekla::checkpoint

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/io/scripted_io.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/io/memory_io.h"
+#include "runtime/checkpoint/io/temporary_folder.h"
+
+namespace hekla::checkpoint {
+namespace {
+
+TEST(ScriptedIo, TheNthMatchingCallFails) {
+  MemoryIo memory;
+  ScriptedIo io(memory);
+  io.add({.call = IoCall::kMkdir, .path = "b", .first = 2, .count = 2, .error = ENOSPC});
+  EXPECT_EQ(io.mkdir("/a", 0755), 0);
+  EXPECT_EQ(io.mkdir("/b1", 0755), 0);
+  EXPECT_EQ(io.mkdir("/b2", 0755), -ENOSPC);
+  EXPECT_EQ(io.mkdir("/b3", 0755), -ENOSPC);
+  EXPECT_EQ(io.mkdir("/b4", 0755), 0);
+  EXPECT_EQ(io.calls(), 5);
+  EXPECT_EQ(io.faults(), 2);
+}
+
+TEST(ScriptedIo, ChangesAreCountedApart) {
+  MemoryIo memory;
+  ScriptedIo io(memory);
+  ASSERT_TRUE(create_file(io, "/a", "x").ok());  // open, pwrite, fsync, close
+  EXPECT_EQ(io.changes(), 4);
+  ASSERT_TRUE(read_file(io, "/a", 10).ok());
+  EXPECT_EQ(io.changes(), 5);  // the close
+  EXPECT_GT(io.calls(), 5);
+}
+
+TEST(ScriptedIo, KillsTheProcessWithAndWithoutAPart) {
+  for (const bool torn : {false, true}) {
+    TemporaryFolder folder;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ScriptedIo io(posix_io());
+      io.add({.call = IoCall::kPwrite,
+              .action = torn ? FaultRule::Action::kTornKill : FaultRule::Action::kKill});
+      static_cast<void>(create_file(io, folder.file("a"), "12345678"));
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    EXPECT_EQ(WTERMSIG(status), SIGKILL);
+    EXPECT_EQ(*read_file(posix_io(), folder.file("a"), 100), torn ? "1234" : "");
+  }
+}
+
+}  // namespace
+}  // namespace hekla::checkpoint

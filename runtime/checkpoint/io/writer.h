@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Payload into files: hashed while it is in cache, written by direct I/O from a few threads.
+//
+// A WriterPool has the threads, the staging memory and the bandwidth limit of a process; each
+// FileWriter fills one file through it. Extents are cut into items of some MiB; a worker takes an
+// item, hashes its 1 MiB blocks and writes it. Memory that direct I/O cannot take as it is goes
+// through the worker's own aligned buffer. File systems without O_DIRECT get buffered writes whose
+// pages are pushed out and dropped behind, so that the page cache stays small.
+//
+//   HEKLA_ASSIGN_OR_RETURN(auto writer, FileWriter::create(pool, path, file_bytes, blocks, stop));
+//   for (const WriteExtent& extent : extents) writer->add(extent);
+//   HEKLA_RETURN_IF_ERROR(writer->drain());          // digests() holds from here on
+//   HEKLA_RETURN_IF_ERROR(writer->write(page, at));  // small and unaligned parts, buffered
+//   HEKLA_RETURN_IF_ERROR(writer->close());          // fdatasync; the file is durable
+//
+// The first error of a file ends its writing and is what drain and close return; nothing is retried
+// but short writes and EINTR. Threads of the pool hold no lock of the caller and get no signals.
+// A pool is thread-safe and outlives its writers; a writer belongs to one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/io/staging.h"
+
+namespace hekla::checkpoint {
+
+struct WriterOptions {
+  int threads = 0;                             // 0: min(4, cores / 8 + 1), at least 2
+  int64_t item_bytes = int64_t{8} << 20;       // whole blocks, 1 to 64 MiB
+  int64_t staging_bytes = int64_t{256} << 20;  // buffers for staging(); the workers' come on top
+  int64_t bandwidth_limit = 0;                 // bytes per second of this process; 0: none
+  bool direct = true;                          // try O_DIRECT
+  bool preallocate = true;                     // false where fallocate writes zeros
+};
+
+// Bytes that lie in memory until drain() and go to one place of the file.
+struct WriteExtent {
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;
+  int64_t offset = 0;        // in the file
+  int64_t first_block = -1;  // where the digests of its blocks go; < 0: not hashed
+};
+
+class FileWriter;
+
+class WriterPool {
+ public:
+  // INVALID_ARGUMENT for a bad size, RESOURCE_EXHAUSTED without memory. `io` outlives the pool.
+  static Result<std::unique_ptr<WriterPool>> create(Io& io, const WriterOptions& options);
+  ~WriterPool();
+
+  Io& io() const { return io_; }
+  const WriterOptions& options() const { return options_; }
+  StagingPool& staging() { return *staging_; }
+
+ private:
+  friend class FileWriter;
+  struct Task {
+    FileWriter* file = nullptr;
+    WriteExtent extent;              // what is left of it
+    StagingPool::Buffer keep_alive;  // given back when the last item of it is done
+  };
+  struct Item {
+    FileWriter* file = nullptr;
+    WriteExtent extent;
+    StagingPool::Buffer keep_alive;
+  };
+
+  WriterPool(Io& io, const WriterOptions& options) : io_(io), options_(options) {}
+  void push(Task task);
+  void work(std::byte* scratch);
+  // Sleeps until `bytes` may be written; false: stop was requested.
+  bool wait_for_bandwidth(int64_t bytes, const std::stop_token& stop);
+
+  Io& io_;
+  WriterOptions options_;
+  std::unique_ptr<StagingPool> staging_;
+  std::unique_ptr<StagingPool> scratch_;        // one buffer per worker
+  std::vector<StagingPool::Buffer> scratches_;  // of the workers
+  std::mutex mutex_;
+  std::condition_variable_any work_;
+  std::deque<Task> tasks_;  // guarded by mutex_
+  bool closing_ = false;    // guarded by mutex_
+  std::mutex bandwidth_mutex_;
+  std::condition_variable_any bandwidth_changed_;
+  std::chrono::steady_clock::time_point bandwidth_free_;  // guarded by bandwidth_mutex_
+  std::vector<std::thread> threads_;
+};
+
+enum class FileUse {
+  kNew,     // must not exist; gets its size and space
+  kShared,  // exists with its size: another process of the group made it
+};
+
+class FileWriter {
+ public:
+  // `blocks`: length of the table of digests. After `stop` is requested nothing more is written and
+  // drain returns CANCELLED.
+  static Result<std::unique_ptr<FileWriter>> create(WriterPool& pool, std::string path,
+                                                    int64_t file_bytes, int64_t blocks,
+                                                    std::stop_token stop = {},
+                                                    FileUse use = FileUse::kNew);
+  // Waits for its items, closes without syncing.
+  ~FileWriter();
+
+  // Returns at once. An extent outside the file or the table is an INVALID_ARGUMENT of drain.
+  void add(const WriteExtent& extent);
+  // The first `bytes` of a buffer of the pool's staging(), which goes back when they are written.
+  void add(StagingPool::Buffer buffer, int64_t bytes, int64_t offset, int64_t first_block);
+  // Until all that was added is written.
+  Status drain();
+  // One XXH3-64 per block, 0 where nothing was added; after drain.
+  const std::vector<uint64_t>& digests() const { return digests_; }
+  // Buffered, at once; for what is small or unaligned. After drain.
+  Status write(std::span<const std::byte> bytes, int64_t offset);
+  // drain, fdatasync, close.
+  Status close();
+
+  int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
+  const std::string& path() const { return path_; }
+  // Whether payload goes past the page cache; may turn false at the first write.
+  bool is_direct() const { return direct_ok_.load(); }
+
+ private:
+  friend class WriterPool;
+  FileWriter(WriterPool& pool, std::string path, int64_t file_bytes, int64_t blocks,
+             std::stop_token stop);
+  void finish(Status status);
+  Status run(const WriteExtent& item, std::byte* scratch);
+  Status write_direct(const std::byte* data, int64_t bytes, int64_t offset);
+  Status write_behind(int64_t offset, int64_t bytes);
+  bool failed() const;
+
+  WriterPool& pool_;
+  const std::string path_;
+  const int64_t file_bytes_;
+  const std::stop_token stop_;
+  File buffered_;
+  File direct_;
+  int64_t memory_alignment_ = kDirectAlignment;
+  std::atomic<bool> direct_ok_{false};
+  std::atomic<int64_t> bytes_written_{0};
+  std::vector<uint64_t> digests_;  // each entry written by one worker, read after drain
+  mutable std::mutex mutex_;
+  std::condition_variable done_;
+  int64_t outstanding_ = 0;  // extents and items under way; guarded by mutex_
+  Status status_;            // the first error; guarded by mutex_
+  struct Range {
+    int64_t offset = 0;
+    int64_t bytes = 0;
+  };
+  std::deque<Range> behind_;  // buffered and not yet waited for; guarded by mutex_
+};
+
+}  // namespace hekla::checkpoint
