@@ -45,6 +45,8 @@ class File {
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
+  // The file was renamed; for messages.
+  void moved_to(std::string path) { path_ = std::move(path); }
 
   // All of `bytes`, or an error; short writes and EINTR are carried on.
   Status write(std::span<const std::byte> bytes, int64_t offset) const;
