@@ -28,9 +28,8 @@ constexpr std::string_view kTemporary = "tmp";
 // File systems allow 255 bytes.
 constexpr size_t kMaxName = 240;
 
-constexpr seconds kHeartbeat(5);
-// A member of another machine without a heartbeat for this long is lost.
-constexpr seconds kSilence(30);
+// A member of another machine without a heartbeat for 30 s is lost.
+constexpr LeaseTimes kTimes = {seconds(5), seconds(30)};
 // The lock is held for microseconds: this long means that its holder was stopped.
 constexpr seconds kLockPatience(20);
 constexpr milliseconds kLookEvery(50);
@@ -89,17 +88,6 @@ Result<std::unique_ptr<FileStore>> FileStore::open(Io& io, std::string folder) {
 }
 
 FileStore::~FileStore() {
-  std::map<std::string, File> members;
-  std::thread heart;
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-    members.swap(members_);
-    heart.swap(heart_);
-  }
-  wake_.notify_all();
-  if (heart.joinable()) heart.join();
-  for (const auto& [member, file] : members) io_.unlink(file.path());
   if (inotify_ >= 0) ::close(inotify_);
 }
 
@@ -259,89 +247,29 @@ Status FileStore::remove_all(std::string_view prefix) {
 Status FileStore::join(std::string_view member) {
   HEKLA_RETURN_IF_ERROR(check(member));
   HEKLA_ASSIGN_OR_RETURN(const File held, lock());
-  const std::string path = path_of(kMember, member);
-  Result<File> before = File::open(io_, path, O_RDWR);
-  if (before.ok()) {
-    HEKLA_ASSIGN_OR_RETURN(const bool free, before->try_lock(LockKind::kShared));
-    if (!free) return already_exists("{} is a live member of the store {}", member, folder_);
-  } else if (before.status().code() != StatusCode::kNotFound) {
-    return before.status();
-  }
-  // Locked before anybody can see it: a member is never taken for lost while it joins.
-  HEKLA_ASSIGN_OR_RETURN(const std::string temporary, write_temporary(boot_id()));
-  Status status;
-  File file;
-  if (Result<File> opened = File::open(io_, temporary, O_RDWR); opened.ok()) {
-    file = std::move(*opened);
-    const Result<bool> locked = file.try_lock(LockKind::kExclusive);
-    status = locked.ok() ? ok_status() : locked.status();
-  } else {
-    status = opened.status();
-  }
-  if (status.ok()) status = rename_path(io_, temporary, path);
-  if (!status.ok()) {
-    io_.unlink(temporary);
-    return status;
-  }
-  file.moved_to(path);
+  HEKLA_ASSIGN_OR_RETURN(Lease lease,
+                         Lease::hold(io_, path_of(kMember, member), host_name(), kTimes));
   const std::lock_guard guard(mutex_);
-  members_.insert_or_assign(std::string(member), std::move(file));
-  if (!heart_.joinable()) heart_ = start_thread([this] { beat(); });
-  return ok_status();
+  members_.insert_or_assign(std::string(member), std::move(lease));
   return ok_status();
 }
 
 Status FileStore::leave(std::string_view member) {
   HEKLA_RETURN_IF_ERROR(check(member));
   HEKLA_ASSIGN_OR_RETURN(const File held, lock());
-  const std::string path = path_of(kMember, member);
-  // The name first: who still finds the file finds it locked.
-  const int status = io_.unlink(path);
   const std::lock_guard guard(mutex_);
-  members_.erase(std::string(member));
-  return status == 0 || status == -ENOENT ? ok_status() : io_error(-status, "unlink", path);
-}
-
-void FileStore::beat() {
-  std::unique_lock lock(mutex_);
-  while (!closing_) {
-    wake_.wait_for(lock, kHeartbeat, [&] { return closing_; });
-    for (const auto& [member, file] : members_) {
-      // Writing what is there moves the time of change, by the file system's own clock.
-      const std::string& id = boot_id();
-      static_cast<void>(file.write(std::as_bytes(std::span(id.data(), id.size())), 0));
-    }
-  }
+  const auto found = members_.find(std::string(member));
+  if (found == members_.end()) return ok_status();
+  const Status status = found->second.release();
+  members_.erase(found);
+  return status;
 }
 
 Result<bool> FileStore::is_lost(std::string_view member) {
   HEKLA_RETURN_IF_ERROR(check(member));
-  const std::string path = path_of(kMember, member);
-  Result<File> opened = File::open(io_, path, O_RDONLY);
-  if (!opened.ok()) {
-    if (opened.status().code() == StatusCode::kNotFound) return false;
-    return opened.status();
-  }
-  HEKLA_ASSIGN_OR_RETURN(const bool free, opened->try_lock(LockKind::kShared));
-  if (!free) return false;
-  HEKLA_ASSIGN_OR_RETURN(const FileInfo info, opened->info());
-  std::string id(static_cast<size_t>(std::min<int64_t>(info.size, 100)), '\0');
-  HEKLA_RETURN_IF_ERROR(opened->read(std::as_writable_bytes(std::span(id.data(), id.size())), 0));
-  bool lost = !id.empty() && id == boot_id();
-  if (!lost) {
-    // Another machine, whose locks may not reach here: how old is its heartbeat, by the clock of
-    // the file system?
-    const std::string probe = temporary_path();
-    HEKLA_ASSIGN_OR_RETURN(const File now, File::open(io_, probe, O_WRONLY | O_CREAT | O_EXCL));
-    const Result<FileInfo> fresh = now.info();
-    io_.unlink(probe);
-    HEKLA_RETURN_IF_ERROR(fresh.status());
-    lost = fresh->modified_ns - info.modified_ns > std::chrono::nanoseconds(kSilence).count();
-  }
-  if (!lost) return false;
-  // It may have left between the two looks.
-  HEKLA_ASSIGN_OR_RETURN(const std::optional<FileInfo> still, find_file(io_, path));
-  return still && still->inode == info.inode;
+  HEKLA_ASSIGN_OR_RETURN(const LeaseState state,
+                         lease_state(io_, path_of(kMember, member), kTimes));
+  return state == LeaseState::kDead;
 }
 
 uint64_t FileStore::ticket() {

@@ -13,14 +13,12 @@
 // (network file systems). Thread-safe.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/io/lease.h"
 #include "runtime/checkpoint/store/store.h"
 
 namespace hekla::checkpoint {
@@ -55,18 +53,14 @@ class FileStore final : public Store {
   Status put(std::string_view key, std::string_view value);  // rename in place
   // The folder's lock, until the file is closed.
   Result<File> lock();
-  void beat();
   void drop_old_temporaries();
 
   Io& io_;
   const std::string folder_;
   int inotify_ = -1;
   std::mutex mutex_;
-  std::condition_variable wake_;
-  uint64_t changes_ = 0;                 // noticed; guarded by mutex_
-  std::map<std::string, File> members_;  // held by this object; guarded by mutex_
-  bool closing_ = false;                 // guarded by mutex_
-  std::thread heart_;                    // runs once somebody has joined; guarded by mutex_
+  uint64_t changes_ = 0;                  // noticed; guarded by mutex_
+  std::map<std::string, Lease> members_;  // held by this object; guarded by mutex_
 };
 
 // For implementations of add. FAILED_PRECONDITION: not a number; OUT_OF_RANGE: the sum is none.
