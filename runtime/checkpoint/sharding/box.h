@@ -11,12 +11,10 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/checkpoint/format/names.h"
 #include "runtime/checkpoint/layout.h"
 
 namespace hekla::checkpoint {
-
-// HDF5's limit for a dataset, and so for a tensor of a checkpoint.
-inline constexpr int64_t kMaxRank = 32;
 
 // "[0:4,8:16]"; "[]" for a scalar's.
 std::string box_text(const Box& box);

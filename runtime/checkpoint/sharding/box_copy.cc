@@ -95,12 +95,12 @@ BoxCopy::BoxCopy(DType dtype, const Box& stored, const Box& memory, const Dims& 
 
 int64_t BoxCopy::run_bytes() const { return first_byte(loops_.back().count, bits_); }
 
-ByteRange BoxCopy::stored_range() const {
+StoredRange BoxCopy::stored_range() const {
   return {first_byte(stored_first_, bits_),
           end_byte(stored_first_ + loops_.front().stored_extent, bits_)};
 }
 
-void BoxCopy::add_ranges(int64_t min_gap, std::vector<ByteRange>* ranges) const {
+void BoxCopy::add_ranges(int64_t min_gap, std::vector<StoredRange>* ranges) const {
   // From `solid` on, no gap is worth keeping.
   size_t solid = loops_.size() - 1;
   while (solid > 0) {
@@ -112,7 +112,7 @@ void BoxCopy::add_ranges(int64_t min_gap, std::vector<ByteRange>* ranges) const 
 }
 
 void BoxCopy::add_ranges_from(size_t level, size_t solid, int64_t stored,
-                              std::vector<ByteRange>* ranges) const {
+                              std::vector<StoredRange>* ranges) const {
   if (level == solid) {
     ranges->push_back(
         {first_byte(stored, bits_), end_byte(stored + loops_[level].stored_extent, bits_)});

@@ -16,11 +16,11 @@
 
 namespace hekla::checkpoint {
 
-struct ByteRange {
+struct StoredRange {
   int64_t begin = 0;
   int64_t end = 0;
 
-  bool operator==(const ByteRange&) const = default;
+  bool operator==(const StoredRange&) const = default;
 };
 
 class BoxCopy {
@@ -35,10 +35,10 @@ class BoxCopy {
   // Stored elements that follow each other in both places, in bytes, rounded down.
   int64_t run_bytes() const;
   // The stored bytes from the region's first to its last.
-  ByteRange stored_range() const;
+  StoredRange stored_range() const;
   // Adds the stored bytes that the region takes as ranges, ascending and apart; gaps below
   // `min_gap` bytes are taken in where that saves enumerating runs.
-  void add_ranges(int64_t min_gap, std::vector<ByteRange>* ranges) const;
+  void add_ranges(int64_t min_gap, std::vector<StoredRange>* ranges) const;
 
   // From `bytes`, which are stored bytes [begin, begin + bytes.size()) of the box, into `memory`.
   // Elements of whole bytes may be cut by the range's ends, packed ones that are cut are left out.
@@ -58,7 +58,7 @@ class BoxCopy {
   void visit_runs(size_t level, int64_t stored, int64_t memory, int64_t low, int64_t high,
                   const Visit& visit) const;
   void add_ranges_from(size_t level, size_t solid, int64_t stored,
-                       std::vector<ByteRange>* ranges) const;
+                       std::vector<StoredRange>* ranges) const;
 
   DType dtype_;
   int bits_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <map>
 
+#include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/save_plan.h"
 
@@ -13,11 +13,12 @@ namespace {
 
 // Numbers are hashed as 8 bytes little endian, texts and lists behind their length, so that two
 // plans have one input only if they are the same.
-class Hasher {
+class LayoutBytes {
  public:
   void number(int64_t value) {
-    uint64_t bits = static_cast<uint64_t>(value);
-    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(bits >> (8 * i));
+    char bytes[8];
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> 8 * i);
+    bytes_.append(bytes, sizeof(bytes));
   }
   void text(std::string_view value) {
     number(static_cast<int64_t>(value.size()));
@@ -27,7 +28,7 @@ class Hasher {
     number(static_cast<int64_t>(dims.size()));
     for (int64_t dim : dims) number(dim);
   }
-  uint64_t hash() const { return XXH3_64bits(bytes_.data(), bytes_.size()); }
+  uint64_t hash() const { return block_digest(std::as_bytes(std::span(bytes_))); }
 
  private:
   std::string bytes_;
@@ -73,7 +74,7 @@ std::string shortened(std::string_view line) {
 }  // namespace
 
 uint64_t layout_hash(const SavePlan& plan) {
-  Hasher hasher;
+  LayoutBytes hasher;
   hasher.number(static_cast<int64_t>(plan.tensors.size()));
   for (const TensorInfo& tensor : plan.tensors) {
     hasher.text(tensor.name);

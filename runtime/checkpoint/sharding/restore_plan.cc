@@ -141,14 +141,14 @@ class Planner {
     ranges_.clear();
     for (const Region& region : regions) region.copy.add_ranges(options.merge_gap, &ranges_);
     if (options.whole_blocks) {
-      for (ByteRange& range : ranges_) {
+      for (StoredRange& range : ranges_) {
         range.begin -= range.begin % options.block_bytes;
         const int64_t over = range.end % options.block_bytes;
         if (over != 0) range.end += std::min(options.block_bytes - over, piece.bytes - range.end);
       }
     }
     std::sort(ranges_.begin(), ranges_.end(),
-              [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
+              [](const StoredRange& a, const StoredRange& b) { return a.begin < b.begin; });
     const ReadMethod method = choose_method(regions, piece);
     // Cuts fall where an element ends, also in types of 6 bits, and on a border of blocks.
     const int64_t bits = stored_bits(index_.tensors()[piece.tensor].dtype);
@@ -156,7 +156,7 @@ class Planner {
     const int64_t unit = std::lcm(options.whole_blocks ? options.block_bytes : 1, whole);
     const int64_t longest = std::max<int64_t>(options.max_read_bytes / unit, 1) * unit;
     for (size_t i = 0; i < ranges_.size();) {
-      ByteRange range = ranges_[i++];
+      StoredRange range = ranges_[i++];
       while (i < ranges_.size() &&
              (ranges_[i].begin <= range.end || ranges_[i].begin - range.end < options.merge_gap)) {
         range.end = std::max(range.end, ranges_[i++].end);
@@ -217,7 +217,7 @@ class Planner {
           [](const Region& region, int32_t value) { return region.piece < value; });
       for (auto region = regions; region != plan_.regions.end() && region->piece == number;
            ++region) {
-        const ByteRange range = region->copy.stored_range();
+        const StoredRange range = region->copy.stored_range();
         if (range.begin >= end || range.end <= begin) continue;
         plan_.copies.push_back(static_cast<uint32_t>(region - plan_.regions.begin()));
       }
@@ -233,7 +233,7 @@ class Planner {
   RestorePlan plan_;
   std::vector<Part> parts_;
   std::vector<int32_t> found_;
-  std::vector<ByteRange> ranges_;
+  std::vector<StoredRange> ranges_;
 };
 
 }  // namespace
@@ -269,9 +269,13 @@ Result<PieceIndex> PieceIndex::make(std::vector<TensorInfo> tensors, std::vector
   index.tensors_ = std::move(tensors);
   index.pieces_ = std::move(pieces);
   std::vector<Piece>& sorted = index.pieces_;
-  std::sort(sorted.begin(), sorted.end(), [](const Piece& a, const Piece& b) {
+  const auto is_before = [](const Piece& a, const Piece& b) {
     return a.tensor != b.tensor ? a.tensor < b.tensor : box_less(a.box, b.box);
-  });
+  };
+  // A step's index has them in this order already.
+  if (!std::is_sorted(sorted.begin(), sorted.end(), is_before)) {
+    std::sort(sorted.begin(), sorted.end(), is_before);
+  }
 
   index.first_piece_.assign(index.tensors_.size() + 1, static_cast<int32_t>(sorted.size()));
   index.longest_first_.assign(index.tensors_.size(), 0);
@@ -286,8 +290,10 @@ Result<PieceIndex> PieceIndex::make(std::vector<TensorInfo> tensors, std::vector
   }
   std::vector<Box> boxes;
   for (size_t t = 0; t < index.tensors_.size(); ++t) {
+    const std::span<const Piece> pieces_of = index.pieces_of(static_cast<int32_t>(t));
+    if (pieces_of.size() < 2) continue;
     boxes.clear();
-    for (const Piece& piece : index.pieces_of(static_cast<int32_t>(t))) boxes.push_back(piece.box);
+    for (const Piece& piece : pieces_of) boxes.push_back(piece.box);
     const Status status = check_disjoint(boxes);
     if (!status.ok()) {
       return data_loss("tensor \"{}\": {}", index.tensors_[t].name, status.message());

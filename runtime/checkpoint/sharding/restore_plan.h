@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/layout.h"
 #include "runtime/checkpoint/sharding/box_copy.h"
 
@@ -58,7 +59,7 @@ struct Wanted {
 struct RestoreOptions {
   // Read whole digest blocks, so that they can be verified.
   bool whole_blocks = true;
-  int64_t block_bytes = int64_t{1} << 20;
+  int64_t block_bytes = kBlockBytes;
   // Ranges closer than this are read together.
   int64_t merge_gap = int64_t{64} << 10;
   // Reads are cut at this, at least at what one block or three of them take.

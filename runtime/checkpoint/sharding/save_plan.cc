@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_set>
 
+#include "runtime/checkpoint/format/names.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/tiles.h"
 
@@ -44,51 +44,14 @@ Status check_options(const SaveOptions& options) {
   return ok_status();
 }
 
-// Names become groups and datasets: levels must not be empty, nor "." (HDF5's word for the group
-// itself), and a name cannot hold a zero byte.
-Status check_name(const std::string& name) {
-  if (name.empty()) return invalid_argument("a tensor has no name");
-  size_t begin = 0;
-  while (begin <= name.size()) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view level = std::string_view(name).substr(begin, end - begin);
-    if (level.empty() || level == "." || level.find('\0') != std::string_view::npos) {
-      return invalid_argument("the name \"{}\" of a tensor has a level that is {}", name,
-                              level.empty()  ? "empty"
-                              : level == "." ? "a dot"
-                                             : "not text");
-    }
-    begin = end + 1;
-  }
-  return ok_status();
-}
-
-Status check_tensors(std::span<const TensorLayout> tensors, const SaveOptions& options) {
-  if (tensors.size() > INT32_MAX) return invalid_argument("{} tensors", tensors.size());
-  std::unordered_set<std::string_view> names;
-  names.reserve(tensors.size());
-  for (const TensorLayout& tensor : tensors) names.insert(tensor.info.name);
+Status check_layouts(std::span<const TensorLayout> tensors, const SaveOptions& options) {
   const HeldBoxes* checked = nullptr;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const TensorInfo& info = tensors[t].info;
-    HEKLA_RETURN_IF_ERROR(check_name(info.name));
-    if (t > 0 && info.name == tensors[t - 1].info.name) {
-      return invalid_argument("two tensors are called \"{}\"", info.name);
-    }
     if (t > 0 && info.name < tensors[t - 1].info.name) {
       return invalid_argument("tensor \"{}\" stands behind \"{}\": names must ascend", info.name,
                               tensors[t - 1].info.name);
     }
-    for (size_t slash = info.name.find('/'); slash != std::string::npos;
-         slash = info.name.find('/', slash + 1)) {
-      const std::string_view folder = std::string_view(info.name).substr(0, slash);
-      if (names.count(folder) > 0) {
-        return invalid_argument("\"{}\" is a tensor and also the folder of \"{}\"", folder,
-                                info.name);
-      }
-    }
-    const Status shape = check_shape(info.dtype, info.shape);
-    if (!shape.ok()) return shape.with_context(fmt::format("tensor \"{}\"", info.name));
     if (tensors[t].boxes == nullptr || tensors[t].boxes->empty()) {
       return invalid_argument("tensor \"{}\" has no boxes", info.name);
     }
@@ -167,16 +130,16 @@ size_t split_dimension(const Box& box, int64_t parts) {
 
 class Planner {
  public:
-  Planner(std::span<const TensorLayout> tensors, const SaveOptions& options)
-      : tensors_(tensors), options_(options), balance_(options) {}
+  Planner(std::span<const TensorLayout> tensors, std::vector<TensorInfo> infos,
+          const SaveOptions& options)
+      : tensors_(tensors), options_(options), balance_(options) {
+    plan_.tensors = std::move(infos);
+  }
 
   SavePlan make() {
-    for (const TensorLayout& tensor : tensors_) plan_.tensors.push_back(tensor.info);
     assign();
     tile();
-    std::sort(plan_.pieces.begin(), plan_.pieces.end(), [](const Piece& a, const Piece& b) {
-      return a.tensor != b.tensor ? a.tensor < b.tensor : box_less(a.box, b.box);
-    });
+    sort_pieces();
     name_files();
     return std::move(plan_);
   }
@@ -263,6 +226,21 @@ class Planner {
     plan_.pieces = std::move(tiled);
   }
 
+  void sort_pieces() {
+    // Numbers are cheaper to move than pieces.
+    std::vector<uint32_t> order(plan_.pieces.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [this](uint32_t i, uint32_t k) {
+      const Piece& a = plan_.pieces[i];
+      const Piece& b = plan_.pieces[k];
+      return a.tensor != b.tensor ? a.tensor < b.tensor : box_less(a.box, b.box);
+    });
+    std::vector<Piece> sorted;
+    sorted.reserve(order.size());
+    for (uint32_t i : order) sorted.push_back(std::move(plan_.pieces[i]));
+    plan_.pieces = std::move(sorted);
+  }
+
   // Ranks of one group share a file; groups are numbered from 0.
   std::vector<int32_t> file_groups() const {
     int32_t ranks = options_.ranks_per_file;
@@ -314,8 +292,12 @@ bool same_layout(const TensorLayout& a, const TensorLayout& b) {
 
 Result<SavePlan> make_save_plan(std::span<const TensorLayout> tensors, const SaveOptions& options) {
   HEKLA_RETURN_IF_ERROR(check_options(options));
-  HEKLA_RETURN_IF_ERROR(check_tensors(tensors, options));
-  return Planner(tensors, options).make();
+  std::vector<TensorInfo> infos;
+  infos.reserve(tensors.size());
+  for (const TensorLayout& tensor : tensors) infos.push_back(tensor.info);
+  HEKLA_RETURN_IF_ERROR(check_tensors(infos));
+  HEKLA_RETURN_IF_ERROR(check_layouts(tensors, options));
+  return Planner(tensors, std::move(infos), options).make();
 }
 
 Result<std::shared_ptr<const SavePlan>> SavePlanner::plan(std::span<const TensorLayout> tensors,
