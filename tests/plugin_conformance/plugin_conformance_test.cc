@@ -44,17 +44,11 @@ const std::set<std::string_view>& may_be_declined() {
   return kNames;
 }
 
-// What one plugin of ours does not offer yet; the test fails when it does.
-bool is_gap(std::string_view name) {
-  // The Vulkan device does not import host memory.
-  return library.find("pjrt_vulkan") != std::string::npos &&
-         (name == "view-of-device-buffer" || name == "view-without-callback");
-}
-
 // What needs memory that the host sees, which an option takes away.
 bool needs_host_visible_memory(std::string_view name) {
   return name == "opaque-pointer" || name == "unsafe-pointer" ||
-         name == "donation-external-reference";
+         name == "donation-external-reference" || name == "view-of-device-buffer" ||
+         name == "view-without-callback";
 }
 
 bool is_staging() {
@@ -72,10 +66,6 @@ TEST_P(PluginConformance, Holds) {
   const auto results = run_all(library, options, {});
   ASSERT_EQ(results.size(), 1u);
   const Result& result = results[0];
-  if (is_gap(result.name)) {
-    EXPECT_EQ(result.outcome, Outcome::kNotOffered) << "not a gap any more: " << format_row(result);
-    return;
-  }
   if (result.outcome == Outcome::kNotOffered && may_be_declined().count(result.name) == 1) return;
   if (result.outcome == Outcome::kNotOffered && is_staging() &&
       needs_host_visible_memory(result.name)) {

@@ -206,6 +206,9 @@ Status Device::load_functions() {
   HEKLA_VULKAN_RESULT_FUNCTIONS(HEKLA_LOAD)
   HEKLA_VULKAN_VOID_FUNCTIONS(HEKLA_LOAD)
 #undef HEKLA_LOAD
+#define HEKLA_LOAD(name) functions_.name = reinterpret_cast<PFN_vk##name>(get(device_, "vk" #name));
+  HEKLA_VULKAN_OPTIONAL_FUNCTIONS(HEKLA_LOAD)
+#undef HEKLA_LOAD
   if (missing == nullptr) return ok_status();
   return unavailable("the driver {} of {} has no {}", snapshot_.driver_name, snapshot_.name,
                      missing);

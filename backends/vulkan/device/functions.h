@@ -51,12 +51,16 @@
   X(DestroyPipeline)                   \
   X(DestroyPipelineCache)
 
+// Those of extensions, null where they are not enabled; answer with a VkResult.
+#define HEKLA_VULKAN_OPTIONAL_FUNCTIONS(X) X(GetMemoryHostPointerPropertiesEXT)
+
 namespace hekla::vulkan {
 
 struct DeviceFunctions {
 #define HEKLA_DECLARE(name) PFN_vk##name name = nullptr;
   HEKLA_VULKAN_RESULT_FUNCTIONS(HEKLA_DECLARE)
   HEKLA_VULKAN_VOID_FUNCTIONS(HEKLA_DECLARE)
+  HEKLA_VULKAN_OPTIONAL_FUNCTIONS(HEKLA_DECLARE)
 #undef HEKLA_DECLARE
 };
 

@@ -31,6 +31,7 @@ constexpr FeatureName kFeatureNames[] = {
     {"compute_full_subgroups", &Features::compute_full_subgroups},
     {"vulkan_memory_model", &Features::vulkan_memory_model},
     {"memory_budget", &Features::memory_budget},
+    {"host_memory_import", &Features::host_memory_import},
     {"cooperative_matrix", &Features::cooperative_matrix},
     {"integer_dot_product", &Features::integer_dot_product},
 };
@@ -91,6 +92,7 @@ class Planner {
       if (wanted && has_extension(snapshot_, name)) plan_.extensions.emplace_back(name);
     };
     extension(plan_.features.memory_budget, "VK_EXT_memory_budget");
+    extension(plan_.features.host_memory_import, "VK_EXT_external_memory_host");
     extension(plan_.features.f32_atomic_add, "VK_EXT_shader_atomic_float");
     extension(plan_.features.cooperative_matrix, "VK_KHR_cooperative_matrix");
     extension(plan_.features.bf16, "VK_KHR_shader_bfloat16");

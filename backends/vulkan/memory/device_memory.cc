@@ -2,6 +2,7 @@
 #include "backends/vulkan/memory/device_memory.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace hekla::vulkan {
 
@@ -69,7 +70,19 @@ Allocation::Allocation(std::shared_ptr<DeviceMemory> owner, MemoryBlock* block, 
                        int64_t bytes)
     : owner_(std::move(owner)), block_(block), offset_(offset), bytes_(bytes) {}
 
-Allocation::~Allocation() { owner_->release(*this); }
+Allocation::Allocation(std::shared_ptr<DeviceMemory> owner, std::unique_ptr<MemoryBlock> block,
+                       int64_t offset, int64_t bytes, std::function<void()> released)
+    : owner_(std::move(owner)),
+      block_(block.get()),
+      imported_(std::move(block)),
+      released_(std::move(released)),
+      offset_(offset),
+      bytes_(bytes) {}
+
+Allocation::~Allocation() {
+  owner_->release(*this);
+  if (released_) released_();
+}
 
 VkBuffer Allocation::buffer() const { return block_->buffer; }
 uint64_t Allocation::address() const { return block_->address + static_cast<uint64_t>(offset_); }
@@ -165,6 +178,110 @@ Result<AllocationRef> DeviceMemory::try_allocate(int64_t bytes, MemoryRole role,
   return finish(pool.blocks.back().get(), *offset);
 }
 
+Status DeviceMemory::make_buffer(MemoryBlock& block, int64_t bytes, const void* extension) const {
+  const DevicePlan& plan = device_->plan();
+  VkBufferCreateInfo info = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+  info.pNext = extension;
+  info.size = static_cast<VkDeviceSize>(bytes);
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
+               VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  const uint32_t families[] = {plan.compute.family, plan.transfer.family};
+  if (families[0] != families[1]) {
+    // Costs buffers nothing and saves transfers of ownership.
+    info.sharingMode = VK_SHARING_MODE_CONCURRENT;
+    info.queueFamilyIndexCount = 2;
+    info.pQueueFamilyIndices = families;
+  }
+  return device_->check(
+      device_->call().CreateBuffer(device_->handle(), &info, nullptr, &block.buffer),
+      "vkCreateBuffer");
+}
+
+Status DeviceMemory::bind(MemoryBlock& block) const {
+  const DeviceFunctions& call = device_->call();
+  HEKLA_RETURN_IF_ERROR(
+      device_->check(call.BindBufferMemory(device_->handle(), block.buffer, block.memory, 0),
+                     "vkBindBufferMemory"));
+  VkBufferDeviceAddressInfo address = {VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO};
+  address.buffer = block.buffer;
+  block.address = call.GetBufferDeviceAddress(device_->handle(), &address);
+  return ok_status();
+}
+
+Result<AllocationRef> DeviceMemory::import_host(void* data, int64_t bytes,
+                                                std::function<void()> released) {
+  if (bytes < 0) return invalid_argument("{} bytes cannot be imported", bytes);
+  HEKLA_RETURN_IF_ERROR(device_->health());
+  if (bytes == 0) {  // nothing to import, but somebody waits for the end of it
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef nothing, allocate(0));
+    nothing->released_ = std::move(released);
+    return nothing;
+  }
+  const DevicePlan& plan = device_->plan();
+  const DeviceFunctions& call = device_->call();
+  const std::string& name = device_->snapshot().name;
+  if (!plan.features.host_memory_import || call.GetMemoryHostPointerPropertiesEXT == nullptr) {
+    return unimplemented("{} does not import host memory (VK_EXT_external_memory_host)", name);
+  }
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  if (at % kImportAlignment != 0) {
+    return invalid_argument("host memory at {} cannot be used in place: it must be aligned to {}",
+                            data, kImportAlignment);
+  }
+  // Whole pages around the bytes, which are there: an address space comes in pages.
+  const uint64_t unit = device_->snapshot().limits.min_imported_host_alignment_bytes;
+  const uint64_t first = at / unit * unit;
+  const uint64_t size = (at + static_cast<uint64_t>(bytes) + unit - 1) / unit * unit - first;
+  if (static_cast<int64_t>(size) > plan.max_allocation_bytes) {
+    return resource_exhausted("{} bytes are more than the largest buffer of {}, {} bytes", size,
+                              name, plan.max_allocation_bytes);
+  }
+  constexpr auto kHandle = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+  VkMemoryHostPointerPropertiesEXT importable = {
+      VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+  HEKLA_RETURN_IF_ERROR(
+      device_->check(call.GetMemoryHostPointerPropertiesEXT(
+                         device_->handle(), kHandle, reinterpret_cast<void*>(first), &importable),
+                     "vkGetMemoryHostPointerPropertiesEXT"));
+  auto block = std::make_unique<MemoryBlock>(MemoryRole::kTensor, static_cast<int64_t>(size),
+                                             plan.allocation_alignment);
+  const auto fail = [&](Status status) {
+    destroy_block(*block);
+    return status;
+  };
+  VkExternalMemoryBufferCreateInfo external = {
+      VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
+  external.handleTypes = kHandle;
+  HEKLA_RETURN_IF_ERROR(make_buffer(*block, static_cast<int64_t>(size), &external));
+  VkMemoryRequirements requirements = {};
+  call.GetBufferMemoryRequirements(device_->handle(), block->buffer, &requirements);
+  uint32_t types = importable.memoryTypeBits & requirements.memoryTypeBits;
+  const std::vector<MemoryType>& all = device_->snapshot().memory_types;
+  for (uint32_t type = 0; type < all.size(); ++type) {
+    if (!all[type].is_host_visible || !all[type].is_host_coherent) types &= ~(1U << type);
+  }
+  if (types == 0 || requirements.size > size || first % requirements.alignment != 0) {
+    return fail(unimplemented("{} does not import this host memory for buffers", name));
+  }
+  VkImportMemoryHostPointerInfoEXT import = {VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT};
+  import.handleType = kHandle;
+  import.pHostPointer = reinterpret_cast<void*>(first);
+  VkMemoryAllocateFlagsInfo flags = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO, &import};
+  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
+  VkMemoryAllocateInfo memory = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, &flags};
+  memory.allocationSize = size;
+  memory.memoryTypeIndex = static_cast<uint32_t>(std::countr_zero(types));
+  Status status = device_->check(
+      call.AllocateMemory(device_->handle(), &memory, nullptr, &block->memory), "vkAllocateMemory");
+  if (!status.ok()) block->memory = VK_NULL_HANDLE;
+  if (status.ok()) status = bind(*block);
+  if (!status.ok()) return fail(status);
+  block->host = reinterpret_cast<std::byte*>(first);
+  return std::make_shared<Allocation>(shared_from_this(), std::move(block),
+                                      static_cast<int64_t>(at - first), bytes, std::move(released));
+}
+
 Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, MemoryRole role) {
   const DevicePlan& plan = device_->plan();
   const DeviceFunctions& call = device_->call();
@@ -181,23 +298,7 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
     destroy_block(*block);
     return status;
   };
-  VkBufferCreateInfo info = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
-  info.size = static_cast<VkDeviceSize>(bytes);
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
-               VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  const uint32_t families[] = {plan.compute.family, plan.transfer.family};
-  if (families[0] != families[1]) {
-    // Costs buffers nothing and saves transfers of ownership.
-    info.sharingMode = VK_SHARING_MODE_CONCURRENT;
-    info.queueFamilyIndexCount = 2;
-    info.pQueueFamilyIndices = families;
-  }
-  if (Status status = device_->check(
-          call.CreateBuffer(device_->handle(), &info, nullptr, &block->buffer), "vkCreateBuffer");
-      !status.ok()) {
-    return status;
-  }
+  HEKLA_RETURN_IF_ERROR(make_buffer(*block, bytes, nullptr));
   VkMemoryRequirements requirements = {};
   call.GetBufferMemoryRequirements(device_->handle(), block->buffer, &requirements);
 
@@ -224,9 +325,7 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
     block->memory = VK_NULL_HANDLE;
   }
   if (!status.ok()) return fail(status);
-  status = device_->check(call.BindBufferMemory(device_->handle(), block->buffer, block->memory, 0),
-                          "vkBindBufferMemory");
-  if (!status.ok()) return fail(status);
+  if (status = bind(*block); !status.ok()) return fail(status);
   if (is_visible) {
     void* host = nullptr;
     status =
@@ -235,9 +334,6 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
     if (!status.ok()) return fail(status);
     block->host = static_cast<std::byte*>(host);
   }
-  VkBufferDeviceAddressInfo address = {VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO};
-  address.buffer = block->buffer;
-  block->address = call.GetBufferDeviceAddress(device_->handle(), &address);
   ++statistics_.block_count;
   statistics_.block_bytes += bytes;
   return block;
@@ -272,6 +368,10 @@ void DeviceMemory::free_empty_blocks(int64_t kept_bytes) {
 }
 
 void DeviceMemory::release(Allocation& allocation) {
+  if (allocation.imported_ != nullptr) {
+    destroy_block(*allocation.imported_);
+    return;
+  }
   bool is_empty = false;
   {
     std::lock_guard lock(mutex_);

@@ -34,6 +34,9 @@ class Allocation {
  public:
   Allocation(std::shared_ptr<DeviceMemory> owner, MemoryBlock* block, int64_t offset,
              int64_t bytes);
+  // Of imported memory: the block is its own, and `released` runs when it is gone.
+  Allocation(std::shared_ptr<DeviceMemory> owner, std::unique_ptr<MemoryBlock> block,
+             int64_t offset, int64_t bytes, std::function<void()> released);
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
   ~Allocation();
@@ -42,8 +45,8 @@ class Allocation {
   VkBuffer buffer() const;
   int64_t offset() const { return offset_; }  // within buffer()
   uint64_t address() const;
-  // Null where the host does not see this memory. Of a tensor: also null unless the host has full
-  // access.
+  // Null where the host does not see this memory. Of a tensor that was not imported: also null
+  // unless the host has full access.
   std::byte* host() const;
 
   // Launches and transfers that will read this memory but are not in the lane's queue, so that the
@@ -54,6 +57,8 @@ class Allocation {
   friend class DeviceMemory;
   std::shared_ptr<DeviceMemory> owner_;  // shared with all its allocations
   MemoryBlock* block_;                   // lives while it has allocations
+  std::unique_ptr<MemoryBlock> imported_;
+  std::function<void()> released_;
   int64_t offset_;
   int64_t bytes_;
 };
@@ -81,6 +86,13 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   // UNAVAILABLE: the device is lost.
   Result<AllocationRef> allocate(int64_t bytes, MemoryRole role = MemoryRole::kTensor);
 
+  // Host memory as it is, which the device then reads and writes in place; it counts against no
+  // limit. `released` runs when the device has let go of it, not after an error. UNIMPLEMENTED with
+  // the reason: the driver imports no host memory, or not this one coherently; INVALID_ARGUMENT:
+  // `data` is not a multiple of kImportAlignment. Otherwise as allocate.
+  static constexpr int64_t kImportAlignment = 16;
+  Result<AllocationRef> import_host(void* data, int64_t bytes, std::function<void()> released);
+
   // Called without a lock when a request does not fit: ends work in flight that holds memory, as
   // far as that can end by itself, and says whether it waited for anything.
   void set_pressure_handler(std::function<bool()> handler);
@@ -98,6 +110,8 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   };
 
   Result<AllocationRef> try_allocate(int64_t bytes, MemoryRole role, bool exact);
+  Status make_buffer(MemoryBlock& block, int64_t bytes, const void* extension) const;
+  Status bind(MemoryBlock& block) const;
   Result<std::unique_ptr<MemoryBlock>> make_block(int64_t bytes, MemoryRole role);
   void destroy_block(MemoryBlock& block);
   void free_empty_blocks(int64_t kept_bytes);

@@ -134,5 +134,55 @@ TEST(DeviceMemory, StagingIsVisibleToTheHost) {
   EXPECT_EQ(memory->statistics().bytes_in_use, 0);
 }
 
+TEST(DeviceMemory, ImportsHostMemoryInPlace) {
+  HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
+  if (!device->plan().features.host_memory_import) GTEST_SKIP() << "no VK_EXT_external_memory_host";
+  const auto memory = DeviceMemory::create(device, kMiB);
+  alignas(64) static std::byte bytes[100'000];
+  int released = 0;
+  const auto import = [&](int64_t from, int64_t size) {
+    return memory->import_host(bytes + from, size, [&released] { ++released; });
+  };
+  AllocationRef a = *import(16, 50'000);
+  EXPECT_EQ(a->host(), bytes + 16);
+  EXPECT_EQ(a->bytes(), 50'000);
+  EXPECT_EQ(a->address() % 16, 0u);
+  AllocationRef b = *import(48, 90'000);  // the same pages again
+  EXPECT_NE(a->buffer(), b->buffer());
+  AllocationRef nothing = *memory->import_host(nullptr, 0, [&released] { ++released; });
+  EXPECT_EQ(memory->statistics().bytes_in_use, 0);  // it is not the device's
+  EXPECT_EQ(import(8, 100).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(import(0, -1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(released, 0);
+  a.reset();
+  b.reset();
+  EXPECT_EQ(released, 2);
+  nothing.reset();
+  EXPECT_EQ(released, 3);
+
+  testing::Faults& faults = testing::inject_faults(*device);
+  bool has_struck = true;
+  for (int call = 0; has_struck; ++call) {
+    ASSERT_LT(call, 20);
+    faults.arm(call, VK_ERROR_OUT_OF_HOST_MEMORY);
+    const StatusCode code = import(0, 5000).status().code();
+    has_struck = faults.has_struck;
+    faults.disarm();
+    EXPECT_EQ(code, has_struck ? StatusCode::kResourceExhausted : StatusCode::kOk);
+  }
+  EXPECT_EQ(released, 4);  // of the one that came to be
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
+TEST(DeviceMemory, SaysThatADeviceImportsNothing) {
+  DeviceOptions options;
+  options.masked_features = {"host_memory_import"};
+  HEKLA_VULKAN_TEST_DEVICE(device, options);
+  alignas(64) std::byte bytes[64];
+  const Status status = DeviceMemory::create(device)->import_host(bytes, 64, nullptr).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("VK_EXT_external_memory_host"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hekla::vulkan

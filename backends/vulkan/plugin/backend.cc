@@ -176,8 +176,11 @@ class VulkanBackend : public pjrt::Backend {
     return StorageRef(std::make_shared<VulkanStorage>(device, std::move(memory)));
   }
 
-  Result<StorageRef> wrap_host_memory(int, void*, int64_t, std::function<void()>) override {
-    return unimplemented("the Vulkan device does not import host memory");
+  Result<StorageRef> wrap_host_memory(int device, void* data, int64_t bytes,
+                                      std::function<void()> release) override {
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory,
+                           at(device).memory().import_host(data, bytes, std::move(release)));
+    return StorageRef(std::make_shared<VulkanStorage>(device, std::move(memory)));
   }
 
   pjrt::MemoryStats memory_stats(int device) const override {

@@ -244,6 +244,8 @@ class Querier {
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
     VkPhysicalDevicePCIBusInfoPropertiesEXT pci = {
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT host_memory = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
     Chain chain(&all.pNext);
     chain.add(id);
     chain.add(subgroup);
@@ -260,6 +262,7 @@ class Querier {
     if (has_sizes) chain.add(sizes);
     if (has_maintenance4) chain.add(maintenance4);
     if (has_pci) chain.add(pci);
+    if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) chain.add(host_memory);
     load<PFN_vkGetPhysicalDeviceProperties2>("vkGetPhysicalDeviceProperties2")(device, &all);
 
     snapshot.device_uuid = hex(id.deviceUUID);
@@ -273,6 +276,7 @@ class Querier {
     snapshot.limits.max_allocation_bytes = maintenance3.maxMemoryAllocationSize;
     snapshot.limits.max_buffer_bytes =
         has_maintenance4 ? maintenance4.maxBufferSize : maintenance3.maxMemoryAllocationSize;
+    snapshot.limits.min_imported_host_alignment_bytes = host_memory.minImportedHostPointerAlignment;
     if (has_pci) {
       snapshot.pci_id = fmt::format("{:04x}:{:02x}:{:02x}.{}", pci.pciDomain, pci.pciBus,
                                     pci.pciDevice, pci.pciFunction);
@@ -353,6 +357,7 @@ class Querier {
     f.compute_full_subgroups = v13.computeFullSubgroups == VK_TRUE;
     f.vulkan_memory_model = v12.vulkanMemoryModel == VK_TRUE;
     f.robust_buffer_access = all.features.robustBufferAccess == VK_TRUE;
+    f.host_memory_import = extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
     f.memory_budget = extensions.contains(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     f.cooperative_matrix = cooperative.cooperative_matrix == VK_TRUE;
     f.integer_dot_product = v13.shaderIntegerDotProduct == VK_TRUE;

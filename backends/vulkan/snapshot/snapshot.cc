@@ -54,16 +54,16 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     Features, f16, f64, i8, i16, i64, bf16, storage_8, storage_16, i64_atomics, f32_atomic_add,
     timeline_semaphore, buffer_device_address, synchronization2, scalar_block_layout,
     subgroup_size_control, compute_full_subgroups, vulkan_memory_model, robust_buffer_access,
-    memory_budget, cooperative_matrix, integer_dot_product)
+    memory_budget, host_memory_import, cooperative_matrix, integer_dot_product)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(FloatControls, signed_zero_inf_nan_preserve,
                                                 denorm_preserve, denorm_flush_to_zero, rounding_rte,
                                                 rounding_rtz)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     Limits, max_storage_buffer_range_bytes, max_allocation_bytes, max_buffer_bytes,
     max_allocation_count, buffer_image_granularity_bytes, min_storage_buffer_alignment_bytes,
-    non_coherent_atom_bytes, min_memory_map_alignment_bytes, max_push_constants_bytes,
-    max_shared_memory_bytes, max_workgroup_invocations, max_workgroup_size, max_workgroup_count,
-    timestamp_period_ns)
+    non_coherent_atom_bytes, min_memory_map_alignment_bytes, min_imported_host_alignment_bytes,
+    max_push_constants_bytes, max_shared_memory_bytes, max_workgroup_invocations,
+    max_workgroup_size, max_workgroup_count, timestamp_period_ns)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Subgroup, size, min_size, max_size, operations)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(DeviceSnapshot, name, type, vendor_id, device_id,
                                                 vendor, driver_name, driver_info, driver_id,

@@ -85,6 +85,7 @@ struct Features {
   bool vulkan_memory_model = false;
   bool robust_buffer_access = false;
   bool memory_budget = false;
+  bool host_memory_import = false;  // VK_EXT_external_memory_host
   bool cooperative_matrix = false;
   bool integer_dot_product = false;
   bool operator==(const Features&) const = default;
@@ -109,6 +110,7 @@ struct Limits {
   uint64_t min_storage_buffer_alignment_bytes = 0;
   uint64_t non_coherent_atom_bytes = 0;
   uint64_t min_memory_map_alignment_bytes = 0;
+  uint64_t min_imported_host_alignment_bytes = 0;  // 0: no host_memory_import
   uint32_t max_push_constants_bytes = 0;
   uint32_t max_shared_memory_bytes = 0;
   uint32_t max_workgroup_invocations = 0;

@@ -66,6 +66,9 @@ Faults& inject_faults(Device& device) {
   Shim<&DeviceFunctions::function, PFN_vk##function>::name = "vk" #function; \
   table.function = Shim<&DeviceFunctions::function, PFN_vk##function>::call;
   HEKLA_VULKAN_RESULT_FUNCTIONS(HEKLA_SHIM)
+  if (table.GetMemoryHostPointerPropertiesEXT != nullptr) {
+    HEKLA_VULKAN_OPTIONAL_FUNCTIONS(HEKLA_SHIM)
+  }
 #undef HEKLA_SHIM
   return the_faults;
 }
