@@ -66,8 +66,10 @@ class Run {
 
   Status serve() {
     if (items_.empty()) return ok_status();
-    // Room for an unaligned start and end around the blocks.
-    const int64_t buffer_bytes = options_.item_bytes + 2 * kDirectAlignment;
+    // Room for an unaligned start and end around the blocks; small reads touch little memory.
+    int64_t longest = 0;
+    for (const Item& item : items_) longest = std::max(longest, item.bytes);
+    const int64_t buffer_bytes = up(longest, kDirectAlignment) + 2 * kDirectAlignment;
     const int64_t buffers = std::max<int64_t>(1, options_.budget_bytes / buffer_bytes);
     const int64_t threads =
         std::min({int64_t{options_.threads}, buffers, static_cast<int64_t>(items_.size())});

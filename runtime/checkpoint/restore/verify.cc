@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/restore/verify.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/format/shard_reader.h"
+#include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/sharding/box.h"
+
+namespace hekla::checkpoint {
+namespace {
+
+// What does not fit into memory at once is hashed in parts of this size.
+constexpr int64_t kPartBytes = int64_t{4} << 20;
+
+class Verifier {
+ public:
+  Verifier(Io& io, const std::string& folder, const VerifyOptions& options, std::stop_token stop)
+      : io_(io), folder_(folder), options_(options), stop_(std::move(stop)) {}
+
+  Result<VerifyReport> run() {
+    HEKLA_ASSIGN_OR_RETURN(reader_, Reader::create(io_, options_.reader));
+    Result<CommitRecord> commit = read_commit(io_, folder_);
+    if (!commit.ok()) {
+      HEKLA_RETURN_IF_ERROR(note("COMMIT", commit.status()));
+      return std::move(report_);
+    }
+    commit_ = std::move(*commit);
+    for (const FileRecord& file : commit_.files) total_ += file.size;
+    int32_t shard = 0;
+    for (const FileRecord& file : commit_.files) {
+      // A table of block digests is what makes a file a shard; shards come in their order.
+      const bool is_shard = !file.table_digest.empty();
+      if (is_full()) break;
+      HEKLA_RETURN_IF_ERROR(
+          note(file.path, is_shard ? check_shard(file, shard) : check_file(file)));
+      ++report_.files;
+      if (is_shard) ++shard;
+    }
+    report_.bytes = done_ + reader_->bytes_read();
+    return std::move(report_);
+  }
+
+ private:
+  bool is_full() const { return report_.problems.size() >= options_.max_problems; }
+
+  // Damage becomes part of the report, everything else ends the run.
+  Status note(const std::string& file, const Status& status) {
+    if (status.ok()) return ok_status();
+    if (status.code() != StatusCode::kDataLoss) return status;
+    report_.problems.push_back({file, status.message()});
+    return ok_status();
+  }
+
+  Status advance(int64_t bytes) {
+    done_ += bytes;
+    if (options_.progress) options_.progress(done_, total_);
+    return stop_.stop_requested() ? cancelled("verification was cancelled") : ok_status();
+  }
+
+  // The digest of a range, in parts.
+  Status hash(const File& file, int64_t begin, int64_t end, Hasher* hasher) {
+    std::vector<std::byte> part(static_cast<size_t>(std::min(kPartBytes, end - begin)));
+    for (int64_t at = begin; at < end; at += kPartBytes) {
+      const auto bytes = std::span(part).first(static_cast<size_t>(std::min(kPartBytes, end - at)));
+      HEKLA_RETURN_IF_ERROR(file.read(bytes, at));
+      hasher->add(bytes);
+      HEKLA_RETURN_IF_ERROR(advance(static_cast<int64_t>(bytes.size())));
+    }
+    return ok_status();
+  }
+
+  Status check_file(const FileRecord& file) {
+    HEKLA_RETURN_IF_ERROR(check_size(io_, folder_, file));
+    HEKLA_ASSIGN_OR_RETURN(const File opened,
+                           File::open(io_, join_path(folder_, file.path), O_RDONLY));
+    Hasher hasher;
+    HEKLA_RETURN_IF_ERROR(hash(opened, 0, file.size, &hasher));
+    if (hasher.text() == file.metadata_digest) return ok_status();
+    return data_loss("the file has the digest {}, COMMIT says {}", hasher.text(),
+                     file.metadata_digest);
+  }
+
+  Status check_shard(const FileRecord& file, int32_t number) {
+    HEKLA_RETURN_IF_ERROR(check_size(io_, folder_, file));
+    HEKLA_ASSIGN_OR_RETURN(const UserBlock block,
+                           read_user_block(io_, folder_, commit_, file, number));
+    const std::string path = join_path(folder_, file.path);
+    HEKLA_ASSIGN_OR_RETURN(const File opened, File::open(io_, path, O_RDONLY));
+    // As much memory as the writer had for it; the user block's digest has matched.
+    std::vector<std::vector<std::byte>> bytes;
+    for (const ByteRange& range : metadata_ranges(block)) {
+      bytes.emplace_back(static_cast<size_t>(range.end - range.begin));
+      HEKLA_RETURN_IF_ERROR(opened.read(bytes.back(), range.begin));
+      HEKLA_RETURN_IF_ERROR(advance(range.end - range.begin));
+    }
+    const std::vector<std::span<const std::byte>> spans(bytes.begin(), bytes.end());
+    HEKLA_ASSIGN_OR_RETURN(const ShardContents contents, read_shard(block, spans));
+    bytes.clear();
+    return options_.payload ? check_payload(file, contents) : ok_status();
+  }
+
+  Status check_payload(const FileRecord& file, const ShardContents& contents) {
+    const std::vector<std::string> paths = {join_path(folder_, file.path)};
+    std::vector<ReadRequest> requests;
+    std::mutex mutex;
+    std::vector<std::pair<int64_t, std::string>> found;  // by offset; guarded by mutex
+    for (const Piece& piece : contents.pieces) {
+      ReadRequest request;
+      request.offset = piece.offset;
+      request.bytes = piece.bytes;
+      request.take = [&, this](int64_t at, std::span<const std::byte> bytes) -> Status {
+        for (int64_t done = 0; done < static_cast<int64_t>(bytes.size()); done += kBlockBytes) {
+          const int64_t size = std::min(kBlockBytes, static_cast<int64_t>(bytes.size()) - done);
+          const int64_t number = (at + done) / kBlockBytes;
+          const uint64_t digest =
+              block_digest(bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(size)));
+          const uint64_t expected =
+              contents.digests[static_cast<size_t>(piece.first_block + number)];
+          const std::lock_guard lock(mutex);
+          ++report_.blocks;
+          HEKLA_RETURN_IF_ERROR(advance(size));
+          if (digest == expected) continue;
+          found.push_back(
+              {piece.offset + at + done,
+               fmt::format("block {} of piece {} of tensor \"{}\" ({} bytes at offset {}) has the "
+                           "digest {:016x}, not {:016x}",
+                           number, box_text(piece.box), name_of(contents, piece.tensor), size,
+                           piece.offset + at + done, digest, expected)});
+        }
+        return ok_status();
+      };
+      requests.push_back(std::move(request));
+    }
+    HEKLA_RETURN_IF_ERROR(reader_->read(paths, requests, stop_));
+    std::sort(found.begin(), found.end());
+    for (auto& [offset, what] : found) {
+      if (!is_full()) report_.problems.push_back({file.path, std::move(what)});
+    }
+    return ok_status();
+  }
+
+  static const std::string& name_of(const ShardContents& contents, int32_t tensor) {
+    const auto found = std::lower_bound(contents.ids.begin(), contents.ids.end(), tensor);
+    return contents.tensors[static_cast<size_t>(found - contents.ids.begin())].name;
+  }
+
+  Io& io_;
+  const std::string& folder_;
+  const VerifyOptions& options_;
+  const std::stop_token stop_;
+  std::unique_ptr<Reader> reader_;
+  CommitRecord commit_;
+  VerifyReport report_;
+  int64_t total_ = 0;
+  int64_t done_ = 0;
+};
+
+}  // namespace
+
+Result<CommitRecord> read_commit(Io& io, const std::string& folder) {
+  const std::string path = join_path(folder, "COMMIT");
+  Result<std::string> text = read_file(io, path, static_cast<int64_t>(kMaxCommitBytes));
+  if (!text.ok()) {
+    if (text.status().code() != StatusCode::kNotFound) return text.status();
+    return not_found("{} has no COMMIT: it is not a committed step", folder);
+  }
+  Result<CommitRecord> commit = parse_commit(*text);
+  if (!commit.ok()) return commit.status().with_context(path);
+  return commit;
+}
+
+Status check_size(Io& io, const std::string& folder, const FileRecord& file) {
+  HEKLA_ASSIGN_OR_RETURN(const std::optional<FileInfo> info,
+                         find_file(io, join_path(folder, file.path)));
+  if (!info.has_value() || info->kind != FileKind::kRegular) {
+    return data_loss("{}/{} is {}; COMMIT lists it with {} bytes", folder, file.path,
+                     info.has_value() ? "no file" : "missing", file.size);
+  }
+  if (info->size == file.size) return ok_status();
+  return data_loss("{}/{} has {} bytes, COMMIT says {}", folder, file.path, info->size, file.size);
+}
+
+Result<UserBlock> read_user_block(Io& io, const std::string& folder, const CommitRecord& commit,
+                                  const FileRecord& file, int32_t number) {
+  const std::string path = join_path(folder, file.path);
+  HEKLA_ASSIGN_OR_RETURN(const File opened, File::open(io, path, O_RDONLY));
+  UserBlockBytes bytes;
+  HEKLA_RETURN_IF_ERROR(opened.read(bytes, 0));
+  Result<UserBlock> block = parse_user_block(bytes);
+  if (!block.ok()) return block.status().with_context(path);
+  const Status belongs = check_belongs(*block, commit, file, number);
+  if (!belongs.ok()) return belongs.with_context(folder);
+  return block;
+}
+
+Result<VerifyReport> verify_step(Io& io, const std::string& folder, const VerifyOptions& options,
+                                 std::stop_token stop) {
+  return Verifier(io, folder, options, std::move(stop)).run();
+}
+
+}  // namespace hekla::checkpoint
