@@ -51,6 +51,7 @@ struct Lease::State {
   }
 };
 
+Lease::Lease() = default;
 Lease::Lease(Lease&&) noexcept = default;
 
 Lease& Lease::operator=(Lease&& other) noexcept {
@@ -66,7 +67,7 @@ Lease::~Lease() { static_cast<void>(release()); }
 Result<Lease> Lease::hold(Io& io, std::string path, std::string_view text,
                           const LeaseTimes& times) {
   HEKLA_ASSIGN_OR_RETURN(const LeaseState before, lease_state(io, path, times));
-  if (before == LeaseState::kLive) {
+  if (before == LeaseState::kLive || before == LeaseState::kFresh) {
     const Result<std::string> owner = read_lease(io, path);
     return already_exists("{} belongs to a live process ({})", path, owner.ok() ? *owner : "?");
   }
@@ -139,16 +140,16 @@ Result<LeaseState> lease_state(Io& io, const std::string& path, const LeaseTimes
     // How long ago was the last heartbeat, by the clock of the file system?
     const std::string probe = fmt::format("{}.{}.new", path, random_hex(6));
     const Result<File> now = File::open(io, probe, O_WRONLY | O_CREAT | O_EXCL);
-    if (!now.ok()) return LeaseState::kLive;
+    if (!now.ok()) return LeaseState::kFresh;
     const Result<FileInfo> fresh = now->info();
     io.unlink(probe);
     if (!fresh.ok()) return fresh.status();
-    if (fresh->modified_ns - info.modified_ns <= times.silence.count()) return LeaseState::kLive;
+    if (fresh->modified_ns - info.modified_ns <= times.silence.count()) return LeaseState::kFresh;
   }
   // Given up, or taken by a successor, since the first look?
   HEKLA_ASSIGN_OR_RETURN(const std::optional<FileInfo> still, find_file(io, path));
   if (!still) return LeaseState::kNone;
-  return still->inode == info.inode ? LeaseState::kDead : LeaseState::kLive;
+  return still->inode == info.inode ? LeaseState::kDead : LeaseState::kFresh;
 }
 
 }  // namespace hekla::checkpoint

@@ -23,7 +23,13 @@ struct LeaseTimes {
   std::chrono::nanoseconds silence = std::chrono::seconds(60);  // after which an owner is dead
 };
 
-enum class LeaseState { kNone, kLive, kDead };
+enum class LeaseState {
+  kNone,   // no such file
+  kLive,   // its lock is held
+  kFresh,  // no lock is seen, but another machine may have written it a moment ago: take it for
+           // live
+  kDead,
+};
 
 class Lease {
  public:
@@ -32,7 +38,7 @@ class Lease {
   // moment both may succeed: where that can be, a lock of the caller must stand around the call.
   static Result<Lease> hold(Io& io, std::string path, std::string_view text,
                             const LeaseTimes& times = {});
-  Lease() = default;
+  Lease();
   Lease(Lease&&) noexcept;
   Lease& operator=(Lease&&) noexcept;
   ~Lease();  // gives it up
@@ -46,7 +52,7 @@ class Lease {
   std::unique_ptr<State> state_;
 };
 
-// kLive also when nobody can tell (the folder is read-only and the owner is of another machine).
+// kFresh also when nobody can tell (the folder is read-only).
 Result<LeaseState> lease_state(Io& io, const std::string& path, const LeaseTimes& times = {});
 // The text given to hold; NOT_FOUND without a file.
 Result<std::string> read_lease(Io& io, const std::string& path);

@@ -47,9 +47,9 @@ TEST(Lease, ADeadOnesPlaceIsFree) {
 TEST(Lease, AnotherMachineIsBelievedByItsHeartbeat) {
   MemoryIo io;
   ASSERT_TRUE(create_file(io, "/lease", "another-boot-id\nhost b\n").ok());
-  EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kLive);
+  EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kFresh);
   io.advance(std::chrono::nanoseconds(seconds(59)).count());
-  EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kLive);
+  EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kFresh);
   io.advance(std::chrono::nanoseconds(seconds(2)).count());
   EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kDead);
 }
@@ -71,7 +71,7 @@ TEST(Lease, WithoutLocksTheHeartbeatSpeaks) {
   io.add({.call = IoCall::kLock, .count = 1000, .error = EOPNOTSUPP});
   const auto lease = Lease::hold(io, "/lease", "");
   ASSERT_TRUE(lease.ok()) << lease.status().to_string();
-  EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kLive);
+  EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kFresh);
   memory.advance(std::chrono::nanoseconds(seconds(120)).count());
   EXPECT_EQ(*lease_state(io, "/lease"), LeaseState::kDead);
 }

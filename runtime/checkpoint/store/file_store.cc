@@ -192,13 +192,17 @@ Result<Store::Swap> FileStore::compare_set(std::string_view key,
     const int status = io_.link(temporary, path_of(kKey, key));
     io_.unlink(temporary);
     if (status == 0) return Swap{true, std::string(desired)};
-    if (status != -EEXIST) return io_error(-status, "link", path_of(kKey, key));
-    HEKLA_ASSIGN_OR_RETURN(std::optional<std::string> now, get(key));
-    return Swap{false, std::move(now)};
+    if (status == -EEXIST) {
+      HEKLA_ASSIGN_OR_RETURN(std::optional<std::string> now, get(key));
+      return Swap{false, std::move(now)};
+    }
+    const bool has_links = status != -EPERM && status != -EOPNOTSUPP && status != -ENOSYS;
+    if (has_links) return io_error(-status, "link", path_of(kKey, key));
   }
   HEKLA_ASSIGN_OR_RETURN(const File held, lock());
   HEKLA_ASSIGN_OR_RETURN(std::optional<std::string> now, get(key));
-  if (!now || *now != *expected) return Swap{false, std::move(now)};
+  const bool is_equal = now.has_value() == expected.has_value() && (!now || *now == *expected);
+  if (!is_equal) return Swap{false, std::move(now)};
   HEKLA_RETURN_IF_ERROR(put(key, desired));
   return Swap{true, std::string(desired)};
 }

@@ -226,5 +226,16 @@ TEST(FileStoreFaults, ErrorsNameFileAndErrno) {
   EXPECT_EQ(list_folder(posix_io(), folder.file("tmp"))->size(), 0u);
 }
 
+TEST(FileStoreFaults, WithoutLinksTheLockDecides) {
+  TemporaryFolder folder;
+  ScriptedIo io(posix_io());
+  io.add({.call = IoCall::kLink, .count = 100, .error = EPERM});
+  const auto store = FileStore::open(io, folder.path());
+  EXPECT_TRUE((*store)->compare_set("a", std::nullopt, "1")->swapped);
+  const auto second = (*store)->compare_set("a", std::nullopt, "2");
+  EXPECT_FALSE(second->swapped);
+  EXPECT_EQ(second->value, "1");
+}
+
 }  // namespace
 }  // namespace hekla::checkpoint
