@@ -131,7 +131,7 @@ class Restorer {
       }
       const bool is_padded = !box.dims.empty() && box.dims != box.box.size;
       Dims dims = box.dims.empty() ? box.box.size : box.dims;
-      Result<HostArray> array = HostArray::allocate(info.dtype, dims, is_padded);
+      Result<HostArray> array = allocate_array(info.dtype, dims, is_padded);
       if (!array.ok()) return array.status().with_context(fmt::format("\"{}\"", target.name));
       report_.bytes_wanted += stored_bytes(info.dtype, box_elements(box.box));
       restored.boxes.push_back(box.box);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <map>
@@ -21,7 +22,20 @@ constexpr int64_t kItemBytes = 12 * kBlockBytes;
 // Two descriptors a file: a process with 64 of them can restore.
 constexpr size_t kFilesAtOnce = 16;
 
+constexpr uintptr_t kLargePage = uintptr_t{2} << 20;
+
 }  // namespace
+
+Result<HostArray> allocate_array(DType dtype, Dims dims, bool zero) {
+  HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(dtype, std::move(dims), zero));
+  const auto begin = reinterpret_cast<uintptr_t>(array.data());
+  const uintptr_t first = (begin + kLargePage - 1) / kLargePage * kLargePage;
+  const uintptr_t end =
+      (begin + static_cast<uintptr_t>(array.size_bytes())) / kLargePage * kLargePage;
+  // Advice: what the kernel makes of it changes no result.
+  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+  return array;
+}
 
 Result<std::shared_ptr<const StepReader>> StepReader::open(Io& io, std::string folder,
                                                            const StepReaderOptions& options,
@@ -216,7 +230,7 @@ Result<HostArray> StepReader::read(int32_t tensor, const Box& box, std::stop_tok
     return invalid_argument("tensor \"{}\" ({}): {}", info.name,
                             shape_string(info.dtype, info.shape), status.message());
   }
-  HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(info.dtype, box.size, false));
+  HEKLA_ASSIGN_OR_RETURN(HostArray array, allocate_array(info.dtype, box.size, false));
   const Wanted wanted{tensor, box, {}};
   std::byte* const target = array.mutable_data();
   HEKLA_RETURN_IF_ERROR(read({&wanted, 1}, {&target, 1}, std::move(stop)));

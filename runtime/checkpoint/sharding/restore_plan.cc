@@ -11,6 +11,13 @@
 namespace hekla::checkpoint {
 namespace {
 
+// Sorting what a well-made index has in order already would be a good part of opening a step.
+template <typename Range, typename Less>
+void sort_if_needed(Range& range, const Less& less) {
+  if (!std::is_sorted(range.begin(), range.end(), less))
+    std::sort(range.begin(), range.end(), less);
+}
+
 constexpr int64_t kLongRunBytes = int64_t{64} << 10;
 
 std::string piece_text(const TensorInfo& tensor, const Piece& piece) {
@@ -269,13 +276,9 @@ Result<PieceIndex> PieceIndex::make(std::vector<TensorInfo> tensors, std::vector
   index.tensors_ = std::move(tensors);
   index.pieces_ = std::move(pieces);
   std::vector<Piece>& sorted = index.pieces_;
-  const auto is_before = [](const Piece& a, const Piece& b) {
+  sort_if_needed(sorted, [](const Piece& a, const Piece& b) {
     return a.tensor != b.tensor ? a.tensor < b.tensor : box_less(a.box, b.box);
-  };
-  // A step's index has them in this order already.
-  if (!std::is_sorted(sorted.begin(), sorted.end(), is_before)) {
-    std::sort(sorted.begin(), sorted.end(), is_before);
-  }
+  });
 
   index.first_piece_.assign(index.tensors_.size() + 1, static_cast<int32_t>(sorted.size()));
   index.longest_first_.assign(index.tensors_.size(), 0);
@@ -303,7 +306,7 @@ Result<PieceIndex> PieceIndex::make(std::vector<TensorInfo> tensors, std::vector
   std::vector<int32_t> by_place(sorted.size());
   std::iota(by_place.begin(), by_place.end(), 0);
   std::erase_if(by_place, [&](int32_t p) { return sorted[p].bytes == 0; });
-  std::sort(by_place.begin(), by_place.end(), [&](int32_t a, int32_t b) {
+  sort_if_needed(by_place, [&](int32_t a, int32_t b) {
     return sorted[a].file != sorted[b].file ? sorted[a].file < sorted[b].file
                                             : sorted[a].offset < sorted[b].offset;
   });
