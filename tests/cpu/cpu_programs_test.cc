@@ -99,6 +99,7 @@ TEST_P(Artifacts, NativeCodeComputesWhatTheOracleDoes) {
   // Contractions have code of their own, which keeps the order of the kernels' sums.
   CompileOptions options;
   options.plan.contractions = true;
+  options.plan.scatters_in_order = true;
   const auto native_plan = compile_program(module, options);
   ASSERT_TRUE(native_plan.ok()) << native_plan.status().message();
   const auto program = cpu::Program::create(*native_plan, *compiler);

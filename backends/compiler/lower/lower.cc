@@ -38,7 +38,7 @@ bool is_plain(const ir::Operation& op) {
 }
 
 // The role by opcode alone.
-Role role_by_code(const ir::Operation& op) {
+Role role_by_code(const ir::Operation& op, const LowerOptions& options = {}) {
   switch (op.code()) {
     case OpCode::kConstant:
     case OpCode::kIota:
@@ -66,7 +66,7 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kReduceWindow:
       return is_cumulative(op) ? Role::kSequence : Role::kReduction;
     case OpCode::kScatter:
-      return is_large_scatter(op) ? Role::kSequence : Role::kReduction;
+      return is_large_scatter(op, options) ? Role::kSequence : Role::kReduction;
     case OpCode::kFft:
     case OpCode::kRngBitGenerator:
     case OpCode::kSort:
@@ -375,8 +375,8 @@ bool keeps_row_major_order(const ir::Operation& op) {
          element_count(op.operand(0)->type().dims()) == element_count(op.result()->type().dims());
 }
 
-Role role_of(const ir::Operation& op) {
-  const Role role = role_by_code(op);
+Role role_of(const ir::Operation& op, const LowerOptions& options) {
+  const Role role = role_by_code(op, options);
   if (role == Role::kNone || !is_plain(op)) return Role::kNone;
   if (role == Role::kConstant || op.code() == OpCode::kReshape) return role;
   std::vector<const ir::Value*> results;
@@ -386,7 +386,8 @@ Role role_of(const ir::Operation& op) {
   }
   if (op.code() == OpCode::kFft) return is_fft_known(op) ? role : Role::kNone;
   // Regions may use anything; trying is the one answer that is never wrong.
-  const auto tried = lower_sequence(results, [](const ir::Value&) { return true; });
+  const auto tried = lower_sequence(
+      results, [](const ir::Value&) { return true; }, options);
   return tried.ok() ? role : Role::kNone;
 }
 

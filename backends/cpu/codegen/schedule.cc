@@ -55,7 +55,7 @@ double region_cost(const kernel::Function& f, const LaneAnalysis& analysis, int3
     }
     constexpr double kUnknownTrips = 16;
     const Instruction& count = f[inst.arguments[0]];
-    double trips = kUnknownTrips;
+    double trips = count.op == Op::kBoolToInt ? 1 : kUnknownTrips;
     if (count.op == Op::kConstant) {
       trips = count.type == kernel::ScalarType::kI32
                   ? static_cast<double>(static_cast<int32_t>(count.immediate))
