@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/sequence.h"
 
@@ -126,8 +127,8 @@ class Scanner {
       case Role::kReduction:
         keeps_points = false;
         if (!is_scalar) shape_.needs_dims = true;
-        if (at_points &&
-            (op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution)) {
+        if (at_points && (op->code() == OpCode::kConvolution ||
+                          (op->code() == OpCode::kDotGeneral && dot_chains(*op) == 1))) {
           shape_.has_contraction = true;
         }
         break;
