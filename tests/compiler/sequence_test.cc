@@ -58,12 +58,14 @@ struct Case {
 };
 
 // The program by its plan and by the evaluator; fails the test when the plan has a host step.
-void run_both(const std::string& text, bool edges, Case& run) {
+void run_both(const std::string& text, bool edges, Case& run,
+              const plan::PlanOptions& plan_options = {}) {
   Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
   ASSERT_TRUE(read.ok()) << read.status().message() << "\n" << text;
   const std::shared_ptr<const ir::Module> module = std::move(*read);
   CompileOptions options;
   options.verify_passes = true;
+  options.plan = plan_options;
   auto plan = compile_program(module, options);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   run.plan = *plan;
@@ -81,9 +83,10 @@ void run_both(const std::string& text, bool edges, Case& run) {
 }
 
 // Bit for bit.
-void expect_same(const std::string& text, bool edges = true) {
+void expect_same(const std::string& text, bool edges = true,
+                 const plan::PlanOptions& options = {}) {
   Case run;
-  run_both(text, edges, run);
+  run_both(text, edges, run, options);
   ASSERT_EQ(run.want.size(), run.got.size());
   for (size_t i = 0; i < run.want.size(); ++i) {
     EXPECT_TRUE(std::ranges::equal(run.want[i].bytes(), run.got[i])) << "output " << i << " of\n"
@@ -427,9 +430,9 @@ TEST(RandomBits, AllAlgorithmsStatesAndWidths) {
 // `numbers`: scatter dimension numbers; the reducer is any on %a and %b that gives %p.
 std::string scatter_program(const std::string& x, const std::string& i, const std::string& u,
                             const std::string& dtype, const std::string& numbers,
-                            const std::string& reducer) {
+                            const std::string& reducer, const std::string& index = "i32") {
   const std::string type = tensor(x, dtype), updates = tensor(u, dtype), e = tensor("", dtype);
-  const std::string indices = tensor(i, "i32");
+  const std::string indices = tensor(i, index);
   // Some indices below 0, some beyond the end.
   return "func.func @main(%x: " + type + ", %j: " + indices + ", %u: " + updates + ") -> " + type +
          " {\n  %o = stablehlo.constant dense<3> : " + indices +
@@ -441,6 +444,15 @@ std::string scatter_program(const std::string& x, const std::string& i, const st
          ", " + updates + ") -> " + type + "\n  func.return %r : " + type + "\n}\n";
 }
 
+// With the updates sorted, and gone through in order.
+void expect_same_scatter(const std::string& text, bool edges = true) {
+  for (const bool in_order : {false, true}) {
+    plan::PlanOptions options;
+    options.scatters_in_order = in_order;
+    expect_same(text, edges, options);
+  }
+}
+
 // Reducers for which the order of the updates shows.
 TEST(Scatter, ManyUpdatesAreTakenInOrder) {
   const std::string last = "    %p = stablehlo.add %b, %b : tensor<i32>\n";
@@ -450,40 +462,76 @@ TEST(Scatter, ManyUpdatesAreTakenInOrder) {
       "    %p = stablehlo.add %m, %b : tensor<i32>\n";
   for (const std::string& reducer : {last, mixed}) {
     // Single elements of a line.
-    expect_same(scatter_program("45x", "3000x1x", "3000x", "i32",
-                                "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
-                                "index_vector_dim = 1",
-                                reducer));
+    expect_same_scatter(
+        scatter_program("45x", "3000x1x", "3000x", "i32",
+                        "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+                        "index_vector_dim = 1",
+                        reducer));
     // Rows; the windows of the updates come first.
-    expect_same(scatter_program("45x33x", "300x1x", "33x300x", "i32",
-                                "update_window_dims = [0], inserted_window_dims = [0], "
-                                "scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
-                                reducer));
+    expect_same_scatter(scatter_program("45x33x", "300x1x", "33x300x", "i32",
+                                        "update_window_dims = [0], inserted_window_dims = [0], "
+                                        "scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+                                        reducer));
     // Windows that move in one dimension and lie in a part of another.
-    expect_same(scatter_program("45x9x", "11x30x1x", "11x30x5x7x", "i32",
-                                "update_window_dims = [2, 3], scatter_dims_to_operand_dims = [0], "
-                                "index_vector_dim = 2",
-                                reducer));
+    expect_same_scatter(
+        scatter_program("45x9x", "11x30x1x", "11x30x5x7x", "i32",
+                        "update_window_dims = [2, 3], scatter_dims_to_operand_dims = [0], "
+                        "index_vector_dim = 2",
+                        reducer));
     // Indices of two dimensions in another order, and a window over all of the third.
-    expect_same(scatter_program("45x6x47x", "2x90x", "90x6x", "i32",
-                                "update_window_dims = [1], inserted_window_dims = [0, 2], "
-                                "scatter_dims_to_operand_dims = [2, 0], index_vector_dim = 0",
-                                reducer));
+    expect_same_scatter(
+        scatter_program("45x6x47x", "2x90x", "90x6x", "i32",
+                        "update_window_dims = [1], inserted_window_dims = [0, 2], "
+                        "scatter_dims_to_operand_dims = [2, 0], index_vector_dim = 0",
+                        reducer));
     // Batches.
-    expect_same(scatter_program("4x45x5x", "300x4x1x", "300x4x5x", "i32",
-                                "update_window_dims = [2], inserted_window_dims = [1], "
-                                "input_batching_dims = [0], scatter_indices_batching_dims = [1], "
-                                "scatter_dims_to_operand_dims = [1], index_vector_dim = 2",
-                                reducer));
+    expect_same_scatter(
+        scatter_program("4x45x5x", "300x4x1x", "300x4x5x", "i32",
+                        "update_window_dims = [2], inserted_window_dims = [1], "
+                        "input_batching_dims = [0], scatter_indices_batching_dims = [1], "
+                        "scatter_dims_to_operand_dims = [1], index_vector_dim = 2",
+                        reducer));
   }
 }
 
 TEST(Scatter, FloatsAddUpInOrder) {
-  expect_same(scatter_program("45x", "4000x1x", "4000x", "f32",
-                              "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
-                              "index_vector_dim = 1",
-                              "    %p = stablehlo.add %a, %b : tensor<f32>\n"),
-              false);
+  expect_same_scatter(
+      scatter_program("45x", "4000x1x", "4000x", "f32",
+                      "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+                      "index_vector_dim = 1",
+                      "    %p = stablehlo.add %a, %b : tensor<f32>\n"),
+      false);
+}
+
+TEST(Scatter, IndicesOfAllTypesStayOutside) {
+  for (const char* index : {"i8", "ui8", "i16", "ui32", "i64", "ui64"}) {
+    expect_same_scatter(scatter_program("45x3x", "700x1x", "700x3x", "bf16",
+                                        "update_window_dims = [1], inserted_window_dims = [0], "
+                                        "scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+                                        "    %p = stablehlo.maximum %a, %b : tensor<bf16>\n",
+                                        index));
+  }
+}
+
+// The operand is read after the scatter, and by what computes its updates: it must not be
+// overwritten.
+TEST(Scatter, ReadersOfTheOperandSeeItAsItWas) {
+  expect_same_scatter(
+      "func.func @main(%y: tensor<64xf32>, %j: tensor<300x1xi32>, %v: tensor<300xf32>) -> "
+      "(tensor<64xf32>, tensor<64xf32>) {\n"
+      "  %x = stablehlo.negate %y : tensor<64xf32>\n"
+      "  %s = stablehlo.slice %x [3:4] : (tensor<64xf32>) -> tensor<1xf32>\n"
+      "  %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<1xf32>) -> tensor<300xf32>\n"
+      "  %u = stablehlo.multiply %v, %b : tensor<300xf32>\n"
+      "  %r = \"stablehlo.scatter\"(%x, %j, %u) ({\n  ^bb0(%a: tensor<f32>, %c: tensor<f32>):\n"
+      "    %p = stablehlo.add %a, %c : tensor<f32>\n    stablehlo.return %p : tensor<f32>\n"
+      "  }) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], "
+      "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, indices_are_sorted = false, "
+      "unique_indices = false} : (tensor<64xf32>, tensor<300x1xi32>, tensor<300xf32>) -> "
+      "tensor<64xf32>\n"
+      "  %t = stablehlo.subtract %r, %x : tensor<64xf32>\n"
+      "  func.return %r, %t : tensor<64xf32>, tensor<64xf32>\n}\n",
+      false);
 }
 
 // What still needs the host, and why; a case that has kernels now belongs to the tests above.

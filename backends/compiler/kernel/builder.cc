@@ -302,7 +302,10 @@ Value Builder::fma(Value a, Value b, Value c) {
 }
 
 Value Builder::load(ScalarType type, const Access& access, Value element) {
-  return emit(Op::kLoad, type, {element}, pack(access));
+  if (!updated_.contains(access.operand)) return emit(Op::kLoad, type, {element}, pack(access));
+  const Value v = append(Op::kLoad, type, {element}, pack(access), current_);
+  function_.regions_[static_cast<size_t>(current_)].instructions.push_back(v);
+  return v;
 }
 
 void Builder::store(const Access& access, Value element, Value value) {

@@ -4,13 +4,15 @@
 //
 // Pure instructions are thus out of loops that they do not depend on, and never computed twice in
 // a region and those inside it. Loads count as pure: a kernel never reads what it writes, but for
-// an operand updated in place at the same point. One thread; the arguments must have the types that
+// an operand updated in place at the same point, and for those of `set_updated`, whose loads stand
+// where they are asked for. One thread; the arguments must have the types that
 // scalar.h states (checked by assertions in debug builds, and by `verify`).
 #pragma once
 
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "backends/compiler/kernel/scalar.h"
@@ -26,6 +28,9 @@ class Builder {
   // States that a grid index is below `size`, as the grid promises; divisions of sums of indices
   // become what they are then.
   void set_grid_size(int dim, int64_t size);
+  // States that points read what they wrote to this operand: its loads are neither shared nor
+  // moved.
+  void set_updated(int32_t operand) { updated_.insert(operand); }
   ScalarType index_type() const { return index_type_; }
   ScalarType type(Value v) const { return function_.type(v); }
 
@@ -103,6 +108,7 @@ class Builder {
   int32_t current_ = 0;
   std::unordered_map<Key, Value, KeyHash> known_;
   std::unordered_map<Value, uint64_t> bounds_;  // see bound()
+  std::unordered_set<int32_t> updated_;         // operands, see set_updated
 };
 
 }  // namespace hekla::kernel

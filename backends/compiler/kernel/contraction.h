@@ -7,8 +7,9 @@
 // each, a convolution's rows are batch and positions, its depth is the window and the features. The
 // sum of one element of `out` starts at 0 and takes its products one after the other in the
 // row-major order of the depth axes, each by a fused multiply-add (or a multiplication and an
-// addition, where the machine has none) in f32. Whoever computes a contraction keeps that order, so
-// that its bits do not depend on how it is cut. Nothing fails.
+// addition, where the machine has none) in f32. Products with a vector have several such sums side
+// by side (`chains`). Whoever computes a contraction keeps that order, so that its bits do not
+// depend on how it is cut. Nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,9 @@
 #include "runtime/base/dtype.h"
 
 namespace hekla::kernel {
+
+// Partial sums of an element of a product with a vector: as many as the widest vectors have lanes.
+inline constexpr int64_t kDotChains = 16;
 
 struct Contraction {
   // Strides count elements; 0 where an operand does not have the axis. They may be negative.
@@ -57,6 +61,10 @@ struct Contraction {
   std::vector<Axis> columns;
   std::vector<Axis> depth;
   std::vector<Window> windows;
+  // 1, or kDotChains: product d then goes to partial sum d % kDotChains, and the upper half of the
+  // partial sums is added to the lower half until one is left. Only without windows, where rows or
+  // columns are one, with f32 operands and one depth axis.
+  int64_t chains = 1;
 
   bool operator==(const Contraction&) const = default;
 };

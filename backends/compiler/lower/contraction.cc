@@ -22,6 +22,10 @@ constexpr double kLeastBatchWork = 2048;
 constexpr int64_t kLeastDepth = 4;
 constexpr int64_t kLeastWide = 8;
 constexpr int64_t kLeastNarrowWork = 32;
+// The work of a product with a vector, whose generated kernel reads memory across its lanes, and
+// the depth that is worth several partial sums.
+constexpr double kLeastChainedWork = 1024;
+constexpr int64_t kLeastChainedDepth = 4 * kernel::kDotChains;
 // A slice may leave out this share of the value it reads from; that value is computed for it.
 constexpr int64_t kMostOfSlice = 4;
 constexpr size_t kMostWindows = 4;
@@ -257,6 +261,9 @@ bool is_worth_it(const Contraction& c) {
   const int64_t columns = kernel::axes_size(c.columns);
   const int64_t depth = kernel::axes_size(c.depth);
   const double work = kernel::contraction_work(c);
+  if (c.chains > 1 && work >= kLeastChainedWork && std::max(rows, columns) >= kLeastWide) {
+    return true;
+  }
   return work >= kLeastWork &&
          work >= kLeastBatchWork * static_cast<double>(kernel::axes_size(c.batch)) &&
          depth >= kLeastDepth && std::max(rows, columns) >= kLeastWide &&
@@ -348,8 +355,39 @@ std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
   if (!out.has_value()) return std::nullopt;
   Builder builder(op, lhs, rhs, std::move(*out));
   std::optional<Contraction> contraction = is_dot ? builder.dot() : builder.convolution();
-  if (!contraction.has_value() || !is_worth_it(*contraction)) return std::nullopt;
+  if (!contraction.has_value()) return std::nullopt;
+  if (is_dot) contraction->chains = dot_chains(op);
+  if (!is_worth_it(*contraction)) return std::nullopt;
   return LoweredContraction{std::move(*contraction), lhs.base, rhs.base};
+}
+
+int64_t dot_chains(const ir::Operation& op) {
+  const auto* n = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
+  if (n == nullptr || op.result()->type().dtype() != DType::kF32) return 1;
+  for (const ir::Value* value : {op.operand(0), op.operand(1)}) {
+    if (value->type().dtype() != DType::kF32) return 1;
+  }
+  // One dimension is summed over; one operand has no other but those of the batch.
+  int64_t depth = 1;
+  std::array<int64_t, 2> free{1, 1};
+  std::array<bool, 2> is_along{};  // the last dimension is the one that is summed over
+  for (size_t side = 0; side < 2; ++side) {
+    const Dims& dims = op.operand(side)->type().dims();
+    const Sizes& batch = side == 0 ? n->lhs_batching_dimensions : n->rhs_batching_dimensions;
+    const Sizes& summed = side == 0 ? n->lhs_contracting_dimensions : n->rhs_contracting_dimensions;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (dims[d] == 1) continue;
+      const bool is_summed = contains(summed, d);
+      if (!is_summed && !contains(batch, d)) free[side] *= dims[d];
+      is_along[side] = is_summed;
+      if (!is_summed || side == 1) continue;
+      if (depth != 1) return 1;
+      depth = dims[d];
+    }
+  }
+  if (depth < kLeastChainedDepth || std::min(free[0], free[1]) != 1) return 1;
+  const bool is_one = free[0] == 1 && free[1] == 1;
+  return is_one || is_along[free[0] == 1 ? 1 : 0] ? kernel::kDotChains : 1;
 }
 
 bool is_contraction(const ir::Operation& op) {

@@ -31,6 +31,12 @@ struct View {
 // leads through. Operations of other blocks than `block` count as in memory.
 View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_memory);
 
+// Into how many partial sums the products of a dot_general go (kernel::Contraction::chains):
+// several for a product with a vector whose other operand lies along its depth in memory, which is
+// read as fast as memory gives it then. The operation alone decides, so that it is the same in
+// every form.
+int64_t dot_chains(const ir::Operation& op);
+
 // Whether an operation has the form of a Contraction that is worth code of its own: f32 sums of
 // f32, bf16 or f16, not too small in any direction. Results of other types: see
 // passes::widen_contractions.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/emitter.h"
 
 namespace hekla::lower {
@@ -322,6 +323,95 @@ Element Emitter::multiply_add(DType accumulator, Element a, Element b, Element s
   return total.value_or(sum);
 }
 
+int Emitter::count_computed(const ir::Value& value, int most) {
+  const ir::Operation* op = value.defining_op();
+  if (most <= 0 || op == nullptr || operand_of_(value).has_value()) return 0;
+  int count = 1;
+  for (const ir::Value* operand : op->operands()) count += count_computed(*operand, most - count);
+  return count;
+}
+
+// Sums of a dot_general with kDotChains partial sums for each point; `step` adds the products at a
+// place in the dimensions that are summed over.
+Elements Emitter::chained(const ir::Operation& op, const Sizes& sizes, const Elements& zeros,
+                          const NestBody& step) {
+  constexpr auto kChains = static_cast<size_t>(kernel::kDotChains);
+  // Operands with more operations than this are computed by one piece of code, not by one for each
+  // partial sum.
+  constexpr int kMostCopied = 6;
+  const size_t points = zeros.size();
+  const auto d = static_cast<size_t>(
+      std::find_if(sizes.begin(), sizes.end(), [](int64_t s) { return s > 1; }) - sizes.begin());
+  const auto place = [&](Value at) {
+    std::vector<Value> all(sizes.size(), index(0));
+    all[d] = at;
+    return all;
+  };
+  const int64_t whole = sizes[d] / kernel::kDotChains;
+  const int64_t rest = sizes[d] % kernel::kDotChains;
+  // Partial sum after partial sum, each with all points.
+  const std::vector<DType> dtypes(kChains * points, DType::kF32);
+  Elements sums;
+  for (size_t c = 0; c < kChains; ++c) sums.insert(sums.end(), zeros.begin(), zeros.end());
+  const auto chain = [&](const Elements& all, size_t c) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(c * points);
+    return Elements(first, first + static_cast<std::ptrdiff_t>(points));
+  };
+  // Only partial sum `number` takes the products at `at`.
+  const auto add_one = [&](Value number, const Elements& carried, const auto& add) {
+    Elements next;
+    for (size_t c = 0; c < kChains; ++c) {
+      const Value is_this = b_.binary(Op::kEq, number, index(static_cast<int64_t>(c)));
+      const Elements before = chain(carried, c);
+      const Elements after = add(before);
+      for (size_t i = 0; i < points; ++i) {
+        next.push_back(kernel::select(b_, is_this, after[i], before[i]));
+      }
+    }
+    return next;
+  };
+  const int computed = count_computed(*op.operand(0), kMostCopied + 1) +
+                       count_computed(*op.operand(1), kMostCopied + 1);
+  if (computed <= kMostCopied) {
+    sums = nest({whole}, dtypes, sums, [&](const std::vector<Value>& at, const Elements& carried) {
+      const Value first = b_.mul(at[0], index(kernel::kDotChains));
+      Elements next;
+      for (size_t c = 0; c < kChains; ++c) {
+        const Value here = b_.add(first, index(static_cast<int64_t>(c)));
+        const Elements added = step(place(here), chain(carried, c));
+        next.insert(next.end(), added.begin(), added.end());
+      }
+      return next;
+    });
+  } else {
+    sums = nest({kernel::kDotChains}, dtypes, sums,
+                [&](const std::vector<Value>& number, const Elements& carried) {
+                  const std::vector<DType> of_one(points, DType::kF32);
+                  const Elements sum = nest({whole}, of_one, zeros,
+                                            [&](const std::vector<Value>& at, const Elements& one) {
+                                              const Value first =
+                                                  b_.mul(at[0], index(kernel::kDotChains));
+                                              return step(place(b_.add(first, number[0])), one);
+                                            });
+                  return add_one(number[0], carried, [&](const Elements&) { return sum; });
+                });
+  }
+  if (rest != 0) {
+    sums = nest({rest}, dtypes, sums, [&](const std::vector<Value>& at, const Elements& carried) {
+      const Value here = b_.add(at[0], index(whole * kernel::kDotChains));
+      return add_one(at[0], carried,
+                     [&](const Elements& before) { return step(place(here), before); });
+    });
+  }
+  for (size_t half = kChains / 2; half > 0; half /= 2) {
+    for (size_t k = 0; k < half * points; ++k) {
+      sums[k] = {b_.add(sums[k].re, sums[half * points + k].re), kernel::kNoValue};
+    }
+  }
+  sums.resize(points);
+  return sums;
+}
+
 Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points) {
   const auto* numbers = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
   const ir::Type& lhs = op.operand(0)->type();
@@ -368,7 +458,8 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
         right[i][d] = place[next++];
       }
     }
-    sums = nest(sizes, dtypes, sums, [&](const std::vector<Value>& at, const Elements& carried) {
+    // `carried` with the products at `at` added.
+    const auto step = [&](const std::vector<Value>& at, const Elements& carried) {
       Points left_points, right_points;
       for (size_t i = 0; i < points.size(); ++i) {
         Point l{left[i], kernel::kNoValue};
@@ -389,7 +480,8 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
                          kernel::convert_element(b_, b[i], rhs.dtype(), accumulator), carried[i]));
       }
       return next;
-    });
+    };
+    sums = dot_chains(op) == 1 ? nest(sizes, dtypes, sums, step) : chained(op, sizes, sums, step);
   }
   for (Element& e : sums) e = kernel::convert_element(b_, e, accumulator, type.dtype());
   return sums;

@@ -97,6 +97,10 @@ class Emitter {
   std::vector<Elements> emit_reduce(const ir::Operation& op, const Points& points);
   std::vector<Elements> emit_reduce_window(const ir::Operation& op, const Points& points);
   Elements emit_dot_general(const ir::Operation& op, const Points& points);
+  Elements chained(const ir::Operation& op, const Sizes& sizes, const Elements& zeros,
+                   const NestBody& step);
+  // How many operations the kernel does for an element of `value`; it stops to count at `most`.
+  int count_computed(const ir::Value& value, int most);
   Elements emit_convolution(const ir::Operation& op, const Points& points);
   // emit_scatter.cc: what is added to an element is looked for among all updates.
   std::vector<Elements> emit_scatter(const ir::Operation& op, const Points& points);

@@ -55,6 +55,7 @@ int KernelMaker::operand(const BoundOperand& bound, int64_t bytes) {
   operands_.push_back(bound);
   bytes_.push_back(bytes);
   is_own_.push_back(false);
+  is_read_back_.push_back(false);
   return static_cast<int>(operands_.size() - 1);
 }
 
@@ -105,6 +106,14 @@ Element KernelMaker::load_own(const ir::Value& from, Value element) {
   return kernel::load_element(b_, type.dtype(), place, element);
 }
 
+Element KernelMaker::load_back(const ir::Value& from, Value element) {
+  const ir::Type& type = from.type();
+  const int place = operand({&from, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  is_read_back_[static_cast<size_t>(place)] = true;
+  b_.set_updated(place);
+  return kernel::load_element(b_, type.dtype(), place, element);
+}
+
 Value KernelMaker::load_word(const ir::Value& from, Value word) {
   const ir::Type& type = from.type();
   const int place = operand({&from}, element_count(type.dims()) * dtype_bytes(type.dtype()));
@@ -138,7 +147,8 @@ Result<LoweredKernel> KernelMaker::finish(const LowerOptions& options) {
   lowered.kernel.body = b_.finish();
   for (size_t i = 0; i < operands_.size(); ++i) {
     const bool is_output = operands_[i].is_output;
-    lowered.kernel.operands.push_back({bytes_[i], !is_output, is_output, is_own_[i]});
+    lowered.kernel.operands.push_back(
+        {bytes_[i], !is_output || is_read_back_[i], is_output, is_own_[i]});
   }
   lowered.operands = std::move(operands_);
   return lowered;

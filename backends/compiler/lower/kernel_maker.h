@@ -65,6 +65,10 @@ class KernelMaker {
   // An element of `from` that this point alone reads and writes in `to`: both may be one memory.
   Element load_own(const ir::Value& from, Value element);
 
+  // An element of the result as it is now: a load that stands where it is asked for and sees the
+  // stores of this point before it.
+  Element load_back(const ir::Value& from, Value element);
+
   // The memory of a value that is in memory, as 32-bit words: a kI32.
   Value load_word(const ir::Value& from, Value word);
   // The low bits of a kI32 as an element of 1, 2 or 4 bytes; of 8 bytes, as word `at`.
@@ -94,6 +98,7 @@ class KernelMaker {
   std::vector<BoundOperand> operands_;
   std::vector<int64_t> bytes_;
   std::vector<bool> is_own_;
+  std::vector<bool> is_read_back_;
 };
 
 // Whether indices up to `largest`, and a few times it, need 64 bits.

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/sequence.h"
 
@@ -38,7 +39,7 @@ bool is_plain(const ir::Operation& op) {
 }
 
 // The role by opcode alone.
-Role role_by_code(const ir::Operation& op) {
+Role role_by_code(const ir::Operation& op, const LowerOptions& options = {}) {
   switch (op.code()) {
     case OpCode::kConstant:
     case OpCode::kIota:
@@ -66,7 +67,7 @@ Role role_by_code(const ir::Operation& op) {
     case OpCode::kReduceWindow:
       return is_cumulative(op) ? Role::kSequence : Role::kReduction;
     case OpCode::kScatter:
-      return is_large_scatter(op) ? Role::kSequence : Role::kReduction;
+      return is_large_scatter(op, options) ? Role::kSequence : Role::kReduction;
     case OpCode::kFft:
     case OpCode::kRngBitGenerator:
     case OpCode::kSort:
@@ -126,8 +127,8 @@ class Scanner {
       case Role::kReduction:
         keeps_points = false;
         if (!is_scalar) shape_.needs_dims = true;
-        if (at_points &&
-            (op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution)) {
+        if (at_points && (op->code() == OpCode::kConvolution ||
+                          (op->code() == OpCode::kDotGeneral && dot_chains(*op) == 1))) {
           shape_.has_contraction = true;
         }
         break;
@@ -375,8 +376,8 @@ bool keeps_row_major_order(const ir::Operation& op) {
          element_count(op.operand(0)->type().dims()) == element_count(op.result()->type().dims());
 }
 
-Role role_of(const ir::Operation& op) {
-  const Role role = role_by_code(op);
+Role role_of(const ir::Operation& op, const LowerOptions& options) {
+  const Role role = role_by_code(op, options);
   if (role == Role::kNone || !is_plain(op)) return Role::kNone;
   if (role == Role::kConstant || op.code() == OpCode::kReshape) return role;
   std::vector<const ir::Value*> results;
@@ -386,7 +387,8 @@ Role role_of(const ir::Operation& op) {
   }
   if (op.code() == OpCode::kFft) return is_fft_known(op) ? role : Role::kNone;
   // Regions may use anything; trying is the one answer that is never wrong.
-  const auto tried = lower_sequence(results, [](const ir::Value&) { return true; });
+  const auto tried = lower_sequence(
+      results, [](const ir::Value&) { return true; }, options);
   return tried.ok() ? role : Role::kNone;
 }
 

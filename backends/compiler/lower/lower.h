@@ -25,15 +25,26 @@ enum class Role : uint8_t {
   kSequence,     // several kernels with memory between them; operands and results are in memory
 };
 
+struct LowerOptions {
+  // Scalar instructions of one kernel; RESOURCE_EXHAUSTED beyond it.
+  size_t max_instructions = 20'000;
+  // For devices on which one thread that goes through all updates of a large scatter takes less
+  // time than many that sort them. The bits are the same.
+  bool scatters_in_order = false;
+};
+
 // Looks at opcode, types and regions; tries the emission of operations with one. Cheap but not
 // free: ask once per operation.
-Role role_of(const ir::Operation& op);
+Role role_of(const ir::Operation& op, const LowerOptions& options = {});
 // Whether an operation of one operand gives the operand's elements in the same row-major order:
 // reshape, and broadcast_in_dim that only adds dimensions of size 1.
 bool keeps_row_major_order(const ir::Operation& op);
 // Whether a reduce becomes several kernels, which compute its operands and nothing behind it: it
 // stands alone, its results in memory.
 bool is_staged_reduce(const ir::Operation& op);
+// Whether a scatter goes through its updates in order: each is asked for once, each index vector by
+// a thread or a few, so both may be computed inside.
+bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options);
 // How many updates an element of a scatter's result looks through.
 double scatter_updates(const ir::Operation& op);
 // Why role_of says kNone, for people.
@@ -64,11 +75,6 @@ struct LoweredSequence {
   std::vector<int64_t> temporaries;  // bytes of each; their contents are undefined at first
   std::vector<HostArray> constants;
   std::vector<LoweredKernel> kernels;
-};
-
-struct LowerOptions {
-  // Scalar instructions of one kernel; RESOURCE_EXHAUSTED beyond it.
-  size_t max_instructions = 20'000;
 };
 
 // One kernel that computes `outputs`, which have equal dimensions without a zero. `in_memory` says

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/scatter_form.h"
 #include "backends/compiler/lower/sequence.h"
 
 namespace hekla::lower {
@@ -20,72 +21,17 @@ namespace {
 // Elements of the result times updates that each would look through. Sorting takes a dozen
 // kernels, which is what so much work takes in one.
 constexpr double kMaxLooked = 1 << 17;
-
-bool contains(const std::vector<int64_t>& list, size_t d) {
-  return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
-}
-
-size_t position(const std::vector<int64_t>& list, size_t d) {
-  return static_cast<size_t>(std::find(list.begin(), list.end(), static_cast<int64_t>(d)) -
-                             list.begin());
-}
+// The same against going through the updates once, after a copy of the operand.
+constexpr double kMaxLookedInOrder = 1 << 12;
 
 class ScatterLowering {
  public:
   ScatterLowering(const ir::Operation& op, const Outputs& outputs, const InMemory& in_memory,
                   const LowerOptions& options)
-      : op_(op),
-        outputs_(outputs),
-        in_memory_(in_memory),
-        options_(options),
-        n_(*op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>()),
-        count_(op.result_count()),
-        shape_(op.operand(0)->type().dims()),
-        indices_(*op.operand(count_)),
-        update_(op.operand(count_ + 1)->type().dims()) {
-    const auto vector_dim = static_cast<size_t>(n_.index_vector_dim);
-    for (size_t d = 0; d < update_.size(); ++d) {
-      if (!contains(n_.update_window_dims, d)) {
-        scatter_dims_.push_back(d);
-        vectors_ *= update_[d];
-      }
-    }
-    for (size_t d = 0; d < indices_.type().dims().size(); ++d) {
-      if (d != vector_dim) index_dims_.push_back(d);
-    }
-    size_t next_window = 0;
-    for (size_t d = 0; d < shape_.size(); ++d) {
-      Dim dim;
-      const bool is_window =
-          !contains(n_.inserted_window_dims, d) && !contains(n_.input_batching_dims, d);
-      if (is_window) {
-        dim.update_dim = static_cast<int64_t>(n_.update_window_dims[next_window++]);
-        dim.window = update_[static_cast<size_t>(dim.update_dim)];
-      }
-      const bool is_indexed = contains(n_.scatter_dims_to_operand_dims, d);
-      // A window over the whole dimension, or one that always begins at 0, never moves.
-      dim.is_free = is_window && (!is_indexed || dim.window == shape_[d]);
-      if (dim.is_free) {
-        free_ *= dim.window;
-      } else {
-        keys_ *= shape_[d];
-        offsets_ *= dim.window;
-      }
-      dims_.push_back(dim);
-    }
-    entries_ = vectors_ * offsets_;
-    largest_ = std::max({element_count(shape_), entries_ * free_, element_count(update_),
-                         element_count(indices_.type().dims()), keys_});
-  }
+      : op_(op), outputs_(outputs), in_memory_(in_memory), options_(options), form_(op) {}
 
   Result<LoweredSequence> run() {
-    for (size_t r = 0; r < count_; ++r) {
-      const DType dtype = op_.operand(r)->type().dtype();
-      if (op_.operand(count_ + 1 + r)->type().dtype() != dtype ||
-          op_.result(r)->type().dtype() != dtype) {
-        return unimplemented("a scatter that changes dtypes");
-      }
-    }
+    HEKLA_RETURN_IF_ERROR(form_.check());
     for (size_t r = 0; r < count_; ++r) {
       if (!is_wanted(r)) continue;
       if (is_loaded(*op_.operand(r))) {
@@ -108,13 +54,6 @@ class ScatterLowering {
   }
 
  private:
-  // A dimension of the operand.
-  struct Dim {
-    int64_t update_dim = -1;  // of its window
-    int64_t window = 1;
-    bool is_free = false;  // the window covers it: no part of where an update goes
-  };
-
   bool is_wanted(size_t r) const {
     return std::find(outputs_.begin(), outputs_.end(), op_.result(r)) != outputs_.end();
   }
@@ -138,29 +77,11 @@ class ScatterLowering {
     return finish(k);
   }
 
-  // Splits `v` into parts below these sizes, the last one fastest.
-  std::vector<Value> split(KernelMaker& k, Value v, const std::vector<int64_t>& sizes) {
-    std::vector<Value> parts(sizes.size());
-    for (size_t i = sizes.size(); i-- > 0;) {
-      parts[i] = i == 0 ? v : k.b().binary(Op::kRemU, v, k.index(sizes[i]));
-      v = k.b().binary(Op::kDivU, v, k.index(sizes[i]));
-    }
-    return parts;
-  }
-
-  // An entry is an index vector and, where windows move, a place in the window.
-  struct Entry {
-    std::vector<Value> scatter;  // by scatter dimension of the updates
-    std::vector<Value> offsets;  // by dimension of the operand
-  };
-  Entry entry_at(KernelMaker& k, Value number) {
-    Entry entry;
-    std::vector<int64_t> sizes, windows;
-    for (size_t d : scatter_dims_) sizes.push_back(update_[d]);
-    for (const Dim& dim : dims_) windows.push_back(dim.is_free ? 1 : dim.window);
-    entry.scatter = split(k, k.b().binary(Op::kDivU, number, k.index(offsets_)), sizes);
-    entry.offsets = split(k, k.b().binary(Op::kRemU, number, k.index(offsets_)), windows);
-    return entry;
+  ScatterForm::Entry entry_at(KernelMaker& k, Value number) {
+    const Value offsets = k.index(form_.offsets());
+    const Value vector = k.b().binary(Op::kDivU, number, offsets);
+    return {split_index(k, vector, form_.scatter_sizes()),
+            form_.offsets_at(k, k.b().binary(Op::kRemU, number, offsets))};
   }
 
   // Where each entry goes: the place among the operand's dimensions that are not free, or their
@@ -168,37 +89,12 @@ class ScatterLowering {
   Status add_keys(const Temporary& keys) {
     KernelMaker k("scatter_keys", {entries_}, largest_, in_memory_);
     Builder& b = k.b();
-    const Entry entry = entry_at(k, k.at(0));
+    const ScatterForm::Place place = form_.place_of(k, entry_at(k, k.at(0)));
     Value key = k.index(0);
-    Value is_inside = b.boolean(true);
     for (size_t d = 0; d < shape_.size(); ++d) {
-      Value at = k.index(0);
-      if (contains(n_.input_batching_dims, d)) {
-        const int64_t of_indices =
-            n_.scatter_indices_batching_dims[position(n_.input_batching_dims, d)];
-        const auto it =
-            std::find(index_dims_.begin(), index_dims_.end(), static_cast<size_t>(of_indices));
-        at = entry.scatter[static_cast<size_t>(it - index_dims_.begin())];
-      } else if (contains(n_.scatter_dims_to_operand_dims, d)) {
-        const auto component = static_cast<int64_t>(position(n_.scatter_dims_to_operand_dims, d));
-        Point where;
-        size_t next = 0;
-        for (size_t i = 0; i < indices_.type().dims().size(); ++i) {
-          where.dims.push_back(static_cast<int64_t>(i) == n_.index_vector_dim
-                                   ? k.index(component)
-                                   : entry.scatter[next++]);
-        }
-        // Starts outside stay outside: -1 and the size fit no window.
-        const Value start = k.emitter().clamped_index(k.emitter().emit(indices_, where),
-                                                      indices_.type().dtype(), -1, shape_[d]);
-        const Value last = k.index(shape_[d] - dims_[d].window);
-        is_inside = b.bit_and(is_inside, b.binary(Op::kLeS, k.index(0), start));
-        is_inside = b.bit_and(is_inside, b.binary(Op::kLeS, start, last));
-        at = b.add(start, entry.offsets[d]);
-      }
-      if (!dims_[d].is_free) key = b.add(b.mul(key, k.index(shape_[d])), at);
+      if (!form_.dims()[d].is_free) key = b.add(b.mul(key, k.index(shape_[d])), place.dims[d]);
     }
-    k.store(keys, k.at(0), as_element(b.select(is_inside, key, k.index(keys_))));
+    k.store(keys, k.at(0), as_element(b.select(place.is_inside, key, k.index(keys_))));
     return finish(k);
   }
 
@@ -292,19 +188,18 @@ class ScatterLowering {
     KernelMaker k("scatter", {entries_, free_}, largest_, in_memory_);
     Builder& b = k.b();
     const Value here = k.at(0);
-    std::vector<int64_t> keyed, windows;
+    std::vector<int64_t> keyed;
     for (size_t d = 0; d < shape_.size(); ++d) {
-      keyed.push_back(dims_[d].is_free ? 1 : shape_[d]);
-      windows.push_back(dims_[d].is_free ? dims_[d].window : 1);
+      keyed.push_back(form_.dims()[d].is_free ? 1 : shape_[d]);
     }
     const Value key = k.load(sorted, here).re;
     const Value last = k.index(keys_ - 1);
     const std::vector<Value> outer =
-        split(k, b.select(b.binary(Op::kLtS, last, key), last, key), keyed);
-    const std::vector<Value> inner = split(k, k.at(1), windows);
+        split_index(k, b.select(b.binary(Op::kLtS, last, key), last, key), keyed);
+    const std::vector<Value> inner = form_.free_at(k, k.at(1));
     Point place;
     for (size_t d = 0; d < shape_.size(); ++d) {
-      place.dims.push_back(dims_[d].is_free ? inner[d] : outer[d]);
+      place.dims.push_back(form_.dims()[d].is_free ? inner[d] : outer[d]);
     }
     const Value target = k.emitter().linear_of(place, shape_);
     const Value length = k.load(lengths, here).re;
@@ -324,27 +219,7 @@ class ScatterLowering {
       }
       const Elements total = k.loop(length, dtypes, start, [&](Value t, const Elements& sums) {
         const Value number = k.load(order, b.add(here, t)).re;
-        const Entry entry = entry_at(k, number);
-        Point source;
-        source.dims.assign(update_.size(), k.index(0));
-        for (size_t i = 0; i < scatter_dims_.size(); ++i) {
-          source.dims[scatter_dims_[i]] = entry.scatter[i];
-        }
-        for (size_t d = 0; d < shape_.size(); ++d) {
-          if (dims_[d].update_dim < 0) continue;
-          source.dims[static_cast<size_t>(dims_[d].update_dim)] =
-              dims_[d].is_free ? inner[d] : entry.offsets[d];
-        }
-        Elements arguments = sums;
-        for (size_t r = 0; r < count_; ++r) {
-          arguments.push_back(k.emitter().emit(*op_.operand(count_ + 1 + r), source));
-        }
-        std::optional<Elements> next = k.emitter().apply_region(op_.region(0).front(), arguments);
-        if (!next.has_value() || next->size() != count_) {
-          k.emitter().fail(op_);
-          return sums;
-        }
-        return *next;
+        return form_.add(k, sums, form_.source_of(k, entry_at(k, number), inner));
       });
       for (size_t r = 0; r < count_; ++r) {
         if (is_wanted(r)) k.store(*op_.result(r), at, total[r]);
@@ -358,44 +233,48 @@ class ScatterLowering {
   const Outputs& outputs_;
   const InMemory& in_memory_;
   const LowerOptions& options_;
-  const ir::ScatterDimensionNumbers& n_;
-  const size_t count_;
-  const Dims& shape_;
-  const ir::Value& indices_;
-  const Dims& update_;
-  std::vector<size_t> scatter_dims_;  // of the updates: those that count index vectors
-  std::vector<size_t> index_dims_;    // of the indices: the ones they follow
-  std::vector<Dim> dims_;
-  int64_t vectors_ = 1;  // index vectors
-  int64_t offsets_ = 1;  // places in windows that move
-  int64_t entries_ = 1;
-  int64_t free_ = 1;  // elements of a window along free dimensions
-  int64_t keys_ = 1;  // places that an entry may go to
-  int64_t largest_ = 1;
+  const ScatterForm form_;
+  const size_t count_ = form_.count();
+  const Dims& shape_ = form_.shape();
+  const int64_t entries_ = form_.entries();
+  const int64_t free_ = form_.free();
+  const int64_t keys_ = form_.keys();
+  const int64_t largest_ = form_.largest();
   DType index_dtype_ = DType::kI32;
   LoweredSequence sequence_;
 };
 
 }  // namespace
 
-bool is_large_scatter(const ir::Operation& op) {
-  const auto* n = op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
-  if (n == nullptr || op.operand_count() < 3) return false;
-  const ir::Type& indices = op.operand(op.operand_count() / 2)->type();
-  if (!indices.is_static_tensor() || !op.operand(0)->type().is_static_tensor()) return false;
-  double updates = 1;
-  for (size_t d = 0; d < indices.dims().size(); ++d) {
-    if (static_cast<int64_t>(d) != n->index_vector_dim &&
-        !contains(n->scatter_indices_batching_dims, d)) {
-      updates *= static_cast<double>(indices.dims()[d]);
-    }
+bool is_large_scatter(const ir::Operation& op, const LowerOptions& options) {
+  if (op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>() == nullptr ||
+      op.operand_count() < 3 || !op.operand(0)->type().is_static_tensor() ||
+      !op.operand(op.operand_count() / 2)->type().is_static_tensor()) {
+    return false;
   }
+  const double updates = scatter_updates(op);
+  const double most = options.scatters_in_order ? kMaxLookedInOrder : kMaxLooked;
   return updates > 1 &&
-         updates * static_cast<double>(element_count(op.operand(0)->type().dims())) > kMaxLooked;
+         updates * static_cast<double>(element_count(op.operand(0)->type().dims())) > most;
+}
+
+bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options) {
+  if (!options.scatters_in_order || op.code() != OpCode::kScatter ||
+      !is_large_scatter(op, options)) {
+    return false;
+  }
+  // Every operand has a place of its own then, which results that nobody wants do not have.
+  for (size_t r = 0; r < op.result_count(); ++r) {
+    if (op.result_count() > 1 && !op.result(r)->has_uses()) return false;
+  }
+  return true;
 }
 
 Result<LoweredSequence> lower_scatter(const ir::Operation& op, const Outputs& outputs,
                                       const InMemory& in_memory, const LowerOptions& options) {
+  if (is_scatter_in_order(op, options)) {
+    return lower_scatter_in_order(op, outputs, in_memory, options);
+  }
   return ScatterLowering(op, outputs, in_memory, options).run();
 }
 

@@ -30,11 +30,17 @@ bool is_fft_known(const ir::Operation& op);
 Result<LoweredSequence> lower_fft(const ir::Operation& op, const Outputs& outputs,
                                   const InMemory& in_memory, const LowerOptions& options);
 
-// scatter.cc: updates sorted by where they go, and runs of equal places reduced in order. For
-// scatters with more updates times elements than `is_large_scatter` allows.
-bool is_large_scatter(const ir::Operation& op);
+// scatter.cc: updates sorted by where they go, and runs of equal places reduced in order; with
+// `options.scatters_in_order` scatter_in_order.cc instead. For scatters with more updates times
+// elements than is looked through for each element.
+bool is_large_scatter(const ir::Operation& op, const LowerOptions& options);
 Result<LoweredSequence> lower_scatter(const ir::Operation& op, const Outputs& outputs,
                                       const InMemory& in_memory, const LowerOptions& options);
+// scatter_in_order.cc: all updates one after the other, for every element of a window at once.
+// `outputs` are all results of `op`.
+Result<LoweredSequence> lower_scatter_in_order(const ir::Operation& op, const Outputs& outputs,
+                                               const InMemory& in_memory,
+                                               const LowerOptions& options);
 
 // random.cc: rng_bit_generator.
 Result<LoweredSequence> lower_random(const ir::Operation& op, const Outputs& outputs,

@@ -63,7 +63,7 @@ double cost_of(const ir::Operation& op, Role role) {
 
 // How often, on average, an operation reads an element of an operand per element of its result,
 // scaled by the sizes: above 1 where elements are read again and again.
-double repeats_of(const ir::Operation& user, const ir::Value& value) {
+double repeats_of(const ir::Operation& user, Role role, const ir::Value& value) {
   const double in = static_cast<double>(element_count(value.type().dims()));
   const double out = static_cast<double>(element_count(user.result()->type().dims()));
   if (in <= 1) return 1;  // the same for all points: computed once a thread, not once a point
@@ -86,6 +86,8 @@ double repeats_of(const ir::Operation& user, const ir::Value& value) {
     case OpCode::kScatter: {
       // Every element of the result looks through all updates.
       if (&value == user.operand(0)) return 1;
+      // In order: updates once, indices once for every part of a window.
+      if (role == Role::kSequence) return &value == user.operand(user.result_count()) ? 4 : 1;
       return lower::scatter_updates(user) == 1 ? std::max(1.0, out / in) : 1e3;
     }
     case OpCode::kSelectAndScatter:
@@ -111,10 +113,13 @@ bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value
 
 Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
                std::unordered_set<const ir::Value*> unwanted)
-    : block_(block), fuse_(options.fuse), unwanted_(std::move(unwanted)) {
+    : block_(block),
+      fuse_(options.fuse),
+      lower_options_(options.lower),
+      unwanted_(std::move(unwanted)) {
   const auto& ops = block.operations();
   for (const auto& op : ops) {
-    roles_[op.get()] = lower::role_of(*op);
+    roles_[op.get()] = lower::role_of(*op, options.lower);
     if (options.contractions && lower::is_contraction(*op)) add_contraction(*op);
   }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
@@ -353,7 +358,10 @@ void Fusion::decide(const ir::Operation& op) {
   demand_captured(op);
   if (role == Role::kConstant) return;
   if (role == Role::kSequence) {
-    for (const ir::Value* value : op.operands()) demand(*value);
+    // Of a scatter in order, indices and updates may be computed where they are used.
+    const bool may_compute = lower::is_scatter_in_order(op, lower_options_);
+    const size_t count = may_compute ? op.result_count() : op.operand_count();
+    for (size_t i = 0; i < count; ++i) demand(*op.operand(i));
   }
   bool is_stored = op.result_count() != 1 || role == Role::kSequence ||
                    op.code() == OpCode::kDynamicUpdateSlice || lower::is_staged_reduce(op);
@@ -403,7 +411,7 @@ bool Fusion::try_inline(const ir::Operation& op) {
     const Place& theirs = it->second;
     Place mine = theirs;
     if (!keeps_elements(*user, roles_.at(user), value)) mine.path = next_path_++;
-    const double again = repeats_of(*user, value);
+    const double again = repeats_of(*user, roles_.at(user), value);
     mine.repeats = theirs.repeats * again;
     if (theirs.repeats <= 1) mine.spare = kRepeatedCost;
     if (mine.repeats >= kOften) mine.spare = std::min(mine.spare, kOftenRepeatedCost);

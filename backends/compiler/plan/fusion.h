@@ -27,6 +27,7 @@ struct FusionOptions {
   bool fuse = true;
   // The operations of lower::is_contraction are steps of their own.
   bool contractions = false;
+  lower::LowerOptions lower;
 };
 
 class Fusion {
@@ -101,6 +102,7 @@ class Fusion {
 
   const ir::Block& block_;
   const bool fuse_;
+  const lower::LowerOptions lower_options_;
   const std::unordered_set<const ir::Value*> unwanted_;
   std::vector<Group> groups_;
   std::unordered_map<const ir::Operation*, size_t> last_of_;  // group whose last member it is

@@ -174,6 +174,13 @@ class CopyElision {
       if (buffer_of(s) != buffer) return;
       (written ? writes : reads) = true;
     });
+    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
+      // A kernel may read what it writes.
+      const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];
+      for (size_t i = 0; i < run->operands.size(); ++i) {
+        reads |= buffer_of(run->operands[i]) == buffer && kernel.operands[i].is_read;
+      }
+    }
     return writes && !reads;
   }
   // Whether the step may write its result to `to`, which it reads.

@@ -135,6 +135,12 @@ class Planner {
     return unimplemented("{} of type {} has no place in a launch plan", what, type.to_string());
   }
 
+  lower::LowerOptions lower_options() const {
+    lower::LowerOptions options;
+    options.scatters_in_order = options_.scatters_in_order;
+    return options;
+  }
+
   Slice new_buffer(int64_t bytes) { return {Space::kArena, next_buffer_++, 0, bytes}; }
 
   Slice add_constant(HostArray array) {
@@ -178,7 +184,8 @@ class Planner {
 
   Status plan_block(const ir::Block& block, Steps& steps,
                     std::unordered_set<const ir::Value*> unwanted = {}) {
-    const Fusion fusion(block, {options_.fuse, options_.contractions}, std::move(unwanted));
+    const Fusion fusion(block, {options_.fuse, options_.contractions, lower_options()},
+                        std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
@@ -242,7 +249,8 @@ class Planner {
   Status plan_kernel(const ir::Operation& op, const std::vector<const ir::Value*>& outputs,
                      const Fusion& fusion, Steps& steps) {
     auto in_memory = [&](const ir::Value& value) { return fusion.in_memory(value); };
-    Result<lower::LoweredSequence> lowered = lower::lower_sequence(outputs, in_memory);
+    Result<lower::LoweredSequence> lowered =
+        lower::lower_sequence(outputs, in_memory, lower_options());
     if (!lowered.ok()) {
       return lowered.status().with_context(ir::location_string(op.location()));
     }

@@ -21,6 +21,8 @@ struct PlanOptions {
   // For back ends that run ContractionStep: what lower::is_contraction says becomes such steps
   // instead of kernels, with the same bits.
   bool contractions = false;
+  // See lower::LowerOptions.
+  bool scatters_in_order = false;
 };
 
 // `module`: calls inlined (passes.h), verified; only its entry function is looked at.

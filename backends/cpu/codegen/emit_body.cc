@@ -347,11 +347,49 @@ void BodyEmitter::emit_loop(Value v) {
   if (lanes_ > 1 && analysis_.is_divergent(v)) {
     return emit_divergent_loop(v);
   }
+  if (f_[analysis_.resolved(f_[v].arguments[0])].op == Op::kBoolToInt) return emit_condition(v);
   std::vector<StagedLoad> staged = staged_loads(v);
   if (staged.empty()) {
     emit_counted_loop(v);
   } else {
     emit_staged_loop(v, std::move(staged));
+  }
+}
+
+// A loop that runs once or not at all.
+void BodyEmitter::emit_condition(Value v) {
+  const Instruction& inst = f_[v];
+  const auto number = static_cast<int32_t>(inst.immediate);
+  const kernel::RegionBody& region = f_.region(number);
+  const Instruction& count = f_[analysis_.resolved(inst.arguments[0])];
+  const size_t carried = region.yields.size();
+  std::vector<llvm::Value*> initial;
+  for (size_t i = 0; i < carried; ++i) {
+    initial.push_back(value_as(inst.arguments[i + 1], region.parameters[i + 1]));
+    define(region.parameters[i + 1], initial[i]);
+  }
+  llvm::Value* runs = scalar(count.arguments[0]);
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  llvm::BasicBlock* body = block("then");
+  llvm::BasicBlock* done = block("then_done");
+  b_.CreateCondBr(runs, body, done);
+  b_.SetInsertPoint(body);
+  set_scalar(region.parameters[0], llvm::ConstantInt::get(scalar_type(count.type), 0));
+  emit_region(number);
+  std::vector<llvm::Value*> next;
+  for (size_t i = 0; i < carried; ++i) {
+    next.push_back(value_as(region.yields[i], region.parameters[i + 1]));
+  }
+  llvm::BasicBlock* end = b_.GetInsertBlock();
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  auto& results = loop_results_[static_cast<size_t>(number)];
+  results.resize(carried);
+  for (size_t i = 0; i < carried; ++i) {
+    llvm::PHINode* result = b_.CreatePHI(initial[i]->getType(), 2);
+    result->addIncoming(initial[i], before);
+    result->addIncoming(next[i], end);
+    results[i] = result;
   }
 }
 

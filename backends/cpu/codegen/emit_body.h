@@ -69,6 +69,7 @@ class BodyEmitter {
                                llvm::Value* index);
 
   void emit_loop(kernel::Value v);
+  void emit_condition(kernel::Value v);
   void emit_counted_loop(kernel::Value v);
   void emit_divergent_loop(kernel::Value v);
   void emit_region(int32_t region);

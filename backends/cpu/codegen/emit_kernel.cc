@@ -106,19 +106,23 @@ class KernelEmitter {
     for (size_t d = grid.size(); d-- > 0;) {
       if (static_cast<int>(d) == lane_dimension_) continue;
       llvm::Value* at = row;
-      left /= grid[d];
-      if (grid[d] == 1) {
+      const bool is_tiled = static_cast<int>(d) == schedule_.tile_dimension;
+      const int64_t size =
+          is_tiled ? (grid[d] + schedule_.tile_rows - 1) / schedule_.tile_rows : grid[d];
+      left /= size;
+      if (size == 1) {
         indices[d] = index(0);
         continue;
       }
       if (left > 1) {
-        llvm::Value* extent = b_.getInt64(static_cast<uint64_t>(grid[d]));
+        llvm::Value* extent = b_.getInt64(static_cast<uint64_t>(size));
         llvm::Value* next = b_.CreateUDiv(row, extent);
         at = b_.CreateSub(row, b_.CreateMul(next, extent));
         row = next;
       }
       indices[d] = b_.CreateTrunc(at, index_type_);
     }
+    if (schedule_.tile_dimension >= 0) return emit_tile(low, high, indices, bodies[0][0]);
     llvm::BasicBlock* done = bodies.size() > 1 ? block("row_end") : nullptr;
     for (size_t kind = 0; kind + 1 < bodies.size(); ++kind) {
       llvm::BasicBlock* here = block("row_kind");
@@ -131,6 +135,47 @@ class KernelEmitter {
     }
     emit_row(low, high, indices, code_.plan.kinds.back().segments, bodies.back());
     if (done == nullptr) return;
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
+  }
+
+  // [low, high) of some rows: vectors, then the points that are left, each for all of the rows.
+  void emit_tile(llvm::Value* low, llvm::Value* high, std::vector<llvm::Value*> indices,
+                 BodyEmitter& body) {
+    const auto dimension = static_cast<size_t>(schedule_.tile_dimension);
+    const int64_t size = code_.kernel.grid[dimension];
+    llvm::Value* first = b_.CreateMul(indices[dimension], index(schedule_.tile_rows));
+    llvm::Value* end = b_.CreateAdd(first, index(schedule_.tile_rows));
+    if (size % schedule_.tile_rows != 0) {
+      end = b_.CreateSelect(b_.CreateICmpSLT(end, index(size)), end, index(size));
+    }
+    const auto& parameters = code_.kernel.body.body().parameters;
+    const auto all_rows = [&](llvm::Value* at, int lanes) {
+      llvm::PHINode* row = begin_loop(first);
+      indices[dimension] = row;
+      for (size_t d = 0; d < indices.size(); ++d) {
+        if (indices[d] != nullptr) body.set_scalar(parameters[d], indices[d]);
+      }
+      body.begin_points(lanes);
+      body.emit_level(Level::kRow);
+      emit_vector(at, lanes, body);
+      llvm::Value* next = b_.CreateAdd(row, index(1));
+      end_loop(row, next, b_.CreateICmpSLT(next, end));
+    };
+    llvm::PHINode* at = begin_loop(low);
+    all_rows(at, schedule_.lanes);
+    llvm::Value* next = b_.CreateNSWAdd(at, index(schedule_.lanes));
+    llvm::Value* last = b_.CreateSub(high, index(schedule_.lanes));
+    end_loop(at, next, b_.CreateICmpSLE(next, last));
+    if (schedule_.row % schedule_.lanes == 0) return;
+    llvm::BasicBlock* rest = block("tile_rest");
+    llvm::BasicBlock* done = block("tile_done");
+    b_.CreateCondBr(b_.CreateICmpSLT(next, high), rest, done);
+    b_.SetInsertPoint(rest);
+    llvm::PHINode* point = begin_loop(next);
+    all_rows(point, 1);
+    llvm::Value* after = b_.CreateAdd(point, index(1));
+    end_loop(point, after, b_.CreateICmpSLT(after, high));
     b_.CreateBr(done);
     b_.SetInsertPoint(done);
   }

@@ -33,7 +33,9 @@ std::vector<BodyEmitter::StagedLoad> BodyEmitter::staged_loads(Value loop) const
   for (Value v : region.instructions) {
     const Instruction& load = f_[v];
     if (load.op != Op::kLoad || !is_emitted(v)) continue;
-    if (kernel::unpack_access(load.immediate).bytes != 4) continue;
+    const Access access = kernel::unpack_access(load.immediate);
+    const bool is_written = code_.kernel.operands[static_cast<size_t>(access.operand)].is_written;
+    if (access.bytes != 4 || is_written) continue;
     const LaneShape shape = analysis_.shape(load.arguments[0]);
     const bool is_apart =
         shape.kind == LaneKind::kVarying || (shape.kind == LaneKind::kAffine && shape.stride != 1);

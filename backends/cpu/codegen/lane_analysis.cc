@@ -165,6 +165,13 @@ std::optional<LaneAnalysis::Line> LaneAnalysis::line(Value v, int dimension) con
   }
 }
 
+std::optional<int64_t> LaneAnalysis::slope(Value v, int dimension) const {
+  const std::optional<Line> found = line(v, dimension);
+  constexpr __int128 kMost = std::numeric_limits<int64_t>::max();
+  if (!found || found->slope > kMost || found->slope < -kMost) return std::nullopt;
+  return static_cast<int64_t>(found->slope);
+}
+
 std::vector<int64_t> LaneAnalysis::changes(int dimension) const {
   std::vector<int64_t> points;
   const Range& range = box_[static_cast<size_t>(dimension)];

@@ -77,6 +77,9 @@ class LaneAnalysis {
   // Where in the box's range of this dimension the outcome of a comparison changes, or may do so:
   // the sorted indices that end or begin a part in which it is known.
   std::vector<int64_t> changes(int dimension) const;
+  // By how much an index grows from one point of a dimension to the next, where that is the same
+  // for all points and known.
+  std::optional<int64_t> slope(kernel::Value v, int dimension) const;
   // Loads whose lanes lie apart for no rule, loops included.
   int scattered_loads() const;
   // Whether the trip count of this kFor varies between lanes.

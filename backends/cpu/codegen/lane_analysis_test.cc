@@ -171,6 +171,23 @@ TEST(Schedule, CutsLongRowsAndKeepsShortOnes) {
   }
 }
 
+// Rows of a transposed operand are done together, sixteen at a time; those of others are not.
+TEST(Schedule, TransposedLoadsGetTiles) {
+  for (const bool is_transposed : {false, true}) {
+    Builder b(3, kI32);
+    const Value from = is_transposed ? b.add(b.mul(b.grid_index(2), b.index(50)), b.grid_index(1))
+                                     : b.add(b.mul(b.grid_index(1), b.index(200)), b.grid_index(2));
+    const Value plane = b.mul(b.grid_index(0), b.index(50 * 200));
+    const Value to = b.add(b.mul(b.grid_index(1), b.index(200)), b.grid_index(2));
+    b.store({1, 4}, b.add(plane, to), b.load(kF32, {0, 4}, b.add(plane, from)));
+    const Kernel kernel = finish(b, {3, 50, 200});
+    const Schedule s = plan_kernel(kernel, 256).schedule;
+    EXPECT_EQ(s.tile_dimension, is_transposed ? 1 : -1);
+    EXPECT_EQ(s.tile_rows, is_transposed ? 16 : 1);
+    EXPECT_EQ(s.rows, is_transposed ? 3 * 4 : 3 * 50);
+  }
+}
+
 // A load at a clamped index, as pads and stencils make it: inside of the row it is a vector's.
 TEST(Schedule, RowsAreCutAtTheirBorders) {
   Builder b(2, kI32);

@@ -2,6 +2,7 @@
 #include "backends/cpu/codegen/schedule.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace hekla::cpu {
 namespace {
@@ -55,7 +56,7 @@ double region_cost(const kernel::Function& f, const LaneAnalysis& analysis, int3
     }
     constexpr double kUnknownTrips = 16;
     const Instruction& count = f[inst.arguments[0]];
-    double trips = kUnknownTrips;
+    double trips = count.op == Op::kBoolToInt ? 1 : kUnknownTrips;
     if (count.op == Op::kConstant) {
       trips = count.type == kernel::ScalarType::kI32
                   ? static_cast<double>(static_cast<int32_t>(count.immediate))
@@ -117,17 +118,54 @@ int choose_vectors(const kernel::Function& f, const LaneAnalysis& analysis) {
   return size.varying <= 24 ? 2 : 1;
 }
 
-Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t row, int lanes) {
+// The dimension along which the loads are neighbours whose lanes lie in different lines of the
+// cache; -1 when there is no such load, or none that has such a dimension.
+int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& analysis) {
+  constexpr int64_t kLineBytes = 64;
+  constexpr int64_t kNeighbourBytes = 16;
+  constexpr int64_t kFewestRows = 4;
+  const kernel::Function& f = kernel.body;
+  const int lane = analysis.lane_dimension();
+  if (lane < 0 || f.region_count() > 1) return -1;
+  for (kernel::Value v : f.body().instructions) {
+    const Instruction& inst = f[v];
+    if (inst.op != Op::kLoad || !analysis.is_needed(v)) continue;
+    const int64_t bytes = kernel::unpack_access(inst.immediate).bytes;
+    const auto step = [&](int dimension) {
+      return std::abs(analysis.slope(inst.arguments[0], dimension).value_or(0)) * bytes;
+    };
+    if (step(lane) < kLineBytes) continue;
+    for (int d = 0; d < static_cast<int>(kernel.grid.size()); ++d) {
+      const int64_t here = d == lane ? 0 : step(d);
+      if (here > 0 && here <= kNeighbourBytes &&
+          kernel.grid[static_cast<size_t>(d)] >= kFewestRows) {
+        return d;
+      }
+    }
+  }
+  return -1;
+}
+
+Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t row, int lanes,
+             int tile_dimension = -1) {
   Schedule schedule;
   schedule.row = row;
   schedule.rows = kernel.points() / row;
   schedule.lanes = lanes;
+  if (tile_dimension >= 0) {
+    constexpr int64_t kTileRows = 16;  // a line of the cache
+    const int64_t size = kernel.grid[static_cast<size_t>(tile_dimension)];
+    schedule.tile_dimension = tile_dimension;
+    schedule.tile_rows = std::min(kTileRows, size);
+    schedule.rows = schedule.rows / size * ((size + schedule.tile_rows - 1) / schedule.tile_rows);
+  }
   // Units of about this size: long against the 0.1 us of handing one over, short against a launch.
   constexpr double kUnitNs = 4000;
   constexpr double kVectorOverheadNs = 0.5;
   constexpr double kRowOverheadNs = 5;
   const double vector_ns =
-      kVectorOverheadNs + region_cost(kernel.body, analysis, 0, schedule.lanes);
+      static_cast<double>(schedule.tile_rows) *
+      (kVectorOverheadNs + region_cost(kernel.body, analysis, 0, schedule.lanes));
   const double blocks = std::clamp(kUnitNs / vector_ns, 1.0, 1e12);
   int64_t chunk = static_cast<int64_t>(blocks) * schedule.lanes;
   if (chunk >= schedule.row) chunk = schedule.row;
@@ -269,7 +307,8 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
     int used = lanes;
     while (used > row) used /= 2;
     KernelPlan plan;
-    plan.schedule = cut(kernel, analysis, row, used);
+    const int tile = used > 1 ? choose_tile_dimension(kernel, analysis) : -1;
+    plan.schedule = cut(kernel, analysis, row, used, tile);
     plan.kinds.push_back({whole_grid(kernel), {}});
     plan.kinds.back().segments.push_back({{0, row}, std::move(analysis)});
     return plan;

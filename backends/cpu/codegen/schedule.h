@@ -3,8 +3,10 @@
 // unit costs.
 //
 // A row is all points that differ in the lane dimension alone. A unit is a row, or one of the equal
-// chunks of a row when rows are few and long. Points do not depend on each other, so the cut
-// changes no result. Pure.
+// chunks of a row when rows are few and long. Where lanes read memory far apart whose neighbours
+// are for other rows, as a transposition does, a unit is so many rows side by side: vector after
+// vector, each for all of the rows, so that lines of the cache are used up before they go. Points
+// do not depend on each other, so the cut changes no result. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +20,13 @@ namespace hekla::cpu {
 struct Schedule {
   int lanes = 1;       // points of a row that run as one vector; at most the row's length
   int64_t row = 1;     // points of a row
-  int64_t rows = 1;    // product of the other dimensions
+  int64_t rows = 1;    // product of the other dimensions; of tiles, where there are any
   int64_t chunk = 1;   // points of a unit, a multiple of `lanes`; the last of a row has the rest
   int64_t chunks = 1;  // units of a row
   double unit_ns = 0;  // estimate for one unit on one thread
+  // The dimension whose neighbours a unit does together, and how many; the last ones may be fewer.
+  int tile_dimension = -1;
+  int64_t tile_rows = 1;
 
   int64_t units() const { return rows * chunks; }
 };

@@ -35,6 +35,11 @@ constexpr int64_t kDenseRun = 3;
 constexpr double kSplitNs = 20'000;
 constexpr double kPieceNs = 25'000;
 constexpr double kNsPerMultiplyAdd = 0.025;  // of one thread, with vectors of eight
+constexpr double kNsPerChained = 0.08;       // of a vector with what is read once
+// Columns of a product with a vector that a thread takes at least; sums of so many are written
+// together.
+constexpr int64_t kChainedColumns = 32;
+static_assert(kDotSums == kernel::kDotChains);
 
 alignas(64) constexpr std::array<float, kDepthBlock> kZeros{};
 
@@ -93,7 +98,8 @@ void PreparedContraction::prepare(const kernel::Contraction& c) {
   const bool turn = (is_inner(rows_) && !is_inner(columns_) && rows_.size >= 8) ||
                     (columns_.size < 8 && rows_.size >= 16 && !is_inner(columns_)) ||
                     (columns_.size < 4 && rows_.size >= 16);
-  if (turn) {
+  is_chained_ = c.chains > 1;
+  if (is_chained_ ? rows_.size > 1 : turn) {
     is_turned_ = true;
     std::swap(rows_, columns_);
     for (BatchAxis& axis : batch_) std::swap(axis.rows, axis.columns);
@@ -121,16 +127,21 @@ void PreparedContraction::prepare(const kernel::Contraction& c) {
                              depth_.size() <= 1 && windowed_ == 0 && columns_.lanes.size() == 1 &&
                              columns_.lanes[0].out == 1;
   // A column that is used by many rows is worth packing, unless it is too long to be read twice.
-  is_wide_ = plain_columns &&
+  is_wide_ = plain_columns && !is_chained_ &&
              (rows_.size <= kWideTile || (rows_.size <= kWideRows && columns_.size >= 256)) &&
              rows_.narrow == Narrow::kF32;
-  if (!is_wide_) find_runs();
+  if (!is_wide_ && !is_chained_) find_runs();
   const MicroKernels& kernels = kernels_;
   const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
   estimated_ns_ = static_cast<double>(batches_) * rows_done * static_cast<double>(depth_size_) *
                       static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels.columns)) *
                       kNsPerMultiplyAdd * 16.0 / kernels.columns +
                   0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
+  if (is_chained_) {
+    estimated_ns_ = static_cast<double>(batches_ * columns_.size) *
+                        (static_cast<double>(depth_size_) * kNsPerChained + 3) +
+                    50;
+  }
 }
 
 // Drops axes of one element and joins those that are walked with one stride.
@@ -307,7 +318,9 @@ class ContractionRun {
   void run_batches(int64_t begin, int64_t end, bool is_parallel) const {
     for (int64_t b = begin; b < end; ++b) {
       const Batch batch = batch_at(b);
-      if (p_.is_wide_) {
+      if (p_.is_chained_) {
+        run_chained(batch, is_parallel);
+      } else if (p_.is_wide_) {
         run_wide(batch, is_parallel);
       } else {
         run_rectangles(batch, is_parallel);
@@ -485,6 +498,59 @@ class ContractionRun {
                       columns_step, depth, width, out.data() + r);
       }
       for (size_t r = 0; r < lanes.size(); ++r) rows[r] += depth * step;
+    }
+  }
+
+  // A vector with columns, whose sums are several each.
+  void run_chained(const Batch& batch, bool is_parallel) const {
+    const int64_t width = p_.columns_.size;
+    const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 1;
+    const int64_t chunk = round_up((width + 2 * threads - 1) / (2 * threads), kChainedColumns);
+    const auto depth = static_cast<size_t>(p_.depth_size_);
+    const int64_t row_step = p_.rows_.depth[0];
+    const auto* row = reinterpret_cast<const float*>(batch.rows);
+    std::vector<float> copy;
+    if (row_step != 1) {
+      copy.resize(depth);
+      for (size_t d = 0; d < depth; ++d) copy[d] = row[static_cast<int64_t>(d) * row_step];
+      row = copy.data();
+    }
+    for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
+      const int64_t last = std::min(end * chunk, width);
+      for (int64_t c = begin * chunk; c < last; c += kChainedColumns) {
+        run_chained_columns(batch, row, c, std::min(kChainedColumns, last - c));
+      }
+    });
+  }
+
+  void run_chained_columns(const Batch& batch, const float* row, int64_t first,
+                           int64_t count) const {
+    const int64_t depth = p_.depth_size_;
+    const int64_t step = p_.columns_.depth[0];
+    const auto* columns = reinterpret_cast<const float*>(batch.columns);
+    Scratch& mine = scratch();
+    std::vector<Lane>& lanes = mine.column_lanes;
+    fill_lanes(p_.columns_, first, count, lanes);
+    // Columns that lie along their depth at equal distances are read where they lie; others are
+    // copied one by one, in blocks where they lie side by side.
+    const bool is_even = p_.columns_.lanes.size() <= 1;
+    std::array<float, kChainedColumns> sums{};
+    if (step == 1 && is_even) {
+      const int64_t distance = count > 1 ? lanes[1].offset - lanes[0].offset : 0;
+      kernels_.chained(row, columns + lanes[0].offset, distance, depth, count, sums.data());
+    } else {
+      std::vector<float>& copies = mine.panels;
+      copies.resize(static_cast<size_t>(depth * count));
+      for (int64_t d = 0; d < depth; ++d) {
+        for (int64_t c = 0; c < count; ++c) {
+          copies[static_cast<size_t>(c * depth + d)] =
+              columns[lanes[static_cast<size_t>(c)].offset + d * step];
+        }
+      }
+      kernels_.chained(row, copies.data(), depth, depth, count, sums.data());
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      batch.out[lanes[static_cast<size_t>(c)].out] = sums[static_cast<size_t>(c)];
     }
   }
 

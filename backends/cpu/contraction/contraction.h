@@ -97,6 +97,7 @@ class PreparedContraction {
   bool is_turned_ = false;      // rows are those of rhs
   bool rows_in_place_ = false;  // read where they lie
   bool is_wide_ = false;        // few rows, columns read once
+  bool is_chained_ = false;     // one row, each sum in several
   int64_t out_offset_ = 0;
   int64_t rhs_elements_ = 0;
   DType rhs_dtype_ = DType::kF32;

@@ -99,14 +99,19 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
       for (const auto& column : columns) {
         const int64_t from = c.rhs_offset + offset(batch, c.batch, &Axis::rhs) +
                              offset(column, c.columns, &Axis::rhs);
-        float sum = 0;
+        const auto chains = static_cast<size_t>(c.chains);
+        std::vector<float> sums(chains, 0.0F);
         for (size_t d = 0; d < depths.size(); ++d) {
           const float y = element(rhs, c.rhs_dtype, from + offset(depths[d], c.depth, &Axis::rhs));
+          float& sum = sums[d % chains];
           sum = has_fma ? std::fma(x[d], y, sum) : x[d] * y + sum;
+        }
+        for (size_t half = chains / 2; half > 0; half /= 2) {
+          for (size_t k = 0; k < half; ++k) sums[k] += sums[half + k];
         }
         out[static_cast<size_t>(offset(batch, c.batch, &Axis::out) +
                                 offset(row, c.rows, &Axis::out) +
-                                offset(column, c.columns, &Axis::out))] = sum;
+                                offset(column, c.columns, &Axis::out))] = sums[0];
       }
     }
   }
@@ -202,7 +207,9 @@ TEST_P(ContractionTest, ProductsOfEachForm) {
                                                                      {96, 32, 385},
                                                                      {100, 65, 40},
                                                                      {130, 130, 130},
-                                                                     {7, 300, 800}}) {
+                                                                     {7, 300, 800},
+                                                                     {2, 150, 67},
+                                                                     {87, 2, 129}}) {
       check(product(1, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0));
     }
   }
@@ -215,7 +222,28 @@ TEST_P(ContractionTest, SplitWork) {
   check(product(1, 4, 4000, 100, false, false));
   check(product(1, 4, 900, 500, false, true));
   check(product(3, 200, 150, 100, true, true));
+  check(product(1, 1, 700, 801, false, true));
+  check(product(3, 601, 1, 500, false, false));
   check(product(1, 14, 3000, 400, true, false));  // many rectangles
+}
+
+TEST_P(ContractionTest, VectorsHaveSeveralSums) {
+  for (int form = 0; form < 8; ++form) {
+    for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
+             {1, 1, 64}, {1, 8, 67}, {37, 1, 800}, {1, 200, 79}, {1, 701, 1024}, {600, 1, 600}}) {
+      Contraction c = product(1, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0);
+      c.chains = kernel::kDotChains;
+      check(c);
+    }
+  }
+  Contraction c = product(5, 90, 1, 300, false, true);
+  c.chains = kernel::kDotChains;
+  check(c);
+  // Rows of two dimensions, whose distances differ.
+  c.rows = {{9, 3300, 0, 10}, {10, 310, 0, 1}};
+  c.batch = {};
+  c.lhs_elements = 8 * 3300 + 9 * 310 + 300;
+  check(c);
 }
 
 TEST_P(ContractionTest, NarrowOperands) {

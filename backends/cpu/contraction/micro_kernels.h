@@ -13,6 +13,7 @@ namespace hekla::cpu {
 
 inline constexpr int kMostTileRows = 12;
 inline constexpr int kMostPanelColumns = 32;
+inline constexpr int kDotSums = 16;
 
 // One tile over a part of the depth, which is a list of runs: elements of a row that lie `step`
 // apart.
@@ -49,6 +50,10 @@ struct MicroKernels {
   // `width` and up to four rows: for few rows and columns that are read once.
   void (*wide)(const float* const* rows, int row_count, int64_t step, const float* columns,
                int64_t columns_step, int64_t depth, int64_t width, float* const* out) = nullptr;
+  // out[c] = the sum over d of row[d] * columns[c * columns_step + d] for c below `count`, each in
+  // kDotSums partial sums that are added by halves (kernel::Contraction::chains).
+  void (*chained)(const float* row, const float* columns, int64_t columns_step, int64_t depth,
+                  int64_t count, float* out) = nullptr;
 };
 
 const MicroKernels& portable_micro_kernels();

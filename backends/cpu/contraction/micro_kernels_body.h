@@ -302,6 +302,68 @@ void wide(const float* const* rows, int row_count, int64_t step, const float* co
   }
 }
 
+// Some columns at once, each with its partial sums in the lanes of one or more vectors.
+template <int kCount>
+void chained_columns(const float* row, const float* columns, int64_t columns_step, int64_t depth,
+                     float* out) {
+  constexpr int kParts = kDotSums / kLanes;
+  Vector sums[kCount][kParts];
+#pragma GCC unroll 4
+  for (int c = 0; c < kCount; ++c) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) sums[c][p] = Vector{};
+  }
+  int64_t d = 0;
+  for (; d + kDotSums <= depth; d += kDotSums) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) {
+      const Vector x = load(row + d + p * kLanes);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; ++c) {
+        const Vector y = load(columns + c * columns_step + d + p * kLanes);
+        sums[c][p] = multiply_add(x, y, sums[c][p]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < kCount; ++c) {
+    if (d < depth) {
+      const float* column = columns + c * columns_step;
+      float parts[kDotSums];
+      for (int p = 0; p < kParts; ++p) store(parts + p * kLanes, sums[c][p]);
+      for (int64_t i = d; i < depth; ++i) {
+        parts[i - d] = multiply_add_one(row[i], column[i], parts[i - d]);
+      }
+      for (int p = 0; p < kParts; ++p) sums[c][p] = load(parts + p * kLanes);
+    }
+#pragma GCC unroll 2
+    for (int half = kParts / 2; half > 0; half /= 2) {
+#pragma GCC unroll 2
+      for (int p = 0; p < half; ++p) sums[c][p] += sums[c][half + p];
+    }
+    float lanes[kLanes];
+    store(lanes, sums[c][0]);
+#pragma GCC unroll 4
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+      for (int i = 0; i < half; ++i) lanes[i] += lanes[half + i];
+    }
+    out[c] = lanes[0];
+  }
+}
+
+void chained(const float* row, const float* columns, int64_t columns_step, int64_t depth,
+             int64_t count, float* out) {
+  constexpr int kTogether = kLanes == 4 ? 2 : 4;
+  int64_t c = 0;
+  for (; c + kTogether <= count; c += kTogether) {
+    chained_columns<kTogether>(row, columns + c * columns_step, columns_step, depth, out + c);
+  }
+  for (; c < count; ++c) {
+    chained_columns<1>(row, columns + c * columns_step, columns_step, depth, out + c);
+  }
+}
+
 template <int kCount>
 void add_tiles(MicroKernels& kernels) {
   kernels.tile[kCount] = tile<kCount>;
@@ -316,6 +378,7 @@ MicroKernels make_kernels() {
   kernels.pack = pack;
   kernels.spread = spread;
   kernels.wide = wide;
+  kernels.chained = chained;
   return kernels;
 }
 

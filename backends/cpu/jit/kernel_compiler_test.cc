@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -256,6 +257,93 @@ TEST_P(Levels, RowsAreSummedInOrder) {
         }
       }
     }
+  }
+}
+
+// Transposes of all but the first dimension, in tiles whose rows and lanes have rests, of several
+// widths; and of what is written over, where no point may run twice.
+TEST_P(Levels, TransposesInTiles) {
+  for (const int bytes : {1, 2, 4, 8}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
+             {4, 64}, {16, 40}, {21, 33}, {50, 7}, {130, 1000}}) {
+      const ScalarType type = bytes == 8 ? kI64 : kI32;
+      const auto width = static_cast<uint8_t>(bytes);
+      Builder b(3, kI32);
+      for (int d = 0; d < 3; ++d)
+        b.set_grid_size(d, std::array{int64_t{2}, rows, columns}[static_cast<size_t>(d)]);
+      const Value plane = b.mul(b.grid_index(0), b.index(rows * columns));
+      const Value from = b.add(b.mul(b.grid_index(2), b.index(rows)), b.grid_index(1));
+      const Value to =
+          b.add(plane, b.add(b.mul(b.grid_index(1), b.index(columns)), b.grid_index(2)));
+      const Value old = b.load(type, {1, width}, to);
+      b.store({1, width}, to, b.add(b.load(type, {0, width}, b.add(plane, from)), old));
+      TestKernel test;
+      test.elements = {{type, width}, {type, width}};
+      test.labels = {"from", "to"};
+      std::mt19937 random(static_cast<uint32_t>(columns));
+      for (int i = 0; i < 2; ++i) {
+        test.kernel.operands.push_back({2 * rows * columns * bytes, true, i == 1});
+        std::vector<std::byte> content(static_cast<size_t>(2 * rows * columns * bytes));
+        for (std::byte& byte : content) byte = static_cast<std::byte>(random());
+        test.contents.push_back(std::move(content));
+      }
+      test.kernel.name = "transpose";
+      test.kernel.grid = {2, rows, columns};
+      test.kernel.body = b.finish();
+      const auto code = compile({&test.kernel});
+      ASSERT_NE(code, nullptr);
+      expect_as_interpreted(code->kernels[0], test, 1);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// One point, or a row of them, adds numbers to places that are loaded: it reads what it wrote.
+TEST_P(Levels, PointsReadWhatTheyWrote) {
+  for (const int64_t row : {1, 3, 8, 21, 64}) {
+    constexpr int64_t kPlaces = 5;
+    constexpr int64_t kUpdates = 50;
+    Builder b(1, kI32);
+    b.set_updated(2);
+    const Value lane = b.grid_index(0);
+    b.loop(b.index(kUpdates), {}, [&](Value k, const std::vector<Value>&) {
+      const Value place = b.load(kI32, {0, 4}, k);
+      const Value is_inside = b.binary(Op::kLtU, place, b.index(kPlaces));
+      b.loop(b.convert(Op::kBoolToInt, kI32, is_inside), {}, [&](Value, const std::vector<Value>&) {
+        const Value at = b.add(b.mul(place, b.index(row)), lane);
+        const Value x = b.load(kF32, {1, 4}, b.add(b.mul(k, b.index(row)), lane));
+        // The first place as well, whose index does not change.
+        const Value first = b.load(kF32, {2, 4}, lane);
+        b.store({2, 4}, lane, b.mul(first, b.real(kF32, 0.5)));
+        b.store({2, 4}, at, b.add(b.load(kF32, {2, 4}, at), x));
+        return std::vector<Value>{};
+      });
+      return std::vector<Value>{};
+    });
+    TestKernel test;
+    test.elements = {{kI32, 4}, {kF32, 4}, {kF32, 4}};
+    test.labels = {"places", "updates", "sums"};
+    const int64_t counts[] = {kUpdates, kUpdates * row, kPlaces * row};
+    std::mt19937 random(static_cast<uint32_t>(row));
+    for (size_t i = 0; i < 3; ++i) {
+      test.kernel.operands.push_back({counts[i] * 4, true, i == 2});
+      std::vector<std::byte> content(static_cast<size_t>(counts[i]) * 4);
+      for (int64_t k = 0; k < counts[i]; ++k) {
+        // Some places are outside.
+        const auto place = static_cast<int32_t>(random() % (kPlaces + 2)) - 1;
+        const float value = static_cast<float>(random() % 1000) / 8;
+        std::memcpy(&content[static_cast<size_t>(k) * 4],
+                    i == 0 ? static_cast<const void*>(&place) : &value, 4);
+      }
+      test.contents.push_back(std::move(content));
+    }
+    test.kernel.name = "add_to_places";
+    test.kernel.grid = {row};
+    test.kernel.body = b.finish();
+    const auto code = compile({&test.kernel});
+    ASSERT_NE(code, nullptr);
+    expect_as_interpreted(code->kernels[0], test, 1);
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -122,8 +122,9 @@ class CpuBackend : public pjrt::Backend {
           request.partition_count);
     }
     CompileOptions options = request.options;
-    // Kernels alone where each operation is one: what contractions are compared with.
+    // The plain forms where each operation is a kernel: what the others are compared with.
     options.plan.contractions = options.plan.fuse;
+    options.plan.scatters_in_order = options.plan.fuse;
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            compile_program(request.module, options));
     std::vector<std::string> fallbacks;

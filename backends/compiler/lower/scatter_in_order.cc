@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scatters for machines with few fast threads: one point goes through all updates in order, reads
+// what is there and writes it back. The points are the elements of a window's free dimensions and
+// the batches, which share no element of the result; so the result is that of any other form of the
+// scatter, and the work is that of the updates.
+#include <algorithm>
+
+#include "backends/compiler/lower/scatter_form.h"
+#include "backends/compiler/lower/sequence.h"
+
+namespace hekla::lower {
+
+using kernel::Op;
+
+namespace {
+
+class ScatterInOrder {
+ public:
+  ScatterInOrder(const ir::Operation& op, const Outputs& outputs, const InMemory& in_memory,
+                 const LowerOptions& options)
+      : op_(op), outputs_(outputs), in_memory_(in_memory), options_(options), form_(op) {}
+
+  Result<LoweredSequence> run() {
+    HEKLA_RETURN_IF_ERROR(form_.check());
+    for (size_t r = 0; r < form_.count(); ++r) {
+      // The reducer may look at all operands: each has a place, wanted or not.
+      const ir::Value& operand = *op_.operand(r);
+      if (operand.defining_op() == nullptr || in_memory_(operand)) {
+        sequence_.copies.push_back({&operand, op_.result(r)});
+      } else {
+        HEKLA_RETURN_IF_ERROR(add_start(r));
+      }
+    }
+    if (form_.entries() != 0 && form_.free() != 0) HEKLA_RETURN_IF_ERROR(add_updates());
+    return std::move(sequence_);
+  }
+
+ private:
+  Status finish(KernelMaker& k) {
+    HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
+    sequence_.kernels.push_back(std::move(made));
+    return ok_status();
+  }
+
+  // The result as it begins, when that is computed.
+  Status add_start(size_t r) {
+    const int64_t elements = element_count(form_.shape());
+    KernelMaker k("scatter_start", {elements}, elements, in_memory_);
+    k.store(*op_.result(r), k.at(0), k.emitter().emit(*op_.operand(r), Point{{}, k.at(0)}));
+    return finish(k);
+  }
+
+  Status add_updates() {
+    const std::vector<int64_t> sizes = form_.scatter_sizes();
+    const std::vector<bool> is_batch = form_.scatter_batches();
+    std::vector<int64_t> batches, looped;
+    for (size_t i = 0; i < sizes.size(); ++i) (is_batch[i] ? batches : looped).push_back(sizes[i]);
+    KernelMaker k("scatter", {element_count(batches), form_.free()}, form_.largest(), in_memory_);
+    Builder& b = k.b();
+    const std::vector<Value> batch = split_index(k, k.at(0), batches);
+    const std::vector<Value> free = form_.free_at(k, k.at(1));
+    const int64_t entries = element_count(looped) * form_.offsets();
+    k.loop(k.index(entries), {}, {}, [&](Value number, const Elements&) {
+      ScatterForm::Entry entry;
+      const Value vector = b.binary(Op::kDivU, number, k.index(form_.offsets()));
+      entry.offsets = form_.offsets_at(k, b.binary(Op::kRemU, number, k.index(form_.offsets())));
+      const std::vector<Value> at = split_index(k, vector, looped);
+      size_t next_batch = 0, next_looped = 0;
+      for (const bool is_of_batch : is_batch) {
+        entry.scatter.push_back(is_of_batch ? batch[next_batch++] : at[next_looped++]);
+      }
+      const ScatterForm::Place place = form_.place_of(k, entry);
+      k.when(place.is_inside, [&] { add_update(k, entry, place, free); });
+      return Elements();
+    });
+    return finish(k);
+  }
+
+  void add_update(KernelMaker& k, const ScatterForm::Entry& entry, const ScatterForm::Place& place,
+                  const std::vector<Value>& free) {
+    Point target;
+    for (size_t d = 0; d < form_.shape().size(); ++d) {
+      target.dims.push_back(form_.dims()[d].is_free ? free[d] : place.dims[d]);
+    }
+    const Value at = k.emitter().linear_of(target, form_.shape());
+    Elements before;
+    for (size_t r = 0; r < form_.count(); ++r) before.push_back(k.load_back(*op_.result(r), at));
+    const Elements after = form_.add(k, before, form_.source_of(k, entry, free));
+    for (size_t r = 0; r < form_.count(); ++r) k.store(*op_.result(r), at, after[r]);
+  }
+
+  const ir::Operation& op_;
+  const Outputs& outputs_;
+  const InMemory& in_memory_;
+  const LowerOptions& options_;
+  const ScatterForm form_;
+  LoweredSequence sequence_;
+};
+
+}  // namespace
+
+Result<LoweredSequence> lower_scatter_in_order(const ir::Operation& op, const Outputs& outputs,
+                                               const InMemory& in_memory,
+                                               const LowerOptions& options) {
+  return ScatterInOrder(op, outputs, in_memory, options).run();
+}
+
+}  // namespace hekla::lower
