@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels without a type against themselves with it, in the interpreter, bit for bit.
+#include "backends/compiler/kernel/math/emulate.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "backends/compiler/kernel/interpreter.h"
+#include "backends/compiler/kernel/testing/random_kernel.h"
+
+namespace hekla::kernel {
+namespace {
+
+using testing::Buffers;
+using testing::OpCase;
+using testing::TestKernel;
+
+constexpr Emulation kLongs = {.i64 = true};
+constexpr Emulation kDoubles = {.f64 = true};
+constexpr Emulation kBoth = {.i64 = true, .f64 = true};
+
+std::string types_left(const Kernel& kernel, const Emulation& emulation) {
+  for (size_t v = 0; v < kernel.body.size(); ++v) {
+    const ScalarType type = kernel.body[static_cast<Value>(v)].type;
+    if ((emulation.i64 && type == ScalarType::kI64) ||
+        (emulation.f64 && type == ScalarType::kF64)) {
+      return std::string("there is still ") + scalar_type_name(type);
+    }
+  }
+  return "";
+}
+
+// The first difference, or why there is no result.
+std::string difference(const TestKernel& test, const Emulation& emulation) {
+  const Result<Kernel> emulated = emulate(test.kernel, emulation);
+  if (!emulated.ok()) return std::string(emulated.status().message());
+  if (const Status s = verify(emulated->body); !s.ok()) return std::string(s.message());
+  if (std::string left = types_left(*emulated, emulation); !left.empty()) return left;
+  Buffers expected = test.contents, actual = test.contents;
+  for (const auto& [kernel, buffers] :
+       {std::pair{&test.kernel, &expected}, std::pair{&emulated.value(), &actual}}) {
+    if (const Status s = interpret(*kernel, testing::spans(*buffers)); !s.ok()) {
+      return std::string(s.message());
+    }
+  }
+  return testing::difference(test, expected, actual);
+}
+
+std::map<ScalarType, std::vector<OpCase>> cases_with(ScalarType type) {
+  std::map<ScalarType, std::vector<OpCase>> groups;
+  for (const OpCase& c : testing::all_op_cases()) {
+    if (c.op != Op::kFma && (c.from == type || c.type == type)) groups[c.from].push_back(c);
+  }
+  return groups;
+}
+
+TEST(Emulate, LongIntegersAtEdgeValues) {
+  for (const auto& [from, cases] : cases_with(ScalarType::kI64)) {
+    for (const OpCase& c : cases) {
+      if (c.from == ScalarType::kF64 || c.type == ScalarType::kF64) continue;
+      EXPECT_EQ(difference(testing::op_kernel({c}), kLongs), "") << to_string(c);
+    }
+  }
+}
+
+TEST(Emulate, DoublesAtEdgeValues) {
+  for (const auto& [from, cases] : cases_with(ScalarType::kF64)) {
+    for (const OpCase& c : cases) {
+      for (uint64_t seed = 1; seed < 4; ++seed) {
+        EXPECT_EQ(difference(testing::op_kernel({c}, seed), kDoubles), "") << to_string(c);
+      }
+    }
+  }
+}
+
+TEST(Emulate, BothAtEdgeValues) {
+  for (const ScalarType type : {ScalarType::kI64, ScalarType::kF64}) {
+    for (const auto& [from, cases] : cases_with(type)) {
+      for (const OpCase& c : cases) {
+        EXPECT_EQ(difference(testing::op_kernel({c}), kBoth), "") << to_string(c);
+      }
+    }
+  }
+}
+
+TEST(Emulate, RandomKernels) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const TestKernel test = testing::random_kernel(seed);
+    EXPECT_EQ(difference(test, seed % 2 == 0 ? kBoth : kDoubles), "") << seed;
+    testing::RandomOptions options;
+    options.f64 = false;
+    EXPECT_EQ(difference(testing::random_kernel(seed, options), kLongs), "") << seed;
+  }
+}
+
+TEST(Emulate, WhatNeedsNothingStaysAsItIs) {
+  testing::RandomOptions options;
+  options.i64 = options.f64 = false;
+  const TestKernel test = testing::random_kernel(5, options);
+  const Result<Kernel> same = emulate(test.kernel, kBoth);
+  ASSERT_TRUE(same.ok());
+  EXPECT_EQ(to_string(*same), to_string(test.kernel));
+}
+
+TEST(Emulate, RefusesWhatIsTooLong) {
+  testing::RandomOptions options;
+  options.ops = 3000;
+  options.max_points = 4;
+  const Status status = emulate(testing::random_kernel(1, options).kernel, kBoth).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("too much code"), std::string::npos) << status.message();
+  Kernel wide = testing::random_kernel(1).kernel;
+  wide.index_type = ScalarType::kI64;
+  wide.operands[0].bytes = int64_t{1} << 31;
+  EXPECT_EQ(emulate(wide, kLongs).status().code(), StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace hekla::kernel
