@@ -123,6 +123,7 @@ class Committer::Save {
     }
     if (!is_settled_) status = give_up(status);
     end_watch();
+    work_stop_.request_stop();  // what the payload still has under way
     payload_.abandon();
     if (group_.is_coordinator()) remove_rest(status);
     return status;
@@ -521,6 +522,12 @@ class Committer::Save {
   std::stop_source watch_stop_;  // tells the watcher
   std::thread watcher_;
 };
+
+Status Committer::refuse(const std::string& id, const Status& reason) {
+  return group_.store()
+      .compare_set(group_.key(fmt::format("s/{}/decision", id)), std::nullopt, text_of(reason))
+      .status();
+}
 
 Status Committer::run(const SaveRequest& request, SavePayload& payload) {
   const Status status = Save(*this, request, payload).run();

@@ -102,6 +102,9 @@ class Committer {
   // itself: UNAVAILABLE when the coordinator dies while it commits; then recovery decides.
   Status run(const SaveRequest& request, SavePayload& payload);
 
+  // Before run() is called for it on this rank: ranks that have called it give up. Any thread.
+  Status refuse(const std::string& id, const Status& reason);
+
   const std::string& root() const { return root_; }
 
  private:

@@ -32,9 +32,17 @@ std::vector<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
+// FNV-1a, of eight bytes at a time: a fingerprint of a disk is taken for every power cut.
 void mix(uint64_t* hash, const void* data, size_t size) {
+  constexpr uint64_t kPrime = 0x100000001b3;
   const auto* bytes = static_cast<const unsigned char*>(data);
-  for (size_t i = 0; i < size; ++i) *hash = (*hash ^ bytes[i]) * 0x100000001b3;  // FNV-1a
+  for (; size >= 8; bytes += 8, size -= 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes, 8);
+    *hash = (*hash ^ word) * kPrime;
+    *hash ^= *hash >> 32;
+  }
+  for (size_t i = 0; i < size; ++i) *hash = (*hash ^ bytes[i]) * kPrime;
 }
 
 }  // namespace

@@ -218,6 +218,11 @@ void FileWriter::finish(Status status) {
   done_.notify_all();  // under the lock: a waiter may destroy this as soon as it sees the count
 }
 
+void FileWriter::count(int64_t bytes) {
+  bytes_written_.fetch_add(bytes, std::memory_order_relaxed);
+  if (counter_ != nullptr) counter_->fetch_add(bytes, std::memory_order_relaxed);
+}
+
 Status FileWriter::drain() {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return outstanding_ == 0; });
@@ -246,7 +251,7 @@ Status FileWriter::run(const WriteExtent& item, std::byte* scratch) {
     HEKLA_RETURN_IF_ERROR(buffered_.write(span_of(source + direct_bytes, rest), offset));
     if (rest >= kDirectMinimum) HEKLA_RETURN_IF_ERROR(write_behind(offset, rest));
   }
-  bytes_written_.fetch_add(item.bytes, std::memory_order_relaxed);
+  count(item.bytes);
   return ok_status();
 }
 
@@ -309,7 +314,7 @@ Status FileWriter::write(std::span<const std::byte> bytes, int64_t offset) {
                             path_, file_bytes_);
   }
   Status status = buffered_.write(bytes, offset);
-  if (status.ok()) bytes_written_.fetch_add(size, std::memory_order_relaxed);
+  if (status.ok()) count(size);
   const std::lock_guard lock(mutex_);
   if (status_.ok()) status_ = status;
   return status;

@@ -130,6 +130,8 @@ class FileWriter {
   // drain, fdatasync, close.
   Status close();
 
+  // Also adds what is written to `counter`, which outlives the writer. Before the first add.
+  void count_into(std::atomic<int64_t>* counter) { counter_ = counter; }
   int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
   const std::string& path() const { return path_; }
   // Whether payload goes past the page cache; may turn false at the first write.
@@ -140,6 +142,7 @@ class FileWriter {
   FileWriter(WriterPool& pool, std::string path, int64_t file_bytes, int64_t blocks,
              std::stop_token stop);
   void finish(Status status);
+  void count(int64_t bytes);
   Status run(const WriteExtent& item, std::byte* scratch);
   Status write_direct(const std::byte* data, int64_t bytes, int64_t offset);
   Status write_behind(int64_t offset, int64_t bytes);
@@ -154,6 +157,7 @@ class FileWriter {
   int64_t memory_alignment_ = kDirectAlignment;
   std::atomic<bool> direct_ok_{false};
   std::atomic<int64_t> bytes_written_{0};
+  std::atomic<int64_t>* counter_ = nullptr;
   std::vector<uint64_t> digests_;  // each entry written by one worker, read after drain
   mutable std::mutex mutex_;
   std::condition_variable done_;

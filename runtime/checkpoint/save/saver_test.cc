@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/save/saver.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/checkpoint/commit/names.h"
+#include "runtime/checkpoint/commit/recovery.h"
+#include "runtime/checkpoint/commit/steps.h"
+#include "runtime/checkpoint/io/memory_io.h"
+#include "runtime/checkpoint/io/scripted_io.h"
+#include "runtime/checkpoint/io/temporary_folder.h"
+#include "runtime/checkpoint/restore/step_reader.h"
+#include "runtime/checkpoint/restore/testing/written_state.h"
+#include "runtime/checkpoint/restore/verify.h"
+#include "runtime/checkpoint/sharding/box.h"
+
+namespace hekla::checkpoint {
+namespace {
+
+constexpr char kRoot[] = "/run";
+using Values = testing::State;
+
+SaverOptions small_options() {
+  SaverOptions options;
+  options.writer.threads = 2;
+  options.writer.item_bytes = int64_t{1} << 20;
+  options.writer.staging_bytes = int64_t{3} << 20;
+  options.commit.plan_deadline = std::chrono::seconds(30);
+  options.commit.allocate_deadline = std::chrono::seconds(30);
+  options.commit.write_deadline = std::chrono::seconds(30);
+  return options;
+}
+
+// An array that is not in this process's memory: a device.
+class ElsewhereSource final : public ArraySource {
+ public:
+  explicit ElsewhereSource(HostArray array) : array_(std::move(array)) {}
+  const std::byte* host_data() const override { return nullptr; }
+  bool is_mutable() const override { return false; }
+  int64_t size_bytes() const override { return array_.size_bytes(); }
+  Status read(int64_t offset, std::span<std::byte> into, std::stop_token) override {
+    std::memcpy(into.data(), array_.data() + offset, into.size());
+    return ok_status();
+  }
+
+ private:
+  HostArray array_;
+};
+
+using MakeSource = std::function<std::shared_ptr<ArraySource>(HostArray)>;
+
+// What one of `world` ranks holds of the values.
+State state_of(const Values& values, int rank, int world, const MakeSource& make = host_source) {
+  State state;
+  for (size_t t = 0; t < values.tensors.size(); ++t) {
+    StateTensor tensor;
+    tensor.info = values.tensors[t];
+    const Sharding sharding = *parse_sharding(tensor.info.spec);
+    std::vector<int32_t> rank_of_position(static_cast<size_t>(device_count(sharding.mesh)));
+    for (size_t i = 0; i < rank_of_position.size(); ++i) {
+      rank_of_position[i] = static_cast<int32_t>(i) % world;
+    }
+    tensor.boxes = *held_boxes(sharding, tensor.info.shape, rank_of_position);
+    for (const HeldBox& held : *tensor.boxes) {
+      if (std::find(held.ranks.begin(), held.ranks.end(), rank) == held.ranks.end()) continue;
+      tensor.arrays.push_back({held.box, {}, make(testing::part_of(values.values[t], held.box))});
+    }
+    state.tensors.push_back(std::move(tensor));
+  }
+  return state;
+}
+
+void expect_step(Io& io, const std::string& root, int64_t step, const Values& values) {
+  StepReaderOptions options;
+  options.verify = Verify::kFull;
+  const auto reader = StepReader::open(io, join_path(root, step_name(step)), options);
+  ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+  ASSERT_EQ((*reader)->tensors().size(), values.tensors.size());
+  for (size_t t = 0; t < values.tensors.size(); ++t) {
+    const auto tensor = (*reader)->tensor(values.tensors[t].name);
+    ASSERT_TRUE(tensor.ok());
+    const auto array = tensor->read();
+    ASSERT_TRUE(array.ok()) << array.status().to_string();
+    EXPECT_TRUE(array->identical(values.values[t])) << values.tensors[t].name;
+  }
+}
+
+// Runs `body` on `world` threads, each with its group and saver.
+void with_savers(Io& io, const std::string& root, int world, const SaverOptions& options,
+                 const std::function<void(int rank, Saver&)>& body) {
+  const auto store = std::make_shared<LocalStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto group = Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
+      ASSERT_TRUE(group.ok());
+      const auto info = open_root(io, root);
+      ASSERT_TRUE(info.ok()) << info.status().to_string();
+      const auto saver = Saver::create(io, **group, root, info->run_uuid, options);
+      ASSERT_TRUE(saver.ok());
+      body(rank, **saver);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Items, RoundTrip) {
+  std::map<std::string, Item> items;
+  items["a bool"] = true;
+  items["int"] = std::numeric_limits<int64_t>::min();
+  items["tenth"] = 0.1;
+  items["infinity"] = -std::numeric_limits<double>::infinity();
+  items["zero"] = -0.0;
+  items["denormal"] = std::numeric_limits<double>::denorm_min();
+  items["text"] = std::string("a\n\"b\" \xc3\xa9");
+  items["bytes"] = std::vector<std::byte>{std::byte{0}, std::byte{255}};
+  EXPECT_EQ(*parse_items(items_text(items)), items);
+  EXPECT_TRUE(std::signbit(std::get<double>(parse_items(items_text(items))->at("zero"))));
+  items = {{"nan", std::nan("")}};
+  EXPECT_TRUE(std::isnan(std::get<double>(parse_items(items_text(items))->at("nan"))));
+  for (const std::string bad : {"", "[]", R"({"a":["int","x"]})", R"({"a":["bytes","0g"]})",
+                                R"({"a":["float","1x"]})", R"({"a":["new",1]})"}) {
+    EXPECT_EQ(parse_items(bad).status().code(), StatusCode::kDataLoss) << bad;
+  }
+}
+
+TEST(Saver, EveryRankCountAndFileGroupingGivesTheValues) {
+  TemporaryFolder folder;
+  const Values values = testing::make_state(1);
+  int case_number = 0;
+  for (const int world : {1, 4}) {
+    for (const int ranks_per_file : {0, 2, 4}) {
+      if (world == 1 && ranks_per_file > 0) continue;
+      for (const MakeSource& make : {MakeSource(host_source), MakeSource([](HostArray array) {
+                                       return std::make_shared<ElsewhereSource>(std::move(array));
+                                     })}) {
+        const std::string root = folder.file(std::to_string(case_number++));
+        SaverOptions options = small_options();
+        options.plan.ranks_per_file = ranks_per_file;
+        options.plan.min_slice_bytes = int64_t{1} << 20;
+        with_savers(posix_io(), root, world, options, [&](int rank, Saver& saver) {
+          const auto handle = saver.save(7, state_of(values, rank, world, make));
+          ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+          const Status status = (*handle)->wait();
+          EXPECT_TRUE(status.ok()) << status.to_string();
+          EXPECT_EQ((*handle)->stage(), SaveStage::kCommitted);
+          const SaveProgress progress = (*handle)->progress();
+          EXPECT_EQ(progress.bytes_done, progress.bytes_total);
+          EXPECT_EQ(saver.pool().staging().in_use(), 0);
+        });
+        expect_step(posix_io(), root, 7, values);
+      }
+    }
+  }
+}
+
+TEST(Saver, APlanIsKeptAndValuesAreNot) {
+  MemoryIo io;
+  Values values = testing::make_small_state(1);
+  with_savers(io, kRoot, 1, small_options(), [&](int, Saver& saver) {
+    for (int64_t step = 1; step <= 3; ++step) {
+      // Other arrays, other addresses, other values; the same layout.
+      values = testing::make_small_state(static_cast<uint64_t>(step));
+      const auto handle = saver.save(step, state_of(values, 0, 1));
+      ASSERT_TRUE(handle.ok() && (*handle)->wait().ok());
+      expect_step(io, kRoot, step, values);
+    }
+    EXPECT_EQ(saver.counts().plans_made, 1);
+    EXPECT_EQ(saver.counts().committed, 3);
+  });
+}
+
+// The optimizer's next step overwrites its arrays as soon as save() returns.
+TEST(Saver, WhatChangesAfterSaveIsNotSaved) {
+  for (const int64_t staging_mib : {1, 3, 64}) {  // in waves, and at once
+    MemoryIo io;
+    const Values values = testing::make_state(3);
+    SaverOptions options = small_options();
+    options.writer.staging_bytes = staging_mib << 20;
+    with_savers(io, kRoot, 1, options, [&](int, Saver& saver) {
+      std::vector<std::shared_ptr<std::vector<std::byte>>> memory;
+      State state = state_of(values, 0, 1, [&](HostArray array) {
+        const auto bytes =
+            std::make_shared<std::vector<std::byte>>(array.bytes().begin(), array.bytes().end());
+        memory.push_back(bytes);
+        return mutable_source(bytes->data(), static_cast<int64_t>(bytes->size()), bytes);
+      });
+      const auto handle = saver.save(1, std::move(state));
+      ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+      for (const auto& bytes : memory) std::fill(bytes->begin(), bytes->end(), std::byte{0xAA});
+      ASSERT_TRUE((*handle)->wait().ok());
+      EXPECT_EQ((*handle)->times().waited_for_staging, staging_mib != 64);
+      EXPECT_LE(saver.pool().staging().peak(), staging_mib);
+      expect_step(io, kRoot, 1, values);
+      for (const auto& bytes : memory) EXPECT_EQ(bytes.use_count(), 1);
+    });
+  }
+}
+
+TEST(Saver, ItemsAndFilesComeAlong) {
+  MemoryIo io;
+  const Values values = testing::make_small_state(1);
+  with_savers(io, kRoot, 2, small_options(), [&](int rank, Saver& saver) {
+    State state = state_of(values, rank, 2);
+    state.items["epoch"] = int64_t{3};
+    state.files.push_back({"config/model.json", "{}", false});
+    state.files.push_back({"loader", "rank " + std::to_string(rank), true});
+    const auto handle = saver.save(1, std::move(state));
+    ASSERT_TRUE(handle.ok());
+    const Status status = (*handle)->wait();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  });
+  const auto reader = StepReader::open(io, join_path(kRoot, step_name(1)));
+  ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+  EXPECT_EQ(std::get<int64_t>(parse_items(*(*reader)->read_file(kItemsFile))->at("epoch")), 3);
+  EXPECT_EQ(*(*reader)->read_file("extra/config/model.json"), "{}");
+  EXPECT_EQ(*(*reader)->read_file("extra/loader.rank-00001"), "rank 1");
+}
+
+TEST(Saver, AnEmptyStateIsAStep) {
+  MemoryIo io;
+  with_savers(io, kRoot, 2, small_options(), [&](int, Saver& saver) {
+    const auto handle = saver.save(1, State());
+    ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+    EXPECT_TRUE((*handle)->wait().ok()) << (*handle)->error().to_string();
+  });
+  expect_step(io, kRoot, 1, Values());
+}
+
+TEST(Saver, BadStatesAreRefusedOnAllRanks) {
+  MemoryIo io;
+  const Values values = testing::make_small_state(1);
+  with_savers(io, kRoot, 2, small_options(), [&](int rank, Saver& saver) {
+    State state = state_of(values, rank, 2);
+    if (rank == 1) {
+      for (StateTensor& tensor : state.tensors) tensor.arrays.clear();
+    }
+    const auto handle = saver.save(1, std::move(state));
+    if (rank == 1) {
+      EXPECT_EQ(handle.status().code(), StatusCode::kInvalidArgument);
+    } else {
+      ASSERT_TRUE(handle.ok());
+      const Status status = (*handle)->wait();
+      EXPECT_NE(status.message().find("rank 1 is to write"), std::string::npos) << status.message();
+    }
+    const auto next = saver.save(1, state_of(values, rank, 2));
+    ASSERT_TRUE(next.ok());
+    EXPECT_TRUE((*next)->wait().ok()) << (*next)->error().to_string();
+  });
+  expect_step(io, kRoot, 1, values);
+}
+
+// A save that cannot go on until a test lets it.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+    changed_.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_open_ = false;
+};
+
+TEST(Policy, SkipIsAgreedUpon) {
+  MemoryIo io;
+  const Values values = testing::make_small_state(1);
+  Gate gate;
+  SaverOptions options = small_options();
+  options.commit.on_phase = [&](Phase phase) {
+    if (phase == Phase::kWrite) gate.pass();
+  };
+  std::atomic<int> called{0};
+  with_savers(io, kRoot, 2, options, [&](int rank, Saver& saver) {
+    SaveArguments skip;
+    skip.policy = BusyPolicy::kSkip;
+    const auto first = saver.save(1, state_of(values, rank, 2), skip);
+    const auto second = saver.save(2, state_of(values, rank, 2), skip);
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ((*second)->stage(), SaveStage::kSkipped);
+    EXPECT_TRUE((*second)->wait().ok());
+    if (++called == 2) gate.open();
+    EXPECT_TRUE((*first)->wait().ok());
+    EXPECT_EQ(saver.counts().skipped, 1);
+    SaveArguments wait;
+    const auto third = saver.save(3, state_of(values, rank, 2), wait);
+    ASSERT_TRUE(third.ok());
+    EXPECT_TRUE((*third)->wait().ok());
+  });
+  const auto steps = list_steps(io, kRoot);
+  ASSERT_EQ(steps->size(), 2u);
+  EXPECT_EQ(steps->at(1).step, 3);
+}
+
+TEST(Policy, ReplaceDropsWhatHasNotBegun) {
+  for (const int world : {1, 2}) {
+    MemoryIo io;
+    const Values values = testing::make_small_state(1);
+    Gate gate;
+    SaverOptions options = small_options();
+    options.max_in_flight = 2;
+    options.commit.on_phase = [&](Phase phase) {
+      if (phase == Phase::kWrite) gate.pass();
+    };
+    std::atomic<int> called{0};
+    with_savers(io, kRoot, world, options, [&](int rank, Saver& saver) {
+      SaveArguments replace;
+      replace.policy = BusyPolicy::kReplace;
+      std::vector<std::shared_ptr<SaveHandle>> handles;
+      for (int64_t step = 1; step <= 3; ++step) {
+        // Rank 0 alone has room at once; the others wait for it to decide by the save itself.
+        if (step == 3 && rank != 0) {
+          while (called == 0) std::this_thread::yield();
+          gate.open();
+        }
+        const auto handle = saver.save(step, state_of(values, rank, world), replace);
+        ASSERT_TRUE(handle.ok());
+        handles.push_back(*handle);
+        if (step == 1) {
+          while ((*handle)->stage() < SaveStage::kStaging) std::this_thread::yield();
+        }
+      }
+      if (++called == 1 && world == 1) gate.open();
+      EXPECT_TRUE(handles[0]->wait().ok());
+      EXPECT_EQ(handles[1]->wait().code(), StatusCode::kAborted) << handles[1]->error().to_string();
+      EXPECT_TRUE(handles[2]->wait().ok()) << handles[2]->error().to_string();
+    });
+    const auto steps = list_steps(io, kRoot);
+    ASSERT_EQ(steps->size(), 2u);
+    EXPECT_EQ(steps->at(0).step, 1);
+    EXPECT_EQ(steps->at(1).step, 3);
+  }
+}
+
+// Each changing call fails once: named, the old step stands, staging is free, the next save works.
+TEST(SaverFaults, EveryFailingCallIsCleanAndTheNextSaveWorks) {
+  const Values values = testing::make_small_state(1);
+  int64_t failures = 0;
+  for (const int error : {ENOSPC, EIO}) {
+    for (int64_t call = 1;; call += 1) {
+      MemoryIo memory;
+      ScriptedIo io(memory);
+      int64_t faults = 0;
+      with_savers(io, kRoot, 1, small_options(), [&](int, Saver& saver) {
+        ASSERT_TRUE((*saver.save(1, state_of(values, 0, 1)))->wait().ok());
+        io.add({.changes_only = true, .first = call, .error = error});
+        const auto handle = saver.save(2, state_of(values, 0, 1));
+        ASSERT_TRUE(handle.ok());
+        const Status status = (*handle)->wait();
+        faults = io.faults();
+        io.clear();
+        EXPECT_EQ(saver.pool().staging().in_use(), 0);
+        EXPECT_EQ(io.open_files(), 0);
+        if (!status.ok()) {
+          ++failures;
+          EXPECT_NE(status.message().find("step 2, P"), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find("rank 0"), std::string::npos);
+          EXPECT_NE(status.message().find(fmt::format("errno {}", error)), std::string::npos);
+        }
+        EXPECT_EQ(*newest_step(memory, kRoot), status.ok() ? 2 : 1);
+        ASSERT_TRUE((*saver.save(3, state_of(values, 0, 1)))->wait().ok());
+      });
+      if (faults == 0) break;
+      expect_step(memory, kRoot, 3, values);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(failures, 40);
+}
+
+// The whole path through a power cut: what is found after it has every digest.
+TEST(SaverFaults, PowerCutsLeaveThePreviousOrTheNewStep) {
+  MemoryIo disk;
+  const Values first = testing::make_small_state(1), second = testing::make_small_state(2);
+  int64_t from = 0;
+  with_savers(disk, kRoot, 2, small_options(), [&](int rank, Saver& saver) {
+    ASSERT_TRUE((*saver.save(1, state_of(first, rank, 2)))->wait().ok());
+    if (rank == 0) from = disk.journal_size();
+    ASSERT_TRUE((*saver.save(2, state_of(second, rank, 2)))->wait().ok());
+  });
+  int64_t old_steps = 0, new_steps = 0, seen = 0;
+  const int64_t last = disk.journal_size();
+  for_each_power_cut(disk, from, 1, 9, [&](const PowerCutPoint& point, MemoryIo& after) {
+    // A part of them, and all at the end: each is verified as a whole.
+    if (++seen % 40 != 0 && point.changes < last - 3) return true;
+    EXPECT_TRUE(recover(after, kRoot).ok());
+    const int64_t newest = *newest_step(after, kRoot);
+    EXPECT_TRUE(newest == 1 || newest == 2);
+    (newest == 1 ? old_steps : new_steps) += 1;
+    expect_step(after, kRoot, newest, newest == 1 ? first : second);
+    return !HasFailure();
+  });
+  EXPECT_GE(old_steps, 5);
+  EXPECT_GT(new_steps, 0);
+}
+
+}  // namespace
+}  // namespace hekla::checkpoint

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/save/shard_save.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/format/step_index.h"
+#include "runtime/checkpoint/format/view.h"
+#include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/sharding/box.h"
+
+namespace hekla::checkpoint {
+namespace {
+
+constexpr std::string_view kIndexFile = "index.h5";
+constexpr std::string_view kViewFile = "model.h5";
+
+bool contains(const Box& outer, const Box& inner) {
+  for (size_t d = 0; d < outer.size.size(); ++d) {
+    if (inner.start[d] < outer.start[d] ||
+        inner.start[d] + inner.size[d] > outer.start[d] + outer.size[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string_view view_of(const std::vector<uint64_t>& digests) {
+  return {reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(uint64_t)};
+}
+
+Result<std::vector<uint64_t>> digests_of(const std::string& text, int64_t blocks) {
+  if (text.size() != static_cast<size_t>(blocks) * sizeof(uint64_t)) {
+    return internal_error("{} bytes of digests for {} blocks", text.size(), blocks);
+  }
+  std::vector<uint64_t> digests(static_cast<size_t>(blocks));
+  std::memcpy(digests.data(), text.data(), text.size());
+  return digests;
+}
+
+}  // namespace
+
+// Where the bytes of one piece come from.
+struct ShardSave::PieceSource {
+  std::shared_ptr<ArraySource> source;
+  std::optional<BoxCopy> copy;  // none for pieces without elements
+  int64_t contiguous_at = -1;   // in the array's bytes, where the piece lies as it is stored
+  Kind kind = Kind::kInPlace;
+  bool is_written_in_place = false;  // the writer reads it until drain
+  std::vector<std::byte> fetched;  // an array of another memory that has to be cut, while it is cut
+};
+
+// One file that this rank writes into.
+struct ShardSave::Target {
+  std::vector<PieceSource> sources;           // beside File::mine
+  std::vector<std::vector<std::byte>> small;  // likewise; bytes of pieces that go with metadata
+  std::unique_ptr<FileWriter> writer;
+};
+
+ShardSave::ShardSave(Group& group, WriterPool& pool, std::shared_ptr<ShardLayout> layout,
+                     std::string id)
+    : group_(group), pool_(pool), layout_(std::move(layout)), id_(std::move(id)) {}
+
+ShardSave::~ShardSave() = default;
+
+Result<std::unique_ptr<ShardSave>> ShardSave::make(Group& group, WriterPool& pool,
+                                                   std::shared_ptr<ShardLayout> layout, State state,
+                                                   std::string id) {
+  std::unique_ptr<ShardSave> save(new ShardSave(group, pool, std::move(layout), std::move(id)));
+  save->items_ = std::move(state.items);
+  save->extra_files_ = std::move(state.files);
+  HEKLA_RETURN_IF_ERROR(save->find_sources(std::move(state)));
+  return save;
+}
+
+Status ShardSave::find_sources(State state) {
+  // The plan's tensors are in order of names, as the state's are.
+  const std::vector<TensorInfo>& tensors = layout_->plan->tensors;
+  if (state.tensors.size() != tensors.size()) {
+    return invalid_argument("{} tensors for a plan of {}", state.tensors.size(), tensors.size());
+  }
+  for (const StateTensor& tensor : state.tensors) {
+    for (const LocalArray& array : tensor.arrays) {
+      const Dims& dims = array.dims.empty() ? array.box.size : array.dims;
+      HEKLA_RETURN_IF_ERROR(check_box(tensor.info.shape, array.box));
+      HEKLA_ASSIGN_OR_RETURN(const int64_t bytes, checked_bytes(tensor.info.dtype, dims));
+      bool fits = dims.size() == array.box.size.size() && array.source->size_bytes() >= bytes;
+      for (size_t d = 0; fits && d < dims.size(); ++d) fits = dims[d] >= array.box.size[d];
+      if (!fits) {
+        return invalid_argument(
+            "tensor \"{}\": the array for {} has {} bytes, dimensions {} need {}", tensor.info.name,
+            box_text(array.box), array.source->size_bytes(), shape_string(tensor.info.dtype, dims),
+            bytes);
+      }
+    }
+  }
+  for (const ShardLayout::File& file : layout_->files) {
+    auto target = std::make_unique<Target>();
+    for (const size_t i : file.mine) {
+      const Piece& piece = file.image.pieces()[i];
+      const StateTensor& tensor = state.tensors[static_cast<size_t>(piece.tensor)];
+      const LocalArray* found = nullptr;
+      for (const LocalArray& array : tensor.arrays) {
+        if (contains(array.box, piece.box)) found = &array;
+      }
+      if (found == nullptr) {
+        return invalid_argument("rank {} is to write {} of tensor \"{}\" and has no array for it",
+                                group_.rank(), box_text(piece.box), tensor.info.name);
+      }
+      PieceSource source;
+      source.source = found->source;
+      source.kind = found->source->host_data() == nullptr ? Kind::kElsewhere
+                    : found->source->is_mutable()         ? Kind::kMutable
+                                                          : Kind::kInPlace;
+      if (piece.bytes > 0) {
+        const Dims& dims = found->dims.empty() ? found->box.size : found->dims;
+        const DType dtype = tensor.info.dtype;
+        source.copy.emplace(dtype, piece.box, found->box, dims, piece.box);
+        const int64_t element = dtype_bytes(dtype);
+        if (stored_bits(dtype) == 8 * element && source.copy->run_bytes() == piece.bytes) {
+          int64_t at = 0;
+          for (size_t d = 0; d < dims.size(); ++d) {
+            at = at * dims[d] + piece.box.start[d] - found->box.start[d];
+          }
+          source.contiguous_at = at * element;
+        }
+        if (source.kind == Kind::kMutable) {
+          mutable_bytes_ += piece.bytes;
+          const int64_t item = pool_.staging().buffer_bytes();
+          if (!file.image.is_small(i)) staging_buffers_ += (piece.bytes + item - 1) / item;
+        }
+      }
+      target->sources.push_back(std::move(source));
+    }
+    target->small.resize(file.mine.size());
+    targets_.push_back(std::move(target));
+  }
+  return ok_status();
+}
+
+Status ShardSave::fill(PieceSource& source, const Piece& piece, int64_t at,
+                       std::span<std::byte> into, std::stop_token stop) {
+  const std::byte* memory = source.source->host_data();
+  if (source.contiguous_at >= 0) {
+    return source.source->read(source.contiguous_at + at, into, std::move(stop));
+  }
+  if (memory == nullptr) {
+    if (source.fetched.empty()) {
+      source.fetched.resize(static_cast<size_t>(source.source->size_bytes()));
+      HEKLA_RETURN_IF_ERROR(source.source->read(0, source.fetched, std::move(stop)));
+    }
+    memory = source.fetched.data();
+  }
+  std::memset(into.data(), 0, into.size());
+  source.copy->store(memory, into, at);
+  if (at + static_cast<int64_t>(into.size()) == piece.bytes) {
+    source.fetched = std::vector<std::byte>();
+  }
+  return ok_status();
+}
+
+Status ShardSave::stage(Kind kind, std::stop_token stop, const std::function<void(Staged)>& take) {
+  for (size_t f = 0; f < layout_->files.size(); ++f) {
+    const ShardLayout::File& file = layout_->files[f];
+    Target& target = *targets_[f];
+    for (size_t k = 0; k < file.mine.size(); ++k) {
+      PieceSource& source = target.sources[k];
+      const Piece& piece = file.image.pieces()[file.mine[k]];
+      if (piece.bytes == 0 || source.kind != kind || source.source == nullptr ||
+          source.is_written_in_place) {
+        continue;
+      }
+      if (file.image.is_small(file.mine[k])) {
+        target.small[k].resize(static_cast<size_t>(piece.bytes));
+        HEKLA_RETURN_IF_ERROR(fill(source, piece, 0, target.small[k], stop));
+      } else {
+        const int64_t item = pool_.staging().buffer_bytes();
+        for (int64_t at = 0; at < piece.bytes; at += item) {
+          Staged staged{f, file.mine[k], at, std::min(item, piece.bytes - at), {}};
+          HEKLA_ASSIGN_OR_RETURN(staged.buffer, pool_.staging().acquire(stop));
+          HEKLA_RETURN_IF_ERROR(fill(
+              source, piece, at, {staged.buffer.data(), static_cast<size_t>(staged.bytes)}, stop));
+          take(std::move(staged));
+        }
+      }
+      source.source.reset();
+    }
+  }
+  return ok_status();
+}
+
+Status ShardSave::stage_now(std::stop_token stop) {
+  return stage(Kind::kMutable, std::move(stop),
+               [this](Staged staged) { early_.push_back(std::move(staged)); });
+}
+
+void ShardSave::staged() {
+  if (std::exchange(is_staged_, true)) return;
+  if (on_staged) on_staged();
+}
+
+int64_t ShardSave::bytes_done() const { return bytes_done_.load(std::memory_order_relaxed); }
+
+Status ShardSave::open_writer(size_t f, const SaveSite& site, FileUse use) {
+  const ShardLayout::File& file = layout_->files[f];
+  const std::string& path = layout_->plan->files[static_cast<size_t>(file.number)];
+  HEKLA_ASSIGN_OR_RETURN(
+      targets_[f]->writer,
+      FileWriter::create(pool_, join_path(site.folder, path), file.image.file_size(),
+                         file.image.blocks(), site.stop, use));
+  targets_[f]->writer->count_into(&bytes_done_);
+  return ok_status();
+}
+
+Status ShardSave::allocate(const SaveSite& site) {
+  for (size_t f = 0; f < layout_->files.size(); ++f) {
+    if (layout_->files[f].is_owner) HEKLA_RETURN_IF_ERROR(open_writer(f, site, FileUse::kNew));
+  }
+  return ok_status();
+}
+
+void ShardSave::add_staged(Staged staged) {
+  const Piece& piece = layout_->files[staged.file].image.pieces()[staged.piece];
+  targets_[staged.file]->writer->add(std::move(staged.buffer), staged.bytes,
+                                     piece.offset + staged.at,
+                                     piece.first_block + staged.at / kBlockBytes);
+}
+
+Status ShardSave::snapshot(const SaveSite& site) {
+  // Their owners have made them: all ranks are past P1.
+  for (size_t f = 0; f < layout_->files.size(); ++f) {
+    if (!layout_->files[f].is_owner) HEKLA_RETURN_IF_ERROR(open_writer(f, site, FileUse::kShared));
+  }
+  for (Staged& staged : early_) add_staged(std::move(staged));
+  early_.clear();
+  const auto take = [this](Staged staged) { add_staged(std::move(staged)); };
+  HEKLA_RETURN_IF_ERROR(stage(Kind::kMutable, site.stop, take));
+  // Host memory goes out by itself while other memories are fetched.
+  for (size_t f = 0; f < layout_->files.size(); ++f) {
+    const ShardLayout::File& file = layout_->files[f];
+    Target& target = *targets_[f];
+    for (size_t k = 0; k < file.mine.size(); ++k) {
+      PieceSource& source = target.sources[k];
+      const Piece& piece = file.image.pieces()[file.mine[k]];
+      if (source.kind != Kind::kInPlace || source.contiguous_at < 0 || piece.bytes == 0 ||
+          file.image.is_small(file.mine[k])) {
+        continue;
+      }
+      target.writer->add({source.source->host_data() + source.contiguous_at, piece.bytes,
+                          piece.offset, piece.first_block});
+      source.is_written_in_place = true;
+    }
+  }
+  HEKLA_RETURN_IF_ERROR(stage(Kind::kElsewhere, site.stop, take));
+  staged();
+  return ok_status();
+}
+
+std::string ShardSave::key(std::string_view what, int32_t file, int32_t rank) const {
+  return group_.key(fmt::format("s/{}/{}/{}/{}", id_, what, file, rank));
+}
+
+Result<std::vector<FileRecord>> ShardSave::write(const SaveSite& site) {
+  // What remains: host arrays that are cut or packed on their way, and small ones.
+  const auto take = [this](Staged staged) { add_staged(std::move(staged)); };
+  HEKLA_RETURN_IF_ERROR(stage(Kind::kInPlace, site.stop, take));
+  for (size_t f = 0; f < layout_->files.size(); ++f) {
+    HEKLA_RETURN_IF_ERROR(targets_[f]->writer->drain());
+    for (PieceSource& source : targets_[f]->sources) source.source.reset();
+  }
+  std::vector<FileRecord> records;
+  // First what others wait for, then what waits for others.
+  for (size_t f = 0; f < layout_->files.size(); ++f) {
+    const ShardLayout::File& file = layout_->files[f];
+    Target& target = *targets_[f];
+    if (file.is_owner) continue;
+    for (size_t k = 0; k < file.mine.size(); ++k) {
+      if (target.small[k].empty()) continue;
+      HEKLA_RETURN_IF_ERROR(
+          target.writer->write(target.small[k], file.image.pieces()[file.mine[k]].offset));
+    }
+    const std::vector<uint64_t> digests = target.writer->digests();
+    HEKLA_RETURN_IF_ERROR(target.writer->close());
+    HEKLA_RETURN_IF_ERROR(
+        group_.store().set(key("part", file.number, group_.rank()), view_of(digests)));
+  }
+  for (size_t f = 0; f < layout_->files.size(); ++f) {
+    if (!layout_->files[f].is_owner) continue;
+    HEKLA_ASSIGN_OR_RETURN(FileRecord record, write_metadata(f, site));
+    records.push_back(std::move(record));
+  }
+  HEKLA_ASSIGN_OR_RETURN(std::vector<FileRecord> extras, write_extras(site));
+  records.insert(records.end(), extras.begin(), extras.end());
+  return records;
+}
+
+// The digests of the others' blocks, and the bytes of their small pieces.
+Status ShardSave::take_parts(size_t f, std::vector<uint64_t>* digests, const SaveSite& site) {
+  ShardLayout::File& file = layout_->files[f];
+  if (file.others.empty()) return ok_status();
+  const std::string path =
+      join_path(site.folder, layout_->plan->files[static_cast<size_t>(file.number)]);
+  std::map<int32_t, std::vector<uint64_t>> parts;
+  for (const int32_t rank : file.others) {
+    Group::Wait wait;
+    wait.what = fmt::format("waiting for the part of rank {} in {}", rank, path);
+    wait.stop = site.stop;  // the save's deadline is the coordinator's
+    HEKLA_ASSIGN_OR_RETURN(
+        const Group::Waited waited,
+        group_.wait_key(fmt::format("s/{}/part/{}/{}", id_, file.number, rank), rank, wait));
+    HEKLA_ASSIGN_OR_RETURN(parts[rank], digests_of(waited.values.at(rank), file.image.blocks()));
+  }
+  HEKLA_ASSIGN_OR_RETURN(const File opened, File::open(pool_.io(), path, 0));
+  for (size_t i = 0; i < file.image.pieces().size(); ++i) {
+    const Piece& piece = file.image.pieces()[i];
+    if (piece.writer == group_.rank() || piece.bytes == 0) continue;
+    if (file.image.is_small(i)) {
+      HEKLA_RETURN_IF_ERROR(opened.read(file.image.small_piece(i), piece.offset));
+      continue;
+    }
+    const std::vector<uint64_t>& part = parts.at(piece.writer);
+    std::copy_n(part.begin() + piece.first_block, block_count(piece.bytes),
+                digests->begin() + piece.first_block);
+  }
+  return ok_status();
+}
+
+Result<FileRecord> ShardSave::write_metadata(size_t f, const SaveSite& site) {
+  ShardLayout::File& file = layout_->files[f];
+  Target& target = *targets_[f];
+  std::vector<uint64_t> digests = target.writer->digests();
+  HEKLA_RETURN_IF_ERROR(take_parts(f, &digests, site));
+  for (size_t k = 0; k < file.mine.size(); ++k) {
+    if (target.small[k].empty()) continue;
+    std::ranges::copy(target.small[k], file.image.small_piece(file.mine[k]).begin());
+  }
+  HEKLA_ASSIGN_OR_RETURN(ShardImage::Finished finished,
+                         file.image.finish({site.run_uuid, site.nonce, site.step}, digests));
+  for (const Extent& extent : finished.extents) {
+    HEKLA_RETURN_IF_ERROR(target.writer->write(extent.bytes, extent.offset));
+  }
+  HEKLA_RETURN_IF_ERROR(target.writer->close());
+  HEKLA_RETURN_IF_ERROR(
+      group_.store().set(key("digests", file.number, 0), view_of(finished.digests)));
+  FileRecord record = std::move(finished.record);
+  record.path = layout_->plan->files[static_cast<size_t>(file.number)];
+  record.writer = group_.rank();
+  return record;
+}
+
+Result<std::vector<FileRecord>> ShardSave::write_extras(const SaveSite& site) {
+  std::vector<FileRecord> records;
+  const auto write_one = [&](const std::string& name, const std::string& bytes) -> Status {
+    const std::string path = join_path(site.folder, name);
+    const std::string folder = parent_path(path);
+    HEKLA_RETURN_IF_ERROR(make_folders(pool_.io(), folder));
+    HEKLA_RETURN_IF_ERROR(create_file(pool_.io(), path, bytes));
+    HEKLA_RETURN_IF_ERROR(sync_folder(pool_.io(), folder));
+    records.push_back(
+        {name, static_cast<int64_t>(bytes.size()), digest_text(bytes), "", group_.rank()});
+    return ok_status();
+  };
+  if (group_.is_coordinator() && !items_.empty()) {
+    HEKLA_RETURN_IF_ERROR(write_one(std::string(kItemsFile), items_text(items_)));
+  }
+  for (const ExtraFile& file : extra_files_) {
+    if (!file.per_rank && !group_.is_coordinator()) continue;
+    std::string name = fmt::format("extra/{}", file.name);
+    if (file.per_rank) name += fmt::format(".rank-{:05}", group_.rank());
+    HEKLA_RETURN_IF_ERROR(check_path(name));
+    HEKLA_RETURN_IF_ERROR(write_one(name, file.bytes));
+  }
+  return records;
+}
+
+Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
+                                                  const std::vector<FileRecord>& files,
+                                                  CommitRecord* record) {
+  const SavePlan& plan = *layout_->plan;
+  std::vector<FileRecord> shards(plan.files.size());
+  for (size_t number = 0; number < plan.files.size(); ++number) {
+    const auto found = std::find_if(files.begin(), files.end(), [&](const FileRecord& file) {
+      return file.path == plan.files[number];
+    });
+    if (found == files.end()) return internal_error("nobody wrote {}", plan.files[number]);
+    shards[number] = *found;
+  }
+  int64_t blocks = 0;
+  for (const Piece& piece : layout_->all_pieces) blocks += block_count(piece.bytes);
+  std::vector<std::vector<uint64_t>> digests;
+  if (blocks * static_cast<int64_t>(sizeof(uint64_t)) <= kMaxIndexedDigestBytes) {
+    std::vector<int64_t> blocks_of(plan.files.size());
+    for (const Piece& piece : layout_->all_pieces) {
+      blocks_of[static_cast<size_t>(piece.file)] += block_count(piece.bytes);
+    }
+    for (size_t number = 0; number < plan.files.size(); ++number) {
+      HEKLA_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                             group_.store().get(key("digests", static_cast<int32_t>(number), 0)));
+      HEKLA_ASSIGN_OR_RETURN(std::vector<uint64_t> table,
+                             digests_of(text.value_or(""), blocks_of[number]));
+      digests.push_back(std::move(table));
+    }
+  }
+  HEKLA_ASSIGN_OR_RETURN(const StepIndex index,
+                         make_index(site.step, plan.tensors, layout_->all_pieces, std::move(shards),
+                                    std::move(digests)));
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<std::byte> index_bytes, write_index(index));
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<std::byte> view_bytes, make_view(index));
+  std::vector<FileRecord> more;
+  for (const auto& [name, bytes] :
+       {std::pair(kIndexFile, &index_bytes), std::pair(kViewFile, &view_bytes)}) {
+    const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+    HEKLA_RETURN_IF_ERROR(create_file(pool_.io(), join_path(site.folder, name), text));
+    more.push_back({std::string(name), static_cast<int64_t>(bytes->size()), digest_text(*bytes), "",
+                    group_.rank()});
+  }
+  record->tensors = static_cast<int64_t>(plan.tensors.size());
+  record->logical_bytes = layout_->logical_bytes;
+  return more;
+}
+
+void ShardSave::abandon() {
+  early_.clear();
+  targets_.clear();  // waits for items under way, whose file has failed or was stopped
+  staged();
+}
+
+}  // namespace hekla::checkpoint
