@@ -270,21 +270,23 @@ TEST_F(Corruption, VerificationListsAllDamageWithTensorAndBlock) {
   for (const Piece& piece : reader->index().pieces_of(reader->index().find("rows"))) {
     flip("data/shard-0000" + std::to_string(piece.file) + ".h5", piece.offset + 100);
   }
+  flip("index.h5", 1000);
   flip("model.h5", 1000);
   Result<VerifyReport> report = verify_step(posix_io(), step_);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
-  ASSERT_EQ(report->problems.size(), 5u);
+  ASSERT_EQ(report->problems.size(), 6u);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(report->problems[i].file, "data/shard-0000" + std::to_string(i) + ".h5");
     EXPECT_EQ(report->problems[i].what.find("block 0 of piece ["), 0u) << report->problems[i].what;
     EXPECT_NE(report->problems[i].what.find("of tensor \"rows\""), std::string::npos);
   }
-  EXPECT_EQ(report->problems[4].file, "model.h5");
+  EXPECT_EQ(report->problems[4].file, "index.h5");
+  EXPECT_EQ(report->problems[5].file, "model.h5");
   VerifyOptions options;
   options.payload = false;
   report = verify_step(posix_io(), step_, options);
   ASSERT_TRUE(report.ok());
-  EXPECT_EQ(report->problems.size(), 1u);
+  EXPECT_EQ(report->problems.size(), 2u);
   options = {};
   options.max_problems = 2;
   EXPECT_EQ(verify_step(posix_io(), step_, options)->problems.size(), 2u);

@@ -5,11 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <map>
 #include <mutex>
 
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/shard_reader.h"
+#include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/sharding/box.h"
 
@@ -33,15 +34,13 @@ class Verifier {
     }
     commit_ = std::move(*commit);
     for (const FileRecord& file : commit_.files) total_ += file.size;
-    int32_t shard = 0;
+    number_shards();
     for (const FileRecord& file : commit_.files) {
-      // A table of block digests is what makes a file a shard; shards come in their order.
+      // A table of block digests is what makes a file a shard.
       const bool is_shard = !file.table_digest.empty();
       if (is_full()) break;
-      HEKLA_RETURN_IF_ERROR(
-          note(file.path, is_shard ? check_shard(file, shard) : check_file(file)));
+      HEKLA_RETURN_IF_ERROR(note(file.path, is_shard ? check_shard(file) : check_file(file)));
       ++report_.files;
-      if (is_shard) ++shard;
     }
     report_.bytes = done_ + reader_->bytes_read();
     return std::move(report_);
@@ -87,7 +86,24 @@ class Verifier {
                      file.metadata_digest);
   }
 
-  Status check_shard(const FileRecord& file, int32_t number) {
+  // The index knows which number each shard has. Its damage is reported where it is looked at.
+  void number_shards() {
+    for (const FileRecord& file : commit_.files) {
+      if (file.path != "index.h5") continue;
+      const Result<std::string> bytes =
+          read_file(io_, join_path(folder_, file.path), std::max<int64_t>(file.size, 1));
+      if (!bytes.ok()) return;
+      const Result<StepIndex> index = read_index(std::as_bytes(std::span(*bytes)), file);
+      if (!index.ok()) return;
+      for (const FileRecord& shard : index->files) {
+        numbers_.emplace(shard.path, static_cast<int32_t>(numbers_.size()));
+      }
+    }
+  }
+
+  Status check_shard(const FileRecord& file) {
+    const auto known = numbers_.find(file.path);
+    const int32_t number = known == numbers_.end() ? -1 : known->second;
     HEKLA_RETURN_IF_ERROR(check_size(io_, folder_, file));
     HEKLA_ASSIGN_OR_RETURN(const UserBlock block,
                            read_user_block(io_, folder_, commit_, file, number));
@@ -157,6 +173,7 @@ class Verifier {
   const std::stop_token stop_;
   std::unique_ptr<Reader> reader_;
   CommitRecord commit_;
+  std::map<std::string, int32_t> numbers_;  // of the shards, by path
   VerifyReport report_;
   int64_t total_ = 0;
   int64_t done_ = 0;
@@ -195,7 +212,7 @@ Result<UserBlock> read_user_block(Io& io, const std::string& folder, const Commi
   HEKLA_RETURN_IF_ERROR(opened.read(bytes, 0));
   Result<UserBlock> block = parse_user_block(bytes);
   if (!block.ok()) return block.status().with_context(path);
-  const Status belongs = check_belongs(*block, commit, file, number);
+  const Status belongs = check_belongs(*block, commit, file, number < 0 ? block->file : number);
   if (!belongs.ok()) return belongs.with_context(folder);
   return block;
 }

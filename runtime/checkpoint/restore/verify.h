@@ -48,7 +48,8 @@ Result<VerifyReport> verify_step(Io& io, const std::string& folder,
 Result<CommitRecord> read_commit(Io& io, const std::string& folder);
 // DATA_LOSS when the file is missing or has another size than COMMIT says.
 Status check_size(Io& io, const std::string& folder, const FileRecord& file);
-// The user block of shard number `number`, which must belong to the step. DATA_LOSS otherwise.
+// The user block of shard number `number`, which must belong to the step; -1: whichever number it
+// says. DATA_LOSS otherwise.
 Result<UserBlock> read_user_block(Io& io, const std::string& folder, const CommitRecord& commit,
                                   const FileRecord& file, int32_t number);
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/checkpoint/sharding/box.h"
+#include "runtime/checkpoint/sharding/mesh.h"
+#include "runtime/checkpoint/sharding/save_plan.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -108,6 +110,30 @@ TEST(RestorePlan, CopiesOfOneProcessAreReadOnce) {
   const RestorePlan plan = plan_restore(matrix(), wanted).value();
   EXPECT_EQ(plan.read_bytes, 32 * kMiB);
   EXPECT_EQ(plan.wanted_bytes, 8 * 32 * kMiB);
+}
+
+// A matrix saved by rows, wanted by columns: with tiles a rank reads its columns, without
+// everything.
+TEST(RestorePlan, TilesSaveReadingAcrossAnotherCut) {
+  const auto bytes_read = [](std::vector<TileHint> hints) {
+    const Sharding rows = parse_sharding("mesh=(a:4) spec=(a)").value();
+    const Dims shape = {8192, 8192};
+    const TensorLayout layout{{"w", DType::kF32, shape, ""}, held_boxes(rows, shape).value()};
+    SaveOptions save;
+    save.world_size = 4;
+    save.tile_hints = std::move(hints);
+    SavePlan plan = make_save_plan(std::vector<TensorLayout>{layout}, save).value();
+    std::vector<int64_t> ends(plan.files.size(), 8192);
+    for (Piece& one : plan.pieces) {
+      one.offset = ends[one.file];
+      ends[one.file] += one.bytes;
+    }
+    const PieceIndex index = PieceIndex::make(plan.tensors, plan.pieces, 4).value();
+    const std::vector<Wanted> wanted = {{0, {{0, 2048}, {8192, 2048}}, {}}};
+    return plan_restore(index, wanted)->read_bytes;
+  };
+  EXPECT_EQ(bytes_read({}), 256 * kMiB);
+  EXPECT_EQ(bytes_read({{"w", {0, 1024}}}), 64 * kMiB);
 }
 
 TEST(RestorePlan, HoleIsDataLossAndNamed) {

@@ -262,12 +262,14 @@ class Planner {
       int32_t& lowest = owner[group_of_rank[piece.writer]];
       lowest = lowest < 0 ? piece.writer : std::min(lowest, piece.writer);
     }
+    // Files are numbered by their owners, the order in which ranks report them.
     std::vector<int32_t> file_of_group(options_.world_size, -1);
-    for (int32_t group = 0; group < options_.world_size; ++group) {
-      if (owner[group] < 0) continue;
+    for (int32_t rank = 0; rank < options_.world_size; ++rank) {
+      const int32_t group = group_of_rank[rank];
+      if (owner[group] != rank) continue;
       file_of_group[group] = static_cast<int32_t>(plan_.files.size());
       plan_.files.push_back(fmt::format("data/shard-{:05}.h5", plan_.files.size()));
-      plan_.file_owners.push_back(owner[group]);
+      plan_.file_owners.push_back(rank);
     }
     for (Piece& piece : plan_.pieces) piece.file = file_of_group[group_of_rank[piece.writer]];
   }

@@ -61,7 +61,7 @@ struct SaveOptions {
 struct SavePlan {
   std::vector<TensorInfo> tensors;   // ascending by name
   std::vector<std::string> files;    // "data/shard-00000.h5": those that have pieces, no others
-  std::vector<int32_t> file_owners;  // the lowest rank that writes into each file: it creates it
+  std::vector<int32_t> file_owners;  // the lowest rank that writes into each file; ascending
   // Ascending by tensor and box start. offset and first_block are 0 until the file's image is made.
   std::vector<Piece> pieces;
 };

@@ -116,6 +116,17 @@ TEST(SavePlan, ManyRanksShareFiles) {
   EXPECT_EQ(plan.pieces[815].file, 15);
 }
 
+// COMMIT lists files in the order of the ranks that report them; hosts may have any numbers.
+TEST(SavePlan, FilesAreNumberedByTheirOwners) {
+  SaveOptions options = world(6);
+  options.max_files = 4;
+  options.host_of_rank = {9, 5, 9, 1, 5, 1};
+  const SavePlan plan = make({layout("w", DType::kF32, {6}, "mesh=(a:6) spec=(a)")}, options);
+  EXPECT_EQ(plan.file_owners, (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(plan.pieces[5].file, 2);
+  EXPECT_EQ(plan.pieces[4].file, 1);
+}
+
 TEST(SavePlan, RanksWithoutPiecesHaveNoFile) {
   const std::vector<Holding> holdings = {{5, {{0}, {8}}}, {2, {{8}, {8}}}};
   const SavePlan plan =
