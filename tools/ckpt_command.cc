@@ -17,7 +17,7 @@
 #include "tools/ckpt/inspect.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/repair.h"
-#include "tools/ckpt/step_reader.h"
+#include "tools/ckpt/step_parts.h"
 #include "tools/ckpt/verify.h"
 
 namespace hekla::tools {

@@ -77,9 +77,9 @@ int64_t bytes_of(const TensorInfo& tensor) {
 }
 
 // The stored bytes of a whole tensor, from `offset` of the file on.
-Status write_tensor(StepReader& step, int32_t id, const File& file, int64_t offset,
-                    Progress& progress) {
-  const TensorInfo& tensor = step.tensor(id);
+Status write_tensor(const checkpoint::StepReader& step, int32_t id, const File& file,
+                    int64_t offset, Progress& progress) {
+  const TensorInfo& tensor = step.index().tensors()[static_cast<size_t>(id)];
   Packer packer(tensor.dtype);
   const auto put = [&](std::span<const std::byte> bytes) -> Status {
     HEKLA_RETURN_IF_ERROR(file.write(bytes, offset));
@@ -88,7 +88,7 @@ Status write_tensor(StepReader& step, int32_t id, const File& file, int64_t offs
     return ok_status();
   };
   HEKLA_RETURN_IF_ERROR(for_each_part(
-      step, id, checkpoint::whole_box(tensor.shape), kPartBytes,
+      step, id, kPartBytes,
       [&](const Box&, std::span<const std::byte> bytes) { return put(packer.add(bytes)); }));
   return put(packer.finish());
 }
@@ -100,8 +100,8 @@ struct Planned {
   int64_t bytes = 0;
 };
 
-std::vector<Planned> plan_files(const StepReader& step, int64_t max_bytes) {
-  const auto& tensors = step.index().tensors;
+std::vector<Planned> plan_files(const checkpoint::StepReader& step, int64_t max_bytes) {
+  const auto& tensors = step.index().tensors();
   std::vector<int32_t> order(tensors.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
   // Wide elements first: then each tensor is aligned to its element without holes.
@@ -123,11 +123,12 @@ std::vector<Planned> plan_files(const StepReader& step, int64_t max_bytes) {
 }
 
 // Fills in the header; types that the format lacks, or of less than whole bytes, go as bytes.
-void describe(const StepReader& step, Planned& file, std::vector<std::string>& as_bytes) {
+void describe(const checkpoint::StepReader& step, Planned& file,
+              std::vector<std::string>& as_bytes) {
   nlohmann::json dtypes = nlohmann::json::object();
   int64_t at = 0;
   for (const int32_t id : file.ids) {
-    const TensorInfo& tensor = step.tensor(id);
+    const TensorInfo& tensor = step.index().tensors()[static_cast<size_t>(id)];
     const int64_t bytes = bytes_of(tensor);
     SafeTensor entry{tensor.name, tensor.dtype, tensor.shape, at, at + bytes};
     const bool is_whole =
@@ -249,7 +250,8 @@ Result<std::shared_ptr<const checkpoint::HeldBoxes>> boxes_of(const TensorInfo& 
 
 }  // namespace
 
-Result<Conversion> to_safetensors(StepReader& step, const std::string& to, int64_t max_file_bytes) {
+Result<Conversion> to_safetensors(const checkpoint::StepReader& step, const std::string& to,
+                                  int64_t max_file_bytes) {
   Io& io = checkpoint::posix_io();
   const bool is_file = to.ends_with(kSuffix);
   std::vector<Planned> files = plan_files(step, is_file ? INT64_MAX : max_file_bytes);
@@ -352,8 +354,8 @@ Result<Conversion> from_safetensors(Io& io, const std::string& from, const std::
   return done;
 }
 
-Result<Conversion> consolidate(StepReader& step, const std::string& to) {
-  const auto& tensors = step.index().tensors;
+Result<Conversion> consolidate(const checkpoint::StepReader& step, const std::string& to) {
+  const auto& tensors = step.index().tensors();
   HEKLA_ASSIGN_OR_RETURN(const checkpoint::PlainFile plain, checkpoint::make_plain_file(tensors));
   Conversion done;
   for (const TensorInfo& tensor : tensors) done.bytes += bytes_of(tensor);
@@ -372,12 +374,13 @@ Result<Conversion> consolidate(StepReader& step, const std::string& to) {
   return done;
 }
 
-Result<Conversion> reshard(StepReader& from, const std::string& to, const Resharding& how) {
+Result<Conversion> reshard(const checkpoint::StepReader& from, const std::string& to,
+                           const Resharding& how) {
   HEKLA_ASSIGN_OR_RETURN(const checkpoint::Sharding mesh_only,
                          checkpoint::parse_sharding(fmt::format("mesh={} spec=()", how.mesh)));
   std::vector<std::pair<TensorInfo, int32_t>> order;  // and the tensor's number in `from`
-  for (size_t i = 0; i < from.index().tensors.size(); ++i) {
-    order.emplace_back(from.index().tensors[i], static_cast<int32_t>(i));
+  for (size_t i = 0; i < from.index().tensors().size(); ++i) {
+    order.emplace_back(from.index().tensors()[i], static_cast<int32_t>(i));
   }
   std::sort(order.begin(), order.end(),
             [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
@@ -411,7 +414,9 @@ Result<Conversion> reshard(StepReader& from, const std::string& to, const Reshar
   HEKLA_RETURN_IF_ERROR(write_step(
       checkpoint::posix_io(), to, step,
       [&](int32_t id, const Box& box, std::span<std::byte> memory) {
-        return from.read(order[static_cast<size_t>(id)].second, box, memory);
+        const checkpoint::Wanted wanted{order[static_cast<size_t>(id)].second, box, {}};
+        std::byte* const target = memory.data();
+        return from.read(std::span(&wanted, 1), std::span(&target, 1));
       },
       "reshard"));
   done.files = {to};

@@ -9,7 +9,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/io/io.h"
-#include "tools/ckpt/step_reader.h"
+#include "tools/ckpt/step_parts.h"
 
 namespace hekla::tools {
 
@@ -24,13 +24,14 @@ struct Conversion {
 
 // `to`: a name that ends with .safetensors, or a folder for model.safetensors, or, above
 // `max_file_bytes`, model-00001-of-0000N.safetensors and model.safetensors.index.json.
-Result<Conversion> to_safetensors(StepReader& step, const std::string& to, int64_t max_file_bytes);
+Result<Conversion> to_safetensors(const checkpoint::StepReader& step, const std::string& to,
+                                  int64_t max_file_bytes);
 // `from`: a .safetensors file, or a folder of them. Writes the step's folder `to`.
 Result<Conversion> from_safetensors(checkpoint::Io& io, const std::string& from,
                                     const std::string& to, int64_t step);
 
 // One plain HDF5 file.
-Result<Conversion> consolidate(StepReader& step, const std::string& to);
+Result<Conversion> consolidate(const checkpoint::StepReader& step, const std::string& to);
 
 struct Resharding {
   std::string mesh;  // "(data:2,model:4)"
@@ -39,6 +40,7 @@ struct Resharding {
   std::vector<std::string> specs;
 };
 // The same step, cut for another mesh. Extra files are copied, metrics kept.
-Result<Conversion> reshard(StepReader& step, const std::string& to, const Resharding& how);
+Result<Conversion> reshard(const checkpoint::StepReader& step, const std::string& to,
+                           const Resharding& how);
 
 }  // namespace hekla::tools

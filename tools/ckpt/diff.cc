@@ -10,7 +10,8 @@
 namespace hekla::tools {
 
 using checkpoint::Box;
-using checkpoint::Piece;
+using checkpoint::StepIndex;
+using checkpoint::StepReader;
 using checkpoint::TensorInfo;
 
 namespace {
@@ -66,32 +67,35 @@ void compare(DType dtype, std::span<const std::byte> a, std::span<const std::byt
 }
 
 // Whether the digests alone say that the tensors are equal.
-bool known_equal(const StepReader& a, int32_t ia, const StepReader& b, int32_t ib) {
-  const auto pa = a.index().pieces_of(ia), pb = b.index().pieces_of(ib);
-  if (a.index().digests.empty() || b.index().digests.empty() || pa.size() != pb.size()) {
+bool known_equal(const StepIndex& a, int32_t ia, const StepIndex& b, int32_t ib) {
+  const auto pa = a.pieces_of(ia), pb = b.pieces_of(ib);
+  if (a.digests.empty() || b.digests.empty() || pa.size() != pb.size()) {
     return false;
   }
   for (size_t i = 0; i < pa.size(); ++i) {
     if (pa[i].box != pb[i].box) return false;
   }
-  return a.index().tensor_digest(ia) == b.index().tensor_digest(ib);
+  return a.tensor_digest(ia) == b.tensor_digest(ib);
 }
 
 }  // namespace
 
-Result<DiffReport> diff_steps(StepReader& a, StepReader& b, const std::regex& tensors) {
+Result<DiffReport> diff_steps(checkpoint::Io& io, const StepReader& a, const StepReader& b,
+                              const std::regex& tensors) {
+  HEKLA_ASSIGN_OR_RETURN(const StepIndex index_a, read_step_index(io, a));
+  HEKLA_ASSIGN_OR_RETURN(const StepIndex index_b, read_step_index(io, b));
   DiffReport report;
   std::map<std::string, std::pair<int32_t, int32_t>> names;  // -1: not there
-  const auto add = [&](const StepReader& step, bool is_a) {
-    for (size_t i = 0; i < step.index().tensors.size(); ++i) {
-      const std::string& name = step.index().tensors[i].name;
+  const auto add = [&](const StepIndex& step, bool is_a) {
+    for (size_t i = 0; i < step.tensors.size(); ++i) {
+      const std::string& name = step.tensors[i].name;
       if (!std::regex_search(name, tensors)) continue;
       auto& pair = names.try_emplace(name, -1, -1).first->second;
       (is_a ? pair.first : pair.second) = static_cast<int32_t>(i);
     }
   };
-  add(a, true);
-  add(b, false);
+  add(index_a, true);
+  add(index_b, false);
   Progress progress("diff", a.commit().logical_bytes);
   for (const auto& [name, ids] : names) {
     if (ids.first < 0 || ids.second < 0) {
@@ -99,8 +103,8 @@ Result<DiffReport> diff_steps(StepReader& a, StepReader& b, const std::regex& te
           {name, ids.second < 0 ? "only in the first" : "only in the second"});
       continue;
     }
-    const TensorInfo& ta = a.tensor(ids.first);
-    const TensorInfo& tb = b.tensor(ids.second);
+    const TensorInfo& ta = index_a.tensors[static_cast<size_t>(ids.first)];
+    const TensorInfo& tb = index_b.tensors[static_cast<size_t>(ids.second)];
     ++report.compared;
     if (ta.dtype != tb.dtype || ta.shape != tb.shape) {
       report.differences.push_back(
@@ -111,16 +115,18 @@ Result<DiffReport> diff_steps(StepReader& a, StepReader& b, const std::regex& te
     if (ta.spec != tb.spec) {
       report.differences.push_back({name, fmt::format("spec '{}' against '{}'", ta.spec, tb.spec)});
     }
-    if (known_equal(a, ids.first, b, ids.second)) continue;
+    if (known_equal(index_a, ids.first, index_b, ids.second)) continue;
     TensorDifference difference{name, "values"};
     difference.elements = element_count(ta.shape);
     int64_t done = 0;
     std::vector<std::byte> other;
     HEKLA_RETURN_IF_ERROR(for_each_part(
-        a, ids.first, Box{Dims(ta.shape.size(), 0), ta.shape}, kPartBytes,
+        a, ids.first, kPartBytes,
         [&, second = ids.second](const Box& part, std::span<const std::byte> bytes) -> Status {
           other.resize(bytes.size());
-          HEKLA_RETURN_IF_ERROR(b.read(second, part, other));
+          const checkpoint::Wanted wanted{second, part, {}};
+          std::byte* const target = other.data();
+          HEKLA_RETURN_IF_ERROR(b.read(std::span(&wanted, 1), std::span(&target, 1)));
           compare(ta.dtype, bytes, other, done, difference);
           done += element_count(part.size);
           progress.add(static_cast<int64_t>(bytes.size()));

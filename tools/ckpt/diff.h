@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "tools/ckpt/step_reader.h"
+#include "tools/ckpt/step_parts.h"
 
 namespace hekla::tools {
 
@@ -29,6 +29,7 @@ struct DiffReport {
 
 // `tensors`: those whose names contain a match. Tensors that are cut alike with equal digests are
 // not read. Specs are compared too; a difference in them is one of "spec".
-Result<DiffReport> diff_steps(StepReader& a, StepReader& b, const std::regex& tensors);
+Result<DiffReport> diff_steps(checkpoint::Io& io, const checkpoint::StepReader& a,
+                              const checkpoint::StepReader& b, const std::regex& tensors);
 
 }  // namespace hekla::tools

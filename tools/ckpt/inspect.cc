@@ -21,9 +21,9 @@ namespace {
 constexpr std::string_view kStepPrefix = "step-";
 
 // Pieces by size: the number of those of 2^k bytes and more, below 2^(k+1).
-std::map<int, int64_t> histogram(const StepReader& step) {
+std::map<int, int64_t> histogram(const checkpoint::StepIndex& index) {
   std::map<int, int64_t> counts;
-  for (const Piece& piece : step.index().pieces) {
+  for (const Piece& piece : index.pieces) {
     ++counts[std::bit_width(static_cast<uint64_t>(piece.bytes)) - 1];
   }
   return counts;
@@ -66,16 +66,17 @@ std::string picture(const TensorInfo& tensor, std::span<const Piece> pieces) {
 
 }  // namespace
 
-json inspect_json(const StepReader& step, const std::regex& tensors) {
+json inspect_json(const checkpoint::StepReader& step, const checkpoint::StepIndex& index,
+                  const std::regex& tensors) {
   json list = json::array();
-  for (size_t i = 0; i < step.index().tensors.size(); ++i) {
-    const TensorInfo& tensor = step.index().tensors[i];
+  for (size_t i = 0; i < index.tensors.size(); ++i) {
+    const TensorInfo& tensor = index.tensors[i];
     if (!std::regex_search(tensor.name, tensors)) continue;
     json pieces = json::array();
-    for (const Piece& piece : step.index().pieces_of(static_cast<int32_t>(i))) {
+    for (const Piece& piece : index.pieces_of(static_cast<int32_t>(i))) {
       pieces.push_back({{"start", piece.box.start},
                         {"size", piece.box.size},
-                        {"file", step.index().files[static_cast<size_t>(piece.file)].path},
+                        {"file", index.files[static_cast<size_t>(piece.file)].path},
                         {"writer", piece.writer},
                         {"offset", piece.offset},
                         {"bytes", piece.bytes}});
@@ -84,11 +85,11 @@ json inspect_json(const StepReader& step, const std::regex& tensors) {
                     {"dtype", dtype_name(tensor.dtype)},
                     {"shape", tensor.shape},
                     {"spec", tensor.spec},
-                    {"digest", step.index().tensor_digest(static_cast<int32_t>(i))},
+                    {"digest", index.tensor_digest(static_cast<int32_t>(i))},
                     {"pieces", pieces}});
   }
   json sizes = json::array();
-  for (const auto& [power, count] : histogram(step)) {
+  for (const auto& [power, count] : histogram(index)) {
     sizes.push_back({{"from_bytes", power < 0 ? 0 : int64_t{1} << power}, {"pieces", count}});
   }
   const auto& commit = step.commit();
@@ -106,30 +107,31 @@ json inspect_json(const StepReader& step, const std::regex& tensors) {
           {"piece_sizes", sizes}};
 }
 
-std::string inspect_text(const StepReader& step, const std::regex& tensors, bool sharding) {
+std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::StepIndex& index,
+                         const std::regex& tensors, bool sharding) {
   const auto& commit = step.commit();
   std::string out = fmt::format(
       "{}: step {}, {} tensors, {} in {} files, written by {} ranks ({}, {})\n", step.folder(),
       commit.step, commit.tensors, size_text(commit.logical_bytes), commit.files.size(),
       commit.world_size, commit.reason.empty() ? "no reason" : commit.reason, commit.wall_time);
   for (const auto& [name, value] : commit.metrics) out += fmt::format("  {} = {}\n", name, value);
-  for (size_t i = 0; i < step.index().tensors.size(); ++i) {
-    const TensorInfo& tensor = step.index().tensors[i];
+  for (size_t i = 0; i < index.tensors.size(); ++i) {
+    const TensorInfo& tensor = index.tensors[i];
     if (!std::regex_search(tensor.name, tensors)) continue;
-    const auto pieces = step.index().pieces_of(static_cast<int32_t>(i));
+    const auto pieces = index.pieces_of(static_cast<int32_t>(i));
     out += fmt::format("  {}  {}  {} piece{}{}{}\n", tensor.name,
                        shape_string(tensor.dtype, tensor.shape), pieces.size(),
                        pieces.size() == 1 ? "" : "s", tensor.spec.empty() ? "" : "  ", tensor.spec);
     if (!sharding) continue;
     for (const Piece& piece : pieces) {
       out += fmt::format("      {} rank {} {}\n", checkpoint::box_text(piece.box), piece.writer,
-                         step.index().files[static_cast<size_t>(piece.file)].path);
+                         index.files[static_cast<size_t>(piece.file)].path);
     }
     const size_t rank = tensor.shape.size();
     if ((rank == 1 || rank == 2) && element_count(tensor.shape) > 0) out += picture(tensor, pieces);
   }
   out += "pieces by size:\n";
-  for (const auto& [power, count] : histogram(step)) {
+  for (const auto& [power, count] : histogram(index)) {
     out += fmt::format("  {:>8} and more: {}\n", power_text(power), count);
   }
   return out;

@@ -16,7 +16,7 @@
 #include "runtime/checkpoint/io/host.h"
 #include "runtime/checkpoint/io/writer.h"
 #include "tools/ckpt/progress.h"
-#include "tools/ckpt/step_reader.h"
+#include "tools/ckpt/step_parts.h"
 
 namespace hekla::tools {
 
