@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <regex>
 #include <string>
 #include <thread>
@@ -12,13 +13,15 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "runtime/checkpoint/commit/manager_lock.h"
+#include "runtime/checkpoint/commit/recovery.h"
+#include "runtime/checkpoint/restore/verify.h"
 #include "tools/ckpt/convert.h"
 #include "tools/ckpt/diff.h"
 #include "tools/ckpt/inspect.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/repair.h"
 #include "tools/ckpt/step_parts.h"
-#include "tools/ckpt/verify.h"
 
 namespace hekla::tools {
 namespace {
@@ -74,11 +77,6 @@ Result<std::regex> pattern(const std::string& text) {
   }
 }
 
-Result<StepReader> open_step(const std::string& path) {
-  HEKLA_ASSIGN_OR_RETURN(std::string folder, find_step(io(), path));
-  return StepReader::open(io(), std::move(folder));
-}
-
 Result<Answer> list(const Arguments& arguments) {
   HEKLA_ASSIGN_OR_RETURN(json steps, list_json(io(), arguments.path));
   return Answer{list_text(steps), {{"steps", steps}}, 0};
@@ -86,53 +84,49 @@ Result<Answer> list(const Arguments& arguments) {
 
 Result<Answer> inspect(const Arguments& arguments) {
   HEKLA_ASSIGN_OR_RETURN(const std::regex tensors, pattern(arguments.tensors));
-  HEKLA_ASSIGN_OR_RETURN(const StepReader step, open_step(arguments.path));
-  return Answer{inspect_text(step, tensors, arguments.sharding), inspect_json(step, tensors), 0};
+  HEKLA_ASSIGN_OR_RETURN(const StepPointer step, open_step(io(), arguments.path));
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::StepIndex index, read_step_index(io(), *step));
+  return Answer{inspect_text(*step, index, tensors, arguments.sharding),
+                inspect_json(*step, index, tensors), 0};
 }
 
 Result<Answer> verify(const Arguments& arguments) {
   HEKLA_ASSIGN_OR_RETURN(const std::string folder, find_step(io(), arguments.path));
-  VerifyOptions options;
+  checkpoint::VerifyOptions options;
   options.payload = !arguments.meta;
-  options.threads = arguments.threads;
-  HEKLA_ASSIGN_OR_RETURN(const VerifyReport report, verify_step(io(), folder, options));
+  options.reader.threads = arguments.threads;
+  options.max_problems = 1000;
+  std::unique_ptr<Progress> progress;
+  std::mutex mutex;
+  options.progress = [&](int64_t done, int64_t total) {
+    const std::lock_guard lock(mutex);
+    if (progress == nullptr) progress = std::make_unique<Progress>("verify", total);
+    progress->add(done - progress->done());
+  };
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::VerifyReport report,
+                         checkpoint::verify_step(io(), folder, options));
   Answer answer;
-  json damages = json::array();
-  for (const Damage& damage : report.damages) {
-    json entry = {{"file", damage.file}, {"what", damage.what}};
-    answer.text += "corrupt: ";
-    if (damage.tensor.empty()) {
-      answer.text += damage.what + "\n";
-    } else {
-      entry.update({{"tensor", damage.tensor},
-                    {"box", damage.box},
-                    {"block", damage.block},
-                    {"offset", damage.offset}});
-      answer.text +=
-          fmt::format("{}: tensor '{}' {}, block {} at offset {}: {}\n", damage.file, damage.tensor,
-                      damage.box, damage.block, damage.offset, damage.what);
-    }
-    damages.push_back(std::move(entry));
+  json problems = json::array();
+  for (const checkpoint::Problem& problem : report.problems) {
+    answer.text += fmt::format("corrupt: {}: {}\n", problem.file, problem.what);
+    problems.push_back({{"file", problem.file}, {"what", problem.what}});
   }
-  answer.data = {{"folder", folder},           {"step", report.step},
-                 {"ok", damages.empty()},      {"files", report.files},
-                 {"tensors", report.tensors},  {"blocks", report.blocks},
-                 {"payload", options.payload}, {"damages", damages}};
-  answer.code = report.damages.empty() ? 0 : kCorrupt;
-  if (report.damages.empty()) {
-    answer.text = fmt::format(
-        "{}: step {} is as it was written: {} files, {} tensors{}\n", folder, report.step,
-        report.files, report.tensors,
-        options.payload ? fmt::format(", {} blocks", report.blocks) : " (payload not read)");
+  answer.data = {{"folder", folder},        {"ok", problems.empty()}, {"files", report.files},
+                 {"blocks", report.blocks}, {"bytes", report.bytes},  {"payload", options.payload},
+                 {"problems", problems}};
+  answer.code = report.problems.empty() ? 0 : kCorrupt;
+  if (report.problems.empty()) {
+    answer.text = fmt::format("{} is as it was written: {} files, {}{}\n", folder, report.files,
+                              size_text(report.bytes), options.payload ? "" : " (not the payload)");
   }
   return answer;
 }
 
 Result<Answer> diff(const Arguments& arguments) {
   HEKLA_ASSIGN_OR_RETURN(const std::regex tensors, pattern(arguments.tensors));
-  HEKLA_ASSIGN_OR_RETURN(StepReader a, open_step(arguments.path));
-  HEKLA_ASSIGN_OR_RETURN(StepReader b, open_step(arguments.second));
-  HEKLA_ASSIGN_OR_RETURN(const DiffReport report, diff_steps(a, b, tensors));
+  HEKLA_ASSIGN_OR_RETURN(const StepPointer a, open_step(io(), arguments.path));
+  HEKLA_ASSIGN_OR_RETURN(const StepPointer b, open_step(io(), arguments.second));
+  HEKLA_ASSIGN_OR_RETURN(const DiffReport report, diff_steps(io(), *a, *b, tensors));
   Answer answer;
   json differences = json::array();
   for (const TensorDifference& one : report.differences) {
@@ -184,38 +178,82 @@ Result<Answer> convert(const Arguments& arguments) {
         from_safetensors(io(), arguments.path, arguments.second, arguments.step));
     return converted(done);
   }
-  HEKLA_ASSIGN_OR_RETURN(StepReader step, open_step(arguments.path));
+  HEKLA_ASSIGN_OR_RETURN(const StepPointer step, open_step(io(), arguments.path));
   HEKLA_ASSIGN_OR_RETURN(
       const Conversion done,
-      to_safetensors(step, arguments.second, static_cast<int64_t>(arguments.max_shard)));
+      to_safetensors(*step, arguments.second, static_cast<int64_t>(arguments.max_shard)));
   return converted(done);
 }
 
 Result<Answer> consolidate_step(const Arguments& arguments) {
-  HEKLA_ASSIGN_OR_RETURN(StepReader step, open_step(arguments.path));
-  HEKLA_ASSIGN_OR_RETURN(const Conversion done, consolidate(step, arguments.second));
+  HEKLA_ASSIGN_OR_RETURN(const StepPointer step, open_step(io(), arguments.path));
+  HEKLA_ASSIGN_OR_RETURN(const Conversion done, consolidate(*step, arguments.second));
   return converted(done);
 }
 
 Result<Answer> reshard_step(const Arguments& arguments) {
-  HEKLA_ASSIGN_OR_RETURN(StepReader step, open_step(arguments.path));
+  HEKLA_ASSIGN_OR_RETURN(const StepPointer step, open_step(io(), arguments.path));
   HEKLA_ASSIGN_OR_RETURN(
       const Conversion done,
-      reshard(step, arguments.second, Resharding{arguments.mesh, arguments.specs}));
+      reshard(*step, arguments.second, Resharding{arguments.mesh, arguments.specs}));
   return converted(done);
 }
 
-Result<Answer> repair(const Arguments& arguments) {
-  HEKLA_ASSIGN_OR_RETURN(const RepairReport report,
-                         repair_run(io(), arguments.path, arguments.dry_run));
-  Answer answer;
-  for (const std::string& line : report.done) {
-    answer.text += fmt::format("{}{}\n", arguments.dry_run ? "would have " : "", line);
+void add_recovery(const checkpoint::RecoveryReport& report, std::vector<std::string>& done) {
+  for (const int64_t step : report.adopted) {
+    done.push_back(fmt::format("adopted the finished save of step {}", step));
   }
-  for (const std::string& line : report.left) answer.text += "left as it is: " + line + "\n";
-  if (answer.text.empty()) answer.text = "nothing to repair\n";
-  answer.data = {{"done", report.done}, {"left", report.left}, {"dry_run", arguments.dry_run}};
-  answer.code = report.left.empty() ? 0 : kCorrupt;
+  for (const int64_t step : report.restored) {
+    done.push_back(fmt::format("brought back step {}", step));
+  }
+  for (const std::string& entry : report.quarantined) done.push_back("put aside " + entry);
+  for (const std::string& entry : report.deleted) done.push_back("deleted " + entry);
+}
+
+Answer put_in_order(const std::vector<std::string>& done, const std::vector<std::string>& left,
+                    bool dry_run) {
+  Answer answer;
+  for (const std::string& line : done) {
+    answer.text += fmt::format("{}{}\n", dry_run ? "would have " : "", line);
+  }
+  for (const std::string& line : left) answer.text += "left as it is: " + line + "\n";
+  if (answer.text.empty()) answer.text = "nothing to do\n";
+  answer.data = {{"done", done}, {"left", left}, {"dry_run", dry_run}};
+  return answer;
+}
+
+// Whoever changes a run's folder holds its lock; who only looks does not.
+Result<checkpoint::ManagerLock> lock_run(const Arguments& arguments) {
+  if (arguments.dry_run) return checkpoint::ManagerLock();
+  return checkpoint::ManagerLock::acquire(io(), arguments.path);
+}
+
+Result<Answer> collect_garbage(const Arguments& arguments) {
+  HEKLA_RETURN_IF_ERROR(checkpoint::list_folder(io(), arguments.path).status());
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::ManagerLock lock, lock_run(arguments));
+  checkpoint::RecoveryOptions options;
+  options.dry_run = arguments.dry_run;
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::RecoveryReport report,
+                         checkpoint::recover(io(), arguments.path, options));
+  std::vector<std::string> done;
+  add_recovery(report, done);
+  return put_in_order(done, report.left, arguments.dry_run);
+}
+
+Result<Answer> repair(const Arguments& arguments) {
+  HEKLA_RETURN_IF_ERROR(checkpoint::list_folder(io(), arguments.path).status());
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::ManagerLock lock, lock_run(arguments));
+  // First what can be made again: recovery puts steps aside that lack a file.
+  HEKLA_ASSIGN_OR_RETURN(RepairReport report, repair_run(io(), arguments.path, arguments.dry_run));
+  const bool is_whole = report.left.empty();
+  if (!arguments.dry_run) {
+    HEKLA_ASSIGN_OR_RETURN(const checkpoint::RecoveryReport recovered,
+                           checkpoint::recover(io(), arguments.path));
+    add_recovery(recovered, report.done);
+    report.left.insert(report.left.end(), recovered.left.begin(), recovered.left.end());
+  }
+  Answer answer = put_in_order(report.done, report.left, arguments.dry_run);
+  answer.code = is_whole ? 0 : kCorrupt;
   return answer;
 }
 
@@ -303,7 +341,12 @@ void add_ckpt_command(CLI::App& app, int& exit_code) {
   sub->add_option("--spec", adder.arguments().specs,
                   "(data,None), or PATTERN=(data,None) for some tensors; may come several times");
 
-  sub = adder.add("repair", "index and view of each step rebuilt from its shards where damaged",
+  sub = adder.add("gc", "what dead saves and deletions left: finished, adopted or put aside",
+                  "ROOT", nullptr, collect_garbage);
+  sub->add_flag("--dry-run", adder.arguments().dry_run, "say what would be done");
+
+  sub = adder.add("repair",
+                  "index and view of each step made again from its shards where damaged; then gc",
                   "ROOT", nullptr, repair);
   sub->add_flag("--dry-run", adder.arguments().dry_run, "say what would be done");
 }

@@ -104,11 +104,12 @@ def test_verify_finds_every_kind_of_damage(hekla, copy):
         report = hekla("verify", copy, "--json", *arguments, code=2)
         data[offset] ^= 1
         (copy / path).write_bytes(data)
-        return report["damages"]
+        return report.get("problems") or [report["error"]]
 
-    (damage,) = flipped(piece["file"], piece["offset"] + piece["bytes"] - 1)
-    assert damage["tensor"] == "matrix/f64" and damage["file"] == piece["file"]
-    assert damage["box"] == "[12:24,0:1030]" and damage["block"] == 0
+    (problem,) = flipped(piece["file"], piece["offset"] + piece["bytes"] - 1)
+    assert problem["file"] == piece["file"]
+    for words in ("block 0", "matrix/f64", "[12:24,0:1030]", str(piece["offset"])):
+        assert words in problem["what"]
     for path, offset in [("COMMIT", 50), ("index.h5", 6000), ("model.h5", 6000),
                          (piece["file"], 20), (piece["file"], 4100), (piece["file"], 4095),
                          (piece["file"], (copy / piece["file"]).stat().st_size - 5000)]:
@@ -118,7 +119,7 @@ def test_verify_finds_every_kind_of_damage(hekla, copy):
 
     shard = copy / piece["file"]
     shard.rename(copy / "away")
-    assert "missing" in hekla("verify", copy, code=2)
+    assert piece["file"] in hekla("verify", copy, code=2)
     (copy / piece["file"]).write_bytes((copy / "away").read_bytes()[:-4096])
     assert "bytes" in hekla("verify", copy, code=2)
 
@@ -146,11 +147,28 @@ def test_repair_rebuilds_index_and_view(hekla, copy):
     for name, data in before.items():
         assert (copy / name).read_bytes() == data
     hekla("verify", copy)
-    assert "nothing to repair" in hekla("repair", copy.parent)
+    assert "nothing to do" in hekla("repair", copy.parent)
     (copy / "model.h5").unlink()
     shard = copy / "data/shard-00001.h5"
     shard.write_bytes(shard.read_bytes()[:-1])
     assert "shard-00001.h5" in hekla("repair", copy.parent, code=2)
+    # Nothing is deleted: the step is put aside.
+    assert any(path.name.startswith(".bad-step") for path in copy.parent.iterdir())
+
+
+def test_gc_adopts_and_deletes(hekla, copy):
+    root = copy.parent
+    dead = root / ".tmp-000000000009-dead"
+    (dead / "data").mkdir(parents=True)
+    finished = root / ".tmp-000000000007-nonce"
+    copy.rename(finished)
+    assert len(hekla("gc", root, "--dry-run", "--json")["done"]) == 2
+    assert dead.exists() and finished.exists()
+    hekla("gc", root)
+    assert not dead.exists() and not finished.exists() and copy.exists()
+    hekla("verify", copy)
+    assert "nothing to do" in hekla("gc", root)
+    hekla("gc", root / "nowhere", code=3)
 
 
 def test_consolidate_gives_one_plain_file(hekla, run_folder, tmp_path):
@@ -196,11 +214,14 @@ def test_safetensors_there_and_back(hekla, run_folder, tmp_path):
         assert file.metadata()["format"] == "pt"
         assert same_bits(file.get_tensor("matrix/f32"), arrays()["matrix/f32"][1])
 
-    step = tmp_path / "back" / "step-000000000009"
-    hekla("convert", out, step, "--from", "safetensors", "--step", 9)
-    hekla("verify", step)
-    assert hekla("diff", run_folder, step, "--json")["equal"]
-    hekla("convert", out, step, "--from", "safetensors", code=4)  # exists
+    back = tmp_path / "back"
+    written = hekla("convert", out, back, "--from", "safetensors", "--step", 9, "--json")
+    assert written["files"] == [str(back / "step-000000000009")]
+    hekla("verify", back)
+    assert hekla("diff", run_folder, back, "--json")["equal"]
+    hekla("convert", out, back, "--from", "safetensors", "--step", 9, code=4)  # exists
+    hekla("convert", out, back, "--from", "safetensors", "--step", 10)
+    assert [step["step"] for step in hekla("ls", back, "--json")["steps"]] == [9, 10]
 
 
 def test_many_safetensors_files(hekla, run_folder, tmp_path):
@@ -211,18 +232,17 @@ def test_many_safetensors_files(hekla, run_folder, tmp_path):
     assert index["metadata"]["total_size"] == report["bytes"]
     for file in set(index["weight_map"].values()):
         assert index["weight_map"].items() >= dict.fromkeys(safe_arrays(out / file), file).items()
-    step = tmp_path / "step-000000000001"
-    hekla("convert", out, step, "--from", "safetensors")
-    assert hekla("diff", run_folder, step, "--json")["equal"]
+    hekla("convert", out, tmp_path / "run", "--from", "safetensors")
+    assert hekla("diff", run_folder, tmp_path / "run", "--json")["equal"]
 
 
 def test_safetensors_written_by_its_own_library(hekla, tmp_path):
     state = {"a.b": np.arange(12, dtype=np.float32).reshape(3, 4), "z": np.array(5, np.int64),
              "größe/重み": np.ones((0, 3), np.float16)}
     safetensors.numpy.save_file(state, tmp_path / "in.safetensors", {"note": "x"})
-    hekla("convert", tmp_path / "in.safetensors", tmp_path / "step-000000000003", "--from",
-          "safetensors")
-    with h5py.File(tmp_path / "step-000000000003" / "model.h5") as file:
+    hekla("convert", tmp_path / "in.safetensors", tmp_path / "run", "--from", "safetensors",
+          "--step", 3)
+    with h5py.File(tmp_path / "run" / "step-000000000003" / "model.h5") as file:
         for name, array in state.items():
             assert same_bits(np.asarray(file[name][()]), array)
 
@@ -254,14 +274,14 @@ A = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
 ])
 def test_bad_safetensors_are_refused(hekla, tmp_path, content, words):
     (tmp_path / "bad.safetensors").write_bytes(content)
-    text = hekla("convert", tmp_path / "bad.safetensors", tmp_path / "step", "--from", "safetensors",
+    text = hekla("convert", tmp_path / "bad.safetensors", tmp_path / "run", "--from", "safetensors",
                  code=2)
     assert words in text
-    assert not (tmp_path / "step").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_reshard_keeps_every_bit(hekla, run_folder, tmp_path):
-    out = tmp_path / "step-000000000007"
+    out = tmp_path / "out"
     hekla("reshard", run_folder, out, "--mesh", "(data:2,model:4)", "--spec",
           "packed/*=(None,model)", "--spec", "(data,model)")
     hekla("verify", out)
@@ -271,7 +291,7 @@ def test_reshard_keeps_every_bit(hekla, run_folder, tmp_path):
     report = hekla("diff", run_folder, out, "--json", code=1)
     assert {entry["what"][:4] for entry in report["differences"]} == {"spec"}
     hekla("reshard", run_folder, tmp_path / "x", "--mesh", "(data:0)", "--spec", "()", code=4)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000000000007"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
 def test_diff_says_what_differs(hekla, build, tmp_path):

@@ -219,15 +219,6 @@ Status read_stored(const File& file, int64_t offset, const TensorInfo& tensor, c
   return ok_status();
 }
 
-std::string now_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
 Result<std::shared_ptr<const checkpoint::HeldBoxes>> boxes_of(const TensorInfo& tensor,
                                                               const checkpoint::Mesh& mesh,
                                                               const Resharding& how,
@@ -332,23 +323,19 @@ Result<Conversion> from_safetensors(Io& io, const std::string& from, const std::
   }
   StepToWrite step;
   HEKLA_ASSIGN_OR_RETURN(step.plan, checkpoint::make_save_plan(layouts, {}));
-  step.commit.step = step_number;
-  step.commit.run_uuid = checkpoint::random_hex(16);
-  step.commit.nonce = checkpoint::random_hex(16);
-  step.commit.wall_time = now_text();
-  step.commit.writer_version = "hekla ckpt convert";
-  step.commit.reason = "manual";
+  step.step = step_number;
   std::vector<std::byte> scratch;
-  HEKLA_RETURN_IF_ERROR(write_step(
-      io, to, step,
-      [&](int32_t id, const Box& box, std::span<std::byte> memory) {
-        const Place& place = places[static_cast<size_t>(id)];
-        return read_stored(sources[place.source].file, place.offset, place.info, box, memory,
-                           scratch);
-      },
-      "convert"));
+  HEKLA_ASSIGN_OR_RETURN(const std::string written,
+                         write_step(
+                             io, to, step,
+                             [&](int32_t id, const Box& box, std::span<std::byte> memory) {
+                               const Place& place = places[static_cast<size_t>(id)];
+                               return read_stored(sources[place.source].file, place.offset,
+                                                  place.info, box, memory, scratch);
+                             },
+                             "convert"));
   Conversion done;
-  done.files = {to};
+  done.files = {written};
   done.tensors = static_cast<int64_t>(places.size());
   for (const Place& place : places) done.bytes += bytes_of(place.info);
   return done;
@@ -401,25 +388,27 @@ Result<Conversion> reshard(const checkpoint::StepReader& from, const std::string
     options.world_size = std::max(options.world_size, static_cast<int32_t>(device) + 1);
   }
   HEKLA_ASSIGN_OR_RETURN(step.plan, checkpoint::make_save_plan(layouts, options));
-  step.commit = from.commit();
-  step.commit.nonce = checkpoint::random_hex(16);
-  step.commit.world_size = options.world_size;
-  step.commit.mesh = how.mesh;
-  step.commit.parent_step.reset();
+  step.step = from.commit().step;
+  step.world_size = options.world_size;
+  step.mesh = how.mesh;
+  step.reason = from.commit().reason;
+  step.metrics = from.commit().metrics;
   for (const auto& file : from.commit().files) {
     if (file.path.starts_with("extra/")) {
       step.extra.push_back({file.path, join_path(from.folder(), file.path)});
     }
   }
-  HEKLA_RETURN_IF_ERROR(write_step(
-      checkpoint::posix_io(), to, step,
-      [&](int32_t id, const Box& box, std::span<std::byte> memory) {
-        const checkpoint::Wanted wanted{order[static_cast<size_t>(id)].second, box, {}};
-        std::byte* const target = memory.data();
-        return from.read(std::span(&wanted, 1), std::span(&target, 1));
-      },
-      "reshard"));
-  done.files = {to};
+  HEKLA_ASSIGN_OR_RETURN(
+      const std::string written,
+      write_step(
+          checkpoint::posix_io(), to, step,
+          [&](int32_t id, const Box& box, std::span<std::byte> memory) {
+            const checkpoint::Wanted wanted{order[static_cast<size_t>(id)].second, box, {}};
+            std::byte* const target = memory.data();
+            return from.read(std::span(&wanted, 1), std::span(&target, 1));
+          },
+          "reshard"));
+  done.files = {written};
   done.tensors = static_cast<int64_t>(order.size());
   return done;
 }

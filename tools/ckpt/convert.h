@@ -26,7 +26,7 @@ struct Conversion {
 // `max_file_bytes`, model-00001-of-0000N.safetensors and model.safetensors.index.json.
 Result<Conversion> to_safetensors(const checkpoint::StepReader& step, const std::string& to,
                                   int64_t max_file_bytes);
-// `from`: a .safetensors file, or a folder of them. Writes the step's folder `to`.
+// `from`: a .safetensors file, or a folder of them. Writes step `step` into the run's folder `to`.
 Result<Conversion> from_safetensors(checkpoint::Io& io, const std::string& from,
                                     const std::string& to, int64_t step);
 
@@ -39,7 +39,8 @@ struct Resharding {
   // first that matches counts. Tensors of fewer dimensions than a spec without a pattern are whole.
   std::vector<std::string> specs;
 };
-// The same step, cut for another mesh. Extra files are copied, metrics kept.
+// The same step, cut for another mesh, in the run's folder `to`. Extra files are copied, metrics
+// kept.
 Result<Conversion> reshard(const checkpoint::StepReader& step, const std::string& to,
                            const Resharding& how);
 

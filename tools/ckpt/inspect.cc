@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "tools/ckpt/progress.h"
 
@@ -17,8 +18,6 @@ using checkpoint::TensorInfo;
 using nlohmann::json;
 
 namespace {
-
-constexpr std::string_view kStepPrefix = "step-";
 
 // Pieces by size: the number of those of 2^k bytes and more, below 2^(k+1).
 std::map<int, int64_t> histogram(const checkpoint::StepIndex& index) {
@@ -138,26 +137,23 @@ std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::S
 }
 
 Result<json> list_json(checkpoint::Io& io, const std::string& root) {
-  HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_folder(io, root));
+  HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_steps(io, root));
   json steps = json::array();
-  for (const auto& entry : entries) {
-    if (!entry.name.starts_with(kStepPrefix)) continue;
-    const std::string folder = checkpoint::join_path(root, entry.name);
-    const auto commit = read_commit(io, folder);
-    HEKLA_ASSIGN_OR_RETURN(const auto pin,
-                           checkpoint::find_file(io, checkpoint::join_path(folder, "PIN")));
-    json step = {{"path", folder}, {"valid", commit.ok()}, {"pinned", pin.has_value()}};
-    if (commit.ok()) {
+  for (const checkpoint::StepEntry& entry : entries) {
+    json step = {{"step", entry.step},
+                 {"path", entry.path},
+                 {"valid", entry.status.ok()},
+                 {"pinned", entry.is_pinned}};
+    if (entry.status.ok()) {
       int64_t bytes = 0;
-      for (const auto& file : commit->files) bytes += file.size;
-      step.update({{"step", commit->step},
-                   {"tensors", commit->tensors},
+      for (const auto& file : entry.record.files) bytes += file.size;
+      step.update({{"tensors", entry.record.tensors},
                    {"bytes", bytes},
-                   {"time", commit->wall_time},
-                   {"reason", commit->reason},
-                   {"metrics", commit->metrics}});
+                   {"time", entry.record.wall_time},
+                   {"reason", entry.record.reason},
+                   {"metrics", entry.record.metrics}});
     } else {
-      step["error"] = commit.status().to_string();
+      step["error"] = entry.status.to_string();
     }
     steps.push_back(std::move(step));
   }

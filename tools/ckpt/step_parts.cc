@@ -2,8 +2,10 @@
 #include "tools/ckpt/step_parts.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "runtime/checkpoint/restore/verify.h"
+#include "runtime/checkpoint/commit/names.h"
+#include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/box_copy.h"
 
@@ -21,14 +23,6 @@ constexpr int64_t kMaxIndexBytes = int64_t{4} << 30;
 // Booleans take a byte in both places.
 bool is_packed(DType dtype) { return checkpoint::stored_bits(dtype) < 8; }
 
-bool is_committed(Io& io, const std::string& folder) {
-  const auto commit = checkpoint::read_commit(io, folder);
-  return commit.ok() &&
-         std::all_of(commit->files.begin(), commit->files.end(), [&](const FileRecord& file) {
-           return checkpoint::check_size(io, folder, file).ok();
-         });
-}
-
 }  // namespace
 
 Result<std::string> find_step(Io& io, const std::string& path) {
@@ -36,18 +30,22 @@ Result<std::string> find_step(Io& io, const std::string& path) {
   if (commit) return path;
   HEKLA_ASSIGN_OR_RETURN(const auto folder, checkpoint::find_file(io, path));
   if (!folder) return not_found("{} is not there", path);
-  HEKLA_ASSIGN_OR_RETURN(auto entries, checkpoint::list_folder(io, path));
-  std::reverse(entries.begin(), entries.end());
-  for (const auto& entry : entries) {
-    const std::string step = join_path(path, entry.name);
-    if (entry.name.starts_with("step-") && is_committed(io, step)) return step;
-  }
-  return not_found("{} has no COMMIT and no committed step below it", path);
+  HEKLA_ASSIGN_OR_RETURN(const int64_t newest, checkpoint::newest_step(io, path));
+  if (newest < 0) return not_found("{} has no COMMIT and no committed step below it", path);
+  return join_path(path, checkpoint::step_name(newest));
 }
 
 Result<StepPointer> open_step(Io& io, const std::string& path) {
-  HEKLA_ASSIGN_OR_RETURN(std::string folder, find_step(io, path));
-  return checkpoint::StepReader::open(io, std::move(folder));
+  HEKLA_ASSIGN_OR_RETURN(const std::string folder, find_step(io, path));
+  // Deleters leave it alone meanwhile, where the file system lets us say so.
+  std::shared_ptr<const void> keep;
+  const size_t slash = folder.rfind('/');
+  const std::string root = slash == folder.npos ? "." : folder.substr(0, slash);
+  if (const auto step = checkpoint::parse_step_name(folder.substr(slash + 1))) {
+    auto lease = checkpoint::StepLease::acquire(io, root, *step);
+    if (lease.ok()) keep = std::make_shared<checkpoint::StepLease>(*std::move(lease));
+  }
+  return checkpoint::StepReader::open(io, folder, {}, std::move(keep));
 }
 
 Result<checkpoint::StepIndex> read_step_index(Io& io, const checkpoint::StepReader& step) {

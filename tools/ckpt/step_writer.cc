@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <set>
 
+#include "runtime/checkpoint/commit/committer.h"
+#include "runtime/checkpoint/commit/names.h"
+#include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/shard_image.h"
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
 #include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/host.h"
 #include "runtime/checkpoint/io/writer.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/step_parts.h"
@@ -28,6 +29,7 @@ using checkpoint::Io;
 using checkpoint::join_path;
 using checkpoint::kBlockBytes;
 using checkpoint::Piece;
+using checkpoint::SaveSite;
 using checkpoint::ShardImage;
 using checkpoint::StagingPool;
 using checkpoint::WriterPool;
@@ -73,72 +75,97 @@ class PieceStream {
   int64_t filled_ = 0, sent_ = 0;  // whole blocks but for the end
 };
 
-class StepWriter {
+class StepPayload : public checkpoint::SavePayload {
  public:
-  StepWriter(Io& io, const StepToWrite& step, const BoxSource& source, std::string folder,
-             Progress& progress)
-      : io_(io), step_(step), source_(source), folder_(std::move(folder)), progress_(progress) {
-    commit_ = step.commit;
-    commit_.files.clear();
-  }
+  StepPayload(Io& io, const StepToWrite& step, const BoxSource& source, Progress& progress)
+      : io_(io), step_(step), source_(source), progress_(progress) {}
 
-  Status run() {
-    HEKLA_RETURN_IF_ERROR(checkpoint::make_folders(io_, join_path(folder_, "data")));
+  Status allocate(const SaveSite& site) override {
     checkpoint::WriterOptions options;
     options.item_bytes = kPartBytes;
     options.staging_bytes = 4 * kPartBytes;
     HEKLA_ASSIGN_OR_RETURN(pool_, WriterPool::create(io_, options));
-    std::vector<Piece> placed;
-    std::vector<std::vector<uint64_t>> digests;
     for (size_t i = 0; i < step_.plan.files.size(); ++i) {
-      HEKLA_RETURN_IF_ERROR(write_shard(static_cast<int32_t>(i), placed, digests));
+      HEKLA_ASSIGN_OR_RETURN(
+          ShardImage image,
+          ShardImage::make(step_.plan.tensors, step_.plan.pieces, static_cast<int32_t>(i)));
+      HEKLA_ASSIGN_OR_RETURN(auto writer,
+                             FileWriter::create(*pool_, join_path(site.folder, step_.plan.files[i]),
+                                                image.file_size(), image.blocks(), site.stop));
+      shards_.push_back({std::move(image), std::move(writer)});
     }
-    const std::vector<FileRecord> shards = commit_.files;
-    HEKLA_RETURN_IF_ERROR(checkpoint::sync_folder(io_, join_path(folder_, "data")));
-    HEKLA_ASSIGN_OR_RETURN(const auto index,
-                           checkpoint::make_index(commit_.step, step_.plan.tensors,
-                                                  std::move(placed), shards, std::move(digests)));
-    HEKLA_ASSIGN_OR_RETURN(const auto index_bytes, checkpoint::write_index(index));
-    HEKLA_RETURN_IF_ERROR(write_whole("index.h5", index_bytes));
-    HEKLA_ASSIGN_OR_RETURN(const auto view, checkpoint::make_view(index));
-    HEKLA_RETURN_IF_ERROR(write_whole("model.h5", view));
-    for (const ExtraFile& extra : step_.extra) HEKLA_RETURN_IF_ERROR(copy(extra));
-    commit_.tensors = static_cast<int64_t>(index.tensors.size());
-    commit_.logical_bytes = 0;
-    for (const auto& tensor : index.tensors) {
-      commit_.logical_bytes += checkpoint::stored_bytes(tensor.dtype, element_count(tensor.shape));
+    return ok_status();
+  }
+  Status snapshot(const SaveSite&) override { return ok_status(); }  // the source does not change
+
+  Result<std::vector<FileRecord>> write(const SaveSite& site) override {
+    std::vector<FileRecord> records;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      HEKLA_ASSIGN_OR_RETURN(FileRecord record, write_shard(i, site));
+      records.push_back(std::move(record));
     }
-    commit_.layout_hash = checkpoint::layout_hash(step_.plan);
-    HEKLA_ASSIGN_OR_RETURN(const std::string text, checkpoint::write_commit(commit_));
-    HEKLA_RETURN_IF_ERROR(checkpoint::sync_folder(io_, folder_));
-    HEKLA_RETURN_IF_ERROR(checkpoint::create_file(io_, join_path(folder_, "COMMIT"), text));
-    return checkpoint::sync_folder(io_, folder_);
+    for (const ExtraFile& extra : step_.extra) {
+      HEKLA_ASSIGN_OR_RETURN(FileRecord record, copy(extra, site));
+      records.push_back(std::move(record));
+    }
+    return records;
   }
 
+  Result<std::vector<FileRecord>> finish(const SaveSite& site, const std::vector<FileRecord>& files,
+                                         checkpoint::CommitRecord* record) override {
+    std::vector<FileRecord> shards;
+    for (const std::string& path : step_.plan.files) {
+      for (const FileRecord& file : files) {
+        if (file.path == path) shards.push_back(file);
+      }
+    }
+    HEKLA_ASSIGN_OR_RETURN(const auto index,
+                           checkpoint::make_index(site.step, step_.plan.tensors, std::move(placed_),
+                                                  std::move(shards), std::move(digests_)));
+    HEKLA_ASSIGN_OR_RETURN(const auto index_bytes, checkpoint::write_index(index));
+    HEKLA_ASSIGN_OR_RETURN(const auto view, checkpoint::make_view(index));
+    record->mesh = step_.mesh;
+    record->world_size = step_.world_size;
+    record->tensors = static_cast<int64_t>(index.tensors.size());
+    for (const auto& tensor : index.tensors) {
+      record->logical_bytes += checkpoint::stored_bytes(tensor.dtype, element_count(tensor.shape));
+    }
+    std::vector<FileRecord> made;
+    for (const auto& [path, bytes] : {std::pair("index.h5", &index_bytes), {"model.h5", &view}}) {
+      HEKLA_RETURN_IF_ERROR(checkpoint::create_file(
+          io_, join_path(site.folder, path),
+          std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size())));
+      made.push_back(
+          {path, static_cast<int64_t>(bytes->size()), checkpoint::digest_text(*bytes), "", 0});
+    }
+    return made;
+  }
+
+  void abandon() override { shards_.clear(); }
+
  private:
-  Status write_shard(int32_t number, std::vector<Piece>& placed,
-                     std::vector<std::vector<uint64_t>>& digests) {
-    const checkpoint::SavePlan& plan = step_.plan;
-    HEKLA_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(plan.tensors, plan.pieces, number));
-    const std::string& path = plan.files[static_cast<size_t>(number)];
-    HEKLA_ASSIGN_OR_RETURN(auto writer, FileWriter::create(*pool_, join_path(folder_, path),
-                                                           image.file_size(), image.blocks()));
-    for (size_t i = 0; i < image.pieces().size(); ++i) {
-      HEKLA_RETURN_IF_ERROR(write_piece(image, i, *writer));
+  struct Shard {
+    ShardImage image;
+    std::unique_ptr<FileWriter> writer;
+  };
+
+  Result<FileRecord> write_shard(size_t i, const SaveSite& site) {
+    auto& [image, writer] = shards_[i];
+    for (size_t k = 0; k < image.pieces().size(); ++k) {
+      HEKLA_RETURN_IF_ERROR(write_piece(image, k, *writer));
     }
     HEKLA_RETURN_IF_ERROR(writer->drain());
-    const checkpoint::ShardIdentity identity{commit_.run_uuid, commit_.nonce, commit_.step};
+    const checkpoint::ShardIdentity identity{site.run_uuid, site.nonce, site.step};
     HEKLA_ASSIGN_OR_RETURN(ShardImage::Finished finished,
                            image.finish(identity, writer->digests()));
     for (const Extent& extent : finished.extents) {
       HEKLA_RETURN_IF_ERROR(writer->write(extent.bytes, extent.offset));
     }
     HEKLA_RETURN_IF_ERROR(writer->close());
-    finished.record.path = path;
-    commit_.files.push_back(std::move(finished.record));
-    placed.insert(placed.end(), image.pieces().begin(), image.pieces().end());
-    digests.push_back(std::move(finished.digests));
-    return ok_status();
+    placed_.insert(placed_.end(), image.pieces().begin(), image.pieces().end());
+    digests_.push_back(std::move(finished.digests));
+    finished.record.path = step_.plan.files[i];
+    return finished.record;
   }
 
   Status write_piece(ShardImage& image, size_t i, FileWriter& writer) {
@@ -166,16 +193,8 @@ class StepWriter {
     return ok_status();
   }
 
-  Status write_whole(const std::string& path, std::span<const std::byte> bytes) {
-    commit_.files.push_back(
-        {path, static_cast<int64_t>(bytes.size()), checkpoint::digest_text(bytes), "", 0});
-    return checkpoint::create_file(
-        io_, join_path(folder_, path),
-        std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  }
-
-  Status copy(const ExtraFile& extra) {
-    const std::string to = join_path(folder_, extra.path);
+  Result<FileRecord> copy(const ExtraFile& extra, const SaveSite& site) {
+    const std::string to = join_path(site.folder, extra.path);
     HEKLA_RETURN_IF_ERROR(checkpoint::make_folders(io_, checkpoint::parent_path(to)));
     HEKLA_ASSIGN_OR_RETURN(const File from, File::open(io_, extra.from, O_RDONLY));
     HEKLA_ASSIGN_OR_RETURN(File file, File::open(io_, to, O_WRONLY | O_CREAT | O_EXCL));
@@ -191,45 +210,45 @@ class StepWriter {
     }
     HEKLA_RETURN_IF_ERROR(file.sync());
     HEKLA_RETURN_IF_ERROR(file.close());
-    commit_.files.push_back({extra.path, info.size, hasher.text(), "", 0});
-    return checkpoint::sync_folder(io_, checkpoint::parent_path(to));
+    HEKLA_RETURN_IF_ERROR(checkpoint::sync_folder(io_, checkpoint::parent_path(to)));
+    return FileRecord{extra.path, info.size, hasher.text(), "", 0};
   }
 
   Io& io_;
   const StepToWrite& step_;
   const BoxSource& source_;
-  const std::string folder_;
   Progress& progress_;
-  checkpoint::CommitRecord commit_;
   std::unique_ptr<WriterPool> pool_;
+  std::vector<Shard> shards_;
+  std::vector<Piece> placed_;                   // of the shards written so far
+  std::vector<std::vector<uint64_t>> digests_;  // likewise
   std::vector<std::byte> elements_;
 };
 
 }  // namespace
 
-Status write_step(Io& io, const std::string& folder, const StepToWrite& step,
-                  const BoxSource& source, const std::string& what) {
-  HEKLA_ASSIGN_OR_RETURN(const auto existing, checkpoint::find_file(io, folder));
-  if (existing) {
-    return Status(StatusCode::kAlreadyExists,
-                  fmt::format("{} exists; remove it or give another name", folder));
-  }
+Result<std::string> write_step(Io& io, const std::string& root, const StepToWrite& step,
+                               const BoxSource& source, const std::string& what) {
   int64_t total = 0;
   for (const auto& tensor : step.plan.tensors) {
     total += element_count(tensor.shape) * dtype_bytes(tensor.dtype);
   }
   Progress progress(what, total);
-  const std::string parent = checkpoint::parent_path(folder);
-  HEKLA_RETURN_IF_ERROR(checkpoint::make_folders(io, parent));
-  const std::string temporary =
-      join_path(parent, fmt::format(".tmp-{:012}-{}", step.commit.step, step.commit.nonce));
-  Status status = StepWriter(io, step, source, temporary, progress).run();
-  if (status.ok()) status = checkpoint::rename_path(io, temporary, folder);
-  if (!status.ok()) {
-    (void)checkpoint::remove_tree(io, temporary);  // the first error is the one to tell
-    return status;
-  }
-  return checkpoint::sync_folder(io, parent);
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::RootInfo info, checkpoint::open_root(io, root));
+  const std::unique_ptr<checkpoint::Group> group = checkpoint::Group::alone();
+  checkpoint::CommitOptions options;
+  options.write_deadline = std::chrono::hours(24 * 7);  // nobody else waits for it
+  checkpoint::Committer committer(io, *group, root, info.run_uuid, options);
+  checkpoint::SaveRequest request;
+  request.step = step.step;
+  request.id = "tool";
+  request.layout_hash = checkpoint::layout_hash(step.plan);
+  request.reason = step.reason;
+  request.metrics = step.metrics;
+  request.writer_version = "hekla ckpt";
+  StepPayload payload(io, step, source, progress);
+  HEKLA_RETURN_IF_ERROR(committer.run(request, payload));
+  return join_path(root, checkpoint::step_name(step.step));
 }
 
 }  // namespace hekla::tools

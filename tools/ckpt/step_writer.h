@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes one committed step from a stream of tensors, by one process: for reshard and convert.
 //
-// The step appears under its final name at once and complete: files are written and synced in a
-// temporary folder beside it, COMMIT last, then the folder is renamed. On failure the temporary
-// folder is removed. Memory is bounded by the staging pool and the index. One thread.
+// The step is committed as every save is (runtime/checkpoint/commit), by a group of one. Memory is
+// bounded by the staging pool and the index. One thread.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/format/commit_record.h"
 #include "runtime/checkpoint/io/io.h"
 #include "runtime/checkpoint/sharding/save_plan.h"
 
@@ -30,14 +29,18 @@ struct ExtraFile {
 };
 
 struct StepToWrite {
-  checkpoint::CommitRecord commit;  // step, run, mesh, reason, metrics; the rest is filled in
+  int64_t step = 0;
   checkpoint::SavePlan plan;
+  int32_t world_size = 1;
+  std::string mesh;
+  std::string reason = "manual";
+  std::map<std::string, double> metrics;
   std::vector<ExtraFile> extra;
 };
 
-// The new step's folder is `folder`, which must not exist; its parents are made. ALREADY_EXISTS;
-// errors of `source`, of the format and of files.
-Status write_step(checkpoint::Io& io, const std::string& folder, const StepToWrite& step,
-                  const BoxSource& source, const std::string& what);
+// Into the run's folder `root`, which is made if need be; the path of the new step.
+// ALREADY_EXISTS: it has that step; errors of `source`, of the format and of files.
+Result<std::string> write_step(checkpoint::Io& io, const std::string& root, const StepToWrite& step,
+                               const BoxSource& source, const std::string& what);
 
 }  // namespace hekla::tools
