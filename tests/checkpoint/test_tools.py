@@ -160,7 +160,7 @@ def test_gc_adopts_and_deletes(hekla, copy):
     root = copy.parent
     dead = root / ".tmp-000000000009-dead"
     (dead / "data").mkdir(parents=True)
-    finished = root / ".tmp-000000000007-nonce"
+    finished = root / ".tmp-000000000007-6e6f6e6365"
     copy.rename(finished)
     assert len(hekla("gc", root, "--dry-run", "--json")["done"]) == 2
     assert dead.exists() and finished.exists()
