@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `hekla` command. Each subcommand stands in its own file NAME_command.cc.
+#include <string_view>
+
 #include <CLI/CLI.hpp>
 
+#include "tools/ckpt_command.h"
 #include "tools/compile_command.h"
 #include "tools/demo_command.h"
 #include "tools/devices_command.h"
@@ -23,6 +26,7 @@ int main(int argc, char** argv) {
   hekla::tools::add_run_command(app, exit_code);
   hekla::tools::add_demo_command(app, exit_code);
   hekla::tools::add_compile_command(app, exit_code);
+  hekla::tools::add_ckpt_command(app, exit_code);
   hekla::tools::add_plugins_command(app, exit_code);
   hekla::tools::add_plugin_check_command(app, exit_code);
   hekla::tools::add_devices_command(app, exit_code);
@@ -30,7 +34,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    // 2 means "corrupt" for `hekla ckpt`.
+    const int usage =
+        argc > 1 && std::string_view(argv[1]) == "ckpt" ? hekla::tools::kCkptUsageError : 2;
+    return app.exit(error) == 0 ? 0 : usage;
   }
   return exit_code;
 }

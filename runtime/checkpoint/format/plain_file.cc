@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/format/plain_file.h"
+
+#include "runtime/checkpoint/format/hdf5_objects.h"
+#include "runtime/checkpoint/format/memory_file.h"
+#include "runtime/checkpoint/format/names.h"
+#include "runtime/checkpoint/format/shard_image.h"
+
+namespace hekla::checkpoint {
+
+Result<PlainFile> make_plain_file(std::span<const TensorInfo> tensors) {
+  HEKLA_RETURN_IF_ERROR(check_tensors(tensors));
+  constexpr int64_t kPage = 4096;
+  std::vector<int64_t> bytes;
+  int64_t payload = 0;
+  for (const TensorInfo& tensor : tensors) {
+    bytes.push_back(stored_bytes(tensor.dtype, element_count(tensor.shape)));
+    if (bytes.back() < kSmallPieceBytes) continue;
+    if (bytes.back() > (int64_t{1} << 60) - payload) {
+      return invalid_argument("the tensors have more than 2^60 bytes");
+    }
+    payload += (bytes.back() + kPage - 1) / kPage * kPage;
+  }
+  PlainFile file;
+  HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(0, payload));
+    HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
+    file.tail_offset = memory.payload_begin() + payload;
+    int64_t next = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const bool is_payload = bytes[i] >= kSmallPieceBytes;
+      if (is_payload) memory.expect_payload(next, bytes[i]);
+      HEKLA_ASSIGN_OR_RETURN(
+          const Handle dataset,
+          writer.make_dataset("/" + tensors[i].name, tensors[i].dtype, tensors[i].shape));
+      if (is_payload) next += (bytes[i] + kPage - 1) / kPage * kPage;
+      const haddr_t offset = bytes[i] == 0 ? 0 : H5Dget_offset(dataset.get());
+      if (offset == HADDR_UNDEF) return hdf5_error("offset of " + tensors[i].name);
+      file.offsets.push_back(static_cast<int64_t>(offset));
+    }
+    HEKLA_ASSIGN_OR_RETURN(NewFile::Bytes made, std::move(memory).finish());
+    file.head = std::move(made.head);
+    file.tail = std::move(made.tail);
+    return ok_status();
+  }));
+  file.file_size = file.tail_offset + static_cast<int64_t>(file.tail.size());
+  return file;
+}
+
+}  // namespace hekla::checkpoint

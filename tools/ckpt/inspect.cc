@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ckpt/inspect.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/checkpoint/commit/steps.h"
+#include "runtime/checkpoint/sharding/box.h"
+#include "tools/ckpt/progress.h"
+
+namespace hekla::tools {
+
+using checkpoint::Piece;
+using checkpoint::TensorInfo;
+using nlohmann::json;
+
+namespace {
+
+// Pieces by size: the number of those of 2^k bytes and more, below 2^(k+1).
+std::map<int, int64_t> histogram(const checkpoint::StepIndex& index) {
+  std::map<int, int64_t> counts;
+  for (const Piece& piece : index.pieces) {
+    ++counts[std::bit_width(static_cast<uint64_t>(piece.bytes)) - 1];
+  }
+  return counts;
+}
+
+std::string power_text(int power) {
+  if (power < 0) return "0";
+  constexpr const char* kUnits[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
+  return fmt::format("{} {}B", int64_t{1} << (power % 10), kUnits[power / 10]);
+}
+
+// One letter a file, A to Z and so on, for each cell of a picture of at most 48 by 12.
+std::string picture(const TensorInfo& tensor, std::span<const Piece> pieces) {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  const bool is_matrix = tensor.shape.size() == 2;
+  const int64_t rows = is_matrix ? std::min<int64_t>(tensor.shape[0], 12) : 1;
+  const int64_t columns = std::min<int64_t>(tensor.shape.back(), 48);
+  std::string out;
+  for (int64_t r = 0; r < rows; ++r) {
+    out += "      |";
+    for (int64_t c = 0; c < columns; ++c) {
+      Dims at = {c * tensor.shape.back() / columns};
+      if (is_matrix) at.insert(at.begin(), r * tensor.shape[0] / rows);
+      char cell = '?';
+      for (const Piece& piece : pieces) {
+        bool inside = true;
+        for (size_t d = 0; d < at.size(); ++d) {
+          inside = inside && at[d] >= piece.box.start[d] &&
+                   at[d] < piece.box.start[d] + piece.box.size[d];
+        }
+        if (inside) cell = kLetters[static_cast<size_t>(piece.file) % kLetters.size()];
+      }
+      out += cell;
+    }
+    out += "|\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+json inspect_json(const checkpoint::StepReader& step, const checkpoint::StepIndex& index,
+                  const std::regex& tensors) {
+  json list = json::array();
+  for (size_t i = 0; i < index.tensors.size(); ++i) {
+    const TensorInfo& tensor = index.tensors[i];
+    if (!std::regex_search(tensor.name, tensors)) continue;
+    json pieces = json::array();
+    for (const Piece& piece : index.pieces_of(static_cast<int32_t>(i))) {
+      pieces.push_back({{"start", piece.box.start},
+                        {"size", piece.box.size},
+                        {"file", index.files[static_cast<size_t>(piece.file)].path},
+                        {"writer", piece.writer},
+                        {"offset", piece.offset},
+                        {"bytes", piece.bytes}});
+    }
+    list.push_back({{"name", tensor.name},
+                    {"dtype", dtype_name(tensor.dtype)},
+                    {"shape", tensor.shape},
+                    {"spec", tensor.spec},
+                    {"digest", index.tensor_digest(static_cast<int32_t>(i))},
+                    {"pieces", pieces}});
+  }
+  json sizes = json::array();
+  for (const auto& [power, count] : histogram(index)) {
+    sizes.push_back({{"from_bytes", power < 0 ? 0 : int64_t{1} << power}, {"pieces", count}});
+  }
+  const auto& commit = step.commit();
+  return {{"folder", step.folder()},
+          {"step", commit.step},
+          {"run", commit.run_uuid},
+          {"time", commit.wall_time},
+          {"reason", commit.reason},
+          {"world_size", commit.world_size},
+          {"mesh", commit.mesh},
+          {"bytes", commit.logical_bytes},
+          {"files", commit.files.size()},
+          {"metrics", commit.metrics},
+          {"tensors", list},
+          {"piece_sizes", sizes}};
+}
+
+std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::StepIndex& index,
+                         const std::regex& tensors, bool sharding) {
+  const auto& commit = step.commit();
+  std::string out = fmt::format(
+      "{}: step {}, {} tensors, {} in {} files, written by {} ranks ({}, {})\n", step.folder(),
+      commit.step, commit.tensors, size_text(commit.logical_bytes), commit.files.size(),
+      commit.world_size, commit.reason.empty() ? "no reason" : commit.reason, commit.wall_time);
+  for (const auto& [name, value] : commit.metrics) out += fmt::format("  {} = {}\n", name, value);
+  for (size_t i = 0; i < index.tensors.size(); ++i) {
+    const TensorInfo& tensor = index.tensors[i];
+    if (!std::regex_search(tensor.name, tensors)) continue;
+    const auto pieces = index.pieces_of(static_cast<int32_t>(i));
+    out += fmt::format("  {}  {}  {} piece{}{}{}\n", tensor.name,
+                       shape_string(tensor.dtype, tensor.shape), pieces.size(),
+                       pieces.size() == 1 ? "" : "s", tensor.spec.empty() ? "" : "  ", tensor.spec);
+    if (!sharding) continue;
+    for (const Piece& piece : pieces) {
+      out += fmt::format("      {} rank {} {}\n", checkpoint::box_text(piece.box), piece.writer,
+                         index.files[static_cast<size_t>(piece.file)].path);
+    }
+    const size_t rank = tensor.shape.size();
+    if ((rank == 1 || rank == 2) && element_count(tensor.shape) > 0) out += picture(tensor, pieces);
+  }
+  out += "pieces by size:\n";
+  for (const auto& [power, count] : histogram(index)) {
+    out += fmt::format("  {:>8} and more: {}\n", power_text(power), count);
+  }
+  return out;
+}
+
+Result<json> list_json(checkpoint::Io& io, const std::string& root) {
+  HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_steps(io, root));
+  json steps = json::array();
+  for (const checkpoint::StepEntry& entry : entries) {
+    json step = {{"step", entry.step},
+                 {"path", entry.path},
+                 {"valid", entry.status.ok()},
+                 {"pinned", entry.is_pinned}};
+    if (entry.status.ok()) {
+      int64_t bytes = 0;
+      for (const auto& file : entry.record.files) bytes += file.size;
+      step.update({{"tensors", entry.record.tensors},
+                   {"bytes", bytes},
+                   {"time", entry.record.wall_time},
+                   {"reason", entry.record.reason},
+                   {"metrics", entry.record.metrics}});
+    } else {
+      step["error"] = entry.status.to_string();
+    }
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+std::string list_text(const json& steps) {
+  std::string out;
+  for (const json& step : steps) {
+    if (!step["valid"].get<bool>()) {
+      out += fmt::format("{}  not valid: {}\n", step["path"].get<std::string>(),
+                         step["error"].get<std::string>());
+      continue;
+    }
+    out += fmt::format("step {}  {}  {} tensors  {}  {}{}", step["step"].get<int64_t>(),
+                       size_text(step["bytes"].get<int64_t>()), step["tensors"].get<int64_t>(),
+                       step["time"].get<std::string>(), step["reason"].get<std::string>(),
+                       step["pinned"].get<bool>() ? "  pinned" : "");
+    for (const auto& [name, value] : step["metrics"].items()) {
+      out += fmt::format("  {}={}", name, value.dump());
+    }
+    out += "\n";
+  }
+  return out.empty() ? "no steps\n" : out;
+}
+
+}  // namespace hekla::tools

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ckpt/repair.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/format/shard_reader.h"
+#include "runtime/checkpoint/format/step_index.h"
+#include "runtime/checkpoint/format/view.h"
+#include "runtime/checkpoint/io/file.h"
+
+namespace hekla::tools {
+
+using checkpoint::ByteRange;
+using checkpoint::CommitRecord;
+using checkpoint::File;
+using checkpoint::FileRecord;
+using checkpoint::Io;
+using checkpoint::join_path;
+using checkpoint::ShardContents;
+
+namespace {
+
+constexpr int64_t kMaxFileBytes = int64_t{4} << 30;  // of index and view
+
+Result<ShardContents> read_contents(Io& io, const std::string& folder, const CommitRecord& commit,
+                                    const FileRecord& record, int32_t number) {
+  HEKLA_ASSIGN_OR_RETURN(const File file, File::open(io, join_path(folder, record.path), O_RDONLY));
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::FileInfo info, file.info());
+  if (info.size != record.size) {
+    return data_loss("{} has {} bytes, COMMIT says {}", record.path, info.size, record.size);
+  }
+  std::vector<std::byte> head(checkpoint::kUserBlockBytes);
+  HEKLA_RETURN_IF_ERROR(file.read(head, 0));
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::UserBlock block, checkpoint::parse_user_block(head));
+  HEKLA_RETURN_IF_ERROR(checkpoint::check_belongs(block, commit, record, number));
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<std::span<const std::byte>> ranges;
+  for (const ByteRange& range : metadata_ranges(block)) {
+    bytes.emplace_back(static_cast<size_t>(range.end - range.begin));
+    HEKLA_RETURN_IF_ERROR(file.read(bytes.back(), range.begin));
+    ranges.push_back(bytes.back());
+  }
+  return checkpoint::read_shard(block, ranges);
+}
+
+bool is_intact(Io& io, const std::string& folder, const FileRecord& record) {
+  const auto text = checkpoint::read_file(io, join_path(folder, record.path), kMaxFileBytes);
+  return text.ok() && static_cast<int64_t>(text->size()) == record.size &&
+         checkpoint::digest_text(*text) == record.metadata_digest;
+}
+
+// index.h5 and model.h5 of one step, by the names of those that are damaged.
+Result<std::vector<std::pair<std::string, std::string>>> rebuild(
+    Io& io, const std::string& folder, const CommitRecord& commit,
+    const std::vector<FileRecord>& damaged) {
+  std::vector<FileRecord> shards;
+  for (const FileRecord& file : commit.files) {
+    if (!file.table_digest.empty()) shards.push_back(file);  // shards alone have one
+  }
+  std::vector<ShardContents> contents;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    auto one = read_contents(io, folder, commit, shards[i], static_cast<int32_t>(i));
+    if (!one.ok()) return one.status().with_context(shards[i].path);
+    contents.push_back(*std::move(one));
+  }
+  HEKLA_ASSIGN_OR_RETURN(const checkpoint::StepIndex index,
+                         checkpoint::rebuild_index(commit.step, contents, shards));
+  std::vector<std::pair<std::string, std::string>> made;
+  for (const FileRecord& file : damaged) {
+    HEKLA_ASSIGN_OR_RETURN(const auto bytes, file.path == "index.h5"
+                                                 ? checkpoint::write_index(index)
+                                                 : checkpoint::make_view(index));
+    if (checkpoint::digest_text(bytes) != file.metadata_digest) {
+      return data_loss(
+          "{} made from the shards is not the one that COMMIT lists (made by another "
+          "version of HDF5?)",
+          file.path);
+    }
+    made.emplace_back(file.path,
+                      std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
+  return made;
+}
+
+Status repair_step(Io& io, const std::string& folder, const std::string& name, bool dry_run,
+                   RepairReport& report) {
+  const auto text =
+      checkpoint::read_file(io, join_path(folder, "COMMIT"), checkpoint::kMaxCommitBytes);
+  if (!text.ok()) {
+    report.left.push_back(fmt::format("{}: {}", name, text.status().message()));
+    return ok_status();
+  }
+  const auto commit = checkpoint::parse_commit(*text);
+  if (!commit.ok()) {
+    report.left.push_back(fmt::format("{}: {}", name, commit.status().message()));
+    return ok_status();
+  }
+  std::vector<FileRecord> damaged;
+  for (const FileRecord& file : commit->files) {
+    const bool is_ours = file.path == "index.h5" || file.path == "model.h5";
+    if (is_ours && !is_intact(io, folder, file)) damaged.push_back(file);
+  }
+  if (damaged.empty()) return ok_status();
+  const auto made = rebuild(io, folder, *commit, damaged);
+  if (!made.ok()) {
+    report.left.push_back(fmt::format("{}: {}", name, made.status().message()));
+    return ok_status();
+  }
+  for (const auto& [path, bytes] : *made) {
+    if (!dry_run) {
+      HEKLA_RETURN_IF_ERROR(checkpoint::replace_file(io, join_path(folder, path), bytes));
+    }
+    report.done.push_back(fmt::format("rebuilt {}/{} from the shards", name, path));
+  }
+  return dry_run ? ok_status() : checkpoint::sync_folder(io, folder);
+}
+
+}  // namespace
+
+Result<RepairReport> repair_run(Io& io, const std::string& root, bool dry_run) {
+  HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_folder(io, root));
+  RepairReport report;
+  for (const auto& entry : entries) {
+    if (!entry.name.starts_with("step-")) continue;
+    HEKLA_RETURN_IF_ERROR(
+        repair_step(io, join_path(root, entry.name), entry.name, dry_run, report));
+  }
+  return report;
+}
+
+}  // namespace hekla::tools
