@@ -109,8 +109,9 @@ class StepReader : public std::enable_shared_from_this<StepReader> {
   mutable std::atomic<int64_t> other_bytes_{0};  // read beside reader_
 };
 
-// An uninitialized array (zeroed with `zero`) whose memory may consist of large pages: filling fresh
-// memory is otherwise slower than the disk. OUT_OF_RANGE, RESOURCE_EXHAUSTED as HostArray::allocate.
+// An uninitialized array (zeroed with `zero`) whose memory may consist of large pages: filling
+// fresh memory is otherwise slower than the disk. OUT_OF_RANGE, RESOURCE_EXHAUSTED as
+// HostArray::allocate.
 Result<HostArray> allocate_array(DType dtype, Dims dims, bool zero);
 
 // A tensor of a step whose values are read when they are asked for. A small value; any thread.
