@@ -363,6 +363,7 @@ void Saver::run(Job& job) {
   }
   job.payload.reset();
   handle.end(status.ok() ? SaveStage::kCommitted : SaveStage::kFailed, status);
+  if (options_.after_save) options_.after_save(handle.step(), status);
 }
 
 Status Saver::wait_idle(Deadline deadline) {

@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -103,6 +104,8 @@ struct SaverOptions {
   CommitOptions commit;
   int max_in_flight = 1;  // 1 or 2
   std::string writer_version = "hekla";
+  // Called on the saver's thread when a save has ended and its handle says so.
+  std::function<void(int64_t step, const Status& status)> after_save;
   // How long rank 0's word whether a save is skipped may take.
   std::chrono::nanoseconds decision_deadline = std::chrono::minutes(5);
 };

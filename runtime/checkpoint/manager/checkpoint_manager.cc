@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/manager/checkpoint_manager.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/log.h"
+#include "runtime/checkpoint/commit/manager_lock.h"
+#include "runtime/checkpoint/commit/names.h"
+#include "runtime/checkpoint/commit/steps.h"
+#include "runtime/checkpoint/io/host.h"
+#include "runtime/checkpoint/manager/preemption.h"
+#include "runtime/checkpoint/manager/step_agreement.h"
+#include "runtime/checkpoint/restore/verify.h"
+
+namespace hekla::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t number_of(std::string_view text) {
+  int64_t value = -1;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+Status verify_metadata(Io& io, const std::string& folder) {
+  VerifyOptions options;
+  options.payload = false;
+  options.max_problems = 1;
+  HEKLA_ASSIGN_OR_RETURN(const VerifyReport report, verify_step(io, folder, options));
+  if (report.problems.empty()) return ok_status();
+  return data_loss("{}/{}: {}", folder, report.problems[0].file, report.problems[0].what);
+}
+
+}  // namespace
+
+struct CheckpointManager::Parts {
+  Parts(Io& the_io, std::unique_ptr<Group> the_group, std::string the_root,
+        ManagerOptions the_options)
+      : io(the_io),
+        group(std::move(the_group)),
+        root(std::move(the_root)),
+        options(std::move(the_options)) {}
+
+  Io& io;
+  const std::unique_ptr<Group> group;
+  const std::string root;
+  const ManagerOptions options;
+  RootInfo info;
+  ManagerLock lock;  // rank 0's, when it got it
+  RecoveryReport recovery;
+  std::unique_ptr<Saver> saver;
+  std::unique_ptr<StepAgreement> preemption, timed;
+  std::unique_ptr<PreemptionSignal> signal;
+  std::atomic<Clock::rep> signal_time{0};
+
+  // Of the training thread.
+  std::vector<std::shared_ptr<SaveHandle>> handles;  // not looked at for errors yet
+  std::shared_ptr<SaveHandle> last;
+  int64_t last_saved_step = -1;
+  Clock::time_point last_begin = Clock::now();
+  int failures_in_row = 0;
+  bool is_preempted = false;
+  int64_t asked_step = -1;  // should_save was asked for it; a timed round is used once
+  bool asked_answer = false;
+  int64_t restores = 0;
+  bool is_closed = false;
+
+  // Deletion.
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool wants_cleaning = false, is_cleaning = false, ends = false;  // guarded by mutex
+  std::thread janitor;
+
+  Status open();
+  Status take_error();
+  Result<std::shared_ptr<SaveHandle>> begin(int64_t step, State state, SaveArguments arguments);
+  void clean();
+  void run_janitor();
+  void ask_for_cleaning();
+  Status wait_clean(Deadline deadline);
+  Result<int64_t> agree_on_step(std::string_view what, std::optional<int64_t> mine);
+  Result<Restored> load(int64_t step, const RestoreRequest& request);
+  Result<std::shared_ptr<const StepReader>> open_step(int64_t step);
+};
+
+Status CheckpointManager::Parts::open() {
+  HEKLA_ASSIGN_OR_RETURN(info, open_root(io, root, options.metadata));
+  if (group->is_coordinator()) {
+    Result<ManagerLock> held = ManagerLock::acquire(io, root);
+    if (held.ok()) {
+      lock = *std::move(held);
+      RecoveryOptions recover_options;
+      recover_options.adopt = options.adopt;
+      recover_options.verify = [this](const std::string& folder, const CommitRecord&) {
+        return verify_metadata(io, folder);
+      };
+      Result<RecoveryReport> recovered = recover(io, root, recover_options);
+      if (!recovered.ok()) {
+        static_cast<void>(agree_on_step("recovery", -1));
+        return recovered.status();
+      }
+      recovery = *std::move(recovered);
+    } else if (held.status().code() == StatusCode::kAlreadyExists ||
+               held.status().code() == StatusCode::kPermissionDenied) {
+      log_message(LogLevel::kWarning, "{} is neither recovered nor cleaned by this manager: {}",
+                  root, held.status().to_string());
+    } else {
+      static_cast<void>(agree_on_step("recovery", -1));
+      return held.status();
+    }
+  }
+  // Nobody looks at steps before they are in order.
+  HEKLA_ASSIGN_OR_RETURN(const int64_t is_in_order, agree_on_step("recovery", 0));
+  if (is_in_order < 0) return unavailable("rank 0 could not put {} in order", root);
+  SaverOptions saver_options = options.saver;
+  saver_options.after_save = [this](int64_t, const Status& status) {
+    if (status.ok()) ask_for_cleaning();
+  };
+  HEKLA_ASSIGN_OR_RETURN(saver, Saver::create(io, *group, root, info.run_uuid, saver_options));
+  preemption = std::make_unique<StepAgreement>(*group, "preempt", options.group_deadline);
+  if (options.save.needs_clock()) {
+    timed = std::make_unique<StepAgreement>(*group, "timed", options.group_deadline);
+  }
+  if (!options.preemption_signals.empty()) {
+    HEKLA_ASSIGN_OR_RETURN(signal, PreemptionSignal::install(options.preemption_signals, [this] {
+                             signal_time = Clock::now().time_since_epoch().count();
+                             log_message(LogLevel::kWarning,
+                                         "rank {} was told to end; all ranks will save",
+                                         group->rank());
+                             preemption->request();
+                           }));
+  }
+  if (lock.is_held()) janitor = start_thread([this] { run_janitor(); });
+  return ok_status();
+}
+
+// Rank 0's number reaches all ranks.
+Result<int64_t> CheckpointManager::Parts::agree_on_step(std::string_view what,
+                                                        std::optional<int64_t> mine) {
+  if (group->world() == 1) return mine.value_or(-1);
+  if (group->is_coordinator()) {
+    HEKLA_RETURN_IF_ERROR(group->store().set(group->key(what), std::to_string(mine.value_or(-1))));
+    return mine.value_or(-1);
+  }
+  Group::Wait wait;
+  wait.what = fmt::format("waiting for {}", what);
+  wait.deadline = Deadline::in(options.group_deadline);
+  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group->wait_key(what, 0, wait));
+  return number_of(waited.values.at(0));
+}
+
+// What ended in the background and was not told yet.
+Status CheckpointManager::Parts::take_error() {
+  Status first;
+  std::erase_if(handles, [&](const std::shared_ptr<SaveHandle>& handle) {
+    if (!handle->is_done()) return false;
+    const Status status = handle->error();
+    if (status.ok()) {
+      if (handle->stage() == SaveStage::kCommitted) failures_in_row = 0;
+    } else if (status.code() != StatusCode::kAborted) {  // gave way to a newer one
+      ++failures_in_row;
+      if (first.ok()) first = status;
+    }
+    return true;
+  });
+  if (first.ok()) return first;
+  if (options.continue_on_error && failures_in_row < options.max_failures) return ok_status();
+  return first.with_context("an earlier save failed");
+}
+
+Result<std::shared_ptr<SaveHandle>> CheckpointManager::Parts::begin(int64_t step, State state,
+                                                                    SaveArguments arguments) {
+  if (is_closed) return failed_precondition("the checkpoint manager of {} is closed", root);
+  arguments.overwrite = options.overwrite;
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<SaveHandle> handle,
+                         saver->save(step, std::move(state), arguments));
+  handles.push_back(handle);
+  if (handle->stage() != SaveStage::kSkipped) {
+    last = handle;
+    last_saved_step = step;
+    last_begin = Clock::now();
+  }
+  return handle;
+}
+
+void CheckpointManager::Parts::ask_for_cleaning() {
+  const std::lock_guard guard(mutex);
+  if (!lock.is_held()) return;
+  wants_cleaning = true;
+  changed.notify_all();
+}
+
+void CheckpointManager::Parts::run_janitor() {
+  std::unique_lock guard(mutex);
+  while (true) {
+    changed.wait(guard, [&] { return ends || wants_cleaning; });
+    if (!wants_cleaning) return;
+    wants_cleaning = false;
+    is_cleaning = true;
+    guard.unlock();
+    clean();
+    guard.lock();
+    is_cleaning = false;
+    changed.notify_all();
+  }
+}
+
+void CheckpointManager::Parts::clean() {
+  if (options.retention.keeps_all() || !lock.is_held()) return;
+  const Result<std::vector<StepEntry>> entries = list_steps(io, root);
+  if (!entries.ok()) {
+    log_message(LogLevel::kWarning, "looking for steps to delete: {}",
+                entries.status().to_string());
+    return;
+  }
+  std::vector<KeptStep> steps;
+  for (const StepEntry& entry : *entries) {
+    if (!entry.status.ok()) continue;
+    const Result<int64_t> time = parse_wall_time(entry.record.wall_time);
+    steps.push_back({entry.step, time.ok() ? *time : 0, entry.record.metrics, entry.is_pinned});
+  }
+  for (const int64_t step : deletable(steps, options.retention, std::time(nullptr))) {
+    const Status status = delete_step(io, root, step);
+    if (status.ok()) {
+      log_message(LogLevel::kVerbose, "step {} is deleted", step);
+    } else if (status.code() == StatusCode::kUnavailable) {
+      log_message(LogLevel::kVerbose, "step {} stays for now: {}", step, status.message());
+    } else {
+      log_message(LogLevel::kWarning, "deleting step {}: {}", step, status.to_string());
+    }
+  }
+}
+
+Status CheckpointManager::Parts::wait_clean(Deadline deadline) {
+  std::unique_lock guard(mutex);
+  const auto clean = [&] { return !wants_cleaning && !is_cleaning; };
+  if (deadline.time() == Deadline::Clock::time_point::max()) {
+    changed.wait(guard, clean);
+  } else if (!changed.wait_until(guard, deadline.time(), clean)) {
+    return deadline_exceeded("steps of {} are still being deleted", root);
+  }
+  return ok_status();
+}
+
+Result<std::shared_ptr<const StepReader>> CheckpointManager::Parts::open_step(int64_t step) {
+  HEKLA_ASSIGN_OR_RETURN(StepLease lease, StepLease::acquire(io, root, step));
+  auto keep = std::make_shared<const StepLease>(std::move(lease));
+  const std::string folder = keep->folder();
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const StepReader> reader,
+                         StepReader::open(io, folder, options.reader, std::move(keep)));
+  // A folder under another run's name would have passed every digest.
+  if (reader->commit().step != step) {
+    return data_loss("{} holds step {}", folder, reader->commit().step);
+  }
+  return reader;
+}
+
+Result<Restored> CheckpointManager::Parts::load(int64_t step, const RestoreRequest& request) {
+  HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const StepReader> reader, open_step(step));
+  Restored restored;
+  restored.step = step;
+  HEKLA_ASSIGN_OR_RETURN(restored.tensors, checkpoint::restore(*reader, request));
+  const std::vector<FileRecord>& files = reader->commit().files;
+  const bool has_items = std::any_of(
+      files.begin(), files.end(), [](const FileRecord& file) { return file.path == kItemsFile; });
+  if (has_items) {
+    HEKLA_ASSIGN_OR_RETURN(const std::string text, reader->read_file(kItemsFile));
+    HEKLA_ASSIGN_OR_RETURN(restored.items, parse_items(text));
+  }
+  return restored;
+}
+
+CheckpointManager::CheckpointManager(std::unique_ptr<Parts> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(Io& io,
+                                                                   std::unique_ptr<Group> group,
+                                                                   std::string root,
+                                                                   ManagerOptions options) {
+  std::unique_ptr<CheckpointManager> manager(new CheckpointManager(
+      std::make_unique<Parts>(io, std::move(group), std::move(root), std::move(options))));
+  if (Status status = manager->state_->open(); !status.ok()) {
+    manager->state_->is_closed = true;
+    return status;
+  }
+  return manager;
+}
+
+Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(std::string root,
+                                                                   ManagerOptions options) {
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Group> group,
+                         Group::from_environment(Deadline::in(options.group_deadline)));
+  return open(posix_io(), std::move(group), std::move(root), std::move(options));
+}
+
+CheckpointManager::~CheckpointManager() {
+  if (const Status status = close(); !status.ok()) {
+    log_message(LogLevel::kError, "closing the checkpoints of {}: {}", state_->root,
+                status.to_string());
+  }
+}
+
+Result<bool> CheckpointManager::should_save(int64_t step) {
+  Parts& s = *state_;
+  if (step == s.asked_step) return s.asked_answer;
+  s.asked_step = step;
+  s.asked_answer = s.options.save.is_due_at(step);
+  if (s.timed != nullptr) {
+    if (s.group->is_coordinator()) {
+      const Clock::duration since = Clock::now() - s.last_begin;
+      const bool is_time =
+          (s.options.save.every_time.count() > 0 && since >= s.options.save.every_time) ||
+          (s.options.save.continuous && since >= s.options.save.min_interval &&
+           (s.last == nullptr || s.last->is_done()));
+      if (is_time) s.timed->request();
+    }
+    HEKLA_ASSIGN_OR_RETURN(const bool reached, s.timed->reached(step));
+    s.asked_answer |= reached;
+  }
+  if (s.options.preemption_signals.empty() && !s.preemption->is_requested()) return s.asked_answer;
+  HEKLA_ASSIGN_OR_RETURN(const bool preempted, reached_preemption(step));
+  s.asked_answer |= preempted;
+  return s.asked_answer;
+}
+
+Result<std::shared_ptr<SaveHandle>> CheckpointManager::save_async(
+    int64_t step, State state, const std::map<std::string, double>& metrics) {
+  HEKLA_RETURN_IF_ERROR(state_->take_error());
+  SaveArguments arguments;
+  arguments.reason = "interval";
+  arguments.metrics = metrics;
+  arguments.policy = state_->options.busy_policy;
+  return state_->begin(step, std::move(state), std::move(arguments));
+}
+
+Status CheckpointManager::save(int64_t step, State state,
+                               const std::map<std::string, double>& metrics) {
+  HEKLA_RETURN_IF_ERROR(state_->take_error());
+  SaveArguments arguments;
+  arguments.metrics = metrics;
+  HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<SaveHandle> handle,
+                         state_->begin(step, std::move(state), std::move(arguments)));
+  const Status status = handle->wait();
+  // Told here: nobody else need hear of it.
+  std::erase(state_->handles, handle);
+  state_->failures_in_row = status.ok() ? 0 : state_->failures_in_row + 1;
+  return status;
+}
+
+Result<Restored> CheckpointManager::restore(const RestoreRequest& request,
+                                            std::optional<int64_t> step) {
+  Parts& s = *state_;
+  const bool is_chosen = step.has_value();
+  int64_t below = kMaxStep + 1;
+  while (true) {
+    const std::string round = fmt::format("restore/{}", ++s.restores);
+    std::optional<int64_t> mine = step;
+    if (!is_chosen && s.group->is_coordinator()) {
+      const Result<std::vector<int64_t>> steps = all_steps();
+      mine = -1;
+      if (!steps.ok()) {
+        static_cast<void>(s.agree_on_step(round + "/step", mine));
+        return steps.status();
+      }
+      for (const int64_t candidate : *steps) {
+        if (candidate < below) mine = candidate;
+      }
+    }
+    HEKLA_ASSIGN_OR_RETURN(const int64_t chosen, s.agree_on_step(round + "/step", mine));
+    if (is_chosen && chosen != *step) {
+      return failed_precondition("rank {} restores step {} while rank 0 restores step {}",
+                                 s.group->rank(), *step, chosen);
+    }
+    if (chosen < 0) return not_found("{} has no valid step", s.root);
+    Result<Restored> restored = s.load(chosen, request);
+    if (s.group->world() > 1) {
+      const std::string word =
+          restored.ok() ? "ok" : std::string(status_code_name(restored.status().code()));
+      HEKLA_RETURN_IF_ERROR(s.group->store().set(
+          s.group->key(fmt::format("{}/done/{}", round, s.group->rank())), word));
+      Group::Wait wait;
+      wait.what = fmt::format("restoring step {}", chosen);
+      wait.deadline = Deadline::in(s.options.saver.commit.write_deadline);
+      HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited,
+                             s.group->wait_ranks(round + "/done/", wait));
+      for (const auto& [rank, text] : waited.values) {
+        if (text == "ok" || !restored.ok()) continue;
+        const Status other(
+            text == status_code_name(StatusCode::kDataLoss) ? StatusCode::kDataLoss
+                                                            : StatusCode::kUnavailable,
+            fmt::format("rank {} could not restore step {} ({})", rank, chosen, text));
+        restored = other;
+      }
+    }
+    const bool is_damaged = !restored.ok() && (restored.status().code() == StatusCode::kDataLoss ||
+                                               restored.status().code() == StatusCode::kNotFound);
+    if (restored.ok() || is_chosen || !is_damaged) {
+      if (restored.ok()) s.last_saved_step = chosen;
+      return restored;
+    }
+    log_message(LogLevel::kError, "step {} cannot be restored, the one before is tried: {}", chosen,
+                restored.status().to_string());
+    below = chosen;
+  }
+}
+
+Result<std::shared_ptr<const StepReader>> CheckpointManager::open_step(int64_t step) {
+  return state_->open_step(step);
+}
+
+Result<std::vector<int64_t>> CheckpointManager::all_steps() const {
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<StepEntry> entries,
+                         list_steps(state_->io, state_->root));
+  std::vector<int64_t> steps;
+  for (const StepEntry& entry : entries) {
+    if (entry.status.ok()) steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+Result<int64_t> CheckpointManager::latest_step() const {
+  return newest_step(state_->io, state_->root);
+}
+
+Status CheckpointManager::pin(int64_t step) { return pin_step(state_->io, state_->root, step); }
+
+Status CheckpointManager::unpin(int64_t step) { return unpin_step(state_->io, state_->root, step); }
+
+Result<bool> CheckpointManager::reached_preemption(int64_t step) {
+  Parts& s = *state_;
+  if (s.is_preempted) return true;
+  HEKLA_ASSIGN_OR_RETURN(s.is_preempted, s.preemption->reached(step));
+  return s.is_preempted;
+}
+
+void CheckpointManager::request_preemption() {
+  state_->signal_time = Clock::now().time_since_epoch().count();
+  state_->preemption->request();
+}
+
+int CheckpointManager::save_for_preemption(int64_t step, State state) {
+  Parts& s = *state_;
+  Deadline deadline = Deadline::never();
+  if (s.options.preemption_grace.count() > 0) {
+    const Clock::time_point noticed =
+        s.signal_time != 0 ? Clock::time_point(Clock::duration(s.signal_time)) : Clock::now();
+    deadline = Deadline::at(
+        noticed + std::chrono::duration_cast<Clock::duration>(s.options.preemption_grace));
+  }
+  std::shared_ptr<SaveHandle> handle = s.last;
+  const bool is_same =
+      handle != nullptr && handle->step() == step && handle->stage() != SaveStage::kFailed;
+  if (!is_same) {
+    SaveArguments arguments;
+    arguments.reason = "preempt";
+    Result<std::shared_ptr<SaveHandle>> begun =
+        s.begin(step, std::move(state), std::move(arguments));
+    if (!begun.ok()) {
+      log_message(LogLevel::kError, "step {} is not saved before the end: {}", step,
+                  begun.status().to_string());
+      return kPreemptedUnsavedExitCode;
+    }
+    handle = *std::move(begun);
+  }
+  const Status status = handle->wait(deadline);
+  std::erase(s.handles, handle);
+  if (!status.ok()) {
+    log_message(LogLevel::kError, "step {} is not saved before the end: {}", step,
+                status.to_string());
+    return kPreemptedUnsavedExitCode;
+  }
+  return kPreemptedExitCode;
+}
+
+Status CheckpointManager::wait(Deadline deadline) {
+  HEKLA_RETURN_IF_ERROR(state_->saver->wait_idle(deadline));
+  HEKLA_RETURN_IF_ERROR(state_->wait_clean(deadline));
+  // Asked for expressly: told whatever the options say.
+  const bool was_error = std::any_of(
+      state_->handles.begin(), state_->handles.end(), [](const std::shared_ptr<SaveHandle>& h) {
+        return !h->error().ok() && h->error().code() != StatusCode::kAborted;
+      });
+  if (!was_error) return state_->take_error();
+  for (const std::shared_ptr<SaveHandle>& handle : std::exchange(state_->handles, {})) {
+    const Status status = handle->error();
+    if (!status.ok() && status.code() != StatusCode::kAborted) return status;
+  }
+  return ok_status();
+}
+
+Status CheckpointManager::close() {
+  Parts& s = *state_;
+  if (s.is_closed) return ok_status();
+  const Status status = wait();
+  s.is_closed = true;
+  s.signal.reset();
+  s.saver.reset();
+  s.preemption.reset();
+  s.timed.reset();
+  {
+    const std::lock_guard guard(s.mutex);
+    s.ends = true;
+    s.changed.notify_all();
+  }
+  if (s.janitor.joinable()) s.janitor.join();
+  s.lock = ManagerLock();
+  return status;
+}
+
+const RecoveryReport& CheckpointManager::recovery() const { return state_->recovery; }
+
+Saver::Counts CheckpointManager::counts() const {
+  return state_->saver == nullptr ? Saver::Counts() : state_->saver->counts();
+}
+
+const std::string& CheckpointManager::run_uuid() const { return state_->info.run_uuid; }
+
+}  // namespace hekla::checkpoint
