@@ -14,7 +14,7 @@ from setuptools.command.build_py import build_py
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', HERE.parent / 'build'))
-LIBRARIES = sorted((BUILD / 'lib' / 'hekla').glob('pjrt_*.so'))
+LIBRARIES = sorted((BUILD / 'lib' / 'hekla').glob('*.so'))
 
 
 class BuildWithLibraries(build_py):

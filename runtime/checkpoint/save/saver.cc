@@ -193,7 +193,7 @@ Result<std::shared_ptr<ShardLayout>> Saver::layout_of(State* state) {
 // Rank 0 looks at its own saves and says for all; the others then make room.
 Result<bool> Saver::may_start(const std::string& id, BusyPolicy policy) {
   const auto room = [this] {
-    return static_cast<int>(queue_.size()) + (is_running_ ? 1 : 0) < options_.max_in_flight;
+    return static_cast<int>(queue_.size()) + (is_saving_ ? 1 : 0) < options_.max_in_flight;
   };
   std::unique_ptr<Job> dropped;
   {
@@ -298,7 +298,7 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
   bool is_idle = false;
   {
     const std::lock_guard lock(mutex_);
-    is_idle = queue_.empty() && !is_running_;
+    is_idle = queue_.empty() && !is_saving_;
   }
   StagingPool& staging = pool_->staging();
   if (must_wait && is_idle && payload.staging_buffers() <= staging.buffers() - staging.in_use()) {
@@ -331,6 +331,7 @@ void Saver::work() {
       job = std::move(queue_.front());
       queue_.pop_front();
       is_running_ = true;
+      is_saving_ = true;
       current_ = job->handle;
     }
     run(*job);
@@ -354,7 +355,8 @@ void Saver::run(Job& job) {
   if (!status.ok()) {
     log_message(LogLevel::kError, "step {} is not saved: {}", job.request.step, status.to_string());
   }
-  // Buffers and descriptors are free before anybody hears of the end.
+  // Buffers, descriptors and the place are free before anybody hears of the end: who has waited for
+  // a save can begin the next one.
   SaveHandle& handle = *job.handle;
   {
     const std::lock_guard lock(handle.mutex_);
@@ -362,6 +364,11 @@ void Saver::run(Job& job) {
     handle.payload_ = nullptr;
   }
   job.payload.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    is_saving_ = false;
+  }
+  changed_.notify_all();
   handle.end(status.ok() ? SaveStage::kCommitted : SaveStage::kFailed, status);
   if (options_.after_save) options_.after_save(handle.step(), status);
 }

@@ -161,7 +161,8 @@ class Saver {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Job>> queue_;  // guarded by mutex_
-  bool is_running_ = false;                 // guarded by mutex_
+  bool is_running_ = false;                 // guarded by mutex_; a job, with what follows it
+  bool is_saving_ = false;                  // guarded by mutex_; its save, which takes a place
   bool is_closing_ = false;                 // guarded by mutex_
   Counts counts_;                           // guarded by mutex_
   std::shared_ptr<SaveHandle> current_;     // guarded by mutex_

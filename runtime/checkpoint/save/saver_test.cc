@@ -309,6 +309,27 @@ TEST(Policy, SkipIsAgreedUpon) {
   EXPECT_EQ(steps->at(1).step, 3);
 }
 
+// Retention runs after a save; it takes no place, so that who has waited may save again.
+TEST(Policy, WhatFollowsASaveDoesNotMakeTheNextOneSkip) {
+  MemoryIo io;
+  const Values values = testing::make_small_state(1);
+  Gate gate;
+  SaverOptions options = small_options();
+  options.after_save = [&](int64_t step, const Status&) {
+    if (step == 1) gate.pass();
+  };
+  with_savers(io, kRoot, 1, options, [&](int, Saver& saver) {
+    SaveArguments skip;
+    skip.policy = BusyPolicy::kSkip;
+    const auto first = saver.save(1, state_of(values, 0, 1), skip);
+    ASSERT_TRUE(first.ok() && (*first)->wait().ok());
+    const auto second = saver.save(2, state_of(values, 0, 1), skip);
+    gate.open();
+    ASSERT_TRUE(second.ok() && (*second)->wait().ok());
+    EXPECT_EQ((*second)->stage(), SaveStage::kCommitted);
+  });
+}
+
 TEST(Policy, ReplaceDropsWhatHasNotBegun) {
   for (const int world : {1, 2}) {
     MemoryIo io;

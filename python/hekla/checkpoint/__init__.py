@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints for NumPy, JAX and torch: sharded, in the background, safe against crashes, in HDF5.
+
+    manager = hekla.checkpoint.CheckpointManager('run', save_interval=100, max_to_keep=3)
+    state = manager.restore(like=state) if manager.latest_step() is not None else state
+    for step in range(...):
+        state = train(state)
+        if manager.reached_preemption(step):
+            manager.exit_for_preemption(step, state)
+        if manager.should_save(step):
+            manager.save_async(step, state)
+    manager.close()
+
+A state is a tree of dicts, lists, tuples and pytree nodes whose leaves are arrays of NumPy, JAX
+(sharded ones too) or torch, or bool, int, float, str and bytes. A step exists when it is complete:
+whatever dies, the newest step that exists loads, bit for bit. The files open in h5py.
+"""
+from ._arrays import Part
+from ._manager import CheckpointManager, RestoreReport, SaveHandle
+from ._native import CheckpointError, CorruptError
+
+__all__ = ['CheckpointError', 'CheckpointManager', 'CorruptError', 'Part', 'RestoreReport',
+           'SaveHandle']

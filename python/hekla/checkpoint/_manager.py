@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CheckpointManager and what it returns; see the package's own words."""
+import atexit
+import ctypes
+import itertools
+import json
+import os
+import signal
+import sys
+import threading
+import weakref
+
+import numpy as np
+
+from . import _arrays, _native, _tree
+
+_STRUCTURE = '__structure__'  # items of ours; names of a state have no level of this form
+_KINDS = '__kinds__'
+
+# What the native side reads from or keeps alive: token -> (fetch, arrays).
+_sources = {}
+_tokens = itertools.count(1)
+_lock = threading.Lock()
+
+
+@_native.READ
+def _read(token, offset, into, size):
+    """Bytes of an array that is fetched when they are wanted, and kept until it is let go."""
+    try:
+        source = _sources[token]
+        if source[1] is None:
+            array = source[0]()
+            source[1] = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        ctypes.memmove(into, source[1].ctypes.data + offset, size)
+        return 0
+    except BaseException as error:  # nothing may pass through C
+        _native.library().hekla_checkpoint_set_error(f'{type(error).__name__}: {error}'.encode())
+        return 1
+
+
+@_native.RELEASE
+def _release(token):
+    with _lock:
+        _sources.pop(token, None)
+
+
+def _keep(fetch, array):
+    with _lock:
+        token = next(_tokens)
+        _sources[token] = [fetch, array]
+    return token
+
+
+class _State:
+    """A tree on its way to the native side."""
+
+    def __init__(self, tree, rank, world_size):
+        self.handle = _native.handle_of('state_create')
+        self.rank, self.world_size = rank, world_size
+        try:
+            self._fill(tree)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if self.handle:
+            _native.library().hekla_checkpoint_state_destroy(self.handle)
+            self.handle = None
+
+    def _fill(self, tree):
+        leaves, structure = _tree.flatten(tree, _arrays.is_leaf)
+        kinds, tensors = {}, {}
+        for name, leaf in leaves.items():
+            if _arrays.is_value(leaf):
+                self._add_value(name, leaf)
+                continue
+            tensors[name] = _arrays.describe(leaf, f'"{name}"')
+            kind = _arrays.kind_of(leaf)
+            if kind != 'numpy':
+                kinds[name] = kind
+        self._add_value(_STRUCTURE, structure)
+        self._add_value(_KINDS, json.dumps(kinds))
+        for name in sorted(tensors, key=lambda text: text.encode()):
+            self._add_tensor(name, tensors[name])
+
+    def _add_value(self, name, value):
+        key = name.encode()
+        if isinstance(value, bool):
+            _native.call('state_add_bool', self.handle, key, value)
+        elif isinstance(value, int):
+            if not -2**63 <= value < 2**63:
+                raise OverflowError(f'"{name}" is {value}; whole numbers of 64 bits are kept')
+            _native.call('state_add_int', self.handle, key, value)
+        elif isinstance(value, float):
+            _native.call('state_add_double', self.handle, key, value)
+        else:
+            data = value.encode() if isinstance(value, str) else bytes(value)
+            call = 'state_add_text' if isinstance(value, str) else 'state_add_bytes'
+            _native.call(call, self.handle, key, data, len(data))
+
+    def _add_tensor(self, name, tensor):
+        rows = []
+        for holder, start, size in tensor.holdings or ():
+            rows += [holder, *start, *size]
+        count = len(tensor.holdings or ())
+        _native.call('state_add_tensor', self.handle, name.encode(), tensor.dtype.encode(),
+                     len(tensor.shape), _native.int64s(tensor.shape), tensor.spec.encode(),
+                     self.world_size, count, _native.int64s(rows))
+        for box in tensor.boxes:
+            now = box.fetch() if box.is_mutable else None
+            if now is not None:
+                token, address = _keep(None, now), now.ctypes.data
+                bytes_ = now.nbytes
+            else:
+                token, address = _keep(box.fetch, None), None
+                bytes_ = int(np.prod(box.size, dtype=np.int64)) * _arrays.numpy_dtype(
+                    tensor.dtype).itemsize
+            _native.call('state_add_box', self.handle, _native.int64s(box.start),
+                         _native.int64s(box.size), address, bytes_, box.is_mutable, _read,
+                         _release, token)
+
+
+class SaveHandle:
+    """A save under way. `stage` is queued, staging, writing, waiting-peers, committing, committed,
+    failed or skipped."""
+
+    def __init__(self, handle, step):
+        self._handle = handle
+        self._finalizer = weakref.finalize(
+            self, _native.library().hekla_checkpoint_save_destroy, handle)
+        self.step = step
+
+    @property
+    def stage(self):
+        return _native.library().hekla_checkpoint_save_stage(self._handle).decode()
+
+    def progress(self):
+        """(bytes that are written, bytes of this rank)."""
+        return self._numbers()[:2]
+
+    def times(self):
+        """(seconds that the caller stood still, seconds from the call to the end so far known)."""
+        return self._numbers()[2:]
+
+    def _numbers(self):
+        done, total = ctypes.c_int64(), ctypes.c_int64()
+        blocked, all_ = ctypes.c_double(), ctypes.c_double()
+        _native.library().hekla_checkpoint_save_progress(
+            self._handle, *map(ctypes.byref, (done, total, blocked, all_)))
+        return done.value, total.value, blocked.value, all_.value
+
+    def wait(self, timeout=None):
+        """Until it is committed (or skipped); raises what went wrong, TimeoutError when it is not
+        done in time."""
+        _native.call('save_wait', self._handle, -1.0 if timeout is None else timeout, 0)
+
+    def wait_staged(self, timeout=None):
+        """Until the arrays of the state may change."""
+        _native.call('save_wait', self._handle, -1.0 if timeout is None else timeout, 1)
+
+    def error(self):
+        """The exception of a save that failed, else None."""
+        try:
+            _native.call('save_error', self._handle)
+        except Exception as error:
+            return error
+        return None
+
+
+class _Memory:
+    """Keeps restored memory alive for the arrays over it."""
+
+    def __init__(self, handle):
+        self.handle = handle
+        weakref.finalize(self, _native.library().hekla_checkpoint_restored_destroy, handle)
+
+    def array(self, tensor, box, dtype, dims):
+        data, size = ctypes.c_void_p(), ctypes.c_int64()
+        _native.call('restored_data', self.handle, tensor, box, ctypes.byref(data),
+                     ctypes.byref(size))
+        if size.value == 0:
+            return np.empty(dims, dtype)
+        memory = (ctypes.c_byte * size.value).from_address(data.value)
+        memory._owner = self  # the array's base is this object
+        return np.frombuffer(memory, dtype).reshape(dims)
+
+
+def _target(name, leaf):
+    """What is asked for to make a leaf like this one."""
+    tensor = _arrays.describe(leaf, f'"{name}" of like')
+    target = {'name': name, 'dtype': tensor.dtype, 'shape': list(tensor.shape)}
+    whole = len(tensor.boxes) == 1 and tensor.boxes[0].size == tensor.shape
+    if not whole:
+        target['boxes'] = [[list(box.start), list(box.size)] for box in tensor.boxes]
+    return target
+
+
+def _made_like(leaf, arrays):
+    """A leaf of the kind of `leaf` from its boxes: {(start, size): array}."""
+    if isinstance(leaf, _arrays.Part):
+        (array,) = arrays.values()
+        return _arrays.Part(_made_like(leaf.array, {None: array}), leaf.start, leaf.shape)
+    kind = _arrays.kind_of(leaf)
+    if kind == 'torch':
+        (array,) = arrays.values()
+        return _arrays.torch_tensor(array).to(leaf.device)
+    if kind == 'numpy':
+        (array,) = arrays.values()
+        return array[()] if isinstance(leaf, np.generic) else array
+    jax = sys.modules['jax']
+    inner = jax.random.key_data(leaf) if kind != 'jax' else leaf
+    shape = tuple(inner.shape)
+    parts = []
+    for shard in inner.addressable_shards:
+        box = _arrays._index_box(shard.index, shape)
+        parts.append(jax.device_put(arrays[box], shard.device))
+    made = jax.make_array_from_single_device_arrays(shape, inner.sharding, parts)
+    return made if kind == 'jax' else jax.random.wrap_key_data(made, impl=kind[4:])
+
+
+def _made_of_kind(kind, array):
+    """A leaf as it was saved, without a model of it."""
+    if kind == 'torch':
+        import torch  # noqa: F401  it was a tensor of torch
+        return _arrays.torch_tensor(array)
+    if kind == 'numpy':
+        return array
+    import jax
+    return jax.random.wrap_key_data(array, impl=kind[4:]) if kind != 'jax' else jax.numpy.asarray(
+        array)
+
+
+class RestoreReport:
+    """What a restore that is not strict did not find a place for, and what it read."""
+
+    def __init__(self, info):
+        self.step = info['step']
+        self.missing, self.unexpected = info['missing'], info['unexpected']
+        self.mismatched = info['mismatched']
+        self.bytes_wanted, self.bytes_read = info['bytes_wanted'], info['bytes_read']
+
+    def __repr__(self):
+        return (f'RestoreReport(step={self.step}, missing={self.missing}, '
+                f'unexpected={self.unexpected}, mismatched={self.mismatched})')
+
+
+class CheckpointManager:
+    """Saves and restores the state of a training run in the folder `path`.
+
+    A save is due every `save_interval` steps (0: never by itself), every `save_seconds`, at
+    `save_steps`, or, with `continuous`, as soon as the last one is done. `max_to_keep` newest steps
+    stay (None: all), and those that `keep_period` divides, `keep_best` (dict(metric=, count=,
+    mode='max')) or `pin` keep. `async_queue_size` saves (1 or 2) may be under way; what happens to
+    one more is `on_busy`: 'skip', 'wait' or 'replace'. With `chkpt_on_preemption` SIGTERM on any
+    process makes all agree upon a step to stop at (reached_preemption).
+
+    Several processes form a group by RANK, WORLD_SIZE and HEKLA_STORE (file:DIR), or by `rank`,
+    `world_size` and `store`; they call the same methods for the same steps in the same order.
+    A failed save in the background is raised by the next save, join or close.
+    """
+
+    def __init__(self, path, save_interval=1, max_to_keep=None, async_queue_size=1,
+                 chkpt_on_preemption=True, *, save_seconds=None, save_steps=(), continuous=False,
+                 min_interval_seconds=None, keep_period=0, keep_best=None, keep_steps=(),
+                 on_busy='skip', overwrite=False, preemption_signals=(signal.SIGTERM,),
+                 preemption_grace_seconds=None, staging_bytes=None, bandwidth_limit=None,
+                 continue_on_error=False, metadata=None, rank=None, world_size=None, store=None,
+                 group_deadline_seconds=None):
+        options = {
+            'save_interval': save_interval, 'save_seconds': save_seconds,
+            'save_steps': sorted(save_steps), 'continuous': continuous,
+            'min_interval_seconds': min_interval_seconds, 'max_to_keep': max_to_keep,
+            'keep_period': keep_period, 'keep_best': keep_best, 'keep_steps': sorted(keep_steps),
+            'async_queue_size': async_queue_size, 'on_busy': on_busy, 'overwrite': overwrite,
+            'preemption_signals': ([int(s) for s in preemption_signals]
+                                   if chkpt_on_preemption else []),
+            'preemption_grace_seconds': preemption_grace_seconds,
+            'continue_on_error': continue_on_error, 'metadata': metadata,
+            'staging_bytes': staging_bytes, 'bandwidth_limit': bandwidth_limit,
+            'group_deadline_seconds': group_deadline_seconds,
+        }
+        if world_size is None and rank is not None:
+            raise ValueError('a rank needs its world_size')
+        if world_size is None:
+            self._world = int(os.environ.get('WORLD_SIZE') or 1)
+            self._rank = int(os.environ.get('RANK') or 0) if self._world > 1 else 0
+            given = -1
+        else:
+            self._world, self._rank, given = world_size, rank or 0, world_size
+        self._path = os.fspath(path)
+        self._lock = threading.Lock()
+        self._handle = _native.handle_of(
+            'manager_open', os.fsencode(self._path), json.dumps(options).encode(), self._rank,
+            given, (store or '').encode())
+        # Before the interpreter goes: the threads behind a save call back into it.
+        atexit.register(self._at_exit)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.close()
+
+    @property
+    def path(self):
+        return self._path
+
+    @property
+    def rank(self):
+        return self._rank
+
+    @property
+    def world_size(self):
+        return self._world
+
+    def should_save(self, step):
+        """Whether the policy wants this step saved."""
+        answer = ctypes.c_int32()
+        _native.call('manager_should_save', self._open(), step, ctypes.byref(answer))
+        return bool(answer.value)
+
+    def save(self, step, state, metrics=None):
+        """Saves a tree of arrays and values; returns when the step is committed."""
+        made = _State(state, self._rank, self._world)
+        try:
+            _native.call('manager_save_now', self._open(), step, made.handle,
+                         json.dumps(metrics or {}).encode())
+        finally:
+            made.close()
+
+    def save_async(self, step, state, metrics=None):
+        """As save, but returns a SaveHandle as soon as the arrays may change: NumPy and torch arrays
+        are copied first, JAX arrays are held and fetched in the background."""
+        made = _State(state, self._rank, self._world)
+        try:
+            handle = _native.handle_of('manager_save', self._open(), step, made.handle,
+                                       json.dumps(metrics or {}).encode())
+        finally:
+            made.close()
+        return SaveHandle(handle, step)
+
+    def restore(self, step=None, like=None, *, strict=True, only=(), renames=(),
+                with_report=False):
+        """The state of a step, the newest one unless named.
+
+        Without `like` it comes back as it was saved; tensors that were cut come back whole. With
+        `like`, a tree of arrays, it comes back in that tree's containers, dtypes, kinds (NumPy, JAX
+        with its sharding, torch) and boxes, and only those bytes are read. `only` are patterns of
+        stored names, `renames` pairs of names. A state that does not fit is a CheckpointError, or,
+        when not `strict`, a matter of the report: then leaves that are missing stay those of `like`.
+        """
+        request = {'strict': strict, 'only': list(only), 'renames': [list(r) for r in renames]}
+        leaves = {}
+        if like is not None:
+            leaves, _ = _tree.flatten(like, _arrays.is_leaf, '`like`')
+            request['targets'] = [_target(name, leaf) for name, leaf in leaves.items()
+                                  if not _arrays.is_value(leaf)]
+        memory = _Memory(_native.handle_of('manager_restore', self._open(),
+                                           -1 if step is None else step,
+                                           json.dumps(request).encode()))
+        info = json.loads(_native.text_of('restored_info', memory.handle))
+        items = _parse_items(info['items'])
+        structure = items.pop(_STRUCTURE, None)
+        kinds = json.loads(items.pop(_KINDS, '{}'))
+        found = {}
+        for t, tensor in enumerate(info['tensors']):
+            found[tensor['name']] = {
+                (tuple(box['start']), tuple(box['dims'])): memory.array(
+                    t, b, _arrays.numpy_dtype(box['dtype']), box['dims'])
+                for b, box in enumerate(tensor['boxes'])}
+        report = RestoreReport(info)
+        if like is not None:
+            state = _tree.rebuild(like, _arrays.is_leaf, lambda name, leaf: self._leaf_like(
+                name, leaf, found, items, strict, report))
+        else:
+            state = self._as_saved(found, items, structure, kinds, bool(only or renames))
+        return (state, report) if with_report else state
+
+    @staticmethod
+    def _leaf_like(name, leaf, found, items, strict, report):
+        if _arrays.is_value(leaf):
+            if name in items:
+                return items[name]
+            if strict:
+                raise _native.CheckpointError(f'step {report.step} has no value "{name}"')
+            report.missing.append(name)
+            return leaf
+        return _made_like(leaf, found[name]) if name in found else leaf
+
+    @staticmethod
+    def _as_saved(found, items, structure, kinds, is_subset):
+        def leaf(name):
+            if name in items:
+                return items[name]
+            (array,) = found[name].values()
+            return _made_of_kind(kinds.get(name, 'numpy'), array)
+
+        if structure is None or is_subset:  # not saved by this package, or not all of it
+            state = {}
+            for name in [*found, *([] if is_subset else items)]:
+                *folders, last = name.split('/')
+                place = state
+                for folder in folders:
+                    place = place.setdefault(folder, {})
+                place[last] = leaf(name)
+            return state
+        return _tree.unflatten(structure, leaf)
+
+    def all_steps(self):
+        """Committed steps, ascending."""
+        return json.loads(_native.text_of('manager_steps', self._open()))
+
+    def latest_step(self):
+        """The newest committed step, None when there is none."""
+        steps = self.all_steps()
+        return steps[-1] if steps else None
+
+    def pin(self, step):
+        """Keeps a step from being deleted; unpin lets it go."""
+        _native.call('manager_pin', self._open(), step, 1)
+
+    def unpin(self, step):
+        _native.call('manager_pin', self._open(), step, 0)
+
+    def reached_preemption(self, step):
+        """True at the step that all processes agreed upon after a signal to any of them: save it and
+        end with exit code 75, which exit_for_preemption does."""
+        answer = ctypes.c_int32()
+        _native.call('manager_reached_preemption', self._open(), step, ctypes.byref(answer))
+        return bool(answer.value)
+
+    def request_preemption(self):
+        """As a signal would."""
+        _native.library().hekla_checkpoint_manager_request_preemption(self._open())
+
+    def exit_for_preemption(self, step, state):
+        """Saves the state (or waits for a save of this step that is under way) and raises
+        SystemExit: 75 when it is committed, so that a launcher starts the job again, else 76."""
+        made = _State(state, self._rank, self._world)
+        code = ctypes.c_int32()
+        try:
+            _native.call('manager_save_for_preemption', self._open(), step, made.handle,
+                         ctypes.byref(code))
+        finally:
+            made.close()
+        raise SystemExit(code.value)
+
+    def join(self, timeout=None):
+        """Until no save is under way; raises what went wrong in the background."""
+        _native.call('manager_wait', self._open(), -1.0 if timeout is None else timeout)
+
+    def close(self):
+        """join, and the end of this manager. Also done when the program ends."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        atexit.unregister(self._at_exit)
+        try:
+            _native.call('manager_close', handle)
+        finally:
+            _native.library().hekla_checkpoint_manager_destroy(handle)
+
+    def _at_exit(self):
+        try:
+            self.close()
+        except Exception as error:  # too late to raise
+            print(f'hekla.checkpoint: {error}', file=sys.stderr)
+
+    def _open(self):
+        if self._handle is None:
+            raise ValueError('this CheckpointManager is closed')
+        return self._handle
+
+
+def _parse_items(text):
+    made = {'bool': bool, 'int': int, 'float': float, 'text': str, 'bytes': bytes.fromhex}
+    return {name: made[kind](value) for name, (kind, value) in json.loads(text or '{}').items()}
