@@ -30,8 +30,6 @@ constexpr int64_t kGpuPlenty = int64_t{1} << 20;
 constexpr int64_t kCpuTileValues = 128;
 constexpr int64_t kCpuColumns = 8;
 constexpr int64_t kCpuRows = 2;
-// Of sums that share no loads: two chains of additions side by side.
-constexpr int64_t kCpuOwnColumns = 2;
 constexpr int64_t kGpuTileValues = 64;
 // Drivers compile longer code in more than proportional time.
 constexpr int64_t kMostInstructions = 600;
@@ -112,7 +110,18 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
   const int64_t carried = std::max<int64_t>(analysis.carried, 1);
   if (t.is_cpu) {
     TileShape shape;
-    shape.lanes_x = std::min(std::clamp(t.subgroup_size, 1u, kCpuLanes), std::bit_floor(most));
+    const uint32_t lanes =
+        std::min(std::clamp(t.subgroup_size, 1u, kCpuLanes), std::bit_floor(most));
+    shape.lanes_x = lanes;
+    if (!analysis.shares_by_rows && !analysis.shares_by_columns) {
+      // Several columns of a lane share an address, so few columns go to few lanes.
+      while (shape.lanes_x > 1 && shape.lanes_x * kCpuColumns > columns) shape.lanes_x /= 2;
+      shape.lanes_y = lanes / shape.lanes_x;
+      if (idle(rows, shape.lanes_y) > kMostIdle) {
+        shape.lanes_x = lanes;
+        shape.lanes_y = 1;
+      }
+    }
     if (idle(columns, shape.lanes_x) > kMostIdle) return std::nullopt;
     const int64_t most_instructions = analysis.shares_by_rows && analysis.shares_by_columns
                                           ? kMostOfContraction
@@ -123,9 +132,7 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
              idle(columns, s.lanes_x * s.columns) <= kMostIdle &&
              tiled(kernel, s, 0).group_count >= kCpuTileGroups;
     };
-    const int64_t most_columns =
-        analysis.shares_by_rows || analysis.shares_by_columns ? kCpuColumns : kCpuOwnColumns;
-    for (TileShape wider = shape; wider.columns < most_columns;) {
+    for (TileShape wider = shape; wider.columns < kCpuColumns;) {
       wider.columns *= 2;
       if (!fits(wider)) break;
       shape = wider;
@@ -139,7 +146,7 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
     if (t.tile_rows != 0) shape.rows = t.tile_rows;
     Schedule s = tiled(kernel, shape, 0);
     s.long_accesses = t.int64;
-    s.broadcasts = t.subgroup_shuffle && s.workgroup_size == t.subgroup_size;
+    s.broadcasts = t.subgroup_shuffle && s.workgroup_size == t.subgroup_size && s.lanes_y == 1;
     s.is_adjacent = s.columns > 1 && columns % s.columns == 0;
     return s;
   }
