@@ -48,10 +48,10 @@ constexpr int kLongChain = 10;
 
 // Columns that a CPU device does side by side in a kernel without loops, so that the narrowest
 // elements of those that lie side by side fill a word.
-uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t) {
+uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t, uint32_t word_bytes) {
   const kernel::Function& f = kernel.body;
-  if (!t.int64 || kernel.points() == 0 || kernel.points() > t.max_narrow_points ||
-      f.region_count() > 1 || kernel.grid.empty()) {
+  if (kernel.points() == 0 || kernel.points() > t.max_narrow_points || f.region_count() > 1 ||
+      kernel.grid.empty()) {
     return 1;
   }
   uint32_t columns = 1;
@@ -60,7 +60,7 @@ uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t) {
     if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
     const kernel::Access access = kernel::unpack_access(inst.immediate);
     if (slope(f, inst.arguments[0], f.body().parameters.back()) != int64_t{1}) continue;
-    columns = std::max(columns, kLongAccessBytes / access.bytes);
+    columns = std::max<uint32_t>(columns, word_bytes / access.bytes);
   }
   const TileAnalysis analysis = analyse_tile(kernel);
   while (columns > 1 && (kernel.grid.back() % columns != 0 ||
@@ -176,14 +176,16 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   if (t.is_cpu) {
     s.workgroup_size = std::clamp(t.subgroup_size, 1u, kCpuLanes);
     s.long_accesses = t.int64;
-    s.columns = unit_columns(kernel, t);
-    s.is_adjacent = s.columns > 1;
+    s.columns = unit_columns(kernel, t, t.int64 ? kLongAccessBytes : 4);
     const int64_t share = points / s.columns / (kCpuGroups * s.workgroup_size);
     s.points_per_invocation = static_cast<uint32_t>(std::clamp<int64_t>(share, 1, kCpuPoints));
   } else {
     s.workgroup_size = kGpuWorkgroup;
+    // A word that one invocation fills needs no atomics.
+    if (!t.storage_8 || !t.storage_16) s.columns = unit_columns(kernel, t, 4);
     s.points_per_invocation = points >= kGpuPlenty ? kGpuPoints : 1;
   }
+  s.is_adjacent = s.columns > 1;
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));
   if (t.workgroup_size != 0) s.workgroup_size = std::min(t.workgroup_size, most);
   if (t.points_per_invocation != 0) s.points_per_invocation = t.points_per_invocation;
