@@ -210,23 +210,63 @@ TEST_F(OnDevice, WideAddressesAndPoints) {
 }
 
 TEST_F(OnDevice, WithoutNarrowStorage) {
-  Target t = target();
-  t.storage_8 = t.storage_16 = false;
-  kernel::testing::RandomOptions options;
-  options.narrow_stores = false;
-  for (uint64_t seed = 130; seed < 140; ++seed) {
+  for (uint64_t seed = 130; seed < 150; ++seed) {
+    Target t = target();
+    t.storage_8 = seed % 4 == 0;
+    t.storage_16 = seed % 4 == 1;
+    if (seed % 2 == 0) t.is_cpu = t.splits_store_chains = false;
+    EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t), "") << seed;
+  }
+}
+
+// Bytes whose neighbours in a word are written by other invocations and other workgroups.
+TEST_F(OnDevice, BytesWithoutNarrowStorage) {
+  for (const int64_t columns : {1, 5, 64, 1001}) {
+    kernel::Builder b(2, ScalarType::kI32);
+    const kernel::Value at = b.add(b.mul(b.grid_index(0), b.index(columns)), b.grid_index(1));
+    const kernel::Value x = b.load(ScalarType::kI32, {0, 1, true}, at);
+    b.store({1, 1}, at, b.mul(x, x));
+    b.store({2, 2}, at, b.add(x, b.index(300)));
+    TestKernel test;
+    test.kernel.name = "bytes";
+    test.kernel.grid = {37, columns};
+    test.kernel.body = b.finish();
+    for (const uint8_t bytes : {1, 1, 2}) {
+      const int64_t size = 37 * columns * bytes;
+      test.kernel.operands.push_back({size, test.elements.empty(), !test.elements.empty(), false});
+      test.elements.push_back({ScalarType::kI32, bytes});
+      test.labels.emplace_back("operand");
+      std::vector<std::byte>& memory = test.contents.emplace_back();
+      for (int64_t i = 0; i < size; ++i) memory.push_back(std::byte(i * 73 + 5));
+    }
+    for (const bool is_cpu : {true, false}) {
+      Target t = target();
+      t.storage_8 = t.storage_16 = false;
+      t.is_cpu = is_cpu;
+      EXPECT_EQ(difference(test, t), "") << columns;
+    }
+  }
+}
+
+// With and without f64 of the device, whose bits need integers as long.
+TEST_F(OnDevice, WithoutLongIntegers) {
+  for (uint64_t seed = 140; seed < 160; ++seed) {
+    Target t = target();
+    t.int64 = false;
+    t.float64 = seed % 2 == 0;
+    t.f64.exact_rounding = seed % 4 == 0;
+    kernel::testing::RandomOptions options;
+    options.i64 = seed % 4 != 0;
+    options.f64 = seed % 3 != 0;
     EXPECT_EQ(difference(kernel::testing::random_kernel(seed, options), t), "") << seed;
   }
 }
 
-TEST_F(OnDevice, WithoutLongIntegers) {
+TEST_F(OnDevice, WithoutDoubles) {
   Target t = target();
-  t.int64 = false;
-  t.f64.exact_rounding = true;
-  kernel::testing::RandomOptions options;
-  options.i64 = false;
-  for (uint64_t seed = 140; seed < 150; ++seed) {
-    EXPECT_EQ(difference(kernel::testing::random_kernel(seed, options), t), "") << seed;
+  t.float64 = false;
+  for (uint64_t seed = 160; seed < 170; ++seed) {
+    EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t), "") << seed;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <set>
 
+#include "backends/compiler/kernel/math/emulate.h"
 #include "backends/vulkan/codegen/generator.h"
 #include "backends/vulkan/launch/kernel_abi.h"
 
@@ -61,12 +62,6 @@ Status check_features(const kernel::Kernel& kernel, const Target& target) {
       if (bytes > target.max_narrow_bytes && !target.int64) {
         missing.insert(fmt::format("shaderInt64 (for an operand of {} bytes)", bytes));
       }
-      if (inst.op == Op::kStore && access.bytes == 1 && !target.storage_8) {
-        missing.insert("storageBuffer8BitAccess (for stores)");
-      }
-      if (inst.op == Op::kStore && access.bytes == 2 && !target.storage_16) {
-        missing.insert("storageBuffer16BitAccess (for stores)");
-      }
     }
   }
   if (kernel.points() > target.max_narrow_points && !target.int64) {
@@ -88,7 +83,7 @@ Generator::Generator(const kernel::Kernel& kernel, const Target& target, const S
       schedule_(schedule),
       m_(target),
       b_(m_.builder()),
-      memory_(m_, kernel, schedule.long_accesses),
+      memory_(m_, kernel, schedule.is_adjacent, schedule.long_accesses),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
       depends_(f_.size(), 0),
       ids_(f_.size() * side_by_side_, 0),
@@ -394,15 +389,9 @@ void Generator::emit_store(Value v, const Instruction& inst) {
 
 }  // namespace codegen
 
-Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
-  if (kernel.body.body().parameters.size() != kernel.grid.size()) {
-    return internal_error("kernel {}: a grid of rank {} and a body with {} parameters", kernel.name,
-                          kernel.grid.size(), kernel.body.body().parameters.size());
-  }
-#ifdef HEKLA_VALIDATE_SHADERS
-  HEKLA_RETURN_IF_ERROR(kernel::verify(kernel.body).with_context(kernel.name));
-#endif
-  HEKLA_RETURN_IF_ERROR(check_features(kernel, target));
+namespace {
+
+Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& target) {
   const Schedule schedule = codegen::choose_schedule(kernel, target);
   if (schedule.group_count > static_cast<int64_t>(kMaxGroups)) {
     return unimplemented("kernel {}: {} points are {} workgroups, more than {}", kernel.name,
@@ -413,6 +402,30 @@ Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
   HEKLA_RETURN_IF_ERROR(validate(shader.words).with_context(kernel.name));
 #endif
   return shader;
+}
+
+}  // namespace
+
+Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
+  if (kernel.body.body().parameters.size() != kernel.grid.size()) {
+    return internal_error("kernel {}: a grid of rank {} and a body with {} parameters", kernel.name,
+                          kernel.grid.size(), kernel.body.body().parameters.size());
+  }
+#ifdef HEKLA_VALIDATE_SHADERS
+  HEKLA_RETURN_IF_ERROR(kernel::verify(kernel.body).with_context(kernel.name));
+#endif
+  const Status native = check_features(kernel, target);
+  if (native.ok()) return generate_native(kernel, target);
+  if (native.code() != StatusCode::kUnimplemented) return native;
+  // f64 goes with i64, whose bits it may be cast to.
+  const kernel::Emulation emulation = {.i64 = !target.int64,
+                                       .f64 = !target.int64 || !target.float64};
+  const Result<kernel::Kernel> emulated = kernel::emulate(kernel, emulation);
+  if (!emulated.ok()) {
+    return unimplemented("{}; without: {}", native.message(), emulated.status().message());
+  }
+  HEKLA_RETURN_IF_ERROR(check_features(*emulated, target));
+  return generate_native(*emulated, target);
 }
 
 }  // namespace hekla::vulkan

@@ -21,7 +21,7 @@
 namespace hekla::vulkan {
 
 // Part of every cache key, with kKernelAbiVersion: raised when the same kernel gives other code.
-inline constexpr uint32_t kCodegenVersion = 3;
+inline constexpr uint32_t kCodegenVersion = 4;
 
 struct Shader {
   std::vector<uint32_t> words;
@@ -31,8 +31,9 @@ struct Shader {
   std::vector<std::string> required_features;
 };
 
-// UNIMPLEMENTED, naming the kernel, the device and all features that it lacks; INTERNAL for a
-// kernel that `kernel::verify` would refuse.
+// Types and stores that the device lacks are emulated. UNIMPLEMENTED, naming the kernel, the device
+// and all features that it lacks, where that cannot be; INTERNAL for a kernel that
+// `kernel::verify` would refuse.
 Result<Shader> generate(const kernel::Kernel& kernel, const Target& target);
 
 // INTERNAL with SPIRV-Tools' message when the module is not valid for Vulkan 1.2. About 1 ms.

@@ -150,33 +150,27 @@ TEST(Generate, FloatModesAreThoseOfTheTarget) {
 
 TEST(Generate, NamesAllThatTheDeviceLacks) {
   Target t = full_target();
-  t.float64 = t.storage_16 = false;
-  Builder b(1, kI32);
-  const Value x = b.load(kF64, {0, 8}, b.grid_index(0));
-  b.store({1, 2}, b.grid_index(0),
-          b.convert(Op::kBoolToInt, kI32, b.binary(Op::kLt, x, b.real(kF64, 1))));
-  Kernel k;
-  k.name = "is_small";
-  k.grid = {10};
-  k.operands = {{80, true, false}, {20, false, true}};
-  k.body = b.finish();
+  t.int64 = t.float64 = false;
+  constexpr int64_t kPoints = int64_t{1} << 32;
+  Kernel k = elementwise(kPoints, kF64, 1, kI64);
+  k.name = "wide";
   const Status status = generate(k, t).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(status.message(),
-            "kernel is_small needs shaderFloat64, storageBuffer16BitAccess (for stores), which a "
-            "test device lacks");
+  EXPECT_EQ(
+      status.message(),
+      "kernel wide needs shaderFloat64, shaderInt64, shaderInt64 (for a grid of 4294967296 "
+      "points), shaderInt64 (for an operand of 34359738368 bytes), which a test device lacks; "
+      "without: kernel wide counts its grid or its operands in 64 bits");
   EXPECT_EQ(must_generate(k, full_target()).required_features,
-            (std::vector<std::string>{"bufferDeviceAddress", "shaderFloat64", "shaderInt64",
-                                      "storageBuffer16BitAccess"}));
+            (std::vector<std::string>{"bufferDeviceAddress", "shaderFloat64", "shaderInt64"}));
 }
 
 TEST(Generate, WhatIsMissingIsNotUsed) {
   Target t = full_target();
   t.int64 = t.float64 = t.storage_8 = t.storage_16 = false;
-  kernel::testing::RandomOptions options;
-  options.i64 = options.f64 = options.narrow_stores = false;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const Shader shader = must_generate(kernel::testing::random_kernel(seed, options).kernel, t);
+    t.is_cpu = seed % 2 == 0;
+    const Shader shader = must_generate(kernel::testing::random_kernel(seed).kernel, t);
     EXPECT_EQ(shader.required_features, std::vector<std::string>{"bufferDeviceAddress"});
     for (const spv::Capability c :
          {spv::CapabilityInt64, spv::CapabilityFloat64, spv::CapabilityInt16, spv::CapabilityInt8,

@@ -80,7 +80,7 @@ void Memory::declare(spv::Instruction* entry_point) {
     if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
     const Access access = kernel::unpack_access(inst.immediate);
     widths_[static_cast<size_t>(access.operand)].insert(memory_width(access));
-    if (access.bytes < 4 && long_runs_) widths_[static_cast<size_t>(access.operand)].insert(32);
+    if (access.bytes < 4 && has_runs_) widths_[static_cast<size_t>(access.operand)].insert(32);
   }
   // Pointers to words, whatever the operand holds: what push constants lead to may not hold
   // narrower integers without further features.
@@ -171,16 +171,30 @@ Bits Memory::load_word(size_t operand, int width, Bits element) {
                                   spv::ScopeMax, alignment)};
 }
 
+// It may reach behind the operand, but not behind its memory.
+Memory::Part Memory::part_of_word(const Access& access, Bits element) {
+  const auto shift = access.bytes == 1 ? uint64_t{2} : uint64_t{1};
+  const uint64_t bits = access.bytes * 8u;
+  return {element_pointer(static_cast<size_t>(access.operand), 32, element >> shift),
+          (element.resized(32) & ((1u << shift) - 1)) * bits};
+}
+
 spv::Id Memory::load(const Access& access, ScalarType type, Bits element) {
   const auto operand = static_cast<size_t>(access.operand);
   const int width = memory_width(access);
   const int bits = access.bytes * 8;
   if (bits < 32 && width == 32) {
-    // The word around the element, which may reach behind the operand, but not behind its memory.
-    const auto shift = access.bytes == 1 ? uint64_t{2} : uint64_t{1};
-    const Bits word = load_word(operand, 32, element >> shift);
-    const Bits place = (element.resized(32) & ((1u << shift) - 1)) * static_cast<uint64_t>(bits);
-    const Bits high = word << (place.like(static_cast<uint64_t>(32 - bits)) - place);
+    const Part part = part_of_word(access, element);
+    spv::Builder& b = m_.builder();
+    // Neighbours may be written while this one is read, but not within one access.
+    const Bits word{&m_, 32,
+                    is_read_only(operand)
+                        ? b.createLoad(part.pointer, spv::NoPrecision, spv::MemoryAccessAlignedMask,
+                                       spv::ScopeMax, /*alignment=*/4)
+                        : m_.op(spv::OpAtomicLoad, m_.uint_type(32),
+                                {part.pointer, m_.uint_constant(32, spv::ScopeDevice),
+                                 m_.uint_constant(32, spv::MemorySemanticsMaskNone)})};
+    const Bits high = word << (part.place.like(static_cast<uint64_t>(32 - bits)) - part.place);
     const Bits count = high.like(static_cast<uint64_t>(32 - bits));
     return (access.is_signed ? high.shifted_right_signed(count) : high >> count).id();
   }
@@ -310,6 +324,18 @@ void Memory::store_run(const Access& access, ScalarType type, Bits first,
 
 void Memory::store(const Access& access, ScalarType type, Bits element, spv::Id value) {
   const int width = access.bytes * 8;
+  if (width < memory_width(access)) {
+    // Other invocations write the rest of the word: two changes that leave it alone.
+    const Part part = part_of_word(access, element);
+    const uint64_t mask = (uint64_t{1} << width) - 1;
+    const Bits kept = (part.place.like(mask) << part.place) ^ 0xffffffff;
+    const Bits added = (Bits(&m_, 32, value) & mask) << part.place;
+    const spv::Id scope = m_.uint_constant(32, spv::ScopeDevice);
+    const spv::Id relaxed = m_.uint_constant(32, spv::MemorySemanticsMaskNone);
+    m_.op(spv::OpAtomicAnd, m_.uint_type(32), {part.pointer, scope, relaxed, kept.id()});
+    m_.op(spv::OpAtomicOr, m_.uint_type(32), {part.pointer, scope, relaxed, added.id()});
+    return;
+  }
   if (width < 32) {
     value = m_.op(spv::OpUConvert, m_.uint_type(width), {value});
   } else if (kernel::is_float(type) && !(width == 64 && !m_.target().int64)) {

@@ -24,9 +24,10 @@ inline constexpr uint32_t kLongestRunBytes = 16;
 
 class Memory {
  public:
-  // `long_runs`: runs of elements are words of 64 bits, where the device has them.
-  Memory(Module& module, const kernel::Kernel& kernel, bool long_runs)
-      : m_(module), kernel_(kernel), long_runs_(long_runs) {}
+  // `has_runs`: load_run and store_run will be used; `long_runs`: runs of elements are words of 64
+  // bits, where the device has them.
+  Memory(Module& module, const kernel::Kernel& kernel, bool has_runs, bool long_runs)
+      : m_(module), kernel_(kernel), has_runs_(has_runs || long_runs), long_runs_(long_runs) {}
 
   // The push constants; before the entry function's code.
   void declare(spv::Instruction* entry_point);
@@ -59,6 +60,12 @@ class Memory {
   spv::Id word_type(int width);
   spv::Id block_pointer_type(int width, bool is_read_only);
   spv::Id element_pointer(size_t operand, int width, Bits element);
+  // Of 1 and 2 bytes without the storage feature: the word around it.
+  struct Part {
+    spv::Id pointer = 0;
+    Bits place;  // of its lowest bit
+  };
+  Part part_of_word(const kernel::Access& access, Bits element);
   Bits load_word(size_t operand, int width, Bits element);
   // Words of a run: so many of so many bits; 0 of them: elements one by one.
   struct Words {
@@ -70,6 +77,7 @@ class Memory {
 
   Module& m_;
   const kernel::Kernel& kernel_;
+  const bool has_runs_;
   const bool long_runs_;
   spv::Id push_constants_ = 0;
   spv::Id table_type_ = 0;

@@ -30,8 +30,6 @@ constexpr int64_t kGpuPlenty = int64_t{1} << 20;
 constexpr int64_t kCpuTileValues = 128;
 constexpr int64_t kCpuColumns = 8;
 constexpr int64_t kCpuRows = 2;
-// Of sums that share no loads: two chains of additions side by side.
-constexpr int64_t kCpuOwnColumns = 2;
 constexpr int64_t kGpuTileValues = 64;
 // Drivers compile longer code in more than proportional time.
 constexpr int64_t kMostInstructions = 600;
@@ -50,10 +48,10 @@ constexpr int kLongChain = 10;
 
 // Columns that a CPU device does side by side in a kernel without loops, so that the narrowest
 // elements of those that lie side by side fill a word.
-uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t) {
+uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t, uint32_t word_bytes) {
   const kernel::Function& f = kernel.body;
-  if (!t.int64 || kernel.points() == 0 || kernel.points() > t.max_narrow_points ||
-      f.region_count() > 1 || kernel.grid.empty()) {
+  if (kernel.points() == 0 || kernel.points() > t.max_narrow_points || f.region_count() > 1 ||
+      kernel.grid.empty()) {
     return 1;
   }
   uint32_t columns = 1;
@@ -62,7 +60,7 @@ uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t) {
     if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
     const kernel::Access access = kernel::unpack_access(inst.immediate);
     if (slope(f, inst.arguments[0], f.body().parameters.back()) != int64_t{1}) continue;
-    columns = std::max(columns, kLongAccessBytes / access.bytes);
+    columns = std::max<uint32_t>(columns, word_bytes / access.bytes);
   }
   const TileAnalysis analysis = analyse_tile(kernel);
   while (columns > 1 && (kernel.grid.back() % columns != 0 ||
@@ -112,7 +110,18 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
   const int64_t carried = std::max<int64_t>(analysis.carried, 1);
   if (t.is_cpu) {
     TileShape shape;
-    shape.lanes_x = std::min(std::clamp(t.subgroup_size, 1u, kCpuLanes), std::bit_floor(most));
+    const uint32_t lanes =
+        std::min(std::clamp(t.subgroup_size, 1u, kCpuLanes), std::bit_floor(most));
+    shape.lanes_x = lanes;
+    if (!analysis.shares_by_rows && !analysis.shares_by_columns) {
+      // Several columns of a lane share an address, so few columns go to few lanes.
+      while (shape.lanes_x > 1 && shape.lanes_x * kCpuColumns > columns) shape.lanes_x /= 2;
+      shape.lanes_y = lanes / shape.lanes_x;
+      if (idle(rows, shape.lanes_y) > kMostIdle) {
+        shape.lanes_x = lanes;
+        shape.lanes_y = 1;
+      }
+    }
     if (idle(columns, shape.lanes_x) > kMostIdle) return std::nullopt;
     const int64_t most_instructions = analysis.shares_by_rows && analysis.shares_by_columns
                                           ? kMostOfContraction
@@ -123,9 +132,7 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
              idle(columns, s.lanes_x * s.columns) <= kMostIdle &&
              tiled(kernel, s, 0).group_count >= kCpuTileGroups;
     };
-    const int64_t most_columns =
-        analysis.shares_by_rows || analysis.shares_by_columns ? kCpuColumns : kCpuOwnColumns;
-    for (TileShape wider = shape; wider.columns < most_columns;) {
+    for (TileShape wider = shape; wider.columns < kCpuColumns;) {
       wider.columns *= 2;
       if (!fits(wider)) break;
       shape = wider;
@@ -139,7 +146,7 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
     if (t.tile_rows != 0) shape.rows = t.tile_rows;
     Schedule s = tiled(kernel, shape, 0);
     s.long_accesses = t.int64;
-    s.broadcasts = t.subgroup_shuffle && s.workgroup_size == t.subgroup_size;
+    s.broadcasts = t.subgroup_shuffle && s.workgroup_size == t.subgroup_size && s.lanes_y == 1;
     s.is_adjacent = s.columns > 1 && columns % s.columns == 0;
     return s;
   }
@@ -169,14 +176,16 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   if (t.is_cpu) {
     s.workgroup_size = std::clamp(t.subgroup_size, 1u, kCpuLanes);
     s.long_accesses = t.int64;
-    s.columns = unit_columns(kernel, t);
-    s.is_adjacent = s.columns > 1;
+    s.columns = unit_columns(kernel, t, t.int64 ? kLongAccessBytes : 4);
     const int64_t share = points / s.columns / (kCpuGroups * s.workgroup_size);
     s.points_per_invocation = static_cast<uint32_t>(std::clamp<int64_t>(share, 1, kCpuPoints));
   } else {
     s.workgroup_size = kGpuWorkgroup;
+    // A word that one invocation fills needs no atomics.
+    if (!t.storage_8 || !t.storage_16) s.columns = unit_columns(kernel, t, 4);
     s.points_per_invocation = points >= kGpuPlenty ? kGpuPoints : 1;
   }
+  s.is_adjacent = s.columns > 1;
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));
   if (t.workgroup_size != 0) s.workgroup_size = std::min(t.workgroup_size, most);
   if (t.points_per_invocation != 0) s.points_per_invocation = t.points_per_invocation;

@@ -139,7 +139,8 @@ Status Device::create(VkPhysicalDevice physical) {
   v12.timelineSemaphore = VK_TRUE;
   v12.bufferDeviceAddress = VK_TRUE;
   v12.scalarBlockLayout = wanted.scalar_block_layout;
-  v12.vulkanMemoryModel = wanted.vulkan_memory_model;
+  // The model forbids atomics of the device's scope unless that is asked for, too.
+  v12.vulkanMemoryModel = v12.vulkanMemoryModelDeviceScope = wanted.vulkan_memory_model;
   v13.subgroupSizeControl = wanted.subgroup_size_control;
   v13.computeFullSubgroups = wanted.compute_full_subgroups;
   v13.shaderIntegerDotProduct = wanted.integer_dot_product;

@@ -355,7 +355,8 @@ class Querier {
     f.scalar_block_layout = v12.scalarBlockLayout == VK_TRUE;
     f.subgroup_size_control = v13.subgroupSizeControl == VK_TRUE;
     f.compute_full_subgroups = v13.computeFullSubgroups == VK_TRUE;
-    f.vulkan_memory_model = v12.vulkanMemoryModel == VK_TRUE;
+    f.vulkan_memory_model =
+        v12.vulkanMemoryModel == VK_TRUE && v12.vulkanMemoryModelDeviceScope == VK_TRUE;
     f.robust_buffer_access = all.features.robustBufferAccess == VK_TRUE;
     f.host_memory_import = extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
     f.memory_budget = extensions.contains(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);

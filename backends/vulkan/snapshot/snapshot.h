@@ -82,7 +82,7 @@ struct Features {
   bool scalar_block_layout = false;
   bool subgroup_size_control = false;
   bool compute_full_subgroups = false;
-  bool vulkan_memory_model = false;
+  bool vulkan_memory_model = false;  // with its device scope
   bool robust_buffer_access = false;
   bool memory_budget = false;
   bool host_memory_import = false;  // VK_EXT_external_memory_host
