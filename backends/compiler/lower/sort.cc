@@ -11,7 +11,8 @@
 //
 // When nobody looks beyond the first few places of the results (top_k), no run
 // is merged further than that: a merge then costs what it keeps, and the rest of the results is
-// left as it is.
+// left as it is. Of a handful, each point finds those of its part of the line, which it keeps in
+// registers, instead of sorting a block.
 #include <algorithm>
 #include <array>
 
@@ -30,6 +31,12 @@ constexpr size_t kMaxNetwork = 2000;
 constexpr int64_t kLargestBlock = 16;
 // Outputs of one point of a merge: enough to be worth the search, few enough to have many points.
 constexpr int64_t kMergeOutputs = 16;
+// The most that a part keeps in registers, and how long a part is: at least, and from which length
+// of the line on how long; multiples of kMergeOutputs.
+constexpr int64_t kMostKept = 16;
+constexpr int64_t kShortPart = 64;
+constexpr int64_t kLongLine = 1 << 15;
+constexpr int64_t kLongPart = 256;
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -88,9 +95,10 @@ class SortLowering {
     }
     HEKLA_ASSIGN_OR_RETURN(const int64_t block, block_size());
     std::vector<Temporary> from, to;
+    const int64_t part = part_size();
     if (size_ > block) from = add_run();
-    HEKLA_RETURN_IF_ERROR(add_blocks(block, from));
-    for (int64_t width = block; width < size_; width *= 2) {
+    HEKLA_RETURN_IF_ERROR(part > 0 ? add_parts(part, from) : add_blocks(block, from));
+    for (int64_t width = part > 0 ? part : block; width < size_; width *= 2) {
       const bool is_last = 2 * width >= size_;
       if (!is_last && to.empty()) to = add_run();
       HEKLA_RETURN_IF_ERROR(add_merge(width, from, is_last ? std::vector<Temporary>() : to));
@@ -167,11 +175,85 @@ class SortLowering {
                            ir::location_string(op_.location()));
     }
     const size_t exchange = k.b().size() - before + 2 * dtypes_.size() + 1;
+    exchange_ = exchange;
     int64_t block = kLargestBlock;
     while (block > 2 && static_cast<size_t>(block * (block - 1) / 2) * exchange > kMaxNetwork) {
       block /= 2;
     }
     return std::min(block, size_);
+  }
+
+  // How long the parts are of which each keeps its first few; 0: blocks are sorted. The last part
+  // has as many elements as are kept, too.
+  int64_t part_size() const {
+    const int64_t least = size_ >= kLongLine ? kLongPart : kShortPart;
+    if (kept_ > kMostKept || size_ < 4 * least ||
+        2 * static_cast<size_t>(kept_) * exchange_ > kMaxNetwork) {
+      return 0;
+    }
+    for (int64_t part = least; part < 2 * least; part += kMergeOutputs) {
+      if ((size_ - 1) % part + 1 >= kept_) return part;
+    }
+    return 0;
+  }
+
+  // The first kept_ of each part of the line, in order, at its beginning.
+  Status add_parts(int64_t part, const std::vector<Temporary>& to) {
+    const int64_t parts = (size_ + part - 1) / part;
+    const int64_t last = size_ - (parts - 1) * part;  // elements of the last one
+    KernelMaker k("sort_first", {outer_, parts, inner_}, largest_, in_memory_);
+    Builder& b = k.b();
+    const size_t width = dtypes_.size();
+    const auto kept = static_cast<size_t>(kept_);
+    std::vector<DType> types;
+    Elements initial;
+    for (size_t t = 0; t < kept; ++t) {
+      for (DType dtype : dtypes_) {
+        types.push_back(dtype);
+        initial.push_back(kernel::integer_element(b, dtype, 0));
+      }
+    }
+    const auto of = [&](const Elements& all, size_t t) {
+      const auto first = all.begin() + static_cast<std::ptrdiff_t>(t * width);
+      return Elements(first, first + static_cast<std::ptrdiff_t>(width));
+    };
+    const Value start = b.mul(k.at(1), k.index(part));
+    // Element `t` of the part goes before those that it is less than, as long as it exists.
+    const auto insert = [&](Value t, Value i, Value exists, const Elements& list) {
+      const Point point{{}, place(k, size_, k.at(0), i, k.at(2))};
+      Elements x;
+      for (const Carried& each : carried_) {
+        x.push_back(k.emitter().emit(*op_.operand(each.operand), point));
+      }
+      if (by_index_) x.push_back({i, kernel::kNoValue});
+      Elements next;
+      Value after_previous = b.boolean(false);  // whether x goes before the one before
+      for (size_t place = 0; place < kept; ++place) {
+        const Elements here = of(list, place);
+        const Value is_free = b.binary(Op::kLeS, t, k.index(static_cast<int64_t>(place)));
+        const Value goes = b.bit_and(exists, b.bit_or(is_free, is_less(k, x, here)));
+        Elements moved = x;
+        if (place > 0) moved = k.choose(after_previous, of(list, place - 1), x);
+        const Elements chosen = k.choose(goes, moved, here);
+        next.insert(next.end(), chosen.begin(), chosen.end());
+        after_previous = goes;
+      }
+      return next;
+    };
+    Elements list = k.loop(k.index(last), types, initial, [&](Value t, const Elements& now) {
+      return insert(t, b.add(start, t), b.boolean(true), now);
+    });
+    if (last < part) {
+      list = k.loop(k.index(part - last), types, list, [&](Value u, const Elements& now) {
+        const Value t = b.add(u, k.index(last));
+        const Value i = b.add(start, t);
+        return insert(t, k.at_most(i, size_ - 1), b.binary(Op::kLtS, i, k.index(size_)), now);
+      });
+    }
+    for (size_t t = 0; t < kept; ++t) {
+      store(k, to, of(list, t), k.at(0), b.add(start, k.index(static_cast<int64_t>(t))), k.at(2));
+    }
+    return add(k);
   }
 
   Status add(KernelMaker& k) {
@@ -238,7 +320,7 @@ class SortLowering {
   // Merges runs of `width` into runs of twice that; into the results when `to` is empty.
   Status add_merge(int64_t width, const std::vector<Temporary>& from,
                    const std::vector<Temporary>& to) {
-    const int64_t outputs = std::min(kMergeOutputs, 2 * width);
+    const int64_t outputs = std::min({kMergeOutputs, 2 * width, kept_});
     const int64_t run = std::min(width, kept_);  // elements of a run that are sorted
     // Shares of a pair of runs; the last pair may be short.
     const int64_t each = (std::min(2 * width, kept_) + outputs - 1) / outputs;
@@ -280,21 +362,23 @@ class SortLowering {
     const Value high = k.smaller(diagonal, a_size);
     int64_t trips = 1;
     while ((int64_t{1} << (trips - 1)) < run) ++trips;
-    const Elements found =
-        k.loop(k.index(trips), {index_dtype, index_dtype}, {as_element(low), as_element(high)},
-               [&](Value, const Elements& range) {
-                 const Value lo = range[0].re, hi = range[1].re;
-                 const Value is_open = b.binary(Op::kLtS, lo, hi);
-                 const Value middle = b.binary(Op::kShrU, b.add(lo, hi), k.index(1));
-                 const Elements x = load(k.at_most(b.add(a_begin, middle), size_ - 1));
-                 const Elements y = load(k.at_most(
-                     b.sub(b.sub(b.add(b_begin, diagonal), k.index(1)), middle), size_ - 1));
-                 const Value x_first = b.logical_not(is_less(k, y, x));
-                 const Value up = b.bit_and(is_open, x_first);
-                 const Value down = b.bit_and(is_open, b.logical_not(x_first));
-                 return Elements{as_element(b.select(up, b.add(middle, k.index(1)), lo)),
-                                 as_element(b.select(down, middle, hi))};
-               });
+    Elements found{as_element(k.index(0)), as_element(k.index(0))};
+    if (each > 1) {
+      found = k.loop(k.index(trips), {index_dtype, index_dtype},
+                     {as_element(low), as_element(high)}, [&](Value, const Elements& range) {
+                       const Value lo = range[0].re, hi = range[1].re;
+                       const Value is_open = b.binary(Op::kLtS, lo, hi);
+                       const Value middle = b.binary(Op::kShrU, b.add(lo, hi), k.index(1));
+                       const Elements x = load(k.at_most(b.add(a_begin, middle), size_ - 1));
+                       const Elements y = load(k.at_most(
+                           b.sub(b.sub(b.add(b_begin, diagonal), k.index(1)), middle), size_ - 1));
+                       const Value x_first = b.logical_not(is_less(k, y, x));
+                       const Value up = b.bit_and(is_open, x_first);
+                       const Value down = b.bit_and(is_open, b.logical_not(x_first));
+                       return Elements{as_element(b.select(up, b.add(middle, k.index(1)), lo)),
+                                       as_element(b.select(down, middle, hi))};
+                     });
+    }
     const Value a_first = b.add(a_begin, found[0].re);
     const Value b_first = b.sub(b.add(b_begin, diagonal), found[0].re);
 
@@ -358,6 +442,7 @@ class SortLowering {
   std::vector<DType> dtypes_;     // of the keys, then of the payload or index
   size_t keys_ = 0;
   bool by_index_ = false;
+  size_t exchange_ = 0;  // instructions of one exchange
   bool failed_ = false;
   LoweredSequence sequence_;
 };
