@@ -16,6 +16,7 @@
 #include "runtime/checkpoint/commit/manager_lock.h"
 #include "runtime/checkpoint/commit/recovery.h"
 #include "runtime/checkpoint/restore/verify.h"
+#include "tools/ckpt/bench.h"
 #include "tools/ckpt/convert.h"
 #include "tools/ckpt/diff.h"
 #include "tools/ckpt/inspect.h"
@@ -63,6 +64,9 @@ struct Arguments {
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
   uint64_t max_shard = 5'000'000'000;
   int64_t step = 0;
+  uint64_t size = uint64_t{1} << 30;
+  int ranks = 1, repeat = 3;
+  std::string mode = "both";
 };
 
 using Command = std::function<Result<Answer>(const Arguments&)>;
@@ -257,6 +261,38 @@ Result<Answer> repair(const Arguments& arguments) {
   return answer;
 }
 
+Result<Answer> run_bench(const Arguments& arguments) {
+  BenchOptions options;
+  options.bytes = static_cast<int64_t>(arguments.size);
+  options.ranks = arguments.ranks;
+  options.repeat = arguments.repeat;
+  options.write = arguments.mode != "restore";
+  options.read = arguments.mode != "save";
+  HEKLA_ASSIGN_OR_RETURN(const BenchReport report, bench(io(), arguments.path, options));
+  Answer answer;
+  const auto bytes = static_cast<double>(report.bytes);
+  answer.data = {{"bytes", report.bytes}, {"ranks", options.ranks}, {"rounds", options.repeat}};
+  const auto line = [&](const char* name, const char* raw_name, double seconds, double raw,
+                        double cpu, double spread) {
+    if (seconds == 0) return;
+    answer.data[name] = {{"seconds", seconds},
+                         {"raw_seconds", raw},
+                         {"bytes_per_second", bytes / seconds},
+                         {"share_of_raw", raw / seconds},
+                         {"cpu_seconds_per_gb", cpu / bytes * 1e9},
+                         {"longest_over_shortest", spread}};
+    answer.text += fmt::format(
+        "{:<8} {:.2f} GB/s, {} {:.2f} GB/s: {:.0f} %; {:.3f} s of processor per GB; longest round "
+        "{:.2f} of the shortest\n",
+        name, bytes / seconds / 1e9, raw_name, bytes / raw / 1e9, 100 * raw / seconds,
+        cpu / bytes * 1e9, spread);
+  };
+  line("save", "raw write", report.save, report.raw_write, report.save_cpu, report.spread_save);
+  line("restore", "raw read", report.restore, report.raw_read, report.restore_cpu,
+       report.spread_restore);
+  return answer;
+}
+
 class Adder {
  public:
   Adder(CLI::App& group, int& exit_code) : group_(group), exit_code_(exit_code) {}
@@ -344,6 +380,17 @@ void add_ckpt_command(CLI::App& app, int& exit_code) {
   sub = adder.add("gc", "what dead saves and deletions left: finished, adopted or put aside",
                   "ROOT", nullptr, collect_garbage);
   sub->add_flag("--dry-run", adder.arguments().dry_run, "say what would be done");
+
+  sub = adder.add("bench", "what the disk gives, and what of it saves and restores reach", "DIR",
+                  nullptr, run_bench);
+  sub->add_option("--size", adder.arguments().size, "bytes of the state, with unit: 4GB")
+      ->transform(CLI::AsSizeValue(true));
+  sub->add_option("--ranks", adder.arguments().ranks, "threads that save as ranks of a group")
+      ->check(CLI::Range(1, 64));
+  sub->add_option("--repeat", adder.arguments().repeat, "rounds; the best counts")
+      ->check(CLI::Range(1, 1000));
+  sub->add_option("--mode", adder.arguments().mode, "what is measured")
+      ->check(CLI::IsMember({"save", "restore", "both"}));
 
   sub = adder.add("repair",
                   "index and view of each step made again from its shards where damaged; then gc",

@@ -317,3 +317,16 @@ def test_diff_says_what_differs(hekla, build, tmp_path):
     assert "only in the first" in by_name["gone"]["what"]
     text = hekla("diff", a.folder / "step", b.folder / "step", "--ulp", "--tensor", "^w$", code=1)
     assert "2 of 70000 elements" in text and "2 ulp" in text
+
+
+def test_bench_measures_and_cleans_up(hekla, tmp_path):
+    report = hekla("bench", tmp_path / "bench", "--size", "128MiB", "--ranks", 3, "--repeat", 1,
+                   "--json")
+    assert report["bytes"] == 128 << 20
+    for name in ("save", "restore"):
+        assert report[name]["share_of_raw"] > 0
+    assert not (tmp_path / "bench").exists()
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").write_text("x")
+    hekla("bench", tmp_path / "used", code=4)
+    assert (tmp_path / "used" / "file").exists()

@@ -140,37 +140,10 @@ Result<std::vector<std::vector<uint64_t>>> read_digests(hid_t file) {
   return digests;
 }
 
-}  // namespace
-
-std::span<const Piece> StepIndex::pieces_of(int32_t tensor) const {
-  const auto [begin, end] =
-      std::equal_range(pieces.begin(), pieces.end(), Piece{tensor},
-                       [](const Piece& a, const Piece& b) { return a.tensor < b.tensor; });
-  return {begin, end};
-}
-
-std::optional<int32_t> StepIndex::find(std::string_view name) const {
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].name == name) return static_cast<int32_t>(i);
-  }
-  return std::nullopt;
-}
-
-std::string StepIndex::tensor_digest(int32_t tensor) const {
-  if (digests.empty()) return "";
-  Hasher hasher;
-  for (const Piece& piece : pieces_of(tensor)) {
-    hasher.add(std::as_bytes(std::span(digests[static_cast<size_t>(piece.file)])
-                                 .subspan(static_cast<size_t>(piece.first_block),
-                                          static_cast<size_t>(block_count(piece.bytes)))));
-  }
-  return hasher.text();
-}
-
-Result<StepIndex> make_index(int64_t step, std::vector<TensorInfo> tensors,
-                             std::vector<Piece> pieces, std::vector<FileRecord> files,
-                             std::vector<std::vector<uint64_t>> digests) {
-  HEKLA_RETURN_IF_ERROR(check_tensors(tensors));
+// make_index for tensors that check_tensors has seen.
+Result<StepIndex> index_of_checked(int64_t step, std::vector<TensorInfo> tensors,
+                                   std::vector<Piece> pieces, std::vector<FileRecord> files,
+                                   std::vector<std::vector<uint64_t>> digests) {
   StepIndex index{step, std::move(tensors), std::move(pieces), std::move(files),
                   std::move(digests)};
   if (!index.digests.empty() && index.digests.size() != index.files.size()) {
@@ -205,6 +178,41 @@ Result<StepIndex> make_index(int64_t step, std::vector<TensorInfo> tensors,
     HEKLA_RETURN_IF_ERROR(check_cover(index.tensors[i], index.pieces_of(static_cast<int32_t>(i))));
   }
   return index;
+}
+
+}  // namespace
+
+std::span<const Piece> StepIndex::pieces_of(int32_t tensor) const {
+  const auto [begin, end] =
+      std::equal_range(pieces.begin(), pieces.end(), Piece{tensor},
+                       [](const Piece& a, const Piece& b) { return a.tensor < b.tensor; });
+  return {begin, end};
+}
+
+std::optional<int32_t> StepIndex::find(std::string_view name) const {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].name == name) return static_cast<int32_t>(i);
+  }
+  return std::nullopt;
+}
+
+std::string StepIndex::tensor_digest(int32_t tensor) const {
+  if (digests.empty()) return "";
+  Hasher hasher;
+  for (const Piece& piece : pieces_of(tensor)) {
+    hasher.add(std::as_bytes(std::span(digests[static_cast<size_t>(piece.file)])
+                                 .subspan(static_cast<size_t>(piece.first_block),
+                                          static_cast<size_t>(block_count(piece.bytes)))));
+  }
+  return hasher.text();
+}
+
+Result<StepIndex> make_index(int64_t step, std::vector<TensorInfo> tensors,
+                             std::vector<Piece> pieces, std::vector<FileRecord> files,
+                             std::vector<std::vector<uint64_t>> digests) {
+  HEKLA_RETURN_IF_ERROR(check_tensors(tensors));
+  return index_of_checked(step, std::move(tensors), std::move(pieces), std::move(files),
+                          std::move(digests));
 }
 
 Result<std::vector<std::byte>> write_index(const StepIndex& index) {
@@ -256,8 +264,8 @@ Result<StepIndex> read_index(std::span<const std::byte> bytes, const FileRecord&
     HEKLA_ASSIGN_OR_RETURN(auto pieces, pieces_from_columns(piece_columns, tensors));
     HEKLA_ASSIGN_OR_RETURN(auto files, read_files(file.id()));
     HEKLA_ASSIGN_OR_RETURN(auto digests, read_digests(file.id()));
-    index = make_index(step, std::move(tensors), std::move(pieces), std::move(files),
-                       std::move(digests));
+    index = index_of_checked(step, std::move(tensors), std::move(pieces), std::move(files),
+                             std::move(digests));
     return index.status();
   });
   if (!read.ok() && read.code() != StatusCode::kUnimplemented) {
