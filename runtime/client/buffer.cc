@@ -98,7 +98,7 @@ Result<Event> Buffer::ready() const {
   return Event(state_->plugin, args.event);
 }
 
-Result<HostArray> Buffer::to_host(Deadline deadline) const {
+Result<HostTransfer> Buffer::start_to_host() const {
   if (is_empty()) return failed_precondition("an empty buffer cannot be read");
   if (dtype_ == DType::kInvalid) {
     return unimplemented("a token, or an element type newer than this runtime, cannot be read");
@@ -123,15 +123,93 @@ Result<HostArray> Buffer::to_host(Deadline deadline) const {
   args.dst = array.size_bytes() == 0 ? &nothing : array.mutable_data();
   args.dst_size = static_cast<size_t>(array.size_bytes());
   HEKLA_RETURN_IF_ERROR(HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_ToHostBuffer, &args));
-  const Event event(state_->plugin, args.event);
-  const Status status = event.await(deadline);
-  if (status.code() == StatusCode::kDeadlineExceeded && deadline) {
-    // The plugin may still write; a copy of the array keeps its memory.
-    (void)event.on_ready([kept = array](const Status&) {});
+  return HostTransfer(std::move(array), Event(state_->plugin, args.event));
+}
+
+HostTransfer& HostTransfer::operator=(HostTransfer&& other) noexcept {
+  if (this != &other) {
+    let_go();
+    array_ = std::move(other.array_);
+    done_ = std::move(other.done_);
+    other.done_.reset();
   }
+  return *this;
+}
+
+void HostTransfer::let_go() {
+  if (!done_) return;
+  // The plugin may still write; a copy of the array keeps its memory.
+  (void)done_->on_ready([kept = std::move(array_)](const Status&) {});
+  done_.reset();
+}
+
+Result<HostArray> HostTransfer::take(Deadline deadline) {
+  if (!done_) return failed_precondition("this transfer was taken before");
+  const Status status = done_->await(deadline);
+  if (status.code() == StatusCode::kDeadlineExceeded && deadline) return status;
+  done_.reset();
   HEKLA_RETURN_IF_ERROR(status);
-  canonicalize(array);
-  return array;
+  canonicalize(array_);
+  return std::move(array_);
+}
+
+Result<HostArray> Buffer::to_host(Deadline deadline) const {
+  HEKLA_ASSIGN_OR_RETURN(HostTransfer transfer, start_to_host());
+  return transfer.take(deadline);
+}
+
+bool Buffer::is_raw_host_layout() const {
+  if (is_empty() || dtype_ == DType::kInvalid || dtype_bits(dtype_) < 8) return false;
+  HEKLA_PJRT_ARGS(PJRT_Buffer_GetMemoryLayout_Args, args, layout);
+  args.layout.struct_size = PJRT_STRUCT_SIZE(PJRT_Buffer_MemoryLayout, type);
+  args.buffer = handle_;
+  if (!HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_GetMemoryLayout, &args).ok()) return false;
+  const size_t rank = dims_.size();
+  if (args.layout.type == PJRT_Buffer_MemoryLayout_Type_Tiled) {
+    const PJRT_Buffer_MemoryLayout_Tiled& tiled = args.layout.tiled;
+    if (tiled.num_tiles != 0 || tiled.minor_to_major_size != rank) return false;
+    for (size_t i = 0; i < rank; ++i) {
+      if (tiled.minor_to_major[i] != static_cast<int64_t>(rank - 1 - i)) return false;
+    }
+    return true;
+  }
+  const PJRT_Buffer_MemoryLayout_Strides& strides = args.layout.strides;
+  if (strides.num_byte_strides != rank) return false;
+  int64_t dense = dtype_bytes(dtype_);
+  for (size_t i = rank; i-- > 0;) {
+    if (strides.byte_strides[i] != dense) return false;
+    dense *= dims_[i];
+  }
+  return true;
+}
+
+Result<Event> Buffer::copy_raw(int64_t offset, std::span<std::byte> into) const {
+  if (is_empty()) return failed_precondition("an empty buffer cannot be read");
+  HEKLA_PJRT_ARGS(PJRT_Buffer_CopyRawToHost_Args, args, event);
+  args.buffer = handle_;
+  args.dst = into.data();
+  args.offset = offset;
+  args.transfer_size = static_cast<int64_t>(into.size());
+  HEKLA_RETURN_IF_ERROR(HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_CopyRawToHost, &args));
+  return Event(state_->plugin, args.event);
+}
+
+bool Buffer::is_kept_by_references() const {
+  return !is_empty() && find_inspection(*state_->plugin) != nullptr;
+}
+
+Status Buffer::add_reference() const {
+  if (is_empty()) return failed_precondition("an empty buffer has no references");
+  HEKLA_PJRT_ARGS(PJRT_Buffer_IncreaseExternalReferenceCount_Args, args, buffer);
+  args.buffer = handle_;
+  return HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_IncreaseExternalReferenceCount, &args);
+}
+
+Status Buffer::drop_reference() const {
+  if (is_empty()) return failed_precondition("an empty buffer has no references");
+  HEKLA_PJRT_ARGS(PJRT_Buffer_DecreaseExternalReferenceCount_Args, args, buffer);
+  args.buffer = handle_;
+  return HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_DecreaseExternalReferenceCount, &args);
 }
 
 Result<Buffer> Buffer::copy_to(const Memory& memory) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin_api/hekla_inspection.h"
 #include "runtime/client/client.h"
 
 namespace hekla::runtime {
@@ -55,6 +56,9 @@ struct ClientState {
   Status read_memories(PJRT_Device* handle, DeviceFacts& facts);
   void read_live_attributes(PJRT_Device* handle, DeviceFacts& facts) const;
 };
+
+// The node that Hekla's plugins have; null for others.
+const Hekla_Inspection_Extension* find_inspection(const Plugin& plugin);
 
 // UNIMPLEMENTED answers of optional calls count as "not there".
 inline bool is_missing(const Status& status) { return status.code() == StatusCode::kUnimplemented; }

@@ -212,10 +212,7 @@ Result<Launch> Executable::launch(std::span<const std::vector<const Buffer*>> ar
   return launch;
 }
 
-namespace {
-
-// Null where the plugin has none.
-const Hekla_Inspection_Extension* inspection(const Plugin& plugin) {
+const Hekla_Inspection_Extension* find_inspection(const Plugin& plugin) {
   for (const PJRT_Extension_Base* node = plugin.api().extension_start; node != nullptr;
        node = node->next) {
     if (static_cast<int>(node->type) == Hekla_Extension_Type_Inspection) {
@@ -225,6 +222,8 @@ const Hekla_Inspection_Extension* inspection(const Plugin& plugin) {
   return nullptr;
 }
 
+namespace {
+
 Status no_inspection(const Plugin& plugin) {
   return unimplemented("the plugin '{}' does not show its executables", plugin.name());
 }
@@ -233,7 +232,7 @@ Status no_inspection(const Plugin& plugin) {
 
 Result<std::string> Executable::artefact(std::string_view form) const {
   const Plugin& plugin = *state_->plugin;
-  const Hekla_Inspection_Extension* extension = inspection(plugin);
+  const Hekla_Inspection_Extension* extension = find_inspection(plugin);
   if (extension == nullptr) return no_inspection(plugin);
   HEKLA_PJRT_ARGS(Hekla_Executable_Artefact_Args, args, holder_deleter);
   args.executable = handle_;
@@ -247,7 +246,7 @@ Result<std::string> Executable::artefact(std::string_view form) const {
 
 Result<std::vector<std::pair<std::string, int64_t>>> Executable::statistics() const {
   const Plugin& plugin = *state_->plugin;
-  const Hekla_Inspection_Extension* extension = inspection(plugin);
+  const Hekla_Inspection_Extension* extension = find_inspection(plugin);
   if (extension == nullptr) return no_inspection(plugin);
   HEKLA_PJRT_ARGS(Hekla_Executable_Statistics_Args, args, holder_deleter);
   args.executable = handle_;
