@@ -11,10 +11,15 @@ namespace {
 
 // Cache-line alignment, which also satisfies every vector instruction set.
 constexpr size_t kAlignment = 64;
+// Arrays from this size on begin with a page: direct I/O takes them without a copy.
+constexpr size_t kLargeBytes = size_t{64} << 10;
+constexpr size_t kPage = 4096;
 
 std::shared_ptr<void> allocate_bytes(int64_t bytes, bool zero) {
-  const size_t rounded = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
+  const size_t size = static_cast<size_t>(bytes);
+  const size_t alignment = size >= kLargeBytes ? kPage : kAlignment;
+  const size_t rounded = (size + alignment) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded);
   if (memory == nullptr) return nullptr;
   if (zero) std::memset(memory, 0, rounded);
   return std::shared_ptr<void>(memory, std::free);

@@ -8,6 +8,13 @@
 namespace hekla {
 namespace {
 
+TEST(HostArray, LargeArraysBeginWithAPage) {
+  for (const int64_t elements : {1 << 14, 1 << 18}) {
+    const HostArray array(DType::kF32, {elements});
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(array.data()) % 4096, 0u);
+  }
+}
+
 TEST(HostArray, WritingDoesNotTouchCopies) {
   const float values[] = {1, 2, 3, 4};
   HostArray a = HostArray::from<float>(DType::kF32, {2, 2}, values);

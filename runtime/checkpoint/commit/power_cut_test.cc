@@ -3,6 +3,7 @@
 // step, bit for bit, and saves again.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -60,11 +61,14 @@ TEST(PowerCut, ASaveIsAllOrNothing) {
   MemoryIo disk;
   ASSERT_TRUE(save_sample(disk, kRoot, 1, 4).ok());
   const int64_t from = disk.journal_size();
-  int64_t committed_at = 0;
+  std::atomic<int64_t> committed_at{0};  // of the first rank that says so
   const auto statuses = save_sample({&disk, &disk, &disk, &disk}, kRoot, 2, [&] {
     CommitOptions options = quick_options();
     options.on_phase = [&](Phase phase) {
-      if (phase == Phase::kDone && committed_at == 0) committed_at = disk.journal_size();
+      int64_t unknown = 0;
+      if (phase == Phase::kDone) {
+        committed_at.compare_exchange_strong(unknown, disk.journal_size());
+      }
     };
     return options;
   }());

@@ -211,6 +211,10 @@ Result<bool> Saver::may_start(const std::string& id, BusyPolicy policy) {
         fmt::format("step {} gave way to a newer one before it was begun", dropped->request.step));
     // The other ranks, which may have begun it, find this decision.
     const Status told = committer_->refuse(dropped->request.id, reason);
+    {
+      const std::lock_guard lock(dropped->handle->mutex_);
+      dropped->handle->payload_ = nullptr;
+    }
     dropped->payload.reset();
     dropped->handle->end(SaveStage::kFailed, reason);
     HEKLA_RETURN_IF_ERROR(told);
