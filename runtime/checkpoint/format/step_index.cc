@@ -10,46 +10,31 @@
 #include "runtime/checkpoint/format/hdf5_objects.h"
 #include "runtime/checkpoint/format/memory_file.h"
 #include "runtime/checkpoint/format/names.h"
+#include "runtime/checkpoint/sharding/box.h"
 
 namespace hekla::checkpoint {
 namespace {
 
-bool overlap(const Box& a, const Box& b) {
-  for (size_t d = 0; d < a.start.size(); ++d) {
-    if (a.start[d] + a.size[d] <= b.start[d] || b.start[d] + b.size[d] <= a.start[d]) return false;
-  }
-  return true;
-}
-
-// Boxes of equal volume sum that do not overlap fill the tensor. Pieces are ordered by start, so a
-// sweep over the first dimension leaves few pairs.
+// Boxes that do not overlap and together have the tensor's elements fill it.
 Status check_cover(const TensorInfo& tensor, std::span<const Piece> pieces) {
   const int64_t wanted = element_count(tensor.shape);
   int64_t covered = 0;
-  std::vector<const Piece*> open;
   for (const Piece& piece : pieces) {
     const int64_t elements = element_count(piece.box.size);
-    if (elements == 0) continue;
     if (elements > wanted - covered) {
       return invalid_argument("the pieces of tensor '{}' overlap", tensor.name);
     }
     covered += elements;
-    if (tensor.shape.empty()) continue;
-    std::erase_if(open, [&piece](const Piece* other) {
-      return other->box.start[0] + other->box.size[0] <= piece.box.start[0];
-    });
-    for (const Piece* other : open) {
-      if (overlap(piece.box, other->box)) {
-        return invalid_argument("two pieces of tensor '{}' overlap", tensor.name);
-      }
-    }
-    open.push_back(&piece);
   }
   if (covered != wanted) {
     return invalid_argument("the pieces of tensor '{}' hold {} of its {} elements", tensor.name,
                             covered, wanted);
   }
-  return ok_status();
+  if (pieces.size() < 2) return ok_status();
+  std::vector<Box> boxes;
+  boxes.reserve(pieces.size());
+  for (const Piece& piece : pieces) boxes.push_back(piece.box);
+  return check_disjoint(boxes).with_context("tensor '" + tensor.name + "'");
 }
 
 Status check_piece_place(const Piece& piece, const StepIndex& index) {

@@ -117,6 +117,22 @@ TEST(StepIndex, RefusesHolesOverlapsAndPlacesOutside) {
   EXPECT_EQ(code(size), StatusCode::kInvalidArgument);
 }
 
+// Checks that compare all pieces with all others would not end.
+TEST(StepIndex, TakesManyPiecesOfOneTensor) {
+  constexpr int64_t kSide = 300;
+  const std::vector<TensorInfo> one = {{"w", DType::kUI8, {kSide, kSide}, ""}};
+  std::vector<Piece> many;
+  for (int64_t row = 0; row < kSide; ++row) {
+    for (int64_t column = 0; column < kSide; ++column) {
+      many.push_back(piece_at(0, {{row, column}, {1, 1}}, 0, 1));
+    }
+  }
+  const std::vector<FileRecord> file = {files()[0]};
+  EXPECT_TRUE(make_index(1, one, many, file, {}).ok());
+  many.back().box.start = {0, 0};
+  EXPECT_EQ(make_index(1, one, many, file, {}).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(StepIndex, IsRebuiltFromShards) {
   std::vector<TensorInfo> all = tensors();
   ShardContents one{3, {0, 2}, {all[0], all[2]}, {pieces()[2]}, {1}};
