@@ -48,6 +48,11 @@ if(HEKLA_SANITIZER)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 
+# Checks of the compiler's own work, which cost a quarter of the time of a compilation.
+if(HEKLA_SANITIZER OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_compile_definitions(HEKLA_CHECKS)
+endif()
+
 if(HEKLA_FUZZERS)
   add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries guides the fuzzers
 endif()

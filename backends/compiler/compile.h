@@ -14,11 +14,11 @@
 namespace hekla {
 
 struct CompileOptions {
-  // Verify the module after every pass; the default in debug builds.
-#ifdef NDEBUG
-  bool verify_passes = false;
-#else
+  // Verify the module after every pass; the default in debug builds and those with sanitizers.
+#ifdef HEKLA_CHECKS
   bool verify_passes = true;
+#else
+  bool verify_passes = false;
 #endif
   plan::PlanOptions plan;
 };

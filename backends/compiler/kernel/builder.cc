@@ -72,19 +72,22 @@ Value Builder::add_parameter(int32_t region, ScalarType type) {
   return v;
 }
 
-Value Builder::emit(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate) {
-  Key key{op, type, immediate, std::move(arguments)};
-  if (auto it = known_.find(key); it != known_.end()) return it->second;
+Value Builder::emit(Op op, ScalarType type, std::initializer_list<Value> arguments,
+                    uint64_t immediate) {
+  Key key{op, type, immediate};
+  std::copy(arguments.begin(), arguments.end(), key.arguments.begin());
+  const auto [it, is_new] = known_.try_emplace(key, kNoValue);
+  if (!is_new) return it->second;
   int32_t region = 0;
-  for (Value a : key.arguments) {
+  for (Value a : arguments) {
     const int32_t theirs = function_[a].region;
     if (depth(theirs) > depth(region)) region = theirs;
   }
-  const Value v = append(op, type, key.arguments, immediate, region);
+  const Value v = append(op, type, arguments, immediate, region);
   if (op != Op::kConstant) {
     function_.regions_[static_cast<size_t>(region)].instructions.push_back(v);
   }
-  known_.emplace(std::move(key), v);
+  it->second = v;
   return v;
 }
 

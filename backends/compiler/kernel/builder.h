@@ -9,7 +9,9 @@
 // scalar.h states (checked by assertions in debug builds, and by `verify`).
 #pragma once
 
+#include <array>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -78,11 +80,12 @@ class Builder {
   Function finish() { return std::move(function_); }
 
  private:
+  // What emit makes has three arguments at most.
   struct Key {
     Op op;
     ScalarType type;
-    uint64_t immediate;
-    std::vector<Value> arguments;
+    uint64_t immediate = 0;
+    std::array<Value, 3> arguments{kNoValue, kNoValue, kNoValue};
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {
@@ -96,7 +99,8 @@ class Builder {
   // multiples of the divisor on one side, the rest below it on the other. kNoValue when the sum
   // does not show that.
   Value divide_sum(Op op, Value v, uint64_t divisor);
-  Value emit(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate = 0);
+  Value emit(Op op, ScalarType type, std::initializer_list<Value> arguments,
+             uint64_t immediate = 0);
   Value append(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate,
                int32_t region);
   Value add_parameter(int32_t region, ScalarType type);

@@ -109,6 +109,33 @@ bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value
   return lower::keeps_row_major_order(user);
 }
 
+// lower::role_of, asked once for operations that differ in nothing it looks at: elementwise ones
+// whose dtypes are all that they have.
+Role role_like(const ir::Operation& op, const lower::LowerOptions& options,
+               std::unordered_map<std::string, Role>& known) {
+  if (op.region_count() != 0 || op.result_count() != 1 || !op.attributes().empty() ||
+      op.code() == OpCode::kBitcastConvert) {
+    return lower::role_of(op, options);
+  }
+  const auto code = static_cast<uint16_t>(op.code());
+  std::string key{static_cast<char>(code), static_cast<char>(code >> 8)};
+  const auto add = [&](const ir::Type& type) {
+    if (!type.is_static_tensor() || type.quantization() != nullptr) return false;
+    key += static_cast<char>(type.dtype());
+    key += type.dims().empty() ? 's' : element_count(type.dims()) == 0 ? '0' : '1';
+    return true;
+  };
+  bool is_known = add(op.result()->type());
+  for (const ir::Value* operand : op.operands()) is_known = is_known && add(operand->type());
+  if (!is_known) return lower::role_of(op, options);
+  const auto it = known.find(key);
+  if (it != known.end()) return it->second;
+  const Role role = lower::role_of(op, options);
+  // Others look at dimensions.
+  if (role == Role::kElementwise) known.emplace(std::move(key), role);
+  return role;
+}
+
 }  // namespace
 
 Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
@@ -118,8 +145,9 @@ Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
       lower_options_(options.lower),
       unwanted_(std::move(unwanted)) {
   const auto& ops = block.operations();
+  std::unordered_map<std::string, Role> known;
   for (const auto& op : ops) {
-    roles_[op.get()] = lower::role_of(*op, options.lower);
+    roles_[op.get()] = role_like(*op, options.lower, known);
     if (options.contractions && lower::is_contraction(*op)) add_contraction(*op);
   }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);

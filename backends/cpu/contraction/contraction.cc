@@ -35,7 +35,7 @@ constexpr int64_t kDenseRun = 3;
 constexpr double kSplitNs = 20'000;
 constexpr double kPieceNs = 25'000;
 constexpr double kNsPerMultiplyAdd = 0.025;  // of one thread, with vectors of eight
-constexpr double kNsPerChained = 0.08;       // of a vector with what is read once
+constexpr double kNsPerChained = 0.06;       // of a vector with what is read once
 // Columns of a product with a vector that a thread takes at least; sums of so many are written
 // together.
 constexpr int64_t kChainedColumns = 32;

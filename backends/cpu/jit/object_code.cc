@@ -130,7 +130,7 @@ Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels,
   module.setDataLayout(machine->createDataLayout());
   compiling = &kernels;
   for (const NamedKernel& kernel : kernels) emit_kernel(kernel.code, kernel.symbol, module);
-#ifndef NDEBUG
+#ifdef HEKLA_CHECKS
   {
     std::string text;
     llvm::raw_string_ostream out(text);
