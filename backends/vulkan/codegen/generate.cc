@@ -89,6 +89,7 @@ Generator::Generator(const kernel::Kernel& kernel, const Target& target, const S
       ids_(f_.size() * side_by_side_, 0),
       inside_(side_by_side_) {
   if (schedule.is_tiled || side_by_side_ > 1) depends_ = analyse_tile(kernel).depends;
+  if (schedule.long_accesses) pairs_ = paired_loads(f_);
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
   if (target.folds_zeros) foldable_ = foldable_values(f_);
 }
@@ -284,7 +285,8 @@ void Generator::emit(Value v) {
   const Instruction& inst = f_[v];
   if (inst.op == Op::kFor) return emit_loop(inst);
   if (inst.op == Op::kStore) return emit_store(v, inst);
-  if (inst.op != Op::kLoad || !load_run(v, inst)) {
+  if (loaded_.erase(v) > 0) return spread(v);
+  if (inst.op != Op::kLoad || !(load_run(v, inst) || load_pair(v, inst))) {
     for_leaders(v, [&] { ids_[place(v, point_)] = value(v, inst); });
   }
   spread(v);
@@ -319,6 +321,24 @@ bool Generator::load_run(Value v, const Instruction& inst) {
                          integer(inst.arguments[0]), length, aligned_to);
     for (uint32_t i = 0; i < length; ++i) ids_[place(v, point_ + i)] = values[i];
   });
+  return true;
+}
+
+// Where another load reads the neighbour: both at once.
+bool Generator::load_pair(Value v, const Instruction& inst) {
+  const auto pair = pairs_.find(v);
+  const Access access = kernel::unpack_access(inst.immediate);
+  if (pair == pairs_.end() || staged_.contains(v) || passed_.contains(place(v, 0)) ||
+      (turns_at_once_ > 1 && long_loads_.contains(v)) || !memory_.is_narrow(access)) {
+    return false;
+  }
+  for_leaders(v, [&] {
+    const std::vector<spv::Id> values =
+        memory_.load_run(access, inst.type, integer(inst.arguments[0]), 2, 2);
+    ids_[place(v, point_)] = values[0];
+    ids_[place(pair->second, point_)] = values[1];
+  });
+  loaded_.insert(pair->second);
   return true;
 }
 

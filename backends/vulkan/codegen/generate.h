@@ -21,7 +21,7 @@
 namespace hekla::vulkan {
 
 // Part of every cache key, with kKernelAbiVersion: raised when the same kernel gives other code.
-inline constexpr uint32_t kCodegenVersion = 4;
+inline constexpr uint32_t kCodegenVersion = 5;
 
 struct Shader {
   std::vector<uint32_t> words;

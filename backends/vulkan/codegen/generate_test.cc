@@ -290,6 +290,22 @@ TEST(Schedule, KnowsWhatDividesAnIndex) {
   EXPECT_EQ(codegen::known_factor(f, even, {}), 1u);
 }
 
+TEST(Schedule, FindsLoadsOfNeighbours) {
+  Builder b(1, kI32);
+  const Value even = b.mul(b.grid_index(0), b.index(16));
+  std::vector<Value> loads;
+  Value sum = b.real(kF32, 0);
+  for (const int64_t place : {0, 1, 2, 4, 5}) {
+    loads.push_back(b.load(kF32, {0, 4}, b.add(even, b.index(place))));
+    sum = b.add(sum, loads.back());
+  }
+  // Neighbours of another operand, and at an odd place.
+  sum = b.add(sum, b.load(kF32, {1, 4}, b.add(even, b.index(3))));
+  b.store({2, 4}, b.grid_index(0), sum);
+  EXPECT_EQ(codegen::paired_loads(b.finish()),
+            (std::map<Value, Value>{{loads[0], loads[1]}, {loads[3], loads[4]}}));
+}
+
 TEST(Schedule, GuardsStoresOfLongChains) {
   Target t = full_target();
   t.splits_store_chains = true;

@@ -89,6 +89,7 @@ class Generator {
   uint32_t run_length(const kernel::Instruction& inst) const;
   uint64_t run_factor(const kernel::Instruction& inst, uint32_t length) const;
   bool load_run(kernel::Value v, const kernel::Instruction& inst);
+  bool load_pair(kernel::Value v, const kernel::Instruction& inst);
   Flag store_condition(kernel::Value v, bool is_chain);
   void emit_store(kernel::Value v, const kernel::Instruction& inst);
 
@@ -195,6 +196,9 @@ class Generator {
   Bits subgroup_lane_;
   std::map<size_t, std::vector<spv::Id>> passed_;
   Bits passing_lane_;
+  // Loads of neighbours: the second of each first, and those seconds that their firsts have loaded.
+  std::map<kernel::Value, kernel::Value> pairs_;
+  std::set<kernel::Value> loaded_;
   std::vector<bool> guarded_;   // stores, by Value; empty: none
   std::vector<bool> foldable_;  // by Value; empty: no matter
   Bits unknown_zero_;           // 0, which no compiler can know

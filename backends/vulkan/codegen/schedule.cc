@@ -33,8 +33,8 @@ constexpr int64_t kCpuRows = 2;
 constexpr int64_t kGpuTileValues = 64;
 // Drivers compile longer code in more than proportional time.
 constexpr int64_t kMostInstructions = 600;
-// Contractions with much to do at their end may be longer, since a narrow tile takes several times
-// as long: a product with GELU behind it, 128 million multiplications, 80 % longer.
+// Contractions with much to do at their end may be longer: gpt_forward, which has GELU behind a
+// product, takes 0.61 s of CPU time on llvmpipe instead of 0.83 s, and a first launch 0.3 s more.
 constexpr int64_t kMostOfContraction = 1200;
 // Of workgroups of a tiled kernel; fewer, and tiles get smaller.
 constexpr int64_t kCpuTileGroups = 16;

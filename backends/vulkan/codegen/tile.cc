@@ -201,6 +201,76 @@ uint64_t known_factor(const Function& f, Value value, const std::map<Value, uint
   return of(value);
 }
 
+namespace {
+
+// A sum of products of values with constants.
+struct Sum {
+  std::map<Value, int64_t> factors;
+  int64_t constant = 0;
+};
+
+// Terms are taken apart while `budget`, a number of instructions, lasts.
+Sum sum_of(const Function& f, Value v, int64_t times, int& budget) {
+  const Instruction& inst = f[v];
+  Sum result;
+  const auto add = [&](const Sum& other) {
+    for (const auto& [value, factor] : other.factors) {
+      if ((result.factors[value] += factor) == 0) result.factors.erase(value);
+    }
+    result.constant += other.constant;
+  };
+  const auto small = [&](Value c) -> std::optional<int64_t> {
+    if (f[c].op != Op::kConstant || f[c].type != kernel::ScalarType::kI32) return std::nullopt;
+    return static_cast<int32_t>(f[c].immediate);
+  };
+  if (const std::optional<int64_t> c = small(v)) {
+    result.constant = *c * times;
+  } else if (--budget < 0) {
+    result.factors[v] = times;
+  } else if (inst.op == Op::kAdd || inst.op == Op::kSub) {
+    add(sum_of(f, inst.arguments[0], times, budget));
+    add(sum_of(f, inst.arguments[1], inst.op == Op::kAdd ? times : -times, budget));
+  } else if (inst.op == Op::kMul && small(inst.arguments[1])) {
+    add(sum_of(f, inst.arguments[0], times * *small(inst.arguments[1]), budget));
+  } else {
+    result.factors[v] = times;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::map<Value, Value> paired_loads(const Function& f) {
+  std::map<Value, Value> pairs;
+  for (size_t r = 0; r < f.region_count(); ++r) {
+    // By what is loaded and the index without its constant; then by the constant.
+    using Key = std::pair<std::pair<uint64_t, kernel::ScalarType>, std::map<Value, int64_t>>;
+    std::map<Key, std::map<int64_t, Value>> loads;
+    for (Value v : f.region(static_cast<int32_t>(r)).instructions) {
+      const Instruction& inst = f[v];
+      if (inst.op != Op::kLoad || kernel::unpack_access(inst.immediate).bytes != 4 ||
+          f.type(inst.arguments[0]) != kernel::ScalarType::kI32) {
+        continue;
+      }
+      int budget = kMostInstructions;
+      const Sum sum = sum_of(f, inst.arguments[0], 1, budget);
+      loads[{{inst.immediate, inst.type}, sum.factors}].emplace(sum.constant, v);
+    }
+    for (const auto& [key, places] : loads) {
+      for (const auto& [place, v] : places) {
+        const auto next = places.find(place + 1);
+        // In the order of their numbers, which is that of the region.
+        if (next == places.end() || next->second < v ||
+            known_factor(f, f[v].arguments[0], {}) < 2) {
+          continue;
+        }
+        pairs.emplace(v, next->second);
+      }
+    }
+  }
+  return pairs;
+}
+
 std::vector<StagedLoad> staged_loads(const Function& f, int32_t region, int64_t trip_count,
                                      const std::vector<uint8_t>& depends, Value row, Value column) {
   std::vector<StagedLoad> result;

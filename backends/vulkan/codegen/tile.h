@@ -57,6 +57,10 @@ std::vector<kernel::Value> uniform_loads(const kernel::Function& function, int32
 std::optional<int64_t> slope(const kernel::Function& function, kernel::Value value,
                              kernel::Value by);
 
+// Loads of one region that read neighbours in memory, of 4 bytes each: the first, whose place is
+// even, and the second, which comes later.
+std::map<kernel::Value, kernel::Value> paired_loads(const kernel::Function& function);
+
 // A power of two that divides an integer, where `known` are those of some values; 1 when there is
 // nothing to say.
 uint64_t known_factor(const kernel::Function& function, kernel::Value value,
