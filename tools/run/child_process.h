@@ -18,10 +18,10 @@ struct ChildResult {
   bool started = false;
   bool timed_out = false;
   bool was_stopped = false;  // by `stop_when`
-  int signal = 0;      // that ended it; 0 if none
-  int exit_code = -1;  // if it ended by itself
-  std::string output;  // standard output, at most 4 MiB
-  std::string errors;  // the last 16 KiB of standard error
+  int signal = 0;            // that ended it; 0 if none
+  int exit_code = -1;        // if it ended by itself
+  std::string output;        // standard output, at most 4 MiB
+  std::string errors;        // the last 16 KiB of standard error
 };
 
 // `words[0]` is the program's path; `environment` is added to this process's. `stop_when` sees all

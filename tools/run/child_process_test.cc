@@ -35,9 +35,9 @@ TEST(ChildProcess, ReportsSignalsAndMissingPrograms) {
 }
 
 TEST(ChildProcess, StopsWhenItsOutputSaysSo) {
-  const ChildResult result = run_child(
-      {"/bin/sh", "-c", "echo one; echo two; sleep 1000"}, {}, milliseconds(20000),
-      [](std::string_view output) { return output.find("two") != output.npos; });
+  const ChildResult result =
+      run_child({"/bin/sh", "-c", "echo one; echo two; sleep 1000"}, {}, milliseconds(20000),
+                [](std::string_view output) { return output.find("two") != output.npos; });
   EXPECT_TRUE(result.was_stopped);
   EXPECT_FALSE(result.timed_out);
   EXPECT_EQ(result.signal, 9);
