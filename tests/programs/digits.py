@@ -15,7 +15,7 @@ LEARNING_RATE = 0.05
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
 EPOCHS = 60
-TRAINING_EPOCHS = 30  # of training.json
+TRAINING_EPOCHS = 36  # of training.json
 BATCH = 64
 # The training step starts here, early in the training, where gradients are still large.
 CHECKPOINT_STEP = 40
