@@ -12,6 +12,7 @@
 #include "tools/plugin_check_command.h"
 #include "tools/plugins_command.h"
 #include "tools/run_command.h"
+#include "tools/train_command.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Hekla: StableHLO programs on Vulkan GPUs and CPUs, behind the PJRT C API.");
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   hekla::tools::add_run_command(app, exit_code);
   hekla::tools::add_demo_command(app, exit_code);
+  hekla::tools::add_train_commands(app, exit_code);
   hekla::tools::add_compile_command(app, exit_code);
   hekla::tools::add_ckpt_command(app, exit_code);
   hekla::tools::add_plugins_command(app, exit_code);

@@ -98,7 +98,7 @@ Result<Event> Buffer::ready() const {
   return Event(state_->plugin, args.event);
 }
 
-Result<HostTransfer> Buffer::start_to_host() const {
+Result<HostArray> Buffer::to_host(Deadline deadline) const {
   if (is_empty()) return failed_precondition("an empty buffer cannot be read");
   if (dtype_ == DType::kInvalid) {
     return unimplemented("a token, or an element type newer than this runtime, cannot be read");
@@ -123,39 +123,15 @@ Result<HostTransfer> Buffer::start_to_host() const {
   args.dst = array.size_bytes() == 0 ? &nothing : array.mutable_data();
   args.dst_size = static_cast<size_t>(array.size_bytes());
   HEKLA_RETURN_IF_ERROR(HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_ToHostBuffer, &args));
-  return HostTransfer(std::move(array), Event(state_->plugin, args.event));
-}
-
-HostTransfer& HostTransfer::operator=(HostTransfer&& other) noexcept {
-  if (this != &other) {
-    let_go();
-    array_ = std::move(other.array_);
-    done_ = std::move(other.done_);
-    other.done_.reset();
+  const Event event(state_->plugin, args.event);
+  const Status status = event.await(deadline);
+  if (status.code() == StatusCode::kDeadlineExceeded && deadline) {
+    // The plugin may still write; a copy of the array keeps its memory.
+    (void)event.on_ready([kept = array](const Status&) {});
   }
-  return *this;
-}
-
-void HostTransfer::let_go() {
-  if (!done_) return;
-  // The plugin may still write; a copy of the array keeps its memory.
-  (void)done_->on_ready([kept = std::move(array_)](const Status&) {});
-  done_.reset();
-}
-
-Result<HostArray> HostTransfer::take(Deadline deadline) {
-  if (!done_) return failed_precondition("this transfer was taken before");
-  const Status status = done_->await(deadline);
-  if (status.code() == StatusCode::kDeadlineExceeded && deadline) return status;
-  done_.reset();
   HEKLA_RETURN_IF_ERROR(status);
-  canonicalize(array_);
-  return std::move(array_);
-}
-
-Result<HostArray> Buffer::to_host(Deadline deadline) const {
-  HEKLA_ASSIGN_OR_RETURN(HostTransfer transfer, start_to_host());
-  return transfer.take(deadline);
+  canonicalize(array);
+  return array;
 }
 
 bool Buffer::is_raw_host_layout() const {

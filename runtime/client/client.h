@@ -81,23 +81,6 @@ class Device {
   PJRT_Device* handle_;
 };
 
-// A copy of a buffer on its way to the host. Destroying it does not disturb the copy.
-class HostTransfer {
- public:
-  HostTransfer(HostTransfer&& other) noexcept { *this = std::move(other); }
-  HostTransfer& operator=(HostTransfer&& other) noexcept;
-  ~HostTransfer() { let_go(); }
-  // Waits and gives the array, once. DEADLINE_EXCEEDED: take may be called again.
-  Result<HostArray> take(Deadline deadline = std::nullopt);
-
- private:
-  friend class Buffer;
-  HostTransfer(HostArray array, Event done) : array_(std::move(array)), done_(std::move(done)) {}
-  void let_go();
-  HostArray array_;
-  std::optional<Event> done_;  // until it was awaited
-};
-
 class Buffer {
  public:
   Buffer() = default;  // empty
@@ -119,9 +102,6 @@ class Buffer {
   // Waits for the contents and copies them, dense and row-major. Types below eight bits take one
   // byte each. After DEADLINE_EXCEEDED the copy may still be running; nothing is lost by it.
   Result<HostArray> to_host(Deadline deadline = std::nullopt) const;
-  // The same in two parts: started here, so that a launch that consumes this buffer afterwards does
-  // not touch what is copied, and awaited by HostTransfer::take.
-  Result<HostTransfer> start_to_host() const;
   // Whether device memory holds the elements as HostArray does, so that copy_raw gives them: dense,
   // row-major, whole bytes. False also where the plugin does not tell.
   bool is_raw_host_layout() const;

@@ -146,7 +146,7 @@ def describe_output(array, wide, whole, file):
 
 
 def make(program):
-    """-> (artifact, case as a dictionary, {file name: array}, seconds of one run)."""
+    """-> (artifact, case as a dictionary, {file name: array or JSON}, seconds of one run)."""
     arrays = program.arrays()
     artifact = serialize(lower(program))
     results, seconds = run(program, arrays)
@@ -180,6 +180,9 @@ def make(program):
         if accuracy < 0.98:
             raise ValueError(f'test accuracy {accuracy}')
         case['test_accuracy'] = round(accuracy, 4)
+    if program.name == 'digits_train_step':
+        training, arrays = digits.training()
+        files |= arrays | {'training.json': training}
     return artifact, case, files, seconds
 
 
@@ -188,7 +191,7 @@ def case_text(case):
     dump = lambda value: json.dumps(value, separators=(', ', ': '))
     parts = []
     for key, value in case.items():
-        if key in ('inputs', 'outputs'):
+        if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
             lines = ',\n'.join('    ' + dump(entry) for entry in value)
             parts.append(f'  "{key}": [\n{lines}\n  ]')
         else:
@@ -202,8 +205,11 @@ def write(folder, artifact, case, files):
         if old.name not in files:
             old.unlink()
     (folder / 'program.mlirbc').write_bytes(artifact)
-    for name, array in files.items():
-        save_array(folder / name, array)
+    for name, content in files.items():
+        if name.endswith('.json'):
+            (folder / name).write_text(case_text(content))
+        else:
+            save_array(folder / name, content)
     (folder / 'case.json').write_text(case_text(case))
 
 
@@ -226,6 +232,14 @@ def compare(folder, artifact, case, files):
             now = files[entry['file']]
             if load_array(folder / entry['file'], entry['dtype']).tobytes() != now.tobytes():
                 problems.append(f'{entry["file"]} differs')
+    for name in (n for n in files if n.startswith(('train', 'test_'))):
+        if not (folder / name).exists():
+            problems.append(f'{name} is missing')
+        elif name.endswith('.json'):
+            if (folder / name).read_text() != case_text(files[name]):
+                problems.append(f'{name} differs')
+        elif load_array(folder / name, 'ui8').tobytes() != files[name].tobytes():
+            problems.append(f'{name} differs')
     for i, (old, new) in enumerate(zip(before['outputs'], case['outputs'])):
         if ('file' in old) != ('file' in new):
             problems.append(f'output {i} is stored in another form')

@@ -223,6 +223,25 @@ Result<std::string> read_file(const std::string& path) {
   return std::move(text).str();
 }
 
+Result<std::vector<HostArray>> read_arrays(const std::string& folder, const std::string& file,
+                                           const char* key) {
+  const std::string path = (fs::path(folder) / file).string();
+  HEKLA_ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Result<const Json*> list = field(json, key);
+  if (!list.ok()) return list.status().with_context(path);
+  if (!(*list)->is_array()) return invalid_argument("{}: '{}' is no list", path, key);
+  std::vector<HostArray> arrays;
+  for (const Json& entry : **list) {
+    Result<HostArray> array = input_array(folder, entry);
+    if (!array.ok()) {
+      return array.status().with_context(fmt::format("{}: {} {}", path, key, arrays.size()));
+    }
+    arrays.push_back(*std::move(array));
+  }
+  return arrays;
+}
+
 Result<Case> read_case(const std::string& folder) {
   const std::string file = (fs::path(folder) / "case.json").string();
   HEKLA_ASSIGN_OR_RETURN(const std::string text, read_file(file));

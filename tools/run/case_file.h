@@ -42,6 +42,10 @@ Result<Case> read_case(const std::string& folder);
 // NOT_FOUND when there is none.
 Result<std::vector<std::string>> find_cases(const std::string& folder);
 
+// The arrays that a JSON file of the folder lists under a key, in the form of a case's inputs.
+Result<std::vector<HostArray>> read_arrays(const std::string& folder, const std::string& file,
+                                           const char* key);
+
 // A whole file. NOT_FOUND with the reason.
 Result<std::string> read_file(const std::string& path);
 

@@ -74,7 +74,8 @@ std::vector<std::string> merged_environment(
 
 ChildResult run_child(const std::vector<std::string>& words,
                       const std::vector<std::pair<std::string, std::string>>& environment,
-                      std::chrono::milliseconds limit) {
+                      std::chrono::milliseconds limit,
+                      const std::function<bool(std::string_view output)>& stop_when) {
   ChildResult result;
   int output[2];
   int errors[2];
@@ -101,7 +102,13 @@ ChildResult run_child(const std::vector<std::string>& words,
     pollfd fds[2] = {{output_open ? output[0] : -1, POLLIN, 0},
                      {errors_open ? errors[0] : -1, POLLIN, 0}};
     poll(fds, 2, static_cast<int>(std::min<int64_t>(left.count(), output_open ? 50 : 5)));
-    if (fds[0].revents != 0) output_open = drain(output[0], result.output);
+    if (fds[0].revents != 0) {
+      output_open = drain(output[0], result.output);
+      if (stop_when && stop_when(result.output)) {
+        result.was_stopped = true;
+        break;
+      }
+    }
     if (fds[1].revents != 0) errors_open = drain(errors[0], result.errors);
     if (result.output.size() > kMaxOutput) result.output.resize(kMaxOutput);
     if (result.errors.size() > kMaxErrors) {
@@ -112,7 +119,7 @@ ChildResult run_child(const std::vector<std::string>& words,
   if (child > 0) {
     kill(-child, SIGKILL);
     if (!ended) {
-      result.timed_out = true;
+      result.timed_out = !result.was_stopped;
       waitpid(child, &wait_status, 0);
     }
     fcntl(output[0], F_SETFL, O_NONBLOCK);

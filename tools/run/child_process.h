@@ -6,7 +6,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,15 +17,18 @@ namespace hekla::tools {
 struct ChildResult {
   bool started = false;
   bool timed_out = false;
-  int signal = 0;      // that ended it; 0 if none
-  int exit_code = -1;  // if it ended by itself
-  std::string output;  // standard output, at most 4 MiB
-  std::string errors;  // the last 16 KiB of standard error
+  bool was_stopped = false;  // by `stop_when`
+  int signal = 0;            // that ended it; 0 if none
+  int exit_code = -1;        // if it ended by itself
+  std::string output;        // standard output, at most 4 MiB
+  std::string errors;        // the last 16 KiB of standard error
 };
 
-// `words[0]` is the program's path; `environment` is added to this process's.
+// `words[0]` is the program's path; `environment` is added to this process's. `stop_when` sees all
+// standard output so far whenever there is more of it; true: the command is killed (SIGKILL).
 ChildResult run_child(const std::vector<std::string>& words,
                       const std::vector<std::pair<std::string, std::string>>& environment,
-                      std::chrono::milliseconds limit);
+                      std::chrono::milliseconds limit,
+                      const std::function<bool(std::string_view output)>& stop_when = nullptr);
 
 }  // namespace hekla::tools

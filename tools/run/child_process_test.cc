@@ -34,5 +34,15 @@ TEST(ChildProcess, ReportsSignalsAndMissingPrograms) {
   EXPECT_FALSE(run_child({"/nonexistent"}, {}, milliseconds(1000)).started);
 }
 
+TEST(ChildProcess, StopsWhenItsOutputSaysSo) {
+  const ChildResult result =
+      run_child({"/bin/sh", "-c", "echo one; echo two; sleep 1000"}, {}, milliseconds(20000),
+                [](std::string_view output) { return output.find("two") != output.npos; });
+  EXPECT_TRUE(result.was_stopped);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.signal, 9);
+  EXPECT_EQ(result.output, "one\ntwo\n");
+}
+
 }  // namespace
 }  // namespace hekla::tools

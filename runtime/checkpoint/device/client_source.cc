@@ -12,40 +12,12 @@ namespace hekla::checkpoint {
 namespace {
 
 using runtime::Buffer;
-using runtime::HostTransfer;
-
-class ClientSource : public ArraySource {
- public:
-  ClientSource(std::shared_ptr<const Buffer> buffer, int64_t bytes)
-      : buffer_(std::move(buffer)), bytes_(bytes) {}
-  const std::byte* host_data() const override { return nullptr; }
-  bool is_mutable() const override { return false; }
-  int64_t size_bytes() const override { return bytes_; }
-
- protected:
-  // A part of the whole array on the host; `take` gives it when it is first asked for.
-  template <typename Take>
-  Status copy_part(int64_t offset, std::span<std::byte> into, Take take) {
-    if (!array_) {
-      HEKLA_ASSIGN_OR_RETURN(HostArray array, take());
-      array_ = std::move(array);
-    }
-    if (!into.empty()) std::memcpy(into.data(), array_->data() + offset, into.size());
-    return ok_status();
-  }
-
-  const std::shared_ptr<const Buffer> buffer_;
-  const int64_t bytes_;
-
- private:
-  std::optional<HostArray> array_;
-};
 
 // Holds the buffer by an external reference and reads it late.
-class ReferencedSource final : public ClientSource {
+class ReferencedSource final : public ArraySource {
  public:
   ReferencedSource(std::shared_ptr<const Buffer> buffer, int64_t bytes)
-      : ClientSource(std::move(buffer), bytes), is_raw_(buffer_->is_raw_host_layout()) {}
+      : buffer_(std::move(buffer)), bytes_(bytes), is_raw_(buffer_->is_raw_host_layout()) {}
   ~ReferencedSource() override {
     if (const Status status = buffer_->drop_reference(); !status.ok()) {
       log_message(LogLevel::kWarning, "checkpoint: a device buffer keeps a reference: {}",
@@ -53,6 +25,9 @@ class ReferencedSource final : public ClientSource {
     }
   }
 
+  const std::byte* host_data() const override { return nullptr; }
+  bool is_mutable() const override { return false; }
+  int64_t size_bytes() const override { return bytes_; }
   Status read(int64_t offset, std::span<std::byte> into, std::stop_token) override {
     if (is_raw_) {
       const Result<runtime::Event> copied = buffer_->copy_raw(offset, into);
@@ -61,25 +36,19 @@ class ReferencedSource final : public ClientSource {
       if (copied.status().code() != StatusCode::kUnimplemented) return copied.status();
       is_raw_ = false;
     }
-    return copy_part(offset, into, [this] { return buffer_->to_host(); });
+    if (!array_) {
+      HEKLA_ASSIGN_OR_RETURN(HostArray array, buffer_->to_host());
+      array_ = std::move(array);
+    }
+    if (!into.empty()) std::memcpy(into.data(), array_->data() + offset, into.size());
+    return ok_status();
   }
 
  private:
+  const std::shared_ptr<const Buffer> buffer_;
+  const int64_t bytes_;
   bool is_raw_;
-};
-
-// A copy to the host that was started when the source was made.
-class TransferredSource final : public ClientSource {
- public:
-  TransferredSource(std::shared_ptr<const Buffer> buffer, int64_t bytes, HostTransfer transfer)
-      : ClientSource(std::move(buffer), bytes), transfer_(std::move(transfer)) {}
-
-  Status read(int64_t offset, std::span<std::byte> into, std::stop_token) override {
-    return copy_part(offset, into, [this] { return transfer_.take(); });
-  }
-
- private:
-  HostTransfer transfer_;
+  std::optional<HostArray> array_;  // once it was fetched as a whole
 };
 
 }  // namespace
@@ -100,9 +69,8 @@ Result<std::shared_ptr<ArraySource>> client_source(std::shared_ptr<const Buffer>
     return std::shared_ptr<ArraySource>(
         std::make_shared<ReferencedSource>(std::move(buffer), bytes));
   }
-  HEKLA_ASSIGN_OR_RETURN(HostTransfer transfer, buffer->start_to_host());
-  return std::shared_ptr<ArraySource>(
-      std::make_shared<TransferredSource>(std::move(buffer), bytes, std::move(transfer)));
+  HEKLA_ASSIGN_OR_RETURN(HostArray array, buffer->to_host());
+  return host_source(std::move(array));
 }
 
 Status add_buffer(State* state, std::string name, std::shared_ptr<const Buffer> buffer) {

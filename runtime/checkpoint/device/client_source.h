@@ -2,18 +2,18 @@
 // Device buffers of any PJRT client as what a save writes.
 //
 // A source keeps the values that its buffer had when it was made, whatever is launched afterwards,
-// until it is destroyed, which a save does as soon as it has read the array. Making one does not
-// wait: not for the contents of the buffer, and not for a copy.
+// until it is destroyed, which a save does as soon as it has read the array.
 //
 //   Hekla's plugins: the buffer gets an external reference. A launch that would consume it works on
-//   a copy of this one tensor instead. Dense row-major buffers are fetched chunk by chunk, so no
-//   host memory is needed beyond the save's own staging; types below eight bits as a whole.
-//   Other plugins may refuse such a launch (XLA's do), so the copy to the host is started at once;
-//   PJRT orders it before launches that come later. It costs host memory for the whole array until
-//   it is written.
+//   a copy of this one tensor instead. Making a source waits neither for the contents nor for a
+//   copy. Dense row-major buffers are fetched chunk by chunk, so no host memory is needed beyond
+//   the save's own staging; types below eight bits as a whole.
+//   Other plugins: the array is copied to the host at once, and that is waited for. XLA's refuse
+//   launches that consume a referenced buffer, and its CPU plugin (of version 0.106) crashes when a
+//   buffer is consumed whose copy to the host has only been started.
 //
 // The buffer is shared with the source, so it may be given up by its owner, but it must not be
-// freed by Buffer::free meanwhile: then the save fails and names the tensor's source as deleted.
+// freed by Buffer::free meanwhile: then the save fails.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@
 namespace hekla::checkpoint {
 
 // INVALID_ARGUMENT: an empty, freed or donated buffer; UNIMPLEMENTED: a token or a type newer than
-// this runtime. Errors of whatever computes the contents come out of the save.
+// this runtime. Errors of whatever computes the contents come out of read(), on other plugins than
+// Hekla's out of this.
 Result<std::shared_ptr<ArraySource>> client_source(std::shared_ptr<const runtime::Buffer> buffer);
 
 // Adds a tensor that every rank holds as a whole, from a device.

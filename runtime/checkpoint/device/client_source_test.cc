@@ -106,7 +106,8 @@ TEST_P(ClientSourceTest, ALaunchThatConsumesAHeldBufferLeavesItsValues) {
   const auto old = upload(counting(5));
   auto source = client_source(old);
   ASSERT_TRUE(source.ok()) << source.status().to_string();
-  EXPECT_EQ((*source)->host_data(), nullptr);
+  EXPECT_EQ((*source)->host_data() == nullptr, old->is_kept_by_references());
+  EXPECT_FALSE((*source)->is_mutable());
   ASSERT_EQ((*source)->size_bytes(), 4 * kCount);
   const auto next = add_one(*program, old);
   const auto after = add_one(*program, next);
