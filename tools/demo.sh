@@ -3,8 +3,8 @@
 # The main job: installs what is missing, builds, runs the real programs of tests/programs on every
 # device there is, compares each with the results of jaxlib's CPU, and prints the table. Then, on each
 # device, trains the digits classifier with checkpoints, kills the training half-way and resumes it.
-# Arguments go to both `hekla demo` and `hekla train-demo` (see `build/bin/hekla demo --help`): those
-# that both know.
+# Arguments go to both `hekla demo` and `hekla train-demo`, so they must be such that both know:
+# --device, --client-option, --timeout, --json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/install.sh

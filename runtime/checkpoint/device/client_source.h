@@ -8,9 +8,9 @@
 //   a copy of this one tensor instead. Making a source waits neither for the contents nor for a
 //   copy. Dense row-major buffers are fetched chunk by chunk, so no host memory is needed beyond
 //   the save's own staging; types below eight bits as a whole.
-//   Other plugins: the array is copied to the host at once, and that is waited for. XLA's refuse
-//   launches that consume a referenced buffer, and its CPU plugin (of version 0.106) crashes when a
-//   buffer is consumed whose copy to the host has only been started.
+//   Other plugins: the array is copied to the host at once, and that is waited for. They
+//   need not copy what is referenced, and XLA's CPU plugin (of version 0.106) was seen to crash
+//   when a buffer is consumed whose copy to the host has only been started.
 //
 // The buffer is shared with the source, so it may be given up by its owner, but it must not be
 // freed by Buffer::free meanwhile: then the save fails.
