@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
+import sys
 
 import pytest
 
@@ -13,3 +14,8 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def build(request) -> pathlib.Path:
     return pathlib.Path(request.config.getoption("--build"))
+
+
+def pytest_configure(config):
+    # hekla.checkpoint as the build made it.
+    sys.path.insert(0, str(pathlib.Path(config.getoption("--build")) / "python"))

@@ -54,9 +54,10 @@ def _keep(fetch, array):
 class _State:
     """A tree on its way to the native side."""
 
-    def __init__(self, tree, rank, world_size):
+    def __init__(self, tree, world_size, exchange):
+        """`exchange(text)` gives the texts of all ranks."""
         self.handle = _native.handle_of('state_create')
-        self.rank, self.world_size = rank, world_size
+        self.world_size, self.exchange = world_size, exchange
         try:
             self._fill(tree)
         except BaseException:
@@ -79,10 +80,24 @@ class _State:
             kind = _arrays.kind_of(leaf)
             if kind != 'numpy':
                 kinds[name] = kind
+        self._ask_for_parts(tensors)
         self._add_value(_STRUCTURE, structure)
         self._add_value(_KINDS, json.dumps(kinds))
         for name in sorted(tensors, key=lambda text: text.encode()):
             self._add_tensor(name, tensors[name])
+
+    def _ask_for_parts(self, tensors):
+        """Fills in the holdings of tensors of which each rank knows its own boxes alone."""
+        mine = {name: [(box.start, box.size) for box in tensor.boxes]
+                for name, tensor in tensors.items() if tensor.holdings == _arrays.ASK}
+        if not mine:
+            return
+        for name in mine:
+            tensors[name].holdings = []
+        for rank, text in enumerate(self.exchange(json.dumps(mine))):
+            for name, boxes in json.loads(text).items():
+                if name in mine:  # what only others have is the saver's to refuse
+                    tensors[name].holdings += [(rank, *box) for box in boxes]
 
     def _add_value(self, name, value):
         key = name.encode()
@@ -314,6 +329,10 @@ class CheckpointManager:
     def world_size(self):
         return self._world
 
+    def _state(self, tree):
+        return _State(tree, self._world, lambda text: json.loads(
+            _native.text_of('manager_exchange', self._open(), text.encode())))
+
     def should_save(self, step):
         """Whether the policy wants this step saved."""
         answer = ctypes.c_int32()
@@ -322,7 +341,7 @@ class CheckpointManager:
 
     def save(self, step, state, metrics=None):
         """Saves a tree of arrays and values; returns when the step is committed."""
-        made = _State(state, self._rank, self._world)
+        made = self._state(state)
         try:
             _native.call('manager_save_now', self._open(), step, made.handle,
                          json.dumps(metrics or {}).encode())
@@ -332,7 +351,7 @@ class CheckpointManager:
     def save_async(self, step, state, metrics=None):
         """As save, but returns a SaveHandle as soon as the arrays may change: NumPy and torch arrays
         are copied first, JAX arrays are held and fetched in the background."""
-        made = _State(state, self._rank, self._world)
+        made = self._state(state)
         try:
             handle = _native.handle_of('manager_save', self._open(), step, made.handle,
                                        json.dumps(metrics or {}).encode())
@@ -437,7 +456,7 @@ class CheckpointManager:
     def exit_for_preemption(self, step, state):
         """Saves the state (or waits for a save of this step that is under way) and raises
         SystemExit: 75 when it is committed, so that a launcher starts the job again, else 76."""
-        made = _State(state, self._rank, self._world)
+        made = self._state(state)
         code = ctypes.c_int32()
         try:
             _native.call('manager_save_for_preemption', self._open(), step, made.handle,

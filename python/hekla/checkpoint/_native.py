@@ -59,7 +59,7 @@ def library():
         'manager_open': (int, text, text, i32, i32, text, out), 'manager_destroy': (None, p),
         'manager_should_save': (int, p, i64, p),
         'manager_save': (int, p, i64, p, text, out), 'manager_save_now': (int, p, i64, p, text),
-        'manager_steps': (int, p, out), 'manager_pin': (int, p, i64, i32),
+        'manager_exchange': (int, p, text, out), 'manager_steps': (int, p, out), 'manager_pin': (int, p, i64, i32),
         'manager_reached_preemption': (int, p, i64, p),
         'manager_request_preemption': (None, p),
         'manager_save_for_preemption': (int, p, i64, p, p),

@@ -99,6 +99,9 @@ int hekla_checkpoint_manager_save(hekla_checkpoint_manager* manager, int64_t ste
                                   hekla_checkpoint_save_handle** save);
 int hekla_checkpoint_manager_save_now(hekla_checkpoint_manager* manager, int64_t step,
                                       hekla_checkpoint_state* state, const char* metrics_json);
+/* Every rank gives a text and gets a JSON list of those of all. */
+int hekla_checkpoint_manager_exchange(hekla_checkpoint_manager* manager, const char* text,
+                                      char** json);
 /* A JSON list, ascending. */
 int hekla_checkpoint_manager_steps(hekla_checkpoint_manager* manager, char** json);
 int hekla_checkpoint_manager_pin(hekla_checkpoint_manager* manager, int64_t step, int32_t pinned);

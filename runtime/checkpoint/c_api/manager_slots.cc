@@ -263,6 +263,15 @@ int hekla_checkpoint_manager_save_now(hekla_checkpoint_manager* manager, int64_t
   });
 }
 
+int hekla_checkpoint_manager_exchange(hekla_checkpoint_manager* manager, const char* text,
+                                      char** json) {
+  return c_api::run([&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, manager->manager->exchange(text));
+    *json = c_api::give(Json(texts).dump());
+    return ok_status();
+  });
+}
+
 int hekla_checkpoint_manager_steps(hekla_checkpoint_manager* manager, char** json) {
   return c_api::run([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, manager->manager->all_steps());

@@ -71,6 +71,7 @@ struct CheckpointManager::Parts {
   int64_t asked_step = -1;  // should_save was asked for it; a timed round is used once
   bool asked_answer = false;
   int64_t restores = 0;
+  int64_t exchanges = 0;
   bool is_closed = false;
 
   // Deletion.
@@ -427,6 +428,26 @@ Result<std::vector<int64_t>> CheckpointManager::all_steps() const {
 
 Result<int64_t> CheckpointManager::latest_step() const {
   return newest_step(state_->io, state_->root);
+}
+
+Result<std::vector<std::string>> CheckpointManager::exchange(std::string_view text) {
+  Parts& s = *state_;
+  if (s.group->world() == 1) return std::vector{std::string(text)};
+  const auto prefix = [](int64_t round) { return fmt::format("exchange/{}/", round); };
+  const auto own_key = [&](int64_t round) {
+    return s.group->key(fmt::format("{}{}", prefix(round), s.group->rank()));
+  };
+  const int64_t round = ++s.exchanges;
+  HEKLA_RETURN_IF_ERROR(s.group->store().set(own_key(round), text));
+  Group::Wait wait;
+  wait.what = "the layouts of all ranks";
+  wait.deadline = Deadline::in(s.options.saver.commit.plan_deadline);
+  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, s.group->wait_ranks(prefix(round), wait));
+  // Who takes part in this round has read all of the one before.
+  if (round > 1) HEKLA_RETURN_IF_ERROR(s.group->store().remove(own_key(round - 1)));
+  std::vector<std::string> texts;
+  for (const auto& [rank, value] : waited.values) texts.push_back(value);
+  return texts;
 }
 
 Status CheckpointManager::pin(int64_t step) { return pin_step(state_->io, state_->root, step); }

@@ -89,6 +89,11 @@ class CheckpointManager {
 
   Result<std::vector<int64_t>> all_steps() const;  // valid ones, ascending
   Result<int64_t> latest_step() const;             // -1: none
+  // Every rank gives a text and gets those of all, by rank: for layouts of which each knows its own
+  // part alone. Waits for the others; DEADLINE_EXCEEDED and UNAVAILABLE name the ranks that are
+  // missing.
+  Result<std::vector<std::string>> exchange(std::string_view text);
+
   Status pin(int64_t step);
   Status unpin(int64_t step);
 
