@@ -176,7 +176,7 @@ class StepPayload : public checkpoint::SavePayload {
     std::span<std::byte> small = image.is_small(i) ? image.small_piece(i) : std::span<std::byte>();
     const auto put = [&](std::span<const std::byte> bytes) -> Status {
       if (!image.is_small(i)) return stream.add(bytes);
-      std::memcpy(small.data(), bytes.data(), bytes.size());
+      if (!bytes.empty()) std::memcpy(small.data(), bytes.data(), bytes.size());
       small = small.subspan(bytes.size());
       return ok_status();
     };
