@@ -7,25 +7,13 @@
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/emitter.h"
+#include "backends/compiler/lower/scatter_form.h"
 
 namespace hekla::lower {
 
 using ir::OpCode;
 using kernel::Op;
 using kernel::ScalarType;
-
-namespace {
-
-bool contains(const std::vector<int64_t>& list, size_t d) {
-  return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
-}
-
-size_t position(const std::vector<int64_t>& list, size_t d) {
-  return static_cast<size_t>(std::find(list.begin(), list.end(), static_cast<int64_t>(d)) -
-                             list.begin());
-}
-
-}  // namespace
 
 std::vector<Elements> Emitter::emit_scatter(const ir::Operation& op, const Points& points) {
   const auto* n = op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();

@@ -7,8 +7,6 @@ namespace hekla::lower {
 
 using kernel::Op;
 
-namespace {
-
 bool contains(const std::vector<int64_t>& list, size_t d) {
   return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
 }
@@ -17,8 +15,6 @@ size_t position(const std::vector<int64_t>& list, size_t d) {
   return static_cast<size_t>(std::find(list.begin(), list.end(), static_cast<int64_t>(d)) -
                              list.begin());
 }
-
-}  // namespace
 
 std::vector<Value> split_index(KernelMaker& k, Value v, const std::vector<int64_t>& sizes) {
   std::vector<Value> parts(sizes.size());
