@@ -2,7 +2,6 @@
 // Scatters in their pure form: every element of the result goes through the updates in order and
 // takes those that are for it. So the result does not depend on any order of execution, whatever
 // the reducer is.
-#include <algorithm>
 #include <array>
 
 #include "backends/compiler/ir/op_attributes.h"
