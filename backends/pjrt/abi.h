@@ -79,6 +79,16 @@ PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Devic
                          DType dtype, Dims dims, StorageRef storage, CompletionRef ready);
 // The storage, or INVALID_ARGUMENT "Buffer has been deleted or donated".
 Result<StorageRef> storage_of(PJRT_Buffer& buffer);
+// The storage, and whether the buffer gave it up to a caller that may consume it; one with
+// references from outside does not. The question and the taking are one step: of all who want to
+// take, refer to or delete a buffer at a time, each comes before or after the others.
+struct TakenStorage {
+  StorageRef storage;
+  bool is_taken = false;
+};
+Result<TakenStorage> take_storage(PJRT_Buffer& buffer, bool may_take);
+// Undoes the taking, unless the buffer was deleted meanwhile.
+void give_back(PJRT_Buffer& buffer, StorageRef storage);
 // `memory` wins when it is given, else the device's default one.
 Result<std::pair<PJRT_Device*, MemoryObject*>> place_of(PJRT_Client* client, PJRT_Device* device,
                                                         PJRT_Memory* memory);

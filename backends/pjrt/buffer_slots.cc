@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers: queries, deletion, reading, copies, references from outside.
+#include <utility>
+
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/host_layout.h"
 
@@ -18,10 +20,27 @@ PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Devic
   return buffer;
 }
 
+namespace {
+// The words that clients look for.
+Status deleted_or_donated() { return invalid_argument("Buffer has been deleted or donated"); }
+}  // namespace
+
 Result<StorageRef> storage_of(PJRT_Buffer& buffer) {
   std::lock_guard lock(buffer.mutex);
-  if (buffer.storage == nullptr) return invalid_argument("Buffer has been deleted or donated");
+  if (!buffer.is_usable()) return deleted_or_donated();
   return buffer.storage;
+}
+
+Result<TakenStorage> take_storage(PJRT_Buffer& buffer, bool may_take) {
+  std::lock_guard lock(buffer.mutex);
+  if (!buffer.is_usable()) return deleted_or_donated();
+  if (!may_take || buffer.external_references > 0) return TakenStorage{buffer.storage, false};
+  return TakenStorage{std::exchange(buffer.storage, nullptr), true};
+}
+
+void give_back(PJRT_Buffer& buffer, StorageRef storage) {
+  std::lock_guard lock(buffer.mutex);
+  if (!buffer.is_deleted) buffer.storage.swap(storage);
 }
 
 Result<std::pair<PJRT_Device*, MemoryObject*>> place_of(PJRT_Client* client, PJRT_Device* device,
@@ -133,7 +152,8 @@ Status Buffer_Delete(PJRT_Buffer_Delete_Args* args) {
   HEKLA_REQUIRE_HANDLE(args, buffer);
   StorageRef freed;  // outside of the lock
   std::lock_guard lock(args->buffer->mutex);
-  freed.swap(args->buffer->storage);
+  args->buffer->is_deleted = true;
+  if (args->buffer->external_references == 0) freed.swap(args->buffer->storage);
   return ok_status();
 }
 
@@ -141,7 +161,7 @@ Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_IsDeleted_Args, is_deleted);
   HEKLA_REQUIRE_HANDLE(args, buffer);
   std::lock_guard lock(args->buffer->mutex);
-  args->is_deleted = args->buffer->storage == nullptr;
+  args->is_deleted = !args->buffer->is_usable();
   return ok_status();
 }
 
@@ -374,9 +394,7 @@ Status Buffer_IncreaseExternalReferenceCount(
   HEKLA_REQUIRE(args, PJRT_Buffer_IncreaseExternalReferenceCount_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, buffer);
   std::lock_guard lock(args->buffer->mutex);
-  if (args->buffer->storage == nullptr) {
-    return invalid_argument("Buffer has been deleted or donated");
-  }
+  if (!args->buffer->is_usable()) return deleted_or_donated();
   ++args->buffer->external_references;
   return ok_status();
 }
@@ -385,12 +403,15 @@ Status Buffer_DecreaseExternalReferenceCount(
     PJRT_Buffer_DecreaseExternalReferenceCount_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_DecreaseExternalReferenceCount_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, buffer);
-  std::lock_guard lock(args->buffer->mutex);
-  if (args->buffer->external_references == 0) {
+  PJRT_Buffer& buffer = *args->buffer;
+  StorageRef freed;  // outside of the lock
+  std::lock_guard lock(buffer.mutex);
+  if (buffer.external_references == 0) {
     return invalid_argument(
         "Attempting to decrease reference on a buffer with zero reference count.");
   }
-  --args->buffer->external_references;
+  --buffer.external_references;
+  if (buffer.external_references == 0 && buffer.is_deleted) freed.swap(buffer.storage);
   return ok_status();
 }
 
@@ -410,21 +431,16 @@ Status Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependenc
   HEKLA_REQUIRE(args, PJRT_Buffer_DonateWithControlDependency_Args, out_buffer);
   HEKLA_REQUIRE_HANDLE(args, buffer);
   PJRT_Buffer& buffer = *args->buffer;
-  StorageRef storage;
-  {
-    std::lock_guard lock(buffer.mutex);
-    if (buffer.storage == nullptr) return invalid_argument("Buffer has been deleted or donated");
-    if (buffer.external_references > 0) {
-      return failed_precondition("the buffer is referred to from outside and cannot be donated");
-    }
-    storage.swap(buffer.storage);
+  HEKLA_ASSIGN_OR_RETURN(TakenStorage taken, take_storage(buffer, true));
+  if (!taken.is_taken) {
+    return failed_precondition("the buffer is referred to from outside and cannot be donated");
   }
   auto* donation = new Donation{buffer.ready, Completion::make()};
   args->callback_data = donation;
   args->dependency_ready_callback = finish_donation;
   args->out_buffer =
       make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims,
-                  std::move(storage), Completion::all({buffer.ready, donation->dependency}));
+                  std::move(taken.storage), Completion::all({buffer.ready, donation->dependency}));
   return ok_status();
 }
 

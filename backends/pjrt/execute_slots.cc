@@ -10,19 +10,10 @@ struct PJRT_ExecuteContext {};
 namespace hekla::pjrt {
 namespace {
 
-// A buffer that somebody outside refers to must keep its bytes.
-bool is_free_to_donate(PJRT_Buffer& buffer) {
-  std::lock_guard lock(buffer.mutex);
-  return buffer.external_references == 0;
-}
-
-// The arguments of one device, checked.
-Result<std::vector<LaunchInput>> take_arguments(const Program& program,
-                                                PJRT_Buffer* const* arguments, PJRT_Device* device,
-                                                const std::vector<bool>& may_donate) {
-  std::vector<LaunchInput> inputs;
+// Whether the arguments of one device fit the program; says nothing of their storage.
+Status check_arguments(const Program& program, PJRT_Buffer* const* arguments, PJRT_Device* device) {
   for (size_t i = 0; i < program.parameters.size(); ++i) {
-    PJRT_Buffer* buffer = arguments[i];
+    const PJRT_Buffer* buffer = arguments[i];
     if (buffer == nullptr) return invalid_argument("argument {} is null", i);
     const ArrayInfo& parameter = program.parameters[i];
     if (buffer->dtype != parameter.dtype || buffer->dims != parameter.dims) {
@@ -35,15 +26,32 @@ Result<std::vector<LaunchInput>> take_arguments(const Program& program,
                               buffer->device->description->info.debug_string,
                               device->description->info.debug_string);
     }
-    const Result<StorageRef> storage = storage_of(*buffer);
-    if (!storage.ok()) {
-      return storage.status().with_context(fmt::format("argument {} of {}", i, program.name));
-    }
-    const bool is_once = std::count(arguments, arguments + program.parameters.size(), buffer) == 1;
-    inputs.push_back(
-        {*storage, buffer->ready, may_donate[i] && is_once && is_free_to_donate(*buffer)});
   }
-  return inputs;
+  return ok_status();
+}
+
+// Donated buffers let go of their storage, so that the launch can be its only owner; a buffer that
+// somebody outside refers to keeps it. After an error give_back_inputs undoes what was done.
+Status take_inputs(const Program& program, PJRT_Buffer* const* arguments,
+                   const std::vector<bool>& may_donate, std::vector<LaunchInput>& inputs) {
+  const size_t count = program.parameters.size();
+  inputs.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    PJRT_Buffer& buffer = *arguments[i];
+    const bool is_once = std::count(arguments, arguments + count, &buffer) == 1;
+    Result<TakenStorage> taken = take_storage(buffer, may_donate[i] && is_once);
+    if (!taken.ok()) {
+      return taken.status().with_context(fmt::format("argument {} of {}", i, program.name));
+    }
+    inputs.push_back({std::move(taken->storage), buffer.ready, taken->is_taken});
+  }
+  return ok_status();
+}
+
+void give_back_inputs(std::vector<LaunchInput>& inputs, PJRT_Buffer* const* arguments) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].is_donated) give_back(*arguments[i], std::move(inputs[i].storage));
+  }
 }
 
 std::vector<bool> donation_mask(const Program& program, const PJRT_ExecuteOptions* options) {
@@ -86,26 +94,18 @@ Result<Part> launch_on(PJRT_LoadedExecutable& executable, BackendExecutable& cod
   launch.partition = logical.partition;
   launch.launch_id = options == nullptr ? 0 : options->launch_id;
   launch.done = Completion::make();
-  HEKLA_ASSIGN_OR_RETURN(
-      launch.inputs, take_arguments(program, arguments, device, donation_mask(program, options)));
-  // Donated buffers let go first, so that the launch can be the only owner of their storage; a
-  // launch that is refused gives them back.
-  std::vector<std::pair<PJRT_Buffer*, std::weak_ptr<Storage>>> donated;
-  for (size_t i = 0; i < launch.inputs.size(); ++i) {
-    if (!launch.inputs[i].is_donated) continue;
-    donated.emplace_back(arguments[i], launch.inputs[i].storage);
-    std::lock_guard lock(arguments[i]->mutex);
-    arguments[i]->storage.reset();
-  }
+  HEKLA_RETURN_IF_ERROR(check_arguments(program, arguments, device));
+  Status status = take_inputs(program, arguments, donation_mask(program, options), launch.inputs);
   Part part;
   part.done = launch.done;
-  Result<std::vector<StorageRef>> storages = code.launch(launch);
-  if (!storages.ok()) {
-    for (auto& [buffer, storage] : donated) {
-      std::lock_guard lock(buffer->mutex);
-      buffer->storage = storage.lock();
-    }
-    return storages.status();
+  Result<std::vector<StorageRef>> storages = std::vector<StorageRef>();
+  if (status.ok()) {
+    storages = code.launch(launch);
+    status = storages.status();
+  }
+  if (!status.ok()) {
+    give_back_inputs(launch.inputs, arguments);
+    return status;
   }
   for (size_t o = 0; o < program.results.size(); ++o) {
     const ArrayInfo& result = program.results[o];

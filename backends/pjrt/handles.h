@@ -164,9 +164,13 @@ struct PJRT_Buffer {
   hekla::Dims dims;
   hekla::pjrt::CompletionRef ready;
 
-  std::mutex mutex;
-  hekla::pjrt::StorageRef storage;  // guarded by mutex; null once deleted or donated
-  int64_t external_references = 0;  // guarded by mutex
+  std::mutex mutex;  // guards what follows
+  // Null while a launch has it that consumes it, and once nobody needs it.
+  hekla::pjrt::StorageRef storage;
+  // Deleted buffers cannot be used; those with references from outside keep their storage.
+  bool is_deleted = false;
+  int64_t external_references = 0;
+  bool is_usable() const { return storage != nullptr && !is_deleted; }
   int64_t size_bytes() const {
     return dtype == hekla::DType::kInvalid ? 0
                                            : hekla::element_count(dims) * hekla::dtype_bytes(dtype);

@@ -128,6 +128,34 @@ bool on_cpu(Session& s, PJRT_Buffer* buffer) {
   return args.is_on_cpu;
 }
 
+void check_delete_reference(Session& s) {
+  constexpr size_t kCount = 1 << 16;
+  const std::vector<float> values = iota(kCount);
+  PJRT_Buffer* buffer = s.upload_f32(values, {kCount});
+  auto up = make_args<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
+  up.buffer = buffer;
+  s.call_optional(HEKLA_SLOT(PJRT_Buffer_IncreaseExternalReferenceCount), &up);
+  if (auto error = s.finish_event(s.ready_event(buffer))) fail(error->text());
+  auto pointer = make_args<PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args>();
+  pointer.buffer = buffer;
+  if (on_cpu(s, buffer)) {
+    s.call_optional(HEKLA_SLOT(PJRT_Buffer_OpaqueDeviceMemoryDataPointer), &pointer);
+  }
+  s.delete_buffer(buffer);
+  require(s.is_deleted(buffer), "the buffer is not deleted");
+  require(s.download_error(buffer, kCount * sizeof(float)).has_value(),
+          "a deleted buffer can be read");
+  // Would take the memory if it were free.
+  for (int i = 0; i < 4; ++i) s.upload_f32(std::vector<float>(kCount, -1.0f), {kCount});
+  if (pointer.device_memory_ptr != nullptr) {
+    require(std::memcmp(pointer.device_memory_ptr, values.data(), kCount * sizeof(float)) == 0,
+            "memory with an external reference did not outlive the delete of its buffer");
+  }
+  auto down = make_args<PJRT_Buffer_DecreaseExternalReferenceCount_Args>();
+  down.buffer = buffer;
+  s.call(HEKLA_SLOT(PJRT_Buffer_DecreaseExternalReferenceCount), &down);
+}
+
 void check_opaque_pointer(Session& s) {
   const std::vector<float> values = iota(6);
   PJRT_Buffer* buffer = s.upload_f32(values, {2, 3});
@@ -432,6 +460,9 @@ constexpr Check kBufferChecks[] = {
     {"buffer-ready-events", "Each call returns its own ready event.", check_ready_events},
     {"external-reference", "References can be counted up and down; below zero is INVALID_ARGUMENT.",
      check_external_reference},
+    {"buffer-delete-reference",
+     "Memory with an external reference outlives the delete of its buffer.",
+     check_delete_reference},
     {"opaque-pointer",
      "The device pointer is not null, and on the CPU it shows the values in row-major order.",
      check_opaque_pointer},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches, donation, launches in flight.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -318,6 +319,76 @@ void check_donation_reference(Session& s) {
   s.call(HEKLA_SLOT(PJRT_Buffer_DecreaseExternalReferenceCount), &down);
 }
 
+// Of a reference and a donation at the same time one comes first: a reference that was granted
+// keeps the buffer, whatever the launch does.
+void check_donation_race(Session& s) {
+  PJRT_LoadedExecutable* executable = s.compile(kDonateAlias);
+  s.num_outputs(executable);
+  PJRT_Buffer* other = one_to_four(s);
+  PJRT_Buffer* input = one_to_four(s);
+  auto reference = make_args<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
+  reference.buffer = input;
+  s.call_optional(HEKLA_SLOT(PJRT_Buffer_IncreaseExternalReferenceCount), &reference);
+
+  constexpr int kRounds = 2000;
+  constexpr int kNoMore = kRounds + 1;
+  constexpr int kLongestDelay = 3000;  // turns of an empty loop: longer than a launch takes
+  std::atomic<int> asked{0}, started{0}, answered{0};
+  std::atomic<bool> is_granted{false};
+  // Both come out of it within a few nanoseconds where each has a core.
+  const auto wait_for = [](const std::atomic<int>& counter, int value) {
+    constexpr int kSpins = 10'000;
+    for (int i = 0; counter.load() < value; ++i) {
+      if (i >= kSpins) std::this_thread::yield();
+    }
+  };
+  std::thread referrer([&] {
+    for (int round = 1; round <= kRounds; ++round) {
+      wait_for(asked, round);
+      if (asked == kNoMore) return;
+      started = round;
+      for (std::atomic<int> delay{round * 37 % kLongestDelay}; delay > 0;) --delay;
+      auto up = make_args<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
+      up.buffer = input;
+      PJRT_Error* error = s.api()->PJRT_Buffer_IncreaseExternalReferenceCount(&up);
+      is_granted = error == nullptr;
+      s.take(error);
+      answered = round;
+    }
+  });
+  const struct Joining {
+    std::thread& thread;
+    std::atomic<int>& asked;
+    ~Joining() {
+      asked = kNoMore;
+      thread.join();
+    }
+  } joining{referrer, asked};
+  int granted = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  for (int round = 1; round <= kRounds && std::chrono::steady_clock::now() < end; ++round) {
+    input = one_to_four(s);
+    asked = round;
+    wait_for(started, round);
+    Launch launch;
+    auto error = s.try_execute(executable, {input, other}, {}, &launch);
+    if (!error) error = s.finish_event(launch.done);
+    wait_for(answered, round);
+    if (is_granted) {
+      ++granted;
+      require(!s.is_deleted(input), "a launch consumed a buffer with an external reference");
+      require(s.download_f32(input, 4) == Floats({1, 2, 3, 4}),
+              "memory with an external reference was overwritten");
+      auto down = make_args<PJRT_Buffer_DecreaseExternalReferenceCount_Args>();
+      down.buffer = input;
+      s.call(HEKLA_SLOT(PJRT_Buffer_DecreaseExternalReferenceCount), &down);
+    }
+    if (!error) s.destroy_buffer(launch.outputs[0]);
+    s.destroy_buffer(input);
+  }
+  s.remark(std::to_string(granted) + " references came first");
+}
+
 void check_donation_failed_launch(Session& s) {
   PJRT_LoadedExecutable* executable = s.compile(kDonateAlias);
   PJRT_Buffer* input = one_to_four(s);
@@ -525,6 +596,9 @@ constexpr Check kDonationChecks[] = {
     {"donation-external-reference",
      "A donated input with an external reference is refused or copied, not overwritten.",
      check_donation_reference},
+    {"donation-race",
+     "An external reference that is granted while a launch asks for the buffer keeps it.",
+     check_donation_race},
     {"donation-failed-launch", "A launch that fails at once leaves its inputs valid.",
      check_donation_failed_launch},
     {"donation-chain", "A hundred launches pass one donated state along.", check_donation_chain},

@@ -2,6 +2,7 @@
 #include "backends/cpu/codegen/emit_body.h"
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/MDBuilder.h>
 
 #include <utility>
 
@@ -177,11 +178,19 @@ llvm::Value* BodyEmitter::intrinsic(llvm::Intrinsic::ID id,
   return b_.CreateIntrinsic(id, {arguments[0]->getType()}, arguments);
 }
 
+// Bits of a float that another block looks at come in a register for integers; beside its user a
+// bitcast costs nothing.
+llvm::Value* BodyEmitter::near(llvm::Value* value) {
+  auto* cast = llvm::dyn_cast<llvm::BitCastInst>(value);
+  if (cast == nullptr || cast->getParent() == b_.GetInsertBlock()) return value;
+  return b_.CreateBitCast(cast->getOperand(0), cast->getType());
+}
+
 llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
   const Instruction& inst = f_[v];
   const bool as_vector = is_vector(v);
   llvm::SmallVector<llvm::Value*, 3> args;
-  for (Value a : inst.arguments) args.push_back(as_vector ? vector(a) : scalar(a));
+  for (Value a : inst.arguments) args.push_back(near(as_vector ? vector(a) : scalar(a)));
   llvm::Type* to = type_of(inst.type, as_vector);
   const ScalarType from = f_.type(inst.arguments[0]);
   const bool floats = is_float(from);
@@ -372,7 +381,9 @@ void BodyEmitter::emit_condition(Value v) {
   llvm::BasicBlock* before = b_.GetInsertBlock();
   llvm::BasicBlock* body = block("then");
   llvm::BasicBlock* done = block("then_done");
-  b_.CreateCondBr(runs, body, done);
+  // What only stores is for most points (scatters); what computes is for rare ones.
+  llvm::MDNode* likely = llvm::MDBuilder(b_.getContext()).createLikelyBranchWeights();
+  b_.CreateCondBr(runs, body, done, carried == 0 ? likely : nullptr);
   b_.SetInsertPoint(body);
   set_scalar(region.parameters[0], llvm::ConstantInt::get(scalar_type(count.type), 0));
   emit_region(number);

@@ -56,6 +56,7 @@ class BodyEmitter {
   void define(kernel::Value v, llvm::Value* value);
 
   void emit(kernel::Value v);
+  llvm::Value* near(llvm::Value* value);
   llvm::Value* emit_arithmetic(kernel::Value v);
   llvm::Value* emit_high_product(llvm::Value* a, llvm::Value* b);
   llvm::Value* emit_division(kernel::Op op, llvm::Value* a, llvm::Value* b);
