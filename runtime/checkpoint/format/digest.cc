@@ -2,7 +2,11 @@
 #include "runtime/checkpoint/format/digest.h"
 
 #include <fmt/core.h>
+#ifdef HEKLA_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // the same functions and values with the processor's widest vectors
+#else
 #include <xxhash.h>
+#endif
 
 #include <algorithm>
 #include <new>

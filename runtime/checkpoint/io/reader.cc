@@ -22,6 +22,8 @@ namespace hekla::checkpoint {
 namespace {
 
 constexpr int64_t kMaxItem = int64_t{64} << 20;
+// Below this a read of its own for the last, unaligned bytes costs more than copying all.
+constexpr int64_t kInPlaceMinimum = int64_t{64} << 10;
 
 int64_t down(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
 int64_t up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -73,7 +75,8 @@ class Run {
     const int64_t buffers = std::max<int64_t>(1, options_.budget_bytes / buffer_bytes);
     const int64_t threads =
         std::min({int64_t{options_.threads}, buffers, static_cast<int64_t>(items_.size())});
-    HEKLA_ASSIGN_OR_RETURN(pool_, StagingPool::create(threads * buffer_bytes, buffer_bytes));
+    // Not touched: most of it stays unused where bytes go straight into the caller's memory.
+    HEKLA_ASSIGN_OR_RETURN(pool_, StagingPool::create(threads * buffer_bytes, buffer_bytes, false));
     std::vector<std::thread> workers;
     for (int64_t i = 0; i < threads; ++i) workers.push_back(start_thread([this] { work(); }));
     for (std::thread& worker : workers) worker.join();
@@ -156,7 +159,7 @@ class Run {
     }
     const auto size = static_cast<size_t>(item.bytes);
     if (into != nullptr && bytes != into) std::memcpy(into, bytes, size);
-    if (request.take) return request.take(item.at, {bytes, size});
+    if (request.take) return request.take(item.at, {into != nullptr ? into : bytes, size});
     return ok_status();
   }
 
@@ -164,16 +167,25 @@ class Run {
   Result<const std::byte*> fetch(const Item& item, std::byte* into, std::byte* scratch) {
     Source& source = sources_[static_cast<size_t>(item.request->file)];
     const int64_t offset = item.request->offset + item.at;
-    if (source.direct_ok) {
+    const int64_t whole = down(item.bytes, kDirectAlignment);
+    if (source.direct_ok && into != nullptr && whole >= kInPlaceMinimum &&
+        offset % kDirectAlignment == 0 &&
+        reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(source.memory_alignment) == 0) {
+      HEKLA_ASSIGN_OR_RETURN(int64_t have, read_direct(source, into, offset, whole));
+      const int64_t rest = item.bytes - whole;
+      if (have == whole && rest > 0) {
+        HEKLA_ASSIGN_OR_RETURN(const int64_t more,
+                               read_direct(source, scratch, offset + whole, kDirectAlignment));
+        std::memcpy(into + whole, scratch, static_cast<size_t>(std::min(more, rest)));
+        have += more;
+      }
+      if (have >= item.bytes) return into;
+      // The rest, and the message when there is none, by the other way.
+    } else if (source.direct_ok) {
       const int64_t start = down(offset, kDirectAlignment);
       const int64_t end = up(offset + item.bytes, kDirectAlignment);
-      const bool in_place =
-          into != nullptr && start == offset && end == offset + item.bytes &&
-          reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(source.memory_alignment) == 0;
-      std::byte* target = in_place ? into : scratch;
-      HEKLA_ASSIGN_OR_RETURN(const int64_t have, read_direct(source, target, start, end - start));
-      if (have >= offset + item.bytes - start) return target + (offset - start);
-      // The rest, and the message when there is none, by the other way.
+      HEKLA_ASSIGN_OR_RETURN(const int64_t have, read_direct(source, scratch, start, end - start));
+      if (have >= offset + item.bytes - start) return scratch + (offset - start);
     }
     std::byte* target = into != nullptr ? into : scratch;
     const std::span<std::byte> wanted(target, static_cast<size_t>(item.bytes));
@@ -247,8 +259,9 @@ Result<std::unique_ptr<Reader>> Reader::create(Io& io, const ReaderOptions& opti
   }
   std::unique_ptr<Reader> reader(new Reader(io, options));
   if (reader->options_.threads == 0) {
+    // Two reads keep one disk busy while a third thread verifies.
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    reader->options_.threads = std::clamp(cores / 8 + 1, 2, 4);
+    reader->options_.threads = std::clamp(cores / 8 + 2, 3, 5);
   }
   return reader;
 }

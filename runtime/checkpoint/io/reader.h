@@ -24,7 +24,7 @@
 namespace hekla::checkpoint {
 
 struct ReaderOptions {
-  int threads = 0;                           // 0: as WriterOptions
+  int threads = 0;                           // 0: min(5, cores / 8 + 2), at least 3
   int64_t item_bytes = int64_t{8} << 20;     // whole blocks, 1 to 64 MiB
   int64_t budget_bytes = int64_t{64} << 20;  // staging memory of one call
   int64_t bandwidth_limit = 0;               // bytes per second; 0: none
@@ -40,10 +40,10 @@ struct ReadRequest {
   int64_t blocks = -1;
   // One per block of the piece, valid during the call; empty: nothing is verified.
   std::span<const uint64_t> digests;
-  // Where the first wanted byte goes, the rest behind it; or null, and
+  // Where the first wanted byte goes, the rest behind it; null: nowhere.
   std::byte* into = nullptr;
-  // called from worker threads, several at once, with verified bytes that begin at byte `at` of the
-  // piece. An error ends the call.
+  // Called from worker threads, several at once, with verified bytes that begin at byte `at` of the
+  // piece; with `into` they lie there already. An error ends the call. May be empty.
   std::function<Status(int64_t at, std::span<const std::byte> bytes)> take;
 };
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
@@ -93,6 +95,29 @@ TEST_F(ReaderTest, GivesSomeBlocksToAFunction) {
   EXPECT_EQ(bytes, 3 * kMiB);
   EXPECT_EQ(std::memcmp(got.data() + kMiB, piece_.data() + kMiB, 3 * kMiB), 0);
   EXPECT_EQ((*reader)->bytes_read(), 3 * kMiB);
+}
+
+TEST_F(ReaderTest, GivesTheFunctionWhatLiesInMemoryAlready) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a");
+  make(posix_io(), path, 4096, 2 * kMiB + 4999);
+  // Aligned, so that direct reads go there; and not, so that they cannot.
+  std::unique_ptr<std::byte, decltype(&std::free)> memory(
+      static_cast<std::byte*>(std::aligned_alloc(4096, 4 * kMiB)), std::free);
+  for (const int64_t shift : {0, 8}) {
+    std::memset(memory.get(), 0x5a, 4 * kMiB);
+    request_.into = memory.get() + shift;
+    request_.take = [&](int64_t at, std::span<const std::byte> part) {
+      const bool is_there =
+          part.data() == request_.into + at &&
+          std::equal(part.begin(), part.end(), piece_.begin() + static_cast<ptrdiff_t>(at));
+      return is_there ? ok_status() : internal_error("other bytes at {}", at);
+    };
+    const auto reader = Reader::create(posix_io(), options());
+    const Status status = (*reader)->read(std::span(&path, 1), std::span(&request_, 1));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(request_.into[request_.bytes], std::byte{0x5a}) << "written behind the piece";
+  }
 }
 
 TEST_F(ReaderTest, AFlippedBitIsNamed) {

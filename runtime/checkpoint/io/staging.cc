@@ -9,8 +9,8 @@
 
 namespace hekla::checkpoint {
 
-Result<std::unique_ptr<StagingPool>> StagingPool::create(int64_t total_bytes,
-                                                         int64_t buffer_bytes) {
+Result<std::unique_ptr<StagingPool>> StagingPool::create(int64_t total_bytes, int64_t buffer_bytes,
+                                                         bool touch) {
   if (buffer_bytes <= 0 || buffer_bytes % kDirectAlignment != 0) {
     return invalid_argument("a staging buffer of {} bytes: a positive multiple of {} is needed",
                             buffer_bytes, kDirectAlignment);
@@ -27,7 +27,7 @@ Result<std::unique_ptr<StagingPool>> StagingPool::create(int64_t total_bytes,
   }
   ::madvise(memory, size, MADV_HUGEPAGE);  // a wish: fewer faults and entries of the page table
   // Faults now, not while a save holds up its caller: writing fresh pages is 20 times slower.
-  for (size_t at = 0; at < size; at += kDirectAlignment)
+  for (size_t at = 0; touch && at < size; at += kDirectAlignment)
     static_cast<volatile char*>(memory)[at] = 0;
   return std::unique_ptr<StagingPool>(
       new StagingPool(static_cast<std::byte*>(memory), buffers, buffer_bytes));

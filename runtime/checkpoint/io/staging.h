@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // StagingPool: a fixed amount of aligned host memory, handed out in buffers of one size.
 //
-// Made once, its pages touched, and never grown: a save of any size passes through it, and whoever
-// wants a buffer when there is none waits. A Buffer returns itself when it is destroyed; the pool
-// must outlive its buffers. Thread-safe.
+// Made once, its pages touched unless told not to, and never grown: a save of any size passes
+// through it, and whoever wants a buffer when there is none waits. A Buffer returns itself when it
+// is destroyed; the pool must outlive its buffers. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -51,7 +51,9 @@ class StagingPool {
 
   // total_bytes / buffer_bytes buffers, at least one. RESOURCE_EXHAUSTED: no such memory.
   // `buffer_bytes` must be a multiple of kDirectAlignment.
-  static Result<std::unique_ptr<StagingPool>> create(int64_t total_bytes, int64_t buffer_bytes);
+  // Without `touch` memory is taken when it is first used.
+  static Result<std::unique_ptr<StagingPool>> create(int64_t total_bytes, int64_t buffer_bytes,
+                                                     bool touch = true);
   ~StagingPool();
 
   // Waits for a buffer; CANCELLED when `stop` is requested before there is one.

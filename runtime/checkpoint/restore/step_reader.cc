@@ -168,7 +168,16 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
   Result<RestorePlan> planned = plan_restore(index_, wanted, plan_options_);
   if (!planned.ok()) return planned.status().with_context(folder_);
   const RestorePlan& plan = *planned;
-  const auto take = [&, this](const PlannedRead& read, std::span<const std::byte> bytes) {
+  // Where a read's bytes go as they are, all of them to one place: no copy is needed then.
+  const auto in_place = [&, this](const PlannedRead& read) -> std::byte* {
+    if (read.copy_count != 1) return nullptr;
+    const Region& region = plan.regions[plan.copies[read.first_copy]];
+    const int64_t begin = read.offset - index_.pieces()[static_cast<size_t>(region.piece)].offset;
+    const int64_t at = region.copy.memory_offset({begin, begin + read.bytes});
+    return at < 0 ? nullptr : targets[static_cast<size_t>(region.wanted)] + at;
+  };
+  const auto take = [&, this](const PlannedRead& read, std::span<const std::byte> bytes,
+                              bool is_in_place) {
     const std::vector<uint64_t>& digests = states_[static_cast<size_t>(read.file)].digests;
     for (uint32_t i = 0; i < read.block_count; ++i) {
       const BlockRef& ref = plan.blocks[read.first_block + i];
@@ -184,7 +193,7 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
           index_.tensors()[static_cast<size_t>(piece.tensor)].name, block.size(),
           piece.offset + ref.block * kBlockBytes, found, expected);
     }
-    scatter(index_, plan, read, bytes, targets);
+    if (!is_in_place) scatter(index_, plan, read, bytes, targets);
     return ok_status();
   };
   // Reads are sorted by file; a few files at a time are open.
@@ -203,8 +212,10 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
       request.file = static_cast<int32_t>(paths.size()) - 1;
       request.offset = read.offset;
       request.bytes = read.bytes;
-      request.take = [&take, &read](int64_t, std::span<const std::byte> bytes) {
-        return take(read, bytes);
+      request.into = in_place(read);
+      request.take = [&take, &read, is_in_place = request.into != nullptr](
+                         int64_t, std::span<const std::byte> bytes) {
+        return take(read, bytes, is_in_place);
       };
       requests.push_back(std::move(request));
     }

@@ -100,6 +100,14 @@ StoredRange BoxCopy::stored_range() const {
           end_byte(stored_first_ + loops_.front().stored_extent, bits_)};
 }
 
+int64_t BoxCopy::memory_offset(StoredRange range) const {
+  if (bits_ < 8 || loops_.size() != 1) return -1;
+  const int64_t size = bits_ / 8;
+  const int64_t first = stored_first_ * size;
+  if (range.begin < first || range.end > first + loops_[0].count * size) return -1;
+  return memory_first_ * size + range.begin - first;
+}
+
 void BoxCopy::add_ranges(int64_t min_gap, std::vector<StoredRange>* ranges) const {
   // From `solid` on, no gap is worth keeping.
   size_t solid = loops_.size() - 1;

@@ -36,6 +36,9 @@ class BoxCopy {
   int64_t run_bytes() const;
   // The stored bytes from the region's first to its last.
   StoredRange stored_range() const;
+  // Where stored bytes `range` of the box lie in the array as one run of the same bytes: the first
+  // one's offset in bytes. -1: they are not all the region's, cut into runs, or packed.
+  int64_t memory_offset(StoredRange range) const;
   // Adds the stored bytes that the region takes as ranges, ascending and apart; gaps below
   // `min_gap` bytes are taken in where that saves enumerating runs.
   void add_ranges(int64_t min_gap, std::vector<StoredRange>* ranges) const;

@@ -265,6 +265,11 @@ class Case {
       for (int64_t begin = 0; begin < piece->bytes; begin += chunk) {
         const int64_t size = std::min(chunk, piece->bytes - begin);
         copy.store(local.data(), std::span<std::byte>(stored).subspan(begin, size), begin);
+        const int64_t at = copy.memory_offset({begin, begin + size});
+        if (at >= 0) {
+          ASSERT_TRUE(
+              std::equal(local.begin() + at, local.begin() + at + size, expected.begin() + begin));
+        }
       }
     }
     ASSERT_EQ(stored, expected) << box_text(piece->box);
