@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """hekla.checkpoint: trees of arrays there and back, cut anew, by several processes, preempted."""
 import collections
-import os
-import subprocess
-import sys
 import textwrap
 
 import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from processes import run_python
 
 import hekla.checkpoint as checkpoint
 
@@ -123,21 +121,6 @@ def test_damage_is_named_and_the_step_before_is_taken(tmp_path):
         assert manager.restore()['x'][0] == 1
 
 
-def run_python(build, text, processes=1, environment=(), **arguments):
-    """Runs a program in several processes of one group; [(exit code, output)]."""
-    running = []
-    for rank in range(processes):
-        env = {**os.environ, 'PYTHONPATH': str(build / 'python'), 'JAX_PLATFORMS': 'cpu',
-               **dict(environment)}
-        if processes > 1:
-            env.update(RANK=str(rank), WORLD_SIZE=str(processes))
-        running.append(subprocess.Popen([sys.executable, '-c', textwrap.dedent(text)], env=env,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, **arguments))
-    return [(p.returncode, out) for p, out in ((p, p.communicate(timeout=120)[0])
-                                               for p in running)]
-
-
 SHARDED = '''
     import os, sys, numpy as np, jax, jax.numpy as jnp, hekla.checkpoint as checkpoint
     from jax.sharding import NamedSharding, PartitionSpec as P
@@ -203,22 +186,3 @@ def test_four_processes_save_and_two_restore(build, tmp_path):
         store = {'HEKLA_STORE': f'file:{tmp_path}/store-{processes}'}
         for code, out in run_python(build, program, processes, store):
             assert code == 0, out
-
-
-def test_a_signal_to_one_process_stops_all_at_one_step(build, tmp_path):
-    program = f'''
-    import os, signal, time, numpy as np, hekla.checkpoint as checkpoint
-    manager = checkpoint.CheckpointManager({str(tmp_path / 'run')!r}, save_interval=1000)
-    first = manager.latest_step()
-    for step in range(1 if first is None else first + 1, 2000):
-        time.sleep(0.005)
-        if step == 20 and os.environ['RANK'] == '1':
-            os.kill(os.getpid(), signal.SIGTERM)
-        if manager.reached_preemption(step):
-            manager.exit_for_preemption(step, {{'step': step}})
-    '''
-    store = {'HEKLA_STORE': f'file:{tmp_path}/store'}
-    for code, out in run_python(build, program, 2, store):
-        assert code == 75, out
-    with checkpoint.CheckpointManager(tmp_path / 'run', chkpt_on_preemption=False) as manager:
-        assert manager.restore()['step'] == manager.latest_step() >= 20

@@ -88,6 +88,8 @@ struct CheckpointManager::Parts {
   void ask_for_cleaning();
   Status wait_clean(Deadline deadline);
   Result<int64_t> agree_on_step(std::string_view what, std::optional<int64_t> mine);
+  Result<std::vector<std::string>> gather(std::string_view name, int64_t round,
+                                          std::string_view text, Group::Wait wait);
   Result<Restored> load(int64_t step, const RestoreRequest& request);
   Result<std::shared_ptr<const StepReader>> open_step(int64_t step);
 };
@@ -156,6 +158,26 @@ Result<int64_t> CheckpointManager::Parts::agree_on_step(std::string_view what,
   wait.deadline = Deadline::in(options.group_deadline);
   HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group->wait_key(what, 0, wait));
   return number_of(waited.values.at(0));
+}
+
+// The texts of all ranks, by rank. Rounds of one name count up from 1; the store keeps the last
+// one.
+Result<std::vector<std::string>> CheckpointManager::Parts::gather(std::string_view name,
+                                                                  int64_t round,
+                                                                  std::string_view text,
+                                                                  Group::Wait wait) {
+  if (group->world() == 1) return std::vector{std::string(text)};
+  const auto prefix = [&](int64_t r) { return fmt::format("{}/{}/", name, r); };
+  const auto own_key = [&](int64_t r) {
+    return group->key(fmt::format("{}{}", prefix(r), group->rank()));
+  };
+  HEKLA_RETURN_IF_ERROR(group->store().set(own_key(round), text));
+  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group->wait_ranks(prefix(round), wait));
+  // Who takes part in this round has read all of the one before.
+  if (round > 1) HEKLA_RETURN_IF_ERROR(group->store().remove(own_key(round - 1)));
+  std::vector<std::string> texts;
+  for (const auto& [rank, value] : waited.values) texts.push_back(value);
+  return texts;
 }
 
 // What ended in the background and was not told yet.
@@ -361,20 +383,20 @@ Result<Restored> CheckpointManager::restore(const RestoreRequest& request,
   const bool is_chosen = step.has_value();
   int64_t below = kMaxStep + 1;
   while (true) {
-    const std::string round = fmt::format("restore/{}", ++s.restores);
+    const std::string choice = fmt::format("restore/{}/step", ++s.restores);
     std::optional<int64_t> mine = step;
     if (!is_chosen && s.group->is_coordinator()) {
       const Result<std::vector<int64_t>> steps = all_steps();
       mine = -1;
       if (!steps.ok()) {
-        static_cast<void>(s.agree_on_step(round + "/step", mine));
+        static_cast<void>(s.agree_on_step(choice, mine));
         return steps.status();
       }
       for (const int64_t candidate : *steps) {
         if (candidate < below) mine = candidate;
       }
     }
-    HEKLA_ASSIGN_OR_RETURN(const int64_t chosen, s.agree_on_step(round + "/step", mine));
+    HEKLA_ASSIGN_OR_RETURN(const int64_t chosen, s.agree_on_step(choice, mine));
     if (is_chosen && chosen != *step) {
       return failed_precondition("rank {} restores step {} while rank 0 restores step {}",
                                  s.group->rank(), *step, chosen);
@@ -384,14 +406,16 @@ Result<Restored> CheckpointManager::restore(const RestoreRequest& request,
     if (s.group->world() > 1) {
       const std::string word =
           restored.ok() ? "ok" : std::string(status_code_name(restored.status().code()));
-      HEKLA_RETURN_IF_ERROR(s.group->store().set(
-          s.group->key(fmt::format("{}/done/{}", round, s.group->rank())), word));
       Group::Wait wait;
       wait.what = fmt::format("restoring step {}", chosen);
       wait.deadline = Deadline::in(s.options.saver.commit.write_deadline);
-      HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited,
-                             s.group->wait_ranks(round + "/done/", wait));
-      for (const auto& [rank, text] : waited.values) {
+      HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> words,
+                             s.gather("restored", s.restores, word, std::move(wait)));
+      if (s.group->is_coordinator()) {
+        HEKLA_RETURN_IF_ERROR(s.group->store().remove(s.group->key(choice)));
+      }
+      for (size_t rank = 0; rank < words.size(); ++rank) {
+        const std::string& text = words[rank];
         if (text == "ok" || !restored.ok()) continue;
         const Status other(
             text == status_code_name(StatusCode::kDataLoss) ? StatusCode::kDataLoss
@@ -432,22 +456,10 @@ Result<int64_t> CheckpointManager::latest_step() const {
 
 Result<std::vector<std::string>> CheckpointManager::exchange(std::string_view text) {
   Parts& s = *state_;
-  if (s.group->world() == 1) return std::vector{std::string(text)};
-  const auto prefix = [](int64_t round) { return fmt::format("exchange/{}/", round); };
-  const auto own_key = [&](int64_t round) {
-    return s.group->key(fmt::format("{}{}", prefix(round), s.group->rank()));
-  };
-  const int64_t round = ++s.exchanges;
-  HEKLA_RETURN_IF_ERROR(s.group->store().set(own_key(round), text));
   Group::Wait wait;
   wait.what = "the layouts of all ranks";
   wait.deadline = Deadline::in(s.options.saver.commit.plan_deadline);
-  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, s.group->wait_ranks(prefix(round), wait));
-  // Who takes part in this round has read all of the one before.
-  if (round > 1) HEKLA_RETURN_IF_ERROR(s.group->store().remove(own_key(round - 1)));
-  std::vector<std::string> texts;
-  for (const auto& [rank, value] : waited.values) texts.push_back(value);
-  return texts;
+  return s.gather("exchange", ++s.exchanges, text, std::move(wait));
 }
 
 Status CheckpointManager::pin(int64_t step) { return pin_step(state_->io, state_->root, step); }
