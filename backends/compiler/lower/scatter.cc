@@ -133,6 +133,9 @@ class ScatterLowering {
     const auto first = static_cast<int32_t>(sequence_.temporaries.size());
     sequence_.temporaries.insert(sequence_.temporaries.end(), lowered.temporaries.begin(),
                                  lowered.temporaries.end());
+    const auto first_constant = static_cast<int32_t>(sequence_.constants.size());
+    sequence_.constants.insert(sequence_.constants.end(), lowered.constants.begin(),
+                               lowered.constants.end());
     const std::unordered_map<const ir::Value*, int32_t> places = {
         {key, keys.index}, {sort->result(0), sorted.index}, {sort->result(1), order.index}};
     for (LoweredKernel& each : lowered.kernels) {
@@ -140,6 +143,8 @@ class ScatterLowering {
         if (bound.value != nullptr) {
           bound.temporary = places.at(bound.value);
           bound.value = nullptr;
+        } else if (bound.constant >= 0) {
+          bound.constant += first_constant;
         } else {
           bound.temporary += first;
         }

@@ -302,19 +302,55 @@ class SortLowering {
       line.push_back(std::move(elements));
     }
     // Places beyond the end are the last of the block and are never exchanged.
-    for (int64_t round = 0; round < block; ++round) {
-      for (auto t = static_cast<size_t>(round % 2); t + 1 < line.size(); t += 2) {
+    const auto exchange = [&](size_t first) {
+      for (size_t t = first; t + 1 < line.size(); t += 2) {
         const Value swap = b.bit_and(exists[t + 1], is_less(k, line[t + 1], line[t]));
-        Elements first = k.choose(swap, line[t + 1], line[t]);
+        Elements less = k.choose(swap, line[t + 1], line[t]);
         line[t + 1] = k.choose(swap, line[t], line[t + 1]);
-        line[t] = std::move(first);
+        line[t] = std::move(less);
       }
+    };
+    // Two rounds a turn: written out they would be most of a sort's code.
+    std::vector<DType> types;
+    Elements initial;
+    for (const Elements& elements : line) {
+      types.insert(types.end(), dtypes_.begin(), dtypes_.end());
+      initial.insert(initial.end(), elements.begin(), elements.end());
     }
+    const auto set_line = [&](const Elements& all) {
+      auto next = all.begin();
+      for (Elements& elements : line) {
+        for (Element& element : elements) element = *next++;
+      }
+    };
+    const Elements sorted =
+        k.loop(k.index((block + 1) / 2), types, initial, [&](Value, const Elements& now) {
+          set_line(now);
+          exchange(0);
+          exchange(1);
+          Elements after;
+          for (const Elements& elements : line) {
+            after.insert(after.end(), elements.begin(), elements.end());
+          }
+          return after;
+        });
+    set_line(sorted);
     for (int64_t t = 0; t < block; ++t) {
       const Value i = b.add(b.mul(k.at(1), k.index(block)), k.index(t));
       store(k, to, line[static_cast<size_t>(t)], k.at(0), i, k.at(2));
     }
     return add(k);
+  }
+
+  // What a merge that is shared by levels loads: the width of the runs, and how many turns the
+  // search on a diagonal takes.
+  Table add_level(DType dtype, int64_t width, int64_t trips) {
+    const std::array<int64_t, 2> wide = {width, trips};
+    const std::array<int32_t, 2> narrow = {static_cast<int32_t>(width),
+                                           static_cast<int32_t>(trips)};
+    return add_table(sequence_, dtype == DType::kI64
+                                    ? HostArray::from<int64_t>(dtype, {2}, wide)
+                                    : HostArray::from<int32_t>(dtype, {2}, narrow));
   }
 
   // Merges runs of `width` into runs of twice that; into the results when `to` is empty.
@@ -327,6 +363,11 @@ class SortLowering {
     const int64_t pairs = (size_ + 2 * width - 1) / (2 * width);
     const int64_t last = std::min(size_ - (pairs - 1) * 2 * width, kept_);
     const int64_t shares = (pairs - 1) * each + (last + outputs - 1) / outputs;
+    // Turns of the search; none where each pair of runs has but one share.
+    int64_t trips = each > 1 ? 1 : 0;
+    while (trips > 0 && (int64_t{1} << (trips - 1)) < run) ++trips;
+    // While runs double in length, all levels are one kernel, which loads what is different.
+    const bool is_shared = !to.empty() && 2 * width <= kept_ && outputs == kMergeOutputs;
     KernelMaker k("sort_merge", {outer_, shares, inner_}, largest_, in_memory_);
     Builder& b = k.b();
     const Value o = k.at(0), in = k.at(2);
@@ -346,13 +387,26 @@ class SortLowering {
     auto as_element = [](Value v) { return Element{v, kernel::kNoValue}; };
 
     // The first run is [a_begin, a_end), the second [b_begin, b_end).
-    const Value pair = b.binary(Op::kDivU, k.at(1), k.index(each));
-    const Value diagonal = b.mul(b.binary(Op::kRemU, k.at(1), k.index(each)), k.index(outputs));
-    const Value a_begin = b.mul(pair, k.index(2 * width));
+    Value width_value = k.index(width), run_value = k.index(run), trip_count = k.index(trips);
+    Value a_begin, diagonal;
+    if (is_shared) {
+      const Table level = add_level(index_dtype, width, trips);
+      width_value = run_value = k.load(level, k.index(0)).re;
+      trip_count = k.load(level, k.index(1)).re;
+      // `width` is a power of two here, a multiple of half of the outputs.
+      const Value place_in_pairs = b.mul(k.at(1), k.index(outputs));
+      const Value pair_size = b.add(width_value, width_value);
+      diagonal = b.bit_and(place_in_pairs, b.sub(pair_size, k.index(1)));
+      a_begin = b.sub(place_in_pairs, diagonal);
+    } else {
+      const Value pair = b.binary(Op::kDivU, k.at(1), k.index(each));
+      diagonal = b.mul(b.binary(Op::kRemU, k.at(1), k.index(each)), k.index(outputs));
+      a_begin = b.mul(pair, k.index(2 * width));
+    }
     const Value first = b.add(a_begin, diagonal);
-    const Value a_end = k.at_most(b.add(a_begin, k.index(run)), size_);
-    const Value b_begin = k.at_most(b.add(a_begin, k.index(width)), size_);
-    const Value b_end = k.at_most(b.add(b_begin, k.index(run)), size_);
+    const Value a_end = k.at_most(b.add(a_begin, run_value), size_);
+    const Value b_begin = k.at_most(b.add(a_begin, width_value), size_);
+    const Value b_end = k.at_most(b.add(b_begin, run_value), size_);
     const Value a_size = b.sub(a_end, a_begin);
     const Value b_size = b.sub(b_end, b_begin);
 
@@ -360,12 +414,10 @@ class SortLowering {
     const Value over = b.sub(diagonal, b_size);
     const Value low = b.select(b.binary(Op::kLtS, over, k.index(0)), k.index(0), over);
     const Value high = k.smaller(diagonal, a_size);
-    int64_t trips = 1;
-    while ((int64_t{1} << (trips - 1)) < run) ++trips;
     Elements found{as_element(k.index(0)), as_element(k.index(0))};
-    if (each > 1) {
-      found = k.loop(k.index(trips), {index_dtype, index_dtype},
-                     {as_element(low), as_element(high)}, [&](Value, const Elements& range) {
+    if (is_shared || each > 1) {
+      found = k.loop(trip_count, {index_dtype, index_dtype}, {as_element(low), as_element(high)},
+                     [&](Value, const Elements& range) {
                        const Value lo = range[0].re, hi = range[1].re;
                        const Value is_open = b.binary(Op::kLtS, lo, hi);
                        const Value middle = b.binary(Op::kShrU, b.add(lo, hi), k.index(1));
