@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs on Hekla's devices against IREE, on the CPU and on the same Vulkan device.
 
-Both take the same StableHLO program (as jax.jit lowers it for Hekla) and run in turns in one process, a
-process of its own for each program. IREE compiles for this machine's processor, or for Vulkan with
---vulkan-target; a launch of either side ends when its results are there. What IREE cannot compile or
-run is listed with its reason and left out of the mean. Needs a Python with jax, jaxlib,
+Both take the same StableHLO program (as jax.jit lowers it for Hekla) and run in turns, each in a process
+of its own that stands still (SIGSTOP) while the other runs: on lavapipe the driver's queue threads of
+IREE's device poll without a pause as long as it is open. IREE compiles for this machine's processor, or
+for Vulkan with --vulkan-target; a launch of either side ends when its results are there. What IREE cannot
+compile or run is listed with its reason and left out of the mean. Needs a Python with jax, jaxlib,
 iree-base-compiler and iree-base-runtime, and a build.
 
   python benchmarks/compare_with_iree.py
@@ -17,6 +18,8 @@ import json
 import math
 import os
 import pathlib
+import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -125,58 +128,119 @@ class Iree:
             return None
 
 
-def child(name, device, limit_s, fewest, vulkan_target):
+def child(name, device, side, vulkan_target, results):
+    """One side of one program: a line on stdout when it is compiled, then one for each line on stdin."""
     sys.path[:0] = [str(ROOT / "build" / "python"), str(PROGRAMS), str(HERE)]
     import numpy as np
     platform = PLATFORMS[device]
     text, inputs = program(name, platform)
-    ours = Ours(platform, text, inputs)
-    row = {"hekla": {"compile_s": ours.compile_s}}
-    first = ours.arrays(ours.run()[1])
     try:
-        theirs = Iree(device, text, inputs, vulkan_target)
-        second = theirs.arrays(theirs.run()[1])
-    except Exception as error:  # its compiler's and runtime's own exceptions
+        one = (Ours(platform, text, inputs) if side == "hekla" else
+               Iree(device, text, inputs, vulkan_target))
+        arrays = one.arrays(one.run()[1])
+    except Exception as error:  # the compiler's and the runtime's own exceptions
         words = [line for line in str(error).splitlines() if "error:" in line] or [str(error)]
-        return {**row, "iree_error": words[0].strip()[:300]}
-    # A peer that computes something else would be no peer; the tests say who is right.
-    row["agree"] = None if second is None else all(
-        np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-2,
-                    atol=1e-2 * float(np.abs(a.astype(np.float64)).max(initial=0)) + 1e-6)
-        for a, b in zip(first, second))
-    runs = ([], [])
+        print(json.dumps({"error": words[0].strip()[:300]}), flush=True)
+        return
+    if arrays is not None:
+        # Of bfloat16 and the like NumPy knows no more than the bytes.
+        np.savez(results, *(np.asarray(a).astype(np.float64) for a in arrays))
+    print(json.dumps({"compile_s": one.compile_s}), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(one.run()[0]), flush=True)
+
+
+class Side:
+    """A child process, which stands still but while it is asked for something."""
+
+    def __init__(self, name, device, side, vulkan_target, folder, deadline):
+        environment = {**os.environ, "JAX_PLATFORMS": f"{PLATFORMS[device]},cpu",
+                       "HEKLA_CACHE_DIR": folder}
+        self.results = pathlib.Path(folder) / f"{side}.npz"
+        self.log = open(pathlib.Path(folder) / f"{side}.log", "w+", encoding="utf-8")
+        self.deadline = deadline
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--child", name, device, side, vulkan_target,
+             str(self.results)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self.log, text=True)
+
+    def answer(self):
+        """The next line; then the process stands still."""
+        left = self.deadline - time.monotonic()
+        if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+            raise TimeoutError
+        line = self.process.stdout.readline()
+        if not line:
+            self.log.seek(0)
+            lines = self.log.read().strip().splitlines() or [f"exit status {self.process.wait()}"]
+            raise RuntimeError(lines[-1][:200])
+        self.process.send_signal(signal.SIGSTOP)
+        return json.loads(line)
+
+    def run(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.write("run\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def arrays(self):
+        import numpy as np
+        return list(np.load(self.results).values()) if self.results.exists() else None
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def agree(first, second):
+    """A peer that computes something else would be no peer; the tests say who is right."""
+    import numpy as np
+    if first is None or second is None:
+        return None
+    return all(np.allclose(a, b, rtol=1e-2, atol=1e-2 * float(np.abs(a).max(initial=0)) + 1e-6)
+               for a, b in zip(first, second))
+
+
+def take_turns(sides, limit_s, fewest):
+    runs = {side: [] for side in sides}
     start = time.perf_counter()
     turn = 0
     while turn < fewest or (time.perf_counter() - start < limit_s and turn < 200):
-        for i in (0, 1) if turn % 2 == 0 else (1, 0):
-            runs[i].append((ours, theirs)[i].run()[0])
+        for side in list(sides) if turn % 2 == 0 else reversed(list(sides)):
+            runs[side].append(sides[side].run())
         turn += 1
-    for key, side, times in (("hekla", ours, runs[0]), ("iree", theirs, runs[1])):
-        low, middle, high = statistics.quantiles(times, n=4)
-        row[key] = {"compile_s": side.compile_s, "median_s": middle, "low_s": low, "high_s": high,
-                    "best_s": min(times), "launches": len(times)}
-    row["run_ratio"] = row["iree"]["median_s"] / row["hekla"]["median_s"]
-    row["best_ratio"] = row["iree"]["best_s"] / row["hekla"]["best_s"]
-    return row
+    return runs
 
 
 def measure(name, device, arguments):
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "JAX_PLATFORMS": f"{PLATFORMS[device]},cpu",
-                       "HEKLA_CACHE_DIR": cache}
-        words = [name, device, str(arguments.seconds), str(arguments.repeat),
-                 arguments.vulkan_target]
+    sides = {}
+    row = {"program": name}
+    with tempfile.TemporaryDirectory() as folder:
         try:
-            done = subprocess.run([sys.executable, __file__, "--child", *words], env=environment,
-                                  capture_output=True, text=True, timeout=arguments.timeout,
-                                  check=False)
-        except subprocess.TimeoutExpired:
+            for side in ("hekla", "iree"):
+                sides[side] = Side(name, device, side, arguments.vulkan_target, folder,
+                                   time.monotonic() + arguments.timeout)
+                row[side] = sides[side].answer()
+                if "error" in row[side]:
+                    return {"program": name,
+                            "error" if side == "hekla" else "iree_error": row[side]["error"]}
+            row["agree"] = agree(sides["hekla"].arrays(), sides["iree"].arrays())
+            runs = take_turns(sides, arguments.seconds, arguments.repeat)
+        except TimeoutError:
             return {"program": name, "error": f"no result within {arguments.timeout:.0f} s"}
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        return {"program": name,
-                "error": lines[-1][:200] if lines else f"exit status {done.returncode}"}
-    return {"program": name, **json.loads(done.stdout.strip().splitlines()[-1])}
+        except RuntimeError as error:
+            return {"program": name, "error": str(error)}
+        finally:
+            for side in sides.values():
+                side.close()
+    for side, times in runs.items():
+        low, middle, high = statistics.quantiles(times, n=4)
+        row[side].update(median_s=middle, low_s=low, high_s=high, best_s=min(times),
+                         launches=len(times))
+    row["run_ratio"] = row["iree"]["median_s"] / row["hekla"]["median_s"]
+    row["best_ratio"] = row["iree"]["best_s"] / row["hekla"]["best_s"]
+    return row
 
 
 def print_row(device, row):
@@ -196,8 +260,7 @@ def print_row(device, row):
 
 def main():
     if sys.argv[1:2] == ["--child"]:
-        name, device, limit, fewest, target = sys.argv[2:]
-        print(json.dumps(child(name, device, float(limit), int(fewest), target)))
+        child(*sys.argv[2:])
         return 0
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -3,11 +3,13 @@
 // they compute what the evaluator computes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
 
 #include "backends/compiler/compile.h"
+#include "backends/compiler/passes/clone.h"
 #include "backends/compiler/stablehlo/read_program.h"
 #include "backends/reference/evaluator.h"
 #include "tests/compiler/plan_interpreter.h"
@@ -252,6 +254,90 @@ TEST(Reductions, LongLinesAreReducedInParts) {
     ASSERT_NE(plan, nullptr);
     EXPECT_GT(count(plan->steps).kernels, 1) << plan::to_string(*plan);
   }
+}
+
+// Sums and greatest elements of x and of its squares.
+std::string several_reductions(const std::string& from, const std::string& to,
+                               const std::string& dims, const std::string& type) {
+  const std::string x = "tensor<" + from + type + ">", e = "tensor<" + type + ">";
+  const std::string r = "tensor<" + to + type + ">";
+  const auto reduce = [&](const std::string& name, const std::string& of, const std::string& op) {
+    return " %" + name + " = stablehlo.reduce(%" + of + " init: %i) applies stablehlo." + op +
+           " across dimensions = [" + dims + "] : (" + x + ", " + e + ") -> " + r + "\n";
+  };
+  return "module { func.func public @main(%x: " + x + ", %i: " + e + ") -> (" + r + ", " + r +
+         ", " + r + ", " + r + ") {\n %y = stablehlo.multiply %x, %x : " + x + "\n" +
+         reduce("sum", "x", "add") + reduce("most", "x", "maximum") +
+         reduce("squares", "y", "add") + reduce("least", "y", "minimum") +
+         " return %sum, %most, %squares, %least : " + r + ", " + r + ", " + r + ", " + r + "\n } }";
+}
+
+TEST(Reductions, SiblingsGiveWhatEachGivesAlone) {
+  struct Form {
+    const char *from, *to, *dims;
+  };
+  for (const Form& form :
+       {Form{"1000x", "", "0"}, Form{"140007x", "", "0"}, Form{"3x2001x", "3x", "1"},
+        Form{"5000x24x", "24x", "0"}, Form{"9x5x128x", "5x", "0, 2"}}) {
+    for (const char* type : {"f32", "i32", "bf16", "f64"}) {
+      SCOPED_TRACE(std::string(form.from) + type);
+      const auto module =
+          stablehlo::read_program(several_reductions(form.from, form.to, form.dims, type));
+      ASSERT_TRUE(module.ok()) << module.status().message();
+      std::vector<HostArray> inputs;
+      for (const ir::Type& input : (*module)->entry()->type.elements()) {
+        inputs.push_back(random_array(input));
+      }
+      // Where the greatest element shows how zeros and NaN are ordered.
+      if (std::string_view(type) == "f32") {
+        inputs[0].mutable_as<float>()[17] = -0.0f;
+        inputs[0].mutable_as<float>()[400] = std::nanf("");
+      }
+      std::vector<std::vector<std::byte>> alone;
+      int64_t kernels = 0;
+      for (const bool together : {false, true}) {
+        CompileOptions options;
+        options.verify_passes = true;
+        options.plan.merge_reductions = together;
+        const auto plan = compile_program(std::shared_ptr(passes::clone_module(**module)), options);
+        ASSERT_TRUE(plan.ok()) << plan.status().message();
+        const auto results = run_plan(**plan, inputs);
+        ASSERT_TRUE(results.ok()) << results.status().message();
+        if (!together) {
+          alone = *results;
+          kernels = count((*plan)->steps).kernels;
+        } else {
+          EXPECT_EQ(*results, alone);
+          EXPECT_EQ(count((*plan)->steps).kernels * 4, kernels) << plan::to_string(**plan);
+        }
+      }
+    }
+  }
+}
+
+TEST(Reductions, ASumThatAnotherNeedsIsNoSibling) {
+  CompileOptions options;
+  options.plan.merge_reductions = true;
+  auto module = stablehlo::read_program(R"(module {
+   func.func public @main(%x: tensor<9000xf32>) -> (tensor<f32>, tensor<f32>) {
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %a = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : (tensor<9000xf32>, tensor<f32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<9000xf32>
+    %d = stablehlo.subtract %x, %b : tensor<9000xf32>
+    %m = stablehlo.reduce(%d init: %z) applies stablehlo.maximum across dimensions = [0] : (tensor<9000xf32>, tensor<f32>) -> tensor<f32>
+    return %a, %m : tensor<f32>, tensor<f32>
+  } })");
+  ASSERT_TRUE(module.ok()) << module.status().message();
+  const std::vector<HostArray> inputs{random_array((*module)->entry()->type.elements()[0])};
+  const auto plan = compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), options);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto results = run_plan(**plan, inputs);
+  ASSERT_TRUE(results.ok());
+  float sum = 0, most = 0;
+  std::memcpy(&sum, (*results)[0].data(), sizeof(sum));
+  std::memcpy(&most, (*results)[1].data(), sizeof(most));
+  const float greatest = *std::max_element(inputs[0].as<float>(), inputs[0].as<float>() + 9000);
+  EXPECT_EQ(most, std::max(0.0f, greatest - sum));
 }
 
 TEST(Reductions, AnUnknownReducerKeepsTheOrder) {

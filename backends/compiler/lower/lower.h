@@ -42,6 +42,9 @@ bool keeps_row_major_order(const ir::Operation& op);
 // Whether a reduce becomes several kernels, which compute its operands and nothing behind it: it
 // stands alone, its results in memory.
 bool is_staged_reduce(const ir::Operation& op);
+// Whether two such operations go through the same lines in an order that both may take, so that the
+// same kernels can do both.
+bool are_siblings(const ir::Operation& a, const ir::Operation& b);
 // Whether a scatter goes through its updates in order: each is asked for once, each index vector by
 // a thread or a few, so both may be computed inside.
 bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options);
@@ -85,7 +88,7 @@ Result<LoweredKernel> lower_kernel(const std::vector<const ir::Value*>& outputs,
                                    const LowerOptions& options = {});
 
 // The same with as many kernels as it takes: what a planner asks for. Operations of role kSequence
-// stand alone: `outputs` are results of one.
+// stand alone: `outputs` are results of one. So do staged reductions, but for siblings.
 Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outputs,
                                        const std::function<bool(const ir::Value&)>& in_memory,
                                        const LowerOptions& options = {});

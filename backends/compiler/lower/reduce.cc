@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of long lines to few results, in stages: parts of the lines are reduced side by side
 // into temporary memory, then the parts. How a line is cut depends on shapes and reducer alone, so
-// sums are the same on every device and with any number of threads.
+// sums are the same on every device and with any number of threads. Reductions of the same lines
+// may go through them together; each result is that of its reduction alone.
 #include <algorithm>
 
 #include "backends/compiler/ir/op_attributes.h"
@@ -107,23 +108,29 @@ int64_t rows_of_part(const Lines& lines) {
 
 class ReduceLowering {
  public:
-  ReduceLowering(const ir::Operation& op, const Outputs& outputs, const InMemory& in_memory,
-                 const LowerOptions& options)
-      : op_(op),
-        lines_(lines_of(op)),
-        order_(order_of(op)),
+  // `outputs`: results of one operation, or of several that are_siblings.
+  ReduceLowering(const Outputs& outputs, const InMemory& in_memory, const LowerOptions& options)
+      : lines_(lines_of(*outputs.front()->defining_op())),
         outputs_(outputs),
         in_memory_(in_memory),
         options_(options) {
-    for (size_t r = 0; r < op.result_count(); ++r) {
-      dtypes_.push_back(op.result(r)->type().dtype());
+    for (const ir::Value* output : outputs) {
+      const ir::Operation* op = output->defining_op();
+      if (std::any_of(parts_.begin(), parts_.end(),
+                      [&](const Part& part) { return part.op == op; })) {
+        continue;
+      }
+      parts_.push_back({op, order_of(*op), dtypes_.size(), op->result_count()});
+      for (size_t r = 0; r < op->result_count(); ++r) {
+        dtypes_.push_back(op->result(r)->type().dtype());
+      }
     }
   }
 
   Result<LoweredSequence> run() {
     if (lines_.is_column) {
       HEKLA_RETURN_IF_ERROR(run_columns());
-    } else if (order_ == Order::kFixed) {
+    } else if (parts_.front().order == Order::kFixed) {
       HEKLA_RETURN_IF_ERROR(run_in_order());
     } else {
       HEKLA_RETURN_IF_ERROR(run_side_by_side());
@@ -133,7 +140,23 @@ class ReduceLowering {
 
  private:
   using Temporaries = std::vector<Temporary>;
+  // The elements of all parts, one part's behind the other's.
   using At = std::function<Elements(Value)>;
+
+  // A reduction; its elements are `count` from `first` on.
+  struct Part {
+    const ir::Operation* op = nullptr;
+    Order order = Order::kFixed;
+    size_t first = 0;
+    size_t count = 0;
+  };
+  static Elements of(const Part& part, const Elements& all) {
+    const auto begin = all.begin() + static_cast<ptrdiff_t>(part.first);
+    return {begin, begin + static_cast<ptrdiff_t>(part.count)};
+  }
+  static void append(Elements& to, const Elements& elements) {
+    to.insert(to.end(), elements.begin(), elements.end());
+  }
 
   Temporaries add(int64_t elements) {
     Temporaries added;
@@ -181,8 +204,10 @@ class ReduceLowering {
       }
     }
     Elements elements;
-    for (size_t r = 0; r < dtypes_.size(); ++r) {
-      elements.push_back(k.emitter().emit(*op_.operand(r), point));
+    for (const Part& part : parts_) {
+      for (size_t r = 0; r < part.count; ++r) {
+        elements.push_back(k.emitter().emit(*part.op->operand(r), point));
+      }
     }
     return elements;
   }
@@ -197,20 +222,24 @@ class ReduceLowering {
   }
   void store_result(KernelMaker& k, const Elements& elements) const {
     const Value at = line(k, 0);
-    for (size_t r = 0; r < elements.size(); ++r) {
-      for (const ir::Value* output : outputs_) {
-        if (output == op_.result(r)) k.store(*output, at, elements[r]);
+    for (const Part& part : parts_) {
+      for (size_t r = 0; r < part.count; ++r) {
+        const ir::Value* result = part.op->result(r);
+        if (std::find(outputs_.begin(), outputs_.end(), result) != outputs_.end()) {
+          k.store(*result, at, elements[part.first + r]);
+        }
       }
     }
   }
 
-  Elements combine(KernelMaker& k, const Elements& before, const Elements& after) const {
+  static Elements combine(KernelMaker& k, const Part& part, const Elements& before,
+                          const Elements& after) {
     Elements arguments = before;
-    arguments.insert(arguments.end(), after.begin(), after.end());
+    append(arguments, after);
     const std::optional<Elements> reduced =
-        k.emitter().apply_region(op_.region(0).front(), arguments);
-    if (!reduced.has_value() || reduced->size() != dtypes_.size()) {
-      k.emitter().fail(op_);
+        k.emitter().apply_region(part.op->region(0).front(), arguments);
+    if (!reduced.has_value() || reduced->size() != part.count) {
+      k.emitter().fail(*part.op);
       return before;
     }
     return *reduced;
@@ -218,8 +247,10 @@ class ReduceLowering {
 
   Elements initial(KernelMaker& k) const {
     Elements elements;
-    for (size_t r = 0; r < dtypes_.size(); ++r) {
-      elements.push_back(k.emitter().emit(*op_.operand(dtypes_.size() + r), Point{}));
+    for (const Part& part : parts_) {
+      for (size_t r = 0; r < part.count; ++r) {
+        elements.push_back(k.emitter().emit(*part.op->operand(part.count + r), Point{}));
+      }
     }
     return elements;
   }
@@ -227,36 +258,84 @@ class ReduceLowering {
   // `total` and then elements 0 .. count of `at`.
   Elements add_chain(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
     if (count == 0) return total;
-    return k.loop(k.index(count), dtypes_, total,
-                  [&](Value i, const Elements& carried) { return combine(k, carried, at(i)); });
+    return k.loop(k.index(count), dtypes_, total, [&](Value i, const Elements& carried) {
+      const Elements here = at(i);
+      Elements next;
+      for (const Part& part : parts_) {
+        append(next, combine(k, part, of(part, carried), of(part, here)));
+      }
+      return next;
+    });
   }
 
-  bool is_rounded() const {
-    return order_ == Order::kSum && (is_float(dtypes_[0]) || is_complex(dtypes_[0]));
+  bool is_rounded(const Part& part) const {
+    const DType dtype = dtypes_[part.first];
+    return part.order == Order::kSum && (is_float(dtype) || is_complex(dtype));
+  }
+  bool is_any_rounded() const {
+    return std::any_of(parts_.begin(), parts_.end(),
+                       [this](const Part& part) { return is_rounded(part); });
   }
 
-  Elements plus(KernelMaker& k, OpCode code, const Elements& a, const Elements& b) const {
-    const std::optional<Element> sum = kernel::binary(k.b(), code, dtypes_[0], a[0], b[0]);
-    if (!sum.has_value()) k.emitter().fail(op_);
-    return {sum.value_or(a[0])};
+  Element plus(KernelMaker& k, OpCode code, const Part& part, const Element& a,
+               const Element& b) const {
+    const std::optional<Element> sum = kernel::binary(k.b(), code, dtypes_[part.first], a, b);
+    if (!sum.has_value()) k.emitter().fail(*part.op);
+    return sum.value_or(a);
   }
 
-  // add_chain with compensation (Kahan, "Further remarks on reducing truncation errors", 1965)
-  // where sums are rounded: the error does not grow with `count`.
-  Elements add_exactly(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
+  // `count` steps from `total` on. A step gives, of rounded parts, what is added with compensation
+  // (Kahan, "Further remarks on reducing truncation errors", 1965), so that the error does not grow
+  // with `count`; of the others the new total.
+  using StepOf = std::function<Elements(Value, const Elements& totals)>;
+  Elements add_steps(KernelMaker& k, int64_t count, const Elements& total,
+                     const StepOf& step) const {
     if (count == 0) return total;
-    if (!is_rounded()) return add_chain(k, count, total, at);
-    const Elements none{k.emitter().zero(dtypes_[0])};
-    const Elements state = k.loop(k.index(count), {dtypes_[0], dtypes_[0]}, {total[0], none[0]},
-                                  [&](Value i, const Elements& carried) {
-                                    const Elements sum{carried[0]}, error{carried[1]};
-                                    const Elements y = plus(k, OpCode::kSubtract, at(i), error);
-                                    const Elements next = plus(k, OpCode::kAdd, sum, y);
-                                    Elements left = plus(k, OpCode::kSubtract, next, sum);
-                                    left = plus(k, OpCode::kSubtract, left, y);
-                                    return Elements{next[0], finite_or_zero(k, left[0])};
-                                  });
-    return {state[0]};
+    // The errors of the parts, those of rounded ones used, lie behind the totals.
+    std::vector<DType> dtypes = dtypes_;
+    Elements start = total;
+    for (const Part& part : parts_) {
+      if (!is_rounded(part)) continue;
+      dtypes.push_back(dtypes_[part.first]);
+      start.push_back(k.emitter().zero(dtypes_[part.first]));
+    }
+    const auto size = static_cast<ptrdiff_t>(dtypes_.size());
+    Elements state = k.loop(k.index(count), dtypes, start, [&](Value i, const Elements& carried) {
+      const Elements totals(carried.begin(), carried.begin() + size);
+      const Elements here = step(i, totals);
+      Elements next, errors;
+      for (const Part& part : parts_) {
+        if (!is_rounded(part)) {
+          append(next, of(part, here));
+          continue;
+        }
+        const Element& sum = totals[part.first];
+        const Element& error = carried[dtypes_.size() + errors.size()];
+        const Element y = plus(k, OpCode::kSubtract, part, here[part.first], error);
+        next.push_back(plus(k, OpCode::kAdd, part, sum, y));
+        Element left = plus(k, OpCode::kSubtract, part, next.back(), sum);
+        left = plus(k, OpCode::kSubtract, part, left, y);
+        errors.push_back(finite_or_zero(k, left));
+      }
+      append(next, errors);
+      return next;
+    });
+    state.resize(dtypes_.size());
+    return state;
+  }
+
+  // add_chain with compensation where sums are rounded.
+  Elements add_exactly(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
+    if (!is_any_rounded()) return add_chain(k, count, total, at);
+    return add_steps(k, count, total, [&](Value i, const Elements& totals) {
+      const Elements here = at(i);
+      Elements next;
+      for (const Part& part : parts_) {
+        append(next, is_rounded(part) ? of(part, here)
+                                      : combine(k, part, of(part, totals), of(part, here)));
+      }
+      return next;
+    });
   }
 
   // An infinite sum has no error worth the name, only a NaN.
@@ -271,32 +350,52 @@ class ReduceLowering {
 
   // add_chain in short chains, whose sums are added with compensation.
   Elements add_all(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
-    if (!is_rounded()) return add_chain(k, count, total, at);
-    const Elements nothing = zero(k);
+    if (!is_any_rounded()) return add_chain(k, count, total, at);
+    const auto chain = [&](int64_t length, Value base, const Elements& totals) {
+      Elements start;
+      for (const Part& part : parts_) {
+        append(start, is_rounded(part) ? zero(k, part) : of(part, totals));
+      }
+      return add_chain(k, length, start, [&](Value i) { return at(k.b().add(base, i)); });
+    };
     const int64_t blocks = count / kChain;
-    const Elements sum = add_exactly(k, blocks, total, [&](Value block) {
-      const Value base = k.b().mul(block, k.index(kChain));
-      return add_chain(k, kChain, nothing, [&](Value i) { return at(k.b().add(base, i)); });
+    const Elements sum = add_steps(k, blocks, total, [&](Value block, const Elements& totals) {
+      return chain(kChain, k.b().mul(block, k.index(kChain)), totals);
     });
     if (count % kChain == 0) return sum;
-    const Elements rest = add_chain(k, count % kChain, nothing, [&](Value i) {
-      return at(k.b().add(i, k.index(blocks * kChain)));
-    });
-    return combine(k, sum, rest);
+    const Elements rest = chain(count % kChain, k.index(blocks * kChain), sum);
+    Elements all;
+    for (const Part& part : parts_) {
+      append(all,
+             is_rounded(part) ? combine(k, part, of(part, sum), of(part, rest)) : of(part, rest));
+    }
+    return all;
+  }
+
+  // What a fold begins with: of sums nothing, of others the first element, once more.
+  Elements start(KernelMaker& k, const At& at) const {
+    const bool has_first = std::any_of(parts_.begin(), parts_.end(),
+                                       [](const Part& part) { return part.order != Order::kSum; });
+    const Elements first = has_first ? at(k.index(0)) : Elements();
+    Elements elements;
+    for (const Part& part : parts_) {
+      append(elements, part.order == Order::kSum ? zero(k, part) : of(part, first));
+    }
+    return elements;
   }
 
   // Elements 0 .. count of `at`, one at least.
   Elements fold(KernelMaker& k, int64_t count, const At& at) const {
-    if (order_ == Order::kSum) return add_all(k, count, zero(k), at);
-    const Elements first = at(k.index(0));
-    if (order_ == Order::kIdempotent) return add_all(k, count, first, at);
+    const Elements first = start(k, at);
+    const Order order = parts_.front().order;
+    if (order == Order::kSum || order == Order::kIdempotent) return add_all(k, count, first, at);
     return add_chain(k, count - 1, first, [&](Value i) { return at(k.b().add(i, k.index(1))); });
   }
 
   // x + -0 is x for every float x.
-  Elements zero(KernelMaker& k) const {
-    Element e = k.emitter().zero(dtypes_[0]);
-    if (is_float(complex_part(dtypes_[0]))) {
+  Elements zero(KernelMaker& k, const Part& part) const {
+    Element e = k.emitter().zero(dtypes_[part.first]);
+    if (is_float(complex_part(dtypes_[part.first]))) {
       e.re = k.b().neg(e.re);
       if (e.im != kernel::kNoValue) e.im = k.b().neg(e.im);
     }
@@ -355,7 +454,8 @@ class ReduceLowering {
       KernelMaker k("reduce_sides", grid({}, {kSide}), largest(), in_memory_);
       const Value begin = k.b().mul(line(k, 0), k.index(parts));
       const At at = [&](Value i) { return load(k, sums, side_at(k, k.b().add(begin, i), kept)); };
-      Elements sum = is_rounded() ? add_exactly(k, parts, zero(k), at) : fold(k, parts, at);
+      Elements sum = parts_.front().order == Order::kAny ? fold(k, parts, at)
+                                                         : add_exactly(k, parts, start(k, at), at);
       sum = add_all(k, rest, sum, [&](Value i) {
         return element(k, 0, side_at(k, k.b().add(i, k.index(parts * deep)), kept));
       });
@@ -409,13 +509,12 @@ class ReduceLowering {
     return finish(k);
   }
 
-  const ir::Operation& op_;
   const Lines lines_;
-  const Order order_;
   const Outputs& outputs_;
   const InMemory& in_memory_;
   const LowerOptions& options_;
-  std::vector<DType> dtypes_;
+  std::vector<Part> parts_;
+  std::vector<DType> dtypes_;  // of all elements
   LoweredSequence sequence_;
 };
 
@@ -447,9 +546,19 @@ bool is_staged_reduce(const ir::Operation& op) {
   return is_simple && lines.count <= kManyLines;
 }
 
-Result<LoweredSequence> lower_reduce(const ir::Operation& op, const Outputs& outputs,
-                                     const InMemory& in_memory, const LowerOptions& options) {
-  return ReduceLowering(op, outputs, in_memory, options).run();
+bool are_siblings(const ir::Operation& a, const ir::Operation& b) {
+  const auto has_free_order = [](const ir::Operation& op) {
+    const Order order = order_of(op);
+    return order == Order::kSum || order == Order::kIdempotent;
+  };
+  return is_staged_reduce(a) && is_staged_reduce(b) && has_free_order(a) && has_free_order(b) &&
+         a.operand(0)->type().dims() == b.operand(0)->type().dims() &&
+         ir::int_list(a, "dimensions") == ir::int_list(b, "dimensions");
+}
+
+Result<LoweredSequence> lower_reduce(const Outputs& outputs, const InMemory& in_memory,
+                                     const LowerOptions& options) {
+  return ReduceLowering(outputs, in_memory, options).run();
 }
 
 }  // namespace hekla::lower

@@ -15,6 +15,9 @@ using lower::Role;
 // Operations of one kernel. Compile time grows with it, and a fused chain of this length is bound
 // by arithmetic, not by memory.
 constexpr int kMaxOperations = 400;
+// Staged reductions that go through their lines together: more would want more registers than there
+// are.
+constexpr size_t kMaxSiblings = 4;
 // Operations in a row that several kernels may each compute for themselves.
 constexpr int kMaxCopies = 4;
 // Cost per element that a kernel may repeat for every use of an element, when there are few uses,
@@ -142,6 +145,7 @@ Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
                std::unordered_set<const ir::Value*> unwanted)
     : block_(block),
       fuse_(options.fuse),
+      merge_reductions_(options.fuse && options.merge_reductions),
       lower_options_(options.lower),
       unwanted_(std::move(unwanted)) {
   const auto& ops = block.operations();
@@ -192,14 +196,22 @@ bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
   const ir::Operation& theirs = *group.members.front();
   const ir::Operation& ours = *next.members.front();
   if (theirs.result()->type().dims() != ours.result()->type().dims() ||
-      group.size + next.size > kMaxOperations || (group.has_loops && next.has_loops)) {
+      group.size + next.size > kMaxOperations) {
+    return false;
+  }
+  const bool is_staged = lower::is_staged_reduce(ours);
+  if (is_staged != lower::is_staged_reduce(theirs)) return false;
+  if (is_staged) {
+    if (group.members.size() >= kMaxSiblings || !lower::are_siblings(theirs, ours)) return false;
+  } else if (group.has_loops && next.has_loops) {
     return false;
   }
   auto makes = [&](const ir::Value* value) {
     return std::find(group.members.begin(), group.members.end(), value->defining_op()) !=
            group.members.end();
   };
-  const int64_t points = element_count(ours.result()->type().dims());
+  const ir::Value& whole = is_staged ? *ours.operand(0) : *ours.result();
+  const int64_t points = element_count(whole.type().dims());
   bool gains = false;
   for (const Load& load : next.loads) {
     if (makes(load.value)) {
@@ -262,9 +274,10 @@ void Fusion::merge_roots() {
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
-    const bool may_merge =
-        fuse_ && op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice &&
-        roles_.at(&op) != Role::kSequence && !is_contraction(op) && !lower::is_staged_reduce(op);
+    const bool may_merge = fuse_ && op.result_count() == 1 &&
+                           op.code() != OpCode::kDynamicUpdateSlice &&
+                           roles_.at(&op) != Role::kSequence && !is_contraction(op) &&
+                           (merge_reductions_ || !lower::is_staged_reduce(op));
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];

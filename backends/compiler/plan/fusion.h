@@ -27,6 +27,9 @@ struct FusionOptions {
   bool fuse = true;
   // The operations of lower::is_contraction are steps of their own.
   bool contractions = false;
+  // Staged reductions that read the same large value go through it together: for devices on which
+  // loads cost more than arithmetic. The bits are the same.
+  bool merge_reductions = false;
   lower::LowerOptions lower;
 };
 
@@ -102,6 +105,7 @@ class Fusion {
 
   const ir::Block& block_;
   const bool fuse_;
+  const bool merge_reductions_;
   const lower::LowerOptions lower_options_;
   const std::unordered_set<const ir::Value*> unwanted_;
   std::vector<Group> groups_;

@@ -184,8 +184,9 @@ class Planner {
 
   Status plan_block(const ir::Block& block, Steps& steps,
                     std::unordered_set<const ir::Value*> unwanted = {}) {
-    const Fusion fusion(block, {options_.fuse, options_.contractions, lower_options()},
-                        std::move(unwanted));
+    const Fusion fusion(
+        block, {options_.fuse, options_.contractions, options_.merge_reductions, lower_options()},
+        std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));

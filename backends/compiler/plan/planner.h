@@ -23,6 +23,8 @@ struct PlanOptions {
   bool contractions = false;
   // See lower::LowerOptions.
   bool scatters_in_order = false;
+  // See FusionOptions.
+  bool merge_reductions = false;
 };
 
 // `module`: calls inlined (passes.h), verified; only its entry function is looked at.

@@ -393,8 +393,12 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
         "yet",
         request.partition_count);
   }
+  CompileOptions options = request.options;
+  // A GPU sorts updates side by side; a processor is done with them before they are sorted.
+  options.plan.scatters_in_order = options.plan.fuse && target.is_cpu;
+  options.plan.merge_reductions = options.plan.fuse;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
-                         ::hekla::compile_program(request.module, request.options));
+                         ::hekla::compile_program(request.module, options));
   return Compiler(std::move(plan), target, memory_limit_bytes).run();
 }
 
