@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "plugin_api/conformance/conformance.h"
+#include "tools/run/exit_codes.h"
 
 namespace hekla::tools {
 namespace {
@@ -32,7 +33,7 @@ int plugin_check(const Arguments& arguments) {
   }
   if (arguments.library.empty()) {
     std::fputs("hekla plugin-check: name a plugin library, or use --list\n", stderr);
-    return 2;
+    return kBadInput;
   }
   conformance::Options options;
   for (const std::string& option : arguments.options) {
@@ -40,7 +41,7 @@ int plugin_check(const Arguments& arguments) {
     if (equals == 0 || equals == std::string::npos) {
       std::fprintf(stderr, "hekla plugin-check: --option wants key=value, got \"%s\"\n",
                    option.c_str());
-      return 2;
+      return kBadInput;
     }
     options.create_options.emplace_back(option.substr(0, equals), option.substr(equals + 1));
   }
@@ -76,9 +77,9 @@ int plugin_check(const Arguments& arguments) {
   if (results.empty()) {
     std::fprintf(stderr, "hekla plugin-check: no check matches \"%s\"; --list shows all\n",
                  arguments.filter.c_str());
-    return 2;
+    return kBadInput;
   }
-  return conformance::conforms(results) ? 0 : 1;
+  return conformance::conforms(results) ? 0 : kCheckFailed;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "runtime/plugin/probe.h"
 #include "runtime/plugin/registry.h"
+#include "tools/run/exit_codes.h"
 
 namespace hekla::tools {
 namespace {
@@ -22,7 +23,7 @@ int list_plugins(const std::vector<std::string>& names, bool as_json) {
     Result<runtime::PluginEntry> entry = Registry::instance().find(name);
     if (!entry.ok()) {
       fmt::print(stderr, "hekla: {}\n", entry.status().message());
-      return 2;
+      return kBadInput;
     }
     entries.push_back(*entry);
   }

@@ -18,6 +18,7 @@
 #include "tools/run/case_file.h"
 #include "tools/run/compare_by_op.h"
 #include "tools/run/describe.h"
+#include "tools/run/exit_codes.h"
 #include "tools/run/program_inputs.h"
 #include "tools/run/run_all.h"
 #include "tools/run/run_program.h"
@@ -27,10 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-constexpr int kCheckFailed = 1;
-constexpr int kBadInput = 2;
-constexpr int kDeviceError = 3;
 
 struct Settings {
   std::string program;

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tools/run/exit_codes.h"
 #include "tools/train/train.h"
 #include "tools/train/train_demo.h"
 
@@ -51,7 +52,7 @@ int run_train(const TrainRequest& settings, bool as_json) {
   const TrainResult result = train(request);
   if (result.status.ok()) return 0;
   fmt::print(stderr, "hekla: {}\n", result.status.message());
-  return result.stage == TrainStage::kInput ? 2 : 3;
+  return result.stage == TrainStage::kInput ? kBadInput : kDeviceError;
 }
 
 void add_train(CLI::App& app, int& exit_code) {

@@ -186,3 +186,73 @@ def test_four_processes_save_and_two_restore(build, tmp_path):
         store = {'HEKLA_STORE': f'file:{tmp_path}/store-{processes}'}
         for code, out in run_python(build, program, processes, store):
             assert code == 0, out
+
+
+def test_a_step_is_read_in_parts_without_a_manager(tmp_path):
+    root = tmp_path / 'run'
+    rng = np.random.default_rng(3)
+    saved = {'layer': {'w': rng.normal(size=(600, 500)), 'i4': np.arange(-8, 8).astype(ml_dtypes.int4)},
+             'scalar': np.float32(2.5), 'empty': np.zeros((0, 3), np.int8), 'n': 7, 'who': 'ö'}
+    with checkpoint.CheckpointManager(root) as manager:
+        manager.save(4, {'layer': {}})
+        manager.save(5, saved, metrics={'loss': 0.5})
+    with checkpoint.open_step(root) as step:
+        assert (step.step, step.metrics, step.values) == (5, {'loss': 0.5}, {'n': 7, 'who': 'ö'})
+        assert step.names() == ['empty', 'layer/i4', 'layer/w', 'scalar'] == list(step)
+        w = step['layer/w']
+        assert (w.shape, w.dtype, len(w), w.ndim) == ((600, 500), np.float64, 600, 2)
+        assert step.bytes_read < w.size * 8 / 10  # commit record and index
+        whole = saved['layer']['w']
+        for index in (np.s_[3], np.s_[-1, 2:4], np.s_[..., 7], np.s_[5:5], np.s_[10:20, 30:], np.s_[:]):
+            np.testing.assert_array_equal(w[index], whole[index])
+        assert w[2, 3].shape == () and step['scalar'][...] == 2.5 and step['scalar'][()] == 2.5
+        np.testing.assert_array_equal(np.asarray(w), whole)
+        parts = step.read_all({'layer/w': ((1, 2), (3, 4)), 'layer/i4': None, 'empty': None})
+        np.testing.assert_array_equal(parts['layer/w'], whole[1:4, 2:6])
+        assert same(parts['layer/i4'], saved['layer']['i4']) and parts['empty'].shape == (0, 3)
+        for wrong in (np.s_[600], np.s_[::2], np.s_[1, 2, 3]):
+            with pytest.raises(IndexError, match='layer/w|dimension'):
+                w[wrong]
+        with pytest.raises(ValueError, match='not in "layer/w"'):
+            step.read('layer/w', ((599, 0), (2, 1)))
+        assert 'v' not in step
+        with pytest.raises(KeyError):
+            step['v']
+    with pytest.raises(ValueError, match='closed'):
+        w[0]
+    # As a folder, as a number, in one expression.
+    assert checkpoint.open_step(root / 'step-000000000005')['scalar'][()] == 2.5
+    assert checkpoint.open_step(root, 4).names() == []
+    with pytest.raises(FileNotFoundError):
+        checkpoint.open_step(root, 9)
+    with pytest.raises(ValueError, match='verify'):
+        checkpoint.open_step(root, verify='some')
+
+
+def test_damage_shows_when_it_is_read(tmp_path):
+    with checkpoint.CheckpointManager(tmp_path) as manager:
+        manager.save(1, {'x': np.arange(1 << 19), 'y': np.arange(1 << 19)})
+    shard = next((tmp_path / 'step-000000000001' / 'data').iterdir())
+    data = bytearray(shard.read_bytes())
+    data[data.index(np.arange(1 << 19).tobytes()) + 10] ^= 1  # the first tensor's first block
+    shard.write_bytes(data)
+    with checkpoint.open_step(tmp_path) as step:
+        np.testing.assert_array_equal(step['y'][:], np.arange(1 << 19))
+        assert step['x'][1 << 18] == 1 << 18
+        with pytest.raises(checkpoint.CorruptError, match='shard-00000'):
+            step['x'][0]
+    with pytest.raises(checkpoint.CorruptError):
+        checkpoint.open_step(tmp_path, verify='full')
+
+
+def test_a_step_that_is_read_stays(tmp_path):
+    with checkpoint.CheckpointManager(tmp_path, max_to_keep=1) as manager:
+        manager.save(1, {'x': np.arange(3)})
+        tensor = checkpoint.open_step(tmp_path)['x']
+        manager.save(2, {'x': np.arange(3)})
+        manager.join()
+        assert manager.all_steps() == [1, 2] and tensor[2] == 2
+        del tensor
+        manager.save(3, {'x': np.arange(3)})
+        manager.join()
+        assert manager.all_steps() == [3]

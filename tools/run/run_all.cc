@@ -16,6 +16,7 @@
 #include "runtime/plugin/registry.h"
 #include "tools/run/case_file.h"
 #include "tools/run/child_process.h"
+#include "tools/run/exit_codes.h"
 
 namespace hekla::tools {
 namespace {
@@ -62,7 +63,7 @@ Row run_case(const RunAllRequest& request, const std::string& folder, const std:
   Row row;
   row.program = fs::path(folder).lexically_normal().filename().string();
   row.device = device;
-  row.exit_code = 3;
+  row.exit_code = kDeviceError;
   if (!child.started) {
     row.status = "error";
     row.message = "the child process did not start";
@@ -131,7 +132,7 @@ int run_all(const RunAllRequest& request) {
   Result<std::vector<std::string>> cases = find_cases(request.folder);
   if (!cases.ok()) {
     fmt::print(stderr, "hekla: {}\n", cases.status().message());
-    return 2;
+    return kBadInput;
   }
   std::vector<std::string> devices = request.devices;
   if (devices.empty()) {
@@ -142,7 +143,7 @@ int run_all(const RunAllRequest& request) {
   if (devices.empty()) {
     fmt::print(stderr, "hekla: there is no device. Known plugins: {}\n",
                runtime::Registry::instance().list_text());
-    return 3;
+    return kDeviceError;
   }
   size_t program_width = 7;
   size_t device_width = 6;
@@ -165,7 +166,7 @@ int run_all(const RunAllRequest& request) {
     row.program = "(all)";
     row.device = short_name(device);
     row.status = "no device";
-    row.exit_code = 3;
+    row.exit_code = kDeviceError;
     if (!entry.ok()) {
       row.message = entry.status().message();
     } else {

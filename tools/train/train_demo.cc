@@ -17,6 +17,7 @@
 #include "runtime/checkpoint/restore/step_reader.h"
 #include "runtime/plugin/registry.h"
 #include "tools/run/child_process.h"
+#include "tools/run/exit_codes.h"
 #include "tools/train/training.h"
 
 namespace hekla::tools {
@@ -24,10 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-constexpr int kCheckFailed = 1;
-constexpr int kBadInput = 2;
-constexpr int kDeviceError = 3;
 
 struct Row {
   std::string device;

@@ -14,10 +14,13 @@
 A state is a tree of dicts, lists, tuples and pytree nodes whose leaves are arrays of NumPy, JAX
 (sharded ones too) or torch, or bool, int, float, str and bytes. A step exists when it is complete:
 whatever dies, the newest step that exists loads, bit for bit. The files open in h5py.
+
+Parts of a step, without a manager: open_step('run')['model/w'][10:20].
 """
 from ._arrays import Part
 from ._manager import CheckpointManager, RestoreReport, SaveHandle
 from ._native import CheckpointError, CorruptError
+from ._step import LazyTensor, Step, open_step
 
-__all__ = ['CheckpointError', 'CheckpointManager', 'CorruptError', 'Part', 'RestoreReport',
-           'SaveHandle']
+__all__ = ['CheckpointError', 'CheckpointManager', 'CorruptError', 'LazyTensor', 'Part',
+           'RestoreReport', 'SaveHandle', 'Step', 'open_step']

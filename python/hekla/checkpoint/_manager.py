@@ -379,7 +379,7 @@ class CheckpointManager:
                                            -1 if step is None else step,
                                            json.dumps(request).encode()))
         info = json.loads(_native.text_of('restored_info', memory.handle))
-        items = _parse_items(info['items'])
+        items = parse_items(info['items'])
         structure = items.pop(_STRUCTURE, None)
         kinds = json.loads(items.pop(_KINDS, '{}'))
         found = {}
@@ -493,6 +493,12 @@ class CheckpointManager:
         return self._handle
 
 
-def _parse_items(text):
+def is_own_item(name):
+    """Whether an item is this package's own and not of the state."""
+    return name in (_STRUCTURE, _KINDS)
+
+
+def parse_items(text):
+    """{name: value} of a step's items."""
     made = {'bool': bool, 'int': int, 'float': float, 'text': str, 'bytes': bytes.fromhex}
     return {name: made[kind](value) for name, (kind, value) in json.loads(text or '{}').items()}

@@ -54,7 +54,7 @@ def library():
         'state_add_double': (int, p, text, real), 'state_add_text': (int, p, text, p, i64),
         'state_add_bytes': (int, p, text, p, i64), 'state_add_file': (int, p, text, p, i64, i32),
         'step_open': (int, text, i64, text, out), 'step_destroy': (None, p),
-        'step_info': (int, p, out), 'step_read': (int, p, text, p, p, p, i64),
+        'step_info': (int, p, out), 'step_read': (int, p, i64, p, p, p, p),
         'step_read_file': (int, p, text, out, p), 'step_bytes_read': (i64, p),
         'manager_open': (int, text, text, i32, i32, text, out), 'manager_destroy': (None, p),
         'manager_should_save': (int, p, i64, p),

@@ -60,21 +60,21 @@ int hekla_checkpoint_state_add_bytes(hekla_checkpoint_state* state, const char* 
 int hekla_checkpoint_state_add_file(hekla_checkpoint_state* state, const char* name,
                                     const void* data, int64_t bytes, int32_t per_rank);
 
-/* A committed step of the run in `root`, verified as far as it is read; it is kept from deletion
- * until it is destroyed. `verify`: "touched", "full", "none". */
+/* A committed step of the run in `root`, -1: the newest, verified as far as it is read; it is kept
+ * from deletion until it is destroyed. Opening reads COMMIT and index alone. `verify`: "touched",
+ * "full", "none". */
 int hekla_checkpoint_step_open(const char* root, int64_t step, const char* verify,
                                hekla_checkpoint_step** opened);
 void hekla_checkpoint_step_destroy(hekla_checkpoint_step* step);
 /* JSON: {"step", "folder", "reason", "wall_time", "world_size", "metrics": {}, "tensors": [{"name",
- * "dtype", "shape", "spec"}], "items": the text of extra/items.json or null}. */
+ * "dtype", "shape", "spec"}], "files": names of what was given to the save, "items": the text of
+ * extra/items.json or null}. */
 int hekla_checkpoint_step_info(hekla_checkpoint_step* step, char** json);
-/* A box of a tensor into dense memory of `bytes` bytes. */
-int hekla_checkpoint_step_read(hekla_checkpoint_step* step, const char* name, const int64_t* start,
-                               const int64_t* size, void* into, int64_t bytes);
-/* Several boxes in one plan: names[i], then start and size of all in `boxes`, one after another. */
-int hekla_checkpoint_step_read_all(hekla_checkpoint_step* step, int64_t count,
-                                   const char* const* names, const int64_t* boxes,
-                                   void* const* into, const int64_t* bytes);
+/* Boxes of tensors into dense memory, read in one plan: names[i] into the bytes[i] bytes at
+ * into[i]; `boxes` has start and size of each, one after another, as many numbers as each tensor
+ * has dimensions. */
+int hekla_checkpoint_step_read(hekla_checkpoint_step* step, int64_t count, const char* const* names,
+                               const int64_t* boxes, void* const* into, const int64_t* bytes);
 /* A file that was given to the save ("loader/position.json"); its bytes. */
 int hekla_checkpoint_step_read_file(hekla_checkpoint_step* step, const char* name, char** data,
                                     int64_t* bytes);

@@ -37,6 +37,7 @@ Result<std::string> info(const StepReader& step) {
                {"world_size", commit.world_size},
                {"metrics", commit.metrics},
                {"tensors", Json::array()},
+               {"files", Json::array()},
                {"items", nullptr}};
   for (const TensorInfo& tensor : step.index().tensors()) {
     json["tensors"].push_back({{"name", tensor.name},
@@ -45,14 +46,18 @@ Result<std::string> info(const StepReader& step) {
                                {"spec", tensor.spec}});
   }
   for (const FileRecord& file : commit.files) {
-    if (file.path != kItemsFile) continue;
-    HEKLA_ASSIGN_OR_RETURN(json["items"], step.read_file(file.path));
+    const std::string folder = fmt::format("{}/", kExtraFolder);
+    if (file.path == kItemsFile) {
+      HEKLA_ASSIGN_OR_RETURN(json["items"], step.read_file(file.path));
+    } else if (file.path.starts_with(folder)) {
+      json["files"].push_back(file.path.substr(folder.size()));
+    }
   }
   return json.dump();
 }
 
-Status read_all(const StepReader& step, int64_t count, const char* const* names,
-                const int64_t* boxes, void* const* into, const int64_t* bytes) {
+Status read(const StepReader& step, int64_t count, const char* const* names, const int64_t* boxes,
+            void* const* into, const int64_t* bytes) {
   std::vector<Wanted> wanted(static_cast<size_t>(count));
   std::vector<std::byte*> targets(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -90,7 +95,12 @@ int hekla_checkpoint_step_open(const char* root, int64_t step, const char* verif
   return c_api::run([&]() -> Status {
     StepReaderOptions options;
     HEKLA_ASSIGN_OR_RETURN(options.verify, verify_of(verify));
-    HEKLA_ASSIGN_OR_RETURN(StepLease lease, StepLease::acquire(posix_io(), root, step));
+    int64_t chosen = step;
+    if (step < 0) {
+      HEKLA_ASSIGN_OR_RETURN(chosen, newest_step(posix_io(), root));
+      if (chosen < 0) return not_found("{} has no valid step", root);
+    }
+    HEKLA_ASSIGN_OR_RETURN(StepLease lease, StepLease::acquire(posix_io(), root, chosen));
     std::string folder = lease.folder();
     HEKLA_ASSIGN_OR_RETURN(auto reader,
                            StepReader::open(posix_io(), std::move(folder), options,
@@ -110,22 +120,9 @@ int hekla_checkpoint_step_info(hekla_checkpoint_step* step, char** json) {
   });
 }
 
-int hekla_checkpoint_step_read(hekla_checkpoint_step* step, const char* name, const int64_t* start,
-                               const int64_t* size, void* into, int64_t bytes) {
-  return c_api::run([&]() -> Status {
-    const int32_t tensor = step->reader->index().find(name);
-    const size_t n =
-        tensor < 0 ? 0 : step->reader->index().tensors()[static_cast<size_t>(tensor)].shape.size();
-    std::vector<int64_t> box(start, start + n);
-    box.insert(box.end(), size, size + n);
-    return read_all(*step->reader, 1, &name, box.data(), &into, &bytes);
-  });
-}
-
-int hekla_checkpoint_step_read_all(hekla_checkpoint_step* step, int64_t count,
-                                   const char* const* names, const int64_t* boxes,
-                                   void* const* into, const int64_t* bytes) {
-  return c_api::run([&] { return read_all(*step->reader, count, names, boxes, into, bytes); });
+int hekla_checkpoint_step_read(hekla_checkpoint_step* step, int64_t count, const char* const* names,
+                               const int64_t* boxes, void* const* into, const int64_t* bytes) {
+  return c_api::run([&] { return read(*step->reader, count, names, boxes, into, bytes); });
 }
 
 int hekla_checkpoint_step_read_file(hekla_checkpoint_step* step, const char* name, char** data,

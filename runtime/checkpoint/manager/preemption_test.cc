@@ -183,7 +183,7 @@ std::string reason_of_newest(const std::string& folder) {
 }
 
 // SIGTERM at steps drawn by lot, to one rank, to some or to all, life after life.
-TEST(Preemption, AllRanksSaveOneStepExit75AndGoOnThere) {
+TEST(PreemptedProcesses, AllRanksSaveOneStepExit75AndGoOnThere) {
   const char* asked = std::getenv("HEKLA_PREEMPTION_LIVES");
   const int lives = asked != nullptr ? std::atoi(asked) : 6;
   TemporaryFolder folder;
@@ -207,7 +207,7 @@ TEST(Preemption, AllRanksSaveOneStepExit75AndGoOnThere) {
 }
 
 // The save under way is committed, and so is the one of the step at which all stop.
-TEST(Preemption, ASaveUnderWayEndsBeforeTheLastOne) {
+TEST(PreemptedProcesses, ASaveUnderWayEndsBeforeTheLastOne) {
   TemporaryFolder folder;
   Life life;
   life.tensors = 8;
@@ -230,7 +230,7 @@ TEST(Preemption, ASaveUnderWayEndsBeforeTheLastOne) {
 
 // A second SIGTERM to one rank, which is in the middle of a save of minutes: it ends at once, the
 // others as soon as they hear of it, and the step before is what the restart finds.
-TEST(Preemption, ASecondSignalEndsAtOnce) {
+TEST(PreemptedProcesses, ASecondSignalEndsAtOnce) {
   TemporaryFolder folder;
   Life life;
   life.tensors = 8;
