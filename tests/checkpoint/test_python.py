@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hekla.checkpoint: trees of arrays there and back, cut anew, by several processes, preempted."""
 import collections
+import os
 import textwrap
 
 import h5py
