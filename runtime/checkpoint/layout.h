@@ -28,6 +28,8 @@ struct TensorInfo {
   DType dtype = DType::kInvalid;
   Dims shape;        // global
   std::string spec;  // "mesh=(data:2,model:4) spec=(data,None)", for people; empty: unknown
+
+  bool operator==(const TensorInfo&) const = default;
 };
 
 // A box of tensor number `tensor` of a step, stored row major at `offset` of file number `file`.
@@ -39,6 +41,8 @@ struct Piece {
   int64_t offset = 0;       // bytes, from the file's first byte
   int64_t bytes = 0;        // stored_bytes(dtype, elements of the box)
   int64_t first_block = 0;  // of the file's table of digests
+
+  bool operator==(const Piece&) const = default;
 };
 
 // Bits that an element takes in a file: 1-byte booleans, types of 2, 4 and 6 bits packed (first

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hekla.checkpoint: trees of arrays there and back, cut anew, by several processes, preempted."""
 import collections
+import os
 import textwrap
 
 import h5py
@@ -62,6 +63,52 @@ def test_what_changes_after_save_async_is_not_saved(tmp_path):
         manager.join()
         assert handle.stage == 'committed' and handle.progress() == (4 << 20, 4 << 20)
         assert [int(manager.restore(step)['x'].max()) for step in manager.all_steps()] == [0, 1, 2]
+
+
+def test_frozen_tensors_are_linked_while_they_stay(tmp_path):
+    rng = np.random.default_rng(1)
+    tree = {'base': {'w': rng.normal(size=(300, 300)), 'b': rng.normal(size=5)},
+            'lora': rng.normal(size=(300, 4))}
+    kept = []
+    with checkpoint.CheckpointManager(tmp_path / 'run', max_to_keep=2, frozen=['base/*']) as manager:
+        for step in range(4):
+            tree['lora'] = tree['lora'] + 1
+            if step == 3:
+                tree['base']['w'][7, 7] = 0
+            manager.save_async(step, tree).wait()
+            kept.append({name: array.copy() for name, array in
+                         (('base/w', tree['base']['w']), ('base/b', tree['base']['b']),
+                          ('lora', tree['lora']))})
+        manager.join()
+        assert manager.all_steps() == [2, 3]
+        assert same(manager.restore(2)['base']['w'], kept[2]['base/w'])
+    moved = tmp_path / 'moved'
+    (tmp_path / 'run').rename(moved)
+    files = [moved / f'step-{step:012}' / 'data' / 'frozen-00000.h5' for step in (2, 3)]
+    assert [os.stat(file).st_nlink for file in files] == [1, 1]  # steps 0 and 1 are gone
+    assert 'frozen-00000.h5\t' in (files[0].parent.parent / 'COMMIT').read_text()
+    for step in (2, 3):
+        with h5py.File(moved / f'step-{step:012}' / 'model.h5') as view:
+            for name, value in kept[step].items():
+                np.testing.assert_array_equal(view[name][...], value)
+
+
+def test_checks_are_asked_for_by_name(tmp_path):
+    with checkpoint.CheckpointManager(tmp_path, verify_after_write='all',
+                                      check_replicas='sample') as manager:
+        manager.save(1, state())
+        assert same(manager.restore(like=state()), state())
+    with pytest.raises(ValueError, match='none, sample or all'):
+        checkpoint.CheckpointManager(tmp_path, verify_after_write='some')
+
+
+def test_tiles(tmp_path):
+    array = np.arange(4096 * 2048, dtype=np.float32).reshape(4096, 2048)
+    with checkpoint.CheckpointManager(tmp_path, tile_hint={'w': (0, 1024)}) as manager:
+        manager.save(1, {'w': array})
+        assert same(manager.restore(1)['w'], array)
+    with h5py.File(tmp_path / 'step-000000000001' / 'data' / 'shard-00000.h5') as file:
+        assert [file['state/w'][piece].shape for piece in ('p0', 'p1')] == [(4096, 1024)] * 2
 
 
 def test_retention_pins_and_steps(tmp_path):

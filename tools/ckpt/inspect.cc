@@ -92,17 +92,16 @@ json inspect_json(const checkpoint::StepReader& step, const checkpoint::StepInde
     sizes.push_back({{"from_bytes", power < 0 ? 0 : int64_t{1} << power}, {"pieces", count}});
   }
   const auto& commit = step.commit();
-  return {{"folder", step.folder()},
-          {"step", commit.step},
-          {"run", commit.run_uuid},
-          {"time", commit.wall_time},
-          {"reason", commit.reason},
-          {"world_size", commit.world_size},
-          {"mesh", commit.mesh},
-          {"bytes", commit.logical_bytes},
-          {"files", commit.files.size()},
-          {"metrics", commit.metrics},
-          {"tensors", list},
+  json links = json::object();
+  for (const auto& file : commit.files) {
+    if (file.origin) links[file.path] = file.origin->step;
+  }
+  return {{"folder", step.folder()},      {"step", commit.step},
+          {"run", commit.run_uuid},       {"time", commit.wall_time},
+          {"reason", commit.reason},      {"world_size", commit.world_size},
+          {"mesh", commit.mesh},          {"bytes", commit.logical_bytes},
+          {"files", commit.files.size()}, {"links", links},
+          {"metrics", commit.metrics},    {"tensors", list},
           {"piece_sizes", sizes}};
 }
 
@@ -114,6 +113,10 @@ std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::S
       commit.step, commit.tensors, size_text(commit.logical_bytes), commit.files.size(),
       commit.world_size, commit.reason.empty() ? "no reason" : commit.reason, commit.wall_time);
   for (const auto& [name, value] : commit.metrics) out += fmt::format("  {} = {}\n", name, value);
+  for (const auto& file : commit.files) {
+    if (!file.origin) continue;
+    out += fmt::format("  {} is a link to what step {} wrote\n", file.path, file.origin->step);
+  }
   for (size_t i = 0; i < index.tensors.size(); ++i) {
     const TensorInfo& tensor = index.tensors[i];
     if (!std::regex_search(tensor.name, tensors)) continue;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/ckpt/repair.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 
 #include "runtime/checkpoint/format/digest.h"
@@ -10,12 +8,11 @@
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
 #include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/restore/verify.h"
 
 namespace hekla::tools {
 
-using checkpoint::ByteRange;
 using checkpoint::CommitRecord;
-using checkpoint::File;
 using checkpoint::FileRecord;
 using checkpoint::Io;
 using checkpoint::join_path;
@@ -24,27 +21,6 @@ using checkpoint::ShardContents;
 namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{4} << 30;  // of index and view
-
-Result<ShardContents> read_contents(Io& io, const std::string& folder, const CommitRecord& commit,
-                                    const FileRecord& record, int32_t number) {
-  HEKLA_ASSIGN_OR_RETURN(const File file, File::open(io, join_path(folder, record.path), O_RDONLY));
-  HEKLA_ASSIGN_OR_RETURN(const checkpoint::FileInfo info, file.info());
-  if (info.size != record.size) {
-    return data_loss("{} has {} bytes, COMMIT says {}", record.path, info.size, record.size);
-  }
-  std::vector<std::byte> head(checkpoint::kUserBlockBytes);
-  HEKLA_RETURN_IF_ERROR(file.read(head, 0));
-  HEKLA_ASSIGN_OR_RETURN(const checkpoint::UserBlock block, checkpoint::parse_user_block(head));
-  HEKLA_RETURN_IF_ERROR(checkpoint::check_belongs(block, commit, record, number));
-  std::vector<std::vector<std::byte>> bytes;
-  std::vector<std::span<const std::byte>> ranges;
-  for (const ByteRange& range : metadata_ranges(block)) {
-    bytes.emplace_back(static_cast<size_t>(range.end - range.begin));
-    HEKLA_RETURN_IF_ERROR(file.read(bytes.back(), range.begin));
-    ranges.push_back(bytes.back());
-  }
-  return checkpoint::read_shard(block, ranges);
-}
 
 bool is_intact(Io& io, const std::string& folder, const FileRecord& record) {
   const auto text = checkpoint::read_file(io, join_path(folder, record.path), kMaxFileBytes);
@@ -62,9 +38,10 @@ Result<std::vector<std::pair<std::string, std::string>>> rebuild(
   }
   std::vector<ShardContents> contents;
   for (size_t i = 0; i < shards.size(); ++i) {
-    auto one = read_contents(io, folder, commit, shards[i], static_cast<int32_t>(i));
-    if (!one.ok()) return one.status().with_context(shards[i].path);
-    contents.push_back(*std::move(one));
+    HEKLA_ASSIGN_OR_RETURN(
+        ShardContents one,
+        checkpoint::read_shard_file(io, folder, commit, shards[i], static_cast<int32_t>(i)));
+    contents.push_back(std::move(one));
   }
   HEKLA_ASSIGN_OR_RETURN(const checkpoint::StepIndex index,
                          checkpoint::rebuild_index(commit.step, contents, shards));

@@ -273,6 +273,15 @@ class CheckpointManager:
     Several processes form a group by RANK, WORLD_SIZE and HEKLA_STORE (file:DIR), or by `rank`,
     `world_size` and `store`; they call the same methods for the same steps in the same order.
     A failed save in the background is raised by the next save, join or close.
+
+    Tensors whose names match a pattern of `frozen` ('base/*') lie in files of their own; a step
+    that holds the same values takes them over from the step before by hard links. Values are
+    compared at every save, so nothing is lost when one changes. `tile_hint` {pattern: sizes} cuts
+    tensors into tiles (0: not in that dimension), for meshes that will read other parts.
+
+    `verify_after_write` 'sample' or 'all' reads back what was written before the step is committed;
+    `check_replicas` 'sample' or 'all' compares what several processes hold of the same box, and the
+    save fails, naming tensor and ranks, when they differ.
     """
 
     def __init__(self, path, save_interval=1, max_to_keep=None, async_queue_size=1,
@@ -281,7 +290,8 @@ class CheckpointManager:
                  on_busy='skip', overwrite=False, preemption_signals=(signal.SIGTERM,),
                  preemption_grace_seconds=None, staging_bytes=None, bandwidth_limit=None,
                  continue_on_error=False, metadata=None, rank=None, world_size=None, store=None,
-                 group_deadline_seconds=None):
+                 group_deadline_seconds=None, frozen=(), tile_hint=None,
+                 verify_after_write='none', check_replicas='none'):
         options = {
             'save_interval': save_interval, 'save_seconds': save_seconds,
             'save_steps': sorted(save_steps), 'continuous': continuous,
@@ -293,7 +303,9 @@ class CheckpointManager:
             'preemption_grace_seconds': preemption_grace_seconds,
             'continue_on_error': continue_on_error, 'metadata': metadata,
             'staging_bytes': staging_bytes, 'bandwidth_limit': bandwidth_limit,
-            'group_deadline_seconds': group_deadline_seconds,
+            'group_deadline_seconds': group_deadline_seconds, 'frozen': list(frozen),
+            'verify_after_write': verify_after_write, 'check_replicas': check_replicas,
+            'tile_hints': [[pattern, list(tile)] for pattern, tile in (tile_hint or {}).items()],
         }
         if world_size is None and rank is not None:
             raise ValueError('a rank needs its world_size')

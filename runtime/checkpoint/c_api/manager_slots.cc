@@ -78,6 +78,16 @@ Result<BusyPolicy> busy_policy(std::string_view text) {
   return invalid_argument("on_busy is skip, wait or replace, not {}", text);
 }
 
+Status take_how_much(Fields& fields, const char* name, HowMuch* how_much) {
+  std::string text = "none";
+  fields.take(name, &text);
+  if (text != "none" && text != "sample" && text != "all") {
+    return invalid_argument("{} is none, sample or all, not {}", name, text);
+  }
+  *how_much = text == "none" ? HowMuch::kNone : text == "sample" ? HowMuch::kSample : HowMuch::kAll;
+  return ok_status();
+}
+
 Status take_retention(Fields& fields, Retention* retention) {
   fields.take_optional("max_to_keep", &retention->last);
   fields.take("keep_period", &retention->every_steps);
@@ -121,6 +131,17 @@ Status take_options(Fields& fields, ManagerOptions* options) {
   fields.take("staging_bytes", &options->saver.writer.staging_bytes);
   fields.take("bandwidth_limit", &options->saver.writer.bandwidth_limit);
   fields.take_seconds("group_deadline_seconds", &options->group_deadline);
+  HEKLA_RETURN_IF_ERROR(
+      take_how_much(fields, "verify_after_write", &options->saver.checks.verify_after_write));
+  HEKLA_RETURN_IF_ERROR(
+      take_how_much(fields, "check_replicas", &options->saver.checks.check_replicas));
+  fields.take("frozen", &options->saver.plan.frozen);
+  if (const auto hints = fields.take_json("tile_hints")) {
+    for (const Json& hint : *hints) {
+      options->saver.plan.tile_hints.push_back(
+          {hint.at(0).get<std::string>(), hint.at(1).get<Dims>()});
+    }
+  }
   return fields.finish();
 }
 

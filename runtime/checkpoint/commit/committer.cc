@@ -49,7 +49,8 @@ Status status_of(const std::string& text) {
 std::string text_of(const std::vector<FileRecord>& files) {
   Json list = Json::array();
   for (const FileRecord& file : files) {
-    list.push_back({file.path, file.size, file.metadata_digest, file.table_digest});
+    list.push_back({file.path, file.size, file.metadata_digest, file.table_digest,
+                    file.origin ? file.origin->step : -1, file.origin ? file.origin->nonce : ""});
   }
   return dump(list);
 }
@@ -60,12 +61,16 @@ Result<std::vector<FileRecord>> files_of(int rank, const std::string& text) {
   if (!list.is_array()) return bad();
   std::vector<FileRecord> files;
   for (const Json& entry : list) {
-    if (!entry.is_array() || entry.size() != 4 || !entry[0].is_string() ||
-        !entry[1].is_number_integer() || !entry[2].is_string() || !entry[3].is_string()) {
+    if (!entry.is_array() || entry.size() != 6 || !entry[0].is_string() ||
+        !entry[1].is_number_integer() || !entry[2].is_string() || !entry[3].is_string() ||
+        !entry[4].is_number_integer() || !entry[5].is_string()) {
       return bad();
     }
     files.push_back({entry[0].get<std::string>(), entry[1].get<int64_t>(),
                      entry[2].get<std::string>(), entry[3].get<std::string>(), rank});
+    if (entry[4].get<int64_t>() >= 0) {
+      files.back().origin = {entry[4].get<int64_t>(), entry[5].get<std::string>()};
+    }
   }
   return files;
 }
@@ -250,8 +255,10 @@ class Committer::Save {
     }
     if (group_.is_coordinator()) {
       HEKLA_RETURN_IF_ERROR(prepare_folder());
+      if (request_.wants_parent) HEKLA_RETURN_IF_ERROR(find_parent());
       return say("plan", dump({{"nonce", site_.nonce},
                                {"step", request_.step},
+                               {"parent", site_.parent ? site_.parent->step : -1},
                                {"layout", request_.layout_hash},
                                {"layout_text", request_.layout_text}}));
     }
@@ -262,7 +269,8 @@ class Committer::Save {
     const Json plan = Json::parse(waited.values.at(0), nullptr, false);
     if (!plan.is_object() || !plan.contains("nonce") || !plan["nonce"].is_string() ||
         !plan.contains("step") || !plan["step"].is_number_integer() || !plan.contains("layout") ||
-        !plan["layout"].is_number_unsigned()) {
+        !plan["layout"].is_number_unsigned() || !plan.contains("parent") ||
+        !plan["parent"].is_number_integer()) {
       return internal_error("the coordinator sent no plan");
     }
     if (plan["step"].get<int64_t>() != request_.step) {
@@ -276,6 +284,26 @@ class Committer::Save {
     }
     site_.nonce = plan["nonce"].get<std::string>();
     site_.folder = join_path(owner_.root_, folder_name());
+    const int64_t parent = plan["parent"].get<int64_t>();
+    if (parent >= 0) site_.parent = {parent, join_path(owner_.root_, step_name(parent))};
+    return ok_status();
+  }
+
+  // The newest valid step but the one that is saved, held until this save ends. What cannot be read
+  // or held is no parent; the save then writes everything.
+  Status find_parent() {
+    HEKLA_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                           list_folder(io_, owner_.root_));
+    // Sorted by name, and the numbers are padded.
+    for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+      const std::optional<int64_t> step = parse_step_name(entry->name);
+      if (!step || *step == request_.step) continue;
+      Result<StepLease> lease = StepLease::acquire(io_, owner_.root_, *step);
+      if (!lease.ok() || !read_step(io_, lease->folder(), *step).ok()) continue;
+      site_.parent = {*step, lease->folder()};
+      parent_lease_ = *std::move(lease);
+      return ok_status();
+    }
     return ok_status();
   }
 
@@ -438,9 +466,11 @@ class Committer::Save {
     if (options_.atomic_rename) {
       const std::string temporary = commit_path + ".tmp";
       HEKLA_RETURN_IF_ERROR(create_file(io_, temporary, text));
+      if (request_.reads_back) HEKLA_RETURN_IF_ERROR(expect_text(io_, temporary, text));
       HEKLA_RETURN_IF_ERROR(rename_path(io_, temporary, commit_path));
     } else {
       HEKLA_RETURN_IF_ERROR(create_file(io_, commit_path, text));
+      if (request_.reads_back) HEKLA_RETURN_IF_ERROR(expect_text(io_, commit_path, text));
     }
     has_commit_ = true;
     HEKLA_RETURN_IF_ERROR(sync_folder(io_, site_.folder));
@@ -515,6 +545,7 @@ class Committer::Save {
   SaveSite site_;
   Phase phase_ = Phase::kPlan;
   Lease owner_lease_;        // the coordinator's
+  StepLease parent_lease_;   // likewise
   bool is_settled_ = false;  // the decision is known: there is nothing to abort
   bool is_commit_decided_ = false;
   bool has_folder_ = false, has_commit_ = false, has_old_ = false, is_renamed_ = false;

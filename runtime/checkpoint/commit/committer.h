@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -39,13 +40,20 @@ enum class Phase { kPlan, kAllocate, kSnapshot, kWrite, kCommit, kPublish, kDone
 // "P3 write" and so on.
 std::string_view phase_name(Phase phase);
 
+// A committed step whose files a save may take over by hard links. Nobody deletes it meanwhile.
+struct ParentStep {
+  int64_t step = 0;
+  std::string folder;
+};
+
 // Where a save writes.
 struct SaveSite {
   std::string folder;  // has data/ and extra/
   int64_t step = 0;
   std::string run_uuid;
   std::string nonce;
-  std::stop_token stop;  // requested when the save is given up: whoever works ends soon
+  std::stop_token stop;              // requested when the save is given up: whoever works ends soon
+  std::optional<ParentStep> parent;  // if the request wants one and there is one
 };
 
 // What a save writes. The calls come from the thread of run(), in this order, each at most once.
@@ -59,7 +67,8 @@ class SavePayload {
   // P3: the records of this rank's files (paths relative to the site), written, synced and closed.
   virtual Result<std::vector<FileRecord>> write(const SaveSite& site) = 0;
   // P4, on the coordinator: files that need all records (the index, the view), written and synced;
-  // may fill in tensors, logical_bytes, mesh and metrics of the record.
+  // may fill in tensors, logical_bytes, mesh, metrics and parent of the record, and put its files
+  // into another order.
   virtual Result<std::vector<FileRecord>> finish(const SaveSite& site,
                                                  const std::vector<FileRecord>& files,
                                                  CommitRecord* record) = 0;
@@ -75,8 +84,10 @@ struct SaveRequest {
   std::string reason = "manual";  // "interval", "manual", "preempt", "final"
   std::map<std::string, double> metrics;
   std::string writer_version;
-  bool overwrite = false;  // take the place of an existing step
-  std::stop_token stop;    // the caller gives up
+  bool overwrite = false;     // take the place of an existing step
+  bool reads_back = false;    // COMMIT is compared with the disk before it counts
+  bool wants_parent = false;  // the coordinator's word counts
+  std::stop_token stop;       // the caller gives up
 };
 
 struct CommitOptions {

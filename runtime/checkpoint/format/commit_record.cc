@@ -114,17 +114,26 @@ Status check_files(const std::vector<FileRecord>& files) {
       return invalid_argument("the file '{}' has a digest that is not 32 hexadecimal digits",
                               file.path);
     }
+    if (file.origin && (file.origin->step < 0 || file.origin->nonce.empty() ||
+                        !is_utf8(file.origin->nonce) || file.table_digest.empty())) {
+      return invalid_argument("the file '{}' is said to come from save '{}' of step {}", file.path,
+                              file.origin->nonce, file.origin->step);
+    }
   }
   return ok_status();
 }
 
 Result<FileRecord> parse_file(std::string_view line) {
-  std::string_view fields[5];
-  for (int i = 0; i < 5; ++i) {
+  constexpr size_t kFields = 5, kFieldsOfLink = 7;
+  std::vector<std::string_view> fields;
+  while (true) {
     const size_t tab = line.find('\t');
-    if ((tab == line.npos) != (i == 4)) return data_loss("COMMIT: a file's line has not 5 fields");
-    fields[i] = line.substr(0, tab);
-    if (i < 4) line.remove_prefix(tab + 1);
+    fields.push_back(line.substr(0, tab));
+    if (tab == line.npos || fields.size() > kFieldsOfLink) break;
+    line.remove_prefix(tab + 1);
+  }
+  if (fields.size() != kFields && fields.size() != kFieldsOfLink) {
+    return data_loss("COMMIT: a file's line has neither {} nor {} fields", kFields, kFieldsOfLink);
   }
   FileRecord file;
   HEKLA_ASSIGN_OR_RETURN(file.path, unescaped(fields[0]));
@@ -135,6 +144,11 @@ Result<FileRecord> parse_file(std::string_view line) {
     if (file.table_digest.empty()) return data_loss("COMMIT: a table digest is empty");
   }
   HEKLA_ASSIGN_OR_RETURN(file.writer, number<int32_t>("a file's writer", fields[4]));
+  if (fields.size() == kFieldsOfLink) {
+    file.origin.emplace();
+    HEKLA_ASSIGN_OR_RETURN(file.origin->step, non_negative("a file's origin", fields[5]));
+    HEKLA_ASSIGN_OR_RETURN(file.origin->nonce, unescaped(fields[6]));
+  }
   return file;
 }
 
@@ -232,8 +246,12 @@ Result<std::string> write_commit(const CommitRecord& record) {
   }
   line("files", std::to_string(record.files.size()));
   for (const FileRecord& file : record.files) {
-    out += fmt::format("{}\t{}\t{}\t{}\t{}\n", escaped(file.path), file.size, file.metadata_digest,
+    out += fmt::format("{}\t{}\t{}\t{}\t{}", escaped(file.path), file.size, file.metadata_digest,
                        file.table_digest.empty() ? "-" : file.table_digest, file.writer);
+    if (file.origin) {
+      out += fmt::format("\t{}\t{}", file.origin->step, escaped(file.origin->nonce));
+    }
+    out += '\n';
   }
   out += fmt::format("digest={}\n", digest_text(out));
   if (out.size() > kMaxCommitBytes) {

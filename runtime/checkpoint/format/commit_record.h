@@ -3,10 +3,11 @@
 // a digest over itself. A step without a valid record does not exist.
 //
 // Lines `key=value` in any order, `files=N`, then N lines with tabs between path, size, metadata
-// digest, table digest and writer, last `digest=` over everything above it. Bytes below 0x20, 0x7f
-// and '%' in values and paths are written as %xx. Keys that a reader does not know are skipped, a
-// higher major version is refused. Pure functions; bad input of any kind gives DATA_LOSS (a higher
-// major: UNIMPLEMENTED), in time and memory linear in its size.
+// digest, table digest, writer and, for a linked file, step and nonce of the save that wrote it;
+// last `digest=` over everything above it. Bytes below 0x20, 0x7f and '%' in values and paths are
+// written as %xx. Keys that a reader does not know are skipped, a higher major version is refused.
+// Pure functions; bad input of any kind gives DATA_LOSS (a higher major: UNIMPLEMENTED), in time
+// and memory linear in its size.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,16 @@
 namespace hekla::checkpoint {
 
 inline constexpr int kFormatMajor = 1;
-inline constexpr int kFormatMinor = 0;
+inline constexpr int kFormatMinor = 1;  // 1: linked files
 inline constexpr size_t kMaxCommitBytes = size_t{256} << 20;
+
+// The save that wrote a file.
+struct FileOrigin {
+  int64_t step = 0;
+  std::string nonce;
+
+  bool operator==(const FileOrigin&) const = default;
+};
 
 // One file of a step.
 struct FileRecord {
@@ -31,6 +40,8 @@ struct FileRecord {
   std::string metadata_digest;  // of a shard: all but user block and payload; else the whole file
   std::string table_digest;     // of a shard: its table of block digests; else empty
   int32_t writer = 0;           // rank
+  // Of a shard that is a hard link to one of an earlier step; COMMIT alone says it, not the index.
+  std::optional<FileOrigin> origin = std::nullopt;
 
   bool operator==(const FileRecord&) const = default;
 };

@@ -30,7 +30,9 @@ CommitRecord sample() {
   record.reason = "interval";
   record.parent_step = 1400;
   record.files = {{"data/shard-00000.h5", 4096, std::string(32, 'a'), std::string(32, '0'), 3},
-                  {"extra/Zustand 50%.json", 0, std::string(32, 'f'), "", 0}};
+                  {"extra/Zustand 50%.json", 0, std::string(32, 'f'), "", 0},
+                  {"data/frozen-00000.h5", 8192, std::string(32, 'b'), std::string(32, '1'), 0,
+                   FileOrigin{1200, "77aa"}}};
   return record;
 }
 
@@ -81,14 +83,14 @@ TEST(CommitRecord, EveryFlippedBitAndEveryCutIsCorrupt) {
 TEST(CommitRecord, SkipsKeysOfLaterMinorVersions) {
   const std::string text = *write_commit(sample());
   const auto read = parse_commit(
-      replaced(replaced(text, "checkpoint 1.0", "checkpoint 1.9"), "mesh=", "colour=blue\nmesh="));
+      replaced(replaced(text, "checkpoint 1.1", "checkpoint 1.9"), "mesh=", "colour=blue\nmesh="));
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_EQ(*read, sample());
 }
 
 TEST(CommitRecord, RefusesALaterMajorVersionInWords) {
   const auto read =
-      parse_commit(replaced(*write_commit(sample()), "checkpoint 1.0", "checkpoint 2.0"));
+      parse_commit(replaced(*write_commit(sample()), "checkpoint 1.1", "checkpoint 2.0"));
   EXPECT_EQ(read.status().code(), StatusCode::kUnimplemented);
   EXPECT_NE(read.status().message().find("version 2.0"), std::string::npos);
 }
@@ -104,9 +106,14 @@ TEST(CommitRecord, RefusesWhatCannotBe) {
   EXPECT_EQ(code("step=1500\n", ""), StatusCode::kDataLoss);
   EXPECT_EQ(code("step=1500", "step=1500\nstep=1500"), StatusCode::kDataLoss);
   EXPECT_EQ(code("world_size=4", "world_size=0"), StatusCode::kDataLoss);
-  EXPECT_EQ(code("files=2", "files=3"), StatusCode::kDataLoss);
-  EXPECT_EQ(code("files=2", "files=1"), StatusCode::kDataLoss);
-  EXPECT_EQ(code("files=2", "files=9223372036854775807"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("files=3", "files=4"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("files=3", "files=2"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("files=3", "files=9223372036854775807"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("\t1200\t77aa", "\t-1\t77aa"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("\t1200\t77aa", "\t1200\t"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("\t1200\t77aa", "\t1200"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("\t1200\t77aa", "\t1200\t77aa\t"), StatusCode::kDataLoss);
+  EXPECT_EQ(code("\t-\t0\n", "\t-\t0\t5\t77aa\n"), StatusCode::kDataLoss);
   EXPECT_EQ(code("data/shard-00000.h5", "../shard-00000.h5"), StatusCode::kDataLoss);
   EXPECT_EQ(code("data/shard-00000.h5", "/etc/passwd"), StatusCode::kDataLoss);
   EXPECT_EQ(code("data/shard-00000.h5", "extra/Zustand 50%25.json"), StatusCode::kDataLoss);
@@ -131,6 +138,11 @@ TEST(CommitRecord, RefusesToWriteWhatItWouldNotRead) {
   EXPECT_EQ(status([](CommitRecord& r) { r.files[0].path = "../x"; }), kInvalidArgument);
   EXPECT_EQ(status([](CommitRecord& r) { r.files[1].path = r.files[0].path; }), kInvalidArgument);
   EXPECT_EQ(status([](CommitRecord& r) { r.files[0].metadata_digest = "?"; }), kInvalidArgument);
+  EXPECT_EQ(status([](CommitRecord& r) {
+              r.files[1].origin = FileOrigin{1, "n"};
+            }),
+            kInvalidArgument);  // no shard
+  EXPECT_EQ(status([](CommitRecord& r) { r.files[2].origin->nonce.clear(); }), kInvalidArgument);
   EXPECT_EQ(status([](CommitRecord& r) { r.metrics["a=b"] = 1; }), kInvalidArgument);
   EXPECT_EQ(status([](CommitRecord& r) { r.mesh = "\xc0"; }), kInvalidArgument);
 }

@@ -32,7 +32,9 @@ Status check_places(const UserBlock& block, const ShardContents& contents) {
 
 Status check_belongs(const UserBlock& block, const CommitRecord& commit, const FileRecord& file,
                      int32_t number) {
-  const ShardIdentity expected{commit.run_uuid, commit.nonce, commit.step};
+  // A linked file names the save that wrote it, as COMMIT does.
+  const ShardIdentity expected{commit.run_uuid, file.origin ? file.origin->nonce : commit.nonce,
+                               file.origin ? file.origin->step : commit.step};
   if (block.identity != expected) {
     return data_loss(
         "{} belongs to step {} of save {} of run {}, not to step {} of save {} of run "

@@ -21,7 +21,8 @@
 
 namespace hekla::checkpoint {
 
-// Whether the user block is that of the file that COMMIT lists under `number`.
+// Whether the user block is that of the file that COMMIT lists under `number`: of this save or, for
+// a linked file, of its origin.
 Status check_belongs(const UserBlock& block, const CommitRecord& commit, const FileRecord& file,
                      int32_t number);
 

@@ -193,6 +193,18 @@ Status create_file(Io& io, const std::string& path, std::string_view text) {
   return status;
 }
 
+Status expect_text(Io& io, const std::string& path, std::string_view text) {
+  const auto size = static_cast<int64_t>(text.size());
+  {
+    HEKLA_ASSIGN_OR_RETURN(const File file, File::open(io, path, O_RDONLY));
+    io.drop_cache(file.fd(), 0, size);  // synced pages are clean
+  }
+  Result<std::string> found = read_file(io, path, std::max<int64_t>(1, size));
+  if (found.ok() && *found == text) return ok_status();
+  const Status why = found.ok() ? data_loss("{} is not what was written", path) : found.status();
+  return why.with_context("read back after it was written");
+}
+
 Status replace_file(Io& io, const std::string& path, std::string_view text) {
   const std::string temporary = fmt::format("{}.{}.new", path, random_hex(8));
   HEKLA_RETURN_IF_ERROR(create_file(io, temporary, text));

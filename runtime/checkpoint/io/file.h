@@ -76,6 +76,8 @@ Result<std::string> read_file(Io& io, const std::string& path, int64_t max_bytes
 // A new file, synced; ALREADY_EXISTS when there is one. The folder is not synced. What was begun is
 // removed on failure.
 Status create_file(Io& io, const std::string& path, std::string_view text);
+// DATA_LOSS unless the disk, past the page cache where that can be, gives back this text.
+Status expect_text(Io& io, const std::string& path, std::string_view text);
 // Readers see the old or the new text, whatever happens; a temporary name beside it is used. The
 // file is synced, the folder is not.
 Status replace_file(Io& io, const std::string& path, std::string_view text);

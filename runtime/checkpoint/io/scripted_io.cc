@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <string_view>
 
 namespace hekla::checkpoint {
@@ -13,6 +15,11 @@ namespace {
 
 [[noreturn]] void die_now() {
   while (true) ::kill(::getpid(), SIGKILL);
+}
+
+// Actions that only transfers know.
+bool passes(const FaultRule& rule) {
+  return rule.action == FaultRule::Action::kShort || rule.action == FaultRule::Action::kCorrupt;
 }
 
 int64_t half_of(int64_t bytes) { return bytes < 2 ? bytes : bytes / 2; }
@@ -120,7 +127,7 @@ std::string ScriptedIo::path_of(int fd) const {
 template <typename Call>
 int ScriptedIo::run(IoCall call, const std::string& path, bool changes, const Call& pass_on) {
   const std::optional<FaultRule> rule = meet(call, path, changes);
-  if (!rule || rule->action == FaultRule::Action::kShort) return pass_on();
+  if (!rule || passes(*rule)) return pass_on();
   if (rule->action == FaultRule::Action::kFail) return -rule->error;
   if (rule->action == FaultRule::Action::kTornKill) pass_on();
   die_now();
@@ -147,7 +154,7 @@ int ScriptedIo::close(int fd) {
   const std::optional<FaultRule> rule = meet(IoCall::kClose, path, true);
   if (rule && rule->action == FaultRule::Action::kKill) die_now();
   const int status = under_.close(fd);  // gone even when it fails
-  if (!rule || rule->action == FaultRule::Action::kShort) return status;
+  if (!rule || passes(*rule)) return status;
   if (rule->action == FaultRule::Action::kFail) return -rule->error;
   die_now();
 }
@@ -158,6 +165,11 @@ int64_t ScriptedIo::pread(int fd, void* data, int64_t bytes, int64_t offset) {
   if (rule->action == FaultRule::Action::kFail) return -rule->error;
   if (rule->action == FaultRule::Action::kShort) {
     return under_.pread(fd, data, half_of(bytes), offset);
+  }
+  if (rule->action == FaultRule::Action::kCorrupt) {
+    const int64_t moved = under_.pread(fd, data, bytes, offset);
+    if (moved > 0) static_cast<std::byte*>(data)[moved / 2] ^= std::byte{1};
+    return moved;
   }
   die_now();
 }
@@ -173,6 +185,18 @@ int64_t ScriptedIo::pwrite(int fd, const void* data, int64_t bytes, int64_t offs
     case FaultRule::Action::kTornKill:
       under_.pwrite(fd, data, half_of(bytes), offset);
       break;
+    case FaultRule::Action::kCorrupt: {
+      // Aligned as direct I/O wants it.
+      constexpr size_t kPage = 4096;
+      std::vector<std::byte> copy(static_cast<size_t>(bytes) + kPage);
+      const auto address = reinterpret_cast<uintptr_t>(copy.data());
+      std::byte* const from = copy.data() + (kPage - address % kPage);
+      if (bytes > 0) {
+        std::memcpy(from, data, static_cast<size_t>(bytes));
+        from[bytes / 2] ^= std::byte{1};
+      }
+      return under_.pwrite(fd, from, bytes, offset);
+    }
     case FaultRule::Action::kKill:
       break;
   }

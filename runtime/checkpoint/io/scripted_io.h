@@ -49,6 +49,7 @@ struct FaultRule {
     kShort,     // pread and pwrite: half of the bytes, at least one; others as without a rule
     kKill,      // SIGKILL instead of the call
     kTornKill,  // pwrite: half of the bytes; others: all of the call; then SIGKILL
+    kCorrupt,   // pread and pwrite: all bytes, one bit of the middle one flipped; others as without
   };
   std::optional<IoCall> call;  // every call when unset
   std::string path;            // part of the (first) path; empty: any

@@ -77,6 +77,7 @@ Status StepReader::load(const StepReaderOptions& options) {
   std::vector<int64_t> sizes;
   for (size_t f = 0; f < shards_.size(); ++f) {
     const auto found = listed.find(shards_[f].path);
+    if (found != listed.end()) shards_[f].origin = found->second->origin;
     if (found == listed.end() || *found->second != shards_[f]) {
       return data_loss("{} says other things of {} than COMMIT", index_path, shards_[f].path);
     }

@@ -104,21 +104,11 @@ class Verifier {
   Status check_shard(const FileRecord& file) {
     const auto known = numbers_.find(file.path);
     const int32_t number = known == numbers_.end() ? -1 : known->second;
-    HEKLA_RETURN_IF_ERROR(check_size(io_, folder_, file));
-    HEKLA_ASSIGN_OR_RETURN(const UserBlock block,
-                           read_user_block(io_, folder_, commit_, file, number));
-    const std::string path = join_path(folder_, file.path);
-    HEKLA_ASSIGN_OR_RETURN(const File opened, File::open(io_, path, O_RDONLY));
-    // As much memory as the writer had for it; the user block's digest has matched.
-    std::vector<std::vector<std::byte>> bytes;
-    for (const ByteRange& range : metadata_ranges(block)) {
-      bytes.emplace_back(static_cast<size_t>(range.end - range.begin));
-      HEKLA_RETURN_IF_ERROR(opened.read(bytes.back(), range.begin));
-      HEKLA_RETURN_IF_ERROR(advance(range.end - range.begin));
-    }
-    const std::vector<std::span<const std::byte>> spans(bytes.begin(), bytes.end());
-    HEKLA_ASSIGN_OR_RETURN(const ShardContents contents, read_shard(block, spans));
-    bytes.clear();
+    HEKLA_ASSIGN_OR_RETURN(const ShardContents contents,
+                           read_shard_file(io_, folder_, commit_, file, number));
+    int64_t payload = 0;
+    for (const Piece& piece : contents.pieces) payload += piece.bytes;
+    HEKLA_RETURN_IF_ERROR(advance(std::max<int64_t>(0, file.size - payload)));
     return options_.payload ? check_payload(file, contents) : ok_status();
   }
 
@@ -215,6 +205,22 @@ Result<UserBlock> read_user_block(Io& io, const std::string& folder, const Commi
   const Status belongs = check_belongs(*block, commit, file, number < 0 ? block->file : number);
   if (!belongs.ok()) return belongs.with_context(folder);
   return block;
+}
+
+Result<ShardContents> read_shard_file(Io& io, const std::string& folder, const CommitRecord& commit,
+                                      const FileRecord& file, int32_t number) {
+  HEKLA_RETURN_IF_ERROR(check_size(io, folder, file));
+  HEKLA_ASSIGN_OR_RETURN(const UserBlock block, read_user_block(io, folder, commit, file, number));
+  HEKLA_ASSIGN_OR_RETURN(const File opened, File::open(io, join_path(folder, file.path), O_RDONLY));
+  std::vector<std::vector<std::byte>> bytes;
+  for (const ByteRange& range : metadata_ranges(block)) {
+    bytes.emplace_back(static_cast<size_t>(range.end - range.begin));
+    HEKLA_RETURN_IF_ERROR(opened.read(bytes.back(), range.begin));
+  }
+  const std::vector<std::span<const std::byte>> spans(bytes.begin(), bytes.end());
+  Result<ShardContents> contents = read_shard(block, spans);
+  if (!contents.ok()) return contents.status().with_context(join_path(folder, file.path));
+  return contents;
 }
 
 Result<VerifyReport> verify_step(Io& io, const std::string& folder, const VerifyOptions& options,

@@ -13,6 +13,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/format/commit_record.h"
+#include "runtime/checkpoint/format/shard_reader.h"
 #include "runtime/checkpoint/format/user_block.h"
 #include "runtime/checkpoint/io/io.h"
 #include "runtime/checkpoint/io/reader.h"
@@ -48,6 +49,10 @@ Result<VerifyReport> verify_step(Io& io, const std::string& folder,
 Result<CommitRecord> read_commit(Io& io, const std::string& folder);
 // DATA_LOSS when the file is missing or has another size than COMMIT says.
 Status check_size(Io& io, const std::string& folder, const FileRecord& file);
+// What a shard says of itself, every byte of it but payload verified. Errors as read_user_block's;
+// memory for the metadata.
+Result<ShardContents> read_shard_file(Io& io, const std::string& folder, const CommitRecord& commit,
+                                      const FileRecord& file, int32_t number);
 // The user block of shard number `number`, which must belong to the step; -1: whichever number it
 // says. DATA_LOSS otherwise.
 Result<UserBlock> read_user_block(Io& io, const std::string& folder, const CommitRecord& commit,

@@ -278,8 +278,8 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
     return handle;
   }
   auto job = std::make_unique<Job>();
-  HEKLA_ASSIGN_OR_RETURN(job->payload,
-                         ShardSave::make(group_, *pool_, layout, std::move(state), id));
+  HEKLA_ASSIGN_OR_RETURN(
+      job->payload, ShardSave::make(group_, *pool_, layout, std::move(state), id, options_.checks));
   ShardSave& payload = *job->payload;
   handle->progress_.bytes_total = payload.bytes_total();
   handle->payload_ = &payload;
@@ -297,8 +297,10 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
   job->request.metrics = arguments.metrics;
   job->request.writer_version = options_.writer_version;
   job->request.overwrite = arguments.overwrite;
+  job->request.reads_back = options_.checks.verify_after_write != HowMuch::kNone;
+  job->request.wants_parent = !options_.plan.frozen.empty();
 
-  bool must_wait = payload.mutable_bytes() > 0;
+  bool must_wait = payload.mutable_bytes() > 0 || payload.has_to_compare();
   bool is_idle = false;
   {
     const std::lock_guard lock(mutex_);
@@ -311,7 +313,7 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
       handle->payload_ = nullptr;
       return staged;
     }
-    must_wait = false;
+    must_wait = payload.has_to_compare();
   }
   {
     const std::lock_guard lock(mutex_);

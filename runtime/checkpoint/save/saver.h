@@ -26,6 +26,7 @@
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/commit/committer.h"
 #include "runtime/checkpoint/io/writer.h"
+#include "runtime/checkpoint/save/shard_save.h"
 #include "runtime/checkpoint/save/state.h"
 #include "runtime/checkpoint/sharding/save_plan.h"
 #include "runtime/checkpoint/store/deadline.h"
@@ -33,7 +34,6 @@
 
 namespace hekla::checkpoint {
 
-class ShardSave;
 struct ShardLayout;
 
 enum class BusyPolicy {
@@ -102,6 +102,7 @@ struct SaverOptions {
   WriterOptions writer;
   SaveOptions plan;  // world_size is the group's
   CommitOptions commit;
+  SaveChecks checks;
   int max_in_flight = 1;  // 1 or 2
   std::string writer_version = "hekla";
   // Called on the saver's thread when a save has ended and its handle says so.

@@ -22,6 +22,7 @@
 #include "runtime/checkpoint/restore/step_reader.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
 #include "runtime/checkpoint/restore/verify.h"
+#include "runtime/checkpoint/save/testing/savers.h"
 #include "runtime/checkpoint/sharding/box.h"
 
 namespace hekla::checkpoint {
@@ -35,90 +36,12 @@ constexpr int64_t kStride = 1;
 #endif
 constexpr char kRoot[] = "/run";
 using Values = testing::State;
-
-SaverOptions small_options() {
-  SaverOptions options;
-  options.writer.threads = 2;
-  options.writer.item_bytes = int64_t{1} << 20;
-  options.writer.staging_bytes = int64_t{3} << 20;
-  options.commit.plan_deadline = std::chrono::seconds(30);
-  options.commit.allocate_deadline = std::chrono::seconds(30);
-  options.commit.write_deadline = std::chrono::seconds(30);
-  return options;
-}
-
-// An array that is not in this process's memory: a device.
-class ElsewhereSource final : public ArraySource {
- public:
-  explicit ElsewhereSource(HostArray array) : array_(std::move(array)) {}
-  const std::byte* host_data() const override { return nullptr; }
-  bool is_mutable() const override { return false; }
-  int64_t size_bytes() const override { return array_.size_bytes(); }
-  Status read(int64_t offset, std::span<std::byte> into, std::stop_token) override {
-    std::memcpy(into.data(), array_.data() + offset, into.size());
-    return ok_status();
-  }
-
- private:
-  HostArray array_;
-};
-
-using MakeSource = std::function<std::shared_ptr<ArraySource>(HostArray)>;
-
-// What one of `world` ranks holds of the values.
-State state_of(const Values& values, int rank, int world, const MakeSource& make = host_source) {
-  State state;
-  for (size_t t = 0; t < values.tensors.size(); ++t) {
-    StateTensor tensor;
-    tensor.info = values.tensors[t];
-    const Sharding sharding = *parse_sharding(tensor.info.spec);
-    std::vector<int32_t> rank_of_position(static_cast<size_t>(device_count(sharding.mesh)));
-    for (size_t i = 0; i < rank_of_position.size(); ++i) {
-      rank_of_position[i] = static_cast<int32_t>(i) % world;
-    }
-    tensor.boxes = *held_boxes(sharding, tensor.info.shape, rank_of_position);
-    for (const HeldBox& held : *tensor.boxes) {
-      if (std::find(held.ranks.begin(), held.ranks.end(), rank) == held.ranks.end()) continue;
-      tensor.arrays.push_back({held.box, {}, make(testing::part_of(values.values[t], held.box))});
-    }
-    state.tensors.push_back(std::move(tensor));
-  }
-  return state;
-}
-
-void expect_step(Io& io, const std::string& root, int64_t step, const Values& values) {
-  StepReaderOptions options;
-  options.verify = Verify::kFull;
-  const auto reader = StepReader::open(io, join_path(root, step_name(step)), options);
-  ASSERT_TRUE(reader.ok()) << reader.status().to_string();
-  ASSERT_EQ((*reader)->tensors().size(), values.tensors.size());
-  for (size_t t = 0; t < values.tensors.size(); ++t) {
-    const auto tensor = (*reader)->tensor(values.tensors[t].name);
-    ASSERT_TRUE(tensor.ok());
-    const auto array = tensor->read();
-    ASSERT_TRUE(array.ok()) << array.status().to_string();
-    EXPECT_TRUE(array->identical(values.values[t])) << values.tensors[t].name;
-  }
-}
-
-// Runs `body` on `world` threads, each with its group and saver.
-void with_savers(Io& io, const std::string& root, int world, const SaverOptions& options,
-                 const std::function<void(int rank, Saver&)>& body) {
-  const auto store = std::make_shared<LocalStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto group = Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
-      ASSERT_TRUE(group.ok());
-      const auto info = open_root(io, root);
-      ASSERT_TRUE(info.ok()) << info.status().to_string();
-      const auto saver = Saver::create(io, **group, root, info->run_uuid, options);
-      ASSERT_TRUE(saver.ok());
-      body(rank, **saver);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
+using testing::ElsewhereSource;
+using testing::expect_step;
+using testing::MakeSource;
+using testing::small_options;
+using testing::state_of;
+using testing::with_savers;
 
 TEST(Items, RoundTrip) {
   std::map<std::string, Item> items;

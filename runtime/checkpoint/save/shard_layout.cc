@@ -41,6 +41,7 @@ Result<std::shared_ptr<ShardLayout>> ShardLayout::make(std::shared_ptr<const Sav
     if (!is_mine) continue;
     File file;
     file.number = number;
+    file.kind = plan->file_kinds[static_cast<size_t>(number)];
     file.is_owner = owner == rank;
     writers.erase(rank);
     file.others.assign(writers.begin(), writers.end());

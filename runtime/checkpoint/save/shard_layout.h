@@ -18,6 +18,7 @@ namespace hekla::checkpoint {
 struct ShardLayout {
   struct File {
     int32_t number = 0;
+    ShardKind kind = ShardKind::kPlain;
     bool is_owner = false;  // this rank creates it and writes its metadata
     // The others that write pieces into it.
     std::vector<int32_t> others;

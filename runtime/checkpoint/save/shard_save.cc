@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
 #include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/save/shard_parts.h"
 #include "runtime/checkpoint/sharding/box.h"
 
 namespace hekla::checkpoint {
@@ -17,16 +18,6 @@ namespace {
 
 constexpr std::string_view kIndexFile = "index.h5";
 constexpr std::string_view kViewFile = "model.h5";
-
-bool contains(const Box& outer, const Box& inner) {
-  for (size_t d = 0; d < outer.size.size(); ++d) {
-    if (inner.start[d] < outer.start[d] ||
-        inner.start[d] + inner.size[d] > outer.start[d] + outer.size[d]) {
-      return false;
-    }
-  }
-  return true;
-}
 
 std::string_view view_of(const std::vector<uint64_t>& digests) {
   return {reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(uint64_t)};
@@ -43,35 +34,41 @@ Result<std::vector<uint64_t>> digests_of(const std::string& text, int64_t blocks
 
 }  // namespace
 
-// Where the bytes of one piece come from.
-struct ShardSave::PieceSource {
-  std::shared_ptr<ArraySource> source;
-  std::optional<BoxCopy> copy;  // none for pieces without elements
-  int64_t contiguous_at = -1;   // in the array's bytes, where the piece lies as it is stored
-  Kind kind = Kind::kInPlace;
-  bool is_written_in_place = false;  // the writer reads it until drain
-  std::vector<std::byte> fetched;  // an array of another memory that has to be cut, while it is cut
-};
-
-// One file that this rank writes into.
-struct ShardSave::Target {
-  std::vector<PieceSource> sources;           // beside File::mine
-  std::vector<std::vector<std::byte>> small;  // likewise; bytes of pieces that go with metadata
-  std::unique_ptr<FileWriter> writer;
-};
-
 ShardSave::ShardSave(Group& group, WriterPool& pool, std::shared_ptr<ShardLayout> layout,
-                     std::string id)
-    : group_(group), pool_(pool), layout_(std::move(layout)), id_(std::move(id)) {}
+                     std::string id, const SaveChecks& checks)
+    : group_(group), pool_(pool), layout_(std::move(layout)), id_(std::move(id)), checks_(checks) {}
 
 ShardSave::~ShardSave() = default;
 
+ShardSave::PieceSource ShardSave::source_of(const LocalArray& array, DType dtype,
+                                            const Piece& piece) {
+  PieceSource source;
+  source.source = array.source;
+  source.kind = array.source->host_data() == nullptr ? Kind::kElsewhere
+                : array.source->is_mutable()         ? Kind::kMutable
+                                                     : Kind::kInPlace;
+  if (piece.bytes == 0) return source;
+  const Dims& dims = array.dims.empty() ? array.box.size : array.dims;
+  source.copy.emplace(dtype, piece.box, array.box, dims, piece.box);
+  const int64_t element = dtype_bytes(dtype);
+  if (stored_bits(dtype) == 8 * element && source.copy->run_bytes() == piece.bytes) {
+    int64_t at = 0;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      at = at * dims[d] + piece.box.start[d] - array.box.start[d];
+    }
+    source.contiguous_at = at * element;
+  }
+  return source;
+}
+
 Result<std::unique_ptr<ShardSave>> ShardSave::make(Group& group, WriterPool& pool,
                                                    std::shared_ptr<ShardLayout> layout, State state,
-                                                   std::string id) {
-  std::unique_ptr<ShardSave> save(new ShardSave(group, pool, std::move(layout), std::move(id)));
+                                                   std::string id, const SaveChecks& checks) {
+  std::unique_ptr<ShardSave> save(
+      new ShardSave(group, pool, std::move(layout), std::move(id), checks));
   save->items_ = std::move(state.items);
   save->extra_files_ = std::move(state.files);
+  HEKLA_RETURN_IF_ERROR(save->find_replicas(state));
   HEKLA_RETURN_IF_ERROR(save->find_sources(std::move(state)));
   return save;
 }
@@ -102,35 +99,18 @@ Status ShardSave::find_sources(State state) {
     for (const size_t i : file.mine) {
       const Piece& piece = file.image.pieces()[i];
       const StateTensor& tensor = state.tensors[static_cast<size_t>(piece.tensor)];
-      const LocalArray* found = nullptr;
-      for (const LocalArray& array : tensor.arrays) {
-        if (contains(array.box, piece.box)) found = &array;
-      }
+      const LocalArray* found = find_array(tensor, piece.box);
       if (found == nullptr) {
         return invalid_argument("rank {} is to write {} of tensor \"{}\" and has no array for it",
                                 group_.rank(), box_text(piece.box), tensor.info.name);
       }
-      PieceSource source;
-      source.source = found->source;
-      source.kind = found->source->host_data() == nullptr ? Kind::kElsewhere
-                    : found->source->is_mutable()         ? Kind::kMutable
-                                                          : Kind::kInPlace;
-      if (piece.bytes > 0) {
-        const Dims& dims = found->dims.empty() ? found->box.size : found->dims;
-        const DType dtype = tensor.info.dtype;
-        source.copy.emplace(dtype, piece.box, found->box, dims, piece.box);
-        const int64_t element = dtype_bytes(dtype);
-        if (stored_bits(dtype) == 8 * element && source.copy->run_bytes() == piece.bytes) {
-          int64_t at = 0;
-          for (size_t d = 0; d < dims.size(); ++d) {
-            at = at * dims[d] + piece.box.start[d] - found->box.start[d];
-          }
-          source.contiguous_at = at * element;
-        }
-        if (source.kind == Kind::kMutable) {
-          mutable_bytes_ += piece.bytes;
-          const int64_t item = pool_.staging().buffer_bytes();
-          if (!file.image.is_small(i)) staging_buffers_ += (piece.bytes + item - 1) / item;
+      PieceSource source = source_of(*found, tensor.info.dtype, piece);
+      if (source.kind == Kind::kMutable && piece.bytes > 0) {
+        mutable_bytes_ += piece.bytes;
+        if (file.kind == ShardKind::kFrozen) has_to_compare_ = true;
+        const int64_t item = pool_.staging().buffer_bytes();
+        if (!file.image.is_small(i) && file.kind != ShardKind::kFrozen) {
+          staging_buffers_ += (piece.bytes + item - 1) / item;
         }
       }
       target->sources.push_back(std::move(source));
@@ -166,6 +146,7 @@ Status ShardSave::stage(Kind kind, std::stop_token stop, const std::function<voi
   for (size_t f = 0; f < layout_->files.size(); ++f) {
     const ShardLayout::File& file = layout_->files[f];
     Target& target = *targets_[f];
+    if (target.link || (file.kind == ShardKind::kFrozen && !is_allocated_)) continue;
     for (size_t k = 0; k < file.mine.size(); ++k) {
       PieceSource& source = target.sources[k];
       const Piece& piece = file.image.pieces()[file.mine[k]];
@@ -217,8 +198,13 @@ Status ShardSave::open_writer(size_t f, const SaveSite& site, FileUse use) {
 
 Status ShardSave::allocate(const SaveSite& site) {
   for (size_t f = 0; f < layout_->files.size(); ++f) {
-    if (layout_->files[f].is_owner) HEKLA_RETURN_IF_ERROR(open_writer(f, site, FileUse::kNew));
+    if (!layout_->files[f].is_owner) continue;
+    if (layout_->files[f].kind == ShardKind::kFrozen && site.parent) {
+      HEKLA_RETURN_IF_ERROR(link_frozen(f, site));
+    }
+    if (!targets_[f]->link) HEKLA_RETURN_IF_ERROR(open_writer(f, site, FileUse::kNew));
   }
+  is_allocated_ = true;
   return ok_status();
 }
 
@@ -230,6 +216,7 @@ void ShardSave::add_staged(Staged staged) {
 }
 
 Status ShardSave::snapshot(const SaveSite& site) {
+  HEKLA_RETURN_IF_ERROR(hash_replicas(site));
   // Their owners have made them: all ranks are past P1.
   for (size_t f = 0; f < layout_->files.size(); ++f) {
     if (!layout_->files[f].is_owner) HEKLA_RETURN_IF_ERROR(open_writer(f, site, FileUse::kShared));
@@ -242,6 +229,7 @@ Status ShardSave::snapshot(const SaveSite& site) {
   for (size_t f = 0; f < layout_->files.size(); ++f) {
     const ShardLayout::File& file = layout_->files[f];
     Target& target = *targets_[f];
+    if (target.link) continue;
     for (size_t k = 0; k < file.mine.size(); ++k) {
       PieceSource& source = target.sources[k];
       const Piece& piece = file.image.pieces()[file.mine[k]];
@@ -268,6 +256,7 @@ Result<std::vector<FileRecord>> ShardSave::write(const SaveSite& site) {
   const auto take = [this](Staged staged) { add_staged(std::move(staged)); };
   HEKLA_RETURN_IF_ERROR(stage(Kind::kInPlace, site.stop, take));
   for (size_t f = 0; f < layout_->files.size(); ++f) {
+    if (targets_[f]->link) continue;
     HEKLA_RETURN_IF_ERROR(targets_[f]->writer->drain());
     for (PieceSource& source : targets_[f]->sources) source.source.reset();
   }
@@ -291,6 +280,9 @@ Result<std::vector<FileRecord>> ShardSave::write(const SaveSite& site) {
     if (!layout_->files[f].is_owner) continue;
     HEKLA_ASSIGN_OR_RETURN(FileRecord record, write_metadata(f, site));
     records.push_back(std::move(record));
+  }
+  if (!replicas_.empty()) {
+    HEKLA_RETURN_IF_ERROR(group_.store().set(key("replicas", 0, group_.rank()), replica_digests_));
   }
   HEKLA_ASSIGN_OR_RETURN(std::vector<FileRecord> extras, write_extras(site));
   records.insert(records.end(), extras.begin(), extras.end());
@@ -331,6 +323,12 @@ Status ShardSave::take_parts(size_t f, std::vector<uint64_t>* digests, const Sav
 Result<FileRecord> ShardSave::write_metadata(size_t f, const SaveSite& site) {
   ShardLayout::File& file = layout_->files[f];
   Target& target = *targets_[f];
+  if (target.link) {
+    HEKLA_RETURN_IF_ERROR(
+        group_.store().set(key("digests", file.number, 0), view_of(target.link_digests)));
+    HEKLA_RETURN_IF_ERROR(read_back(f, site, {}, target.link_digests));
+    return *target.link;
+  }
   std::vector<uint64_t> digests = target.writer->digests();
   HEKLA_RETURN_IF_ERROR(take_parts(f, &digests, site));
   for (size_t k = 0; k < file.mine.size(); ++k) {
@@ -343,6 +341,7 @@ Result<FileRecord> ShardSave::write_metadata(size_t f, const SaveSite& site) {
     HEKLA_RETURN_IF_ERROR(target.writer->write(extent.bytes, extent.offset));
   }
   HEKLA_RETURN_IF_ERROR(target.writer->close());
+  HEKLA_RETURN_IF_ERROR(read_back(f, site, finished.extents, finished.digests));
   HEKLA_RETURN_IF_ERROR(
       group_.store().set(key("digests", file.number, 0), view_of(finished.digests)));
   FileRecord record = std::move(finished.record);
@@ -358,6 +357,7 @@ Result<std::vector<FileRecord>> ShardSave::write_extras(const SaveSite& site) {
     const std::string folder = parent_path(path);
     HEKLA_RETURN_IF_ERROR(make_folders(pool_.io(), folder));
     HEKLA_RETURN_IF_ERROR(create_file(pool_.io(), path, bytes));
+    HEKLA_RETURN_IF_ERROR(read_back(path, bytes));
     HEKLA_RETURN_IF_ERROR(sync_folder(pool_.io(), folder));
     records.push_back(
         {name, static_cast<int64_t>(bytes.size()), digest_text(bytes), "", group_.rank()});
@@ -379,6 +379,7 @@ Result<std::vector<FileRecord>> ShardSave::write_extras(const SaveSite& site) {
 Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
                                                   const std::vector<FileRecord>& files,
                                                   CommitRecord* record) {
+  HEKLA_RETURN_IF_ERROR(compare_replicas());
   const SavePlan& plan = *layout_->plan;
   std::vector<FileRecord> shards(plan.files.size());
   for (size_t number = 0; number < plan.files.size(); ++number) {
@@ -387,6 +388,12 @@ Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
     });
     if (found == files.end()) return internal_error("nobody wrote {}", plan.files[number]);
     shards[number] = *found;
+    if (found->origin) record->parent_step = site.parent->step;
+  }
+  // COMMIT lists shards by their numbers, so that the index can be made again without it.
+  std::vector<FileRecord> ordered = shards;
+  for (const FileRecord& file : files) {
+    if (file.table_digest.empty()) ordered.push_back(file);
   }
   int64_t blocks = 0;
   for (const Piece& piece : layout_->all_pieces) blocks += block_count(piece.bytes);
@@ -414,11 +421,13 @@ Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
        {std::pair(kIndexFile, &index_bytes), std::pair(kViewFile, &view_bytes)}) {
     const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
     HEKLA_RETURN_IF_ERROR(create_file(pool_.io(), join_path(site.folder, name), text));
+    HEKLA_RETURN_IF_ERROR(read_back(join_path(site.folder, name), text));
     more.push_back({std::string(name), static_cast<int64_t>(bytes->size()), digest_text(*bytes), "",
                     group_.rank()});
   }
   record->tensors = static_cast<int64_t>(plan.tensors.size());
   record->logical_bytes = layout_->logical_bytes;
+  record->files = std::move(ordered);
   return more;
 }
 

@@ -256,22 +256,42 @@ class Planner {
   }
 
   void name_files() {
-    const std::vector<int32_t> group_of_rank = file_groups();
+    std::vector<ShardKind> kinds;  // by tensor
+    for (const TensorInfo& tensor : plan_.tensors) {
+      const bool is_frozen =
+          std::any_of(options_.frozen.begin(), options_.frozen.end(),
+                      [&](const std::string& pattern) { return matches(tensor.name, pattern); });
+      kinds.push_back(is_frozen ? ShardKind::kFrozen : ShardKind::kPlain);
+    }
+    name_files(ShardKind::kPlain, "shard", file_groups(), kinds);
+    if (options_.frozen.empty()) return;
+    // Whether such a file can be linked is then one rank's to know.
+    std::vector<int32_t> alone(options_.world_size);
+    std::iota(alone.begin(), alone.end(), 0);
+    name_files(ShardKind::kFrozen, "frozen", alone, kinds);
+  }
+
+  void name_files(ShardKind kind, std::string_view name, const std::vector<int32_t>& group_of_rank,
+                  const std::vector<ShardKind>& kinds) {
     std::vector<int32_t> owner(options_.world_size, -1);  // by group
     for (const Piece& piece : plan_.pieces) {
+      if (kinds[piece.tensor] != kind) continue;
       int32_t& lowest = owner[group_of_rank[piece.writer]];
       lowest = lowest < 0 ? piece.writer : std::min(lowest, piece.writer);
     }
-    // Files are numbered by their owners, the order in which ranks report them.
     std::vector<int32_t> file_of_group(options_.world_size, -1);
+    const size_t first = plan_.files.size();
     for (int32_t rank = 0; rank < options_.world_size; ++rank) {
       const int32_t group = group_of_rank[rank];
       if (owner[group] != rank) continue;
       file_of_group[group] = static_cast<int32_t>(plan_.files.size());
-      plan_.files.push_back(fmt::format("data/shard-{:05}.h5", plan_.files.size()));
+      plan_.files.push_back(fmt::format("data/{}-{:05}.h5", name, plan_.files.size() - first));
+      plan_.file_kinds.push_back(kind);
       plan_.file_owners.push_back(rank);
     }
-    for (Piece& piece : plan_.pieces) piece.file = file_of_group[group_of_rank[piece.writer]];
+    for (Piece& piece : plan_.pieces) {
+      if (kinds[piece.tensor] == kind) piece.file = file_of_group[group_of_rank[piece.writer]];
+    }
   }
 
   std::span<const TensorLayout> tensors_;

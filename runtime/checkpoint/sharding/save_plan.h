@@ -54,14 +54,24 @@ struct SaveOptions {
   // Whether tensors cut in another dimension than the first are stored in tiles without a hint.
   bool tile_by_spec = true;
   int64_t min_tile_bytes = int64_t{4} << 20;  // tiles are not made smaller than this
+  // Patterns of names (as TileHint's) of tensors that are not expected to change from save to save:
+  // each rank writes them into a file of their own, which later steps may link.
+  std::vector<std::string> frozen;
 
   bool operator==(const SaveOptions&) const = default;
 };
 
+enum class ShardKind : uint8_t {
+  kPlain,   // data/shard-00000.h5
+  kFrozen,  // data/frozen-00000.h5; one rank writes it
+};
+
 struct SavePlan {
-  std::vector<TensorInfo> tensors;   // ascending by name
-  std::vector<std::string> files;    // "data/shard-00000.h5": those that have pieces, no others
-  std::vector<int32_t> file_owners;  // the lowest rank that writes into each file; ascending
+  std::vector<TensorInfo> tensors;  // ascending by name
+  // Those that have pieces, no others: first all plain ones, then all frozen ones.
+  std::vector<std::string> files;
+  std::vector<ShardKind> file_kinds;
+  std::vector<int32_t> file_owners;  // the lowest rank that writes into each; ascending in a kind
   // Ascending by tensor and box start. offset and first_block are 0 until the file's image is made.
   std::vector<Piece> pieces;
 };

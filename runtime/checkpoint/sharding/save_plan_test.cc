@@ -127,6 +127,27 @@ TEST(SavePlan, FilesAreNumberedByTheirOwners) {
   EXPECT_EQ(plan.pieces[4].file, 1);
 }
 
+TEST(SavePlan, FrozenTensorsHaveAFileOfEachRank) {
+  const std::string mesh = "mesh=(a:4)";
+  const std::vector<TensorLayout> tensors = {layout("base/a", DType::kF32, {4}, mesh + " spec=(a)"),
+                                             layout("base/b", DType::kF32, {4}, mesh + " spec=()"),
+                                             layout("lora", DType::kF32, {4}, mesh + " spec=(a)")};
+  SaveOptions options = world(4);
+  options.ranks_per_file = 2;  // of the others
+  options.frozen = {"nothing", "base/*"};
+  const SavePlan plan = make(tensors, options);
+  EXPECT_EQ(plan.files, (std::vector<std::string>{"data/shard-00000.h5", "data/shard-00001.h5",
+                                                  "data/frozen-00000.h5", "data/frozen-00001.h5",
+                                                  "data/frozen-00002.h5", "data/frozen-00003.h5"}));
+  EXPECT_EQ(plan.file_owners, (std::vector<int32_t>{0, 2, 0, 1, 2, 3}));
+  EXPECT_EQ(plan.file_kinds[1], ShardKind::kPlain);
+  EXPECT_EQ(plan.file_kinds[2], ShardKind::kFrozen);
+  for (const Piece& piece : plan.pieces) {
+    EXPECT_EQ(piece.file, piece.tensor == 2 ? piece.writer / 2 : 2 + piece.writer);
+  }
+  EXPECT_NE(layout_hash(plan), layout_hash(make(tensors, world(4))));
+}
+
 TEST(SavePlan, RanksWithoutPiecesHaveNoFile) {
   const std::vector<Holding> holdings = {{5, {{0}, {8}}}, {2, {{8}, {8}}}};
   const SavePlan plan =

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Savers of several ranks in one process, and states of known values for them. For tests.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/checkpoint/io/io.h"
+#include "runtime/checkpoint/restore/testing/written_state.h"
+#include "runtime/checkpoint/save/saver.h"
+#include "runtime/checkpoint/save/state.h"
+
+namespace hekla::checkpoint::testing {
+
+// Items of 1 MiB, 3 MiB of staging, deadlines that a test can wait for. `State` is here that of
+// written_state.h, what a save takes is checkpoint::State.
+SaverOptions small_options();
+
+// An array that is not in this process's memory: a device.
+class ElsewhereSource final : public ArraySource {
+ public:
+  explicit ElsewhereSource(HostArray array) : array_(std::move(array)) {}
+  const std::byte* host_data() const override { return nullptr; }
+  bool is_mutable() const override { return false; }
+  int64_t size_bytes() const override { return array_.size_bytes(); }
+  Status read(int64_t offset, std::span<std::byte> into, std::stop_token) override;
+
+ private:
+  HostArray array_;
+};
+
+using MakeSource = std::function<std::shared_ptr<ArraySource>(HostArray)>;
+// Memory of its own that may change.
+std::shared_ptr<ArraySource> mutable_copy(const HostArray& array);
+
+// What one of `world` ranks holds of the values.
+checkpoint::State state_of(const State& values, int rank, int world,
+                           const MakeSource& make = host_source);
+
+// The step is intact and holds the values.
+void expect_step(Io& io, const std::string& root, int64_t step, const State& values);
+
+// Runs `body` on `world` threads, each with its group and saver.
+void with_savers(Io& io, const std::string& root, int world, const SaverOptions& options,
+                 const std::function<void(int rank, Saver&)>& body);
+
+}  // namespace hekla::checkpoint::testing
