@@ -113,23 +113,28 @@ def is_value(leaf):
     return isinstance(leaf, VALUES) and not isinstance(leaf, np.generic)
 
 
-def _torch_array(tensor, where):
-    """A NumPy array over a torch tensor's memory; bfloat16 and the like through their bits."""
+def _torch_dtype(tensor, where):
+    """Its dtype's name, which NumPy's is too; TypeError for what has no dense form."""
     torch = sys.modules['torch']
-    tensor = tensor.detach()
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
     if tensor.layout != torch.strided:
         raise TypeError(f'{where} is a {tensor.layout} tensor; only dense ones are kept')
     name = str(tensor.dtype).removeprefix('torch.')
     if name not in _FROM_NUMPY:
         raise TypeError(f'{where} has the dtype {tensor.dtype}, which a checkpoint does not keep')
-    tensor = tensor.cpu().contiguous()
+    return name
+
+
+def _torch_array(tensor, where):
+    """A NumPy array over a torch tensor's memory; bfloat16 and the like through their bits."""
+    torch = sys.modules['torch']
+    if tensor.is_meta:
+        raise TypeError(f'{where} is on the device meta, where tensors have no values')
+    tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     try:
         return tensor.numpy()
     except TypeError:
         bits = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
-        return tensor.view(bits).numpy().view(numpy_dtype(_FROM_NUMPY[name]))
+        return tensor.view(bits).numpy().view(numpy_dtype(_FROM_NUMPY[_torch_dtype(tensor, where)]))
 
 
 def _dense(array):
@@ -215,9 +220,10 @@ def describe(leaf, where, rank_of_process=lambda process: process):
             raise ValueError(f'{where} was donated or deleted: there is nothing to save')
         return _jax_tensor(leaf, rank_of_process)
     if _is_torch(leaf):
-        array, mutable = _torch_array(leaf, where), True
-    else:
-        array, mutable = np.asarray(leaf), not isinstance(leaf, np.generic)
+        shape = tuple(leaf.shape)
+        return Tensor(_FROM_NUMPY[_torch_dtype(leaf, where)], shape, '', None,
+                      [Box((0,) * len(shape), shape, lambda: _torch_array(leaf, where), True)])
+    array, mutable = np.asarray(leaf), not isinstance(leaf, np.generic)
     return Tensor(dtype_name(array.dtype, where), tuple(array.shape), '', None,
                   [Box((0,) * array.ndim, tuple(array.shape), lambda: _dense(array), mutable)])
 

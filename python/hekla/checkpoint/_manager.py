@@ -219,7 +219,8 @@ def _made_like(leaf, arrays):
     kind = _arrays.kind_of(leaf)
     if kind == 'torch':
         (array,) = arrays.values()
-        return _arrays.torch_tensor(array).to(leaf.device)
+        tensor = _arrays.torch_tensor(array)
+        return tensor if leaf.is_meta else tensor.to(leaf.device)
     if kind == 'numpy':
         (array,) = arrays.values()
         return array[()] if isinstance(leaf, np.generic) else array
