@@ -222,13 +222,16 @@ class Compiler : public KernelCompiler {
 
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
-    KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits);
+    KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits, request.blocks);
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
     const Schedule& schedule = plan.schedule;
-    const bool matters =
-        schedule.row % schedule.lanes != 0 || plan.kinds.back().segments.size() > 1;
-    const std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
+    const bool matters = !schedule.is_whole() || plan.kinds.back().segments.size() > 1;
+    std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
+    // Lanes and units follow from the kernel alone, but for those of blocks.
+    if (request.blocks.rows != 0) {
+      text += fmt::format("blocks of {} lanes {} points", schedule.lanes, schedule.chunk);
+    }
     return std::make_unique<Job>(Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan)});
   }
 
