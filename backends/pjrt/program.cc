@@ -112,14 +112,18 @@ Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) 
   const std::pair<std::string_view, bool*> flags[] = {
       {"hekla_fuse", &result.plan.fuse}, {"hekla_reuse_memory", &result.plan.reuse_memory}};
   for (const auto& [name, value] : options.overrides) {
+    if (name == "hekla_row_groups" && (value == "true" || value == "false")) {
+      result.plan.row_groups = value == "true" ? plan::RowGroups::kAll : plan::RowGroups::kNone;
+      continue;
+    }
     // Clang 14, which builds the fuzzers, captures a structured binding only under a name.
     const auto* flag =
         std::find_if(std::begin(flags), std::end(flags),
                      [&wanted = name](const auto& entry) { return entry.first == wanted; });
     if (flag == std::end(flags)) {
       return invalid_argument(
-          "there is no compiler option {} (={}); there are hekla_fuse and hekla_reuse_memory, "
-          "true or false",
+          "there is no compiler option {} (={}); there are hekla_fuse, hekla_reuse_memory "
+          "and hekla_row_groups, true or false",
           name, value);
     }
     if (value != "true" && value != "false") {

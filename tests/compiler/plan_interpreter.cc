@@ -57,6 +57,9 @@ class Runner {
         std::memmove(bytes(copy->to).data(), bytes(copy->from).data(), bytes(copy->to).size());
       } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
         HEKLA_RETURN_IF_ERROR(run_host(*host));
+      } else if (const auto* rows =
+                     std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
+        HEKLA_RETURN_IF_ERROR(run((*rows)->steps));
       } else if (const auto* loop =
                      std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
         for (int64_t turn = 0; turn < (*loop)->trip_count; ++turn) {
@@ -152,6 +155,8 @@ double work(const plan::Steps& steps, const plan::LaunchPlan& plan) {
     } else if (const auto* branch =
                    std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
       for (const plan::Steps& each : (*branch)->branches) total += work(each, plan);
+    } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
+      total += work((*rows)->steps, plan);
     }
   }
   return total;

@@ -16,6 +16,7 @@
 #include "backends/cpu/threads/thread_pool.h"
 #include "backends/reference/evaluator.h"
 #include "tests/compiler/plan_interpreter.h"
+#include "tests/compiler/row_programs.h"
 
 namespace hekla::testing {
 namespace {
@@ -172,6 +173,51 @@ TEST(Dots, WithVectorsHaveTheSameSumsInEveryForm) {
       Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
       ASSERT_TRUE(read.ok()) << read.status().message();
       compare(std::move(*read));
+    }
+  }
+}
+
+// Rows in blocks, at any instruction set, on one thread and on the pool, against one kernel after
+// the other.
+TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
+  std::vector<std::shared_ptr<cpu::KernelCompiler>> compilers;
+  for (const char* level : {"native", "sse2", "avx2"}) {
+    if (auto compiler = cpu::KernelCompiler::create(level); compiler.ok()) {
+      compilers.push_back(std::move(*compiler));
+    }
+  }
+  ASSERT_FALSE(compilers.empty());
+  for (const RowProgram& program : row_programs()) {
+    SCOPED_TRACE(program.name);
+    Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(program.text);
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    const std::shared_ptr<const ir::Module> module = std::move(*read);
+    const std::vector<HostArray> inputs = row_inputs(program.text);
+    std::vector<std::shared_ptr<const plan::LaunchPlan>> plans;
+    for (const plan::RowGroups which : {plan::RowGroups::kNone, plan::RowGroups::kAll}) {
+      CompileOptions options;
+      options.plan.contractions = true;
+      options.plan.row_groups = which;
+      const auto plan = compile_program(module, options);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      plans.push_back(*plan);
+    }
+    for (const auto& compiler : compilers) {
+      Outputs want;
+      for (const auto& plan : plans) {
+        const auto native = cpu::Program::create(plan, *compiler);
+        ASSERT_TRUE(native.ok()) << native.status().to_string();
+        for (const bool is_parallel : {false, true}) {
+          const auto got = run_native(**native, inputs, is_parallel);
+          ASSERT_TRUE(got.ok()) << got.status().to_string();
+          if (want.empty()) want = *got;
+          for (size_t i = 0; i < want.size(); ++i) {
+            const DType dtype = module->entry()->type.results()[i].dtype();
+            ASSERT_EQ(first_difference(dtype, want[i], (*got)[i]), -1) << "output " << i << "\n"
+                                                                       << plan::to_string(*plan);
+          }
+        }
+      }
     }
   }
 }

@@ -27,10 +27,12 @@ class PluginDevice : public Device {
 
   Result<std::vector<std::vector<HostArray>>> run(const ir::Module& module,
                                                   const std::vector<HostArray>& inputs,
-                                                  const std::vector<std::string>& off,
+                                                  const std::string& option,
                                                   int launches) override {
     runtime::CompileOptions options;
-    for (const std::string& name : off) options.overrides.emplace_back(name, false);
+    if (const size_t at = option.find('='); at != std::string::npos) {
+      options.overrides.emplace_back(option.substr(0, at), option.substr(at + 1) == "true");
+    }
     Result<runtime::Executable> executable =
         client_.compile(stablehlo::print_module(module), options);
     if (!executable.ok()) return executable.status().with_context("compile");
@@ -130,17 +132,19 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   const std::vector<HostArray> want(values.begin(),
                                     values.begin() + static_cast<std::ptrdiff_t>(result_count));
   add_to_digest(digest, want);
-  std::vector<std::pair<std::string, std::vector<std::string>>> forms = {{"fused", {}}};
+  std::vector<std::string> forms = {""};
   int launches = 1;
   for (const std::string& form : options.forms) {
     if (form == "again") {
       launches = 2;
     } else {
-      forms.push_back({form + "=false", {form}});
+      forms.push_back(form);
     }
   }
-  for (const auto& [form, off] : forms) {
-    const auto got = device.run(*program.module, program.inputs, off, off.empty() ? launches : 1);
+  for (const std::string& option : forms) {
+    const std::string form = option.empty() ? "fused" : option;
+    const auto got =
+        device.run(*program.module, program.inputs, option, option.empty() ? launches : 1);
     if (!got.ok()) {
       return finding(Finding::Kind::kError, fmt::format("{}: {}", form, got.status().to_string()));
     }

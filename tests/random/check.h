@@ -24,11 +24,11 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const std::string& name() const = 0;
-  // Launches the program `launches` times and gives all results, one list a launch. `options` are
-  // compiler options that are "false".
+  // Launches the program `launches` times and gives all results, one list a launch. `option`: a
+  // compiler option, "name=true" or "name=false"; or empty.
   virtual Result<std::vector<std::vector<HostArray>>> run(const ir::Module& module,
                                                           const std::vector<HostArray>& inputs,
-                                                          const std::vector<std::string>& off,
+                                                          const std::string& option,
                                                           int launches) = 0;
 };
 
@@ -50,8 +50,9 @@ struct Finding {
 std::string_view kind_name(Finding::Kind kind);
 
 struct CheckOptions {
-  // Which of the other forms run: "again", "hekla_fuse", "hekla_reuse_memory".
-  std::vector<std::string> forms = {"again", "hekla_fuse", "hekla_reuse_memory"};
+  // Which of the other forms run: "again", or a compiler option that is not as it mostly is.
+  std::vector<std::string> forms = {"again", "hekla_fuse=false", "hekla_reuse_memory=false",
+                                    "hekla_row_groups=true"};
 };
 
 // The first thing that is wrong on the device. An error: the evaluator's, or of the program.

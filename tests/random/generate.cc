@@ -278,18 +278,28 @@ void Generator::grow(int count) {
     int weight;
     int deepest;  // below how many regions it stands
   };
-  static const std::vector<Family> kFamilies = {
-      {&Generator::elementwise, 38, 9}, {&Generator::conversion, 8, 9},
-      {&Generator::movement, 20, 9},    {&Generator::dynamic_movement, 6, 9},
-      {&Generator::gather, 4, 9},       {&Generator::scatter, 4, 9},
-      {&Generator::reduce, 10, 9},      {&Generator::reduce_window, 4, 9},
-      {&Generator::reduce_arg, 2, 9},   {&Generator::select_and_scatter, 2, 0},
-      {&Generator::map, 2, 9},          {&Generator::sort, 4, 9},
-      {&Generator::contraction, 6, 9},  {&Generator::convolution, 4, 0},
-      {&Generator::algebra, 3, 0},      {&Generator::random_bits, 2, 9},
-      {&Generator::batch_norm, 2, 0},   {&Generator::loop, 4, 1},
-      {&Generator::branch, 4, 1},       {&Generator::call, 2, 1},
-      {&Generator::other, 3, 9}};
+  static const std::vector<Family> kFamilies = {{&Generator::elementwise, 38, 9},
+                                                {&Generator::conversion, 8, 9},
+                                                {&Generator::movement, 20, 9},
+                                                {&Generator::dynamic_movement, 6, 9},
+                                                {&Generator::gather, 4, 9},
+                                                {&Generator::scatter, 4, 9},
+                                                {&Generator::reduce, 10, 9},
+                                                {&Generator::reduce_window, 4, 9},
+                                                {&Generator::reduce_arg, 2, 9},
+                                                {&Generator::row_chain, 4, 0},
+                                                {&Generator::select_and_scatter, 2, 0},
+                                                {&Generator::map, 2, 9},
+                                                {&Generator::sort, 4, 9},
+                                                {&Generator::contraction, 6, 9},
+                                                {&Generator::convolution, 4, 0},
+                                                {&Generator::algebra, 3, 0},
+                                                {&Generator::random_bits, 2, 9},
+                                                {&Generator::batch_norm, 2, 0},
+                                                {&Generator::loop, 4, 1},
+                                                {&Generator::branch, 4, 1},
+                                                {&Generator::call, 2, 1},
+                                                {&Generator::other, 3, 9}};
   static const int kTotal = [] {
     int total = 0;
     for (const Family& family : kFamilies) total += family.weight;

@@ -113,6 +113,45 @@ bool Generator::reduce_arg() {
                 {{"dimensions", ir::i64_array({d})}}, std::move(regions)) != nullptr;
 }
 
+// Reductions along rows, whose results meet the rows again: as in softmax and layer norm.
+bool Generator::row_chain() {
+  ir::Value* x = tensor_of_rank(2, 4);
+  if (x == nullptr || is_complex(x->type().dtype()) || is_tiny(x->type().dtype()) ||
+      x->type().dtype() == DType::kI1) {
+    return false;
+  }
+  const DType dtype = x->type().dtype();
+  const Dims dims = x->type().dims();
+  const int64_t kept = random_.between(1, x->type().rank() - 1);
+  std::vector<int64_t> reduced, map;
+  for (int64_t d = 0; d < x->type().rank(); ++d) (d < kept ? map : reduced).push_back(d);
+  const Dims rows(dims.begin(), dims.begin() + kept);
+  const int64_t stages = random_.between(2, 3);
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    auto [code, start] = reducer(dtype);
+    Regions regions;
+    regions.push_back(scalar_region(code, dtype));
+    ir::Operation* total =
+        append(OpCode::kReduce, {x, constant(std::move(start))}, {tensor(dtype, rows)},
+               {{"dimensions", ir::i64_array(reduced)}}, std::move(regions));
+    if (total == nullptr) return false;
+    ir::Operation* spread =
+        append(OpCode::kBroadcastInDim, {total->result()}, {tensor(dtype, dims)},
+               {{"broadcast_dimensions", ir::i64_array(map)}});
+    if (spread == nullptr) return false;
+    const std::vector<OpCode> codes = {OpCode::kSubtract, OpCode::kMultiply, OpCode::kMaximum};
+    ir::Operation* next = binary(random_.pick(codes), x, spread->result());
+    if (next == nullptr) return false;
+    if (is_float(dtype) && random_.chance(50)) {
+      ir::Operation* other =
+          unary(random_.chance(50) ? OpCode::kTanh : OpCode::kAbs, next->result());
+      if (other != nullptr) next = other;
+    }
+    x = next->result();
+  }
+  return true;
+}
+
 Generator::Window Generator::window(const Dims& dims, bool plain) {
   std::vector<int64_t> sizes, strides, base, dilations;
   std::vector<std::pair<int64_t, int64_t>> padding;

@@ -84,9 +84,22 @@ struct BranchStep {
   std::vector<Steps> branches;
 };
 
+// Runs `steps`, kernels and contractions, in order; or all of them on some rows, then all on
+// others, in any order and in parallel. Each has `rows` rows (kernel/row_access.h). What one of
+// them writes and another touches is row-wise in both, with rows of the same bytes; rows of a slice
+// begin at its offset. Only in plans for back ends that ask for it.
+struct RowsStep {
+  int64_t rows = 0;
+  Steps steps;
+  int64_t row_bytes = 0;  // of a row, in all row-wise slices
+  // Slices that only these steps name, and that are written before they are read: `rows` rows each,
+  // whose contents nobody wants afterwards.
+  std::vector<Slice> scratch;
+};
+
 struct Step {
   std::variant<KernelStep, ContractionStep, CopyStep, HostStep, std::shared_ptr<const LoopStep>,
-               std::shared_ptr<const BranchStep>>
+               std::shared_ptr<const BranchStep>, std::shared_ptr<const RowsStep>>
       what;
 };
 

@@ -124,6 +124,7 @@ class Planner {
       elide_copies(plan_);
       rotate_loops(plan_);
     }
+    if (options_.fuse) group_rows(plan_, options_.row_groups);
     assign_arena(plan_, options_.reuse_memory);
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
     if (options_.reuse_memory) choose_donations(entry, plan_);

@@ -8,6 +8,7 @@
 
 #include "backends/compiler/ir/ir.h"
 #include "backends/compiler/plan/launch_plan.h"
+#include "backends/compiler/plan/row_groups.h"
 #include "runtime/base/status.h"
 
 namespace hekla::plan {
@@ -21,6 +22,8 @@ struct PlanOptions {
   // For back ends that run ContractionStep: what lower::is_contraction says becomes such steps
   // instead of kernels, with the same bits.
   bool contractions = false;
+  // Which row groups there are (row_groups.h); kNone for back ends that do not run RowsStep.
+  RowGroups row_groups = RowGroups::kWherePays;
   // See lower::LowerOptions.
   bool scatters_in_order = false;
   // See FusionOptions.

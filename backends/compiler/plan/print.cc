@@ -64,6 +64,10 @@ void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& 
         out += fmt::format("{}case {}\n", pad, i);
         print((*branch)->branches[i], plan, indent + 1, out);
       }
+    } else if (const auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
+      out += fmt::format("rows {} of {} bytes, scratch: {}\n", (*rows)->rows, (*rows)->row_bytes,
+                         text_of((*rows)->scratch));
+      print((*rows)->steps, plan, indent + 1, out);
     }
   }
 }
@@ -95,6 +99,7 @@ namespace {
 struct Counts {
   int64_t steps = 0;
   int64_t host_steps = 0;
+  int64_t row_groups = 0;
 };
 
 void count(const Steps& steps, Counts& counts) {
@@ -106,6 +111,9 @@ void count(const Steps& steps, Counts& counts) {
       count((*loop)->body, counts);
     } else if (const auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
       for (const Steps& each : (*branch)->branches) count(each, counts);
+    } else if (const auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
+      ++counts.row_groups;
+      count((*rows)->steps, counts);
     }
   }
 }
@@ -120,6 +128,7 @@ std::vector<std::pair<std::string, int64_t>> statistics(const LaunchPlan& plan) 
   return {{"kernels", static_cast<int64_t>(plan.kernels.size())},
           {"steps", counts.steps},
           {"host_steps", counts.host_steps},
+          {"row_groups", counts.row_groups},
           {"arena_bytes", plan.arena_bytes},
           {"constant_bytes", constant_bytes}};
 }

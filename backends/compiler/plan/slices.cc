@@ -23,6 +23,10 @@ BranchStep& mutable_branch(const std::shared_ptr<const BranchStep>& branch) {
   return const_cast<BranchStep&>(*branch);
 }
 
+RowsStep& mutable_rows(const std::shared_ptr<const RowsStep>& rows) {
+  return const_cast<RowsStep&>(*rows);
+}
+
 void visit_own(Step& step, const std::vector<kernel::Kernel>& kernels, const SliceVisitor& visit) {
   if (auto* run = std::get_if<KernelStep>(&step.what)) {
     const kernel::Kernel& kernel = kernels[static_cast<size_t>(run->kernel)];
@@ -41,6 +45,10 @@ void visit_own(Step& step, const std::vector<kernel::Kernel>& kernels, const Sli
     for (Slice& slice : host->outputs) visit(slice, true);
   } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
     visit(mutable_branch(*branch).selector, false);
+  } else if (auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
+    RowsStep& inner = mutable_rows(*rows);
+    for (Step& each : inner.steps) visit_own(each, kernels, visit);
+    for (Slice& slice : inner.scratch) visit(slice, true);
   }
 }
 
@@ -76,6 +84,8 @@ Steps copy_steps(const Steps& steps) {
       copy->selector = branch->selector;
       for (const Steps& inner : branch->branches) copy->branches.push_back(copy_steps(inner));
       copies.push_back({std::shared_ptr<const BranchStep>(std::move(copy))});
+    } else if (auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
+      copies.push_back({std::make_shared<const RowsStep>(**rows)});
     } else {
       copies.push_back(step);
     }
@@ -91,6 +101,8 @@ int64_t count_steps(const Steps& steps) {
       count += count_steps(loop->condition) + count_steps(loop->body);
     } else if (const BranchStep* branch = branch_of(step)) {
       for (const Steps& inner : branch->branches) count += count_steps(inner);
+    } else if (auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
+      count += count_steps((*rows)->steps);
     }
   }
   return count;

@@ -25,8 +25,10 @@ struct BufferHash {
 // made nobody else has them.
 LoopStep& mutable_loop(const std::shared_ptr<const LoopStep>& loop);
 BranchStep& mutable_branch(const std::shared_ptr<const BranchStep>& branch);
+RowsStep& mutable_rows(const std::shared_ptr<const RowsStep>& rows);
 
-// The slices that a step itself names, not those of steps inside it.
+// The slices that a step itself names, not those of steps inside it, but for a RowsStep: it is one
+// step to all that asks what happens before what.
 void visit_own(Step& step, const std::vector<kernel::Kernel>& kernels, const SliceVisitor& visit);
 // Every slice of a step and of the steps in it; of a loop the condition, the predicate and the
 // body, in this order.

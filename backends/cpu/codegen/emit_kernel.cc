@@ -204,7 +204,7 @@ class KernelEmitter {
       if (schedule_.chunks == 1) {
         emit_points(segments[i].range, bodies[i]);
       } else if (bodies.size() == 1) {
-        emit_vectors(low, high, schedule_.lanes, schedule_.row % schedule_.lanes == 0, bodies[i]);
+        emit_vectors(low, high, schedule_.lanes, schedule_.is_whole(), bodies[i]);
       } else {
         emit_part(low, high, segments[i].range, bodies[i]);
       }

@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
+
+#include "backends/compiler/kernel/row_access.h"
 
 namespace hekla::cpu {
 namespace {
 
 using kernel::Instruction;
 using kernel::Op;
+
+constexpr int kLaneBits = 32;
 
 // Nanoseconds of one vector instruction, from the rates of a current core at 3 to 4 GHz: about two
 // simple instructions a cycle, and what is done lane by lane counted per lane.
@@ -146,8 +151,37 @@ int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& anal
   return -1;
 }
 
+// How blocks of rows lie in the units of a grid.
+struct BlockFit {
+  int64_t chunk = 0;  // points of a unit, where the lane dimension numbers rows; 0: any
+  int64_t units = 0;  // of a block; where chunks may be chosen, rows of points
+};
+
+std::optional<BlockFit> fit_blocks(const kernel::Kernel& kernel, int dimension,
+                                   const RowBlocks& blocks) {
+  const auto& grid = kernel.grid;
+  const std::optional<kernel::RowCut> cut = kernel::cut_rows(grid, blocks.rows);
+  if (!cut || dimension < 0 || blocks.size < 1 || blocks.size > blocks.rows) return std::nullopt;
+  const auto lane = static_cast<size_t>(dimension);
+  BlockFit fit;
+  if (lane > cut->leading || (lane == cut->leading && cut->parts == 1)) {
+    fit.units = blocks.size;
+    for (size_t d = cut->leading; d < grid.size(); ++d) {
+      if (d != lane) fit.units *= d == cut->leading ? grid[d] / cut->parts : grid[d];
+    }
+    return fit;
+  }
+  for (size_t d = lane + 1; d < grid.size(); ++d) {
+    if (grid[d] != 1) return std::nullopt;
+  }
+  const int64_t rows = lane == cut->leading ? cut->parts : grid[lane];
+  if (blocks.size % rows == 0) return BlockFit{grid[lane], blocks.size / rows};
+  if (blocks.size > rows || (rows != blocks.rows && rows % blocks.size != 0)) return std::nullopt;
+  return BlockFit{blocks.size * (grid[lane] / rows), 1};
+}
+
 Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t row, int lanes,
-             int tile_dimension = -1) {
+             const std::optional<BlockFit>& fit, int tile_dimension = -1) {
   Schedule schedule;
   schedule.row = row;
   schedule.rows = kernel.points() / row;
@@ -168,11 +202,13 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
       (kVectorOverheadNs + region_cost(kernel.body, analysis, 0, schedule.lanes));
   const double blocks = std::clamp(kUnitNs / vector_ns, 1.0, 1e12);
   int64_t chunk = static_cast<int64_t>(blocks) * schedule.lanes;
+  if (fit && fit->chunk > 0) chunk = fit->chunk;
   if (chunk >= schedule.row) chunk = schedule.row;
   // Equal chunks, the last one not shorter than the others.
   schedule.chunks = std::max<int64_t>(1, schedule.row / chunk);
   if (schedule.chunks == 1) chunk = schedule.row;
   schedule.chunk = chunk;
+  if (fit) schedule.block_units = fit->chunk > 0 ? fit->units : fit->units * schedule.chunks;
   schedule.unit_ns =
       kRowOverheadNs + vector_ns * static_cast<double>(chunk) / static_cast<double>(schedule.lanes);
   return schedule;
@@ -262,7 +298,7 @@ RowKind make_kind(const kernel::Kernel& kernel, int dimension, Box box,
 }
 
 KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_vector,
-                         const std::vector<Range>& ranges) {
+                         const std::vector<Range>& ranges, const std::optional<BlockFit>& fit) {
   KernelPlan plan;
   const Box whole = whole_grid(kernel);
   const Box inside = inside_of(kernel, dimension);
@@ -282,33 +318,42 @@ KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_ve
   int lanes = one_vector * choose_vectors(kernel.body, longest.analysis);
   while (lanes > 1 && lanes > longest.range.size()) lanes /= 2;
   const int64_t row = whole[static_cast<size_t>(dimension)].size();
-  plan.schedule = cut(kernel, longest.analysis, row, lanes);
+  while (fit && fit->chunk > 0 && lanes > fit->chunk) lanes /= 2;
+  plan.schedule = cut(kernel, longest.analysis, row, lanes, fit);
   return plan;
 }
 
 }  // namespace
 
-KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits) {
-  constexpr int kLaneBits = 32;
+bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks) {
+  const int dimension = choose_lane_dimension(kernel, vector_bits / kLaneBits);
+  return fit_blocks(kernel, dimension, blocks).has_value();
+}
+
+KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks) {
   const int one_vector = vector_bits / kLaneBits;
   const int dimension = choose_lane_dimension(kernel, one_vector);
+  const std::optional<BlockFit> fit =
+      blocks.rows == 0 ? std::nullopt : fit_blocks(kernel, dimension, blocks);
   const int64_t row = dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(dimension)];
   const std::vector<Range> ranges = cut_row(kernel, dimension, whole_grid(kernel));
-  if (ranges.size() > 1) return plan_segments(kernel, dimension, one_vector, ranges);
+  if (ranges.size() > 1) return plan_segments(kernel, dimension, one_vector, ranges, fit);
+  // Points that are sure to follow each other.
+  const int64_t length = fit && fit->chunk > 0 ? std::min(fit->chunk, row) : row;
   // The most vectors that suit both the row and the body; what the body is depends on their number.
   constexpr int kMostVectors = 4;
   constexpr int kFew = 16;  // blocks of a row, below which none should be left over
   for (int vectors = kMostVectors;; vectors /= 2) {
     const int lanes = one_vector * vectors;
-    const bool is_whole = row % lanes == 0;
-    if (vectors > 1 && !is_whole && row < int64_t{kFew} * lanes) continue;
+    const bool is_whole = row % lanes == 0 && length % lanes == 0;
+    if (vectors > 1 && !is_whole && length < int64_t{kFew} * lanes) continue;
     LaneAnalysis analysis(kernel, dimension, is_whole ? lanes : 1);
     if (vectors > 1 && choose_vectors(kernel.body, analysis) < vectors) continue;
     int used = lanes;
-    while (used > row) used /= 2;
+    while (used > length) used /= 2;
     KernelPlan plan;
-    const int tile = used > 1 ? choose_tile_dimension(kernel, analysis) : -1;
-    plan.schedule = cut(kernel, analysis, row, used, tile);
+    const int tile = used > 1 && !fit ? choose_tile_dimension(kernel, analysis) : -1;
+    plan.schedule = cut(kernel, analysis, row, used, fit, tile);
     plan.kinds.push_back({whole_grid(kernel), {}});
     plan.kinds.back().segments.push_back({{0, row}, std::move(analysis)});
     return plan;

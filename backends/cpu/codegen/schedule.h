@@ -17,6 +17,14 @@
 
 namespace hekla::cpu {
 
+// Blocks of rows (kernel/row_access.h) that a kernel may be asked for one by one.
+struct RowBlocks {
+  int64_t rows = 0;  // of the kernel; 0: no blocks
+  int64_t size = 1;  // rows of a block; the last one has the rest too
+  int64_t count() const { return rows / size; }
+  bool operator==(const RowBlocks&) const = default;
+};
+
 struct Schedule {
   int lanes = 1;       // points of a row that run as one vector; at most the row's length
   int64_t row = 1;     // points of a row
@@ -28,7 +36,12 @@ struct Schedule {
   int tile_dimension = -1;
   int64_t tile_rows = 1;
 
+  // Block b of the rows is the units from b * block_units on; 0: no blocks.
+  int64_t block_units = 0;
+
   int64_t units() const { return rows * chunks; }
+  // Whether every unit is whole vectors.
+  bool is_whole() const { return row % lanes == 0 && chunk % lanes == 0; }
 };
 
 // Neighbours in a row that run alike.
@@ -53,8 +66,12 @@ struct KernelPlan {
   Schedule schedule;
 };
 
-// `vector_bits`: of the machine's vectors. Short bodies get two or four vectors at a time, so that
-// the machine has something to do while an operation takes its time. The grid has no zero.
-KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits);
+// Whether the kernel can be cut into these blocks.
+bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks);
+
+// `vector_bits`: of the machine's vectors. `blocks`: which the kernel has, or none. Short bodies
+// get two or four vectors at a time, so that the machine has something to do while an operation
+// takes its time. The grid has no zero.
+KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks = {});
 
 }  // namespace hekla::cpu

@@ -107,6 +107,22 @@ class Checker {
     return ok_status();
   }
 
+  Status check(const std::shared_ptr<const plan::RowsStep>& group) const {
+    for (const plan::Step& step : group->steps) {
+      if (!std::holds_alternative<plan::KernelStep>(step.what)) {
+        return internal_error("launch plan: a row group has a step that is no kernel");
+      }
+    }
+    for (const Slice& slice : group->scratch) {
+      if (slice.space != Slice::Space::kArena || group->rows < 1 ||
+          slice.bytes % group->rows != 0) {
+        return internal_error("launch plan: {} is no scratch of {} rows", text(slice), group->rows);
+      }
+      HEKLA_RETURN_IF_ERROR(check(slice, slice.bytes, true));
+    }
+    return check(group->steps);
+  }
+
   Status check(const Slice& slice, int64_t bytes, bool is_written) const {
     if (slice.bytes != bytes) {
       return internal_error("launch plan: {} stands for {} bytes", text(slice), bytes);
@@ -150,6 +166,8 @@ void for_each_kernel_step(const plan::Steps& steps,
     } else if (const auto* branch =
                    std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
       for (const plan::Steps& inner : (*branch)->branches) for_each_kernel_step(inner, call);
+    } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
+      for_each_kernel_step((*rows)->steps, call);
     }
   }
 }

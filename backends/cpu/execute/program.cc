@@ -34,11 +34,12 @@ constexpr double kPieceNs = 10'000;
 class Run {
  public:
   Run(const plan::LaunchPlan& plan, const CompiledKernels& code,
-      const std::vector<PreparedContraction>& contractions, const LaunchMemory& memory,
-      const RunOptions& options, std::atomic<int64_t>& host_steps)
+      const std::vector<PreparedContraction>& contractions, const RowGroups& row_groups,
+      const LaunchMemory& memory, const RunOptions& options, std::atomic<int64_t>& host_steps)
       : plan_(plan),
         code_(code),
         contractions_(contractions),
+        row_groups_(row_groups),
         memory_(memory),
         options_(options),
         host_steps_(host_steps) {}
@@ -96,6 +97,13 @@ class Run {
     contractions_[static_cast<size_t>(step.contraction)].run(
         address(step.lhs), address(step.rhs), reinterpret_cast<float*>(address(step.out)),
         options_.is_parallel);
+    return ok_status();
+  }
+
+  Status run(const std::shared_ptr<const plan::RowsStep>& step) {
+    const auto it = row_groups_.find(step.get());
+    if (it == row_groups_.end()) return run(step->steps);
+    it->second.run([this](const Slice& slice) { return address(slice); }, options_.is_parallel);
     return ok_status();
   }
 
@@ -282,12 +290,75 @@ class Run {
   const plan::LaunchPlan& plan_;
   const CompiledKernels& code_;
   const std::vector<PreparedContraction>& contractions_;
+  const RowGroups& row_groups_;
   const LaunchMemory& memory_;
   const RunOptions& options_;
   std::atomic<int64_t>& host_steps_;
   StepTimes times_;
   std::unordered_map<const plan::LoopStep*, std::unique_ptr<PreparedLoop>> loops_;
 };
+
+// The code that a plan needs: of a kernel as a whole, in blocks, or both.
+struct RequestList {
+  std::vector<KernelRequest> requests;  // the first ones are the plan's kernels in their order
+  std::vector<std::pair<const plan::RowsStep*, RowBlocks>> blocks;
+
+  size_t find(int32_t kernel, const RowBlocks& wanted) const {
+    const auto it = std::find_if(requests.begin(), requests.end(), [&](const auto& request) {
+      return request.kernel == requests[static_cast<size_t>(kernel)].kernel &&
+             request.blocks == wanted;
+    });
+    return static_cast<size_t>(it - requests.begin());
+  }
+};
+
+// Calls `whole` for kernels that run as a whole, `group` for row groups.
+void for_each_use(const plan::Steps& steps, const std::function<void(int32_t)>& whole,
+                  const std::function<bool(const plan::RowsStep&)>& group) {
+  for (const plan::Step& step : steps) {
+    if (const auto* kernel = std::get_if<plan::KernelStep>(&step.what)) {
+      whole(kernel->kernel);
+    } else if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
+      for_each_use((*loop)->condition, whole, group);
+      for_each_use((*loop)->body, whole, group);
+    } else if (const auto* branch =
+                   std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
+      for (const plan::Steps& inner : (*branch)->branches) for_each_use(inner, whole, group);
+    } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
+      if (!group(**rows)) for_each_use((*rows)->steps, whole, group);
+    }
+  }
+}
+
+RequestList list_requests(const plan::LaunchPlan& plan, const std::vector<bool>& in_place,
+                          int vector_bits) {
+  RequestList list;
+  std::vector<bool> is_whole(plan.kernels.size(), false);
+  for_each_use(
+      plan.steps, [&](int32_t kernel) { is_whole[static_cast<size_t>(kernel)] = true; },
+      [&](const plan::RowsStep& step) {
+        const RowBlocks blocks = choose_blocks(step, plan, vector_bits);
+        if (blocks.rows != 0) list.blocks.emplace_back(&step, blocks);
+        return blocks.rows != 0;
+      });
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    list.requests.push_back({&plan.kernels[i], in_place[i], {}});
+  }
+  // A kernel that never runs as a whole has its first blocks in its place.
+  for (const auto& [group, blocks] : list.blocks) {
+    for (const plan::Step& step : group->steps) {
+      const int32_t number = std::get<plan::KernelStep>(step.what).kernel;
+      const auto at = static_cast<size_t>(number);
+      if (list.find(number, blocks) < list.requests.size()) continue;
+      if (!is_whole[at] && list.requests[at].blocks.rows == 0) {
+        list.requests[at].blocks = blocks;
+      } else {
+        list.requests.push_back({&plan.kernels[at], in_place[at], blocks});
+      }
+    }
+  }
+  return list;
+}
 
 void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
   if (!log_enabled(LogLevel::kVerbose)) return;
@@ -307,19 +378,7 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
                                                        KernelCompiler& compiler) {
   HEKLA_RETURN_IF_ERROR(check_plan(*plan));
   std::shared_ptr<Program> program(new Program(plan));
-  const std::vector<bool> in_place = kernels_in_place(*plan);
-  std::vector<KernelRequest> requests;
-  for (size_t i = 0; i < plan->kernels.size(); ++i) {
-    requests.push_back({&plan->kernels[i], in_place[i]});
-  }
-  Result<std::shared_ptr<const CompiledKernels>> code =
-      internal_error("the kernels were not compiled");
-  try {
-    code = compiler.compile(requests);
-  } catch (const std::exception& error) {
-    code = resource_exhausted("compiling {} kernels: {}", requests.size(), error.what());
-  }
-  HEKLA_ASSIGN_OR_RETURN(program->code_, std::move(code));
+  HEKLA_RETURN_IF_ERROR(program->compile(compiler));
   const Target& target = compiler.target();
   for (const kernel::Contraction& contraction : plan->contractions) {
     program->contractions_.emplace_back(contraction,
@@ -328,6 +387,29 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
   program->estimated_ns_ = program->estimate(plan->steps);
   log_kernels(*plan, *program->code_);
   return std::shared_ptr<const Program>(std::move(program));
+}
+
+Status Program::compile(KernelCompiler& compiler) {
+  const std::vector<bool> in_place = kernels_in_place(*plan_);
+  RequestList list = list_requests(*plan_, in_place, compiler.target().vector_bits);
+  Result<std::shared_ptr<const CompiledKernels>> code =
+      internal_error("the kernels were not compiled");
+  try {
+    code = compiler.compile(list.requests);
+  } catch (const std::exception& error) {
+    code = resource_exhausted("compiling {} kernels: {}", list.requests.size(), error.what());
+  }
+  HEKLA_ASSIGN_OR_RETURN(code_, std::move(code));
+  for (const auto& [group, blocks] : list.blocks) {
+    std::vector<const CompiledKernel*> kernels;
+    for (const plan::Step& step : group->steps) {
+      const int32_t number = std::get<plan::KernelStep>(step.what).kernel;
+      kernels.push_back(&code_->kernels[list.find(number, blocks)]);
+    }
+    row_groups_.try_emplace(group, *group, blocks, kernels);
+  }
+  requests_ = std::move(list.requests);
+  return ok_status();
 }
 
 double Program::estimate(const plan::Steps& steps) {
@@ -352,6 +434,9 @@ double Program::estimate(const plan::Steps& steps) {
       // One after the other: the order of evaluation shows in the log.
       const double condition = estimate(what.condition);
       ns += condition + trips * (condition + estimate(what.body));
+    } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
+      const auto it = row_groups_.find(rows->get());
+      ns += it != row_groups_.end() ? it->second.estimated_ns() : estimate((*rows)->steps);
     } else {
       double most = 0;
       for (const plan::Steps& inner :
@@ -366,7 +451,7 @@ double Program::estimate(const plan::Steps& steps) {
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
   try {
-    Run run(*plan_, *code_, contractions_, memory, options, host_steps_run_);
+    Run run(*plan_, *code_, contractions_, row_groups_, memory, options, host_steps_run_);
     const Status status = run.run(plan_->steps);
     run.times().log();
     return status;

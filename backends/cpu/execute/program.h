@@ -7,10 +7,12 @@
 
 #include <atomic>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/cpu/contraction/contraction.h"
+#include "backends/cpu/execute/row_blocks.h"
 #include "backends/cpu/jit/kernel_compiler.h"
 
 namespace hekla::cpu {
@@ -33,6 +35,9 @@ struct RunOptions {
   int64_t memory_limit_bytes = std::numeric_limits<int64_t>::max();
 };
 
+// The row groups of a plan that run block by block.
+using RowGroups = std::unordered_map<const plan::RowsStep*, PreparedRows>;
+
 class Program {
  public:
   // Compiles the plan's kernels. INTERNAL: the plan names memory that it does not have.
@@ -41,6 +46,8 @@ class Program {
 
   const plan::LaunchPlan& plan() const { return *plan_; }
   const CompiledKernels& code() const { return *code_; }
+  // What was compiled, in the order of `code`: the plan's kernels, then more forms of some.
+  const std::vector<KernelRequest>& requests() const { return requests_; }
   // How long a launch takes on one thread; a guess where a loop's trips are not known. Host steps
   // count as a millisecond.
   double estimated_ns() const { return estimated_ns_; }
@@ -54,10 +61,13 @@ class Program {
  private:
   Program(std::shared_ptr<const plan::LaunchPlan> plan) : plan_(std::move(plan)) {}
   double estimate(const plan::Steps& steps);
+  Status compile(KernelCompiler& compiler);
 
   const std::shared_ptr<const plan::LaunchPlan> plan_;  // shared with whoever shows it
   std::shared_ptr<const CompiledKernels> code_;
+  std::vector<KernelRequest> requests_;
   std::vector<PreparedContraction> contractions_;  // those of the plan
+  RowGroups row_groups_;
   double estimated_ns_ = 0;
   int64_t host_steps_ = 0;
   mutable std::atomic<int64_t> host_steps_run_ = 0;

@@ -28,6 +28,14 @@ void StepTimes::add(const plan::LaunchPlan& plan, const plan::Step& step, double
   } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
     number = reinterpret_cast<intptr_t>(host);
     name = "host " + host->name;
+  } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
+    number = reinterpret_cast<intptr_t>(rows->get());
+    name = fmt::format("{} rows through kernels", (*rows)->rows);
+    for (const plan::Step& inner : (*rows)->steps) {
+      if (const auto* run = std::get_if<plan::KernelStep>(&inner.what)) {
+        name += fmt::format(" {}", run->kernel);
+      }
+    }
   } else {
     return;
   }

@@ -69,13 +69,16 @@ class Compiler : public KernelCompiler {
     std::vector<std::unique_ptr<Job>> jobs;
     std::unordered_map<std::string, size_t> job_of;  // by symbol
     std::vector<std::string> symbols;                // of the requests; empty where nothing runs
+    std::vector<Schedule> schedules;                 // of the requests: equal code has several
     for (const KernelRequest& request : requests) {
       if (request.kernel->points() == 0) {
         symbols.emplace_back();
+        schedules.emplace_back().rows = 0;
         continue;
       }
       std::unique_ptr<Job> job = make_job(request);
       symbols.push_back(job->symbol);
+      schedules.push_back(job->plan.schedule);
       if (job_of.emplace(job->symbol, jobs.size()).second) jobs.push_back(std::move(job));
     }
 
@@ -89,15 +92,13 @@ class Compiler : public KernelCompiler {
           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
               .count());
     }
-    for (const std::string& symbol : symbols) {
-      if (symbol.empty()) {
-        Schedule none;
-        none.rows = 0;
-        result->kernels.push_back({run_nothing, none});
+    for (size_t i = 0; i < symbols.size(); ++i) {
+      if (symbols[i].empty()) {
+        result->kernels.push_back({run_nothing, schedules[i]});
         continue;
       }
-      const Known& kernel = known[symbol];
-      result->kernels.push_back({kernel.function, jobs[job_of[symbol]]->plan.schedule});
+      const Known& kernel = known[symbols[i]];
+      result->kernels.push_back({kernel.function, schedules[i]});
       result->objects.push_back(kernel.object);
     }
     result->objects = distinct(std::move(result->objects));
@@ -222,13 +223,16 @@ class Compiler : public KernelCompiler {
 
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
-    KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits);
+    KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits, request.blocks);
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
     const Schedule& schedule = plan.schedule;
-    const bool matters =
-        schedule.row % schedule.lanes != 0 || plan.kinds.back().segments.size() > 1;
-    const std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
+    const bool matters = !schedule.is_whole() || plan.kinds.back().segments.size() > 1;
+    std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
+    // Lanes and units follow from the kernel alone, but for those of blocks.
+    if (request.blocks.rows != 0) {
+      text += fmt::format("blocks of {} lanes {} points", schedule.lanes, schedule.chunk);
+    }
     return std::make_unique<Job>(Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan)});
   }
 

@@ -28,6 +28,8 @@ struct KernelRequest {
   const kernel::Kernel* kernel = nullptr;
   // Whether one memory may be given as an operand that is read and as one that is written.
   bool may_alias = false;
+  // For runs of one block at a time; the kernel has them.
+  RowBlocks blocks;
 };
 
 struct CompiledKernel {

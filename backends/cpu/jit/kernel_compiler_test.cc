@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "backends/compiler/kernel/builder.h"
@@ -117,6 +118,94 @@ TEST_P(Levels, RandomKernelsDoWhatTheInterpreterDoes) {
     for (uint64_t i = 0; i < kAtOnce; ++i) {
       expect_as_interpreted(code->kernels[i], tests[i], first + i);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Blocks of rows, one by one in any order, are all points of the grid.
+TEST_P(Levels, BlocksOfRowsAreTheWholeGrid) {
+  kernel::testing::RandomOptions options;
+  options.fma = has_fma(GetParam());
+  int blocked = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const TestKernel test = random_kernel(seed, options);
+    std::vector<KernelRequest> requests;
+    for (int64_t rows = 2; rows <= std::min<int64_t>(test.kernel.points(), 60); ++rows) {
+      for (const int64_t size : {1, 2, 3, 8}) {
+        const RowBlocks blocks{rows, size};
+        if (!has_blocks(test.kernel, compiler_->target().vector_bits, blocks)) continue;
+        requests.push_back({&test.kernel, false, blocks});
+      }
+    }
+    if (requests.empty()) continue;
+    // Some of each kernel's: equal code stands for blocks of several sizes.
+    std::mt19937_64 random(seed);
+    std::shuffle(requests.begin(), requests.end(), random);
+    requests.resize(std::min<size_t>(requests.size(), 4));
+    const auto code = compiler_->compile(requests);
+    ASSERT_TRUE(code.ok()) << code.status().to_string();
+    Buffers expected = test.contents;
+    ASSERT_TRUE(interpret(test.kernel, kernel::testing::spans(expected)).ok());
+    for (size_t i = 0; i < requests.size(); ++i, ++blocked) {
+      const RowBlocks& blocks = requests[i].blocks;
+      const CompiledKernel& compiled = (*code)->kernels[i];
+      ASSERT_GT(compiled.schedule.block_units, 0);
+      std::vector<int64_t> order(static_cast<size_t>(blocks.count()));
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      Buffers actual = test.contents;
+      std::vector<const void*> pointers;
+      for (auto& bytes : actual) pointers.push_back(bytes.data());
+      for (const int64_t block : order) {
+        const int64_t begin = block * compiled.schedule.block_units;
+        const bool is_last = block + 1 == blocks.count();
+        compiled.function(
+            pointers.data(), begin,
+            is_last ? compiled.schedule.units() : begin + compiled.schedule.block_units);
+      }
+      ASSERT_EQ(kernel::testing::difference(test, expected, actual), "")
+          << "seed " << seed << ", " << blocks.rows << " rows by " << blocks.size << "\n"
+          << to_string(test.kernel);
+    }
+  }
+  EXPECT_GT(blocked, 50);
+}
+
+// A block's points are those of its rows and no others.
+TEST(KernelCompiler, ABlockWritesItsRows) {
+  const auto compiler = KernelCompiler::create().value();
+  kernel::Builder b(2, ScalarType::kI32);
+  const Value at = b.add(b.mul(b.grid_index(0), b.index(50)), b.grid_index(1));
+  b.store({0, 4}, at, b.integer(ScalarType::kI32, 7));
+  Kernel kernel;
+  kernel.grid = {40, 50};
+  kernel.operands = {{8000, false, true}};
+  kernel.body = b.finish();
+  std::vector<KernelRequest> requests;
+  for (const RowBlocks& blocks : {RowBlocks{40, 8}, RowBlocks{40, 3}, RowBlocks{80, 3},
+                                  RowBlocks{2000, 10}, RowBlocks{2000, 100}, RowBlocks{20, 1}}) {
+    if (has_blocks(kernel, compiler->target().vector_bits, blocks)) {
+      requests.push_back({&kernel, false, blocks});
+    }
+  }
+  ASSERT_GE(requests.size(), 4u);
+  const auto code = compiler->compile(requests).value();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const RowBlocks& blocks = requests[i].blocks;
+    const Schedule& schedule = code->kernels[i].schedule;
+    const int64_t row = 2000 / blocks.rows;
+    for (int64_t block = 0; block < blocks.count(); ++block) {
+      std::vector<int32_t> out(2000);
+      const void* pointers[] = {out.data()};
+      const bool is_last = block + 1 == blocks.count();
+      code->kernels[i].function(pointers, block * schedule.block_units,
+                                is_last ? schedule.units() : (block + 1) * schedule.block_units);
+      const int64_t begin = block * blocks.size * row;
+      const int64_t end = is_last ? 2000 : begin + blocks.size * row;
+      for (int64_t p = 0; p < 2000; ++p) {
+        ASSERT_EQ(out[static_cast<size_t>(p)], p >= begin && p < end ? 7 : 0)
+            << blocks.rows << " rows by " << blocks.size << ", block " << block << ", point " << p;
+      }
     }
   }
 }

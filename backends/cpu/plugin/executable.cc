@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "backends/cpu/execute/block_pool.h"
-#include "backends/cpu/execute/check_plan.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
 
@@ -148,16 +147,14 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
     return unimplemented("the CPU device shows an executable as plan, kernels, llvm or asm, not {}",
                          form);
   }
-  const std::vector<bool> in_place = kernels_in_place(plan);
   std::string text;
-  for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    const KernelRequest request{&plan.kernels[i], in_place[i]};
+  for (const KernelRequest& request : program_->requests()) {
     HEKLA_ASSIGN_OR_RETURN(const std::string code, form == "llvm"
                                                        ? compiler_->llvm_text(request)
                                                        : compiler_->assembly_text(request));
     // Both languages begin comments differently; the CPU's assembler takes this one.
-    text += fmt::format("{} kernel {} {}\n{}\n", form == "llvm" ? ";" : "#", i,
-                        plan.kernels[i].name, code);
+    text += fmt::format("{} kernel {} {}\n{}\n", form == "llvm" ? ";" : "#",
+                        request.kernel - plan.kernels.data(), request.kernel->name, code);
   }
   return text;
 }

@@ -251,6 +251,11 @@ class Compiler {
     unsupported_.emplace_back("a contraction that was planned for another back end");
   }
 
+  // Asked for by PlanOptions::row_groups alone.
+  void add(const std::shared_ptr<const plan::RowsStep>&) {
+    unsupported_.emplace_back("a row group that was planned for another back end");
+  }
+
   void add(const plan::HostStep& step) {
     if (const Status status = reference::check_supported(*step.program); !status.ok()) {
       unsupported_.push_back(status.message());
@@ -397,6 +402,7 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   // A GPU sorts updates side by side; a processor is done with them before they are sorted.
   options.plan.scatters_in_order = options.plan.fuse && target.is_cpu;
   options.plan.merge_reductions = options.plan.fuse;
+  options.plan.row_groups = plan::RowGroups::kNone;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
                          ::hekla::compile_program(request.module, options));
   return Compiler(std::move(plan), target, memory_limit_bytes).run();

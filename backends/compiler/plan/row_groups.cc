@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/row_groups.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "backends/compiler/kernel/row_access.h"
+#include "backends/compiler/plan/slices.h"
+
+namespace hekla::plan {
+namespace {
+
+// Bytes that a group writes and reads again, or reads several times: below this they stay in the
+// cache of a core anyway.
+constexpr int64_t kLeastBytes = 256 * 1024;
+constexpr int64_t kFewestRows = 16;
+// Bytes of a row in all buffers of a group: a few rows should fit a core's cache.
+constexpr int64_t kMostRowBytes = 64 * 1024;
+// How many steps after the first one its number of rows is looked for, how many steps in a row may
+// stand between two of a group, and how many of those may be put off.
+constexpr size_t kLookAhead = 4;
+constexpr size_t kMostBetween = 12;
+constexpr size_t kMostPutOff = 24;
+
+// What a step does with a buffer.
+struct Touch {
+  Buffer buffer;
+  int64_t offset = 0;
+  int64_t row = 0;  // bytes of a row; 0: not row-wise
+  bool is_written = false;
+};
+using Touches = std::vector<Touch>;
+
+// What several steps do with buffers.
+class Touched {
+ public:
+  // Whether the steps stay right when `touch` is made before or after any of them, row by row.
+  bool allows(const Touch& touch) const {
+    const auto it = buffers_.find(touch.buffer);
+    if (it == buffers_.end() || !(touch.is_written || it->second.is_written)) return true;
+    return touch.row != 0 && touch.row == it->second.row && touch.offset == it->second.offset;
+  }
+  // Bytes of a row that both touch.
+  int64_t shared(const Touch& touch) const {
+    const auto it = buffers_.find(touch.buffer);
+    return it != buffers_.end() && it->second.row == touch.row ? touch.row : 0;
+  }
+  // Of a row, in all buffers together with those of `more`.
+  int64_t row_bytes(const Touches& more) const {
+    int64_t sum = row_bytes_;
+    for (const Touch& touch : more) {
+      if (!buffers_.contains(touch.buffer)) sum += touch.row;
+    }
+    return sum;
+  }
+  bool is_independent(const Touch& touch) const {
+    const auto it = buffers_.find(touch.buffer);
+    return it == buffers_.end() || !(touch.is_written || it->second.is_written);
+  }
+  bool is_independent(const Touches& touches) const {
+    return std::all_of(touches.begin(), touches.end(),
+                       [this](const Touch& touch) { return is_independent(touch); });
+  }
+  void add(const Touches& touches) {
+    for (const Touch& touch : touches) {
+      auto [it, is_new] = buffers_.emplace(touch.buffer, touch);
+      if (is_new) {
+        row_bytes_ += touch.row;
+        continue;
+      }
+      it->second.is_written |= touch.is_written;
+      if (it->second.row != touch.row || it->second.offset != touch.offset) it->second.row = 0;
+    }
+  }
+
+ private:
+  std::unordered_map<Buffer, Touch, BufferHash> buffers_;
+  int64_t row_bytes_ = 0;
+};
+
+struct Group {
+  int64_t rows = 0;
+  int64_t saved = 0;  // bytes
+  int64_t row_bytes = 0;
+  std::vector<size_t> members;
+  std::vector<size_t> before, after;  // steps between them that go there
+};
+
+class Grouping {
+ public:
+  Grouping(LaunchPlan& plan, bool all)
+      : plan_(plan), least_bytes_(all ? 1 : kLeastBytes), fewest_rows_(all ? 2 : kFewestRows) {}
+
+  void run() {
+    visit_deep(plan_.steps, plan_.kernels, [&](Slice& s, bool) { ++uses_[buffer_of(s)]; });
+    run(plan_.steps);
+  }
+
+ private:
+  void run(Steps& steps) {
+    for (Step& step : steps) {
+      if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
+        run(mutable_loop(*loop).condition);
+        run(mutable_loop(*loop).body);
+      } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
+        for (Steps& each : mutable_branch(*branch).branches) run(each);
+      }
+    }
+    for (size_t i = 0; i < steps.size(); ++i) {
+      Group best;
+      for (const int64_t rows : candidates(steps, i)) {
+        Group group = find_group(steps, i, rows);
+        if (group.saved > best.saved) best = std::move(group);
+      }
+      if (best.members.size() >= 2 && best.saved >= least_bytes_) i = make(steps, best);
+    }
+  }
+
+  // Numbers of rows that a group from `first` on may have: those of reductions.
+  std::vector<int64_t> candidates(const Steps& steps, size_t first) const {
+    std::vector<int64_t> all;
+    if (!is_member_kind(steps[first])) return all;
+    for (size_t i = first; i < steps.size() && i <= first + kLookAhead; ++i) {
+      const auto* run = std::get_if<KernelStep>(&steps[i].what);
+      if (run == nullptr) continue;
+      const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];
+      if (kernel.body.region_count() < 2 || kernel.grid.empty()) continue;
+      for (const int64_t rows : {kernel.points(), kernel.points() / kernel.grid.back()}) {
+        if (rows >= fewest_rows_ && std::find(all.begin(), all.end(), rows) == all.end()) {
+          all.push_back(rows);
+        }
+      }
+    }
+    return all;
+  }
+
+  static bool is_member_kind(const Step& step) {
+    return std::holds_alternative<KernelStep>(step.what);
+  }
+
+  const std::optional<std::vector<int64_t>>& rows_of(const Step& step, int64_t rows) {
+    const auto* run = std::get_if<KernelStep>(&step.what);
+    const auto number =
+        run != nullptr ? run->kernel : std::get<ContractionStep>(step.what).contraction;
+    const auto [it, is_new] = known_.try_emplace({run != nullptr, number, rows});
+    if (is_new) {
+      const auto at = static_cast<size_t>(number);
+      it->second = run != nullptr ? kernel::row_bytes(plan_.kernels[at], rows)
+                                  : kernel::row_bytes(plan_.contractions[at], rows);
+    }
+    return it->second;
+  }
+
+  // Without regard to rows where `row_bytes` is null.
+  Touches touches_of(Step& step, const std::vector<int64_t>* row_bytes) const {
+    Touches touches;
+    size_t next = 0;
+    visit_own(step, plan_.kernels, [&](Slice& slice, bool is_written) {
+      const int64_t row = row_bytes == nullptr ? 0 : (*row_bytes)[next++];
+      const Touch touch{buffer_of(slice), slice.offset, row, is_written};
+      auto same = std::find_if(touches.begin(), touches.end(),
+                               [&](const Touch& t) { return t.buffer == touch.buffer; });
+      if (same == touches.end()) {
+        touches.push_back(touch);
+        return;
+      }
+      same->is_written |= is_written;
+      if (same->row != row || same->offset != touch.offset) same->row = 0;
+    });
+    return touches;
+  }
+
+  Group find_group(Steps& steps, size_t first, int64_t rows) {
+    Group group;
+    group.rows = rows;
+    Touched inside, put_off;
+    for (size_t i = first; i < steps.size(); ++i) {
+      Step& step = steps[i];
+      if (!is_member_kind(step) && !std::holds_alternative<CopyStep>(step.what)) break;
+      if (!group.members.empty() && i - group.members.back() > kMostBetween) break;
+      const std::vector<int64_t>* row_bytes = nullptr;
+      if (is_member_kind(step)) {
+        const auto& found = rows_of(step, rows);
+        if (found) row_bytes = &*found;
+      }
+      const Touches touches = touches_of(step, row_bytes);
+      int64_t shared = 0;
+      bool joins = row_bytes != nullptr && put_off.is_independent(touches);
+      for (const Touch& touch : touches) {
+        joins = joins && inside.allows(touch);
+        shared += inside.shared(touch);
+      }
+      joins = joins && inside.row_bytes(touches) <= kMostRowBytes;
+      if (joins && (i == first || shared > 0)) {
+        group.members.push_back(i);
+        group.saved += shared * rows;
+        inside.add(touches);
+        continue;
+      }
+      if (i == first) break;
+      if (inside.is_independent(touches) && put_off.is_independent(touches)) {
+        group.before.push_back(i);
+      } else {
+        if (group.after.size() == kMostPutOff) break;
+        group.after.push_back(i);
+        put_off.add(touches);
+      }
+    }
+    if (group.members.size() >= 2) add_producers(steps, group, inside);
+    group.row_bytes = inside.row_bytes({});
+    return group;
+  }
+
+  // Steps that were to go before the group and make what it reads join it after all, but for those
+  // that others before it wait for.
+  void add_producers(Steps& steps, Group& group, Touched& inside) {
+    std::vector<size_t> before;
+    Touched others;
+    for (auto it = group.before.rbegin(); it != group.before.rend(); ++it) {
+      const bool is_between = *it < group.members.back();
+      const bool is_kernel = is_between && is_member_kind(steps[*it]);
+      const auto* rows = is_kernel ? &rows_of(steps[*it], group.rows) : nullptr;
+      const bool has_rows = rows != nullptr && rows->has_value();
+      const Touches touches = touches_of(steps[*it], has_rows ? &**rows : nullptr);
+      int64_t shared = 0;
+      bool joins = has_rows && others.is_independent(touches);
+      for (const Touch& touch : touches) {
+        joins = joins && inside.allows(touch);
+        shared += inside.shared(touch);
+      }
+      if (joins && shared > 0 && inside.row_bytes(touches) <= kMostRowBytes) {
+        group.members.push_back(*it);
+        group.saved += shared * group.rows;
+        inside.add(touches);
+      } else {
+        before.push_back(*it);
+        if (is_between) others.add(touches);
+      }
+    }
+    group.before.assign(before.rbegin(), before.rend());
+    std::sort(group.members.begin(), group.members.end());
+  }
+
+  // Returns the place of the group.
+  size_t make(Steps& steps, const Group& group) {
+    auto made = std::make_shared<RowsStep>();
+    made->rows = group.rows;
+    made->row_bytes = group.row_bytes;
+    const size_t first = group.members.front();
+    const size_t last = group.members.back();
+    Steps moved;
+    for (const size_t i : group.before) {
+      if (i < last) moved.push_back(std::move(steps[i]));
+    }
+    const size_t place = first + moved.size();
+    for (const size_t i : group.members) made->steps.push_back(std::move(steps[i]));
+    find_scratch(*made);
+    moved.push_back({std::shared_ptr<const RowsStep>(std::move(made))});
+    for (const size_t i : group.after) {
+      if (i < last) moved.push_back(std::move(steps[i]));
+    }
+    const auto begin = steps.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end = std::move(moved.begin(), moved.end(), begin);
+    steps.erase(end, steps.begin() + static_cast<std::ptrdiff_t>(last + 1));
+    return place;
+  }
+
+  void find_scratch(RowsStep& group) {
+    struct Use {
+      int64_t count = 0;
+      bool is_scratch = true;
+      Slice slice;
+    };
+    std::map<Buffer, Use> uses;
+    for (Step& step : group.steps) {
+      const std::vector<int64_t>& rows = *rows_of(step, group.rows);
+      size_t next = 0;
+      visit_own(step, plan_.kernels, [&](Slice& slice, bool is_written) {
+        Use& use = uses[buffer_of(slice)];
+        const int64_t row = rows[next++];
+        const bool is_whole = row * group.rows == slice.bytes && slice.offset == 0;
+        // The first step to touch it writes it and reads nothing of it.
+        if (use.count == 0) use.slice = slice;
+        const bool is_made = use.count > 0 || (is_written && !reads(step, buffer_of(slice)));
+        use.is_scratch &= is_whole && is_made && slice == use.slice;
+        ++use.count;
+      });
+    }
+    for (const auto& [buffer, use] : uses) {
+      if (buffer.first == Slice::Space::kArena && use.is_scratch && use.count == uses_[buffer]) {
+        group.scratch.push_back(use.slice);
+      }
+    }
+  }
+
+  bool reads(const Step& step, const Buffer& buffer) const {
+    if (const auto* contract = std::get_if<ContractionStep>(&step.what)) {
+      return buffer_of(contract->lhs) == buffer || buffer_of(contract->rhs) == buffer;
+    }
+    const auto& run = std::get<KernelStep>(step.what);
+    const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run.kernel)];
+    for (size_t i = 0; i < run.operands.size(); ++i) {
+      if (kernel.operands[i].is_read && buffer_of(run.operands[i]) == buffer) return true;
+    }
+    return false;
+  }
+
+  LaunchPlan& plan_;
+  const int64_t least_bytes_;
+  const int64_t fewest_rows_;
+  std::unordered_map<Buffer, int64_t, BufferHash> uses_;
+  // By whether it is a kernel, its number, and the number of rows.
+  std::map<std::tuple<bool, int32_t, int64_t>, std::optional<std::vector<int64_t>>> known_;
+};
+
+}  // namespace
+
+void group_rows(LaunchPlan& plan, RowGroups which) {
+  if (which != RowGroups::kNone) Grouping(plan, which == RowGroups::kAll).run();
+}
+
+}  // namespace hekla::plan

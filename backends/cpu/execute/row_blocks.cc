@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/execute/row_blocks.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backends/cpu/threads/thread_pool.h"
+
+namespace hekla::cpu {
+namespace {
+
+using plan::Slice;
+
+// Of all slices of a block: a quarter of the second-level cache of a current core.
+constexpr int64_t kBlockBytes = 128 * 1024;
+constexpr int64_t kFewestRows = 8;    // of a block: a vector of them for reductions
+constexpr int64_t kFewestBlocks = 8;  // so that threads have something to share
+constexpr double kSplitNs = 20'000;   // as in program.cc
+constexpr double kPieceNs = 10'000;
+constexpr size_t kAlignment = 64;
+
+struct alignas(kAlignment) Line {
+  std::byte bytes[kAlignment];
+};
+
+std::byte* thread_scratch(int64_t bytes) {
+  thread_local std::vector<Line> mine;
+  const size_t lines = (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment;
+  if (mine.size() < lines) mine.resize(lines);
+  return reinterpret_cast<std::byte*>(mine.data());
+}
+
+}  // namespace
+
+RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan, int vector_bits) {
+  const int64_t fitting = kBlockBytes / std::max<int64_t>(step.row_bytes, 1);
+  const int64_t most = std::max(std::min(fitting, step.rows / kFewestBlocks), kFewestRows);
+  auto size = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+  for (; size >= 1; size /= 2) {
+    const RowBlocks blocks{step.rows, std::min(size, step.rows)};
+    const bool fits = std::all_of(step.steps.begin(), step.steps.end(), [&](const auto& each) {
+      const auto* run = std::get_if<plan::KernelStep>(&each.what);
+      return run != nullptr &&
+             has_blocks(plan.kernels[static_cast<size_t>(run->kernel)], vector_bits, blocks);
+    });
+    if (fits) return blocks;
+  }
+  return {};
+}
+
+PreparedRows::PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
+                           const std::vector<const CompiledKernel*>& kernels)
+    : blocks_(blocks) {
+  // The last block is the largest.
+  const int64_t most_rows = blocks.rows - (blocks.count() - 1) * blocks.size;
+  for (const Slice& slice : step.scratch) {
+    const Scratch scratch{slice.bytes / step.rows, scratch_bytes_};
+    const auto alignment = static_cast<int64_t>(kAlignment);
+    scratch_bytes_ += (scratch.row_bytes * most_rows + alignment - 1) / alignment * alignment;
+    scratch_.push_back(scratch);
+  }
+  for (size_t i = 0; i < step.steps.size(); ++i) {
+    const auto& run = std::get<plan::KernelStep>(step.steps[i].what);
+    parts_.push_back({kernels[i], operands_.size()});
+    const Schedule& schedule = kernels[i]->schedule;
+    block_ns_ += static_cast<double>(schedule.block_units) * schedule.unit_ns;
+    for (const Slice& slice : run.operands) {
+      const auto it = std::find(step.scratch.begin(), step.scratch.end(), slice);
+      const auto number = static_cast<int32_t>(it - step.scratch.begin());
+      operands_.push_back({slice, it == step.scratch.end() ? kNoScratch : number});
+    }
+  }
+}
+
+void PreparedRows::run(const Address& address, bool is_parallel) const {
+  std::vector<const std::byte*> addresses;
+  for (const Operand& operand : operands_) {
+    addresses.push_back(operand.scratch == kNoScratch ? address(operand.slice) : nullptr);
+  }
+  const auto run_blocks = [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) run_block(block, addresses);
+  };
+  if (!is_parallel || estimated_ns() < kSplitNs) return run_blocks(0, blocks_.count());
+  const auto grain = static_cast<int64_t>(kPieceNs / block_ns_);
+  ThreadPool::process_pool().for_ranges(blocks_.count(), grain, run_blocks);
+}
+
+void PreparedRows::run_block(int64_t block, const std::vector<const std::byte*>& addresses) const {
+  std::byte* const scratch = thread_scratch(scratch_bytes_);
+  const int64_t first_row = block * blocks_.size;
+  const bool is_last = block + 1 == blocks_.count();
+  // Of all parts, since the threads of a pool have other tasks' operands in theirs.
+  thread_local std::vector<const void*> pointers;
+  pointers.resize(operands_.size());
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (operands_[i].scratch == kNoScratch) {
+      pointers[i] = addresses[i];
+      continue;
+    }
+    // Row 0 would lie before the memory of the thread, where no pointer may point: as a number.
+    const Scratch& mine = scratch_[static_cast<size_t>(operands_[i].scratch)];
+    const auto here = reinterpret_cast<uintptr_t>(scratch + mine.offset);
+    pointers[i] =
+        reinterpret_cast<const void*>(here - static_cast<uintptr_t>(first_row * mine.row_bytes));
+  }
+  for (const Part& part : parts_) {
+    const Schedule& schedule = part.kernel->schedule;
+    const int64_t begin = block * schedule.block_units;
+    const int64_t end = is_last ? schedule.units() : begin + schedule.block_units;
+    part.kernel->function(pointers.data() + part.operands, begin, end);
+  }
+}
+
+}  // namespace hekla::cpu

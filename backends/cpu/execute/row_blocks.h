@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// PreparedRows: how a plan::RowsStep runs on the processor.
+//
+// A task takes a block of rows through all of the group's steps, so that what they hand each other
+// stays in its cache. Scratch slices are memory of the thread, and their place in the arena is
+// never touched: kernels get a pointer at which row 0 would lie. Immutable; run by any number of
+// threads at once. Each thread keeps scratch for its largest block: std::bad_alloc when there is
+// none.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "backends/compiler/plan/launch_plan.h"
+#include "backends/cpu/jit/kernel_compiler.h"
+
+namespace hekla::cpu {
+
+// Blocks that suit all steps of a group and the cache; none (rows 0) where its steps run one after
+// the other.
+RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan, int vector_bits);
+
+class PreparedRows {
+ public:
+  using Address = std::function<std::byte*(const plan::Slice&)>;
+
+  // `kernels`: of each step, compiled for `blocks`.
+  PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
+               const std::vector<const CompiledKernel*>& kernels);
+
+  // `is_parallel`: see RunOptions.
+  void run(const Address& address, bool is_parallel) const;
+  // On one thread.
+  double estimated_ns() const { return static_cast<double>(blocks_.count()) * block_ns_; }
+
+ private:
+  static constexpr int32_t kNoScratch = -1;
+  struct Operand {
+    plan::Slice slice;
+    int32_t scratch = kNoScratch;
+  };
+  struct Part {
+    const CompiledKernel* kernel = nullptr;
+    size_t operands = 0;  // the first of its operands
+  };
+  struct Scratch {
+    int64_t row_bytes = 0;
+    int64_t offset = 0;  // of a block's, in the thread's memory
+  };
+
+  void run_block(int64_t block, const std::vector<const std::byte*>& addresses) const;
+
+  const RowBlocks blocks_;
+  std::vector<Part> parts_;
+  std::vector<Operand> operands_;
+  std::vector<Scratch> scratch_;
+  int64_t scratch_bytes_ = 0;
+  double block_ns_ = 0;
+};
+
+}  // namespace hekla::cpu

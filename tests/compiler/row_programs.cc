@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/compiler/row_programs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "backends/compiler/stablehlo/read_program.h"
+
+namespace hekla::testing {
+namespace {
+
+std::string tensor(const std::string& dtype, std::vector<int64_t> dims) {
+  return dims.empty() ? fmt::format("tensor<{}>", dtype)
+                      : fmt::format("tensor<{}x{}>", fmt::join(dims, "x"), dtype);
+}
+
+// The lines of one program over `rows` of `columns` elements.
+class Writer {
+ public:
+  Writer(const std::string& dtype, std::vector<int64_t> rows, int64_t columns)
+      : dtype_(dtype), rows_(rows), all_(std::move(rows)) {
+    all_.push_back(columns);
+    is_float_ = dtype[0] == 'f' || dtype[0] == 'b';
+  }
+
+  std::string whole() const { return tensor(dtype_, all_); }
+  std::string row() const { return tensor(dtype_, rows_); }
+
+  void constant(const std::string& name, const std::string& value) {
+    lines_ += fmt::format("  {} = stablehlo.constant dense<{}> : tensor<{}>\n", name,
+                          is_float_ ? value : value.substr(0, value.find('.')), dtype_);
+  }
+  // Over the last dimension, or with `columns` over all others.
+  void reduce(const std::string& to, const std::string& op, const std::string& from,
+              const std::string& start, bool columns = false) {
+    std::vector<size_t> dims;
+    for (size_t d = 0; d < all_.size(); ++d) {
+      if ((d + 1 < all_.size()) == columns) dims.push_back(d);
+    }
+    const std::string result = columns ? tensor(dtype_, {all_.back()}) : row();
+    lines_ += fmt::format(
+        "  {} = stablehlo.reduce({} init: {}) applies stablehlo.{} across dimensions = [{}] : "
+        "({}, tensor<{}>) -> {}\n",
+        to, from, start, op, fmt::join(dims, ", "), whole(), dtype_, result);
+  }
+  void spread(const std::string& to, const std::string& from) {
+    std::vector<size_t> dims;
+    for (size_t d = 0; d < rows_.size(); ++d) dims.push_back(d);
+    lines_ += fmt::format("  {} = stablehlo.broadcast_in_dim {}, dims = [{}] : ({}) -> {}\n", to,
+                          from, fmt::join(dims, ", "), row(), whole());
+  }
+  void spread_scalar(const std::string& to, const std::string& from, bool to_rows = false) {
+    lines_ += fmt::format("  {} = stablehlo.broadcast_in_dim {}, dims = [] : (tensor<{}>) -> {}\n",
+                          to, from, dtype_, to_rows ? row() : whole());
+  }
+  void op(const std::string& to, const std::string& op, const std::string& operands,
+          bool on_rows = false) {
+    lines_ +=
+        fmt::format("  {} = stablehlo.{} {} : {}\n", to, op, operands, on_rows ? row() : whole());
+  }
+  void line(const std::string& text) { lines_ += "  " + text + "\n"; }
+
+  std::string finish(const std::string& arguments, const std::string& names,
+                     const std::string& types) const {
+    return fmt::format("func.func @main({}) -> ({}) {{\n{}  return {} : {}\n}}\n", arguments, types,
+                       lines_, names, types);
+  }
+  bool is_float() const { return is_float_; }
+
+ private:
+  const std::string dtype_;
+  const std::vector<int64_t> rows_;
+  std::vector<int64_t> all_;
+  bool is_float_ = false;
+  std::string lines_;
+};
+
+}  // namespace
+
+std::string softmax(const std::string& dtype, const std::vector<int64_t>& rows, int64_t columns) {
+  Writer w(dtype, rows, columns);
+  w.constant("%least", "-100.0");
+  w.constant("%zero", "0.0");
+  w.reduce("%max", "maximum", "%x", "%least");
+  w.spread("%m", "%max");
+  w.op("%d", "subtract", "%x, %m");
+  w.op("%e", w.is_float() ? "exponential" : "abs", "%d");
+  w.reduce("%sum", "add", "%e", "%zero");
+  w.spread("%s", "%sum");
+  w.op("%y", w.is_float() ? "divide" : "multiply", "%e, %s");
+  return w.finish("%x: " + w.whole(), "%y", w.whole());
+}
+
+std::string layer_norm(const std::string& dtype, const std::vector<int64_t>& rows,
+                       int64_t columns) {
+  Writer w(dtype, rows, columns);
+  w.constant("%zero", "0.0");
+  w.constant("%one", "1.0");
+  w.constant("%n", fmt::format("{}.0", std::max<int64_t>(columns, 1)));
+  w.spread_scalar("%count", "%n", true);
+  w.spread_scalar("%ones", "%one", true);
+  w.reduce("%sum", "add", "%x", "%zero");
+  w.op("%mean", "divide", "%sum, %count", true);
+  w.spread("%m", "%mean");
+  w.op("%d", "subtract", "%x, %m");
+  w.op("%q", "multiply", "%d, %d");
+  w.reduce("%squares", "add", "%q", "%zero");
+  w.op("%variance", "divide", "%squares, %count", true);
+  w.op("%shifted", "add", "%variance, %ones", true);
+  w.op("%root", "sqrt", "%shifted", true);
+  w.spread("%r", "%root");
+  w.op("%y", "divide", "%d, %r");
+  w.line(fmt::format("%w = stablehlo.broadcast_in_dim %scale, dims = [{}] : ({}) -> {}",
+                     rows.size(), tensor(dtype, {columns}), w.whole()));
+  w.op("%z", "multiply", "%y, %w");
+  w.reduce("%columns", "add", "%z", "%zero", true);
+  const std::string one = tensor(dtype, {columns});
+  return w.finish("%x: " + w.whole() + ", %scale: " + one, "%z, %columns, %variance",
+                  w.whole() + ", " + one + ", " + w.row());
+}
+
+std::string arg_max(const std::string& dtype, int64_t rows, int64_t columns) {
+  Writer w(dtype, {rows}, columns);
+  const std::string places = tensor("i32", {rows, columns});
+  const std::string place = tensor("i32", {rows});
+  w.constant("%zero", "0.0");
+  w.constant("%least", "-100.0");
+  w.line("%none = stablehlo.constant dense<0> : tensor<i32>");
+  w.reduce("%sum", "add", "%x", "%zero");
+  w.spread("%s", "%sum");
+  w.op("%y", "multiply", "%x, %s");
+  w.line("%places = stablehlo.iota dim = 1 : " + places);
+  w.line(fmt::format(
+      "%r:2 = stablehlo.reduce(%y init: %least), (%places init: %none) across dimensions = [1] : "
+      "({0}, {1}, tensor<{2}>, tensor<i32>) -> ({3}, {4})\n"
+      "   reducer(%a: tensor<{2}>, %b: tensor<{2}>) (%i: tensor<i32>, %j: tensor<i32>) {{\n"
+      "    %keep = stablehlo.compare GE, %a, %b : (tensor<{2}>, tensor<{2}>) -> tensor<i1>\n"
+      "    %v = stablehlo.select %keep, %a, %b : tensor<i1>, tensor<{2}>\n"
+      "    %p = stablehlo.select %keep, %i, %j : tensor<i1>, tensor<i32>\n"
+      "    stablehlo.return %v, %p : tensor<{2}>, tensor<i32>\n  }}",
+      w.whole(), places, dtype, w.row(), place));
+  w.spread("%g", "%r#0");
+  w.op("%z", "subtract", "%y, %g");
+  return w.finish("%x: " + w.whole(), "%z, %r#1", w.whole() + ", " + place);
+}
+
+std::vector<RowProgram> row_programs() {
+  std::vector<RowProgram> programs;
+  const auto add = [&](const std::string& name, std::string text, bool is_empty = false) {
+    programs.push_back({name, std::move(text), is_empty});
+  };
+  for (const char* dtype : {"f32", "f64", "bf16", "f16", "i32", "i16", "i64"}) {
+    for (const int64_t columns : {5, 40, 129, 513, 1000}) {
+      add(fmt::format("softmax {} {}", dtype, columns), softmax(dtype, {37}, columns));
+    }
+  }
+  for (const char* dtype : {"f32", "f64", "bf16"}) {
+    for (const int64_t columns : {7, 64, 200, 640}) {
+      add(fmt::format("layer_norm {} {}", dtype, columns), layer_norm(dtype, {3, 19}, columns));
+    }
+  }
+  add("softmax of many short rows", softmax("f32", {2000}, 3));
+  add("softmax of three dimensions", softmax("f32", {2, 3, 32}, 70));
+  add("softmax of as many rows as a block", softmax("f32", {8}, 600));
+  add("softmax of two rows", softmax("f32", {2}, 700));
+  add("layer norm of long rows", layer_norm("f32", {5}, 5000));
+  add("arg max", arg_max("f32", 41, 33));
+  add("arg max of long rows", arg_max("f32", 41, 700));
+  add("arg max of integers", arg_max("i32", 30, 20));
+  add("no rows", softmax("f32", {0}, 40), true);
+  return programs;
+}
+
+std::vector<HostArray> row_inputs(const std::string& text) {
+  const auto module = stablehlo::read_program(text);
+  std::mt19937_64 random(7);
+  std::vector<HostArray> inputs;
+  for (const ir::Type& type : (*module)->entry()->type.elements()) {
+    HostArray array = HostArray::allocate(type.dtype(), type.dims()).value();
+    const int64_t width = dtype_bytes(type.dtype());
+    for (int64_t i = 0; i < array.size(); ++i) {
+      const uint64_t drawn = random();
+      double value = static_cast<double>(static_cast<int64_t>(drawn % 2001) - 1000) / 100;
+      if (is_float(type.dtype()) && drawn % 997 == 0) {
+        constexpr double kOdd[] = {std::numeric_limits<double>::quiet_NaN(),
+                                   std::numeric_limits<double>::infinity(),
+                                   -std::numeric_limits<double>::infinity(), -0.0};
+        value = kOdd[drawn / 997 % 4];
+      }
+      const uint64_t bits = is_float(type.dtype())
+                                ? float_to_bits(type.dtype(), value)
+                                : static_cast<uint64_t>(static_cast<int64_t>(value));
+      std::memcpy(array.mutable_data() + i * width, &bits, static_cast<size_t>(width));
+    }
+    inputs.push_back(std::move(array));
+  }
+  return inputs;
+}
+
+}  // namespace hekla::testing

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs of reductions along rows and elementwise work on the rows, as text, for the tests of row
+// groups in the compiler and on the devices.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/host_array.h"
+
+namespace hekla::testing {
+
+struct RowProgram {
+  std::string name;
+  std::string text;
+  bool is_empty = false;  // no elements, so nothing to group
+};
+
+// exp(x - max) / sum over the last dimension. `rows`: the other dimensions.
+std::string softmax(const std::string& dtype, const std::vector<int64_t>& rows, int64_t columns);
+// (x - mean) / sqrt(mean((x - mean)^2) + 1) * scale, and the sums of its columns.
+std::string layer_norm(const std::string& dtype, const std::vector<int64_t>& rows, int64_t columns);
+// The place of the greatest element of x / sum, with what it is.
+std::string arg_max(const std::string& dtype, int64_t rows, int64_t columns);
+
+// Odd shapes and many types, zero sizes among them.
+std::vector<RowProgram> row_programs();
+// Arguments of a program: moderate numbers, and now and then NaN, infinity and signed zeros.
+std::vector<HostArray> row_inputs(const std::string& text);
+
+}  // namespace hekla::testing
