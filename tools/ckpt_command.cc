@@ -15,6 +15,7 @@
 
 #include "runtime/checkpoint/commit/manager_lock.h"
 #include "runtime/checkpoint/commit/recovery.h"
+#include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/restore/verify.h"
 #include "tools/ckpt/bench.h"
 #include "tools/ckpt/convert.h"
@@ -60,7 +61,8 @@ struct Arguments {
   std::string path, second, tensors, to, from, mesh;
   std::vector<std::string> specs;
   bool as_json = false, sharding = false, meta = false, full = false, ulp = false;
-  bool dry_run = false;
+  bool dry_run = false, scrub = false;
+  uint64_t rate = 0;  // bytes per second; 0: as fast as it goes
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
   uint64_t max_shard = 5'000'000'000;
   int64_t step = 0;
@@ -94,11 +96,12 @@ Result<Answer> inspect(const Arguments& arguments) {
                 inspect_json(*step, index, tensors), 0};
 }
 
-Result<Answer> verify(const Arguments& arguments) {
-  HEKLA_ASSIGN_OR_RETURN(const std::string folder, find_step(io(), arguments.path));
+Result<Answer> verify_one(const std::string& folder, const Arguments& arguments) {
   checkpoint::VerifyOptions options;
   options.payload = !arguments.meta;
-  options.reader.threads = arguments.threads;
+  options.reader.threads = arguments.scrub ? 1 : arguments.threads;
+  options.reader.bandwidth_limit = static_cast<int64_t>(arguments.rate);
+  if (arguments.rate > 0) options.reader.item_bytes = int64_t{1} << 20;  // small steps
   options.max_problems = 1000;
   std::unique_ptr<Progress> progress;
   std::mutex mutex;
@@ -124,6 +127,39 @@ Result<Answer> verify(const Arguments& arguments) {
                               size_text(report.bytes), options.payload ? "" : " (not the payload)");
   }
   return answer;
+}
+
+// Every step of a run, slowly; each is kept from deletion while it is looked at.
+Result<Answer> scrub(const Arguments& arguments) {
+  HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_steps(io(), arguments.path));
+  Answer answer;
+  json steps = json::array();
+  for (const checkpoint::StepEntry& entry : entries) {
+    Result<checkpoint::StepLease> lease =
+        checkpoint::StepLease::acquire(io(), arguments.path, entry.step);
+    const bool is_gone = lease.status().code() == StatusCode::kNotFound &&
+                         entry.status.code() != StatusCode::kNotFound;
+    if (is_gone) continue;  // deleted since
+    Result<Answer> one = verify_one(entry.path, arguments);
+    if (!one.ok()) {
+      const int code = code_of(one.status());
+      one = Answer{fmt::format("{}: {}\n", entry.path, one.status().to_string()),
+                   {{"folder", entry.path}, {"ok", false}, {"error", one.status().to_string()}},
+                   code == kNotCommitted ? kCorrupt : code};
+    }
+    answer.text += one->text;
+    answer.code = std::max(answer.code, one->code);
+    steps.push_back(std::move(one->data));
+  }
+  if (steps.empty()) return not_found("{} has no step", arguments.path);
+  answer.data = {{"ok", answer.code == 0}, {"steps", std::move(steps)}};
+  return answer;
+}
+
+Result<Answer> verify(const Arguments& arguments) {
+  if (arguments.scrub) return scrub(arguments);
+  HEKLA_ASSIGN_OR_RETURN(const std::string folder, find_step(io(), arguments.path));
+  return verify_one(folder, arguments);
 }
 
 Result<Answer> diff(const Arguments& arguments) {
@@ -352,6 +388,12 @@ void add_ckpt_command(CLI::App& app, int& exit_code) {
   sub->add_flag("--full", adder.arguments().full, "payload too (the default)")->excludes(meta);
   sub->add_option("-j,--threads", adder.arguments().threads, "threads that read and hash")
       ->check(CLI::Range(1, 256));
+  auto* rate =
+      sub->add_option("--rate", adder.arguments().rate, "at most so many bytes a second: 50MB")
+          ->transform(CLI::AsSizeValue(true));
+  sub->add_flag("--scrub", adder.arguments().scrub,
+                "every step of the run ROOT, by one thread; for the background, give a --rate")
+      ->needs(rate);
 
   sub = adder.add("diff", "what differs between two steps", "A", "B", diff);
   sub->add_option("--tensor", adder.arguments().tensors, "regular expression: these tensors alone");

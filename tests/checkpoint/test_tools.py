@@ -5,6 +5,7 @@ import json
 import pathlib
 import shutil
 import subprocess
+import time
 
 import h5py
 import ml_dtypes
@@ -13,6 +14,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+import hekla.checkpoint as checkpoint
 from steps import DTYPES, PACKED, Step, every_code, pack, same_bits
 
 SAFE = {"F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
@@ -77,6 +79,39 @@ def test_ls_and_inspect(hekla, run_folder):
     text = hekla("inspect", run_folder / "step-000000000007", "--sharding", "--tensor", "matrix/f32")
     assert "AAAA" in text and "CCCC" in text and "[0:12,0:1030]" in text
     hekla("inspect", run_folder, "--tensor", "(", code=4)
+
+
+def test_ls_says_who_reads_and_how_old(hekla, tmp_path):
+    with checkpoint.CheckpointManager(tmp_path) as manager:
+        for step in (1, 2):
+            manager.save(step, {"x": np.ones(3)}, metrics={"loss": step})
+        manager.pin(2)
+        with checkpoint.open_step(tmp_path, 1):
+            steps = hekla("ls", tmp_path, "--json")["steps"]
+            assert "leased" in hekla("ls", tmp_path).splitlines()[0]
+        assert [(s["leased"], s["pinned"]) for s in steps] == [(True, False), (False, True)]
+        assert all(0 <= s["age_seconds"] < 600 for s in steps)
+        assert "leased" not in hekla("ls", tmp_path) and "s ago)" in hekla("ls", tmp_path)
+
+
+def test_scrub_looks_at_every_step_at_a_low_rate(hekla, tmp_path):
+    with checkpoint.CheckpointManager(tmp_path) as manager:
+        for step in (1, 2, 3):
+            manager.save(step, {"x": np.full(1 << 18, step)})
+    start = time.monotonic()
+    report = hekla("verify", tmp_path, "--scrub", "--rate", "4MB", "--json")
+    # 6 MB of payload in blocks of 1 MiB; the first of each step need not wait.
+    assert time.monotonic() - start > 0.5
+    assert report["ok"] and len(report["steps"]) == 3
+    shard = tmp_path / "step-000000000002/data/shard-00000.h5"
+    data = bytearray(shard.read_bytes())
+    data[1 << 20] ^= 1
+    shard.write_bytes(data)
+    (tmp_path / "step-000000000001/COMMIT").unlink()
+    report = hekla("verify", tmp_path, "--scrub", "--rate", "1GB", "--json", code=2)
+    assert [step["ok"] for step in report["steps"]] == [False, False, True]
+    hekla("verify", tmp_path, "--scrub", code=64)
+    hekla("verify", tmp_path / "nowhere", "--scrub", "--rate", "1GB", code=3)
 
 
 def test_wrong_usage_and_missing_steps(hekla, tmp_path):

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ctime>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -139,6 +140,21 @@ std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::S
   return out;
 }
 
+namespace {
+
+// "2026-11-21T18:05:00Z (3 h ago)".
+std::string age_text(const json& step) {
+  const auto time = step["time"].get<std::string>();
+  if (!step["age_seconds"].is_number()) return time;
+  const int64_t seconds = std::max<int64_t>(0, step["age_seconds"].get<int64_t>());
+  if (seconds < 120) return fmt::format("{} ({} s ago)", time, seconds);
+  if (seconds < 2 * 3600) return fmt::format("{} ({} min ago)", time, seconds / 60);
+  if (seconds < 2 * 86400) return fmt::format("{} ({} h ago)", time, seconds / 3600);
+  return fmt::format("{} ({} days ago)", time, seconds / 86400);
+}
+
+}  // namespace
+
 Result<json> list_json(checkpoint::Io& io, const std::string& root) {
   HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_steps(io, root));
   json steps = json::array();
@@ -150,9 +166,13 @@ Result<json> list_json(checkpoint::Io& io, const std::string& root) {
     if (entry.status.ok()) {
       int64_t bytes = 0;
       for (const auto& file : entry.record.files) bytes += file.size;
+      const Result<bool> leased = checkpoint::is_being_read(io, entry.path);
+      const Result<int64_t> time = checkpoint::parse_wall_time(entry.record.wall_time);
       step.update({{"tensors", entry.record.tensors},
                    {"bytes", bytes},
                    {"time", entry.record.wall_time},
+                   {"age_seconds", time.ok() ? json(std::time(nullptr) - *time) : json()},
+                   {"leased", leased.ok() ? json(*leased) : json()},
                    {"reason", entry.record.reason},
                    {"metrics", entry.record.metrics}});
     } else {
@@ -171,10 +191,11 @@ std::string list_text(const json& steps) {
                          step["error"].get<std::string>());
       continue;
     }
-    out += fmt::format("step {}  {}  {} tensors  {}  {}{}", step["step"].get<int64_t>(),
+    out += fmt::format("step {}  {}  {} tensors  {}  {}{}{}", step["step"].get<int64_t>(),
                        size_text(step["bytes"].get<int64_t>()), step["tensors"].get<int64_t>(),
-                       step["time"].get<std::string>(), step["reason"].get<std::string>(),
-                       step["pinned"].get<bool>() ? "  pinned" : "");
+                       age_text(step), step["reason"].get<std::string>(),
+                       step["pinned"].get<bool>() ? "  pinned" : "",
+                       step["leased"] == json(true) ? "  leased" : "");
     for (const auto& [name, value] : step["metrics"].items()) {
       out += fmt::format("  {}={}", name, value.dump());
     }

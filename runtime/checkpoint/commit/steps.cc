@@ -4,6 +4,8 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -50,6 +52,9 @@ Result<RootInfo> parse_root(const std::string& path, const std::string& text) {
   }
   return info;
 }
+
+constexpr int kLockTries = 20;
+constexpr std::chrono::milliseconds kLockPause(5);
 
 Result<bool> has_live_reader_file(Io& io, const std::string& folder) {
   HEKLA_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, list_folder(io, folder));
@@ -159,7 +164,12 @@ Result<StepLease> StepLease::acquire(Io& io, const std::string& root, int64_t st
   const std::string path = join_path(lease.folder_, kCommitFile);
   HEKLA_ASSIGN_OR_RETURN(File file, File::open(io, path, O_RDONLY));
   HEKLA_ASSIGN_OR_RETURN(const FileInfo info, file.info());
-  const Result<bool> locked = file.try_lock(LockKind::kShared);
+  Result<bool> locked = file.try_lock(LockKind::kShared);
+  // Who deletes keeps the lock until the step is gone, who only looks (is_being_read) does not.
+  for (int tries = 0; tries < kLockTries && locked.ok() && !*locked; ++tries) {
+    std::this_thread::sleep_for(kLockPause);
+    locked = file.try_lock(LockKind::kShared);
+  }
   if (locked.ok()) {
     if (!*locked) return not_found("step {} of {} is being deleted", step, root);
     lease.file_ = std::move(file);
@@ -182,6 +192,13 @@ Result<StepLease> StepLease::acquire(Io& io, const std::string& root, int64_t st
     return not_found("step {} of {} was deleted", step, root);
   }
   return lease;
+}
+
+Result<bool> is_being_read(Io& io, const std::string& folder) {
+  const Result<File> claim = claim_step(io, folder);
+  if (claim.ok()) return false;
+  if (claim.status().code() == StatusCode::kUnavailable) return true;
+  return claim.status();
 }
 
 Status pin_step(Io& io, const std::string& root, int64_t step) {

@@ -65,6 +65,10 @@ class StepLease {
   Lease lease_;  // where there is no flock
 };
 
+// Whether somebody holds a lease on the step in this folder; for people, as it may end at any
+// moment.
+Result<bool> is_being_read(Io& io, const std::string& folder);
+
 Status pin_step(Io& io, const std::string& root, int64_t step);
 Status unpin_step(Io& io, const std::string& root, int64_t step);
 // Renames it away, syncs the root, removes it: there is no half-deleted step. FAILED_PRECONDITION:

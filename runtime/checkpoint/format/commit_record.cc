@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/format/commit_record.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <charconv>
 #include <unordered_set>
@@ -319,6 +321,13 @@ Result<CommitRecord> parse_commit(std::string_view text) {
     return data_loss("COMMIT: {}", status.message());
   }
   return record;
+}
+
+Result<int64_t> parse_wall_time(const std::string& text) {
+  tm time = {};
+  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &time);
+  if (end == nullptr || *end != '\0') return data_loss("\"{}\" is not a time", text);
+  return static_cast<int64_t>(::timegm(&time));
 }
 
 }  // namespace hekla::checkpoint

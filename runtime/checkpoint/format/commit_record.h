@@ -71,4 +71,7 @@ Result<std::string> write_commit(const CommitRecord& record);
 
 Result<CommitRecord> parse_commit(std::string_view text);
 
+// Seconds since 1970 of a record's wall_time. DATA_LOSS: not of that form.
+Result<int64_t> parse_wall_time(const std::string& text);
+
 }  // namespace hekla::checkpoint

@@ -211,5 +211,10 @@ TEST(StoredType, NumbersAndNamesAreOneToOne) {
   EXPECT_EQ(nan_bits(DType::kI32), std::nullopt);
 }
 
+TEST(WallTime, IsRead) {
+  EXPECT_EQ(*parse_wall_time("1970-01-02T00:00:01Z"), 86401);
+  EXPECT_FALSE(parse_wall_time("yesterday").ok());
+}
+
 }  // namespace
 }  // namespace hekla::checkpoint

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/manager/policies.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -57,13 +55,6 @@ std::vector<int64_t> deletable(std::span<const KeptStep> steps, const Retention&
   const int64_t most = std::max<int64_t>(0, count - std::max<int64_t>(retention.min_valid, 1));
   if (static_cast<int64_t>(gone.size()) > most) gone.resize(static_cast<size_t>(most));
   return gone;
-}
-
-Result<int64_t> parse_wall_time(const std::string& text) {
-  tm time = {};
-  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &time);
-  if (end == nullptr || *end != '\0') return data_loss("\"{}\" is not a time", text);
-  return static_cast<int64_t>(::timegm(&time));
 }
 
 }  // namespace hekla::checkpoint

@@ -64,7 +64,4 @@ struct KeptStep {
 std::vector<int64_t> deletable(std::span<const KeptStep> steps, const Retention& retention,
                                int64_t now_seconds);
 
-// Seconds since 1970 of "2026-11-21T18:05:00Z".
-Result<int64_t> parse_wall_time(const std::string& text);
-
 }  // namespace hekla::checkpoint

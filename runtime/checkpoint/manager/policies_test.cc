@@ -61,10 +61,5 @@ TEST(Retention, TheNewestAndAFewAlwaysStay) {
   EXPECT_EQ(deletable(steps_to(3), {.last = 0, .min_valid = 2}, 0), Steps{1});
 }
 
-TEST(WallTime, IsRead) {
-  EXPECT_EQ(*parse_wall_time("1970-01-02T00:00:01Z"), 86401);
-  EXPECT_FALSE(parse_wall_time("yesterday").ok());
-}
-
 }  // namespace
 }  // namespace hekla::checkpoint
