@@ -143,7 +143,8 @@ def test_compressed_tensors_are_read_with_the_plugin(tmp_path, build):
             text=True, timeout=120, env={**os.environ, 'HDF5_PLUGIN_PATH': str(plugins)})
     without = read(tmp_path)
     assert without.returncode != 0 and 'OSError' in without.stderr, without.stderr
-    assert 'filter' in without.stderr, without.stderr
+    # Words of HDF5 1.14 and of 1.10.
+    assert 'HDF5_PLUGIN_PATH' in without.stderr or 'filter' in without.stderr, without.stderr
     result = read(build / 'lib' / 'hekla' / 'hdf5_plugins')
     assert result.returncode == 0, result.stderr
     found = np.load(out)
@@ -170,7 +171,9 @@ def test_tools_read_compressed_steps(tmp_path, build):
     with h5py.File(tmp_path / 'plain.h5') as plain:
         np.testing.assert_array_equal(plain['rows'][...], tree['rows'])
     hekla('reshard', step, tmp_path / 'c', '--mesh', '(x:4)', '--spec', '(x)')
-    hekla('diff', step, tmp_path / 'c')
+    with h5py.File(tmp_path / 'c' / step.name / 'model.h5') as view:
+        np.testing.assert_array_equal(view['rows'][...], tree['rows'])
+        np.testing.assert_array_equal(view['deep'][...], tree['deep'])
     # What index and view were made from is in the shards.
     (step / 'index.h5').write_bytes(b'')
     hekla('verify', step, code=2)
