@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,15 +33,19 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-// A box of tensor number `tensor` of a step, stored row major at `offset` of file number `file`.
+struct PieceChunks;  // chunks.h
+
+// A box of tensor number `tensor` of a step, stored row major at `offset` of file number `file`, or
+// compressed in chunks of it.
 struct Piece {
   int32_t tensor = 0;
   Box box;
-  int32_t writer = 0;       // the rank that writes it
-  int32_t file = 0;         // index in the step's list of files
-  int64_t offset = 0;       // bytes, from the file's first byte
-  int64_t bytes = 0;        // stored_bytes(dtype, elements of the box)
-  int64_t first_block = 0;  // of the file's table of digests
+  int32_t writer = 0;                                   // the rank that writes it
+  int32_t file = 0;                                     // index in the step's list of files
+  int64_t offset = 0;                                   // bytes, from the file's first byte
+  int64_t bytes = 0;                                    // stored_bytes(dtype, elements of the box)
+  int64_t first_block = 0;                              // of the file's table of digests
+  std::shared_ptr<const PieceChunks> chunks = nullptr;  // of a compressed piece
 
   bool operator==(const Piece&) const = default;
 };

@@ -2,6 +2,8 @@
 """hekla.checkpoint: trees of arrays there and back, cut anew, by several processes, preempted."""
 import collections
 import os
+import subprocess
+import sys
 import textwrap
 
 import h5py
@@ -91,6 +93,92 @@ def test_frozen_tensors_are_linked_while_they_stay(tmp_path):
         with h5py.File(moved / f'step-{step:012}' / 'model.h5') as view:
             for name, value in kept[step].items():
                 np.testing.assert_array_equal(view[name][...], value)
+
+
+def compressible():
+    rng = np.random.default_rng(2)
+
+    def halves(*shape):
+        return rng.normal(size=shape).astype(ml_dtypes.bfloat16).astype(np.float32)
+    return {'rows': halves(700, 1000), 'deep': halves(3, 5, 90001), 'one': halves(1 << 18),
+            'half': rng.normal(size=(900, 401)).astype(ml_dtypes.bfloat16),
+            'complex': (halves(300, 100) * 1j + 1).astype(np.complex64),
+            'flags': rng.integers(0, 2, (1 << 17) + 1).astype(bool),
+            'nibbles': rng.integers(-2, 2, (601, 1003)).astype(ml_dtypes.int4),
+            'noise': rng.integers(0, 256, 1 << 20).astype(np.uint8), 'small': halves(10)}
+
+
+READ_ALL = """
+    import sys, h5py, numpy as np
+    with h5py.File(sys.argv[1]) as view:
+        np.savez(sys.argv[2], **{name: data[...] for name, data in view.items()
+                                 if 'logical_shape' not in data.attrs})
+"""
+
+
+def test_compressed_tensors_are_read_with_the_plugin(tmp_path, build):
+    tree = compressible()
+    with checkpoint.CheckpointManager(tmp_path / 'run',
+                                      compress={'one': 'none', '*': 'zstd'}) as manager:
+        manager.save(1, tree)
+        assert same(manager.restore(1), tree)
+        # Cut otherwise than it was saved.
+        like = {'rows': checkpoint.Part(np.zeros((33, 1000), np.float32), (300, 0), (700, 1000))}
+        part = manager.restore(1, like=like, strict=False)['rows'].array
+        np.testing.assert_array_equal(part, tree['rows'][300:333])
+    step = tmp_path / 'run' / 'step-000000000001'
+    packed = step / 'data' / 'packed-00000.h5'
+    assert packed.stat().st_size < 0.7 * sum(tree[name].nbytes for name in tree if name != 'one')
+    with h5py.File(packed) as file:
+        assert 'one' not in file['state'] and 'small' not in file['state']
+        creation = file['state/rows/p0'].id.get_create_plist()
+        assert [creation.get_filter(i)[0] for i in range(creation.get_nfilters())] == [2, 32015]
+    (tmp_path / 'run').rename(tmp_path / 'moved')
+    view = tmp_path / 'moved' / step.name / 'model.h5'
+    out = tmp_path / 'out.npz'
+
+    def read(plugins):
+        return subprocess.run(
+            [sys.executable, '-c', textwrap.dedent(READ_ALL), view, out], capture_output=True,
+            text=True, timeout=120, env={**os.environ, 'HDF5_PLUGIN_PATH': str(plugins)})
+    without = read(tmp_path)
+    assert without.returncode != 0 and 'OSError' in without.stderr, without.stderr
+    # Words of HDF5 1.14 and of 1.10.
+    assert 'HDF5_PLUGIN_PATH' in without.stderr or 'filter' in without.stderr, without.stderr
+    result = read(build / 'lib' / 'hekla' / 'hdf5_plugins')
+    assert result.returncode == 0, result.stderr
+    found = np.load(out)
+    for name, value in tree.items():
+        if name != 'nibbles':
+            np.testing.assert_array_equal(found[name], value.astype(found[name].dtype))
+
+
+def test_tools_read_compressed_steps(tmp_path, build):
+    tree = {name: array for name, array in compressible().items() if name != 'nibbles'}
+    for root, compress in ((tmp_path / 'a', 'auto'), (tmp_path / 'b', None)):
+        with checkpoint.CheckpointManager(root, compress=compress) as manager:
+            manager.save(1, tree)
+
+    def hekla(*arguments, code=0):
+        result = subprocess.run([build / 'bin' / 'hekla', 'ckpt', *map(str, arguments)],
+                                capture_output=True, text=True, timeout=120)
+        assert result.returncode == code, (result.stdout, result.stderr)
+        return result.stdout
+    step = tmp_path / 'a' / 'step-000000000001'
+    hekla('verify', step)
+    hekla('diff', step, tmp_path / 'b' / 'step-000000000001')
+    hekla('consolidate', step, tmp_path / 'plain.h5')
+    with h5py.File(tmp_path / 'plain.h5') as plain:
+        np.testing.assert_array_equal(plain['rows'][...], tree['rows'])
+    hekla('reshard', step, tmp_path / 'c', '--mesh', '(x:4)', '--spec', '(x)')
+    with h5py.File(tmp_path / 'c' / step.name / 'model.h5') as view:
+        np.testing.assert_array_equal(view['rows'][...], tree['rows'])
+        np.testing.assert_array_equal(view['deep'][...], tree['deep'])
+    # What index and view were made from is in the shards.
+    (step / 'index.h5').write_bytes(b'')
+    hekla('verify', step, code=2)
+    hekla('repair', tmp_path / 'a')
+    hekla('verify', step)
 
 
 def test_checks_are_asked_for_by_name(tmp_path):

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/columns.h"
 #include "runtime/checkpoint/format/step_index.h"
 
@@ -78,6 +79,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   piece_columns.bytes = input.column<int64_t>();
   piece_columns.first_block = input.column<int64_t>();
   piece_columns.block_count = input.column<int64_t>();
+  piece_columns.is_chunked = input.column<uint8_t>();
+  piece_columns.chunk_shape = input.column<int64_t>();
+  piece_columns.chunk_offset = input.column<int64_t>();
+  piece_columns.chunk_bytes = input.column<int64_t>();
+  piece_columns.chunk_is_coded = input.column<uint8_t>();
   const auto pieces = pieces_from_columns(piece_columns, *tensors);
   if (!pieces.ok()) {
     if (pieces.status().code() != StatusCode::kDataLoss) fail("not clear", pieces.status());
@@ -98,6 +104,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (columns_from_tensors(index->tensors).name != columns.name) fail("other names", ok_status());
   const auto again = pieces_from_columns(columns_from_pieces(index->pieces), index->tensors);
   if (!again.ok() || again->size() != pieces->size()) fail("does not survive", again.status());
+  for (const Piece& piece : index->pieces) {
+    if (piece.chunks == nullptr) continue;
+    const ChunkGrid& grid = piece.chunks->grid;
+    if (grid.begin(0) != 0 || grid.end(grid.chunks() - 1) != piece.bytes ||
+        grid.full_bytes() > kMaxChunkBytes) {
+      fail("chunks are no cut", ok_status());
+    }
+  }
   for (size_t i = 0; i < index->tensors.size(); ++i) {
     if (index->tensor_digest(static_cast<int32_t>(i)).size() > 32) fail("digest", ok_status());
   }

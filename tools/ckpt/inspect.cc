@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "tools/ckpt/progress.h"
@@ -79,7 +80,8 @@ json inspect_json(const checkpoint::StepReader& step, const checkpoint::StepInde
                         {"file", index.files[static_cast<size_t>(piece.file)].path},
                         {"writer", piece.writer},
                         {"offset", piece.offset},
-                        {"bytes", piece.bytes}});
+                        {"bytes", piece.bytes},
+                        {"bytes_in_file", checkpoint::bytes_in_file(piece)}});
     }
     list.push_back({{"name", tensor.name},
                     {"dtype", dtype_name(tensor.dtype)},

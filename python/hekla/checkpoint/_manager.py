@@ -280,6 +280,10 @@ class CheckpointManager:
     compared at every save, so nothing is lost when one changes. `tile_hint` {pattern: sizes} cuts
     tensors into tiles (0: not in that dimension), for meshes that will read other parts.
 
+    `compress` 'zstd' or 'auto', or {pattern: 'zstd', 'auto' or 'none'} of which the first that matches
+    counts, compresses tensors of 64 KiB and more; 'auto' where it makes them smaller by a third.
+    Other programs with HDF5 then need a plugin (docs/reading_checkpoints.md).
+
     `verify_after_write` 'sample' or 'all' reads back what was written before the step is committed;
     `check_replicas` 'sample' or 'all' compares what several processes hold of the same box, and the
     save fails, naming tensor and ranks, when they differ.
@@ -292,7 +296,7 @@ class CheckpointManager:
                  preemption_grace_seconds=None, staging_bytes=None, bandwidth_limit=None,
                  continue_on_error=False, metadata=None, rank=None, world_size=None, store=None,
                  group_deadline_seconds=None, frozen=(), tile_hint=None,
-                 verify_after_write='none', check_replicas='none'):
+                 verify_after_write='none', check_replicas='none', compress=None):
         options = {
             'save_interval': save_interval, 'save_seconds': save_seconds,
             'save_steps': sorted(save_steps), 'continuous': continuous,
@@ -306,6 +310,8 @@ class CheckpointManager:
             'staging_bytes': staging_bytes, 'bandwidth_limit': bandwidth_limit,
             'group_deadline_seconds': group_deadline_seconds, 'frozen': list(frozen),
             'verify_after_write': verify_after_write, 'check_replicas': check_replicas,
+            'compress': [list(pair) for pair in ({'*': compress} if isinstance(compress, str)
+                                                 else compress or {}).items()],
             'tile_hints': [[pattern, list(tile)] for pattern, tile in (tile_hint or {}).items()],
         }
         if world_size is None and rank is not None:

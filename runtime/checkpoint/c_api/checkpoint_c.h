@@ -86,6 +86,7 @@ int64_t hekla_checkpoint_step_bytes_read(hekla_checkpoint_step* step);
  * keep_without_metric}, min_valid, async_queue_size, on_busy, overwrite, preemption_signals,
  * preemption_grace_seconds, continue_on_error, max_failures, metadata, staging_bytes,
  * bandwidth_limit, group_deadline_seconds, frozen [pattern], tile_hints [[pattern, [size]]],
+ * compress [[pattern, none | zstd | auto]],
  * verify_after_write and check_replicas (none, sample, all). `world_size` -1: RANK, WORLD_SIZE and
  * HEKLA_STORE say.
  */

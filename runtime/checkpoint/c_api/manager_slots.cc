@@ -136,6 +136,19 @@ Status take_options(Fields& fields, ManagerOptions* options) {
   HEKLA_RETURN_IF_ERROR(
       take_how_much(fields, "check_replicas", &options->saver.checks.check_replicas));
   fields.take("frozen", &options->saver.plan.frozen);
+  if (const auto hints = fields.take_json("compress")) {
+    for (const Json& hint : *hints) {
+      const std::string how = hint.at(1).get<std::string>();
+      if (how != "none" && how != "zstd" && how != "auto") {
+        return invalid_argument("compress: \"{}\" is none, zstd or auto, not {}",
+                                hint.at(0).get<std::string>(), how);
+      }
+      options->saver.plan.compress.push_back(
+          {hint.at(0).get<std::string>(), how == "none"   ? Compression::kNone
+                                          : how == "zstd" ? Compression::kZstd
+                                                          : Compression::kAuto});
+    }
+  }
   if (const auto hints = fields.take_json("tile_hints")) {
     for (const Json& hint : *hints) {
       options->saver.plan.tile_hints.push_back(

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/names.h"
 #include "runtime/checkpoint/format/stored_type.h"
 
@@ -112,10 +112,55 @@ PieceColumns columns_from_pieces(std::span<const Piece> pieces) {
     columns.offset.push_back(piece.offset);
     columns.bytes.push_back(piece.bytes);
     columns.first_block.push_back(piece.first_block);
-    columns.block_count.push_back(block_count(piece.bytes));
+    columns.block_count.push_back(piece_blocks(piece));
+  }
+  const bool has_chunks = std::any_of(pieces.begin(), pieces.end(),
+                                      [](const Piece& piece) { return piece.chunks != nullptr; });
+  if (!has_chunks) return columns;
+  for (const Piece& piece : pieces) {
+    columns.is_chunked.push_back(piece.chunks != nullptr);
+    add_row(piece.chunks == nullptr ? Dims() : piece.chunks->grid.shape(), columns.width,
+            columns.chunk_shape);
+    if (piece.chunks == nullptr) continue;
+    for (const Chunk& chunk : piece.chunks->chunks) {
+      columns.chunk_offset.push_back(chunk.offset);
+      columns.chunk_bytes.push_back(chunk.bytes);
+      columns.chunk_is_coded.push_back(chunk.is_coded);
+    }
   }
   return columns;
 }
+
+namespace {
+
+// The chunks of piece i, which are the columns' next ones from *next on.
+Result<std::shared_ptr<const PieceChunks>> chunks_from_columns(const PieceColumns& columns,
+                                                               size_t i, DType dtype,
+                                                               const Dims& size, size_t* next) {
+  if (element_count(size) == 0) return data_loss("chunks of no elements");
+  HEKLA_ASSIGN_OR_RETURN(
+      Dims shape, row(columns.chunk_shape, columns.width, i, stored_dims(dtype, size).size()));
+  HEKLA_ASSIGN_OR_RETURN(ChunkGrid grid, ChunkGrid::make(dtype, size, std::move(shape)));
+  const size_t left = columns.chunk_offset.size() - *next;
+  if (static_cast<uint64_t>(grid.chunks()) > left) {
+    return data_loss("{} chunks where {} are left", grid.chunks(), left);
+  }
+  auto made = std::make_shared<PieceChunks>(PieceChunks{std::move(grid), {}});
+  for (int64_t k = 0; k < made->grid.chunks(); ++k, ++*next) {
+    const Chunk chunk{columns.chunk_offset[*next], columns.chunk_bytes[*next],
+                      columns.chunk_is_coded[*next] != 0};
+    if (chunk.offset < 0 || chunk.bytes < 1 || chunk.bytes > made->grid.full_bytes() ||
+        chunk.offset > INT64_MAX - chunk.bytes ||
+        (!chunk.is_coded && chunk.bytes != made->grid.full_bytes())) {
+      return data_loss("chunk {} with {} bytes at offset {} cannot be", k, chunk.bytes,
+                       chunk.offset);
+    }
+    made->chunks.push_back(chunk);
+  }
+  return std::shared_ptr<const PieceChunks>(std::move(made));
+}
+
+}  // namespace
 
 Result<std::vector<Piece>> pieces_from_columns(const PieceColumns& columns,
                                                std::span<const TensorInfo> tensors) {
@@ -126,6 +171,15 @@ Result<std::vector<Piece>> pieces_from_columns(const PieceColumns& columns,
       !fits(n, columns.width, columns.size.size())) {
     return data_loss("the columns of {} pieces have different lengths", n);
   }
+  const bool has_chunks = !columns.is_chunked.empty();
+  if (columns.chunk_bytes.size() != columns.chunk_offset.size() ||
+      columns.chunk_is_coded.size() != columns.chunk_offset.size() ||
+      (has_chunks
+           ? columns.is_chunked.size() != n || !fits(n, columns.width, columns.chunk_shape.size())
+           : !columns.chunk_shape.empty() || !columns.chunk_offset.empty())) {
+    return data_loss("the columns of chunks of {} pieces have different lengths", n);
+  }
+  size_t next_chunk = 0;
   std::vector<Piece> pieces(n);
   for (size_t i = 0; i < n; ++i) {
     Piece& piece = pieces[i];
@@ -148,17 +202,27 @@ Result<std::vector<Piece>> pieces_from_columns(const PieceColumns& columns,
     piece.offset = columns.offset[i];
     piece.bytes = columns.bytes[i];
     piece.first_block = columns.first_block[i];
+    if (has_chunks && columns.is_chunked[i] != 0) {
+      auto chunks = chunks_from_columns(columns, i, tensor.dtype, piece.box.size, &next_chunk);
+      if (!chunks.ok()) {
+        return data_loss("piece {} of tensor '{}': {}", i, tensor.name, chunks.status().message());
+      }
+      piece.chunks = *std::move(chunks);
+    }
     if (piece.writer < 0 || piece.file < 0 || piece.offset < 0 || piece.first_block < 0 ||
         piece.bytes != stored_bytes(tensor.dtype, element_count(piece.box.size)) ||
         piece.offset > INT64_MAX - piece.bytes ||
-        piece.first_block > INT64_MAX - block_count(piece.bytes) ||
-        columns.block_count[i] != block_count(piece.bytes)) {
+        piece.first_block > INT64_MAX - piece_blocks(piece) ||
+        columns.block_count[i] != piece_blocks(piece)) {
       return data_loss(
           "piece {} of tensor '{}': its file {}, offset {}, bytes {} or blocks {} from "
           "{} cannot be",
           i, tensor.name, piece.file, piece.offset, piece.bytes, columns.block_count[i],
           piece.first_block);
     }
+  }
+  if (next_chunk != columns.chunk_offset.size()) {
+    return data_loss("{} of {} chunks belong to a piece", next_chunk, columns.chunk_offset.size());
   }
   return pieces;
 }

@@ -47,6 +47,13 @@ struct PieceColumns {
   std::vector<int64_t> bytes;
   std::vector<int64_t> first_block;
   std::vector<int64_t> block_count;
+  // Of compressed pieces; all empty in a step without them.
+  std::vector<uint8_t> is_chunked;   // by piece
+  std::vector<int64_t> chunk_shape;  // by piece; row major, rows filled up with 0
+  // Of their chunks, one piece behind the other.
+  std::vector<int64_t> chunk_offset;
+  std::vector<int64_t> chunk_bytes;
+  std::vector<uint8_t> chunk_is_coded;
 
   bool operator==(const PieceColumns&) const = default;
 };

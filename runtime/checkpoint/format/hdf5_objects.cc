@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "runtime/checkpoint/chunks.h"
+#include "runtime/checkpoint/codec/codec.h"
 #include "runtime/checkpoint/format/stored_type.h"
 
 namespace hekla::checkpoint {
@@ -207,14 +209,48 @@ Result<hid_t> ObjectWriter::type(DType dtype) {
   return found->second.get();
 }
 
+Result<Handle> ObjectWriter::make_chunked(const std::string& path, DType dtype, const Dims& shape,
+                                          const Dims& chunk) {
+  HEKLA_ASSIGN_OR_RETURN(const Handle creation,
+                         own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "dataset creation"));
+  const std::vector<hsize_t> dims(chunk.begin(), chunk.end());
+  const unsigned level = kZstdLevel;
+  HEKLA_RETURN_IF_ERROR(check_hdf5(H5Pset_obj_track_times(creation.get(), false), "set times"));
+  HEKLA_RETURN_IF_ERROR(check_hdf5(
+      H5Pset_chunk(creation.get(), static_cast<int>(dims.size()), dims.data()), "set chunks"));
+  HEKLA_RETURN_IF_ERROR(
+      check_hdf5(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "set fill time"));
+  // Optional: the library has no zstd, and need not have it to make the dataset.
+  HEKLA_RETURN_IF_ERROR(check_hdf5(
+      H5Pset_filter(creation.get(), kShuffleFilter, H5Z_FLAG_OPTIONAL, 0, nullptr), "set shuffle"));
+  HEKLA_RETURN_IF_ERROR(check_hdf5(
+      H5Pset_filter(creation.get(), kZstdFilter, H5Z_FLAG_OPTIONAL, 1, &level), "set zstd"));
+  return make_dataset(path, dtype, shape, creation.get());
+}
+
+Status ObjectWriter::add_chunk(hid_t dataset, const Dims& start, int64_t bytes, bool is_coded) {
+  // The driver puts no byte of it anywhere.
+  static const std::vector<std::byte> nothing(static_cast<size_t>(kMaxChunkBytes));
+  constexpr uint32_t kNoFilters = 3;
+  const std::vector<hsize_t> offset(start.begin(), start.end());
+  return check_hdf5(H5Dwrite_chunk(dataset, H5P_DEFAULT, is_coded ? 0 : kNoFilters, offset.data(),
+                                   static_cast<size_t>(bytes), nothing.data()),
+                    "place a chunk");
+}
+
 Result<Handle> ObjectWriter::make_dataset(const std::string& path, DType dtype, const Dims& shape) {
+  return make_dataset(path, dtype, shape, dataset_creation_.get());
+}
+
+Result<Handle> ObjectWriter::make_dataset(const std::string& path, DType dtype, const Dims& shape,
+                                          hid_t creation) {
   const size_t slash = path.rfind('/');
   HEKLA_ASSIGN_OR_RETURN(const hid_t group, make_groups(std::string_view(path).substr(0, slash)));
   HEKLA_ASSIGN_OR_RETURN(const hid_t type_id, type(dtype));
   HEKLA_ASSIGN_OR_RETURN(const Handle space, make_space(dtype, shape));
   HEKLA_ASSIGN_OR_RETURN(Handle dataset,
                          own(H5Dcreate2(group, path.c_str() + slash + 1, type_id, space.get(),
-                                        link_creation_.get(), dataset_creation_.get(), H5P_DEFAULT),
+                                        link_creation_.get(), creation, H5P_DEFAULT),
                              H5Dclose, path));
   HEKLA_RETURN_IF_ERROR(add_attributes(dataset.get(), dtype, shape));
   return dataset;
@@ -308,7 +344,13 @@ Status ObjectWriter::write_pieces(const std::string& path, const PieceColumns& c
   HEKLA_RETURN_IF_ERROR(write_column(path + "/offset", columns.offset));
   HEKLA_RETURN_IF_ERROR(write_column(path + "/bytes", columns.bytes));
   HEKLA_RETURN_IF_ERROR(write_column(path + "/first_block", columns.first_block));
-  return write_column(path + "/block_count", columns.block_count);
+  HEKLA_RETURN_IF_ERROR(write_column(path + "/block_count", columns.block_count));
+  if (columns.is_chunked.empty()) return ok_status();
+  HEKLA_RETURN_IF_ERROR(write_column(path + "/is_chunked", columns.is_chunked));
+  HEKLA_RETURN_IF_ERROR(write_column(path + "/chunk_shape", columns.chunk_shape, columns.width));
+  HEKLA_RETURN_IF_ERROR(write_column(path + "/chunk_offset", columns.chunk_offset));
+  HEKLA_RETURN_IF_ERROR(write_column(path + "/chunk_bytes", columns.chunk_bytes));
+  return write_column(path + "/chunk_is_coded", columns.chunk_is_coded);
 }
 
 Result<std::vector<uint8_t>> read_bytes(hid_t file, const std::string& path) {
@@ -354,6 +396,13 @@ Result<PieceColumns> read_pieces(hid_t file, const std::string& path) {
   HEKLA_ASSIGN_OR_RETURN(columns.bytes, read_int64(file, path + "/bytes"));
   HEKLA_ASSIGN_OR_RETURN(columns.first_block, read_int64(file, path + "/first_block"));
   HEKLA_ASSIGN_OR_RETURN(columns.block_count, read_int64(file, path + "/block_count"));
+  if (H5Lexists(file, (path + "/is_chunked").c_str(), H5P_DEFAULT) <= 0) return columns;
+  HEKLA_ASSIGN_OR_RETURN(columns.is_chunked, read_bytes(file, path + "/is_chunked"));
+  HEKLA_ASSIGN_OR_RETURN(columns.chunk_shape, read_int64(file, path + "/chunk_shape", &width));
+  if (width != columns.width) return data_loss("{}: chunks of another rank", path);
+  HEKLA_ASSIGN_OR_RETURN(columns.chunk_offset, read_int64(file, path + "/chunk_offset"));
+  HEKLA_ASSIGN_OR_RETURN(columns.chunk_bytes, read_int64(file, path + "/chunk_bytes"));
+  HEKLA_ASSIGN_OR_RETURN(columns.chunk_is_coded, read_bytes(file, path + "/chunk_is_coded"));
   return columns;
 }
 

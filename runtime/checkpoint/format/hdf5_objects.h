@@ -39,6 +39,11 @@ class ObjectWriter {
   // A contiguous dataset for elements of `dtype`, space allocated, not filled; its groups are made.
   // Attribute logical_dtype, for packed types also logical_shape.
   Result<Handle> make_dataset(const std::string& path, DType dtype, const Dims& shape);
+  // A dataset in chunks with filters that are not run here: add_chunk says where each chunk is, by
+  // its first element, in NewFile's next expected place.
+  Result<Handle> make_chunked(const std::string& path, DType dtype, const Dims& shape,
+                              const Dims& chunk);
+  Status add_chunk(hid_t dataset, const Dims& start, int64_t bytes, bool is_coded);
   // The type, owned by the writer.
   Result<hid_t> type(DType dtype);
 
@@ -61,6 +66,8 @@ class ObjectWriter {
 
  private:
   ObjectWriter() = default;
+  Result<Handle> make_dataset(const std::string& path, DType dtype, const Dims& shape,
+                              hid_t creation);
   Status write_array(const std::string& path, hid_t type, const void* data, size_t count,
                      int64_t width);
 

@@ -13,7 +13,8 @@ struct MemoryFileState {
   std::vector<std::byte> head, tail;
   int64_t hole_end = 0;                       // where the tail begins
   int64_t payload_at = 0, payload_bytes = 0;  // of the dataset that is about to be made
-  haddr_t closed_at = 0;                      // what libhdf5 had allocated when it closed the file
+  bool drops_payload = false;
+  haddr_t closed_at = 0;  // what libhdf5 had allocated when it closed the file
   // Reading.
   std::vector<FilePart> parts;
   int64_t file_size = 0;
@@ -141,7 +142,8 @@ herr_t driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t siz
     std::memcpy(state.head.data() + to, data, size);
     return 0;
   }
-  if (to < state.hole_end) return -1;  // payload is never written through libhdf5
+  // Payload is never written through libhdf5.
+  if (to < state.hole_end) return state.drops_payload && to + bytes <= state.hole_end ? 0 : -1;
   try {
     if (to + bytes > state.end())
       state.tail.resize(static_cast<size_t>(to + bytes - state.hole_end));
@@ -233,6 +235,10 @@ void NewFile::expect_payload(int64_t at, int64_t bytes) {
   state_->payload_at = at;
   state_->payload_bytes = bytes;
 }
+
+bool NewFile::took_payload() const { return state_->payload_bytes == 0; }
+
+void NewFile::drop_payload() { state_->drops_payload = true; }
 
 Result<NewFile::Bytes> NewFile::finish() && {
   HEKLA_RETURN_IF_ERROR(check_hdf5(H5Fflush(file_.get(), H5F_SCOPE_LOCAL), "flush"));

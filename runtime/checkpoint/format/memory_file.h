@@ -34,6 +34,10 @@ class NewFile {
   int64_t payload_begin() const;
   // The next dataset of exactly `bytes` takes the hole's next place, `at` bytes from its start.
   void expect_payload(int64_t at, int64_t bytes);
+  // Whether libhdf5 has taken that place.
+  bool took_payload() const;
+  // What it writes into the hole is dropped; otherwise that is an error.
+  void drop_payload();
 
   struct Bytes {
     std::vector<std::byte> head;  // from offset 0

@@ -15,35 +15,10 @@ namespace {
 
 constexpr int64_t kPage = kUserBlockBytes;
 
+constexpr int64_t kPayloadBegin = 2 * kPage;  // behind user block and superblock
+constexpr int64_t kMaxPayload = int64_t{1} << 60;
+
 int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
-// The dataset of each piece of this file: its tensor and its number among the tensor's pieces.
-struct Numbered {
-  Piece piece;
-  int64_t number;
-};
-
-Result<std::vector<Numbered>> pieces_of_file(std::span<const TensorInfo> tensors,
-                                             std::span<const Piece> pieces, int32_t file) {
-  std::vector<const Piece*> order;
-  order.reserve(pieces.size());
-  for (const Piece& piece : pieces) {
-    if (piece.tensor < 0 || static_cast<size_t>(piece.tensor) >= tensors.size()) {
-      return invalid_argument("a piece belongs to tensor {} of {}", piece.tensor, tensors.size());
-    }
-    HEKLA_RETURN_IF_ERROR(check_box(piece.box, tensors[static_cast<size_t>(piece.tensor)]));
-    order.push_back(&piece);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Piece* a, const Piece* b) { return piece_before(*a, *b); });
-  std::vector<Numbered> chosen;
-  int64_t number = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    number = i > 0 && order[i - 1]->tensor == order[i]->tensor ? number + 1 : 0;
-    if (order[i]->file == file) chosen.push_back({*order[i], number});
-  }
-  return chosen;
-}
 
 // The tensors that have a piece among `pieces`, and with file 0 those that have none at all: so
 // that the shards together name every tensor. Sets `row` of each tensor.
@@ -77,6 +52,21 @@ Status write_tables(ObjectWriter& writer, std::span<const TensorInfo> tensors,
   return writer.write_pieces("/__pieces", columns);
 }
 
+Status place_chunks(ObjectWriter& writer, NewFile& memory, const std::string& path, DType dtype,
+                    const Piece& piece) {
+  const ChunkGrid& grid = piece.chunks->grid;
+  HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
+                         writer.make_chunked(path, dtype, piece.box.size, grid.shape()));
+  for (int64_t k = 0; k < grid.chunks(); ++k) {
+    const Chunk& chunk = piece.chunks->chunks[static_cast<size_t>(k)];
+    memory.expect_payload(chunk.offset - memory.payload_begin(), chunk.bytes);
+    HEKLA_RETURN_IF_ERROR(
+        writer.add_chunk(dataset.get(), grid.start(k), chunk.bytes, chunk.is_coded));
+    if (!memory.took_payload()) return internal_error("HDF5 placed a chunk of {} elsewhere", path);
+  }
+  return ok_status();
+}
+
 Result<int64_t> dataset_offset(hid_t dataset, const std::string& path) {
   const haddr_t offset = H5Dget_offset(dataset);
   if (offset == HADDR_UNDEF) return hdf5_error("offset of " + path);
@@ -85,24 +75,112 @@ Result<int64_t> dataset_offset(hid_t dataset, const std::string& path) {
 
 }  // namespace
 
+// The dataset of a piece: its tensor's and its number among the tensor's pieces.
+struct ShardImage::Numbered {
+  Piece piece;
+  int64_t number;
+};
+
+struct ShardImage::Packed {
+  std::vector<TensorInfo> tensors;
+  std::vector<Numbered> own;
+  std::vector<int32_t> ids;
+  std::unique_ptr<ShardImage> made;  // of the last save
+};
+
+Result<std::vector<ShardImage::Numbered>> ShardImage::pieces_of_file(
+    std::span<const TensorInfo> tensors, std::span<const Piece> pieces, int32_t file) {
+  std::vector<const Piece*> order;
+  order.reserve(pieces.size());
+  for (const Piece& piece : pieces) {
+    if (piece.tensor < 0 || static_cast<size_t>(piece.tensor) >= tensors.size()) {
+      return invalid_argument("a piece belongs to tensor {} of {}", piece.tensor, tensors.size());
+    }
+    HEKLA_RETURN_IF_ERROR(check_box(piece.box, tensors[static_cast<size_t>(piece.tensor)]));
+    order.push_back(&piece);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Piece* a, const Piece* b) { return piece_before(*a, *b); });
+  std::vector<Numbered> chosen;
+  int64_t number = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    number = i > 0 && order[i - 1]->tensor == order[i]->tensor ? number + 1 : 0;
+    if (order[i]->file != file) continue;
+    Piece piece = *order[i];
+    piece.bytes = stored_bytes(tensors[static_cast<size_t>(piece.tensor)].dtype,
+                               element_count(piece.box.size));
+    chosen.push_back({std::move(piece), number});
+  }
+  return chosen;
+}
+
 Result<ShardImage> ShardImage::make(std::span<const TensorInfo> tensors,
                                     std::span<const Piece> pieces, int32_t file) {
   HEKLA_RETURN_IF_ERROR(check_tensors(tensors));
   HEKLA_ASSIGN_OR_RETURN(std::vector<Numbered> own, pieces_of_file(tensors, pieces, file));
+  std::vector<Piece> own_pieces;
+  for (Numbered& numbered : own) {
+    numbered.piece.chunks = nullptr;
+    own_pieces.push_back(numbered.piece);
+  }
+  std::vector<int32_t> ids = tensors_of_file(tensors.size(), pieces, own_pieces, file);
+  return build(tensors, std::move(own), std::move(ids), file);
+}
+
+Result<ShardImage> ShardImage::make_packed(std::span<const TensorInfo> tensors,
+                                           std::span<const Piece> pieces, int32_t file) {
+  HEKLA_RETURN_IF_ERROR(check_tensors(tensors));
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Numbered> own, pieces_of_file(tensors, pieces, file));
+  int64_t offset = kPayloadBegin;
+  std::vector<Piece> own_pieces;
+  for (Numbered& numbered : own) {
+    Piece& piece = numbered.piece;
+    const TensorInfo& tensor = tensors[static_cast<size_t>(piece.tensor)];
+    if (piece.bytes < kSmallPieceBytes) {
+      return invalid_argument("a piece of tensor '{}' with {} bytes is too small to be compressed",
+                              tensor.name, piece.bytes);
+    }
+    ChunkGrid grid = ChunkGrid::choose(tensor.dtype, piece.box.size);
+    std::vector<Chunk> chunks;
+    for (int64_t k = 0; k < grid.chunks(); ++k, offset += grid.full_bytes()) {
+      if (offset > kMaxPayload) {
+        return invalid_argument("the pieces of file {} have more than 2^60 bytes", file);
+      }
+      chunks.push_back({offset, grid.full_bytes(), false});
+    }
+    piece.chunks =
+        std::make_shared<const PieceChunks>(PieceChunks{std::move(grid), std::move(chunks)});
+    own_pieces.push_back(piece);
+  }
+  auto packed = std::make_shared<Packed>();
+  packed->tensors.assign(tensors.begin(), tensors.end());
+  packed->own = own;
+  packed->ids = tensors_of_file(tensors.size(), pieces, own_pieces, file);
+  HEKLA_ASSIGN_OR_RETURN(ShardImage image, build(tensors, std::move(own), packed->ids, file));
+  image.packed_ = std::move(packed);
+  return image;
+}
+
+Result<ShardImage> ShardImage::build(std::span<const TensorInfo> tensors, std::vector<Numbered> own,
+                                     std::vector<int32_t> ids, int32_t file) {
   ShardImage image;
   image.file_ = file;
   int64_t payload = 0;
+  bool is_packed = false;
   for (Numbered& numbered : own) {
     Piece& piece = numbered.piece;
-    piece.bytes = stored_bytes(tensors[static_cast<size_t>(piece.tensor)].dtype,
-                               element_count(piece.box.size));
     piece.offset = 0;
     piece.first_block = image.blocks_;
-    image.blocks_ += block_count(piece.bytes);
-    if (piece.bytes >= kSmallPieceBytes) {
+    image.blocks_ += piece_blocks(piece);
+    if (piece.chunks != nullptr) {
+      is_packed = true;
+      for (const Chunk& chunk : piece.chunks->chunks) {
+        payload = std::max(payload, whole_pages(chunk.offset + chunk.bytes - kPayloadBegin));
+      }
+    } else if (piece.bytes >= kSmallPieceBytes) {
       piece.offset = payload;  // from the start of the payload, for now
       // 2^60 leaves room for every sum that follows.
-      if (piece.bytes > (int64_t{1} << 60) - payload) {
+      if (piece.bytes > kMaxPayload - payload) {
         return invalid_argument("the pieces of file {} have more than 2^60 bytes", file);
       }
       payload += whole_pages(piece.bytes);
@@ -112,11 +190,16 @@ Result<ShardImage> ShardImage::make(std::span<const TensorInfo> tensors,
   NewFile::Bytes bytes;
   HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(kUserBlockBytes, payload));
+    if (is_packed) memory.drop_payload();
     HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
     for (Numbered& numbered : own) {
       Piece& piece = numbered.piece;
       const TensorInfo& tensor = tensors[static_cast<size_t>(piece.tensor)];
       const std::string path = fmt::format("/state/{}/p{}", tensor.name, numbered.number);
+      if (piece.chunks != nullptr) {
+        HEKLA_RETURN_IF_ERROR(place_chunks(writer, memory, path, tensor.dtype, piece));
+        continue;
+      }
       const bool is_payload = piece.bytes >= kSmallPieceBytes;
       if (is_payload) memory.expect_payload(piece.offset, piece.bytes);
       HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
@@ -130,7 +213,6 @@ Result<ShardImage> ShardImage::make(std::span<const TensorInfo> tensors,
       piece.offset = offset;
     }
     for (const Numbered& numbered : own) image.pieces_.push_back(numbered.piece);
-    const std::vector<int32_t> ids = tensors_of_file(tensors.size(), pieces, image.pieces_, file);
     HEKLA_RETURN_IF_ERROR(write_tables(writer, tensors, ids, image.pieces_));
     HEKLA_RETURN_IF_ERROR(writer.write_column(
         "/__blocks", std::vector<uint64_t>(static_cast<size_t>(image.blocks_))));
@@ -148,6 +230,29 @@ Result<ShardImage> ShardImage::make(std::span<const TensorInfo> tensors,
   image.tail_ = std::move(bytes.tail);
   image.file_size_ = image.tail_offset_ + static_cast<int64_t>(image.tail_.size());
   return image;
+}
+
+Result<ShardImage::Finished> ShardImage::finish_packed(const ShardIdentity& identity,
+                                                       std::span<const uint64_t> digests,
+                                                       std::vector<std::vector<Chunk>> chunks) {
+  if (packed_ == nullptr || chunks.size() != packed_->own.size()) {
+    return invalid_argument("file {}: chunks of {} pieces came for {}", file_, chunks.size(),
+                            pieces_.size());
+  }
+  std::vector<Numbered> own = packed_->own;
+  for (size_t i = 0; i < own.size(); ++i) {
+    const PieceChunks& planned = *own[i].piece.chunks;
+    if (chunks[i].size() != planned.chunks.size()) {
+      return invalid_argument("file {}: {} chunks came for {}", file_, chunks[i].size(),
+                              planned.chunks.size());
+    }
+    own[i].piece.chunks =
+        std::make_shared<const PieceChunks>(PieceChunks{planned.grid, std::move(chunks[i])});
+  }
+  HEKLA_ASSIGN_OR_RETURN(ShardImage image,
+                         build(packed_->tensors, std::move(own), packed_->ids, file_));
+  packed_->made = std::make_unique<ShardImage>(std::move(image));
+  return packed_->made->finish(identity, digests);
 }
 
 std::vector<ByteRange> ShardImage::payload() const {
@@ -197,6 +302,7 @@ Result<ShardImage::Finished> ShardImage::finish(const ShardIdentity& identity,
   std::memcpy(head_.data(), user_block.data(), user_block.size());
 
   finished.extents = {{0, head_}, {tail_offset_, tail_}};
+  finished.pieces = pieces_;
   finished.record = {"", file_size_, block.metadata_digest, block.table_digest, 0};
   return finished;
 }

@@ -8,16 +8,22 @@
 //   8192  payload: pieces of at least 64 KiB, each from a multiple of 4096 on, written by others
 //   then  metadata: groups, small pieces, columns /__tensors and /__pieces, digests /__blocks
 //
+// A file of compressed pieces has the same design, but its payload are chunks, which lie where
+// their sizes leave them: such an image is planned with the largest sizes, and made again for each
+// save.
+//
 // Piece k of tensor NAME (order of piece_before over the whole step) is the dataset
 // /state/NAME/p<k>. An image is a value; copies are independent. One thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/commit_record.h"
 #include "runtime/checkpoint/format/user_block.h"
 #include "runtime/checkpoint/layout.h"
@@ -41,6 +47,11 @@ class ShardImage {
   static Result<ShardImage> make(std::span<const TensorInfo> tensors, std::span<const Piece> pieces,
                                  int32_t file);
 
+  // As make, for pieces of at least kSmallPieceBytes that will be compressed: file_size() and the
+  // offsets of the chunks are bounds, all chunks stored as they are. finish_packed ends it.
+  static Result<ShardImage> make_packed(std::span<const TensorInfo> tensors,
+                                        std::span<const Piece> pieces, int32_t file);
+
   int32_t file() const { return file_; }
   int64_t file_size() const { return file_size_; }  // a multiple of 4096
   // Pieces of this file in the order of piece_before, with offset, bytes and first_block. A piece
@@ -52,7 +63,9 @@ class ShardImage {
   std::vector<ByteRange> payload() const;
 
   // Whether piece i travels with the metadata: put its bytes into small_piece(i) before finish.
-  bool is_small(size_t i) const { return pieces_[i].bytes < kSmallPieceBytes; }
+  bool is_small(size_t i) const {
+    return pieces_[i].chunks == nullptr && pieces_[i].bytes < kSmallPieceBytes;
+  }
   std::span<std::byte> small_piece(size_t i);
 
   // The bytes around the payload, valid until the image changes, and what COMMIT says of the file
@@ -62,10 +75,21 @@ class ShardImage {
     std::vector<Extent> extents;  // user block and superblock; metadata
     FileRecord record;
     std::vector<uint64_t> digests;
+    std::vector<Piece> pieces;  // as pieces(), where they lie in the end
   };
   Result<Finished> finish(const ShardIdentity& identity, std::span<const uint64_t> digests);
+  // `chunks`: of each piece; disjoint places from the payload's start on. On the HDF5 lane, some
+  // microseconds a chunk.
+  Result<Finished> finish_packed(const ShardIdentity& identity, std::span<const uint64_t> digests,
+                                 std::vector<std::vector<Chunk>> chunks);
 
  private:
+  struct Numbered;
+  static Result<std::vector<Numbered>> pieces_of_file(std::span<const TensorInfo> tensors,
+                                                      std::span<const Piece> pieces, int32_t file);
+  static Result<ShardImage> build(std::span<const TensorInfo> tensors, std::vector<Numbered> own,
+                                  std::vector<int32_t> ids, int32_t file);
+
   int32_t file_ = 0;
   int64_t file_size_ = 0;
   int64_t blocks_ = 0;
@@ -73,6 +97,8 @@ class ShardImage {
   int64_t tail_offset_ = 0;
   std::vector<Piece> pieces_;
   std::vector<std::byte> head_, tail_;
+  struct Packed;  // what finish_packed needs
+  std::shared_ptr<Packed> packed_;
 };
 
 }  // namespace hekla::checkpoint

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/columns.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/hdf5_objects.h"
@@ -17,8 +18,8 @@ Status check_places(const UserBlock& block, const ShardContents& contents) {
     if (piece.file != block.file) {
       return data_loss("shard {}: a piece says that it lies in file {}", block.file, piece.file);
     }
-    if (piece.offset + piece.bytes > block.file_size ||
-        piece.first_block + block_count(piece.bytes) > block.blocks) {
+    if (!lies_within(piece, block.file_size) ||
+        piece.first_block + piece_blocks(piece) > block.blocks) {
       return data_loss(
           "shard {}: a piece at {} with {} bytes lies outside of its {} bytes or {} "
           "blocks",

@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/columns.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/hdf5_objects.h"
@@ -44,7 +45,7 @@ Status check_piece_place(const Piece& piece, const StepIndex& index) {
                             index.files.size());
   }
   const auto file = static_cast<size_t>(piece.file);
-  if (piece.offset < 0 || piece.bytes < 0 || piece.offset > index.files[file].size - piece.bytes) {
+  if (piece.offset < 0 || piece.bytes < 0 || !lies_within(piece, index.files[file].size)) {
     return invalid_argument(
         "a piece of tensor '{}' with {} bytes from {} lies outside of '{}', "
         "which has {}",
@@ -53,7 +54,7 @@ Status check_piece_place(const Piece& piece, const StepIndex& index) {
   if (!index.digests.empty() &&
       (piece.first_block < 0 ||
        piece.first_block >
-           static_cast<int64_t>(index.digests[file].size()) - block_count(piece.bytes))) {
+           static_cast<int64_t>(index.digests[file].size()) - piece_blocks(piece))) {
     return invalid_argument("a piece of tensor '{}' has blocks from {} on, '{}' has {}", name,
                             piece.first_block, index.files[file].path, index.digests[file].size());
   }
@@ -193,7 +194,7 @@ std::string StepIndex::tensor_digest(int32_t tensor) const {
   for (const Piece& piece : pieces_of(tensor)) {
     hasher.add(std::as_bytes(std::span(digests[static_cast<size_t>(piece.file)])
                                  .subspan(static_cast<size_t>(piece.first_block),
-                                          static_cast<size_t>(block_count(piece.bytes)))));
+                                          static_cast<size_t>(piece_blocks(piece)))));
   }
   return hasher.text();
 }

@@ -321,6 +321,14 @@ Status FileWriter::write(std::span<const std::byte> bytes, int64_t offset) {
   return status;
 }
 
+Status FileWriter::truncate(int64_t bytes) {
+  HEKLA_RETURN_IF_ERROR(drain());
+  const Status status = buffered_.truncate(bytes);
+  const std::lock_guard lock(mutex_);
+  if (status_.ok()) status_ = status;
+  return status;
+}
+
 Status FileWriter::close() {
   Status status = drain();
   if (status.ok() && buffered_.is_open()) status = buffered_.sync_data();

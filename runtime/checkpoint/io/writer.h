@@ -127,6 +127,8 @@ class FileWriter {
   const std::vector<uint64_t>& digests() const { return digests_; }
   // Buffered, at once; for what is small or unaligned. After drain.
   Status write(std::span<const std::byte> bytes, int64_t offset);
+  // The file's size, when less was written than there was room for. After drain.
+  Status truncate(int64_t bytes);
   // drain, fdatasync, close.
   Status close();
 

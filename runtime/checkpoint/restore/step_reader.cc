@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/checkpoint/chunks.h"
+#include "runtime/checkpoint/codec/codec.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/shard_reader.h"
 #include "runtime/checkpoint/io/file.h"
@@ -137,13 +139,40 @@ Status StepReader::check_shard(int32_t file) const {
   }
   for (const Piece& piece : index_.pieces()) {
     if (piece.file != file) continue;
-    if (piece.first_block > static_cast<int64_t>(shard.digests.size()) - block_count(piece.bytes)) {
+    if (piece.first_block > static_cast<int64_t>(shard.digests.size()) - piece_blocks(piece)) {
       return data_loss("{}: a piece of tensor \"{}\" has digests from {} on, there are {}", path,
                        index_.tensors()[static_cast<size_t>(piece.tensor)].name, piece.first_block,
                        shard.digests.size());
     }
   }
   shard.is_checked = true;
+  return ok_status();
+}
+
+Status StepReader::unpack(const RestorePlan& plan, const PlannedRead& read,
+                          std::span<const std::byte> bytes,
+                          std::span<std::byte* const> targets) const {
+  HEKLA_ASSIGN_OR_RETURN(const std::unique_ptr<Coder> coder, Coder::create());
+  std::vector<std::byte> whole;
+  for (uint32_t i = 0; i < read.block_count; ++i) {
+    const BlockRef& ref = plan.blocks[read.first_block + i];
+    const Piece& piece = index_.pieces()[static_cast<size_t>(ref.piece)];
+    const ChunkGrid& grid = piece.chunks->grid;
+    const Chunk& chunk = piece.chunks->chunks[static_cast<size_t>(ref.block)];
+    std::span<const std::byte> stored = block_in_read(index_, plan, read, ref, bytes);
+    if (chunk.is_coded) {
+      whole.resize(static_cast<size_t>(grid.full_bytes()));
+      const Status status = coder->decode(stored, grid.element_bytes(), whole);
+      if (!status.ok()) {
+        return status.with_context(
+            fmt::format("{}: chunk {} of piece {} of tensor \"{}\" at offset {}",
+                        paths_[static_cast<size_t>(read.file)], ref.block, box_text(piece.box),
+                        index_.tensors()[static_cast<size_t>(piece.tensor)].name, chunk.offset));
+      }
+      stored = whole;
+    }
+    scatter_chunk(index_, plan, ref, stored, targets);
+  }
   return ok_status();
 }
 
@@ -171,7 +200,7 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
   const RestorePlan& plan = *planned;
   // Where a read's bytes go as they are, all of them to one place: no copy is needed then.
   const auto in_place = [&, this](const PlannedRead& read) -> std::byte* {
-    if (read.copy_count != 1) return nullptr;
+    if (read.copy_count != 1 || read.method == ReadMethod::kPacked) return nullptr;
     const Region& region = plan.regions[plan.copies[read.first_copy]];
     const int64_t begin = read.offset - index_.pieces()[static_cast<size_t>(region.piece)].offset;
     const int64_t at = region.copy.memory_offset({begin, begin + read.bytes});
@@ -180,7 +209,7 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
   const auto take = [&, this](const PlannedRead& read, std::span<const std::byte> bytes,
                               bool is_in_place) {
     const std::vector<uint64_t>& digests = states_[static_cast<size_t>(read.file)].digests;
-    for (uint32_t i = 0; i < read.block_count; ++i) {
+    for (uint32_t i = 0; verify_ != Verify::kNone && i < read.block_count; ++i) {
       const BlockRef& ref = plan.blocks[read.first_block + i];
       const Piece& piece = index_.pieces()[static_cast<size_t>(ref.piece)];
       const std::span<const std::byte> block = block_in_read(index_, plan, read, ref, bytes);
@@ -192,8 +221,9 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
           "{:016x}, not {:016x}: it is corrupt",
           paths_[static_cast<size_t>(read.file)], ref.block, box_text(piece.box),
           index_.tensors()[static_cast<size_t>(piece.tensor)].name, block.size(),
-          piece.offset + ref.block * kBlockBytes, found, expected);
+          read.offset + (block.data() - bytes.data()), found, expected);
     }
+    if (read.method == ReadMethod::kPacked) return unpack(plan, read, bytes, targets);
     if (!is_in_place) scatter(index_, plan, read, bytes, targets);
     return ok_status();
   };

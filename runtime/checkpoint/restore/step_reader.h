@@ -88,6 +88,9 @@ class StepReader : public std::enable_shared_from_this<StepReader> {
   StepReader(Io& io, std::string folder) : io_(io), folder_(std::move(folder)) {}
   Status load(const StepReaderOptions& options);
   Status check_shard(int32_t file) const;
+  // The chunks of a packed read, into the arrays.
+  Status unpack(const RestorePlan& plan, const PlannedRead& read, std::span<const std::byte> bytes,
+                std::span<std::byte* const> targets) const;
 
   struct Shard {
     std::mutex mutex;

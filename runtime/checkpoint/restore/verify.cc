@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/shard_reader.h"
 #include "runtime/checkpoint/format/step_index.h"
@@ -107,7 +108,7 @@ class Verifier {
     HEKLA_ASSIGN_OR_RETURN(const ShardContents contents,
                            read_shard_file(io_, folder_, commit_, file, number));
     int64_t payload = 0;
-    for (const Piece& piece : contents.pieces) payload += piece.bytes;
+    for (const Piece& piece : contents.pieces) payload += bytes_in_file(piece);
     HEKLA_RETURN_IF_ERROR(advance(std::max<int64_t>(0, file.size - payload)));
     return options_.payload ? check_payload(file, contents) : ok_status();
   }
@@ -117,14 +118,16 @@ class Verifier {
     std::vector<ReadRequest> requests;
     std::mutex mutex;
     std::vector<std::pair<int64_t, std::string>> found;  // by offset; guarded by mutex
-    for (const Piece& piece : contents.pieces) {
+    // Block `first` of the piece and those behind it lie at one place of the file.
+    const auto add = [&](const Piece& piece, int64_t first, int64_t offset, int64_t size_in_file) {
       ReadRequest request;
-      request.offset = piece.offset;
-      request.bytes = piece.bytes;
-      request.take = [&, this](int64_t at, std::span<const std::byte> bytes) -> Status {
+      request.offset = offset;
+      request.bytes = size_in_file;
+      request.take = [&, this, first, offset, &piece = piece](
+                         int64_t at, std::span<const std::byte> bytes) -> Status {
         for (int64_t done = 0; done < static_cast<int64_t>(bytes.size()); done += kBlockBytes) {
           const int64_t size = std::min(kBlockBytes, static_cast<int64_t>(bytes.size()) - done);
-          const int64_t number = (at + done) / kBlockBytes;
+          const int64_t number = first + (at + done) / kBlockBytes;
           const uint64_t digest =
               block_digest(bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(size)));
           const uint64_t expected =
@@ -134,15 +137,25 @@ class Verifier {
           HEKLA_RETURN_IF_ERROR(advance(size));
           if (digest == expected) continue;
           found.push_back(
-              {piece.offset + at + done,
+              {offset + at + done,
                fmt::format("block {} of piece {} of tensor \"{}\" ({} bytes at offset {}) has the "
                            "digest {:016x}, not {:016x}",
                            number, box_text(piece.box), name_of(contents, piece.tensor), size,
-                           piece.offset + at + done, digest, expected)});
+                           offset + at + done, digest, expected)});
         }
         return ok_status();
       };
       requests.push_back(std::move(request));
+    };
+    for (const Piece& piece : contents.pieces) {
+      if (piece.chunks == nullptr) {
+        add(piece, 0, piece.offset, piece.bytes);
+        continue;
+      }
+      for (size_t k = 0; k < piece.chunks->chunks.size(); ++k) {
+        const Chunk& chunk = piece.chunks->chunks[k];
+        add(piece, static_cast<int64_t>(k), chunk.offset, chunk.bytes);
+      }
     }
     HEKLA_RETURN_IF_ERROR(reader_->read(paths, requests, stop_));
     std::sort(found.begin(), found.end());

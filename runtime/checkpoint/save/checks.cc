@@ -10,6 +10,7 @@
 #include <random>
 #include <utility>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/reader.h"
@@ -41,8 +42,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 // ---- what was written ----
 
-Status ShardSave::read_back(size_t f, const SaveSite& site, std::span<const Extent> metadata,
-                            std::span<const uint64_t> digests) {
+Status ShardSave::read_back(size_t f, const SaveSite& site, const ShardImage::Finished& written) {
   if (checks_.verify_after_write == HowMuch::kNone) return ok_status();
   const ShardLayout::File& file = layout_->files[f];
   const std::string path =
@@ -55,7 +55,7 @@ Status ShardSave::read_back(size_t f, const SaveSite& site, std::span<const Exte
     // Synced pages are clean: what is dropped comes from the disk again.
     pool_.io().drop_cache(opened.fd(), 0, file.image.file_size());
     std::vector<std::byte> found;
-    for (const Extent& extent : metadata) {
+    for (const Extent& extent : written.extents) {
       found.resize(extent.bytes.size());
       HEKLA_RETURN_IF_ERROR(lost(opened.read(found, extent.offset)));
       const auto differs = std::mismatch(found.begin(), found.end(), extent.bytes.begin());
@@ -70,10 +70,10 @@ Status ShardSave::read_back(size_t f, const SaveSite& site, std::span<const Exte
     int64_t number;
   };
   std::vector<Block> blocks;
-  for (size_t i = 0; i < file.image.pieces().size(); ++i) {
-    const Piece& piece = file.image.pieces()[i];
+  for (size_t i = 0; i < written.pieces.size(); ++i) {
+    const Piece& piece = written.pieces[i];
     if (file.image.is_small(i)) continue;
-    for (int64_t b = 0; b < block_count(piece.bytes); ++b) blocks.push_back({&piece, b});
+    for (int64_t b = 0; b < piece_blocks(piece); ++b) blocks.push_back({&piece, b});
   }
   if (checks_.verify_after_write == HowMuch::kSample &&
       static_cast<int64_t>(blocks.size()) > kSampledBlocks) {
@@ -86,6 +86,18 @@ Status ShardSave::read_back(size_t f, const SaveSite& site, std::span<const Exte
   std::vector<ReadRequest> requests;
   for (const Block& block : blocks) {
     const Piece& piece = *block.piece;
+    const auto digests = std::span(written.digests)
+                             .subspan(static_cast<size_t>(piece.first_block),
+                                      static_cast<size_t>(piece_blocks(piece)));
+    if (piece.chunks != nullptr) {
+      const Chunk& chunk = piece.chunks->chunks[static_cast<size_t>(block.number)];
+      ReadRequest request;
+      request.offset = chunk.offset;
+      request.bytes = chunk.bytes;
+      request.digests = digests.subspan(static_cast<size_t>(block.number), 1);
+      requests.push_back(std::move(request));
+      continue;
+    }
     // Neighbours become one request: large reads.
     if (!requests.empty() && requests.back().offset == piece.offset &&
         requests.back().first_block + requests.back().blocks == block.number) {
@@ -97,8 +109,7 @@ Status ShardSave::read_back(size_t f, const SaveSite& site, std::span<const Exte
     request.bytes = piece.bytes;
     request.first_block = block.number;
     request.blocks = 1;
-    request.digests = digests.subspan(static_cast<size_t>(piece.first_block),
-                                      static_cast<size_t>(block_count(piece.bytes)));
+    request.digests = digests;
     requests.push_back(std::move(request));
   }
   ReaderOptions options;

@@ -33,7 +33,10 @@ Result<std::shared_ptr<ShardLayout>> ShardLayout::make(std::shared_ptr<const Sav
     const int32_t owner = plan->file_owners[static_cast<size_t>(number)];
     const bool is_mine = owner == rank || writers.count(rank) != 0;
     if (!is_mine && rank != 0) continue;
-    HEKLA_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(plan->tensors, plan->pieces, number));
+    const bool is_packed = plan->file_kinds[static_cast<size_t>(number)] == ShardKind::kPacked;
+    HEKLA_ASSIGN_OR_RETURN(ShardImage image,
+                           is_packed ? ShardImage::make_packed(plan->tensors, plan->pieces, number)
+                                     : ShardImage::make(plan->tensors, plan->pieces, number));
     if (rank == 0) {
       layout->all_pieces.insert(layout->all_pieces.end(), image.pieces().begin(),
                                 image.pieces().end());

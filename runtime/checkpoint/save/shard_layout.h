@@ -32,7 +32,7 @@ struct ShardLayout {
   std::vector<File> files;
   int64_t my_bytes = 0;
   int64_t logical_bytes = 0;  // of all tensors
-  // On the coordinator: pieces of all files, with offsets.
+  // On the coordinator: pieces of all files, with offsets; of packed files as they are planned.
   std::vector<Piece> all_pieces;
 
   static Result<std::shared_ptr<ShardLayout>> make(std::shared_ptr<const SavePlan> plan,

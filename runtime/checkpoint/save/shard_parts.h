@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/checkpoint/save/compressor.h"
 #include "runtime/checkpoint/save/shard_save.h"
 
 namespace hekla::checkpoint {
@@ -25,6 +26,7 @@ struct ShardSave::Target {
   std::vector<PieceSource> sources;           // beside File::mine
   std::vector<std::vector<std::byte>> small;  // likewise; bytes of pieces that go with metadata
   std::unique_ptr<FileWriter> writer;         // null when it is linked
+  std::unique_ptr<Compressor> compressor;     // of a packed file
   std::optional<FileRecord> link;             // of the parent's file, which is this one
   std::vector<uint64_t> link_digests;
 };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
@@ -21,6 +22,23 @@ constexpr std::string_view kViewFile = "model.h5";
 
 std::string_view view_of(const std::vector<uint64_t>& digests) {
   return {reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(uint64_t)};
+}
+
+// A chunk as it goes to the store.
+struct ChunkText {
+  int64_t offset = 0;
+  int64_t bytes = 0;  // twice, plus one when it is coded
+};
+
+std::string chunks_text(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (const Piece& piece : pieces) {
+    for (const Chunk& chunk : piece.chunks->chunks) {
+      const ChunkText one{chunk.offset, 2 * chunk.bytes + (chunk.is_coded ? 1 : 0)};
+      text.append(reinterpret_cast<const char*>(&one), sizeof one);
+    }
+  }
+  return text;
 }
 
 Result<std::vector<uint64_t>> digests_of(const std::string& text, int64_t blocks) {
@@ -108,9 +126,8 @@ Status ShardSave::find_sources(State state) {
       if (source.kind == Kind::kMutable && piece.bytes > 0) {
         mutable_bytes_ += piece.bytes;
         if (file.kind == ShardKind::kFrozen) has_to_compare_ = true;
-        const int64_t item = pool_.staging().buffer_bytes();
         if (!file.image.is_small(i) && file.kind != ShardKind::kFrozen) {
-          staging_buffers_ += (piece.bytes + item - 1) / item;
+          for (int64_t at = 0; at < piece.bytes; at += item_bytes(piece, at)) ++staging_buffers_;
         }
       }
       target->sources.push_back(std::move(source));
@@ -158,9 +175,10 @@ Status ShardSave::stage(Kind kind, std::stop_token stop, const std::function<voi
         target.small[k].resize(static_cast<size_t>(piece.bytes));
         HEKLA_RETURN_IF_ERROR(fill(source, piece, 0, target.small[k], stop));
       } else {
-        const int64_t item = pool_.staging().buffer_bytes();
-        for (int64_t at = 0; at < piece.bytes; at += item) {
-          Staged staged{f, file.mine[k], at, std::min(item, piece.bytes - at), {}};
+        int64_t next = 0;
+        for (int64_t at = 0; at < piece.bytes; at = next) {
+          Staged staged{f, file.mine[k], at, item_bytes(piece, at), {}};
+          next = at + staged.bytes;
           HEKLA_ASSIGN_OR_RETURN(staged.buffer, pool_.staging().acquire(stop));
           HEKLA_RETURN_IF_ERROR(fill(
               source, piece, at, {staged.buffer.data(), static_cast<size_t>(staged.bytes)}, stop));
@@ -188,12 +206,42 @@ int64_t ShardSave::bytes_done() const { return bytes_done_.load(std::memory_orde
 Status ShardSave::open_writer(size_t f, const SaveSite& site, FileUse use) {
   const ShardLayout::File& file = layout_->files[f];
   const std::string& path = layout_->plan->files[static_cast<size_t>(file.number)];
+  const bool is_packed = file.kind == ShardKind::kPacked;
   HEKLA_ASSIGN_OR_RETURN(
       targets_[f]->writer,
       FileWriter::create(pool_, join_path(site.folder, path), file.image.file_size(),
-                         file.image.blocks(), site.stop, use));
-  targets_[f]->writer->count_into(&bytes_done_);
+                         is_packed ? 0 : file.image.blocks(), site.stop, use));
+  if (!is_packed) {
+    targets_[f]->writer->count_into(&bytes_done_);
+    return ok_status();
+  }
+  std::vector<Compressor::PieceTarget> pieces;
+  for (const Piece& piece : file.image.pieces()) {
+    const Compression how = layout_->plan->compression[static_cast<size_t>(piece.tensor)];
+    pieces.push_back({piece.chunks->grid, piece.first_block, how == Compression::kAuto});
+  }
+  HEKLA_ASSIGN_OR_RETURN(
+      targets_[f]->compressor,
+      Compressor::create(pool_, *targets_[f]->writer, file.image.payload().front().begin,
+                         file.image.blocks(), std::move(pieces), site.stop, &bytes_done_));
   return ok_status();
+}
+
+int64_t ShardSave::item_bytes(const Piece& piece, int64_t at) const {
+  const int64_t item = pool_.staging().buffer_bytes();
+  if (piece.chunks == nullptr) return std::min(item, piece.bytes - at);
+  // An item holds at least one chunk.
+  const ChunkGrid& grid = piece.chunks->grid;
+  const int64_t last = grid.chunk_of(std::min(at + item, piece.bytes) - 1);
+  return (grid.end(last) - at <= item ? grid.end(last) : grid.begin(last)) - at;
+}
+
+void ShardSave::add_chunks(Target& target, size_t piece_number, const Piece& piece, int64_t at,
+                           int64_t bytes, const std::byte* data, StagingPool::Buffer buffer) {
+  const ChunkGrid& grid = piece.chunks->grid;
+  const int64_t first = grid.chunk_of(at);
+  target.compressor->add(piece_number, first, grid.chunk_of(at + bytes - 1) + 1 - first, data,
+                         std::move(buffer));
 }
 
 Status ShardSave::allocate(const SaveSite& site) {
@@ -210,6 +258,11 @@ Status ShardSave::allocate(const SaveSite& site) {
 
 void ShardSave::add_staged(Staged staged) {
   const Piece& piece = layout_->files[staged.file].image.pieces()[staged.piece];
+  if (piece.chunks != nullptr) {
+    const std::byte* data = staged.buffer.data();
+    return add_chunks(*targets_[staged.file], staged.piece, piece, staged.at, staged.bytes, data,
+                      std::move(staged.buffer));
+  }
   targets_[staged.file]->writer->add(std::move(staged.buffer), staged.bytes,
                                      piece.offset + staged.at,
                                      piece.first_block + staged.at / kBlockBytes);
@@ -237,9 +290,15 @@ Status ShardSave::snapshot(const SaveSite& site) {
           file.image.is_small(file.mine[k])) {
         continue;
       }
-      target.writer->add({source.source->host_data() + source.contiguous_at, piece.bytes,
-                          piece.offset, piece.first_block});
+      const std::byte* data = source.source->host_data() + source.contiguous_at;
       source.is_written_in_place = true;
+      if (piece.chunks == nullptr) {
+        target.writer->add({data, piece.bytes, piece.offset, piece.first_block});
+        continue;
+      }
+      for (int64_t at = 0; at < piece.bytes; at += item_bytes(piece, at)) {
+        add_chunks(target, file.mine[k], piece, at, item_bytes(piece, at), data + at);
+      }
     }
   }
   HEKLA_RETURN_IF_ERROR(stage(Kind::kElsewhere, site.stop, take));
@@ -258,8 +317,10 @@ Result<std::vector<FileRecord>> ShardSave::write(const SaveSite& site) {
   const auto take = [this](Staged staged) { add_staged(std::move(staged)); };
   HEKLA_RETURN_IF_ERROR(stage(Kind::kInPlace, site.stop, take));
   for (size_t f = 0; f < layout_->files.size(); ++f) {
-    if (targets_[f]->link) continue;
-    HEKLA_RETURN_IF_ERROR(targets_[f]->writer->drain());
+    Target& target = *targets_[f];
+    if (target.link) continue;
+    if (target.compressor) HEKLA_RETURN_IF_ERROR(target.compressor->drain());
+    HEKLA_RETURN_IF_ERROR(target.writer->drain());
     for (PieceSource& source : targets_[f]->sources) source.source.reset();
   }
   std::vector<FileRecord> records;
@@ -327,7 +388,10 @@ Result<FileRecord> ShardSave::write_metadata(size_t f, const SaveSite& site) {
   if (target.link) {
     HEKLA_RETURN_IF_ERROR(
         group_.store().set(key("digests", file.number, 0), view_of(target.link_digests)));
-    HEKLA_RETURN_IF_ERROR(read_back(f, site, {}, target.link_digests));
+    ShardImage::Finished linked;
+    linked.digests = target.link_digests;
+    linked.pieces = file.image.pieces();
+    HEKLA_RETURN_IF_ERROR(read_back(f, site, linked));
     return *target.link;
   }
   std::vector<uint64_t> digests = target.writer->digests();
@@ -336,13 +400,22 @@ Result<FileRecord> ShardSave::write_metadata(size_t f, const SaveSite& site) {
     if (target.small[k].empty()) continue;
     std::ranges::copy(target.small[k], file.image.small_piece(file.mine[k]).begin());
   }
+  const ShardIdentity identity{site.run_uuid, site.nonce, site.step};
   HEKLA_ASSIGN_OR_RETURN(ShardImage::Finished finished,
-                         file.image.finish({site.run_uuid, site.nonce, site.step}, digests));
+                         target.compressor
+                             ? file.image.finish_packed(identity, target.compressor->digests(),
+                                                        target.compressor->take_chunks())
+                             : file.image.finish(identity, digests));
   for (const Extent& extent : finished.extents) {
     HEKLA_RETURN_IF_ERROR(target.writer->write(extent.bytes, extent.offset));
   }
+  if (target.compressor) {
+    HEKLA_RETURN_IF_ERROR(target.writer->truncate(finished.record.size));
+    HEKLA_RETURN_IF_ERROR(
+        group_.store().set(key("chunks", file.number, 0), chunks_text(finished.pieces)));
+  }
   HEKLA_RETURN_IF_ERROR(target.writer->close());
-  HEKLA_RETURN_IF_ERROR(read_back(f, site, finished.extents, finished.digests));
+  HEKLA_RETURN_IF_ERROR(read_back(f, site, finished));
   HEKLA_RETURN_IF_ERROR(
       group_.store().set(key("digests", file.number, 0), view_of(finished.digests)));
   FileRecord record = std::move(finished.record);
@@ -377,6 +450,36 @@ Result<std::vector<FileRecord>> ShardSave::write_extras(const SaveSite& site) {
   return records;
 }
 
+Result<std::vector<Piece>> ShardSave::placed_pieces() const {
+  std::vector<Piece> pieces = layout_->all_pieces;  // by file, as each file's image has them
+  std::map<int32_t, std::string> texts;
+  std::map<int32_t, size_t> taken;
+  for (Piece& piece : pieces) {
+    if (piece.chunks == nullptr) continue;
+    auto text = texts.find(piece.file);
+    if (text == texts.end()) {
+      HEKLA_ASSIGN_OR_RETURN(const std::optional<std::string> said,
+                             group_.store().get(key("chunks", piece.file, 0)));
+      text = texts.emplace(piece.file, said.value_or("")).first;
+    }
+    size_t& at = taken[piece.file];
+    std::vector<Chunk> chunks(piece.chunks->chunks.size());
+    if (text->second.size() - at < chunks.size() * sizeof(ChunkText)) {
+      return internal_error("the places of the chunks of file {} came with {} bytes", piece.file,
+                            text->second.size());
+    }
+    for (Chunk& chunk : chunks) {
+      ChunkText one;
+      std::memcpy(&one, text->second.data() + at, sizeof one);
+      at += sizeof one;
+      chunk = {one.offset, one.bytes >> 1, (one.bytes & 1) != 0};
+    }
+    piece.chunks =
+        std::make_shared<const PieceChunks>(PieceChunks{piece.chunks->grid, std::move(chunks)});
+  }
+  return pieces;
+}
+
 Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
                                                   const std::vector<FileRecord>& files,
                                                   CommitRecord* record) {
@@ -397,12 +500,12 @@ Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
     if (file.table_digest.empty()) ordered.push_back(file);
   }
   int64_t blocks = 0;
-  for (const Piece& piece : layout_->all_pieces) blocks += block_count(piece.bytes);
+  for (const Piece& piece : layout_->all_pieces) blocks += piece_blocks(piece);
   std::vector<std::vector<uint64_t>> digests;
   if (blocks * static_cast<int64_t>(sizeof(uint64_t)) <= kMaxIndexedDigestBytes) {
     std::vector<int64_t> blocks_of(plan.files.size());
     for (const Piece& piece : layout_->all_pieces) {
-      blocks_of[static_cast<size_t>(piece.file)] += block_count(piece.bytes);
+      blocks_of[static_cast<size_t>(piece.file)] += piece_blocks(piece);
     }
     for (size_t number = 0; number < plan.files.size(); ++number) {
       HEKLA_ASSIGN_OR_RETURN(const std::optional<std::string> text,
@@ -412,8 +515,9 @@ Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
       digests.push_back(std::move(table));
     }
   }
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Piece> pieces, placed_pieces());
   HEKLA_ASSIGN_OR_RETURN(const StepIndex index,
-                         make_index(site.step, plan.tensors, layout_->all_pieces, std::move(shards),
+                         make_index(site.step, plan.tensors, std::move(pieces), std::move(shards),
                                     std::move(digests)));
   HEKLA_ASSIGN_OR_RETURN(const std::vector<std::byte> index_bytes, write_index(index));
   HEKLA_ASSIGN_OR_RETURN(const std::vector<std::byte> view_bytes, make_view(index));

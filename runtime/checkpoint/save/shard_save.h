@@ -6,6 +6,9 @@
 // other memories are fetched chunk by chunk, while large contiguous host arrays are written from
 // where they lie. The state is let go as soon as nothing of it is needed.
 //
+// Compressed pieces go to a Compressor, which gives their chunks places as they come; the file's
+// metadata then follows from them.
+//
 // A file of frozen tensors is linked from the parent step when that holds the same pieces and every
 // block of them in memory has the digest of there; nothing is believed of what was frozen. Where it
 // has changed, or the file system has no hard links, it is written like the others.
@@ -113,10 +116,15 @@ class ShardSave final : public SavePayload {
   Status hash_replicas(const SaveSite& site);
   Status compare_replicas() const;
   // What was written of a file, against what should have been.
-  Status read_back(size_t file, const SaveSite& site, std::span<const Extent> metadata,
-                   std::span<const uint64_t> digests);
+  Status read_back(size_t file, const SaveSite& site, const ShardImage::Finished& written);
   Status read_back(const std::string& path, std::string_view text);
   void add_staged(Staged staged);
+  // How much of a piece from `at` on is one item: whole chunks of a compressed one.
+  int64_t item_bytes(const Piece& piece, int64_t at) const;
+  static void add_chunks(Target& target, size_t piece_number, const Piece& piece, int64_t at,
+                         int64_t bytes, const std::byte* data, StagingPool::Buffer buffer = {});
+  // Of the step, with the chunks of the packed files where they lie.
+  Result<std::vector<Piece>> placed_pieces() const;
   // Goes over this rank's pieces of a kind; staged chunks go to `take`.
   Status stage(Kind kind, std::stop_token stop, const std::function<void(Staged)>& take);
   Status fill(PieceSource& source, const Piece& piece, int64_t at, std::span<std::byte> into,

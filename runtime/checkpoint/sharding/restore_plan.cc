@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/sharding/box.h"
 
 namespace hekla::checkpoint {
@@ -42,7 +43,7 @@ Status check_piece(const std::vector<TensorInfo>& tensors, const Piece& piece, i
                      piece.bytes, bytes);
   }
   const int64_t end = file_sizes.empty() ? INT64_MAX : file_sizes[piece.file];
-  if (piece.offset < 0 || piece.first_block < 0 || (bytes > 0 && piece.offset > end - bytes)) {
+  if (piece.offset < 0 || piece.first_block < 0 || !lies_within(piece, end)) {
     return data_loss("{} lies at offset {}, digest block {} of file {}, which has {} bytes",
                      piece_text(tensor, piece), piece.offset, piece.first_block, piece.file, end);
   }
@@ -81,6 +82,7 @@ class Planner {
       first = end;
     }
     add_reads();
+    add_packed_reads();
     return std::move(plan_);
   }
 
@@ -147,6 +149,7 @@ class Planner {
     const RestoreOptions& options = plan_.options;
     ranges_.clear();
     for (const Region& region : regions) region.copy.add_ranges(options.merge_gap, &ranges_);
+    if (piece.chunks != nullptr) return add_chunks(number, piece);
     if (options.whole_blocks) {
       for (StoredRange& range : ranges_) {
         range.begin -= range.begin % options.block_bytes;
@@ -176,6 +179,55 @@ class Planner {
         range.begin = end;
       }
     }
+  }
+
+  // The chunks that ranges_ touch.
+  void add_chunks(int32_t number, const Piece& piece) {
+    const ChunkGrid& grid = piece.chunks->grid;
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const StoredRange& a, const StoredRange& b) { return a.begin < b.begin; });
+    int64_t next = 0;
+    for (const StoredRange& range : ranges_) {
+      const int64_t last = grid.chunk_of(range.end - 1);
+      for (next = std::max(next, grid.chunk_of(range.begin)); next <= last; ++next) {
+        const Chunk& chunk = piece.chunks->chunks[static_cast<size_t>(next)];
+        packed_.push_back({piece.file, chunk.offset, chunk.offset + chunk.bytes, {number, next}});
+      }
+    }
+  }
+
+  // Chunks that lie near each other are read together.
+  void add_packed_reads() {
+    std::sort(packed_.begin(), packed_.end(), [](const PackedPart& a, const PackedPart& b) {
+      return a.file != b.file ? a.file < b.file : a.begin < b.begin;
+    });
+    for (size_t first = 0; first < packed_.size();) {
+      PlannedRead read;
+      read.file = packed_[first].file;
+      read.offset = packed_[first].begin;
+      read.method = ReadMethod::kPacked;
+      read.first_block = static_cast<uint32_t>(plan_.blocks.size());
+      read.first_copy = static_cast<uint32_t>(plan_.copies.size());
+      int64_t end = read.offset;
+      for (; first < packed_.size(); ++first) {
+        const PackedPart& part = packed_[first];
+        if (part.file != read.file || part.begin - end > plan_.options.merge_gap ||
+            (end > read.offset && part.end - read.offset > plan_.options.max_read_bytes)) {
+          break;
+        }
+        end = std::max(end, part.end);
+        plan_.blocks.push_back(part.chunk);
+      }
+      read.bytes = end - read.offset;
+      read.block_count = static_cast<uint32_t>(plan_.blocks.size()) - read.first_block;
+      plan_.read_bytes += read.bytes;
+      plan_.reads.push_back(read);
+    }
+    if (packed_.empty()) return;
+    std::sort(plan_.reads.begin(), plan_.reads.end(),
+              [](const PlannedRead& a, const PlannedRead& b) {
+                return a.file != b.file ? a.file < b.file : a.offset < b.offset;
+              });
   }
 
   void add_reads() {
@@ -238,7 +290,15 @@ class Planner {
   const PieceIndex& index_;
   std::span<const Wanted> wanted_;
   RestorePlan plan_;
+  struct PackedPart {
+    int32_t file;
+    int64_t begin;
+    int64_t end;
+    BlockRef chunk;
+  };
+
   std::vector<Part> parts_;
+  std::vector<PackedPart> packed_;
   std::vector<int32_t> found_;
   std::vector<StoredRange> ranges_;
 };
@@ -253,6 +313,8 @@ std::string_view read_method_name(ReadMethod method) {
       return "long runs";
     case ReadMethod::kStrided:
       return "strided";
+    case ReadMethod::kPacked:
+      return "compressed chunks";
   }
   return "unknown";
 }
@@ -305,7 +367,9 @@ Result<PieceIndex> PieceIndex::make(std::vector<TensorInfo> tensors, std::vector
 
   std::vector<int32_t> by_place(sorted.size());
   std::iota(by_place.begin(), by_place.end(), 0);
-  std::erase_if(by_place, [&](int32_t p) { return sorted[p].bytes == 0; });
+  // Chunks that overlap would not have their digests.
+  std::erase_if(by_place,
+                [&](int32_t p) { return sorted[p].bytes == 0 || sorted[p].chunks != nullptr; });
   sort_if_needed(by_place, [&](int32_t a, int32_t b) {
     return sorted[a].file != sorted[b].file ? sorted[a].file < sorted[b].file
                                             : sorted[a].offset < sorted[b].offset;
@@ -375,6 +439,11 @@ std::span<const std::byte> block_in_read(const PieceIndex& index, const RestoreP
                                          const PlannedRead& read, const BlockRef& block,
                                          std::span<const std::byte> bytes) {
   const Piece& piece = index.pieces()[block.piece];
+  if (piece.chunks != nullptr) {
+    const Chunk& chunk = piece.chunks->chunks[static_cast<size_t>(block.block)];
+    return bytes.subspan(static_cast<size_t>(chunk.offset - read.offset),
+                         static_cast<size_t>(chunk.bytes));
+  }
   const int64_t begin = block.block * plan.options.block_bytes;
   const int64_t size = std::min(plan.options.block_bytes, piece.bytes - begin);
   return bytes.subspan(static_cast<size_t>(piece.offset + begin - read.offset),
@@ -394,10 +463,30 @@ void scatter(const PieceIndex& index, const RestorePlan& plan, const PlannedRead
   }
 }
 
+void scatter_chunk(const PieceIndex& index, const RestorePlan& plan, const BlockRef& chunk,
+                   std::span<const std::byte> bytes, std::span<std::byte* const> targets) {
+  const ChunkGrid& grid = index.pieces()[chunk.piece].chunks->grid;
+  const int64_t begin = grid.begin(chunk.block);
+  const int64_t end = grid.end(chunk.block);
+  const auto first =
+      std::lower_bound(plan.regions.begin(), plan.regions.end(), chunk.piece,
+                       [](const Region& region, int32_t value) { return region.piece < value; });
+  for (auto region = first; region != plan.regions.end() && region->piece == chunk.piece;
+       ++region) {
+    const StoredRange range = region->copy.stored_range();
+    if (range.begin >= end || range.end <= begin) continue;
+    region->copy.load(bytes.first(static_cast<size_t>(end - begin)), begin,
+                      targets[region->wanted]);
+  }
+}
+
 Status assemble(const PieceIndex& index, const RestorePlan& plan,
                 std::span<const std::span<const std::byte>> files,
                 std::span<std::byte* const> targets, const VerifyBlock& verify) {
   for (const PlannedRead& read : plan.reads) {
+    if (read.method == ReadMethod::kPacked) {
+      return unimplemented("compressed pieces are read from a step, not assembled");
+    }
     if (read.file >= static_cast<int32_t>(files.size()) ||
         read.offset + read.bytes > static_cast<int64_t>(files[read.file].size())) {
       return data_loss("file {} ends before byte {}", read.file, read.offset + read.bytes);

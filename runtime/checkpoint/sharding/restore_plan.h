@@ -71,11 +71,12 @@ enum class ReadMethod : uint8_t {
   kWholeBlocks,  // half of the piece or more: direct I/O through staging
   kLongRuns,     // runs of at least 64 KiB: direct or ordinary reads
   kStrided,      // short runs: mapped where the file is local, else large reads
+  kPacked,       // whole compressed chunks
 };
 std::string_view read_method_name(ReadMethod method);
 
 // Block number `block` of a piece: its bytes from block * block_bytes on, the last one shorter. Its
-// digest is number piece.first_block + block of the file's table.
+// digest is number piece.first_block + block of the file's table. Of a compressed piece: its chunk.
 struct BlockRef {
   int32_t piece = 0;
   int64_t block = 0;
@@ -87,7 +88,7 @@ struct PlannedRead {
   int64_t bytes = 0;
   ReadMethod method = ReadMethod::kWholeBlocks;
   // Ranges of RestorePlan::blocks (whole blocks in this read; none without whole_blocks) and
-  // RestorePlan::copies.
+  // RestorePlan::copies. A packed read has all its chunks as blocks and no copies: scatter_chunk.
   uint32_t first_block = 0;
   uint32_t block_count = 0;
   uint32_t first_copy = 0;
@@ -124,10 +125,14 @@ std::span<const std::byte> block_in_read(const PieceIndex& index, const RestoreP
 void scatter(const PieceIndex& index, const RestorePlan& plan, const PlannedRead& read,
              std::span<const std::byte> bytes, std::span<std::byte* const> targets);
 
+// Puts a chunk's uncompressed bytes (those within the piece) where they belong.
+void scatter_chunk(const PieceIndex& index, const RestorePlan& plan, const BlockRef& chunk,
+                   std::span<const std::byte> bytes, std::span<std::byte* const> targets);
+
 // Says whether a block is as it was written; its error ends the restore.
 using VerifyBlock = std::function<Status(const BlockRef&, std::span<const std::byte>)>;
-// The whole plan over files in memory. DATA_LOSS: a read behind the end of its file; else the
-// errors of `verify`.
+// The whole plan over files in memory. DATA_LOSS: a read behind the end of its file; UNIMPLEMENTED:
+// compressed pieces; else the errors of `verify`.
 Status assemble(const PieceIndex& index, const RestorePlan& plan,
                 std::span<const std::span<const std::byte>> files,
                 std::span<std::byte* const> targets, const VerifyBlock& verify = nullptr);

@@ -13,6 +13,9 @@
 namespace hekla::checkpoint {
 namespace {
 
+// Smaller pieces travel with the metadata (format/shard_image.h).
+constexpr int64_t kLeastCompressedBytes = int64_t{64} << 10;
+
 // A box to be given to one of `ranks`, or to be split among several of them.
 struct Item {
   int32_t tensor = 0;
@@ -30,11 +33,12 @@ Status check_options(const SaveOptions& options) {
                             options.host_of_rank.size(), options.world_size);
   }
   if (options.min_slice_bytes < 1 || options.min_tile_bytes < 1 || options.max_files < 1 ||
-      options.ranks_per_file < 0) {
+      options.ranks_per_file < 0 || options.min_compressed_bytes < kLeastCompressedBytes) {
     return invalid_argument(
         "min_slice_bytes {}, min_tile_bytes {} and max_files {} must be positive, ranks_per_file "
-        "{} not negative",
-        options.min_slice_bytes, options.min_tile_bytes, options.max_files, options.ranks_per_file);
+        "{} not negative, min_compressed_bytes {} at least {}",
+        options.min_slice_bytes, options.min_tile_bytes, options.max_files, options.ranks_per_file,
+        options.min_compressed_bytes, kLeastCompressedBytes);
   }
   for (const TileHint& hint : options.tile_hints) {
     for (int64_t size : hint.tile) {
@@ -255,29 +259,48 @@ class Planner {
     return groups;
   }
 
+  ShardKind kind_of(const Piece& piece) const {
+    const std::string& name = plan_.tensors[piece.tensor].name;
+    const auto matched = [&](const std::string& pattern) { return matches(name, pattern); };
+    if (std::any_of(options_.frozen.begin(), options_.frozen.end(), matched)) {
+      return ShardKind::kFrozen;
+    }
+    return plan_.compression[piece.tensor] != Compression::kNone &&
+                   piece.bytes >= options_.min_compressed_bytes
+               ? ShardKind::kPacked
+               : ShardKind::kPlain;
+  }
+
   void name_files() {
-    std::vector<ShardKind> kinds;  // by tensor
     for (const TensorInfo& tensor : plan_.tensors) {
-      const bool is_frozen =
-          std::any_of(options_.frozen.begin(), options_.frozen.end(),
-                      [&](const std::string& pattern) { return matches(tensor.name, pattern); });
-      kinds.push_back(is_frozen ? ShardKind::kFrozen : ShardKind::kPlain);
+      const auto hint =
+          std::find_if(options_.compress.begin(), options_.compress.end(),
+                       [&](const CompressHint& one) { return matches(tensor.name, one.pattern); });
+      plan_.compression.push_back(hint == options_.compress.end() ? Compression::kNone
+                                                                  : hint->compression);
+    }
+    std::vector<ShardKind> kinds(plan_.pieces.size(), ShardKind::kPlain);
+    if (!options_.frozen.empty() || !options_.compress.empty()) {
+      std::transform(plan_.pieces.begin(), plan_.pieces.end(), kinds.begin(),
+                     [this](const Piece& piece) { return kind_of(piece); });
     }
     name_files(ShardKind::kPlain, "shard", file_groups(), kinds);
-    if (options_.frozen.empty()) return;
-    // Whether such a file can be linked is then one rank's to know.
+    // Whether one can be linked, and where the chunks of the other lie, is then one rank's to know.
     std::vector<int32_t> alone(options_.world_size);
     std::iota(alone.begin(), alone.end(), 0);
     name_files(ShardKind::kFrozen, "frozen", alone, kinds);
+    name_files(ShardKind::kPacked, "packed", alone, kinds);
   }
 
+  // `kinds` of the pieces.
   void name_files(ShardKind kind, std::string_view name, const std::vector<int32_t>& group_of_rank,
                   const std::vector<ShardKind>& kinds) {
     std::vector<int32_t> owner(options_.world_size, -1);  // by group
-    for (const Piece& piece : plan_.pieces) {
-      if (kinds[piece.tensor] != kind) continue;
-      int32_t& lowest = owner[group_of_rank[piece.writer]];
-      lowest = lowest < 0 ? piece.writer : std::min(lowest, piece.writer);
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      if (kinds[i] != kind) continue;
+      const int32_t writer = plan_.pieces[i].writer;
+      int32_t& lowest = owner[group_of_rank[writer]];
+      lowest = lowest < 0 ? writer : std::min(lowest, writer);
     }
     std::vector<int32_t> file_of_group(options_.world_size, -1);
     const size_t first = plan_.files.size();
@@ -289,8 +312,9 @@ class Planner {
       plan_.file_kinds.push_back(kind);
       plan_.file_owners.push_back(rank);
     }
-    for (Piece& piece : plan_.pieces) {
-      if (kinds[piece.tensor] == kind) piece.file = file_of_group[group_of_rank[piece.writer]];
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      Piece& piece = plan_.pieces[i];
+      if (kinds[i] == kind) piece.file = file_of_group[group_of_rank[piece.writer]];
     }
   }
 

@@ -40,6 +40,20 @@ struct TileHint {
   bool operator==(const TileHint&) const = default;
 };
 
+enum class Compression : uint8_t {
+  kNone,
+  kZstd,
+  kAuto,  // where it makes the first chunks smaller by a third
+};
+
+// The first hint that matches a tensor's name counts; none: not compressed.
+struct CompressHint {
+  std::string pattern;
+  Compression compression = Compression::kNone;
+
+  bool operator==(const CompressHint&) const = default;
+};
+
 struct SaveOptions {
   int32_t world_size = 1;
   // Host of each rank, for balance among hosts; empty: each rank has its own.
@@ -57,6 +71,10 @@ struct SaveOptions {
   // Patterns of names (as TileHint's) of tensors that are not expected to change from save to save:
   // each rank writes them into a file of their own, which later steps may link.
   std::vector<std::string> frozen;
+  // Frozen tensors and pieces below min_compressed_bytes are never compressed; the others lie in a
+  // file of their own for each rank.
+  std::vector<CompressHint> compress;
+  int64_t min_compressed_bytes = int64_t{64} << 10;
 
   bool operator==(const SaveOptions&) const = default;
 };
@@ -64,11 +82,13 @@ struct SaveOptions {
 enum class ShardKind : uint8_t {
   kPlain,   // data/shard-00000.h5
   kFrozen,  // data/frozen-00000.h5; one rank writes it
+  kPacked,  // data/packed-00000.h5: compressed pieces; likewise
 };
 
 struct SavePlan {
-  std::vector<TensorInfo> tensors;  // ascending by name
-  // Those that have pieces, no others: first all plain ones, then all frozen ones.
+  std::vector<TensorInfo> tensors;       // ascending by name
+  std::vector<Compression> compression;  // of each tensor
+  // Those that have pieces, no others: first all plain ones, then frozen and packed ones.
   std::vector<std::string> files;
   std::vector<ShardKind> file_kinds;
   std::vector<int32_t> file_owners;  // the lowest rank that writes into each; ascending in a kind
