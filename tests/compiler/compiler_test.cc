@@ -106,6 +106,7 @@ void compare(const std::string& bytes, const std::string& name) {
   ASSERT_TRUE(can_run(*module)) << name << ": " << reference::check_supported(*module).message();
   CompileOptions options;
   options.verify_passes = true;
+  options.plan.row_groups = plan::RowGroups::kAll;
   const auto plan = compile_program(module, options);
   ASSERT_TRUE(plan.ok()) << name << ": " << plan.status().message();
   ASSERT_LE(plan_work(**plan), kMaxWork) << name << ": too long for the interpreter";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/compiler/plan_interpreter.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -59,7 +60,7 @@ class Runner {
         HEKLA_RETURN_IF_ERROR(run_host(*host));
       } else if (const auto* rows =
                      std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
-        HEKLA_RETURN_IF_ERROR(run((*rows)->steps));
+        HEKLA_RETURN_IF_ERROR(run_rows(**rows));
       } else if (const auto* loop =
                      std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
         for (int64_t turn = 0; turn < (*loop)->trip_count; ++turn) {
@@ -82,6 +83,25 @@ class Runner {
           if (choice < 0 || choice > last) choice = last;
         }
         HEKLA_RETURN_IF_ERROR(run((*branch)->branches[static_cast<size_t>(choice)]));
+      }
+    }
+    return ok_status();
+  }
+
+  // One row after the other, the last one first, each with scratch that knows nothing of the
+  // others.
+  Status run_rows(const plan::RowsStep& group) {
+    for (int64_t row = group.rows; row-- > 0;) {
+      for (const Slice& slice : group.scratch) std::ranges::fill(bytes(slice), kPattern);
+      for (const plan::Step& step : group.steps) {
+        const auto* run = std::get_if<plan::KernelStep>(&step.what);
+        if (run == nullptr) return unimplemented("a row group with other steps than kernels");
+        const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];
+        const int64_t points = kernel.points() / group.rows;
+        std::vector<std::span<std::byte>> operands;
+        for (const Slice& slice : run->operands) operands.push_back(bytes(slice));
+        HEKLA_RETURN_IF_ERROR(
+            kernel::interpret_points(kernel, operands, row * points, (row + 1) * points));
       }
     }
     return ok_status();

@@ -111,15 +111,27 @@ class Interpreter {
 }  // namespace
 
 Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands) {
-  if (kernel.points() == 0) return Status();
+  return interpret_points(kernel, operands, 0, kernel.points());
+}
+
+Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
+                        int64_t begin, int64_t end) {
+  if (begin >= end) return Status();
   Interpreter interpreter(kernel, operands);
   std::vector<int64_t> index(kernel.grid.size(), 0);
-  while (true) {
-    HEKLA_RETURN_IF_ERROR(interpreter.run_point(index));
-    size_t d = index.size();
-    while (d > 0 && ++index[d - 1] == kernel.grid[d - 1]) index[--d] = 0;
-    if (d == 0) return Status();
+  int64_t rest = begin;
+  for (size_t d = index.size(); d-- > 0;) {
+    index[d] = rest % kernel.grid[d];
+    rest /= kernel.grid[d];
   }
+  for (int64_t point = begin; point < end; ++point) {
+    HEKLA_RETURN_IF_ERROR(interpreter.run_point(index));
+    for (size_t d = index.size(); d-- > 0;) {
+      if (++index[d] < kernel.grid[d]) break;
+      index[d] = 0;
+    }
+  }
+  return Status();
 }
 
 }  // namespace hekla::kernel
