@@ -209,6 +209,27 @@ def test_sharded_arrays_of_jax_come_back_on_another_mesh(build, tmp_path):
         assert code == 0, out
 
 
+def test_an_array_of_jax_may_be_donated_as_soon_as_save_async_returns(build, tmp_path):
+    text = f'''
+    import jax, jax.numpy as jnp, numpy as np, hekla.checkpoint as checkpoint
+    step = jax.jit(lambda s: {{'w': s['w'] + 1, 'n': s['n'] + 1}}, donate_argnums=0)
+    make = lambda: {{'w': jnp.arange(1 << 20, dtype=jnp.float32).reshape(1024, 1024), 'n': jnp.zeros(3)}}
+    step(make())  # compiled: the next one begins at once
+    with checkpoint.CheckpointManager({str(tmp_path / 'run')!r}) as manager:
+        state = make()
+        handle = manager.save_async(1, state)
+        for _ in range(5):
+            state = step(state)
+        handle.wait()
+        assert float(state['n'][0]) == 5 and float(state['w'][0, 0]) == 5
+        saved = manager.restore(1)
+        np.testing.assert_array_equal(np.asarray(saved['w']), np.asarray(make()['w']))
+        np.testing.assert_array_equal(np.asarray(saved['n']), np.zeros(3))
+    '''
+    ((code, out),) = run_python(build, textwrap.dedent(text), environment={})
+    assert code == 0, out
+
+
 def test_four_processes_save_and_two_restore(build, tmp_path):
     common = f'''
     import os, numpy as np, hekla.checkpoint as checkpoint

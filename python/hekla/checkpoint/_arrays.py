@@ -68,11 +68,13 @@ class Part:
 
 @dataclasses.dataclass
 class Box:
-    """A box of a tensor and the array that holds it: `fetch()` gives it as NumPy."""
+    """A box of a tensor and the array that holds it: `fetch()` gives it as NumPy, and is called
+    before a save returns if the array is mutable or lies in this process's memory."""
     start: tuple
     size: tuple
     fetch: object
     is_mutable: bool
+    is_here: bool = False
 
 
 @dataclasses.dataclass
@@ -182,7 +184,9 @@ def _jax_tensor(array, rank_of_process):
         if (start, size) in seen:
             continue
         seen.add((start, size))
-        boxes.append(Box(start, size, lambda data=shard.data: np.asarray(data), False))
+        # XLA's CPU gives its own memory, and works on a copy when such an array is donated later.
+        boxes.append(Box(start, size, lambda data=shard.data: _dense(np.asarray(data)), False,
+                         is_here=shard.device.platform == 'cpu'))
     return Tensor(dtype_name(array.dtype, 'a JAX array'), shape, _spec_text(array.sharding),
                   holdings, boxes)
 

@@ -123,7 +123,7 @@ class _State:
                      len(tensor.shape), _native.int64s(tensor.shape), tensor.spec.encode(),
                      self.world_size, count, _native.int64s(rows))
         for box in tensor.boxes:
-            now = box.fetch() if box.is_mutable else None
+            now = box.fetch() if box.is_mutable or box.is_here else None
             if now is not None:
                 token, address = _keep(None, now), now.ctypes.data
                 bytes_ = now.nbytes
@@ -362,7 +362,9 @@ class CheckpointManager:
 
     def save_async(self, step, state, metrics=None):
         """As save, but returns a SaveHandle as soon as the arrays may change: NumPy and torch arrays
-        are copied first, JAX arrays are held and fetched in the background."""
+        are copied first, JAX arrays are held and fetched in the background. JAX arrays of other
+        devices than XLA's CPU may be donated after handle.wait_staged(), not before: the save of a
+        deleted array fails and says so."""
         made = self._state(state)
         try:
             handle = _native.handle_of('manager_save', self._open(), step, made.handle,

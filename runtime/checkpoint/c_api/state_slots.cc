@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
-
 #include "runtime/checkpoint/c_api/handles.h"
+#include "runtime/checkpoint/io/copy.h"
 #include "runtime/checkpoint/sharding/box.h"
 
 using namespace hekla;              // NOLINT: the C functions stand in no namespace
@@ -29,7 +28,7 @@ class ForeignSource final : public ArraySource {
   int64_t size_bytes() const override { return bytes_; }
   Status read(int64_t offset, std::span<std::byte> into, std::stop_token) override {
     if (data_ != nullptr) {
-      if (!into.empty()) std::memcpy(into.data(), data_ + offset, into.size());
+      copy_past_cache(into.data(), data_ + offset, into.size());
       return ok_status();
     }
     c_api::last_error().clear();

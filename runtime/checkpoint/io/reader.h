@@ -24,7 +24,7 @@
 namespace hekla::checkpoint {
 
 struct ReaderOptions {
-  int threads = 0;                           // 0: min(5, cores / 8 + 2), at least 3
+  int threads = 0;                           // 0: as WriterOptions
   int64_t item_bytes = int64_t{8} << 20;     // whole blocks, 1 to 64 MiB
   int64_t budget_bytes = int64_t{64} << 20;  // staging memory of one call
   int64_t bandwidth_limit = 0;               // bytes per second; 0: none

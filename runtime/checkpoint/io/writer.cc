@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/io/copy.h"
 #include "runtime/checkpoint/io/host.h"
 
 namespace hekla::checkpoint {
@@ -45,9 +45,9 @@ Result<std::unique_ptr<WriterPool>> WriterPool::create(Io& io, const WriterOptio
   std::unique_ptr<WriterPool> pool(new WriterPool(io, options));
   int& threads = pool->options_.threads;
   if (threads == 0) {
-    // Two threads keep one disk busy while one of them hashes.
+    // Two writes keep one disk busy while a third thread hashes.
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    threads = std::clamp(cores / 8 + 1, 2, 4);
+    threads = std::clamp(cores / 8 + 2, 3, 5);
   }
   HEKLA_ASSIGN_OR_RETURN(pool->staging_,
                          StagingPool::create(options.staging_bytes, options.item_bytes));
@@ -238,10 +238,11 @@ Status FileWriter::run(const WriteExtent& item, std::byte* scratch) {
   const std::byte* source = copy ? scratch : item.data;
   for (int64_t at = 0; at < item.bytes; at += kBlockBytes) {
     const int64_t bytes = std::min(kBlockBytes, item.bytes - at);
-    if (copy) std::memcpy(scratch + at, item.data + at, static_cast<size_t>(bytes));
+    // The block is hashed where the copy has just read it, not where it went past the cache.
+    if (copy) copy_past_cache(scratch + at, item.data + at, static_cast<size_t>(bytes));
     if (item.first_block >= 0) {
       digests_[static_cast<size_t>(item.first_block + at / kBlockBytes)] =
-          block_digest(span_of(source + at, bytes));
+          block_digest(span_of(item.data + at, bytes));
     }
   }
   if (direct_bytes > 0) HEKLA_RETURN_IF_ERROR(write_direct(source, direct_bytes, item.offset));

@@ -39,8 +39,8 @@
 namespace hekla::checkpoint {
 
 struct WriterOptions {
-  int threads = 0;                             // 0: min(4, cores / 8 + 1), at least 2
-  int64_t item_bytes = int64_t{8} << 20;       // whole blocks, 1 to 64 MiB
+  int threads = 0;                             // 0: min(5, cores / 8 + 2), at least 3
+  int64_t item_bytes = int64_t{4} << 20;       // whole blocks, 1 to 64 MiB
   int64_t staging_bytes = int64_t{256} << 20;  // buffers for staging(); the workers' come on top
   int64_t bandwidth_limit = 0;                 // bytes per second of this process; 0: none
   bool direct = true;                          // try O_DIRECT

@@ -252,6 +252,8 @@ std::string ShardSave::key(std::string_view what, int32_t file, int32_t rank) co
 }
 
 Result<std::vector<FileRecord>> ShardSave::write(const SaveSite& site) {
+  // Their syncs are over while the payload is still on its way.
+  HEKLA_ASSIGN_OR_RETURN(std::vector<FileRecord> extras, write_extras(site));
   // What remains: host arrays that are cut or packed on their way, and small ones.
   const auto take = [this](Staged staged) { add_staged(std::move(staged)); };
   HEKLA_RETURN_IF_ERROR(stage(Kind::kInPlace, site.stop, take));
@@ -284,7 +286,6 @@ Result<std::vector<FileRecord>> ShardSave::write(const SaveSite& site) {
   if (!replicas_.empty()) {
     HEKLA_RETURN_IF_ERROR(group_.store().set(key("replicas", 0, group_.rank()), replica_digests_));
   }
-  HEKLA_ASSIGN_OR_RETURN(std::vector<FileRecord> extras, write_extras(site));
   records.insert(records.end(), extras.begin(), extras.end());
   return records;
 }

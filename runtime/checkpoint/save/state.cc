@@ -2,11 +2,11 @@
 #include "runtime/checkpoint/save/state.h"
 
 #include <charconv>
-#include <cstring>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/checkpoint/io/copy.h"
 #include "runtime/checkpoint/sharding/box.h"
 
 namespace hekla::checkpoint {
@@ -24,7 +24,7 @@ class HostSource final : public ArraySource {
   bool is_mutable() const override { return is_mutable_; }
   int64_t size_bytes() const override { return bytes_; }
   Status read(int64_t offset, std::span<std::byte> into, std::stop_token) override {
-    if (!into.empty()) std::memcpy(into.data(), data_ + offset, into.size());
+    copy_past_cache(into.data(), data_ + offset, into.size());
     return ok_status();
   }
 
