@@ -88,11 +88,24 @@ Status check_tensors(std::span<const TensorInfo> tensors) {
   if (tensors.size() > static_cast<size_t>(INT32_MAX)) {
     return invalid_argument("{} tensors are above the limit {}", tensors.size(), INT32_MAX);
   }
+  // Plans and indices have their tensors in the order of names: then no table of names is needed.
+  const auto out_of_order = [](const TensorInfo& a, const TensorInfo& b) {
+    return a.name >= b.name;
+  };
+  const bool is_sorted =
+      std::adjacent_find(tensors.begin(), tensors.end(), out_of_order) == tensors.end();
   std::unordered_set<std::string_view> names;
-  names.reserve(tensors.size());
+  if (!is_sorted) names.reserve(tensors.size());
+  const auto is_tensor = [&](std::string_view name) {
+    if (!is_sorted) return names.contains(name);
+    const auto found =
+        std::lower_bound(tensors.begin(), tensors.end(), name,
+                         [](const TensorInfo& a, std::string_view b) { return a.name < b; });
+    return found != tensors.end() && found->name == name;
+  };
   for (const TensorInfo& tensor : tensors) {
     HEKLA_RETURN_IF_ERROR(check_name(tensor.name));
-    if (!names.insert(tensor.name).second) {
+    if (!is_sorted && !names.insert(tensor.name).second) {
       return invalid_argument("two tensors have the name '{}'", shown(tensor.name));
     }
     if (stored_type(tensor.dtype) == nullptr) {
@@ -110,10 +123,14 @@ Status check_tensors(std::span<const TensorInfo> tensors) {
                               shown(tensor.name), kMaxNameBytes);
     }
   }
+  std::string_view last;  // its groups have been looked at
   for (const TensorInfo& tensor : tensors) {
     const std::string_view name = tensor.name;
-    for (size_t slash = name.find('/'); slash != name.npos; slash = name.find('/', slash + 1)) {
-      if (names.contains(name.substr(0, slash))) {
+    const auto differ = std::mismatch(name.begin(), name.end(), last.begin(), last.end()).first;
+    size_t slash = name.find('/', static_cast<size_t>(differ - name.begin()));
+    last = name;
+    for (; slash != name.npos; slash = name.find('/', slash + 1)) {
+      if (is_tensor(name.substr(0, slash))) {
         return invalid_argument(
             "tensor '{}' is also the group of tensor '{}'; one of them needs "
             "another name",

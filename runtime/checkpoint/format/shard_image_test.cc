@@ -247,7 +247,8 @@ TEST(ShardImage, RefusesAnIdentityThatDoesNotFit) {
 TEST(ShardImage, TakesTwentyThousandTensors) {
   Step step;
   for (int i = 0; i < 20000; ++i) {
-    step.tensors.push_back({fmt::format("layers/{}/block/{}", i / 8, i % 8), DType::kF32, {4}, ""});
+    step.tensors.push_back(
+        {fmt::format("layers/{:04}/block/{}", i / 8, i % 8), DType::kF32, {4}, ""});
     Piece piece;
     piece.tensor = i;
     piece.box = {{0}, {4}};

@@ -158,9 +158,15 @@ Result<StepIndex> index_of_checked(int64_t step, std::vector<TensorInfo> tensors
     HEKLA_RETURN_IF_ERROR(check_piece_place(piece, index));
   }
   if (digest_bytes > kMaxIndexedDigestBytes) index.digests.clear();
-  std::stable_sort(index.pieces.begin(), index.pieces.end(), piece_before);
-  for (size_t i = 0; i < index.tensors.size(); ++i) {
-    HEKLA_RETURN_IF_ERROR(check_cover(index.tensors[i], index.pieces_of(static_cast<int32_t>(i))));
+  if (!std::is_sorted(index.pieces.begin(), index.pieces.end(), piece_before)) {
+    std::stable_sort(index.pieces.begin(), index.pieces.end(), piece_before);
+  }
+  for (size_t i = 0, first = 0; i < index.tensors.size(); ++i) {
+    size_t end = first;
+    while (end < index.pieces.size() && index.pieces[end].tensor == static_cast<int32_t>(i)) ++end;
+    HEKLA_RETURN_IF_ERROR(check_cover(
+        index.tensors[i], std::span<const Piece>(index.pieces).subspan(first, end - first)));
+    first = end;
   }
   return index;
 }

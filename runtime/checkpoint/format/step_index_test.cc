@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/format/names.h"
 #include "runtime/checkpoint/format/testing/write_step.h"
 
 namespace hekla::checkpoint {
@@ -188,6 +189,28 @@ TEST(StepIndex, IsWrittenFromSeveralThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(same, 20);
+}
+
+TEST(CheckTensors, NamesThatAreTakenInAnyOrder) {
+  const auto check = [](const std::vector<std::string>& names) {
+    std::vector<TensorInfo> tensors;
+    for (const std::string& name : names) tensors.push_back({name, DType::kF32, {2}, ""});
+    return check_tensors(tensors);
+  };
+  EXPECT_TRUE(check({"a", "a-b", "b/c/d", "b/c/e", "b/d"}).ok());
+  EXPECT_TRUE(check({"b/c/e", "a", "b/c/d"}).ok());
+  for (const std::vector<std::string>& names : std::vector<std::vector<std::string>>{
+           {"a", "a-b", "a/b"},                   // in order, with one between
+           {"a/b", "a"},                          // not in order
+           {"a/b", "a/b/c/d", "a/b/c/e"},         // the group of several
+           {"x/y", "x/y/a", "x/y/b/c", "x/y/b"},  // a group of its own neighbour, not in order
+       }) {
+    const Status status = check(names);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << names.back();
+    EXPECT_NE(status.message().find("is also the group of"), std::string::npos);
+  }
+  EXPECT_NE(check({"a", "b", "b", "c"}).message().find("two tensors"), std::string::npos);
+  EXPECT_NE(check({"b", "a", "b"}).message().find("two tensors"), std::string::npos);
 }
 
 }  // namespace
