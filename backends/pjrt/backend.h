@@ -86,6 +86,8 @@ struct CompileRequest {
   int64_t replica_count = 1;
   int64_t partition_count = 1;
   ::hekla::CompileOptions options;
+  // Equal programs with equal compile options have equal ones, others do not; empty: unknown.
+  std::string fingerprint;
 };
 
 struct ProgramStats {

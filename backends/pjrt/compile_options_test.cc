@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "backends/pjrt/handles.h"
+
 namespace hekla::pjrt {
 namespace {
 
@@ -71,6 +73,34 @@ TEST(CompileOptions, CutAnywhereItIsMalformedOrShorter) {
     const Result<CompileOptions> options = parse_compile_options(message.substr(0, size));
     EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument) << size;
   }
+}
+
+// An entry of env_option_overrides, with a text.
+std::string with_override(std::string message, std::string_view name, std::string_view text) {
+  std::string value, entry;
+  append_bytes_field(value, 1, text);
+  append_bytes_field(entry, 1, name);
+  append_bytes_field(entry, 2, value);
+  append_bytes_field(message, 7, entry);
+  return message;
+}
+
+// Protobuf writes maps in another order in each process.
+TEST(Fingerprint, DoesNotDependOnTheOrderOfOptions) {
+  const std::string code =
+      "func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }";
+  const auto fingerprint = [&](const std::string& options) {
+    return make_program(code, options).value()->fingerprint;
+  };
+  const std::string none;
+  const std::string fuse = with_override(none, "hekla_fuse", "false");
+  const std::string reuse = with_override(none, "hekla_reuse_memory", "false");
+  const std::string both = with_override(fuse, "hekla_reuse_memory", "false");
+  EXPECT_EQ(fingerprint(both), fingerprint(with_override(reuse, "hekla_fuse", "false")));
+  EXPECT_EQ(fingerprint(none), fingerprint(none));
+  EXPECT_NE(fingerprint(none), fingerprint(fuse));
+  EXPECT_NE(fingerprint(fuse), fingerprint(reuse));
+  EXPECT_NE(fingerprint(fuse), fingerprint(both));
 }
 
 }  // namespace

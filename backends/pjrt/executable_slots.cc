@@ -82,7 +82,7 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,
       state->backend->compile({program->module, options.replica_count, options.partition_count,
-                               program->compiler_options}));
+                               program->compiler_options, program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =

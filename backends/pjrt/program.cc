@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // make_program: from the client's bytes to what executables share.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "backends/compiler/ir/verify.h"
@@ -134,6 +136,22 @@ Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) 
   return result;
 }
 
+// Of the options only what is acted on, in one order: as bytes they hold maps, whose order differs
+// from process to process.
+std::string fingerprint_of(const std::string& code, CompileOptions options) {
+  std::sort(options.overrides.begin(), options.overrides.end());
+  std::string text =
+      fmt::format("{} {} {} {} [{}]", options.replica_count, options.partition_count,
+                  options.is_tupled, options.is_portable, fmt::join(options.device_ids, ","));
+  for (const auto& [name, value] : options.overrides)
+    text += fmt::format(" {}:{}={}:{}", name.size(), name, value.size(), value);
+  Sha256 digest;
+  digest.update(std::as_bytes(std::span(text)));
+  digest.update(std::as_bytes(std::span("", 1)));
+  digest.update(std::as_bytes(std::span(code)));
+  return digest.hex();
+}
+
 }  // namespace
 
 std::string layout_text(size_t rank) {
@@ -170,10 +188,7 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
   for (size_t i = 0; i < entry->argument_attributes.size() && i < program->is_donated.size(); ++i) {
     program->is_donated[i] = is_marked_donated(entry->argument_attributes[i]);
   }
-  Sha256 digest;
-  digest.update(std::as_bytes(std::span(program->code)));
-  digest.update(std::as_bytes(std::span(program->options)));
-  program->fingerprint = digest.hex();
+  program->fingerprint = fingerprint_of(program->code, program->parsed_options);
   program->module = std::move(module);
   fill_queries(*program);
   return program;

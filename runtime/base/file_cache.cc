@@ -188,7 +188,8 @@ Status FileCache::store(std::string_view key, std::span<const std::byte> bytes) 
         !write_all(file.get(), bytes.data(), bytes.size())) {
       return failed("writing the cache file");
     }
-    if (::fsync(file.get()) != 0) return failed("syncing the cache file");
+    // Not synced, which takes longer than compiling a small program: what a power cut leaves of a
+    // file does not check and is made again.
   }
   if (::rename(temporary.c_str(), path.c_str()) != 0) return failed("renaming the cache file");
   if (known_bytes_.fetch_add(total) + total > max_bytes_) sweep();

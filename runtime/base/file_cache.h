@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // FileCache: bytes under keys in a folder, kept between processes; compiled code, pipelines.
 //
-// One file per entry. An entry is written beside its place, synced and renamed, so that readers see
-// all of it or nothing, and several processes may share a folder without locks: the last writer of
-// a key wins. Each file carries its key and a SHA-256 of key and bytes; a file that does not check
+// One file per entry. An entry is written beside its place and renamed, so that readers see all of
+// it or nothing, and several processes may share a folder without locks: the last writer of a key
+// wins. Each file carries its key and a SHA-256 of key and bytes; a file that does not check
 // is removed with a log line and counts as absent, so a cache never gives wrong bytes and never
 // fails what uses it. The folder is bounded: when it outgrows its limit, the entries that were used
 // longest ago go. Thread-safe.

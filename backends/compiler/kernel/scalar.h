@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/status.h"
@@ -125,12 +126,19 @@ struct RegionBody {
 // Constants stand in region 0 and in no instruction list: a generator materialises them on use.
 class Function {
  public:
+  Function() = default;
+  // Of parts that `instructions` and `regions` gave.
+  Function(std::vector<Instruction> instructions, std::vector<RegionBody> regions)
+      : instructions_(std::move(instructions)), regions_(std::move(regions)) {}
+
   const Instruction& operator[](Value v) const { return instructions_[static_cast<size_t>(v)]; }
   ScalarType type(Value v) const { return (*this)[v].type; }
   const RegionBody& region(int32_t r) const { return regions_[static_cast<size_t>(r)]; }
   const RegionBody& body() const { return regions_.front(); }
   size_t size() const { return instructions_.size(); }
   size_t region_count() const { return regions_.size(); }
+  const std::vector<Instruction>& instructions() const { return instructions_; }
+  const std::vector<RegionBody>& regions() const { return regions_; }
 
  private:
   friend class Builder;

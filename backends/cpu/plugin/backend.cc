@@ -10,6 +10,7 @@
 
 #include "backends/compiler/compile.h"
 #include "backends/cpu/plugin/executable.h"
+#include "backends/cpu/plugin/plan_store.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
 #include "backends/pjrt/client_options.h"
@@ -28,9 +29,9 @@ using pjrt::StorageRef;
 
 CpuStorage& storage_of(const StorageRef& storage) { return static_cast<CpuStorage&>(*storage); }
 
-std::string cache_folder() {
+std::string cache_folder(const char* part) {
   const std::string folder = default_cache_folder();
-  return folder.empty() ? folder : folder + "/cpu";
+  return folder.empty() ? folder : folder + "/" + part;
 }
 
 // One compiler per instruction set in the process, as long as some client has it: equal kernels of
@@ -41,7 +42,7 @@ Result<std::shared_ptr<KernelCompiler>> shared_compiler(const std::string& isa) 
   std::lock_guard lock(mutex);
   if (std::shared_ptr<KernelCompiler> known = (*compilers)[isa].lock()) return known;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<KernelCompiler> made,
-                         KernelCompiler::create(isa, cache_folder()));
+                         KernelCompiler::create(isa, cache_folder("cpu")));
   (*compilers)[isa] = made;
   return made;
 }
@@ -126,7 +127,7 @@ class CpuBackend : public pjrt::Backend {
     options.plan.contractions = options.plan.fuse;
     options.plan.scatters_in_order = options.plan.fuse;
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
-                           compile_program(request.module, options));
+                           plan_of(request, options));
     std::vector<std::string> fallbacks;
     HEKLA_RETURN_IF_ERROR(check_host_steps(plan->steps, fallbacks));
     if (options_.fail_on_fallback && !fallbacks.empty()) {
@@ -140,6 +141,19 @@ class CpuBackend : public pjrt::Backend {
   }
 
  private:
+  // From disk, or made and kept there. The fingerprint stands for the program and its options; the
+  // rest follows from this build.
+  Result<std::shared_ptr<const plan::LaunchPlan>> plan_of(const pjrt::CompileRequest& request,
+                                                          const CompileOptions& options) const {
+    // Whoever wants passes checked wants them run.
+    const std::string fingerprint = options.verify_passes ? std::string() : request.fingerprint;
+    if (std::shared_ptr<const plan::LaunchPlan> known = plans_.load(fingerprint)) return known;
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> made,
+                           compile_program(request.module, options));
+    plans_.store(fingerprint, *made);
+    return made;
+  }
+
   // What the evaluator cannot run either is an error now, not at the launch.
   static Status check_host_steps(const plan::Steps& steps, std::vector<std::string>& fallbacks) {
     for (const plan::Step& step : steps) {
@@ -164,6 +178,7 @@ class CpuBackend : public pjrt::Backend {
   const std::string version_ = "hekla 0.1.0";
   const CpuOptions options_;
   const std::shared_ptr<KernelCompiler> compiler_;  // shared with other clients
+  const PlanStore plans_{cache_folder("cpu_plans"), build_id()};
   std::vector<pjrt::DeviceInfo> infos_;
   std::vector<std::shared_ptr<MemoryAccount>> accounts_;  // one per device
 };

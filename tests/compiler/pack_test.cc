@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed plans come back as they were, and bytes that are no plan end in words.
+#include "backends/compiler/plan/pack.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+#include "backends/compiler/compile.h"
+#include "backends/compiler/stablehlo/read_program.h"
+#include "backends/compiler/stablehlo/testing/artifacts.h"
+
+namespace hekla::testing {
+namespace {
+
+std::shared_ptr<const plan::LaunchPlan> plan_of(const std::string& bytes, bool contractions) {
+  Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(bytes);
+  EXPECT_TRUE(module.ok()) << module.status().message();
+  CompileOptions options;
+  options.plan.contractions = options.plan.scatters_in_order = contractions;
+  return compile_program(std::shared_ptr<const ir::Module>(*std::move(module)), options).value();
+}
+
+bool has_host_step(const plan::LaunchPlan& plan) {
+  for (const auto& [name, value] : plan::statistics(plan)) {
+    if (name == "host_steps") return value > 0;
+  }
+  ADD_FAILURE() << "no number of host steps";
+  return false;
+}
+
+void expect_same(const plan::LaunchPlan& want, const plan::LaunchPlan& got) {
+  EXPECT_EQ(plan::to_string(want), plan::to_string(got));
+  EXPECT_EQ(plan::kernels_string(want), plan::kernels_string(got));
+  EXPECT_EQ(want.contractions, got.contractions);
+  EXPECT_EQ(want.input_bytes, got.input_bytes);
+  EXPECT_EQ(want.output_bytes, got.output_bytes);
+  EXPECT_EQ(want.output_input, got.output_input);
+  EXPECT_EQ(want.arena_bytes, got.arena_bytes);
+  ASSERT_EQ(want.constants.size(), got.constants.size());
+  for (size_t i = 0; i < want.constants.size(); ++i) {
+    EXPECT_TRUE(want.constants[i].identical(got.constants[i])) << i;
+  }
+}
+
+std::string real_program(const std::string& name) {
+  return stablehlo::testing::read_file(std::filesystem::path(HEKLA_SOURCE_DIR) / "tests/programs" /
+                                       name / "program.mlirbc");
+}
+
+TEST(Pack, RealProgramsComeBack) {
+  int packed = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(HEKLA_SOURCE_DIR) / "tests/programs")) {
+    if (!std::filesystem::exists(entry.path() / "program.mlirbc")) continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    for (const bool contractions : {false, true}) {
+      const auto plan = plan_of(real_program(entry.path().filename().string()), contractions);
+      ASSERT_FALSE(has_host_step(*plan));
+      const auto bytes = plan::pack(*plan);
+      ASSERT_TRUE(bytes.has_value());
+      Result<plan::LaunchPlan> back = plan::unpack(*bytes);
+      ASSERT_TRUE(back.ok()) << back.status().message();
+      expect_same(*plan, *back);
+      ++packed;
+    }
+  }
+  EXPECT_GE(packed, 18);
+}
+
+TEST(Pack, LoopsAndBranchesComeBack) {
+  const auto plan = plan_of(R"(
+func.func @main(%x: tensor<7xf32>, %i: tensor<i32>) -> tensor<7xf32> {
+  %b = "stablehlo.case"(%i) ({
+    %s = stablehlo.sine %x : tensor<7xf32>
+    stablehlo.return %s : tensor<7xf32>
+  }, {
+    stablehlo.return %x : tensor<7xf32>
+  }) : (tensor<i32>) -> tensor<7xf32>
+  %w:2 = stablehlo.while(%a = %b, %k = %i) : tensor<7xf32>, tensor<i32>
+    cond {
+      %limit = stablehlo.constant dense<100> : tensor<i32>
+      %go = stablehlo.compare LT, %k, %limit : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %go : tensor<i1>
+    } do {
+      %t = stablehlo.constant dense<3> : tensor<i32>
+      %n = stablehlo.multiply %k, %t : tensor<i32>
+      %d = stablehlo.add %a, %a : tensor<7xf32>
+      stablehlo.return %d, %n : tensor<7xf32>, tensor<i32>
+    }
+  func.return %w#0 : tensor<7xf32>
+})",
+                            true);
+  const std::string text = plan::to_string(*plan);
+  ASSERT_NE(text.find("while"), std::string::npos) << text;
+  ASSERT_FALSE(has_host_step(*plan));
+  Result<plan::LaunchPlan> back = plan::unpack(plan::pack(*plan).value());
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  expect_same(*plan, *back);
+}
+
+TEST(Pack, PlansWithHostStepsAreNotPacked) {
+  const auto plan = plan_of(R"(
+func.func @main(%a: tensor<f32>, %b: tensor<f32>) -> tensor<4xf32> {
+  %s = stablehlo.constant dense<4> : tensor<1xi64>
+  %r = "stablehlo.rng"(%a, %b, %s) {rng_distribution = #stablehlo<rng_distribution UNIFORM>} :
+    (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
+  func.return %r : tensor<4xf32>
+})",
+                            true);
+  ASSERT_TRUE(has_host_step(*plan));
+  EXPECT_FALSE(plan::pack(*plan).has_value());
+}
+
+TEST(Pack, OtherBytesAreRefused) {
+  const std::vector<std::byte> bytes = plan::pack(*plan_of(real_program("k_means"), true)).value();
+  EXPECT_FALSE(plan::unpack({}).ok());
+  for (size_t size = 0; size < bytes.size(); size += 1 + size / 50) {
+    EXPECT_FALSE(plan::unpack(std::span(bytes).first(size)).ok()) << size;
+  }
+  std::vector<std::byte> longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(plan::unpack(longer).ok());
+  // Changed bytes may be another plan; they must not be the end of the process.
+  std::mt19937 random(5);
+  int refused = 0;
+  constexpr int kChanges = 2000;
+  for (int i = 0; i < kChanges; ++i) {
+    std::vector<std::byte> changed = bytes;
+    for (int k = 0; k < 1 + i % 3; ++k) {
+      changed[random() % changed.size()] = static_cast<std::byte>(random());
+    }
+    refused += !plan::unpack(changed).ok();
+  }
+  EXPECT_GT(refused, kChanges / 10);
+}
+
+}  // namespace
+}  // namespace hekla::testing
