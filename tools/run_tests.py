@@ -133,7 +133,8 @@ THREADED_TESTS = ("^(base|checkpoint_(c_api|commit|device|io|manager|save|store)
                   "cpu_(jit|execute|plugin)|runtime|vulkan_(backend|launch|memory|pipeline|queue|transfer))_")
 THREADED_TARGETS = [
     "base_test", "checkpoint_c_api_test", "checkpoint_commit_test", "checkpoint_device_test",
-    "checkpoint_io_test", "checkpoint_manager_test", "checkpoint_save_test", "checkpoint_store_test",
+    "checkpoint_io_test", "checkpoint_manager_test", "checkpoint_save_files_test",
+    "checkpoint_save_test", "checkpoint_store_test",
     "conformance_runner_test", "cpu_execute_test", "cpu_jit_test", "cpu_plugin_test",
     "pjrt_reference", "pjrt_tbb", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
     "runtime_plugin_test", "vulkan_backend_test", "vulkan_launch_test", "vulkan_memory_test",
@@ -141,7 +142,7 @@ THREADED_TARGETS = [
 ]
 # Not under it: what other tests do once, done again for every fault and power cut, and processes
 # that were forked and start threads, which it does not support.
-NOT_THREADED = "-PowerCut.*:SaverFaults.*:Faults.*:*.EveryFailingCall*:PreemptedProcesses.*"
+NOT_THREADED = "-PowerCut.*:*Faults.*:*.EveryFailingCall*:PreemptedProcesses.*"
 
 
 def sanitizer_stage(preset: str, tests: str = ".", targets: list = (), cases: str = "*"):

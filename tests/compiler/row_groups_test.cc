@@ -66,24 +66,7 @@ TEST(RowGroups, SmallRowsStayAsTheyAreUnlessAskedFor) {
 
 // What reads other rows than it makes must not run row by row.
 TEST(RowGroups, ReadersOfOtherRowsStayOutside) {
-  const std::string text = R"(
-    func.func @main(%x: tensor<64x48xf32>) -> (tensor<64x48xf32>, tensor<64x48xf32>) {
-      %zero = stablehlo.constant dense<0.0> : tensor<f32>
-      %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] :
-          (tensor<64x48xf32>, tensor<f32>) -> tensor<64xf32>
-      %spread = stablehlo.broadcast_in_dim %sum, dims = [0] :
-          (tensor<64xf32>) -> tensor<64x48xf32>
-      %y = stablehlo.subtract %x, %spread : tensor<64x48xf32>
-      %e = stablehlo.exponential %y : tensor<64x48xf32>
-      %other = stablehlo.reverse %e, dims = [0] : tensor<64x48xf32>
-      %again = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1] :
-          (tensor<64x48xf32>, tensor<f32>) -> tensor<64xf32>
-      %back = stablehlo.broadcast_in_dim %again, dims = [0] :
-          (tensor<64xf32>) -> tensor<64x48xf32>
-      %z = stablehlo.divide %other, %back : tensor<64x48xf32>
-      return %e, %z : tensor<64x48xf32>, tensor<64x48xf32>
-    })";
-  const auto plan = plan_of(text, RowGroups::kAll);
+  const auto plan = plan_of(other_rows(64, 48), RowGroups::kAll);
   ASSERT_NE(plan, nullptr);
   const auto groups = groups_of(*plan);
   ASSERT_EQ(groups.size(), 1u) << plan::to_string(*plan);

@@ -148,6 +148,55 @@ std::string arg_max(const std::string& dtype, int64_t rows, int64_t columns) {
   return w.finish("%x: " + w.whole(), "%z, %r#1", w.whole() + ", " + place);
 }
 
+std::string attention(int64_t heads, int64_t queries, int64_t keys, int64_t width, bool causal) {
+  Writer w("f32", {heads, queries}, keys);
+  const std::string q = tensor("f32", {heads, queries, width});
+  const std::string k = tensor("f32", {heads, keys, width});
+  const std::string flags = tensor("i1", {heads, queries, keys});
+  const std::string places = tensor("i32", {heads, queries, keys});
+  w.constant("%least", "-100.0");
+  w.constant("%zero", "0.0");
+  w.line(
+      fmt::format("%dot = stablehlo.dot_general %x, %y, batching_dims = [0] x [0], "
+                  "contracting_dims = [2] x [2] : ({}, {}) -> {}",
+                  q, k, w.whole()));
+  if (causal) {
+    w.line("%row = stablehlo.iota dim = 1 : " + places);
+    w.line("%column = stablehlo.iota dim = 2 : " + places);
+    w.line(fmt::format("%see = stablehlo.compare GE, %row, %column : ({0}, {0}) -> {1}", places,
+                       flags));
+    w.spread_scalar("%none", "%least");
+    w.line(fmt::format("%s = stablehlo.select %see, %dot, %none : {}, {}", flags, w.whole()));
+  }
+  const std::string scores = causal ? "%s" : "%dot";
+  w.reduce("%max", "maximum", scores, "%least");
+  w.spread("%m", "%max");
+  w.op("%d", "subtract", scores + ", %m");
+  w.op("%e", "exponential", "%d");
+  w.reduce("%sum", "add", "%e", "%zero");
+  w.spread("%t", "%sum");
+  w.op("%p", "divide", "%e, %t");
+  w.line(
+      fmt::format("%o = stablehlo.dot_general %p, %z, batching_dims = [0] x [0], "
+                  "contracting_dims = [2] x [1] : ({}, {}) -> {}",
+                  w.whole(), k, q));
+  return w.finish("%x: " + q + ", %y: " + k + ", %z: " + k, "%o", q);
+}
+
+std::string other_rows(int64_t rows, int64_t columns) {
+  Writer w("f32", {rows}, columns);
+  w.constant("%zero", "0.0");
+  w.reduce("%sum", "add", "%x", "%zero");
+  w.spread("%s", "%sum");
+  w.op("%y", "subtract", "%x, %s");
+  w.op("%e", "exponential", "%y");
+  w.line("%other = stablehlo.reverse %e, dims = [0] : " + w.whole());
+  w.reduce("%again", "add", "%e", "%zero");
+  w.spread("%back", "%again");
+  w.op("%z", "divide", "%other, %back");
+  return w.finish("%x: " + w.whole(), "%e, %z", w.whole() + ", " + w.whole());
+}
+
 std::vector<RowProgram> row_programs() {
   std::vector<RowProgram> programs;
   const auto add = [&](const std::string& name, std::string text, bool is_empty = false) {
@@ -171,6 +220,11 @@ std::vector<RowProgram> row_programs() {
   add("arg max", arg_max("f32", 41, 33));
   add("arg max of long rows", arg_max("f32", 41, 700));
   add("arg max of integers", arg_max("i32", 30, 20));
+  add("attention", attention(3, 64, 80, 16, false));
+  add("attention, causal", attention(2, 48, 600, 24, true));
+  add("attention of odd sizes", attention(2, 37, 41, 7, true));
+  add("readers of other rows", other_rows(64, 48));
+  add("readers of other long rows", other_rows(50, 600));
   add("no rows", softmax("f32", {0}, 40), true);
   return programs;
 }

@@ -23,6 +23,12 @@ std::string layer_norm(const std::string& dtype, const std::vector<int64_t>& row
 // The place of the greatest element of x / sum, with what it is.
 std::string arg_max(const std::string& dtype, int64_t rows, int64_t columns);
 
+// softmax(x y^T) z by heads, with what is above the diagonal left out when `causal`.
+std::string attention(int64_t heads, int64_t queries, int64_t keys, int64_t width, bool causal);
+
+// exp(x - sum), and its rows in reverse order by the sums of its rows.
+std::string other_rows(int64_t rows, int64_t columns);
+
 // Odd shapes and many types, zero sizes among them.
 std::vector<RowProgram> row_programs();
 // Arguments of a program: moderate numbers, and now and then NaN, infinity and signed zeros.

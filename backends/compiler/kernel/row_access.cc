@@ -258,41 +258,4 @@ std::optional<std::vector<int64_t>> row_bytes(const Kernel& kernel, int64_t rows
   return Analysis(kernel, *cut).run();
 }
 
-std::optional<std::vector<int64_t>> row_bytes(const Contraction& c, int64_t rows) {
-  if (!c.windows.empty() || c.chains != 1) return std::nullopt;
-  std::vector<Contraction::Axis> leading(c.batch);
-  leading.insert(leading.end(), c.rows.begin(), c.rows.end());
-  std::vector<int64_t> sizes;
-  for (const Contraction::Axis& axis : leading) sizes.push_back(axis.size);
-  const std::optional<RowCut> cut = cut_rows(sizes, rows);
-  if (!cut || cut->leading < c.batch.size() || axes_size(leading) == 0) return std::nullopt;
-  const auto bytes_of = [&](int64_t Contraction::Axis::*stride, int64_t offset, DType dtype) {
-    std::vector<int64_t> slopes, counts;
-    int64_t low = offset, high = offset;
-    const auto add_within = [&](int64_t size, int64_t step) {
-      (step < 0 ? low : high) += (size - 1) * step;
-    };
-    for (size_t d = 0; d < leading.size(); ++d) {
-      const int64_t step = leading[d].*stride;
-      if (d < cut->leading) {
-        counts.push_back(sizes[d]);
-        slopes.push_back(step);
-      } else if (d == cut->leading && cut->parts > 1) {
-        counts.push_back(cut->parts);
-        slopes.push_back(step * (sizes[d] / cut->parts));
-        add_within(sizes[d] / cut->parts, step);
-      } else {
-        add_within(sizes[d], step);
-      }
-    }
-    for (const auto& axis : c.columns) add_within(axis.size, axis.*stride);
-    for (const auto& axis : c.depth) add_within(axis.size, axis.*stride);
-    const int64_t row = row_stride(slopes, counts);
-    return low >= 0 && high < row ? row * dtype_bytes(dtype) : 0;
-  };
-  return std::vector<int64_t>{bytes_of(&Contraction::Axis::lhs, c.lhs_offset, c.lhs_dtype),
-                              bytes_of(&Contraction::Axis::rhs, c.rhs_offset, c.rhs_dtype),
-                              bytes_of(&Contraction::Axis::out, c.out_offset, DType::kF32)};
-}
-
 }  // namespace hekla::kernel

@@ -11,7 +11,6 @@
 #include <optional>
 #include <vector>
 
-#include "backends/compiler/kernel/contraction.h"
 #include "backends/compiler/kernel/kernel.h"
 
 namespace hekla::kernel {
@@ -28,9 +27,5 @@ std::optional<RowCut> cut_rows(const std::vector<int64_t>& grid, int64_t rows);
 // Per operand the bytes S of a row, or 0 where it is not row-wise or cannot be shown to be.
 // nullopt: the grid has no `rows` rows.
 std::optional<std::vector<int64_t>> row_bytes(const Kernel& kernel, int64_t rows);
-
-// The same for lhs, rhs and out of a contraction, whose rows are its batch and the first of its
-// row axes. Those of windows have none.
-std::optional<std::vector<int64_t>> row_bytes(const Contraction& contraction, int64_t rows);
 
 }  // namespace hekla::kernel

@@ -103,26 +103,5 @@ TEST(RowAccess, IsUnknownForIndicesFromMemoryAndThoseThatWrap) {
             0);
 }
 
-Contraction product(int64_t batch, int64_t rows, int64_t columns, int64_t depth) {
-  Contraction c;
-  c.batch = {{batch, rows * depth, depth * columns, rows * columns}};
-  c.rows = {{rows, depth, 0, columns}};
-  c.columns = {{columns, 0, 1, 1}};
-  c.depth = {{depth, 1, columns, 0}};
-  return c;
-}
-
-TEST(RowAccess, OfContractions) {
-  Contraction c = product(3, 20, 7, 5);
-  EXPECT_EQ(row_bytes(c, 60), (std::vector<int64_t>{20, 0, 28}));
-  EXPECT_EQ(row_bytes(c, 3), (std::vector<int64_t>{400, 140, 560}));
-  EXPECT_EQ(row_bytes(c, 12), (std::vector<int64_t>{100, 0, 140}));
-  EXPECT_EQ(row_bytes(c, 420), std::nullopt);
-  std::swap(c.rows[0].out, c.columns[0].out);
-  c.rows[0].out = 1;
-  c.columns[0].out = 20;
-  EXPECT_EQ((*row_bytes(c, 60))[2], 0);  // rows lie side by side
-}
-
 }  // namespace
 }  // namespace hekla::kernel

@@ -84,7 +84,7 @@ struct BranchStep {
   std::vector<Steps> branches;
 };
 
-// Runs `steps`, kernels and contractions, in order; or all of them on some rows, then all on
+// Runs `steps`, which are kernels, in order; or all of them on some rows, then all on
 // others, in any order and in parallel. Each has `rows` rows (kernel/row_access.h). What one of
 // them writes and another touches is row-wise in both, with rows of the same bytes; rows of a slice
 // begin at its offset. Only in plans for back ends that ask for it.

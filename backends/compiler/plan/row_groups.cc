@@ -80,6 +80,8 @@ class Touched {
   int64_t row_bytes_ = 0;
 };
 
+bool is_kernel(const Step& step) { return std::holds_alternative<KernelStep>(step.what); }
+
 struct Group {
   int64_t rows = 0;
   int64_t saved = 0;  // bytes
@@ -121,7 +123,7 @@ class Grouping {
   // Numbers of rows that a group from `first` on may have: those of reductions.
   std::vector<int64_t> candidates(const Steps& steps, size_t first) const {
     std::vector<int64_t> all;
-    if (!is_member_kind(steps[first])) return all;
+    if (!is_kernel(steps[first])) return all;
     for (size_t i = first; i < steps.size() && i <= first + kLookAhead; ++i) {
       const auto* run = std::get_if<KernelStep>(&steps[i].what);
       if (run == nullptr) continue;
@@ -136,20 +138,10 @@ class Grouping {
     return all;
   }
 
-  static bool is_member_kind(const Step& step) {
-    return std::holds_alternative<KernelStep>(step.what);
-  }
-
   const std::optional<std::vector<int64_t>>& rows_of(const Step& step, int64_t rows) {
-    const auto* run = std::get_if<KernelStep>(&step.what);
-    const auto number =
-        run != nullptr ? run->kernel : std::get<ContractionStep>(step.what).contraction;
-    const auto [it, is_new] = known_.try_emplace({run != nullptr, number, rows});
-    if (is_new) {
-      const auto at = static_cast<size_t>(number);
-      it->second = run != nullptr ? kernel::row_bytes(plan_.kernels[at], rows)
-                                  : kernel::row_bytes(plan_.contractions[at], rows);
-    }
+    const int32_t number = std::get<KernelStep>(step.what).kernel;
+    const auto [it, is_new] = known_.try_emplace({number, rows});
+    if (is_new) it->second = kernel::row_bytes(plan_.kernels[static_cast<size_t>(number)], rows);
     return it->second;
   }
 
@@ -178,10 +170,12 @@ class Grouping {
     Touched inside, put_off;
     for (size_t i = first; i < steps.size(); ++i) {
       Step& step = steps[i];
-      if (!is_member_kind(step) && !std::holds_alternative<CopyStep>(step.what)) break;
+      if (!is_kernel(step) && !std::holds_alternative<ContractionStep>(step.what) &&
+          !std::holds_alternative<CopyStep>(step.what))
+        break;
       if (!group.members.empty() && i - group.members.back() > kMostBetween) break;
       const std::vector<int64_t>* row_bytes = nullptr;
-      if (is_member_kind(step)) {
+      if (is_kernel(step)) {
         const auto& found = rows_of(step, rows);
         if (found) row_bytes = &*found;
       }
@@ -220,8 +214,8 @@ class Grouping {
     Touched others;
     for (auto it = group.before.rbegin(); it != group.before.rend(); ++it) {
       const bool is_between = *it < group.members.back();
-      const bool is_kernel = is_between && is_member_kind(steps[*it]);
-      const auto* rows = is_kernel ? &rows_of(steps[*it], group.rows) : nullptr;
+      const bool may_join = is_between && is_kernel(steps[*it]);
+      const auto* rows = may_join ? &rows_of(steps[*it], group.rows) : nullptr;
       const bool has_rows = rows != nullptr && rows->has_value();
       const Touches touches = touches_of(steps[*it], has_rows ? &**rows : nullptr);
       int64_t shared = 0;
@@ -296,9 +290,6 @@ class Grouping {
   }
 
   bool reads(const Step& step, const Buffer& buffer) const {
-    if (const auto* contract = std::get_if<ContractionStep>(&step.what)) {
-      return buffer_of(contract->lhs) == buffer || buffer_of(contract->rhs) == buffer;
-    }
     const auto& run = std::get<KernelStep>(step.what);
     const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run.kernel)];
     for (size_t i = 0; i < run.operands.size(); ++i) {
@@ -311,8 +302,8 @@ class Grouping {
   const int64_t least_bytes_;
   const int64_t fewest_rows_;
   std::unordered_map<Buffer, int64_t, BufferHash> uses_;
-  // By whether it is a kernel, its number, and the number of rows.
-  std::map<std::tuple<bool, int32_t, int64_t>, std::optional<std::vector<int64_t>>> known_;
+  // By kernel and number of rows.
+  std::map<std::pair<int32_t, int64_t>, std::optional<std::vector<int64_t>>> known_;
 };
 
 }  // namespace

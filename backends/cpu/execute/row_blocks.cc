@@ -11,8 +11,8 @@ namespace {
 
 using plan::Slice;
 
-// Of all slices of a block: a quarter of the second-level cache of a current core.
-constexpr int64_t kBlockBytes = 128 * 1024;
+// Of all slices of a block: half of the second-level cache of a current core.
+constexpr int64_t kBlockBytes = 256 * 1024;
 constexpr int64_t kFewestRows = 8;    // of a block: a vector of them for reductions
 constexpr int64_t kFewestBlocks = 8;  // so that threads have something to share
 constexpr double kSplitNs = 20'000;   // as in program.cc

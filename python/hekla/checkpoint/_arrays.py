@@ -6,6 +6,7 @@ holds; and bool, int, float, str and bytes. Nothing here imports JAX or torch: w
 arrays has loaded them.
 """
 import dataclasses
+import functools
 import sys
 
 import numpy as np
@@ -27,17 +28,23 @@ VALUES = (bool, int, float, str, bytes)
 ASK = 'ask'
 
 
+_known = {}  # NumPy dtypes -> StableHLO's names; NumPy takes microseconds to make up dtype.name
+
+
 def dtype_name(dtype, where):
     """StableHLO's name of a NumPy dtype."""
     dtype = np.dtype(dtype)
+    if dtype in _known:
+        return _known[dtype]
     if not dtype.isnative:
         raise TypeError(f'{where} has the byte order of another machine ({dtype.str}); '
                         'use .astype(dtype.newbyteorder("="))')
     if dtype.name not in _FROM_NUMPY:
         raise TypeError(f'{where} has the dtype {dtype}, which a checkpoint does not keep')
-    return _FROM_NUMPY[dtype.name]
+    return _known.setdefault(dtype, _FROM_NUMPY[dtype.name])
 
 
+@functools.cache
 def numpy_dtype(name):
     """The NumPy dtype of a StableHLO name; ml_dtypes for what NumPy lacks."""
     numpy = _TO_NUMPY.get(name)

@@ -8,9 +8,11 @@ lists and tuples as numbers. How the containers were made is kept as JSON, so th
 without a model of it; nodes of classes need one (`like`), without it they come back as dicts.
 """
 import json
+import re
 import sys
 
 NODE, LEAF = 'node', 'leaf'
+_UNFIT = re.compile(r'[/%\x00-\x1f\x7f]')
 
 
 class Leaf:
@@ -19,8 +21,7 @@ class Leaf:
 
 def _escape(part):
     """A level of a name: never empty, '.' or '..', without '/', '%' and control characters."""
-    text = ''.join(f'%{ord(c):02X}' if c in '/%' or ord(c) < 0x20 or ord(c) == 0x7f else c
-                   for c in part)
+    text = _UNFIT.sub(lambda found: f'%{ord(found[0]):02X}', part)
     if text in ('', '.', '..'):
         return '%' if not text else text.replace('.', '%2E')
     return text

@@ -7,7 +7,7 @@
 // chunks. A chunk that coding does not make smaller is stored as it is.
 //
 // With `is_auto` a piece is coded only if its first chunks, at most four that came with the first
-// run, become smaller by kAutoRatio: coding costs a hundred times what writing costs a core.
+// run, become smaller by kAutoRatio: coding takes ten times the processor time of writing.
 //
 // add and drain are called by one thread. The first error ends the work and is what drain returns.
 #pragma once
