@@ -268,8 +268,12 @@ class CheckpointManager:
     `save_steps`, or, with `continuous`, as soon as the last one is done. `max_to_keep` newest steps
     stay (None: all), and those that `keep_period` divides, `keep_best` (dict(metric=, count=,
     mode='max')) or `pin` keep. `async_queue_size` saves (1 or 2) may be under way; what happens to
-    one more is `on_busy`: 'skip', 'wait' or 'replace'. With `chkpt_on_preemption` SIGTERM on any
-    process makes all agree upon a step to stop at (reached_preemption).
+    one more is `on_busy`: 'skip' (training never waits for the disk; the handle's stage says so),
+    'wait' (as Orbax and torch_xla do) or 'replace'; save() always waits. Step 0 is due too. With
+    `chkpt_on_preemption` SIGTERM on any process makes all agree upon a step to stop at
+    (reached_preemption). A save under way that began at most `preemption_reuse_seconds` before will
+    do then, and none is begun that would take longer than what is left of
+    `preemption_grace_seconds`.
 
     Several processes form a group by RANK, WORLD_SIZE and HEKLA_STORE (file:DIR), or by `rank`,
     `world_size` and `store`; they call the same methods for the same steps in the same order.
@@ -293,7 +297,8 @@ class CheckpointManager:
                  chkpt_on_preemption=True, *, save_seconds=None, save_steps=(), continuous=False,
                  min_interval_seconds=None, keep_period=0, keep_best=None, keep_steps=(),
                  on_busy='skip', overwrite=False, preemption_signals=(signal.SIGTERM,),
-                 preemption_grace_seconds=None, staging_bytes=None, bandwidth_limit=None,
+                 preemption_grace_seconds=None, preemption_reuse_seconds=None,
+                 staging_bytes=None, bandwidth_limit=None,
                  continue_on_error=False, metadata=None, rank=None, world_size=None, store=None,
                  group_deadline_seconds=None, frozen=(), tile_hint=None,
                  verify_after_write='none', check_replicas='none', compress=None):
@@ -306,6 +311,7 @@ class CheckpointManager:
             'preemption_signals': ([int(s) for s in preemption_signals]
                                    if chkpt_on_preemption else []),
             'preemption_grace_seconds': preemption_grace_seconds,
+            'preemption_reuse_seconds': preemption_reuse_seconds,
             'continue_on_error': continue_on_error, 'metadata': metadata,
             'staging_bytes': staging_bytes, 'bandwidth_limit': bandwidth_limit,
             'group_deadline_seconds': group_deadline_seconds, 'frozen': list(frozen),

@@ -122,7 +122,8 @@ class Step:
 
 
 class LazyTensor:
-    """A tensor of a Step, which it keeps open. Indexing with integers, slices of step 1 and ... reads that part alone."""
+    """A tensor of a Step, which it keeps open. Indexing with integers, slices of step 1 and ...
+    reads that part alone."""
 
     def __init__(self, step, name, dtype, shape, spec):
         self._step, self.name, self.spec = step, name, spec

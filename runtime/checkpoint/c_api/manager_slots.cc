@@ -125,6 +125,7 @@ Status take_options(Fields& fields, ManagerOptions* options) {
   fields.take("overwrite", &options->overwrite);
   fields.take("preemption_signals", &options->preemption_signals);
   fields.take_seconds("preemption_grace_seconds", &options->preemption_grace);
+  fields.take_seconds("preemption_reuse_seconds", &options->preemption_reuse);
   fields.take("continue_on_error", &options->continue_on_error);
   fields.take("max_failures", &options->max_failures);
   fields.take("metadata", &options->metadata);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
+#include <cstdio>
 #include <ctime>
 #include <mutex>
 #include <thread>
@@ -72,6 +73,7 @@ struct CheckpointManager::Parts {
   bool asked_answer = false;
   int64_t restores = 0;
   int64_t exchanges = 0;
+  double save_seconds = 0;  // that the last committed save took
   bool is_closed = false;
 
   // Deletion.
@@ -91,6 +93,10 @@ struct CheckpointManager::Parts {
   Result<std::vector<std::string>> gather(std::string_view name, int64_t round,
                                           std::string_view text, Group::Wait wait);
   Result<Restored> load(int64_t step, const RestoreRequest& request);
+  void note_end(const SaveHandle& handle);
+  enum class LastSave { kNew, kReuse, kNone };
+  Result<LastSave> agree_on_last_save(const SaveHandle* under_way);
+  Clock::time_point preemption_deadline() const;
   Result<std::shared_ptr<const StepReader>> open_step(int64_t step);
 };
 
@@ -180,6 +186,60 @@ Result<std::vector<std::string>> CheckpointManager::Parts::gather(std::string_vi
   return texts;
 }
 
+void CheckpointManager::Parts::note_end(const SaveHandle& handle) {
+  if (handle.stage() == SaveStage::kCommitted) save_seconds = handle.times().total_seconds;
+}
+
+Clock::time_point CheckpointManager::Parts::preemption_deadline() const {
+  if (options.preemption_grace.count() == 0) return Clock::time_point::max();
+  const Clock::time_point noticed =
+      signal_time != 0 ? Clock::time_point(Clock::duration(signal_time)) : Clock::now();
+  return noticed + std::chrono::duration_cast<Clock::duration>(options.preemption_grace);
+}
+
+// What all ranks do before they end, from what each knows: its time left, how long its last save
+// took, and of rank 0 how old the one under way is.
+Result<CheckpointManager::Parts::LastSave> CheckpointManager::Parts::agree_on_last_save(
+    const SaveHandle* under_way) {
+  if (options.preemption_grace.count() == 0 && options.preemption_reuse.count() == 0) {
+    return LastSave::kNew;
+  }
+  constexpr double kNever = 1e18;
+  const auto seconds = [](auto duration) {
+    return std::chrono::duration<double>(duration).count();
+  };
+  const Clock::time_point now = Clock::now(), end = preemption_deadline();
+  const double left = end == Clock::time_point::max() ? kNever : seconds(end - now);
+  const double age = under_way != nullptr ? seconds(now - last_begin) : -1;
+  Group::Wait wait;
+  wait.what = "what all ranks do before they end";
+  wait.deadline =
+      end == Clock::time_point::max() ? Deadline::in(options.group_deadline) : Deadline::at(end);
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                         gather("ending", ++exchanges,
+                                fmt::format("{} {} {}", left, save_seconds, age), std::move(wait)));
+  double least_left = kNever, longest = 0, first_age = -1;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    double its_left = 0, its_seconds = 0, its_age = 0;
+    if (std::sscanf(texts[rank].c_str(), "%lf %lf %lf", &its_left, &its_seconds, &its_age) != 3) {
+      return internal_error("rank {} says \"{}\" before it ends", rank, texts[rank]);
+    }
+    least_left = std::min(least_left, its_left);
+    longest = std::max(longest, its_seconds);
+    if (rank == 0) first_age = its_age;
+  }
+  const bool is_under_way = first_age >= 0;
+  if (is_under_way && first_age <= seconds(options.preemption_reuse)) return LastSave::kReuse;
+  // The one under way has to end first; it takes at least as long as it has taken.
+  longest = std::max(longest, first_age);
+  const double needed = longest + (is_under_way ? std::max(0.0, longest - first_age) : 0);
+  if (needed <= least_left) return LastSave::kNew;
+  log_message(LogLevel::kWarning,
+              "there are {:.1f} s left and a save takes {:.1f} s: none is begun before the end",
+              least_left, longest);
+  return is_under_way ? LastSave::kReuse : LastSave::kNone;
+}
+
 // What ended in the background and was not told yet.
 Status CheckpointManager::Parts::take_error() {
   Status first;
@@ -188,6 +248,7 @@ Status CheckpointManager::Parts::take_error() {
     const Status status = handle->error();
     if (status.ok()) {
       if (handle->stage() == SaveStage::kCommitted) failures_in_row = 0;
+      note_end(*handle);
     } else if (status.code() != StatusCode::kAborted) {  // gave way to a newer one
       ++failures_in_row;
       if (first.ok()) first = status;
@@ -373,6 +434,7 @@ Status CheckpointManager::save(int64_t step, State state,
   const Status status = handle->wait();
   // Told here: nobody else need hear of it.
   std::erase(state_->handles, handle);
+  state_->note_end(*handle);
   state_->failures_in_row = status.ok() ? 0 : state_->failures_in_row + 1;
   return status;
 }
@@ -480,36 +542,38 @@ void CheckpointManager::request_preemption() {
 
 int CheckpointManager::save_for_preemption(int64_t step, State state) {
   Parts& s = *state_;
-  Deadline deadline = Deadline::never();
-  if (s.options.preemption_grace.count() > 0) {
-    const Clock::time_point noticed =
-        s.signal_time != 0 ? Clock::time_point(Clock::duration(s.signal_time)) : Clock::now();
-    deadline = Deadline::at(
-        noticed + std::chrono::duration_cast<Clock::duration>(s.options.preemption_grace));
-  }
+  const auto unsaved = [&](const Status& status) {
+    log_message(LogLevel::kError, "step {} is not saved before the end: {}", step,
+                status.to_string());
+    return kPreemptedUnsavedExitCode;
+  };
+  for (const std::shared_ptr<SaveHandle>& handle : s.handles) s.note_end(*handle);
   std::shared_ptr<SaveHandle> handle = s.last;
   const bool is_same =
       handle != nullptr && handle->step() == step && handle->stage() != SaveStage::kFailed;
   if (!is_same) {
-    SaveArguments arguments;
-    arguments.reason = "preempt";
-    Result<std::shared_ptr<SaveHandle>> begun =
-        s.begin(step, std::move(state), std::move(arguments));
-    if (!begun.ok()) {
-      log_message(LogLevel::kError, "step {} is not saved before the end: {}", step,
-                  begun.status().to_string());
-      return kPreemptedUnsavedExitCode;
+    const bool is_under_way = handle != nullptr && !handle->is_done();
+    const Result<Parts::LastSave> what =
+        s.agree_on_last_save(is_under_way ? handle.get() : nullptr);
+    if (!what.ok()) return unsaved(what.status());
+    if (*what == Parts::LastSave::kNone) {
+      return unsaved(deadline_exceeded("there is no time for a save"));
     }
-    handle = *std::move(begun);
+    // Rank 0 says that its save is under way; here the same one may have ended a moment ago.
+    if (*what == Parts::LastSave::kNew) {
+      SaveArguments arguments;
+      arguments.reason = "preempt";
+      Result<std::shared_ptr<SaveHandle>> begun =
+          s.begin(step, std::move(state), std::move(arguments));
+      if (!begun.ok()) return unsaved(begun.status());
+      handle = *std::move(begun);
+    }
   }
-  const Status status = handle->wait(deadline);
+  const Clock::time_point end = s.preemption_deadline();
+  const Status status =
+      handle->wait(end == Clock::time_point::max() ? Deadline::never() : Deadline::at(end));
   std::erase(s.handles, handle);
-  if (!status.ok()) {
-    log_message(LogLevel::kError, "step {} is not saved before the end: {}", step,
-                status.to_string());
-    return kPreemptedUnsavedExitCode;
-  }
-  return kPreemptedExitCode;
+  return status.ok() ? kPreemptedExitCode : unsaved(status);
 }
 
 Status CheckpointManager::wait(Deadline deadline) {

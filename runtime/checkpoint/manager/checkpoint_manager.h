@@ -47,8 +47,12 @@ struct ManagerOptions {
   bool overwrite = false;                      // a step that exists is replaced
   // On these signals all ranks agree upon a step; empty: no handler is installed.
   std::vector<int> preemption_signals;
-  // From the signal to the end of the save that it asks for; 0: no limit.
+  // From the signal to the end of the save that it asks for; 0: no limit. A save that would take
+  // longer than what is left, by the time that the last one took, is not begun.
   std::chrono::nanoseconds preemption_grace{0};
+  // A save that is under way and began no longer ago than this will do for a preemption: the
+  // restart then goes on at its step.
+  std::chrono::nanoseconds preemption_reuse{0};
   bool continue_on_error = false;
   int max_failures = 3;
   bool adopt = true;                            // of recovery
@@ -101,8 +105,9 @@ class CheckpointManager {
   Result<bool> reached_preemption(int64_t step);
   // As a signal would.
   void request_preemption();
-  // Saves, or waits for a save of this step that is under way; kPreemptedExitCode when it is
-  // committed, else kPreemptedUnsavedExitCode.
+  // Saves, or waits for a save that is under way and will do: one of this step, one that is young
+  // enough (preemption_reuse), or any when there is no time for another (preemption_grace). All
+  // ranks decide alike. kPreemptedExitCode when it is committed, else kPreemptedUnsavedExitCode.
   int save_for_preemption(int64_t step, State state);
 
   // Until no save is under way and what had to go is deleted; the error that nobody has seen yet.

@@ -89,6 +89,8 @@ ManagerOptions small_options() {
 // and then.
 TEST(Endurance, FiveHundredSavesLeaveMemoryDescriptorsAndStoreAsTheyWere) {
   constexpr int kWorld = 2;
+  // How many arenas malloc makes, and what lies unused in them, hangs on the threads' timing.
+  ::mallopt(M_ARENA_MAX, 1);
   TemporaryFolder folder;
   const auto store = std::make_shared<LocalStore>();
   std::barrier together(kWorld);

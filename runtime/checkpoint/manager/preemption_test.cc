@@ -35,6 +35,7 @@ struct Life {
   int64_t save_every = 7;
   int tensors = 0;              // of the state, beside its step: 100 KB each
   int64_t bandwidth_limit = 0;  // of each rank's saves, bytes per second
+  std::chrono::nanoseconds grace{0}, reuse{0};
 };
 
 State state_of(const Life& life, int64_t step) {
@@ -76,6 +77,8 @@ int train(const std::string& folder, const Life& life, int rank) {
   options.save.every_steps = life.save_every;
   options.retention.last = 3;
   options.preemption_signals = {SIGTERM};
+  options.preemption_grace = life.grace;
+  options.preemption_reuse = life.reuse;
   options.saver.writer.staging_bytes = int64_t{1} << 20;
   options.saver.writer.item_bytes = int64_t{1} << 20;
   options.saver.writer.bandwidth_limit = life.bandwidth_limit;
@@ -226,6 +229,36 @@ TEST(PreemptedProcesses, ASaveUnderWayEndsBeforeTheLastOne) {
   const std::vector<pid_t> again = start(folder.path(), life);
   EXPECT_EQ(said(folder.path(), "started", life), std::vector<int64_t>(4, steps.back()));
   EXPECT_EQ(wait_for(again), std::vector<int>(4, kPreemptedExitCode));
+}
+
+// A save that is young enough will do: all wait for it, and go on there.
+TEST(PreemptedProcesses, AYoungSaveWillDo) {
+  TemporaryFolder folder;
+  Life life;
+  life.tensors = 8;
+  life.bandwidth_limit = 100'000;  // a second
+  life.reuse = std::chrono::seconds(30);
+  const std::vector<pid_t> ranks = start(folder.path(), life);
+  const std::vector<int64_t> saving = said(folder.path(), "saving", life);
+  ASSERT_EQ(saving.size(), 4u);
+  ::kill(ranks[1], SIGTERM);
+  EXPECT_EQ(wait_for(ranks), std::vector<int>(4, kPreemptedExitCode));
+  EXPECT_EQ(steps_of(folder.path()), std::vector<int64_t>{saving[0]});
+}
+
+// One that would take longer than what is left is not begun.
+TEST(PreemptedProcesses, WithoutTimeNothingIsBegun) {
+  TemporaryFolder folder;
+  Life life;
+  life.tensors = 8;
+  life.bandwidth_limit = 400'000;  // a quarter of a second
+  life.save_every = 400;           // not under way when the signal comes
+  life.grace = milliseconds(150);
+  life.signal_after = {700, -1, -1, -1};
+  const std::vector<pid_t> ranks = start(folder.path(), life);
+  EXPECT_EQ(wait_for(ranks), std::vector<int>(4, kPreemptedUnsavedExitCode));
+  EXPECT_EQ(steps_of(folder.path()), std::vector<int64_t>{400});
+  EXPECT_EQ(reason_of_newest(folder.path()), "interval");
 }
 
 // A second SIGTERM to one rank, which is in the middle of a save of minutes: it ends at once, the
