@@ -46,8 +46,8 @@ Result<LoweredSequence> lower_scatter_in_order(const ir::Operation& op, const Ou
 Result<LoweredSequence> lower_random(const ir::Operation& op, const Outputs& outputs,
                                      const InMemory& in_memory, const LowerOptions& options);
 
-// reduce.cc: reductions of few long lines, for which is_staged_reduce (lower.h) says yes. `outputs`:
-// results of one, or of several that are_siblings.
+// reduce.cc: reductions of few long lines, for which is_staged_reduce (lower.h) says yes.
+// `outputs`: results of one, or of several that are_siblings.
 Result<LoweredSequence> lower_reduce(const Outputs& outputs, const InMemory& in_memory,
                                      const LowerOptions& options);
 
