@@ -31,7 +31,18 @@ class ScatterInOrder {
         HEKLA_RETURN_IF_ERROR(add_start(r));
       }
     }
-    if (form_.entries() != 0 && form_.free() != 0) HEKLA_RETURN_IF_ERROR(add_updates());
+    if (form_.entries() != 0 && form_.free() != 0) {
+      std::vector<int64_t> looped;
+      for (size_t i = 0; i < form_.scatter_sizes().size(); ++i) {
+        if (!form_.scatter_batches()[i]) looped.push_back(form_.scatter_sizes()[i]);
+      }
+      const int64_t entries = element_count(looped) * form_.offsets();
+      const int64_t most =
+          options_.most_updates_in_order == 0 ? entries : options_.most_updates_in_order;
+      for (int64_t begin = 0; begin < entries; begin += most) {
+        HEKLA_RETURN_IF_ERROR(add_updates(begin, std::min(most, entries - begin), entries > most));
+      }
+    }
     return std::move(sequence_);
   }
 
@@ -50,7 +61,9 @@ class ScatterInOrder {
     return finish(k);
   }
 
-  Status add_updates() {
+  // `count` updates from `begin` on. Kernels of the same count are the same, so they load where
+  // they begin.
+  Status add_updates(int64_t begin, int64_t count, bool is_part) {
     const std::vector<int64_t> sizes = form_.scatter_sizes();
     const std::vector<bool> is_batch = form_.scatter_batches();
     std::vector<int64_t> batches, looped;
@@ -59,8 +72,18 @@ class ScatterInOrder {
     Builder& b = k.b();
     const std::vector<Value> batch = split_index(k, k.at(0), batches);
     const std::vector<Value> free = form_.free_at(k, k.at(1));
-    const int64_t entries = element_count(looped) * form_.offsets();
-    k.loop(k.index(entries), {}, {}, [&](Value number, const Elements&) {
+    Value first = k.index(begin);
+    if (is_part) {
+      const DType dtype = k.index_dtype();
+      const auto narrow = static_cast<int32_t>(begin);
+      const Table table =
+          add_table(sequence_, dtype == DType::kI64
+                                   ? HostArray::from<int64_t>(dtype, {1}, std::span(&begin, 1))
+                                   : HostArray::from<int32_t>(dtype, {1}, std::span(&narrow, 1)));
+      first = k.load(table, k.index(0)).re;
+    }
+    k.loop(k.index(count), {}, {}, [&](Value turn, const Elements&) {
+      const Value number = b.add(first, turn);
       ScatterForm::Entry entry;
       const Value vector = b.binary(Op::kDivU, number, k.index(form_.offsets()));
       entry.offsets = form_.offsets_at(k, b.binary(Op::kRemU, number, k.index(form_.offsets())));

@@ -417,6 +417,11 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
     return unimplemented("kernel {}: {} points are {} workgroups, more than {}", kernel.name,
                          kernel.points(), schedule.group_count, kMaxGroups);
   }
+  if (schedule.has_too_many_turns) {
+    return unimplemented(
+        "kernel {}: its loops have more turns than the {} after which {} ends them", kernel.name,
+        target.max_loop_turns, target.device);
+  }
   Shader shader = codegen::Generator(kernel, target, schedule).run();
 #ifdef HEKLA_VALIDATE_SHADERS
   HEKLA_RETURN_IF_ERROR(validate(shader.words).with_context(kernel.name));

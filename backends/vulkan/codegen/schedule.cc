@@ -72,6 +72,48 @@ uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t, uint32_t wo
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// More would be compiled for minutes.
+constexpr uint32_t kMostTurnsAtOnce = 64;
+constexpr int64_t kManyTurns = int64_t{1} << 40;
+
+// How often an invocation comes to the end of a loop's body for one point, when `at_once` turns of
+// innermost loops are written out: once a turn, and once more to leave the loop. Loops whose count
+// is loaded are searches, of a few turns.
+int64_t loop_turns(const kernel::Function& f, int32_t region, uint32_t at_once) {
+  constexpr int64_t kLoadedCount = 64;
+  int64_t sum = 0;
+  for (const kernel::Value v : f.region(region).instructions) {
+    if (f[v].op != Op::kFor) continue;
+    const kernel::Instruction& count = f[f[v].arguments[0]];
+    int64_t trips = count.op == Op::kConstant    ? static_cast<int64_t>(count.immediate)
+                    : count.op == Op::kBoolToInt ? 1
+                                                 : kLoadedCount;
+    const int64_t inner = loop_turns(f, static_cast<int32_t>(f[v].immediate), at_once);
+    // Lanes that load for each other have a loop over their turns around, a quarter more.
+    int64_t turns = trips + trips / 4 + 2;
+    if (inner == 0 && count.op == Op::kConstant) turns = turns / at_once + at_once + 2;
+    sum += std::min(kManyTurns, turns) + std::min(kManyTurns, trips) * inner;
+    if (sum > kManyTurns) return kManyTurns;
+  }
+  return sum;
+}
+
+// Keeps the loops of an invocation below the driver's limit.
+void limit_turns(const kernel::Kernel& kernel, const Target& t, Schedule& s) {
+  if (t.max_loop_turns == 0) return;
+  const auto turns = [&](int64_t points) {
+    return points * (loop_turns(kernel.body, 0, s.least_turns_at_once) + 1) + 1;
+  };
+  if (turns(s.points_per_invocation) <= t.max_loop_turns) return;
+  while (turns(1) > t.max_loop_turns && s.least_turns_at_once < kMostTurnsAtOnce) {
+    s.least_turns_at_once *= 2;
+  }
+  s.has_too_many_turns = turns(1) > t.max_loop_turns;
+  const int64_t most = t.max_loop_turns / turns(1);
+  s.points_per_invocation =
+      static_cast<uint32_t>(std::clamp<int64_t>(most, 1, s.points_per_invocation));
+}
+
 struct TileShape {
   uint32_t lanes_x = 1, lanes_y = 1, columns = 1, rows = 1;
 };
@@ -170,7 +212,10 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   const int64_t points = kernel.points();
   const uint32_t most = std::max(1u, std::min(t.max_workgroup_invocations, t.max_workgroup_size_x));
   if (t.workgroup_size == 0 && t.points_per_invocation == 0) {
-    if (const std::optional<Schedule> tile = choose_tile(kernel, t, most)) return *tile;
+    if (std::optional<Schedule> tile = choose_tile(kernel, t, most)) {
+      limit_turns(kernel, t, *tile);
+      return *tile;
+    }
   }
   Schedule s;
   if (t.is_cpu) {
@@ -189,6 +234,7 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));
   if (t.workgroup_size != 0) s.workgroup_size = std::min(t.workgroup_size, most);
   if (t.points_per_invocation != 0) s.points_per_invocation = t.points_per_invocation;
+  limit_turns(kernel, t, s);
   const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
   s.group_count = ceil_div(points / s.columns, per_group);
   return s;

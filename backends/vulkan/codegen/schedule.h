@@ -36,6 +36,11 @@ struct Schedule {
   bool is_adjacent = false;
   // An access costs the same whatever its width: neighbours in memory go in words of 64 bits.
   bool long_accesses = false;
+  // Turns of innermost loops that are written out one after the other, at least: more than one
+  // where the driver would end loops too early otherwise (Target::max_loop_turns).
+  uint32_t least_turns_at_once = 1;
+  // Even so they would be too many: the kernel cannot run on this device.
+  bool has_too_many_turns = false;
 };
 
 // Instructions of an innermost loop's turns that are written out one after the other.

@@ -44,6 +44,9 @@ struct Target {
   // llvmpipe takes x + 0 for x, x * 0 and 0 / x for 0 and x / 0 for anything at all, when it sees
   // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
   bool folds_zeros = false;
+  // llvmpipe ends every loop once an invocation has come to the ends of its loops' bodies 65,535
+  // times in all, and goes on with what is behind it. 0: no limit.
+  int64_t max_loop_turns = 0;
   uint32_t subgroup_size = 1;
   // Asked for on CPU devices, where a workgroup can be one subgroup.
   bool subgroup_shuffle = false;

@@ -157,14 +157,17 @@ Generator::Carried Generator::emit_all_turns(const Turns& turns, bool passes,
 // long_loads_ says which.
 uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
   long_loads_.clear();
-  if (!schedule_.long_accesses || trip_count < 2) return 1;
+  if (trip_count < 2) return 1;
   const kernel::RegionBody& body = f_.region(region);
-  uint32_t at_once = 1;
   const auto& instructions = body.instructions;
-  if (std::any_of(instructions.begin(), instructions.end(),
-                  [&](Value v) { return f_[v].op == Op::kFor || f_[v].op == Op::kStore; })) {
-    return 1;
-  }
+  const auto has = [&](Op op) {
+    return std::any_of(instructions.begin(), instructions.end(),
+                       [&](Value v) { return f_[v].op == op; });
+  };
+  if (has(Op::kFor)) return 1;
+  const uint32_t least = schedule_.least_turns_at_once;
+  if (!schedule_.long_accesses || has(Op::kStore)) return least;
+  uint32_t at_once = 1;
   const Value iteration = body.parameters[0];
   for (Value v : instructions) {
     const Instruction& inst = f_[v];
@@ -187,6 +190,7 @@ uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
             int64_t{(on & kOnRow) != 0 ? schedule_.rows : 1};
   }
   while (at_once > 1 && size * at_once > kMostWrittenOut) at_once /= 2;
+  at_once = std::max(at_once, least);
   // Of what is shorter than the turns at once, the run fits; of what is longer, it is cut.
   return at_once;
 }

@@ -122,7 +122,7 @@ struct Saver::Job {
 
 Saver::Saver(Io& io, Group& group, std::string root, std::string run_uuid,
              const SaverOptions& options)
-    : io_(io), group_(group), options_(options) {
+    : group_(group), options_(options) {
   options_.plan.world_size = group.world();
   CommitOptions commit = options.commit;
   commit.on_phase = [this, outer = commit.on_phase](Phase phase) {

@@ -148,7 +148,6 @@ class Saver {
   void work();
   void run(Job& job);
 
-  Io& io_;
   Group& group_;
   SaverOptions options_;
   std::unique_ptr<WriterPool> pool_;
