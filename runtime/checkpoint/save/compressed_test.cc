@@ -250,7 +250,7 @@ TEST(CompressedFaults, PowerCutsLeaveThePreviousOrTheNewStep) {
   const int64_t last = disk.journal_size();
   for_each_power_cut(disk, from, 1, 9, [&](const PowerCutPoint& point, MemoryIo& after) {
     // A part of them, and all at the end: each is verified as a whole.
-    if (++seen % (300 * kStride) != 0 && point.changes < last - 3) return true;
+    if (++seen % (150 * kStride) != 0 && point.changes < last - 3) return true;
     EXPECT_TRUE(recover(after, kRoot).ok());
     const int64_t newest = *newest_step(after, kRoot);
     EXPECT_TRUE(newest == 1 || newest == 2);

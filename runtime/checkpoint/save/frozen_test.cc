@@ -309,7 +309,7 @@ TEST(FrozenFaults, PowerCutsLeaveThePreviousOrTheNewStep) {
   const int64_t last = disk.journal_size();
   for_each_power_cut(disk, from, 1, 9, [&](const PowerCutPoint& point, MemoryIo& after) {
     // A part of them, and all at the end: each is verified as a whole.
-    if (++seen % (90 * kStride) != 0 && point.changes < last - 3) return true;
+    if (++seen % (40 * kStride) != 0 && point.changes < last - 3) return true;
     EXPECT_TRUE(recover(after, kRoot).ok());
     const int64_t newest = *newest_step(after, kRoot);
     EXPECT_TRUE(newest == 1 || newest == 2);
@@ -317,7 +317,7 @@ TEST(FrozenFaults, PowerCutsLeaveThePreviousOrTheNewStep) {
     expect_step(after, kRoot, newest, newest == 1 ? first : second);
     return !HasFailure();
   });
-  EXPECT_GE(old_steps, 2 / kStride);
+  EXPECT_GE(old_steps, 1 / kStride);
   EXPECT_GT(new_steps, 0);
 }
 
