@@ -21,7 +21,7 @@ constexpr char kRoot[] = "/run";
 // More random cuts with HEKLA_POWER_CUTS=n.
 int64_t random_cuts() {
   const char* text = std::getenv("HEKLA_POWER_CUTS");
-  return text == nullptr ? 7 : std::atoll(text);
+  return text == nullptr ? 10 : std::atoll(text);
 }
 
 struct Cuts {
