@@ -22,6 +22,9 @@ class ScatterInOrder {
 
   Result<LoweredSequence> run() {
     HEKLA_RETURN_IF_ERROR(form_.check());
+    for (size_t i = 0; i < form_.scatter_sizes().size(); ++i) {
+      (form_.scatter_batches()[i] ? batches_ : looped_).push_back(form_.scatter_sizes()[i]);
+    }
     for (size_t r = 0; r < form_.count(); ++r) {
       // The reducer may look at all operands: each has a place, wanted or not.
       const ir::Value& operand = *op_.operand(r);
@@ -32,11 +35,7 @@ class ScatterInOrder {
       }
     }
     if (form_.entries() != 0 && form_.free() != 0) {
-      std::vector<int64_t> looped;
-      for (size_t i = 0; i < form_.scatter_sizes().size(); ++i) {
-        if (!form_.scatter_batches()[i]) looped.push_back(form_.scatter_sizes()[i]);
-      }
-      const int64_t entries = element_count(looped) * form_.offsets();
+      const int64_t entries = element_count(looped_) * form_.offsets();
       const int64_t most =
           options_.most_updates_in_order == 0 ? entries : options_.most_updates_in_order;
       for (int64_t begin = 0; begin < entries; begin += most) {
@@ -64,13 +63,10 @@ class ScatterInOrder {
   // `count` updates from `begin` on. Kernels of the same count are the same, so they load where
   // they begin.
   Status add_updates(int64_t begin, int64_t count, bool is_part) {
-    const std::vector<int64_t> sizes = form_.scatter_sizes();
     const std::vector<bool> is_batch = form_.scatter_batches();
-    std::vector<int64_t> batches, looped;
-    for (size_t i = 0; i < sizes.size(); ++i) (is_batch[i] ? batches : looped).push_back(sizes[i]);
-    KernelMaker k("scatter", {element_count(batches), form_.free()}, form_.largest(), in_memory_);
+    KernelMaker k("scatter", {element_count(batches_), form_.free()}, form_.largest(), in_memory_);
     Builder& b = k.b();
-    const std::vector<Value> batch = split_index(k, k.at(0), batches);
+    const std::vector<Value> batch = split_index(k, k.at(0), batches_);
     const std::vector<Value> free = form_.free_at(k, k.at(1));
     Value first = k.index(begin);
     if (is_part) {
@@ -87,7 +83,7 @@ class ScatterInOrder {
       ScatterForm::Entry entry;
       const Value vector = b.binary(Op::kDivU, number, k.index(form_.offsets()));
       entry.offsets = form_.offsets_at(k, b.binary(Op::kRemU, number, k.index(form_.offsets())));
-      const std::vector<Value> at = split_index(k, vector, looped);
+      const std::vector<Value> at = split_index(k, vector, looped_);
       size_t next_batch = 0, next_looped = 0;
       for (const bool is_of_batch : is_batch) {
         entry.scatter.push_back(is_of_batch ? batch[next_batch++] : at[next_looped++]);
@@ -117,6 +113,8 @@ class ScatterInOrder {
   const InMemory& in_memory_;
   const LowerOptions& options_;
   const ScatterForm form_;
+  // Dimensions that number index vectors: those of batches, which are points, and the others.
+  std::vector<int64_t> batches_, looped_;
   LoweredSequence sequence_;
 };
 

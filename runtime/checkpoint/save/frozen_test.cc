@@ -24,14 +24,13 @@
 namespace hekla::checkpoint {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kStride = 9;
-#else
-constexpr int64_t kStride = 1;
-#endif
 constexpr char kRoot[] = "/run";
 using Values = testing::State;
+using testing::check_power_cuts;
 using testing::expect_step;
+using testing::kStride;
+using testing::PowerCuts;
+using testing::save;
 using testing::state_of;
 using testing::with_savers;
 
@@ -86,16 +85,6 @@ int64_t links_of(Io& io, const std::string& folder) {
   EXPECT_TRUE(commit.ok()) << commit.status().to_string();
   for (const FileRecord& file : commit->files) links += file.origin ? 1 : 0;
   return links;
-}
-
-void save(Saver& saver, int64_t step, State state) {
-  const auto handle = saver.save(step, std::move(state));
-  ASSERT_TRUE(handle.ok()) << handle.status().to_string();
-  const Status status = (*handle)->wait();
-  ASSERT_TRUE(status.ok()) << status.to_string();
-  const SaveProgress progress = (*handle)->progress();
-  EXPECT_EQ(progress.bytes_done, progress.bytes_total);
-  EXPECT_EQ(saver.pool().staging().in_use(), 0);
 }
 
 TEST(Frozen, UnchangedFilesAreLinkedAndOutliveTheStepThatWroteThem) {
@@ -305,20 +294,9 @@ TEST(FrozenFaults, PowerCutsLeaveThePreviousOrTheNewStep) {
     }
   });
   EXPECT_EQ(links_of(disk, folder_of(2)), 2);
-  int64_t old_steps = 0, new_steps = 0, seen = 0;
-  const int64_t last = disk.journal_size();
-  for_each_power_cut(disk, from, 1, 9, [&](const PowerCutPoint& point, MemoryIo& after) {
-    // A part of them, and all at the end: each is verified as a whole.
-    if (++seen % (40 * kStride) != 0 && point.changes < last - 3) return true;
-    EXPECT_TRUE(recover(after, kRoot).ok());
-    const int64_t newest = *newest_step(after, kRoot);
-    EXPECT_TRUE(newest == 1 || newest == 2);
-    (newest == 1 ? old_steps : new_steps) += 1;
-    expect_step(after, kRoot, newest, newest == 1 ? first : second);
-    return !HasFailure();
-  });
-  EXPECT_GE(old_steps, 1 / kStride);
-  EXPECT_GT(new_steps, 0);
+  const PowerCuts cuts = check_power_cuts(disk, kRoot, from, 40 * kStride, first, second);
+  EXPECT_GE(cuts.old_steps, 2 / kStride);
+  EXPECT_GT(cuts.new_steps, 0);
 }
 
 }  // namespace

@@ -28,17 +28,14 @@
 namespace hekla::checkpoint {
 namespace {
 
-// Instrumented code is twenty times as slow: it tries a part of the points.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kStride = 9;
-#else
-constexpr int64_t kStride = 1;
-#endif
 constexpr char kRoot[] = "/run";
 using Values = testing::State;
+using testing::check_power_cuts;
 using testing::ElsewhereSource;
 using testing::expect_step;
+using testing::kStride;
 using testing::MakeSource;
+using testing::PowerCuts;
 using testing::small_options;
 using testing::state_of;
 using testing::with_savers;
@@ -345,20 +342,9 @@ TEST(SaverFaults, PowerCutsLeaveThePreviousOrTheNewStep) {
     if (rank == 0) from = disk.journal_size();
     ASSERT_TRUE((*saver.save(2, state_of(second, rank, 2)))->wait().ok());
   });
-  int64_t old_steps = 0, new_steps = 0, seen = 0;
-  const int64_t last = disk.journal_size();
-  for_each_power_cut(disk, from, 1, 9, [&](const PowerCutPoint& point, MemoryIo& after) {
-    // A part of them, and all at the end: each is verified as a whole.
-    if (++seen % (40 * kStride) != 0 && point.changes < last - 3) return true;
-    EXPECT_TRUE(recover(after, kRoot).ok());
-    const int64_t newest = *newest_step(after, kRoot);
-    EXPECT_TRUE(newest == 1 || newest == 2);
-    (newest == 1 ? old_steps : new_steps) += 1;
-    expect_step(after, kRoot, newest, newest == 1 ? first : second);
-    return !HasFailure();
-  });
-  EXPECT_GE(old_steps, 5 / kStride);
-  EXPECT_GT(new_steps, 0);
+  const PowerCuts cuts = check_power_cuts(disk, kRoot, from, 40 * kStride, first, second);
+  EXPECT_GE(cuts.old_steps, 5 / kStride);
+  EXPECT_GT(cuts.new_steps, 0);
 }
 
 }  // namespace

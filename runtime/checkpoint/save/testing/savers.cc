@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/commit/names.h"
+#include "runtime/checkpoint/commit/recovery.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/restore/step_reader.h"
@@ -73,6 +74,16 @@ void expect_step(Io& io, const std::string& root, int64_t step, const State& val
   }
 }
 
+void save(Saver& saver, int64_t step, checkpoint::State state) {
+  const auto handle = saver.save(step, std::move(state));
+  ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+  const Status status = (*handle)->wait();
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  const SaveProgress progress = (*handle)->progress();
+  EXPECT_EQ(progress.bytes_done, progress.bytes_total);
+  EXPECT_EQ(saver.pool().staging().in_use(), 0);
+}
+
 void with_savers(Io& io, const std::string& root, int world, const SaverOptions& options,
                  const std::function<void(int rank, Saver&)>& body) {
   const auto store = std::make_shared<LocalStore>();
@@ -89,6 +100,24 @@ void with_savers(Io& io, const std::string& root, int world, const SaverOptions&
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+PowerCuts check_power_cuts(const MemoryIo& disk, const std::string& root, int64_t from,
+                           int64_t every, const State& first, const State& second) {
+  PowerCuts cuts;
+  int64_t seen = 0;
+  const int64_t last = disk.journal_size();
+  for_each_power_cut(disk, from, 1, 9, [&](const PowerCutPoint& point, MemoryIo& after) {
+    // Each is verified as a whole, which takes its time.
+    if (++seen % every != 0 && point.changes < last - 3) return true;
+    EXPECT_TRUE(recover(after, root).ok());
+    const int64_t newest = *newest_step(after, root);
+    EXPECT_TRUE(newest == 1 || newest == 2);
+    (newest == 1 ? cuts.old_steps : cuts.new_steps) += 1;
+    expect_step(after, root, newest, newest == 1 ? first : second);
+    return !::testing::Test::HasFailure();
+  });
+  return cuts;
 }
 
 }  // namespace hekla::checkpoint::testing
