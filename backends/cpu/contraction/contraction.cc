@@ -26,6 +26,9 @@ constexpr int64_t kWideRows = 16;
 constexpr int64_t kWideTile = 4;
 constexpr int64_t kWideDepth = 64;
 constexpr int64_t kWideColumns = 1024;
+// Columns of more bytes come from memory rather than from the last cache: streamed in order.
+constexpr int64_t kCachedBytes = int64_t{8} << 20;
+constexpr int64_t kPageBytes = 4096;
 // Lanes that lie side by side are copied together from this many on.
 constexpr int64_t kLeastSideBySide = 8;
 // Runs of a row's depth from this on are read where they lie.
@@ -126,10 +129,17 @@ void PreparedContraction::prepare(const kernel::Contraction& c) {
   const bool plain_columns = columns_.narrow == Narrow::kF32 && columns_.is_dense &&
                              depth_.size() <= 1 && windowed_ == 0 && columns_.lanes.size() == 1 &&
                              columns_.lanes[0].out == 1;
+  const int64_t columns_step = depth_.empty() ? 0 : columns_.depth[0] * columns_.bytes;
+  const bool is_small = depth_size_ * columns_.size * columns_.bytes <= kCachedBytes;
+  // Lines a whole number of pages apart push each other out of the caches.
+  const bool shares_lines = columns_step % kPageBytes == 0;
   // A column that is used by many rows is worth packing, unless it is too long to be read twice.
-  is_wide_ = plain_columns && !is_chained_ &&
-             (rows_.size <= kWideTile || (rows_.size <= kWideRows && columns_.size >= 256)) &&
-             rows_.narrow == Narrow::kF32;
+  is_wide_ = plain_columns && !is_chained_ && rows_.narrow == Narrow::kF32 &&
+             (rows_.size <= kWideTile ||
+              (columns_.size >= 256 &&
+               rows_.size <= (is_small && shares_lines ? kWideRows / 2 : kWideRows)));
+  columns_in_place_ = is_wide_ && rows_.size > kWideTile && is_small && !shares_lines &&
+                      (depth_.empty() || rows_.depth[0] == 1);
   if (!is_wide_ && !is_chained_) find_runs();
   const MicroKernels& kernels = kernels_;
   const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
@@ -463,7 +473,8 @@ class ContractionRun {
     }
   }
 
-  // Few rows, and columns that lie side by side: they stream by once.
+  // Few rows, and columns that lie side by side: they stream by, four rows at a time, or stay in
+  // the caches and are read by tiles in place.
   void run_wide(const Batch& batch, bool is_parallel) const {
     const int64_t width = p_.columns_.size;
     const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 1;
@@ -492,12 +503,43 @@ class ContractionRun {
     }
     for (int64_t d = 0; d < p_.depth_size_; d += kWideDepth) {
       const int64_t depth = std::min(kWideDepth, p_.depth_size_ - d);
+      const float* block = columns + d * columns_step;
+      const int64_t tiled = p_.columns_in_place_ ? width / kernels_.columns * kernels_.columns : 0;
+      multiply_in_place(rows, lanes.size(), block, columns_step, depth, tiled, out, d != 0);
+      std::array<float*, kWideRows> rest = out;
+      for (size_t r = 0; r < lanes.size(); ++r) rest[r] += tiled;
       for (size_t r = 0; r < lanes.size(); r += kWideTile) {
         const auto count = std::min<size_t>(kWideTile, lanes.size() - r);
-        kernels_.wide(rows.data() + r, static_cast<int>(count), step, columns + d * columns_step,
-                      columns_step, depth, width, out.data() + r);
+        kernels_.wide(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step,
+                      depth, width - tiled, rest.data() + r);
       }
       for (size_t r = 0; r < lanes.size(); ++r) rows[r] += depth * step;
+    }
+  }
+
+  // Rows that lie along the depth, with columns where they are: a number that tiles cover.
+  void multiply_in_place(const std::array<const float*, kWideRows>& rows, size_t count,
+                         const float* columns, int64_t columns_step, int64_t depth, int64_t width,
+                         const std::array<float*, kWideRows>& out, bool adds) const {
+    const auto height = static_cast<size_t>(kernels_.rows);
+    const size_t tiles = (count + height - 1) / height;
+    const auto run = static_cast<int32_t>(depth);
+    std::array<float*, kMostTileRows> to{};
+    Tile tile;
+    tile.runs = &run;
+    tile.run_count = 1;
+    tile.columns_step = columns_step;
+    tile.out = to.data();
+    tile.adds = adds;
+    for (int64_t c = 0; c < width; c += kernels_.columns) {
+      tile.columns = columns + c;
+      for (size_t t = 0, first = 0; t < tiles; ++t) {
+        const size_t here = (count - first) / (tiles - t);
+        tile.rows = rows.data() + first;
+        for (size_t r = 0; r < here; ++r) to[r] = out[first + r] + c;
+        kernels_.tile[here](tile);
+        first += here;
+      }
     }
   }
 

@@ -93,11 +93,12 @@ class PreparedContraction {
   int64_t batches_ = 1;
   int64_t depth_size_ = 1;
   int64_t depth_block_ = 1;
-  int64_t inner_ = 1;           // of the innermost depth axis
-  bool is_turned_ = false;      // rows are those of rhs
-  bool rows_in_place_ = false;  // read where they lie
-  bool is_wide_ = false;        // few rows, columns read once
-  bool is_chained_ = false;     // one row, each sum in several
+  int64_t inner_ = 1;              // of the innermost depth axis
+  bool is_turned_ = false;         // rows are those of rhs
+  bool rows_in_place_ = false;     // read where they lie
+  bool is_wide_ = false;           // few rows, columns not packed
+  bool columns_in_place_ = false;  // of those: by tiles
+  bool is_chained_ = false;        // one row, each sum in several
   int64_t out_offset_ = 0;
   int64_t rhs_elements_ = 0;
   DType rhs_dtype_ = DType::kF32;

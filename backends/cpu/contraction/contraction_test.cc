@@ -227,6 +227,18 @@ TEST_P(ContractionTest, SplitWork) {
   check(product(1, 14, 3000, 400, true, false));  // many rectangles
 }
 
+// Columns that are packed, read in place by tiles, or streamed: by their number, distance and bytes.
+TEST_P(ContractionTest, FewRows) {
+  for (const int64_t m : {4, 5, 7, 8, 9, 12, 13, 16, 17}) {
+    for (const int64_t n : {255, 256, 267, 1024}) {
+      for (const int64_t k : {1, 64, 131}) check(product(1, m, n, k, false, false));
+    }
+    check(product(2, m, 300, 70, true, false));
+    check(product(2, m, 300, 70, false, false, true));
+  }
+  check(product(1, 6, 2110, 1000, false, false));
+}
+
 TEST_P(ContractionTest, VectorsHaveSeveralSums) {
   for (int form = 0; form < 8; ++form) {
     for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
