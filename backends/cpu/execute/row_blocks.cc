@@ -36,7 +36,8 @@ RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan
   const int64_t fitting = kBlockBytes / std::max<int64_t>(step.row_bytes, 1);
   const int64_t most = std::max(std::min(fitting, step.rows / kFewestBlocks), kFewestRows);
   auto size = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
-  for (; size >= 1; size /= 2) {
+  // Reductions of fewer rows at a time cost more than the group saves.
+  for (; size >= kFewestRows; size /= 2) {
     const RowBlocks blocks{step.rows, std::min(size, step.rows)};
     const bool fits = std::all_of(step.steps.begin(), step.steps.end(), [&](const auto& each) {
       const auto* run = std::get_if<plan::KernelStep>(&each.what);
