@@ -3,12 +3,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -186,7 +188,10 @@ Result run_child(const std::string& library, const std::string& name, const Opti
   bool timed_out = false;
   int status = 0;
   bool ended = false;
-  // The pipes may outlive the child in what it started, so its end is looked for, too.
+  // The pipes may outlive the child in what it started, and close before it has ended, so its end
+  // is waited for, too. Where the kernel has no descriptors of processes, it is looked for.
+  const int end_fd = static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0));
+  const int64_t look = end_fd < 0 ? 50 : INT_MAX;
   while (!ended) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -194,8 +199,9 @@ Result run_child(const std::string& library, const std::string& name, const Opti
       timed_out = true;
       break;
     }
-    pollfd fds[2] = {{child.result_fd, POLLIN, 0}, {child.output_fd, POLLIN, 0}};
-    poll(fds, 2, static_cast<int>(std::min<int64_t>(left, 50)));
+    pollfd fds[3] = {
+        {child.result_fd, POLLIN, 0}, {child.output_fd, POLLIN, 0}, {end_fd, POLLIN, 0}};
+    poll(fds, 3, static_cast<int>(std::min<int64_t>(left, look)));
     if (fds[0].revents != 0 && !drain(child.result_fd, &message)) {
       close(child.result_fd);
       child.result_fd = -1;
@@ -207,6 +213,7 @@ Result run_child(const std::string& library, const std::string& name, const Opti
     if (output.size() > 4 * kOutputKept) output.erase(0, output.size() - kOutputKept);
     ended = waitpid(child.pid, &status, WNOHANG) == child.pid;
   }
+  if (end_fd >= 0) close(end_fd);
   kill(-child.pid, SIGKILL);  // the whole group, also after a normal end
   if (!ended) waitpid(child.pid, &status, 0);
   for (int fd : {child.result_fd, child.output_fd}) {

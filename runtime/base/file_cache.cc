@@ -112,9 +112,7 @@ Result<std::unique_ptr<FileCache>> FileCache::open(std::string folder, int64_t m
                               "another one",
                               folder, reason));
   }
-  std::unique_ptr<FileCache> cache(new FileCache(std::move(folder), max_bytes));
-  cache->sweep();
-  return cache;
+  return std::unique_ptr<FileCache>(new FileCache(std::move(folder), max_bytes));
 }
 
 std::string FileCache::path_of(std::string_view key) const {

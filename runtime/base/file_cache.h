@@ -6,7 +6,8 @@
 // wins. Each file carries its key and a SHA-256 of key and bytes; a file that does not check
 // is removed with a log line and counts as absent, so a cache never gives wrong bytes and never
 // fails what uses it. The folder is bounded: when it outgrows its limit, the entries that were used
-// longest ago go. Thread-safe.
+// longest ago go. Only the first store looks at all files, so a process that finds what it needs
+// starts as fast with ten thousand entries as with ten. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -54,14 +55,15 @@ class FileCache {
 
  private:
   FileCache(std::string folder, int64_t max_bytes)
-      : folder_(std::move(folder)), max_bytes_(max_bytes) {}
+      : folder_(std::move(folder)), max_bytes_(max_bytes), known_bytes_(max_bytes) {}
   // Sums up the folder, drops old temporary files and, above the limit, the oldest entries.
   void sweep();
 
   const std::string folder_;
   const int64_t max_bytes_;
   std::mutex sweep_mutex_;
-  std::atomic<int64_t> known_bytes_{0};  // of this process's view; other processes add unseen
+  // This process's view; other processes add unseen. Full until the first store has counted.
+  std::atomic<int64_t> known_bytes_;
   std::atomic<int64_t> hits_{0}, misses_{0}, corrupt_{0}, evictions_{0};
 };
 

@@ -142,11 +142,26 @@ TEST_F(FileCacheTest, RemovesWhatDeadWritersLeft) {
   const auto cache = open();
   const fs::path left = fs::path(cache->folder()) / ".writing-1-1";
   std::ofstream(left) << "half";
-  open();
+  ASSERT_TRUE(open()->store("k", pattern(10, 1)).ok());
   EXPECT_TRUE(fs::exists(left));  // may still be written
   fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(2));
-  open();
+  ASSERT_TRUE(open()->store("k", pattern(10, 1)).ok());
   EXPECT_FALSE(fs::exists(left));
+}
+
+TEST_F(FileCacheTest, TheFirstStoreBringsALargerFolderBelowTheLimit) {
+  {
+    const auto large = open();
+    for (int i = 0; i < 30; ++i) {
+      ASSERT_TRUE(large->store(fmt::format("{}", i), pattern(900, i)).ok());
+    }
+  }
+  const auto cache = open(10'000);
+  ASSERT_TRUE(cache->store("new", pattern(900, 1)).ok());
+  uintmax_t total = 0;
+  for (const auto& file : fs::directory_iterator(cache->folder())) total += file.file_size();
+  EXPECT_LE(total, 10'000u);
+  EXPECT_EQ(cache->load("new"), pattern(900, 1));
 }
 
 TEST_F(FileCacheTest, SaysWhyAFolderCannotBeUsed) {
