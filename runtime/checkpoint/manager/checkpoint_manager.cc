@@ -144,6 +144,7 @@ Status CheckpointManager::Parts::open() {
                              log_message(LogLevel::kWarning,
                                          "rank {} was told to end; all ranks will save",
                                          group->rank());
+                             saver->hurry();
                              preemption->request();
                            }));
   }
@@ -532,11 +533,13 @@ Result<bool> CheckpointManager::reached_preemption(int64_t step) {
   Parts& s = *state_;
   if (s.is_preempted) return true;
   HEKLA_ASSIGN_OR_RETURN(s.is_preempted, s.preemption->reached(step));
+  if (s.is_preempted) s.saver->hurry();
   return s.is_preempted;
 }
 
 void CheckpointManager::request_preemption() {
   state_->signal_time = Clock::now().time_since_epoch().count();
+  state_->saver->hurry();
   state_->preemption->request();
 }
 
