@@ -190,6 +190,15 @@ def test_checks_are_asked_for_by_name(tmp_path):
         checkpoint.CheckpointManager(tmp_path, verify_after_write='some')
 
 
+def test_priority_is_chosen_by_name(tmp_path):
+    for priority in ('background', 'normal'):
+        with checkpoint.CheckpointManager(tmp_path / priority, save_priority=priority) as manager:
+            manager.save_async(1, state()).wait()
+            assert same(manager.restore(like=state()), state())
+    with pytest.raises(ValueError, match='background or normal'):
+        checkpoint.CheckpointManager(tmp_path, save_priority='idle')
+
+
 def test_tiles(tmp_path):
     array = np.arange(4096 * 2048, dtype=np.float32).reshape(4096, 2048)
     with checkpoint.CheckpointManager(tmp_path, tile_hint={'w': (0, 1024)}) as manager:

@@ -279,6 +279,10 @@ class CheckpointManager:
     `world_size` and `store`; they call the same methods for the same steps in the same order.
     A failed save in the background is raised by the next save, join or close.
 
+    With `save_priority` 'background' the threads that hash, compress and write behind training have
+    a low priority, so that its steps take as long as without a save and the save longer where no
+    core is free; wait(), join(), save() and a preemption end that. 'normal': they are like others.
+
     Tensors whose names match a pattern of `frozen` ('base/*') lie in files of their own; a step
     that holds the same values takes them over from the step before by hard links. Values are
     compared at every save, so nothing is lost when one changes. `tile_hint` {pattern: sizes} cuts
@@ -298,7 +302,7 @@ class CheckpointManager:
                  min_interval_seconds=None, keep_period=0, keep_best=None, keep_steps=(),
                  on_busy='skip', overwrite=False, preemption_signals=(signal.SIGTERM,),
                  preemption_grace_seconds=None, preemption_reuse_seconds=None,
-                 staging_bytes=None, bandwidth_limit=None,
+                 staging_bytes=None, bandwidth_limit=None, save_priority='background',
                  continue_on_error=False, metadata=None, rank=None, world_size=None, store=None,
                  group_deadline_seconds=None, frozen=(), tile_hint=None,
                  verify_after_write='none', check_replicas='none', compress=None):
@@ -314,6 +318,7 @@ class CheckpointManager:
             'preemption_reuse_seconds': preemption_reuse_seconds,
             'continue_on_error': continue_on_error, 'metadata': metadata,
             'staging_bytes': staging_bytes, 'bandwidth_limit': bandwidth_limit,
+            'save_priority': save_priority,
             'group_deadline_seconds': group_deadline_seconds, 'frozen': list(frozen),
             'verify_after_write': verify_after_write, 'check_replicas': check_replicas,
             'compress': [list(pair) for pair in ({'*': compress} if isinstance(compress, str)

@@ -129,6 +129,12 @@ Status take_options(Fields& fields, ManagerOptions* options) {
   fields.take("continue_on_error", &options->continue_on_error);
   fields.take("max_failures", &options->max_failures);
   fields.take("metadata", &options->metadata);
+  std::string priority = "background";
+  fields.take("save_priority", &priority);
+  if (priority != "background" && priority != "normal") {
+    return invalid_argument("save_priority is background or normal, not {}", priority);
+  }
+  options->saver.writer.background = priority == "background";
   fields.take("staging_bytes", &options->saver.writer.staging_bytes);
   fields.take("bandwidth_limit", &options->saver.writer.bandwidth_limit);
   fields.take_seconds("group_deadline_seconds", &options->group_deadline);

@@ -32,6 +32,7 @@ struct Source {
   File buffered;
   File direct;
   int64_t memory_alignment = kDirectAlignment;
+  bool tried_direct = false;
   std::atomic<bool> direct_ok{false};
 };
 
@@ -101,11 +102,13 @@ class Run {
     }
     if (blocks == 0) return ok_status();
     Source& source = sources_[static_cast<size_t>(request.file)];
+    const std::string& path = paths[static_cast<size_t>(request.file)];
     if (!source.buffered.is_open()) {
-      const std::string& path = paths[static_cast<size_t>(request.file)];
       HEKLA_ASSIGN_OR_RETURN(source.buffered, File::open(io_, path, O_RDONLY));
-      Result<File> direct = options_.direct ? File::open(io_, path, O_RDONLY | O_DIRECT)
-                                            : Result<File>(unimplemented("not wanted"));
+    }
+    if (options_.direct && !request.cached && !source.tried_direct) {
+      source.tried_direct = true;
+      Result<File> direct = File::open(io_, path, O_RDONLY | O_DIRECT);
       if (direct.ok()) {
         source.direct = std::move(*direct);
         int64_t offset_alignment = 1;
@@ -168,8 +171,8 @@ class Run {
     Source& source = sources_[static_cast<size_t>(item.request->file)];
     const int64_t offset = item.request->offset + item.at;
     const int64_t whole = down(item.bytes, kDirectAlignment);
-    if (source.direct_ok && into != nullptr && whole >= kInPlaceMinimum &&
-        offset % kDirectAlignment == 0 &&
+    const bool direct = source.direct_ok && !item.request->cached;
+    if (direct && into != nullptr && whole >= kInPlaceMinimum && offset % kDirectAlignment == 0 &&
         reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(source.memory_alignment) == 0) {
       HEKLA_ASSIGN_OR_RETURN(int64_t have, read_direct(source, into, offset, whole));
       const int64_t rest = item.bytes - whole;
@@ -181,7 +184,7 @@ class Run {
       }
       if (have >= item.bytes) return into;
       // The rest, and the message when there is none, by the other way.
-    } else if (source.direct_ok) {
+    } else if (direct) {
       const int64_t start = down(offset, kDirectAlignment);
       const int64_t end = up(offset + item.bytes, kDirectAlignment);
       HEKLA_ASSIGN_OR_RETURN(const int64_t have, read_direct(source, scratch, start, end - start));

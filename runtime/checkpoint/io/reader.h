@@ -42,6 +42,8 @@ struct ReadRequest {
   std::span<const uint64_t> digests;
   // Where the first wanted byte goes, the rest behind it; null: nowhere.
   std::byte* into = nullptr;
+  // Through the page cache, where other processes of this machine that read the same find it.
+  bool cached = false;
   // Called from worker threads, several at once, with verified bytes that begin at byte `at` of the
   // piece; with `into` they lie there already. An error ends the call. May be empty.
   std::function<Status(int64_t at, std::span<const std::byte> bytes)> take;

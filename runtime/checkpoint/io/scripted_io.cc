@@ -103,6 +103,7 @@ int64_t ScriptedIo::open_files() const {
 }
 
 std::optional<FaultRule> ScriptedIo::meet(IoCall call, const std::string& path, bool changes) {
+  if (before_call) before_call(call);
   const std::lock_guard lock(mutex_);
   ++calls_;
   if (changes) ++changes_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -65,6 +66,9 @@ class ScriptedIo final : public Io {
  public:
   // `under` must outlive it.
   explicit ScriptedIo(Io& under) : under_(under) {}
+
+  // Called on the calling thread before each call; set before the first one.
+  std::function<void(IoCall call)> before_call;
 
   void add(FaultRule rule);
   void clear();

@@ -51,18 +51,27 @@ Result<std::unique_ptr<WriterPool>> WriterPool::create(Io& io, const WriterOptio
   }
   HEKLA_ASSIGN_OR_RETURN(pool->staging_,
                          StagingPool::create(options.staging_bytes, options.item_bytes));
-  HEKLA_ASSIGN_OR_RETURN(pool->scratch_,
-                         StagingPool::create(threads * options.item_bytes, options.item_bytes));
-  for (int i = 0; i < threads; ++i) {
+  const int sets = options.background ? 2 : 1;
+  // Not touched: only arrays that begin within a page and are written from where they lie need it.
+  HEKLA_ASSIGN_OR_RETURN(pool->scratch_, StagingPool::create(sets * threads * options.item_bytes,
+                                                             options.item_bytes, false));
+  for (int i = 0; i < sets * threads; ++i) {
     HEKLA_ASSIGN_OR_RETURN(StagingPool::Buffer buffer, pool->scratch_->acquire({}));
     std::byte* scratch = buffer.data();
+    const bool is_lowered = options.background && i < threads;
     pool->scratches_.push_back(std::move(buffer));
-    pool->threads_.push_back(start_thread([pool = pool.get(), scratch] { pool->work(scratch); }));
+    pool->threads_.push_back(start_thread(
+        [pool = pool.get(), scratch, is_lowered] { pool->work(scratch, is_lowered); }));
   }
+  pool->watch_.emplace(pool->urgency_, [pool = pool.get()] {
+    const std::lock_guard lock(pool->mutex_);
+    pool->work_.notify_all();
+  });
   return pool;
 }
 
 WriterPool::~WriterPool() {
+  watch_.reset();
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -79,12 +88,13 @@ void WriterPool::push(Task task) {
   work_.notify_all();  // a large extent is work for all of them
 }
 
-void WriterPool::work(std::byte* scratch) {
+void WriterPool::work(std::byte* scratch, bool is_lowered) {
+  if (is_lowered) lower_this_thread();
   while (true) {
     Item item;
     {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [&] { return closing_ || !tasks_.empty(); });
+      work_.wait(lock, [&] { return closing_ || (!tasks_.empty() && is_turn_of(is_lowered)); });
       if (tasks_.empty()) return;
       Task& task = tasks_.front();
       FileWriter* file = task.file;

@@ -26,6 +26,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -35,6 +36,7 @@
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/staging.h"
+#include "runtime/checkpoint/io/urgency.h"
 
 namespace hekla::checkpoint {
 
@@ -45,6 +47,8 @@ struct WriterOptions {
   int64_t bandwidth_limit = 0;                 // bytes per second of this process; 0: none
   bool direct = true;                          // try O_DIRECT
   bool preallocate = true;                     // false where fallocate writes zeros
+  // Threads of low priority work, but while urgency() is held: for what goes on behind a program.
+  bool background = false;
 };
 
 // Bytes that lie in memory until drain() and go to one place of the file.
@@ -66,6 +70,12 @@ class WriterPool {
   Io& io() const { return io_; }
   const WriterOptions& options() const { return options_; }
   StagingPool& staging() { return *staging_; }
+  // Hold it while somebody waits for what this pool writes.
+  const std::shared_ptr<Urgency>& urgency() const { return urgency_; }
+  // Whether a thread of this priority is to work now.
+  bool is_turn_of(bool is_lowered) const {
+    return !options_.background || is_lowered != urgency_->is_urgent();
+  }
 
  private:
   friend class FileWriter;
@@ -82,12 +92,13 @@ class WriterPool {
 
   WriterPool(Io& io, const WriterOptions& options) : io_(io), options_(options) {}
   void push(Task task);
-  void work(std::byte* scratch);
+  void work(std::byte* scratch, bool is_lowered);
   // Sleeps until `bytes` may be written; false: stop was requested.
   bool wait_for_bandwidth(int64_t bytes, const std::stop_token& stop);
 
   Io& io_;
   WriterOptions options_;
+  const std::shared_ptr<Urgency> urgency_ = std::make_shared<Urgency>();
   std::unique_ptr<StagingPool> staging_;
   std::unique_ptr<StagingPool> scratch_;        // one buffer per worker
   std::vector<StagingPool::Buffer> scratches_;  // of the workers
@@ -99,6 +110,7 @@ class WriterPool {
   std::condition_variable_any bandwidth_changed_;
   std::chrono::steady_clock::time_point bandwidth_free_;  // guarded by bandwidth_mutex_
   std::vector<std::thread> threads_;
+  std::optional<Urgency::Watch> watch_;
 };
 
 enum class FileUse {

@@ -18,6 +18,7 @@
 #include "runtime/checkpoint/io/host.h"
 #include "runtime/checkpoint/manager/preemption.h"
 #include "runtime/checkpoint/manager/step_agreement.h"
+#include "runtime/checkpoint/restore/shared_reads.h"
 #include "runtime/checkpoint/restore/verify.h"
 
 namespace hekla::checkpoint {
@@ -92,7 +93,9 @@ struct CheckpointManager::Parts {
   Result<int64_t> agree_on_step(std::string_view what, std::optional<int64_t> mine);
   Result<std::vector<std::string>> gather(std::string_view name, int64_t round,
                                           std::string_view text, Group::Wait wait);
-  Result<Restored> load(int64_t step, const RestoreRequest& request);
+  Result<Restored> load(int64_t step, const RestoreRequest& request, const ShareReads& share);
+  Result<Restored> load_with_others(int64_t step, const RestoreRequest& request);
+  std::string reads_key() const;  // of this restore
   void note_end(const SaveHandle& handle);
   enum class LastSave { kNew, kReuse, kNone };
   Result<LastSave> agree_on_last_save(const SaveHandle* under_way);
@@ -144,6 +147,7 @@ Status CheckpointManager::Parts::open() {
                              log_message(LogLevel::kWarning,
                                          "rank {} was told to end; all ranks will save",
                                          group->rank());
+                             saver->hurry();
                              preemption->request();
                            }));
   }
@@ -347,11 +351,43 @@ Result<std::shared_ptr<const StepReader>> CheckpointManager::Parts::open_step(in
   return reader;
 }
 
-Result<Restored> CheckpointManager::Parts::load(int64_t step, const RestoreRequest& request) {
+// As load; all ranks restore the step now, and say what they read before they read it.
+Result<Restored> CheckpointManager::Parts::load_with_others(int64_t step,
+                                                            const RestoreRequest& request) {
+  if (group->world() == 1) return load(step, request, nullptr);
+  const std::string& machine = boot_id().empty() ? host_name() : boot_id();
+  bool has_said = false;
+  const ShareReads share =
+      [&](std::span<const ShardRange> mine) -> Result<std::vector<ShardRange>> {
+    has_said = true;
+    HEKLA_RETURN_IF_ERROR(group->store().set(reads_key(), reads_text(machine, mine)));
+    Group::Wait wait;
+    wait.what = fmt::format("what the others read of step {}", step);
+    wait.deadline = Deadline::in(options.group_deadline);
+    HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited,
+                           group->wait_ranks(fmt::format("reads/{}/", restores), wait));
+    std::vector<std::string> texts;
+    for (const auto& [rank, text] : waited.values) texts.push_back(text);
+    return shared_reads(texts, group->rank());
+  };
+  Result<Restored> restored = load(step, request, share);
+  // Nobody waits for a rank that failed before it came so far.
+  if (!has_said) {
+    if (Status said = group->store().set(reads_key(), ""); !said.ok() && restored.ok()) return said;
+  }
+  return restored;
+}
+
+std::string CheckpointManager::Parts::reads_key() const {
+  return group->key(fmt::format("reads/{}/{}", restores, group->rank()));
+}
+
+Result<Restored> CheckpointManager::Parts::load(int64_t step, const RestoreRequest& request,
+                                                const ShareReads& share) {
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const StepReader> reader, open_step(step));
   Restored restored;
   restored.step = step;
-  HEKLA_ASSIGN_OR_RETURN(restored.tensors, checkpoint::restore(*reader, request));
+  HEKLA_ASSIGN_OR_RETURN(restored.tensors, checkpoint::restore(*reader, request, {}, share));
   const std::vector<FileRecord>& files = reader->commit().files;
   const bool has_items = std::any_of(
       files.begin(), files.end(), [](const FileRecord& file) { return file.path == kItemsFile; });
@@ -464,7 +500,7 @@ Result<Restored> CheckpointManager::restore(const RestoreRequest& request,
                                  s.group->rank(), *step, chosen);
     }
     if (chosen < 0) return not_found("{} has no valid step", s.root);
-    Result<Restored> restored = s.load(chosen, request);
+    Result<Restored> restored = s.load_with_others(chosen, request);
     if (s.group->world() > 1) {
       const std::string word =
           restored.ok() ? "ok" : std::string(status_code_name(restored.status().code()));
@@ -473,6 +509,7 @@ Result<Restored> CheckpointManager::restore(const RestoreRequest& request,
       wait.deadline = Deadline::in(s.options.saver.commit.write_deadline);
       HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> words,
                              s.gather("restored", s.restores, word, std::move(wait)));
+      HEKLA_RETURN_IF_ERROR(s.group->store().remove(s.reads_key()));
       if (s.group->is_coordinator()) {
         HEKLA_RETURN_IF_ERROR(s.group->store().remove(s.group->key(choice)));
       }
@@ -532,11 +569,13 @@ Result<bool> CheckpointManager::reached_preemption(int64_t step) {
   Parts& s = *state_;
   if (s.is_preempted) return true;
   HEKLA_ASSIGN_OR_RETURN(s.is_preempted, s.preemption->reached(step));
+  if (s.is_preempted) s.saver->hurry();
   return s.is_preempted;
 }
 
 void CheckpointManager::request_preemption() {
   state_->signal_time = Clock::now().time_since_epoch().count();
+  state_->saver->hurry();
   state_->preemption->request();
 }
 

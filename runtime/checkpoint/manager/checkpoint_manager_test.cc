@@ -50,8 +50,8 @@ ManagerOptions small_options() {
 }
 
 void with_managers(Io& io, int world, const ManagerOptions& options,
-                   const std::function<void(int rank, CheckpointManager&)>& body) {
-  const auto store = std::make_shared<LocalStore>();
+                   const std::function<void(int rank, CheckpointManager&)>& body,
+                   const std::shared_ptr<LocalStore>& store = std::make_shared<LocalStore>()) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
@@ -154,6 +154,39 @@ TEST(Manager, ADamagedStepGivesWayToTheOneBefore) {
       expect_state(*newest, 1);
       EXPECT_EQ(manager.restore({}, 2).status().code(), StatusCode::kDataLoss);
     });
+  }
+}
+
+// Ranks say what they read before they read it; one that fails before does not hold up the others.
+TEST(Manager, RanksThatRestoreTogetherShareWhatTheyRead) {
+  MemoryIo io;
+  const auto store = std::make_shared<LocalStore>();
+  with_managers(
+      io, 3, small_options(),
+      [&](int rank, CheckpointManager& manager) {
+        ASSERT_TRUE(manager.save(1, state_of(1)).ok());
+        RestoreRequest request;
+        request.strict = false;
+        request.targets.push_back({.name = "model/w"});
+        request.targets[0].boxes = {{{{0, 100 * rank}, {100, 100}}, {}}};
+        for (int round = 0; round < 3; ++round) {
+          const Result<Restored> restored = manager.restore(request);
+          ASSERT_TRUE(restored.ok()) << restored.status().to_string();
+          EXPECT_EQ(restored->tensors.tensors[0].arrays[0].as<float>()[9999], 1.0F);
+        }
+        RestoreRequest bad = request;
+        if (rank == 1) bad.targets[0].boxes[0].box.start[1] = 250;
+        const Result<Restored> refused = manager.restore(bad);
+        EXPECT_EQ(refused.status().code(),
+                  rank == 1 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable)
+            << refused.status().to_string();
+        EXPECT_TRUE(manager.restore(request).ok());
+      },
+      store);
+  const auto keys = store->get_all("");
+  ASSERT_TRUE(keys.ok());
+  for (const auto& [key, value] : *keys) {
+    EXPECT_EQ(key.find("/reads/"), std::string::npos) << key;
   }
 }
 

@@ -28,7 +28,7 @@ class Restorer {
   Restorer(const StepReader& step, const RestoreRequest& request)
       : step_(step), request_(request), infos_(step.index().tensors()) {}
 
-  Result<RestoreReport> run(std::stop_token stop) {
+  Result<RestoreReport> run(std::stop_token stop, const ShareReads& share) {
     const int64_t before = step_.bytes_read();
     HEKLA_RETURN_IF_ERROR(name_stored());
     if (request_.targets.empty()) {
@@ -43,7 +43,7 @@ class Restorer {
     for (RestoredTensor& tensor : report_.tensors) {
       for (HostArray& array : tensor.arrays) arrays.push_back(array.mutable_data());
     }
-    HEKLA_RETURN_IF_ERROR(step_.read(wanted_, arrays, std::move(stop)));
+    HEKLA_RETURN_IF_ERROR(step_.read(wanted_, arrays, std::move(stop), share));
     for (size_t i = 0; i < report_.tensors.size(); ++i) {
       for (HostArray& array : report_.tensors[i].arrays) {
         if (array.dtype() == dtypes_[i]) continue;
@@ -191,8 +191,8 @@ std::string renamed(std::string_view name, const std::vector<Rename>& renames) {
 }
 
 Result<RestoreReport> restore(const StepReader& step, const RestoreRequest& request,
-                              std::stop_token stop) {
-  return Restorer(step, request).run(std::move(stop));
+                              std::stop_token stop, const ShareReads& share) {
+  return Restorer(step, request).run(std::move(stop), share);
 }
 
 }  // namespace hekla::checkpoint

@@ -71,8 +71,9 @@ struct RestoreReport {
   int64_t bytes_read = 0;  // from files during this call (others of the same step included)
 };
 
+// `share` as in StepReader::read; not called when the request is refused.
 Result<RestoreReport> restore(const StepReader& step, const RestoreRequest& request,
-                              std::stop_token stop = {});
+                              std::stop_token stop = {}, const ShareReads& share = nullptr);
 
 // The name that `renames` give.
 std::string renamed(std::string_view name, const std::vector<Rename>& renames);

@@ -26,6 +26,20 @@ constexpr size_t kFilesAtOnce = 16;
 
 constexpr uintptr_t kLargePage = uintptr_t{2} << 20;
 
+// What a plan reads, neighbours joined.
+std::vector<ShardRange> ranges_of(const RestorePlan& plan) {
+  std::vector<ShardRange> ranges;
+  for (const PlannedRead& read : plan.reads) {
+    const int64_t end = read.offset + read.bytes;
+    if (!ranges.empty() && ranges.back().file == read.file && ranges.back().end == read.offset) {
+      ranges.back().end = end;
+    } else {
+      ranges.push_back({read.file, read.offset, end});
+    }
+  }
+  return ranges;
+}
+
 }  // namespace
 
 Result<HostArray> allocate_array(DType dtype, Dims dims, bool zero) {
@@ -191,13 +205,18 @@ std::vector<LazyTensor> StepReader::tensors() const {
 }
 
 Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* const> targets,
-                        std::stop_token stop) const {
+                        std::stop_token stop, const ShareReads& share) const {
   if (targets.size() != wanted.size()) {
     return invalid_argument("{} arrays for {} wanted boxes", targets.size(), wanted.size());
   }
   Result<RestorePlan> planned = plan_restore(index_, wanted, plan_options_);
   if (!planned.ok()) return planned.status().with_context(folder_);
   const RestorePlan& plan = *planned;
+  std::vector<ShardRange> shared;
+  size_t next_shared = 0;
+  if (share) {
+    HEKLA_ASSIGN_OR_RETURN(shared, share(ranges_of(plan)));
+  }
   // Where a read's bytes go as they are, all of them to one place: no copy is needed then.
   const auto in_place = [&, this](const PlannedRead& read) -> std::byte* {
     if (read.copy_count != 1 || read.method == ReadMethod::kPacked) return nullptr;
@@ -227,6 +246,9 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
     if (!is_in_place) scatter(index_, plan, read, bytes, targets);
     return ok_status();
   };
+  const auto is_before = [](const ShardRange& range, const PlannedRead& read) {
+    return range.file < read.file || (range.file == read.file && range.end <= read.offset);
+  };
   // Reads are sorted by file; a few files at a time are open.
   for (size_t next = 0; next < plan.reads.size();) {
     std::vector<std::string> paths;
@@ -244,6 +266,9 @@ Status StepReader::read(std::span<const Wanted> wanted, std::span<std::byte* con
       request.offset = read.offset;
       request.bytes = read.bytes;
       request.into = in_place(read);
+      while (next_shared < shared.size() && is_before(shared[next_shared], read)) ++next_shared;
+      request.cached = next_shared < shared.size() && shared[next_shared].file == read.file &&
+                       shared[next_shared].begin < read.offset + read.bytes;
       request.take = [&take, &read, is_in_place = request.into != nullptr](
                          int64_t, std::span<const std::byte> bytes) {
         return take(read, bytes, is_in_place);

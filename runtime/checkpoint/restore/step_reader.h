@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -52,6 +53,19 @@ struct StepReaderOptions {
 
 class LazyTensor;
 
+// Bytes [begin, end) of a shard, by its number in StepReader::shards().
+struct ShardRange {
+  int32_t file = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const ShardRange&) const = default;
+};
+
+// Given all that this process is about to read, sorted and apart, says which ranges other processes
+// of this machine read at the same time. Those come through the page cache, so that the disk gives
+// them once; the rest goes past it. An error ends the read.
+using ShareReads = std::function<Result<std::vector<ShardRange>>(std::span<const ShardRange> mine)>;
+
 class StepReader : public std::enable_shared_from_this<StepReader> {
  public:
   // `io` must outlive the reader; `keep` lives as long as it.
@@ -73,7 +87,7 @@ class StepReader : public std::enable_shared_from_this<StepReader> {
   // INVALID_ARGUMENT: a wish that does not fit the index, or another number of targets. CANCELLED
   // by `stop`. After an error the arrays hold anything.
   Status read(std::span<const Wanted> wanted, std::span<std::byte* const> targets,
-              std::stop_token stop = {}) const;
+              std::stop_token stop = {}, const ShareReads& share = nullptr) const;
   // One box; the whole tensor without one.
   Result<HostArray> read(int32_t tensor, std::stop_token stop = {}) const;
   Result<HostArray> read(int32_t tensor, const Box& box, std::stop_token stop = {}) const;

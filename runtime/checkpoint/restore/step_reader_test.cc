@@ -167,6 +167,59 @@ TEST_F(StepReaderTest, WrongWishesAreRefused) {
             StatusCode::kNotFound);
 }
 
+// What others read too comes through the page cache: no file is opened for direct reads then.
+TEST_F(StepReaderTest, SharedRangesComeThroughThePageCache) {
+  std::vector<Wanted> wanted;
+  for (size_t t = 0; t < state_->tensors.size(); ++t) {
+    wanted.push_back({static_cast<int32_t>(t), whole_box(state_->tensors[t].shape), {}});
+  }
+  std::vector<ShardRange> asked;
+  const auto opens = [&](const ShareReads& share) {
+    std::atomic<int> count{0};
+    ScriptedIo io(posix_io());
+    io.before_call = [&count](IoCall call) { count += call == IoCall::kOpen; };
+    const auto reader = StepReader::open(io, step());
+    EXPECT_TRUE(reader.ok());
+    std::vector<HostArray> arrays;
+    std::vector<std::byte*> targets;
+    for (const TensorInfo& tensor : state_->tensors) {
+      arrays.push_back(*HostArray::allocate(tensor.dtype, tensor.shape));
+      targets.push_back(arrays.back().mutable_data());
+    }
+    const Status status = (*reader)->read(wanted, targets, {}, share);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    for (size_t t = 0; t < arrays.size(); ++t) {
+      EXPECT_TRUE(arrays[t].identical(state_->values[t])) << state_->tensors[t].name;
+    }
+    return count.load();
+  };
+  const int alone = opens(nullptr);
+  const int none = opens([&](std::span<const ShardRange> mine) -> Result<std::vector<ShardRange>> {
+    asked.assign(mine.begin(), mine.end());
+    return std::vector<ShardRange>();
+  });
+  const int all = opens([](std::span<const ShardRange> mine) -> Result<std::vector<ShardRange>> {
+    return std::vector<ShardRange>(mine.begin(), mine.end());
+  });
+  const int shards = static_cast<int>(open()->shards().size());
+  EXPECT_EQ(none, alone);
+  EXPECT_EQ(all, alone - shards);
+  // One shard's first range alone: the other shards go past the cache.
+  ASSERT_FALSE(asked.empty());
+  opens([&](std::span<const ShardRange> mine) -> Result<std::vector<ShardRange>> {
+    return std::vector<ShardRange>{{mine[0].file, mine[0].begin, mine[0].begin + 1}};
+  });
+  for (size_t i = 1; i < asked.size(); ++i) {
+    EXPECT_TRUE(asked[i - 1].file < asked[i].file || asked[i - 1].end < asked[i].begin);
+  }
+  const auto reader = open();
+  std::byte* none_wanted = nullptr;
+  const Status failed = reader->read({}, {&none_wanted, 0}, {}, [](auto) {
+    return Result<std::vector<ShardRange>>(unavailable("rank 3 is gone"));
+  });
+  EXPECT_EQ(failed.code(), StatusCode::kUnavailable);
+}
+
 TEST_F(StepReaderTest, StopEndsAReading) {
   const auto reader = open();
   std::stop_source source;

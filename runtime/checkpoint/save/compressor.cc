@@ -16,10 +16,11 @@ constexpr int64_t kSampledChunks = 4;
 
 }  // namespace
 
-Compressor::Compressor(FileWriter& writer, int64_t offset, int64_t blocks,
+Compressor::Compressor(WriterPool& pool, FileWriter& writer, int64_t offset, int64_t blocks,
                        std::vector<PieceTarget> pieces, std::stop_token stop,
                        std::atomic<int64_t>* bytes_done)
-    : writer_(writer),
+    : pool_(pool),
+      writer_(writer),
       stop_(std::move(stop)),
       bytes_done_(bytes_done),
       pieces_(std::move(pieces)),
@@ -38,17 +39,27 @@ Result<std::unique_ptr<Compressor>> Compressor::create(WriterPool& pool, FileWri
                                                        std::stop_token stop,
                                                        std::atomic<int64_t>* bytes_done) {
   std::unique_ptr<Compressor> made(
-      new Compressor(writer, offset, blocks, std::move(pieces), std::move(stop), bytes_done));
+      new Compressor(pool, writer, offset, blocks, std::move(pieces), std::move(stop), bytes_done));
   // Not the pool's own: those wait for this.
   const int64_t item = pool.options().item_bytes;
   HEKLA_ASSIGN_OR_RETURN(made->buffers_, StagingPool::create(2 * item, item));
-  for (int i = 0; i < pool.options().threads; ++i) {
-    made->threads_.push_back(start_thread([raw = made.get()] { raw->work(); }));
+  // Like the pool's own: a set of low priority and one for when somebody waits.
+  const int threads = pool.options().threads;
+  const bool is_background = pool.options().background;
+  for (int i = 0; i < (is_background ? 2 : 1) * threads; ++i) {
+    const bool is_lowered = is_background && i < threads;
+    made->threads_.push_back(
+        start_thread([raw = made.get(), is_lowered] { raw->work(is_lowered); }));
   }
+  made->watch_.emplace(pool.urgency(), [raw = made.get()] {
+    const std::lock_guard lock(raw->mutex_);
+    raw->changed_.notify_all();
+  });
   return made;
 }
 
 Compressor::~Compressor() {
+  watch_.reset();
   {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
@@ -68,22 +79,29 @@ void Compressor::add(size_t piece, int64_t first, int64_t count, const std::byte
   changed_.notify_all();
 }
 
-void Compressor::work() {
+void Compressor::work(bool is_lowered) {
+  if (is_lowered) lower_this_thread();
   std::vector<std::byte> padded;
-  Result<std::unique_ptr<Coder>> coder = Coder::create();
+  std::unique_ptr<Coder> coder;  // made with the first job: half of the threads may get none
   while (true) {
     Job job;
-    Status status = coder.ok() ? ok_status() : coder.status();
+    Status status;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return is_closing_ || !jobs_.empty(); });
+      changed_.wait(
+          lock, [&] { return is_closing_ || (!jobs_.empty() && pool_.is_turn_of(is_lowered)); });
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
       if (!status_.ok()) status = status_;
     }
     if (status.ok() && stop_.stop_requested()) status = cancelled("the save was given up");
-    if (status.ok()) status = run(job, **coder, padded);
+    if (status.ok() && coder == nullptr) {
+      Result<std::unique_ptr<Coder>> made = Coder::create();
+      if (made.ok()) coder = *std::move(made);
+      if (!made.ok()) status = made.status();
+    }
+    if (status.ok()) status = run(job, *coder, padded);
     job.buffer = {};
     const std::lock_guard lock(mutex_);
     if (status_.ok()) status_ = std::move(status);

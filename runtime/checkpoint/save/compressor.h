@@ -18,6 +18,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -68,9 +69,10 @@ class Compressor {
   };
   enum class Choice : uint8_t { kOpen, kCode, kStore };
 
-  Compressor(FileWriter& writer, int64_t offset, int64_t blocks, std::vector<PieceTarget> pieces,
-             std::stop_token stop, std::atomic<int64_t>* bytes_done);
-  void work();
+  Compressor(WriterPool& pool, FileWriter& writer, int64_t offset, int64_t blocks,
+             std::vector<PieceTarget> pieces, std::stop_token stop,
+             std::atomic<int64_t>* bytes_done);
+  void work(bool is_lowered);
   Status run(const Job& job, class Coder& coder, std::vector<std::byte>& padded);
   Result<bool> choose(const Job& job, class Coder& coder, std::vector<std::byte>& padded);
   // The full bytes of a chunk, filled up in `padded` where it is cut.
@@ -78,6 +80,7 @@ class Compressor {
   Status append(std::span<const std::byte> bytes, int64_t* offset);
   void flush();  // append_mutex_ held
 
+  WriterPool& pool_;
   FileWriter& writer_;
   const std::stop_token stop_;
   std::atomic<int64_t>* const bytes_done_;
@@ -100,6 +103,7 @@ class Compressor {
   bool is_closing_ = false;
   Status status_;
   std::vector<std::thread> threads_;
+  std::optional<Urgency::Watch> watch_;
 };
 
 }  // namespace hekla::checkpoint

@@ -76,6 +76,7 @@ bool SaveHandle::is_done() const {
 }
 
 Status SaveHandle::wait(Deadline deadline) const {
+  const Urgency::Hold hold = hurry();
   std::unique_lock lock(mutex_);
   const auto done = [&] { return stage_ >= SaveStage::kCommitted; };
   if (deadline.time() == Deadline::Clock::time_point::max()) {
@@ -86,7 +87,12 @@ Status SaveHandle::wait(Deadline deadline) const {
   return status_;
 }
 
+Urgency::Hold SaveHandle::hurry() const {
+  return urgency_ == nullptr || is_done() ? Urgency::Hold() : Urgency::Hold(urgency_);
+}
+
 Status SaveHandle::wait_staged(Deadline deadline) const {
+  const Urgency::Hold hold = hurry();
   std::unique_lock lock(mutex_);
   const auto done = [&] { return is_staged_ || stage_ >= SaveStage::kCommitted; };
   if (deadline.time() == Deadline::Clock::time_point::max()) {
@@ -155,6 +161,8 @@ Result<std::unique_ptr<Saver>> Saver::create(Io& io, Group& group, std::string r
 }
 
 Saver::~Saver() {
+  Urgency::Hold hold;
+  if (pool_ != nullptr) hold = Urgency::Hold(pool_->urgency());
   {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
@@ -241,6 +249,11 @@ Result<bool> Saver::may_start(const std::string& id, BusyPolicy policy) {
     }
     if (!go) return false;
   }
+  {
+    const std::lock_guard lock(mutex_);
+    if (room()) return true;
+  }
+  const Urgency::Hold hold(pool_->urgency());
   std::unique_lock lock(mutex_);
   changed_.wait(lock, room);
   return true;
@@ -277,6 +290,7 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
     handle->end(SaveStage::kSkipped, ok_status());
     return handle;
   }
+  handle->urgency_ = pool_->urgency();
   auto job = std::make_unique<Job>();
   HEKLA_ASSIGN_OR_RETURN(
       job->payload, ShardSave::make(group_, *pool_, layout, std::move(state), id, options_.checks));
@@ -379,7 +393,12 @@ void Saver::run(Job& job) {
   if (options_.after_save) options_.after_save(handle.step(), status);
 }
 
+void Saver::hurry() {
+  std::call_once(hurried_, [this] { hold_ = Urgency::Hold(pool_->urgency()); });
+}
+
 Status Saver::wait_idle(Deadline deadline) {
+  const Urgency::Hold hold(pool_->urgency());
   std::unique_lock lock(mutex_);
   const auto idle = [&] { return queue_.empty() && !is_running_; };
   if (deadline.time() == Deadline::Clock::time_point::max()) {

@@ -83,6 +83,8 @@ class SaveHandle {
  private:
   friend class Saver;
   explicit SaveHandle(int64_t step) : step_(step) {}
+  // While it is kept the save does not stand back behind other work.
+  Urgency::Hold hurry() const;
   void enter(SaveStage stage);
   void end(SaveStage stage, Status status);
 
@@ -96,10 +98,12 @@ class SaveHandle {
   SaveTimes times_;
   SaveProgress progress_;
   const ShardSave* payload_ = nullptr;  // while it is under way
+  std::shared_ptr<Urgency> urgency_;    // the pool's; set before anybody else has the handle
 };
 
 struct SaverOptions {
-  WriterOptions writer;
+  // Saves go on behind the training loop; whoever waits for one makes it urgent.
+  WriterOptions writer = {.background = true};
   SaveOptions plan;  // world_size is the group's
   CommitOptions commit;
   SaveChecks checks;
@@ -128,6 +132,8 @@ class Saver {
   // Errors of a state or layout that cannot be saved come at once; all others are the handle's.
   Result<std::shared_ptr<SaveHandle>> save(int64_t step, State state,
                                            const SaveArguments& arguments = {});
+  // What is under way and what comes no longer stands back behind other work.
+  void hurry();
   // Until nothing is under way.
   Status wait_idle(Deadline deadline = Deadline::never());
 
@@ -157,6 +163,8 @@ class Saver {
   std::shared_ptr<ShardLayout> layout_;
   std::map<std::vector<int64_t>, std::shared_ptr<const HeldBoxes>> whole_boxes_;
   int64_t calls_ = 0;
+  std::once_flag hurried_;
+  Urgency::Hold hold_;  // from hurry() on
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,12 +2,17 @@
 #include "runtime/checkpoint/save/saver.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -233,6 +238,67 @@ TEST(Policy, SkipIsAgreedUpon) {
   const auto steps = list_steps(io, kRoot);
   ASSERT_EQ(steps->size(), 2u);
   EXPECT_EQ(steps->at(1).step, 3);
+}
+
+// Behind training the threads of low priority write; whoever waits gets the others.
+TEST(Policy, WhoWaitsForASaveMakesItUrgent) {
+  const auto nice = [] {
+    return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)));
+  };
+  if (nice() == 19) GTEST_SKIP() << "this process has the lowest priority already";
+  for (const bool waits : {false, true}) {
+    MemoryIo disk;
+    ScriptedIo io(disk);
+    std::mutex mutex;
+    std::map<int, int> writes;  // of payload, by the writer's priority
+    const Urgency* urgency = nullptr;
+    const int usual = nice();
+    io.before_call = [&](IoCall call) {
+      if (call != IoCall::kPwrite || urgency == nullptr) return;
+      {
+        const std::lock_guard lock(mutex);
+        ++writes[nice()];
+      }
+      // The first ones do not end before somebody waits.
+      while (waits && nice() != usual && !urgency->is_urgent()) std::this_thread::yield();
+    };
+    const Values values = testing::make_state(4);
+    with_savers(io, kRoot, 1, small_options(), [&](int, Saver& saver) {
+      urgency = saver.pool().urgency().get();
+      const auto handle = saver.save(1, state_of(values, 0, 1));
+      ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+      const auto has_begun = [&] {
+        const std::lock_guard lock(mutex);
+        return !writes.empty() && writes.rbegin()->first > usual;
+      };
+      while (waits ? !has_begun() : !(*handle)->is_done()) std::this_thread::yield();
+      const Status status = (*handle)->wait();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_FALSE(urgency->is_urgent());
+      expect_step(io, kRoot, 1, values);
+    });
+    // The saver's own thread, which writes metadata, is always an ordinary one.
+    const int lowered = writes.rbegin()->first;
+    EXPECT_GT(lowered, usual);
+    if (waits) {
+      EXPECT_LE(writes[lowered], small_options().writer.threads);
+    } else {
+      EXPECT_GT(writes[lowered], small_options().writer.threads);
+    }
+  }
+}
+
+TEST(Policy, HurryLastsUntilTheEnd) {
+  MemoryIo io;
+  const Values values = testing::make_small_state(1);
+  with_savers(io, kRoot, 1, small_options(), [&](int, Saver& saver) {
+    saver.hurry();
+    saver.hurry();
+    EXPECT_TRUE(saver.pool().urgency()->is_urgent());
+    testing::save(saver, 1, state_of(values, 0, 1));
+    EXPECT_TRUE(saver.pool().urgency()->is_urgent());
+  });
+  expect_step(io, kRoot, 1, values);
 }
 
 // Retention runs after a save; it takes no place, so that who has waited may save again.

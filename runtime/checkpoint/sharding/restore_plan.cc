@@ -147,8 +147,15 @@ class Planner {
     const int32_t number = regions[0].piece;
     const Piece& piece = index_.pieces()[number];
     const RestoreOptions& options = plan_.options;
+    // Cuts fall where an element ends, also in types of 6 bits, and on a border of blocks.
+    const int64_t bits = stored_bits(index_.tensors()[piece.tensor].dtype);
+    const int64_t whole = bits < 8 ? bits / std::gcd(bits, int64_t{8}) : 1;
+    const int64_t unit = std::lcm(options.whole_blocks ? options.block_bytes : 1, whole);
+    const int64_t longest = std::max<int64_t>(options.max_read_bytes / unit, 1) * unit;
+    // No read fits into a gap that is read over: each feeds somebody.
+    const int64_t merge_gap = std::min(options.merge_gap, longest);
     ranges_.clear();
-    for (const Region& region : regions) region.copy.add_ranges(options.merge_gap, &ranges_);
+    for (const Region& region : regions) region.copy.add_ranges(merge_gap, &ranges_);
     if (piece.chunks != nullptr) return add_chunks(number, piece);
     if (options.whole_blocks) {
       for (StoredRange& range : ranges_) {
@@ -160,15 +167,10 @@ class Planner {
     std::sort(ranges_.begin(), ranges_.end(),
               [](const StoredRange& a, const StoredRange& b) { return a.begin < b.begin; });
     const ReadMethod method = choose_method(regions, piece);
-    // Cuts fall where an element ends, also in types of 6 bits, and on a border of blocks.
-    const int64_t bits = stored_bits(index_.tensors()[piece.tensor].dtype);
-    const int64_t whole = bits < 8 ? bits / std::gcd(bits, int64_t{8}) : 1;
-    const int64_t unit = std::lcm(options.whole_blocks ? options.block_bytes : 1, whole);
-    const int64_t longest = std::max<int64_t>(options.max_read_bytes / unit, 1) * unit;
     for (size_t i = 0; i < ranges_.size();) {
       StoredRange range = ranges_[i++];
       while (i < ranges_.size() &&
-             (ranges_[i].begin <= range.end || ranges_[i].begin - range.end < options.merge_gap)) {
+             (ranges_[i].begin <= range.end || ranges_[i].begin - range.end < merge_gap)) {
         range.end = std::max(range.end, ranges_[i++].end);
       }
       while (range.begin < range.end) {

@@ -112,6 +112,17 @@ TEST(RestorePlan, CopiesOfOneProcessAreReadOnce) {
   EXPECT_EQ(plan.wanted_bytes, 8 * 32 * kMiB);
 }
 
+// Each of them needs a part of every block; a block is read once and goes to all.
+TEST(RestorePlan, ColumnsOfOneProcessAreReadOnce) {
+  const std::vector<Wanted> wanted = {{0, {{0, 0}, {8192, 700}}, {}},
+                                      {0, {{0, 700}, {8192, 900}}, {}},
+                                      {0, {{0, 1600}, {8192, 448}}, {}}};
+  const RestorePlan plan = plan_restore(matrix(), wanted).value();
+  EXPECT_EQ(plan.read_bytes, 64 * kMiB);
+  EXPECT_EQ(plan.wanted_bytes, 64 * kMiB);
+  for (const PlannedRead& read : plan.reads) EXPECT_EQ(read.copy_count, 3u);
+}
+
 // A matrix saved by rows, wanted by columns: with tiles a rank reads its columns, without
 // everything.
 TEST(RestorePlan, TilesSaveReadingAcrossAnotherCut) {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/io/urgency.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace hekla::checkpoint {
+namespace {
+
+// The least share that is one (a seventieth of a core that a thread of nice 0 wants whole).
+// SCHED_IDLE would be a fifth of it, and the class of I/O that waits for all others.
+constexpr int kBackgroundNice = 19;
+
+}  // namespace
+
+Urgency::Watch::Watch(std::shared_ptr<Urgency> urgency, std::function<void()> changed)
+    : urgency_(std::move(urgency)) {
+  const std::lock_guard lock(urgency_->mutex_);
+  place_ = urgency_->watchers_.insert(urgency_->watchers_.end(), std::move(changed));
+}
+
+Urgency::Watch::~Watch() {
+  const std::lock_guard lock(urgency_->mutex_);
+  urgency_->watchers_.erase(place_);
+}
+
+void Urgency::add(int change) {
+  const std::lock_guard lock(mutex_);
+  const bool was_urgent = holds_ > 0;
+  holds_ += change;
+  if (was_urgent == (holds_ > 0)) return;
+  for (const std::function<void()>& changed : watchers_) changed();
+}
+
+void lower_this_thread() {
+  // Fails where a sandbox forbids it: the thread then keeps its priority, which is no error.
+  const sched_param none{};
+  ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &none);
+  const auto thread = static_cast<id_t>(::syscall(SYS_gettid));  // on Linux, of this thread alone
+  errno = 0;
+  const int nice = ::getpriority(PRIO_PROCESS, thread);
+  if (errno == 0) ::setpriority(PRIO_PROCESS, thread, std::max(nice, kBackgroundNice));
+}
+
+}  // namespace hekla::checkpoint
