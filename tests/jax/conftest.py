@@ -54,6 +54,8 @@ def environment(config):
 
 def pytest_configure(config):
     config.addinivalue_line('markers', 'quick: part of the quick set (pytest -m quick)')
+    config.addinivalue_line('markers', 'any_platform: says nothing about a device; part of the runs '
+                            'with --platform reference alone')
     if 'jax' in sys.modules:
         raise pytest.UsageError('JAX is imported already; run this folder on its own')
     for name in ('PJRT_NAMES_AND_LIBRARY_PATHS', 'HEKLA_PLUGIN_PATH', 'JAX_ENABLE_X64'):
@@ -61,6 +63,14 @@ def pytest_configure(config):
     os.environ.update(environment(config))
     if 'PYTHONPATH' in environment(config):
         sys.path.insert(0, environment(config)['PYTHONPATH'])
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption('--platform') == 'reference':
+        return
+    once = [item for item in items if item.get_closest_marker('any_platform')]
+    config.hook.pytest_deselected(items=once)
+    items[:] = [item for item in items if item not in set(once)]
 
 
 @pytest.fixture(scope='session')

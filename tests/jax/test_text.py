@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 from conftest import ROOT, build_dir
 
+pytestmark = pytest.mark.any_platform
 ARTIFACTS = pathlib.Path(os.environ.get('HEKLA_ARTIFACTS', ROOT.parent / 'shared' / 'artifacts'))
 PROGRAMS = sorted((ROOT / 'tests' / 'programs').glob('*/program.mlirbc'))
 FILES = PROGRAMS + sorted(ARTIFACTS.glob('*.mlir')) + sorted(ARTIFACTS.glob('*.mlirbc'))
