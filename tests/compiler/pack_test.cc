@@ -102,11 +102,9 @@ func.func @main(%x: tensor<7xf32>, %i: tensor<i32>) -> tensor<7xf32> {
 
 TEST(Pack, PlansWithHostStepsAreNotPacked) {
   const auto plan = plan_of(R"(
-func.func @main(%a: tensor<f32>, %b: tensor<f32>) -> tensor<4xf32> {
-  %s = stablehlo.constant dense<4> : tensor<1xi64>
-  %r = "stablehlo.rng"(%a, %b, %s) {rng_distribution = #stablehlo<rng_distribution UNIFORM>} :
-    (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
-  func.return %r : tensor<4xf32>
+func.func @main(%a: tensor<4x3xf32>) -> tensor<3xf32> {
+  %r:2 = stablehlo.custom_call @Qr(%a) : (tensor<4x3xf32>) -> (tensor<4x3xf32>, tensor<3xf32>)
+  func.return %r#1 : tensor<3xf32>
 })",
                             true);
   ASSERT_TRUE(has_host_step(*plan));

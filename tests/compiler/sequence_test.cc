@@ -32,13 +32,17 @@ bool has_host_step(const plan::Steps& steps) {
   return false;
 }
 
-// Floats in [-2, 2) with some zeros of both signs and NaNs when `edges`; integers in [0, 50).
+// Floats in [-2, 2) with some zeros of both signs and NaNs when `edges`; integers in [0, 50), or
+// what their type has of it.
 HostArray random_array(const ir::Type& type, std::mt19937_64& random, bool edges) {
   HostArray array(type.dtype(), type.dims());
   const DType part = complex_part(type.dtype());
   const int64_t width = dtype_bytes(part);
   for (int64_t at = 0; at < array.size_bytes(); at += width) {
-    uint64_t bits = random() % (part == DType::kI1 ? 2 : 50);
+    const int width_bits = dtype_bits(part);
+    uint64_t bits = random() % (part == DType::kI1 ? 2U
+                                : width_bits < 8   ? 1U << (width_bits - 1)
+                                                   : 50U);
     if (is_float(part)) {
       double value = static_cast<double>(random() % 4096) / 1024 - 2;
       if (edges && random() % 8 == 0) value = random() % 2 == 0 ? 0.0 : -0.0;
@@ -543,14 +547,73 @@ TEST(Scatter, ReadersOfTheOperandSeeItAsItWas) {
       false);
 }
 
+std::string draw_program(const std::string& dtype, const std::string& distribution) {
+  const std::string d = "tensor<" + dtype + ">", grid = "tensor<3x70x" + dtype + ">";
+  const std::string kind = ", distribution = " + distribution + " : (" + d + ", " + d + ", tensor<";
+  return "func.func @main(%a: " + d + ", %b: " + d + ") -> (" + grid + ", " + d + ") {\n" +
+         "  %s = stablehlo.constant dense<[3, 70]> : tensor<2xi64>\n" +
+         "  %t = stablehlo.constant dense<> : tensor<0xi64>\n" + "  %r = stablehlo.rng %a, %b, %s" +
+         kind + "2xi64>) -> " + grid + "\n" + "  %q = stablehlo.rng %a, %b, %t" + kind +
+         "0xi64>) -> " + d + "\n" + "  func.return %r, %q : " + grid + ", " + d + "\n}\n";
+}
+
+TEST(Rng, EveryTypeAndDistribution) {
+  for (const char* dtype : {"f64", "f32", "bf16", "f16", "i32", "ui64", "i8", "ui8", "i4", "i1"}) {
+    expect_same(draw_program(dtype, "UNIFORM"));
+  }
+  for (const char* dtype : {"f32", "bf16", "f16"}) expect_same(draw_program(dtype, "NORMAL"));
+  expect_near(draw_program("f64", "NORMAL"), 1e-13);
+}
+
+// Each turn of a loop and each branch draws on from where the one before ended.
+TEST(Rng, LoopsAndBranchesCountTheirDraws) {
+  expect_same(R"(
+func.func @main(%a: tensor<f32>, %b: tensor<f32>, %w: tensor<i1>)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %s = stablehlo.constant dense<4> : tensor<1xi64>
+  %first = stablehlo.rng %a, %b, %s, distribution = UNIFORM
+    : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
+  %i = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %five = stablehlo.constant dense<5> : tensor<i32>
+  %sums:2 = stablehlo.while(%k = %i, %sum = %first) : tensor<i32>, tensor<4xf32>
+    cond {
+      %p = stablehlo.compare LT, %k, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %p : tensor<i1>
+    } do {
+      %n = stablehlo.rng %a, %b, %s, distribution = UNIFORM
+        : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
+      %m = "stablehlo.if"(%w) ({
+        %x = stablehlo.rng %a, %b, %s, distribution = NORMAL
+          : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
+        stablehlo.return %x : tensor<4xf32>
+      }, {
+        stablehlo.return %n : tensor<4xf32>
+      }) : (tensor<i1>) -> tensor<4xf32>
+      %t = stablehlo.add %sum, %n : tensor<4xf32>
+      %u = stablehlo.add %t, %m : tensor<4xf32>
+      %j = stablehlo.add %k, %one : tensor<i32>
+      stablehlo.return %j, %u : tensor<i32>, tensor<4xf32>
+    }
+  %last = stablehlo.rng %a, %b, %s, distribution = UNIFORM
+    : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
+  func.return %first, %sums#1, %last : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+})");
+}
+
 // What still needs the host, and why; a case that has kernels now belongs to the tests above.
 TEST(HostSteps, TheGapsThatAreLeft) {
   const std::vector<std::array<std::string, 2>> gaps = {
-      {"a launch has no seed of its own yet", R"(
-func.func @main(%a: tensor<f32>, %b: tensor<f32>) -> tensor<9xf32> {
-  %s = stablehlo.constant dense<9> : tensor<1xi64>
-  %r = stablehlo.rng %a, %b, %s, distribution = UNIFORM
-    : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<9xf32>
+      {"a sort's comparator hands no count of draws on", R"(
+func.func @main(%x: tensor<9xf32>) -> tensor<9xf32> {
+  %r = "stablehlo.sort"(%x) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.constant dense<> : tensor<0xi64>
+    %n = stablehlo.rng %a, %b, %s, distribution = UNIFORM
+      : (tensor<f32>, tensor<f32>, tensor<0xi64>) -> tensor<f32>
+    %p = stablehlo.compare LT, %n, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<9xf32>) -> tensor<9xf32>
   func.return %r : tensor<9xf32>
 })"},
       {"the package's rules make loops of it before it gets here", R"(

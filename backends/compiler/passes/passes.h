@@ -38,6 +38,11 @@ void rewrite_static_windows(ir::Module& module);
 // between the blocks; the custom call ApproxTopK becomes an exact sort.
 Status expand(ir::Module& module);
 
+// rng becomes elementwise arithmetic that gives the evaluator's numbers. All of them or, where one
+// stands in the region of another operation than a loop's body or a branch, none: the evaluator
+// then counts them.
+Status expand_rng(ir::Module& module);
+
 // Convolutions of images with few features take their padding from a pad operation before them: a
 // row of the window is then one run of memory everywhere. The same products, so the same bits.
 void pad_convolutions(ir::Module& module);
