@@ -227,7 +227,8 @@ TEST_P(ContractionTest, SplitWork) {
   check(product(1, 14, 3000, 400, true, false));  // many rectangles
 }
 
-// Columns that are packed, read in place by tiles, or streamed: by their number, distance and bytes.
+// Columns that are packed, read in place by tiles, or streamed: by their number, distance and
+// bytes.
 TEST_P(ContractionTest, FewRows) {
   for (const int64_t m : {4, 5, 7, 8, 9, 12, 13, 16, 17}) {
     for (const int64_t n : {255, 256, 267, 1024}) {
