@@ -390,7 +390,6 @@ Result<Conversion> reshard(const checkpoint::StepReader& from, const std::string
   HEKLA_ASSIGN_OR_RETURN(step.plan, checkpoint::make_save_plan(layouts, options));
   step.step = from.commit().step;
   step.world_size = options.world_size;
-  step.mesh = how.mesh;
   step.reason = from.commit().reason;
   step.metrics = from.commit().metrics;
   for (const auto& file : from.commit().files) {

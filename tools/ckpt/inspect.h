@@ -14,10 +14,12 @@
 namespace hekla::tools {
 
 // Tensors whose names contain a match: name, dtype, shape, spec, bytes, pieces with box, file,
-// writer; counts of pieces by size.
+// writer; counts of pieces by size; the meshes, "devices" null where they stand in order,
+// "granules" where they are not known.
 nlohmann::json inspect_json(const checkpoint::StepReader& step, const checkpoint::StepIndex& index,
                             const std::regex& tensors);
-// The same for people. `sharding`: each tensor's boxes, and a picture of those of rank 1 and 2.
+// The same for people. `sharding`: each tensor's boxes, and a picture of those of rank 1 and 2
+// with the axes that cut them.
 std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::StepIndex& index,
                          const std::regex& tensors, bool sharding);
 

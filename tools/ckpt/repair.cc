@@ -47,9 +47,10 @@ Result<std::vector<std::pair<std::string, std::string>>> rebuild(
                          checkpoint::rebuild_index(commit.step, contents, shards));
   std::vector<std::pair<std::string, std::string>> made;
   for (const FileRecord& file : damaged) {
-    HEKLA_ASSIGN_OR_RETURN(const auto bytes, file.path == "index.h5"
-                                                 ? checkpoint::write_index(index)
-                                                 : checkpoint::make_view(index));
+    HEKLA_ASSIGN_OR_RETURN(const auto bytes,
+                           file.path == "index.h5"
+                               ? checkpoint::write_index(index, commit.format_minor)
+                               : checkpoint::make_view(index));
     if (checkpoint::digest_text(bytes) != file.metadata_digest) {
       return data_loss(
           "{} made from the shards is not the one that COMMIT lists (made by another "

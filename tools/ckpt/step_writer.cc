@@ -11,6 +11,7 @@
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/format/meshes.h"
 #include "runtime/checkpoint/format/shard_image.h"
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
@@ -124,7 +125,7 @@ class StepPayload : public checkpoint::SavePayload {
                                                   std::move(shards), std::move(digests_)));
     HEKLA_ASSIGN_OR_RETURN(const auto index_bytes, checkpoint::write_index(index));
     HEKLA_ASSIGN_OR_RETURN(const auto view, checkpoint::make_view(index));
-    record->mesh = step_.mesh;
+    record->mesh = checkpoint::meshes_text(index.meshes);
     record->world_size = step_.world_size;
     record->tensors = static_cast<int64_t>(index.tensors.size());
     for (const auto& tensor : index.tensors) {

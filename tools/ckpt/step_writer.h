@@ -32,7 +32,6 @@ struct StepToWrite {
   int64_t step = 0;
   checkpoint::SavePlan plan;
   int32_t world_size = 1;
-  std::string mesh;
   std::string reason = "manual";
   std::map<std::string, double> metrics;
   std::vector<ExtraFile> extra;

@@ -157,8 +157,50 @@ def _index_box(index, shape):
     return tuple(start), tuple(size)
 
 
+def _numbers_text(numbers):
+    """0-3,8*2: a list in which runs of equal steps are short, as runtime/checkpoint/sharding/mesh.h
+    has it."""
+    texts, i = [], 0
+    while i < len(numbers):
+        end, step = i + 1, 0
+        if end < len(numbers):
+            step = numbers[end] - numbers[i]
+            while end < len(numbers) and numbers[end] - numbers[end - 1] == step:
+                end += 1
+        if step == 0 and end - i > 1:
+            texts.append(f'{numbers[i]}*{end - i}')
+        elif end - i >= 4:
+            texts.append(f'{numbers[i]}-{numbers[end - 1]}' + (f'/{abs(step)}' if abs(step) > 1 else ''))
+        else:
+            texts.append(str(numbers[i]))
+            end = i + 1
+        i = end
+    return ','.join(texts)
+
+
+_MAX_SPEC = 4096  # characters that a step keeps
+
+
+@functools.lru_cache(64)
+def _places_text(mesh):
+    """The order of a mesh's devices and their granules, slices or hosts, where they are not as one
+    expects."""
+    devices = list(mesh.devices.flat)
+    ids = [device.id for device in devices]
+    granules = [getattr(device, 'slice_index', None) for device in devices]
+    if None in granules or len(set(granules)) < 2:
+        granules = [device.process_index for device in devices]
+    text = ''
+    if ids != list(range(len(ids))):
+        text = f' devices=[{_numbers_text(ids)}]'
+    if len(set(granules)) > 1:
+        text += f' granules=[{_numbers_text(granules)}]'
+    return text
+
+
 def _spec_text(sharding):
-    """mesh=(data:2) spec=(data,None) of a NamedSharding, for people; else ''."""
+    """mesh=(data:2) spec=(data,None) of a NamedSharding, for people; else ''. The order of the
+    devices is left out where it would be too long."""
     mesh, spec = getattr(sharding, 'mesh', None), getattr(sharding, 'spec', None)
     if mesh is None or spec is None:
         return ''
@@ -174,7 +216,8 @@ def _spec_text(sharding):
         else:
             return ''
     axes = ','.join(f'{word(name)}:{size}' for name, size in mesh.shape.items())
-    return f'mesh=({axes}) spec=({",".join(dims)})'
+    text, places = f'mesh=({axes}) spec=({",".join(dims)})', _places_text(mesh)
+    return text + places if len((text + places).encode()) <= _MAX_SPEC else text
 
 
 def _jax_tensor(array, rank_of_process):

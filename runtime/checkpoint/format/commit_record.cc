@@ -154,18 +154,19 @@ Result<FileRecord> parse_file(std::string_view line) {
   return file;
 }
 
-Status check_version(std::string_view value) {
+// The minor version.
+Result<int32_t> check_version(std::string_view value) {
   const size_t dot = value.find('.');
   if (dot == value.npos) return data_loss("COMMIT: the version is not MAJOR.MINOR");
   HEKLA_ASSIGN_OR_RETURN(const auto major, number<int32_t>("the version", value.substr(0, dot)));
-  HEKLA_RETURN_IF_ERROR(number<int32_t>("the version", value.substr(dot + 1)).status());
+  HEKLA_ASSIGN_OR_RETURN(const auto minor, number<int32_t>("the version", value.substr(dot + 1)));
   if (major != kFormatMajor) {
     return unimplemented(
         "the checkpoint has format version {}, this program reads {}; use a newer "
         "Hekla",
         value, kFormatMajor);
   }
-  return ok_status();
+  return minor;
 }
 
 Status set_field(std::string_view key, std::string_view raw, CommitRecord& record) {
@@ -227,7 +228,7 @@ Result<std::string> write_commit(const CommitRecord& record) {
   const auto line = [&out](std::string_view key, std::string_view value) {
     out += fmt::format("{}={}\n", key, escaped(value));
   };
-  line("format", fmt::format("{} {}.{}", kFormatName, kFormatMajor, kFormatMinor));
+  line("format", fmt::format("{} {}.{}", kFormatName, kFormatMajor, record.format_minor));
   line("step", std::to_string(record.step));
   line("run", record.run_uuid);
   line("nonce", record.nonce);
@@ -284,9 +285,8 @@ Result<CommitRecord> parse_commit(std::string_view text) {
   const std::string format = fmt::format("format={} ", kFormatName);
   if (!first || !first->starts_with(format))
     return data_loss("COMMIT: the first line is no format");
-  HEKLA_RETURN_IF_ERROR(check_version(first->substr(format.size())));
-
   CommitRecord record;
+  HEKLA_ASSIGN_OR_RETURN(record.format_minor, check_version(first->substr(format.size())));
   std::unordered_set<std::string_view> seen;
   std::optional<int64_t> files;
   while (!files) {

@@ -22,7 +22,7 @@
 namespace hekla::checkpoint {
 
 inline constexpr int kFormatMajor = 1;
-inline constexpr int kFormatMinor = 1;  // 1: linked files
+inline constexpr int kFormatMinor = 2;  // 1: linked files; 2: meshes in the index
 inline constexpr size_t kMaxCommitBytes = size_t{256} << 20;
 
 // The save that wrote a file.
@@ -47,6 +47,7 @@ struct FileRecord {
 };
 
 struct CommitRecord {
+  int32_t format_minor = kFormatMinor;  // that the step was written with
   int64_t step = 0;
   std::string run_uuid;
   std::string nonce;           // of the save

@@ -83,14 +83,16 @@ TEST(CommitRecord, EveryFlippedBitAndEveryCutIsCorrupt) {
 TEST(CommitRecord, SkipsKeysOfLaterMinorVersions) {
   const std::string text = *write_commit(sample());
   const auto read = parse_commit(
-      replaced(replaced(text, "checkpoint 1.1", "checkpoint 1.9"), "mesh=", "colour=blue\nmesh="));
+      replaced(replaced(text, "checkpoint 1.2", "checkpoint 1.9"), "mesh=", "colour=blue\nmesh="));
   ASSERT_TRUE(read.ok()) << read.status().to_string();
-  EXPECT_EQ(*read, sample());
+  CommitRecord expected = sample();
+  expected.format_minor = 9;
+  EXPECT_EQ(*read, expected);
 }
 
 TEST(CommitRecord, RefusesALaterMajorVersionInWords) {
   const auto read =
-      parse_commit(replaced(*write_commit(sample()), "checkpoint 1.1", "checkpoint 2.0"));
+      parse_commit(replaced(*write_commit(sample()), "checkpoint 1.2", "checkpoint 2.0"));
   EXPECT_EQ(read.status().code(), StatusCode::kUnimplemented);
   EXPECT_NE(read.status().message().find("version 2.0"), std::string::npos);
 }

@@ -10,11 +10,14 @@
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/hdf5_objects.h"
 #include "runtime/checkpoint/format/memory_file.h"
+#include "runtime/checkpoint/format/meshes.h"
 #include "runtime/checkpoint/format/names.h"
 #include "runtime/checkpoint/sharding/box.h"
 
 namespace hekla::checkpoint {
 namespace {
+
+constexpr int32_t kMinorOfMeshes = 2;
 
 // Boxes that do not overlap and together have the tensor's elements fill it.
 Status check_cover(const TensorInfo& tensor, std::span<const Piece> pieces) {
@@ -126,7 +129,42 @@ Result<std::vector<std::vector<uint64_t>>> read_digests(hid_t file) {
   return digests;
 }
 
-// make_index for tensors that check_tensors has seen.
+Status write_meshes(ObjectWriter& writer, const StepIndex& index) {
+  const MeshColumns columns = columns_from_meshes(index.meshes);
+  HEKLA_RETURN_IF_ERROR(writer.write_column("/tensors/mesh", index.mesh_of));
+  HEKLA_RETURN_IF_ERROR(writer.write_texts("/meshes/axis_name", columns.axis_name));
+  HEKLA_RETURN_IF_ERROR(writer.write_column("/meshes/axis_size", columns.axis_size));
+  HEKLA_RETURN_IF_ERROR(writer.write_column("/meshes/axis_end", columns.axis_end));
+  HEKLA_RETURN_IF_ERROR(writer.write_column("/meshes/device", columns.device));
+  HEKLA_RETURN_IF_ERROR(writer.write_column("/meshes/device_end", columns.device_end));
+  HEKLA_RETURN_IF_ERROR(writer.write_column("/meshes/granule", columns.granule));
+  return writer.write_column("/meshes/granule_end", columns.granule_end);
+}
+
+Status read_meshes(hid_t file, StepIndex* index) {
+  MeshColumns columns;
+  HEKLA_ASSIGN_OR_RETURN(columns.axis_name, read_texts(file, "/meshes/axis_name"));
+  HEKLA_ASSIGN_OR_RETURN(columns.axis_size, read_int64(file, "/meshes/axis_size"));
+  HEKLA_ASSIGN_OR_RETURN(columns.axis_end, read_int64(file, "/meshes/axis_end"));
+  HEKLA_ASSIGN_OR_RETURN(columns.device, read_int64(file, "/meshes/device"));
+  HEKLA_ASSIGN_OR_RETURN(columns.device_end, read_int64(file, "/meshes/device_end"));
+  HEKLA_ASSIGN_OR_RETURN(columns.granule, read_int64(file, "/meshes/granule"));
+  HEKLA_ASSIGN_OR_RETURN(columns.granule_end, read_int64(file, "/meshes/granule_end"));
+  HEKLA_ASSIGN_OR_RETURN(index->meshes, meshes_from_columns(columns));
+  HEKLA_ASSIGN_OR_RETURN(index->mesh_of, read_int32(file, "/tensors/mesh"));
+  if (index->mesh_of.size() != index->tensors.size()) {
+    return data_loss("the meshes of {} tensors of {} are given", index->mesh_of.size(),
+                     index->tensors.size());
+  }
+  for (const int32_t mesh : index->mesh_of) {
+    if (mesh < kNoMesh || mesh >= static_cast<int32_t>(index->meshes.size())) {
+      return data_loss("a tensor has mesh {} of {}", mesh, index->meshes.size());
+    }
+  }
+  return ok_status();
+}
+
+// make_index for tensors that check_tensors has seen, without the meshes.
 Result<StepIndex> index_of_checked(int64_t step, std::vector<TensorInfo> tensors,
                                    std::vector<Piece> pieces, std::vector<FileRecord> files,
                                    std::vector<std::vector<uint64_t>> digests) {
@@ -203,18 +241,21 @@ Result<StepIndex> make_index(int64_t step, std::vector<TensorInfo> tensors,
                              std::vector<Piece> pieces, std::vector<FileRecord> files,
                              std::vector<std::vector<uint64_t>> digests) {
   HEKLA_RETURN_IF_ERROR(check_tensors(tensors));
-  return index_of_checked(step, std::move(tensors), std::move(pieces), std::move(files),
-                          std::move(digests));
+  HEKLA_ASSIGN_OR_RETURN(StepIndex index,
+                         index_of_checked(step, std::move(tensors), std::move(pieces),
+                                          std::move(files), std::move(digests)));
+  find_meshes(index.tensors, &index.meshes, &index.mesh_of);
+  return index;
 }
 
-Result<std::vector<std::byte>> write_index(const StepIndex& index) {
+Result<std::vector<std::byte>> write_index(const StepIndex& index, int32_t minor) {
   NewFile::Bytes bytes;
   HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(0, 0));
     HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
     HEKLA_RETURN_IF_ERROR(writer.text_attribute(memory.id(), "format", "hekla-index"));
     HEKLA_RETURN_IF_ERROR(writer.number_attribute(memory.id(), "major", kFormatMajor));
-    HEKLA_RETURN_IF_ERROR(writer.number_attribute(memory.id(), "minor", kFormatMinor));
+    HEKLA_RETURN_IF_ERROR(writer.number_attribute(memory.id(), "minor", minor));
     HEKLA_RETURN_IF_ERROR(writer.number_attribute(memory.id(), "step", index.step));
     HEKLA_RETURN_IF_ERROR(writer.write_tensors("/tensors", columns_from_tensors(index.tensors)));
     TextColumn tensor_digests;
@@ -225,6 +266,7 @@ Result<std::vector<std::byte>> write_index(const StepIndex& index) {
     HEKLA_RETURN_IF_ERROR(writer.write_pieces("/pieces", columns_from_pieces(index.pieces)));
     HEKLA_RETURN_IF_ERROR(write_files(writer, index));
     HEKLA_RETURN_IF_ERROR(write_digests(writer, index));
+    if (minor >= kMinorOfMeshes) HEKLA_RETURN_IF_ERROR(write_meshes(writer, index));
     HEKLA_ASSIGN_OR_RETURN(bytes, std::move(memory).finish());
     return ok_status();
   }));
@@ -258,7 +300,11 @@ Result<StepIndex> read_index(std::span<const std::byte> bytes, const FileRecord&
     HEKLA_ASSIGN_OR_RETURN(auto digests, read_digests(file.id()));
     index = index_of_checked(step, std::move(tensors), std::move(pieces), std::move(files),
                              std::move(digests));
-    return index.status();
+    HEKLA_RETURN_IF_ERROR(index.status());
+    HEKLA_ASSIGN_OR_RETURN(const int64_t minor, read_number_attribute(file.id(), "/", "minor"));
+    if (minor >= kMinorOfMeshes) return read_meshes(file.id(), &*index);
+    find_meshes(index->tensors, &index->meshes, &index->mesh_of);
+    return ok_status();
   });
   if (!read.ok() && read.code() != StatusCode::kUnimplemented) {
     return data_loss("{}: {}", expected.path, read.message());

@@ -16,6 +16,7 @@
 #include "runtime/checkpoint/format/commit_record.h"
 #include "runtime/checkpoint/format/shard_reader.h"
 #include "runtime/checkpoint/layout.h"
+#include "runtime/checkpoint/sharding/mesh.h"
 
 namespace hekla::checkpoint {
 
@@ -29,6 +30,9 @@ struct StepIndex {
   std::vector<FileRecord> files;  // Piece::file counts in them
   // Block digests of each file by block number; empty when they are left in the shards.
   std::vector<std::vector<uint64_t>> digests;
+  // The meshes that the tensors were sharded over, as far as their specs name them.
+  std::vector<Mesh> meshes;
+  std::vector<int32_t> mesh_of;  // by tensor; kNoMesh: unknown
 
   // Pieces of one tensor, neighbours in `pieces`.
   std::span<const Piece> pieces_of(int32_t tensor) const;
@@ -38,17 +42,20 @@ struct StepIndex {
   std::string tensor_digest(int32_t tensor) const;
 };
 
-// Puts pieces in order and checks everything: that pieces have room in their files, that boxes
-// neither overlap nor leave a hole (INVALID_ARGUMENT names the tensor).
+// Puts pieces in order, takes the meshes from the tensors' specs and checks everything: that pieces
+// have room in their files, that boxes neither overlap nor leave a hole (INVALID_ARGUMENT names the
+// tensor).
 Result<StepIndex> make_index(int64_t step, std::vector<TensorInfo> tensors,
                              std::vector<Piece> pieces, std::vector<FileRecord> files,
                              std::vector<std::vector<uint64_t>> digests);
 
-// The bytes of index.h5; the same for the same index.
-Result<std::vector<std::byte>> write_index(const StepIndex& index);
+// The bytes of index.h5; the same for the same index. `minor` is the format's: what a repair makes
+// again must be what an earlier version wrote.
+Result<std::vector<std::byte>> write_index(const StepIndex& index, int32_t minor = kFormatMinor);
 
 // Opens `bytes` only if size and digest are those that COMMIT lists in `expected`; DATA_LOSS
-// otherwise, and for everything in it that does not hold.
+// otherwise, and for everything in it that does not hold. Steps from before minor version 2 have
+// their meshes from the specs.
 Result<StepIndex> read_index(std::span<const std::byte> bytes, const FileRecord& expected);
 
 // The index from what the shards say; shard i is file i. DATA_LOSS when they do not fit together

@@ -8,6 +8,7 @@
 
 #include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/digest.h"
+#include "runtime/checkpoint/format/meshes.h"
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
 #include "runtime/checkpoint/io/file.h"
@@ -530,6 +531,7 @@ Result<std::vector<FileRecord>> ShardSave::finish(const SaveSite& site,
     more.push_back({std::string(name), static_cast<int64_t>(bytes->size()), digest_text(*bytes), "",
                     group_.rank()});
   }
+  record->mesh = meshes_text(index.meshes);
   record->tensors = static_cast<int64_t>(plan.tensors.size());
   record->logical_bytes = layout_->logical_bytes;
   record->files = std::move(ordered);

@@ -81,6 +81,13 @@ Status check_mesh(const Mesh& mesh) {
     }
     count *= axis.size;
   }
+  if (!mesh.granules.empty() && static_cast<int64_t>(mesh.granules.size()) != count) {
+    return invalid_argument("the mesh has {} positions and names the granules of {}", count,
+                            mesh.granules.size());
+  }
+  for (const int64_t granule : mesh.granules) {
+    if (granule < 0) return invalid_argument("granule {} in the mesh is negative", granule);
+  }
   if (mesh.devices.empty()) return ok_status();
   if (static_cast<int64_t>(mesh.devices.size()) != count) {
     return invalid_argument("the mesh has {} positions and names {} devices", count,

@@ -8,8 +8,9 @@
 // memory all the same. JAX asks for even cuts, checkpoints do not.
 //
 // Text form: mesh=(data:2,model:4) spec=(data,None,(model,expert)) replicated={pipe}
-// devices=[0,2,1,3]; the last two are optional. Axis names that are not plain words, and an axis
-// called None, stand in double quotes with \" and \\ for these two characters.
+// devices=[0-3,7-4] granules=[0*4,1*4]; the last three are optional. Axis names that are not plain
+// words, and an axis called None, stand in double quotes with \" and \\ for these two characters.
+// In lists of numbers 3*4 is 3,3,3,3 and 0-12/4 is 0,4,8,12, so that large meshes stay short.
 //
 // Plain values and pure functions; any thread. Text may come from anywhere: a bad one is an
 // INVALID_ARGUMENT that names the place.
@@ -38,6 +39,9 @@ struct Mesh {
   std::vector<MeshAxis> axes;
   // The device at each position, row major; empty: position k is device k.
   std::vector<int64_t> devices;
+  // The granule (host or slice: what has quick links within) of the device at each position; empty:
+  // unknown, or one for all. For people and tools; no box depends on it.
+  std::vector<int64_t> granules;
 
   bool operator==(const Mesh&) const = default;
 };
@@ -64,7 +68,7 @@ inline constexpr int64_t kMaxMeshDevices = int64_t{1} << 20;
 // The product of the sizes of a mesh that passed check_mesh.
 int64_t device_count(const Mesh& mesh);
 // INVALID_ARGUMENT: two axes of one name, an empty name, a size below 1, too many axes or devices,
-// a list of devices of another length or with one twice.
+// a list of devices or granules of another length, a device twice, a negative number.
 Status check_mesh(const Mesh& mesh);
 // The mesh's errors, and INVALID_ARGUMENT: more dimensions in the spec than `rank`, an axis that
 // the mesh does not have or that is used twice.
@@ -80,6 +84,8 @@ struct DeviceBox {
 // By position. Errors: check_sharding's and check_shape's.
 Result<std::vector<DeviceBox>> device_boxes(const Sharding& sharding, const Dims& shape);
 
+std::string numbers_text(std::span<const int64_t> values);  // "0-3,7*2": none is negative
+std::string mesh_text(const Mesh& mesh);                    // "(data:2,model:4)": the axes alone
 std::string sharding_text(const Sharding& sharding);
 Result<Sharding> parse_sharding(std::string_view text);
 

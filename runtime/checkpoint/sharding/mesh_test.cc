@@ -126,6 +126,8 @@ TEST(ShardingText, ReadsWhatItWrites) {
            "mesh=(data:2,model:4) spec=(data,None,(model,expert))",
            "mesh=(data:2,model:4,expert:3) spec=(data,None,(model,expert))",
            "mesh=(data:2,model:2) spec=(data) replicated={model} devices=[0,2,1,3]",
+           "mesh=(a:10) spec=() devices=[7-4,9-21/4,30,29] granules=[0*4,1*3,0,1,2]",
+           "mesh=(a:1048576) spec=(a) devices=[1048575-0]",
            "mesh=(\"None\":2,\"a \\\"b\\\\\":1) spec=(None,\"None\",\"a \\\"b\\\\\")",
        }) {
     const Result<Sharding> sharding = parse_sharding(text);
@@ -140,6 +142,10 @@ TEST(ShardingText, ReadsWhatItWrites) {
 
 TEST(ShardingText, OtherSpellingsMeanTheSame) {
   EXPECT_EQ(parse("mesh=(a:2, b:3) spec=((a), ())"), parse("mesh=(a:2,b:3) spec=(a,None)"));
+  EXPECT_EQ(parse("mesh=(a:6) spec=() devices=[3-1, 4-8/2]").mesh.devices,
+            (std::vector<int64_t>{3, 2, 1, 4, 6, 8}));
+  EXPECT_EQ(parse("mesh=(a:3) spec=() granules=[5-5,0*2]").mesh.granules,
+            (std::vector<int64_t>{5, 0, 0}));
 }
 
 TEST(ShardingText, ErrorsNameThePlace) {
@@ -156,6 +162,13 @@ TEST(ShardingText, ErrorsNameThePlace) {
             "sharding text, character 8: ex");
   EXPECT_EQ(message("mesh=(a:2) spec=() x"),
             "sharding text, character 18: expected the end, found \" x\"");
+  EXPECT_EQ(message("mesh=(a:2) spec=() devices=[0-3/2]"),
+            "sharding text, character 33: steps of 2 do not lead from 0 to 3, found \"]\"");
+  for (const char* many : {"0*9223372036854775807", "0*0", "0-1048576", "5-0/0"}) {
+    EXPECT_NE(message(fmt::format("mesh=(a:2) spec=() devices=[{}]", many)), "read") << many;
+  }
+  EXPECT_EQ(message("mesh=(a:2) spec=() granules=[0*3]"),
+            "the mesh has 2 positions and names the granules of 3");
   EXPECT_EQ(message("mesh=(\"a"), "sharding text, character 8: expected \"\"\", found the end");
   EXPECT_EQ(message("mesh=(None:2) spec=()"),
             "sharding text, character 10: None is no axis; one of that name is quoted, found "

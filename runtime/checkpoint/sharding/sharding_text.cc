@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <span>
 
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/mesh.h"
@@ -35,6 +37,23 @@ std::string axes_text(const std::vector<std::string>& names) {
   return text;
 }
 
+// Numbers of a list from `first` on that have one text: equal ones, or with equal steps.
+struct Run {
+  size_t count = 1;
+  int64_t step = 0;
+};
+
+Run run_at(std::span<const int64_t> values, size_t first) {
+  if (first + 1 == values.size()) return {};
+  const int64_t step = values[first + 1] - values[first];  // numbers are not negative
+  Run run{2, step};
+  while (first + run.count < values.size() &&
+         values[first + run.count] - values[first + run.count - 1] == step) {
+    ++run.count;
+  }
+  return run;
+}
+
 // Reads the grammar of the header; each function leaves position_ behind what it read.
 class Reader {
  public:
@@ -60,13 +79,8 @@ class Reader {
         return read_name(&sharding.spec.replicated.emplace_back());
       }));
     }
-    if (accept(" devices=")) {
-      HEKLA_RETURN_IF_ERROR(read_list('[', ']', kMaxMeshDevices, [&]() -> Status {
-        HEKLA_ASSIGN_OR_RETURN(int64_t device, read_number());
-        sharding.mesh.devices.push_back(device);
-        return ok_status();
-      }));
-    }
+    if (accept(" devices=")) HEKLA_RETURN_IF_ERROR(read_numbers(&sharding.mesh.devices));
+    if (accept(" granules=")) HEKLA_RETURN_IF_ERROR(read_numbers(&sharding.mesh.granules));
     if (position_ != text_.size()) return error("expected the end");
     HEKLA_RETURN_IF_ERROR(check_sharding(sharding, kMaxRank));
     return sharding;
@@ -149,19 +163,72 @@ class Reader {
     return value;
   }
 
+  // A list of numbers and runs of them, of at most kMaxMeshDevices numbers together.
+  Status read_numbers(std::vector<int64_t>* values) {
+    return read_list('[', ']', kMaxMeshDevices, [&]() -> Status {
+      HEKLA_ASSIGN_OR_RETURN(const int64_t first, read_number());
+      int64_t count = 1, step = 0;
+      if (accept("*")) {
+        HEKLA_ASSIGN_OR_RETURN(count, read_number());
+      } else if (accept("-")) {
+        HEKLA_ASSIGN_OR_RETURN(const int64_t last, read_number());
+        step = 1;
+        if (accept("/")) {
+          HEKLA_ASSIGN_OR_RETURN(step, read_number());
+        }
+        const int64_t distance = std::abs(last - first);
+        if (step < 1 || distance % step != 0) {
+          return error(fmt::format("steps of {} do not lead from {} to {}", step, first, last));
+        }
+        count = distance / step + 1;
+        if (last < first) step = -step;
+      }
+      if (count < 1 || count > kMaxMeshDevices - static_cast<int64_t>(values->size())) {
+        return error(fmt::format("a list of more than {} numbers or of none", kMaxMeshDevices));
+      }
+      for (int64_t i = 0; i < count; ++i) values->push_back(first + i * step);
+      return ok_status();
+    });
+  }
+
   std::string_view text_;
   size_t position_ = 0;
 };
 
 }  // namespace
 
-std::string sharding_text(const Sharding& sharding) {
-  std::string text = "mesh=(";
-  for (const MeshAxis& axis : sharding.mesh.axes) {
+std::string numbers_text(std::span<const int64_t> values) {
+  constexpr size_t kShortestSteps = 4;  // 0,2,4 reads better than 0-4/2
+  std::string text;
+  for (size_t i = 0; i < values.size();) {
+    if (i > 0) text += ',';
+    Run run = run_at(values, i);
+    const int64_t last = values[i + run.count - 1];
+    if (run.step == 0 && run.count > 1) {
+      text += fmt::format("{}*{}", values[i], run.count);
+    } else if (run.count >= kShortestSteps) {
+      text += fmt::format("{}-{}", values[i], last);
+      if (run.step != 1 && run.step != -1) text += fmt::format("/{}", std::abs(run.step));
+    } else {
+      text += std::to_string(values[i]);
+      run.count = 1;
+    }
+    i += run.count;
+  }
+  return text;
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  std::string text = "(";
+  for (const MeshAxis& axis : mesh.axes) {
     if (text.back() != '(') text += ',';
     text += fmt::format("{}:{}", axis_text(axis.name), axis.size);
   }
-  text += ") spec=(";
+  return text + ')';
+}
+
+std::string sharding_text(const Sharding& sharding) {
+  std::string text = fmt::format("mesh={} spec=(", mesh_text(sharding.mesh));
   for (const std::vector<std::string>& names : sharding.spec.dims) {
     if (text.back() != '(') text += ',';
     if (names.empty()) {
@@ -177,7 +244,10 @@ std::string sharding_text(const Sharding& sharding) {
     text += fmt::format(" replicated={{{}}}", axes_text(sharding.spec.replicated));
   }
   if (!sharding.mesh.devices.empty()) {
-    text += fmt::format(" devices=[{}]", fmt::join(sharding.mesh.devices, ","));
+    text += fmt::format(" devices=[{}]", numbers_text(sharding.mesh.devices));
+  }
+  if (!sharding.mesh.granules.empty()) {
+    text += fmt::format(" granules=[{}]", numbers_text(sharding.mesh.granules));
   }
   return text;
 }
