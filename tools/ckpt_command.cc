@@ -68,6 +68,8 @@ struct Arguments {
   int64_t step = 0;
   uint64_t size = uint64_t{1} << 30;
   int ranks = 1, repeat = 3;
+  uint64_t chunk = 0;
+  int gzip = 0;
   std::string mode = "both";
 };
 
@@ -227,7 +229,9 @@ Result<Answer> convert(const Arguments& arguments) {
 
 Result<Answer> consolidate_step(const Arguments& arguments) {
   HEKLA_ASSIGN_OR_RETURN(const StepPointer step, open_step(io(), arguments.path));
-  HEKLA_ASSIGN_OR_RETURN(const Conversion done, consolidate(*step, arguments.second));
+  HEKLA_ASSIGN_OR_RETURN(const Conversion done,
+                         consolidate(*step, arguments.second,
+                                     {static_cast<int64_t>(arguments.chunk), arguments.gzip}));
   return converted(done);
 }
 
@@ -399,8 +403,15 @@ void add_ckpt_command(CLI::App& app, int& exit_code) {
   sub->add_option("--tensor", adder.arguments().tensors, "regular expression: these tensors alone");
   sub->add_flag("--ulp", adder.arguments().ulp, "also in units of the last place");
 
-  adder.add("consolidate", "one plain HDF5 file with whole tensors", "STEP", "OUT.h5",
-            consolidate_step);
+  sub = adder.add("consolidate", "one plain HDF5 file with whole tensors", "STEP", "OUT.h5",
+                  consolidate_step);
+  sub->add_option("--chunk", adder.arguments().chunk,
+                  "tensors of 64 KiB and more in chunks of at most so many bytes, 4KiB to 1MiB")
+      ->transform(CLI::AsSizeValue(false));
+  sub->add_option("--gzip", adder.arguments().gzip,
+                  "level 1 to 9: chunks (of 1 MiB without --chunk) through shuffle and deflate, "
+                  "which every reader of HDF5 knows")
+      ->check(CLI::Range(1, 9));
 
   sub = adder.add("convert", "a step to safetensors, or safetensors to a step", "FROM", "TO",
                   convert);

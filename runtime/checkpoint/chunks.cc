@@ -34,18 +34,18 @@ ChunkGrid::ChunkGrid(DType dtype, const Dims& size, Dims shape, size_t axis)
   for (size_t d = 0; d < axis; ++d) outer_ *= dims_[d];
 }
 
-ChunkGrid ChunkGrid::choose(DType dtype, const Dims& size) {
+ChunkGrid ChunkGrid::choose(DType dtype, const Dims& size, int64_t max_bytes) {
   const Dims dims = stored_dims(dtype, size);
   const int64_t element = stored_element_bytes(dtype);
   int64_t row = element;
   size_t axis = dims.size() - 1;
-  while (axis > 0 && dims[axis] <= kMaxChunkBytes / row) row *= dims[axis--];
-  int64_t slab = std::min(dims[axis], kMaxChunkBytes / row);
+  while (axis > 0 && dims[axis] <= max_bytes / row) row *= dims[axis--];
+  int64_t slab = std::min(dims[axis], max_bytes / row);
   const int64_t count = (dims[axis] + slab - 1) / slab;
   slab = (dims[axis] + count - 1) / count;
   if (is_packed(dtype) && slab < dims[axis]) {
     slab = std::min((slab + kPackedUnit - 1) / kPackedUnit * kPackedUnit,
-                    kMaxChunkBytes / kPackedUnit * kPackedUnit);
+                    max_bytes / kPackedUnit * kPackedUnit);
   }
   Dims shape = dims;
   std::fill_n(shape.begin(), axis, 1);

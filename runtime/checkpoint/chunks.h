@@ -36,9 +36,9 @@ int64_t stored_element_bytes(DType dtype);
 // The cut of stored dimensions into slabs.
 class ChunkGrid {
  public:
-  // About as large as kMaxChunkBytes allows, of equal size but for the last; whole elements also of
-  // packed types. `size` has elements.
-  static ChunkGrid choose(DType dtype, const Dims& size);
+  // About as large as `max_bytes` (64 to kMaxChunkBytes) allows, of equal size but for the last;
+  // whole elements also of packed types. `size` has elements.
+  static ChunkGrid choose(DType dtype, const Dims& size, int64_t max_bytes = kMaxChunkBytes);
   // DATA_LOSS unless `shape` are slabs of the dimensions and no larger than kMaxChunkBytes.
   static Result<ChunkGrid> make(DType dtype, const Dims& size, Dims shape);
 

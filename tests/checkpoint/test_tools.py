@@ -223,6 +223,58 @@ def test_consolidate_gives_one_plain_file(hekla, run_folder, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["all.h5"]
 
 
+@pytest.mark.parametrize("arguments", [["--gzip", 4], ["--chunk", "4KiB"],
+                                       ["--chunk", "48000", "--gzip", 1]], ids=str)
+def test_consolidate_in_chunks(hekla, build, run_folder, tmp_path, arguments):
+    chunk = {"4KiB": 4096, "48000": 48000}.get(arguments[1], 1 << 20)
+
+    def check(path, arrays):
+        with h5py.File(path) as file:
+            for name, array in arrays.items():
+                dataset = file[name]
+                assert dataset.shape == array.shape and not dataset.is_virtual
+                raw = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
+                if raw.size:
+                    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=dataset.id.get_type())
+                assert raw.tobytes() == array.tobytes(), name
+                if array.nbytes < 64 << 10:
+                    assert dataset.chunks is None
+                    continue
+                assert np.prod(dataset.chunks) * array.itemsize <= chunk, dataset.chunks
+                if "--gzip" in arguments:
+                    assert dataset.compression == "gzip" and dataset.shuffle
+                    assert dataset.compression_opts == arguments[-1]
+                else:
+                    assert dataset.compression is None and not dataset.shuffle
+    out = tmp_path / "all.h5"
+    hekla("consolidate", run_folder, out, *arguments)
+    check(out, {name: array for name, (_, array) in arrays().items()})
+    with h5py.File(out) as file:
+        for dtype, _, bits in PACKED:
+            codes = (np.arange(35 * 9) * 5 + 1) % (1 << bits)
+            assert file[f"packed/{dtype}"][...].tobytes() == pack(codes, bits)
+    # Shapes that chunks do not divide, many chunks, values that shrink and that do not.
+    random = np.random.default_rng(3)
+    state = {"ramp": np.arange(3_000_017, dtype=np.int32),
+             "noise": random.integers(0, 256, (1000, 1001), np.uint8),
+             "half": np.concatenate([np.zeros(400_000, np.float64), random.normal(size=400_001)]),
+             "deep": np.resize(np.arange(77, dtype=np.complex128), (3, 5, 7, 11, 13))}
+    step = Step(tmp_path / "run", build)
+    for name, array in state.items():
+        step.add_array(name, {"i": "i32", "u": "ui8", "f": "f64", "c": "complex<f64>"}[
+            array.dtype.kind], array)
+    more = tmp_path / "more.h5"
+    hekla("consolidate", step.write(), more, *arguments)
+    check(more, state)
+    if "--gzip" in arguments:
+        with h5py.File(more) as file:
+            assert file["ramp"].id.get_storage_size() < state["ramp"].nbytes / 2
+            assert file["noise"].id.get_storage_size() >= state["noise"].nbytes
+    hekla("consolidate", run_folder, tmp_path / "x.h5", "--chunk", "100", code=4)
+    hekla("consolidate", run_folder, tmp_path / "x.h5", "--gzip", "12", code=64)
+    assert not (tmp_path / "x.h5").exists()
+
+
 def safe_arrays(path: pathlib.Path) -> dict:
     """Name -> array, by PyPI's safetensors."""
     tensors = {}

@@ -13,13 +13,12 @@
 
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/names.h"
-#include "runtime/checkpoint/format/plain_file.h"
 #include "runtime/checkpoint/format/stored_type.h"
-#include "runtime/checkpoint/io/host.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/box_copy.h"
 #include "runtime/checkpoint/sharding/mesh.h"
 #include "runtime/checkpoint/sharding/tiles.h"
+#include "tools/ckpt/output.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/safetensors.h"
 #include "tools/ckpt/step_writer.h"
@@ -38,60 +37,6 @@ constexpr int64_t kPartBytes = int64_t{8} << 20;
 constexpr const char* kSuffix = ".safetensors";
 // Metadata: what the tensors that went as bytes are.
 constexpr const char* kDTypesKey = "hekla.dtypes";
-
-// A file under another name until it is complete.
-class NewOutput {
- public:
-  static Result<NewOutput> create(Io& io, std::string path) {
-    NewOutput output;
-    output.io_ = &io;
-    output.path_ = std::move(path);
-    HEKLA_RETURN_IF_ERROR(checkpoint::make_folders(io, checkpoint::parent_path(output.path_)));
-    output.temporary_ = output.path_ + ".tmp-" + checkpoint::random_hex(4);
-    HEKLA_ASSIGN_OR_RETURN(output.file_,
-                           File::open(io, output.temporary_, O_WRONLY | O_CREAT | O_EXCL));
-    return output;
-  }
-  NewOutput(NewOutput&&) noexcept = default;
-  ~NewOutput() {
-    if (file_.is_open()) (void)checkpoint::unlink_file(*io_, temporary_);
-  }
-
-  const File& file() const { return file_; }
-  Status finish() {
-    HEKLA_RETURN_IF_ERROR(file_.sync());
-    HEKLA_RETURN_IF_ERROR(checkpoint::rename_path(*io_, temporary_, path_));
-    HEKLA_RETURN_IF_ERROR(file_.close());
-    return checkpoint::sync_folder(*io_, checkpoint::parent_path(path_));
-  }
-
- private:
-  NewOutput() = default;
-  Io* io_ = nullptr;
-  std::string path_, temporary_;
-  File file_;
-};
-
-int64_t bytes_of(const TensorInfo& tensor) {
-  return checkpoint::stored_bytes(tensor.dtype, element_count(tensor.shape));
-}
-
-// The stored bytes of a whole tensor, from `offset` of the file on.
-Status write_tensor(const checkpoint::StepReader& step, int32_t id, const File& file,
-                    int64_t offset, Progress& progress) {
-  const TensorInfo& tensor = step.index().tensors()[static_cast<size_t>(id)];
-  Packer packer(tensor.dtype);
-  const auto put = [&](std::span<const std::byte> bytes) -> Status {
-    HEKLA_RETURN_IF_ERROR(file.write(bytes, offset));
-    offset += static_cast<int64_t>(bytes.size());
-    progress.add(static_cast<int64_t>(bytes.size()));
-    return ok_status();
-  };
-  HEKLA_RETURN_IF_ERROR(for_each_part(
-      step, id, kPartBytes,
-      [&](const Box&, std::span<const std::byte> bytes) { return put(packer.add(bytes)); }));
-  return put(packer.finish());
-}
 
 // One file of a conversion: which tensors, and where.
 struct Planned {
@@ -114,7 +59,7 @@ std::vector<Planned> plan_files(const checkpoint::StepReader& step, int64_t max_
   });
   std::vector<Planned> files(1);
   for (const int32_t id : order) {
-    const int64_t bytes = bytes_of(tensors[static_cast<size_t>(id)]);
+    const int64_t bytes = tensor_bytes(tensors[static_cast<size_t>(id)]);
     if (files.back().bytes > 0 && bytes > max_bytes - files.back().bytes) files.emplace_back();
     files.back().ids.push_back(id);
     files.back().bytes += bytes;
@@ -129,7 +74,7 @@ void describe(const checkpoint::StepReader& step, Planned& file,
   int64_t at = 0;
   for (const int32_t id : file.ids) {
     const TensorInfo& tensor = step.index().tensors()[static_cast<size_t>(id)];
-    const int64_t bytes = bytes_of(tensor);
+    const int64_t bytes = tensor_bytes(tensor);
     SafeTensor entry{tensor.name, tensor.dtype, tensor.shape, at, at + bytes};
     const bool is_whole =
         element_count(tensor.shape) * checkpoint::stored_bits(tensor.dtype) == bytes * 8;
@@ -337,27 +282,7 @@ Result<Conversion> from_safetensors(Io& io, const std::string& from, const std::
   Conversion done;
   done.files = {written};
   done.tensors = static_cast<int64_t>(places.size());
-  for (const Place& place : places) done.bytes += bytes_of(place.info);
-  return done;
-}
-
-Result<Conversion> consolidate(const checkpoint::StepReader& step, const std::string& to) {
-  const auto& tensors = step.index().tensors();
-  HEKLA_ASSIGN_OR_RETURN(const checkpoint::PlainFile plain, checkpoint::make_plain_file(tensors));
-  Conversion done;
-  for (const TensorInfo& tensor : tensors) done.bytes += bytes_of(tensor);
-  done.tensors = static_cast<int64_t>(tensors.size());
-  HEKLA_ASSIGN_OR_RETURN(NewOutput output, NewOutput::create(checkpoint::posix_io(), to));
-  HEKLA_RETURN_IF_ERROR(output.file().allocate(plain.file_size));
-  HEKLA_RETURN_IF_ERROR(output.file().write(plain.head, 0));
-  HEKLA_RETURN_IF_ERROR(output.file().write(plain.tail, plain.tail_offset));
-  Progress progress("consolidate", done.bytes);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    HEKLA_RETURN_IF_ERROR(
-        write_tensor(step, static_cast<int32_t>(i), output.file(), plain.offsets[i], progress));
-  }
-  HEKLA_RETURN_IF_ERROR(output.finish());
-  done.files = {to};
+  for (const Place& place : places) done.bytes += tensor_bytes(place.info);
   return done;
 }
 
@@ -379,7 +304,7 @@ Result<Conversion> reshard(const checkpoint::StepReader& from, const std::string
     if (!boxes.ok()) return boxes.status().with_context("tensor '" + info.name + "'");
     info.spec = spec;
     layouts.push_back({info, *std::move(boxes)});
-    done.bytes += bytes_of(info);
+    done.bytes += tensor_bytes(info);
   }
   StepToWrite step;
   checkpoint::SaveOptions options;

@@ -30,8 +30,17 @@ Result<Conversion> to_safetensors(const checkpoint::StepReader& step, const std:
 Result<Conversion> from_safetensors(checkpoint::Io& io, const std::string& from,
                                     const std::string& to, int64_t step);
 
+inline constexpr int64_t kMinChunkBytes = 4096;
+
+struct Consolidation {
+  // Tensors of 64 KiB and more in chunks of at most so many bytes, kMinChunkBytes to 1 MiB (readers
+  // keep chunks above 1 MiB in no cache); 0: contiguous, or 1 MiB where gzip_level is given.
+  int64_t chunk_bytes = 0;
+  int gzip_level = 0;  // 1 to 9: chunks shuffled and deflated, which every HDF5 reads; 0: not
+};
 // One plain HDF5 file.
-Result<Conversion> consolidate(const checkpoint::StepReader& step, const std::string& to);
+Result<Conversion> consolidate(const checkpoint::StepReader& step, const std::string& to,
+                               const Consolidation& how = {});
 
 struct Resharding {
   std::string mesh;  // "(data:2,model:4)"

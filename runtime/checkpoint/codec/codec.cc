@@ -24,7 +24,7 @@ void unshuffle_fixed(const std::byte* from, int64_t count, std::byte* to) {
   }
 }
 
-void shuffle(const std::byte* from, int64_t count, int64_t element, std::byte* to) {
+void shuffle_elements(const std::byte* from, int64_t count, int64_t element, std::byte* to) {
   switch (element) {
     case 2:
       return shuffle_fixed<2>(from, count, to);
@@ -56,6 +56,11 @@ void unshuffle(const std::byte* from, int64_t count, int64_t element, std::byte*
 
 }  // namespace
 
+void shuffle(std::span<const std::byte> bytes, int64_t element_bytes, std::span<std::byte> to) {
+  shuffle_elements(bytes.data(), static_cast<int64_t>(bytes.size()) / element_bytes, element_bytes,
+                   to.data());
+}
+
 struct Coder::Contexts {
   ZSTD_CCtx* compress = ZSTD_createCCtx();
   ZSTD_DCtx* decompress = ZSTD_createDCtx();
@@ -82,8 +87,7 @@ Result<std::span<const std::byte>> Coder::encode(std::span<const std::byte> byte
   const std::byte* source = bytes.data();
   if (element_bytes > 1) {
     shuffled_.resize(bytes.size());
-    shuffle(bytes.data(), static_cast<int64_t>(bytes.size()) / element_bytes, element_bytes,
-            shuffled_.data());
+    shuffle(bytes, element_bytes, shuffled_);
     source = shuffled_.data();
   }
   coded_.resize(ZSTD_compressBound(bytes.size()));

@@ -21,6 +21,9 @@ inline constexpr int kShuffleFilter = 2;
 inline constexpr int kZstdFilter = 32015;
 inline constexpr int kZstdLevel = 1;
 
+// HDF5's shuffle of `bytes`, whole elements, into `to` of the same size.
+void shuffle(std::span<const std::byte> bytes, int64_t element_bytes, std::span<std::byte> to);
+
 class Coder {
  public:
   static Result<std::unique_ptr<Coder>> create();

@@ -210,21 +210,26 @@ Result<hid_t> ObjectWriter::type(DType dtype) {
 }
 
 Result<Handle> ObjectWriter::make_chunked(const std::string& path, DType dtype, const Dims& shape,
-                                          const Dims& chunk) {
+                                          const Dims& chunk, ChunkFilter filter, int level) {
   HEKLA_ASSIGN_OR_RETURN(const Handle creation,
                          own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "dataset creation"));
   const std::vector<hsize_t> dims(chunk.begin(), chunk.end());
-  const unsigned level = kZstdLevel;
+  const auto parameter = static_cast<unsigned>(level);
   HEKLA_RETURN_IF_ERROR(check_hdf5(H5Pset_obj_track_times(creation.get(), false), "set times"));
   HEKLA_RETURN_IF_ERROR(check_hdf5(
       H5Pset_chunk(creation.get(), static_cast<int>(dims.size()), dims.data()), "set chunks"));
   HEKLA_RETURN_IF_ERROR(
       check_hdf5(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "set fill time"));
-  // Optional: the library has no zstd, and need not have it to make the dataset.
-  HEKLA_RETURN_IF_ERROR(check_hdf5(
-      H5Pset_filter(creation.get(), kShuffleFilter, H5Z_FLAG_OPTIONAL, 0, nullptr), "set shuffle"));
-  HEKLA_RETURN_IF_ERROR(check_hdf5(
-      H5Pset_filter(creation.get(), kZstdFilter, H5Z_FLAG_OPTIONAL, 1, &level), "set zstd"));
+  if (filter != ChunkFilter::kNone) {
+    const H5Z_filter_t number = filter == ChunkFilter::kZstd ? kZstdFilter : H5Z_FILTER_DEFLATE;
+    // Optional: the library has no zstd, and need not have it to make the dataset.
+    HEKLA_RETURN_IF_ERROR(
+        check_hdf5(H5Pset_filter(creation.get(), kShuffleFilter, H5Z_FLAG_OPTIONAL, 0, nullptr),
+                   "set shuffle"));
+    HEKLA_RETURN_IF_ERROR(
+        check_hdf5(H5Pset_filter(creation.get(), number, H5Z_FLAG_OPTIONAL, 1, &parameter),
+                   "set the compressor"));
+  }
   return make_dataset(path, dtype, shape, creation.get());
 }
 

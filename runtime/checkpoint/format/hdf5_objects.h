@@ -28,6 +28,9 @@ Result<Handle> make_type(DType dtype);
 Result<Handle> make_space(DType dtype, const Dims& shape);
 Dims stored_shape(DType dtype, const Dims& shape);
 
+// What chunks go through: nothing, or a shuffle and a compressor.
+enum class ChunkFilter : uint8_t { kNone, kZstd, kDeflate };
+
 // Makes objects in one file; caches types and the groups that are there.
 class ObjectWriter {
  public:
@@ -42,7 +45,7 @@ class ObjectWriter {
   // A dataset in chunks with filters that are not run here: add_chunk says where each chunk is, by
   // its first element, in NewFile's next expected place.
   Result<Handle> make_chunked(const std::string& path, DType dtype, const Dims& shape,
-                              const Dims& chunk);
+                              const Dims& chunk, ChunkFilter filter, int level);
   Status add_chunk(hid_t dataset, const Dims& start, int64_t bytes, bool is_coded);
   // The type, owned by the writer.
   Result<hid_t> type(DType dtype);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/format/plain_file.h"
 
+#include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/hdf5_objects.h"
 #include "runtime/checkpoint/format/memory_file.h"
 #include "runtime/checkpoint/format/names.h"
@@ -37,6 +38,52 @@ Result<PlainFile> make_plain_file(std::span<const TensorInfo> tensors) {
       const haddr_t offset = bytes[i] == 0 ? 0 : H5Dget_offset(dataset.get());
       if (offset == HADDR_UNDEF) return hdf5_error("offset of " + tensors[i].name);
       file.offsets.push_back(static_cast<int64_t>(offset));
+    }
+    HEKLA_ASSIGN_OR_RETURN(NewFile::Bytes made, std::move(memory).finish());
+    file.head = std::move(made.head);
+    file.tail = std::move(made.tail);
+    return ok_status();
+  }));
+  file.file_size = file.tail_offset + static_cast<int64_t>(file.tail.size());
+  return file;
+}
+
+Result<PlainFile> make_chunked_file(std::span<const TensorInfo> tensors,
+                                    std::span<const std::shared_ptr<const PieceChunks>> chunks,
+                                    int64_t payload_end, int gzip_level) {
+  HEKLA_RETURN_IF_ERROR(check_tensors(tensors));
+  const ChunkFilter filter = gzip_level > 0 ? ChunkFilter::kDeflate : ChunkFilter::kNone;
+  PlainFile file;
+  file.tail_offset = payload_end;
+  HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(0, payload_end - kPlainPayloadBegin));
+    HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
+    memory.drop_payload();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const TensorInfo& tensor = tensors[i];
+      const std::string path = "/" + tensor.name;
+      if (chunks[i] == nullptr) {
+        HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
+                               writer.make_dataset(path, tensor.dtype, tensor.shape));
+        const bool is_empty = element_count(tensor.shape) == 0;
+        const haddr_t offset = is_empty ? 0 : H5Dget_offset(dataset.get());
+        if (offset == HADDR_UNDEF) return hdf5_error("offset of " + tensor.name);
+        file.offsets.push_back(static_cast<int64_t>(offset));
+        continue;
+      }
+      file.offsets.push_back(0);
+      const ChunkGrid& grid = chunks[i]->grid;
+      HEKLA_ASSIGN_OR_RETURN(
+          const Handle dataset,
+          writer.make_chunked(path, tensor.dtype, tensor.shape, grid.shape(), filter, gzip_level));
+      for (int64_t k = 0; k < grid.chunks(); ++k) {
+        const Chunk& chunk = chunks[i]->chunks[static_cast<size_t>(k)];
+        memory.expect_payload(chunk.offset - kPlainPayloadBegin, chunk.bytes);
+        const bool has_no_mask = chunk.is_coded || filter == ChunkFilter::kNone;
+        HEKLA_RETURN_IF_ERROR(
+            writer.add_chunk(dataset.get(), grid.start(k), chunk.bytes, has_no_mask));
+        if (!memory.took_payload()) return internal_error("HDF5 placed a chunk elsewhere");
+      }
     }
     HEKLA_ASSIGN_OR_RETURN(NewFile::Bytes made, std::move(memory).finish());
     file.head = std::move(made.head);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/checkpoint/codec/codec.h"
 #include "runtime/checkpoint/format/columns.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/hdf5_objects.h"
@@ -56,7 +57,8 @@ Status place_chunks(ObjectWriter& writer, NewFile& memory, const std::string& pa
                     const Piece& piece) {
   const ChunkGrid& grid = piece.chunks->grid;
   HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
-                         writer.make_chunked(path, dtype, piece.box.size, grid.shape()));
+                         writer.make_chunked(path, dtype, piece.box.size, grid.shape(),
+                                             ChunkFilter::kZstd, kZstdLevel));
   for (int64_t k = 0; k < grid.chunks(); ++k) {
     const Chunk& chunk = piece.chunks->chunks[static_cast<size_t>(k)];
     memory.expect_payload(chunk.offset - memory.payload_begin(), chunk.bytes);
