@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(
-  g++ cmake ninja-build ccache git clang-format
+  g++ lld cmake ninja-build ccache git clang-format
   libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
   libvulkan-dev mesa-vulkan-drivers glslang-dev glslang-tools spirv-tools vulkan-validationlayers
   llvm-19-dev libzstd-dev zlib1g-dev libtbb-dev libhdf5-dev libxxhash-dev

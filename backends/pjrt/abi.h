@@ -11,6 +11,8 @@ namespace hekla::pjrt {
 
 // Null for ok.
 PJRT_Error* to_error(Status status);
+// An error as a caller passes it in; `message` may be null.
+Status status_of(PJRT_Error_Code code, const char* message, size_t size);
 PJRT_Buffer_Type to_buffer_type(DType dtype);
 // kInvalid for types that the back ends do not have (tokens are kInvalid too).
 Result<DType> to_dtype(PJRT_Buffer_Type type);

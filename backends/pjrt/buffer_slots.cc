@@ -266,12 +266,6 @@ struct RawCopy {
   CompletionRef done;
 };
 
-Status status_of(PJRT_Error_Code code, const char* message, size_t size) {
-  if (code == PJRT_Error_Code_OK) return ok_status();
-  return Status(static_cast<StatusCode>(code),
-                message == nullptr ? std::string() : std::string(message, size));
-}
-
 void start_raw_copy(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
   std::unique_ptr<RawCopy> copy(static_cast<RawCopy*>(args->callback_data));
   Status status = status_of(args->error_code, args->error_message, args->error_message_size);

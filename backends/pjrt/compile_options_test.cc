@@ -45,12 +45,13 @@ TEST(CompileOptions, TheLastOfTwoAssignmentsCounts) {
 TEST(CompileOptions, AnAssignmentOfNothingIsRefusedAtOnce) {
   for (const auto& [replicas, partitions] :
        {std::pair<uint64_t, uint64_t>{uint64_t{1} << 62, 0}, {0, uint64_t{1} << 62}, {~0ULL, 1}}) {
-    const std::string message = message_with([&](std::string& build) {
-      std::string assignment;
-      append_varint_field(assignment, 1, replicas);
-      append_varint_field(assignment, 2, partitions);
-      append_bytes_field(build, 9, assignment);
-    });
+    const std::string message =
+        message_with([&replicas = replicas, &partitions = partitions](std::string& build) {
+          std::string assignment;
+          append_varint_field(assignment, 1, replicas);
+          append_varint_field(assignment, 2, partitions);
+          append_bytes_field(build, 9, assignment);
+        });
     const Result<CompileOptions> options = parse_compile_options(message);
     ASSERT_FALSE(options.ok()) << replicas << " x " << partitions;
     EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);

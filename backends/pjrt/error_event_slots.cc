@@ -149,6 +149,12 @@ Status Event_Set(PJRT_Event_Set_Args* args) {
 
 }  // namespace
 
+Status status_of(PJRT_Error_Code code, const char* message, size_t size) {
+  if (code == PJRT_Error_Code_OK) return ok_status();
+  return Status(static_cast<StatusCode>(code),
+                message == nullptr ? std::string() : std::string(message, size));
+}
+
 PJRT_Error* to_error(Status status) {
   if (status.ok()) return nullptr;
   auto* error = new ErrorObject;

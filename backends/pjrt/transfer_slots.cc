@@ -44,11 +44,6 @@ Status check_device_layout(const PJRT_Buffer_MemoryLayout* layout, DType dtype, 
                        shape_string(dtype, dims));
 }
 
-Status status_of(PJRT_Error_Code code, const char* message, size_t size) {
-  return Status(static_cast<StatusCode>(code),
-                message == nullptr ? std::string() : std::string(message, size));
-}
-
 Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_BufferFromHostBuffer_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, client);

@@ -34,7 +34,7 @@ int64_t bytes_of(const Datum& datum, std::unordered_set<const void*>& seen) {
   return datum.array.size_bytes();
 }
 
-bool fits(const HostArray& array, const ir::Type& type) {
+bool has_type(const HostArray& array, const ir::Type& type) {
   if (array.dtype() != type.dtype() || array.rank() != type.rank()) return false;
   for (size_t d = 0; d < type.dims().size(); ++d) {
     if (type.dims()[d] != ir::kDynamic && type.dims()[d] != array.dims()[d]) return false;
@@ -50,7 +50,7 @@ Status check_results(const ir::Operation& op, const std::vector<Datum>& results)
   }
   for (size_t i = 0; i < results.size(); ++i) {
     const ir::Type& type = op.result(i)->type();
-    if (type.is_tensor() && (results[i].is_tuple() || !fits(results[i].array, type))) {
+    if (type.is_tensor() && (results[i].is_tuple() || !has_type(results[i].array, type))) {
       return invalid_argument("result {} is {}, {} is declared", i, results[i].array.shape(),
                               type.to_string());
     }

@@ -10,14 +10,8 @@
 namespace hekla::conformance {
 namespace {
 
-std::vector<float> iota(size_t count) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), 1.0f);
-  return values;
-}
-
-void check_queries(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(6), {2, 3});
+void check_buffer_queries(Session& s) {
+  PJRT_Buffer* buffer = s.upload_f32(counted(6), {2, 3});
   auto dims = make_args<PJRT_Buffer_Dimensions_Args>();
   dims.buffer = buffer;
   s.call(HEKLA_SLOT(PJRT_Buffer_Dimensions), &dims);
@@ -48,7 +42,7 @@ void check_queries(Session& s) {
 }
 
 void check_unpadded(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(6), {2, 3});
+  PJRT_Buffer* buffer = s.upload_f32(counted(6), {2, 3});
   auto args = make_args<PJRT_Buffer_UnpaddedDimensions_Args>();
   args.buffer = buffer;
   // PyTorch/XLA calls it for every transfer.
@@ -60,13 +54,13 @@ void check_unpadded(Session& s) {
 
 void check_dynamic(Session& s) {
   auto args = make_args<PJRT_Buffer_DynamicDimensionIndices_Args>();
-  args.buffer = s.upload_f32(iota(6), {2, 3});
+  args.buffer = s.upload_f32(counted(6), {2, 3});
   s.call_optional(HEKLA_SLOT(PJRT_Buffer_DynamicDimensionIndices), &args);
   require_equal(args.num_dynamic_dims, 0, "dynamic dimensions");
 }
 
 void check_delete(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(4), {4});
+  PJRT_Buffer* buffer = s.upload_f32(counted(4), {4});
   require(!s.is_deleted(buffer), "a new buffer is deleted");
   s.delete_buffer(buffer);
   require(s.is_deleted(buffer), "the buffer is not deleted");
@@ -78,7 +72,7 @@ void check_delete(Session& s) {
 }
 
 void check_delete_ready_event(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(4), {4});
+  PJRT_Buffer* buffer = s.upload_f32(counted(4), {4});
   s.delete_buffer(buffer);
   // An error return would end the client's process.
   PJRT_Event* event = s.ready_event(buffer);
@@ -87,7 +81,7 @@ void check_delete_ready_event(Session& s) {
 }
 
 void check_delete_while_read(Session& s) {
-  const std::vector<float> values = iota(1 << 20);
+  const std::vector<float> values = counted(1 << 20);
   PJRT_Buffer* buffer = s.upload_f32(values, {1 << 20});
   std::vector<float> back(values.size());
   auto args = make_args<PJRT_Buffer_ToHostBuffer_Args>();
@@ -101,7 +95,7 @@ void check_delete_while_read(Session& s) {
 }
 
 void check_ready_events(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(4), {4});
+  PJRT_Buffer* buffer = s.upload_f32(counted(4), {4});
   PJRT_Event* first = s.ready_event(buffer);
   PJRT_Event* second = s.ready_event(buffer);
   require(first != second, "two calls returned one event handle, which is destroyed twice");
@@ -110,7 +104,7 @@ void check_ready_events(Session& s) {
 }
 
 void check_external_reference(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(4), {4});
+  PJRT_Buffer* buffer = s.upload_f32(counted(4), {4});
   auto up = make_args<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
   up.buffer = buffer;
   s.call_optional(HEKLA_SLOT(PJRT_Buffer_IncreaseExternalReferenceCount), &up);
@@ -130,7 +124,7 @@ bool on_cpu(Session& s, PJRT_Buffer* buffer) {
 
 void check_delete_reference(Session& s) {
   constexpr size_t kCount = 1 << 16;
-  const std::vector<float> values = iota(kCount);
+  const std::vector<float> values = counted(kCount);
   PJRT_Buffer* buffer = s.upload_f32(values, {kCount});
   auto up = make_args<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
   up.buffer = buffer;
@@ -157,7 +151,7 @@ void check_delete_reference(Session& s) {
 }
 
 void check_opaque_pointer(Session& s) {
-  const std::vector<float> values = iota(6);
+  const std::vector<float> values = counted(6);
   PJRT_Buffer* buffer = s.upload_f32(values, {2, 3});
   auto up = make_args<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
   up.buffer = buffer;
@@ -178,14 +172,14 @@ void check_opaque_pointer(Session& s) {
 
 void check_unsafe_pointer(Session& s) {
   auto args = make_args<PJRT_Buffer_UnsafePointer_Args>();
-  args.buffer = s.upload_f32(iota(6), {2, 3});
+  args.buffer = s.upload_f32(counted(6), {2, 3});
   s.call_optional(HEKLA_SLOT(PJRT_Buffer_UnsafePointer), &args);
   require(args.buffer_pointer != 0, "the pointer is null");
 }
 
 void check_memory_layout(Session& s) {
   auto args = make_args<PJRT_Buffer_GetMemoryLayout_Args>();
-  args.buffer = s.upload_f32(iota(6), {2, 3});
+  args.buffer = s.upload_f32(counted(6), {2, 3});
   s.call_optional(HEKLA_SLOT(PJRT_Buffer_GetMemoryLayout), &args);
   if (args.layout.type == PJRT_Buffer_MemoryLayout_Type_Tiled) {
     require_equal(args.layout.tiled.minor_to_major_size, 2, "length of minor_to_major");
@@ -202,7 +196,7 @@ void check_memory_layout(Session& s) {
 
 void check_size_query(Session& s) {
   auto args = make_args<PJRT_Buffer_ToHostBuffer_Args>();
-  args.src = s.upload_f32(iota(6), {2, 3});
+  args.src = s.upload_f32(counted(6), {2, 3});
   s.call(HEKLA_SLOT(PJRT_Buffer_ToHostBuffer), &args);
   require_equal(args.dst_size, 24, "dst_size");
   require(args.event == nullptr, "a size query returned an event");
@@ -211,7 +205,7 @@ void check_size_query(Session& s) {
 void check_too_small(Session& s) {
   std::vector<uint8_t> bytes(64, 0x3c);
   auto args = make_args<PJRT_Buffer_ToHostBuffer_Args>();
-  args.src = s.upload_f32(iota(6), {2, 3});
+  args.src = s.upload_f32(counted(6), {2, 3});
   args.dst = bytes.data();
   args.dst_size = 23;
   s.call_fails(HEKLA_SLOT(PJRT_Buffer_ToHostBuffer), &args, PJRT_Error_Code_INVALID_ARGUMENT,
@@ -226,8 +220,8 @@ std::vector<float> as_floats(const std::vector<uint8_t>& bytes) {
 }
 
 void check_layouts(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(24), {2, 3, 4});
-  require(s.download_f32(buffer, 24) == iota(24), "the natural order is not row-major");
+  PJRT_Buffer* buffer = s.upload_f32(counted(24), {2, 3, 4});
+  require(s.download_f32(buffer, 24) == counted(24), "the natural order is not row-major");
   std::vector<int64_t> order = {0, 1, 2};
   do {
     TiledLayout layout(order);
@@ -255,7 +249,7 @@ void check_layouts(Session& s) {
 }
 
 void check_strides_layout(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(6), {2, 3});
+  PJRT_Buffer* buffer = s.upload_f32(counted(6), {2, 3});
   auto layout = make_args<PJRT_Buffer_MemoryLayout>();
   const int64_t strides[] = {4, 8};  // column-major
   layout.type = PJRT_Buffer_MemoryLayout_Type_Strides;
@@ -279,7 +273,7 @@ void check_strides_layout(Session& s) {
 }
 
 void check_many_reads(Session& s) {
-  const std::vector<float> values = iota(10000);
+  const std::vector<float> values = counted(10000);
   PJRT_Buffer* buffer = s.upload_f32(values, {10000});
   constexpr int kReads = 32;
   std::vector<std::vector<float>> back(kReads, std::vector<float>(values.size()));
@@ -299,7 +293,7 @@ void check_many_reads(Session& s) {
 }
 
 void check_raw(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(8), {8});
+  PJRT_Buffer* buffer = s.upload_f32(counted(8), {8});
   std::vector<float> back(3);
   auto args = make_args<PJRT_Buffer_CopyRawToHost_Args>();
   args.buffer = buffer;
@@ -312,7 +306,7 @@ void check_raw(Session& s) {
 }
 
 void check_raw_bad_range(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(8), {8});
+  PJRT_Buffer* buffer = s.upload_f32(counted(8), {8});
   for (auto [offset, size] : {std::pair<int64_t, int64_t>{24, 16}, {-4, 8}, {0, 1 << 20}}) {
     std::vector<uint8_t> back(1 << 20);
     auto args = make_args<PJRT_Buffer_CopyRawToHost_Args>();
@@ -329,7 +323,7 @@ void check_raw_bad_range(Session& s) {
 }
 
 void check_raw_future(Session& s) {
-  PJRT_Buffer* buffer = s.upload_f32(iota(8), {8});
+  PJRT_Buffer* buffer = s.upload_f32(counted(8), {8});
   std::vector<float> back(3);
   auto args = make_args<PJRT_Buffer_CopyRawToHostFuture_Args>();
   args.buffer = buffer;
@@ -378,12 +372,12 @@ void check_copy_to_memory(Session& s) {
   if (home == nullptr) throw NotOffered{"the plugin has no memories"};
   for (PJRT_Device* device : s.addressable_devices()) {
     for (PJRT_Memory* memory : s.memories(device)) {
-      PJRT_Buffer* source = s.upload_f32(iota(100), {10, 10});
+      PJRT_Buffer* source = s.upload_f32(counted(100), {10, 10});
       PJRT_Buffer* copy = copy_to_memory(s, source, memory);
       s.delete_buffer(source);  // the copy must be independent, also while it runs
-      require(s.download_f32(copy, 100) == iota(100),
+      require(s.download_f32(copy, 100) == counted(100),
               "wrong values in memory " + s.memory_kind(memory));
-      require(s.download_f32(copy_to_memory(s, copy, home), 100) == iota(100),
+      require(s.download_f32(copy_to_memory(s, copy, home), 100) == counted(100),
               "wrong values on the way back from " + s.memory_kind(memory));
     }
   }
@@ -392,7 +386,7 @@ void check_copy_to_memory(Session& s) {
 void check_copy_deleted(Session& s) {
   PJRT_Memory* home = s.default_memory(s.device());
   if (home == nullptr) throw NotOffered{"the plugin has no memories"};
-  PJRT_Buffer* source = s.upload_f32(iota(4), {4});
+  PJRT_Buffer* source = s.upload_f32(counted(4), {4});
   s.delete_buffer(source);
   auto args = make_args<PJRT_Buffer_CopyToMemory_Args>();
   args.buffer = source;
@@ -408,7 +402,7 @@ void check_copy_deleted(Session& s) {
 void check_copy_to_device(Session& s) {
   PJRT_Device* other = s.device(1);
   auto args = make_args<PJRT_Buffer_CopyToDevice_Args>();
-  args.buffer = s.upload_f32(iota(10), {10});
+  args.buffer = s.upload_f32(counted(10), {10});
   args.dst_device = other;
   s.call_optional(HEKLA_SLOT(PJRT_Buffer_CopyToDevice), &args);
   require(args.dst_buffer != nullptr, "the copy is null");
@@ -417,7 +411,7 @@ void check_copy_to_device(Session& s) {
   where.buffer = args.dst_buffer;
   s.call(HEKLA_SLOT(PJRT_Buffer_Device), &where);
   require(where.device == other, "the copy is on another device");
-  require(s.download_f32(args.dst_buffer, 10) == iota(10), "wrong values");
+  require(s.download_f32(args.dst_buffer, 10) == counted(10), "wrong values");
 }
 
 void check_bitcast(Session& s) {
@@ -448,7 +442,7 @@ void check_bitcast(Session& s) {
 
 constexpr Check kBufferChecks[] = {
     {"buffer-queries", "A buffer knows its type, dimensions, device, memory and size.",
-     check_queries},
+     check_buffer_queries},
     {"buffer-unpadded-dimensions", "Unpadded dimensions are those of the array.", check_unpadded},
     {"buffer-dynamic-dimensions", "An ordinary array has no dynamic dimensions.", check_dynamic},
     {"buffer-delete", "Deleting marks a buffer, may be repeated, and makes reads fail with words.",

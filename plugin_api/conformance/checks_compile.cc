@@ -197,7 +197,7 @@ void check_parallel_compile(Session& s) {
 
 // ---- Executables.
 
-void check_queries(Session& s) {
+void check_executable_queries(Session& s) {
   PJRT_LoadedExecutable* loaded = s.compile(kTwoOutputs);
   PJRT_Executable* executable = s.executable_of(loaded);
   auto name = make_args<PJRT_Executable_Name_Args>();
@@ -459,7 +459,7 @@ void check_get_options(Session& s) {
   require_adds(s, s.compile(kAdd, bytes));
 }
 
-void check_assignment(Session& s) {
+void check_device_assignment(Session& s) {
   auto args = make_args<PJRT_LoadedExecutable_GetDeviceAssignment_Args>();
   args.executable = s.compile(kAdd);
   s.call(HEKLA_SLOT(PJRT_LoadedExecutable_GetDeviceAssignment), &args);
@@ -549,7 +549,7 @@ void check_outlives(Session& s) {
   }
 }
 
-void check_destroy_null(Session& s) {
+void check_executable_destroy_null(Session& s) {
   s.client();
   auto loaded = make_args<PJRT_LoadedExecutable_Destroy_Args>();
   s.call(HEKLA_SLOT(PJRT_LoadedExecutable_Destroy), &loaded);
@@ -588,7 +588,8 @@ constexpr Check kCompileChecks[] = {
 };
 
 constexpr Check kExecutableChecks[] = {
-    {"executable-queries", "An executable knows its name, counts and code size.", check_queries},
+    {"executable-queries", "An executable knows its name, counts and code size.",
+     check_executable_queries},
     {"executable-output-shapes", "Types and dimensions of the outputs are reported flat.",
      check_output_shapes},
     {"executable-output-kinds",
@@ -615,7 +616,7 @@ constexpr Check kExecutableChecks[] = {
     {"get-compile-options", "The compile options come back as a message that compiles again.",
      check_get_options},
     {"device-assignment", "The device assignment is a message or empty; its deleter is callable.",
-     check_assignment},
+     check_device_assignment},
     {"logical-ids", "Logical ids are one per addressable device, or none.", check_logical_ids},
     {"executable-devices", "An executable is on the device that its options name.",
      check_executable_devices},
@@ -625,7 +626,7 @@ constexpr Check kExecutableChecks[] = {
      "Launching a deleted executable is an error or gives the right result.", check_deleted_launch},
     {"executable-outlives-loaded", "The plain executable outlives the loaded one.", check_outlives},
     {"executable-destroy-null", "Destroying a null loaded executable does nothing.",
-     check_destroy_null},
+     check_executable_destroy_null},
 };
 
 constexpr Check kHiddenChecks[] = {

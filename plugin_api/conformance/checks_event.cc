@@ -50,7 +50,7 @@ void check_states(Session& s) {
   s.destroy_event(event);
 }
 
-void check_destroy_null(Session& s) {
+void check_event_destroy_null(Session& s) {
   auto args = make_args<PJRT_Event_Destroy_Args>();
   s.call(HEKLA_SLOT(PJRT_Event_Destroy), &args);
 }
@@ -256,7 +256,7 @@ void check_many_waiters(Session& s) {
 constexpr Check kEventChecks[] = {
     {"event-states", "After Await an event is ready, has no error, and can be awaited again.",
      check_states},
-    {"event-destroy-null", "Destroying a null event does nothing.", check_destroy_null},
+    {"event-destroy-null", "Destroying a null event does nothing.", check_event_destroy_null},
     {"event-callback-once",
      "Each of several callbacks on a ready or pending event runs exactly once.",
      check_callback_once},

@@ -56,7 +56,7 @@ void check_same_argument(Session& s) {
   require(!s.is_deleted(input), "an argument was deleted without donation");
 }
 
-void check_zero_size(Session& s) {
+void check_execute_zero_size(Session& s) {
   HostData host;
   host.dims = {0, 3};
   const auto outputs = s.run(s.compile(kEmpty), {s.upload(host)});
@@ -564,7 +564,7 @@ constexpr Check kExecuteChecks[] = {
     {"execute-no-arguments", "A program without arguments runs.", check_no_arguments},
     {"execute-identity", "An output that is an input is a buffer of its own.", check_identity},
     {"execute-same-argument", "One buffer can be two arguments.", check_same_argument},
-    {"execute-zero-size", "Programs on arrays without elements run.", check_zero_size},
+    {"execute-zero-size", "Programs on arrays without elements run.", check_execute_zero_size},
     {"execute-matmul", "A matrix product is right.", check_matmul},
     {"execute-loop", "A counted loop is right.", check_loop},
     {"execute-event", "The device-complete event fires once, also when destroyed early.",

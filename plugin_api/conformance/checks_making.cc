@@ -232,12 +232,6 @@ class Stream {
   PJRT_AsyncHostToDeviceTransferManager* manager_ = nullptr;
 };
 
-std::vector<float> iota(size_t count) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), 1.0f);
-  return values;
-}
-
 void check_stream(Session& s) {
   Stream stream(s, {{8}, {2, 3}});
   auto count = make_args<PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args>();
@@ -258,14 +252,14 @@ void check_stream(Session& s) {
   PJRT_Buffer* second = stream.retrieve(1);
   PJRT_Event* ready = s.ready_event(first);
   require(!s.is_ready(ready), "the buffer is ready before its data came");
-  const std::vector<float> values = iota(8);
+  const std::vector<float> values = counted(8);
   stream.send(0, values.data(), 5, 3, false);
   stream.send(1, values.data(), 0, 6, true);
   stream.send(0, values.data(), 0, 5, true);
   if (auto error = s.finish_event(ready)) fail(error->text());
   stream.destroy();
   require(s.download_f32(first, 8) == values, "wrong values in the first buffer");
-  require(s.download_f32(second, 6) == iota(6), "wrong values in the second buffer");
+  require(s.download_f32(second, 6) == counted(6), "wrong values in the second buffer");
 }
 
 void check_stream_pending_argument(Session& s) {
@@ -310,7 +304,7 @@ void check_stream_metadata(Session& s) {
   args.num_metadata = 1;
   s.call(HEKLA_SLOT(PJRT_AsyncHostToDeviceTransferManager_AddMetadata), &args);
   PJRT_Buffer* buffer = stream.retrieve(0);
-  const std::vector<float> values = iota(4);
+  const std::vector<float> values = counted(4);
   stream.send(0, values.data(), 0, 4, true);
   require(s.download_f32(buffer, 4) == values, "wrong values");
   stream.destroy();
@@ -319,7 +313,7 @@ void check_stream_metadata(Session& s) {
 void check_stream_literal(Session& s) {
   Stream stream(s, {{2, 3}});
   PJRT_Buffer* buffer = stream.retrieve(0);
-  const std::vector<float> values = iota(6);
+  const std::vector<float> values = counted(6);
   const int64_t dims[] = {2, 3};
   TiledLayout layout({1, 0});
   auto args = make_args<PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args>();
@@ -344,7 +338,7 @@ void check_stream_literal(Session& s) {
 void check_stream_bad_range(Session& s) {
   Stream stream(s, {{4}});
   stream.retrieve(0);
-  const std::vector<float> values = iota(64);
+  const std::vector<float> values = counted(64);
   auto args = make_args<PJRT_AsyncHostToDeviceTransferManager_TransferData_Args>();
   args.transfer_manager = stream.manager();
   args.data = values.data();

@@ -246,7 +246,7 @@ void check_stride_count(Session& s) {
   s.call_fails(HEKLA_SLOT(PJRT_Client_BufferFromHostBuffer), &args, 0, "one stride for rank 2");
 }
 
-void check_zero_size(Session& s) {
+void check_upload_zero_size(Session& s) {
   for (std::vector<int64_t> dims : {std::vector<int64_t>{0}, {0, 3}, {2, 0, 4}}) {
     for (const void* data : {static_cast<const void*>(nullptr), static_cast<const void*>(&dims)}) {
       HostData host;
@@ -400,7 +400,7 @@ constexpr Check kUploadChecks[] = {
     {"host-strides-wrong-count", "Another number of strides than dimensions is an error.",
      check_stride_count},
     {"zero-size-array", "Arrays without elements make the round trip, with null data too.",
-     check_zero_size},
+     check_upload_zero_size},
     {"scalar", "A rank-0 array makes the round trip.", check_scalar},
     {"high-rank", "An array of rank 8 makes the round trip.", check_high_rank},
     {"large-array", "An array of 16 MiB makes the round trip.", check_large},

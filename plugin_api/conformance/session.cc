@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <numeric>
 #include <thread>
 
 #include "plugin_api/conformance/programs.h"
@@ -59,6 +60,12 @@ std::string join(const std::vector<std::string>& names, size_t limit) {
   for (size_t i = 0; i < std::min(names.size(), limit); ++i) text += (i ? ", " : "") + names[i];
   if (names.size() > limit) text += " and " + std::to_string(names.size() - limit) + " more";
   return text;
+}
+
+std::vector<float> counted(size_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), 1.0f);
+  return values;
 }
 
 TiledLayout::TiledLayout(std::vector<int64_t> order) : minor_to_major(std::move(order)) {

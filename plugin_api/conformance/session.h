@@ -273,5 +273,7 @@ struct TiledLayout {
 
 // "a" or "a, b and 3 more" for reasons that list names.
 std::string join(const std::vector<std::string>& names, size_t limit = 6);
+// 1, 2, 3 and so on.
+std::vector<float> counted(size_t count);
 
 }  // namespace hekla::conformance

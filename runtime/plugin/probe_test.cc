@@ -3,14 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/plugin/testing/fake.h"
+
 namespace hekla::runtime {
 namespace {
 
 using Outcome = ProbeResult::Outcome;
-
-std::string fake(const std::string& kind) {
-  return HEKLA_BINARY_DIR "/tests/plugins/fake_" + kind + ".so";
-}
 
 TEST(Probe, AWorkingPluginTellsItsDevices) {
   const ProbeResult result = probe_plugin(fake("works"));

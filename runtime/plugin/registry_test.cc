@@ -5,12 +5,10 @@
 
 #include <cstdlib>
 
+#include "runtime/plugin/testing/fake.h"
+
 namespace hekla::runtime {
 namespace {
-
-std::string fake(const std::string& kind) {
-  return HEKLA_BINARY_DIR "/tests/plugins/fake_" + kind + ".so";
-}
 
 class RegistryTest : public testing::Test {
  protected:

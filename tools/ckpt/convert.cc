@@ -34,7 +34,6 @@ using checkpoint::TensorInfo;
 
 namespace {
 
-constexpr int64_t kPartBytes = int64_t{8} << 20;
 constexpr const char* kSuffix = ".safetensors";
 // Metadata: what the tensors that went as bytes are.
 constexpr const char* kDTypesKey = "hekla.dtypes";

@@ -16,8 +16,6 @@ using checkpoint::TensorInfo;
 
 namespace {
 
-constexpr int64_t kPartBytes = int64_t{8} << 20;
-
 uint64_t bits_at(const std::byte* data, size_t bytes) {
   uint64_t bits = 0;
   std::memcpy(&bits, data, bytes);

@@ -19,6 +19,9 @@ namespace hekla::tools {
 
 using StepPointer = std::shared_ptr<const checkpoint::StepReader>;
 
+// What is held in memory of a tensor at a time.
+inline constexpr int64_t kPartBytes = int64_t{8} << 20;
+
 // The folder of a step: `path` itself when it has a COMMIT, else the newest committed step below
 // it. NOT_FOUND when there is none.
 Result<std::string> find_step(checkpoint::Io& io, const std::string& path);

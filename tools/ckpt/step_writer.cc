@@ -37,8 +37,6 @@ using checkpoint::WriterPool;
 
 namespace {
 
-constexpr int64_t kPartBytes = int64_t{8} << 20;
-
 // Puts stored bytes one behind the other into staging buffers and hands full ones to the writer.
 class PieceStream {
  public:

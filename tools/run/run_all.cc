@@ -36,7 +36,7 @@ struct Row {
   std::optional<double> run_seconds;
 };
 
-std::optional<double> number(const Json& report, const char* key) {
+std::optional<double> number_in(const Json& report, const char* key) {
   if (!report.is_object() || !report.contains(key) || !report[key].is_number()) return std::nullopt;
   return report[key].get<double>();
 }
@@ -82,10 +82,10 @@ Row run_case(const RunAllRequest& request, const std::string& folder, const std:
       if (report.contains("message") && report["message"].is_string()) {
         row.message = report["message"].get<std::string>();
       }
-      row.max_error = number(report, "max_error");
-      row.worst_ratio = number(report, "worst_ratio");
-      row.compile_seconds = number(report, "compile_seconds");
-      row.run_seconds = number(report, "run_seconds");
+      row.max_error = number_in(report, "max_error");
+      row.worst_ratio = number_in(report, "worst_ratio");
+      row.compile_seconds = number_in(report, "compile_seconds");
+      row.run_seconds = number_in(report, "run_seconds");
     } else {
       row.message = last_line(child.errors);
       if (row.status == "ok") row.status = "error";

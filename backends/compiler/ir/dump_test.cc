@@ -8,7 +8,7 @@
 namespace hekla::ir {
 namespace {
 
-const Type kF32x2 = Type::tensor(DType::kF32, {2});
+const Type kPair = Type::tensor(DType::kF32, {2});
 
 TEST(Dump, ShowsOneOperationPerLineWithTypesAttributesAndLocations) {
   Module module;
@@ -17,18 +17,18 @@ TEST(Dump, ShowsOneOperationPerLineWithTypesAttributesAndLocations) {
   module.meshes.push_back({"mesh", {{"x", 2}, {"y", 4}}, {}, {}});
   auto function = std::make_unique<Function>("main");
   function->visibility = Function::Visibility::kPublic;
-  function->type = Type::function({kF32x2}, {kF32x2});
+  function->type = Type::function({kPair}, {kPair});
   function->argument_attributes.resize(1);
   function->argument_attributes[0].set("jax.buffer_donor", BoolValue{true});
   Block& block = function->body().add_block();
-  Value* x = block.add_argument(kF32x2);
+  Value* x = block.add_argument(kPair);
   auto where = std::make_shared<Location>();
   where->text = "model.py";
   where->line = 12;
   where->column = 5;
-  Operation* loop = block.append(OpCode::kWhile, {x}, {kF32x2}, {}, where);
+  Operation* loop = block.append(OpCode::kWhile, {x}, {kPair}, {}, where);
   Block& condition = loop->add_region().add_block();
-  Value* iterate = condition.add_argument(kF32x2);
+  Value* iterate = condition.add_argument(kPair);
   Operation* less = condition.append(
       OpCode::kCompare, {iterate, x}, {Type::tensor(DType::kI1, {2})},
       AttributeMap({{"comparison_direction", enum_attribute("comparison_direction", "LT")}}));
@@ -62,7 +62,7 @@ TEST(Dump, ShowsEveryKindOfAttribute) {
   EXPECT_EQ(dump(make_dictionary({{"b", UnitValue{}}, {"a", BoolValue{}}})),
             "{a = false, b = unit}");
   EXPECT_EQ(dump(Attribute(SymbolValue{"m", {"f"}})), "@m::@f");
-  EXPECT_EQ(dump(Attribute(TypeValue{kF32x2})), "tensor<2xf32>");
+  EXPECT_EQ(dump(Attribute(TypeValue{kPair})), "tensor<2xf32>");
   EXPECT_EQ(dump(Attribute(ChannelHandle{1, 2})), "channel<handle 1 type 2>");
   EXPECT_EQ(dump(Attribute(DotDimensionNumbers{{0}, {0}, {2}, {1}})),
             "dot<lhs_batching [0] rhs_batching [0] lhs_contracting [2] rhs_contracting [1]>");

@@ -12,8 +12,7 @@
 namespace hekla::kernel {
 namespace {
 
-constexpr ScalarType kI32 = ScalarType::kI32;
-constexpr ScalarType kF32 = ScalarType::kF32;
+using enum ScalarType;
 
 template <typename T>
 std::span<std::byte> bytes(std::vector<T>& values) {

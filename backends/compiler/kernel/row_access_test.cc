@@ -8,8 +8,7 @@
 namespace hekla::kernel {
 namespace {
 
-constexpr ScalarType kI32 = ScalarType::kI32;
-constexpr ScalarType kF32 = ScalarType::kF32;
+using enum ScalarType;
 
 using Index = std::function<Value(Builder&)>;
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/dimensions.h"
 
 namespace hekla::lower {
 namespace {
@@ -128,19 +129,11 @@ bool is_narrow_or_f32(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-bool contains(const Sizes& list, size_t d) {
-  return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
-}
-
-int64_t at_or(const Sizes& list, size_t i, int64_t fallback) {
-  return i < list.size() ? list[i] : fallback;
-}
-
 // Fills in the axes of a contraction from the operands' views. `size(value, d)` and strides are of
 // the operation's own operands.
-class Builder {
+class AxesBuilder {
  public:
-  Builder(const ir::Operation& op, const View& lhs, const View& rhs, Sizes out)
+  AxesBuilder(const ir::Operation& op, const View& lhs, const View& rhs, Sizes out)
       : op_(op),
         lhs_dims_(op.operand(0)->type().dims()),
         rhs_dims_(op.operand(1)->type().dims()),
@@ -353,7 +346,7 @@ std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
   if (!has_place(*lhs.base) || !has_place(*rhs.base)) return std::nullopt;
   std::optional<Sizes> out = output_strides(op, output);
   if (!out.has_value()) return std::nullopt;
-  Builder builder(op, lhs, rhs, std::move(*out));
+  AxesBuilder builder(op, lhs, rhs, std::move(*out));
   std::optional<Contraction> contraction = is_dot ? builder.dot() : builder.convolution();
   if (!contraction.has_value()) return std::nullopt;
   if (is_dot) contraction->chains = dot_chains(op);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/lower.h"
 
@@ -289,9 +290,6 @@ Elements Emitter::emit_gather(const ir::Operation& op, const Points& points) {
   const ir::Type& indices = op.operand(1)->type();
   const Dims& operand = op.operand(0)->type().dims();
   const Dims& to = op.result()->type().dims();
-  auto contains = [](const std::vector<int64_t>& list, size_t d) {
-    return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
-  };
   const auto vector_dim = static_cast<size_t>(numbers->index_vector_dim);
 
   Points sources;

@@ -5,6 +5,7 @@
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
+#include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
 
 namespace hekla::lower {
@@ -23,10 +24,6 @@ constexpr int64_t kSumChunk = 64;
 // The dtype in which sums of products with this result are taken.
 DType accumulator_dtype(DType result) {
   return is_float(result) && result != DType::kF64 ? DType::kF32 : result;
-}
-
-int64_t at_or(const std::vector<int64_t>& list, size_t i, int64_t fallback) {
-  return i < list.size() ? list[i] : fallback;
 }
 
 // Whether a reducer is `add` of its two arguments.
@@ -422,9 +419,6 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
     return {};
   }
   const DType accumulator = accumulator_dtype(type.dtype());
-  auto contains = [](const std::vector<int64_t>& list, size_t d) {
-    return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
-  };
   Sizes sizes;
   for (int64_t d : numbers->lhs_contracting_dimensions) {
     sizes.push_back(lhs.dims()[static_cast<size_t>(d)]);

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/scatter_form.h"
 

@@ -8,6 +8,7 @@
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
+#include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/sequence.h"
 
@@ -21,8 +22,6 @@ namespace {
 
 // Points that one grid point of a contraction computes: loads of one operand are shared by them.
 constexpr int64_t kTileRows = 8;
-// Below this many neighbours, the last dimension is not the one to run together.
-constexpr int64_t kFewNeighbours = 8;
 
 bool is_plain(const ir::Value& value) {
   return value.type().is_static_tensor() && value.type().quantization() == nullptr;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/sequence.h"
 
 namespace hekla::lower {
@@ -32,8 +33,7 @@ constexpr int64_t kPart = 16 * 1024;
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kMostParts = 256;
 constexpr int64_t kManyColumns = 2048;
-// Fewer neighbours do not fill a vector: worth it for large arrays only.
-constexpr int64_t kFewNeighbours = 8;
+// Few neighbours do not fill a vector: worth it for large arrays only.
 constexpr int64_t kLargeArray = 256 * 1024;
 
 // What may be done with a reducer beside keeping the order of the elements.

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/sequence.h"
 
 namespace hekla::lower {
@@ -19,10 +20,6 @@ constexpr int64_t kLine = 256;
 // Below this a window is short enough to be gone through for every element.
 constexpr int64_t kShortWindow = 64;
 constexpr int64_t kFewOutputs = 8;
-
-int64_t at_or(const std::vector<int64_t>& list, size_t i, int64_t fallback) {
-  return i < list.size() ? list[i] : fallback;
-}
 
 // Output o is the reduction of the first o + shift + 1 elements; of the last size - o - shift ones
 // when `is_reverse`.

@@ -278,7 +278,7 @@ bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options) {
 Result<LoweredSequence> lower_scatter(const ir::Operation& op, const Outputs& outputs,
                                       const InMemory& in_memory, const LowerOptions& options) {
   if (is_scatter_in_order(op, options)) {
-    return lower_scatter_in_order(op, outputs, in_memory, options);
+    return lower_scatter_in_order(op, in_memory, options);
   }
   return ScatterLowering(op, outputs, in_memory, options).run();
 }

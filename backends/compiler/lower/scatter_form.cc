@@ -3,18 +3,11 @@
 
 #include <algorithm>
 
+#include "backends/compiler/lower/dimensions.h"
+
 namespace hekla::lower {
 
 using kernel::Op;
-
-bool contains(const std::vector<int64_t>& list, size_t d) {
-  return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end();
-}
-
-size_t position(const std::vector<int64_t>& list, size_t d) {
-  return static_cast<size_t>(std::find(list.begin(), list.end(), static_cast<int64_t>(d)) -
-                             list.begin());
-}
 
 std::vector<Value> split_index(KernelMaker& k, Value v, const std::vector<int64_t>& sizes) {
   std::vector<Value> parts(sizes.size());

@@ -87,10 +87,6 @@ class ScatterForm {
   int64_t largest_ = 1;
 };
 
-// Whether dimension `d` is in a list of dimension numbers, and where (its size: nowhere).
-bool contains(const std::vector<int64_t>& list, size_t d);
-size_t position(const std::vector<int64_t>& list, size_t d);
-
 // Splits `v` into parts below these sizes, the last one fastest.
 std::vector<Value> split_index(KernelMaker& k, Value v, const std::vector<int64_t>& sizes);
 

@@ -16,9 +16,8 @@ namespace {
 
 class ScatterInOrder {
  public:
-  ScatterInOrder(const ir::Operation& op, const Outputs& outputs, const InMemory& in_memory,
-                 const LowerOptions& options)
-      : op_(op), outputs_(outputs), in_memory_(in_memory), options_(options), form_(op) {}
+  ScatterInOrder(const ir::Operation& op, const InMemory& in_memory, const LowerOptions& options)
+      : op_(op), in_memory_(in_memory), options_(options), form_(op) {}
 
   Result<LoweredSequence> run() {
     HEKLA_RETURN_IF_ERROR(form_.check());
@@ -109,7 +108,6 @@ class ScatterInOrder {
   }
 
   const ir::Operation& op_;
-  const Outputs& outputs_;
   const InMemory& in_memory_;
   const LowerOptions& options_;
   const ScatterForm form_;
@@ -120,10 +118,9 @@ class ScatterInOrder {
 
 }  // namespace
 
-Result<LoweredSequence> lower_scatter_in_order(const ir::Operation& op, const Outputs& outputs,
-                                               const InMemory& in_memory,
+Result<LoweredSequence> lower_scatter_in_order(const ir::Operation& op, const InMemory& in_memory,
                                                const LowerOptions& options) {
-  return ScatterInOrder(op, outputs, in_memory, options).run();
+  return ScatterInOrder(op, in_memory, options).run();
 }
 
 }  // namespace hekla::lower

@@ -37,9 +37,8 @@ bool is_large_scatter(const ir::Operation& op, const LowerOptions& options);
 Result<LoweredSequence> lower_scatter(const ir::Operation& op, const Outputs& outputs,
                                       const InMemory& in_memory, const LowerOptions& options);
 // scatter_in_order.cc: all updates one after the other, for every element of a window at once.
-// `outputs` are all results of `op`.
-Result<LoweredSequence> lower_scatter_in_order(const ir::Operation& op, const Outputs& outputs,
-                                               const InMemory& in_memory,
+// All results of `op` are stored.
+Result<LoweredSequence> lower_scatter_in_order(const ir::Operation& op, const InMemory& in_memory,
                                                const LowerOptions& options);
 
 // random.cc: rng_bit_generator.

@@ -26,8 +26,9 @@ class Lives {
     // loops first, so that what they add reaches the outer ones.
     for (const auto& [begin, end] : loops_) {
       for (auto& [buffer, life] : lives_) {
-        const bool inside = std::any_of(life.times.begin(), life.times.end(),
-                                        [&](int64_t t) { return t >= begin && t <= end; });
+        const bool inside =
+            std::any_of(life.times.begin(), life.times.end(),
+                        [&begin = begin, &end = end](int64_t t) { return t >= begin && t <= end; });
         if (inside && (life.first < begin || life.last > end)) {
           life.first = std::min(life.first, begin);
           life.last = std::max(life.last, end);

@@ -12,7 +12,7 @@
 namespace hekla::cpu {
 namespace {
 
-struct Level {
+struct X86Level {
   std::string_view name;
   const char* cpu;
   int vector_bits;
@@ -20,8 +20,8 @@ struct Level {
   std::vector<const char*> needs;  // of the host
 };
 
-const std::vector<Level>& x86_levels() {
-  static const std::vector<Level> levels = {
+const std::vector<X86Level>& x86_levels() {
+  static const std::vector<X86Level> levels = {
       {"sse2", "x86-64", 128, false, {"sse2"}},
       {"avx2", "x86-64-v3", 256, true, {"avx2", "fma", "bmi2", "f16c"}},
       {"avx512", "x86-64-v4", 512, true, {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
@@ -57,7 +57,7 @@ Result<Target> make_target(std::string_view level) {
     if (is_x86) target.vector_bits = has("avx512f") ? 512 : has("avx2") ? 256 : 128;
     return target;
   }
-  for (const Level& known : x86_levels()) {
+  for (const X86Level& known : x86_levels()) {
     if (!is_x86 || known.name != level) continue;
     target.cpu = known.cpu;
     target.vector_bits = known.vector_bits;

@@ -26,11 +26,6 @@ constexpr double kBytesPerNs = 10;  // of a copy on one thread
 constexpr double kHostStepNs = 1e6;
 constexpr double kUnknownTrips = 100;
 
-// Work below this is done by one thread: waking another costs about as much.
-constexpr double kSplitNs = 20'000;
-// What a thread takes at a time.
-constexpr double kPieceNs = 10'000;
-
 class Run {
  public:
   Run(const plan::LaunchPlan& plan, const CompiledKernels& code,

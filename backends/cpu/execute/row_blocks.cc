@@ -15,8 +15,6 @@ using plan::Slice;
 constexpr int64_t kBlockBytes = 256 * 1024;
 constexpr int64_t kFewestRows = 8;    // of a block: a vector of them for reductions
 constexpr int64_t kFewestBlocks = 8;  // so that threads have something to share
-constexpr double kSplitNs = 20'000;   // as in program.cc
-constexpr double kPieceNs = 10'000;
 constexpr size_t kAlignment = 64;
 
 struct alignas(kAlignment) Line {

@@ -16,6 +16,11 @@
 
 namespace hekla::cpu {
 
+// Work below this is done by one thread: waking another costs about as much.
+inline constexpr double kSplitNs = 20'000;
+// What a thread takes at a time.
+inline constexpr double kPieceNs = 10'000;
+
 // Blocks that suit all steps of a group and the cache; none (rows 0) where its steps run one after
 // the other.
 RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan, int vector_bits);

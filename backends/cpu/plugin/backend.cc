@@ -27,8 +27,6 @@ using pjrt::CompletionRef;
 using pjrt::MemoryAccount;
 using pjrt::StorageRef;
 
-CpuStorage& storage_of(const StorageRef& storage) { return static_cast<CpuStorage&>(*storage); }
-
 std::string cache_folder(const char* part) {
   const std::string folder = default_cache_folder();
   return folder.empty() ? folder : folder + "/" + part;

@@ -17,8 +17,6 @@ using pjrt::StorageRef;
 // Programs below this run on the caller's thread: handing them over would take longer.
 constexpr double kInlineNs = 30'000;
 
-CpuStorage& storage_of(const StorageRef& storage) { return static_cast<CpuStorage&>(*storage); }
-
 // Temporary memory of one launch, counted on the device.
 class Arena {
  public:

@@ -41,4 +41,8 @@ class CpuStorage : public pjrt::Storage {
   std::function<void()> release_;
 };
 
+inline CpuStorage& storage_of(const pjrt::StorageRef& storage) {
+  return static_cast<CpuStorage&>(*storage);
+}
+
 }  // namespace hekla::cpu

@@ -10,13 +10,6 @@
 #include "backends/reference/kernels/strides.h"
 
 namespace hekla::reference {
-namespace {
-
-bool contains(const Dims& dims, int64_t d) {
-  return std::find(dims.begin(), dims.end(), d) != dims.end();
-}
-
-}  // namespace
 
 Result<HostArray> gather(const HostArray& operand, const HostArray& start_indices,
                          const GatherConfig& config) {

@@ -4,6 +4,7 @@
 // attributes. A configuration that does not fit the shapes gives INVALID_ARGUMENT.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,6 +13,10 @@
 #include "runtime/base/host_array.h"
 
 namespace hekla::reference {
+
+inline bool contains(const Dims& dims, int64_t d) {
+  return std::find(dims.begin(), dims.end(), d) != dims.end();
+}
 
 struct GatherConfig {
   Dims offset_dims;

@@ -8,13 +8,6 @@
 #include "backends/reference/kernels/strides.h"
 
 namespace hekla::reference {
-namespace {
-
-bool contains(const Dims& dims, int64_t d) {
-  return std::find(dims.begin(), dims.end(), d) != dims.end();
-}
-
-}  // namespace
 
 Result<std::vector<HostArray>> scatter(std::span<const HostArray> inputs,
                                        const HostArray& scatter_indices,

@@ -33,7 +33,7 @@ bool is_innermost(const Function& f, int32_t region) {
 
 // The values that `value` is made of must be computable for any iteration, and without `at_point`
 // for any row and column.
-constexpr int kMostInstructions = 64;
+constexpr int kMostReplayed = 64;
 
 bool is_replayable(const Function& f, Value value, int32_t region,
                    const std::vector<uint8_t>& depends, bool at_point, int& budget) {
@@ -252,7 +252,7 @@ std::map<Value, Value> paired_loads(const Function& f) {
           f.type(inst.arguments[0]) != kernel::ScalarType::kI32) {
         continue;
       }
-      int budget = kMostInstructions;
+      int budget = kMostReplayed;
       const Sum sum = sum_of(f, inst.arguments[0], 1, budget);
       loads[{{inst.immediate, inst.type}, sum.factors}].emplace(sum.constant, v);
     }
@@ -279,7 +279,7 @@ std::vector<StagedLoad> staged_loads(const Function& f, int32_t region, int64_t 
     if (f[v].op != Op::kLoad) continue;
     const uint8_t on = depends[at(v)];
     if (on != kOnRow && on != kOnColumn) continue;
-    int budget = kMostInstructions;
+    int budget = kMostReplayed;
     const Value index = f[v].arguments[0];
     if (!is_replayable(f, index, region, depends, false, budget)) continue;
     StagedLoad staged;
@@ -300,7 +300,7 @@ std::vector<Value> uniform_loads(const Function& f, int32_t region,
   if (!is_innermost(f, region)) return result;
   for (Value v : f.region(region).instructions) {
     if (f[v].op != Op::kLoad || (depends[at(v)] & kOnColumn) != 0) continue;
-    int budget = kMostInstructions;
+    int budget = kMostReplayed;
     if (is_replayable(f, f[v].arguments[0], region, depends, true, budget)) result.push_back(v);
   }
   return result;

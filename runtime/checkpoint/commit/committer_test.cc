@@ -22,8 +22,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr char kRoot[] = "/run";
-
 // Names in the root that a finished or failed save may leave.
 std::vector<std::string> rests(Io& io) {
   std::vector<std::string> names;

@@ -16,8 +16,6 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/run";
-
 // More random cuts with HEKLA_POWER_CUTS=n.
 int64_t random_cuts() {
   const char* text = std::getenv("HEKLA_POWER_CUTS");

@@ -17,7 +17,6 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/run";
 constexpr char kNonce[] = "00112233";
 
 std::string at(std::string_view name) { return join_path(kRoot, name); }

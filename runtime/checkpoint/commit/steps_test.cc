@@ -15,8 +15,6 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/run";
-
 TEST(Names, RoundTrip) {
   EXPECT_EQ(step_name(1000), "step-000000001000");
   EXPECT_EQ(parse_step_name("step-000000001000"), 1000);

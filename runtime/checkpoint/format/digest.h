@@ -13,8 +13,10 @@
 
 namespace hekla::checkpoint {
 
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+
 // Payload is verified in blocks of this size; the last block of a piece may be shorter.
-inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
+inline constexpr int64_t kBlockBytes = kMiB;
 
 inline constexpr int64_t block_count(int64_t bytes) {
   return bytes / kBlockBytes + (bytes % kBlockBytes != 0);

@@ -13,12 +13,12 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr int64_t kPage = kUserBlockBytes;
-
-constexpr int64_t kPayloadBegin = 2 * kPage;  // behind user block and superblock
+constexpr int64_t kPayloadBegin = 2 * kUserBlockBytes;  // behind user block and superblock
 constexpr int64_t kMaxPayload = int64_t{1} << 60;
 
-int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+int64_t whole_pages(int64_t bytes) {
+  return (bytes + kUserBlockBytes - 1) / kUserBlockBytes * kUserBlockBytes;
+}
 
 // The tensors that have a piece among `pieces`, and with file 0 those that have none at all: so
 // that the shards together name every tensor. Sets `row` of each tensor.

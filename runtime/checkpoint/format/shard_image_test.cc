@@ -50,7 +50,7 @@ struct Step {
   }
 };
 
-Step sample() {
+Step sample_step() {
   Step step;
   step.tensors = {
       {"w", DType::kF32, {300, 1000}, "mesh=(data:2) spec=(data,None)"},
@@ -88,7 +88,7 @@ Result<ShardContents> contents_of(const std::vector<std::byte>& bytes) {
 }
 
 TEST(ShardImage, PlacesPayloadOnPagesAndSmallPiecesInTheMetadata) {
-  const Step step = sample();
+  const Step step = sample_step();
   const auto image = ShardImage::make(step.tensors, step.pieces(), 1);
   ASSERT_TRUE(image.ok()) << image.status().to_string();
   EXPECT_EQ(image->file_size() % 4096, 0);
@@ -110,7 +110,7 @@ TEST(ShardImage, PlacesPayloadOnPagesAndSmallPiecesInTheMetadata) {
 }
 
 TEST(ShardImage, HoldsNothingButItsMetadataWhenItHasNoPieces) {
-  const Step step = sample();
+  const Step step = sample_step();
   const auto shard = shard_of(step, 2, kIdentity);
   ASSERT_TRUE(shard.ok()) << shard.status().to_string();
   const auto contents = contents_of(shard->bytes);
@@ -121,7 +121,7 @@ TEST(ShardImage, HoldsNothingButItsMetadataWhenItHasNoPieces) {
 }
 
 TEST(ShardImage, IsTheSameBytesEveryTime) {
-  const Step step = sample();
+  const Step step = sample_step();
   const auto one = shard_of(step, 0, kIdentity);
   const auto two = shard_of(step, 0, kIdentity);
   ASSERT_TRUE(one.ok() && two.ok());
@@ -130,7 +130,7 @@ TEST(ShardImage, IsTheSameBytesEveryTime) {
 }
 
 TEST(ShardImage, ServesTheNextSaveByPatching) {
-  Step step = sample();
+  Step step = sample_step();
   auto image = ShardImage::make(step.tensors, step.pieces(), 1);
   ASSERT_TRUE(image.ok());
   ASSERT_TRUE(testing::fill_shard(*image, kIdentity, step.data).ok());
@@ -145,7 +145,7 @@ TEST(ShardImage, ServesTheNextSaveByPatching) {
 }
 
 TEST(ShardImage, ReadsBackWhatItWrote) {
-  const Step step = sample();
+  const Step step = sample_step();
   const auto shard = shard_of(step, 1, kIdentity);
   ASSERT_TRUE(shard.ok());
   const auto contents = contents_of(shard->bytes);
@@ -170,7 +170,7 @@ TEST(ShardImage, ReadsBackWhatItWrote) {
 }
 
 TEST(ShardImage, EveryFlippedMetadataByteIsFoundBeforeHdf5SeesIt) {
-  const Step step = sample();
+  const Step step = sample_step();
   const auto shard = shard_of(step, 1, kIdentity);
   ASSERT_TRUE(shard.ok());
   const auto block = parse_user_block(shard->bytes);
@@ -194,7 +194,7 @@ TEST(ShardImage, EveryFlippedMetadataByteIsFoundBeforeHdf5SeesIt) {
 }
 
 TEST(ShardImage, SwappedShardsAreNamed) {
-  const Step step = sample();
+  const Step step = sample_step();
   const auto old = shard_of(step, 1, {"0f4e-run", "55", 1400});
   const auto now = shard_of(step, 1, kIdentity);
   ASSERT_TRUE(old.ok() && now.ok());
@@ -236,7 +236,7 @@ TEST(ShardImage, RefusesWhatCannotBeStored) {
 }
 
 TEST(ShardImage, RefusesAnIdentityThatDoesNotFit) {
-  const Step step = sample();
+  const Step step = sample_step();
   EXPECT_FALSE(shard_of(step, 0, {"", "a", 1}).ok());
   EXPECT_FALSE(shard_of(step, 0, {"run", std::string(48, 'a'), 1}).ok());
   EXPECT_FALSE(shard_of(step, 0, {"run", "a/b", 1}).ok());

@@ -21,11 +21,9 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr int64_t kMaxItem = int64_t{64} << 20;
 // Below this a read of its own for the last, unaligned bytes costs more than copying all.
 constexpr int64_t kInPlaceMinimum = int64_t{64} << 10;
 
-int64_t down(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
 int64_t up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 struct Source {
@@ -170,7 +168,7 @@ class Run {
   Result<const std::byte*> fetch(const Item& item, std::byte* into, std::byte* scratch) {
     Source& source = sources_[static_cast<size_t>(item.request->file)];
     const int64_t offset = item.request->offset + item.at;
-    const int64_t whole = down(item.bytes, kDirectAlignment);
+    const int64_t whole = round_down(item.bytes, kDirectAlignment);
     const bool direct = source.direct_ok && !item.request->cached;
     if (direct && into != nullptr && whole >= kInPlaceMinimum && offset % kDirectAlignment == 0 &&
         reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(source.memory_alignment) == 0) {
@@ -185,7 +183,7 @@ class Run {
       if (have >= item.bytes) return into;
       // The rest, and the message when there is none, by the other way.
     } else if (direct) {
-      const int64_t start = down(offset, kDirectAlignment);
+      const int64_t start = round_down(offset, kDirectAlignment);
       const int64_t end = up(offset + item.bytes, kDirectAlignment);
       HEKLA_ASSIGN_OR_RETURN(const int64_t have, read_direct(source, scratch, start, end - start));
       if (have >= offset + item.bytes - start) return scratch + (offset - start);
@@ -254,7 +252,7 @@ Reader::Reader(Io& io, const ReaderOptions& options)
     : io_(io), options_(options), counters_(std::make_shared<Counters>()) {}
 
 Result<std::unique_ptr<Reader>> Reader::create(Io& io, const ReaderOptions& options) {
-  if (options.item_bytes <= 0 || options.item_bytes > kMaxItem ||
+  if (options.item_bytes <= 0 || options.item_bytes > kMostItemBytes ||
       options.item_bytes % kBlockBytes != 0 || options.threads < 0 || options.threads > 256 ||
       options.bandwidth_limit < 0) {
     return invalid_argument("a reader with items of {} bytes, {} threads, {} bytes/s",

@@ -21,8 +21,6 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-
 class ReaderTest : public testing::Test {
  protected:
   // A piece of `bytes` at `offset` of a file that goes on behind it.

@@ -21,6 +21,10 @@ namespace hekla::checkpoint {
 
 // Start of every buffer; what direct I/O wants at most.
 inline constexpr int64_t kDirectAlignment = 4096;
+// What a reader or a writer may move at a time at most.
+inline constexpr int64_t kMostItemBytes = int64_t{64} << 20;
+
+inline int64_t round_down(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
 
 class StagingPool {
  public:

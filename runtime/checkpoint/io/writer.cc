@@ -18,9 +18,6 @@ namespace {
 constexpr int64_t kDirectMinimum = int64_t{64} << 10;
 // Buffered items of a file that the device may still be busy with.
 constexpr size_t kBehind = 2;
-constexpr int64_t kMaxItem = int64_t{64} << 20;
-
-int64_t down(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
 
 bool aligned(const std::byte* data, int64_t unit) {
   return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(unit) == 0;
@@ -33,10 +30,10 @@ std::span<const std::byte> span_of(const std::byte* data, int64_t bytes) {
 }  // namespace
 
 Result<std::unique_ptr<WriterPool>> WriterPool::create(Io& io, const WriterOptions& options) {
-  if (options.item_bytes <= 0 || options.item_bytes > kMaxItem ||
+  if (options.item_bytes <= 0 || options.item_bytes > kMostItemBytes ||
       options.item_bytes % kBlockBytes != 0) {
     return invalid_argument("write items of {} bytes: whole blocks of {} up to {} are needed",
-                            options.item_bytes, kBlockBytes, kMaxItem);
+                            options.item_bytes, kBlockBytes, kMostItemBytes);
   }
   if (options.threads < 0 || options.threads > 256 || options.bandwidth_limit < 0) {
     return invalid_argument("{} writer threads, bandwidth limit {} bytes/s", options.threads,
@@ -242,7 +239,7 @@ Status FileWriter::drain() {
 Status FileWriter::run(const WriteExtent& item, std::byte* scratch) {
   int64_t direct_bytes = 0;
   if (direct_ok_ && item.bytes >= kDirectMinimum && item.offset % kDirectAlignment == 0) {
-    direct_bytes = down(item.bytes, kDirectAlignment);
+    direct_bytes = round_down(item.bytes, kDirectAlignment);
   }
   const bool copy = direct_bytes > 0 && !aligned(item.data, memory_alignment_);
   const std::byte* source = copy ? scratch : item.data;
@@ -278,7 +275,7 @@ Status FileWriter::write_direct(const std::byte* data, int64_t bytes, int64_t of
                       fmt::format("direct pwrite of {} bytes at offset {}", bytes, offset), path_);
     }
     // What a short write leaves may begin off the grid: its last part is written again.
-    const int64_t done = std::max<int64_t>(0, down(moved, kDirectAlignment));
+    const int64_t done = std::max<int64_t>(0, round_down(moved, kDirectAlignment));
     data += done;
     offset += done;
     bytes -= done;

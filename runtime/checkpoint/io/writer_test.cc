@@ -21,8 +21,6 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-
 std::vector<std::byte> noise(int64_t bytes, uint64_t seed) {
   std::mt19937_64 draw(seed);
   std::vector<std::byte> data(static_cast<size_t>(bytes));

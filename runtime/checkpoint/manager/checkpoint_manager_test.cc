@@ -111,7 +111,7 @@ TEST(Manager, KeepsTheBestThePinnedAndTheRead) {
   MemoryIo io;
   ManagerOptions options = small_options();
   options.retention.last = 1;
-  options.retention.best = Retention::Best{"loss", 1, true, false};
+  options.retention.best = KeepBest{"loss", 1, true, false};
   with_managers(io, 1, options, [&](int, CheckpointManager& manager) {
     const double losses[] = {0, 5, 1, 4, 3, 2};
     ASSERT_TRUE(manager.save(1, state_of(1), {{"loss", losses[1]}}).ok());

@@ -31,6 +31,14 @@ struct SavePolicy {
   bool needs_clock() const { return every_time.count() > 0 || continuous; }
 };
 
+// The best steps by a number that the training hands over.
+struct KeepBest {
+  std::string metric;
+  int64_t count = 1;
+  bool is_lowest_best = false;
+  bool keep_without_metric = false;  // steps that do not have it
+};
+
 // A step stays when any of these says so; the newest always does. Nothing said: all stay.
 struct Retention {
   std::optional<int64_t> last;         // so many of the newest
@@ -38,13 +46,7 @@ struct Retention {
   std::chrono::seconds every_time{0};  // one of each so many seconds
   std::chrono::seconds newer_than{0};  // younger than this
   std::set<int64_t> steps;             // these
-  struct Best {
-    std::string metric;
-    int64_t count = 1;
-    bool is_lowest_best = false;
-    bool keep_without_metric = false;  // steps that do not have it
-  };
-  std::optional<Best> best;
+  std::optional<KeepBest> best;
   int64_t min_valid = 1;  // never fewer than this
 
   bool keeps_all() const {

@@ -47,7 +47,7 @@ TEST(Retention, TheBestByMetricStay) {
   const double losses[] = {5, 1, std::nan(""), 3, 2, 4};
   for (size_t i = 0; i < 6; ++i) steps[i].metrics["loss"] = losses[i];
   Retention retention;
-  retention.best = Retention::Best{"loss", 2, true, false};
+  retention.best = KeepBest{"loss", 2, true, false};
   EXPECT_EQ(deletable(steps, retention, 0), (Steps{1, 3, 4}));  // 6 is the newest
   retention.best->is_lowest_best = false;
   EXPECT_EQ(deletable(steps, retention, 0), (Steps{2, 3, 4, 5}));

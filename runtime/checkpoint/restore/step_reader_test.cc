@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/io/scripted_io.h"
 #include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
@@ -22,7 +23,6 @@ using testing::part_of;
 using testing::State;
 using testing::write_state;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 const ShardIdentity kIdentity{"run", "nonce", 7};
 
 // One state on disk for all tests that only read it.

@@ -15,9 +15,9 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/run";
 using Values = testing::State;
 using testing::expect_step;
+using testing::kRoot;
 using testing::state_of;
 using testing::with_savers;
 

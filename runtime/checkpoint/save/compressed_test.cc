@@ -25,10 +25,11 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/run";
 using Values = testing::State;
 using testing::check_power_cuts;
 using testing::expect_step;
+using testing::folder_of;
+using testing::kRoot;
 using testing::kStride;
 using testing::PowerCuts;
 using testing::save;
@@ -50,8 +51,6 @@ Values compressible(Values values) {
   }
   return values;
 }
-
-std::string folder_of(int64_t step) { return join_path(kRoot, step_name(step)); }
 
 // Of a step: pieces in chunks, chunks, those that are coded, bytes in the file and stored.
 struct Counts {

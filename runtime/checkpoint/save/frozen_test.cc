@@ -24,10 +24,11 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/run";
 using Values = testing::State;
 using testing::check_power_cuts;
 using testing::expect_step;
+using testing::folder_of;
+using testing::kRoot;
 using testing::kStride;
 using testing::PowerCuts;
 using testing::save;
@@ -64,8 +65,6 @@ void change(Values* values, const std::string& name) {
     *first ^= std::byte{1};
   }
 }
-
-std::string folder_of(int64_t step) { return join_path(kRoot, step_name(step)); }
 
 // The frozen files of a step: path and inode.
 std::map<std::string, uint64_t> frozen_files(Io& io, const std::string& folder) {

@@ -33,11 +33,11 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr char kRoot[] = "/run";
 using Values = testing::State;
 using testing::check_power_cuts;
 using testing::ElsewhereSource;
 using testing::expect_step;
+using testing::kRoot;
 using testing::kStride;
 using testing::MakeSource;
 using testing::PowerCuts;

@@ -39,7 +39,12 @@ void for_each_index(const Box& box, Visit visit) {
   }
 }
 
-// Position of a global index in an array of `dims` whose first element is `start`.
+// Position of a global index in an array of `dims`, and in one whose first element is `start`.
+int64_t place(const Dims& index, const Dims& dims) {
+  int64_t at = 0;
+  for (size_t d = 0; d < dims.size(); ++d) at = at * dims[d] + index[d];
+  return at;
+}
 int64_t place(const Dims& index, const Dims& start, const Dims& dims) {
   int64_t at = 0;
   for (size_t d = 0; d < dims.size(); ++d) at = at * dims[d] + (index[d] - start[d]);
@@ -52,7 +57,7 @@ struct Tensor {
 
   int64_t element() const { return dtype_bytes(info.dtype); }
   const std::byte* at(const Dims& index) const {
-    return values.data() + place(index, Dims(index.size(), 0), info.shape) * element();
+    return values.data() + place(index, info.shape) * element();
   }
 };
 
@@ -70,8 +75,9 @@ Bytes pack(const Tensor& tensor, const Box& box) {
   Bytes stored((box_elements(box) * bits + 7) / 8);
   int64_t to = 0;
   for_each_index(box, [&](const Dims& index) {
+    const std::byte* element = tensor.at(index);
     for (int b = 0; b < bits; ++b, ++to) {
-      const int bit = static_cast<int>(tensor.at(index)[b / 8] >> (b % 8)) & 1;
+      const int bit = static_cast<int>(element[b / 8] >> (b % 8)) & 1;
       stored[to / 8] |= static_cast<std::byte>(bit << (to % 8));
     }
   });

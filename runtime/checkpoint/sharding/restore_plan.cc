@@ -59,9 +59,10 @@ struct Part {
   ReadMethod method;
 };
 
-class Planner {
+class RestorePlanner {
  public:
-  Planner(const PieceIndex& index, std::span<const Wanted> wanted, const RestoreOptions& options)
+  RestorePlanner(const PieceIndex& index, std::span<const Wanted> wanted,
+                 const RestoreOptions& options)
       : index_(index), wanted_(wanted) {
     plan_.options = options;
   }
@@ -434,7 +435,7 @@ Result<RestorePlan> plan_restore(const PieceIndex& index, std::span<const Wanted
     return invalid_argument("block_bytes {}, merge_gap {}, max_read_bytes {} of a restore",
                             options.block_bytes, options.merge_gap, options.max_read_bytes);
   }
-  return Planner(index, wanted, options).plan();
+  return RestorePlanner(index, wanted, options).plan();
 }
 
 std::span<const std::byte> block_in_read(const PieceIndex& index, const RestorePlan& plan,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/mesh.h"
 #include "runtime/checkpoint/sharding/save_plan.h"
@@ -10,7 +11,6 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kKiB = int64_t{1} << 10;
 
 Piece piece(int32_t tensor, Box box, int64_t bytes, int64_t offset, int32_t file = 0) {

@@ -132,10 +132,10 @@ size_t split_dimension(const Box& box, int64_t parts) {
   return std::max_element(box.size.begin(), box.size.end()) - box.size.begin();
 }
 
-class Planner {
+class PlanMaker {
  public:
-  Planner(std::span<const TensorLayout> tensors, std::vector<TensorInfo> infos,
-          const SaveOptions& options)
+  PlanMaker(std::span<const TensorLayout> tensors, std::vector<TensorInfo> infos,
+            const SaveOptions& options)
       : tensors_(tensors), options_(options), balance_(options) {
     plan_.tensors = std::move(infos);
   }
@@ -343,7 +343,7 @@ Result<SavePlan> make_save_plan(std::span<const TensorLayout> tensors, const Sav
   for (const TensorLayout& tensor : tensors) infos.push_back(tensor.info);
   HEKLA_RETURN_IF_ERROR(check_tensors(infos));
   HEKLA_RETURN_IF_ERROR(check_layouts(tensors, options));
-  return Planner(tensors, std::move(infos), options).make();
+  return PlanMaker(tensors, std::move(infos), options).make();
 }
 
 Result<std::shared_ptr<const SavePlan>> SavePlanner::plan(std::span<const TensorLayout> tensors,

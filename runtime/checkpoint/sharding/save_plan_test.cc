@@ -8,13 +8,12 @@
 #include <numeric>
 #include <set>
 
+#include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/tiles.h"
 
 namespace hekla::checkpoint {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 TensorLayout layout(std::string name, DType dtype, Dims shape, std::string spec) {
   const Sharding sharding = parse_sharding(spec).value();

@@ -7,10 +7,7 @@
 namespace hekla::kernel {
 namespace {
 
-constexpr ScalarType kI32 = ScalarType::kI32;
-constexpr ScalarType kI64 = ScalarType::kI64;
-constexpr ScalarType kF32 = ScalarType::kF32;
-constexpr ScalarType kF64 = ScalarType::kF64;
+using enum ScalarType;
 
 Num integer_to_integer(Num x, DType from, DType to) {
   const bool was_signed = is_signed_integer(from);

@@ -9,8 +9,7 @@
 namespace hekla::kernel {
 namespace {
 
-constexpr ScalarType kI32 = ScalarType::kI32;
-constexpr ScalarType kI64 = ScalarType::kI64;
+using enum ScalarType;
 constexpr int kStored = 52;
 constexpr int kGuard = 3;
 constexpr int kTop = kStored + kGuard;  // the hidden bit of a significand that is to be rounded
@@ -22,8 +21,6 @@ constexpr int64_t kInfinity = 0x7ff0000000000000;
 constexpr int64_t kNan = 0x7ff8000000000000;
 
 Num as_long(Num flag) { return convert(Op::kBoolToInt, kI64, flag); }
-Num shl(Num x, Num count) { return binary(Op::kShl, x, count); }
-Num shr_u(Num x, Num count) { return binary(Op::kShrU, x, count); }
 Num least(Num x, int64_t most) { return select(less_s(x, most), x, x.integer(most)); }
 Num is_nan_bits(Num x) { return less_s(x.integer(kInfinity), x & kMagnitude); }
 
@@ -75,19 +72,19 @@ Num rounded(Num exponent, Num significand, const Format& f) {
   return select(less_s(bits, infinity), bits, infinity);
 }
 
-struct Parts {
+struct F64Parts {
   Num exponent;     // of denormals: 1
   Num significand;  // with the hidden bit
 };
-Parts parts(Num magnitude) {
+F64Parts parts(Num magnitude) {
   const Num field = shr_u(magnitude, kStored);
   const Num is_denormal = equal(field, 0);
   return {field + as_long(is_denormal),
           (magnitude & (kHidden - 1)) | select(is_denormal, 0, field.integer(kHidden))};
 }
 // With the hidden bit in its place also for denormals; of 0 anything.
-Parts normal_parts(Num magnitude) {
-  const Parts p = parts(magnitude);
+F64Parts normal_parts(Num magnitude) {
+  const F64Parts p = parts(magnitude);
   const Shifted s = normalised(p.significand, kStored);
   return {p.exponent - s.count, s.value};
 }
@@ -96,7 +93,7 @@ Num add(Num x, Num y) {
   const Num is_swapped = less_s(x & kMagnitude, y & kMagnitude);
   const Num large = select(is_swapped, y, x), small = select(is_swapped, x, y);
   const Num large_magnitude = large & kMagnitude;
-  const Parts a = parts(large_magnitude), b = parts(small & kMagnitude);
+  const F64Parts a = parts(large_magnitude), b = parts(small & kMagnitude);
   const Num top = shl(a.significand, kGuard);
   const Num other = shift_and_note(shl(b.significand, kGuard), a.exponent - b.exponent);
   const Num differ = less_s(x ^ y, 0);
@@ -120,7 +117,7 @@ Num add(Num x, Num y) {
 Num mul(Num x, Num y) {
   const Num sign = (x ^ y) & kSign;
   const Num left = x & kMagnitude, right = y & kMagnitude;
-  const Parts a = normal_parts(left), b = normal_parts(right);
+  const F64Parts a = normal_parts(left), b = normal_parts(right);
   // Both with their highest one at 63: the product has its at 127 or 126.
   const Num u = shl(a.significand, 63 - kStored), v = shl(b.significand, 63 - kStored);
   const Num high = mul_high(u, v);
@@ -142,7 +139,7 @@ Num div(Num x, Num y) {
   Builder& builder = *x.b;
   const Num sign = (x ^ y) & kSign;
   const Num left = x & kMagnitude, right = y & kMagnitude;
-  const Parts a = normal_parts(left), b = normal_parts(right);
+  const F64Parts a = normal_parts(left), b = normal_parts(right);
   const Num is_less = less_s(a.significand, b.significand);
   const Num numerator = select(is_less, shl(a.significand, 1), a.significand);
   // Bit by bit from the highest, which is one.
@@ -169,7 +166,7 @@ Num div(Num x, Num y) {
 
 Num square_root(Num x) {
   Builder& builder = *x.b;
-  const Parts p = normal_parts(x & kMagnitude);
+  const F64Parts p = normal_parts(x & kMagnitude);
   // An even power of two times a significand of 53 or 54 bits.
   const Num power = p.exponent - static_cast<double>(kBias + kStored);
   const Num odd = power & 1;
@@ -255,7 +252,7 @@ Num to_integer(Num x) {
   return select(less_s(power, 0), 0, select(is_long, left, right));
 }
 
-Num from_f32(Num x) {
+Num f64_of_f32(Num x) {
   const Num bits = convert(Op::kZeroExtend, kI64, bits_of(x));
   const Num magnitude = bits & 0x7fffffff;
   const Num field = shr_u(magnitude, 23);
@@ -270,9 +267,9 @@ Num from_f32(Num x) {
   return result | shl(shr_u(bits, 31), 63);
 }
 
-Num to_f32(Num x) {
+Num f32_of_f64(Num x) {
   const Num magnitude = x & kMagnitude;
-  const Parts p = parts(magnitude);
+  const F64Parts p = parts(magnitude);
   const Num significand =
       shift_and_note(p.significand, x.integer(kStored - kF32Format.stored - kGuard));
   Num result = rounded(p.exponent - static_cast<double>(kBias - 127), significand, kF32Format);
@@ -329,7 +326,7 @@ class WithoutF64 : public Rewriter {
         return {convert(Op::kTruncate, kI32, result).v};
       }
       case Op::kFloatResize:
-        return {(makes ? from_f32(x) : to_f32(x)).v};
+        return {(makes ? f64_of_f32(x) : f32_of_f64(x)).v};
       case Op::kBitcast:
         if (makes || from_f64(0)) return {x.v};
         return copy(inst);

@@ -6,16 +6,13 @@
 namespace hekla::kernel {
 namespace {
 
-constexpr ScalarType kI32 = ScalarType::kI32;
+using enum ScalarType;
 
 struct Wide {
   Num low, high;
 };
 
 Num as_word(Num flag) { return convert(Op::kBoolToInt, kI32, flag); }
-Num shl(Num x, Num count) { return binary(Op::kShl, x, count); }
-Num shr_u(Num x, Num count) { return binary(Op::kShrU, x, count); }
-Num shr_s(Num x, Num count) { return binary(Op::kShrS, x, count); }
 
 Wide select(Num condition, const Wide& x, const Wide& y) {
   return {select(condition, x.low, y.low), select(condition, x.high, y.high)};
@@ -101,8 +98,8 @@ Division divide_u(const Wide& x, const Wide& y) {
                                   (shl(all.high, 1) | shr_u(all.low, 31)).v, rest.low.v,
                                   rest.high.v};
       });
-  return {select(is_long, {{b, last[0]}, {b, last[1]}}, {quotient, zero}),
-          select(is_long, {{b, last[2]}, {b, last[3]}}, {rest, zero})};
+  return {select(is_long, Wide{{b, last[0]}, {b, last[1]}}, Wide{quotient, zero}),
+          select(is_long, Wide{{b, last[2]}, {b, last[3]}}, Wide{rest, zero})};
 }
 
 Wide magnitude(const Wide& x) { return select(less_s(x.high, 0), negate(x), x); }
@@ -116,7 +113,7 @@ Division divide_s(const Wide& x, const Wide& y) {
 
 // Rounded to nearest even: the upper 32 significant bits, the last of which also stands for what
 // is below them, are converted, and scaled without rounding.
-Num to_f32(const Wide& x) {
+Num f32_of_wide(const Wide& x) {
   const ScalarType kF32 = ScalarType::kF32;
   Num high = x.high, zeros = x.high.integer(0);
   for (const int step : {16, 8, 4, 2, 1}) {
@@ -135,7 +132,7 @@ Num to_f32(const Wide& x) {
 }
 
 // Truncated; the value fits.
-Wide from_f32(Num x) {
+Wide wide_of_f32(Num x) {
   const Num bits = bits_of(x);
   const Num exponent = (shr_u(bits, 23) & 0xff) - 127;
   const Num mantissa = (bits & 0x7fffff) | 0x800000;
@@ -217,7 +214,7 @@ class WithoutI64 : public Rewriter {
       case Op::kFloatToUInt: {
         if (!makes) return copy(inst);
         const Num x = num(inst.arguments[0]);
-        const Wide result = from_f32(x);
+        const Wide result = wide_of_f32(x);
         if (inst.op == Op::kFloatToUInt) return values(result);
         return values(select(less_s(bits_of(x), 0), negate(result), result));
       }
@@ -226,9 +223,9 @@ class WithoutI64 : public Rewriter {
     }
     if (f_.type(inst.arguments[0]) != ScalarType::kI64) return copy(inst);
     const Wide x = wide(inst.arguments[0]);
-    if (inst.op == Op::kUIntToFloat) return {to_f32(x).v};
+    if (inst.op == Op::kUIntToFloat) return {f32_of_wide(x).v};
     if (inst.op == Op::kSIntToFloat) {
-      const Num result = to_f32(magnitude(x));
+      const Num result = f32_of_wide(magnitude(x));
       return {select(less_s(x.high, 0), -result, result).v};
     }
     return arithmetic(inst.op, x, wide(inst.arguments[1]));

@@ -56,6 +56,9 @@ inline Num operator^(Num x, int64_t y) { return x ^ x.integer(y); }
 inline Num shl(Num x, int64_t count) { return binary(Op::kShl, x, x.integer(count)); }
 inline Num shr_u(Num x, int64_t count) { return binary(Op::kShrU, x, x.integer(count)); }
 inline Num shr_s(Num x, int64_t count) { return binary(Op::kShrS, x, x.integer(count)); }
+inline Num shl(Num x, Num count) { return binary(Op::kShl, x, count); }
+inline Num shr_u(Num x, Num count) { return binary(Op::kShrU, x, count); }
+inline Num shr_s(Num x, Num count) { return binary(Op::kShrS, x, count); }
 inline Num mul_high(Num x, Num y) { return binary(Op::kMulHighU, x, y); }
 
 inline Num equal(Num x, Num y) { return binary(Op::kEq, x, y); }

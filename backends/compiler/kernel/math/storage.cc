@@ -9,9 +9,7 @@
 namespace hekla::kernel {
 namespace {
 
-constexpr ScalarType kI32 = ScalarType::kI32;
-constexpr ScalarType kI64 = ScalarType::kI64;
-constexpr ScalarType kF32 = ScalarType::kF32;
+using enum ScalarType;
 constexpr int64_t kSign32 = 0x80000000;
 constexpr int64_t kInf32 = 0x7f800000;
 constexpr int64_t kNan32 = 0x7fc00000;

@@ -12,11 +12,7 @@
 namespace hekla::kernel::testing {
 namespace {
 
-constexpr ScalarType kBool = ScalarType::kBool;
-constexpr ScalarType kI32 = ScalarType::kI32;
-constexpr ScalarType kI64 = ScalarType::kI64;
-constexpr ScalarType kF32 = ScalarType::kF32;
-constexpr ScalarType kF64 = ScalarType::kF64;
+using enum ScalarType;
 
 int argument_count(Op op) {
   constexpr int kCounts[] = {

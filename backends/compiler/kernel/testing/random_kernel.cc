@@ -12,11 +12,7 @@
 namespace hekla::kernel::testing {
 namespace {
 
-constexpr ScalarType kBool = ScalarType::kBool;
-constexpr ScalarType kI32 = ScalarType::kI32;
-constexpr ScalarType kI64 = ScalarType::kI64;
-constexpr ScalarType kF32 = ScalarType::kF32;
-constexpr ScalarType kF64 = ScalarType::kF64;
+using enum ScalarType;
 
 std::vector<int64_t> random_grid(Random& random, int max_points) {
   const auto rank = static_cast<size_t>(random.below(5));

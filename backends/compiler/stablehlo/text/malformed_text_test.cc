@@ -277,7 +277,7 @@ TEST(MalformedText, TheVerifierRefuses) {
 }
 
 // The sanitizers keep several bytes of their own for each of ours.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef HEKLA_SANITIZED
 constexpr long kMemoryFactor = 4;
 #else
 constexpr long kMemoryFactor = 1;
@@ -333,7 +333,7 @@ TEST(HugeText, NestingEndsInAnError) {
   };
   for (const auto& [text, reason] : kCases) {
     expect_cheap(
-        [&] {
+        [&text = text, &reason = reason] {
           const Status status = process(text);
           ASSERT_FALSE(status.ok()) << text.substr(0, 60);
           EXPECT_TRUE(status.message().starts_with("text ")) << status.message().substr(0, 200);

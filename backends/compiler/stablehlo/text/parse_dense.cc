@@ -10,13 +10,6 @@
 namespace hekla::stablehlo {
 namespace {
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 Result<std::string> from_hex(std::string_view digits) {
   if (digits.starts_with("0x") || digits.starts_with("0X")) digits.remove_prefix(2);
   if (digits.size() % 2 != 0) return invalid_argument("an odd number of hexadecimal digits");

@@ -13,6 +13,9 @@
 
 namespace hekla::stablehlo {
 
+// Its value; -1 for no hexadecimal digit.
+int hex_digit(char c);
+
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}

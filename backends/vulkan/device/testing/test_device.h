@@ -24,7 +24,7 @@ inline Result<std::shared_ptr<Device>> open_test_device(DeviceOptions options = 
   // Keeps the driver loaded, so that what it allocates once per process stays reachable.
   static const auto* kKept = new Result<QueryInstance>(QueryInstance::create());
   (void)kKept;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef HEKLA_SANITIZED
   // The layer's synchronisation checks (1.3.239) leak their state of each command buffer, from
   // frames that are unloaded before the leak checker looks, and its locks are not instrumented. The
   // ordinary build has validation, these look at our memory and threads.

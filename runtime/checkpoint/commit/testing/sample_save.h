@@ -14,6 +14,9 @@
 
 namespace hekla::checkpoint {
 
+// Where tests keep their steps.
+inline constexpr char kRoot[] = "/run";
+
 // Writes data/rank-<r>-<k>.bin, each in a few parts; the coordinator adds index.bin.
 class SampleSave : public SavePayload {
  public:

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "runtime/checkpoint/commit/names.h"
+#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/io.h"
 #include "runtime/checkpoint/io/memory_io.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
@@ -14,8 +16,12 @@
 
 namespace hekla::checkpoint::testing {
 
+// Where tests keep their steps.
+inline constexpr char kRoot[] = "/run";
+inline std::string folder_of(int64_t step) { return join_path(kRoot, step_name(step)); }
+
 // Instrumented code is twenty times as slow: it tries a part of the points.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef HEKLA_SANITIZED
 inline constexpr int64_t kStride = 9;
 #else
 inline constexpr int64_t kStride = 1;
