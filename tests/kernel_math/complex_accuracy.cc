@@ -51,15 +51,15 @@ QuadComplex tanh_quad(QuadComplex z) {
   return make(s * coshq(a) / d, sinq(b) * c / d);
 }
 
-struct Oracle {
+struct ComplexOracle {
   QuadComplex (*call)(QuadComplex, QuadComplex);
   bool is_binary = false;
   bool gives_real = false;
 };
 
-const std::map<OpCode, Oracle>& oracles() {
+const std::map<OpCode, ComplexOracle>& complex_oracles() {
   using C = QuadComplex;
-  static const std::map<OpCode, Oracle> table = {
+  static const std::map<OpCode, ComplexOracle> table = {
       {OpCode::kAbs, {[](C z, C) { return make(cabsq(z), 0); }, false, true}},
       {OpCode::kSign, {[](C z, C) { return z / cabsq(z); }}},
       {OpCode::kSqrt, {[](C z, C) { return csqrtq(z); }}},
@@ -129,8 +129,8 @@ double error_in(Quad ours, Quad exact, Quad unit_of) {
 }
 
 template <typename T>
-ComplexAccuracy measure_type(OpCode code, DType dtype, Fma fma, int points) {
-  const Oracle& oracle = oracles().at(code);
+ComplexAccuracy measure_complex_type(OpCode code, DType dtype, Fma fma, int points) {
+  const ComplexOracle& oracle = complex_oracles().at(code);
   // The argument of the square root of atan2 would cancel or overflow; powers grow quickly.
   const bool is_wide = code != OpCode::kAtan2 && code != OpCode::kPower;
   const auto xs = sample<T>(points, 1, is_wide);
@@ -190,13 +190,13 @@ ComplexAccuracy measure_type(OpCode code, DType dtype, Fma fma, int points) {
 
 std::vector<OpCode> measured_complex_functions() {
   std::vector<OpCode> codes;
-  for (const auto& [code, oracle] : oracles()) codes.push_back(code);
+  for (const auto& [code, oracle] : complex_oracles()) codes.push_back(code);
   return codes;
 }
 
 ComplexAccuracy measure_complex(OpCode code, DType dtype, Fma fma, int points) {
-  return dtype == DType::kC64 ? measure_type<float>(code, dtype, fma, points)
-                              : measure_type<double>(code, dtype, fma, points);
+  return dtype == DType::kC64 ? measure_complex_type<float>(code, dtype, fma, points)
+                              : measure_complex_type<double>(code, dtype, fma, points);
 }
 
 }  // namespace hekla::kernel
