@@ -168,7 +168,7 @@ class Side:
         size = 768
         if self.kind == "torch":
             import torch
-            torch.set_num_threads(self.threads)
+            torch.set_num_threads(self.threads or os.cpu_count())
             x, w = torch.rand(size, size), torch.rand(size, size) / size
             return lambda: torch.tanh(torch.tanh(x @ w) @ w).sum().item()
         if self.kind == "jax":
