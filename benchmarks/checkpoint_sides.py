@@ -270,7 +270,7 @@ class Dcp(Side):
         folder = self.folder_of(step)
         # As many threads as Hekla has; files are synced, which is the default.
         return dcp.async_save(self.state, storage_writer=dcp.FileSystemWriter(folder,
-                                                                              thread_count=2))
+                                                                              thread_count=5))
 
     def wait(self, pending):
         pending.result()
