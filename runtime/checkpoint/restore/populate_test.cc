@@ -10,7 +10,7 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kMebi = size_t{1} << 20;
 
 struct Mapping {
   explicit Mapping(size_t size)
@@ -29,8 +29,8 @@ struct Mapping {
 };
 
 TEST(Populate, TakesPagesAndChangesNoByte) {
-  const Mapping first(40 * kMiB), second(64 * kMiB), small(kMiB);
-  std::memset(second.bytes.data() + 20 * kMiB, 7, 9 * kMiB + 13);
+  const Mapping first(40 * kMebi), second(64 * kMebi), small(kMebi);
+  std::memset(second.bytes.data() + 20 * kMebi, 7, 9 * kMebi + 13);
   {
     const Populate populate({first.bytes, small.bytes, second.bytes});
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -42,7 +42,7 @@ TEST(Populate, TakesPagesAndChangesNoByte) {
   EXPECT_LT(first.share_there(), 0.3);  // what the readers begin with is theirs
   EXPECT_EQ(small.share_there(), 0);
   for (size_t at = 0; at < second.bytes.size(); ++at) {
-    const bool is_ours = at >= 20 * kMiB && at < 29 * kMiB + 13;
+    const bool is_ours = at >= 20 * kMebi && at < 29 * kMebi + 13;
     ASSERT_EQ(second.bytes[at], std::byte{is_ours ? uint8_t{7} : uint8_t{0}}) << at;
   }
 }
