@@ -168,7 +168,7 @@ class Side:
         size = 768
         if self.kind == "torch":
             import torch
-            torch.set_num_threads(self.threads)
+            torch.set_num_threads(self.threads or os.cpu_count())
             x, w = torch.rand(size, size), torch.rand(size, size) / size
             return lambda: torch.tanh(torch.tanh(x @ w) @ w).sum().item()
         if self.kind == "jax":
@@ -270,7 +270,7 @@ class Dcp(Side):
         folder = self.folder_of(step)
         # As many threads as Hekla has; files are synced, which is the default.
         return dcp.async_save(self.state, storage_writer=dcp.FileSystemWriter(folder,
-                                                                              thread_count=2))
+                                                                              thread_count=5))
 
     def wait(self, pending):
         pending.result()

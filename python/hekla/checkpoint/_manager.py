@@ -279,6 +279,10 @@ class CheckpointManager:
     `world_size` and `store`; they call the same methods for the same steps in the same order.
     A failed save in the background is raised by the next save, join or close.
 
+    NumPy and torch arrays are copied through `staging_bytes` of memory (256 MiB) before save_async
+    returns; with a larger state it waits for the disk until the rest has room. As many bytes as the
+    state of a process has end that. JAX arrays need none.
+
     With `save_priority` 'background' the threads that hash, compress and write behind training have
     a low priority, so that its steps take as long as without a save and the save longer where no
     core is free; wait(), join(), save() and a preemption end that. 'normal': they are like others.

@@ -260,9 +260,9 @@ Result<std::unique_ptr<Reader>> Reader::create(Io& io, const ReaderOptions& opti
   }
   std::unique_ptr<Reader> reader(new Reader(io, options));
   if (reader->options_.threads == 0) {
-    // Two reads keep one disk busy while a third thread verifies.
+    // Reads of equal size begin and end together; two more than keep the disk busy verify.
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    reader->options_.threads = std::clamp(cores / 8 + 2, 3, 5);
+    reader->options_.threads = std::clamp(cores / 8 + 4, 5, 7);
   }
   return reader;
 }

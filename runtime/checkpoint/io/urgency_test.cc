@@ -54,14 +54,14 @@ TEST(Urgency, OneThreadIsLoweredAndNoOther) {
     EXPECT_EQ(my_nice(), lowered);
   }).join();
   EXPECT_EQ(policy, SCHED_BATCH);
-  EXPECT_TRUE(lowered > before || before == 19) << before << " " << lowered;
+  EXPECT_TRUE(lowered > before || before >= 15) << before << " " << lowered;
   EXPECT_EQ(my_nice(), before);
   EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
 }
 
 // Which threads write: those of low priority, but while somebody waits.
 TEST(Urgency, DecidesWhoseTurnItIsToWrite) {
-  if (my_nice() == 19) GTEST_SKIP() << "this process has the lowest priority already";
+  if (my_nice() >= 15) GTEST_SKIP() << "this process has a low priority already";
   const TemporaryFolder folder;
   ScriptedIo io(posix_io());
   std::mutex mutex;

@@ -42,23 +42,21 @@ Result<std::unique_ptr<WriterPool>> WriterPool::create(Io& io, const WriterOptio
   std::unique_ptr<WriterPool> pool(new WriterPool(io, options));
   int& threads = pool->options_.threads;
   if (threads == 0) {
-    // Two writes keep one disk busy while a third thread hashes.
+    // Writes of equal size begin and end together, as the disk shares itself out: with fewer
+    // threads it would then wait for the next items to be copied and hashed.
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    threads = std::clamp(cores / 8 + 2, 3, 5);
+    threads = std::clamp(cores / 8 + 4, 5, 7);
   }
   HEKLA_ASSIGN_OR_RETURN(pool->staging_,
                          StagingPool::create(options.staging_bytes, options.item_bytes));
   const int sets = options.background ? 2 : 1;
   // Not touched: only arrays that begin within a page and are written from where they lie need it.
-  HEKLA_ASSIGN_OR_RETURN(pool->scratch_, StagingPool::create(sets * threads * options.item_bytes,
-                                                             options.item_bytes, false));
+  HEKLA_ASSIGN_OR_RETURN(
+      pool->scratch_, StagingPool::create(threads * options.item_bytes, options.item_bytes, false));
   for (int i = 0; i < sets * threads; ++i) {
-    HEKLA_ASSIGN_OR_RETURN(StagingPool::Buffer buffer, pool->scratch_->acquire({}));
-    std::byte* scratch = buffer.data();
     const bool is_lowered = options.background && i < threads;
-    pool->scratches_.push_back(std::move(buffer));
-    pool->threads_.push_back(start_thread(
-        [pool = pool.get(), scratch, is_lowered] { pool->work(scratch, is_lowered); }));
+    pool->threads_.push_back(
+        start_thread([pool = pool.get(), is_lowered] { pool->work(is_lowered); }));
   }
   pool->watch_.emplace(pool->urgency_, [pool = pool.get()] {
     const std::lock_guard lock(pool->mutex_);
@@ -85,7 +83,7 @@ void WriterPool::push(Task task) {
   work_.notify_all();  // a large extent is work for all of them
 }
 
-void WriterPool::work(std::byte* scratch, bool is_lowered) {
+void WriterPool::work(bool is_lowered) {
   if (is_lowered) lower_this_thread();
   while (true) {
     Item item;
@@ -119,7 +117,7 @@ void WriterPool::work(std::byte* scratch, bool is_lowered) {
           !wait_for_bandwidth(item.extent.bytes, item.file->stop_)) {
         status = cancelled("writing {} was cancelled", item.file->path());
       } else {
-        status = item.file->run(item.extent, scratch);
+        status = item.file->run(item.extent);
       }
     }
     item.keep_alive.reset();
@@ -236,17 +234,21 @@ Status FileWriter::drain() {
   return status_;
 }
 
-Status FileWriter::run(const WriteExtent& item, std::byte* scratch) {
+Status FileWriter::run(const WriteExtent& item) {
   int64_t direct_bytes = 0;
   if (direct_ok_ && item.bytes >= kDirectMinimum && item.offset % kDirectAlignment == 0) {
     direct_bytes = round_down(item.bytes, kDirectAlignment);
   }
   const bool copy = direct_bytes > 0 && !aligned(item.data, memory_alignment_);
-  const std::byte* source = copy ? scratch : item.data;
+  StagingPool::Buffer scratch;
+  if (copy) {
+    HEKLA_ASSIGN_OR_RETURN(scratch, pool_.scratch_->acquire({}));
+  }
+  const std::byte* source = copy ? scratch.data() : item.data;
   for (int64_t at = 0; at < item.bytes; at += kBlockBytes) {
     const int64_t bytes = std::min(kBlockBytes, item.bytes - at);
     // The block is hashed where the copy has just read it, not where it went past the cache.
-    if (copy) copy_past_cache(scratch + at, item.data + at, static_cast<size_t>(bytes));
+    if (copy) copy_past_cache(scratch.data() + at, item.data + at, static_cast<size_t>(bytes));
     if (item.first_block >= 0) {
       digests_[static_cast<size_t>(item.first_block + at / kBlockBytes)] =
           block_digest(span_of(item.data + at, bytes));

@@ -41,7 +41,7 @@
 namespace hekla::checkpoint {
 
 struct WriterOptions {
-  int threads = 0;                             // 0: min(5, cores / 8 + 2), at least 3
+  int threads = 0;                             // 0: min(7, cores / 8 + 4), at least 5
   int64_t item_bytes = int64_t{4} << 20;       // whole blocks, 1 to 64 MiB
   int64_t staging_bytes = int64_t{256} << 20;  // buffers for staging(); the workers' come on top
   int64_t bandwidth_limit = 0;                 // bytes per second of this process; 0: none
@@ -92,7 +92,7 @@ class WriterPool {
 
   WriterPool(Io& io, const WriterOptions& options) : io_(io), options_(options) {}
   void push(Task task);
-  void work(std::byte* scratch, bool is_lowered);
+  void work(bool is_lowered);
   // Sleeps until `bytes` may be written; false: stop was requested.
   bool wait_for_bandwidth(int64_t bytes, const std::stop_token& stop);
 
@@ -100,8 +100,8 @@ class WriterPool {
   WriterOptions options_;
   const std::shared_ptr<Urgency> urgency_ = std::make_shared<Urgency>();
   std::unique_ptr<StagingPool> staging_;
-  std::unique_ptr<StagingPool> scratch_;        // one buffer per worker
-  std::vector<StagingPool::Buffer> scratches_;  // of the workers
+  std::unique_ptr<StagingPool>
+      scratch_;  // for items that are copied; the lowest ones are used again
   std::mutex mutex_;
   std::condition_variable_any work_;
   std::deque<Task> tasks_;  // guarded by mutex_
@@ -157,7 +157,7 @@ class FileWriter {
              std::stop_token stop);
   void finish(Status status);
   void count(int64_t bytes);
-  Status run(const WriteExtent& item, std::byte* scratch);
+  Status run(const WriteExtent& item);
   Status write_direct(const std::byte* data, int64_t bytes, int64_t offset);
   Status write_behind(int64_t offset, int64_t bytes);
   bool failed() const;

@@ -36,6 +36,7 @@ struct Life {
   int tensors = 0;              // of the state, beside its step: 100 KB each
   int64_t bandwidth_limit = 0;  // of each rank's saves, bytes per second
   std::chrono::nanoseconds grace{0}, reuse{0};
+  bool waits = false;  // for each save
 };
 
 State state_of(const Life& life, int64_t step) {
@@ -114,6 +115,7 @@ int train(const std::string& folder, const Life& life, int rank) {
     if (!handle.ok()) return 11;
     if ((*handle)->stage() == SaveStage::kSkipped) continue;
     if (!shared.set(word("saving", life.number, rank), std::to_string(step)).ok()) return 7;
+    if (life.waits && !(*handle)->wait().ok()) return 12;
   }
 }
 
@@ -252,7 +254,8 @@ TEST(PreemptedProcesses, WithoutTimeNothingIsBegun) {
   Life life;
   life.tensors = 8;
   life.bandwidth_limit = 400'000;  // a quarter of a second
-  life.save_every = 400;           // not under way when the signal comes
+  life.save_every = 400;
+  life.waits = true;  // it is not under way when the signal comes
   life.grace = milliseconds(150);
   life.signal_after = {700, -1, -1, -1};
   const std::vector<pid_t> ranks = start(folder.path(), life);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "runtime/checkpoint/restore/cast.h"
+#include "runtime/checkpoint/restore/populate.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "runtime/checkpoint/sharding/tiles.h"
 
@@ -43,7 +44,10 @@ class Restorer {
     for (RestoredTensor& tensor : report_.tensors) {
       for (HostArray& array : tensor.arrays) arrays.push_back(array.mutable_data());
     }
-    HEKLA_RETURN_IF_ERROR(step_.read(wanted_, arrays, std::move(stop), share));
+    {
+      const Populate populate(in_order_of_files());
+      HEKLA_RETURN_IF_ERROR(step_.read(wanted_, arrays, std::move(stop), share));
+    }
     for (size_t i = 0; i < report_.tensors.size(); ++i) {
       for (HostArray& array : report_.tensors[i].arrays) {
         if (array.dtype() == dtypes_[i]) continue;
@@ -59,6 +63,22 @@ class Restorer {
   }
 
  private:
+  // Tensors lie in files by their numbers.
+  std::vector<std::span<std::byte>> in_order_of_files() {
+    std::vector<std::pair<int32_t, std::span<std::byte>>> numbered;
+    for (RestoredTensor& tensor : report_.tensors) {
+      for (HostArray& array : tensor.arrays) {
+        numbered.emplace_back(tensor.stored, std::span(array.mutable_data(),
+                                                       static_cast<size_t>(array.size_bytes())));
+      }
+    }
+    std::stable_sort(numbered.begin(), numbered.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<std::span<std::byte>> arrays;
+    for (const auto& [number, array] : numbered) arrays.push_back(array);
+    return arrays;
+  }
+
   // The stored tensors that are looked at, under their new names.
   Status name_stored() {
     names_.resize(infos_.size());

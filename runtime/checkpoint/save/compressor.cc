@@ -44,7 +44,8 @@ Result<std::unique_ptr<Compressor>> Compressor::create(WriterPool& pool, FileWri
   const int64_t item = pool.options().item_bytes;
   HEKLA_ASSIGN_OR_RETURN(made->buffers_, StagingPool::create(2 * item, item));
   // Like the pool's own: a set of low priority and one for when somebody waits.
-  const int threads = pool.options().threads;
+  const int threads =
+      std::min(pool.options().threads, static_cast<int>(std::thread::hardware_concurrency()) + 1);
   const bool is_background = pool.options().background;
   for (int i = 0; i < (is_background ? 2 : 1) * threads; ++i) {
     const bool is_lowered = is_background && i < threads;

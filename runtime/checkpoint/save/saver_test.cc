@@ -245,7 +245,7 @@ TEST(Policy, WhoWaitsForASaveMakesItUrgent) {
   const auto nice = [] {
     return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)));
   };
-  if (nice() == 19) GTEST_SKIP() << "this process has the lowest priority already";
+  if (nice() >= 15) GTEST_SKIP() << "this process has a low priority already";
   for (const bool waits : {false, true}) {
     MemoryIo disk;
     ScriptedIo io(disk);
