@@ -117,7 +117,7 @@ std::string sort_program(const std::string& dims, const std::string& dtype, int 
 
 std::string comparison(const std::string& what, const std::string& dtype) {
   const std::string e = tensor("", dtype);
-  return "    %p = stablehlo.comparison " + what + " : (" + e + ", " + e + ") -> tensor<i1>\n";
+  return "    %p = stablehlo.compare " + what + " : (" + e + ", " + e + ") -> tensor<i1>\n";
 }
 
 // The first `kept` of each line of a sort of 2 x `size`, and where they came from.
@@ -185,9 +185,9 @@ func.func @main(%x: tensor<70xi1>, %y: tensor<70xui64>, %z: tensor<70xcomplex<f3
   %r:4 = "stablehlo.sort"(%x, %y, %z, %w) ({
   ^bb0(%a: tensor<i1>, %b: tensor<i1>, %c: tensor<ui64>, %d: tensor<ui64>,
        %e: tensor<complex<f32>>, %f: tensor<complex<f32>>, %g: tensor<f64>, %h: tensor<f64>):
-    %lt = stablehlo.comparison LT, %a, %b : (tensor<i1>, tensor<i1>) -> tensor<i1>
-    %eq = stablehlo.comparison EQ, %a, %b : (tensor<i1>, tensor<i1>) -> tensor<i1>
-    %more = stablehlo.comparison GT, %c, %d : (tensor<ui64>, tensor<ui64>) -> tensor<i1>
+    %lt = stablehlo.compare LT, %a, %b : (tensor<i1>, tensor<i1>) -> tensor<i1>
+    %eq = stablehlo.compare EQ, %a, %b : (tensor<i1>, tensor<i1>) -> tensor<i1>
+    %more = stablehlo.compare GT, %c, %d : (tensor<ui64>, tensor<ui64>) -> tensor<i1>
     %both = stablehlo.and %eq, %more : tensor<i1>
     %p = stablehlo.or %lt, %both : tensor<i1>
     stablehlo.return %p : tensor<i1>
@@ -203,11 +203,11 @@ TEST(Sort, AComparatorThatIsNoOrderGivesElementsOfTheLine) {
   for (const char* comparator :
        {"    %p = stablehlo.constant dense<true> : tensor<i1>\n",
         "    %p = stablehlo.constant dense<false> : tensor<i1>\n",
-        "    %p = stablehlo.comparison LE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\n",
-        "    %p = stablehlo.comparison NE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\n",
+        "    %p = stablehlo.compare LE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\n",
+        "    %p = stablehlo.compare NE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\n",
         "    %n = stablehlo.add %a, %b : tensor<f32>\n"
         "    %o = stablehlo.constant dense<0.1> : tensor<f32>\n"
-        "    %p = stablehlo.comparison LT, %n, %o : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"}) {
+        "    %p = stablehlo.compare LT, %n, %o : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"}) {
     Case run;
     run_both(sort_program("3x211x", "f32", 1, comparator), true, run);
     ASSERT_EQ(run.got.size(), 2u);
@@ -251,7 +251,7 @@ TEST(Scan, CumulativeWindowsOfEverySizeAndBothDirections) {
   // An associative reducer that does not commute: the first of both that is not 0.
   const std::string first =
       "    %z = stablehlo.constant dense<0> : tensor<i32>\n"
-      "    %n = stablehlo.comparison NE, %a, %z : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+      "    %n = stablehlo.compare NE, %a, %z : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
       "    %p = stablehlo.select %n, %a, %b : tensor<i1>, tensor<i32>\n";
   for (const int64_t n : {65, 100, 257, 16500}) {
     for (const std::string& reducer : {sum, first}) {
@@ -353,7 +353,7 @@ std::string with_diagonal(const std::string& type, const std::string& dims,
   const std::string rows = "tensor<" + dims + "i32>";
   return "  %row = stablehlo.iota dim = " + batch_dims + " : " + rows +
          "\n  %col = stablehlo.iota dim = " + std::to_string(std::stoi(batch_dims) + 1) + " : " +
-         rows + "\n  %eq = stablehlo.comparison EQ, %row, %col : (" + rows + ", " + rows +
+         rows + "\n  %eq = stablehlo.compare EQ, %row, %col : (" + rows + ", " + rows +
          ") -> tensor<" + dims + "i1>\n  %big = stablehlo.constant dense<" + std::to_string(3 * n) +
          ".0> : " + type + "\n  %a = stablehlo.select %eq, %big, %x : tensor<" + dims + "i1>, " +
          type + "\n";
@@ -377,7 +377,7 @@ TEST(Cholesky, WithoutAFactorTheTriangleIsNoNumber) {
   expect_near(R"(
 func.func @main(%x: tensor<3x70x70xf32>) -> tensor<3x70x70xi1> {
   %r = stablehlo.cholesky %x, lower = true : tensor<3x70x70xf32>
-  %n = stablehlo.comparison NE, %r, %r : (tensor<3x70x70xf32>, tensor<3x70x70xf32>) -> tensor<3x70x70xi1>
+  %n = stablehlo.compare NE, %r, %r : (tensor<3x70x70xf32>, tensor<3x70x70xf32>) -> tensor<3x70x70xi1>
   func.return %n : tensor<3x70x70xi1>
 })",
               0);
@@ -395,7 +395,7 @@ TEST(TriangularSolve, AllFlagsAndOnlyTheNamedTriangle) {
         // What must not be read is no number.
         const std::string kept = std::string(lower ? "GE" : "LE");
         expect_near("func.func @main(%x: " + a + ", %b: " + b + ") -> " + b + " {\n" +
-                        with_diagonal(a, dims, "1", n) + "  %k = stablehlo.comparison " + kept +
+                        with_diagonal(a, dims, "1", n) + "  %k = stablehlo.compare " + kept +
                         ", %row, %col : (" + tensor(dims, "i32") + ", " + tensor(dims, "i32") +
                         ") -> " + tensor(dims, "i1") +
                         "\n  %nan = stablehlo.constant dense<0x7fc00000> : " + a +
