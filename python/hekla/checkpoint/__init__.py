@@ -15,6 +15,9 @@ A state is a tree of dicts, lists, tuples and pytree nodes whose leaves are arra
 (sharded ones too) or torch, or bool, int, float, str and bytes. A step exists when it is complete:
 whatever dies, the newest step that exists loads, bit for bit. The files open in h5py.
 
+restore(like=...) takes jax.ShapeDtypeStruct too; restore(into=state) fills NumPy and torch arrays in
+place, without a second copy of the state.
+
 Parts of a step, without a manager: open_step('run')['model/w'][10:20].
 """
 from ._arrays import Part

@@ -115,6 +115,49 @@ def is_leaf(node):
             or _is_torch(node))
 
 
+def is_described(leaf):
+    """Whether the leaf is a jax.ShapeDtypeStruct: an array that is wanted and not there yet."""
+    jax = sys.modules.get('jax')
+    return jax is not None and isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def is_model(node):
+    """A leaf of a tree that says what is wanted."""
+    return is_leaf(node) or is_described(node)
+
+
+def described_boxes(leaf, where):
+    """[((start, size), device)] that a jax.ShapeDtypeStruct wants here; device None: the default."""
+    shape = tuple(leaf.shape)
+    if leaf.sharding is None:
+        return [(((0,) * len(shape), shape), None)]
+    if _is_key(leaf):
+        raise TypeError(f'{where} is a ShapeDtypeStruct of PRNG keys with a sharding; leave that out')
+    return [(_index_box(index, shape), device) for device, index in
+            leaf.sharding.addressable_devices_indices_map(shape).items()]
+
+
+def in_place(leaf, where):
+    """((start, size) of the global array, its shape, a NumPy array over the leaf's own memory or None
+    where only a copy will do) of an array that can be filled."""
+    if isinstance(leaf, Part):
+        describe(leaf, where)  # checks the box
+        (_, size), _, array = in_place(leaf.array, where)
+        return (tuple(leaf.start), size), tuple(leaf.shape), array
+    if _is_torch(leaf) and leaf.device.type == 'cpu':
+        _torch_dtype(leaf, where)
+        plain = leaf.is_contiguous() and not leaf.is_conj() and not leaf.is_neg()
+        return ((0,) * leaf.dim(), tuple(leaf.shape)), tuple(leaf.shape), (
+            _torch_array(leaf, where) if plain else None)
+    if isinstance(leaf, np.ndarray):
+        if not leaf.flags.writeable:
+            raise ValueError(f'{where} is read-only: it cannot be filled')
+        return ((0,) * leaf.ndim, leaf.shape), leaf.shape, (
+            leaf if leaf.flags.c_contiguous else None)
+    raise TypeError(f'{where} is a {type(leaf).__name__}: NumPy arrays and torch tensors in this '
+                    'process\'s memory are filled in place; others come from `like`')
+
+
 def is_value(leaf):
     """Whether the leaf is kept as an item and not as a tensor."""
     return isinstance(leaf, VALUES) and not isinstance(leaf, np.generic)

@@ -203,6 +203,17 @@ class _Memory:
 
 def _target(name, leaf):
     """What is asked for to make a leaf like this one."""
+    if _arrays.is_described(leaf):
+        where = f'"{name}" of like'
+        boxes = {box for box, _ in _arrays.described_boxes(leaf, where)}
+        if _arrays._is_key(leaf):
+            leaf = _key_data_of(leaf)
+            boxes = {((0,) * leaf.ndim, tuple(leaf.shape))}
+        target = {'name': name, 'dtype': _arrays.dtype_name(leaf.dtype, where),
+                  'shape': list(leaf.shape)}
+        if boxes != {((0,) * leaf.ndim, tuple(leaf.shape))}:
+            target['boxes'] = [[list(start), list(size)] for start, size in sorted(boxes)]
+        return target
     tensor = _arrays.describe(leaf, f'"{name}" of like')
     target = {'name': name, 'dtype': tensor.dtype, 'shape': list(tensor.shape)}
     whole = len(tensor.boxes) == 1 and tensor.boxes[0].size == tensor.shape
@@ -211,8 +222,34 @@ def _target(name, leaf):
     return target
 
 
+def _key_data_of(leaf):
+    jax = sys.modules['jax']
+    return jax.eval_shape(jax.random.key_data, leaf)
+
+
+def _made_as_described(leaf, arrays):
+    """The jax.Array that a jax.ShapeDtypeStruct describes."""
+    jax = sys.modules['jax']
+    if _arrays._is_key(leaf):
+        (array,) = arrays.values()
+        impls = []  # only a traced key tells it
+        jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), leaf)
+        return jax.random.wrap_key_data(array, impl=impls[0])
+    parts = []
+    for box, device in _arrays.described_boxes(leaf, '`like`'):
+        parts.append(jax.device_put(arrays[box], device))
+        if parts[-1].dtype != leaf.dtype:
+            raise TypeError(f'`like` wants {leaf.dtype}, JAX makes {parts[-1].dtype} of it; see '
+                            'jax_enable_x64')
+    if leaf.sharding is None:
+        return parts[0]
+    return jax.make_array_from_single_device_arrays(tuple(leaf.shape), leaf.sharding, parts)
+
+
 def _made_like(leaf, arrays):
     """A leaf of the kind of `leaf` from its boxes: {(start, size): array}."""
+    if _arrays.is_described(leaf):
+        return _made_as_described(leaf, arrays)
     if isinstance(leaf, _arrays.Part):
         (array,) = arrays.values()
         return _arrays.Part(_made_like(leaf.array, {None: array}), leaf.start, leaf.shape)
@@ -395,20 +432,32 @@ class CheckpointManager:
             made.close()
         return SaveHandle(handle, step)
 
-    def restore(self, step=None, like=None, *, strict=True, only=(), renames=(),
+    def restore(self, step=None, like=None, *, into=None, strict=True, only=(), renames=(),
                 with_report=False):
         """The state of a step, the newest one unless named.
 
         Without `like` it comes back as it was saved; tensors that were cut come back whole. With
         `like`, a tree of arrays, it comes back in that tree's containers, dtypes, kinds (NumPy, JAX
-        with its sharding, torch) and boxes, and only those bytes are read. `only` are patterns of
-        stored names, `renames` pairs of names. A state that does not fit is a CheckpointError, or,
-        when not `strict`, a matter of the report: then leaves that are missing stay those of `like`.
+        with its sharding, torch) and boxes, and only those bytes are read. A jax.ShapeDtypeStruct
+        in `like` stands for a JAX array, of its sharding or on the default device. `only` are
+        patterns of stored names, `renames` pairs of names. A state that does not fit is a
+        CheckpointError, or, when not `strict`, a matter of the report: then leaves that are missing
+        stay those of `like`.
+
+        `into`, instead of `like`, is a tree of NumPy arrays, torch tensors in this process's memory
+        and values: the arrays are filled in place, read straight into their memory where that is
+        contiguous, and must have the stored shapes and dtypes. The tree that is returned has these
+        very arrays, with the values of the step. When reading fails, arrays may be half filled; no
+        older step is taken instead.
         """
+        if into is not None:
+            if like is not None or only or renames:
+                raise ValueError('`into` goes without `like`, `only` and `renames`')
+            return self._restore_into(step, into, strict, with_report)
         request = {'strict': strict, 'only': list(only), 'renames': [list(r) for r in renames]}
         leaves = {}
         if like is not None:
-            leaves, _ = _tree.flatten(like, _arrays.is_leaf, '`like`')
+            leaves, _ = _tree.flatten(like, _arrays.is_model, '`like`')
             request['targets'] = [_target(name, leaf) for name, leaf in leaves.items()
                                   if not _arrays.is_value(leaf)]
         memory = _Memory(_native.handle_of('manager_restore', self._open(),
@@ -426,10 +475,50 @@ class CheckpointManager:
                 for b, box in enumerate(tensor['boxes'])}
         report = RestoreReport(info)
         if like is not None:
-            state = _tree.rebuild(like, _arrays.is_leaf, lambda name, leaf: self._leaf_like(
+            state = _tree.rebuild(like, _arrays.is_model, lambda name, leaf: self._leaf_like(
                 name, leaf, found, items, strict, report))
         else:
             state = self._as_saved(found, items, structure, kinds, bool(only or renames))
+        return (state, report) if with_report else state
+
+    def _restore_into(self, step, into, strict, with_report):
+        from . import _step
+        leaves, _ = _tree.flatten(into, _arrays.is_leaf, '`into`')
+        places = {name: _arrays.in_place(leaf, f'"{name}" of into')
+                  for name, leaf in leaves.items() if not _arrays.is_value(leaf)}
+        # No boxes: names and shapes are checked and the step is chosen, by all ranks together.
+        request = {'strict': strict, 'targets': [
+            {'name': name, 'shape': list(shape), 'boxes': []}
+            for name, (_, shape, _) in places.items()]}
+        memory = _Memory(_native.handle_of('manager_restore', self._open(),
+                                           -1 if step is None else step,
+                                           json.dumps(request).encode()))
+        info = json.loads(_native.text_of('restored_info', memory.handle))
+        items = parse_items(info['items'])
+        report = RestoreReport(info)
+        found = {tensor['name'] for tensor in info['tensors']}
+        with _step.open_step(self._path, report.step) as opened:
+            boxes, arrays = {}, {}
+            for name in found:
+                box, _, array = places[name]
+                wanted = _arrays.describe(leaves[name], name).dtype
+                if wanted != opened[name].stored_dtype:
+                    raise _native.CheckpointError(
+                        f'"{name}" of into is {wanted}, step {report.step} has '
+                        f'{opened[name].stored_dtype}; `like` casts')
+                boxes[name] = box
+                if array is not None:
+                    arrays[name] = array
+            read = opened.read_all(boxes, into=arrays)
+            report.bytes_read = opened.bytes_read
+        for name in found - arrays.keys():
+            leaf = leaves[name].array if isinstance(leaves[name], _arrays.Part) else leaves[name]
+            if isinstance(leaf, np.ndarray):
+                leaf[...] = read[name]
+            else:
+                leaf.detach().copy_(_arrays.torch_tensor(read[name]))
+        state = _tree.rebuild(into, _arrays.is_leaf, lambda name, leaf: (
+            self._leaf_like(name, leaf, {}, items, strict, report)))
         return (state, report) if with_report else state
 
     @staticmethod

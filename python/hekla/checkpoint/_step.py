@@ -74,8 +74,9 @@ class Step:
         """A tensor as a NumPy array, or its box (start, size)."""
         return self.read_all({name: box})[name]
 
-    def read_all(self, boxes):
-        """{name: array} for {name: box or None}: what lies together is read together."""
+    def read_all(self, boxes, into=None):
+        """{name: array} for {name: box or None}: what lies together is read together. `into` are
+        arrays to read into, {name: contiguous array of the stored dtype and the box's size}."""
         names, numbers, arrays = [], [], {}
         for name, box in boxes.items():
             tensor = self[name]
@@ -89,7 +90,14 @@ class Step:
                                      f'the shape {tensor.shape}')
             names.append(name.encode())
             numbers += [*start, *size]
-            arrays[name] = np.empty(size, tensor.dtype)
+            arrays[name] = (into or {}).get(name)
+            if arrays[name] is None:
+                arrays[name] = np.empty(size, tensor.dtype)
+            elif (arrays[name].shape != tuple(size) or arrays[name].dtype != tensor.dtype
+                  or not arrays[name].flags.c_contiguous or not arrays[name].flags.writeable):
+                raise ValueError(f'"{name}" cannot be read into an array of {arrays[name].dtype} '
+                                 f'{arrays[name].shape}; a contiguous one of {tensor.dtype} '
+                                 f'{tuple(size)} is needed')
         if names:
             _native.call('step_read', self._open(), len(names),
                          (ctypes.c_char_p * len(names))(*names), _native.int64s(numbers),
@@ -132,6 +140,11 @@ class LazyTensor:
     @property
     def dtype(self):
         return _arrays.numpy_dtype(self._dtype)
+
+    @property
+    def stored_dtype(self):
+        """StableHLO's name."""
+        return self._dtype
 
     @property
     def ndim(self):

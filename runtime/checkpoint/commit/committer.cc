@@ -434,8 +434,7 @@ class Committer::Save {
                          file.size);
       }
     }
-    HEKLA_RETURN_IF_ERROR(sync_folder(io_, join_path(site_.folder, kDataFolder)));
-    HEKLA_RETURN_IF_ERROR(sync_folder(io_, join_path(site_.folder, kExtraFolder)));
+    // data/ and extra/ were synced by whoever wrote into them, before it said that it was ready.
     HEKLA_RETURN_IF_ERROR(sync_folder(io_, site_.folder));
     HEKLA_ASSIGN_OR_RETURN(const std::string text, write_commit(record));
 

@@ -66,7 +66,8 @@ class SavePayload {
   virtual Status snapshot(const SaveSite& site) = 0;
   // P3: the records of this rank's files (paths relative to the site), written, synced and closed.
   virtual Result<std::vector<FileRecord>> write(const SaveSite& site) = 0;
-  // P4, on the coordinator: files that need all records (the index, the view), written and synced;
+  // P4, on the coordinator: files that need all records (the index, the view), in the site's folder
+  // itself, written and synced;
   // may fill in tensors, logical_bytes, mesh, metrics and parent of the record, and put its files
   // into another order.
   virtual Result<std::vector<FileRecord>> finish(const SaveSite& site,
