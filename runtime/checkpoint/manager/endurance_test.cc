@@ -30,8 +30,8 @@ namespace {
 constexpr int64_t kWarmUp = 50;
 constexpr int64_t kSaves = 500;
 // A rank's save that forgot a page or 64 bytes of the heap would not pass: so much may either grow
-// in one half of the saves, as malloc may fill the caches of threads, which count as used, in the
-// other.
+// in one half of the saves. ctest switches off malloc's caches of each thread, which count as used
+// and fill for long (GLIBC_TUNABLES in CMakeLists.txt).
 constexpr int64_t kMaxHeap = int64_t{30} << 10;
 constexpr int64_t kMaxPages = int64_t{900} << 10;
 
