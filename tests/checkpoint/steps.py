@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 
+import h5py
 import ml_dtypes
 import numpy as np
 
@@ -101,3 +102,12 @@ class Step:
         result = self.run(name, env)
         assert result.returncode == 0, result.stderr
         return self.folder / name
+
+
+def stored_bytes(dataset: h5py.Dataset) -> bytes:
+    """The elements as they are in the file, without h5py's conversion."""
+    file_type = dataset.id.get_type()
+    out = np.empty(dataset.shape, f"V{file_type.get_size()}")
+    if out.size:
+        dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, out, mtype=file_type)
+    return out.tobytes()

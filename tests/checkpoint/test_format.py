@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from steps import BY_VALUE, DTYPES, PACKED, STORED_AS_BYTES, Step, every_code, pack, same_bits
+from steps import (BY_VALUE, DTYPES, PACKED, STORED_AS_BYTES, Step, every_code, pack, same_bits,
+                   stored_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +41,6 @@ def step(build, tmp_path_factory):
     return moved
 
 
-def raw(dataset: h5py.Dataset) -> bytes:
-    """The stored bytes, without h5py's conversion."""
-    file_type = dataset.id.get_type()
-    out = np.empty(dataset.shape, f"V{file_type.get_size()}")
-    if out.size:
-        dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, out, mtype=file_type)
-    return out.tobytes()
-
-
 @pytest.mark.parametrize("dtype,logical,numpy", DTYPES, ids=[d[0] for d in DTYPES])
 def test_view_shows_every_value(step, dtype, logical, numpy):
     array = every_code(numpy)
@@ -59,7 +51,7 @@ def test_view_shows_every_value(step, dtype, logical, numpy):
             dataset = file[f"{group}/{dtype}"]
             assert dataset.shape == values.shape
             assert dataset.attrs["logical_dtype"] == logical
-            assert raw(dataset) == values.tobytes()
+            assert stored_bytes(dataset) == values.tobytes()
             shown = dataset[...] if dataset.shape else np.asarray(dataset[()])
             if dtype in STORED_AS_BYTES:
                 assert same_bits(shown, values.view(np.uint8))
@@ -92,7 +84,7 @@ def test_shards_hold_the_pieces(step, dtype, logical, numpy):
         with h5py.File(step / f"data/shard-{number:05}.h5") as file:
             dataset = file[f"state/cut/{dtype}/p{number}"]
             assert dataset.attrs["logical_dtype"] == logical
-            assert raw(dataset) == part.tobytes()
+            assert stored_bytes(dataset) == part.tobytes()
 
 
 def test_index_describes_the_step(step):

@@ -69,8 +69,8 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption('--platform') == 'reference':
         return
     once = [item for item in items if item.get_closest_marker('any_platform')]
+    items[:] = [item for item in items if not item.get_closest_marker('any_platform')]
     config.hook.pytest_deselected(items=once)
-    items[:] = [item for item in items if item not in set(once)]
 
 
 @pytest.fixture(scope='session')

@@ -15,13 +15,7 @@ import pytest
 ROOM = 50
 
 
-def pytest_generate_tests(metafunc):
-    if 'run' in metafunc.fixturenames:
-        lowered = pytest.param('lowered', marks=pytest.mark.any_platform)
-        metafunc.parametrize('run', ['device', lowered], indirect=True)
-
-
-@pytest.fixture
+@pytest.fixture(params=['device', pytest.param('lowered', marks=pytest.mark.any_platform)])
 def run(request, device, cpu, shim, ours, platform):
     if not shim:
         pytest.skip('the package brings these rules')

@@ -110,8 +110,7 @@ Value* multiply_high(GraphBuilder& g, Value* x, Value* y) {
   const auto high = [&](Value* v) { return g.convert(high_word(g, v), DType::kUI64); };
   Value* middle = g.add(g.multiply(high(x), low(y)), high(g.multiply(low(x), low(y))));
   Value* other = g.add(g.multiply(low(x), high(y)), low(middle));
-  Value* upper = g.add(g.multiply(high(x), high(y)), g.add(high(middle), high(other)));
-  return upper;
+  return g.add(g.multiply(high(x), high(y)), g.add(high(middle), high(other)));
 }
 
 // From 53 of the bits: [0, 1).
@@ -157,13 +156,6 @@ Value* draw(GraphBuilder& g, const ir::Operation& op, Value* key) {
 
 Status expand_block(ir::Block& block, Drawn* drawn);
 
-void replace(ir::Block& block, ir::Operation* op, const ir::Operation& by) {
-  for (size_t i = 0; i < op->result_count(); ++i) {
-    op->result(i)->replace_all_uses_with(by.result(i));
-  }
-  block.erase(op);
-}
-
 // `op`, a loop or a branch, with one more result: what was drawn when it ends.
 Status carry(ir::Block& block, ir::Operation* op, Drawn* drawn) {
   GraphBuilder g(block, op, op->location());
@@ -192,7 +184,10 @@ Status carry(ir::Block& block, ir::Operation* op, Drawn* drawn) {
     end->set_operands(results);
   }
   *drawn = {next->result(op->result_count()), 0};
-  replace(block, op, *next);
+  for (size_t i = 0; i < op->result_count(); ++i) {
+    op->result(i)->replace_all_uses_with(next->result(i));
+  }
+  block.erase(op);
   return ok_status();
 }
 

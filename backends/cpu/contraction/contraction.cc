@@ -138,8 +138,8 @@ void PreparedContraction::prepare(const kernel::Contraction& c) {
              (rows_.size <= kWideTile ||
               (columns_.size >= 256 &&
                rows_.size <= (is_small && shares_lines ? kWideRows / 2 : kWideRows)));
-  columns_in_place_ = is_wide_ && rows_.size > kWideTile && is_small && !shares_lines &&
-                      (depth_.empty() || rows_.depth[0] == 1);
+  columns_in_place_ =
+      is_wide_ && rows_.size > kWideTile && is_small && !shares_lines && rows_.depth[0] == 1;
   if (!is_wide_ && !is_chained_) find_runs();
   const MicroKernels& kernels = kernels_;
   const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
@@ -494,20 +494,20 @@ class ContractionRun {
     const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
     std::vector<Lane>& lanes = scratch().row_lanes;
     fill_lanes(p_.rows_, 0, p_.rows_.size, lanes);
+    const int64_t tiled = p_.columns_in_place_ ? width / kernels_.columns * kernels_.columns : 0;
     std::array<const float*, kWideRows> rows{};
     std::array<float*, kWideRows> out{};
+    std::array<float*, kWideRows> rest{};  // behind the tiled columns
     for (size_t r = 0; r < lanes.size(); ++r) {
       rows[r] = reinterpret_cast<const float*>(batch.rows) + lanes[r].offset;
       out[r] = batch.out + lanes[r].out + first;
+      rest[r] = out[r] + tiled;
       std::fill(out[r], out[r] + width, 0.0F);
     }
     for (int64_t d = 0; d < p_.depth_size_; d += kWideDepth) {
       const int64_t depth = std::min(kWideDepth, p_.depth_size_ - d);
       const float* block = columns + d * columns_step;
-      const int64_t tiled = p_.columns_in_place_ ? width / kernels_.columns * kernels_.columns : 0;
       multiply_in_place(rows, lanes.size(), block, columns_step, depth, tiled, out, d != 0);
-      std::array<float*, kWideRows> rest = out;
-      for (size_t r = 0; r < lanes.size(); ++r) rest[r] += tiled;
       for (size_t r = 0; r < lanes.size(); r += kWideTile) {
         const auto count = std::min<size_t>(kWideTile, lanes.size() - r);
         kernels_.wide(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step,

@@ -6,6 +6,7 @@
 
 #include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/codec/codec.h"
+#include "runtime/checkpoint/format/memory_file.h"
 #include "runtime/checkpoint/format/stored_type.h"
 
 namespace hekla::checkpoint {
@@ -241,6 +242,27 @@ Status ObjectWriter::add_chunk(hid_t dataset, const Dims& start, int64_t bytes, 
   return check_hdf5(H5Dwrite_chunk(dataset, H5P_DEFAULT, is_coded ? 0 : kNoFilters, offset.data(),
                                    static_cast<size_t>(bytes), nothing.data()),
                     "place a chunk");
+}
+
+Result<int64_t> dataset_offset(hid_t dataset, const std::string& path) {
+  const haddr_t offset = H5Dget_offset(dataset);
+  if (offset == HADDR_UNDEF) return hdf5_error("offset of " + path);
+  return static_cast<int64_t>(offset);
+}
+
+Status place_chunks(ObjectWriter& writer, NewFile& memory, const std::string& path, DType dtype,
+                    const Dims& shape, const PieceChunks& chunks, ChunkFilter filter, int level) {
+  const ChunkGrid& grid = chunks.grid;
+  HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
+                         writer.make_chunked(path, dtype, shape, grid.shape(), filter, level));
+  for (int64_t k = 0; k < grid.chunks(); ++k) {
+    const Chunk& chunk = chunks.chunks[static_cast<size_t>(k)];
+    memory.expect_payload(chunk.offset - memory.payload_begin(), chunk.bytes);
+    const bool has_no_mask = chunk.is_coded || filter == ChunkFilter::kNone;
+    HEKLA_RETURN_IF_ERROR(writer.add_chunk(dataset.get(), grid.start(k), chunk.bytes, has_no_mask));
+    if (!memory.took_payload()) return internal_error("HDF5 placed a chunk of {} elsewhere", path);
+  }
+  return ok_status();
 }
 
 Result<Handle> ObjectWriter::make_dataset(const std::string& path, DType dtype, const Dims& shape) {

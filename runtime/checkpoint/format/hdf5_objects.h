@@ -19,6 +19,9 @@
 
 namespace hekla::checkpoint {
 
+class NewFile;
+struct PieceChunks;
+
 // The largest column that is read: more rows than any step has.
 inline constexpr int64_t kMaxColumnBytes = int64_t{4} << 30;
 
@@ -84,6 +87,14 @@ class ObjectWriter {
   };
   std::vector<OpenGroup> open_;  // the group in use and those above it: names are short to look up
 };
+
+// Where a contiguous dataset's elements lie in the file.
+Result<int64_t> dataset_offset(hid_t dataset, const std::string& path);
+
+// A dataset of `shape` whose chunks lie where `chunks` says; those that are not coded are marked as
+// exempt from the filter. INTERNAL: HDF5 would put one elsewhere.
+Status place_chunks(ObjectWriter& writer, NewFile& memory, const std::string& path, DType dtype,
+                    const Dims& shape, const PieceChunks& chunks, ChunkFilter filter, int level);
 
 Result<std::vector<uint8_t>> read_bytes(hid_t file, const std::string& path);
 Result<std::vector<int32_t>> read_int32(hid_t file, const std::string& path);

@@ -35,9 +35,9 @@ Result<PlainFile> make_plain_file(std::span<const TensorInfo> tensors) {
           const Handle dataset,
           writer.make_dataset("/" + tensors[i].name, tensors[i].dtype, tensors[i].shape));
       if (is_payload) next += (bytes[i] + kPage - 1) / kPage * kPage;
-      const haddr_t offset = bytes[i] == 0 ? 0 : H5Dget_offset(dataset.get());
-      if (offset == HADDR_UNDEF) return hdf5_error("offset of " + tensors[i].name);
-      file.offsets.push_back(static_cast<int64_t>(offset));
+      file.offsets.push_back(0);
+      if (bytes[i] == 0) continue;
+      HEKLA_ASSIGN_OR_RETURN(file.offsets.back(), dataset_offset(dataset.get(), tensors[i].name));
     }
     HEKLA_ASSIGN_OR_RETURN(NewFile::Bytes made, std::move(memory).finish());
     file.head = std::move(made.head);
@@ -62,28 +62,16 @@ Result<PlainFile> make_chunked_file(std::span<const TensorInfo> tensors,
     for (size_t i = 0; i < tensors.size(); ++i) {
       const TensorInfo& tensor = tensors[i];
       const std::string path = "/" + tensor.name;
-      if (chunks[i] == nullptr) {
-        HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
-                               writer.make_dataset(path, tensor.dtype, tensor.shape));
-        const bool is_empty = element_count(tensor.shape) == 0;
-        const haddr_t offset = is_empty ? 0 : H5Dget_offset(dataset.get());
-        if (offset == HADDR_UNDEF) return hdf5_error("offset of " + tensor.name);
-        file.offsets.push_back(static_cast<int64_t>(offset));
+      file.offsets.push_back(0);
+      if (chunks[i] != nullptr) {
+        HEKLA_RETURN_IF_ERROR(place_chunks(writer, memory, path, tensor.dtype, tensor.shape,
+                                           *chunks[i], filter, gzip_level));
         continue;
       }
-      file.offsets.push_back(0);
-      const ChunkGrid& grid = chunks[i]->grid;
-      HEKLA_ASSIGN_OR_RETURN(
-          const Handle dataset,
-          writer.make_chunked(path, tensor.dtype, tensor.shape, grid.shape(), filter, gzip_level));
-      for (int64_t k = 0; k < grid.chunks(); ++k) {
-        const Chunk& chunk = chunks[i]->chunks[static_cast<size_t>(k)];
-        memory.expect_payload(chunk.offset - kPlainPayloadBegin, chunk.bytes);
-        const bool has_no_mask = chunk.is_coded || filter == ChunkFilter::kNone;
-        HEKLA_RETURN_IF_ERROR(
-            writer.add_chunk(dataset.get(), grid.start(k), chunk.bytes, has_no_mask));
-        if (!memory.took_payload()) return internal_error("HDF5 placed a chunk elsewhere");
-      }
+      HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
+                             writer.make_dataset(path, tensor.dtype, tensor.shape));
+      if (element_count(tensor.shape) == 0) continue;
+      HEKLA_ASSIGN_OR_RETURN(file.offsets.back(), dataset_offset(dataset.get(), tensor.name));
     }
     HEKLA_ASSIGN_OR_RETURN(NewFile::Bytes made, std::move(memory).finish());
     file.head = std::move(made.head);

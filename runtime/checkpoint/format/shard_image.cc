@@ -53,28 +53,6 @@ Status write_tables(ObjectWriter& writer, std::span<const TensorInfo> tensors,
   return writer.write_pieces("/__pieces", columns);
 }
 
-Status place_chunks(ObjectWriter& writer, NewFile& memory, const std::string& path, DType dtype,
-                    const Piece& piece) {
-  const ChunkGrid& grid = piece.chunks->grid;
-  HEKLA_ASSIGN_OR_RETURN(const Handle dataset,
-                         writer.make_chunked(path, dtype, piece.box.size, grid.shape(),
-                                             ChunkFilter::kZstd, kZstdLevel));
-  for (int64_t k = 0; k < grid.chunks(); ++k) {
-    const Chunk& chunk = piece.chunks->chunks[static_cast<size_t>(k)];
-    memory.expect_payload(chunk.offset - memory.payload_begin(), chunk.bytes);
-    HEKLA_RETURN_IF_ERROR(
-        writer.add_chunk(dataset.get(), grid.start(k), chunk.bytes, chunk.is_coded));
-    if (!memory.took_payload()) return internal_error("HDF5 placed a chunk of {} elsewhere", path);
-  }
-  return ok_status();
-}
-
-Result<int64_t> dataset_offset(hid_t dataset, const std::string& path) {
-  const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF) return hdf5_error("offset of " + path);
-  return static_cast<int64_t>(offset);
-}
-
 }  // namespace
 
 // The dataset of a piece: its tensor's and its number among the tensor's pieces.
@@ -199,7 +177,8 @@ Result<ShardImage> ShardImage::build(std::span<const TensorInfo> tensors, std::v
       const TensorInfo& tensor = tensors[static_cast<size_t>(piece.tensor)];
       const std::string path = fmt::format("/state/{}/p{}", tensor.name, numbered.number);
       if (piece.chunks != nullptr) {
-        HEKLA_RETURN_IF_ERROR(place_chunks(writer, memory, path, tensor.dtype, piece));
+        HEKLA_RETURN_IF_ERROR(place_chunks(writer, memory, path, tensor.dtype, piece.box.size,
+                                           *piece.chunks, ChunkFilter::kZstd, kZstdLevel));
         continue;
       }
       const bool is_payload = piece.bytes >= kSmallPieceBytes;
