@@ -4,7 +4,7 @@
 # there already. With --python VERSION also makes .venv/jax-VERSION with that jaxlib from PyPI.
 #
 #   tools/install.sh                     packages to build, run and test
-#   tools/install.sh --fuzz              also clang and its runtime, for the fuzzers
+#   tools/install.sh --clang             also clang, for the sanitizers and the fuzzers
 #   tools/install.sh --python 0.10.2     a virtual environment with that jaxlib and pytest
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +19,7 @@ packages=(
 python_versions=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    --fuzz) packages+=(clang libclang-rt-14-dev) ;;
+    --clang) packages+=(clang libclang-rt-14-dev) ;;
     --python) python_versions+=("$2"); shift ;;
     -h|--help) sed -n '3,9p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     *) echo "install.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;

@@ -145,13 +145,17 @@ THREADED_TARGETS = [
 NOT_THREADED = "-PowerCut.*:*Faults.*:*.EveryFailingCall*:PreemptedProcesses.*"
 
 
+def install_clang(log) -> int:
+    return run(["tools/install.sh", "--clang"], log)
+
+
 def sanitizer_stage(preset: str, tests: str = ".", targets: list = (), cases: str = "*"):
     def stage(log, counter, quick):
         env = {"GTEST_FILTER": cases,
                "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
                "UBSAN_OPTIONS": "print_stacktrace=1",
                "TSAN_OPTIONS": "halt_on_error=1:allocator_may_return_null=1"}
-        return build(preset, log, targets) or ctest(
+        return install_clang(log) or build(preset, log, targets) or ctest(
             f"build-{preset}", log, counter, ["-LE", "nosanitizer", "-R", tests], env)
     return stage
 
@@ -159,12 +163,12 @@ def sanitizer_stage(preset: str, tests: str = ".", targets: list = (), cases: st
 def stage_fuzz(log, counter, quick):
     """Each fuzzer over its corpus and then for HEKLA_FUZZ_SECONDS (10 unless set)."""
     seconds = os.environ.get("HEKLA_FUZZ_SECONDS", "10")
-    status = run(["tools/install.sh", "--fuzz"], log) or build("fuzz", log)
+    status = install_clang(log) or build("asan", log, ["fuzzers"])
     if status:
         return status
     def fuzz(fuzzer: pathlib.Path) -> int:
         name = fuzzer.name.removesuffix("_fuzzer")
-        work = ROOT / "build-fuzz" / "corpus" / name
+        work = ROOT / "build-asan" / "corpus" / name
         work.mkdir(parents=True, exist_ok=True)
         words = ROOT / "tests" / "fuzz" / f"{name}.dict"
         return run([fuzzer, f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
@@ -172,7 +176,7 @@ def stage_fuzz(log, counter, quick):
                     f"-artifact_prefix={work.parent}/", work, ROOT / "tests" / "fuzz" / "corpus" / name],
                    log)
 
-    fuzzers = sorted((ROOT / "build-fuzz" / "fuzz").glob("*_fuzzer"))
+    fuzzers = sorted((ROOT / "build-asan" / "fuzz").glob("*_fuzzer"))
     with concurrent.futures.ThreadPoolExecutor(int(JOBS)) as pool:
         codes = list(pool.map(fuzz, fuzzers))
     counter.passed += codes.count(0)

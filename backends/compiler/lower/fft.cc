@@ -245,8 +245,7 @@ class FftLowering {
   Status transform(const Stage& stage, int64_t size, const Load& load, const Store& store) {
     const std::vector<int64_t> radices = radices_of(size);
     std::array<std::optional<Temporary>, 2> buffers;
-    int64_t length = size;  // of the transforms that are left
-    int64_t stride = 1;     // how many of them are interleaved
+    int64_t stride = 1;  // transforms that are interleaved
     for (size_t pass = 0; pass < radices.size(); ++pass) {
       const int64_t r = radices[pass];
       const int64_t shares = size / r;
@@ -284,7 +283,6 @@ class FftLowering {
       }
       HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
       sequence_.kernels.push_back(std::move(made));
-      length /= r;
       stride *= r;
     }
     return ok_status();

@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <map>
 
 #include "backends/compiler/kernel/builder.h"
@@ -354,42 +353,6 @@ TEST_F(OnDevice, LlvmpipeFoldsZeros) {
   t.folds_zeros = false;
   EXPECT_NE(difference(zeros(ScalarType::kF32), t), "");
   EXPECT_NE(difference(zeros(ScalarType::kF64), t), "");
-}
-
-// Seconds of CPU time, of all threads, that eight more launches take.
-double processor_time(ShaderRunner& runner, const Shader& shader, const Buffers& contents) {
-  auto seconds = [&](int repetitions) {
-    Buffers operands = contents;
-    const std::clock_t start = std::clock();
-    EXPECT_TRUE(runner.run(shader, operands, {.repetitions = repetitions}).ok());
-    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  };
-  seconds(1);  // compiles
-  return seconds(9) - seconds(1);
-}
-
-TEST_F(OnDevice, LlvmpipeSplitsStoreChains) {
-  Target t = target();
-  if (!t.splits_store_chains) GTEST_SKIP() << t.device << " does not split chains";
-  constexpr int64_t kPoints = (1 << 18) + 1;  // no columns side by side
-  kernel::Builder b(1, ScalarType::kI32);
-  kernel::Value v = b.load(ScalarType::kF32, {0, 4}, b.grid_index(0));
-  for (int i = 0; i < 100; ++i) {
-    v = b.add(b.mul(v, b.real(ScalarType::kF32, 0.99 + i * 1e-4)), b.real(ScalarType::kF32, i));
-  }
-  b.store({1, 4}, b.grid_index(0), v);
-  kernel::Kernel k;
-  k.grid = {kPoints};
-  k.operands = {{kPoints * 4, true, false}, {kPoints * 4, false, true}};
-  k.body = b.finish();
-  const Buffers contents(2, std::vector<std::byte>(kPoints * 4));
-  const Result<Shader> guarded = generate(k, t);
-  t.splits_store_chains = false;
-  const Result<Shader> plain = generate(k, t);
-  ASSERT_TRUE(guarded.ok() && plain.ok());
-  // Six times here; twice is proof enough.
-  EXPECT_GT(processor_time(*runner_, *plain, contents),
-            2 * processor_time(*runner_, *guarded, contents));
 }
 
 TEST_F(OnDevice, LlvmpipeTruncatesToTheWrongZero) {

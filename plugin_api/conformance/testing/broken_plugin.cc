@@ -13,7 +13,11 @@ namespace {
 constexpr char kMessage[] = "the test plugin does nothing";
 PJRT_Error the_error = {nullptr};
 
-PJRT_Error* unimplemented(void*) { return &the_error; }
+// For every slot, with its own type. Some return nothing.
+template <typename Result, typename Args>
+Result unimplemented(Args*) {
+  return static_cast<Result>(&the_error);
+}
 
 void error_destroy(PJRT_Error_Destroy_Args*) {}
 
@@ -52,8 +56,7 @@ PJRT_Api make_api() {
   api.pjrt_api_version.struct_size = sizeof(PJRT_Api_Version);
   api.pjrt_api_version.major_version = PJRT_API_MAJOR;
   api.pjrt_api_version.minor_version = PJRT_API_MINOR;
-#define HEKLA_SLOT_INFO(name, since, null) \
-  api.name = reinterpret_cast<decltype(api.name)>(reinterpret_cast<void*>(&unimplemented));
+#define HEKLA_SLOT_INFO(name, since, null) api.name = unimplemented;
 #include "plugin_api/conformance/slots.inc"
 #undef HEKLA_SLOT_INFO
   api.PJRT_Error_Destroy = error_destroy;

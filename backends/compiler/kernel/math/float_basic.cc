@@ -12,7 +12,8 @@ using ir::OpCode;
 enum class Zeros : uint8_t { kPositive, kNegative };
 Num merge_equal(Zeros prefer, Num x, Num y) {
   const Op op = prefer == Zeros::kPositive ? Op::kAnd : Op::kOr;
-  return float_of(x.type(), binary(op, bits_of(x), bits_of(y)));
+  const Num x_bits = bits_of(x);
+  return float_of(x.type(), binary(op, x_bits, bits_of(y)));
 }
 
 Num round_half_away(Num x) {
@@ -50,13 +51,15 @@ Parts take_apart(Num magnitude) {
 
 Num maximum(Num x, Num y) {
   Num result = select(x < y, y, x);
-  result = select(equal(x, y), merge_equal(Zeros::kPositive, x, y), result);
+  const Num is_equal = equal(x, y);
+  result = select(is_equal, merge_equal(Zeros::kPositive, x, y), result);
   return select(is_nan(y), y, result);
 }
 
 Num minimum(Num x, Num y) {
   Num result = select(y < x, y, x);
-  result = select(equal(x, y), merge_equal(Zeros::kNegative, x, y), result);
+  const Num is_equal = equal(x, y);
+  result = select(is_equal, merge_equal(Zeros::kNegative, x, y), result);
   return select(is_nan(y), y, result);
 }
 

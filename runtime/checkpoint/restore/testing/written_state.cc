@@ -94,16 +94,18 @@ Status write_state(const std::filesystem::path& folder, const State& state, int3
 
 HostArray part_of(const HostArray& array, const Box& box) {
   HostArray part(array.dtype(), box.size);
+  const size_t rank = box.size.size();
+  const int64_t row = rank == 0 ? 1 : box.size[rank - 1];
   const int64_t bytes = dtype_bytes(array.dtype());
   std::byte* target = part.mutable_data();
-  Dims index(box.size.size());
-  for (int64_t i = 0; i < part.size(); ++i) {
+  Dims index(rank);  // of a row's first element
+  for (int64_t i = 0; i < part.size(); i += row) {
     int64_t from = 0;
-    for (size_t d = 0; d < index.size(); ++d) {
+    for (size_t d = 0; d < rank; ++d) {
       from = from * array.dims()[d] + box.start[d] + index[d];
     }
-    std::copy_n(array.data() + from * bytes, bytes, target + i * bytes);
-    for (size_t d = index.size(); d-- > 0;) {
+    std::copy_n(array.data() + from * bytes, row * bytes, target + i * bytes);
+    for (size_t d = std::max<size_t>(rank, 1) - 1; d-- > 0;) {
       if (++index[d] < box.size[d]) break;
       index[d] = 0;
     }
