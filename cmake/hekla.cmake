@@ -67,10 +67,6 @@ if(HEKLA_SANITIZER OR CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(HEKLA_CHECKS)
 endif()
 
-if(HEKLA_FUZZERS)
-  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries guides the fuzzers
-endif()
-
 # hekla_library(NAME [HOT] SOURCES ... DEPS ...)
 function(hekla_library name)
   cmake_parse_arguments(ARG "HOT" "" "SOURCES;DEPS" ${ARGN})
