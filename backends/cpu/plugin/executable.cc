@@ -108,7 +108,7 @@ class Job {
       const pjrt::LaunchInput& donor = launch_.inputs[static_cast<size_t>(donors[o])];
       CpuStorage& memory = storage_of(donor.storage);
       const bool is_only_owner = donor.storage.use_count() == 1;
-#ifndef __SANITIZE_THREAD__  // which does not know fences
+#ifndef HEKLA_THREAD_SANITIZER  // which does not know fences
       // What the other owners did with the memory happened before they let go.
       std::atomic_thread_fence(std::memory_order_acquire);
 #endif

@@ -3,7 +3,7 @@
 
 namespace hekla::cpu {
 
-#ifdef __SANITIZE_THREAD__
+#ifdef HEKLA_THREAD_SANITIZER
 void TaskOrder::before() { begun_.fetch_add(1, std::memory_order_acq_rel); }
 void TaskOrder::begin() { begun_.load(std::memory_order_acquire); }
 void TaskOrder::end() { ended_.fetch_add(1, std::memory_order_acq_rel); }
