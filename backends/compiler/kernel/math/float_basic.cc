@@ -12,7 +12,7 @@ using ir::OpCode;
 enum class Zeros : uint8_t { kPositive, kNegative };
 Num merge_equal(Zeros prefer, Num x, Num y) {
   const Op op = prefer == Zeros::kPositive ? Op::kAnd : Op::kOr;
-  const Num x_bits = bits_of(x);
+  const Num x_bits = bits_of(x);  // first: compilers differ in which argument they evaluate first
   return float_of(x.type(), binary(op, x_bits, bits_of(y)));
 }
 
@@ -51,14 +51,14 @@ Parts take_apart(Num magnitude) {
 
 Num maximum(Num x, Num y) {
   Num result = select(x < y, y, x);
-  const Num is_equal = equal(x, y);
+  const Num is_equal = equal(x, y);  // before merge_equal's operations, as above
   result = select(is_equal, merge_equal(Zeros::kPositive, x, y), result);
   return select(is_nan(y), y, result);
 }
 
 Num minimum(Num x, Num y) {
   Num result = select(y < x, y, x);
-  const Num is_equal = equal(x, y);
+  const Num is_equal = equal(x, y);  // before merge_equal's operations, as above
   result = select(is_equal, merge_equal(Zeros::kNegative, x, y), result);
   return select(is_nan(y), y, result);
 }
