@@ -13,6 +13,7 @@
 #include "backends/vulkan/codegen/testing/contraction_kernel.h"
 #include "backends/vulkan/codegen/testing/shader_runner.h"
 #include "backends/vulkan/device/testing/test_device.h"
+#include "runtime/base/cpu_info.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -360,7 +361,9 @@ TEST_F(OnDevice, LlvmpipeTruncatesToTheWrongZero) {
   if (!t.folds_zeros) GTEST_SKIP() << t.device << " is not llvmpipe";
   t.f64.exact_rounding = true;
   const OpCase trunc{Op::kTrunc, ScalarType::kF64, ScalarType::kF64};
-  EXPECT_NE(difference(kernel::testing::op_kernel({trunc}), t), "");
+  // With AVX-512 its compiler has an instruction for it, which is right.
+  const bool is_right = read_cpu_info().simd_level == "AVX-512";
+  EXPECT_EQ(difference(kernel::testing::op_kernel({trunc}), t).empty(), is_right);
 }
 
 }  // namespace
