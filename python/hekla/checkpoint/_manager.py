@@ -321,9 +321,14 @@ class CheckpointManager:
     state of a process has end that. JAX arrays need none.
 
     With `save_priority` 'background' the threads that hash, compress and write behind training have
-    a low priority: where no core is free the save takes longer, and steps still some (an eighth in
-    the mean as measured, the writing itself). wait(), join(), save() and a preemption end that.
-    'normal': they are like others. A `bandwidth_limit` in bytes per second spares steps more.
+    a low priority, and write no more than `background_bandwidth` bytes per second, so that steps do
+    not notice them. None: 128 MiB/s for each core of the machine (shared by LOCAL_WORLD_SIZE
+    processes), and what spreads a save over a minute at most; twice as much from every save on that
+    comes while one is under way; 0: as fast as it goes. Whoever waits on any process (wait(), join(),
+    save(), a preemption) ends that: the rest is written by ordinary threads as fast as it goes. A
+    process that is killed meanwhile has the step before. 'normal': threads like others, without a
+    pace. `bandwidth_limit` bytes per second hold always, for disks that others use too. Compressed
+    states have no pace: coding takes longer than writing.
 
     Tensors whose names match a pattern of `frozen` ('base/*') lie in files of their own; a step
     that holds the same values takes them over from the step before by hard links. Values are
@@ -345,6 +350,7 @@ class CheckpointManager:
                  on_busy='skip', overwrite=False, preemption_signals=(signal.SIGTERM,),
                  preemption_grace_seconds=None, preemption_reuse_seconds=None,
                  staging_bytes=None, bandwidth_limit=None, save_priority='background',
+                 background_bandwidth=None,
                  continue_on_error=False, metadata=None, rank=None, world_size=None, store=None,
                  group_deadline_seconds=None, frozen=(), tile_hint=None,
                  verify_after_write='none', check_replicas='none', compress=None):
@@ -360,7 +366,7 @@ class CheckpointManager:
             'preemption_reuse_seconds': preemption_reuse_seconds,
             'continue_on_error': continue_on_error, 'metadata': metadata,
             'staging_bytes': staging_bytes, 'bandwidth_limit': bandwidth_limit,
-            'save_priority': save_priority,
+            'save_priority': save_priority, 'background_bandwidth': background_bandwidth,
             'group_deadline_seconds': group_deadline_seconds, 'frozen': list(frozen),
             'verify_after_write': verify_after_write, 'check_replicas': check_replicas,
             'compress': [list(pair) for pair in ({'*': compress} if isinstance(compress, str)

@@ -85,9 +85,10 @@ int64_t hekla_checkpoint_step_bytes_read(hekla_checkpoint_step* step);
  * keep_period, keep_seconds, keep_newer_than_seconds, keep_steps, keep_best {metric, count, mode,
  * keep_without_metric}, min_valid, async_queue_size, on_busy, overwrite, preemption_signals,
  * preemption_grace_seconds, preemption_reuse_seconds, continue_on_error, max_failures, metadata,
- * staging_bytes, bandwidth_limit, group_deadline_seconds, frozen [pattern], tile_hints [[pattern,
- * [size]]], compress [[pattern, none | zstd | auto]], verify_after_write and check_replicas (none,
- * sample, all). `world_size` -1: RANK, WORLD_SIZE and HEKLA_STORE say.
+ * staging_bytes, bandwidth_limit, background_bandwidth, save_priority, group_deadline_seconds,
+ * frozen [pattern], tile_hints [[pattern, [size]]], compress [[pattern, none | zstd | auto]],
+ * verify_after_write and check_replicas (none, sample, all). `world_size` -1: RANK, WORLD_SIZE and
+ * HEKLA_STORE say.
  */
 int hekla_checkpoint_manager_open(const char* root, const char* options_json, int32_t rank,
                                   int32_t world_size, const char* store,

@@ -137,6 +137,7 @@ Status take_options(Fields& fields, ManagerOptions* options) {
   options->saver.writer.background = priority == "background";
   fields.take("staging_bytes", &options->saver.writer.staging_bytes);
   fields.take("bandwidth_limit", &options->saver.writer.bandwidth_limit);
+  fields.take("background_bandwidth", &options->saver.writer.background_bandwidth);
   fields.take_seconds("group_deadline_seconds", &options->group_deadline);
   HEKLA_RETURN_IF_ERROR(
       take_how_much(fields, "verify_after_write", &options->saver.checks.verify_after_write));

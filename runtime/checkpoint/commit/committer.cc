@@ -210,14 +210,18 @@ class Committer::Save {
     return status_of(decision);
   }
 
-  // While this rank works nobody asks the store for it. The watch hears an abort and, on the
-  // coordinator, notices deaths.
+  // While this rank works nobody asks the store for it. The watch hears an abort, that another rank
+  // is waited for and, on the coordinator, notices deaths.
   void watch() {
     watcher_ = start_thread([this] {
       Group::Wait wait;
       wait.what = "all ranks";
       wait.stop_key = name("decision");
       wait.stop = watch_stop_.get_token();
+      if (request_.on_hurry) {
+        wait.notice_key = name("hurry");
+        wait.notice = request_.on_hurry;
+      }
       const Result<Group::Waited> waited = group_.is_coordinator()
                                                ? group_.wait_ranks(name("ready/"), wait)
                                                : group_.wait_key(name("outcome"), 0, wait);
@@ -557,6 +561,11 @@ Status Committer::refuse(const std::string& id, const Status& reason) {
   return group_.store()
       .compare_set(group_.key(fmt::format("s/{}/decision", id)), std::nullopt, text_of(reason))
       .status();
+}
+
+void Committer::hurry(const std::string& id) {
+  // Nobody would be helped by an error: the save then only takes longer.
+  static_cast<void>(group_.store().set(group_.key(fmt::format("s/{}/hurry", id)), "hurry"));
 }
 
 Status Committer::run(const SaveRequest& request, SavePayload& payload) {

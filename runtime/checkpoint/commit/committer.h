@@ -88,7 +88,10 @@ struct SaveRequest {
   bool overwrite = false;     // take the place of an existing step
   bool reads_back = false;    // COMMIT is compared with the disk before it counts
   bool wants_parent = false;  // the coordinator's word counts
-  std::stop_token stop;       // the caller gives up
+  // Called at most once, from a thread of its own, while this rank writes and another one has said
+  // hurry(); may be empty.
+  std::function<void()> on_hurry;
+  std::stop_token stop;  // the caller gives up
 };
 
 struct CommitOptions {
@@ -116,6 +119,9 @@ class Committer {
 
   // Before run() is called for it on this rank: ranks that have called it give up. Any thread.
   Status refuse(const std::string& id, const Status& reason);
+
+  // Tells all ranks that somebody waits for the save. Any thread.
+  void hurry(const std::string& id);
 
   const std::string& root() const { return root_; }
 

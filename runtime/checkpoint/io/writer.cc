@@ -40,6 +40,11 @@ Result<std::unique_ptr<WriterPool>> WriterPool::create(Io& io, const WriterOptio
                             options.bandwidth_limit);
   }
   std::unique_ptr<WriterPool> pool(new WriterPool(io, options));
+  if (options.background && options.background_bandwidth != 0) {
+    pool->pace_.emplace(
+        options.background_bandwidth < 0 ? background_bandwidth() : options.background_bandwidth,
+        pool->urgency_);
+  }
   int& threads = pool->options_.threads;
   if (threads == 0) {
     // Writes of equal size begin and end together, as the disk shares itself out: with fewer
@@ -113,6 +118,8 @@ void WriterPool::work(bool is_lowered) {
     }
     Status status;
     if (!item.file->failed()) {
+      std::optional<Pace::Turn> turn;
+      if (pace_ && item.file->is_paced_) turn.emplace(*pace_, item.extent.bytes, item.file->stop_);
       if (item.file->stop_.stop_requested() ||
           !wait_for_bandwidth(item.extent.bytes, item.file->stop_)) {
         status = cancelled("writing {} was cancelled", item.file->path());

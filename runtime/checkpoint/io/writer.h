@@ -35,6 +35,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/io/file.h"
+#include "runtime/checkpoint/io/pace.h"
 #include "runtime/checkpoint/io/staging.h"
 #include "runtime/checkpoint/io/urgency.h"
 
@@ -49,6 +50,8 @@ struct WriterOptions {
   bool preallocate = true;                     // false where fallocate writes zeros
   // Threads of low priority work, but while urgency() is held: for what goes on behind a program.
   bool background = false;
+  // Their bytes per second; < 0: background_bandwidth(), 0: as fast as it goes.
+  int64_t background_bandwidth = -1;
 };
 
 // Bytes that lie in memory until drain() and go to one place of the file.
@@ -72,6 +75,8 @@ class WriterPool {
   StagingPool& staging() { return *staging_; }
   // Hold it while somebody waits for what this pool writes.
   const std::shared_ptr<Urgency>& urgency() const { return urgency_; }
+  // Of files that are paced; null where nothing is.
+  Pace* pace() { return pace_ ? &*pace_ : nullptr; }
   // Whether a thread of this priority is to work now.
   bool is_turn_of(bool is_lowered) const {
     return !options_.background || is_lowered != urgency_->is_urgent();
@@ -99,6 +104,7 @@ class WriterPool {
   Io& io_;
   WriterOptions options_;
   const std::shared_ptr<Urgency> urgency_ = std::make_shared<Urgency>();
+  std::optional<Pace> pace_;
   std::unique_ptr<StagingPool> staging_;
   std::unique_ptr<StagingPool>
       scratch_;  // for items that are copied; the lowest ones are used again
@@ -133,6 +139,10 @@ class FileWriter {
   void add(const WriteExtent& extent);
   // The first `bytes` of a buffer of the pool's staging(), which goes back when they are written.
   void add(StagingPool::Buffer buffer, int64_t bytes, int64_t offset, int64_t first_block);
+  // Of a block whose bytes are added without being hashed, because they were in cache before.
+  void set_digest(int64_t block, uint64_t digest) {
+    digests_.at(static_cast<size_t>(block)) = digest;
+  }
   // Until all that was added is written.
   Status drain();
   // One XXH3-64 per block, 0 where nothing was added; after drain.
@@ -146,6 +156,8 @@ class FileWriter {
 
   // Also adds what is written to `counter`, which outlives the writer. Before the first add.
   void count_into(std::atomic<int64_t>* counter) { counter_ = counter; }
+  // Written as fast as it goes, also while nobody waits. Before the first add.
+  void do_not_pace() { is_paced_ = false; }
   int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
   const std::string& path() const { return path_; }
   // Whether payload goes past the page cache; may turn false at the first write.
@@ -172,7 +184,8 @@ class FileWriter {
   std::atomic<bool> direct_ok_{false};
   std::atomic<int64_t> bytes_written_{0};
   std::atomic<int64_t>* counter_ = nullptr;
-  std::vector<uint64_t> digests_;  // each entry written by one worker, read after drain
+  bool is_paced_ = true;
+  std::vector<uint64_t> digests_;  // each entry written by one thread, read after drain
   mutable std::mutex mutex_;
   std::condition_variable done_;
   int64_t outstanding_ = 0;  // extents and items under way; guarded by mutex_

@@ -74,7 +74,7 @@ struct CheckpointManager::Parts {
   bool asked_answer = false;
   int64_t restores = 0;
   int64_t exchanges = 0;
-  double save_seconds = 0;  // that the last committed save took
+  double save_seconds = 0;  // that the last committed save takes when somebody waits for it
   bool is_closed = false;
 
   // Deletion.
@@ -191,7 +191,9 @@ Result<std::vector<std::string>> CheckpointManager::Parts::gather(std::string_vi
 }
 
 void CheckpointManager::Parts::note_end(const SaveHandle& handle) {
-  if (handle.stage() == SaveStage::kCommitted) save_seconds = handle.times().total_seconds;
+  if (handle.stage() != SaveStage::kCommitted) return;
+  const SaveTimes times = handle.times();
+  save_seconds = times.total_seconds - times.stood_back_seconds;
 }
 
 Clock::time_point CheckpointManager::Parts::preemption_deadline() const {
@@ -202,7 +204,7 @@ Clock::time_point CheckpointManager::Parts::preemption_deadline() const {
 }
 
 // What all ranks do before they end, from what each knows: its time left, how long its last save
-// took, and of rank 0 how old the one under way is.
+// took, and of rank 0 how old the one under way is and how much of that it stood back.
 Result<CheckpointManager::Parts::LastSave> CheckpointManager::Parts::agree_on_last_save(
     const SaveHandle* under_way) {
   if (options.preemption_grace.count() == 0 && options.preemption_reuse.count() == 0) {
@@ -215,28 +217,34 @@ Result<CheckpointManager::Parts::LastSave> CheckpointManager::Parts::agree_on_la
   const Clock::time_point now = Clock::now(), end = preemption_deadline();
   const double left = end == Clock::time_point::max() ? kNever : seconds(end - now);
   const double age = under_way != nullptr ? seconds(now - last_begin) : -1;
+  const double idle = under_way != nullptr ? under_way->times().stood_back_seconds : 0;
   Group::Wait wait;
   wait.what = "what all ranks do before they end";
   wait.deadline =
       end == Clock::time_point::max() ? Deadline::in(options.group_deadline) : Deadline::at(end);
-  HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                         gather("ending", ++exchanges,
-                                fmt::format("{} {} {}", left, save_seconds, age), std::move(wait)));
-  double least_left = kNever, longest = 0, first_age = -1;
+  HEKLA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> texts,
+      gather("ending", ++exchanges, fmt::format("{} {} {} {}", left, save_seconds, age, idle),
+             std::move(wait)));
+  double least_left = kNever, longest = 0, first_age = -1, worked = 0;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    double its_left = 0, its_seconds = 0, its_age = 0;
-    if (std::sscanf(texts[rank].c_str(), "%lf %lf %lf", &its_left, &its_seconds, &its_age) != 3) {
+    double its_left = 0, its_seconds = 0, its_age = 0, its_idle = 0;
+    if (std::sscanf(texts[rank].c_str(), "%lf %lf %lf %lf", &its_left, &its_seconds, &its_age,
+                    &its_idle) != 4) {
       return internal_error("rank {} says \"{}\" before it ends", rank, texts[rank]);
     }
     least_left = std::min(least_left, its_left);
     longest = std::max(longest, its_seconds);
-    if (rank == 0) first_age = its_age;
+    if (rank == 0) {
+      first_age = its_age;
+      worked = its_age - its_idle;
+    }
   }
   const bool is_under_way = first_age >= 0;
   if (is_under_way && first_age <= seconds(options.preemption_reuse)) return LastSave::kReuse;
   // The one under way has to end first; it takes at least as long as it has taken.
-  longest = std::max(longest, first_age);
-  const double needed = longest + (is_under_way ? std::max(0.0, longest - first_age) : 0);
+  longest = std::max(longest, worked);
+  const double needed = longest + (is_under_way ? std::max(0.0, longest - worked) : 0);
   if (needed <= least_left) return LastSave::kNew;
   log_message(LogLevel::kWarning,
               "there are {:.1f} s left and a save takes {:.1f} s: none is begun before the end",

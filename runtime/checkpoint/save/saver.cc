@@ -62,7 +62,9 @@ SaveProgress SaveHandle::progress() const {
 
 SaveTimes SaveHandle::times() const {
   const std::lock_guard lock(mutex_);
-  return times_;
+  SaveTimes times = times_;
+  if (pace_ != nullptr) times.stood_back_seconds = (pace_->stood_back() - pace_start_).count();
+  return times;
 }
 
 Status SaveHandle::error() const {
@@ -88,6 +90,11 @@ Status SaveHandle::wait(Deadline deadline) const {
 }
 
 Urgency::Hold SaveHandle::hurry() const {
+  {
+    // Called under the lock: until end() has it, the saver lives.
+    const std::lock_guard lock(mutex_);
+    if (tell_peers_) std::exchange(tell_peers_, nullptr)();
+  }
   return urgency_ == nullptr || is_done() ? Urgency::Hold() : Urgency::Hold(urgency_);
 }
 
@@ -113,6 +120,9 @@ void SaveHandle::end(SaveStage stage, Status status) {
   const std::lock_guard lock(mutex_);
   if (payload_ != nullptr) progress_.bytes_done = payload_->bytes_done();
   payload_ = nullptr;
+  if (pace_ != nullptr) times_.stood_back_seconds = (pace_->stood_back() - pace_start_).count();
+  pace_ = nullptr;
+  tell_peers_ = nullptr;
   stage_ = stage;
   is_staged_ = true;
   status_ = std::move(status);
@@ -124,6 +134,7 @@ struct Saver::Job {
   std::shared_ptr<SaveHandle> handle;
   std::unique_ptr<ShardSave> payload;
   SaveRequest request;
+  Urgency::Hold hurried;  // once another rank is waited for
 };
 
 Saver::Saver(Io& io, Group& group, std::string root, std::string run_uuid,
@@ -161,8 +172,8 @@ Result<std::unique_ptr<Saver>> Saver::create(Io& io, Group& group, std::string r
 }
 
 Saver::~Saver() {
-  Urgency::Hold hold;
-  if (pool_ != nullptr) hold = Urgency::Hold(pool_->urgency());
+  std::vector<Urgency::Hold> holds;
+  if (pool_ != nullptr) holds = hurry_all();
   {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
@@ -253,10 +264,24 @@ Result<bool> Saver::may_start(const std::string& id, BusyPolicy policy) {
     const std::lock_guard lock(mutex_);
     if (room()) return true;
   }
-  const Urgency::Hold hold(pool_->urgency());
+  if (pool_->pace() != nullptr) pool_->pace()->quicken();
+  const std::vector<Urgency::Hold> holds = hurry_all();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, room);
   return true;
+}
+
+std::vector<Urgency::Hold> Saver::hurry_all() {
+  std::vector<std::shared_ptr<SaveHandle>> handles;
+  {
+    const std::lock_guard lock(mutex_);
+    if (current_ != nullptr) handles.push_back(current_);
+    for (const std::unique_ptr<Job>& job : queue_) handles.push_back(job->handle);
+  }
+  std::vector<Urgency::Hold> holds;
+  holds.emplace_back(pool_->urgency());
+  for (const std::shared_ptr<SaveHandle>& handle : handles) holds.push_back(handle->hurry());
+  return holds;
 }
 
 Result<std::shared_ptr<SaveHandle>> Saver::save(int64_t step, State state,
@@ -283,6 +308,7 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
   HEKLA_ASSIGN_OR_RETURN(const bool go, may_start(id, arguments.policy));
   if (!go) {
     log_message(LogLevel::kInfo, "the save of step {} is skipped: one is still under way", step);
+    if (pool_->pace() != nullptr) pool_->pace()->quicken();
     {
       const std::lock_guard lock(mutex_);
       ++counts_.skipped;
@@ -297,6 +323,16 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
   ShardSave& payload = *job->payload;
   handle->progress_.bytes_total = payload.bytes_total();
   handle->payload_ = &payload;
+  handle->pace_ = pool_->pace();
+  if (handle->pace_ != nullptr) {
+    handle->pace_start_ = handle->pace_->stood_back();
+    if (group_.world() > 1) {
+      handle->tell_peers_ = [this, id] { committer_->hurry(id); };
+      job->request.on_hurry = [this, raw = job.get()] {
+        raw->hurried = Urgency::Hold(pool_->urgency());
+      };
+    }
+  }
   payload.on_staged = [raw = handle.get()] {
     const std::lock_guard lock(raw->mutex_);
     raw->is_staged_ = true;
@@ -395,10 +431,11 @@ void Saver::run(Job& job) {
 
 void Saver::hurry() {
   std::call_once(hurried_, [this] { hold_ = Urgency::Hold(pool_->urgency()); });
+  hurry_all();
 }
 
 Status Saver::wait_idle(Deadline deadline) {
-  const Urgency::Hold hold(pool_->urgency());
+  const std::vector<Urgency::Hold> holds = hurry_all();
   std::unique_lock lock(mutex_);
   const auto idle = [&] { return queue_.empty() && !is_running_; };
   if (deadline.time() == Deadline::Clock::time_point::max()) {

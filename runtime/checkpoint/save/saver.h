@@ -60,8 +60,9 @@ struct SaveProgress {
 };
 
 struct SaveTimes {
-  double blocked_seconds = 0;  // of the caller within save()
-  double total_seconds = 0;    // from the call to the end
+  double blocked_seconds = 0;     // of the caller within save()
+  double total_seconds = 0;       // from the call to the end
+  double stood_back_seconds = 0;  // of that, when nothing was written because nobody waited
   bool waited_for_staging = false;
 };
 
@@ -83,7 +84,8 @@ class SaveHandle {
  private:
   friend class Saver;
   explicit SaveHandle(int64_t step) : step_(step) {}
-  // While it is kept the save does not stand back behind other work.
+  // While it is kept the save does not stand back behind other work, and from now on it does not on
+  // other ranks.
   Urgency::Hold hurry() const;
   void enter(SaveStage stage);
   void end(SaveStage stage, Status status);
@@ -98,7 +100,10 @@ class SaveHandle {
   SaveTimes times_;
   SaveProgress progress_;
   const ShardSave* payload_ = nullptr;  // while it is under way
-  std::shared_ptr<Urgency> urgency_;    // the pool's; set before anybody else has the handle
+  const Pace* pace_ = nullptr;          // likewise, if there is one
+  std::chrono::duration<double> pace_start_{0};
+  mutable std::function<void()> tell_peers_;  // likewise, until somebody waits
+  std::shared_ptr<Urgency> urgency_;          // the pool's; set before anybody else has the handle
 };
 
 struct SaverOptions {
@@ -151,6 +156,8 @@ class Saver {
   Result<std::shared_ptr<SaveHandle>> start(const std::string& id, int64_t step, State state,
                                             const SaveArguments& arguments);
   Result<bool> may_start(const std::string& id, BusyPolicy policy);
+  // What is under way does not stand back any more, here and on other ranks.
+  std::vector<Urgency::Hold> hurry_all();
   void work();
   void run(Job& job);
 

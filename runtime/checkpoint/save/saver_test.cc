@@ -288,6 +288,71 @@ TEST(Policy, WhoWaitsForASaveMakesItUrgent) {
   }
 }
 
+SaverOptions slow_options() {
+  SaverOptions options = small_options();
+  options.writer.background_bandwidth = 1;  // for ever, but for the longest spread of a minute
+  return options;
+}
+
+// One rank waits for all; the others, whom nobody waits for, write as fast as they can then.
+TEST(Pace, OneWhoWaitsIsEnough) {
+  MemoryIo io;
+  const Values values = testing::make_state(4);
+  std::atomic<int> paced{0};
+  std::atomic<bool> has_ended{false};
+  with_savers(io, kRoot, 3, slow_options(), [&](int rank, Saver& saver) {
+    const auto handle = saver.save(1, state_of(values, rank, 3));
+    ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+    while ((*handle)->times().stood_back_seconds == 0) std::this_thread::yield();
+    ++paced;
+    while (paced < 3) std::this_thread::yield();
+    if (rank == 1) {
+      const Status status = (*handle)->wait();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      has_ended = true;
+    } else {
+      while (!has_ended || !(*handle)->is_done()) std::this_thread::yield();
+    }
+    const SaveTimes times = (*handle)->times();
+    EXPECT_GT(times.stood_back_seconds, 0);
+    EXPECT_LT(times.stood_back_seconds, times.total_seconds);
+    EXPECT_FALSE(saver.pool().urgency()->is_urgent());
+  });
+  expect_step(io, kRoot, 1, values);
+}
+
+TEST(Pace, SavesThatComeTooEarlyMakeItFaster) {
+  MemoryIo io;
+  const Values values = testing::make_state(4);
+  with_savers(io, kRoot, 1, slow_options(), [&](int, Saver& saver) {
+    SaveArguments skip;
+    skip.policy = BusyPolicy::kSkip;
+    const auto first = saver.save(1, state_of(values, 0, 1), skip);
+    ASSERT_TRUE(first.ok()) << first.status().to_string();
+    // Nobody waits for it, and it ends.
+    for (int64_t step = 2; !(*first)->is_done(); ++step) {
+      const auto early = saver.save(step, state_of(values, 0, 1), skip);
+      ASSERT_TRUE(early.ok()) << early.status().to_string();
+    }
+    EXPECT_GT(saver.pool().pace()->bytes_per_second(), 1 << 20);
+  });
+}
+
+// To code chunks takes longer than to write them.
+TEST(Pace, CompressedStatesHaveNone) {
+  MemoryIo io;
+  const Values values = testing::make_state(4);
+  SaverOptions options = slow_options();
+  options.plan.compress = {{"*", Compression::kZstd}};
+  with_savers(io, kRoot, 1, options, [&](int, Saver& saver) {
+    const auto handle = saver.save(1, state_of(values, 0, 1));
+    ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+    while (!(*handle)->is_done()) std::this_thread::yield();
+    EXPECT_EQ((*handle)->times().stood_back_seconds, 0);
+  });
+  expect_step(io, kRoot, 1, values);
+}
+
 TEST(Policy, HurryLastsUntilTheEnd) {
   MemoryIo io;
   const Values values = testing::make_small_state(1);

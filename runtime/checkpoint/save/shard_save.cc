@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/save/shard_save.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -18,6 +19,8 @@
 namespace hekla::checkpoint {
 namespace {
 
+// A save that nobody waits for is spread over this long at most, where the disk is that fast.
+constexpr std::chrono::duration<double> kLongestSpread = std::chrono::minutes(1);
 constexpr std::string_view kIndexFile = "index.h5";
 constexpr std::string_view kViewFile = "model.h5";
 
@@ -160,6 +163,18 @@ Status ShardSave::fill(PieceSource& source, const Piece& piece, int64_t at,
   return ok_status();
 }
 
+Status ShardSave::fill_hashed(PieceSource& source, const Piece& piece, const Staged& staged,
+                              FileWriter& writer, std::stop_token stop) {
+  const std::byte* memory = source.source->host_data() + source.contiguous_at;
+  for (int64_t at = 0; at < staged.bytes; at += kBlockBytes) {
+    const auto bytes = static_cast<size_t>(std::min(kBlockBytes, staged.bytes - at));
+    const int64_t from = staged.at + at;
+    HEKLA_RETURN_IF_ERROR(fill(source, piece, from, {staged.buffer.data() + at, bytes}, stop));
+    writer.set_digest(piece.first_block + from / kBlockBytes, block_digest({memory + from, bytes}));
+  }
+  return ok_status();
+}
+
 Status ShardSave::stage(Kind kind, std::stop_token stop, const std::function<void(Staged)>& take) {
   for (size_t f = 0; f < layout_->files.size(); ++f) {
     const ShardLayout::File& file = layout_->files[f];
@@ -181,8 +196,14 @@ Status ShardSave::stage(Kind kind, std::stop_token stop, const std::function<voi
           Staged staged{f, file.mine[k], at, item_bytes(piece, at), {}};
           next = at + staged.bytes;
           HEKLA_ASSIGN_OR_RETURN(staged.buffer, pool_.staging().acquire(stop));
-          HEKLA_RETURN_IF_ERROR(fill(
-              source, piece, at, {staged.buffer.data(), static_cast<size_t>(staged.bytes)}, stop));
+          // Before the save has begun the caller waits for every copy: the writer hashes those.
+          staged.is_hashed = target.writer != nullptr && piece.chunks == nullptr &&
+                             source.contiguous_at >= 0 && source.source->host_data() != nullptr;
+          HEKLA_RETURN_IF_ERROR(
+              staged.is_hashed
+                  ? fill_hashed(source, piece, staged, *target.writer, stop)
+                  : fill(source, piece, at,
+                         {staged.buffer.data(), static_cast<size_t>(staged.bytes)}, stop));
           take(std::move(staged));
         }
       }
@@ -212,6 +233,7 @@ Status ShardSave::open_writer(size_t f, const SaveSite& site, FileUse use) {
       targets_[f]->writer,
       FileWriter::create(pool_, join_path(site.folder, path), file.image.file_size(),
                          is_packed ? 0 : file.image.blocks(), site.stop, use));
+  if (!is_paced()) targets_[f]->writer->do_not_pace();
   if (!is_packed) {
     targets_[f]->writer->count_into(&bytes_done_);
     return ok_status();
@@ -264,12 +286,23 @@ void ShardSave::add_staged(Staged staged) {
     return add_chunks(*targets_[staged.file], staged.piece, piece, staged.at, staged.bytes, data,
                       std::move(staged.buffer));
   }
-  targets_[staged.file]->writer->add(std::move(staged.buffer), staged.bytes,
-                                     piece.offset + staged.at,
-                                     piece.first_block + staged.at / kBlockBytes);
+  targets_[staged.file]->writer->add(
+      std::move(staged.buffer), staged.bytes, piece.offset + staged.at,
+      staged.is_hashed ? -1 : piece.first_block + staged.at / kBlockBytes);
+}
+
+// Compressing takes ten times the processor time of writing: to write slowly would spare nothing.
+bool ShardSave::is_paced() const {
+  return pool_.pace() != nullptr &&
+         std::ranges::none_of(layout_->files, [](const ShardLayout::File& file) {
+           return file.kind == ShardKind::kPacked;
+         });
 }
 
 Status ShardSave::snapshot(const SaveSite& site) {
+  if (is_paced()) {
+    pool_.pace()->at_least(static_cast<double>(layout_->my_bytes) / kLongestSpread.count());
+  }
   HEKLA_RETURN_IF_ERROR(hash_replicas(site));
   // Their owners have made them: all ranks are past P1.
   for (size_t f = 0; f < layout_->files.size(); ++f) {

@@ -92,6 +92,7 @@ class ShardSave final : public SavePayload {
     int64_t at = 0;
     int64_t bytes = 0;
     StagingPool::Buffer buffer;
+    bool is_hashed = false;  // the file's writer has the digests
   };
   enum class Kind { kMutable, kElsewhere, kInPlace };
 
@@ -99,6 +100,7 @@ class ShardSave final : public SavePayload {
             const SaveChecks& checks);
   Status find_sources(State state);
   static PieceSource source_of(const LocalArray& array, DType dtype, const Piece& piece);
+  bool is_paced() const;
   Status open_writer(size_t file, const SaveSite& site, FileUse use);
   Status link_frozen(size_t file, const SaveSite& site);
   // What of the parent's file is not as it would be written; empty: nothing.
@@ -127,6 +129,9 @@ class ShardSave final : public SavePayload {
   Result<std::vector<Piece>> placed_pieces() const;
   // Goes over this rank's pieces of a kind; staged chunks go to `take`.
   Status stage(Kind kind, std::stop_token stop, const std::function<void(Staged)>& take);
+  // Of dense host memory: each block is hashed where the copy has just read it.
+  Status fill_hashed(PieceSource& source, const Piece& piece, const Staged& staged,
+                     FileWriter& writer, std::stop_token stop);
   Status fill(PieceSource& source, const Piece& piece, int64_t at, std::span<std::byte> into,
               std::stop_token stop);
   void staged();

@@ -239,6 +239,7 @@ Result<Group::Waited> Group::wait_for(const std::map<int, std::string>& keys,
   Waited waited;
   Deadline next_report = Deadline::in(wait.report_every);
   Deadline next_roll_call = Deadline::in(kLook);
+  bool is_noticed = wait.notice_key.empty();
   while (true) {
     const uint64_t ticket = store_->ticket();
     const bool roll_call = wait.mind_lost && next_roll_call.expired();
@@ -263,6 +264,12 @@ Result<Group::Waited> Group::wait_for(const std::map<int, std::string>& keys,
     if (!wait.stop_key.empty()) {
       HEKLA_ASSIGN_OR_RETURN(waited.stopped, store_->get(key(wait.stop_key)));
       if (waited.stopped) return waited;
+    }
+    if (!is_noticed) {
+      HEKLA_ASSIGN_OR_RETURN(const std::optional<std::string> word,
+                             store_->get(key(wait.notice_key)));
+      is_noticed = word.has_value();
+      if (is_noticed) wait.notice();
     }
     if (!dead.empty()) {
       return unavailable("{}: rank {} (of {} ranks) died", wait.what, rank_list(dead), world_);

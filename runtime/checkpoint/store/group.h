@@ -51,8 +51,11 @@ class Group {
   struct Wait {
     std::string what;  // "READY of step 1200", for messages
     Deadline deadline = Deadline::never();
-    std::string stop_key;   // of this group; when it appears the wait ends; may be empty
-    std::stop_token stop;   // CANCELLED
+    std::string stop_key;  // of this group; when it appears the wait ends; may be empty
+    std::stop_token stop;  // CANCELLED
+    std::string
+        notice_key;  // of this group; when it appears `notice` is called, once; may be empty
+    std::function<void()> notice;
     bool mind_lost = true;  // a dead rank that is waited for ends the wait: UNAVAILABLE
     // Called every `report_every` with what is missing.
     std::function<void(const std::vector<int>& missing)> report;

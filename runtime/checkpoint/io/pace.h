@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pace: how fast threads write behind a program while nobody waits for them.
+//
+// Writing as fast as the disk takes it slows a program that keeps all cores and the memory busy,
+// whatever the priority of the threads; written slower, the same bytes are not noticed. While
+// `urgency` is held there is no pace, and who stands back then goes on at once.
+//
+// Thread-safe. Nothing fails; waits end with urgency and with a request to stop.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+
+#include "runtime/checkpoint/io/urgency.h"
+
+namespace hekla::checkpoint {
+
+class Pace {
+ public:
+  // 0 bytes per second: as fast as it goes.
+  Pace(int64_t bytes_per_second, std::shared_ptr<Urgency> urgency);
+
+  // A transfer of so many bytes, from its turn on.
+  class Turn {
+   public:
+    Turn(Pace& pace, int64_t bytes, const std::stop_token& stop);  // waits for it
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn();
+
+   private:
+    Pace& pace_;
+  };
+
+  // From now on not slower than this.
+  void at_least(double bytes_per_second);
+  // Somebody came for whom it is too slow: from now on twice as fast.
+  void quicken();
+  double bytes_per_second() const;
+  // So far: time in which nobody wrote because of the pace.
+  std::chrono::duration<double> stood_back() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void set_rate(double rate);            // mutex_ held
+  void count(int waiting, int working);  // changes; mutex_ held
+  double due_bytes(Clock::time_point now) const;
+
+  const std::shared_ptr<Urgency> urgency_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // At base_time_ the first base_bytes_ were due, and every second rate_ more are. Guarded by
+  // mutex_, as all below.
+  double rate_ = 0;  // 0: all of them
+  double base_bytes_ = 0;
+  Clock::time_point base_time_;
+  double reserved_ = 0;  // bytes of all turns so far
+  int waiting_ = 0, working_ = 0;
+  Clock::time_point counted_;
+  Clock::duration stood_back_{0};
+  Urgency::Watch watch_;
+};
+
+// 128 MiB/s for each core of this machine, shared by LOCAL_WORLD_SIZE processes when that is set:
+// hashing, copying and writing then take 2 % of the processor time (docs/measurements.md).
+int64_t background_bandwidth();
+
+}  // namespace hekla::checkpoint
