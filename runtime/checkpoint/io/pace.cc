@@ -38,6 +38,11 @@ double Pace::due_bytes(Clock::time_point now) const {
   return base_bytes_ + std::chrono::duration<double>(now - base_time_).count() * rate_;
 }
 
+void Pace::rebase(Clock::time_point now) {
+  base_bytes_ = reserved_;
+  base_time_ = now;
+}
+
 void Pace::count(int waiting, int working) {
   const Clock::time_point now = Clock::now();
   if (waiting_ > 0 && working_ == 0) stood_back_ += now - counted_;
@@ -48,32 +53,29 @@ void Pace::count(int waiting, int working) {
 
 Pace::Turn::Turn(Pace& pace, int64_t bytes, const std::stop_token& stop) : pace_(pace) {
   std::unique_lock lock(pace.mutex_);
-  Clock::time_point now = Clock::now();
-  if (pace.rate_ != 0 && pace.due_bytes(now) > pace.reserved_) {
-    // What was not written while there was nothing to write is not caught up with.
-    pace.base_bytes_ = pace.reserved_;
-    pace.base_time_ = now;
-  }
+  // What was not written while there was nothing to write is not caught up with.
+  const Clock::time_point start = Clock::now();
+  if (pace.due_bytes(start) > pace.reserved_) pace.rebase(start);
   const double place = pace.reserved_;
   pace.reserved_ += static_cast<double>(bytes);
-  pace.count(1, 0);
-  while (pace.rate_ != 0 && pace.due_bytes(now) < place && !stop.stop_requested()) {
+  int waiting = 0;
+  while (!stop.stop_requested()) {
+    const Clock::time_point now = Clock::now();
     if (pace.urgency_->is_urgent()) {
-      // No debt is left for what comes when nothing is urgent any more.
-      pace.base_bytes_ = pace.reserved_;
-      pace.base_time_ = now;
+      pace.rebase(now);  // no debt is left for what comes when nothing is urgent any more
       break;
     }
-    const std::chrono::duration<double> left((place - pace.due_bytes(now)) / pace.rate_);
+    const double missing = place - pace.due_bytes(now);
+    if (missing <= 0) break;
+    if (waiting == 0) pace.count(waiting = 1, 0);
     // An hour is as good as for ever, and does not overflow.
-    const auto step = std::chrono::duration_cast<Clock::duration>(
-        std::min<std::chrono::duration<double>>(left, std::chrono::hours(1)));
+    const auto step = std::min<std::chrono::duration<double>>(
+        std::chrono::duration<double>(missing / pace.rate_), std::chrono::hours(1));
     pace.changed_.wait_for(lock, stop, step, [&, rate = pace.rate_] {
       return pace.urgency_->is_urgent() || pace.rate_ != rate;
     });
-    now = Clock::now();
   }
-  pace.count(-1, 1);
+  pace.count(-waiting, 1);
 }
 
 Pace::Turn::~Turn() {

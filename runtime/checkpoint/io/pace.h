@@ -49,6 +49,7 @@ class Pace {
   void set_rate(double rate);            // mutex_ held
   void count(int waiting, int working);  // changes; mutex_ held
   double due_bytes(Clock::time_point now) const;
+  void rebase(Clock::time_point now);  // all bytes so far are due; mutex_ held
 
   const std::shared_ptr<Urgency> urgency_;
   mutable std::mutex mutex_;

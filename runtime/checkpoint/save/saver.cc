@@ -404,6 +404,7 @@ void Saver::work() {
 
 void Saver::run(Job& job) {
   const Status status = committer_->run(job.request, *job.payload);
+  job.hurried = Urgency::Hold();
   {
     const std::lock_guard lock(mutex_);
     ++(status.ok() ? counts_.committed : counts_.failed);
