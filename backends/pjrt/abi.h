@@ -67,7 +67,8 @@ void add_transfer_slots(PJRT_Api& api);
 void add_executable_slots(PJRT_Api& api);
 void add_execute_slots(PJRT_Api& api);
 PJRT_Extension_Base* extension_chain();
-PJRT_Extension_Base* inspection_extension();  // the last of the chain
+PJRT_Extension_Base* inspection_extension();
+PJRT_Extension_Base* holds_extension();
 
 // The factory of this plugin.
 const BackendFactory& backend_factory();
@@ -79,11 +80,18 @@ int memory_kind_id(const std::string& kind);
 // Allocates and describes a buffer; `ready` says when its bytes are valid.
 PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Device* device,
                          DType dtype, Dims dims, StorageRef storage, CompletionRef ready);
-// The storage, or INVALID_ARGUMENT "Buffer has been deleted or donated".
+// INVALID_ARGUMENT "Buffer has been deleted or donated", the words that clients look for.
+Status deleted_or_donated();
+// Whether the calling thread wants holds instead of addresses (plugin_api/hekla_holds.h).
+bool wants_holds();
+// A new hold, as a number; the error of storage_of.
+Result<uintptr_t> make_hold(PJRT_Buffer& buffer);
+// The storage, or deleted_or_donated().
 Result<StorageRef> storage_of(PJRT_Buffer& buffer);
 // The storage, and whether the buffer gave it up to a caller that may consume it; one with
-// references from outside does not. The question and the taking are one step: of all who want to
-// take, refer to or delete a buffer at a time, each comes before or after the others.
+// references from outside, or whose storage is held, does not. The question and the taking are one
+// step: of all who want to take, refer to or delete a buffer at a time, each comes before or after
+// the others.
 struct TakenStorage {
   StorageRef storage;
   bool is_taken = false;

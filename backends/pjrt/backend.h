@@ -11,6 +11,7 @@
 // docs/adding_a_backend.md walks through the smallest implementation, backends/reference/plugin.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -52,6 +53,8 @@ class Storage {
   // Where the bytes are visible to the host and stay as long as this object; null otherwise. Valid
   // once the storage has been written.
   virtual void* host_pointer() { return nullptr; }
+  // Who will read the bytes as they are: while there are some no launch may consume the storage.
+  std::atomic<int64_t> holds{0};
 };
 using StorageRef = std::shared_ptr<Storage>;
 

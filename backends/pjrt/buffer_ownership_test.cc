@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "backends/pjrt/abi.h"
+#include "plugin_api/hekla_holds.h"
 
 namespace hekla::pjrt {
 namespace {
@@ -53,6 +54,33 @@ class BufferOwnershipTest : public testing::Test {
     PJRT_Buffer_DecreaseExternalReferenceCount_Args args = {};
     return call(api_.PJRT_Buffer_DecreaseExternalReferenceCount, args);
   }
+  template <typename Args>
+  void call_holds(PJRT_Error* (*slot)(Args*), Args& args) {
+    args.struct_size = sizeof(Args);
+    EXPECT_EQ(slot(&args), nullptr);
+  }
+  Hekla_Hold* hold() {
+    Hekla_Holds_Switch_Args on = {};
+    on.is_on = true;
+    call_holds(holds_->holds_switch, on);
+    PJRT_Buffer_UnsafePointer_Args pointer = {};
+    const bool is_held = call(api_.PJRT_Buffer_UnsafePointer, pointer);
+    on.is_on = false;
+    call_holds(holds_->holds_switch, on);
+    return is_held ? find(pointer.buffer_pointer) : nullptr;
+  }
+  Hekla_Hold* find(uintptr_t pointer) {
+    Hekla_Hold_Find_Args args = {};
+    args.pointer = pointer;
+    call_holds(holds_->hold_find, args);
+    EXPECT_EQ(args.size_bytes, args.hold == nullptr ? 0 : 16);
+    return args.hold;
+  }
+  void release(Hekla_Hold* hold) {
+    Hekla_Hold_Release_Args args = {};
+    args.hold = hold;
+    call_holds(holds_->hold_release, args);
+  }
   bool delete_buffer() {
     PJRT_Buffer_Delete_Args args = {};
     return call(api_.PJRT_Buffer_Delete, args);
@@ -68,6 +96,8 @@ class BufferOwnershipTest : public testing::Test {
   }
 
   PJRT_Api api_ = {};
+  const Hekla_Holds_Extension* holds_ =
+      reinterpret_cast<const Hekla_Holds_Extension*>(holds_extension());
   std::atomic<int> alive_{0};
   PJRT_Buffer* buffer_ = nullptr;
 };
@@ -112,6 +142,26 @@ TEST_F(BufferOwnershipTest, ReferencesKeepTheStorageFromLaunches) {
   EXPECT_EQ(taken->storage.use_count(), 1);
   EXPECT_TRUE(is_deleted());
   EXPECT_FALSE(refer());
+}
+
+TEST_F(BufferOwnershipTest, HoldsKeepTheStorageFromLaunches) {
+  Hekla_Hold* const first = hold();
+  Hekla_Hold* const second = hold();
+  ASSERT_TRUE(first != nullptr && second != nullptr && first != second);
+  EXPECT_EQ(find(0), nullptr);
+  EXPECT_EQ(find(reinterpret_cast<uintptr_t>(this)), nullptr);
+  release(first);
+  EXPECT_EQ(find(reinterpret_cast<uintptr_t>(first)), nullptr);
+  EXPECT_FALSE(take_storage(*buffer_, true)->is_taken);
+  EXPECT_TRUE(delete_buffer());
+  EXPECT_EQ(hold(), nullptr);
+  destroy();
+  EXPECT_EQ(alive_, 1);
+  release(second);
+  EXPECT_EQ(alive_, 0);
+  make();
+  release(hold());
+  EXPECT_TRUE(take_storage(*buffer_, true)->is_taken);
 }
 
 TEST_F(BufferOwnershipTest, WhoMayNotTakeSharesTheStorage) {

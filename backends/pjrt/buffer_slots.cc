@@ -20,10 +20,7 @@ PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Devic
   return buffer;
 }
 
-namespace {
-// The words that clients look for.
 Status deleted_or_donated() { return invalid_argument("Buffer has been deleted or donated"); }
-}  // namespace
 
 Result<StorageRef> storage_of(PJRT_Buffer& buffer) {
   std::lock_guard lock(buffer.mutex);
@@ -34,7 +31,9 @@ Result<StorageRef> storage_of(PJRT_Buffer& buffer) {
 Result<TakenStorage> take_storage(PJRT_Buffer& buffer, bool may_take) {
   std::lock_guard lock(buffer.mutex);
   if (!buffer.is_usable()) return deleted_or_donated();
-  if (!may_take || buffer.external_references > 0) return TakenStorage{buffer.storage, false};
+  if (!may_take || buffer.external_references > 0 || buffer.storage->holds > 0) {
+    return TakenStorage{buffer.storage, false};
+  }
   return TakenStorage{std::exchange(buffer.storage, nullptr), true};
 }
 
@@ -371,6 +370,10 @@ Result<void*> host_pointer(PJRT_Buffer& buffer) {
 Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_UnsafePointer_Args, buffer_pointer);
   HEKLA_REQUIRE_HANDLE(args, buffer);
+  if (wants_holds()) {
+    HEKLA_ASSIGN_OR_RETURN(args->buffer_pointer, make_hold(*args->buffer));
+    return ok_status();
+  }
   HEKLA_ASSIGN_OR_RETURN(void* pointer, host_pointer(*args->buffer));
   args->buffer_pointer = reinterpret_cast<uintptr_t>(pointer);
   return ok_status();

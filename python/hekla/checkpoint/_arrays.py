@@ -44,6 +44,10 @@ def dtype_name(dtype, where):
     return _known.setdefault(dtype, _FROM_NUMPY[dtype.name])
 
 
+def is_below_a_byte(name):
+    return name in ('i2', 'i4', 'ui2', 'ui4') or name.startswith(('f4', 'f6'))
+
+
 @functools.cache
 def numpy_dtype(name):
     """The NumPy dtype of a StableHLO name; ml_dtypes for what NumPy lacks."""
@@ -76,12 +80,14 @@ class Part:
 @dataclasses.dataclass
 class Box:
     """A box of a tensor and the array that holds it: `fetch()` gives it as NumPy, and is called
-    before a save returns if the array is mutable or lies in this process's memory."""
+    before a save returns if the array is mutable or lies in this process's memory. `address()`, if
+    there is one, is what its PJRT client says of where the array is."""
     start: tuple
     size: tuple
     fetch: object
     is_mutable: bool
     is_here: bool = False
+    address: object = None
 
 
 @dataclasses.dataclass
@@ -284,7 +290,8 @@ def _jax_tensor(array, rank_of_process):
         seen.add((start, size))
         # XLA's CPU gives its own memory, and works on a copy when such an array is donated later.
         boxes.append(Box(start, size, lambda data=shard.data: _dense(np.asarray(data)), False,
-                         is_here=shard.device.platform == 'cpu'))
+                         is_here=shard.device.platform == 'cpu',
+                         address=shard.data.unsafe_buffer_pointer))
     return Tensor(dtype_name(array.dtype, 'a JAX array'), shape, _spec_text(array.sharding),
                   holdings, boxes)
 

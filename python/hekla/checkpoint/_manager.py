@@ -123,17 +123,37 @@ class _State:
                      len(tensor.shape), _native.int64s(tensor.shape), tensor.spec.encode(),
                      self.world_size, count, _native.int64s(rows))
         for box in tensor.boxes:
+            if self._add_held(tensor, box):
+                continue
             now = box.fetch() if box.is_mutable or box.is_here else None
             if now is not None:
                 token, address = _keep(None, now), now.ctypes.data
                 bytes_ = now.nbytes
             else:
                 token, address = _keep(box.fetch, None), None
-                bytes_ = int(np.prod(box.size, dtype=np.int64)) * _arrays.numpy_dtype(
-                    tensor.dtype).itemsize
+                bytes_ = _bytes_of(tensor, box)
             _native.call('state_add_box', self.handle, _native.int64s(box.start),
                          _native.int64s(box.size), address, bytes_, box.is_mutable, _read,
                          _release, token)
+
+
+    def _add_held(self, tensor, box):
+        """Whether the box is an array on a device of Hekla's, which now keeps its values for us."""
+        # Arrays of elements below a byte may lie there in another way than in NumPy.
+        if box.address is None or box.is_here or _arrays.is_below_a_byte(tensor.dtype):
+            return False
+        pointer = _native.hold(box.address)
+        if pointer is None:
+            return False
+        is_hold = ctypes.c_int32()
+        _native.call('state_add_held_box', self.handle, _native.int64s(box.start),
+                     _native.int64s(box.size), pointer, _bytes_of(tensor, box),
+                     ctypes.byref(is_hold))
+        return bool(is_hold)
+
+
+def _bytes_of(tensor, box):
+    return int(np.prod(box.size, dtype=np.int64)) * _arrays.numpy_dtype(tensor.dtype).itemsize
 
 
 class SaveHandle:
@@ -428,9 +448,10 @@ class CheckpointManager:
 
     def save_async(self, step, state, metrics=None):
         """As save, but returns a SaveHandle as soon as the arrays may change: NumPy and torch arrays
-        are copied first, JAX arrays are held and fetched in the background. JAX arrays of other
-        devices than XLA's CPU may be donated after handle.wait_staged(), not before: the save of a
-        deleted array fails and says so."""
+        are copied first, JAX arrays are held and fetched in the background. Those on Hekla's devices
+        and on XLA's CPU may be donated at once: what a launch would consume it then copies. Those on
+        other devices may after handle.wait_staged(), not before: the save of a deleted array fails
+        and says so."""
         made = self._state(state)
         try:
             handle = _native.handle_of('manager_save', self._open(), step, made.handle,

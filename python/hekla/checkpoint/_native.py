@@ -50,6 +50,7 @@ def library():
         'state_create': (int, out), 'state_destroy': (None, p),
         'state_add_tensor': (int, p, text, text, i32, p, text, i32, i64, p),
         'state_add_box': (int, p, p, p, p, i64, i32, READ, RELEASE, p),
+        'state_add_held_box': (int, p, p, p, ctypes.c_uint64, i64, p), 'holds': (int, i32, p),
         'state_add_bool': (int, p, text, i32), 'state_add_int': (int, p, text, i64),
         'state_add_double': (int, p, text, real), 'state_add_text': (int, p, text, p, i64),
         'state_add_bytes': (int, p, text, p, i64), 'state_add_file': (int, p, text, p, i64, i32),
@@ -102,6 +103,19 @@ def text_of(name, *arguments):
         return ctypes.string_at(made).decode('utf-8')
     finally:
         library().hekla_checkpoint_free(made)
+
+
+def hold(address):
+    """What `address()`, a call of a PJRT client, says of a buffer of Hekla's: a hold of its values;
+    None where no such plugin is loaded or the client does not say."""
+    is_there = ctypes.c_int32()
+    call('holds', True, ctypes.byref(is_there))
+    try:
+        return address() if is_there else None
+    except Exception:  # the buffer cannot be addressed: it is fetched like any other
+        return None
+    finally:
+        call('holds', False, ctypes.byref(is_there))
 
 
 def int64s(numbers):

@@ -49,6 +49,14 @@ int hekla_checkpoint_state_add_box(hekla_checkpoint_state* state, const int64_t*
                                    const int64_t* size, const void* data, int64_t bytes,
                                    int32_t is_mutable, hekla_checkpoint_read read,
                                    hekla_checkpoint_release release, void* context);
+/* While a thread has switched holds on, the addresses that clients of Hekla's plugins tell it of
+ * buffers are holds (plugin_api/hekla_holds.h). `is_there`: such a plugin is loaded. */
+int hekla_checkpoint_holds(int32_t is_on, int32_t* is_there);
+/* Like add_box: the box is what `pointer` holds, which is released in any case. `is_hold` 0: it is
+ * no hold, and nothing was added. */
+int hekla_checkpoint_state_add_held_box(hekla_checkpoint_state* state, const int64_t* start,
+                                        const int64_t* size, uint64_t pointer, int64_t bytes,
+                                        int32_t* is_hold);
 int hekla_checkpoint_state_add_bool(hekla_checkpoint_state* state, const char* name, int32_t value);
 int hekla_checkpoint_state_add_int(hekla_checkpoint_state* state, const char* name, int64_t value);
 int hekla_checkpoint_state_add_double(hekla_checkpoint_state* state, const char* name,

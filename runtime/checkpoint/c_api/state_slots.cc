@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/c_api/handles.h"
+#include "runtime/checkpoint/c_api/holds.h"
 #include "runtime/checkpoint/io/copy.h"
 #include "runtime/checkpoint/sharding/box.h"
 
@@ -47,6 +48,23 @@ class ForeignSource final : public ArraySource {
   hekla_checkpoint_release release_;
   void* context_;
 };
+
+// Adds a box to the tensor that was added last.
+Status add_box(hekla_checkpoint_state* state, const int64_t* start, const int64_t* size,
+               int64_t bytes, std::shared_ptr<ArraySource> source) {
+  if (state->state.tensors.empty()) return invalid_argument("a box without a tensor");
+  StateTensor& tensor = state->state.tensors.back();
+  const size_t n = tensor.info.shape.size();
+  LocalArray array = {{Dims(start, start + n), Dims(size, size + n)}, {}, std::move(source)};
+  HEKLA_RETURN_IF_ERROR(check_box(tensor.info.shape, array.box));
+  HEKLA_ASSIGN_OR_RETURN(const int64_t wanted, checked_bytes(tensor.info.dtype, array.box.size));
+  if (wanted != bytes) {
+    return invalid_argument("tensor \"{}\": the box {} takes {} bytes; {} are given",
+                            tensor.info.name, box_text(array.box), wanted, bytes);
+  }
+  tensor.arrays.push_back(std::move(array));
+  return ok_status();
+}
 
 Status add_item(hekla_checkpoint_state* state, const char* name, Item item) {
   if (!state->state.items.emplace(name, std::move(item)).second) {
@@ -112,18 +130,32 @@ int hekla_checkpoint_state_add_box(hekla_checkpoint_state* state, const int64_t*
   return c_api::run([&]() -> Status {
     const auto source =
         std::make_shared<ForeignSource>(data, bytes, is_mutable != 0, read, release, context);
-    if (state->state.tensors.empty()) return invalid_argument("a box without a tensor");
-    StateTensor& tensor = state->state.tensors.back();
-    const size_t n = tensor.info.shape.size();
-    LocalArray array = {{Dims(start, start + n), Dims(size, size + n)}, {}, source};
-    HEKLA_RETURN_IF_ERROR(check_box(tensor.info.shape, array.box));
-    HEKLA_ASSIGN_OR_RETURN(const int64_t wanted, checked_bytes(tensor.info.dtype, array.box.size));
-    if (wanted != bytes || (data == nullptr && read == nullptr && bytes > 0)) {
-      return invalid_argument("tensor \"{}\": the box {} takes {} bytes; {} are given",
-                              tensor.info.name, box_text(array.box), wanted, bytes);
+    if (data == nullptr && read == nullptr && bytes > 0) {
+      return invalid_argument("a box of {} bytes has neither data nor a reader", bytes);
     }
-    tensor.arrays.push_back(std::move(array));
+    return add_box(state, start, size, bytes, source);
+  });
+}
+
+int hekla_checkpoint_holds(int32_t is_on, int32_t* is_there) {
+  return c_api::run([&] {
+    *is_there = c_api::switch_holds(is_on != 0);
     return ok_status();
+  });
+}
+
+int hekla_checkpoint_state_add_held_box(hekla_checkpoint_state* state, const int64_t* start,
+                                        const int64_t* size, uint64_t pointer, int64_t bytes,
+                                        int32_t* is_hold) {
+  return c_api::run([&]() -> Status {
+    *is_hold = 0;
+    std::shared_ptr<ArraySource> source = c_api::held_source(pointer);
+    if (source == nullptr) return ok_status();
+    if (source->size_bytes() != bytes) {
+      return invalid_argument("a box of {} bytes is held in {}", bytes, source->size_bytes());
+    }
+    *is_hold = 1;
+    return add_box(state, start, size, bytes, std::move(source));
   });
 }
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension of holds: values of buffers for those who have no PJRT_Buffer.
+#include <unordered_set>
+
+#include "backends/pjrt/abi.h"
+#include "plugin_api/hekla_holds.h"
+
+struct Hekla_Hold {
+  hekla::pjrt::StateRef state;  // the backend lives as long
+  hekla::pjrt::StorageRef storage;
+  hekla::pjrt::CompletionRef ready;
+  int64_t size_bytes = 0;
+};
+
+namespace hekla::pjrt {
+namespace {
+
+thread_local bool is_on = false;
+
+std::mutex all_mutex;
+std::unordered_set<Hekla_Hold*>& all_holds() {  // guarded by all_mutex
+  static std::unordered_set<Hekla_Hold*> holds;
+  return holds;
+}
+
+bool is_alive(Hekla_Hold* hold) {
+  const std::lock_guard lock(all_mutex);
+  return all_holds().count(hold) != 0;
+}
+
+Status Holds_Switch(Hekla_Holds_Switch_Args* args) {
+  HEKLA_REQUIRE(args, Hekla_Holds_Switch_Args, is_on);
+  is_on = args->is_on;
+  return ok_status();
+}
+
+Status Hold_Find(Hekla_Hold_Find_Args* args) {
+  HEKLA_REQUIRE(args, Hekla_Hold_Find_Args, size_bytes);
+  auto* const hold = reinterpret_cast<Hekla_Hold*>(args->pointer);
+  args->hold = is_alive(hold) ? hold : nullptr;
+  args->size_bytes = args->hold == nullptr ? 0 : hold->size_bytes;
+  return ok_status();
+}
+
+Status Hold_Read(Hekla_Hold_Read_Args* args) {
+  HEKLA_REQUIRE(args, Hekla_Hold_Read_Args, into);
+  if (!is_alive(args->hold)) return invalid_argument("there is no such hold");
+  const Hekla_Hold& hold = *args->hold;
+  if (args->offset < 0 || args->size_bytes < 0 || args->size_bytes > hold.size_bytes ||
+      args->offset > hold.size_bytes - args->size_bytes) {
+    return invalid_argument("bytes [{}, {} more) are not within the {} of the hold", args->offset,
+                            args->size_bytes, hold.size_bytes);
+  }
+  HEKLA_RETURN_IF_ERROR(hold.ready->await());
+  if (args->size_bytes == 0) return ok_status();
+  HEKLA_REQUIRE_HANDLE(args, into);
+  const CompletionRef done = Completion::make();
+  hold.state->backend->copy_to_host(hold.storage, args->offset, args->into, args->size_bytes, done);
+  return done->await();
+}
+
+Status Hold_Release(Hekla_Hold_Release_Args* args) {
+  HEKLA_REQUIRE(args, Hekla_Hold_Release_Args, hold);
+  {
+    const std::lock_guard lock(all_mutex);
+    if (all_holds().erase(args->hold) == 0) return invalid_argument("there is no such hold");
+  }
+  const std::unique_ptr<Hekla_Hold> freed(args->hold);
+  --freed->storage->holds;
+  return ok_status();
+}
+
+Hekla_Holds_Extension holds_node = {
+    {PJRT_STRUCT_SIZE(Hekla_Holds_Extension, hold_release),
+     static_cast<PJRT_Extension_Type>(Hekla_Extension_Type_Holds), nullptr},
+    Slot<Holds_Switch>::call,
+    Slot<Hold_Find>::call,
+    Slot<Hold_Read>::call,
+    Slot<Hold_Release>::call,
+};
+
+}  // namespace
+
+PJRT_Extension_Base* holds_extension() { return &holds_node.base; }
+
+bool wants_holds() { return is_on; }
+
+Result<uintptr_t> make_hold(PJRT_Buffer& buffer) {
+  auto hold = std::make_unique<Hekla_Hold>();
+  hold->state = buffer.state;
+  hold->ready = buffer.ready;
+  hold->size_bytes = buffer.size_bytes();
+  {
+    // A launch that takes the storage does so under this lock too, and sees the hold.
+    const std::lock_guard lock(buffer.mutex);
+    if (!buffer.is_usable()) return deleted_or_donated();
+    hold->storage = buffer.storage;
+    ++hold->storage->holds;
+  }
+  const std::lock_guard lock(all_mutex);
+  all_holds().insert(hold.get());
+  return reinterpret_cast<uintptr_t>(hold.release());
+}
+
+}  // namespace hekla::pjrt
