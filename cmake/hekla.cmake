@@ -37,7 +37,7 @@ add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-c
 # included. Those who edit may prefer OFF, which compiles one source after a change instead of eight.
 option(HEKLA_UNITY "Compile the sources of a library together" ON)
 set(CMAKE_UNITY_BUILD ${HEKLA_UNITY})
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 
 # It links in a third of the time of GNU's.
 find_program(LLD_PROGRAM ld.lld)
@@ -72,7 +72,7 @@ function(hekla_library name)
   cmake_parse_arguments(ARG "HOT" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   if(ARG_HOT AND HEKLA_SANITIZER)
-    target_compile_options(${name} PRIVATE -O2)
+    target_compile_options(${name} PRIVATE -O1)
   endif()
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})

@@ -208,6 +208,9 @@ STAGES = {
     "fuzz": stage_fuzz,
 }
 QUICK = ["checks", "unit", f"python-{NEWEST}"]
+# What runs tests of the others once more, in builds of its own.
+SANITIZERS = ["asan", "tsan", "fuzz"]
+ALL = [name for name in STAGES if name not in SANITIZERS]
 
 
 def main() -> int:
@@ -215,13 +218,17 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"the stages {', '.join(QUICK)}, "
                         "without slow tests")
+    parser.add_argument("--sanitizers", action="store_true",
+                        help=f"the stages {', '.join(SANITIZERS)}: the unit tests once more under "
+                        "AddressSanitizer with UBSan and under ThreadSanitizer, and the fuzzers")
     parser.add_argument("--only", metavar="STAGES", help="comma-separated stages")
     parser.add_argument("--list", action="store_true", help="print the stages and stop")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(STAGES))
         return 0
-    names = arguments.only.split(",") if arguments.only else QUICK if arguments.quick else list(STAGES)
+    names = (arguments.only.split(",") if arguments.only else QUICK if arguments.quick
+             else SANITIZERS if arguments.sanitizers else ALL)
     unknown = [name for name in names if name not in STAGES]
     if unknown:
         parser.error(f"no stage '{unknown[0]}'; there are: {', '.join(STAGES)}")

@@ -7,7 +7,7 @@
 namespace hekla::conformance {
 namespace {
 
-std::string quoted(const std::string& text) {
+std::string json_quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -63,9 +63,10 @@ std::string format_summary(const std::vector<Result>& results) {
 
 std::string format_json(const std::string& library, const std::string& description,
                         const std::vector<Result>& results) {
-  std::string text =
-      "{\n  \"library\": " + quoted(library) + ",\n  \"description\": " + quoted(description) +
-      ",\n  \"conforms\": " + (conforms(results) ? "true" : "false") + ",\n  \"results\": [";
+  std::string text = "{\n  \"library\": " + json_quoted(library) +
+                     ",\n  \"description\": " + json_quoted(description) +
+                     ",\n  \"conforms\": " + (conforms(results) ? "true" : "false") +
+                     ",\n  \"results\": [";
   for (size_t i = 0; i < results.size(); ++i) {
     const Result& result = results[i];
     std::string outcome(outcome_name(result.outcome));
@@ -73,10 +74,10 @@ std::string format_json(const std::string& library, const std::string& descripti
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     char seconds[32];
     std::snprintf(seconds, sizeof(seconds), "%.3f", result.seconds);
-    text += std::string(i ? "," : "") + "\n    {\"name\": " + quoted(result.name) +
-            ", \"outcome\": " + quoted(outcome) + ", \"seconds\": " + seconds +
-            ", \"detail\": " + quoted(result.detail);
-    if (!result.output.empty()) text += ", \"output\": " + quoted(result.output);
+    text += std::string(i ? "," : "") + "\n    {\"name\": " + json_quoted(result.name) +
+            ", \"outcome\": " + json_quoted(outcome) + ", \"seconds\": " + seconds +
+            ", \"detail\": " + json_quoted(result.detail);
+    if (!result.output.empty()) text += ", \"output\": " + json_quoted(result.output);
     text += "}";
   }
   return text + "\n  ]\n}\n";
