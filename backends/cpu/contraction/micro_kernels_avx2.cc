@@ -17,7 +17,8 @@ inline float multiply_add_one(float a, float b, float sum) { return __builtin_fm
 inline float load_f16(const uint16_t* from) { return _cvtsh_ss(*from); }
 
 constexpr int kBlock = 8;
-#include "backends/cpu/contraction/turn_block_avx.h"
+#include "backends/cpu/contraction/blocks_avx.h"
+inline float sum_lanes(Vector v) { return sum_256(v); }
 
 }  // namespace
 }  // namespace hekla::cpu

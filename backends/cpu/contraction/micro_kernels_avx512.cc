@@ -17,7 +17,13 @@ inline float multiply_add_one(float a, float b, float sum) { return __builtin_fm
 inline float load_f16(const uint16_t* from) { return _cvtsh_ss(*from); }
 
 constexpr int kBlock = 8;
-#include "backends/cpu/contraction/turn_block_avx.h"
+#include "backends/cpu/contraction/blocks_avx.h"
+// Without intrinsics, as GCC 12 warns of what its header does for those that take halves.
+inline float sum_lanes(Vector v) {
+  const __m256 lower = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256 upper = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  return sum_256(lower + upper);
+}
 
 }  // namespace
 }  // namespace hekla::cpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of micro_kernels_LEVEL.cc, which define HEKLA_LEVEL, kBits, multiply_add and load_f16
-// before. Those files are compiled for processors that the process may not run on, so nothing here
-// may be shared with other files: all is in an unnamed namespace, and no header with inline
-// functions is included.
+// The body of micro_kernels_LEVEL.cc, which define HEKLA_LEVEL, kBits, multiply_add, sum_lanes (the
+// second half of the lanes added to the first, until one is left) and load_f16 before. Those files
+// are compiled for processors that the process may not run on, so nothing here may be shared with
+// other files: all is in an unnamed namespace, and no header with inline functions is included.
 // NOLINTNEXTLINE: included once by each level.
 #pragma once
 
@@ -341,14 +341,7 @@ void chained_columns(const float* row, const float* columns, int64_t columns_ste
 #pragma GCC unroll 2
       for (int p = 0; p < half; ++p) sums[c][p] += sums[c][half + p];
     }
-    float lanes[kLanes];
-    store(lanes, sums[c][0]);
-#pragma GCC unroll 4
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-#pragma GCC unroll 8
-      for (int i = 0; i < half; ++i) lanes[i] += lanes[half + i];
-    }
-    out[c] = lanes[0];
+    out[c] = sum_lanes(sums[c][0]);
   }
 }
 

@@ -24,6 +24,8 @@ inline float multiply_add_one(float a, float b, float sum) { return a * b + sum;
 inline Vector multiply_add(Vector a, Vector b, Vector sum) { return a * b + sum; }
 #endif
 
+inline float sum_lanes(Vector v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+
 inline float load_f16(const uint16_t* from) {
   const uint32_t bits = *from;
   const uint32_t sign = (bits & 0x8000u) << 16;

@@ -342,7 +342,7 @@ class CheckpointManager:
 
     With `save_priority` 'background' the threads that hash, compress and write behind training have
     a low priority, and write no more than `background_bandwidth` bytes per second, so that steps do
-    not notice them. None: 128 MiB/s for each core of the machine (shared by LOCAL_WORLD_SIZE
+    not notice them. None: 64 MiB/s for each core of the machine (shared by LOCAL_WORLD_SIZE
     processes), and what spreads a save over a minute at most; twice as much from every save on that
     comes while one is under way; 0: as fast as it goes. Whoever waits on any process (wait(), join(),
     save(), a preemption) ends that: the rest is written by ordinary threads as fast as it goes. A

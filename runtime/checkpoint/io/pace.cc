@@ -10,7 +10,7 @@
 namespace hekla::checkpoint {
 namespace {
 
-constexpr int64_t kBytesPerSecondAndCore = int64_t{128} << 20;
+constexpr int64_t kBytesPerSecondAndCore = int64_t{64} << 20;
 // More than any disk writes.
 constexpr double kFastest = 1e15;
 

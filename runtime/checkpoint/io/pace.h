@@ -66,8 +66,8 @@ class Pace {
   Urgency::Watch watch_;
 };
 
-// 128 MiB/s for each core of this machine, shared by LOCAL_WORLD_SIZE processes when that is set:
-// hashing, copying and writing then take 2 % of the processor time (docs/measurements.md).
+// 64 MiB/s for each core of this machine, shared by LOCAL_WORLD_SIZE processes when that is set:
+// hashing, copying and writing then take 1 % of the processor time (docs/measurements.md).
 int64_t background_bandwidth();
 
 }  // namespace hekla::checkpoint

@@ -91,7 +91,7 @@ TEST(Pace, TimeInWhichSomebodyWritesIsNotStoodBack) {
 
 TEST(Pace, IsTheMachinesAndSharedByItsProcesses) {
   const int64_t alone = background_bandwidth();
-  EXPECT_EQ(alone, int64_t{std::thread::hardware_concurrency()} * (int64_t{128} << 20));
+  EXPECT_EQ(alone, int64_t{std::thread::hardware_concurrency()} * (int64_t{64} << 20));
   ::setenv("LOCAL_WORLD_SIZE", "4", 1);
   EXPECT_EQ(background_bandwidth(), alone / 4);
   ::setenv("LOCAL_WORLD_SIZE", "nonsense", 1);

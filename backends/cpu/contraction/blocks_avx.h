@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Included inside the unnamed namespace of micro_kernels_avx2.cc and micro_kernels_avx512.cc.
 
+// The lanes stay in registers: as an array they would drag the sums of a whole loop into memory.
+inline float sum_256(__m256 v) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 // to[i * width + l] = lanes[l][at + i], for i and l below 8.
 inline void turn_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
   __m256 in[8], half[8];
