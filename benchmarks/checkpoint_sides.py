@@ -106,6 +106,7 @@ class Side:
         self.state = self.make_state(make_arrays(options["bytes"]))
         self.bytes = options["bytes"]
         self.threads = options.get("step_threads", 1)
+        self.background_bandwidth = options.get("background_bandwidth")
 
     def make_state(self, arrays):
         if self.kind == "jax":
@@ -207,7 +208,8 @@ class Hekla(Side):
     def connect(self):
         import hekla.checkpoint
         self.manager = hekla.checkpoint.CheckpointManager(
-            self.root, save_interval=0, chkpt_on_preemption=False, rank=0, world_size=1)
+            self.root, save_interval=0, chkpt_on_preemption=False, rank=0, world_size=1,
+            background_bandwidth=self.background_bandwidth)
 
     def folder_of(self, step):
         return self.root / f"step-{step:012}"

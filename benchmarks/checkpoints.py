@@ -13,7 +13,9 @@ the rounds):
             was made; of restores with the state that came back
   restore   into arrays of the same kind, files not in the page cache; Hekla verifies every byte
   read      bytes that the disk gave during that (read_bytes of /proc/self/io), over the state's
-  p99       99th percentile of a training step while one save follows the other, over that without
+  p99       99th percentile of a training step while one save follows the other, over the geometric
+            mean of those of the segments without saves before and after; progress lines say how
+            much these two differ
 
 then the bytes when a state comes back cut in another way, over the bytes held: what the disk gave,
 and what was asked of the kernel (rchar). Processes that read through the page cache get from it what
@@ -142,7 +144,8 @@ def measure_kind(kind, sides, python, arguments):
             progress(f"{kind}: {NAMES[side]} makes its state")
             children[side] = Child(python, side, {
                 "kind": kind, "bytes": total, "folder": str(folder / side),
-                "step_threads": arguments.step_threads}, arguments.timeout,
+                "step_threads": arguments.step_threads,
+                "background_bandwidth": arguments.background_bandwidth}, arguments.timeout,
                 {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OPENBLAS_NUM_THREADS": "1"}
                 if arguments.step_threads == 1 else None)
             children[side].result()
@@ -180,25 +183,28 @@ def measure_kind(kind, sides, python, arguments):
 
 
 def train(child, side, kind, arguments):
-    """Segments with and without saves in turns."""
+    """Segments with saves, each between two without."""
     times = {False: [], True: []}
-    ratios, saves, step = [], 0, 1000
+    ratios, controls, saves, step = [], [], 0, 1000
     for _ in range(arguments.segments):
-        found = {}
-        for with_saves in (False, True):
-            found[with_saves] = child.call(do="train", seconds=arguments.train_seconds,
-                                           saves=with_saves, first_step=step)
-            saves += found[with_saves]["saves"]
-            step += found[with_saves]["saves"] + 1
-            times[with_saves] += found[with_saves]["times"]
-        ratios.append(percentile(found[True]["times"], 0.99)
-                      / percentile(found[False]["times"], 0.99))
+        p99 = []
+        for with_saves in (False, True, False):
+            found = child.call(do="train", seconds=arguments.train_seconds, saves=with_saves,
+                               first_step=step)
+            saves += found["saves"]
+            step += found["saves"] + 1
+            times[with_saves] += found["times"]
+            p99.append(percentile(found["times"], 0.99))
+        ratios.append(p99[1] / math.sqrt(p99[0] * p99[2]))
+        controls.append(p99[2] / p99[0])
     result = {"p99_without_s": percentile(times[False], 0.99),
               "p99_with_s": percentile(times[True], 0.99), "p99_ratio": statistics.median(ratios),
+              "p99_ratios": ratios, "p99_controls": controls,
               "mean_ratio": statistics.fmean(times[True]) / statistics.fmean(times[False]),
               "worst_with_s": max(times[True]), "saves": saves, "steps": len(times[True])}
     progress(f"{kind}: {NAMES[side]} trains: p99 {result['p99_without_s'] * 1e3:.1f} ms, with "
-             f"{saves} saves {result['p99_with_s'] * 1e3:.1f} ms")
+             f"{saves} saves {result['p99_with_s'] * 1e3:.1f} ms; ratios {min(ratios):.2f} to "
+             f"{max(ratios):.2f}, without saves {min(controls):.2f} to {max(controls):.2f}")
     return result
 
 
@@ -388,8 +394,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=5,
                         help="counted rounds, after one to warm up")
     parser.add_argument("--segments", type=int, default=3,
-                        help="pairs of training segments; 0: none")
+                        help="training segments with saves, each between two without; 0: none")
     parser.add_argument("--train-seconds", type=float, default=5, help="of each segment")
+    parser.add_argument("--background-bandwidth", type=int,
+                        help="Hekla's bytes per second while nobody waits; 0: as fast as it goes "
+                        "(default: the manager's)")
     parser.add_argument("--step-threads", type=int, choices=(0, 1), default=1,
                         help="1: a step takes one core, and one is free, as beside an accelerator; "
                         "0: all of them")
