@@ -33,8 +33,9 @@ endif()
 add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off)
 
 # Most of a compilation goes into the headers, which the sources of a library share: eight sources
-# together take half the time of eight apart. So names must be distinct in a whole library, anonymous namespaces
-# included. Those who edit may prefer OFF, which compiles one source after a change instead of sixteen.
+# together take half the time of eight apart. So names must be distinct in a whole library,
+# anonymous namespaces included. Those who edit may prefer OFF, which compiles one source after a
+# change instead of sixteen.
 option(HEKLA_UNITY "Compile the sources of a library together" ON)
 set(CMAKE_UNITY_BUILD ${HEKLA_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
