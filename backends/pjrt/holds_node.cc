@@ -6,6 +6,13 @@
 #include "plugin_api/hekla_holds.h"
 
 struct Hekla_Hold {
+  Hekla_Hold() = default;
+  Hekla_Hold(const Hekla_Hold&) = delete;
+  Hekla_Hold& operator=(const Hekla_Hold&) = delete;
+  ~Hekla_Hold() {
+    if (storage != nullptr) --storage->holds;
+  }
+
   hekla::pjrt::StateRef state;  // the backend lives as long
   hekla::pjrt::StorageRef storage;
   hekla::pjrt::CompletionRef ready;
@@ -65,8 +72,7 @@ Status Hold_Release(Hekla_Hold_Release_Args* args) {
     const std::lock_guard lock(all_mutex);
     if (all_holds().erase(args->hold) == 0) return invalid_argument("there is no such hold");
   }
-  const std::unique_ptr<Hekla_Hold> freed(args->hold);
-  --freed->storage->holds;
+  delete args->hold;
   return ok_status();
 }
 

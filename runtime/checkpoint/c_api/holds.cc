@@ -10,14 +10,24 @@
 
 #include "plugin_api/hekla_holds.h"
 #include "runtime/base/log.h"
+#include "runtime/plugin/plugin.h"
 
 namespace hekla::checkpoint::c_api {
 namespace {
 
-struct Plugin {
-  const PJRT_Api* api = nullptr;
+struct Holder {
+  std::shared_ptr<const runtime::Plugin> plugin;
   const Hekla_Holds_Extension* holds = nullptr;
 };
+
+const Hekla_Holds_Extension* find_holds(const PJRT_Api& api) {
+  for (const PJRT_Extension_Base* node = api.extension_start; node != nullptr; node = node->next) {
+    if (static_cast<int>(node->type) == Hekla_Extension_Type_Holds) {
+      return reinterpret_cast<const Hekla_Holds_Extension*>(node);
+    }
+  }
+  return nullptr;
+}
 
 int note_name(dl_phdr_info* info, size_t, void* names) {
   const std::string name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
@@ -33,30 +43,27 @@ int note_loads(dl_phdr_info* info, size_t, void* loads) {
   return 1;  // all say the same
 }
 
-std::vector<Plugin> find_plugins() {
+std::vector<Holder> find_plugins() {
   std::vector<std::string> names;
   ::dl_iterate_phdr(note_name, &names);
-  std::vector<Plugin> plugins;
+  std::vector<Holder> plugins;
   for (const std::string& name : names) {
-    // The reference that this takes is kept: see the header.
+    // Looked at before it counts as ours: others are not to be initialized once more.
     void* const library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;
     const auto get = reinterpret_cast<const PJRT_Api* (*)()>(::dlsym(library, "GetPjrtApi"));
     const PJRT_Api* const api = get == nullptr ? nullptr : get();
-    if (api == nullptr) continue;
-    for (const PJRT_Extension_Base* node = api->extension_start; node != nullptr;
-         node = node->next) {
-      if (static_cast<int>(node->type) == Hekla_Extension_Type_Holds) {
-        plugins.push_back({api, reinterpret_cast<const Hekla_Holds_Extension*>(node)});
-      }
-    }
+    const Hekla_Holds_Extension* const holds = api == nullptr ? nullptr : find_holds(*api);
+    if (holds == nullptr) continue;
+    Result<std::shared_ptr<const runtime::Plugin>> plugin = runtime::Plugin::load(name, name);
+    if (plugin.ok()) plugins.push_back({*std::move(plugin), holds});
   }
   return plugins;
 }
 
 // Looked for again when the process has loaded something since.
-const std::vector<Plugin>& loaded_plugins() {
-  thread_local std::vector<Plugin> plugins;
+const std::vector<Holder>& loaded_plugins() {
+  thread_local std::vector<Holder> plugins;
   thread_local unsigned long long seen = 0;
   unsigned long long loads = 0;
   ::dl_iterate_phdr(note_loads, &loads);
@@ -67,26 +74,14 @@ const std::vector<Plugin>& loaded_plugins() {
 
 // Calls one of the extension's functions.
 template <typename Args>
-Status call(const Plugin& plugin, PJRT_Error* (*function)(Args*), Args* args) {
+Status call(const Holder& holder, PJRT_Error* (*function)(Args*), Args* args) {
   args->struct_size = sizeof(Args);
-  PJRT_Error* const error = function(args);
-  if (error == nullptr) return ok_status();
-  PJRT_Error_Message_Args message = {};
-  message.struct_size = sizeof message;
-  message.error = error;
-  plugin.api->PJRT_Error_Message(&message);
-  Status status =
-      failed_precondition("{}", std::string_view(message.message, message.message_size));
-  PJRT_Error_Destroy_Args destroy = {};
-  destroy.struct_size = sizeof destroy;
-  destroy.error = error;
-  plugin.api->PJRT_Error_Destroy(&destroy);
-  return status;
+  return holder.plugin->take_error(function(args));
 }
 
 class HeldSource final : public ArraySource {
  public:
-  HeldSource(const Plugin& plugin, Hekla_Hold* hold, int64_t bytes)
+  HeldSource(const Holder& plugin, Hekla_Hold* hold, int64_t bytes)
       : plugin_(plugin), hold_(hold), bytes_(bytes) {}
   ~HeldSource() override {
     Hekla_Hold_Release_Args args = {};
@@ -109,7 +104,7 @@ class HeldSource final : public ArraySource {
   }
 
  private:
-  const Plugin plugin_;
+  const Holder plugin_;
   Hekla_Hold* const hold_;
   const int64_t bytes_;
 };
@@ -118,7 +113,7 @@ class HeldSource final : public ArraySource {
 
 bool switch_holds(bool is_on) {
   bool is_there = false;
-  for (const Plugin& plugin : loaded_plugins()) {
+  for (const Holder& plugin : loaded_plugins()) {
     Hekla_Holds_Switch_Args args = {};
     args.is_on = is_on;
     is_there |= call(plugin, plugin.holds->holds_switch, &args).ok();
@@ -127,7 +122,7 @@ bool switch_holds(bool is_on) {
 }
 
 std::shared_ptr<ArraySource> held_source(uint64_t pointer) {
-  for (const Plugin& plugin : loaded_plugins()) {
+  for (const Holder& plugin : loaded_plugins()) {
     Hekla_Hold_Find_Args args = {};
     args.pointer = static_cast<uintptr_t>(pointer);
     if (call(plugin, plugin.holds->hold_find, &args).ok() && args.hold != nullptr) {
