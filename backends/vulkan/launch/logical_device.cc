@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/launch/logical_device.h"
 
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -54,30 +55,51 @@ void HostWorker::run() {
 namespace {
 
 // Destroys devices whose last user was one of their own threads, which cannot wait for itself.
+//
+// Once the process ends, the drivers and the loader may be gone before such a thread lets go, so
+// devices then stay as they are. Never destroyed, as those threads may come at any time.
 class Reaper {
  public:
   static Reaper& instance() {
-    static Reaper reaper;
-    return reaper;
+    static Reaper* const reaper = [] {
+      // Runs before the end of the libraries that devices were made with.
+      std::atexit([] { instance().end(); });
+      return new Reaper;
+    }();
+    return *reaper;
   }
-  ~Reaper() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-  void run(std::function<void()> job) {
+
+  void destroy(LogicalDevice* device) {
     std::lock_guard lock(mutex_);
-    threads_.emplace_back(std::move(job));
+    if (is_ending_) {
+      kept_.push_back(device);
+    } else {
+      threads_.emplace_back([device] { delete device; });
+    }
   }
 
  private:
+  void end() {
+    std::vector<std::thread> threads;
+    {
+      std::lock_guard lock(mutex_);
+      is_ending_ = true;
+      threads.swap(threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
   std::mutex mutex_;
+  bool is_ending_ = false;            // guarded by mutex_
   std::vector<std::thread> threads_;  // guarded by mutex_; few, joined when the process ends
+  std::vector<LogicalDevice*> kept_;  // guarded by mutex_; keeps them reachable for leak checkers
 };
 
 }  // namespace
 
 void LogicalDevice::destroy(LogicalDevice* device) {
   if (is_internal_thread) {
-    Reaper::instance().run([device] { delete device; });
+    Reaper::instance().destroy(device);
   } else {
     delete device;
   }
@@ -87,6 +109,7 @@ Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Dev
                                                              std::shared_ptr<Pipelines> pipelines,
                                                              int index,
                                                              const LogicalDeviceOptions& options) {
+  Reaper::instance();  // its handler must be in place before the process ends
   std::shared_ptr<LogicalDevice> made(
       new LogicalDevice(std::move(device), std::move(pipelines), index), destroy);
   Device& d = *made->device_;

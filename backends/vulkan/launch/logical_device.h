@@ -90,7 +90,8 @@ class LogicalDevice {
       : device_(std::move(device)), pipelines_(std::move(pipelines)), index_(index) {}
   // Waits for work in flight that ends by itself; whether there was any.
   bool relieve_pressure();
-  // On a thread of its own where the caller is one that the device would wait for.
+  // On a thread of its own where the caller is one that the device would wait for; not at all where
+  // the process ends already.
   static void destroy(LogicalDevice* device);
 
   const std::shared_ptr<Device> device_;
