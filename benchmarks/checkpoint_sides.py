@@ -205,11 +205,13 @@ class Side:
 
 
 class Hekla(Side):
+    compress = None
+
     def connect(self):
         import hekla.checkpoint
         self.manager = hekla.checkpoint.CheckpointManager(
             self.root, save_interval=0, chkpt_on_preemption=False, rank=0, world_size=1,
-            background_bandwidth=self.background_bandwidth)
+            background_bandwidth=self.background_bandwidth, compress=self.compress)
 
     def folder_of(self, step):
         return self.root / f"step-{step:012}"
@@ -225,6 +227,10 @@ class Hekla(Side):
 
     def read(self, step):
         return self.manager.restore(step, like=self.state)
+
+
+class HeklaZstd(Hekla):
+    compress = "zstd"
 
 
 class Orbax(Side):
@@ -392,12 +398,14 @@ class Cut:
 
 
 class HeklaCut(Cut):
+    compress = None
+
     def open(self):
         import hekla.checkpoint as checkpoint
         self.part = checkpoint.Part
         self.manager = checkpoint.CheckpointManager(
             self.root, save_interval=0, chkpt_on_preemption=False, rank=self.o["rank"],
-            world_size=self.o["world"], store=f"file:{self.o['store']}")
+            world_size=self.o["world"], store=f"file:{self.o['store']}", compress=self.compress)
         start = [s.start for s in self.box]
         self.state = {name: checkpoint.Part(array, start, (ROWS, ROWS))
                       for name, array in self.arrays.items()}
@@ -410,6 +418,10 @@ class HeklaCut(Cut):
     def restore(self):
         found, result = self.measure(lambda: self.manager.restore(1, like=self.state))
         return self.check({name: part.array for name, part in found.items()}, result)
+
+
+class HeklaZstdCut(HeklaCut):
+    compress = "zstd"
 
 
 class DcpCut(Cut):
@@ -444,12 +456,14 @@ class DcpCut(Cut):
 
 
 class JaxCut:
-    """One process with `devices` devices; the matrices are cut over them. Hekla or Orbax."""
+    """One process with `devices` devices; the matrices are cut over them. Hekla, with its values as
+    they are or compressed, or Orbax."""
 
     def __init__(self, options):
         import jax
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
         self.o = options
+        self.is_hekla = options["library"] != "orbax"
         self.root = pathlib.Path(options["folder"])
         import numpy as np
         mesh = Mesh(np.array(jax.devices()[:options["devices"]]), ("x",))
@@ -461,10 +475,11 @@ class JaxCut:
         jax.block_until_ready(self.state)
 
     def open(self):
-        if self.o["library"] == "hekla":
+        if self.is_hekla:
             import hekla.checkpoint as checkpoint
             self.manager = checkpoint.CheckpointManager(
-                self.root, save_interval=0, chkpt_on_preemption=False, rank=0, world_size=1)
+                self.root, save_interval=0, chkpt_on_preemption=False, rank=0, world_size=1,
+                compress="zstd" if self.o["library"] == "hekla-zstd" else None)
         else:
             import orbax.checkpoint as ocp
             self.ocp = ocp
@@ -472,7 +487,7 @@ class JaxCut:
         return {}
 
     def save(self):
-        if self.o["library"] == "hekla":
+        if self.is_hekla:
             self.manager.save(1, self.state)
         else:
             self.manager.save(1, args=self.ocp.args.StandardSave(self.state))
@@ -483,7 +498,7 @@ class JaxCut:
         import jax
         import numpy as np
         before, start = io_counters(), time.perf_counter()
-        if self.o["library"] == "hekla":
+        if self.is_hekla:
             found = self.manager.restore(1, like=self.state)
         else:
             like = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self.sharding)
@@ -497,8 +512,8 @@ class JaxCut:
                 **{key: after[key] - before[key] for key in ("read_bytes", "rchar")}}
 
 
-SIDES = {"hekla": Hekla, "orbax": Orbax, "dcp": Dcp, "raw": Raw, "hekla-cut": HeklaCut,
-         "dcp-cut": DcpCut, "jax-cut": JaxCut}
+SIDES = {"hekla": Hekla, "hekla-zstd": HeklaZstd, "orbax": Orbax, "dcp": Dcp, "raw": Raw, "hekla-cut": HeklaCut,
+         "hekla-zstd-cut": HeklaZstdCut, "dcp-cut": DcpCut, "jax-cut": JaxCut}
 
 
 def main():

@@ -22,12 +22,13 @@ and what was asked of the kernel (rchar). Processes that read through the page c
 another one has read; on hosts of their own each would ask its disk.
 
 Not like for like: raw I/O (2 threads, 8 MiB a call; fio beside it) keeps no names, digests or
-commit. Orbax compresses (zstd) by default, and neither it nor torch.distributed.checkpoint, whose
-default staging copies the state first, verifies a digest of what it restores. Hekla copies NumPy
-and torch arrays through 256 MiB of staging memory, so its caller waits for the disk when the state
-is larger; JAX arrays it holds. A step of training is a jitted product on --step-threads cores, and
-what is saved is not changed by it. Memory is taken and freed before each restore, because a virtual
-machine's host may have taken free pages back, which costs seconds for each GB.
+commit. Orbax compresses (zstd) by default, as Hekla does in the rows "Hekla zstd". Neither it nor
+torch.distributed.checkpoint, whose default staging copies the state first, verifies a digest of
+what it restores. Hekla copies NumPy and torch arrays through 256 MiB of staging memory, so its
+caller waits for the disk when the state is larger; JAX arrays it holds. A step of training is a
+jitted product on --step-threads cores, and what is saved is not changed by it. Memory is taken and
+freed before each restore, because a virtual machine's host may have taken free pages back, which
+costs seconds for each GB.
 
 The peers come from a virtual environment, --venv, which is made so:
 
@@ -57,8 +58,10 @@ import threading
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = {"hekla": "numpy", "orbax": "orbax.checkpoint", "dcp": "torch.distributed.checkpoint"}
-NAMES = {"hekla": "Hekla", "orbax": "Orbax", "dcp": "torch DCP", "raw": "raw I/O"}
-SIDES = {"jax": ("hekla", "orbax"), "torch": ("hekla", "dcp"), "numpy": ("hekla", "orbax")}
+NAMES = {"hekla": "Hekla", "hekla-zstd": "Hekla zstd", "orbax": "Orbax", "dcp": "torch DCP",
+         "raw": "raw I/O"}
+SIDES = {"jax": ("hekla", "hekla-zstd", "orbax"), "torch": ("hekla", "hekla-zstd", "dcp"),
+         "numpy": ("hekla", "hekla-zstd", "orbax")}
 
 
 def progress(text):
@@ -291,7 +294,7 @@ def measure_reshard(python, sides, arguments):
     for by_process, peer in ((True, "dcp"), (False, "orbax")):
         what = "processes" if by_process else "devices"
         for cut, parts in (("rows", 3 if by_process else 2), ("columns", 2)):
-            for side in ("hekla", peer):
+            for side in ("hekla", "hekla-zstd", peer):
                 if side in sides:
                     plans.append((f"4 {what}, rows, to {parts}, {cut}", side, cut, parts,
                                   by_process))
@@ -350,7 +353,7 @@ METRICS = [("time blocked, ms", lambda row, gb: row.get("blocked_s", 0) * 1e3),
 def svg(document):
     """A group of bars for each kind of state and metric; shorter is better."""
     left, width, line = 210, 420, 17
-    colors = {"raw": "#999", "hekla": "#2a7f3f", "orbax": "#3567a8", "dcp": "#d08a1d"}
+    colors = {"raw": "#999", "hekla": "#2a7f3f", "hekla-zstd": "#86c08f", "orbax": "#3567a8", "dcp": "#d08a1d"}
     parts, y = [], 46
     for kind, result in document["kinds"].items():
         gigabytes = result["bytes"] / 1e9
@@ -417,7 +420,7 @@ def main():
     if arguments.folder.exists() and any(arguments.folder.iterdir()):
         parser.error(f"{arguments.folder} is not empty")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    sides = {"hekla"}
+    sides = {"hekla", "hekla-zstd"}
     for side in filter(None, arguments.peers.replace("none", "").split(",")):
         if installed(python, side):
             sides.add(side)
