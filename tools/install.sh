@@ -54,7 +54,9 @@ for version in ${python_versions[@]+"${python_versions[@]}"}; do
     rm -rf "$venv"
     python3 -m venv "$venv"
     echo "$wanted" > "$venv/requirements.txt"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$venv/requirements.txt"
+    # Python compiles what is imported, a fraction of what is installed.
+    "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check \
+      -r "$venv/requirements.txt"
     touch "$venv/complete"
   fi
 done
