@@ -19,6 +19,13 @@ Table add_table(LoweredSequence& sequence, HostArray values) {
   return table;
 }
 
+Table add_index_table(LoweredSequence& sequence, DType dtype, int64_t number) {
+  const auto narrow = static_cast<int32_t>(number);
+  return add_table(sequence, dtype == DType::kI64
+                                 ? HostArray::from<int64_t>(dtype, {1}, std::span(&number, 1))
+                                 : HostArray::from<int32_t>(dtype, {1}, std::span(&narrow, 1)));
+}
+
 bool is_wide_index(int64_t largest) { return largest >= std::numeric_limits<int32_t>::max() / 8; }
 
 KernelMaker::KernelMaker(std::string name, const std::vector<int64_t>& grid, int64_t largest,

@@ -33,6 +33,8 @@ struct Table {
   int64_t elements = 0;
 };
 Table add_table(LoweredSequence& sequence, HostArray values);
+// One number, for kernels that differ by it alone.
+Table add_index_table(LoweredSequence& sequence, DType dtype, int64_t number);
 
 class KernelMaker {
  public:

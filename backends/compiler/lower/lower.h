@@ -31,9 +31,9 @@ struct LowerOptions {
   // For devices on which one thread that goes through all updates of a large scatter takes less
   // time than many that sort them. The bits are the same.
   bool scatters_in_order = false;
-  // Updates that one kernel of these goes through, for devices that bound the turns of a loop; 0:
-  // all.
-  int64_t most_updates_in_order = 0;
+  // Updates that a point of one kernel goes through, for devices that bound the turns of a loop; 0:
+  // all. The bits are the same.
+  int64_t most_updates_at_once = 0;
 };
 
 // Looks at opcode, types and regions; tries the emission of operations with one. Cheap but not

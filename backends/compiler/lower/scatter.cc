@@ -5,7 +5,10 @@
 // their product with the result. A scatter with few of both looks through all updates for every
 // element instead (emit_scatter.cc): one kernel, which fuses.
 #include <algorithm>
+#include <array>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/scatter_form.h"
@@ -49,7 +52,21 @@ class ScatterLowering {
     HEKLA_RETURN_IF_ERROR(add_sort(keys, sorted, order));
     const Temporary lengths = add_temporary(sequence_, index_dtype_, entries_);
     HEKLA_RETURN_IF_ERROR(add_lengths(sorted, lengths));
-    HEKLA_RETURN_IF_ERROR(add_runs(sorted, order, lengths));
+    const int64_t most =
+        options_.most_updates_at_once == 0 ? entries_ : options_.most_updates_at_once;
+    // What a part leaves for the next of results that nobody wants: one is read, one written.
+    std::array<std::vector<Temporary>, 2> unwanted;
+    for (size_t r = 0; r < count_ && entries_ > most; ++r) {
+      const DType dtype = op_.operand(r)->type().dtype();
+      for (std::vector<Temporary>& each : unwanted) {
+        each.push_back(is_wanted(r) ? Temporary()
+                                    : add_temporary(sequence_, dtype, element_count(shape_)));
+      }
+    }
+    for (int64_t begin = 0; begin < entries_; begin += most) {
+      HEKLA_RETURN_IF_ERROR(add_runs(sorted, order, lengths, begin, most, unwanted));
+      std::swap(unwanted[0], unwanted[1]);
+    }
     return std::move(sequence_);
   }
 
@@ -188,8 +205,12 @@ class ScatterLowering {
     return finish(k);
   }
 
-  // Reduces each run into the elements that it is for.
-  Status add_runs(const Temporary& sorted, const Temporary& order, const Temporary& lengths) {
+  // Reduces the entries of each run from the `begin`th on, `most` at most, into the elements that
+  // they are for. Parts behind the first are one kernel, which loads where they begin.
+  Status add_runs(const Temporary& sorted, const Temporary& order, const Temporary& lengths,
+                  int64_t begin, int64_t most,
+                  const std::array<std::vector<Temporary>, 2>& unwanted) {
+    const bool is_part = most < entries_;
     KernelMaker k("scatter", {entries_, free_}, largest_, in_memory_);
     Builder& b = k.b();
     const Value here = k.at(0);
@@ -207,7 +228,14 @@ class ScatterLowering {
       place.dims.push_back(form_.dims()[d].is_free ? inner[d] : outer[d]);
     }
     const Value target = k.emitter().linear_of(place, shape_);
-    const Value length = k.load(lengths, here).re;
+    Value length = k.load(lengths, here).re;
+    Value from = here;
+    if (begin > 0) {
+      const Value done = k.load(add_index_table(sequence_, index_dtype_, begin), k.index(0)).re;
+      length = b.sub(length, done);
+      from = b.add(here, done);
+    }
+    if (is_part) length = k.at_most(length, most);
     const Value begins = b.binary(Op::kLtS, k.index(0), length);
     // The element is read inside of the loop, so only where a run begins: no other point may.
     const Value trips = b.convert(Op::kBoolToInt, b.index_type(), begins);
@@ -218,16 +246,25 @@ class ScatterLowering {
       for (size_t r = 0; r < count_; ++r) {
         const ir::Value& operand = *op_.operand(r);
         dtypes.push_back(operand.type().dtype());
-        start.push_back(is_wanted(r) && is_loaded(operand)
-                            ? k.load_own(operand, at)
-                            : k.emitter().emit(operand, Point{{}, at}));
+        if (begin > 0) {
+          start.push_back(is_wanted(r) ? k.load_back(*op_.result(r), at)
+                                       : k.load(unwanted[0][r], at));
+        } else {
+          start.push_back(is_wanted(r) && is_loaded(operand)
+                              ? k.load_own(operand, at)
+                              : k.emitter().emit(operand, Point{{}, at}));
+        }
       }
       const Elements total = k.loop(length, dtypes, start, [&](Value t, const Elements& sums) {
-        const Value number = k.load(order, b.add(here, t)).re;
+        const Value number = k.load(order, b.add(from, t)).re;
         return form_.add(k, sums, form_.source_of(k, entry_at(k, number), inner));
       });
       for (size_t r = 0; r < count_; ++r) {
-        if (is_wanted(r)) k.store(*op_.result(r), at, total[r]);
+        if (is_wanted(r)) {
+          k.store(*op_.result(r), at, total[r]);
+        } else if (is_part) {
+          k.store(unwanted[1][r], at, total[r]);
+        }
       }
       return carried;
     });

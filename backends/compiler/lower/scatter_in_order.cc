@@ -36,7 +36,7 @@ class ScatterInOrder {
     if (form_.entries() != 0 && form_.free() != 0) {
       const int64_t entries = element_count(looped_) * form_.offsets();
       const int64_t most =
-          options_.most_updates_in_order == 0 ? entries : options_.most_updates_in_order;
+          options_.most_updates_at_once == 0 ? entries : options_.most_updates_at_once;
       for (int64_t begin = 0; begin < entries; begin += most) {
         HEKLA_RETURN_IF_ERROR(add_updates(begin, std::min(most, entries - begin), entries > most));
       }
@@ -69,13 +69,7 @@ class ScatterInOrder {
     const std::vector<Value> free = form_.free_at(k, k.at(1));
     Value first = k.index(begin);
     if (is_part) {
-      const DType dtype = k.index_dtype();
-      const auto narrow = static_cast<int32_t>(begin);
-      const Table table =
-          add_table(sequence_, dtype == DType::kI64
-                                   ? HostArray::from<int64_t>(dtype, {1}, std::span(&begin, 1))
-                                   : HostArray::from<int32_t>(dtype, {1}, std::span(&narrow, 1)));
-      first = k.load(table, k.index(0)).re;
+      first = k.load(add_index_table(sequence_, k.index_dtype(), begin), k.index(0)).re;
     }
     k.loop(k.index(count), {}, {}, [&](Value turn, const Elements&) {
       const Value number = b.add(first, turn);

@@ -139,7 +139,7 @@ class Planner {
   lower::LowerOptions lower_options() const {
     lower::LowerOptions options;
     options.scatters_in_order = options_.scatters_in_order;
-    options.most_updates_in_order = options_.most_updates_in_order;
+    options.most_updates_at_once = options_.most_updates_at_once;
     return options;
   }
 

@@ -26,7 +26,7 @@ struct PlanOptions {
   RowGroups row_groups = RowGroups::kWherePays;
   // See lower::LowerOptions.
   bool scatters_in_order = false;
-  int64_t most_updates_in_order = 0;
+  int64_t most_updates_at_once = 0;
   // See FusionOptions.
   bool merge_reductions = false;
 };

@@ -76,18 +76,30 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr uint32_t kMostTurnsAtOnce = 64;
 constexpr int64_t kManyTurns = int64_t{1} << 40;
 
+// An upper bound of a loop's count. One that is computed is a search, of a few turns, unless it is
+// the smaller of something and a constant.
+int64_t most_trips(const kernel::Function& f, const kernel::Instruction& count) {
+  constexpr int64_t kComputedCount = 64;
+  if (count.op == Op::kConstant) return static_cast<int64_t>(count.immediate);
+  if (count.op == Op::kBoolToInt) return 1;
+  if (count.op != Op::kSelect) return kComputedCount;
+  const kernel::Instruction& condition = f[count.arguments[0]];
+  const kernel::Instruction& bound = f[count.arguments[2]];
+  const bool is_smaller = condition.op == Op::kLtS &&
+                          condition.arguments[0] == count.arguments[1] &&
+                          condition.arguments[1] == count.arguments[2];
+  if (!is_smaller || bound.op != Op::kConstant) return kComputedCount;
+  return static_cast<int64_t>(bound.immediate);
+}
+
 // How often an invocation comes to the end of a loop's body for one point, when `at_once` turns of
-// innermost loops are written out: once a turn, and once more to leave the loop. Loops whose count
-// is loaded are searches, of a few turns.
+// innermost loops are written out: once a turn, and once more to leave the loop.
 int64_t loop_turns(const kernel::Function& f, int32_t region, uint32_t at_once) {
-  constexpr int64_t kLoadedCount = 64;
   int64_t sum = 0;
   for (const kernel::Value v : f.region(region).instructions) {
     if (f[v].op != Op::kFor) continue;
     const kernel::Instruction& count = f[f[v].arguments[0]];
-    int64_t trips = count.op == Op::kConstant    ? static_cast<int64_t>(count.immediate)
-                    : count.op == Op::kBoolToInt ? 1
-                                                 : kLoadedCount;
+    const int64_t trips = most_trips(f, count);
     const int64_t inner = loop_turns(f, static_cast<int32_t>(f[v].immediate), at_once);
     // Lanes that load for each other have a loop over their turns around, a quarter more.
     int64_t turns = trips + trips / 4 + 2;

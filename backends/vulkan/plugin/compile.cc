@@ -401,8 +401,8 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   CompileOptions options = request.options;
   // A GPU sorts updates side by side; a processor is done with them before they are sorted.
   options.plan.scatters_in_order = options.plan.fuse && target.is_cpu;
-  // A turn, and whether an update is inside, end a loop's body three times.
-  if (target.max_loop_turns > 0) options.plan.most_updates_in_order = target.max_loop_turns / 4;
+  // Scatters in order: a turn, and whether an update is inside, end a loop's body three times.
+  if (target.max_loop_turns > 0) options.plan.most_updates_at_once = target.max_loop_turns / 4;
   options.plan.merge_reductions = options.plan.fuse;
   options.plan.row_groups = plan::RowGroups::kNone;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
