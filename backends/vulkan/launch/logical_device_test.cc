@@ -45,7 +45,8 @@ TEST(LogicalDevice, EndsWhereItsOwnWorkerLetsItGo) {
   if (!device) GTEST_SKIP() << "no Vulkan device";
   const std::weak_ptr<Device> weak = device->device_ref();
   std::promise<void> gone;
-  let_go_on_worker(std::move(device), [] {}, gone);
+  let_go_on_worker(
+      std::move(device), [] {}, gone);
   gone.get_future().wait();
   EXPECT_TRUE(ends_within(weak, 10000ms));
 }
@@ -70,7 +71,8 @@ void exit_while_a_worker_keeps_the_device() {
     if (ends_within(at_exit().device, 300ms)) std::_Exit(1);
   });
   std::promise<void> gone;
-  let_go_on_worker(make_device(), [] {}, gone);
+  let_go_on_worker(
+      make_device(), [] {}, gone);
   gone.get_future().wait();
   std::shared_ptr<LogicalDevice> device = make_device();
   at_exit().device = device->device_ref();
