@@ -5,12 +5,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <random>
 
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/interpreter.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/codegen/schedule.h"
 #include "backends/vulkan/codegen/testing/contraction_kernel.h"
+#include "backends/vulkan/codegen/testing/denormals.h"
 #include "backends/vulkan/codegen/testing/shader_runner.h"
 #include "backends/vulkan/device/testing/test_device.h"
 #include "runtime/base/cpu_info.h"
@@ -62,7 +64,22 @@ class OnDevice : public ::testing::Test {
     if (const Status s = validate(shader->words); !s.ok()) return s.message();
     Buffers actual = test.contents;
     if (const Status s = runner_->run(*shader, actual, options); !s.ok()) return s.message();
+    leave_out_denormals(test, expected, actual);
     return kernel::testing::difference(test, expected, actual);
+  }
+  // Of what this device is free to compute in its own way, see denormals.h.
+  static void leave_out_denormals(const TestKernel& test, const Buffers& expected,
+                                  Buffers& actual) {
+    if (testing::keeps_denormals(target_)) return;
+    Buffers flushed = test.contents;
+    const testing::FlushDenormals flush;
+    if (!interpret(test.kernel, kernel::testing::spans(flushed)).ok()) return;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      testing::leave_out(expected[i], flushed[i], test.elements[i].bytes, actual[i]);
+      if (test.elements[i].type == ScalarType::kF32) {
+        testing::leave_out_zeros_for_denormals(expected[i], actual[i]);
+      }
+    }
   }
 
   static ShaderRunner* runner_;
@@ -79,6 +96,61 @@ std::map<ScalarType, std::vector<OpCase>> cases_by_type() {
     if (c.op != Op::kFma) groups[c.from].push_back(c);
   }
   return groups;
+}
+
+// Of each row of x [rows, turns]: the sum of x * x + 1 and of more sums, the place of the last
+// element that is greater than the one before, and whether an odd number of them is positive, as a
+// truth value that goes from turn to turn. In place: the sums take the rows' first elements' place.
+TestKernel row_kernel(ScalarType type, int64_t rows, int64_t turns, bool is_in_place) {
+  const auto bytes = static_cast<uint8_t>(kernel::bit_width(type) / 8);
+  kernel::Builder b(1, ScalarType::kI32);
+  const kernel::Value row = b.grid_index(0), first = b.mul(row, b.index(turns));
+  const kernel::Value one = kernel::is_float(type) ? b.real(type, 1) : b.integer(type, 1);
+  const kernel::Value none = kernel::is_float(type) ? b.real(type, 0) : b.integer(type, 0);
+  const Op less = kernel::is_float(type) ? Op::kLt : Op::kLtS;
+  const std::vector<kernel::Value> results =
+      b.loop(b.index(turns), {none, none, b.index(-1), b.boolean(false)},
+             [&](kernel::Value turn, const std::vector<kernel::Value>& carried) {
+               const kernel::Value x = b.load(type, {0, bytes}, b.add(first, turn));
+               const kernel::Value rises = b.binary(less, carried[1], x);
+               return std::vector<kernel::Value>{
+                   b.add(carried[0], b.add(b.mul(x, x), one)), x, b.select(rises, turn, carried[2]),
+                   b.binary(Op::kXor, carried[3], b.binary(less, none, x))};
+             });
+  const kernel::Value sum =
+      b.loop(b.index(3), {results[0]}, [&](kernel::Value, const std::vector<kernel::Value>& outer) {
+        const kernel::Value again = b.loop(
+            b.index(turns), {none}, [&](kernel::Value turn, const std::vector<kernel::Value>& c) {
+              return std::vector<kernel::Value>{
+                  b.add(c[0], b.load(type, {0, bytes}, b.add(first, turn)))};
+            })[0];
+        return std::vector<kernel::Value>{b.sub(b.add(outer[0], again), one)};
+      })[0];
+  b.store({is_in_place ? 0 : 1, bytes}, is_in_place ? first : row, sum);
+  b.store({2, 4}, row, results[2]);
+  b.store({3, 4}, row, b.convert(Op::kBoolToInt, ScalarType::kI32, results[3]));
+  TestKernel test;
+  test.kernel.name = "rows";
+  test.kernel.grid = {rows};
+  test.kernel.body = b.finish();
+  for (int i = 0; i < 4; ++i) {
+    const ScalarType element = i < 2 ? type : ScalarType::kI32;
+    const int64_t size = rows * (i == 0 ? turns : 1) * kernel::bit_width(element) / 8;
+    test.kernel.operands.push_back({size, i == 0, i > 0 || is_in_place, false});
+    test.elements.push_back({element, static_cast<uint8_t>(kernel::bit_width(element) / 8)});
+    test.labels.emplace_back("operand");
+    test.contents.emplace_back(static_cast<size_t>(size));
+  }
+  for (int64_t i = 0; i < rows * turns; ++i) {
+    const int64_t number = i * 7919 % 31 - 15;
+    const auto put = [&](auto value) {
+      std::memcpy(&test.contents[0][static_cast<size_t>(i) * sizeof(value)], &value, sizeof(value));
+    };
+    if (type == ScalarType::kI32) put(static_cast<int32_t>(number));
+    if (type == ScalarType::kF32) put(static_cast<float>(number) * 0.3F);
+    if (type == ScalarType::kF64) put(static_cast<double>(number) * 0.3);
+  }
+  return test;
 }
 
 // "200" or "1000+200" in HEKLA_RANDOM_KERNELS: how many, and from which seed on.
@@ -122,6 +194,39 @@ TEST_F(OnDevice, ExactByIntegersAtEdgeValues) {
   }
 }
 
+// What a target with a fused multiply-add is trusted with: that it is one, and that division takes
+// no more than that.
+TEST_F(OnDevice, FusedMultiplyAddAndDivision) {
+  const Target t = target();
+  if (!t.f32.fused_multiply_add) GTEST_SKIP() << t.device << " is not trusted with it";
+  constexpr int64_t kPoints = 1 << 20;
+  kernel::Builder b(1, ScalarType::kI32);
+  std::vector<kernel::Value> v;
+  for (int32_t i = 0; i < 3; ++i) v.push_back(b.load(ScalarType::kF32, {i, 4}, b.grid_index(0)));
+  b.store({3, 4}, b.grid_index(0), b.div(v[0], v[1]));
+  b.store({4, 4}, b.grid_index(0), b.fma(v[0], v[1], v[2]));
+  TestKernel test;
+  test.kernel.name = "division";
+  test.kernel.grid = {kPoints};
+  test.kernel.body = b.finish();
+  for (int i = 0; i < 5; ++i) {
+    test.kernel.operands.push_back({kPoints * 4, i < 3, i >= 3, false});
+    test.elements.push_back({ScalarType::kF32, 4});
+    test.labels.emplace_back(i == 3 ? "quotient" : "fused");
+    test.contents.emplace_back(size_t{kPoints} * 4);
+  }
+  for (const uint32_t exponents : {1U, 40U, 200U}) {
+    std::mt19937 random(exponents);
+    for (size_t i = 0; i < size_t{3} * kPoints; ++i) {
+      const uint32_t bits = random();
+      const uint32_t exponent = 127 - exponents / 2 + random() % exponents;
+      const uint32_t word = (bits & 0x807fffff) | exponent << 23;
+      std::memcpy(&test.contents[i / kPoints][i % kPoints * 4], &word, sizeof(word));
+    }
+    EXPECT_EQ(difference(test, t), "") << exponents;
+  }
+}
+
 TEST_F(OnDevice, GpuSchedules) {
   Target t = target();
   t.is_cpu = t.splits_store_chains = false;
@@ -129,6 +234,22 @@ TEST_F(OnDevice, GpuSchedules) {
     t.workgroup_size = seed % 2 == 0 ? 0 : 96;
     t.points_per_invocation = static_cast<uint32_t>(seed % 4);
     EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t), "") << seed;
+  }
+}
+
+// Kernels with loops of few points, which a GPU's subgroups do together.
+TEST_F(OnDevice, PointsSharedByLanes) {
+  Target t = target();
+  if (!t.subgroup_shuffle) GTEST_SKIP() << t.device << " has no subgroups of one size";
+  t.is_cpu = t.splits_store_chains = false;
+  for (const int64_t turns : {16, 31, 32, 33, 100}) {
+    for (const ScalarType type : {ScalarType::kI32, ScalarType::kF32, ScalarType::kF64}) {
+      for (const bool is_in_place : {false, true}) {
+        const TestKernel test = row_kernel(type, 37, turns, is_in_place);
+        EXPECT_TRUE(codegen::choose_schedule(test.kernel, t).shares_point);
+        EXPECT_EQ(difference(test, t), "") << turns << " turns";
+      }
+    }
   }
 }
 
@@ -154,7 +275,7 @@ TEST_F(OnDevice, TiledContractions) {
     EXPECT_EQ(difference(test, t), "") << seed;
   }
   EXPECT_GT(tiled, 45);
-  EXPECT_EQ(staged, 20);
+  EXPECT_EQ(staged, target().is_cpu ? 20 : 60);
 }
 
 // Neighbours of 1, 2 and 4 bytes, at every alignment, loaded and stored in words that hold several.
@@ -188,6 +309,38 @@ TEST_F(OnDevice, RunsOfNeighbours) {
       EXPECT_EQ(difference(test, target()), "") << int{bytes} << " bytes from " << offset;
     }
   }
+}
+
+// As many points as get several each on a GPU, in words of 64 bits.
+TEST_F(OnDevice, PlentyOfPoints) {
+  constexpr int64_t kRows = 1 << 10, kColumns = 1 << 10;
+  Target t = target();
+  t.is_cpu = t.splits_store_chains = false;
+  kernel::Builder b(2, ScalarType::kI32);
+  const kernel::Value at = b.add(b.mul(b.grid_index(0), b.index(kColumns)), b.grid_index(1));
+  const kernel::Value x = b.load(ScalarType::kF32, {0, 4}, at);
+  const kernel::Value y = b.load(ScalarType::kI32, {1, 2, true}, b.grid_index(1));
+  b.store({2, 4}, at, b.add(b.mul(x, x), b.convert(Op::kSIntToFloat, ScalarType::kF32, y)));
+  b.store({3, 2}, at, b.add(y, b.grid_index(0)));
+  TestKernel test;
+  test.kernel.name = "plenty";
+  test.kernel.grid = {kRows, kColumns};
+  test.kernel.body = b.finish();
+  const int64_t sizes[] = {kRows * kColumns * 4, kColumns * 2, kRows * kColumns * 4,
+                           kRows * kColumns * 2};
+  for (size_t i = 0; i < 4; ++i) {
+    test.kernel.operands.push_back({sizes[i], i < 2, i >= 2, false});
+    test.elements.push_back(i % 2 == 0 ? kernel::testing::Element{ScalarType::kF32, 4}
+                                       : kernel::testing::Element{ScalarType::kI32, 2});
+    test.labels.emplace_back("operand");
+    std::vector<std::byte>& memory = test.contents.emplace_back();
+    for (int64_t k = 0; k < sizes[i]; ++k) {
+      // Moderate floats: the upper byte is 0x40.
+      memory.push_back(i == 0 && k % 4 == 3 ? std::byte{0x40} : std::byte(k * 37 + 11));
+    }
+  }
+  EXPECT_EQ(codegen::choose_schedule(test.kernel, t).columns > 1, t.int64);
+  EXPECT_EQ(difference(test, t), "");
 }
 
 TEST_F(OnDevice, GridsInPieces) {
@@ -295,6 +448,7 @@ TEST_F(OnDevice, FmaIsFusedOrNot) {
         std::memcpy(&actual[3][i], &once[3][i], bytes);
       }
     }
+    leave_out_denormals(fused, once, actual);
     EXPECT_EQ(kernel::testing::difference(fused, once, actual), "");
   }
 }

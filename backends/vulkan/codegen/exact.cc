@@ -103,9 +103,7 @@ struct Estimate {
 
 Estimate estimate(const Format& f, Module& m) { return {m, m.type(f.type), f}; }
 
-}  // namespace
-
-Bits exact_divide(ScalarType type, Bits a, Bits b) {
+Bits divide_by_integers(ScalarType type, Bits a, Bits b) {
   const Format f(type);
   Module& m = a.module();
   const Bits sign = (a ^ b) & f.sign;
@@ -156,6 +154,50 @@ Bits exact_divide(ScalarType type, Bits a, Bits b) {
   const Flag invalid =
       ((x == 0) & (y == 0)) | (x_infinite & y_infinite) | (x > f.infinity) | (y > f.infinity);
   return select(invalid, f.nan, result | sign);
+}
+
+// Of f32 with a fused multiply-add, where no step leaves the range of ordinary numbers: a
+// reciprocal refined by Newton's step, and a quotient corrected twice by its exact remainder
+// (Markstein, 1990).
+Bits divide_by_remainders(Bits a, Bits b) {
+  Module& m = a.module();
+  const spv::Id type = m.type(ScalarType::kF32);
+  const auto number = [&](Bits x) { return m.op(spv::OpBitcast, type, {x.id()}); };
+  const auto fma = [&](spv::Id x, spv::Id y, spv::Id z) {
+    return m.float_extended(GLSLstd450Fma, type, {x, y, z});
+  };
+  const spv::Id one = m.constant(ScalarType::kF32, std::bit_cast<uint32_t>(1.0F));
+  const spv::Id x = number(a), y = number(b), minus_y = number(b ^ 0x80000000);
+  const spv::Id estimate = m.float_op(spv::OpFDiv, type, {one, y});
+  const spv::Id reciprocal = fma(fma(minus_y, estimate, one), estimate, estimate);
+  spv::Id quotient = m.float_op(spv::OpFMul, type, {x, reciprocal});
+  for (int step = 0; step < 2; ++step) {
+    quotient = fma(fma(minus_y, quotient, x), reciprocal, quotient);
+  }
+  return {&m, 32, m.op(spv::OpBitcast, m.uint_type(32), {quotient})};
+}
+
+}  // namespace
+
+Bits exact_divide(ScalarType type, Bits a, Bits b) {
+  Module& m = a.module();
+  if (type != ScalarType::kF32 || !m.floats(type).fused_multiply_add) {
+    return divide_by_integers(type, a, b);
+  }
+  // Exponents from -61 to 61, so that remainders are no denormals either.
+  const auto is_ordinary = [](Bits bits) { return (bits >> 23 & 0xff) - 66 < 123; };
+  spv::Builder::If branch((is_ordinary(a) & is_ordinary(b)).id, spv::SelectionControlMaskNone,
+                          m.builder());
+  const Bits quick = divide_by_remainders(a, b);
+  spv::Block* quick_end = m.builder().getBuildPoint();
+  branch.makeBeginElse();
+  const Bits slow = divide_by_integers(type, a, b);
+  spv::Block* slow_end = m.builder().getBuildPoint();
+  branch.makeEndIf();
+  spv::Instruction* result = m.phi(m.uint_type(32));
+  Module::add_incoming(result, quick.id(), quick_end);
+  Module::add_incoming(result, slow.id(), slow_end);
+  return {&m, 32, result->getResultId()};
 }
 
 Bits exact_square_root(ScalarType type, Bits a) {

@@ -145,6 +145,10 @@ Bits Generator::built_in(spv::BuiltIn which, const char* name, int size) {
 }
 
 void Generator::emit_points(Bits group, Bits local) {
+  if (schedule_.shares_point) {
+    inside_[0] = subgroup_lane_ == 0;
+    return emit_body(group);
+  }
   const int64_t units = kernel_.points() / schedule_.columns;
   const int width = kernel_.points() > m_.target().max_narrow_points ? 64 : 32;
   const auto per_group = uint64_t{schedule_.workgroup_size} * schedule_.points_per_invocation;
@@ -274,17 +278,18 @@ size_t Generator::leader(Value v, size_t point) const {
   return r * schedule_.columns + c;
 }
 
-spv::Id Generator::operand(Value v) {
+spv::Id Generator::operand(Value v, spv::Id value) {
   const Instruction& inst = f_[v];
-  if (!is_foldable(v) || !is_float(inst.type)) return id(v);
+  if (!is_foldable(v) || !is_float(inst.type)) return value;
   const uint64_t sign = uint64_t{1} << (kernel::bit_width(inst.type) - 1);
-  return (inst.immediate & (sign - 1)) == 0 ? hide(inst.type, id(v)) : id(v);
+  return (inst.immediate & (sign - 1)) == 0 ? hide(inst.type, value) : value;
 }
 
 void Generator::emit(Value v) {
   const Instruction& inst = f_[v];
   if (inst.op == Op::kFor) return emit_loop(inst);
   if (inst.op == Op::kStore) return emit_store(v, inst);
+  if (!needed_.empty() && !needed_[static_cast<size_t>(v)]) return;
   if (loaded_.erase(v) > 0) return spread(v);
   if (inst.op != Op::kLoad || !(load_run(v, inst) || load_pair(v, inst))) {
     for_leaders(v, [&] { ids_[place(v, point_)] = value(v, inst); });
@@ -343,12 +348,12 @@ bool Generator::load_pair(Value v, const Instruction& inst) {
 }
 
 spv::Id Generator::value(Value v, const Instruction& inst) {
+  if (const auto it = passed_.find(place(v, point_)); it != passed_.end()) {
+    return shuffle(m_, inst.type, it->second[turn_], passing_lane_);
+  }
   switch (inst.op) {
     case Op::kLoad:
       if (const auto it = staged_.find(v); it != staged_.end()) return load_staged(it->second);
-      if (const auto it = passed_.find(place(v, point_)); it != passed_.end()) {
-        return shuffle(m_, inst.type, it->second[turn_], passing_lane_);
-      }
       if (turns_at_once_ > 1 && long_loads_.contains(v)) {
         std::vector<spv::Id>& loaded = ahead_[place(v, point_)];
         if (turn_ == 0) loaded = load_turns(v, id(inst.arguments[0]), turns_at_once_);
@@ -360,18 +365,8 @@ spv::Id Generator::value(Value v, const Instruction& inst) {
       const auto region = static_cast<int32_t>(f_[inst.arguments[0]].immediate);
       return id(f_.region(region).parameters[inst.immediate + 1]);
     }
-    default: {
-      spv::Id arguments[3] = {};
-      bool is_known = !foldable_.empty() && is_float(inst.type);
-      for (size_t i = 0; i < inst.arguments.size(); ++i) {
-        arguments[i] = is_float(inst.type) ? operand(inst.arguments[i]) : id(inst.arguments[i]);
-        is_known = is_known && is_foldable(inst.arguments[i]);
-      }
-      const ScalarType from = f_.type(inst.arguments[inst.op == Op::kSelect ? 1 : 0]);
-      const spv::Id result =
-          lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});
-      return is_known ? hide(inst.type, result) : result;
-    }
+    default:
+      return computed(inst, [&](Value a) { return id(a); });
   }
 }
 

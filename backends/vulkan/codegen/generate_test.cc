@@ -136,6 +136,24 @@ TEST(Generate, EveryFloatOperationForbidsContraction) {
   EXPECT_GT(seen, 300u);
 }
 
+// A driver of a GPU ended the process over some of them.
+TEST(Generate, LoopsCarryNoTruthValuesAsSuch) {
+  int carried = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const kernel::Kernel kernel = kernel::testing::random_kernel(seed).kernel;
+    for (const kernel::RegionBody& region : kernel.body.regions()) {
+      for (const kernel::Value v : region.parameters) {
+        carried += kernel.body.type(v) == ScalarType::kBool ? 1 : 0;
+      }
+    }
+    const Result<Shader> shader = generate(kernel, full_target());
+    ASSERT_TRUE(shader.ok()) << shader.status().message();
+    const std::string text = disassemble(shader->words);
+    EXPECT_EQ(text.find("OpPhi %bool"), std::string::npos) << seed;
+  }
+  EXPECT_GT(carried, 10);
+}
+
 TEST(Generate, FloatModesAreThoseOfTheTarget) {
   Target t = full_target();
   t.f64.denorm_preserve = true;
@@ -344,7 +362,9 @@ TEST(Target, TrustsOnlyWhatWasMeasured) {
   s.type = DeviceType::kDiscrete;
   const Target other = make_target(s);
   EXPECT_FALSE(other.is_cpu || other.folds_zeros || other.f32.exact_division ||
-               other.f64.exact_square_root);
+               other.f64.exact_square_root || other.f32.fused_multiply_add);
+  s.driver_id = 4;  // NVIDIA's
+  EXPECT_TRUE(make_target(s).f32.fused_multiply_add && !make_target(s).f64.fused_multiply_add);
 }
 
 }  // namespace

@@ -76,7 +76,10 @@ class Generator {
   spv::Id hide(kernel::ScalarType type, spv::Id value) {
     return or_low_word(m_, type, value, unknown_zero_);
   }
-  spv::Id operand(kernel::Value v);
+  spv::Id operand(kernel::Value v, spv::Id value);
+  // What an instruction without memory and control flow gives; `argument_of` says of what.
+  template <typename ArgumentOf>
+  spv::Id computed(const kernel::Instruction& inst, const ArgumentOf& argument_of);
   void emit_region(int32_t number) {
     for (kernel::Value v : f_.region(number).instructions) emit(v);
   }
@@ -112,7 +115,8 @@ class Generator {
     int64_t known_count = -1;  // -1: only the device knows
     uint32_t at_once = 1;      // written out one after the other; the count is a multiple
   };
-  // Afterwards the build point is in the loop's body. Carried values after the loop are its phis.
+  spv::Id to_carry(spv::Id value, kernel::ScalarType type);
+  // Afterwards the build point is in the loop's body. Values after the loop are those of `carried`.
   Loop begin_loop(Bits count, unsigned control, const Carried& initial);
   void end_loop(const Loop& loop, const Carried& next);
   // What enters a loop or goes to its next iteration.
@@ -150,7 +154,8 @@ class Generator {
   uint32_t choose_turns_at_once(int32_t region, int64_t trip_count);
   std::vector<spv::Id> load_turns(kernel::Value v, spv::Id first_index, uint32_t count);
 
-  // Loads that lanes do for each other.
+  // Loads that lanes do for each other, or whatever comes of loads where all do the same point.
+  std::vector<kernel::Value> passed_by_lanes(int32_t region) const;
   Carried emit_passed_turns(const Turns& turns, const Carried& initial);
 
   // Loads through shared memory: [iteration][row or column], with one more of these, so that lanes
@@ -196,6 +201,7 @@ class Generator {
   Bits subgroup_lane_;
   std::map<size_t, std::vector<spv::Id>> passed_;
   Bits passing_lane_;
+  std::vector<bool> needed_;  // what is left to emit where values were passed; empty: all
   // Loads of neighbours: the second of each first, and those seconds that their firsts have loaded.
   std::map<kernel::Value, kernel::Value> pairs_;
   std::set<kernel::Value> loaded_;
@@ -203,5 +209,20 @@ class Generator {
   std::vector<bool> foldable_;  // by Value; empty: no matter
   Bits unknown_zero_;           // 0, which no compiler can know
 };
+
+template <typename ArgumentOf>
+spv::Id Generator::computed(const kernel::Instruction& inst, const ArgumentOf& argument_of) {
+  spv::Id arguments[3] = {};
+  bool is_known = !foldable_.empty() && kernel::is_float(inst.type);
+  for (size_t i = 0; i < inst.arguments.size(); ++i) {
+    const kernel::Value a = inst.arguments[i];
+    arguments[i] = argument_of(a);
+    if (kernel::is_float(inst.type)) arguments[i] = operand(a, arguments[i]);
+    is_known = is_known && is_foldable(a);
+  }
+  const kernel::ScalarType from = f_.type(inst.arguments[inst.op == kernel::Op::kSelect ? 1 : 0]);
+  const spv::Id result = lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});
+  return is_known ? hide(inst.type, result) : result;
+}
 
 }  // namespace hekla::vulkan::codegen

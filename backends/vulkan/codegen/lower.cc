@@ -186,6 +186,10 @@ spv::Id or_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
 }
 
 spv::Id shuffle(Module& m, ScalarType type, spv::Id value, Bits lane) {
+  if (type == ScalarType::kBool) {
+    const Bits word = number({&m, value}, 32);
+    return (Bits{&m, 32, shuffle(m, ScalarType::kI32, word.id(), lane)} != 0).id;
+  }
   const spv::Id scope = m.uint_constant(32, spv::ScopeSubgroup);
   if (kernel::bit_width(type) == 32) {
     return m.op(spv::OpGroupNonUniformShuffle, m.type(type), {scope, value, lane.id()});

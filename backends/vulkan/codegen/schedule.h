@@ -31,6 +31,8 @@ struct Schedule {
   // The workgroup is one subgroup whose lanes share uniform loads of innermost loops: each loads
   // that of another iteration, and passes it to the others.
   bool broadcasts = false;
+  // All lanes do the same point, and each computes `passed_values` of its own turns; broadcasts.
+  bool shares_point = false;
   // Columns of an invocation are neighbours: (gx * lanes_x + x) * columns + c; the grid's are a
   // multiple of them.
   bool is_adjacent = false;

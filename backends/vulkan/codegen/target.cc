@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kF32 = 1;  // places in FloatControls
 constexpr size_t kF64 = 2;
+constexpr uint32_t kNvidiaProprietary = 4;  // VkDriverId
 
 // 22 of "Mesa 22.3.6 (LLVM 15.0.6)"; 0 when it is not Mesa.
 int mesa_major(std::string_view driver_info) {
@@ -34,11 +35,13 @@ Target make_target(const DeviceSnapshot& s) {
   t.storage_16 = s.features.storage_16;
   // llvmpipe computes with the CPU's IEEE instructions; the tests of this folder hold it to that.
   const bool is_llvmpipe = s.driver_name == "llvmpipe";
+  const bool is_nvidia = s.driver_id == kNvidiaProprietary;
   for (const size_t width : {kF32, kF64}) {
     FloatTarget& f = width == kF32 ? t.f32 : t.f64;
     f.signed_zero_inf_nan_preserve = s.float_controls.signed_zero_inf_nan_preserve[width];
     f.denorm_preserve = s.float_controls.denorm_preserve[width];
     f.rounding_rte = s.float_controls.rounding_rte[width];
+    f.fused_multiply_add = is_nvidia && width == kF32;
     f.exact_division = f.exact_square_root = is_llvmpipe;
     // Of f32 one instruction everywhere. Drivers compose those of f64, llvmpipe's trunc among them,
     // which loses the sign of a zero.
@@ -60,9 +63,9 @@ Target make_target(const DeviceSnapshot& s) {
 
 std::string cache_key(const Target& t) {
   auto floats = [](const FloatTarget& f) {
-    return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}", f.signed_zero_inf_nan_preserve,
+    return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}", f.signed_zero_inf_nan_preserve,
                        f.denorm_preserve, f.rounding_rte, f.exact_division, f.exact_square_root,
-                       f.exact_rounding);
+                       f.exact_rounding, f.fused_multiply_add);
   };
   return fmt::format(
       "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} zeros{:d} turns{} "

@@ -24,6 +24,8 @@ struct FloatTarget {
   // these are false the generator computes the correctly rounded result with integers.
   bool exact_division = false;
   bool exact_square_root = false;
+  // GLSL.std.450 Fma is rounded once. Division can then be corrected in a few operations.
+  bool fused_multiply_add = false;
   // floor, ceil, trunc and roundEven; where false, done on bits.
   bool exact_rounding = false;
   bool operator==(const FloatTarget&) const = default;

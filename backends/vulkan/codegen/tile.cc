@@ -125,6 +125,39 @@ int64_t tile_instructions(const Function& f, const TileAnalysis& analysis, int64
   return sum;
 }
 
+PassedValues passed_values(const Function& f, int32_t region) {
+  PassedValues result;
+  result.needed.assign(f.size(), false);
+  if (!is_innermost(f, region)) return result;
+  const kernel::RegionBody& body = f.region(region);
+  std::vector<bool> is_carried(f.size(), false), is_loaded(f.size(), false);
+  for (size_t i = 1; i < body.parameters.size(); ++i) is_carried[at(body.parameters[i])] = true;
+  for (Value v : body.instructions) {
+    is_loaded[at(v)] = f[v].op == Op::kLoad;
+    for (Value a : f[v].arguments) {
+      if (is_carried[at(a)]) is_carried[at(v)] = true;
+      if (is_loaded[at(a)]) is_loaded[at(v)] = true;
+    }
+  }
+  std::vector<Value> open = body.yields;
+  for (Value v : body.instructions) {
+    if (is_carried[at(v)]) open.push_back(v);
+  }
+  while (!open.empty()) {
+    const Value v = open.back();
+    open.pop_back();
+    if (f[v].region != region || f[v].op == Op::kConstant || result.needed[at(v)]) continue;
+    result.needed[at(v)] = true;
+    if (is_loaded[at(v)] && !is_carried[at(v)]) {
+      result.passed.push_back(v);
+    } else {
+      open.insert(open.end(), f[v].arguments.begin(), f[v].arguments.end());
+    }
+  }
+  std::sort(result.passed.begin(), result.passed.end());
+  return result;
+}
+
 std::optional<int64_t> slope(const Function& f, Value value, Value by) {
   std::map<Value, std::optional<int64_t>> known;
   std::function<std::optional<int64_t>(Value)> of = [&](Value v) -> std::optional<int64_t> {

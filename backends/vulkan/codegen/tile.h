@@ -53,6 +53,15 @@ std::vector<StagedLoad> staged_loads(const kernel::Function& function, int32_t r
 std::vector<kernel::Value> uniform_loads(const kernel::Function& function, int32_t region,
                                          const std::vector<uint8_t>& depends);
 
+// What lanes that all do the same point can do for each other in an innermost loop: each computes
+// `passed` for another turn, from loads and what is made of them without carried values. What is
+// then left of the body, the passed values among it, is `needed`, by Value.
+struct PassedValues {
+  std::vector<kernel::Value> passed;
+  std::vector<bool> needed;
+};
+PassedValues passed_values(const kernel::Function& function, int32_t region);
+
 // d value / d by, where that is one constant; nullopt otherwise.
 std::optional<int64_t> slope(const kernel::Function& function, kernel::Value value,
                              kernel::Value by);

@@ -12,8 +12,16 @@ using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
 
+// How a value goes round a loop: truth values as 0 and 1. NVIDIA's compiler (580.159) ends the
+// process over some loops that carry an OpTypeBool.
+spv::Id Generator::to_carry(spv::Id value, ScalarType type) {
+  return type == ScalarType::kBool ? number({&m_, value}, 32).id() : value;
+}
+
 Generator::Loop Generator::begin_loop(Bits count, unsigned control, const Carried& initial) {
   Loop loop;
+  std::vector<spv::Id> incoming;
+  for (const auto& [value, type] : initial) incoming.push_back(to_carry(value, type));
   spv::Block* before = b_.getBuildPoint();
   loop.head = &b_.makeNewBlock();
   spv::Block& body = b_.makeNewBlock();
@@ -24,10 +32,15 @@ Generator::Loop Generator::begin_loop(Bits count, unsigned control, const Carrie
   loop.phis.push_back(m_.phi(m_.uint_type(count.width())));
   Module::add_incoming(loop.phis[0], m_.uint_constant(count.width(), 0), before);
   loop.iteration = {&m_, count.width(), loop.phis[0]->getResultId()};
-  for (const auto& [value, type] : initial) {
-    loop.phis.push_back(m_.phi(m_.type(type)));
-    Module::add_incoming(loop.phis.back(), value, before);
+  for (size_t i = 0; i < initial.size(); ++i) {
+    const ScalarType type = initial[i].second;
+    loop.phis.push_back(m_.phi(type == ScalarType::kBool ? m_.uint_type(32) : m_.type(type)));
+    Module::add_incoming(loop.phis.back(), incoming[i], before);
     loop.carried.push_back(loop.phis.back()->getResultId());
+  }
+  for (size_t i = 0; i < initial.size(); ++i) {
+    if (initial[i].second != ScalarType::kBool) continue;
+    loop.carried[i] = (Bits{&m_, 32, loop.carried[i]} != 0).id;
   }
   const Flag goes_on = less_signed(loop.iteration, count);
   b_.createLoopMerge(loop.merge, loop.next, control, {});
@@ -37,12 +50,14 @@ Generator::Loop Generator::begin_loop(Bits count, unsigned control, const Carrie
 }
 
 void Generator::end_loop(const Loop& loop, const Carried& next) {
+  std::vector<spv::Id> incoming;
+  for (const auto& [value, type] : next) incoming.push_back(to_carry(value, type));
   b_.createBranch(loop.next);
   b_.setBuildPoint(loop.next);
   const Bits following = loop.iteration + 1;
   Module::add_incoming(loop.phis[0], following.id(), loop.next);
   for (size_t i = 0; i < next.size(); ++i) {
-    Module::add_incoming(loop.phis[i + 1], next[i].first, loop.next);
+    Module::add_incoming(loop.phis[i + 1], incoming[i], loop.next);
   }
   b_.createBranch(loop.head);
   b_.setBuildPoint(loop.merge);
@@ -119,7 +134,7 @@ void Generator::emit_loop(const Instruction& inst) {
       values = emit_turns(all, spv::LoopControlMaskNone, values);
     }
   } else {
-    const bool passes = schedule_.broadcasts && !uniform_loads(f_, number, depends_).empty();
+    const bool passes = schedule_.broadcasts && !passed_by_lanes(number).empty();
     values = emit_all_turns(all, passes, values);
   }
   set_carried(region, values);
@@ -219,17 +234,20 @@ spv::Id Generator::replay(Value v, Replay& r) {
       (inst.region != r.region && depends_[static_cast<size_t>(v)] == 0)) {
     return ids_[place(v, 0)];
   }
-  spv::Id arguments[3] = {};
-  for (size_t i = 0; i < inst.arguments.size(); ++i) arguments[i] = replay(inst.arguments[i], r);
-  spv::Id& result = r.known[v];
+  spv::Id result = 0;
   if (inst.op == Op::kLoad) {
+    const Value index = inst.arguments[0];
     result = memory_.load(kernel::unpack_access(inst.immediate), inst.type,
-                          {&m_, kernel::bit_width(f_.type(inst.arguments[0])), arguments[0]});
+                          {&m_, kernel::bit_width(f_.type(index)), replay(index, r)});
   } else {
-    const ScalarType from = f_.type(inst.arguments[inst.op == Op::kSelect ? 1 : 0]);
-    result = lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});
+    result = computed(inst, [&](Value a) { return replay(a, r); });
   }
-  return result;
+  return r.known[v] = result;
+}
+
+std::vector<Value> Generator::passed_by_lanes(int32_t region) const {
+  return schedule_.shares_point ? passed_values(f_, region).passed
+                                : uniform_loads(f_, region, depends_);
 }
 
 // As many turns at a time as there are lanes, times those at once; each lane loads for its own.
@@ -247,11 +265,14 @@ Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carrie
   if (!is_whole) mine = select(mine < turns.count, mine, turns.count - 1);
   const auto of_all = [&](Bits turn) { return turns.first.id() != 0 ? turns.first + turn : turn; };
   mine = of_all(mine);
-  for (Value v : uniform_loads(f_, turns.region, depends_)) {
+  // What values are made of together is computed once.
+  std::vector<Replay> replays(turns.at_once);
+  for (Value v : passed_by_lanes(turns.region)) {
     for_leaders(v, [&] {
       std::vector<spv::Id>& loaded = passed_[place(v, point_)];
       for (uint32_t u = 0; u < turns.at_once; ++u) {
-        Replay r;
+        Replay& r = replays[u];
+        if (!schedule_.shares_point) r.known.clear();
         r.region = turns.region;
         r.point = point_;
         r.known[body.parameters[0]] = (u == 0 ? mine : mine + uint64_t{u}).id();
@@ -275,8 +296,10 @@ Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carrie
   const Loop inner = begin_loop(turns_now, spv::LoopControlDontUnrollMask, before);
   passing_lane_ = inner.iteration.resized(32);
   const Bits turn = of_all(done + inner.iteration * uint64_t{turns.at_once});
+  if (schedule_.shares_point) needed_ = passed_values(f_, turns.region).needed;
   end_loop(inner,
            emit_body_turns(turns.region, turn, turns.at_once, with_types(inner.carried, initial)));
+  needed_.clear();
   passed_.clear();
   end_loop(loop, with_types(inner.carried, initial));
   return with_types(loop.carried, initial);
