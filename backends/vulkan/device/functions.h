@@ -29,7 +29,9 @@
   X(CreateComputePipelines)              \
   X(CreatePipelineCache)                 \
   X(GetPipelineCacheData)                \
-  X(MergePipelineCaches)
+  X(MergePipelineCaches)                 \
+  X(CreateQueryPool)                     \
+  X(GetQueryPoolResults)
 #define HEKLA_VULKAN_VOID_FUNCTIONS(X) \
   X(DestroyDevice)                     \
   X(GetDeviceQueue)                    \
@@ -49,7 +51,10 @@
   X(DestroyPipelineLayout)             \
   X(DestroyShaderModule)               \
   X(DestroyPipeline)                   \
-  X(DestroyPipelineCache)
+  X(DestroyPipelineCache)              \
+  X(DestroyQueryPool)                  \
+  X(CmdResetQueryPool)                 \
+  X(CmdWriteTimestamp)
 
 // Those of extensions, null where they are not enabled; answer with a VkResult.
 #define HEKLA_VULKAN_OPTIONAL_FUNCTIONS(X) X(GetMemoryHostPointerPropertiesEXT)

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <map>
 
+#include "backends/vulkan/launch/timestamps.h"
 #include "runtime/base/log.h"
 #include "shaders/memory/copy.comp.h"
 #include "shaders/memory/fill.comp.h"
@@ -22,6 +24,7 @@ struct DeviceProgram::Slot {
   std::vector<std::unique_ptr<CommandBuffer>> commands;  // one per part with dispatches
   AllocationRef table;
   AllocationRef loop_state;
+  std::unique_ptr<Timestamps> timestamps;  // a group per command buffer; null without a profile
 };
 
 // Counts the launch as in flight on its logical device for as long as it lives.
@@ -286,6 +289,15 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
                              device_->memory().allocate(state_bytes, MemoryRole::kTable));
     }
   }
+  if (options_.profile) {
+    std::vector<size_t> dispatches;
+    for (const LoweredPart& part : lowered->parts) {
+      for (const LoweredRecording& r : part.recordings) dispatches.push_back(r.dispatches.size());
+    }
+    HEKLA_ASSIGN_OR_RETURN(
+        slot.timestamps,
+        Timestamps::create(device_->device_ref(), device_->compute().queue().family, dispatches));
+  }
   size_t recorded = 0;
   for (const LoweredPart& part : lowered->parts) {
     for (const LoweredRecording& recording : part.recordings) {
@@ -295,7 +307,7 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
             CommandBuffer::create(device_->device_ref(), device_->compute().queue().family));
         slot.commands.push_back(std::move(fresh));
       }
-      HEKLA_RETURN_IF_ERROR(record(slot, *slot.commands[recorded++], recording));
+      HEKLA_RETURN_IF_ERROR(record(slot, recorded++, recording));
     }
   }
   slot.recorded = std::move(lowered);
@@ -303,15 +315,25 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
   return ok_status();
 }
 
-Status DeviceProgram::record(const Slot& slot, CommandBuffer& commands,
+Status DeviceProgram::record(const Slot& slot, size_t number,
                              const LoweredRecording& recording) const {
+  CommandBuffer& commands = *slot.commands[number];
   const bool is_several = recording.repeats > 1 || recording.loop >= 0;
   HEKLA_RETURN_IF_ERROR(
       commands.begin(is_several ? CommandBuffer::Use::kSeveral : CommandBuffer::Use::kRepeated));
   const DeviceFunctions& call = commands.call();
   const Pipeline* bound = nullptr;
-  for (const LoweredDispatch& dispatch : recording.dispatches) {
-    if (dispatch.has_barrier_before) commands.barrier();
+  const bool is_indirect =
+      std::any_of(recording.dispatches.begin(), recording.dispatches.end(),
+                  [](const LoweredDispatch& dispatch) { return dispatch.indirect_offset >= 0; });
+  if (slot.timestamps) slot.timestamps->begin(commands.handle(), number);
+  for (size_t i = 0; i < recording.dispatches.size(); ++i) {
+    const LoweredDispatch& dispatch = recording.dispatches[i];
+    if (dispatch.has_barrier_before) {
+      // Grids that dispatches wrote are read by a stage of their own, for which the device waits
+      // longer.
+      is_indirect ? commands.barrier() : commands.dispatch_barrier();
+    }
     const Pipeline* pipeline = pipelines_[dispatch.pipeline].get();
     if (pipeline != bound) {
       call.CmdBindPipeline(commands.handle(), VK_PIPELINE_BIND_POINT_COMPUTE, pipeline->handle());
@@ -328,8 +350,51 @@ Status DeviceProgram::record(const Slot& slot, CommandBuffer& commands,
     } else {
       call.CmdDispatch(commands.handle(), dispatch.grid[0], dispatch.grid[1], dispatch.grid[2]);
     }
+    if (slot.timestamps) slot.timestamps->mark(commands.handle(), number, i);
   }
   return commands.end();
+}
+
+// One line for the launch and one for each pipeline, the dearest first. Of command buffers that ran
+// several times (turns of loops) the last time counts.
+void DeviceProgram::log_profile(const Slot& slot) const {
+  struct Sum {
+    double ns = 0;
+    int64_t dispatches = 0;
+  };
+  std::map<size_t, Sum> sums;
+  Sum all;
+  size_t number = 0;
+  for (const LoweredPart& part : slot.recorded->parts) {
+    for (const LoweredRecording& recording : part.recordings) {
+      const Result<std::vector<double>> times = slot.timestamps->read(number++);
+      if (!times.ok()) {
+        return log_message(LogLevel::kWarning, "no profile of {}: {}", program_->name,
+                           times.status().message());
+      }
+      for (size_t i = 0; i < times->size(); ++i) {
+        for (Sum* sum : {&sums[recording.dispatches[i].pipeline], &all}) {
+          sum->ns += (*times)[i];
+          ++sum->dispatches;
+        }
+      }
+    }
+  }
+  std::vector<std::pair<size_t, Sum>> ranked(sums.begin(), sums.end());
+  std::sort(ranked.begin(), ranked.end(),
+            [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
+  std::string text = fmt::format("profile of {}: {:.1f} us on the device, {} dispatches",
+                                 program_->name, all.ns / 1e3, all.dispatches);
+  constexpr const char* kOthers[] = {"copy", "fill", "loop gate"};
+  const std::vector<KernelCode>& kernels = program_->kernels;
+  for (const auto& [pipeline, sum] : ranked) {
+    const std::string name = pipeline < kernels.size()
+                                 ? fmt::format("kernel {} {}", pipeline, kernels[pipeline].name)
+                                 : kOthers[pipeline - kernels.size()];
+    text += fmt::format("\n  {:9.1f} us {:4.1f} % {:5} x {}", sum.ns / 1e3,
+                        all.ns > 0 ? 100 * sum.ns / all.ns : 0, sum.dispatches, name);
+  }
+  log_line(LogLevel::kInfo, text);
 }
 
 uint64_t DeviceProgram::address_of(const Run& run, const Slice& slice) const {
@@ -536,6 +601,7 @@ Result<int64_t> DeviceProgram::run_host_step(Run& run, const HostStep& step) {
 
 void DeviceProgram::finish(const RunRef& run, const Status& status) {
   RunRef next;
+  if (status.ok() && run->slot != nullptr && run->slot->timestamps) log_profile(*run->slot);
   if (run->slot != nullptr) {
     std::lock_guard lock(mutex_);
     run->slot->is_busy = false;

@@ -31,6 +31,8 @@ struct ProgramOptions {
   bool check_barriers = true;
 #endif
   bool all_barriers = false;
+  // Log the device's time of each launch, by kernel.
+  bool profile = false;
   // Launches of this program that are on the device at once.
   int64_t max_slots = 8;
   // Overrides the device's limits, for tests of folded grids.
@@ -90,7 +92,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   Status prepare();
   Result<std::shared_ptr<const LoweredProgram>> lowered(const std::vector<bool>& is_shared);
   Status record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered);
-  Status record(const Slot& slot, CommandBuffer& commands, const LoweredRecording& recording) const;
+  Status record(const Slot& slot, size_t number, const LoweredRecording& recording) const;
   void write_table(Run& run) const;
   uint64_t address_of(const Run& run, const Slice& slice) const;
 
@@ -102,6 +104,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   static uint32_t state_word(const Run& run, int64_t offset);
   // The step's choice among its targets, or 0.
   Result<int64_t> run_host_step(Run& run, const HostStep& step);
+  void log_profile(const Slot& slot) const;
   void finish(const RunRef& run, const Status& status);
   // Gives the run a slot; without one it waits, and from then on is another thread's.
   bool take_slot(const RunRef& run);
@@ -109,7 +112,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   const std::shared_ptr<LogicalDevice> device_;
   const std::shared_ptr<const LaunchProgram> program_;
   const ProgramOptions options_;
-  std::vector<PipelineRef> pipelines_;  // kernels, copy, fill
+  std::vector<PipelineRef> pipelines_;  // kernels, copy, fill, loop gate
   AllocationRef constants_;
   std::vector<int64_t> constant_offsets_;
   bool starts_on_host_ = false;

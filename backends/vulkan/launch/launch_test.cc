@@ -574,6 +574,35 @@ TEST_P(LaunchTest, OutOfMemoryIsTheLaunchsErrorAndWorkInFlightGivesItsMemory) {
   EXPECT_TRUE(start(*loaded, {ready_input(a)}).status.ok());
 }
 
+TEST_P(LaunchTest, AProfileSaysWhatRan) {
+  open();
+  if (!device_) return;
+  constexpr int64_t kBytes = 4 * 500;
+  LaunchProgram p = program();
+  p.kernels[0].name = "multiply_add";
+  p.input_bytes = {kBytes};
+  p.outputs = {{kBytes}};
+  p.arena_bytes = kBytes;
+  p.steps = {FillStep{arena(0, kBytes), 3},
+             multiply_add(input(0, kBytes), arena(0, kBytes), output(0, kBytes), 2),
+             multiply_add(input(0, kBytes), arena(0, kBytes), output(0, kBytes), 2)};
+  ProgramOptions options;
+  options.profile = true;
+  const auto loaded = load(std::move(p), options);
+  const AllocationRef a = upload(ramp(500));
+  for (int launch = 0; launch < 2; ++launch) {
+    ::testing::internal::CaptureStderr();
+    const Launched l = start(*loaded, {ready_input(a)});
+    const bool is_done = l.status.ok() && l.done->await().ok();
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(is_done);
+    EXPECT_NE(text.find("profile of test: "), std::string::npos) << text;
+    EXPECT_NE(text.find("us on the device, 3 dispatches"), std::string::npos) << text;
+    EXPECT_NE(text.find("2 x kernel 0 multiply_add"), std::string::npos) << text;
+    EXPECT_NE(text.find("1 x fill"), std::string::npos) << text;
+  }
+}
+
 // Out of memory and device lost at each call of the driver, from loading a program over an upload,
 // a launch with a loop of several submissions, a branch and a host step, to a download: an error,
 // no hang, no crash; after the first the next launch works, after the second it says why not.
@@ -606,8 +635,11 @@ TEST_P(LaunchTest, FaultsOfTheDriverAtEachCall) {
     return promise.get_future().get();
   };
   const auto run = [&]() -> Status {
-    HEKLA_ASSIGN_OR_RETURN(const auto loaded,
-                           DeviceProgram::load(device_, std::make_shared<LaunchProgram>(p)));
+    ProgramOptions options;
+    options.profile = GetParam();
+    HEKLA_ASSIGN_OR_RETURN(
+        const auto loaded,
+        DeviceProgram::load(device_, std::make_shared<LaunchProgram>(p), options));
     const Words words = ramp(500);
     HEKLA_ASSIGN_OR_RETURN(const AllocationRef a, device_->memory().allocate(kBytes));
     HEKLA_ASSIGN_OR_RETURN(const AllocationRef minus_one, device_->memory().allocate(4));

@@ -109,6 +109,10 @@ constexpr Option kOptions[] = {
      [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
        return with_integer(name, value, [&](int64_t n) { o.program.all_barriers = n != 0; });
      }},
+    {"vulkan_profile", "HEKLA_VULKAN_PROFILE",
+     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
+       return with_integer(name, value, [&](int64_t n) { o.program.profile = n != 0; });
+     }},
     {"cache_dir", nullptr,  // default_cache_folder() reads the environment
      [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
        return with_text(name, value, [&](std::string s) { o.cache_folder = std::move(s); });

@@ -8,11 +8,11 @@
 //   vulkan_validation   HEKLA_VULKAN_VALIDATION   0
 //   vulkan_staging      HEKLA_VULKAN_STAGING      0; 1: no zero-copy, as on a discrete GPU
 //   vulkan_mask         HEKLA_VULKAN_MASK         features to treat as absent, "f16,i64"
-//   vulkan_device_type  HEKLA_VULKAN_DEVICE_TYPE  discrete, integrated, virtual, cpu: kernels as
-//   for
-//                                                 such a device; the device's own
+//   vulkan_device_type  HEKLA_VULKAN_DEVICE_TYPE  discrete, integrated, virtual, cpu: kernels
+//                                                 as for such a device; the device's own
 //   check_barriers      HEKLA_CHECK_BARRIERS      in debug builds; the second hazard algorithm
 //   all_barriers        HEKLA_ALL_BARRIERS        0; a barrier in front of every dispatch
+//   vulkan_profile      HEKLA_VULKAN_PROFILE      0; 1: log the device's time of launches
 //   cache_dir           HEKLA_CACHE_DIR           "hekla" in XDG_CACHE_HOME or ~/.cache
 #pragma once
 

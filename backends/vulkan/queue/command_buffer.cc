@@ -56,17 +56,24 @@ Status CommandBuffer::begin(Use use) {
 }
 
 Status CommandBuffer::end() {
-  barrier(VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+  barrier(stages_, accesses_ & kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
   return device_->check(call().EndCommandBuffer(buffer_), "vkEndCommandBuffer");
 }
 
-void CommandBuffer::barrier() { barrier(stages_, accesses_); }
+void CommandBuffer::barrier() { barrier(stages_, accesses_ & kWrites, stages_, accesses_); }
 
-void CommandBuffer::barrier(VkPipelineStageFlags stages, VkAccessFlags accesses) {
+void CommandBuffer::dispatch_barrier() {
+  barrier(VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+          VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+          VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+}
+
+void CommandBuffer::barrier(VkPipelineStageFlags from, VkAccessFlags writes,
+                            VkPipelineStageFlags to, VkAccessFlags accesses) {
   VkMemoryBarrier memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER};
-  memory.srcAccessMask = accesses_ & kWrites;
+  memory.srcAccessMask = writes;
   memory.dstAccessMask = accesses;
-  call().CmdPipelineBarrier(buffer_, stages_, stages, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  call().CmdPipelineBarrier(buffer_, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
 }
 
 }  // namespace hekla::vulkan

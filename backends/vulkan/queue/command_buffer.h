@@ -30,12 +30,15 @@ class CommandBuffer {
   Status end();
   // All writes so far become visible to all later commands.
   void barrier();
+  // The writes of dispatches so far become visible to dispatches, not to their indirect grids.
+  void dispatch_barrier();
   VkCommandBuffer handle() const { return buffer_; }
   const DeviceFunctions& call() const { return device_->call(); }
 
  private:
   CommandBuffer(std::shared_ptr<Device> device, uint32_t queue_family);
-  void barrier(VkPipelineStageFlags stages, VkAccessFlags reads);
+  void barrier(VkPipelineStageFlags from, VkAccessFlags writes, VkPipelineStageFlags to,
+               VkAccessFlags accesses);
 
   const std::shared_ptr<Device> device_;
   const uint32_t family_;
