@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 
@@ -36,12 +37,17 @@ struct Finding {
 class Doctor {
  public:
   std::vector<Finding> examine() {
+    // Plugins first, though they are told of last: they are tried in child processes, where some
+    // drivers (NVIDIA's) refuse devices once the parent has opened them.
+    examine_plugins();
+    std::vector<Finding> plugins = std::move(findings_);
+    findings_.clear();
     examine_loader();
     examine_manifests();
     examine_layers();
     examine_devices();
     examine_libraries();
-    examine_plugins();
+    std::move(plugins.begin(), plugins.end(), std::back_inserter(findings_));
     examine_environment();
     return std::move(findings_);
   }

@@ -3,7 +3,9 @@
 //
 // A foreign library may abort, hang or find no device; the child pays for it, not this process. The
 // child loads the library, creates a client, counts its devices and ends. It is killed at the time
-// limit together with what it started. Blocking; may be called from any thread.
+// limit together with what it started. Blocking; may be called from any thread. The child is a
+// fork: where this process has opened a device before, a driver may refuse it there (NVIDIA's
+// does).
 #pragma once
 
 #include <chrono>
