@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single kernels on Hekla's devices beside their peer and their limit.
 
-Matrix products and convolutions: GF/s, beside jaxlib's CPU and numpy's BLAS. Elementwise, reductions,
-scans, transposes, gathers: GB/s of what must be moved, as a share of plain copies of as many bytes: by
-the CPU, and on Vulkan by the device (x + 1). Sorts: million elements per second, beside jaxlib and
-numpy. All sides run in turns in one process; figures are of the best launch, the spread is the upper
+Matrix products and convolutions: GF/s, beside jaxlib's CPU (--peer: another platform of JAX) and numpy's
+BLAS. Elementwise, reductions, scans, transposes, gathers: GB/s of what must be moved, as a share of plain
+copies of as many bytes: by the CPU, on Vulkan by the device (x + 1), or where the peer is no CPU by the
+peer. Sorts: million elements per second, beside jaxlib and numpy. All sides run in turns in one process; figures are of the best launch, the spread is the upper
 quartile over the median. On a busy machine --cpu-time says more, where the device is software.
 
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --only gemm --json out.json
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --cpu-time
+  .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --peer cuda --large
 """
 
 import argparse
@@ -21,7 +22,59 @@ import statistics
 import sys
 import time
 
+from programs import Copy, platforms
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def large_cases():
+    """Like cases(), of sizes that fill a GPU."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+    rng = np.random.default_rng(1)
+
+    def normal(*shape):
+        return rng.standard_normal(shape, np.float32)
+    n = 4096
+    square = normal(n, n)
+    half = square.astype(jnp.bfloat16)
+    yield "gemm", "f32 4096 x 4096 x 4096", lambda a, b: a @ b, (square, square), 2 * n ** 3, \
+        "GF/s", None
+    yield "gemm", "bf16 4096 x 4096 x 4096", lambda a, b: a @ b, (half, half), 2 * n ** 3, \
+        "GF/s", None
+    yield "gemm", "f32 256 batches of 256", lambda a, b: a @ b, \
+        (square.reshape(256, 256, 256), square.reshape(256, 256, 256)), 2 * 256 ** 4, "GF/s", None
+
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME",
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    yield "convolution", "32x56x56x64 by 3x3x64", convolve, \
+        (normal(32, 56, 56, 64), normal(3, 3, 64, 64)), 2 * 32 * 56 * 56 * 64 * 64 * 9, "GF/s", None
+    m = 8192
+    big = normal(m, m)
+    flat = big.reshape(-1)
+    size = flat.size
+    yield "gemm", "f32 8192 x 8192 times vector", lambda a, b: a @ b, (big, big[0]), 2 * m * m, \
+        "GF/s", None
+    yield "elementwise", "x * y + x, 64M", lambda a, b: a * b + a, (flat, flat[::-1].copy()), \
+        12 * size, "GB/s", None
+    yield "elementwise", "tanh, 64M", jnp.tanh, (flat,), 8 * size, "GB/s", None
+    yield "reduction", "sum of 64M", jnp.sum, (flat,), 4 * size, "GB/s", None
+    yield "reduction", "rows of 8192 x 8192", lambda a: a.sum(1), (big,), 4 * size, "GB/s", None
+    yield "reduction", "columns of 8192 x 8192", lambda a: a.sum(0), (big,), 4 * size, "GB/s", None
+    yield "reduction", "argmax of rows", lambda a: a.argmax(1), (big,), 4 * size, "GB/s", None
+    yield "reduction", "softmax of rows", lambda a: jax.nn.softmax(a, axis=1), (big,), 8 * size, \
+        "GB/s", None
+    yield "movement", "transpose 8192 x 8192", lambda a: a.T, (big,), 8 * size, "GB/s", None
+    places = rng.integers(0, 1 << 20, 1 << 20, np.int32)
+    yield "movement", "gather 1M rows of 64", lambda t, i: t[i], (big.reshape(-1, 64), places), \
+        8 * size, "GB/s", None
+    yield "scan", "cumsum of 8192 x 8192", lambda a: jnp.cumsum(a, 1), (big,), 8 * size, "GB/s", \
+        None
+    yield "scan", "cumsum of 16M", jnp.cumsum, (flat[:1 << 24],), 8 << 24, "GB/s", None
+    yield "sort", "16M f32", jnp.sort, (flat[:1 << 24],), 1 << 24, "M/s", None
 
 
 def cases():
@@ -81,34 +134,33 @@ def timed(run, clock):
     return clock() - start
 
 
-def copy_on(platform, work):
+def copy_on(platform, peer, work):
     """A copy that moves `work` bytes, half of them read: what limits a device of this platform."""
     import jax
     import jax.numpy as jnp
-    from programs import Copy
-    if platform != "vulkan":
+    if platform != "vulkan" and peer == "cpu":
         return Copy(work).run
-    device = jax.devices(platform)[0]
+    device = jax.devices(platform if peer == "cpu" else peer)[0]
     x = jax.device_put(jnp.zeros(max(work // 8, 1), jnp.float32), device)
     jitted = jax.jit(lambda a: a + 1)
     jitted(x).block_until_ready()
     return lambda: jitted(x).block_until_ready()
 
 
-def measure(platform, function, arguments, numpy_function, work, unit, limit_s, clock):
+def measure(platform, peer, function, arguments, numpy_function, work, unit, limit_s, clock):
     import jax
     sides = {}
-    for name in dict.fromkeys((platform, "cpu")):
+    for name in dict.fromkeys((platform, peer)):
         device = jax.devices(name)[0]
         placed = jax.device_put(arguments, device)
         jitted = jax.jit(function)
         jitted(*placed).block_until_ready()
-        sides["hekla" if name == platform else "jaxlib_cpu"] = \
+        sides["hekla" if name == platform else "peer"] = \
             lambda jitted=jitted, placed=placed: jitted(*placed).block_until_ready()
     if numpy_function is not None:
         sides["numpy"] = lambda: numpy_function(*arguments)
     if unit == "GB/s":
-        sides["copy"] = copy_on(platform, work)
+        sides["copy"] = copy_on(platform, peer, work)
     times = {name: [] for name in sides}
     start = time.perf_counter()
     turn = 0
@@ -126,24 +178,29 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--platform", default="tbb", help="tbb, vulkan or reference")
+    parser.add_argument("--peer", default="cpu", help="platform of JAX to compare with: cpu, cuda, "
+                        "rocm or another")
     parser.add_argument("--only", help="comma-separated groups: gemm, convolution, elementwise, "
                         "reduction, movement, scan, sort")
+    parser.add_argument("--large", action="store_true", help="sizes that fill a GPU")
     parser.add_argument("--cpu-time", action="store_true",
                         help="of all threads of the process, in place of the time that passes")
     parser.add_argument("--seconds", type=float, default=0.7, help="per kernel")
     parser.add_argument("--json", type=pathlib.Path, help="file for all figures")
     arguments = parser.parse_args()
-    os.environ["JAX_PLATFORMS"] = f"{arguments.platform},cpu"
+    os.environ["JAX_PLATFORMS"] = platforms(arguments.platform, arguments.peer)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     sys.path[:0] = [str(ROOT / "build" / "python"), str(pathlib.Path(__file__).resolve().parent)]
     wanted = arguments.only.split(",") if arguments.only else None
     rows = []
-    print(f"{'kernel':42} {'Hekla':>9} {'spread':>7} {'jaxlib':>9} {'numpy':>9} {'copy':>9} "
-          f"{'of jaxlib':>9} {'of copy':>8}")
-    for group, name, function, inputs, work, unit, numpy_function in cases():
+    print(f"{'kernel':42} {'Hekla':>9} {'spread':>7} {'peer':>9} {'numpy':>9} {'copy':>9} "
+          f"{'of peer':>9} {'of copy':>8}")
+    chosen = large_cases() if arguments.large else cases()
+    for group, name, function, inputs, work, unit, numpy_function in chosen:
         if wanted and group not in wanted:
             continue
-        row = measure(arguments.platform, function, inputs, numpy_function, work, unit,
-                      arguments.seconds,
+        row = measure(arguments.platform, arguments.peer, function, inputs, numpy_function, work,
+                      unit, arguments.seconds,
                       time.process_time if arguments.cpu_time else time.perf_counter)
         rows.append({"group": group, "kernel": name, "unit": unit, **row})
 
@@ -151,13 +208,14 @@ def main():
             return f"{row[side]['rate']:.2f}" if side in row else ""
         ours = row["hekla"]
         spread = ours["upper_quartile_s"] / ours["median_s"]
-        against = f"{ours['rate'] / row['jaxlib_cpu']['rate']:.2f}"
+        against = f"{ours['rate'] / row['peer']['rate']:.2f}"
         share = f"{ours['rate'] / row['copy']['rate'] * 100:.0f} %" if "copy" in row else ""
         print(f"{group + ' ' + name:36} {unit:5} {rate('hekla'):>9} {spread:7.2f} "
-              f"{rate('jaxlib_cpu'):>9} {rate('numpy'):>9} {rate('copy'):>9} {against:>9} "
+              f"{rate('peer'):>9} {rate('numpy'):>9} {rate('copy'):>9} {against:>9} "
               f"{share:>8}", flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"platform": arguments.platform, "rows": rows},
+        arguments.json.write_text(json.dumps({"platform": arguments.platform, "peer": arguments.peer,
+                                              "rows": rows},
                                              indent=1) + "\n")
     return 0
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs on Hekla's devices against jaxlib's CPU: the real ones and those of zoo.py.
+"""Programs on Hekla's devices against a peer: the real ones and those of zoo.py.
 
-Both run in one process, in turns, so that a busy machine slows both. Each program has two processes of
-its own for each platform: the first compiles with an empty cache on disk (cold), the second finds the
-first one's (warm) and takes the times. Prints medians with quartiles and ratios jaxlib / Hekla (above 1:
-Hekla is faster), their geometric mean and the worst. --json keeps all of it, --svg draws the ratios.
+The peer is jaxlib's CPU, or with --peer another platform of JAX: `--platform vulkan --peer cuda` compares
+two ways to one GPU. Both run in one process, in turns, so that a busy machine slows both. Each program has
+two processes of its own for each platform: the first compiles with an empty cache on disk (cold), the
+second finds the first one's (warm) and takes the times. Prints medians with quartiles and ratios peer /
+Hekla (above 1: Hekla is faster), their geometric mean and the worst. --json keeps all of it, --svg draws
+the ratios.
 
   .venv/jax-0.10.2/bin/python benchmarks/programs.py
   .venv/jax-0.10.2/bin/python benchmarks/programs.py --platform tbb,vulkan --json out.json --svg out.svg
@@ -122,7 +124,7 @@ class Side:
                 "launches": len(self.runs), "peak_bytes": self.peak_bytes()}
 
 
-def child(name, platform, mode, limit_s, fewest):
+def child(name, platform, peer, mode, limit_s, fewest):
     sys.path[:0] = [str(ROOT / "build" / "python"), str(PROGRAMS), str(HERE)]
     import jax
     jax.devices(platform)
@@ -131,7 +133,7 @@ def child(name, platform, mode, limit_s, fewest):
     ours = Side(platform, lower, inputs)
     if mode == "cold":
         return {"compile_s": ours.compile_s, "first_launch_s": ours.first_s}
-    pair = [ours, Side("cpu", lower, inputs)]
+    pair = [ours, Side(peer, lower, inputs)]
     sides = [*pair, Copy(moved)] if moved else pair
     start = time.perf_counter()
     turn = 0
@@ -139,7 +141,7 @@ def child(name, platform, mode, limit_s, fewest):
         for side in sides if turn % 2 == 0 else reversed(sides):
             side.run()
         turn += 1
-    row = {"hekla": pair[0].summary(), "jaxlib_cpu": pair[1].summary()}
+    row = {"hekla": pair[0].summary(), "peer": pair[1].summary()}
     if moved:
         row["moved_bytes"] = moved
         row["copy_bytes_per_s"] = moved / min(sides[-1].runs)
@@ -165,13 +167,13 @@ class Copy:
         self.runs.append(seconds(copy)[0])
 
 
-def launch_child(platform):
+def launch_child(platform, peer):
     """The cost of a launch from Python: four numbers plus one, seconds per call, in turns."""
     sys.path[:0] = [str(ROOT / "build" / "python")]
     import jax
     import jax.numpy as jnp
     calls = {}
-    for name in (platform, "cpu"):
+    for name in (platform, peer):
         x = jax.device_put(jnp.arange(4.0), jax.devices(name)[0])
         function = jax.jit(lambda x: x + 1)
         function(x).block_until_ready()
@@ -186,16 +188,25 @@ def launch_child(platform):
             every[name].append(seconds(many)[0] / 200)
             best[name] = min(best[name], every[name][-1])
     return {"hekla": {"best_s": best[platform], "median_s": statistics.median(every[platform])},
-            "jaxlib_cpu": {"best_s": best["cpu"], "median_s": statistics.median(every["cpu"])}}
+            "peer": {"best_s": best[peer], "median_s": statistics.median(every[peer])}}
 
 
 # --- in the parent ---
 
-def run_child(words, platform, cache, timeout):
-    environment = {**os.environ, "JAX_PLATFORMS": f"{platform},cpu", "HEKLA_CACHE_DIR": cache}
+def platforms(platform, peer):
+    """JAX_PLATFORMS for one process; jaxlib's CPU is where JAX itself computes constants."""
+    return ",".join(dict.fromkeys((platform, peer, "cpu")))
+
+
+def run_child(words, platform, peer, cache, timeout):
+    environment = {**os.environ, "JAX_PLATFORMS": platforms(platform, peer),
+                   "HEKLA_CACHE_DIR": cache}
+    # A peer that takes most of a GPU's memory when it starts would leave none for the other side.
+    environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # A driver's own cache would make the second process's work look smaller than it is for a user
     # who starts cold; it has its place in the same folder, so that cold is cold.
     environment["MESA_SHADER_CACHE_DIR"] = str(pathlib.Path(cache) / "mesa")
+    environment["__GL_SHADER_DISK_CACHE_PATH"] = cache
     try:
         done = subprocess.run([sys.executable, __file__, "--child", *words], env=environment,
                               capture_output=True, text=True, timeout=timeout, check=False)
@@ -209,16 +220,16 @@ def run_child(words, platform, cache, timeout):
 
 def measure(name, platform, arguments):
     with tempfile.TemporaryDirectory() as cache:
-        words = [name, platform, str(arguments.seconds), str(arguments.repeat)]
-        cold = run_child([*words, "cold"], platform, cache, arguments.timeout)
+        words = [name, platform, arguments.peer, str(arguments.seconds), str(arguments.repeat)]
+        cold = run_child([*words, "cold"], platform, arguments.peer, cache, arguments.timeout)
         if "error" in cold:
             return {"program": name, "platform": platform, **cold}
-        row = run_child([*words, "warm"], platform, cache, arguments.timeout)
+        row = run_child([*words, "warm"], platform, arguments.peer, cache, arguments.timeout)
     row = {"program": name, "platform": platform, **row}
     if "error" in row:
         return row
     row["cold"] = cold
-    ours, theirs = row["hekla"], row["jaxlib_cpu"]
+    ours, theirs = row["hekla"], row["peer"]
     row["run_ratio"] = theirs["median_s"] / ours["median_s"]
     row["best_ratio"] = theirs["best_s"] / ours["best_s"]
     row["cold_compile_ratio"] = theirs["compile_s"] / cold["compile_s"]
@@ -247,7 +258,7 @@ def summary(rows):
             "slowest_warm_start": [slowest["program"], slowest["warm_start_s"]]}
 
 
-def svg(tables):
+def svg(tables, peer):
     """Ratios as bars on a logarithmic axis, one group per platform."""
     left, right, line, top = 190, 520, 18, 46
     rows = [(platform, row) for platform, table in tables.items() for row in table["rows"]
@@ -261,7 +272,7 @@ def svg(tables):
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right + 80}" '
              f'height="{height}" font-family="sans-serif" font-size="12">',
              '<rect width="100%" height="100%" fill="white"/>',
-             f'<text x="{left}" y="18" font-size="14">Time of jaxlib\'s CPU / time of Hekla '
+             f'<text x="{left}" y="18" font-size="14">Time of {peer} / time of Hekla '
              '(right of 1: Hekla is faster)</text>']
     bottom = height - 22
     for power in range(-span, span + 1):
@@ -307,24 +318,26 @@ def print_row(row):
         size = row[side]["peak_bytes"]
         return "-" if size is None else f"{size / 1e6:.1f}"
     share = f"{row['bandwidth_share'] * 100:.0f} %" if "bandwidth_share" in row else ""
-    compiles = (f"{row['cold']['compile_s']:.2f} / {row['jaxlib_cpu']['compile_s']:.2f} "
+    compiles = (f"{row['cold']['compile_s']:.2f} / {row['peer']['compile_s']:.2f} "
                 f"({row['cold_compile_ratio']:.1f})")
-    print(f"{name} {times('hekla'):>26} {times('jaxlib_cpu'):>26} {row['run_ratio']:6.2f} "
+    print(f"{name} {times('hekla'):>26} {times('peer'):>26} {row['run_ratio']:6.2f} "
           f"{row['best_ratio']:6.2f} {compiles:>20} {row['warm_start_s'] * 1e3:8.0f} "
-          f"{megabytes('hekla'):>7} {megabytes('jaxlib_cpu'):>7} {share:>6}", flush=True)
+          f"{megabytes('hekla'):>7} {megabytes('peer'):>7} {share:>6}", flush=True)
 
 
 def main():
     if sys.argv[1:2] == ["--child"]:
         if sys.argv[2] == "launch":
-            print(json.dumps(launch_child(sys.argv[3])))
+            print(json.dumps(launch_child(*sys.argv[3:5])))
             return 0
-        name, platform, limit, fewest, mode = sys.argv[2:]
-        print(json.dumps(child(name, platform, mode, float(limit), int(fewest))))
+        name, platform, peer, limit, fewest, mode = sys.argv[2:]
+        print(json.dumps(child(name, platform, peer, mode, float(limit), int(fewest))))
         return 0
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--platform", default="tbb", help="comma-separated: tbb, vulkan, reference")
+    parser.add_argument("--peer", default="cpu", help="platform of JAX to compare with: cpu, cuda, "
+                        "rocm or another")
     parser.add_argument("--programs", help="comma-separated names; default: all; see --list")
     parser.add_argument("--list", action="store_true", help="names and what they are")
     parser.add_argument("--repeat", type=int, default=9, help="fewest measured launches")
@@ -351,8 +364,9 @@ def main():
         if name not in real and name not in models:
             parser.error(f"there is no program {name}; --list names them")
     tables = {}
-    print(f"{'program':26} {'Hekla ms (quartiles)':>26} {'jaxlib ms (quartiles)':>26} {'ratio':>6} "
-          f"{'best':>6} {'compile s (ratio)':>20} {'warm ms':>8} {'MB':>7} {'MB jax':>7} "
+    peer = f"jaxlib's {arguments.peer.upper()}"
+    print(f"{'program':26} {'Hekla ms (quartiles)':>26} {'peer ms (quartiles)':>26} {'ratio':>6} "
+          f"{'best':>6} {'compile s (ratio)':>20} {'warm ms':>8} {'MB':>7} {'MB peer':>7} "
           f"{'of copy':>6}")
     for platform in arguments.platform.split(","):
         rows = []
@@ -360,7 +374,8 @@ def main():
             rows.append(measure(name, platform, arguments))
             print_row(rows[-1])
         with tempfile.TemporaryDirectory() as cache:
-            launch = run_child(["launch", platform], platform, cache, arguments.timeout)
+            launch = run_child(["launch", platform, arguments.peer], platform, arguments.peer, cache,
+                               arguments.timeout)
         tables[platform] = {"rows": rows, "summary": summary(rows), "launch": launch}
         total = tables[platform]["summary"]
         if "geomean" in total:
@@ -373,16 +388,16 @@ def main():
         if "error" not in launch:
             print(f"{platform}: launch of x + 1 on four numbers from Python "
                   f"{launch['hekla']['best_s'] * 1e6:.1f} us (median "
-                  f"{launch['hekla']['median_s'] * 1e6:.1f}), jaxlib's CPU "
-                  f"{launch['jaxlib_cpu']['best_s'] * 1e6:.1f} us "
-                  f"({launch['jaxlib_cpu']['median_s'] * 1e6:.1f})", flush=True)
+                  f"{launch['hekla']['median_s'] * 1e6:.1f}), {peer} "
+                  f"{launch['peer']['best_s'] * 1e6:.1f} us "
+                  f"({launch['peer']['median_s'] * 1e6:.1f})", flush=True)
     if arguments.json:
         import jaxlib
         document = {"machine": machine.machine(), "cores": len(os.sched_getaffinity(0)),
-                    "jaxlib": jaxlib.version.__version__, "platforms": tables}
+                    "jaxlib": jaxlib.version.__version__, "peer": arguments.peer, "platforms": tables}
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     if arguments.svg:
-        arguments.svg.write_text(svg(tables))
+        arguments.svg.write_text(svg(tables, peer))
     return 1 if any("error" in row for table in tables.values() for row in table["rows"]) else 0
 
 
