@@ -253,6 +253,21 @@ TEST_F(OnDevice, PointsSharedByLanes) {
   }
 }
 
+// Many of them, which load the turns of a block together.
+TEST_F(OnDevice, TurnsThroughSharedMemory) {
+  Target t = target();
+  t.is_cpu = t.splits_store_chains = false;
+  for (const int64_t turns : {32, 45, 96}) {
+    for (const ScalarType type : {ScalarType::kI32, ScalarType::kF32, ScalarType::kF64}) {
+      for (const bool is_in_place : {false, true}) {
+        const TestKernel test = row_kernel(type, 5001, turns, is_in_place);
+        EXPECT_GT(codegen::choose_schedule(test.kernel, t).staged_depth, 0u);
+        EXPECT_EQ(difference(test, t), "") << turns << " turns";
+      }
+    }
+  }
+}
+
 // The tiles of CPU devices, with neighbours and without, and of GPUs in shared memory of different
 // sizes: the same bits as point by point.
 TEST_F(OnDevice, TiledContractions) {

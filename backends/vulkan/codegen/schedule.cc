@@ -235,19 +235,8 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
   return best;
 }
 
-// Few points with much to add up each: on a GPU a subgroup for each, so that its lanes load
-// neighbours and wait for memory together. An NVIDIA H100 takes 6 us instead of 70 to 175 for the
-// rows of layer norms, and 45 instead of 270 for a product with transposed weights.
-constexpr int64_t kMostSharedPoints = 8192;
-constexpr int64_t kFewestSharedTurns = 16;
-// Where neighbouring points rather than turns are neighbours in memory.
-constexpr int64_t kMostScatteredPoints = 2048;
-constexpr size_t kMostPassed = 40;
-// Elements between turns whose loads are neighbours all together (unrolled sums).
-constexpr int64_t kMostStep = 16;
-
-// One lane stores. So that no other lane's load comes too late, for kernels that update an operand,
-// all loops, whose lanes wait for each other, come first.
+// Where lanes load for each other in loops, and wait for each other there. So that no load comes
+// too late in kernels that update an operand, all stores come after them.
 bool stores_after_loops(const kernel::Function& f) {
   for (size_t i = 0; i < f.size(); ++i) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
@@ -260,6 +249,55 @@ bool stores_after_loops(const kernel::Function& f) {
   }
   return true;
 }
+
+// Many points that each go along neighbours in memory, a row each: on a GPU the lanes of a
+// workgroup load the turns of a block together, neighbours by neighbours, into shared memory.
+constexpr int64_t kFewestStagedPoints = 4096;
+constexpr uint32_t kMostStagedLanes = 128;
+constexpr uint32_t kFewestStagedLanes = 8;
+constexpr int64_t kMostStagedBytes = 24576;  // of a workgroup, so that several fit a core
+
+std::optional<Schedule> choose_staged_rows(const kernel::Kernel& kernel, const Target& t,
+                                           uint32_t most) {
+  if (t.is_cpu || kernel.points() <= kFewestStagedPoints || kernel.points() > t.max_narrow_points) {
+    return std::nullopt;
+  }
+  const kernel::Function& f = kernel.body;
+  const TileAnalysis analysis = analyse_tile(kernel);
+  if (!analysis.is_possible || analysis.carried > kGpuTileValues) return std::nullopt;
+  int64_t bytes_of_lane = 0;
+  for (size_t i = 0; i < f.size(); ++i) {
+    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+    if (inst.op != Op::kFor || f[inst.arguments[0]].op != Op::kConstant) continue;
+    const auto trips = static_cast<int64_t>(f[inst.arguments[0]].immediate);
+    if (trips < kStagedDepthOfSmall) continue;
+    for (const StagedLoad& load :
+         staged_loads(f, static_cast<int32_t>(inst.immediate), trips, analysis.depends,
+                      kernel::kNoValue, f.body().parameters.back())) {
+      if (!load.is_along_iteration) continue;
+      bytes_of_lane += kStagedDepthOfSmall * kernel::bit_width(f.type(load.load)) / 8;
+    }
+  }
+  if (bytes_of_lane == 0) return std::nullopt;
+  uint32_t lanes = std::min(kMostStagedLanes, std::bit_floor(most));
+  while (lanes > kFewestStagedLanes && (idle(kernel.grid.back(), lanes) > kMostIdle ||
+                                        (lanes + 1) * bytes_of_lane > kMostStagedBytes)) {
+    lanes /= 2;
+  }
+  if (idle(kernel.grid.back(), lanes) > kMostIdle) return std::nullopt;
+  return tiled(kernel, {lanes, 1, 1, 1}, kStagedDepthOfSmall);
+}
+
+// Few points with much to add up each: on a GPU a subgroup for each, so that its lanes load
+// neighbours and wait for memory together. An NVIDIA H100 takes 6 us instead of 70 to 175 for the
+// rows of layer norms, and 45 instead of 270 for a product with transposed weights.
+constexpr int64_t kMostSharedPoints = 8192;
+constexpr int64_t kFewestSharedTurns = 16;
+// Where neighbouring points rather than turns are neighbours in memory.
+constexpr int64_t kMostScatteredPoints = 2048;
+constexpr size_t kMostPassed = 40;
+// Elements between turns whose loads are neighbours all together (unrolled sums).
+constexpr int64_t kMostStep = 16;
 
 std::optional<Schedule> choose_shared_point(const kernel::Kernel& kernel, const Target& t,
                                             uint32_t most) {
@@ -305,6 +343,10 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
     if (std::optional<Schedule> tile = choose_tile(kernel, t, most)) {
       limit_turns(kernel, t, *tile);
       return *tile;
+    }
+    if (std::optional<Schedule> staged = choose_staged_rows(kernel, t, most)) {
+      limit_turns(kernel, t, *staged);
+      return *staged;
     }
     if (std::optional<Schedule> shared = choose_shared_point(kernel, t, most)) {
       limit_turns(kernel, t, *shared);

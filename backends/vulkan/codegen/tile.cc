@@ -310,7 +310,8 @@ std::vector<StagedLoad> staged_loads(const Function& f, int32_t region, int64_t 
   if (trip_count <= 0 || !is_innermost(f, region)) return result;
   for (Value v : f.region(region).instructions) {
     if (f[v].op != Op::kLoad) continue;
-    const uint8_t on = depends[at(v)];
+    const int mask = row == kernel::kNoValue ? kOnColumn : kOnColumn | kOnRow;
+    const int on = depends[at(v)] & mask;
     if (on != kOnRow && on != kOnColumn) continue;
     int budget = kMostReplayed;
     const Value index = f[v].arguments[0];

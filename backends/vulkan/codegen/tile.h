@@ -43,7 +43,8 @@ struct StagedLoad {
   bool is_along_iteration = false;
 };
 // Those of the loop with this body; empty where its trip count is not constant, or one of the
-// addresses depends on what the loop carries.
+// addresses depends on what the loop carries. `row` is kNoValue where a workgroup has one row: then
+// a load is by column even if its address depends on the row too.
 std::vector<StagedLoad> staged_loads(const kernel::Function& function, int32_t region,
                                      int64_t trip_count, const std::vector<uint8_t>& depends,
                                      kernel::Value row, kernel::Value column);

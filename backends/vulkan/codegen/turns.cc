@@ -309,13 +309,15 @@ Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carrie
 bool Generator::stage(int32_t region, int64_t trip_count, int64_t depth) {
   const auto& parameters = f_.body().parameters;
   const size_t rank = parameters.size();
-  if (rank < 2) return false;
+  const bool has_rows = schedule_.lanes_y * schedule_.rows > 1;
   for (const StagedLoad& load :
-       staged_loads(f_, region, trip_count, depends_, parameters[rank - 2], parameters[rank - 1])) {
+       staged_loads(f_, region, trip_count, depends_,
+                    has_rows ? parameters[rank - 2] : kernel::kNoValue, parameters[rank - 1])) {
     Staged staged;
     staged.load = load;
     staged.lanes = load.is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
-    if (staged.lanes == schedule_.workgroup_size) continue;  // each lane loads its own
+    // Each lane loads its own, unless others would then load far from it.
+    if (staged.lanes == schedule_.workgroup_size && !load.is_along_iteration) continue;
     staged.extent = staged.lanes * (load.is_by_row ? schedule_.rows : schedule_.columns);
     const ScalarType type = f_.type(load.load);
     const auto elements = (staged.extent + 1) * static_cast<uint32_t>(depth);
@@ -391,7 +393,11 @@ Generator::Carried Generator::emit_staged_turns(int32_t region, Bits blocks, uin
   for (const auto& [load, staged] : staged_) fill(region, staged, first, depth);
   barrier();
   const Carried before = with_types(loop.carried, initial);
-  const Loop turns = begin_loop(blocks.like(depth), spv::LoopControlUnrollMask, before);
+  const bool is_long = schedule_.lanes_y * schedule_.rows == 1 &&
+                       f_.region(region).instructions.size() * depth > kMostWrittenOut;
+  const Loop turns =
+      begin_loop(blocks.like(depth),
+                 is_long ? spv::LoopControlDontUnrollMask : spv::LoopControlUnrollMask, before);
   for (auto& [load, staged] : staged_) staged.turn = turns.iteration;
   end_loop(turns,
            emit_body_turns(region, first + turns.iteration, 1, with_types(turns.carried, initial)));

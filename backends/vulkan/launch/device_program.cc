@@ -329,10 +329,12 @@ Status DeviceProgram::record(const Slot& slot, size_t number,
   if (slot.timestamps) slot.timestamps->begin(commands.handle(), number);
   for (size_t i = 0; i < recording.dispatches.size(); ++i) {
     const LoweredDispatch& dispatch = recording.dispatches[i];
-    if (dispatch.has_barrier_before) {
-      // Grids that dispatches wrote are read by a stage of their own, for which the device waits
-      // longer.
-      is_indirect ? commands.barrier() : commands.dispatch_barrier();
+    // Grids that dispatches wrote are read by a stage of their own, for which the device waits
+    // longer.
+    if (dispatch.has_barrier_before && is_indirect) {
+      commands.barrier();
+    } else if (dispatch.has_barrier_before) {
+      commands.dispatch_barrier();
     }
     const Pipeline* pipeline = pipelines_[dispatch.pipeline].get();
     if (pipeline != bound) {

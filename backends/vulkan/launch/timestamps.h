@@ -2,9 +2,9 @@
 // Timestamps: when the dispatches of a launch ended, by the device's clock.
 //
 // A group is what one command buffer records: a mark at its start and one behind each dispatch. A
-// command buffer that runs again overwrites the marks of the time before. The owner's one thread
-// records; `read` is called after the work has ended. Errors: those of the driver; UNIMPLEMENTED
-// where the queue family has no clock.
+// command buffer that runs again overwrites the marks of the time before; one that does not keeps
+// them. The owner's one thread records; `read` is called after the work has ended. Errors: those of
+// the driver; UNIMPLEMENTED where the queue family has no clock.
 #pragma once
 
 #include <cstdint>
