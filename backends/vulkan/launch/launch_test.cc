@@ -106,6 +106,14 @@ class LaunchTest : public ::testing::TestWithParam<bool> {
   std::shared_ptr<LogicalDevice> device_;
 };
 
+// llvmpipe (Mesa 22.3) frees the mutex of a fence that a thread of its own may still be in: a race
+// within the driver, which thousands of timestamps show.
+#if defined(__has_feature)
+constexpr bool kHasThreadSanitizer = __has_feature(thread_sanitizer);
+#else
+constexpr bool kHasThreadSanitizer = false;
+#endif
+
 Words ramp(size_t n, uint32_t start = 0) {
   Words words(n);
   for (size_t i = 0; i < n; ++i) words[i] = start + static_cast<uint32_t>(i);
@@ -636,7 +644,7 @@ TEST_P(LaunchTest, FaultsOfTheDriverAtEachCall) {
   };
   const auto run = [&]() -> Status {
     ProgramOptions options;
-    options.profile = GetParam();
+    options.profile = GetParam() && !kHasThreadSanitizer;
     HEKLA_ASSIGN_OR_RETURN(
         const auto loaded,
         DeviceProgram::load(device_, std::make_shared<LaunchProgram>(p), options));
