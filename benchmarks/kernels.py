@@ -5,8 +5,9 @@
 Matrix products and convolutions: GF/s, beside jaxlib's CPU (--peer: another platform of JAX) and numpy's
 BLAS. Elementwise, reductions, scans, transposes, gathers: GB/s of what must be moved, as a share of plain
 copies of as many bytes: by the CPU, on Vulkan by the device (x + 1), or where the peer is no CPU by the
-peer. Sorts: million elements per second, beside jaxlib and numpy. All sides run in turns in one process; figures are of the best launch, the spread is the upper
-quartile over the median. On a busy machine --cpu-time says more, where the device is software.
+peer. Sorts: million elements per second, beside jaxlib and numpy. All sides run in turns in one process;
+figures are of the best launch, the spread is the upper quartile over the median. On a busy machine
+--cpu-time says more, where the device is software.
 
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --only gemm --json out.json
@@ -214,9 +215,8 @@ def main():
               f"{rate('peer'):>9} {rate('numpy'):>9} {rate('copy'):>9} {against:>9} "
               f"{share:>8}", flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"platform": arguments.platform, "peer": arguments.peer,
-                                              "rows": rows},
-                                             indent=1) + "\n")
+        document = {"platform": arguments.platform, "peer": arguments.peer, "rows": rows}
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 
 

@@ -9,6 +9,9 @@
 // The estimate may be off by 2.5 ULP (f32; f64: 2^-20 relative, refined by Newton's steps), as the
 // Vulkan specification grants. Cost: about 90 integer instructions each.
 //
+// f32 division with FloatTarget::fused_multiply_add takes ten float operations instead: an estimate
+// is corrected by exact remainders. Operands with exponents outside of -61 to 61 go the way above.
+//
 // `a` and `b` are the bits of values of `type` (kF32: 32 bits; kF64: 64, which takes shaderInt64).
 #pragma once
 
