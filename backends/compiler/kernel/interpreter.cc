@@ -10,8 +10,9 @@ namespace {
 
 class Interpreter {
  public:
-  Interpreter(const Kernel& kernel, std::span<const std::span<std::byte>> operands)
-      : f_(kernel.body), operands_(operands), values_(f_.size(), 0) {
+  Interpreter(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
+              const Observer* observer = nullptr)
+      : f_(kernel.body), operands_(operands), observer_(observer), values_(f_.size(), 0) {
     for (size_t i = 0; i < f_.size(); ++i) {
       const Instruction& inst = f_[static_cast<Value>(i)];
       if (inst.op == Op::kConstant) values_[i] = inst.immediate;
@@ -19,8 +20,10 @@ class Interpreter {
   }
 
   Status run_point(std::span<const int64_t> index) {
+    point_ = index;
     for (size_t i = 0; i < index.size(); ++i) {
       set(f_.body().parameters[i], static_cast<uint64_t>(index[i]));
+      show(f_.body().parameters[i]);
     }
     return run(0);
   }
@@ -29,6 +32,9 @@ class Interpreter {
   uint64_t& at(Value v) { return values_[static_cast<size_t>(v)]; }
   void set(Value v, uint64_t bits) {
     at(v) = f_.type(v) == ScalarType::kI32 ? bits & 0xffffffff : bits;
+  }
+  void show(Value v) {
+    if (observer_ != nullptr) (*observer_)(point_, iterations_, v, at(v));
   }
   int64_t index(Value v) {
     return f_.type(v) == ScalarType::kI32 ? static_cast<int32_t>(at(v))
@@ -77,6 +83,7 @@ class Interpreter {
                            a.size() > 2 ? at(a[2]) : 0);
         }
       }
+      if (inst.op != Op::kStore && inst.op != Op::kFor) show(v);
     }
     return Status();
   }
@@ -94,7 +101,12 @@ class Interpreter {
     for (int64_t i = 0; i < count; ++i) {
       set(region.parameters[0], static_cast<uint64_t>(i));
       for (size_t k = 0; k < carried.size(); ++k) at(region.parameters[k + 1]) = carried[k];
+      if (observer_ != nullptr) {
+        iterations_.push_back(i);
+        for (const Value parameter : region.parameters) show(parameter);
+      }
       HEKLA_RETURN_IF_ERROR(run(static_cast<int32_t>(inst.immediate)));
+      if (observer_ != nullptr) iterations_.pop_back();
       for (size_t k = 0; k < carried.size(); ++k) carried[k] = at(region.yields[k]);
     }
     if (results_.size() < f_.region_count()) results_.resize(f_.region_count());
@@ -104,6 +116,9 @@ class Interpreter {
 
   const Function& f_;
   std::span<const std::span<std::byte>> operands_;
+  const Observer* observer_;
+  std::span<const int64_t> point_;
+  std::vector<int64_t> iterations_;  // of the loops that run; kept for the observer alone
   std::vector<uint64_t> values_;
   std::vector<std::vector<uint64_t>> results_;  // of each loop, by region
 };
@@ -114,10 +129,10 @@ Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> ope
   return interpret_points(kernel, operands, 0, kernel.points());
 }
 
-Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
-                        int64_t begin, int64_t end) {
+namespace {
+
+Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, int64_t end) {
   if (begin >= end) return Status();
-  Interpreter interpreter(kernel, operands);
   std::vector<int64_t> index(kernel.grid.size(), 0);
   int64_t rest = begin;
   for (size_t d = index.size(); d-- > 0;) {
@@ -132,6 +147,18 @@ Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byt
     }
   }
   return Status();
+}
+
+}  // namespace
+
+Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
+                        int64_t begin, int64_t end) {
+  return run_points(kernel, Interpreter(kernel, operands), begin, end);
+}
+
+Status interpret_observed(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
+                          const Observer& observer) {
+  return run_points(kernel, Interpreter(kernel, operands, &observer), 0, kernel.points());
 }
 
 }  // namespace hekla::kernel

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,5 +17,14 @@ Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> ope
 // The points [begin, end) of the grid alone, in row-major order.
 Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
                         int64_t begin, int64_t end);
+
+// What a value is at one point, in one iteration of each loop around it (outermost first). Called
+// for parameters and instructions with a result as they are computed; a loop's parameters once an
+// iteration.
+using Observer = std::function<void(std::span<const int64_t> point,
+                                    std::span<const int64_t> iterations, Value v, uint64_t bits)>;
+// As `interpret`, with everything that is computed shown: what analyses of a kernel are held to.
+Status interpret_observed(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
+                          const Observer& observer);
 
 }  // namespace hekla::kernel

@@ -176,6 +176,33 @@ TEST_F(OnDevice, RandomKernels) {
   }
 }
 
+// Any right schedule of a kernel, also those that its size or this device would not be given. Each
+// kind is among them.
+TEST_F(OnDevice, DrawnSchedules) {
+  std::map<std::string_view, int> counts;
+  for (const std::string_view name : codegen::schedule_names()) counts[name] = 0;
+  const auto [first, last] = seeds(120);
+  for (uint64_t seed = first; seed < last; ++seed) {
+    for (const uint64_t draw : {2 * seed + 1, 2 * seed + 2}) {
+      Target t = target();
+      t.schedule_seed = draw;
+      const TestKernel test =
+          seed % 4 == 0 ? testing::contraction_kernel(testing::random_contraction(seed), seed)
+                        : kernel::testing::random_kernel(seed);
+      ++counts[codegen::schedule_name(codegen::choose_schedule(test.kernel, t))];
+      EXPECT_EQ(difference(test, t), "")
+          << "kernel " << seed << ", schedule " << draw << ", "
+          << codegen::schedule_name(codegen::choose_schedule(test.kernel, t));
+    }
+  }
+  for (const auto& [name, count] : counts) {
+    const bool needs_lanes =
+        name.find("lanes") != std::string_view::npos || name.find("subgroup") == 0;
+    if (needs_lanes && !target().subgroup_shuffle) continue;
+    EXPECT_GT(count, 0) << name;
+  }
+}
+
 // What other devices have or lack, on this one.
 
 TEST_F(OnDevice, ExactByIntegersAtEdgeValues) {

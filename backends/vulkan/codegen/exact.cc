@@ -186,8 +186,10 @@ Bits exact_divide(ScalarType type, Bits a, Bits b) {
   }
   // Exponents from -61 to 61, so that remainders are no denormals either.
   const auto is_ordinary = [](Bits bits) { return (bits >> 23 & 0xff) - 66 < 123; };
-  spv::Builder::If branch((is_ordinary(a) & is_ordinary(b)).id, spv::SelectionControlMaskNone,
-                          m.builder());
+  spv::Id takes_quick = (is_ordinary(a) & is_ordinary(b)).id;
+  // Where lanes pass values to each other behind the division, none may fall behind in a branch.
+  if (m.keeps_lanes_together()) takes_quick = m.true_in_all_lanes(takes_quick);
+  spv::Builder::If branch(takes_quick, spv::SelectionControlMaskNone, m.builder());
   const Bits quick = divide_by_remainders(a, b);
   spv::Block* quick_end = m.builder().getBuildPoint();
   branch.makeBeginElse();

@@ -9,6 +9,7 @@
 
 #include "backends/compiler/kernel/math/emulate.h"
 #include "backends/vulkan/codegen/generator.h"
+#include "backends/vulkan/codegen/schedule_rules.h"
 #include "backends/vulkan/launch/kernel_abi.h"
 
 namespace hekla::vulkan {
@@ -85,10 +86,12 @@ Generator::Generator(const kernel::Kernel& kernel, const Target& target, const S
       b_(m_.builder()),
       memory_(m_, kernel, schedule.is_adjacent, schedule.long_accesses),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
+      stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
       ids_(f_.size() * side_by_side_, 0),
       inside_(side_by_side_) {
   if (schedule.is_tiled || side_by_side_ > 1) depends_ = analyse_tile(kernel).depends;
+  if (schedule.is_adjacent) by_column_.emplace(f_, f_.body().parameters.back());
   if (schedule.long_accesses) pairs_ = paired_loads(f_);
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
   if (target.folds_zeros) foldable_ = foldable_values(f_);
@@ -104,7 +107,7 @@ Shader Generator::run() {
   const Bits groups = built_in(spv::BuiltInNumWorkgroups, "workgroups");
   const Bits local = component(built_in(spv::BuiltInLocalInvocationId, "invocation"), 0);
   if (schedule_.broadcasts) {
-    b_.addCapability(spv::CapabilityGroupNonUniform);
+    m_.keep_lanes_together();
     b_.addCapability(spv::CapabilityGroupNonUniformShuffle);
     subgroup_lane_ = built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
   }
@@ -297,11 +300,10 @@ void Generator::emit(Value v) {
   spread(v);
 }
 
-uint32_t Generator::run_length(const Instruction& inst) const {
+uint32_t Generator::run_length(const Instruction& inst) {
   const Access access = kernel::unpack_access(inst.immediate);
-  const auto& parameters = f_.body().parameters;
-  if (!schedule_.is_adjacent || access.bytes == 8 || !memory_.is_narrow(access) ||
-      slope(f_, inst.arguments[0], parameters.back()) != int64_t{1}) {
+  if (!by_column_ || access.bytes == 8 || !memory_.is_narrow(access) ||
+      by_column_->of(inst.arguments[0]) != int64_t{1}) {
     return 1;
   }
   const uint32_t columns = schedule_.columns & ~(schedule_.columns - 1);  // a power of two

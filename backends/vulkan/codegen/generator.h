@@ -89,7 +89,7 @@ class Generator {
   // Memory.
   // How many columns of an invocation one access can take at once, since they are neighbours in
   // memory; 1: no more than one.
-  uint32_t run_length(const kernel::Instruction& inst) const;
+  uint32_t run_length(const kernel::Instruction& inst);
   uint64_t run_factor(const kernel::Instruction& inst, uint32_t length) const;
   bool load_run(kernel::Value v, const kernel::Instruction& inst);
   bool load_pair(kernel::Value v, const kernel::Instruction& inst);
@@ -156,6 +156,7 @@ class Generator {
 
   // Loads that lanes do for each other, or whatever comes of loads where all do the same point.
   std::vector<kernel::Value> passed_by_lanes(int32_t region) const;
+  bool may_be_loaded_early(kernel::Value load) const;
   Carried emit_passed_turns(const Turns& turns, const Carried& initial);
 
   // Loads through shared memory: [iteration][row or column], with one more of these, so that lanes
@@ -183,10 +184,12 @@ class Generator {
   Memory memory_;
   spv::Instruction* entry_ = nullptr;
   const size_t side_by_side_;     // points of an invocation
+  const bool stores_come_last_;   // behind all loops
   std::vector<uint8_t> depends_;  // by Value: on what of the tile
   std::vector<spv::Id> ids_;      // by place()
   std::vector<Flag> inside_;      // of each point: whether it is one; id 0: it is
   size_t point_ = 0;              // that is emitted
+  std::optional<Slopes> by_column_;  // where columns of an invocation lie side by side
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;
   std::map<kernel::Value, Staged> staged_;

@@ -48,6 +48,8 @@ class Memory {
     return words.count > 0 && words.width > access.bytes * 8;
   }
   bool is_narrow(const kernel::Access& access) const;
+  // Whether no point writes the operand's memory, under its own or another operand's name.
+  bool is_read_only(size_t operand) const;
   void store(const kernel::Access& access, kernel::ScalarType type, Bits element, spv::Id value);
   // As load_run; one value is a store.
   void store_run(const kernel::Access& access, kernel::ScalarType type, Bits first,
@@ -56,7 +58,6 @@ class Memory {
  private:
   int memory_width(const kernel::Access& access) const;
   bool may_alias(size_t operand) const;
-  bool is_read_only(size_t operand) const;
   spv::Id word_type(int width);
   spv::Id block_pointer_type(int width, bool is_read_only);
   spv::Id element_pointer(size_t operand, int width, Bits element);

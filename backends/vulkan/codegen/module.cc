@@ -121,6 +121,17 @@ void Module::add_float_modes(spv::Function* entry) {
   }
 }
 
+void Module::keep_lanes_together() {
+  keeps_lanes_together_ = true;
+  builder_.addCapability(spv::CapabilityGroupNonUniform);
+}
+
+spv::Id Module::true_in_all_lanes(spv::Id condition) {
+  builder_.addCapability(spv::CapabilityGroupNonUniformVote);
+  return op(spv::OpGroupNonUniformAll, builder_.makeBoolType(),
+            {uint_constant(32, spv::ScopeSubgroup), condition});
+}
+
 std::vector<uint32_t> Module::words() const {
   std::vector<uint32_t> words;
   builder_.dump(words);

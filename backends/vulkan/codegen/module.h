@@ -56,6 +56,13 @@ class Module {
   }
 
   spv::Builder& builder() { return builder_; }
+
+  // From here on the lanes of a subgroup, who pass values to each other, stay together: a branch is
+  // taken by all of them or none. Whether a value is true in all lanes is `true_in_all_lanes`.
+  void keep_lanes_together();
+  bool keeps_lanes_together() const { return keeps_lanes_together_; }
+  spv::Id true_in_all_lanes(spv::Id condition);
+
   void require(const char* feature) { features_.insert(feature); }
   std::vector<std::string> features() const { return {features_.begin(), features_.end()}; }
   // Declares the float execution modes of the widths that were used.
@@ -69,6 +76,7 @@ class Module {
   spv::Id extended_set_ = 0;
   std::map<std::pair<kernel::ScalarType, uint64_t>, spv::Id> constants_;
   std::set<std::string> features_;
+  bool keeps_lanes_together_ = false;
   std::set<int> float_widths_;
 };
 

@@ -5,7 +5,9 @@
 #include <bit>
 #include <optional>
 
+#include "backends/vulkan/codegen/drawn_schedule.h"
 #include "backends/vulkan/codegen/memory.h"
+#include "backends/vulkan/codegen/schedule_rules.h"
 #include "backends/vulkan/codegen/tile.h"
 
 namespace hekla::vulkan::codegen {
@@ -58,12 +60,13 @@ uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t, uint32_t wo
       kernel.grid.empty()) {
     return 1;
   }
+  Slopes by_column(f, f.body().parameters.back());
   uint32_t columns = 1;
   for (size_t i = 0; i < f.size(); ++i) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
     if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
     const kernel::Access access = kernel::unpack_access(inst.immediate);
-    if (slope(f, inst.arguments[0], f.body().parameters.back()) != int64_t{1}) continue;
+    if (by_column.of(inst.arguments[0]) != int64_t{1}) continue;
     columns = std::max<uint32_t>(columns, word_bytes / access.bytes);
   }
   const TileAnalysis analysis = analyse_tile(kernel);
@@ -77,91 +80,14 @@ uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t, uint32_t wo
 // Lanes that follow each other read neighbours, or all the same: what words of several columns
 // keep.
 bool loads_are_in_order(const kernel::Function& f) {
+  Slopes by_column(f, f.body().parameters.back());
   for (size_t i = 0; i < f.size(); ++i) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
     if (inst.op != Op::kLoad) continue;
-    const auto step = slope(f, inst.arguments[0], f.body().parameters.back());
+    const auto step = by_column.of(inst.arguments[0]);
     if (step != int64_t{0} && step != int64_t{1}) return false;
   }
   return true;
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// More would be compiled for minutes.
-constexpr uint32_t kMostTurnsAtOnce = 64;
-constexpr int64_t kManyTurns = int64_t{1} << 40;
-
-// An upper bound of a loop's count. One that is computed is a search, of a few turns, unless it is
-// the smaller of something and a constant.
-int64_t most_trips(const kernel::Function& f, const kernel::Instruction& count) {
-  constexpr int64_t kComputedCount = 64;
-  if (count.op == Op::kConstant) return static_cast<int64_t>(count.immediate);
-  if (count.op == Op::kBoolToInt) return 1;
-  if (count.op != Op::kSelect) return kComputedCount;
-  const kernel::Instruction& condition = f[count.arguments[0]];
-  const kernel::Instruction& bound = f[count.arguments[2]];
-  const bool is_smaller = condition.op == Op::kLtS &&
-                          condition.arguments[0] == count.arguments[1] &&
-                          condition.arguments[1] == count.arguments[2];
-  if (!is_smaller || bound.op != Op::kConstant) return kComputedCount;
-  return static_cast<int64_t>(bound.immediate);
-}
-
-// How often an invocation comes to the end of a loop's body for one point, when `at_once` turns of
-// innermost loops are written out: once a turn, and once more to leave the loop.
-int64_t loop_turns(const kernel::Function& f, int32_t region, uint32_t at_once) {
-  int64_t sum = 0;
-  for (const kernel::Value v : f.region(region).instructions) {
-    if (f[v].op != Op::kFor) continue;
-    const kernel::Instruction& count = f[f[v].arguments[0]];
-    const int64_t trips = most_trips(f, count);
-    const int64_t inner = loop_turns(f, static_cast<int32_t>(f[v].immediate), at_once);
-    // Lanes that load for each other have a loop over their turns around, a quarter more.
-    int64_t turns = trips + trips / 4 + 2;
-    if (inner == 0 && count.op == Op::kConstant) turns = turns / at_once + at_once + 2;
-    sum += std::min(kManyTurns, turns) + std::min(kManyTurns, trips) * inner;
-    if (sum > kManyTurns) return kManyTurns;
-  }
-  return sum;
-}
-
-// Keeps the loops of an invocation below the driver's limit.
-void limit_turns(const kernel::Kernel& kernel, const Target& t, Schedule& s) {
-  if (t.max_loop_turns == 0) return;
-  const auto turns = [&](int64_t points) {
-    return points * (loop_turns(kernel.body, 0, s.least_turns_at_once) + 1) + 1;
-  };
-  if (turns(s.points_per_invocation) <= t.max_loop_turns) return;
-  while (turns(1) > t.max_loop_turns && s.least_turns_at_once < kMostTurnsAtOnce) {
-    s.least_turns_at_once *= 2;
-  }
-  s.has_too_many_turns = turns(1) > t.max_loop_turns;
-  const int64_t most = t.max_loop_turns / turns(1);
-  s.points_per_invocation =
-      static_cast<uint32_t>(std::clamp<int64_t>(most, 1, s.points_per_invocation));
-}
-
-struct TileShape {
-  uint32_t lanes_x = 1, lanes_y = 1, columns = 1, rows = 1;
-};
-
-Schedule tiled(const kernel::Kernel& kernel, const TileShape& shape, uint32_t staged_depth) {
-  const size_t rank = kernel.grid.size();
-  Schedule s;
-  s.is_tiled = true;
-  s.workgroup_size = shape.lanes_x * shape.lanes_y;
-  s.lanes_x = shape.lanes_x;
-  s.lanes_y = shape.lanes_y;
-  s.columns = shape.columns;
-  s.rows = shape.rows;
-  s.staged_depth = staged_depth;
-  const int64_t rows = rank > 1 ? kernel.grid[rank - 2] : 1;
-  s.groups_x = ceil_div(kernel.grid[rank - 1], int64_t{s.lanes_x} * s.columns);
-  s.groups_y = ceil_div(rows, int64_t{s.lanes_y} * s.rows);
-  s.group_count = s.groups_x * s.groups_y;
-  for (size_t d = 0; d + 2 < rank; ++d) s.group_count *= kernel.grid[d];
-  return s;
 }
 
 // How many times as many columns as there are have a lane.
@@ -235,21 +161,6 @@ std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& 
   return best;
 }
 
-// Where lanes load for each other in loops, and wait for each other there. So that no load comes
-// too late in kernels that update an operand, all stores come after them.
-bool stores_after_loops(const kernel::Function& f) {
-  for (size_t i = 0; i < f.size(); ++i) {
-    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
-    if (inst.op == Op::kStore && inst.region != 0) return false;
-  }
-  bool has_stored = false;
-  for (const kernel::Value v : f.body().instructions) {
-    if (f[v].op == Op::kFor && has_stored) return false;
-    has_stored |= f[v].op == Op::kStore;
-  }
-  return true;
-}
-
 // Many points that each go along neighbours in memory, a row each: on a GPU the lanes of a
 // workgroup load the turns of a block together, neighbours by neighbours, into shared memory.
 constexpr int64_t kFewestStagedPoints = 4096;
@@ -295,31 +206,27 @@ constexpr int64_t kMostSharedPoints = 8192;
 constexpr int64_t kFewestSharedTurns = 16;
 // Where neighbouring points rather than turns are neighbours in memory.
 constexpr int64_t kMostScatteredPoints = 2048;
-constexpr size_t kMostPassed = 40;
 // Elements between turns whose loads are neighbours all together (unrolled sums).
 constexpr int64_t kMostStep = 16;
 
-std::optional<Schedule> choose_shared_point(const kernel::Kernel& kernel, const Target& t,
-                                            uint32_t most) {
+std::optional<Schedule> choose_shared_point(const kernel::Kernel& kernel, const Target& t) {
+  if (t.is_cpu || kernel.points() > kMostSharedPoints) return std::nullopt;
+  const std::optional<Schedule> shared = shared_point(kernel, t);
+  if (!shared) return std::nullopt;
   const kernel::Function& f = kernel.body;
-  if (t.is_cpu || !t.subgroup_shuffle || t.subgroup_size > most || kernel.points() == 0 ||
-      kernel.points() > kMostSharedPoints || !stores_after_loops(f)) {
-    return std::nullopt;
-  }
   int64_t along = 0, across = 0;
   bool is_worth_it = false;
   for (size_t i = 0; i < f.size(); ++i) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
     if (inst.op != Op::kFor) continue;
     const auto region = static_cast<int32_t>(inst.immediate);
-    const PassedValues values = passed_values(f, region);
-    if (values.passed.empty()) continue;
-    if (values.passed.size() > kMostPassed) return std::nullopt;
+    if (passed_values(f, region).passed.empty()) continue;
     is_worth_it |= most_trips(f, f[inst.arguments[0]]) >= kFewestSharedTurns;
     const kernel::RegionBody& body = f.region(region);
+    Slopes by_iteration(f, body.parameters[0]);
     for (const kernel::Value v : body.instructions) {
       if (f[v].op != Op::kLoad) continue;
-      const auto step = slope(f, f[v].arguments[0], body.parameters[0]);
+      const auto step = by_iteration.of(f[v].arguments[0]);
       if (step == int64_t{0}) continue;
       ++(step > 0 && step <= kMostStep ? along : across);
     }
@@ -327,18 +234,15 @@ std::optional<Schedule> choose_shared_point(const kernel::Kernel& kernel, const 
   if (!is_worth_it || (along <= across && kernel.points() > kMostScatteredPoints)) {
     return std::nullopt;
   }
-  Schedule s;
-  s.workgroup_size = t.subgroup_size;
-  s.group_count = kernel.points();
-  s.broadcasts = s.shares_point = true;
-  return s;
+  return shared;
 }
 
 }  // namespace
 
 Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   const int64_t points = kernel.points();
-  const uint32_t most = std::max(1u, std::min(t.max_workgroup_invocations, t.max_workgroup_size_x));
+  if (t.schedule_seed != 0) return draw_schedule(kernel, t);
+  const uint32_t most = most_invocations(t);
   if (t.workgroup_size == 0 && t.points_per_invocation == 0) {
     if (std::optional<Schedule> tile = choose_tile(kernel, t, most)) {
       limit_turns(kernel, t, *tile);
@@ -348,7 +252,7 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
       limit_turns(kernel, t, *staged);
       return *staged;
     }
-    if (std::optional<Schedule> shared = choose_shared_point(kernel, t, most)) {
+    if (std::optional<Schedule> shared = choose_shared_point(kernel, t)) {
       limit_turns(kernel, t, *shared);
       return *shared;
     }
@@ -381,6 +285,28 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   s.group_count = ceil_div(points / s.columns, per_group);
   return s;
 }
+
+namespace {
+
+constexpr std::string_view kNames[] = {"points",
+                                       "points, adjacent columns",
+                                       "tile",
+                                       "tile, adjacent columns",
+                                       "tile, lanes load for each other",
+                                       "tile, adjacent columns, lanes load for each other",
+                                       "shared memory",
+                                       "subgroup per point"};
+
+}  // namespace
+
+std::string_view schedule_name(const Schedule& s) {
+  if (s.shares_point) return kNames[7];
+  if (s.staged_depth > 0) return kNames[6];
+  if (!s.is_tiled) return kNames[s.is_adjacent ? 1 : 0];
+  return kNames[2 + (s.is_adjacent ? 1 : 0) + (s.broadcasts ? 2 : 0)];
+}
+
+std::span<const std::string_view> schedule_names() { return kNames; }
 
 std::vector<bool> chain_stores(const kernel::Function& f) {
   // Lengths of the longest chains. Values come before their uses but for carried ones: what comes

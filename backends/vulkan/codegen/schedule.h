@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
@@ -48,7 +50,13 @@ struct Schedule {
 // Instructions of an innermost loop's turns that are written out one after the other.
 inline constexpr int64_t kMostWrittenOut = 1300;
 
+// By the kernel's size and the device, or drawn where Target::schedule_seed says so.
 Schedule choose_schedule(const kernel::Kernel& kernel, const Target& target);
+
+// What kind of schedule it is, in a few words: "points", "tile, adjacent columns", "subgroup per
+// point" ... There are no others than those of schedule_names().
+std::string_view schedule_name(const Schedule& schedule);
+std::span<const std::string_view> schedule_names();
 
 // Which stores write the end of a chain of arithmetic long enough to be worth a guard, see
 // Target::splits_store_chains. Indexed by Value.

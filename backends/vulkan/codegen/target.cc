@@ -54,7 +54,8 @@ Target make_target(const DeviceSnapshot& s) {
   t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
   const auto& kinds = s.subgroup.operations;
   t.subgroup_shuffle = t.subgroup_size > 1 && s.subgroup.min_size == s.subgroup.max_size &&
-                       std::count(kinds.begin(), kinds.end(), "shuffle") > 0;
+                       std::count(kinds.begin(), kinds.end(), "shuffle") > 0 &&
+                       std::count(kinds.begin(), kinds.end(), "vote") > 0;
   t.max_workgroup_invocations = s.limits.max_workgroup_invocations;
   t.max_workgroup_size_x = s.limits.max_workgroup_size[0];
   t.max_shared_memory_bytes = s.limits.max_shared_memory_bytes;
@@ -70,12 +71,12 @@ std::string cache_key(const Target& t) {
   return fmt::format(
       "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} zeros{:d} turns{} "
       "sub{}/{:d} inv{} "
-      "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{}",
+      "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, floats(t.f32), floats(t.f64),
       t.splits_store_chains, t.folds_zeros, t.max_loop_turns, t.subgroup_size, t.subgroup_shuffle,
       t.max_workgroup_invocations, t.max_workgroup_size_x, t.max_shared_memory_bytes,
       t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size, t.points_per_invocation,
-      t.tile_columns, t.tile_rows);
+      t.tile_columns, t.tile_rows, t.schedule_seed);
 }
 
 }  // namespace hekla::vulkan

@@ -63,6 +63,8 @@ struct Target {
   // Schedule; 0: chosen by the generator.
   uint32_t workgroup_size = 0;
   uint32_t points_per_invocation = 0;
+  // Not 0: schedules are drawn (drawn_schedule.h), others for each seed.
+  uint64_t schedule_seed = 0;
   // Overrides of a tile; 0: chosen. Tests and measurements.
   uint32_t tile_columns = 0;
   uint32_t tile_rows = 0;

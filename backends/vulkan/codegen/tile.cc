@@ -158,43 +158,92 @@ PassedValues passed_values(const Function& f, int32_t region) {
   return result;
 }
 
-std::optional<int64_t> slope(const Function& f, Value value, Value by) {
-  std::map<Value, std::optional<int64_t>> known;
-  std::function<std::optional<int64_t>(Value)> of = [&](Value v) -> std::optional<int64_t> {
-    if (v == by) return 1;
-    if (const auto it = known.find(v); it != known.end()) return it->second;
-    const Instruction& inst = f[v];
-    const auto constant = [&](Value c) -> std::optional<int64_t> {
-      if (f[c].op != Op::kConstant) return std::nullopt;
-      return f[c].type == kernel::ScalarType::kI64
-                 ? static_cast<int64_t>(f[c].immediate)
-                 : static_cast<int64_t>(static_cast<int32_t>(f[c].immediate));
-    };
-    std::optional<int64_t> result;
-    if (inst.op == Op::kConstant || inst.op == Op::kParameter) {
-      result = 0;
-    } else {
-      std::vector<std::optional<int64_t>> slopes;
-      for (Value a : inst.arguments) slopes.push_back(of(a));
-      const bool is_flat =
-          std::all_of(slopes.begin(), slopes.end(), [](const auto& s) { return s == int64_t{0}; });
-      if (is_flat) {
-        result = 0;
-      } else if ((inst.op == Op::kAdd || inst.op == Op::kSub) && slopes[0] && slopes[1]) {
-        result = inst.op == Op::kAdd ? *slopes[0] + *slopes[1] : *slopes[0] - *slopes[1];
-      } else if (inst.op == Op::kMul) {
-        for (const int i : {0, 1}) {
-          const auto factor = constant(inst.arguments[static_cast<size_t>(1 - i)]);
-          const auto& s = slopes[static_cast<size_t>(i)];
-          if (factor && s) result = *s * *factor;
-        }
-      } else if (inst.op == Op::kSignExtend || inst.op == Op::kZeroExtend) {
-        result = slopes[0];
+Slopes::Slopes(const Function& f, Value by) : f_(f), by_(by), depends_(f.size(), false) {
+  const std::vector<Value> loops = loops_of(f);
+  std::vector<bool> is_written;
+  for (size_t i = 0; i < f.size(); ++i) {
+    const Instruction& inst = f[static_cast<Value>(i)];
+    if (inst.op != Op::kStore) continue;
+    const auto operand = static_cast<size_t>(kernel::unpack_access(inst.immediate).operand);
+    if (is_written.size() <= operand) is_written.resize(operand + 1, false);
+    is_written[operand] = true;
+  }
+  depends_[at(by)] = true;
+  const auto does = [&](Value v) { return static_cast<bool>(depends_[at(v)]); };
+  const auto depends = [&](const Instruction& inst) {
+    switch (inst.op) {
+      case Op::kParameter: {
+        // What a loop carries differs between its own iterations, whatever it is made of.
+        if (inst.region == 0 || inst.immediate == 0) return false;
+        if (inst.region == f[by].region) return true;
+        const Instruction& loop = f[loops[static_cast<size_t>(inst.region)]];
+        return does(loop.arguments[inst.immediate]) ||
+               does(f.region(inst.region).yields[inst.immediate - 1]);
       }
+      case Op::kForResult: {
+        const Instruction& loop = f[inst.arguments[0]];
+        const auto region = static_cast<int32_t>(loop.immediate);
+        return does(loop.arguments[0]) || does(f.region(region).parameters[inst.immediate + 1]);
+      }
+      case Op::kLoad: {
+        const auto operand = static_cast<size_t>(kernel::unpack_access(inst.immediate).operand);
+        return (operand < is_written.size() && is_written[operand]) || does(inst.arguments[0]);
+      }
+      default:
+        return std::any_of(inst.arguments.begin(), inst.arguments.end(), does);
     }
-    return known[v] = result;
   };
-  return of(value);
+  // Yields come after their parameters: again until nothing is new, mostly twice.
+  for (bool is_new = true; is_new;) {
+    is_new = false;
+    for (size_t i = 0; i < f.size(); ++i) {
+      if (depends_[i] || !depends(f[static_cast<Value>(i)])) continue;
+      depends_[i] = is_new = true;
+    }
+  }
+}
+
+std::optional<int64_t> Slopes::of(Value v) {
+  if (v == by_) return 1;
+  if (!depends_[at(v)]) return 0;
+  if (const auto it = known_.find(v); it != known_.end()) return it->second;
+  const Instruction& inst = f_[v];
+  const auto constant = [&](Value c) -> std::optional<int64_t> {
+    if (f_[c].op != Op::kConstant) return std::nullopt;
+    return f_[c].type == kernel::ScalarType::kI64
+               ? static_cast<int64_t>(f_[c].immediate)
+               : static_cast<int64_t>(static_cast<int32_t>(f_[c].immediate));
+  };
+  std::optional<int64_t> result;
+  switch (inst.op) {
+    case Op::kAdd:
+    case Op::kSub: {
+      if (kernel::is_float(inst.type)) break;
+      const auto a = of(inst.arguments[0]), b = of(inst.arguments[1]);
+      if (!a || !b) break;
+      // Indices wrap, and so do their slopes.
+      const auto x = static_cast<uint64_t>(*a), y = static_cast<uint64_t>(*b);
+      result = static_cast<int64_t>(inst.op == Op::kAdd ? x + y : x - y);
+      break;
+    }
+    case Op::kMul:
+      if (kernel::is_float(inst.type)) break;
+      for (const size_t i : {size_t{0}, size_t{1}}) {
+        const auto factor = constant(inst.arguments[1 - i]);
+        if (!factor) continue;
+        if (const auto s = of(inst.arguments[i])) {
+          result = static_cast<int64_t>(static_cast<uint64_t>(*s) * static_cast<uint64_t>(*factor));
+        }
+      }
+      break;
+    case Op::kSignExtend:
+    case Op::kZeroExtend:
+      result = of(inst.arguments[0]);
+      break;
+    default:
+      break;
+  }
+  return known_[v] = result;
 }
 
 uint64_t known_factor(const Function& f, Value value, const std::map<Value, uint64_t>& known) {
@@ -236,6 +285,19 @@ uint64_t known_factor(const Function& f, Value value, const std::map<Value, uint
 
 namespace {
 
+// Of each region, whether it or one inside stores.
+std::vector<bool> regions_with_stores(const Function& f) {
+  std::vector<bool> result(f.region_count(), false);
+  for (size_t i = 0; i < f.size(); ++i) {
+    const Instruction& inst = f[static_cast<Value>(i)];
+    if (inst.op != Op::kStore) continue;
+    for (int32_t r = inst.region; r >= 0; r = f.region(r).parent) {
+      result[static_cast<size_t>(r)] = true;
+    }
+  }
+  return result;
+}
+
 // A sum of products of values with constants.
 struct Sum {
   std::map<Value, int64_t> factors;
@@ -275,20 +337,11 @@ Sum sum_of(const Function& f, Value v, int64_t times, int& budget) {
 
 std::map<Value, Value> paired_loads(const Function& f) {
   std::map<Value, Value> pairs;
-  for (size_t r = 0; r < f.region_count(); ++r) {
-    // By what is loaded and the index without its constant; then by the constant.
-    using Key = std::pair<std::pair<uint64_t, kernel::ScalarType>, std::map<Value, int64_t>>;
-    std::map<Key, std::map<int64_t, Value>> loads;
-    for (Value v : f.region(static_cast<int32_t>(r)).instructions) {
-      const Instruction& inst = f[v];
-      if (inst.op != Op::kLoad || kernel::unpack_access(inst.immediate).bytes != 4 ||
-          f.type(inst.arguments[0]) != kernel::ScalarType::kI32) {
-        continue;
-      }
-      int budget = kMostReplayed;
-      const Sum sum = sum_of(f, inst.arguments[0], 1, budget);
-      loads[{{inst.immediate, inst.type}, sum.factors}].emplace(sum.constant, v);
-    }
+  const std::vector<bool> stores = regions_with_stores(f);
+  // By what is loaded and the index without its constant; then by the constant.
+  using Key = std::pair<std::pair<uint64_t, kernel::ScalarType>, std::map<Value, int64_t>>;
+  std::map<Key, std::map<int64_t, Value>> loads;
+  const auto pair_up = [&] {
     for (const auto& [key, places] : loads) {
       for (const auto& [place, v] : places) {
         const auto next = places.find(place + 1);
@@ -300,6 +353,22 @@ std::map<Value, Value> paired_loads(const Function& f) {
         pairs.emplace(v, next->second);
       }
     }
+    loads.clear();
+  };
+  for (size_t r = 0; r < f.region_count(); ++r) {
+    for (Value v : f.region(static_cast<int32_t>(r)).instructions) {
+      const Instruction& inst = f[v];
+      // A load must see the stores that come before it.
+      if (inst.op == Op::kStore || (inst.op == Op::kFor && stores[inst.immediate])) pair_up();
+      if (inst.op != Op::kLoad || kernel::unpack_access(inst.immediate).bytes != 4 ||
+          f.type(inst.arguments[0]) != kernel::ScalarType::kI32) {
+        continue;
+      }
+      int budget = kMostReplayed;
+      const Sum sum = sum_of(f, inst.arguments[0], 1, budget);
+      loads[{{inst.immediate, inst.type}, sum.factors}].emplace(sum.constant, v);
+    }
+    pair_up();
   }
   return pairs;
 }
@@ -308,6 +377,7 @@ std::vector<StagedLoad> staged_loads(const Function& f, int32_t region, int64_t 
                                      const std::vector<uint8_t>& depends, Value row, Value column) {
   std::vector<StagedLoad> result;
   if (trip_count <= 0 || !is_innermost(f, region)) return result;
+  Slopes by_iteration(f, f.region(region).parameters[0]);
   for (Value v : f.region(region).instructions) {
     if (f[v].op != Op::kLoad) continue;
     const int mask = row == kernel::kNoValue ? kOnColumn : kOnColumn | kOnRow;
@@ -319,9 +389,8 @@ std::vector<StagedLoad> staged_loads(const Function& f, int32_t region, int64_t 
     StagedLoad staged;
     staged.load = v;
     staged.is_by_row = on == kOnRow;
-    const Value iteration = f.region(region).parameters[0];
-    const auto along = slope(f, index, iteration);
-    const auto across = slope(f, index, staged.is_by_row ? row : column);
+    const auto along = by_iteration.of(index);
+    const auto across = Slopes(f, staged.is_by_row ? row : column).of(index);
     staged.is_along_iteration = along == int64_t{1} && across != int64_t{1};
     result.push_back(staged);
   }

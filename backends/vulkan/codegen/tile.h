@@ -63,9 +63,22 @@ struct PassedValues {
 };
 PassedValues passed_values(const kernel::Function& function, int32_t region);
 
-// d value / d by, where that is one constant; nullopt otherwise.
-std::optional<int64_t> slope(const kernel::Function& function, kernel::Value value,
-                             kernel::Value by);
+// How integers grow with `by`, a grid index or the iteration of a loop. One thread.
+class Slopes {
+ public:
+  // `function` outlives it.
+  Slopes(const kernel::Function& function, kernel::Value by);
+  // d value / d by, where that is one constant for all points and iterations, as far as no index
+  // wraps: 0 for what is equal whatever `by` is, in the same iteration of all other loops. nullopt
+  // otherwise, and for what a loop carries unless nothing that it is made of depends on `by`.
+  std::optional<int64_t> of(kernel::Value value);
+
+ private:
+  const kernel::Function& f_;
+  const kernel::Value by_;
+  std::vector<bool> depends_;  // by Value: whether anything that it is made of is `by`
+  std::map<kernel::Value, std::optional<int64_t>> known_;
+};
 
 // Loads of one region that read neighbours in memory, of 4 bytes each: the first, whose place is
 // even, and the second, which comes later.

@@ -184,11 +184,12 @@ uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
   if (!schedule_.long_accesses || has(Op::kStore)) return least;
   uint32_t at_once = 1;
   const Value iteration = body.parameters[0];
+  Slopes by_iteration(f_, iteration);
   for (Value v : instructions) {
     const Instruction& inst = f_[v];
     if (inst.op != Op::kLoad || run_length(inst) > 1) continue;
     const kernel::Access access = kernel::unpack_access(inst.immediate);
-    if (!memory_.is_narrow(access) || slope(f_, inst.arguments[0], iteration) != int64_t{1}) {
+    if (!memory_.is_narrow(access) || by_iteration.of(inst.arguments[0]) != int64_t{1}) {
       continue;
     }
     const uint32_t count = kLongAccessBytes / access.bytes;
@@ -246,8 +247,16 @@ spv::Id Generator::replay(Value v, Replay& r) {
 }
 
 std::vector<Value> Generator::passed_by_lanes(int32_t region) const {
-  return schedule_.shares_point ? passed_values(f_, region).passed
-                                : uniform_loads(f_, region, depends_);
+  if (schedule_.shares_point) return passed_values(f_, region).passed;
+  std::vector<Value> loads = uniform_loads(f_, region, depends_);
+  std::erase_if(loads, [&](Value v) { return !may_be_loaded_early(v); });
+  return loads;
+}
+
+// Whether another lane may do this load before the point's own lane comes to it.
+bool Generator::may_be_loaded_early(Value load) const {
+  const kernel::Access access = kernel::unpack_access(f_[load].immediate);
+  return stores_come_last_ || memory_.is_read_only(static_cast<size_t>(access.operand));
 }
 
 // As many turns at a time as there are lanes, times those at once; each lane loads for its own.
@@ -319,6 +328,7 @@ bool Generator::stage(int32_t region, int64_t trip_count, int64_t depth) {
     // Each lane loads its own, unless others would then load far from it.
     if (staged.lanes == schedule_.workgroup_size && !load.is_along_iteration) continue;
     staged.extent = staged.lanes * (load.is_by_row ? schedule_.rows : schedule_.columns);
+    if (!may_be_loaded_early(load.load)) continue;
     const ScalarType type = f_.type(load.load);
     const auto elements = (staged.extent + 1) * static_cast<uint32_t>(depth);
     const uint32_t bytes = elements * static_cast<uint32_t>(kernel::bit_width(type) / 8);

@@ -19,7 +19,9 @@ std::vector<int64_t> random_grid(Random& random, int max_points) {
   std::vector<int64_t> grid;
   int64_t left = std::max(1, max_points);
   for (size_t d = 0; d < rank; ++d) {
-    constexpr int64_t kSizes[] = {1, 2, 3, 5, 7, 9, 13, 17, 33, 65, 129, 257};
+    // Between and at powers of two, which vectors, words and tiles divide.
+    constexpr int64_t kSizes[] = {1,  2,  3,  4,  5,  7,  8,   9,   13,  16,
+                                  17, 32, 33, 64, 65, 96, 129, 257, 320, 400};
     int64_t size = kSizes[random.below(std::size(kSizes))];
     if (size > left) size = 1 + static_cast<int64_t>(random.below(static_cast<uint64_t>(left)));
     grid.push_back(size);
@@ -46,6 +48,10 @@ class Generator {
 
   TestKernel run() {
     for (int64_t size : grid_) points_ *= size;
+    // What builders know of sizes changes the arithmetic of indices, and no result.
+    if (random_.chance(50)) {
+      for (size_t d = 0; d < grid_.size(); ++d) b_.set_grid_size(static_cast<int>(d), grid_[d]);
+    }
     linear_ = b_.index(0);
     for (size_t d = 0; d < grid_.size(); ++d) {
       linear_ = b_.add(b_.mul(linear_, b_.index(grid_[d])), b_.grid_index(static_cast<int>(d)));
@@ -110,8 +116,49 @@ class Generator {
     return element;
   }
 
+  // At an index whose digits are grid indices, iterations of the loops around and bounded numbers
+  // that the kernel computes, in any order. A number that a loop carries makes it the load of a
+  // merge: one of the digits may be the column, and still columns do not read side by side.
+  Value load_by_digits(ScalarType t) {
+    struct Digit {
+      Value value;
+      int64_t extent;
+    };
+    std::vector<Digit> digits;
+    const auto add = [&](Value value, int64_t extent) {
+      const auto at = static_cast<ptrdiff_t>(random_.below(digits.size() + 1));
+      digits.insert(digits.begin() + at, {value, extent});
+    };
+    for (size_t d = 0; d < grid_.size(); ++d) {
+      if (random_.chance(60)) add(b_.grid_index(static_cast<int>(d)), grid_[d]);
+    }
+    for (const auto& [iteration, trips] : open_loops_) {
+      if (random_.chance(60)) add(iteration, trips);
+    }
+    if (random_.chance(60)) {
+      const auto extent = static_cast<int64_t>(1 + random_.below(9));
+      const bool is_carried = !carried_.empty() && random_.chance(60);
+      const Value cursor = is_carried ? carried_[random_.below(carried_.size())] : pick(kI32);
+      add(as_index(b_.binary(Op::kRemU, cursor, b_.integer(kI32, extent))), extent);
+    }
+    constexpr int64_t kMostElements = 1 << 14;
+    Value index = b_.index(0);
+    int64_t count = 1;
+    for (const Digit& digit : digits) {
+      if (count * digit.extent > kMostElements) continue;
+      index = b_.add(b_.mul(index, b_.index(digit.extent)), digit.value);
+      count *= digit.extent;
+    }
+    const Element element = random_element(t, options_.narrow_loads);
+    const int32_t operand = add_operand(element, count, true, false, "digits");
+    return b_.load(t, {operand, element.bytes, element.bytes < 4 && random_.chance(50)}, index);
+  }
+
   // Elementwise, broadcast along some dimensions, or at a computed place.
   Value load(ScalarType t) {
+    if (!pool(kI32).empty() && random_.chance(open_loops_.empty() ? 20 : 60)) {
+      return load_by_digits(t);
+    }
     const Element element = random_element(t, options_.narrow_loads);
     Value index = b_.index(0);
     int64_t count = 1;
@@ -216,7 +263,9 @@ class Generator {
   }
 
   void make_loop(int ops, int depth) {
-    const auto constant = static_cast<int64_t>(random_.below(6));
+    // Sometimes as long as what loads of several iterations together ask for.
+    const auto constant =
+        static_cast<int64_t>(random_.below(depth == 0 && random_.chance(20) ? 40 : 6));
     const bool is_constant = random_.chance(60);
     const Value count =
         is_constant ? b_.index(constant) : as_index(b_.bit_and(pick(kI32), b_.integer(kI32, 3)));
@@ -225,8 +274,13 @@ class Generator {
     const Pools outer = pools_;
     const std::vector<Value> results =
         b_.loop(count, initial, [&](Value iteration, const std::vector<Value>& carried) {
+          const std::vector<Value> outer_carried = carried_;
           push(iteration);
-          for (Value v : carried) push(v);
+          for (Value v : carried) {
+            push(v);
+            if (b_.type(v) == kI32) carried_.push_back(v);
+          }
+          if (is_constant && constant > 0) open_loops_.emplace_back(iteration, constant);
           make_ops(ops, depth + 1);
           if (is_constant && depth == 0 && random_.chance(30)) {
             const Value index = b_.add(b_.mul(linear_, b_.index(constant)), iteration);
@@ -234,6 +288,8 @@ class Generator {
           }
           std::vector<Value> next;
           for (Value v : carried) next.push_back(pick(b_.type(v)));
+          if (is_constant && constant > 0) open_loops_.pop_back();
+          carried_ = outer_carried;
           return next;
         });
     pools_ = outer;
@@ -242,7 +298,7 @@ class Generator {
 
   void make_ops(int count, int depth) {
     for (int i = 0; i < count; ++i) {
-      if (random_.chance(8)) {
+      if (random_.chance(depth == 0 ? 8 : 15)) {
         const ScalarType t = any_type();
         if (t != kBool) push(load(t));
       } else if (depth < 2 && count > 8 && random_.chance(6)) {
@@ -263,6 +319,8 @@ class Generator {
   int64_t points_ = 1;
   Value linear_ = kNoValue;
   Pools pools_;
+  std::vector<std::pair<Value, int64_t>> open_loops_;  // iterations and trip counts, outermost first
+  std::vector<Value> carried_;                         // numbers that the open loops carry, of kI32
   TestKernel test_;
 };
 

@@ -47,8 +47,9 @@ struct RandomOptions {
   int max_points = 400;  // of the grid
 };
 
-// Elementwise, broadcast and gather loads, all ops and conversions, counted loops with constant and
-// loaded trip counts, operands updated in place, grids of rank 0 to 4 with odd sizes.
+// Elementwise, broadcast and gather loads, loads along loops and at what loops carry, all ops and
+// conversions, counted loops with constant and loaded trip counts, operands updated in place, grids
+// of rank 0 to 4 with odd sizes and powers of two.
 TestKernel random_kernel(uint64_t seed, const RandomOptions& options = {});
 
 // One op on given types.

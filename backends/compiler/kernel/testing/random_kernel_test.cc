@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "backends/compiler/kernel/interpreter.h"
+#include "backends/compiler/kernel/row_access.h"
+#include "backends/compiler/kernel/testing/observed_values.h"
 
 namespace hekla::kernel::testing {
 namespace {
@@ -51,6 +54,42 @@ TEST(RandomKernel, KeepsToItsOptions) {
 TEST(RandomKernel, IsTheSameForASeed) {
   EXPECT_EQ(to_string(random_kernel(7).kernel), to_string(random_kernel(7).kernel));
   EXPECT_NE(to_string(random_kernel(7).kernel), to_string(random_kernel(8).kernel));
+}
+
+// Rows that row_access.h finds in random kernels hold all that their points touch.
+TEST(RandomKernel, TouchesItsRowsAlone) {
+  int found = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    RandomOptions options;
+    options.max_points = 60;
+    const TestKernel test = random_kernel(seed, options);
+    const Function& f = test.kernel.body;
+    const int64_t points = test.kernel.points();
+    std::optional<ObservedValues> observed;
+    for (int64_t rows = 2; rows <= points; ++rows) {
+      const auto bytes = points % rows == 0 ? row_bytes(test.kernel, rows) : std::nullopt;
+      if (!bytes) continue;
+      if (!observed) observed.emplace(test);
+      for (Value v = 0; v < static_cast<Value>(f.size()); ++v) {
+        if (f[v].op != Op::kLoad && f[v].op != Op::kStore) continue;
+        const Access access = unpack_access(f[v].immediate);
+        const int64_t row_size = (*bytes)[static_cast<size_t>(access.operand)];
+        if (row_size == 0) continue;
+        ++found;
+        for (const auto& [position, element] : observed->of(f[v].arguments[0])) {
+          int64_t point = 0;
+          for (size_t d = 0; d < test.kernel.grid.size(); ++d) {
+            point = point * test.kernel.grid[d] + position[d];
+          }
+          const int64_t row = point / (points / rows);
+          EXPECT_EQ(element * access.bytes / row_size, row)
+              << "%" << v << ", " << rows << " rows, seed " << seed << "\n"
+              << to_string(test.kernel);
+        }
+      }
+    }
+  }
+  EXPECT_GT(found, 300);
 }
 
 TEST(OpKernel, EveryCaseRuns) {

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/codegen/drawn_schedule.h"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+#include <optional>
+#include <random>
+
+#include "backends/vulkan/codegen/memory.h"
+#include "backends/vulkan/codegen/schedule_rules.h"
+
+namespace hekla::vulkan::codegen {
+namespace {
+
+// Of a tile or unit, so that drivers compile it in a moment.
+constexpr int64_t kMostDrawnInstructions = 1500;
+// Of a workgroup that llvmpipe runs on one thread; GPUs do not mind.
+constexpr uint32_t kMostDrawnLanes = 256;
+
+class Draw {
+ public:
+  Draw(const kernel::Kernel& kernel, const Target& target)
+      : kernel_(kernel),
+        target_(target),
+        most_(std::min(kMostDrawnLanes, std::bit_floor(most_invocations(target)))),
+        analysis_(analyse_tile(kernel)),
+        random_(seed(kernel, target)) {}
+
+  Schedule run() {
+    const bool has_loops = kernel_.body.region_count() > 1;
+    const uint64_t kind = below(has_loops ? 5 : 2);
+    std::optional<Schedule> s;
+    if (kind == 4) s = shared_point(kernel_, target_);
+    if (kind == 3) s = staged_rows();
+    if (kind == 2) s = staged_tile();
+    // Half of the loops that allow no other schedule, and of those that got it.
+    if (!s && has_loops && kind > 0) s = tile();
+    if (!s) s = points();
+    if (has_loops) s->least_turns_at_once = pick({1, 1, 1, 2, 4, 8});
+    limit_turns(kernel_, target_, *s);
+    if (!s->is_tiled && !s->shares_point) {
+      const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation;
+      s->group_count = ceil_div(kernel_.points() / s->columns, per_group);
+    }
+    return *s;
+  }
+
+ private:
+  static uint64_t seed(const kernel::Kernel& kernel, const Target& target) {
+    constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
+    uint64_t hash = 0xcbf29ce484222325 ^ target.schedule_seed;
+    for (const char c : to_string(kernel)) hash = (hash ^ static_cast<uint8_t>(c)) * kPrime;
+    return hash;
+  }
+
+  uint64_t below(uint64_t n) { return random_() % n; }
+  bool chance(uint64_t percent) { return below(100) < percent; }
+  uint32_t pick(std::initializer_list<uint32_t> values) {
+    return values.begin()[below(values.size())];
+  }
+  uint32_t power_of_two(uint32_t most) {
+    return 1U << below(static_cast<uint64_t>(std::bit_width(most)));
+  }
+
+  bool fits(uint32_t columns, uint32_t rows) const {
+    return tile_instructions(kernel_.body, analysis_, columns, rows) <= kMostDrawnInstructions;
+  }
+
+  // Points one by one, or several columns that fill a word.
+  Schedule points() {
+    Schedule s;
+    s.workgroup_size = chance(50) ? power_of_two(most_) : std::min(pick({3, 24, 96, 250}), most_);
+    s.points_per_invocation = pick({1, 1, 2, 4, 7});
+    s.long_accesses = target_.int64 && chance(50);
+    if (kernel_.body.region_count() == 1 && !kernel_.grid.empty() && kernel_.points() > 0 &&
+        kernel_.points() <= target_.max_narrow_points) {
+      uint32_t columns = power_of_two(8);
+      while (kernel_.grid.back() % columns != 0 || !fits(columns, 1)) columns /= 2;
+      s.columns = columns;
+    }
+    s.is_adjacent = s.columns > 1;
+    return s;
+  }
+
+  bool may_be_tiled() const {
+    return analysis_.is_possible && kernel_.points() > 0 &&
+           kernel_.points() <= target_.max_narrow_points;
+  }
+
+  // As small as it must be to be compiled in a moment.
+  TileShape shape() {
+    TileShape shape;
+    shape.columns = pick({1, 2, 3, 4, 5, 8});
+    shape.rows = kernel_.grid.size() > 1 ? pick({1, 1, 2, 3}) : 1;
+    while (shape.columns > 1 && !fits(shape.columns, shape.rows)) shape.columns /= 2;
+    while (shape.rows > 1 && !fits(shape.columns, shape.rows)) shape.rows /= 2;
+    shape.lanes_x = power_of_two(most_);
+    if (kernel_.grid.size() > 1) shape.lanes_y = power_of_two(most_ / shape.lanes_x);
+    return shape;
+  }
+
+  std::optional<Schedule> tile() {
+    if (!may_be_tiled()) return std::nullopt;
+    TileShape chosen = shape();
+    if (target_.subgroup_shuffle && target_.subgroup_size <= most_ && chance(50)) {
+      chosen.lanes_x = target_.subgroup_size;
+      chosen.lanes_y = 1;
+    }
+    Schedule s = tiled(kernel_, chosen, 0);
+    s.long_accesses = target_.int64 && chance(50);
+    s.broadcasts =
+        target_.subgroup_shuffle && s.workgroup_size == target_.subgroup_size && s.lanes_y == 1;
+    s.is_adjacent = s.columns > 1 && kernel_.grid.back() % s.columns == 0 && chance(75);
+    return s;
+  }
+
+  std::optional<Schedule> staged_tile() {
+    if (!may_be_tiled()) return std::nullopt;
+    return tiled(kernel_, shape(), pick({2, 3, 16, 32}));
+  }
+
+  std::optional<Schedule> staged_rows() {
+    if (!may_be_tiled()) return std::nullopt;
+    return tiled(kernel_, {power_of_two(most_), 1, 1, 1}, pick({2, 5, 32}));
+  }
+
+  const kernel::Kernel& kernel_;
+  const Target& target_;
+  const uint32_t most_;
+  const TileAnalysis analysis_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace
+
+Schedule draw_schedule(const kernel::Kernel& kernel, const Target& target) {
+  return Draw(kernel, target).run();
+}
+
+}  // namespace hekla::vulkan::codegen

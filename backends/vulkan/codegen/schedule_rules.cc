@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/codegen/schedule_rules.h"
+
+#include <algorithm>
+
+namespace hekla::vulkan::codegen {
+namespace {
+
+using kernel::Op;
+
+// More would be compiled for minutes.
+constexpr uint32_t kMostTurnsAtOnce = 64;
+constexpr int64_t kManyTurns = int64_t{1} << 40;
+
+}  // namespace
+
+int64_t most_trips(const kernel::Function& f, const kernel::Instruction& count) {
+  constexpr int64_t kComputedCount = 64;
+  if (count.op == Op::kConstant) return static_cast<int64_t>(count.immediate);
+  if (count.op == Op::kBoolToInt) return 1;
+  if (count.op != Op::kSelect) return kComputedCount;
+  const kernel::Instruction& condition = f[count.arguments[0]];
+  const kernel::Instruction& bound = f[count.arguments[2]];
+  const bool is_smaller = condition.op == Op::kLtS &&
+                          condition.arguments[0] == count.arguments[1] &&
+                          condition.arguments[1] == count.arguments[2];
+  if (!is_smaller || bound.op != Op::kConstant) return kComputedCount;
+  return static_cast<int64_t>(bound.immediate);
+}
+
+namespace {
+
+// How often an invocation comes to the end of a loop's body for one point, when `at_once` turns of
+// innermost loops are written out: once a turn, and once more to leave the loop.
+int64_t loop_turns(const kernel::Function& f, int32_t region, uint32_t at_once) {
+  int64_t sum = 0;
+  for (const kernel::Value v : f.region(region).instructions) {
+    if (f[v].op != Op::kFor) continue;
+    const kernel::Instruction& count = f[f[v].arguments[0]];
+    const int64_t trips = most_trips(f, count);
+    const int64_t inner = loop_turns(f, static_cast<int32_t>(f[v].immediate), at_once);
+    // Lanes that load for each other have a loop over their turns around, a quarter more.
+    int64_t turns = trips + trips / 4 + 2;
+    if (inner == 0 && count.op == Op::kConstant) turns = turns / at_once + at_once + 2;
+    sum += std::min(kManyTurns, turns) + std::min(kManyTurns, trips) * inner;
+    if (sum > kManyTurns) return kManyTurns;
+  }
+  return sum;
+}
+
+}  // namespace
+
+void limit_turns(const kernel::Kernel& kernel, const Target& t, Schedule& s) {
+  if (t.max_loop_turns == 0) return;
+  const auto turns = [&](int64_t points) {
+    return points * (loop_turns(kernel.body, 0, s.least_turns_at_once) + 1) + 1;
+  };
+  if (turns(s.points_per_invocation) <= t.max_loop_turns) return;
+  while (turns(1) > t.max_loop_turns && s.least_turns_at_once < kMostTurnsAtOnce) {
+    s.least_turns_at_once *= 2;
+  }
+  s.has_too_many_turns = turns(1) > t.max_loop_turns;
+  const int64_t most = t.max_loop_turns / turns(1);
+  s.points_per_invocation =
+      static_cast<uint32_t>(std::clamp<int64_t>(most, 1, s.points_per_invocation));
+}
+
+Schedule tiled(const kernel::Kernel& kernel, const TileShape& shape, uint32_t staged_depth) {
+  const size_t rank = kernel.grid.size();
+  Schedule s;
+  s.is_tiled = true;
+  s.workgroup_size = shape.lanes_x * shape.lanes_y;
+  s.lanes_x = shape.lanes_x;
+  s.lanes_y = shape.lanes_y;
+  s.columns = shape.columns;
+  s.rows = shape.rows;
+  s.staged_depth = staged_depth;
+  const int64_t rows = rank > 1 ? kernel.grid[rank - 2] : 1;
+  s.groups_x = ceil_div(kernel.grid[rank - 1], int64_t{s.lanes_x} * s.columns);
+  s.groups_y = ceil_div(rows, int64_t{s.lanes_y} * s.rows);
+  s.group_count = s.groups_x * s.groups_y;
+  for (size_t d = 0; d + 2 < rank; ++d) s.group_count *= kernel.grid[d];
+  return s;
+}
+
+uint32_t most_invocations(const Target& t) {
+  return std::max(1u, std::min(t.max_workgroup_invocations, t.max_workgroup_size_x));
+}
+
+bool stores_after_loops(const kernel::Function& f) {
+  for (size_t i = 0; i < f.size(); ++i) {
+    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+    if (inst.op == Op::kStore && inst.region != 0) return false;
+  }
+  bool has_stored = false;
+  for (const kernel::Value v : f.body().instructions) {
+    if (f[v].op == Op::kFor && has_stored) return false;
+    has_stored |= f[v].op == Op::kStore;
+  }
+  return true;
+}
+
+std::optional<Schedule> shared_point(const kernel::Kernel& kernel, const Target& t) {
+  const kernel::Function& f = kernel.body;
+  if (!t.subgroup_shuffle || t.subgroup_size > most_invocations(t) || kernel.points() == 0 ||
+      kernel.points() > t.max_narrow_points || !stores_after_loops(f)) {
+    return std::nullopt;
+  }
+  // Registers, which hold what each lane passes on.
+  constexpr size_t kMostPassed = 40;
+  bool passes = false;
+  for (size_t i = 0; i < f.size(); ++i) {
+    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+    if (inst.op != Op::kFor) continue;
+    const size_t count = passed_values(f, static_cast<int32_t>(inst.immediate)).passed.size();
+    if (count > kMostPassed) return std::nullopt;
+    passes |= count > 0;
+  }
+  if (!passes) return std::nullopt;
+  Schedule s;
+  s.workgroup_size = t.subgroup_size;
+  s.group_count = kernel.points();
+  s.broadcasts = s.shares_point = true;
+  return s;
+}
+
+}  // namespace hekla::vulkan::codegen

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What schedules of a kernel are right: the parts of choosing one that no estimate of speed is in.
+// schedule.cc takes one of the right schedules by size and device, drawn_schedule.cc any. Of this
+// folder alone. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "backends/vulkan/codegen/schedule.h"
+#include "backends/vulkan/codegen/tile.h"
+
+namespace hekla::vulkan::codegen {
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// An upper bound of a loop's count. One that is computed is a search, of a few iterations, unless
+// it is the smaller of something and a constant.
+int64_t most_trips(const kernel::Function& function, const kernel::Instruction& count);
+// Keeps the loops of an invocation below the driver's limit.
+void limit_turns(const kernel::Kernel& kernel, const Target& target, Schedule& schedule);
+
+// Invocations of a workgroup, and the points that each does side by side.
+struct TileShape {
+  uint32_t lanes_x = 1, lanes_y = 1, columns = 1, rows = 1;
+};
+// The schedule of such tiles over the grid, which has a dimension.
+Schedule tiled(const kernel::Kernel& kernel, const TileShape& shape, uint32_t staged_depth);
+
+// One subgroup for each point; nullopt where the device or the kernel does not allow it.
+std::optional<Schedule> shared_point(const kernel::Kernel& kernel, const Target& target);
+
+// Invocations of a workgroup, at most.
+uint32_t most_invocations(const Target& target);
+
+// Whether loops come before all stores. Where lanes load for each other no load comes too late in
+// kernels that update an operand.
+bool stores_after_loops(const kernel::Function& function);
+
+}  // namespace hekla::vulkan::codegen
