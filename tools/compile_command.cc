@@ -32,7 +32,7 @@ namespace {
 
 constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "ir", "plan", "kernels"};
 // Made by a device: its plugin shows them.
-constexpr const char* kDeviceStages[] = {"llvm", "asm", "spirv-asm", "spirv"};
+constexpr const char* kDeviceStages[] = {"schedules", "llvm", "asm", "spirv-asm", "spirv"};
 
 struct Options {
   std::string file;

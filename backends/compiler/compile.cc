@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/compile.h"
 
+#include <algorithm>
+#include <random>
+
 #include "backends/compiler/ir/verify.h"
 #include "backends/compiler/passes/clone.h"
 #include "backends/compiler/passes/passes.h"
@@ -38,6 +41,29 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
 }
 
 }  // namespace
+
+plan::PlanOptions drawn_plan_options(const CompileOptions& options) {
+  plan::PlanOptions drawn = options.plan;
+  if (options.schedule_seed == 0 || !drawn.fuse) return drawn;
+  // Neighbouring seeds, which a loop over them gives, in all their combinations.
+  std::mt19937_64 random(options.schedule_seed);
+  const auto below = [&](uint64_t n) { return random() % n; };
+  drawn.contractions = drawn.contractions && below(3) > 0;
+  drawn.scatters_in_order = below(2) == 0;
+  drawn.merge_reductions = below(2) == 0;
+  // Some kernels become several.
+  const size_t most_instructions[] = {200, 1000, drawn.max_instructions};
+  drawn.max_instructions = most_instructions[below(3)];
+  const int64_t few = below(2) == 0 ? 7 : 100;
+  if (below(2) == 0) {
+    drawn.most_updates_at_once =
+        drawn.most_updates_at_once == 0 ? few : std::min(few, drawn.most_updates_at_once);
+  }
+  if (drawn.row_groups == plan::RowGroups::kWherePays && below(2) == 0) {
+    drawn.row_groups = below(2) == 0 ? plan::RowGroups::kAll : plan::RowGroups::kNone;
+  }
+  return drawn;
+}
 
 Result<std::shared_ptr<const plan::LaunchPlan>> compile_program(
     std::shared_ptr<const ir::Module> module, const CompileOptions& options) {

@@ -4,6 +4,7 @@
 // Pure: the same module and options give the same plan. The caller's module is not changed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "backends/compiler/ir/ir.h"
@@ -21,7 +22,15 @@ struct CompileOptions {
   bool verify_passes = false;
 #endif
   plan::PlanOptions plan;
+  // Not 0, for tests: what back ends decide by sizes and devices, schedules of kernels and some of
+  // the options above, is drawn from all that is right, differently for each number. The bits are
+  // the same.
+  uint64_t schedule_seed = 0;
 };
+
+// What a back end of these options runs for `options.schedule_seed`: the natural ones for 0, else
+// such as other devices have, as far as this one can. Contractions stay off where they are.
+plan::PlanOptions drawn_plan_options(const CompileOptions& options);
 
 // `module` is verified. Programs that have no place in a plan of kernels (dynamic shapes, tuples
 // inside) become one host step, whose reason says why. Host steps may still hold operations that

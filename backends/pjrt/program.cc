@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "backends/compiler/ir/verify.h"
 #include "backends/compiler/stablehlo/read_program.h"
@@ -112,8 +113,20 @@ void fill_queries(Program& program) {
 Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) {
   ::hekla::CompileOptions result;
   const std::pair<std::string_view, bool*> flags[] = {
-      {"hekla_fuse", &result.plan.fuse}, {"hekla_reuse_memory", &result.plan.reuse_memory}};
+      {"hekla_fuse", &result.plan.fuse},
+      {"hekla_reuse_memory", &result.plan.reuse_memory},
+      {"hekla_small_limits", &result.plan.small_limits}};
   for (const auto& [name, value] : options.overrides) {
+    if (name == "hekla_schedule_seed") {
+      const auto [end, error] =
+          std::from_chars(value.data(), value.data() + value.size(), result.schedule_seed);
+      if (error != std::errc() || end != value.data() + value.size()) {
+        return invalid_argument(
+            "the compiler option hekla_schedule_seed is a number from 0 to 2^64 - 1, not {}",
+            value);
+      }
+      continue;
+    }
     if (name == "hekla_row_groups" && (value == "true" || value == "false")) {
       result.plan.row_groups = value == "true" ? plan::RowGroups::kAll : plan::RowGroups::kNone;
       continue;
@@ -124,8 +137,9 @@ Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) 
                      [&wanted = name](const auto& entry) { return entry.first == wanted; });
     if (flag == std::end(flags)) {
       return invalid_argument(
-          "there is no compiler option {} (={}); there are hekla_fuse, hekla_reuse_memory "
-          "and hekla_row_groups, true or false",
+          "there is no compiler option {} (={}); there are hekla_fuse, hekla_reuse_memory, "
+          "hekla_row_groups and hekla_small_limits, true or false, and hekla_schedule_seed, a "
+          "number",
           name, value);
     }
     if (value != "true" && value != "false") {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
 #include <unordered_map>
 
 #include "backends/compiler/ir/verify.h"
@@ -27,15 +28,22 @@ class PluginDevice : public Device {
 
   Result<std::vector<std::vector<HostArray>>> run(const ir::Module& module,
                                                   const std::vector<HostArray>& inputs,
-                                                  const std::string& option,
+                                                  const std::vector<std::string>& forms,
                                                   int launches) override {
     runtime::CompileOptions options;
-    if (const size_t at = option.find('='); at != std::string::npos) {
-      options.overrides.emplace_back(option.substr(0, at), option.substr(at + 1) == "true");
+    for (const std::string& option : forms) {
+      const size_t at = option.find('=');
+      const std::string value = option.substr(at + 1);
+      if (value == "true" || value == "false") {
+        options.overrides.emplace_back(option.substr(0, at), value == "true");
+      } else {
+        options.overrides.emplace_back(option.substr(0, at), value);
+      }
     }
     Result<runtime::Executable> executable =
         client_.compile(stablehlo::print_module(module), options);
     if (!executable.ok()) return executable.status().with_context("compile");
+    count_schedules(*executable);
     std::vector<runtime::Buffer> buffers;
     for (const HostArray& input : inputs) {
       HEKLA_ASSIGN_OR_RETURN(runtime::Buffer buffer,
@@ -56,6 +64,14 @@ class PluginDevice : public Device {
   }
 
  private:
+  // Plugins that do not show schedules have none in the table.
+  void count_schedules(const runtime::Executable& executable) {
+    const Result<std::string> text = executable.artefact("schedules");
+    if (!text.ok()) return;
+    std::istringstream lines(*text);
+    for (std::string line; std::getline(lines, line);) ++schedules_[line];
+  }
+
   const std::string name_;
   const runtime::Client client_;
 };
@@ -95,7 +111,13 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   HEKLA_RETURN_IF_ERROR(ir::verify(*program.module));
   HEKLA_RETURN_IF_ERROR(reference::check_supported(*program.module));
   const passes::Exposed exposed = passes::expose_values(*program.module);
-  const auto all = device.run(*exposed.module, program.inputs, {}, 1);
+  const std::string drawn = fmt::format("{}={}", kDrawnSchedules, options.schedule_seed);
+  const bool draws_all = options.schedule_seed % 2 == 1;
+  std::vector<std::string> always;
+  if (options.small_limits) always.emplace_back("hekla_small_limits=true");
+  std::vector<std::string> stored = always;
+  if (draws_all) stored.push_back(drawn);
+  const auto all = device.run(*exposed.module, program.inputs, stored, 1);
   if (!all.ok()) return finding(Finding::Kind::kError, all.status().to_string());
   const std::vector<HostArray>& values = (*all)[0];
 
@@ -138,13 +160,15 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
     if (form == "again") {
       launches = 2;
     } else {
-      forms.push_back(form);
+      forms.push_back(form == kDrawnSchedules ? drawn : form);
     }
   }
   for (const std::string& option : forms) {
     const std::string form = option.empty() ? "fused" : option;
+    std::vector<std::string> chosen = always;
+    if (!option.empty()) chosen.push_back(option);
     const auto got =
-        device.run(*program.module, program.inputs, option, option.empty() ? launches : 1);
+        device.run(*program.module, program.inputs, chosen, option.empty() ? launches : 1);
     if (!got.ok()) {
       return finding(Finding::Kind::kError, fmt::format("{}: {}", form, got.status().to_string()));
     }

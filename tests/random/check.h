@@ -9,6 +9,8 @@
 // one whose values share no memory.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,12 +26,17 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const std::string& name() const = 0;
-  // Launches the program `launches` times and gives all results, one list a launch. `option`: a
-  // compiler option, "name=true" or "name=false"; or empty.
+  // Launches the program `launches` times and gives all results, one list a launch. `forms`:
+  // compiler options, "name=true", "name=false" or "name=12".
   virtual Result<std::vector<std::vector<HostArray>>> run(const ir::Module& module,
                                                           const std::vector<HostArray>& inputs,
-                                                          const std::string& option,
+                                                          const std::vector<std::string>& forms,
                                                           int launches) = 0;
+  // How often each schedule ran a kernel of each name so far: "sort_merge: tile".
+  const std::map<std::string, int64_t>& schedules() const { return schedules_; }
+
+ protected:
+  std::map<std::string, int64_t> schedules_;
 };
 
 // By the name of a registered plugin.
@@ -49,10 +56,20 @@ struct Finding {
 };
 std::string_view kind_name(Finding::Kind kind);
 
+// The form whose schedules are drawn from all that are right; CheckOptions::schedule_seed says
+// which.
+inline constexpr const char* kDrawnSchedules = "hekla_schedule_seed";
+
 struct CheckOptions {
   // Which of the other forms run: "again", or a compiler option that is not as it mostly is.
   std::vector<std::string> forms = {"again", "hekla_fuse=false", "hekla_reuse_memory=false",
-                                    "hekla_row_groups=true"};
+                                    "hekla_row_groups=true", kDrawnSchedules};
+  // Draws the schedules of kDrawnSchedules, and, when it is odd, those of the form with all values
+  // stored too.
+  uint64_t schedule_seed = 1;
+  // What large arrays are needed for otherwise is done for these: the compiler option
+  // hekla_small_limits, in all forms.
+  bool small_limits = false;
 };
 
 // The first thing that is wrong on the device. An error: the evaluator's, or of the program.

@@ -12,6 +12,28 @@ namespace hekla::testing {
 
 using ir::OpCode;
 
+namespace {
+
+// From which array sizes on dimensions are drawn at which ordinary devices choose otherwise.
+constexpr int64_t kMiddleElements = 1000;
+constexpr int64_t kLargeElements = 20'000;
+
+}  // namespace
+
+GenerateOptions mixed_sizes(uint64_t seed) {
+  switch (seed % 20) {
+    case 0:
+      return {4, 60'000};
+    case 1:
+    case 2:
+    case 3:
+    case 4:
+      return {6, 4'000};
+    default:
+      return {};
+  }
+}
+
 bool is_tiny(DType dtype) {
   return dtype == DType::kI1 || dtype_bits(dtype) < 8 || dtype == DType::kF8E8M0FNU;
 }
@@ -84,7 +106,12 @@ DType Generator::float_dtype() {
 int64_t Generator::any_size() {
   static const std::vector<int64_t> kSizes = {1, 1, 2, 2,  3,  3,  3,  4,  4,  5,  5,  6,  7,  7,
                                               8, 8, 9, 11, 13, 16, 17, 19, 31, 32, 33, 63, 64, 65};
-  return random_.chance(1) ? 0 : random_.pick(kSizes);
+  static const std::vector<int64_t> kMiddle = {96, 127, 128, 129, 255, 256, 257, 320, 500, 1000};
+  static const std::vector<int64_t> kLong = {511, 512, 513, 1023, 1024, 1025, 2048, 4097, 20'000};
+  if (random_.chance(1)) return 0;
+  if (options_.max_elements >= kLargeElements && random_.chance(25)) return random_.pick(kLong);
+  if (options_.max_elements >= kMiddleElements && random_.chance(40)) return random_.pick(kMiddle);
+  return random_.pick(kSizes);
 }
 
 bool Generator::fits(const Dims& dims) const {
@@ -290,13 +317,14 @@ void Generator::grow(int count) {
                                                 {&Generator::row_chain, 4, 0},
                                                 {&Generator::select_and_scatter, 2, 0},
                                                 {&Generator::map, 2, 9},
-                                                {&Generator::sort, 4, 9},
+                                                {&Generator::sort, 6, 9},
                                                 {&Generator::contraction, 6, 9},
                                                 {&Generator::convolution, 4, 0},
                                                 {&Generator::algebra, 3, 0},
                                                 {&Generator::random_bits, 2, 9},
                                                 {&Generator::batch_norm, 2, 0},
                                                 {&Generator::loop, 4, 1},
+                                                {&Generator::scan, 3, 1},
                                                 {&Generator::branch, 4, 1},
                                                 {&Generator::call, 2, 1},
                                                 {&Generator::other, 3, 9}};

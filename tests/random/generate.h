@@ -25,6 +25,10 @@ struct GenerateOptions {
   int64_t max_elements = 400;  // of one array, about
 };
 
+// Mostly many operations on small arrays, in every fifth program fewer on some 10^3 and in every
+// twentieth a few on some 10^4 to 10^5 elements: sizes at which devices choose other schedules.
+GenerateOptions mixed_sizes(uint64_t seed);
+
 struct RandomProgram {
   std::shared_ptr<ir::Module> module;
   std::vector<HostArray> inputs;  // one per argument of the entry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with regions: reductions, windows, map, sort; loops, branches and functions.
+// Operations with regions: reductions, windows, map; branches and functions.
 #include <algorithm>
 #include <numeric>
 
@@ -253,93 +253,6 @@ bool Generator::map() {
   regions.push_back(std::move(region));
   return append(OpCode::kMap, operands, {tensor(dtype, dims)},
                 {{"dimensions", ir::i64_array(dimensions)}}, std::move(regions)) != nullptr;
-}
-
-bool Generator::sort() {
-  ir::Value* key = tensor_of_rank(1, 3);
-  if (key == nullptr || is_complex(key->type().dtype())) return false;
-  const DType dtype = key->type().dtype();
-  const Dims dims = key->type().dims();
-  const bool is_total = is_float(dtype) && random_.chance(40);
-  if (is_float(dtype)) key = fresh(dtype, dims, Content::kModerate);
-  std::vector<ir::Value*> operands = {key};
-  const int64_t more = random_.chance(50) ? 0 : random_.between(1, 2);
-  for (int64_t i = 0; i < more; ++i) operands.push_back(want(any_dtype(), dims));
-  auto region = std::make_unique<ir::Region>(nullptr);
-  ir::Block& body = region->add_block();
-  std::vector<ir::Type> types;
-  for (const ir::Value* operand : operands) {
-    types.push_back(operand->type());
-    body.add_argument(tensor(operand->type().dtype(), {}));
-    body.add_argument(tensor(operand->type().dtype(), {}));
-  }
-  const char* direction = random_.chance(60) ? "LT" : "GT";
-  std::vector<ir::NamedAttribute> attributes = {
-      {"comparison_direction", ir::enum_attribute("comparison_direction", direction)}};
-  if (is_total) {
-    attributes.insert(attributes.begin(),
-                      {"compare_type", ir::enum_attribute("comparison_type", "TOTALORDER")});
-  }
-  ir::Operation* less = body.append(OpCode::kCompare, {body.argument(0), body.argument(1)},
-                                    {tensor(DType::kI1, {})}, ir::AttributeMap(attributes));
-  body.append(OpCode::kReturn, {less->result()}, {});
-  Regions regions;
-  regions.push_back(std::move(region));
-  // Equal keys of different bits (zeros) or with other operands show the order.
-  const bool is_stable = operands.size() > 1 || is_float(dtype) || random_.chance(50);
-  return append(OpCode::kSort, operands, types,
-                {{"dimension", ir::i64_attribute(random_.below(key->type().rank()))},
-                 {"is_stable", ir::Attribute(ir::BoolValue{is_stable})}},
-                std::move(regions)) != nullptr;
-}
-
-bool Generator::loop() {
-  std::vector<ir::Value*> carried = {scalar_i32(0)};
-  const int64_t count = random_.between(1, 3);
-  for (int64_t i = 0; i < count; ++i) carried.push_back(any_value());
-  std::vector<ir::Type> types;
-  for (const ir::Value* value : carried) types.push_back(value->type());
-  ir::Block* const outer_block = block_;
-  const Values outer_values = values_;
-  const ir::AttributeMap less(
-      {{"comparison_direction", ir::enum_attribute("comparison_direction", "LT")}});
-
-  auto condition = std::make_unique<ir::Region>(nullptr);
-  ir::Block& test = condition->add_block();
-  for (const ir::Type& type : types) test.add_argument(type);
-  block_ = &test;
-  ir::Value* trips = scalar_i32(random_.chance(10) ? 0 : random_.between(1, 6));
-  if (random_.chance(25) && sees_arguments_) {  // a count that is not known before
-    block_ = outer_block;
-    HostArray number_of_trips = number(DType::kI32, static_cast<double>(random_.between(0, 6)));
-    trips = entry_->body().front().add_argument(tensor(DType::kI32, {}));
-    inputs_.push_back(std::move(number_of_trips));
-    block_ = &test;
-  }
-  ir::Value* go =
-      test.append(OpCode::kCompare, {test.argument(0), trips}, {tensor(DType::kI1, {})}, less)
-          ->result();
-  test.append(OpCode::kReturn, {go}, {});
-
-  auto body = std::make_unique<ir::Region>(nullptr);
-  ir::Block& inside = body->add_block();
-  for (const ir::Type& type : types) values_.push_back(inside.add_argument(type));
-  block_ = &inside;
-  ++depth_;
-  grow(static_cast<int>(random_.between(1, 5)));
-  std::vector<ir::Value*> next = {
-      inside.append(OpCode::kAdd, {inside.argument(0), scalar_i32(1)}, {types[0]})->result()};
-  for (size_t i = 1; i < types.size(); ++i) {
-    next.push_back(want(types[i].dtype(), types[i].dims()));
-  }
-  --depth_;
-  inside.append(OpCode::kReturn, next, {});
-  block_ = outer_block;
-  values_ = outer_values;
-  Regions regions;
-  regions.push_back(std::move(condition));
-  regions.push_back(std::move(body));
-  return append(OpCode::kWhile, carried, types, {}, std::move(regions)) != nullptr;
 }
 
 bool Generator::branch() {

@@ -69,6 +69,7 @@ class Generator {
   bool random_bits();
   bool batch_norm();
   bool loop();
+  bool scan();
   bool branch();
   bool call();
   bool other();

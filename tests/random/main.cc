@@ -45,7 +45,8 @@ struct Settings {
   uint64_t seed = 1;
   int64_t count = 300;
   std::vector<std::string> devices = {"cpu", "vulkan"};
-  GenerateOptions generate;
+  // 0: mixed_sizes().
+  GenerateOptions generate{0, 0};
   double seconds = 0;
   int64_t stop_after = 5;
   bool no_shrink = false;
@@ -100,7 +101,7 @@ class Run {
       if (settings_.seconds > 0 && so_far > settings_.seconds) break;
       const uint64_t seed = settings_.seed + static_cast<uint64_t>(i);
       current_seed = seed;
-      RandomProgram made = random_program(seed, settings_.generate);
+      RandomProgram made = random_program(seed, sizes_of(seed));
       if (const Status status = ir::verify(*made.module); !status.ok()) {
         fmt::print("seed {}: the generator made a program that does not verify: {}\n{}\n", seed,
                    status.message(), stablehlo::print_module(*made.module));
@@ -108,6 +109,8 @@ class Run {
       }
       count(*made.module, counts_);
       CheckOptions options;
+      options.schedule_seed = seed;
+      options.small_limits = seed % 3 == 0;
       if (!settings_.all_forms) {
         Random random(seed);
         options.forms = {random.pick(options.forms)};
@@ -120,12 +123,20 @@ class Run {
   }
 
  private:
+  GenerateOptions sizes_of(uint64_t seed) const {
+    GenerateOptions options = mixed_sizes(seed);
+    if (settings_.generate.ops != 0) options.ops = settings_.generate.ops;
+    if (settings_.generate.max_elements != 0) {
+      options.max_elements = settings_.generate.max_elements;
+    }
+    return options;
+  }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   int print() {
     for (int64_t i = 0; i < settings_.count; ++i) {
-      RandomProgram made =
-          random_program(settings_.seed + static_cast<uint64_t>(i), settings_.generate);
+      const uint64_t seed = settings_.seed + static_cast<uint64_t>(i);
+      RandomProgram made = random_program(seed, sizes_of(seed));
       fmt::print("{}\n", to_text({made.module, std::move(made.inputs)}));
     }
     return 0;
@@ -199,6 +210,12 @@ class Run {
                done, settings_.count, findings_.size(), seconds(), is_terminal_ ? "" : "\n");
   }
 
+  nlohmann::json schedules_json() const {
+    nlohmann::json json = nlohmann::json::object();
+    for (const auto& device : devices_) json[device->name()] = device->schedules();
+    return json;
+  }
+
   int finish() {
     if (is_terminal_) fmt::print(stderr, "\r\033[K");
     fmt::print(
@@ -215,6 +232,7 @@ class Run {
                                    {"devices", settings_.devices},
                                    {"seconds", seconds()},
                                    {"digest", fmt::format("{:016x}", digest_)},
+                                   {"schedules", schedules_json()},
                                    {"findings", findings_}};
       std::ofstream(settings_.json_file) << json.dump(1) << "\n";
     }
@@ -254,10 +272,10 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();
-  app.add_option("--ops", settings.generate.ops, "Operations of a program, about")
-      ->capture_default_str();
-  app.add_option("--max-elements", settings.generate.max_elements, "Of an array, about")
-      ->capture_default_str();
+  app.add_option("--ops", settings.generate.ops,
+                 "Operations of a program, about; unset: mixed, as sizes are");
+  app.add_option("--max-elements", settings.generate.max_elements,
+                 "Of an array, about; unset: mixed, 400, 4,000 and 60,000");
   app.add_option("--stop-after", settings.stop_after, "Findings")->capture_default_str();
   app.add_flag("--no-shrink", settings.no_shrink, "Print differing programs as they are");
   app.add_flag("--all-forms", settings.all_forms, "All forms of each program, not one by turns");

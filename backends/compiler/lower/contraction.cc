@@ -249,7 +249,8 @@ class AxesBuilder {
   Contraction c_;
 };
 
-bool is_worth_it(const Contraction& c) {
+bool is_worth_it(const Contraction& c, const LowerOptions& options) {
+  if (options.small_limits) return kernel::contraction_work(c) > 0;
   const int64_t rows = kernel::axes_size(c.rows);
   const int64_t columns = kernel::axes_size(c.columns);
   const int64_t depth = kernel::axes_size(c.depth);
@@ -326,7 +327,8 @@ View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_
 
 std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
                                                     const InMemory& in_memory,
-                                                    const ir::Value& output) {
+                                                    const ir::Value& output,
+                                                    const LowerOptions& options) {
   const bool is_dot = op.code() == OpCode::kDotGeneral;
   if (!is_dot && op.code() != OpCode::kConvolution) return std::nullopt;
   for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
@@ -350,7 +352,7 @@ std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
   std::optional<Contraction> contraction = is_dot ? builder.dot() : builder.convolution();
   if (!contraction.has_value()) return std::nullopt;
   if (is_dot) contraction->chains = dot_chains(op);
-  if (!is_worth_it(*contraction)) return std::nullopt;
+  if (!is_worth_it(*contraction, options)) return std::nullopt;
   return LoweredContraction{std::move(*contraction), lhs.base, rhs.base};
 }
 
@@ -383,12 +385,12 @@ int64_t dot_chains(const ir::Operation& op) {
   return is_one || is_along[free[0] == 1 ? 1 : 0] ? kernel::kDotChains : 1;
 }
 
-bool is_contraction(const ir::Operation& op) {
+bool is_contraction(const ir::Operation& op, const LowerOptions& options) {
   if (op.code() != OpCode::kDotGeneral && op.code() != OpCode::kConvolution) return false;
-  return lower_contraction(op, kNothing, *op.result()).has_value();
+  return lower_contraction(op, kNothing, *op.result(), options).has_value();
 }
 
-const ir::Value& output_of(const ir::Operation& contraction) {
+const ir::Value& output_of(const ir::Operation& contraction, const LowerOptions& options) {
   const ir::Value* output = contraction.result();
   while (output->users().size() == 1) {
     const ir::Operation& user = *output->users().front();
@@ -396,7 +398,7 @@ const ir::Value& output_of(const ir::Operation& contraction) {
         (user.code() != OpCode::kTranspose && user.code() != OpCode::kReshape)) {
       break;
     }
-    const auto lowered = lower_contraction(contraction, kNothing, *user.result());
+    const auto lowered = lower_contraction(contraction, kNothing, *user.result(), options);
     if (!lowered.has_value() || !writes_side_by_side(lowered->contraction)) break;
     output = user.result();
   }

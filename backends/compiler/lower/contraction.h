@@ -12,6 +12,7 @@
 
 #include "backends/compiler/ir/ir.h"
 #include "backends/compiler/kernel/contraction.h"
+#include "backends/compiler/lower/lower.h"
 
 namespace hekla::lower {
 
@@ -40,11 +41,11 @@ int64_t dot_chains(const ir::Operation& op);
 // Whether an operation has the form of a Contraction that is worth code of its own: f32 sums of
 // f32, bf16 or f16, not too small in any direction. Results of other types: see
 // passes::widen_contractions.
-bool is_contraction(const ir::Operation& op);
+bool is_contraction(const ir::Operation& op, const LowerOptions& options);
 
 // The value that a contraction writes: its result, or, as long as nobody else uses what is before
 // it, that result transposed and reshaped. The operations between them are the values' own.
-const ir::Value& output_of(const ir::Operation& contraction);
+const ir::Value& output_of(const ir::Operation& contraction, const LowerOptions& options);
 
 struct LoweredContraction {
   kernel::Contraction contraction;
@@ -56,6 +57,7 @@ struct LoweredContraction {
 // written, the operation's result or output_of it.
 std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
                                                     const InMemory& in_memory,
-                                                    const ir::Value& output);
+                                                    const ir::Value& output,
+                                                    const LowerOptions& options);
 
 }  // namespace hekla::lower

@@ -34,6 +34,9 @@ struct LowerOptions {
   // Updates that a point of one kernel goes through, for devices that bound the turns of a loop; 0:
   // all. The bits are the same.
   int64_t most_updates_at_once = 0;
+  // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways
+  // that large ones do. Sums of floats may have other bits.
+  bool small_limits = false;
 };
 
 // Looks at opcode, types and regions; tries the emission of operations with one. Cheap but not
@@ -44,10 +47,10 @@ Role role_of(const ir::Operation& op, const LowerOptions& options = {});
 bool keeps_row_major_order(const ir::Operation& op);
 // Whether a reduce becomes several kernels, which compute its operands and nothing behind it: it
 // stands alone, its results in memory.
-bool is_staged_reduce(const ir::Operation& op);
+bool is_staged_reduce(const ir::Operation& op, const LowerOptions& options);
 // Whether two such operations go through the same lines in an order that both may take, so that the
 // same kernels can do both.
-bool are_siblings(const ir::Operation& a, const ir::Operation& b);
+bool are_siblings(const ir::Operation& a, const ir::Operation& b, const LowerOptions& options);
 // Whether a scatter goes through its updates in order: each is asked for once, each index vector by
 // a thread or a few, so both may be computed inside.
 bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options);

@@ -18,23 +18,32 @@ namespace {
 
 // Neighbours that are reduced side by side: a cache line of f32, so that a part is read in order.
 constexpr int64_t kSide = 16;
-// Elements per point: with kSide a part of 64 Ki elements, 10 to 20 us of one thread.
-constexpr int64_t kDeep = 4096;
 // Elements that are added in a row before the sum goes to others with compensation, which bounds
 // the rounding error; and that become one where the order is fixed.
 constexpr int64_t kChain = 64;
-// Lines shorter than this are reduced by one kernel, a line a lane; so are more of them than this
-// where the order is fixed or their elements are no neighbours, which takes as long either way.
-constexpr int64_t kShortLine = 512;
+// More lines than this are reduced by one kernel where the order is fixed or their elements are no
+// neighbours, which takes as long either way.
 constexpr int64_t kManyLines = 32;
-// Columns: elements of a part, rows of a part, parts; and more columns than these are enough work
-// side by side.
-constexpr int64_t kPart = 16 * 1024;
-constexpr int64_t kFewRows = 16;
+// Columns: parts at most; and more columns than these are enough work side by side.
 constexpr int64_t kMostParts = 256;
 constexpr int64_t kManyColumns = 2048;
-// Few neighbours do not fill a vector: worth it for large arrays only.
-constexpr int64_t kLargeArray = 256 * 1024;
+
+// What sizes decide.
+struct ReduceLimits {
+  // Elements per point: with kSide a part of 64 Ki elements, 10 to 20 us of one thread.
+  int64_t deep = 4096;
+  // Lines shorter than this are reduced by one kernel, a line a lane.
+  int64_t short_line = 512;
+  // Of columns: elements of a part, and rows of a part at least.
+  int64_t part = 16 * 1024;
+  int64_t few_rows = 16;
+  // Few neighbours do not fill a vector: worth it for large arrays only.
+  int64_t large_array = 256 * 1024;
+};
+
+ReduceLimits reduce_limits(const LowerOptions& options) {
+  return options.small_limits ? ReduceLimits{3, 2 * kSide, 32, 2, 64} : ReduceLimits{};
+}
 
 // What may be done with a reducer beside keeping the order of the elements.
 enum class Order {
@@ -101,8 +110,8 @@ Lines lines_of(const ir::Operation& op) {
   return lines;
 }
 
-int64_t rows_of_part(const Lines& lines) {
-  const int64_t rows = std::max(kFewRows, kPart / lines.count);
+int64_t rows_of_part(const Lines& lines, const ReduceLimits& limits) {
+  const int64_t rows = std::max(limits.few_rows, limits.part / lines.count);
   return std::max(rows, lines.length / kMostParts);
 }
 
@@ -176,7 +185,9 @@ class ReduceLowering {
     outer.insert(outer.end(), inner.begin(), inner.end());
     return outer;
   }
-  int64_t largest() const { return lines_.count * lines_.length + kSide * kDeep; }
+  int64_t largest() const {
+    return lines_.count * lines_.length + kSide * reduce_limits(options_).deep;
+  }
 
   // The number of the line, whose dimensions begin at `first` in the grid.
   Value line(KernelMaker& k, size_t first) const {
@@ -404,7 +415,7 @@ class ReduceLowering {
 
   // Parts of rows first, then the parts: neighbours are different lines.
   Status run_columns() {
-    const int64_t rows = rows_of_part(lines_);
+    const int64_t rows = rows_of_part(lines_, reduce_limits(options_));
     const int64_t parts = lines_.length / rows;
     const int64_t rest = lines_.length % rows;
     const Temporaries sums = add(parts * lines_.count);
@@ -432,7 +443,7 @@ class ReduceLowering {
   Status run_side_by_side() {
     const size_t kept = lines_.kept.size();
     const int64_t rows = lines_.length / kSide;
-    const int64_t parts = std::max<int64_t>(1, rows / kDeep);
+    const int64_t parts = std::max<int64_t>(1, rows / reduce_limits(options_).deep);
     const int64_t deep = rows / parts;
     const int64_t rest = rows % parts;
     Temporaries sums = add(lines_.count * parts * kSide);
@@ -520,7 +531,7 @@ class ReduceLowering {
 
 }  // namespace
 
-bool is_staged_reduce(const ir::Operation& op) {
+bool is_staged_reduce(const ir::Operation& op, const LowerOptions& options) {
   if (op.code() != OpCode::kReduce || op.result_count() == 0 || op.region_count() != 1 ||
       op.operand_count() != 2 * op.result_count()) {
     return false;
@@ -532,27 +543,28 @@ bool is_staged_reduce(const ir::Operation& op) {
       return false;
     }
   }
+  const ReduceLimits limits = reduce_limits(options);
   const Lines lines = lines_of(op);
   if (lines.count == 0 || lines.length == 0) return false;
   if (lines.is_column) {
     const bool fills =
-        lines.neighbours >= kFewNeighbours || lines.count * lines.length >= kLargeArray;
-    return fills && lines.count <= kManyColumns && lines.length / rows_of_part(lines) >= 2;
+        lines.neighbours >= kFewNeighbours || lines.count * lines.length >= limits.large_array;
+    return fills && lines.count <= kManyColumns && lines.length / rows_of_part(lines, limits) >= 2;
   }
-  if (lines.length < kShortLine) return false;
+  if (lines.length < limits.short_line) return false;
   if (lines.is_dense && order_of(op) != Order::kFixed) return true;
   // Elsewhere a line's number is taken apart, which is cheap where vectors do not cross its ends.
   const bool is_simple = lines.is_dense || lines.reduced_sizes.back() % kSide == 0;
   return is_simple && lines.count <= kManyLines;
 }
 
-bool are_siblings(const ir::Operation& a, const ir::Operation& b) {
+bool are_siblings(const ir::Operation& a, const ir::Operation& b, const LowerOptions& options) {
   const auto has_free_order = [](const ir::Operation& op) {
     const Order order = order_of(op);
     return order == Order::kSum || order == Order::kIdempotent;
   };
-  return is_staged_reduce(a) && is_staged_reduce(b) && has_free_order(a) && has_free_order(b) &&
-         a.operand(0)->type().dims() == b.operand(0)->type().dims() &&
+  return is_staged_reduce(a, options) && is_staged_reduce(b, options) && has_free_order(a) &&
+         has_free_order(b) && a.operand(0)->type().dims() == b.operand(0)->type().dims() &&
          ir::int_list(a, "dimensions") == ir::int_list(b, "dimensions");
 }
 

@@ -14,12 +14,19 @@ using kernel::Op;
 
 namespace {
 
-// Elements of a block; a line of up to kLine is run through by one point.
-constexpr int64_t kBlock = 64;
-constexpr int64_t kLine = 256;
-// Below this a window is short enough to be gone through for every element.
-constexpr int64_t kShortWindow = 64;
-constexpr int64_t kFewOutputs = 8;
+// What sizes decide.
+struct ScanLimits {
+  // Elements of a block; a line of up to `line` is run through by one point.
+  int64_t block = 64;
+  int64_t line = 256;
+  // Below this a window is short enough to be gone through for every element.
+  int64_t short_window = 64;
+  int64_t few_outputs = 8;
+};
+
+ScanLimits scan_limits(const LowerOptions& options) {
+  return options.small_limits ? ScanLimits{4, 8, 3, 2} : ScanLimits{};
+}
 
 // Output o is the reduction of the first o + shift + 1 elements; of the last size - o - shift ones
 // when `is_reverse`.
@@ -29,7 +36,7 @@ struct Cumulative {
   int64_t shift = 0;
 };
 
-std::optional<Cumulative> cumulative_of(const ir::Operation& op) {
+std::optional<Cumulative> cumulative_of(const ir::Operation& op, const ScanLimits& limits) {
   const Dims& from = op.operand(0)->type().dims();
   const Dims& to = op.result()->type().dims();
   const std::vector<int64_t> window = ir::int_list(op, "window_dimensions");
@@ -44,9 +51,10 @@ std::optional<Cumulative> cumulative_of(const ir::Operation& op) {
                           at_or(ir::int_list(op, "window_dilations"), d, 1) == 1;
     if (!is_dense) return std::nullopt;
     if (w == 1 && low == 0 && high == 0) continue;
-    if (found.has_value() || w <= kShortWindow || from[d] <= kShortWindow) return std::nullopt;
+    if (found.has_value() || w <= limits.short_window || from[d] <= limits.short_window)
+      return std::nullopt;
     // Few outputs: no more work than reading all for each.
-    if (to[d] <= kFewOutputs) return std::nullopt;
+    if (to[d] <= limits.few_outputs) return std::nullopt;
     // The window of output o is [o - low, o - low + w).
     if (to[d] - 1 <= low) {
       found = Cumulative{d, false, w - 1 - low};
@@ -178,21 +186,21 @@ class ScanLowering {
 
   // to[i] = the reduction of from[0 .. i], in scan order; the results when `to` is empty.
   Status scan(const Temporaries& from, int64_t size, const Temporaries& to) {
-    if (size <= kLine) return run_lines(from, size, size, {}, to);
-    const int64_t blocks = (size + kBlock - 1) / kBlock;
+    if (size <= limits_.line) return run_lines(from, size, size, {}, to);
+    const int64_t blocks = (size + limits_.block - 1) / limits_.block;
     const Temporaries totals = add(blocks);
     HEKLA_RETURN_IF_ERROR(sum_blocks(from, size, totals));
     const Temporaries before = add(blocks);
     HEKLA_RETURN_IF_ERROR(scan(totals, blocks, before));
-    return run_lines(from, size, kBlock, before, to);
+    return run_lines(from, size, limits_.block, before, to);
   }
 
   Status sum_blocks(const Temporaries& from, int64_t size, const Temporaries& totals) {
-    const int64_t blocks = (size + kBlock - 1) / kBlock;
+    const int64_t blocks = (size + limits_.block - 1) / limits_.block;
     KernelMaker k("scan_sums", {outer_, blocks, inner_}, outer_ * size * inner_, in_memory_);
     Builder& b = k.b();
-    const Value first = b.mul(k.at(1), k.index(kBlock));
-    const Elements sums = k.loop(k.index(kBlock - 1), dtypes_, load(k, from, size, first),
+    const Value first = b.mul(k.at(1), k.index(limits_.block));
+    const Elements sums = k.loop(k.index(limits_.block - 1), dtypes_, load(k, from, size, first),
                                  [&](Value t, const Elements& carried) {
                                    const Value i = b.add(first, b.add(t, k.index(1)));
                                    const Elements x = load(k, from, size, k.at_most(i, size - 1));
@@ -260,6 +268,7 @@ class ScanLowering {
   const Outputs& outputs_;
   const InMemory& in_memory_;
   const LowerOptions& options_;
+  const ScanLimits limits_ = scan_limits(options_);
   int64_t outer_ = 1, size_ = 1, inner_ = 1;
   int64_t to_size_ = 1;
   std::vector<DType> dtypes_;
@@ -268,14 +277,15 @@ class ScanLowering {
 
 }  // namespace
 
-bool is_cumulative(const ir::Operation& op) {
+bool is_cumulative(const ir::Operation& op, const LowerOptions& options) {
   return op.operand_count() > 0 && op.operand(0)->type().is_static_tensor() &&
-         op.result()->type().is_static_tensor() && cumulative_of(op).has_value();
+         op.result()->type().is_static_tensor() &&
+         cumulative_of(op, scan_limits(options)).has_value();
 }
 
 Result<LoweredSequence> lower_scan(const ir::Operation& op, const Outputs& outputs,
                                    const InMemory& in_memory, const LowerOptions& options) {
-  const std::optional<Cumulative> what = cumulative_of(op);
+  const std::optional<Cumulative> what = cumulative_of(op, scan_limits(options));
   if (!what.has_value()) return internal_error("not a cumulative reduction");
   return ScanLowering(op, *what, outputs, in_memory, options).run();
 }

@@ -26,6 +26,7 @@ namespace {
 constexpr double kMaxLooked = 1 << 17;
 // The same against going through the updates once, after a copy of the operand.
 constexpr double kMaxLookedInOrder = 1 << 12;
+constexpr double kMaxLookedForTests = 8;  // LowerOptions::small_limits
 
 class ScatterLowering {
  public:
@@ -295,7 +296,9 @@ bool is_large_scatter(const ir::Operation& op, const LowerOptions& options) {
     return false;
   }
   const double updates = scatter_updates(op);
-  const double most = options.scatters_in_order ? kMaxLookedInOrder : kMaxLooked;
+  const double most = options.small_limits        ? kMaxLookedForTests
+                      : options.scatters_in_order ? kMaxLookedInOrder
+                                                  : kMaxLooked;
   return updates > 1 &&
          updates * static_cast<double>(element_count(op.operand(0)->type().dims())) > most;
 }

@@ -13,10 +13,10 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
       case OpCode::kFft:
         return lower_fft(*op, outputs, in_memory, options);
       case OpCode::kReduce:
-        if (is_staged_reduce(*op)) return lower_reduce(outputs, in_memory, options);
+        if (is_staged_reduce(*op, options)) return lower_reduce(outputs, in_memory, options);
         break;
       case OpCode::kReduceWindow:
-        if (is_cumulative(*op)) return lower_scan(*op, outputs, in_memory, options);
+        if (is_cumulative(*op, options)) return lower_scan(*op, outputs, in_memory, options);
         break;
       case OpCode::kRngBitGenerator:
         return lower_random(*op, outputs, in_memory, options);

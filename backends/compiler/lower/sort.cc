@@ -28,15 +28,22 @@ namespace {
 // Instructions that the exchanges of one block may have: code size grows with the square of the
 // block, what it saves is one pass over memory per doubling.
 constexpr size_t kMaxNetwork = 2000;
-constexpr int64_t kLargestBlock = 16;
 // Outputs of one point of a merge: enough to be worth the search, few enough to have many points.
 constexpr int64_t kMergeOutputs = 16;
 // The most that a part keeps in registers, and how long a part is: at least, and from which length
 // of the line on how long; multiples of kMergeOutputs.
 constexpr int64_t kMostKept = 16;
-constexpr int64_t kShortPart = 64;
-constexpr int64_t kLongLine = 1 << 15;
-constexpr int64_t kLongPart = 256;
+// What sizes decide.
+struct SortLimits {
+  int64_t largest_block = 16;
+  int64_t short_part = 64;
+  int64_t long_line = 1 << 15;
+  int64_t long_part = 256;
+};
+
+SortLimits sort_limits(const LowerOptions& options) {
+  return options.small_limits ? SortLimits{4, kMergeOutputs, 100, 2 * kMergeOutputs} : SortLimits{};
+}
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -176,7 +183,7 @@ class SortLowering {
     }
     const size_t exchange = k.b().size() - before + 2 * dtypes_.size() + 1;
     exchange_ = exchange;
-    int64_t block = kLargestBlock;
+    int64_t block = limits_.largest_block;
     while (block > 2 && static_cast<size_t>(block * (block - 1) / 2) * exchange > kMaxNetwork) {
       block /= 2;
     }
@@ -186,7 +193,7 @@ class SortLowering {
   // How long the parts are of which each keeps its first few; 0: blocks are sorted. The last part
   // has as many elements as are kept, too.
   int64_t part_size() const {
-    const int64_t least = size_ >= kLongLine ? kLongPart : kShortPart;
+    const int64_t least = size_ >= limits_.long_line ? limits_.long_part : limits_.short_part;
     if (kept_ > kMostKept || size_ < 4 * least ||
         2 * static_cast<size_t>(kept_) * exchange_ > kMaxNetwork) {
       return 0;
@@ -483,6 +490,7 @@ class SortLowering {
   const ir::Operation& op_;
   const InMemory& in_memory_;
   const LowerOptions& options_;
+  const SortLimits limits_ = sort_limits(options_);
   const ir::Block& comparator_;
   int64_t outer_ = 1, size_ = 1, inner_ = 1;
   int64_t kept_ = 1;              // places of a line that somebody reads, from the first on

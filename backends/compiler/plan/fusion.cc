@@ -147,15 +147,39 @@ Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
       fuse_(options.fuse),
       merge_reductions_(options.fuse && options.merge_reductions),
       lower_options_(options.lower),
-      unwanted_(std::move(unwanted)) {
+      unwanted_(std::move(unwanted)),
+      cuts_(options.cuts) {
   const auto& ops = block.operations();
   std::unordered_map<std::string, Role> known;
   for (const auto& op : ops) {
     roles_[op.get()] = role_like(*op, options.lower, known);
-    if (options.contractions && lower::is_contraction(*op)) add_contraction(*op);
+    if (options.contractions && lower::is_contraction(*op, options.lower)) add_contraction(*op);
   }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
+}
+
+std::vector<const ir::Operation*> Fusion::computed_for(
+    const std::vector<const ir::Value*>& outputs) const {
+  std::unordered_set<const ir::Operation*> inside;
+  std::vector<const ir::Value*> open;
+  const auto add = [&](const ir::Operation& op) {
+    if (inside.insert(&op).second)
+      open.insert(open.end(), op.operands().begin(), op.operands().end());
+  };
+  for (const ir::Value* output : outputs) add(*output->defining_op());
+  while (!open.empty()) {
+    const ir::Value& value = *open.back();
+    open.pop_back();
+    if (!in_memory(value)) add(*value.defining_op());
+  }
+  std::vector<const ir::Operation*> in_order;
+  for (const auto& op : block_.operations()) {
+    if (inside.contains(op.get()) && roles_.at(op.get()) != Role::kConstant) {
+      in_order.push_back(op.get());
+    }
+  }
+  return in_order;
 }
 
 std::vector<const ir::Operation*> Fusion::kernel_at(const ir::Operation& op) const {
@@ -199,10 +223,11 @@ bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
       group.size + next.size > kMaxOperations) {
     return false;
   }
-  const bool is_staged = lower::is_staged_reduce(ours);
-  if (is_staged != lower::is_staged_reduce(theirs)) return false;
+  const bool is_staged = lower::is_staged_reduce(ours, lower_options_);
+  if (is_staged != lower::is_staged_reduce(theirs, lower_options_)) return false;
   if (is_staged) {
-    if (group.members.size() >= kMaxSiblings || !lower::are_siblings(theirs, ours)) return false;
+    if (group.members.size() >= kMaxSiblings || !lower::are_siblings(theirs, ours, lower_options_))
+      return false;
   } else if (group.has_loops && next.has_loops) {
     return false;
   }
@@ -274,10 +299,10 @@ void Fusion::merge_roots() {
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
-    const bool may_merge = fuse_ && op.result_count() == 1 &&
-                           op.code() != OpCode::kDynamicUpdateSlice &&
-                           roles_.at(&op) != Role::kSequence && !is_contraction(op) &&
-                           (merge_reductions_ || !lower::is_staged_reduce(op));
+    const bool may_merge =
+        fuse_ && op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice &&
+        roles_.at(&op) != Role::kSequence && !is_contraction(op) && !is_cut(op) &&
+        (merge_reductions_ || !lower::is_staged_reduce(op, lower_options_));
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
@@ -361,7 +386,7 @@ void Fusion::demand_captured(const ir::Operation& op) {
 }
 
 void Fusion::add_contraction(const ir::Operation& op) {
-  const ir::Value& output = fuse_ ? lower::output_of(op) : *op.result();
+  const ir::Value& output = fuse_ ? lower::output_of(op, lower_options_) : *op.result();
   contractions_[&op] = &output;
   for (const ir::Value* value = &output; value != op.result();) {
     written_through_.insert(value->defining_op());
@@ -405,7 +430,8 @@ void Fusion::decide(const ir::Operation& op) {
     for (size_t i = 0; i < count; ++i) demand(*op.operand(i));
   }
   bool is_stored = op.result_count() != 1 || role == Role::kSequence ||
-                   op.code() == OpCode::kDynamicUpdateSlice || lower::is_staged_reduce(op);
+                   op.code() == OpCode::kDynamicUpdateSlice || is_cut(op) ||
+                   lower::is_staged_reduce(op, lower_options_);
   bool is_used = false;
   for (size_t i = 0; i < op.result_count(); ++i) {
     is_stored |= stored_.contains(op.result(i));

@@ -31,6 +31,9 @@ struct FusionOptions {
   // loads cost more than arithmetic. The bits are the same.
   bool merge_reductions = false;
   lower::LowerOptions lower;
+  // Operations whose results are stored, each by a kernel that stores nothing else: where a kernel
+  // would get too long. Outlive the object; null: none.
+  const std::unordered_set<const ir::Operation*>* cuts = nullptr;
 };
 
 class Fusion {
@@ -53,6 +56,9 @@ class Fusion {
   // The operations whose results one kernel stores, in order. Kernels stand where the last of them
   // does; the others have none of their own. Empty for operations that store nothing.
   std::vector<const ir::Operation*> kernel_at(const ir::Operation& op) const;
+  // The operations that the kernel of these outputs computes, without constants, in order.
+  std::vector<const ir::Operation*> computed_for(
+      const std::vector<const ir::Value*>& outputs) const;
 
  private:
   // How an operation of this block is computed.
@@ -64,6 +70,7 @@ class Fusion {
     double spare = 0;  // cost that may still be repeated, when repeats is above 1
   };
 
+  bool is_cut(const ir::Operation& op) const { return cuts_ != nullptr && cuts_->contains(&op); }
   void decide(const ir::Operation& op);
   void demand(const ir::Value& value);
   void demand_captured(const ir::Operation& op);
@@ -108,6 +115,7 @@ class Fusion {
   const bool merge_reductions_;
   const lower::LowerOptions lower_options_;
   const std::unordered_set<const ir::Value*> unwanted_;
+  const std::unordered_set<const ir::Operation*>* const cuts_;
   std::vector<Group> groups_;
   std::unordered_map<const ir::Operation*, size_t> last_of_;  // group whose last member it is
   std::unordered_map<const ir::Operation*, lower::Role> roles_;

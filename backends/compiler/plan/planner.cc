@@ -92,8 +92,10 @@ bool has_place(const ir::Type& type) { return type.is_static_tensor() || type.is
 
 class Planner {
  public:
-  Planner(const ir::Module& module, const PlanOptions& options)
-      : module_(module), options_(options) {}
+  // `cuts`: see FusionOptions; grows by what would make the kernels short enough that are too long.
+  Planner(const ir::Module& module, const PlanOptions& options,
+          std::unordered_set<const ir::Operation*>& cuts)
+      : module_(module), options_(options), known_cuts_(cuts), cuts_(cuts) {}
 
   Result<LaunchPlan> run() {
     const ir::Function& entry = *module_.entry();
@@ -140,6 +142,7 @@ class Planner {
     lower::LowerOptions options;
     options.scatters_in_order = options_.scatters_in_order;
     options.most_updates_at_once = options_.most_updates_at_once;
+    options.small_limits = options_.small_limits;
     return options;
   }
 
@@ -186,9 +189,10 @@ class Planner {
 
   Status plan_block(const ir::Block& block, Steps& steps,
                     std::unordered_set<const ir::Value*> unwanted = {}) {
-    const Fusion fusion(
-        block, {options_.fuse, options_.contractions, options_.merge_reductions, lower_options()},
-        std::move(unwanted));
+    const Fusion fusion(block,
+                        {options_.fuse, options_.contractions, options_.merge_reductions,
+                         lower_options(), &known_cuts_},
+                        std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
@@ -235,7 +239,8 @@ class Planner {
     const ir::Value& output = fusion.output_of(op);
     if (!fusion.is_stored(output)) return ok_status();
     std::optional<lower::LoweredContraction> lowered = lower::lower_contraction(
-        op, [&](const ir::Value& value) { return fusion.in_memory(value); }, output);
+        op, [&](const ir::Value& value) { return fusion.in_memory(value); }, output,
+        lower_options());
     if (!lowered.has_value()) return internal_error("{} is no contraction", op.name());
     ContractionStep step;
     HEKLA_ASSIGN_OR_RETURN(step.lhs, place_of(*lowered->lhs));
@@ -252,8 +257,17 @@ class Planner {
   Status plan_kernel(const ir::Operation& op, const std::vector<const ir::Value*>& outputs,
                      const Fusion& fusion, Steps& steps) {
     auto in_memory = [&](const ir::Value& value) { return fusion.in_memory(value); };
+    // Of one operation alone there is nothing to cut.
+    const std::vector<const ir::Operation*> inside = fusion.computed_for(outputs);
+    lower::LowerOptions lower_options = this->lower_options();
+    if (inside.size() > 1) lower_options.max_instructions = options_.max_instructions;
     Result<lower::LoweredSequence> lowered =
-        lower::lower_sequence(outputs, in_memory, lower_options());
+        lower::lower_sequence(outputs, in_memory, lower_options);
+    if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
+      cut(inside, outputs);
+      for (const ir::Value* output : outputs) make_place(*output);
+      return ok_status();
+    }
     if (!lowered.ok()) {
       return lowered.status().with_context(ir::location_string(op.location()));
     }
@@ -270,6 +284,18 @@ class Planner {
       HEKLA_RETURN_IF_ERROR(add_kernel(std::move(each), steps, temporaries, constants));
     }
     return ok_status();
+  }
+
+  // A kernel of several outputs becomes one for each, another two halves.
+  void cut(const std::vector<const ir::Operation*>& inside,
+           const std::vector<const ir::Value*>& outputs) {
+    std::unordered_set<const ir::Operation*> roots;
+    for (const ir::Value* output : outputs) roots.insert(output->defining_op());
+    if (roots.size() > 1) {
+      cuts_.insert(roots.begin(), roots.end());
+    } else {
+      cuts_.insert(inside[(inside.size() - 1) / 2]);
+    }
   }
 
   // `result`, which `op` updates in part, begins as a copy of `from` or takes its memory over.
@@ -347,7 +373,15 @@ class Planner {
     const bool is_empty = element_count(op.operand(1)->type().dims()) == 0;
     HEKLA_RETURN_IF_ERROR(copy_or_take(op, *op.operand(0), *op.result(), fusion, steps));
     if (is_empty) return ok_status();
-    Result<lower::LoweredKernel> lowered = lower::lower_update_in_place(op, in_memory);
+    const std::vector<const ir::Operation*> inside = fusion.computed_for({op.result()});
+    lower::LowerOptions lower_options = this->lower_options();
+    if (inside.size() > 1) lower_options.max_instructions = options_.max_instructions;
+    Result<lower::LoweredKernel> lowered =
+        lower::lower_update_in_place(op, in_memory, lower_options);
+    if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
+      cut(inside, {op.result()});
+      return ok_status();
+    }
     if (!lowered.ok()) {
       return lowered.status().with_context(ir::location_string(op.location()));
     }
@@ -487,6 +521,8 @@ class Planner {
 
   const ir::Module& module_;
   const PlanOptions options_;
+  const std::unordered_set<const ir::Operation*> known_cuts_;
+  std::unordered_set<const ir::Operation*>& cuts_;
   LaunchPlan plan_;
   std::unordered_map<const ir::Value*, Slice> places_;
   std::unordered_map<const ir::Value*, Slice> wanted_;  // outputs, by the value returned first
@@ -506,7 +542,13 @@ Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& option
   if (module.entry() == nullptr || module.entry()->is_declaration()) {
     return invalid_argument("the module has no entry function");
   }
-  return Planner(module, options).run();
+  // Each round halves the kernels that are too long.
+  std::unordered_set<const ir::Operation*> cuts;
+  for (;;) {
+    const size_t before = cuts.size();
+    Result<LaunchPlan> plan = Planner(module, options, cuts).run();
+    if (cuts.size() == before) return plan;
+  }
 }
 
 Result<LaunchPlan> make_host_plan(std::shared_ptr<const ir::Module> module, std::string reason) {

@@ -29,6 +29,11 @@ struct PlanOptions {
   int64_t most_updates_at_once = 0;
   // See FusionOptions.
   bool merge_reductions = false;
+  // Scalar instructions of a kernel that computes several operations; a longer one is cut into
+  // several kernels, with the same bits.
+  size_t max_instructions = 20'000;
+  // See lower::LowerOptions; other bits.
+  bool small_limits = false;
 };
 
 // `module`: calls inlined (passes.h), verified; only its entry function is looked at.

@@ -83,8 +83,12 @@ class Check {
     claims_.resolved += resolved != v ? 1 : 0;
     const size_t parts = test_.kernel.grid.size() + depth_of(f_, resolved);
     for (const auto& [position, value] : observed_.of(v)) {
-      if (known >= 0) EXPECT_EQ(known, value != 0) << say(v, lanes);
-      if (lanes.is_natural(v)) EXPECT_GE(value, 0) << say(v, lanes);
+      if (known >= 0) {
+        EXPECT_EQ(known, value != 0) << say(v, lanes);
+      }
+      if (lanes.is_natural(v)) {
+        EXPECT_GE(value, 0) << say(v, lanes);
+      }
       if (resolved == v || f_[resolved].op == Op::kConstant) continue;
       const ObservedValues::Position outer(position.begin(),
                                            position.begin() + static_cast<ptrdiff_t>(parts));
@@ -97,9 +101,8 @@ class Check {
     const size_t rank = test_.kernel.grid.size();
     for (size_t d = 0; d < rank; ++d) {
       if (lanes.level(v) == Level::kRow && static_cast<int>(d) != lanes.lane_dimension()) continue;
-      observed_.for_pairs(v, d, 1, [&](int64_t here, int64_t there) {
-        EXPECT_EQ(here, there) << say(v, lanes);
-      });
+      observed_.for_pairs(
+          v, d, 1, [&](int64_t here, int64_t there) { EXPECT_EQ(here, there) << say(v, lanes); });
     }
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <random>
 
 #include "backends/compiler/kernel/row_access.h"
 
@@ -14,6 +15,28 @@ using kernel::Instruction;
 using kernel::Op;
 
 constexpr int kLaneBits = 32;
+
+// What tests draw instead of what sizes and costs say. Not there without a seed.
+class Draw {
+ public:
+  Draw(const kernel::Kernel& kernel, uint64_t seed) : is_on_(seed != 0) {
+    if (!is_on_) return;
+    constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
+    uint64_t hash = 0xcbf29ce484222325 ^ seed;
+    for (const char c : to_string(kernel)) hash = (hash ^ static_cast<uint8_t>(c)) * kPrime;
+    random_.seed(hash);
+  }
+  bool is_on() const { return is_on_; }
+  bool chance(uint64_t percent) { return is_on_ && random_() % 100 < percent; }
+  // One of low ... high.
+  int64_t any(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+
+ private:
+  const bool is_on_;
+  std::mt19937_64 random_;
+};
 
 // Nanoseconds of one vector instruction, from the rates of a current core at 3 to 4 GHz: about two
 // simple instructions a cycle, and what is done lane by lane counted per lane.
@@ -181,7 +204,7 @@ std::optional<BlockFit> fit_blocks(const kernel::Kernel& kernel, int dimension,
 }
 
 Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t row, int lanes,
-             const std::optional<BlockFit>& fit, int tile_dimension = -1) {
+             const std::optional<BlockFit>& fit, Draw& draw, int tile_dimension = -1) {
   Schedule schedule;
   schedule.row = row;
   schedule.rows = kernel.points() / row;
@@ -202,6 +225,7 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
       (kVectorOverheadNs + region_cost(kernel.body, analysis, 0, schedule.lanes));
   const double blocks = std::clamp(kUnitNs / vector_ns, 1.0, 1e12);
   int64_t chunk = static_cast<int64_t>(blocks) * schedule.lanes;
+  if (draw.chance(70)) chunk = draw.any(1, 5) * schedule.lanes;
   if (fit && fit->chunk > 0) chunk = fit->chunk;
   if (chunk >= schedule.row) chunk = schedule.row;
   // Equal chunks, the last one not shorter than the others.
@@ -211,21 +235,24 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
   if (fit) schedule.block_units = fit->chunk > 0 ? fit->units : fit->units * schedule.chunks;
   schedule.unit_ns =
       kRowOverheadNs + vector_ns * static_cast<double>(chunk) / static_cast<double>(schedule.lanes);
+  // Costly enough to be shared out over threads, or too cheap.
+  if (draw.chance(70)) schedule.unit_ns *= draw.chance(70) ? 1e4 : 1e-4;
   return schedule;
 }
 
 constexpr size_t kMostInstructions = 3000;  // of all segments
 
 // Cuts the rows of a box where conditions on the lane's index change, if that gives loads of
-// neighbours.
-std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Box& box) {
+// neighbours, or always.
+std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Box& box,
+                           bool always = false) {
   constexpr size_t kMostSegments = 6;
   if (dimension < 0) return {{0, 1}};
   const auto lane = static_cast<size_t>(dimension);
   const std::vector<Range> whole{box[lane]};
   const LaneAnalysis analysis(kernel, dimension, box);
   const int scattered = analysis.scattered_loads();
-  if (scattered == 0) return whole;
+  if (scattered == 0 && !always) return whole;
   std::vector<Range> waiting = whole, done;
   int64_t longest = 0;
   int scattered_in_longest = 0;
@@ -252,9 +279,8 @@ std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Bo
     }
     waiting.push_back({begin, range.end});
   }
-  if (scattered_in_longest >= scattered || done.size() * kernel.body.size() > kMostInstructions) {
-    return whole;
-  }
+  const bool pays = scattered_in_longest < scattered;
+  if ((!pays && !always) || done.size() * kernel.body.size() > kMostInstructions) return whole;
   std::sort(done.begin(), done.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   return done;
@@ -298,7 +324,8 @@ RowKind make_kind(const kernel::Kernel& kernel, int dimension, Box box,
 }
 
 KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_vector,
-                         const std::vector<Range>& ranges, const std::optional<BlockFit>& fit) {
+                         const std::vector<Range>& ranges, const std::optional<BlockFit>& fit,
+                         Draw& draw) {
   KernelPlan plan;
   const Box whole = whole_grid(kernel);
   const Box inside = inside_of(kernel, dimension);
@@ -316,10 +343,12 @@ KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_ve
       segments.begin(), segments.end(),
       [](const Segment& a, const Segment& b) { return a.range.size() < b.range.size(); });
   int lanes = one_vector * choose_vectors(kernel.body, longest.analysis);
+  if (draw.is_on()) lanes = one_vector * (1 << draw.any(0, 2)) >> draw.any(0, 2);
+  lanes = std::max(lanes, 1);
   while (lanes > 1 && lanes > longest.range.size()) lanes /= 2;
   const int64_t row = whole[static_cast<size_t>(dimension)].size();
   while (fit && fit->chunk > 0 && lanes > fit->chunk) lanes /= 2;
-  plan.schedule = cut(kernel, longest.analysis, row, lanes, fit);
+  plan.schedule = cut(kernel, longest.analysis, row, lanes, fit, draw);
   return plan;
 }
 
@@ -330,21 +359,36 @@ bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& 
   return fit_blocks(kernel, dimension, blocks).has_value();
 }
 
-KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks) {
+KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks,
+                       uint64_t seed) {
+  Draw draw(kernel, seed);
   const int one_vector = vector_bits / kLaneBits;
-  const int dimension = choose_lane_dimension(kernel, one_vector);
+  const auto rank = static_cast<int64_t>(kernel.grid.size());
+  int dimension = choose_lane_dimension(kernel, one_vector);
+  // Blocks are cut for the dimension that was chosen before.
+  if (draw.chance(50) && rank > 0 && blocks.rows == 0) {
+    dimension = static_cast<int>(draw.any(0, rank - 1));
+  }
   const std::optional<BlockFit> fit =
       blocks.rows == 0 ? std::nullopt : fit_blocks(kernel, dimension, blocks);
   const int64_t row = dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(dimension)];
-  const std::vector<Range> ranges = cut_row(kernel, dimension, whole_grid(kernel));
-  if (ranges.size() > 1) return plan_segments(kernel, dimension, one_vector, ranges, fit);
+  if (!draw.chance(30)) {
+    const std::vector<Range> ranges =
+        cut_row(kernel, dimension, whole_grid(kernel), draw.chance(60));
+    if (ranges.size() > 1) return plan_segments(kernel, dimension, one_vector, ranges, fit, draw);
+  }
   // Points that are sure to follow each other.
   const int64_t length = fit && fit->chunk > 0 ? std::min(fit->chunk, row) : row;
   // The most vectors that suit both the row and the body; what the body is depends on their number.
   constexpr int kMostVectors = 4;
   constexpr int kFew = 16;  // blocks of a row, below which none should be left over
   for (int vectors = kMostVectors;; vectors /= 2) {
-    const int lanes = one_vector * vectors;
+    int lanes = one_vector * vectors;
+    if (draw.is_on()) {
+      vectors = 1;
+      lanes = std::max<int>(1, one_vector * (1 << draw.any(0, 2)) >> draw.any(0, 2));
+      while (lanes > length) lanes /= 2;
+    }
     const bool is_whole = row % lanes == 0 && length % lanes == 0;
     if (vectors > 1 && !is_whole && length < int64_t{kFew} * lanes) continue;
     LaneAnalysis analysis(kernel, dimension, is_whole ? lanes : 1);
@@ -352,12 +396,33 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
     int used = lanes;
     while (used > length) used /= 2;
     KernelPlan plan;
-    const int tile = used > 1 && !fit ? choose_tile_dimension(kernel, analysis) : -1;
-    plan.schedule = cut(kernel, analysis, row, used, fit, tile);
+    const bool may_tile = used > 1 && !fit;
+    int tile = may_tile ? choose_tile_dimension(kernel, analysis) : -1;
+    if (may_tile && rank > 1 && kernel.body.region_count() == 1 && draw.chance(40)) {
+      tile = static_cast<int>((dimension + draw.any(1, rank - 1)) % rank);
+    }
+    plan.schedule = cut(kernel, analysis, row, used, fit, draw, tile);
     plan.kinds.push_back({whole_grid(kernel), {}});
     plan.kinds.back().segments.push_back({{0, row}, std::move(analysis)});
     return plan;
   }
 }
+
+namespace {
+
+constexpr std::string_view kNames[] = {"points one by one", "vectors", "tiles of rows", "segments",
+                                       "blocks of rows"};
+
+}  // namespace
+
+std::string_view schedule_name(const KernelPlan& plan) {
+  const bool has_segments = plan.kinds.size() > 1 || plan.kinds.back().segments.size() > 1;
+  if (plan.schedule.block_units > 0) return kNames[4];
+  if (has_segments) return kNames[3];
+  if (plan.schedule.tile_dimension >= 0) return kNames[2];
+  return kNames[plan.schedule.lanes > 1 ? 1 : 0];
+}
+
+std::span<const std::string_view> schedule_names() { return kNames; }
 
 }  // namespace hekla::cpu

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
@@ -72,6 +74,14 @@ bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& 
 // `vector_bits`: of the machine's vectors. `blocks`: which the kernel has, or none. Short bodies
 // get two or four vectors at a time, so that the machine has something to do while an operation
 // takes its time. The grid has no zero.
-KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks = {});
+// `seed`, for tests: not 0, lane dimension, lanes, segments, tiles of rows and units are drawn from
+// all that are right instead of chosen by sizes and costs. The bits are the same.
+KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks = {},
+                       uint64_t seed = 0);
+
+// What kind of schedule it is, in a few words: "vectors", "tiles of rows" ... There are no others
+// than those of schedule_names().
+std::string_view schedule_name(const KernelPlan& plan);
+std::span<const std::string_view> schedule_names();
 
 }  // namespace hekla::cpu

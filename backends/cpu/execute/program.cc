@@ -370,10 +370,11 @@ void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
 }  // namespace
 
 Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const plan::LaunchPlan> plan,
-                                                       KernelCompiler& compiler) {
+                                                       KernelCompiler& compiler,
+                                                       uint64_t schedule_seed) {
   HEKLA_RETURN_IF_ERROR(check_plan(*plan));
   std::shared_ptr<Program> program(new Program(plan));
-  HEKLA_RETURN_IF_ERROR(program->compile(compiler));
+  HEKLA_RETURN_IF_ERROR(program->compile(compiler, schedule_seed));
   const Target& target = compiler.target();
   for (const kernel::Contraction& contraction : plan->contractions) {
     program->contractions_.emplace_back(contraction,
@@ -384,9 +385,10 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
   return std::shared_ptr<const Program>(std::move(program));
 }
 
-Status Program::compile(KernelCompiler& compiler) {
+Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
   const std::vector<bool> in_place = kernels_in_place(*plan_);
   RequestList list = list_requests(*plan_, in_place, compiler.target().vector_bits);
+  for (KernelRequest& request : list.requests) request.schedule_seed = schedule_seed;
   Result<std::shared_ptr<const CompiledKernels>> code =
       internal_error("the kernels were not compiled");
   try {

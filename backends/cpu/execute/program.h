@@ -41,8 +41,10 @@ using RowGroups = std::unordered_map<const plan::RowsStep*, PreparedRows>;
 class Program {
  public:
   // Compiles the plan's kernels. INTERNAL: the plan names memory that it does not have.
+  // `schedule_seed`: see plan_kernel.
   static Result<std::shared_ptr<const Program>> create(std::shared_ptr<const plan::LaunchPlan> plan,
-                                                       KernelCompiler& compiler);
+                                                       KernelCompiler& compiler,
+                                                       uint64_t schedule_seed = 0);
 
   const plan::LaunchPlan& plan() const { return *plan_; }
   const CompiledKernels& code() const { return *code_; }
@@ -61,7 +63,7 @@ class Program {
  private:
   Program(std::shared_ptr<const plan::LaunchPlan> plan) : plan_(std::move(plan)) {}
   double estimate(const plan::Steps& steps);
-  Status compile(KernelCompiler& compiler);
+  Status compile(KernelCompiler& compiler, uint64_t schedule_seed);
 
   const std::shared_ptr<const plan::LaunchPlan> plan_;  // shared with whoever shows it
   std::shared_ptr<const CompiledKernels> code_;

@@ -223,7 +223,8 @@ class Compiler : public KernelCompiler {
 
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
-    KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits, request.blocks);
+    KernelPlan plan =
+        plan_kernel(kernel, writer_->target().vector_bits, request.blocks, request.schedule_seed);
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
     const Schedule& schedule = plan.schedule;
@@ -233,6 +234,7 @@ class Compiler : public KernelCompiler {
     if (request.blocks.rows != 0) {
       text += fmt::format("blocks of {} lanes {} points", schedule.lanes, schedule.chunk);
     }
+    if (request.schedule_seed != 0) text += fmt::format("drawn {}", request.schedule_seed);
     return std::make_unique<Job>(Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan)});
   }
 

@@ -30,6 +30,7 @@ struct KernelRequest {
   bool may_alias = false;
   // For runs of one block at a time; the kernel has them.
   RowBlocks blocks;
+  uint64_t schedule_seed = 0;  // see plan_kernel
 };
 
 struct CompiledKernel {

@@ -122,6 +122,39 @@ TEST_P(Levels, RandomKernelsDoWhatTheInterpreterDoes) {
   }
 }
 
+// Any right schedule of a kernel, also those that its size would not be given. Each kind is among
+// them.
+TEST_P(Levels, DrawnSchedules) {
+  kernel::testing::RandomOptions options;
+  options.fma = has_fma(GetParam());
+  std::map<std::string_view, int> counts;
+  for (const std::string_view name : schedule_names()) counts[name] = 0;
+  const char* more = std::getenv("HEKLA_RANDOM_KERNELS");
+  const uint64_t count = more != nullptr ? std::strtoull(more, nullptr, 10) : 60;
+  for (uint64_t seed = 0; seed < count; ++seed) {
+    const TestKernel test = random_kernel(seed, options);
+    std::vector<KernelRequest> requests;
+    for (const uint64_t draw : {2 * seed + 1, 2 * seed + 2}) {
+      requests.push_back({&test.kernel, false, {}, draw});
+    }
+    const auto code = compiler_->compile(requests);
+    ASSERT_TRUE(code.ok()) << code.status().to_string();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const KernelPlan plan =
+          plan_kernel(test.kernel, compiler_->target().vector_bits, {}, requests[i].schedule_seed);
+      ++counts[schedule_name(plan)];
+      expect_as_interpreted((*code)->kernels[i], test, seed);
+      if (HasFatalFailure()) return;
+    }
+  }
+  for (const auto& [name, found] : counts) {
+    // Blocks come from launch plans, see below.
+    if (name != "blocks of rows") {
+      EXPECT_GT(found, 0) << name;
+    }
+  }
+}
+
 // Blocks of rows, one by one in any order, are all points of the grid.
 TEST_P(Levels, BlocksOfRowsAreTheWholeGrid) {
   kernel::testing::RandomOptions options;

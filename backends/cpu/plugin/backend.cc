@@ -124,6 +124,7 @@ class CpuBackend : public pjrt::Backend {
     // The plain forms where each operation is a kernel: what the others are compared with.
     options.plan.contractions = options.plan.fuse;
     options.plan.scatters_in_order = options.plan.fuse;
+    options.plan = drawn_plan_options(options);
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            plan_of(request, options));
     std::vector<std::string> fallbacks;
@@ -133,7 +134,7 @@ class CpuBackend : public pjrt::Backend {
                            fmt::join(fallbacks, "\n"));
     }
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
-                           Program::create(plan, *compiler_));
+                           Program::create(plan, *compiler_, options.schedule_seed));
     return std::unique_ptr<pjrt::BackendExecutable>(
         std::make_unique<CpuExecutable>(std::move(program), accounts_, compiler_));
   }

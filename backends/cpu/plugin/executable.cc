@@ -141,11 +141,22 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
   const plan::LaunchPlan& plan = program_->plan();
   if (form == "plan") return plan::to_string(plan);
   if (form == "kernels") return plan::kernels_string(plan);
-  if (form != "llvm" && form != "asm") {
-    return unimplemented("the CPU device shows an executable as plan, kernels, llvm or asm, not {}",
-                         form);
-  }
   std::string text;
+  if (form == "schedules") {
+    const int vector_bits = compiler_->target().vector_bits;
+    for (const KernelRequest& request : program_->requests()) {
+      if (request.kernel->points() == 0) continue;
+      const KernelPlan kernel_plan =
+          plan_kernel(*request.kernel, vector_bits, request.blocks, request.schedule_seed);
+      text += fmt::format("{}: {}\n", request.kernel->name, schedule_name(kernel_plan));
+    }
+    return text;
+  }
+  if (form != "llvm" && form != "asm") {
+    return unimplemented(
+        "the CPU device shows an executable as plan, kernels, schedules, llvm or asm, not {}",
+        form);
+  }
   for (const KernelRequest& request : program_->requests()) {
     HEKLA_ASSIGN_OR_RETURN(const std::string code, form == "llvm"
                                                        ? compiler_->llvm_text(request)

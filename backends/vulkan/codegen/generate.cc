@@ -134,6 +134,7 @@ Shader Generator::run() {
   shader.words = m_.words();
   shader.workgroup_size = schedule_.workgroup_size;
   shader.group_count = schedule_.group_count;
+  shader.schedule = schedule_name(schedule_);
   shader.required_features = m_.features();
   return shader;
 }

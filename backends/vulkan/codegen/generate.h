@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
@@ -21,12 +22,13 @@
 namespace hekla::vulkan {
 
 // Part of every cache key, with kKernelAbiVersion: raised when the same kernel gives other code.
-inline constexpr uint32_t kCodegenVersion = 5;
+inline constexpr uint32_t kCodegenVersion = 6;
 
 struct Shader {
   std::vector<uint32_t> words;
   uint32_t workgroup_size = 1;
   int64_t group_count = 0;
+  std::string_view schedule;  // one of codegen::schedule_names()
   // Vulkan's names of the device features that the module needs enabled: "shaderInt64" ... Sorted.
   std::vector<std::string> required_features;
 };

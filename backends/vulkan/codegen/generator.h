@@ -183,12 +183,12 @@ class Generator {
   spv::Builder& b_;
   Memory memory_;
   spv::Instruction* entry_ = nullptr;
-  const size_t side_by_side_;     // points of an invocation
-  const bool stores_come_last_;   // behind all loops
-  std::vector<uint8_t> depends_;  // by Value: on what of the tile
-  std::vector<spv::Id> ids_;      // by place()
-  std::vector<Flag> inside_;      // of each point: whether it is one; id 0: it is
-  size_t point_ = 0;              // that is emitted
+  const size_t side_by_side_;        // points of an invocation
+  const bool stores_come_last_;      // behind all loops
+  std::vector<uint8_t> depends_;     // by Value: on what of the tile
+  std::vector<spv::Id> ids_;         // by place()
+  std::vector<Flag> inside_;         // of each point: whether it is one; id 0: it is
+  size_t point_ = 0;                 // that is emitted
   std::optional<Slopes> by_column_;  // where columns of an invocation lie side by side
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;

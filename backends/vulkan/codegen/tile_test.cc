@@ -150,9 +150,8 @@ TEST(Tile, CarriedCursorsHaveNoSlope) {
   Builder b(1, ScalarType::kI32);
   const Value column = b.grid_index(0);
   Value cursor_load = kernel::kNoValue, uniform_load = kernel::kNoValue;
-  const std::vector<Value> results = b.loop(
-      b.index(4), {b.index(0), b.index(0)},
-      [&](Value, const std::vector<Value>& carried) {
+  const std::vector<Value> results =
+      b.loop(b.index(4), {b.index(0), b.index(0)}, [&](Value, const std::vector<Value>& carried) {
         const Value at = b.add(column, b.mul(b.index(kColumns), carried[0]));
         const Value steady = b.add(column, b.mul(b.index(kColumns), carried[1]));
         cursor_load = b.load(ScalarType::kI32, {0, 4}, at);

@@ -134,6 +134,7 @@ struct LaunchProgram {
   int64_t arena_bytes = 0;
   std::vector<std::vector<std::byte>> constants;
   std::vector<KernelCode> kernels;
+  std::vector<std::string> schedules;  // of each, for people
   std::vector<Step> steps;
 };
 

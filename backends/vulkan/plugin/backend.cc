@@ -39,7 +39,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return stats;
   }
 
-  // "spirv-asm", "spirv:N".
+  // "schedules", "spirv-asm", "spirv:N".
   Result<std::string> artefact(std::string_view form) const override {
     constexpr std::string_view kBinary = "spirv:";
     if (form == "spirv-asm") {
@@ -47,6 +47,13 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       for (size_t i = 0; i < program_->kernels.size(); ++i) {
         const KernelCode& kernel = program_->kernels[i];
         text += fmt::format("; kernel {} {}\n{}\n", i, kernel.name, disassemble(kernel.words));
+      }
+      return text;
+    }
+    if (form == "schedules") {
+      std::string text;
+      for (size_t i = 0; i < program_->schedules.size(); ++i) {
+        text += fmt::format("{}: {}\n", program_->kernels[i].name, program_->schedules[i]);
       }
       return text;
     }
@@ -64,8 +71,8 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       return std::string(reinterpret_cast<const char*>(words.data()),
                          words.size() * sizeof(uint32_t));
     }
-    return unimplemented("the Vulkan device shows an executable as spirv-asm or spirv:N, not {}",
-                         form);
+    return unimplemented(
+        "the Vulkan device shows an executable as schedules, spirv-asm or spirv:N, not {}", form);
   }
 
   // Counts of launches are those of the first logical device, of all its programs.

@@ -107,6 +107,7 @@ class Compiler {
         code.pipeline = static_cast<int64_t>(program_->kernels.size());
         code.groups = static_cast<uint32_t>(shader->group_count);
         program_->kernels.push_back({std::move(shader->words), 0, kernel.name});
+        program_->schedules.emplace_back(shader->schedule);
       } else if (!shader.ok() && shader.status().code() != StatusCode::kUnimplemented) {
         return shader.status();
       } else {
@@ -405,9 +406,12 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   if (target.max_loop_turns > 0) options.plan.most_updates_at_once = target.max_loop_turns / 4;
   options.plan.merge_reductions = options.plan.fuse;
   options.plan.row_groups = plan::RowGroups::kNone;
+  options.plan = drawn_plan_options(options);
+  Target drawn = target;
+  drawn.schedule_seed = options.schedule_seed;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
                          ::hekla::compile_program(request.module, options));
-  return Compiler(std::move(plan), target, memory_limit_bytes).run();
+  return Compiler(std::move(plan), drawn, memory_limit_bytes).run();
 }
 
 }  // namespace hekla::vulkan

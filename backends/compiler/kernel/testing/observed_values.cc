@@ -15,8 +15,8 @@ ObservedValues::ObservedValues(const TestKernel& test) : values_(test.kernel.bod
         if (is_float(f.type(v))) return;
         Position position(point.begin(), point.end());
         position.insert(position.end(), iterations.begin(), iterations.end());
-        const int64_t number = f.type(v) == ScalarType::kI64 ? static_cast<int64_t>(bits)
-                                                             : static_cast<int32_t>(bits);
+        const int64_t number =
+            f.type(v) == ScalarType::kI64 ? static_cast<int64_t>(bits) : static_cast<int32_t>(bits);
         values_[static_cast<size_t>(v)].emplace(std::move(position), number);
       });
   if (!status.ok()) std::abort();

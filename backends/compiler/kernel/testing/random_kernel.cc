@@ -154,6 +154,16 @@ class Generator {
     return b_.load(t, {operand, element.bytes, element.bytes < 4 && random_.chance(50)}, index);
   }
 
+  // A grid index, sometimes that of a point at its side, clamped as pads and stencils do.
+  Value shifted_index(size_t d) {
+    const Value index = b_.grid_index(static_cast<int>(d));
+    if (!random_.chance(15)) return index;
+    const Value moved = b_.add(index, b_.index(static_cast<int64_t>(random_.below(7)) - 3));
+    const Value last = b_.index(grid_[d] - 1), zero = b_.index(0);
+    const Value at_most = b_.select(b_.binary(Op::kLtS, last, moved), last, moved);
+    return b_.select(b_.binary(Op::kLtS, at_most, zero), zero, at_most);
+  }
+
   // Elementwise, broadcast along some dimensions, or at a computed place.
   Value load(ScalarType t) {
     if (!pool(kI32).empty() && random_.chance(open_loops_.empty() ? 20 : 60)) {
@@ -174,7 +184,7 @@ class Generator {
           order.insert(order.begin() + static_cast<ptrdiff_t>(random_.below(order.size() + 1)), d);
       }
       for (size_t d : order) {
-        index = b_.add(b_.mul(index, b_.index(grid_[d])), b_.grid_index(static_cast<int>(d)));
+        index = b_.add(b_.mul(index, b_.index(grid_[d])), shifted_index(d));
         count *= grid_[d];
       }
       const auto stride = static_cast<int64_t>(1 + random_.below(2));
@@ -319,8 +329,9 @@ class Generator {
   int64_t points_ = 1;
   Value linear_ = kNoValue;
   Pools pools_;
-  std::vector<std::pair<Value, int64_t>> open_loops_;  // iterations and trip counts, outermost first
-  std::vector<Value> carried_;                         // numbers that the open loops carry, of kI32
+  std::vector<std::pair<Value, int64_t>>
+      open_loops_;              // iterations and trip counts, outermost first
+  std::vector<Value> carried_;  // numbers that the open loops carry, of kI32
   TestKernel test_;
 };
 
