@@ -31,11 +31,9 @@ void print_event(const Json& event) {
                event["loss"].get<double>());
   } else {
     fmt::print(
-        "accuracy {:.4f} on the test examples; {} checkpoints, {} skipped, {:.1f} ms in save; "
-        "{:.2f} s\n",
+        "accuracy {:.4f} on the test examples; {} checkpoints, {:.1f} ms in save; {:.2f} s\n",
         event["accuracy"].get<double>(), event["saved"].get<int64_t>(),
-        event["skipped"].get<int64_t>(), event["blocked_seconds"].get<double>() * 1e3,
-        event["seconds"].get<double>());
+        event["blocked_seconds"].get<double>() * 1e3, event["seconds"].get<double>());
   }
 }
 

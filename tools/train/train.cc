@@ -44,13 +44,6 @@ class Job {
     while (step_ < steps_) HEKLA_RETURN_IF_ERROR(advance());
     HEKLA_RETURN_IF_ERROR(manager_->wait());
     report_saved();
-    HEKLA_ASSIGN_OR_RETURN(const int64_t newest, manager_->latest_step());
-    if (newest != steps_) {
-      // The save of the last step was skipped while another one was under way.
-      HEKLA_ASSIGN_OR_RETURN(checkpoint::State state, state_to_save());
-      HEKLA_RETURN_IF_ERROR(manager_->save(steps_, std::move(state)));
-      request_.report({{"event", "saved"}, {"step", steps_}});
-    }
     HEKLA_ASSIGN_OR_RETURN(const double accuracy, test());
     const checkpoint::Saver::Counts counts = manager_->counts();
     HEKLA_RETURN_IF_ERROR(manager_->close());
@@ -59,7 +52,6 @@ class Job {
                      {"steps", steps_},
                      {"accuracy", accuracy},
                      {"saved", counts.committed},
-                     {"skipped", counts.skipped},
                      {"blocked_seconds", blocked_seconds_},
                      {"seconds", seconds.count()}});
     return ok_status();

@@ -23,7 +23,7 @@ struct TrainRequest {
   int64_t epochs = 0;      // 0: as stored
   int64_t save_every = 0;  // steps; 0: one epoch
   // Called with {"event": ...}: "started" (step, steps, resumed), "saved" (step), "epoch" (epoch,
-  // step, loss), "end" (steps, accuracy, saved, skipped, blocked_seconds, seconds).
+  // step, loss), "end" (steps, accuracy, saved, blocked_seconds, seconds).
   std::function<void(const nlohmann::json&)> report;
 };
 

@@ -324,10 +324,18 @@ class CheckpointManager:
     A save is due every `save_interval` steps (0: never by itself), every `save_seconds`, at
     `save_steps`, or, with `continuous`, as soon as the last one is done. `max_to_keep` newest steps
     stay (None: all), and those that `keep_period` divides, `keep_best` (dict(metric=, count=,
-    mode='max')) or `pin` keep. `async_queue_size` saves (1 or 2) may be under way; what happens to
-    one more is `on_busy`: 'skip' (training never waits for the disk; the handle's stage says so),
-    'wait' (as Orbax and torch_xla do) or 'replace'; save() always waits. Step 0 is due too. With
-    `chkpt_on_preemption` SIGTERM on any process makes all agree upon a step to stop at
+    mode='max')) or `pin` keep. Step 0 is due too.
+
+    A step that save_async was asked for will be there: `async_queue_size` saves (1 or 2) may be under
+    way, and one more waits until one of them is committed, which it hastens (`on_busy` 'wait', as
+    Orbax and torch_xla do). join() and close() return when all are committed, and so does the end of
+    the program: of the interpreter, by an exception or sys.exit too, and of a process of
+    multiprocessing. os._exit and signals that kill leave the steps that were committed before. Whoever
+    would rather miss a step than wait for the disk says on_busy='skip': should_save is then False
+    while a save is under way, and a save_async that is called all the same saves nothing (the handle's
+    stage is 'skipped'). 'replace' drops a save that has not begun. save() always waits.
+
+    With `chkpt_on_preemption` SIGTERM on any process makes all agree upon a step to stop at
     (reached_preemption). A save under way that began at most `preemption_reuse_seconds` before will
     do then, and none is begun that would take longer than what is left of
     `preemption_grace_seconds`.
@@ -367,7 +375,7 @@ class CheckpointManager:
     def __init__(self, path, save_interval=1, max_to_keep=None, async_queue_size=1,
                  chkpt_on_preemption=True, *, save_seconds=None, save_steps=(), continuous=False,
                  min_interval_seconds=None, keep_period=0, keep_best=None, keep_steps=(),
-                 on_busy='skip', overwrite=False, preemption_signals=(signal.SIGTERM,),
+                 on_busy='wait', overwrite=False, preemption_signals=(signal.SIGTERM,),
                  preemption_grace_seconds=None, preemption_reuse_seconds=None,
                  staging_bytes=None, bandwidth_limit=None, save_priority='background',
                  background_bandwidth=None,
@@ -408,6 +416,10 @@ class CheckpointManager:
             given, (store or '').encode())
         # Before the interpreter goes: the threads behind a save call back into it.
         atexit.register(self._at_exit)
+        self._pid = os.getpid()
+        # Processes of multiprocessing end without atexit; they have this module.
+        util = sys.modules.get('multiprocessing.util')
+        self._finalizer = util and util.Finalize(None, self._at_exit, exitpriority=0)
 
     def __enter__(self):
         return self
@@ -629,6 +641,10 @@ class CheckpointManager:
         if handle is None:
             return
         atexit.unregister(self._at_exit)
+        if self._finalizer:
+            self._finalizer.cancel()
+        if os.getpid() != self._pid:  # a fork: threads and saves are its parent's
+            return
         try:
             _native.call('manager_close', handle)
         finally:

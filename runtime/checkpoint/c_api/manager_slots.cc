@@ -75,7 +75,7 @@ Result<BusyPolicy> busy_policy(std::string_view text) {
   if (text == "skip") return BusyPolicy::kSkip;
   if (text == "wait") return BusyPolicy::kWait;
   if (text == "replace") return BusyPolicy::kReplace;
-  return invalid_argument("on_busy is skip, wait or replace, not {}", text);
+  return invalid_argument("on_busy is wait, skip or replace, not {}", text);
 }
 
 Status take_how_much(Fields& fields, const char* name, HowMuch* how_much) {
@@ -119,7 +119,7 @@ Status take_options(Fields& fields, ManagerOptions* options) {
   fields.take_seconds("min_interval_seconds", &options->save.min_interval);
   HEKLA_RETURN_IF_ERROR(take_retention(fields, &options->retention));
   fields.take("async_queue_size", &options->saver.max_in_flight);
-  std::string busy = "skip";
+  std::string busy = "wait";
   fields.take("on_busy", &busy);
   HEKLA_ASSIGN_OR_RETURN(options->busy_policy, busy_policy(busy));
   fields.take("overwrite", &options->overwrite);

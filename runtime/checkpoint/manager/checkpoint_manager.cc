@@ -443,14 +443,20 @@ Result<bool> CheckpointManager::should_save(int64_t step) {
   if (s.timed != nullptr) {
     if (s.group->is_coordinator()) {
       const Clock::duration since = Clock::now() - s.last_begin;
+      const bool is_idle = s.last == nullptr || s.last->is_done();
       const bool is_time =
           (s.options.save.every_time.count() > 0 && since >= s.options.save.every_time) ||
-          (s.options.save.continuous && since >= s.options.save.min_interval &&
-           (s.last == nullptr || s.last->is_done()));
-      if (is_time) s.timed->request();
+          (s.options.save.continuous && since >= s.options.save.min_interval && is_idle);
+      if (is_time && (is_idle || s.options.busy_policy != BusyPolicy::kSkip)) s.timed->request();
     }
     HEKLA_ASSIGN_OR_RETURN(const bool reached, s.timed->reached(step));
     s.asked_answer |= reached;
+  }
+  if (s.asked_answer && s.options.busy_policy == BusyPolicy::kSkip) {
+    HEKLA_ASSIGN_OR_RETURN(s.asked_answer, s.saver->has_room());
+    if (!s.asked_answer) {
+      log_message(LogLevel::kInfo, "step {} is not saved: a save is still under way", step);
+    }
   }
   if (s.options.preemption_signals.empty() && !s.preemption->is_requested()) return s.asked_answer;
   HEKLA_ASSIGN_OR_RETURN(const bool preempted, reached_preemption(step));

@@ -43,8 +43,10 @@ struct ManagerOptions {
   Retention retention;
   SaverOptions saver;
   StepReaderOptions reader;
-  BusyPolicy busy_policy = BusyPolicy::kSkip;  // of save_async when one is under way
-  bool overwrite = false;                      // a step that exists is replaced
+  // Of save_async when one is under way. With kSkip and kReplace a step that was asked for may be
+  // missing; should_save then says no while a save is under way, so that few are asked for.
+  BusyPolicy busy_policy = BusyPolicy::kWait;
+  bool overwrite = false;  // a step that exists is replaced
   // On these signals all ranks agree upon a step; empty: no handler is installed.
   std::vector<int> preemption_signals;
   // From the signal to the end of the save that it asks for; 0: no limit. A save that would take
@@ -73,12 +75,16 @@ class CheckpointManager {
                                                          std::string root, ManagerOptions options);
   // On the machine's files, with the group of the environment.
   static Result<std::unique_ptr<CheckpointManager>> open(std::string root, ManagerOptions options);
-  // close(), its error logged.
+  // close(), its error logged: steps that were asked for are there when it has returned. A process
+  // that ends without it (std::exit does not destroy local variables) has those of before.
   ~CheckpointManager();
 
-  // Whether the policy wants this step saved; also at the step agreed upon for preemption.
+  // Whether the policy wants this step saved; also at the step agreed upon for preemption. With
+  // kSkip not while a save is under way.
   Result<bool> should_save(int64_t step);
-  // Returns when the arrays may change; never waits for the disk (but see Saver).
+  // Returns when the arrays may change. The step will be there, whatever else is under way: it waits
+  // for a place, and whoever waits ends the pace of the save before (but see busy_policy, and Saver
+  // for large host arrays). What goes wrong later is the handle's to say.
   Result<std::shared_ptr<SaveHandle>> save_async(int64_t step, State state,
                                                  const std::map<std::string, double>& metrics = {});
   // Returns when the step is committed.

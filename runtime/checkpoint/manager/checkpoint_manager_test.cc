@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -45,7 +46,6 @@ ManagerOptions small_options() {
   options.saver.writer.item_bytes = int64_t{1} << 20;
   options.saver.writer.staging_bytes = int64_t{2} << 20;
   options.group_deadline = std::chrono::seconds(30);
-  options.busy_policy = BusyPolicy::kWait;
   return options;
 }
 
@@ -104,6 +104,82 @@ TEST(Manager, TrainsStopsAndGoesOn) {
       });
       EXPECT_EQ(steps_in(io), (Steps{life * 20 + 15, life * 20 + 20}));
     }
+  }
+}
+
+// A step that was asked for is there after wait(), and after the destructor alone. Nobody has to wait
+// for the pace of the save before.
+TEST(Manager, ASaveThatIsAskedForIsNeverDropped) {
+  for (const int world : {1, 2}) {
+    for (const bool waits : {true, false}) {
+      MemoryIo io;
+      ManagerOptions options = small_options();
+      options.saver.writer.background = true;
+      options.saver.writer.background_bandwidth = 1;
+      const auto store = std::make_shared<LocalStore>();
+      std::vector<std::thread> ranks;
+      for (int rank = 0; rank < world; ++rank) {
+        ranks.emplace_back([&, rank] {
+          auto group = Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
+          ASSERT_TRUE(group.ok());
+          const auto manager = CheckpointManager::open(io, *std::move(group), kRoot, options);
+          ASSERT_TRUE(manager.ok()) << manager.status().to_string();
+          for (int64_t step = 1; step <= 12; ++step) {
+            const auto handle = (*manager)->save_async(step, state_of(step));
+            ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+            EXPECT_NE((*handle)->stage(), SaveStage::kSkipped);
+          }
+          if (!waits) return;
+          ASSERT_TRUE((*manager)->wait().ok());
+          EXPECT_EQ((*manager)->counts().committed, 12);
+          EXPECT_EQ(*(*manager)->latest_step(), 12);
+        });
+      }
+      for (std::thread& rank : ranks) rank.join();
+      EXPECT_EQ(steps_in(io), (Steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+    }
+  }
+}
+
+// With kSkip should_save knows before the state is made whether it would be left out, on all ranks.
+TEST(Manager, WhoChoseSkipIsToldBeforehand) {
+  for (const int world : {1, 3}) {
+    MemoryIo io;
+    ManagerOptions options = small_options();
+    options.busy_policy = BusyPolicy::kSkip;
+    options.save.every_steps = 2;
+    std::atomic<bool> may_write{false};
+    options.saver.commit.on_phase = [&](Phase phase) {
+      while (phase == Phase::kWrite && !may_write) std::this_thread::yield();
+    };
+    std::atomic<int> asked{0};
+    with_managers(io, world, options, [&](int rank, CheckpointManager& manager) {
+      const auto expect_should = [&](int64_t step, bool expected) {
+        const Result<bool> should = manager.should_save(step);
+        ASSERT_TRUE(should.ok()) << should.status().to_string();
+        EXPECT_EQ(*should, expected) << "step " << step << ", rank " << rank;
+      };
+      expect_should(0, true);
+      const auto first = manager.save_async(0, state_of(0));
+      ASSERT_TRUE(first.ok());
+      for (int64_t step = 1; step <= 4; ++step) expect_should(step, false);
+      // Asked for all the same: left out, and the handle says so.
+      const auto second = manager.save_async(5, state_of(5));
+      ASSERT_TRUE(second.ok());
+      EXPECT_EQ((*second)->stage(), SaveStage::kSkipped);
+      if (++asked == world) may_write = true;
+      ASSERT_TRUE((*first)->wait().ok());
+      // Others may be done before rank 0, whose word it is.
+      ASSERT_TRUE(manager.exchange("done").ok());
+      expect_should(6, true);
+      const auto third = manager.save_async(6, state_of(6));
+      ASSERT_TRUE(third.ok());
+      EXPECT_NE((*third)->stage(), SaveStage::kSkipped);
+      // What must be there waits.
+      ASSERT_TRUE(manager.save(7, state_of(7)).ok());
+      EXPECT_EQ(manager.counts().skipped, 1);
+    });
+    EXPECT_EQ(steps_in(io), (Steps{0, 6, 7}));
   }
 }
 

@@ -83,6 +83,7 @@ int train(const std::string& folder, const Life& life, int rank) {
   options.saver.writer.staging_bytes = int64_t{1} << 20;
   options.saver.writer.item_bytes = int64_t{1} << 20;
   options.saver.writer.bandwidth_limit = life.bandwidth_limit;
+  options.busy_policy = BusyPolicy::kSkip;  // steps go on while a save is under way
   auto manager =
       CheckpointManager::open(posix_io(), *std::move(group), join_path(folder, "run"), options);
   if (!manager.ok()) return 4;

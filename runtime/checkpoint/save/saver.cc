@@ -209,16 +209,46 @@ Result<std::shared_ptr<ShardLayout>> Saver::layout_of(State* state) {
   return layout_;
 }
 
-// Rank 0 looks at its own saves and says for all; the others then make room.
-Result<bool> Saver::may_start(const std::string& id, BusyPolicy policy) {
-  const auto room = [this] {
-    return static_cast<int>(queue_.size()) + (is_saving_ ? 1 : 0) < options_.max_in_flight;
+bool Saver::is_room() const {
+  return static_cast<int>(queue_.size()) + (is_saving_ ? 1 : 0) < options_.max_in_flight;
+}
+
+// Rounds of one name count up from 1.
+Result<bool> Saver::agree_on_room(std::string_view name, int64_t round) {
+  const auto own_room = [this] {
+    const std::lock_guard lock(mutex_);
+    return is_room();
   };
+  if (group_.world() == 1) return own_room();
+  const auto key = [&](int64_t r) { return fmt::format("{}/{}", name, r); };
+  if (group_.is_coordinator()) {
+    const bool go = own_room();
+    HEKLA_RETURN_IF_ERROR(group_.store().set(group_.key(key(round)), go ? kGo : kSkip));
+    if (round > kKeptDecisions) {
+      HEKLA_RETURN_IF_ERROR(group_.store().remove(group_.key(key(round - kKeptDecisions))));
+    }
+    return go;
+  }
+  Group::Wait wait;
+  wait.what = "whether to skip this save";
+  wait.deadline = Deadline::in(options_.decision_deadline);
+  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group_.wait_key(key(round), 0, wait));
+  return waited.values.at(0) == kGo;
+}
+
+Result<bool> Saver::has_room() {
+  HEKLA_ASSIGN_OR_RETURN(const bool room, agree_on_room("room", ++questions_));
+  if (!room && pool_->pace() != nullptr) pool_->pace()->quicken();
+  return room;
+}
+
+// Rank 0 looks at its own saves and says for all; the others then make room.
+Result<bool> Saver::may_start(BusyPolicy policy) {
   std::unique_ptr<Job> dropped;
   {
-    std::unique_lock lock(mutex_);
-    if (policy == BusyPolicy::kSkip && group_.world() == 1 && !room()) return false;
-    if (policy == BusyPolicy::kReplace && group_.is_coordinator() && !room() && !queue_.empty()) {
+    const std::lock_guard lock(mutex_);
+    if (policy == BusyPolicy::kReplace && group_.is_coordinator() && !is_room() &&
+        !queue_.empty()) {
       dropped = std::move(queue_.back());
       queue_.pop_back();
       ++counts_.replaced;
@@ -238,36 +268,18 @@ Result<bool> Saver::may_start(const std::string& id, BusyPolicy policy) {
     dropped->handle->end(SaveStage::kFailed, reason);
     HEKLA_RETURN_IF_ERROR(told);
   }
-  if (policy == BusyPolicy::kSkip && group_.world() > 1) {
-    const std::string key = fmt::format("d/{}", id);
-    bool go = true;
-    if (group_.is_coordinator()) {
-      {
-        const std::lock_guard lock(mutex_);
-        go = room();
-      }
-      HEKLA_RETURN_IF_ERROR(group_.store().set(group_.key(key), go ? kGo : kSkip));
-      if (calls_ > kKeptDecisions) {
-        HEKLA_RETURN_IF_ERROR(
-            group_.store().remove(group_.key(fmt::format("d/{}", calls_ - kKeptDecisions))));
-      }
-    } else {
-      Group::Wait wait;
-      wait.what = "whether to skip this save";
-      wait.deadline = Deadline::in(options_.decision_deadline);
-      HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group_.wait_key(key, 0, wait));
-      go = waited.values.at(0) == kGo;
-    }
+  if (policy == BusyPolicy::kSkip) {
+    HEKLA_ASSIGN_OR_RETURN(const bool go, agree_on_room("d", calls_));
     if (!go) return false;
   }
   {
     const std::lock_guard lock(mutex_);
-    if (room()) return true;
+    if (is_room()) return true;
   }
   if (pool_->pace() != nullptr) pool_->pace()->quicken();
   const std::vector<Urgency::Hold> holds = hurry_all();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, room);
+  changed_.wait(lock, [this] { return is_room(); });
   return true;
 }
 
@@ -305,7 +317,7 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
   const auto start = std::chrono::steady_clock::now();
   std::shared_ptr<SaveHandle> handle(new SaveHandle(step));
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ShardLayout> layout, layout_of(&state));
-  HEKLA_ASSIGN_OR_RETURN(const bool go, may_start(id, arguments.policy));
+  HEKLA_ASSIGN_OR_RETURN(const bool go, may_start(arguments.policy));
   if (!go) {
     log_message(LogLevel::kInfo, "the save of step {} is skipped: one is still under way", step);
     if (pool_->pace() != nullptr) pool_->pace()->quicken();

@@ -21,6 +21,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "runtime/base/status.h"
@@ -38,7 +39,7 @@ struct ShardLayout;
 
 enum class BusyPolicy {
   kSkip,     // this save does not happen; counted and logged
-  kWait,     // until there is room
+  kWait,     // until there is room, which ends the pace of those under way
   kReplace,  // instead of one that waits and has not begun; if there is none, wait
 };
 
@@ -137,6 +138,10 @@ class Saver {
   // Errors of a state or layout that cannot be saved come at once; all others are the handle's.
   Result<std::shared_ptr<SaveHandle>> save(int64_t step, State state,
                                            const SaveArguments& arguments = {});
+  // Whether the next save would begin without waiting, by rank 0's word: every rank asks as often,
+  // between the same saves. A save that was asked about too early makes the pace faster, as one that
+  // is skipped does.
+  Result<bool> has_room();
   // What is under way and what comes no longer stands back behind other work.
   void hurry();
   // Until nothing is under way.
@@ -155,7 +160,9 @@ class Saver {
   Result<std::shared_ptr<ShardLayout>> layout_of(State* state);
   Result<std::shared_ptr<SaveHandle>> start(const std::string& id, int64_t step, State state,
                                             const SaveArguments& arguments);
-  Result<bool> may_start(const std::string& id, BusyPolicy policy);
+  Result<bool> may_start(BusyPolicy policy);
+  bool is_room() const;  // mutex_ held
+  Result<bool> agree_on_room(std::string_view name, int64_t round);
   // What is under way does not stand back any more, here and on other ranks.
   std::vector<Urgency::Hold> hurry_all();
   void work();
@@ -170,6 +177,7 @@ class Saver {
   std::shared_ptr<ShardLayout> layout_;
   std::map<std::vector<int64_t>, std::shared_ptr<const HeldBoxes>> whole_boxes_;
   int64_t calls_ = 0;
+  int64_t questions_ = 0;  // likewise by has_room(), from the same thread
   std::once_flag hurried_;
   Urgency::Hold hold_;  // from hurry() on
 
