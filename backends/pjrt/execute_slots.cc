@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches and their contexts.
 #include <algorithm>
+#include <utility>
 
 #include "backends/pjrt/abi.h"
 
@@ -30,16 +31,50 @@ Status check_arguments(const Program& program, PJRT_Buffer* const* arguments, PJ
   return ok_status();
 }
 
+// A buffer that is donated is the argument of one parameter: its memory cannot become two results,
+// nor be written while the program reads it. XLA's clients refuse it likewise.
+Status check_donations(const Program& program, PJRT_Buffer* const* arguments,
+                       const std::vector<bool>& is_donated) {
+  const size_t count = is_donated.size();
+  if (std::none_of(is_donated.begin(), is_donated.end(), [](bool donated) { return donated; })) {
+    return ok_status();
+  }
+  std::vector<std::pair<const PJRT_Buffer*, size_t>> uses;
+  uses.reserve(count);
+  for (size_t i = 0; i < count; ++i) uses.emplace_back(arguments[i], i);
+  std::sort(uses.begin(), uses.end());
+  // The clash that a walk over the arguments meets first.
+  size_t first = count, second = count;
+  for (size_t begin = 0, u = 0; u < count; ++u) {
+    if (uses[u].first != uses[begin].first) begin = u;
+    if (u == begin || uses[u].second >= second) continue;
+    if (is_donated[uses[begin].second] || is_donated[uses[u].second]) {
+      first = uses[begin].second;
+      second = uses[u].second;
+    }
+  }
+  if (second == count) return ok_status();
+  const std::string what =
+      is_donated[first] && is_donated[second]
+          ? "both are donated, but its memory can be given away once"
+          : fmt::format("argument {} is donated, which leaves nothing for the other to read",
+                        is_donated[first] ? first : second);
+  return invalid_argument(
+      "arguments {} and {} of {} are the same buffer; {}. Give one of them a copy, or do not "
+      "donate "
+      "it",
+      first, second, program.name, what);
+}
+
 // Donated buffers let go of their storage, so that the launch can be its only owner; a buffer that
 // somebody outside refers to keeps it. After an error give_back_inputs undoes what was done.
 Status take_inputs(const Program& program, PJRT_Buffer* const* arguments,
-                   const std::vector<bool>& may_donate, std::vector<LaunchInput>& inputs) {
+                   const std::vector<bool>& is_donated, std::vector<LaunchInput>& inputs) {
   const size_t count = program.parameters.size();
   inputs.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     PJRT_Buffer& buffer = *arguments[i];
-    const bool is_once = std::count(arguments, arguments + count, &buffer) == 1;
-    Result<TakenStorage> taken = take_storage(buffer, may_donate[i] && is_once);
+    Result<TakenStorage> taken = take_storage(buffer, is_donated[i]);
     if (!taken.ok()) {
       return taken.status().with_context(fmt::format("argument {} of {}", i, program.name));
     }
@@ -95,7 +130,9 @@ Result<Part> launch_on(PJRT_LoadedExecutable& executable, BackendExecutable& cod
   launch.launch_id = options == nullptr ? 0 : options->launch_id;
   launch.done = Completion::make();
   HEKLA_RETURN_IF_ERROR(check_arguments(program, arguments, device));
-  Status status = take_inputs(program, arguments, donation_mask(program, options), launch.inputs);
+  const std::vector<bool> is_donated = donation_mask(program, options);
+  HEKLA_RETURN_IF_ERROR(check_donations(program, arguments, is_donated));
+  Status status = take_inputs(program, arguments, is_donated, launch.inputs);
   Part part;
   part.done = launch.done;
   Result<std::vector<StorageRef>> storages = std::vector<StorageRef>();

@@ -269,13 +269,17 @@ void check_donation_refused(Session& s) {
           "an input listed as non-donatable was overwritten");
 }
 
-void check_donation_twice(Session& s) {
-  PJRT_LoadedExecutable* executable = s.compile(kDonateAlias);
+// Launches with one buffer for both parameters: either a refusal, which leaves the buffer, or a copy;
+// never a wrong result.
+void donates_twice(Session& s, std::string_view code, const std::vector<Floats>& expected) {
+  PJRT_LoadedExecutable* executable = s.compile(code);
   PJRT_Buffer* input = one_to_four(s);
-  // Either a refusal or a copy; never a wrong result.
   Launch launch;
   if (auto error = s.try_execute(executable, {input, input}, {}, &launch)) {
     require(!error->message.empty(), "refused without words");
+    require(!s.is_deleted(input), "a launch that was refused deleted its argument");
+    require(s.download_f32(input, 4) == Floats({1, 2, 3, 4}),
+            "a launch that was refused changed its argument");
     s.remark("refused: " + code_name(error->code));
     return;
   }
@@ -283,8 +287,16 @@ void check_donation_twice(Session& s) {
     s.remark("refused by the event: " + code_name(error->code));
     return;
   }
-  require(s.download_f32(launch.outputs[0], 4) == Floats({2, 4, 6, 8}), "wrong result");
+  for (size_t i = 0; i < expected.size(); ++i) {
+    require(s.download_f32(launch.outputs[i], 4) == expected[i],
+            "wrong result " + std::to_string(i));
+  }
   s.remark("copied");
+}
+
+void check_donation_twice(Session& s) { donates_twice(s, kDonateAlias, {{2, 4, 6, 8}}); }
+void check_donation_both(Session& s) {
+  donates_twice(s, kDonateBoth, {{2, 3, 4, 5}, {1, 4, 9, 16}});
 }
 
 void check_donation_reference(Session& s) {
@@ -593,6 +605,8 @@ constexpr Check kDonationChecks[] = {
      check_donation_refused},
     {"donation-twice", "A donated input that is passed twice is refused or copied.",
      check_donation_twice},
+    {"donation-both", "One buffer for two donated inputs is refused or copied.",
+     check_donation_both},
     {"donation-external-reference",
      "A donated input with an external reference is refused or copied, not overwritten.",
      check_donation_reference},

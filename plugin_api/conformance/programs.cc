@@ -176,6 +176,15 @@ const std::string_view kDonateAny = R"(module @donate_any {
   }
 })";
 
+const std::string_view kDonateBoth = R"(module @donate_both {
+  func.func @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32> {tf.aliasing_output = 1 : i32}) -> (tensor<4xf32>, tensor<4xf32>) {
+    %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+    %0 = stablehlo.add %a, %one : tensor<4xf32>
+    %1 = stablehlo.multiply %b, %b : tensor<4xf32>
+    return %0, %1 : tensor<4xf32>, tensor<4xf32>
+  }
+})";
+
 const std::string_view kLong = R"(module @long {
   func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
     %zero = stablehlo.constant dense<0> : tensor<i32>

@@ -19,6 +19,7 @@ extern const std::string_view kEmpty;        // a f32[0,3] -> f32[3,0], f32[] su
 extern const std::string_view kMatmul;       // (f32[2,3], f32[3,4]) -> f32[2,4]
 extern const std::string_view kDonateAlias;  // a aliases the output: a + b
 extern const std::string_view kDonateAny;    // a is a donor: a + b
+extern const std::string_view kDonateBoth;   // a and b alias the outputs: (a + 1, b * b)
 // a f32[256,256] -> the array after 100 steps of x = x * 0.5 + 1: long enough to be in flight.
 extern const std::string_view kLong;
 extern const std::string_view kSyntaxError;
