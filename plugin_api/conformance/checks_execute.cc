@@ -269,8 +269,8 @@ void check_donation_refused(Session& s) {
           "an input listed as non-donatable was overwritten");
 }
 
-// Launches with one buffer for both parameters: either a refusal, which leaves the buffer, or a copy;
-// never a wrong result.
+// Launches with one buffer for both parameters: either a refusal, which leaves the buffer, or a
+// copy; never a wrong result.
 void donates_twice(Session& s, std::string_view code, const std::vector<Floats>& expected) {
   PJRT_LoadedExecutable* executable = s.compile(code);
   PJRT_Buffer* input = one_to_four(s);

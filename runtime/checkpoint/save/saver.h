@@ -139,8 +139,8 @@ class Saver {
   Result<std::shared_ptr<SaveHandle>> save(int64_t step, State state,
                                            const SaveArguments& arguments = {});
   // Whether the next save would begin without waiting, by rank 0's word: every rank asks as often,
-  // between the same saves. A save that was asked about too early makes the pace faster, as one that
-  // is skipped does.
+  // between the same saves. A save that was asked about too early makes the pace faster, as one
+  // that is skipped does.
   Result<bool> has_room();
   // What is under way and what comes no longer stands back behind other work.
   void hurry();
