@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes the constants of backends/compiler/kernel/math and writes its coefficients.h.
 
-Usage: fit_polynomials.py backends/compiler/kernel/math/coefficients.h   (needs mpmath; a minute)
+Usage: fit_polynomials.py backends/compiler/kernel/math/coefficients.h
+       fit_polynomials.py --erf backends/compiler/passes/erf_coefficients.h   (needs mpmath; a minute)
 
 Polynomials are minimax fits by Remez's exchange algorithm (a system of n + 2 equations for equal
 errors of alternating sign, then new extrema, until they agree), on a fine Chebyshev grid and with 60
@@ -156,7 +157,41 @@ def pieces(x, bits, count):
     return result
 
 
+# erf of f32: where the two polynomials meet, from where on it is 1, what the second one's
+# variable counts from. Binary fractions, so that |x| - ERF_MIDDLE is exact near it.
+ERF_SPLIT, ERF_END, ERF_MIDDLE = mpf("1.375"), mpf("3.9375"), mpf("2.65625")
+
+
+def write_erf(path):
+    small, small_error = fit(lambda z: mp.erf(root(z)) / root(z) - 1, lambda z: root(z) / mp.erf(root(z)),
+                             0, ERF_SPLIT**2, mpf(2)**-26, 24)
+    large, large_error = fit(lambda v: mp.erfc(v + ERF_MIDDLE), lambda v: 1, ERF_SPLIT - ERF_MIDDLE,
+                             ERF_END - ERF_MIDDLE, mpf(2)**mpf("-23.7"), 24, refits=0)
+    print("erf:", len(small), "and", len(large), "coefficients")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"""// SPDX-License-Identifier: Apache-2.0
+// Constants of erf. Written by tools/fit_polynomials.py --erf, which says how; do not edit.
+// For this folder only. Polynomials: lowest degree first.
+#pragma once
+
+namespace hekla::passes {{
+
+inline constexpr double kErfSplit = {hexfloat(ERF_SPLIT)};
+inline constexpr double kErfEnd = {hexfloat(ERF_END)};
+inline constexpr double kErfMiddle = {hexfloat(ERF_MIDDLE)};
+
+// erf(x) / x - 1 in x^2, 0 <= x <= kErfSplit; error 2^{mp.nstr(mp.log(small_error, 2), 4)} of erf(x).
+{array("kErfSmall", small)}
+// 1 - erf(x) in x - kErfMiddle, kErfSplit <= x <= kErfEnd; error 2^{mp.nstr(mp.log(large_error, 2), 4)}.
+{array("kErfLarge", large)}
+}}  // namespace hekla::passes
+""")
+
+
 def main():
+    if sys.argv[1] == "--erf":
+        write_erf(sys.argv[2])
+        return
     out = ["""// SPDX-License-Identifier: Apache-2.0
 // Constants of the functions. Written by tools/fit_polynomials.py, which says how; do not edit.
 // For this folder only. Polynomials: lowest degree first.

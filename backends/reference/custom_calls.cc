@@ -194,6 +194,17 @@ Status check_custom_call(const ir::Operation& op) {
   return unimplemented("custom call target {}", target);
 }
 
+bool is_known_composite(const ir::Operation& op) {
+  if (op.code() != ir::OpCode::kComposite || op.operand_count() != 1) return false;
+  const ir::Type& type = op.operand(0)->type();
+  return text_value(op, "name") == "chlo.erf" && type.is_tensor() &&
+         type.quantization() == nullptr && is_float(type.dtype());
+}
+
+Result<Data> execute_composite(const ir::Operation& op, const Data& operands) {
+  return apply_function(operands[0].array, *find_function(text_value(op, "name")));
+}
+
 Result<Data> execute_custom_call(const ir::Operation& op, Data& operands) {
   const std::string target = text_value(op, "call_target_name");
   if (is_identity(target)) return std::move(operands);

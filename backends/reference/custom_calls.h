@@ -30,6 +30,13 @@ ApproxTopK approx_top_k_of(const ir::Operation& op);
 Result<std::vector<Datum>> execute_custom_call(const ir::Operation& op,
                                                std::vector<Datum>& operands);
 
+// Whether the evaluator computes this composite itself, with the C library in double, and not by
+// its decomposition, which would be the same formula for the oracle as for the sender: chlo.erf of
+// floats. Then execute_composite does.
+bool is_known_composite(const ir::Operation& op);
+Result<std::vector<Datum>> execute_composite(const ir::Operation& op,
+                                             const std::vector<Datum>& operands);
+
 // The `check` dialect: expect_eq, expect_eq_const, expect_almost_eq, expect_almost_eq_const,
 // expect_close. FAILED_PRECONDITION with the first differing element, both values and the place.
 Result<std::vector<Datum>> execute_check(const ir::Operation& op, std::vector<Datum>& operands);

@@ -274,6 +274,7 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
   switch (op.code()) {
     case OpCode::kFuncCall:
     case OpCode::kComposite: {
+      if (is_known_composite(op)) return execute_composite(op, operands);
       const char* attribute = op.code() == OpCode::kFuncCall ? "callee" : "decomposition";
       const auto* symbol = op.attribute(attribute).get<ir::SymbolValue>();
       const ir::Function* callee = symbol == nullptr ? nullptr : module_.find(symbol->root);

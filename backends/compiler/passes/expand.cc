@@ -4,6 +4,7 @@
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/passes/clone.h"
+#include "backends/compiler/passes/erf.h"
 #include "backends/compiler/passes/graph_builder.h"
 #include "backends/compiler/passes/passes.h"
 
@@ -243,7 +244,8 @@ Status expand_block(ir::Block& block, const ir::Module& module) {
         results = {expand_cholesky(g, *op)};
         break;
       case OpCode::kCustomCall:
-        results = expand_approx_top_k(g, *op, module);
+        results =
+            is_erf(*op) ? Values{make_erf(g, op->operand(0))} : expand_approx_top_k(g, *op, module);
         break;
       case OpCode::kTriangularSolve:
         results = {expand_triangular_solve(g, *op)};

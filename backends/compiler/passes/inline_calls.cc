@@ -5,6 +5,8 @@
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/passes/clone.h"
+#include "backends/compiler/passes/erf.h"
+#include "backends/compiler/passes/graph_builder.h"
 #include "backends/compiler/passes/passes.h"
 
 namespace hekla::passes {
@@ -82,6 +84,11 @@ class Inliner {
           "the program has more than {} operations once its calls are "
           "replaced by their bodies",
           kMaxOperations);
+    }
+    if (op.code() == OpCode::kComposite && is_erf(op)) {
+      GraphBuilder g(to, nullptr, op.location());
+      map[op.result()] = make_erf(g, mapped(op.operand(0), map));
+      return g.status();
     }
     if (const ir::Function* callee = callee_of(module_, op)) {
       ValueMap inner;

@@ -12,6 +12,7 @@ namespace hekla::passes {
 
 // Puts the bodies of called functions and of composites' decompositions in place of the calls, in
 // the entry function and its regions, and drops all other functions that are not called any more.
+// The composite chlo.erf gets a formula that is more accurate than its decomposition (erf.h).
 // Annotations without meaning on one device (shardings, placements, optimization_barrier) are
 // replaced by their operands. FAILED_PRECONDITION: recursion, or more than a million operations.
 Status inline_calls(ir::Module& module);
@@ -35,7 +36,8 @@ void widen_contractions(ir::Module& module);
 void rewrite_static_windows(ir::Module& module);
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
-// between the blocks; the custom call ApproxTopK becomes an exact sort.
+// between the blocks; the custom call ApproxTopK becomes an exact sort, mhlo.erf elementwise
+// arithmetic.
 Status expand(ir::Module& module);
 
 // rng becomes elementwise arithmetic that gives the evaluator's numbers. All of them or, where one
