@@ -45,18 +45,15 @@ void expect_same(const plan::LaunchPlan& want, const plan::LaunchPlan& got) {
 }
 
 std::string real_program(const std::string& name) {
-  return stablehlo::testing::read_file(std::filesystem::path(HEKLA_SOURCE_DIR) / "tests/programs" /
-                                       name / "program.mlirbc");
+  return stablehlo::testing::read_real_program(name);
 }
 
 TEST(Pack, RealProgramsComeBack) {
   int packed = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::filesystem::path(HEKLA_SOURCE_DIR) / "tests/programs")) {
-    if (!std::filesystem::exists(entry.path() / "program.mlirbc")) continue;
-    SCOPED_TRACE(entry.path().filename().string());
+  for (const std::string& name : stablehlo::testing::real_program_names()) {
+    SCOPED_TRACE(name);
     for (const bool contractions : {false, true}) {
-      const auto plan = plan_of(real_program(entry.path().filename().string()), contractions);
+      const auto plan = plan_of(real_program(name), contractions);
       ASSERT_FALSE(has_host_step(*plan));
       const auto bytes = plan::pack(*plan);
       ASSERT_TRUE(bytes.has_value());

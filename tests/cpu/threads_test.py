@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results do not depend on the number of threads, not in one bit.
 
-The real programs, the programs below --artifacts and random ones with arrays large enough to be cut
+The real programs, the artifacts (tests/artifacts) and random ones with arrays large enough to be cut
 run on the CPU with 1, 2 and 5 threads, each in its own process. Programs that the device refuses in
 words (callbacks of a client, collectives) are named and not counted.
 """
@@ -14,7 +14,11 @@ import sys
 import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests" / "artifacts"))
+from artifacts import artifact_files  # noqa: E402
+
 THREADS = ("1", "2", "5")
+LEAST_COMPARED = 57  # the real programs, and all artifacts but nine
 NO_RESULT = (2, 3)  # of `hekla run`: bad input; an error of compilation or launch
 
 
@@ -38,15 +42,12 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hekla", required=True)
     parser.add_argument("--random-programs", required=True)
-    parser.add_argument("--artifacts", help="folder with programs as bytecode")
     settings = parser.parse_args()
 
     cases = sorted(p.parent for p in (REPOSITORY / "tests" / "programs").glob("*/case.json"))
     assert len(cases) >= 9, "the real programs are gone"
     programs = [(case.name, ["--case", str(case)]) for case in cases]
-    if settings.artifacts and pathlib.Path(settings.artifacts).is_dir():
-        programs += [(path.name, [str(path), "--random", "7"])
-                     for path in sorted(pathlib.Path(settings.artifacts).glob("*.mlirbc"))]
+    programs += [(path.name, [str(path), "--random", "7"]) for path in artifact_files("*.mlirbc")]
     failures = compared = 0
     for name, arguments in programs:
         first, *others = [outputs_of(settings.hekla, arguments, threads) for threads in THREADS]
@@ -71,6 +72,9 @@ def main() -> int:
         digests.add(digest[1])
     if len(digests) > 1:
         print(f"FAILED: random programs give other bits with other numbers of threads: {digests}")
+        failures += 1
+    if compared < LEAST_COMPARED:
+        print(f"FAILED: only {compared} programs ran, {LEAST_COMPARED} can")
         failures += 1
     print(f"{compared} programs and 40 random ones, {len(THREADS)} numbers of threads, "
           f"{failures} failed")

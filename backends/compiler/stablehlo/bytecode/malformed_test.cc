@@ -329,11 +329,7 @@ TEST(Malformed, LongNames) {
 class Damaged : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (testing::artifacts_folder().empty()) {
-      GTEST_SKIP() << "no artifacts: set HEKLA_ARTIFACTS to their folder";
-    }
-    bytes_ =
-        testing::read_file(testing::artifacts_folder() / (std::string(GetParam()) + ".mlirbc"));
+    bytes_ = testing::read_artifact(std::string(GetParam()) + ".mlirbc");
     ASSERT_FALSE(bytes_.empty());
   }
   std::string bytes_;

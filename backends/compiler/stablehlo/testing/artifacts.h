@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The artifacts of real senders that tests read. They lie outside the repository: in
-// $HEKLA_ARTIFACTS, or in ../shared/artifacts beside the checkout. Without them the tests that need
-// them are skipped and say so.
+// Programs of real senders that tests read: those of tests/artifacts, which are always there, and
+// others where somebody has them: in $HEKLA_ARTIFACTS, or in ../shared/artifacts beside the checkout.
+// What is missing ends the test program, or fails a test: nothing is left out silently.
 #pragma once
 
 #include <filesystem>
@@ -10,10 +10,19 @@
 
 namespace hekla::stablehlo::testing {
 
-// Empty when there are none.
-std::filesystem::path artifacts_folder();
-// Sorted names without the extension (".mlirbc", ".mlir").
+// So many there are at least, of each kind.
+inline constexpr size_t kLeastBytecodeArtifacts = 57;
+inline constexpr size_t kLeastTextArtifacts = 45;
+
+// Sorted names without the extension (".mlirbc", ".mlir"), in both folders. Ends the program when
+// there are fewer than above, or when $HEKLA_ARTIFACTS is no folder.
 std::vector<std::string> artifact_names(const std::string& extension);
-std::string read_file(const std::filesystem::path& path);
+// Where the file of this name (with its extension) is; that of tests/artifacts if there are two.
+std::filesystem::path artifact_path(const std::string& file);
+// Its bytes. Ends the program when it cannot be read.
+std::string read_artifact(const std::string& file);
+// The folders tests/programs/NAME with a program of the size that users have: nine.
+std::vector<std::string> real_program_names();
+std::string read_real_program(const std::string& name);
 
 }  // namespace hekla::stablehlo::testing

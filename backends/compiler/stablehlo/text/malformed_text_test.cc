@@ -436,17 +436,13 @@ std::vector<std::string> small_programs() {
   std::vector<std::string> names;
   for (const char* name : {"rare_ops", "conv_variants", "sdy_small_floats", "resource_constant",
                            "foreign_attributes", "cond_switch", "tiny_types", "locations"}) {
-    const std::filesystem::path file = testing::artifacts_folder() / (std::string(name) + ".mlir");
-    if (!testing::artifacts_folder().empty() && std::filesystem::exists(file)) {
-      names.push_back(testing::read_file(file));
-    }
+    names.push_back(testing::read_artifact(std::string(name) + ".mlir"));
   }
   return names;
 }
 
 TEST(DamagedText, CutAnywhereItGivesAnError) {
   const std::vector<std::string> programs = small_programs();
-  if (programs.empty()) GTEST_SKIP() << "no artifacts";
   for (const std::string& text : programs) {
     const size_t step = std::max<size_t>(1, text.size() / 2000);
     const size_t end = text.find_last_not_of(" \n");
@@ -467,7 +463,6 @@ TEST(DamagedText, CutAnywhereItGivesAnError) {
 
 TEST(DamagedText, ChangedBytesNeverCrash) {
   const std::vector<std::string> programs = small_programs();
-  if (programs.empty()) GTEST_SKIP() << "no artifacts";
   constexpr std::string_view kBytes("\0\"<>(){}[]%@#!^:,=-0x9e.", 24);
   uint64_t state = 1;
   const auto next = [&](size_t bound) {
