@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the C API headers of plugin_api/ with a machine-readable description of the interface.
 
-The description (pjrt_abi.json) lists every struct, field, enumerator and slot with offset, size and
-the minor version in which it appeared. It is looked for in $HEKLA_SHARED/reference and in
-../shared/reference beside the checkout; exit status 77 when it is in neither place.
+The description (pjrt_abi.json beside this file) lists every struct, field, enumerator and slot with
+offset, size and the minor version in which it appeared. It holds the facts of a longer one with
+words, which maintainers keep in $HEKLA_SHARED/reference or ../shared/reference beside the checkout;
+where that is, both must agree. --write makes the short one of it.
 
 A C++ program is written from the description, compiled against the headers and run; it prints each
 difference. The "since" comments of the headers are compared as text, and all headers are compiled
@@ -26,8 +27,8 @@ HEADERS = ["pjrt_base.h", "pjrt_device.h", "pjrt_client.h", "pjrt_buffer.h", "pj
 # The extensions that pjrt_extensions.h declares, by their names in the description.
 EXTENSIONS = ["Layouts", "MemoryDescriptions", "Shardings", "FFI", "HostMemoryAllocator",
               "ProfilerApi", "Profiler"]
-# Later minors that the header knows of, beyond its own.
-HEADER_MINOR = 114
+DESCRIPTION = pathlib.Path(__file__).resolve().parent / "pjrt_abi.json"
+LEAST_COMPARISONS = 4196
 
 
 def find_description() -> pathlib.Path | None:
@@ -37,6 +38,24 @@ def find_description() -> pathlib.Path | None:
         if path and path.is_file():
             return path
     return None
+
+
+# What of the long description is a fact that is compared.
+KEYS = {"constants", "enums", "values", "name", "value", "since_minor", "callback_types", "returns",
+        "params", "args", "opaque_types", "structs", "sizeof", "alignof", "struct_size_value", "fields",
+        "type", "decl", "offset", "size", "anonymous", "members", "api_table", "header_fields",
+        "num_functions", "functions", "index", "extensions", "table", "slot", "type_enumerator",
+        "type_value"}
+
+
+def facts(value, key=None):
+    if key == "extensions":
+        value = [extension for extension in value if extension["name"] in EXTENSIONS]
+    if isinstance(value, list):
+        return [facts(item) for item in value]
+    if isinstance(value, dict) and key != "constants":
+        return {k: facts(v, k) for k, v in value.items() if k in KEYS}
+    return value
 
 
 def members(struct: dict) -> list:
@@ -225,6 +244,7 @@ def main() -> int:
     parser.add_argument("--cxx", default="c++")
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--headers-only", action="store_true")
+    parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
@@ -239,12 +259,20 @@ def main() -> int:
                     return 1
             return 0
         path = find_description()
-        if path is None:
-            print("pjrt_abi.json is neither in $HEKLA_SHARED/reference nor beside the checkout")
-            return 77
-        description = json.loads(path.read_text())
+        long_one = facts(json.loads(path.read_text())) if path else None
+        if arguments.write:
+            DESCRIPTION.write_text(json.dumps(long_one, separators=(",", ":")) + "\n")
+            return 0
+        description = json.loads(DESCRIPTION.read_text())
+        if long_one is not None and long_one != description:
+            print(f"{path} says other things than {DESCRIPTION}: look, and abi_test.py --write")
+            return 1
+        compared = build_program(description)
+        if compared.count < LEAST_COMPARISONS:
+            print(f"{DESCRIPTION} has {compared.count} facts of {LEAST_COMPARISONS}")
+            return 1
         source = work / "abi.cc"
-        source.write_text(build_program(description).text())
+        source.write_text(compared.text())
         program = work / "abi"
         if run([arguments.cxx, "-std=c++20", "-O0", "-Wno-invalid-offsetof", f"-I{ROOT}", source,
                 "-o", program]):
