@@ -15,9 +15,7 @@ namespace hekla::runtime {
 namespace {
 
 std::vector<std::string> libraries() {
-  std::vector<std::string> paths;
-  const std::string own = HEKLA_BINARY_DIR "/lib/hekla/pjrt_reference.so";
-  if (std::filesystem::exists(own)) paths.push_back(own);
+  std::vector<std::string> paths = {HEKLA_BINARY_DIR "/lib/hekla/pjrt_reference.so"};
   const char* text = std::getenv("HEKLA_FOREIGN_PLUGINS");
   std::string_view rest = text == nullptr ? "" : text;
   while (!rest.empty()) {
@@ -272,8 +270,6 @@ INSTANTIATE_TEST_SUITE_P(Plugins, ClientTest, testing::ValuesIn(libraries()), []
   }
   return name;
 });
-// Without the reference plugin and foreign ones there is nothing to test here.
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClientTest);
 
 }  // namespace
 }  // namespace hekla::runtime
