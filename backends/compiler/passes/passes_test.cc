@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each pass promises, on graphs of a few lines. Numbers are the business of tests/compiler.
+#include "backends/compiler/passes/passes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/stablehlo/read_program.h"
+
+namespace hekla::passes {
+namespace {
+
+using Names = std::vector<std::string>;
+using ModulePtr = std::unique_ptr<ir::Module>;
+
+ModulePtr read(const std::string& text) {
+  Result<ModulePtr> module = stablehlo::read_program(text);
+  if (!module.ok()) die_of_bad_result(module.status());
+  return *std::move(module);
+}
+
+// The body of main, one argument %x of f32 [4,6].
+ModulePtr main_of(const std::string& body, const std::string& result,
+                  const std::string& type = "tensor<4x6xf32>") {
+  return read("func.func @main(%x: tensor<4x6xf32>) -> " + type + " {\n" + body + "  return %" +
+              result + " : " + type + "\n}\n");
+}
+
+// Operations of main without the terminator, and without "stablehlo.".
+Names operations(const ir::Module& module) {
+  Names names;
+  for (const auto& op : module.entry()->body().front().operations()) {
+    if (op.get() == module.entry()->body().front().terminator()) continue;
+    const std::string name(op->name());
+    names.push_back(name.starts_with("stablehlo.") ? name.substr(10) : name);
+  }
+  return names;
+}
+
+void expect_valid(const ir::Module& module) {
+  const Status status = ir::verify(module);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
+Names simplified(ModulePtr module) {
+  simplify(*module);
+  expect_valid(*module);
+  clean_up(*module);
+  expect_valid(*module);
+  return operations(*module);
+}
+
+Names inlined(ModulePtr module) {
+  const Status status = inline_calls(*module);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  expect_valid(*module);
+  return operations(*module);
+}
+
+// ---- simplify
+
+TEST(Simplify, WhatChangesNothingGoes) {
+  const std::string type = " : tensor<4x6xf32>\n";
+  const std::string to_same = " : (tensor<4x6xf32>) -> tensor<4x6xf32>\n";
+  for (const std::string& op :
+       {"stablehlo.reshape %x" + to_same, "stablehlo.transpose %x, dims = [0, 1]" + to_same,
+        "stablehlo.slice %x [0:4, 0:6]" + to_same, "stablehlo.convert %x" + type,
+        "stablehlo.broadcast_in_dim %x, dims = [0, 1]" + to_same}) {
+    EXPECT_EQ(simplified(main_of("  %a = " + op + "  %b = stablehlo.negate %a" + type, "b")),
+              (Names{"negate"}))
+        << op;
+  }
+}
+
+TEST(Simplify, TwoTransposesAreOneOrNone) {
+  const std::string first =
+      "  %a = stablehlo.transpose %x, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>\n";
+  const std::string back =
+      "  %b = stablehlo.transpose %a, dims = [1, 0] : (tensor<6x4xf32>) -> tensor<4x6xf32>\n"
+      "  %c = stablehlo.negate %b : tensor<4x6xf32>\n";
+  EXPECT_EQ(simplified(main_of(first + back, "c")), (Names{"negate"}));
+  const std::string text =
+      "func.func @main(%x: tensor<2x3x4xf32>) -> tensor<4x2x3xf32> {\n"
+      "  %a = stablehlo.transpose %x, dims = [1, 2, 0] : (tensor<2x3x4xf32>) -> tensor<3x4x2xf32>\n"
+      "  %b = stablehlo.transpose %a, dims = [1, 2, 0] : (tensor<3x4x2xf32>) -> tensor<4x2x3xf32>\n"
+      "  return %b : tensor<4x2x3xf32>\n}\n";
+  EXPECT_EQ(simplified(read(text)), (Names{"transpose"}));
+}
+
+TEST(Simplify, ReshapesInARowAreOne) {
+  EXPECT_EQ(
+      simplified(main_of("  %a = stablehlo.reshape %x : (tensor<4x6xf32>) -> tensor<24xf32>\n"
+                         "  %b = stablehlo.reshape %a : (tensor<24xf32>) -> tensor<2x12xf32>\n",
+                         "b", "tensor<2x12xf32>")),
+      (Names{"reshape"}));
+}
+
+TEST(Simplify, MovementOfEqualElementsIsAConstant) {
+  EXPECT_EQ(
+      simplified(main_of("  %k = stablehlo.constant dense<2.5> : tensor<6x4xf32>\n"
+                         "  %a = stablehlo.transpose %k, dims = [1, 0] : (tensor<6x4xf32>) -> "
+                         "tensor<4x6xf32>\n"
+                         "  %b = stablehlo.add %a, %x : tensor<4x6xf32>\n",
+                         "b")),
+      (Names{"constant", "add"}));
+}
+
+// A slice of a part, and a transpose that moves something.
+TEST(Simplify, WhatChangesSomethingStays) {
+  EXPECT_EQ(simplified(main_of(
+                "  %a = stablehlo.slice %x [0:4, 0:5] : (tensor<4x6xf32>) -> tensor<4x5xf32>\n",
+                "a", "tensor<4x5xf32>")),
+            (Names{"slice"}));
+  EXPECT_EQ(simplified(main_of("  %a = stablehlo.transpose %x, dims = [1, 0] : (tensor<4x6xf32>) "
+                               "-> tensor<6x4xf32>\n",
+                               "a", "tensor<6x4xf32>")),
+            (Names{"transpose"}));
+}
+
+// ---- clean_up
+
+Names cleaned(ModulePtr module) {
+  clean_up(*module);
+  expect_valid(*module);
+  return operations(*module);
+}
+
+TEST(CleanUp, EqualPureOperationsAreOneAndUnusedOnesGo) {
+  EXPECT_EQ(cleaned(main_of("  %a = stablehlo.tanh %x : tensor<4x6xf32>\n"
+                            "  %b = stablehlo.tanh %x : tensor<4x6xf32>\n"
+                            "  %u = stablehlo.sine %x : tensor<4x6xf32>\n"
+                            "  %c = stablehlo.add %a, %b : tensor<4x6xf32>\n",
+                            "c")),
+            (Names{"tanh", "add"}));
+}
+
+// They look the same and are not: rng draws again, a custom call may do anything.
+TEST(CleanUp, OperationsWithEffectsStayAsOftenAsTheyAre) {
+  EXPECT_EQ(cleaned(main_of("  %a = stablehlo.custom_call @f(%x) {has_side_effect = true} : "
+                            "(tensor<4x6xf32>) -> tensor<4x6xf32>\n"
+                            "  %b = stablehlo.custom_call @f(%x) {has_side_effect = true} : "
+                            "(tensor<4x6xf32>) -> tensor<4x6xf32>\n"
+                            "  %c = stablehlo.negate %x : tensor<4x6xf32>\n",
+                            "c")),
+            (Names{"custom_call", "custom_call", "negate"}));
+}
+
+// ---- inline_calls
+
+TEST(InlineCalls, BodiesStandInPlaceOfCalls) {
+  const std::string text = R"(
+module {
+func.func public @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
+  %a = func.call @twice(%x) : (tensor<4x6xf32>) -> tensor<4x6xf32>
+  %b = func.call @twice(%a) : (tensor<4x6xf32>) -> tensor<4x6xf32>
+  return %b : tensor<4x6xf32>
+}
+func.func private @twice(%y: tensor<4x6xf32>) -> tensor<4x6xf32> {
+  %r = stablehlo.add %y, %y : tensor<4x6xf32>
+  return %r : tensor<4x6xf32>
+}
+}
+)";
+  ModulePtr module = read(text);
+  ASSERT_TRUE(inline_calls(*module).ok());
+  EXPECT_EQ(operations(*module), (Names{"add", "add"}));
+  EXPECT_EQ(module->functions.size(), 1u);
+}
+
+TEST(InlineCalls, CompositesAreTheirDecompositionsAndErfIsOurs) {
+  const auto composite = [](const std::string& name, const std::string& type) {
+    return read("module {\nfunc.func public @main(%x: " + type + ") -> " + type +
+                " {\n  %r = stablehlo.composite \"" + name + "\" %x {decomposition = @f} : (" +
+                type + ") -> " + type + "\n  return %r : " + type +
+                "\n}\nfunc.func private @f(%y: " + type + ") -> " + type +
+                " {\n  %r = stablehlo.negate %y : " + type + "\n  return %r : " + type +
+                "\n}\n}\n");
+  };
+  EXPECT_EQ(inlined(composite("my.f", "tensor<4xf32>")), (Names{"negate"}));
+  // Two digits more than f32 has are the sender's to give.
+  EXPECT_EQ(inlined(composite("chlo.erf", "tensor<4xf64>")), (Names{"negate"}));
+  for (const std::string type : {"f32", "f16", "bf16", "f8E5M2"}) {
+    const Names names = inlined(composite("chlo.erf", "tensor<4x" + type + ">"));
+    EXPECT_EQ(std::count(names.begin(), names.end(), "negate"), 0) << type;
+    EXPECT_EQ(std::count(names.begin(), names.end(), "divide"), 0) << type;
+    EXPECT_GT(names.size(), 30u) << type;
+  }
+}
+
+TEST(InlineCalls, AnnotationsOfOneDeviceGo) {
+  EXPECT_EQ(inlined(main_of("  %a = stablehlo.custom_call @Sharding(%x) : (tensor<4x6xf32>) -> "
+                            "tensor<4x6xf32>\n"
+                            "  %b = stablehlo.optimization_barrier %a : tensor<4x6xf32>\n"
+                            "  %c = stablehlo.negate %b : tensor<4x6xf32>\n",
+                            "c")),
+            (Names{"negate"}));
+}
+
+// ---- the others
+
+TEST(WidenContractions, SumsOfHalvesAreTakenInF32AndRoundedOnce) {
+  ModulePtr module = read(
+      "func.func @main(%x: tensor<4x6xbf16>, %y: tensor<6x5xbf16>) -> tensor<4x5xbf16> {\n"
+      "  %a = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<4x6xbf16>, "
+      "tensor<6x5xbf16>) -> tensor<4x5xbf16>\n  return %a : tensor<4x5xbf16>\n}\n");
+  widen_contractions(*module);
+  expect_valid(*module);
+  EXPECT_EQ(operations(*module), (Names{"dot_general", "convert"}));
+  const ir::Operation& dot = *module->entry()->body().front().operations().front();
+  EXPECT_EQ(dot.result()->type().dtype(), DType::kF32);
+}
+
+TEST(WidenContractions, F32StaysAsItIs) {
+  ModulePtr module = main_of(
+      "  %a = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<4x6xf32>, "
+      "tensor<4x6xf32>) -> tensor<4x4xf32>\n",
+      "a", "tensor<4x4xf32>");
+  widen_contractions(*module);
+  EXPECT_EQ(operations(*module), (Names{"dot_general"}));
+}
+
+TEST(Expand, ErfOfOlderSendersIsElementwise) {
+  for (const std::string target : {"mhlo.erf", "chlo.erf"}) {
+    ModulePtr module = main_of(
+        "  %a = stablehlo.custom_call @" + target + "(%x) : (tensor<4x6xf32>) -> tensor<4x6xf32>\n",
+        "a");
+    ASSERT_TRUE(expand(*module).ok());
+    expect_valid(*module);
+    const Names names = operations(*module);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "custom_call"), 0) << target;
+  }
+}
+
+TEST(Expand, CholeskyBecomesLoopsAndContractions) {
+  ModulePtr module = read(
+      "func.func @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {\n"
+      "  %a = stablehlo.cholesky %x, lower = true : tensor<64x64xf32>\n"
+      "  return %a : tensor<64x64xf32>\n}\n");
+  ASSERT_TRUE(expand(*module).ok());
+  expect_valid(*module);
+  const Names names = operations(*module);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "cholesky"), 0);
+  EXPECT_GT(std::count(names.begin(), names.end(), "while"), 0);
+}
+
+}  // namespace
+}  // namespace hekla::passes
