@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs of real senders that tests read: those of tests/artifacts, which are always there, and
-// others where somebody has them: in $HEKLA_ARTIFACTS, or in ../shared/artifacts beside the checkout.
-// What is missing ends the test program, or fails a test: nothing is left out silently.
+// others where somebody has them: in $HEKLA_ARTIFACTS, or in ../shared/artifacts beside the
+// checkout. What is missing ends the test program, or fails a test: nothing is left out silently.
 #pragma once
 
 #include <filesystem>
