@@ -162,7 +162,7 @@ void Generator::emit_points(Bits group, Bits local) {
 
   const bool is_small = f_.size() <= kSmallBody && f_.region_count() == 1 &&
                         schedule_.points_per_invocation <= kFewPoints;
-  const Loop loop =
+  Loop loop =
       begin_loop(Bits::constant(m_, 32, schedule_.points_per_invocation),
                  is_small ? spv::LoopControlUnrollMask : spv::LoopControlDontUnrollMask, {});
   emit_unit(start + loop.iteration.resized(width) * uint64_t{schedule_.workgroup_size}, has_tail);

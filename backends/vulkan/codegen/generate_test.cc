@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -12,6 +13,7 @@
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/testing/random_kernel.h"
 #include "backends/vulkan/codegen/schedule.h"
+#include "backends/vulkan/codegen/testing/contraction_kernel.h"
 #include "backends/vulkan/codegen/tile.h"
 #include "backends/vulkan/snapshot/snapshot.h"
 
@@ -154,6 +156,39 @@ TEST(Generate, LoopsCarryNoTruthValuesAsSuch) {
   EXPECT_GT(carried, 10);
 }
 
+// Of a loop's head, phis alone are used behind the loop: SwiftShader gives other values as they
+// were in the first iteration when it unrolls.
+TEST(Generate, PhisAloneLeaveLoops) {
+  size_t loops = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Target t = full_target();
+    t.is_cpu = seed % 2 == 0;
+    const Shader shader = must_generate(kernel::testing::random_kernel(seed).kernel, t);
+    std::set<uint32_t> of_block;                    // ids of this block, but of phis
+    std::map<uint32_t, std::set<uint32_t>> closed;  // by merge block: ids of the head
+    std::set<uint32_t> gone;
+    for (const Instruction& i : parse(shader)) {
+      if (i.op == spv::OpLabel) {
+        of_block.clear();
+        if (const auto at = closed.find(i.words[0]); at != closed.end()) {
+          gone.insert(at->second.begin(), at->second.end());
+        }
+        continue;
+      }
+      if (i.op == spv::OpLoopMerge) {
+        closed[i.words[0]] = of_block;
+        ++loops;
+      }
+      if (i.op == spv::OpINotEqual || i.op == spv::OpSLessThan) of_block.insert(i.words[1]);
+      if (i.op != spv::OpSelect && i.op != spv::OpPhi && i.op != spv::OpLogicalNotEqual) continue;
+      for (size_t k = 2; k < i.words.size(); ++k) {
+        EXPECT_FALSE(gone.contains(i.words[k])) << seed << ": " << i.words[k];
+      }
+    }
+  }
+  EXPECT_GT(loops, 50u);
+}
+
 TEST(Generate, FloatModesAreThoseOfTheTarget) {
   Target t = full_target();
   t.f64.denorm_preserve = true;
@@ -196,6 +231,76 @@ TEST(Generate, WhatIsMissingIsNotUsed) {
       EXPECT_EQ(count(shader, spv::OpCapability, 0, c), 0u) << c;
     }
   }
+}
+
+// What SwiftShader says of itself, as far as a Target looks.
+DeviceSnapshot swiftshader() {
+  DeviceSnapshot s;
+  s.name = "SwiftShader Device (Subzero)";
+  s.type = DeviceType::kCpu;
+  s.driver_name = "SwiftShader driver";
+  s.driver_id = 10;
+  s.subgroup = {4, 4, 4, {"basic", "shuffle"}};
+  s.float_controls.signed_zero_inf_nan_preserve = {true, true, true};
+  s.limits.max_workgroup_invocations = 256;
+  s.limits.max_workgroup_size = {256, 256, 64};
+  s.limits.max_shared_memory_bytes = 32768;
+  return s;
+}
+
+// Ids of the types that are pointers.
+std::set<uint32_t> pointer_types(const Shader& shader) {
+  std::set<uint32_t> types;
+  for (const Instruction& i : parse(shader)) {
+    if (i.op == spv::OpTypePointer || i.op == spv::OpTypeForwardPointer) types.insert(i.words[0]);
+  }
+  return types;
+}
+
+size_t pointer_casts(const Shader& shader) {
+  const std::set<uint32_t> pointers = pointer_types(shader);
+  const std::vector<Instruction> all = parse(shader);
+  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Instruction& i) {
+    return i.op == spv::OpBitcast && pointers.contains(i.words[0]);
+  }));
+}
+
+// SwiftShader ends the process over them.
+TEST(Generate, NoPointerIsCastWhereTheDriverCannot) {
+  DeviceSnapshot s = swiftshader();
+  for (const bool has_all : {false, true}) {
+    s.features.i64 = s.features.f64 = s.features.storage_8 = s.features.storage_16 = has_all;
+    for (const DeviceType type : {DeviceType::kCpu, DeviceType::kDiscrete}) {
+      s.type = type;
+      const Target t = make_target(s);
+      EXPECT_FALSE(t.casts_pointers);
+      for (uint64_t seed = 0; seed < 30; ++seed) {
+        const testing::ContractionShape shape = testing::random_contraction(seed);
+        EXPECT_EQ(pointer_casts(must_generate(testing::contraction_kernel(shape, seed).kernel, t)),
+                  0u)
+            << seed;
+        EXPECT_EQ(pointer_casts(must_generate(kernel::testing::random_kernel(seed).kernel, t)), 0u)
+            << seed;
+      }
+      // Columns side by side, of words and of parts of words.
+      for (const bool is_narrow : {false, true}) {
+        testing::ContractionShape shape;
+        shape.rows = shape.columns = shape.depth = 64;
+        shape.is_narrow = is_narrow;
+        shape.is_float = !is_narrow;
+        EXPECT_EQ(pointer_casts(must_generate(testing::contraction_kernel(shape, 1).kernel, t)),
+                  0u);
+      }
+    }
+  }
+  testing::ContractionShape shape;
+  shape.rows = shape.columns = shape.depth = 64;
+  s.driver_id = 13;
+  s.type = DeviceType::kCpu;
+  EXPECT_GT(
+      pointer_casts(must_generate(testing::contraction_kernel(shape, 1).kernel, make_target(s))),
+      0u)
+      << "other drivers load several words at once";
 }
 
 TEST(Generate, TheNameDoesNotMatter) {

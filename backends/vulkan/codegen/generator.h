@@ -116,9 +116,10 @@ class Generator {
     uint32_t at_once = 1;      // written out one after the other; the count is a multiple
   };
   spv::Id to_carry(spv::Id value, kernel::ScalarType type);
-  // Afterwards the build point is in the loop's body. Values after the loop are those of `carried`.
+  // Afterwards the build point is in the loop's body.
   Loop begin_loop(Bits count, unsigned control, const Carried& initial);
-  void end_loop(const Loop& loop, const Carried& next);
+  // Values after the loop are those that `carried` then has.
+  void end_loop(Loop& loop, const Carried& next);
   // What enters a loop or goes to its next iteration.
   spv::Id carried(kernel::Value v) {
     return is_foldable(v) && kernel::is_float(f_.type(v)) ? hide(f_.type(v), id(v)) : id(v);

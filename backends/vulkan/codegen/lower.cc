@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/codegen/lower.h"
 
+#include <bit>
+
 #include "backends/vulkan/codegen/exact.h"
 
 namespace hekla::vulkan::codegen {
@@ -170,6 +172,20 @@ spv::Id lower_float(Module& m, Op op, ScalarType type, std::span<const spv::Id> 
   }
 }
 
+// By way of signed integers. The last bit of a half is set where a bit was lost, so that it is
+// rounded as the whole; twice a float is exact.
+spv::Id unsigned_to_float(Module& m, Bits x) {
+  const Flag is_long = (x >> 31) != 0;
+  const Bits signed_part = select(is_long, (x >> 1) | (x & 1), x);
+  const spv::Id type = m.float_type(32);
+  const spv::Id part = m.float_op(spv::OpConvertSToF, type, {signed_part.id()});
+  const auto real = [&](float value) {
+    return m.constant(ScalarType::kF32, std::bit_cast<uint32_t>(value));
+  };
+  const spv::Id factor = m.op(spv::OpSelect, type, {is_long.id, real(2), real(1)});
+  return m.float_op(spv::OpFMul, type, {part, factor});
+}
+
 }  // namespace
 
 Bits low_word(Module& m, ScalarType type, spv::Id value) {
@@ -224,6 +240,10 @@ spv::Id lower(Module& m, Op op, ScalarType type, ScalarType from, std::span<cons
     case Op::kSIntToFloat:
       return m.float_op(spv::OpConvertSToF, m.type(type), {v[0]});
     case Op::kUIntToFloat:
+      if (type == ScalarType::kF32 && from == ScalarType::kI32 &&
+          !m.target().exact_unsigned_to_float) {
+        return unsigned_to_float(m, {&m, 32, v[0]});
+      }
       return m.float_op(spv::OpConvertUToF, m.type(type), {v[0]});
     case Op::kFloatToSInt:
       return m.float_op(spv::OpConvertFToS, m.type(type), {v[0]});

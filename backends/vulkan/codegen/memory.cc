@@ -224,10 +224,14 @@ Memory::Words Memory::words_of(const Access& access, uint32_t count, uint64_t al
   return {};
 }
 
-spv::Id Memory::word_pointer(const Access& access, Bits first, const Words& words, spv::Id type) {
+Bits Memory::first_word(const Access& access, Bits first) {
   const uint64_t shift = access.bytes == 1 ? 2 : access.bytes == 2 ? 1 : 0;
-  const Bits word = shift == 0 ? first : first >> shift;
-  const spv::Id pointer = element_pointer(static_cast<size_t>(access.operand), 32, word);
+  return shift == 0 ? first : first >> shift;
+}
+
+spv::Id Memory::word_pointer(const Access& access, Bits first, const Words& words, spv::Id type) {
+  const spv::Id pointer =
+      element_pointer(static_cast<size_t>(access.operand), 32, first_word(access, first));
   if (words.count == 1 && words.width == 32) return pointer;
   return m_.op(spv::OpBitcast,
                m_.builder().makePointer(spv::StorageClassPhysicalStorageBuffer, type), {pointer});
@@ -247,12 +251,21 @@ std::vector<spv::Id> Memory::load_run(const Access& access, ScalarType type, Bit
   const spv::Id part = m_.uint_type(words.width);
   const spv::Id whole =
       words.count == 1 ? part : m_.vector_type(part, static_cast<int>(words.count));
-  const spv::Id loaded = b.createLoad(word_pointer(access, first, words, whole), spv::NoPrecision,
-                                      spv::MemoryAccessAlignedMask, spv::ScopeMax,
-                                      static_cast<unsigned>(words.width / 8));
+  const bool is_one_load = words.count == 1 || m_.target().casts_pointers;
+  const spv::Id loaded = is_one_load
+                             ? b.createLoad(word_pointer(access, first, words, whole),
+                                            spv::NoPrecision, spv::MemoryAccessAlignedMask,
+                                            spv::ScopeMax, static_cast<unsigned>(words.width / 8))
+                             : 0;
   const spv::Id word_type = m_.uint_type(32);
   std::vector<Bits> all;  // of 32 bits
   for (uint32_t i = 0; i < words.count; ++i) {
+    if (!is_one_load) {
+      const Bits word = first_word(access, first);
+      all.push_back(
+          load_word(static_cast<size_t>(access.operand), 32, i == 0 ? word : word + uint64_t{i}));
+      continue;
+    }
     const spv::Id one = words.count == 1 ? loaded : b.createCompositeExtract(loaded, part, i);
     if (words.width == 32) {
       all.push_back({&m_, 32, one});
@@ -303,6 +316,15 @@ void Memory::store_run(const Access& access, ScalarType type, Bits first,
       word = k == 0 ? one : word | one;
     }
     all.push_back(word.id());
+  }
+  if (words.count > 1 && !m_.target().casts_pointers) {
+    const Bits word = first_word(access, first);
+    for (uint32_t i = 0; i < words.count; ++i) {
+      const spv::Id pointer = element_pointer(static_cast<size_t>(access.operand), 32,
+                                              i == 0 ? word : word + uint64_t{i});
+      b.createStore(all[i], pointer, spv::MemoryAccessAlignedMask, spv::ScopeMax, /*alignment=*/4);
+    }
+    return;
   }
   spv::Id part = m_.uint_type(32);
   if (words.width == 64) {

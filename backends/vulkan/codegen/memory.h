@@ -74,6 +74,8 @@ class Memory {
     int width = 32;
   };
   Words words_of(const kernel::Access& access, uint32_t count, uint64_t aligned_to) const;
+  // Of the run whose first element this is.
+  static Bits first_word(const kernel::Access& access, Bits first);
   spv::Id word_pointer(const kernel::Access& access, Bits first, const Words& words, spv::Id type);
 
   Module& m_;

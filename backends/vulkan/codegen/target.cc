@@ -14,7 +14,9 @@ namespace {
 
 constexpr size_t kF32 = 1;  // places in FloatControls
 constexpr size_t kF64 = 2;
-constexpr uint32_t kNvidiaProprietary = 4;  // VkDriverId
+// VkDriverId
+constexpr uint32_t kNvidiaProprietary = 4;
+constexpr uint32_t kGoogleSwiftShader = 10;
 
 // 22 of "Mesa 22.3.6 (LLVM 15.0.6)"; 0 when it is not Mesa.
 int mesa_major(std::string_view driver_info) {
@@ -29,10 +31,13 @@ Target make_target(const DeviceSnapshot& s) {
   Target t;
   t.device = s.name;
   t.is_cpu = s.type == DeviceType::kCpu;
-  t.int64 = s.features.i64;
-  t.float64 = s.features.f64;
-  t.storage_8 = s.features.storage_8;
-  t.storage_16 = s.features.storage_16;
+  const bool is_swiftshader = s.driver_id == kGoogleSwiftShader;
+  t.casts_pointers = !is_swiftshader;
+  t.exact_unsigned_to_float = !is_swiftshader;
+  t.int64 = s.features.i64 && t.casts_pointers;
+  t.float64 = s.features.f64 && t.casts_pointers;
+  t.storage_8 = s.features.storage_8 && t.casts_pointers;
+  t.storage_16 = s.features.storage_16 && t.casts_pointers;
   // llvmpipe computes with the CPU's IEEE instructions; the tests of this folder hold it to that.
   const bool is_llvmpipe = s.driver_name == "llvmpipe";
   const bool is_nvidia = s.driver_id == kNvidiaProprietary;
@@ -69,14 +74,15 @@ std::string cache_key(const Target& t) {
                        f.exact_rounding, f.fused_multiply_add);
   };
   return fmt::format(
-      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} f32:{} f64:{} chains{:d} zeros{:d} turns{} "
+      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} casts{:d} utof{:d} f32:{} f64:{} chains{:d} "
+      "zeros{:d} turns{} "
       "sub{}/{:d} inv{} "
       "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{}",
-      t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, floats(t.f32), floats(t.f64),
-      t.splits_store_chains, t.folds_zeros, t.max_loop_turns, t.subgroup_size, t.subgroup_shuffle,
-      t.max_workgroup_invocations, t.max_workgroup_size_x, t.max_shared_memory_bytes,
-      t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size, t.points_per_invocation,
-      t.tile_columns, t.tile_rows, t.schedule_seed);
+      t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, t.casts_pointers,
+      t.exact_unsigned_to_float, floats(t.f32), floats(t.f64), t.splits_store_chains, t.folds_zeros,
+      t.max_loop_turns, t.subgroup_size, t.subgroup_shuffle, t.max_workgroup_invocations,
+      t.max_workgroup_size_x, t.max_shared_memory_bytes, t.max_narrow_bytes, t.max_narrow_points,
+      t.workgroup_size, t.points_per_invocation, t.tile_columns, t.tile_rows, t.schedule_seed);
 }
 
 }  // namespace hekla::vulkan

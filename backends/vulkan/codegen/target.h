@@ -46,6 +46,12 @@ struct Target {
   // llvmpipe takes x + 0 for x, x * 0 and 0 / x for 0 and x / 0 for anything at all, when it sees
   // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
   bool folds_zeros = false;
+  // SwiftShader ends the process when it compiles a cast of a pointer to one of another type.
+  // Without casts operands are words of 32 bits alone: the other widths above are false.
+  bool casts_pointers = true;
+  // SwiftShader rounds f32 of unsigned integers from 2^31 on twice. Where false, they are halved
+  // first, and the bit that goes is kept as the one that says which way to round.
+  bool exact_unsigned_to_float = true;
   // llvmpipe ends every loop once an invocation has come to the ends of its loops' bodies 65,535
   // times in all, and goes on with what is behind it. 0: no limit.
   int64_t max_loop_turns = 0;

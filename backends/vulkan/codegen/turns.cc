@@ -49,7 +49,9 @@ Generator::Loop Generator::begin_loop(Bits count, unsigned control, const Carrie
   return loop;
 }
 
-void Generator::end_loop(const Loop& loop, const Carried& next) {
+// SwiftShader unrolls loops whose values behind them, other than phis, are then those of the first
+// iteration: so truth values are made of the phis again.
+void Generator::end_loop(Loop& loop, const Carried& next) {
   std::vector<spv::Id> incoming;
   for (const auto& [value, type] : next) incoming.push_back(to_carry(value, type));
   b_.createBranch(loop.next);
@@ -61,6 +63,10 @@ void Generator::end_loop(const Loop& loop, const Carried& next) {
   }
   b_.createBranch(loop.head);
   b_.setBuildPoint(loop.merge);
+  for (size_t i = 0; i < next.size(); ++i) {
+    if (next[i].second != ScalarType::kBool) continue;
+    loop.carried[i] = (Bits{&m_, 32, loop.phis[i + 1]->getResultId()} != 0).id;
+  }
 }
 
 void Generator::set_carried(const kernel::RegionBody& region, const Carried& values) {
@@ -99,7 +105,7 @@ Generator::Carried Generator::emit_body_turns(int32_t region, Bits turn, uint32_
 
 Generator::Carried Generator::emit_turns(const Turns& turns, unsigned control,
                                          const Carried& initial) {
-  const Loop loop = begin_loop(turns.count / uint64_t{turns.at_once}, control, initial);
+  Loop loop = begin_loop(turns.count / uint64_t{turns.at_once}, control, initial);
   Bits turn = loop.iteration;
   if (turns.at_once > 1) turn = turn * uint64_t{turns.at_once};
   if (turns.first.id() != 0) turn = turns.first + turn;
@@ -267,7 +273,7 @@ Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carrie
   const bool is_whole =
       turns.known_count > 0 && turns.known_count % static_cast<int64_t>(block) == 0;
   const Bits blocks = (turns.count + (block - 1)) / block;
-  const Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
+  Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
   const Bits done = loop.iteration * block;
   Bits mine = done + subgroup_lane_.resized(done.width()) * uint64_t{turns.at_once};
   // Only with one turn at once there may be lanes without one.
@@ -302,7 +308,7 @@ Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carrie
     const Bits left = turns.count - done;
     turns_now = select(left < lanes, left, turns_now);
   }
-  const Loop inner = begin_loop(turns_now, spv::LoopControlDontUnrollMask, before);
+  Loop inner = begin_loop(turns_now, spv::LoopControlDontUnrollMask, before);
   passing_lane_ = inner.iteration.resized(32);
   const Bits turn = of_all(done + inner.iteration * uint64_t{turns.at_once});
   if (schedule_.shares_point) needed_ = passed_values(f_, turns.region).needed;
@@ -398,14 +404,14 @@ void Generator::barrier() {
 
 Generator::Carried Generator::emit_staged_turns(int32_t region, Bits blocks, uint64_t depth,
                                                 const Carried& initial) {
-  const Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
+  Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
   const Bits first = loop.iteration * depth;
   for (const auto& [load, staged] : staged_) fill(region, staged, first, depth);
   barrier();
   const Carried before = with_types(loop.carried, initial);
   const bool is_long = schedule_.lanes_y * schedule_.rows == 1 &&
                        f_.region(region).instructions.size() * depth > kMostWrittenOut;
-  const Loop turns =
+  Loop turns =
       begin_loop(blocks.like(depth),
                  is_long ? spv::LoopControlDontUnrollMask : spv::LoopControlUnrollMask, before);
   for (auto& [load, staged] : staged_) staged.turn = turns.iteration;

@@ -20,9 +20,9 @@
 
 namespace hekla::vulkan::testing {
 
-// CPU-type devices (lavapipe) keep denormals without saying so.
+// llvmpipe, which alone folds zeros, keeps denormals without saying so.
 inline bool keeps_denormals(const Target& target) {
-  return target.is_cpu || (target.f32.denorm_preserve && target.f64.denorm_preserve);
+  return target.folds_zeros || (target.f32.denorm_preserve && target.f64.denorm_preserve);
 }
 
 // While it lives, this thread's arithmetic takes denormals for zero and gives zero for them. On
