@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building, running and testing Hekla need, and nothing that is
-# there already. With --python VERSION also makes .venv/jax-VERSION with that jaxlib from PyPI.
+# there already. With --python VERSION also makes .venv/jax-VERSION with that jaxlib from PyPI; with
+# --swiftshader and --sid fetches Vulkan drivers for tests, which the system does not see.
 #
 #   tools/install.sh                     packages to build, run and test
 #   tools/install.sh --clang             also clang, for the sanitizers and the fuzzers
 #   tools/install.sh --python 0.10.2     a virtual environment with that jaxlib and pytest
+#   tools/install.sh --swiftshader       SwiftShader of Debian's chromium-common, in .cache/drivers
+#   tools/install.sh --sid               a small root of Debian sid with the newest Mesa, 600 MB, in
+#                                        .cache/drivers; needs root
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,11 +21,14 @@ packages=(
   python3 python3-venv
 )
 python_versions=()
+drivers=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --clang) packages+=(clang libclang-rt-14-dev) ;;
     --python) python_versions+=("$2"); shift ;;
-    -h|--help) sed -n '3,9p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    --swiftshader) drivers+=(swiftshader) ;;
+    --sid) packages+=(debootstrap); drivers+=(sid) ;;
+    -h|--help) sed -n '3,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     *) echo "install.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -32,13 +39,15 @@ for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
     missing+=("$package")
 done
-if [ ${#missing[@]} -gt 0 ]; then
-  as_root=()
+as_root=()
+need_root() {  # $1: what for
   if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null ||
-      { echo "install.sh: run as root, or install by hand: ${missing[*]}" >&2; exit 1; }
+    command -v sudo >/dev/null || { echo "install.sh: run as root, or $1" >&2; exit 1; }
     as_root=(sudo)
   fi
+}
+if [ ${#missing[@]} -gt 0 ]; then
+  need_root "install by hand: ${missing[*]}"
   echo "installing: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq \
@@ -59,4 +68,34 @@ for version in ${python_versions[@]+"${python_versions[@]}"}; do
       -r "$venv/requirements.txt"
     touch "$venv/complete"
   fi
+done
+
+# Each is made in a folder beside its own and moved there when it is whole.
+fetch_swiftshader() {  # $1: an empty folder
+  # Without a list of packages, or with one that names a package that has gone since.
+  (cd "$1" && apt-get download -qq chromium-common 2>/dev/null) || {
+    need_root "run 'apt-get update' by hand"
+    "${as_root[@]}" apt-get update -qq
+    (cd "$1" && apt-get download -qq chromium-common)
+  }
+  dpkg -x "$1"/chromium-common_*.deb "$1/package"
+  mv "$1"/package/usr/lib/chromium/{libvk_swiftshader.so,vk_swiftshader_icd.json} "$1"
+  rm -r "$1"/package "$1"/chromium-common_*.deb
+}
+
+fetch_sid() {
+  need_root "make a root of Debian sid in .cache/drivers/sid by hand"
+  "${as_root[@]}" debootstrap --variant=minbase \
+    --include=mesa-vulkan-drivers,mesa-drm-shim,libvulkan1 sid "$1" \
+    http://deb.debian.org/debian >/dev/null
+}
+
+for driver in ${drivers[@]+"${drivers[@]}"}; do
+  folder=.cache/drivers/$driver
+  [ -d "$folder" ] && continue
+  echo "making $folder"
+  "${as_root[@]}" rm -rf "$folder.partial"
+  mkdir -p "$folder.partial"
+  "fetch_$driver" "$folder.partial"
+  "${as_root[@]}" mv "$folder.partial" "$folder"
 done

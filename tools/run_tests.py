@@ -9,6 +9,7 @@ and is shown when the stage fails. The last line is "N passed, N failed".
 
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+
+import drivers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
@@ -34,6 +37,12 @@ JAX_RUNS = {
 NEWEST = "0.10.2"
 JAX_QUICK = [("reference", "shim", "quick"), ("tbb", "shim", "quick")]
 JOBS = str(os.cpu_count() or 2)
+REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs").glob("*/case.json"))
+# All of tests/jax on SwiftShader too, nine minutes on two cores, instead of the quick set.
+ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
+# What runs in a root of Debian sid.
+SID_PROGRAMS = ["build/bin/hekla", "build/lib/hekla/pjrt_vulkan.so",
+                "build/tests/vulkan_codegen_device_test", "build/tests/random_programs"]
 
 
 class Counter:
@@ -99,10 +108,11 @@ def stage_unit(log, counter, quick):
     return build("default", log) or ctest("build", log, counter, ["-LE", "slow"] if quick else [])
 
 
-def pytest(python, junit: pathlib.Path, arguments: list, log, counter: Counter) -> int:
+def pytest(python, junit: pathlib.Path, arguments: list, log, counter: Counter,
+           env: dict | None = None) -> int:
     junit.unlink(missing_ok=True)
     status = run([python, "-m", "pytest", "-q", "-n", JOBS, "-p", "no:cacheprovider",
-                  f"--junitxml={junit}", *arguments], log)
+                  f"--junitxml={junit}", *arguments], log, env)
     if junit.exists():
         counter.add_junit(junit)
     return status
@@ -143,6 +153,103 @@ THREADED_TARGETS = [
 # Not under it: what other tests do once, done again for every fault and power cut, and processes
 # that were forked and start threads, which it does not support.
 NOT_THREADED = "-PowerCut.*:*Faults.*:*.EveryFailingCall*:PreemptedProcesses.*"
+
+
+def count_programs(command: list, log, counter: Counter, env: dict) -> int:
+    """Runs `hekla run --all ... --json`; each program counts as one."""
+    log.write(f"$ {' '.join(map(str, command))}\n")
+    log.flush()
+    ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True,
+                         stdin=subprocess.DEVNULL, env={**os.environ, **env}, check=False)
+    try:
+        rows = json.loads(ran.stdout)
+    except json.JSONDecodeError:
+        log.write(ran.stdout)
+        rows = []
+    for row in rows:
+        log.write(f"{row['program']}: {row['status']} {row['message']}\n")
+        counter.passed += row["status"] == "ok"
+        counter.failed += row["status"] != "ok"
+    log.flush()
+    if len(rows) != len(REAL_PROGRAMS):
+        log.write(f"{len(rows)} programs ran, not {len(REAL_PROGRAMS)}\n")
+        counter.failed += 1
+        log.flush()
+    return ran.returncode or len(rows) != len(REAL_PROGRAMS)
+
+
+def gtest(command: list, report: pathlib.Path, log, counter: Counter, env: dict) -> int:
+    """Runs a program of GoogleTest, which writes its report when it ends well."""
+    report.unlink(missing_ok=True)
+    status = run(command, log, env)
+    if report.exists():
+        counter.add_junit(report)
+    else:
+        counter.failed += 1
+    return status
+
+
+RUN_PROGRAMS = ["build/bin/hekla", "run", "--all", "tests/programs", "--device", "vulkan", "--json"]
+
+
+def stage_swiftshader(log, counter, quick):
+    """Another implementation of Vulkan: the real programs, kernels against the interpreter, JAX."""
+    code = (run(["tools/install.sh", "--swiftshader", "--python", NEWEST], log) or
+            build("default", log))
+    if code:
+        return code
+    env = drivers.swiftshader()
+    # What is generated today is compiled today.
+    shutil.rmtree(env["HEKLA_CACHE_DIR"], ignore_errors=True)
+    report = LOGS / "swiftshader-kernels.xml"
+    status = count_programs(RUN_PROGRAMS, log, counter, env)
+    status |= gtest(["build/tests/vulkan_codegen_device_test", f"--gtest_output=xml:{report}"],
+                    report, log, counter, env)
+    python = ROOT / ".venv" / f"jax-{NEWEST}" / "bin" / "python"
+    status |= pytest(python, LOGS / "pytest-swiftshader.xml",
+                     ["tests/jax", "--platform=vulkan",
+                      *(["-m", "quick"] if quick or not ALL_OF_JAX else [])], log, counter, env)
+    return status
+
+
+def stage_mesa26(log, counter, quick):
+    """llvmpipe of Debian sid in a root of its own: the real programs, kernels, random programs."""
+    code = run(["tools/install.sh", "--sid"], log) or build("default", log)
+    if code:
+        return code
+    drivers.copy_into_sid([ROOT / path for path in SID_PROGRAMS], [ROOT / "tests" / "programs"])
+    env = drivers.mesa26()
+    report = drivers.SID / "tmp" / "kernels.xml"
+    status = count_programs(drivers.in_sid(RUN_PROGRAMS, env), log, counter, {})
+    status |= gtest(drivers.in_sid(["build/tests/vulkan_codegen_device_test",
+                                    "--gtest_output=xml:/tmp/kernels.xml"], env),
+                    report, log, counter, {})
+    code = run(drivers.in_sid(["build/tests/random_programs", "--devices", "vulkan", "--count",
+                               os.environ.get("HEKLA_RANDOM_PROGRAMS", "1000")], env), log)
+    counter.passed += code == 0
+    counter.failed += code != 0
+    return status | code
+
+
+def stage_absent_gpus(log, counter, quick):
+    """Real drivers of GPUs that are not there: each pipeline of the real programs is created."""
+    code = run(["tools/install.sh", "--sid"], log) or build("default", log)
+    if code:
+        return code
+    drivers.copy_into_sid([ROOT / path for path in SID_PROGRAMS], [ROOT / "tests" / "programs"])
+    status = 0
+    for name in drivers.ABSENT_GPUS:
+        env = drivers.absent_gpu(name)
+        for program in REAL_PROGRAMS:
+            command = ["timeout", "300", "build/bin/hekla", "compile",
+                       f"tests/programs/{program}/program.mlirbc", "--device", "vulkan",
+                       "--emit", "spirv-asm", "--output", "/dev/null"]
+            code = run(drivers.in_sid(command, env), log)
+            log.write(f"{name} {program}: {'ok' if code == 0 else f'status {code}'}\n")
+            counter.passed += code == 0
+            counter.failed += code != 0
+            status |= code
+    return status
 
 
 def install_clang(log) -> int:
@@ -203,6 +310,9 @@ STAGES = {
     "unit": stage_unit,
     **{f"python-{version}": python_stage(version) for version in JAX_RUNS},
     "foreign": stage_foreign,
+    "swiftshader": stage_swiftshader,
+    "mesa26": stage_mesa26,
+    "absent-gpus": stage_absent_gpus,
     "asan": sanitizer_stage("asan"),
     "tsan": sanitizer_stage("tsan", THREADED_TESTS, THREADED_TARGETS, NOT_THREADED),
     "fuzz": stage_fuzz,
@@ -210,7 +320,9 @@ STAGES = {
 QUICK = ["checks", "unit", f"python-{NEWEST}"]
 # What runs tests of the others once more, in builds of its own.
 SANITIZERS = ["asan", "tsan", "fuzz"]
-ALL = [name for name in STAGES if name not in SANITIZERS]
+# With drivers that take a root of Debian sid, 600 MB.
+OTHER_DRIVERS = ["mesa26", "absent-gpus"]
+ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS]
 
 
 def main() -> int:
