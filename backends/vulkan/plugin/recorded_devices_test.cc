@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real programs compiled for recorded devices (snapshot/testing/recorded), without any device:
+// what is planned and generated keeps within what each of them says of itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include <glslang/SPIRV/spirv.hpp>
+
+#include "backends/compiler/ir/verify.h"
+#include "backends/compiler/stablehlo/read_program.h"
+#include "backends/vulkan/codegen/generate.h"
+#include "backends/vulkan/device/plan.h"
+#include "backends/vulkan/plugin/compile.h"
+
+namespace hekla::vulkan {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::vector<fs::path> recorded_devices() {
+  std::vector<fs::path> files;
+  for (const auto& entry :
+       fs::directory_iterator(HEKLA_SOURCE_DIR "/backends/vulkan/snapshot/testing/recorded")) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<fs::path> real_programs() {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(HEKLA_SOURCE_DIR "/tests/programs")) {
+    const fs::path program = entry.path() / "program.mlirbc";
+    if (fs::exists(program)) files.push_back(program);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// What a module asks of a device.
+struct Needs {
+  std::set<spv::Capability> capabilities;
+  uint32_t invocations = 1;  // of a workgroup
+  uint64_t shared_bytes = 0;
+};
+
+Needs needs_of(std::span<const uint32_t> words) {
+  Needs needs;
+  std::map<uint32_t, uint64_t> bytes, constants;  // of types; of integers
+  std::map<uint32_t, uint32_t> pointees;
+  constexpr size_t kHeader = 5;
+  for (size_t at = kHeader; at < words.size(); at += words[at] >> spv::WordCountShift) {
+    const uint32_t* operand = &words[at + 1];
+    switch (static_cast<spv::Op>(words[at] & spv::OpCodeMask)) {
+      case spv::OpCapability:
+        needs.capabilities.insert(static_cast<spv::Capability>(operand[0]));
+        break;
+      case spv::OpExecutionMode:
+        if (operand[1] == spv::ExecutionModeLocalSize) {
+          needs.invocations = operand[2] * operand[3] * operand[4];
+        }
+        break;
+      case spv::OpTypeInt:
+      case spv::OpTypeFloat:
+        bytes[operand[0]] = operand[1] / 8;
+        break;
+      case spv::OpConstant:
+        constants[operand[1]] = operand[2];
+        break;
+      case spv::OpTypeArray:
+        bytes[operand[0]] = bytes[operand[1]] * constants[operand[2]];
+        break;
+      case spv::OpTypePointer:
+        pointees[operand[0]] = operand[2];
+        break;
+      case spv::OpVariable:
+        if (operand[2] == spv::StorageClassWorkgroup) {
+          needs.shared_bytes += bytes[pointees[operand[0]]];
+        }
+        break;
+      default:
+        break;
+    }
+  }
+  return needs;
+}
+
+class RecordedDevice : public ::testing::TestWithParam<fs::path> {};
+
+TEST_P(RecordedDevice, RealProgramsKeepWithinItsLimits) {
+  const Result<DeviceSnapshot> recorded = snapshot_from_json(read_file(GetParam()));
+  ASSERT_TRUE(recorded.ok()) << recorded.status().to_string();
+  DeviceSnapshot snapshot = *recorded;
+  EXPECT_FALSE(snapshot.name.empty());
+  EXPECT_GE(snapshot.limits.max_workgroup_invocations, 128u);
+  const Result<DevicePlan> plan = plan_device(snapshot, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  snapshot.features = plan->features;
+  const Target target = make_target(snapshot);
+  const Features& f = snapshot.features;
+  const auto& operations = snapshot.subgroup.operations;
+  const std::map<spv::Capability, bool> has = {
+      {spv::CapabilityInt64, f.i64},
+      {spv::CapabilityFloat64, f.f64},
+      {spv::CapabilityInt16, f.i16},
+      {spv::CapabilityInt8, f.i8},
+      {spv::CapabilityFloat16, f.f16},
+      {spv::CapabilityStorageBuffer8BitAccess, f.storage_8},
+      {spv::CapabilityStorageBuffer16BitAccess, f.storage_16},
+      {spv::CapabilityGroupNonUniformShuffle,
+       std::count(operations.begin(), operations.end(), "shuffle") > 0},
+      {spv::CapabilitySignedZeroInfNanPreserve,
+       snapshot.float_controls.signed_zero_inf_nan_preserve[1] ||
+           snapshot.float_controls.signed_zero_inf_nan_preserve[2]},
+      {spv::CapabilityDenormPreserve,
+       snapshot.float_controls.denorm_preserve[1] || snapshot.float_controls.denorm_preserve[2]},
+      {spv::CapabilityRoundingModeRTE,
+       snapshot.float_controls.rounding_rte[1] || snapshot.float_controls.rounding_rte[2]},
+      {spv::CapabilityShader, true},
+      {spv::CapabilityGroupNonUniform, true},
+      {spv::CapabilityPhysicalStorageBufferAddresses, true},
+  };
+
+  const std::vector<fs::path> programs = real_programs();
+  EXPECT_EQ(programs.size(), 9u);
+  for (const fs::path& path : programs) {
+    SCOPED_TRACE(path.parent_path().filename());
+    Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(read_file(path));
+    ASSERT_TRUE(module.ok()) << module.status().to_string();
+    ASSERT_TRUE(ir::verify(**module).ok());
+    pjrt::CompileRequest request;
+    request.module = std::move(*module);
+    const auto program = compile_program(request, target, int64_t{1} << 30);
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    for (const Step& step : (*program)->steps) {
+      EXPECT_FALSE(std::holds_alternative<HostStep>(step)) << "all of it has kernels";
+    }
+    EXPECT_GT((*program)->kernels.size(), 0u);
+    for (const KernelCode& kernel : (*program)->kernels) {
+      SCOPED_TRACE(kernel.name);
+      EXPECT_EQ(validate(kernel.words).message(), "");
+      const Needs needs = needs_of(kernel.words);
+      EXPECT_LE(needs.invocations, snapshot.limits.max_workgroup_invocations);
+      EXPECT_LE(needs.shared_bytes, snapshot.limits.max_shared_memory_bytes);
+      for (const spv::Capability capability : needs.capabilities) {
+        const auto at = has.find(capability);
+        EXPECT_TRUE(at != has.end() && at->second) << "capability " << capability;
+      }
+      if (kernel.subgroup_size != 0) {
+        EXPECT_GE(kernel.subgroup_size, snapshot.subgroup.min_size);
+        EXPECT_LE(kernel.subgroup_size, snapshot.subgroup.max_size);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RecordedDevice, ::testing::ValuesIn(recorded_devices()),
+                         [](const auto& info) { return info.param.stem().string(); });
+
+TEST(RecordedDevices, AreThere) { EXPECT_GE(recorded_devices().size(), 8u); }
+
+}  // namespace
+}  // namespace hekla::vulkan
