@@ -69,7 +69,8 @@ def libraries_of(programs: list) -> dict:
 
 def copy_into_sid(programs: list, data: list) -> None:
     """Copies files and folders of this tree to their own paths in SID, and the libraries of the
-    programs that SID lacks. Its own are as new or newer, and its drivers need them."""
+    programs that SID lacks. Its own are as new or newer, and its drivers need them. What earlier
+    runs compiled is forgotten."""
     staging = SID.parent / "sid-files"
     shutil.rmtree(staging, ignore_errors=True)
     for path in [*programs, *data]:
@@ -85,6 +86,7 @@ def copy_into_sid(programs: list, data: list) -> None:
     for soname, file in libraries_of(programs).items():
         if not (own / soname).exists() and not file.startswith(str(ROOT)):
             shutil.copy2(file, libraries / soname)
+    subprocess.run([*as_root(), "rm", "-rf", *(SID / "tmp").glob("hekla-*")], check=True)
     subprocess.run([*as_root(), "cp", "-a", f"{staging}/.", SID], check=True)
     shutil.rmtree(staging)
 

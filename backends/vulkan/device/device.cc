@@ -69,6 +69,27 @@ struct Bfloat16Features {
   VkBool32 cooperative_matrix = VK_FALSE;
 };
 
+// For a device that may still be at work: nothing is waited for, submitted or freed.
+void stop_calls(DeviceFunctions& f) {
+  f.QueueSubmit = [](VkQueue, uint32_t, const VkSubmitInfo*, VkFence) {
+    return VK_ERROR_DEVICE_LOST;
+  };
+  f.DeviceWaitIdle = [](VkDevice) { return VK_ERROR_DEVICE_LOST; };
+  f.WaitSemaphores = [](VkDevice, const VkSemaphoreWaitInfo*, uint64_t) {
+    return VK_ERROR_DEVICE_LOST;
+  };
+  f.DestroyDevice = [](VkDevice, const VkAllocationCallbacks*) {};
+  f.FreeMemory = [](VkDevice, VkDeviceMemory, const VkAllocationCallbacks*) {};
+  f.UnmapMemory = [](VkDevice, VkDeviceMemory) {};
+  f.DestroyBuffer = [](VkDevice, VkBuffer, const VkAllocationCallbacks*) {};
+  f.DestroySemaphore = [](VkDevice, VkSemaphore, const VkAllocationCallbacks*) {};
+  f.DestroyCommandPool = [](VkDevice, VkCommandPool, const VkAllocationCallbacks*) {};
+  f.DestroyPipelineLayout = [](VkDevice, VkPipelineLayout, const VkAllocationCallbacks*) {};
+  f.DestroyPipeline = [](VkDevice, VkPipeline, const VkAllocationCallbacks*) {};
+  f.DestroyPipelineCache = [](VkDevice, VkPipelineCache, const VkAllocationCallbacks*) {};
+  f.DestroyQueryPool = [](VkDevice, VkQueryPool, const VkAllocationCallbacks*) {};
+}
+
 bool speaks_1_3(const DeviceSnapshot& snapshot) {
   int major = 0;
   int minor = 0;
@@ -189,6 +210,8 @@ Status Device::create(VkPhysicalDevice physical) {
   HEKLA_RETURN_IF_ERROR(
       check(create_device(physical_, &info, nullptr, &device_), "vkCreateDevice"));
   HEKLA_RETURN_IF_ERROR(load_functions());
+  after_ = functions_;
+  stop_calls(after_);
   functions_.GetDeviceQueue(device_, plan_.compute.family, plan_.compute.index, &compute_.handle);
   compute_.family = plan_.compute.family;
   functions_.GetDeviceQueue(device_, plan_.transfer.family, plan_.transfer.index,
@@ -216,6 +239,14 @@ Status Device::load_functions() {
 }
 
 Device::~Device() {
+  if (has_given_up_) {
+    // Its instance lives on with it, in reach of leak checkers.
+    static auto* kept = new std::vector<QueryInstance>;
+    static std::mutex mutex;
+    std::lock_guard lock(mutex);
+    kept->push_back(std::move(instance_));
+    return;
+  }
   if (device_ != VK_NULL_HANDLE && functions_.DestroyDevice != nullptr) {
     // Legal after a loss; whatever still runs ends first.
     if (functions_.DeviceWaitIdle != nullptr) wait_idle();
@@ -257,6 +288,11 @@ void Device::lose(std::string reason) {
   log_line(LogLevel::kError, loss_);
 }
 
+void Device::give_up(std::string reason) {
+  has_given_up_ = true;
+  lose(std::move(reason));
+}
+
 Status Device::health() const {
   if (!is_lost()) return ok_status();
   std::lock_guard lock(loss_mutex_);
@@ -264,8 +300,9 @@ Status Device::health() const {
 }
 
 void Device::wait_idle() {
+  if (has_given_up_) return;
   std::scoped_lock lock(compute_.mutex, transfer_.mutex);
-  functions_.DeviceWaitIdle(device_);
+  call().DeviceWaitIdle(device_);
 }
 
 int64_t Device::heap_bytes_left() const {

@@ -39,7 +39,11 @@ class Device {
 
   const DeviceSnapshot& snapshot() const { return snapshot_; }
   const DevicePlan& plan() const { return plan_; }
-  const DeviceFunctions& call() const { return functions_; }
+  // After give_up() those that would wait for the device, or free what it may still use, do
+  // neither.
+  const DeviceFunctions& call() const {
+    return has_given_up_.load(std::memory_order_acquire) ? after_ : functions_;
+  }
   VkDevice handle() const { return device_; }
   Queue& compute_queue() { return compute_; }
   // The compute queue itself where the device has no other.
@@ -53,6 +57,10 @@ class Device {
   bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
   // Marks the device as lost, as check() does.
   void lose(std::string reason);
+
+  // Loses a device that does not end its work and does not say so. What was made on it is never
+  // freed: it may still be at work.
+  void give_up(std::string reason);
 
   // Blocks until nothing runs any more, also after a loss: then drivers return soon.
   void wait_idle();
@@ -79,6 +87,8 @@ class Device {
   DeviceSnapshot snapshot_;
   DevicePlan plan_;
   DeviceFunctions functions_;
+  DeviceFunctions after_;  // give_up()
+  std::atomic<bool> has_given_up_{false};
   Queue compute_;
   Queue transfer_;
   std::atomic<bool> is_lost_{false};

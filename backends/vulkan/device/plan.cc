@@ -61,6 +61,7 @@ class Planner {
       return invalid_argument("memory_limit_bytes must not be negative, is {}",
                               options_.memory_limit_bytes);
     }
+    plan_.launch_timeout_seconds = options_.launch_timeout_seconds;
     HEKLA_RETURN_IF_ERROR(plan_features());
     plan_queues();
     HEKLA_RETURN_IF_ERROR(plan_memory());

@@ -24,6 +24,8 @@ struct DeviceOptions {
   bool use_host_visible_memory = true;
   // Bytes that tensors may take; 0: the budget.
   int64_t memory_limit_bytes = 0;
+  // After which work that does not end is an error; 0: none.
+  int64_t launch_timeout_seconds = 0;
   // Names of Features that are treated as absent, so that one device tests the fallbacks of others.
   std::vector<std::string> masked_features;
 };
@@ -62,6 +64,8 @@ struct DevicePlan {
   // The largest single allocation, from the driver's limits.
   int64_t max_allocation_bytes = 0;
   int64_t allocation_alignment = 256;
+
+  int64_t launch_timeout_seconds = 0;  // the option's
 
   uint32_t max_push_constant_bytes = 128;
   std::array<uint32_t, 3> max_group_count = {65535, 65535, 65535};

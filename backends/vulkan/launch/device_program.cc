@@ -2,6 +2,7 @@
 #include "backends/vulkan/launch/device_program.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <map>
@@ -59,6 +60,12 @@ struct DeviceProgram::Run {
   size_t part = 0;
   size_t recording = 0;         // of the part, the next submission's first
   std::vector<int64_t> pieces;  // of each loop, so far
+  // Of a part with decisions: when it began, when it was last submitted, in which state.
+  std::chrono::steady_clock::time_point begun, submitted_at;
+  std::vector<std::byte> state;
+  // 0: submissions may grow; else the most pieces of a loop in one.
+  int64_t most_pieces = 0;
+  int64_t largest = 0;  // of the last submission's loops, pieces
 
   ~Run() { release_readers(); }
   // From now on the device's order protects what this launch reads.
@@ -452,6 +459,8 @@ std::vector<VkCommandBuffer> DeviceProgram::submission(Run& run) {
       // A loop that goes on gets as many pieces again as it had.
       times = run.pieces[loop] == 0 ? pieces_[loop].load() : run.pieces[loop];
       times = std::min(times, lowered.loops[loop].max_pieces);
+      if (run.most_pieces > 0) times = std::min(times, run.most_pieces);
+      run.largest = std::max(run.largest, times);
       run.pieces[loop] += times;
     }
     commands.insert(commands.end(), static_cast<size_t>(times),
@@ -486,6 +495,36 @@ bool DeviceProgram::came_to_end(Run& run) {
   return true;
 }
 
+// After a submission whose loops go on.
+Status DeviceProgram::check_progress(Run& run) const {
+  const LoweredProgram& lowered = *run.slot->recorded;
+  const bool all_count =
+      std::all_of(lowered.loops.begin(), lowered.loops.end(),
+                  [](const LoweredLoop& loop) { return loop.turns_offset >= 0; });
+  // Each submission takes a turn at least, and counts it.
+  if (all_count &&
+      std::memcmp(run.state.data(), run.slot->loop_state->host(), run.state.size()) == 0) {
+    return internal_error(
+        "{}: {} has ended a submission without an iteration of the program's loops: the driver "
+        "does "
+        "not run what it is given",
+        program_->name, device_->device().snapshot().name);
+  }
+  const std::chrono::seconds timeout(device_->device().plan().launch_timeout_seconds);
+  if (timeout.count() == 0) return ok_status();
+  const auto now = std::chrono::steady_clock::now();
+  // Well below what the lane takes for a hung device.
+  constexpr int kShare = 8;
+  if (run.most_pieces == 0 && now - run.submitted_at > timeout / kShare) {
+    run.most_pieces = run.largest;
+  }
+  if (now - run.begun < timeout) return ok_status();
+  return Status(StatusCode::kDeadlineExceeded,
+                fmt::format("{}: its loops have not ended within {} seconds "
+                            "(vulkan_launch_timeout)",
+                            program_->name, timeout.count()));
+}
+
 void DeviceProgram::advance(const RunRef& run) {
   const LoweredProgram& lowered = *run->slot->recorded;
   if (run->part == lowered.parts.size()) {
@@ -513,6 +552,14 @@ void DeviceProgram::advance(const RunRef& run) {
     std::memcpy(run->slot->loop_state->host(), lowered.loop_state.data(),
                 lowered.loop_state.size() * sizeof(uint32_t));
     run->pieces.clear();
+    run->begun = std::chrono::steady_clock::now();
+    run->most_pieces = 0;
+  }
+  if (decides) {
+    run->submitted_at = std::chrono::steady_clock::now();
+    run->largest = 0;
+    const std::byte* state = run->slot->loop_state->host();
+    run->state.assign(state, state + lowered.loop_state.size() * sizeof(uint32_t));
   }
   const std::vector<VkCommandBuffer> commands = submission(*run);
   // What uploads wrote has passed; the wait makes it visible.
@@ -533,6 +580,10 @@ void DeviceProgram::advance(const RunRef& run) {
     } else if (decides && !came_to_end(*run)) {
       if (device_->is_closed()) {
         finish(run, cancelled("{}: the client was closed during a loop", program_->name));
+        return;
+      }
+      if (const Status goes_on = check_progress(*run); !goes_on.ok()) {
+        finish(run, goes_on);
         return;
       }
       advance(run);

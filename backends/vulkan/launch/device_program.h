@@ -101,6 +101,8 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   void advance(const RunRef& run);
   std::vector<VkCommandBuffer> submission(Run& run);
   bool came_to_end(Run& run);
+  // INTERNAL: the device does nothing; DEADLINE_EXCEEDED: loops that take too long.
+  Status check_progress(Run& run) const;
   static uint32_t state_word(const Run& run, int64_t offset);
   // The step's choice among its targets, or 0.
   Result<int64_t> run_host_step(Run& run, const HostStep& step);

@@ -37,8 +37,7 @@ DispatchStep multiply_add(Slice a, Slice b, Slice to, uint32_t factor) {
 // Both ways of memory: zero-copy and staged.
 class LaunchTest : public ::testing::TestWithParam<bool> {
  protected:
-  void open(LogicalDeviceOptions options = {}) {
-    DeviceOptions device_options;
+  void open(LogicalDeviceOptions options = {}, DeviceOptions device_options = {}) {
     device_options.use_host_visible_memory = GetParam();
     HEKLA_VULKAN_TEST_DEVICE(device, device_options);
     std::shared_ptr<Pipelines> pipelines = *Pipelines::create(device, "");
@@ -363,6 +362,54 @@ TEST_P(LaunchTest, LoopsTurnOnTheDeviceUntilTheDataEndsThem) {
     EXPECT_EQ(device_->counters().submissions - before, submissions) << turns;
   }
   EXPECT_EQ(device_->counters().host_steps, 0);
+}
+
+LaunchProgram endless_program(LaunchProgram p) {
+  p.input_bytes = {4, 4};
+  p.outputs = {{4}};
+  LoopStep loop;
+  loop.name = "while";
+  loop.condition = output(0, 1);
+  loop.body = {multiply_add(output(0, 4), input(1, 4), output(0, 4), 1)};
+  p.steps = {CopyStep{input(0, 4), output(0, 4)}, loop};
+  return p;
+}
+
+TEST_P(LaunchTest, LoopsThatDoNotEndAreEndedByTheTimeout) {
+  DeviceOptions options;
+  options.launch_timeout_seconds = 3;
+  open({}, options);
+  if (!device_) return;
+  const auto loaded = load(endless_program(program()));
+  const AllocationRef zero = upload({0}), one = upload({1}), minus_one = upload({~0U});
+  Launched endless = start(*loaded, {ready_input(one), ready_input(zero)});
+  ASSERT_EQ(endless.done->await().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(endless.done->status().message().find("vulkan_launch_timeout"), std::string::npos);
+  // Nothing is left on the device, which goes on.
+  Launched next = start(*loaded, {ready_input(one), ready_input(minus_one)});
+  ASSERT_TRUE(next.done->await().ok()) << next.done->status().to_string();
+  EXPECT_EQ(download(next.outputs.memory[0])[0], 0u);
+}
+
+// Drivers of devices that are not there accept all work and do none of it.
+TEST_P(LaunchTest, ADriverThatRunsNothingIsNoEndlessLoop) {
+  open();
+  if (!device_) return;
+  const auto loaded = load(endless_program(program()));
+  const AllocationRef one = upload({1}), minus_one = upload({~0U});
+  static PFN_vkQueueSubmit submit = nullptr;
+  DeviceFunctions& functions = device_->device().mutable_functions();
+  submit = functions.QueueSubmit;
+  functions.QueueSubmit = [](VkQueue queue, uint32_t count, const VkSubmitInfo* infos,
+                             VkFence fence) {
+    std::vector<VkSubmitInfo> empty(infos, infos + count);
+    for (VkSubmitInfo& info : empty) info.commandBufferCount = 0;
+    return submit(queue, count, empty.data(), fence);
+  };
+  Launched l = start(*loaded, {ready_input(one), ready_input(minus_one)});
+  EXPECT_EQ(l.done->await().code(), StatusCode::kInternal);
+  EXPECT_NE(l.done->status().message().find("does not run what it is given"), std::string::npos);
+  functions.QueueSubmit = submit;
 }
 
 TEST_P(LaunchTest, CountedLoopsStayInOneSubmissionUnlessTheyAreHuge) {

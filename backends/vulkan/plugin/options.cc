@@ -113,6 +113,13 @@ constexpr Option kOptions[] = {
      [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
        return with_integer(name, value, [&](int64_t n) { o.program.profile = n != 0; });
      }},
+    {"vulkan_launch_timeout", "HEKLA_VULKAN_LAUNCH_TIMEOUT",
+     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
+       HEKLA_ASSIGN_OR_RETURN(o.device.launch_timeout_seconds, integer(name, value));
+       if (o.device.launch_timeout_seconds >= 0) return ok_status();
+       return invalid_argument("{} must not be negative, is {}", name,
+                               o.device.launch_timeout_seconds);
+     }},
     {"cache_dir", nullptr,  // default_cache_folder() reads the environment
      [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
        return with_text(name, value, [&](std::string s) { o.cache_folder = std::move(s); });

@@ -13,6 +13,12 @@
 //   check_barriers      HEKLA_CHECK_BARRIERS      in debug builds; the second hazard algorithm
 //   all_barriers        HEKLA_ALL_BARRIERS        0; a barrier in front of every dispatch
 //   vulkan_profile      HEKLA_VULKAN_PROFILE      0; 1: log the device's time of launches
+//   vulkan_launch_timeout  HEKLA_VULKAN_LAUNCH_TIMEOUT
+//                                                 0: none; seconds after which work that does not
+//                                                 end is an error. A loop that goes on in
+//                                                 submission after submission ends its launch with
+//                                                 DEADLINE_EXCEEDED, one submission that does not
+//                                                 end counts as the loss of the device
 //   cache_dir           HEKLA_CACHE_DIR           "hekla" in XDG_CACHE_HOME or ~/.cache
 #pragma once
 

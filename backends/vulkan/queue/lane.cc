@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/queue/lane.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "backends/vulkan/queue/internal_thread.h"
@@ -109,6 +112,10 @@ bool Lane::has_passed(uint64_t epoch) {
 }
 
 Status Lane::wait(uint64_t epoch) {
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::seconds timeout(device_->plan().launch_timeout_seconds);
+  Clock::time_point since = Clock::now();  // the lane has not come on
+  uint64_t before = passed();
   while (passed() < epoch) {
     if (device_->is_lost()) {
       // Whoever waited frees what the work used.
@@ -123,6 +130,17 @@ Status Lane::wait(uint64_t epoch) {
         device_->call().WaitSemaphores(device_->handle(), &info, kPollNanoseconds);
     if (result == VK_SUCCESS) {
       note_passed(epoch);
+    } else if (result == VK_TIMEOUT && timeout.count() > 0) {
+      (void)has_passed(epoch);
+      if (passed() != before) {
+        before = passed();
+        since = Clock::now();
+      } else if (Clock::now() - since >= timeout) {
+        device_->give_up(
+            fmt::format("submission {} of its queue \"{}\" has not ended within {} seconds "
+                        "(vulkan_launch_timeout)",
+                        passed() + 1, name_, timeout.count()));
+      }
     } else if (Status status = device_->check(result, "vkWaitSemaphores"); !status.ok()) {
       if (device_->is_lost()) continue;
       // Out of host memory for the wait itself: the work goes on, so look again.

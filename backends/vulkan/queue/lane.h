@@ -56,7 +56,8 @@ class Lane {
   uint64_t passed() const { return passed_.load(std::memory_order_acquire); }
   // Asks the driver where needed; does not wait. False after a loss.
   bool has_passed(uint64_t epoch);
-  // Blocks until it has passed, or returns the loss.
+  // Blocks until it has passed, or returns the loss. A lane that does not come on for
+  // DevicePlan::launch_timeout_seconds while somebody waits gives the device up.
   Status wait(uint64_t epoch);
 
   // Runs `callback` on the lane's thread once `epoch` has passed, with ok or with the device's

@@ -89,6 +89,42 @@ TEST(Lane, ALostDeviceEndsEveryWait) {
   faults.disarm();
 }
 
+// A device that never comes to the end of its work, and does not say that it is lost.
+TEST(Lane, AHungDeviceIsGivenUpAfterTheTimeout) {
+  DeviceOptions options;
+  options.launch_timeout_seconds = 1;
+  HEKLA_VULKAN_TEST_DEVICE(device, options);
+  static std::atomic<int> frees{0};
+  DeviceFunctions& functions = device->mutable_functions();
+  functions.WaitSemaphores = [](VkDevice, const VkSemaphoreWaitInfo*, uint64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return VK_TIMEOUT;
+  };
+  functions.GetSemaphoreCounterValue = [](VkDevice, VkSemaphore, uint64_t* value) {
+    *value = 3;
+    return VK_SUCCESS;
+  };
+  functions.DestroySemaphore = [](VkDevice, VkSemaphore, const VkAllocationCallbacks*) { ++frees; };
+  {
+    const std::unique_ptr<Lane> lane = make_lane(device);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(lane->submit({}, {}).ok());
+    Status seen;
+    lane->when_passed(5, [&](const Status& status) { seen = status; });
+    lane->drain();
+    EXPECT_EQ(seen.code(), StatusCode::kUnavailable);
+    EXPECT_NE(seen.message().find("submission 4 of its queue \"test\" has not ended within 1 "
+                                  "seconds (vulkan_launch_timeout)"),
+              std::string::npos)
+        << seen.message();
+    EXPECT_EQ(lane->submit({}, {}).status().code(), StatusCode::kUnavailable);
+    EXPECT_EQ(lane->wait(5).code(), StatusCode::kUnavailable);
+  }
+  // Neither waited for nor freed: it may still be at work.
+  device->wait_idle();
+  device.reset();
+  EXPECT_EQ(frees, 0);
+}
+
 TEST(Lane, AFailedSubmissionLeavesTheLaneUsable) {
   HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
   testing::Faults& faults = testing::inject_faults(*device);
