@@ -138,6 +138,12 @@ void Pipelines::store() {
     return;  // grew meanwhile; the thread that let it grow stores it
   }
   blob.resize(size);
+  // llvmpipe of Mesa 26 gives 20 bytes, which is less than a header.
+  if (const std::string problem = blob_problem(blob, device_->snapshot()); !problem.empty()) {
+    log_message(LogLevel::kVerbose, "pipelines are not kept: the driver's cache is none: {}",
+                problem);
+    return;
+  }
   if (const Status status = files_->store(key(), blob); !status.ok()) {
     log_message(LogLevel::kWarning, "pipelines are not kept: {}", status.message());
     return;
