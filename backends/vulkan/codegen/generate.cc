@@ -421,6 +421,11 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
         target.max_loop_turns, target.device);
   }
   Shader shader = codegen::Generator(kernel, target, schedule).run();
+  const auto bytes = static_cast<int64_t>(shader.words.size() * sizeof(uint32_t));
+  if (target.max_module_bytes > 0 && bytes > target.max_module_bytes) {
+    return unimplemented("kernel {}: {} bytes of SPIR-V, and {} compiles {}", kernel.name, bytes,
+                         target.device, target.max_module_bytes);
+  }
 #ifdef HEKLA_VALIDATE_SHADERS
   HEKLA_RETURN_IF_ERROR(validate(shader.words).with_context(kernel.name));
 #endif

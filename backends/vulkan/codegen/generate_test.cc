@@ -303,6 +303,19 @@ TEST(Generate, NoPointerIsCastWhereTheDriverCannot) {
       << "other drivers load several words at once";
 }
 
+TEST(Generate, ModulesThatTheDriverCannotCompileAreRefused) {
+  Target t = full_target();
+  const Kernel k = elementwise(1000, kF32, 100);
+  t.max_module_bytes = static_cast<int64_t>(must_generate(k, t).words.size() * sizeof(uint32_t));
+  EXPECT_TRUE(generate(k, t).ok());
+  --t.max_module_bytes;
+  const Status status = generate(k, t).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("bytes of SPIR-V, and a test device compiles"),
+            std::string::npos);
+  EXPECT_GT(make_target(swiftshader()).max_module_bytes, 0);
+}
+
 TEST(Generate, TheNameDoesNotMatter) {
   Kernel k = elementwise(1000, kF32, 3);
   const Shader one = must_generate(k, full_target());

@@ -34,6 +34,7 @@ Target make_target(const DeviceSnapshot& s) {
   const bool is_swiftshader = s.driver_id == kGoogleSwiftShader;
   t.casts_pointers = !is_swiftshader;
   t.exact_unsigned_to_float = !is_swiftshader;
+  t.max_module_bytes = is_swiftshader ? 400'000 : 0;
   t.int64 = s.features.i64 && t.casts_pointers;
   t.float64 = s.features.f64 && t.casts_pointers;
   t.storage_8 = s.features.storage_8 && t.casts_pointers;
@@ -74,15 +75,16 @@ std::string cache_key(const Target& t) {
                        f.exact_rounding, f.fused_multiply_add);
   };
   return fmt::format(
-      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} casts{:d} utof{:d} f32:{} f64:{} chains{:d} "
+      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} casts{:d} utof{:d} bytes{} f32:{} f64:{} chains{:d} "
       "zeros{:d} turns{} "
       "sub{}/{:d} inv{} "
       "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, t.casts_pointers,
-      t.exact_unsigned_to_float, floats(t.f32), floats(t.f64), t.splits_store_chains, t.folds_zeros,
-      t.max_loop_turns, t.subgroup_size, t.subgroup_shuffle, t.max_workgroup_invocations,
-      t.max_workgroup_size_x, t.max_shared_memory_bytes, t.max_narrow_bytes, t.max_narrow_points,
-      t.workgroup_size, t.points_per_invocation, t.tile_columns, t.tile_rows, t.schedule_seed);
+      t.exact_unsigned_to_float, t.max_module_bytes, floats(t.f32), floats(t.f64),
+      t.splits_store_chains, t.folds_zeros, t.max_loop_turns, t.subgroup_size, t.subgroup_shuffle,
+      t.max_workgroup_invocations, t.max_workgroup_size_x, t.max_shared_memory_bytes,
+      t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size, t.points_per_invocation,
+      t.tile_columns, t.tile_rows, t.schedule_seed);
 }
 
 }  // namespace hekla::vulkan

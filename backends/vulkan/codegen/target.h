@@ -52,6 +52,9 @@ struct Target {
   // SwiftShader rounds f32 of unsigned integers from 2^31 on twice. Where false, they are halved
   // first, and the bit that goes is kept as the one that says which way to round.
   bool exact_unsigned_to_float = true;
+  // SwiftShader compiles 367,464 bytes of straight code for ten seconds and ends the process over
+  // 698,980. Longer modules are UNIMPLEMENTED; 0: no limit.
+  int64_t max_module_bytes = 0;
   // llvmpipe ends every loop once an invocation has come to the ends of its loops' bodies 65,535
   // times in all, and goes on with what is behind it. 0: no limit.
   int64_t max_loop_turns = 0;
