@@ -225,7 +225,7 @@ def stage_mesa26(log, counter, quick):
                                     "--gtest_output=xml:/tmp/kernels.xml"], env),
                     report, log, counter, {})
     code = run(drivers.in_sid(["build/tests/random_programs", "--devices", "vulkan", "--count",
-                               os.environ.get("HEKLA_RANDOM_PROGRAMS", "1000")], env), log)
+                               os.environ.get("HEKLA_RANDOM_PROGRAMS", "300")], env), log)
     counter.passed += code == 0
     counter.failed += code != 0
     return status | code
