@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs on Hekla's devices against a peer: the real ones and those of zoo.py.
+"""Programs on Hekla's devices against a peer: the real ones and those of zoo.py, with --large those of
+zoo_large.py.
 
 The peer is jaxlib's CPU, or with --peer another platform of JAX: `--platform vulkan --peer cuda` compares
 two ways to one GPU. Both run in one process, in turns, so that a busy machine slows both. Each program has
@@ -12,6 +13,7 @@ the ratios.
   .venv/jax-0.10.2/bin/python benchmarks/programs.py
   .venv/jax-0.10.2/bin/python benchmarks/programs.py --platform tbb,vulkan --json out.json --svg out.svg
   .venv/jax-0.10.2/bin/python benchmarks/programs.py --programs wave_equation,attention --seconds 3
+  .venv/jax-0.10.2/bin/python benchmarks/programs.py --large
 
 Needs a Python with jax and jaxlib (tests/requirements.txt) and a build. Exit status: 0, or 1 when a
 program failed.
@@ -60,7 +62,8 @@ def zoo_program(name):
     import numpy as np
     from jax._src.interpreters import mlir as jax_mlir
     import zoo
-    model = {m.name: m for m in zoo.all()}[name]
+    import zoo_large
+    model = {m.name: m for m in [*zoo.all(), *zoo_large.all()]}[name]
     arguments = model.make()
 
     def lower(platform):
@@ -305,7 +308,7 @@ def svg(tables, peer):
 
 
 def print_row(row):
-    name = f"{row['program']:18} {row['platform']:7}"
+    name = f"{row['program']:24} {row['platform']:7}"
     if "error" in row:
         print(f"{name} failed: {row['error'][:150]}", flush=True)
         return
@@ -339,6 +342,7 @@ def main():
     parser.add_argument("--peer", default="cpu", help="platform of JAX to compare with: cpu, cuda, "
                         "rocm or another")
     parser.add_argument("--programs", help="comma-separated names; default: all; see --list")
+    parser.add_argument("--large", action="store_true", help="the programs of zoo_large.py")
     parser.add_argument("--list", action="store_true", help="names and what they are")
     parser.add_argument("--repeat", type=int, default=9, help="fewest measured launches")
     parser.add_argument("--seconds", type=float, default=1.0,
@@ -350,22 +354,25 @@ def main():
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     sys.path[:0] = [str(PROGRAMS), str(HERE)]
     import zoo
+    import zoo_large
     real = sorted(path.parent.name for path in PROGRAMS.glob("*/case.json"))
     models = {m.name: m.description for m in zoo.all()}
+    large = {m.name: m.description for m in zoo_large.all()}
     if arguments.list:
         for name in real:
-            print(f"{name:18} "
+            print(f"{name:24} "
                   f"{json.loads((PROGRAMS / name / 'case.json').read_text())['description']}")
-        for name, description in models.items():
-            print(f"{name:18} {description}")
+        for name, description in {**models, **large}.items():
+            print(f"{name:24} {description}")
         return 0
-    names = arguments.programs.split(",") if arguments.programs else [*real, *models]
+    names = (arguments.programs.split(",") if arguments.programs
+             else [*large] if arguments.large else [*real, *models])
     for name in names:
-        if name not in real and name not in models:
+        if name not in real and name not in models and name not in large:
             parser.error(f"there is no program {name}; --list names them")
     tables = {}
     peer = f"jaxlib's {arguments.peer.upper()}"
-    print(f"{'program':26} {'Hekla ms (quartiles)':>26} {'peer ms (quartiles)':>26} {'ratio':>6} "
+    print(f"{'program':32} {'Hekla ms (quartiles)':>26} {'peer ms (quartiles)':>26} {'ratio':>6} "
           f"{'best':>6} {'compile s (ratio)':>20} {'warm ms':>8} {'MB':>7} {'MB peer':>7} "
           f"{'of copy':>6}")
     for platform in arguments.platform.split(","):

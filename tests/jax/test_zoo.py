@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of benchmarks/zoo.py on the device against jaxlib's CPU.
+"""The programs of benchmarks/zoo.py, and those of zoo_large.py in small, on the device against jaxlib's CPU.
 
 Tolerance: eight times the distance between jaxlib's f32 result and the same program in f64, at least
 1e-5 of the output's size; integers are equal. The programs are chosen so that no integer hangs on
@@ -16,8 +16,9 @@ from compare import on, wide
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'))
 import zoo  # noqa: E402
+import zoo_large  # noqa: E402
 
-ALL = {m.name: m for m in zoo.all()}
+ALL = {m.name: (m, m.make) for m in zoo.all()} | {m.name: (m, m.make_small) for m in zoo_large.all()}
 QUICK = ('attention', 'segment_sums')
 
 
@@ -31,8 +32,8 @@ def in_f64(model, arguments, cpu):
 @pytest.mark.parametrize('name', [
     pytest.param(n, marks=pytest.mark.quick) if n in QUICK else n for n in ALL])
 def test_same_as_cpu(device, cpu, name):
-    model = ALL[name]
-    arguments = model.make()
+    model, make = ALL[name]
+    arguments = make()
     want = on(cpu, model.function, arguments)
     exact = in_f64(model, arguments, cpu)
     got = jax.tree.leaves(jax.jit(model.function)(*jax.device_put(arguments, device)))
