@@ -131,6 +131,11 @@ Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) 
       result.plan.row_groups = value == "true" ? plan::RowGroups::kAll : plan::RowGroups::kNone;
       continue;
     }
+    if (name == "hekla_stored_transposes" && (value == "true" || value == "false")) {
+      result.plan.stored_transposes =
+          value == "true" ? plan::StoredTransposes::kAll : plan::StoredTransposes::kNone;
+      continue;
+    }
     // Clang 14, which builds the fuzzers, captures a structured binding only under a name.
     const auto* flag =
         std::find_if(std::begin(flags), std::end(flags),
@@ -138,8 +143,8 @@ Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) 
     if (flag == std::end(flags)) {
       return invalid_argument(
           "there is no compiler option {} (={}); there are hekla_fuse, hekla_reuse_memory, "
-          "hekla_row_groups and hekla_small_limits, true or false, and hekla_schedule_seed, a "
-          "number",
+          "hekla_row_groups, hekla_stored_transposes and hekla_small_limits, true or false, and "
+          "hekla_schedule_seed, a number",
           name, value);
     }
     if (value != "true" && value != "false") {

@@ -62,8 +62,12 @@ inline constexpr const char* kDrawnSchedules = "hekla_schedule_seed";
 
 struct CheckOptions {
   // Which of the other forms run: "again", or a compiler option that is not as it mostly is.
-  std::vector<std::string> forms = {"again", "hekla_fuse=false", "hekla_reuse_memory=false",
-                                    "hekla_row_groups=true", kDrawnSchedules};
+  std::vector<std::string> forms = {"again",
+                                    "hekla_fuse=false",
+                                    "hekla_reuse_memory=false",
+                                    "hekla_row_groups=true",
+                                    "hekla_stored_transposes=true",
+                                    kDrawnSchedules};
   // Draws the schedules of kDrawnSchedules, and, when it is odd, those of the form with all values
   // stored too.
   uint64_t schedule_seed = 1;

@@ -2,6 +2,7 @@
 #include "backends/compiler/plan/fusion.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
@@ -25,6 +26,9 @@ constexpr int kMaxCopies = 4;
 constexpr double kRepeatedCost = 3;
 constexpr double kOftenRepeatedCost = 0.6;
 constexpr double kOften = 8;
+// Elements of a transposition beyond which its lines do not stay in the cache of a core.
+constexpr int64_t kLeastTranspose = 1 << 16;
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // Roughly, in additions.
 double cost_of(const ir::Operation& op, Role role) {
@@ -104,6 +108,22 @@ double repeats_of(const ir::Operation& user, Role role, const ir::Value& value) 
   }
 }
 
+// Whether neighbours in the result are no neighbours in the operand.
+bool turns_lines(const ir::Operation& op) {
+  if (op.code() != OpCode::kTranspose) return false;
+  const Dims& dims = op.result()->type().dims();
+  const std::vector<int64_t> permutation = ir::int_list(op, "permutation");
+  // The last dimension that has a size, on either side.
+  size_t last = dims.size();
+  while (last > 0 && dims[last - 1] == 1) --last;
+  if (last == 0) return false;
+  const auto from = static_cast<size_t>(permutation[last - 1]);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (static_cast<size_t>(permutation[d]) > from && dims[d] != 1) return true;
+  }
+  return false;
+}
+
 // Whether element i of the result needs element i of the operand.
 bool keeps_elements(const ir::Operation& user, Role role, const ir::Value& value) {
   if (role == Role::kElementwise) {
@@ -146,6 +166,9 @@ Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
     : block_(block),
       fuse_(options.fuse),
       merge_reductions_(options.fuse && options.merge_reductions),
+      least_transpose_(options.stored_transposes == StoredTransposes::kAll    ? 2
+                       : options.stored_transposes == StoredTransposes::kNone ? kNever
+                                                                              : kLeastTranspose),
       lower_options_(options.lower),
       unwanted_(std::move(unwanted)),
       cuts_(options.cuts) {
@@ -493,6 +516,9 @@ bool Fusion::try_inline(const ir::Operation& op) {
     place.spare = std::min(place.spare, mine.spare);
   }
   if (is_first) return false;
+  if (is_shared && element_count(value.type().dims()) >= least_transpose_ && turns_lines(op)) {
+    return false;
+  }
   if (role == Role::kReduction) {
     // As part of an elementwise kernel of the same points only.
     return !is_shared && place.root != nullptr && place.path == 0 && place.repeats <= 1 &&

@@ -22,6 +22,10 @@
 
 namespace hekla::plan {
 
+// Transpositions that several kernels, or several places of one, would each read across their
+// lines: stored once instead. kWherePays: large ones.
+enum class StoredTransposes : uint8_t { kNone, kWherePays, kAll };
+
 struct FusionOptions {
   // Off: every operation stores its results, but constants and iotas.
   bool fuse = true;
@@ -30,6 +34,7 @@ struct FusionOptions {
   // Staged reductions that read the same large value go through it together: for devices on which
   // loads cost more than arithmetic. The bits are the same.
   bool merge_reductions = false;
+  StoredTransposes stored_transposes = StoredTransposes::kWherePays;
   lower::LowerOptions lower;
   // Operations whose results are stored, each by a kernel that stores nothing else: where a kernel
   // would get too long. Outlive the object; null: none.
@@ -113,6 +118,7 @@ class Fusion {
   const ir::Block& block_;
   const bool fuse_;
   const bool merge_reductions_;
+  const int64_t least_transpose_;  // elements
   const lower::LowerOptions lower_options_;
   const std::unordered_set<const ir::Value*> unwanted_;
   const std::unordered_set<const ir::Operation*>* const cuts_;

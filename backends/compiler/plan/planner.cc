@@ -191,7 +191,7 @@ class Planner {
                     std::unordered_set<const ir::Value*> unwanted = {}) {
     const Fusion fusion(block,
                         {options_.fuse, options_.contractions, options_.merge_reductions,
-                         lower_options(), &known_cuts_},
+                         options_.stored_transposes, lower_options(), &known_cuts_},
                         std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;

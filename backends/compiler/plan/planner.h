@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backends/compiler/ir/ir.h"
+#include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/compiler/plan/row_groups.h"
 #include "runtime/base/status.h"
@@ -29,6 +30,7 @@ struct PlanOptions {
   int64_t most_updates_at_once = 0;
   // See FusionOptions.
   bool merge_reductions = false;
+  StoredTransposes stored_transposes = StoredTransposes::kWherePays;
   // Scalar instructions of a kernel that computes several operations; a longer one is cut into
   // several kernels, with the same bits.
   size_t max_instructions = 20'000;
