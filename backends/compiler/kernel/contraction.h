@@ -7,9 +7,9 @@
 // each, a convolution's rows are batch and positions, its depth is the window and the features. The
 // sum of one element of `out` starts at 0 and takes its products one after the other in the
 // row-major order of the depth axes, each by a fused multiply-add (or a multiplication and an
-// addition, where the machine has none) in f32. Products with a vector have several such sums side
-// by side (`chains`). Whoever computes a contraction keeps that order, so that its bits do not
-// depend on how it is cut. Nothing fails.
+// addition, where the machine has none) in f32; those of integers wrap in i32. Products with a
+// vector have several such sums side by side (`chains`). Whoever computes a contraction keeps that
+// order, so that its bits do not depend on how it is cut. Nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,11 @@ struct Contraction {
     bool operator==(const Window&) const = default;
   };
 
-  DType lhs_dtype = DType::kF32;  // f32, bf16, f16: widened exactly
+  // f32, bf16, f16: widened exactly. Or both of i8, u8, i16.
+  DType lhs_dtype = DType::kF32;
   DType rhs_dtype = DType::kF32;
-  // `out` is f32. Elements of the whole buffers, and where index 0 of all axes lies in them.
+  // `out` is f32, of integers i32. Elements of the whole buffers, and where index 0 of all axes
+  // lies in them.
   int64_t lhs_elements = 0;
   int64_t rhs_elements = 0;
   int64_t out_elements = 0;
@@ -66,6 +68,7 @@ struct Contraction {
   // columns are one, with f32 operands and one depth axis.
   int64_t chains = 1;
 
+  bool has_integers() const { return is_integer(lhs_dtype); }
   bool operator==(const Contraction&) const = default;
 };
 

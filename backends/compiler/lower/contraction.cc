@@ -129,6 +129,19 @@ bool is_narrow_or_f32(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
+bool is_narrow_integer(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kUI8 || dtype == DType::kI16;
+}
+
+bool has_packed_types(const ir::Operation& op) {
+  const DType lhs = op.operand(0)->type().dtype();
+  const DType rhs = op.operand(1)->type().dtype();
+  const DType out = op.result()->type().dtype();
+  if (out == DType::kF32) return is_narrow_or_f32(lhs) && is_narrow_or_f32(rhs);
+  return (out == DType::kI32 || out == DType::kUI32) && is_narrow_integer(lhs) &&
+         is_narrow_integer(rhs);
+}
+
 // Fills in the axes of a contraction from the operands' views. `size(value, d)` and strides are of
 // the operation's own operands.
 class AxesBuilder {
@@ -338,11 +351,7 @@ std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
       return std::nullopt;
     }
   }
-  if (op.result()->type().dtype() != DType::kF32 ||
-      !is_narrow_or_f32(op.operand(0)->type().dtype()) ||
-      !is_narrow_or_f32(op.operand(1)->type().dtype())) {
-    return std::nullopt;
-  }
+  if (!has_packed_types(op)) return std::nullopt;
   const View lhs = view_of(*op.operand(0), *op.block(), in_memory);
   const View rhs = view_of(*op.operand(1), *op.block(), in_memory);
   if (!has_place(*lhs.base) || !has_place(*rhs.base)) return std::nullopt;

@@ -54,6 +54,7 @@ Result<Target> make_target(std::string_view level) {
     target.features = fmt::format("{}", fmt::join(features, ","));
     target.is_native = true;
     target.has_fma = !is_x86 || has("fma");
+    target.has_vnni = has("avx512vnni");
     if (is_x86) target.vector_bits = has("avx512f") ? 512 : has("avx2") ? 256 : 128;
     return target;
   }

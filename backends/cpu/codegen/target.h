@@ -17,6 +17,7 @@ struct Target {
   std::string cpu;       // "znver3", "x86-64-v3"
   std::string features;  // "+avx2,+fma,..."
   int vector_bits = 128;
+  bool has_vnni = false;  // AVX512_VNNI
   bool has_fma = false;
   bool is_native = false;  // this process can run the code
 

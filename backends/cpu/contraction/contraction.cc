@@ -42,12 +42,28 @@ constexpr double kNsPerChained = 0.06;       // of a vector with what is read on
 // Columns of a product with a vector that a thread takes at least; sums of so many are written
 // together.
 constexpr int64_t kChainedColumns = 32;
+// The same where columns lie side by side, and how many depths of a partial sum at a time.
+constexpr int64_t kAcrossColumns = 512;
+constexpr int64_t kAcrossDepth = 8;
 static_assert(kDotSums == kernel::kDotChains);
 
 alignas(64) constexpr std::array<float, kDepthBlock> kZeros{};
 
 Narrow narrow_of(DType dtype) {
-  return dtype == DType::kBF16 ? Narrow::kBF16 : dtype == DType::kF16 ? Narrow::kF16 : Narrow::kF32;
+  switch (dtype) {
+    case DType::kBF16:
+      return Narrow::kBF16;
+    case DType::kF16:
+      return Narrow::kF16;
+    case DType::kI8:
+      return Narrow::kS8;
+    case DType::kUI8:
+      return Narrow::kU8;
+    case DType::kI16:
+      return Narrow::kS16;
+    default:
+      return Narrow::kF32;
+  }
 }
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -70,6 +86,7 @@ PreparedContraction::PreparedContraction(const kernel::Contraction& c, const Mic
 
 void PreparedContraction::prepare(const kernel::Contraction& c) {
   out_offset_ = c.out_offset;
+  is_paired_ = c.has_integers();
   rows_.dtype = c.lhs_dtype;
   columns_.dtype = c.rhs_dtype;
   rows_.offset = c.lhs_offset;
@@ -125,7 +142,7 @@ void PreparedContraction::prepare(const kernel::Contraction& c) {
   inner_ = depth_.empty() ? 1 : depth_.back().size;
   rows_in_place_ = rows_.narrow == Narrow::kF32 &&
                    (depth_size_ == 1 || (rows_.depth.back() == 1 && inner_ >= kDenseRun));
-  depth_block_ = rows_in_place_ ? kDepthBlock : kPackedDepthBlock;
+  depth_block_ = rows_in_place_ ? kDepthBlock : (is_paired_ ? 2 : 1) * kPackedDepthBlock;
   const bool plain_columns = columns_.narrow == Narrow::kF32 && columns_.is_dense &&
                              depth_.size() <= 1 && windowed_ == 0 && columns_.lanes.size() == 1 &&
                              columns_.lanes[0].out == 1;
@@ -145,7 +162,7 @@ void PreparedContraction::prepare(const kernel::Contraction& c) {
   const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
   estimated_ns_ = static_cast<double>(batches_) * rows_done * static_cast<double>(depth_size_) *
                       static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels.columns)) *
-                      kNsPerMultiplyAdd * 16.0 / kernels.columns +
+                      (is_paired_ ? 0.5 : 1) * kNsPerMultiplyAdd * 16.0 / kernels.columns +
                   0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
   if (is_chained_) {
     estimated_ns_ = static_cast<double>(batches_ * columns_.size) *
@@ -212,12 +229,13 @@ void PreparedContraction::find_runs() {
   const int64_t inner = inner_;
   int64_t left = depth_size_;
   int64_t start = 0;  // along the innermost axis
-  blocks_.push_back({0, 0, 0});
+  blocks_.push_back({0, 0, 0, 0});
   while (left > 0) {
     DepthBlock& block = blocks_.back();
     const int64_t count = std::min(inner - start, depth_block_ - block.depth);
     Run run;
     run.count = count;
+    run.packed = is_paired_ ? (count + 1) / 2 : count;
     for (size_t a = 0; a < axes; ++a) {
       const int64_t index = a + 1 == axes ? start : at[a];
       run.rows += index * rows_.depth[a];
@@ -231,6 +249,7 @@ void PreparedContraction::find_runs() {
     }
     runs_.push_back(run);
     block.depth += count;
+    block.packed += run.packed;
     block.last = runs_.size();
     left -= count;
     start += count;
@@ -242,7 +261,7 @@ void PreparedContraction::find_runs() {
       }
     }
     if (left > 0 && blocks_.back().depth == depth_block_) {
-      blocks_.push_back({runs_.size(), runs_.size(), 0});
+      blocks_.push_back({runs_.size(), runs_.size(), 0, 0});
     }
   }
 }
@@ -401,7 +420,7 @@ class ContractionRun {
   // Elements of a panel. One line more than it holds: neighbours that start in the same place of a
   // page would push each other out of the first level cache.
   static int64_t panel_size(const DepthBlock& block, int64_t width) {
-    return block.depth * width + 16;
+    return block.packed * width + 16;
   }
 
   // Packs lanes [first, first + count), which `lanes` describes, of a block of the depth into
@@ -425,7 +444,7 @@ class ContractionRun {
               find(side, base, lanes[l + i], is_rows ? run.rows : run.columns, run);
         }
         kernels_.pack(side.narrow, from.data(), width, step, run.count, panel);
-        panel += run.count * width;
+        panel += run.packed * width;
       }
     }
   }
@@ -469,7 +488,7 @@ class ContractionRun {
         }
         l += length;
       }
-      to += run.count * width;
+      to += run.packed * width;
     }
   }
 
@@ -557,12 +576,52 @@ class ContractionRun {
       for (size_t d = 0; d < depth; ++d) copy[d] = row[static_cast<int64_t>(d) * row_step];
       row = copy.data();
     }
+    const bool is_across = p_.columns_.has_rows && p_.columns_.lanes.size() == 1;
     for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
       const int64_t last = std::min(end * chunk, width);
-      for (int64_t c = begin * chunk; c < last; c += kChainedColumns) {
-        run_chained_columns(batch, row, c, std::min(kChainedColumns, last - c));
+      const int64_t most = is_across ? kAcrossColumns : kChainedColumns;
+      for (int64_t c = begin * chunk; c < last; c += most) {
+        const int64_t count = std::min(most, last - c);
+        if (is_across) {
+          run_chained_across(batch, row, c, count);
+        } else {
+          run_chained_columns(batch, row, c, count);
+        }
       }
     });
+  }
+
+  // Columns that lie side by side: partial sum k of all of them takes depths k, k + kDotSums, ...,
+  // and memory streams by in its order, some hundred columns of each depth.
+  void run_chained_across(const Batch& batch, const float* row, int64_t first,
+                          int64_t count) const {
+    const int64_t depth = p_.depth_size_;
+    const int64_t step = p_.columns_.depth[0];
+    const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
+    std::vector<float>& sums = scratch().panels;
+    // A line more than there are columns: sums a whole number of pages apart share lines.
+    const int64_t distance = round_up(count, kDotSums) + kDotSums;
+    sums.assign(static_cast<size_t>(distance * kDotSums), 0.0F);
+    constexpr int64_t kBlock = kAcrossDepth * kDotSums;
+    for (int64_t d = 0; d < depth; d += kBlock) {
+      for (int64_t k = 0; k < std::min<int64_t>(kDotSums, depth - d); ++k) {
+        const int64_t here = (std::min(kBlock, depth - d) - k + kDotSums - 1) / kDotSums;
+        const float* from = row + d + k;
+        float* to = sums.data() + k * distance;
+        kernels_.wide(&from, 1, kDotSums, columns + (d + k) * step, step * kDotSums, here, count,
+                      &to);
+      }
+    }
+    for (int64_t half = kDotSums / 2; half > 0; half /= 2) {
+      for (int64_t k = 0; k < half; ++k) {
+        float* to = sums.data() + k * distance;
+        const float* from = to + half * distance;
+        for (int64_t c = 0; c < count; ++c) to[c] += from[c];
+      }
+    }
+    const Prepared::LaneAxis& axis = p_.columns_.lanes[0];
+    float* out = batch.out + first * axis.out;
+    for (int64_t c = 0; c < count; ++c) out[c * axis.out] = sums[static_cast<size_t>(c)];
   }
 
   void run_chained_columns(const Batch& batch, const float* row, int64_t first,
@@ -689,7 +748,7 @@ class ContractionRun {
     mine.pointers.resize(static_cast<size_t>(tiles) * runs * kMostTileRows);
     mine.counts.resize(runs);
     if (!p_.rows_in_place_) {
-      mine.counts[0] = static_cast<int32_t>(block.depth);
+      mine.counts[0] = static_cast<int32_t>(block.packed);
       mine.rows.resize(static_cast<size_t>(tiles * panel_size(block, height)));
       pack(p_.rows_, true, batch.rows, mine.row_lanes.data(), first, count,
            static_cast<int>(height), block, mine.rows.data());
@@ -735,6 +794,7 @@ class ContractionRun {
     tile.out = out.data();
     tile.adds = adds;
     const Lane* lanes = mine.row_lanes.data();
+    const auto* tiles = p_.is_paired_ ? kernels_.tile_pairs : kernels_.tile;
     for (int64_t row = 0; row < rows; row += height, lanes += height) {
       const auto here = static_cast<int>(std::min<int64_t>(height, rows - row));
       tile.rows = mine.pointers.data() + static_cast<size_t>(row / height) * runs * kMostTileRows;
@@ -742,7 +802,7 @@ class ContractionRun {
         for (int r = 0; r < here; ++r) {
           out[static_cast<size_t>(r)] = batch.out + lanes[r].out + columns[0].out;
         }
-        kernels_.tile[here](tile);
+        tiles[here](tile);
         continue;
       }
       for (int r = 0; r < here; ++r) {
@@ -753,7 +813,7 @@ class ContractionRun {
         for (int64_t c = 0; c < count; ++c) sums[c] = from[columns[c].out];
         for (int64_t c = count; c < width; ++c) sums[c] = 0;
       }
-      kernels_.tile[here](tile);
+      tiles[here](tile);
       for (int r = 0; r < here; ++r) {
         const float* sums = buffer.data() + r * width;
         float* to = batch.out + lanes[r].out;
@@ -770,6 +830,7 @@ class ContractionRun {
 };
 
 bool PreparedContraction::is_finite(const std::byte* rhs) const {
+  if (is_paired_) return true;
   // The largest exponent: infinity and NaN. In vectors, so without leaving early.
   uint32_t most = 0;
   if (rhs_dtype_ == DType::kF32) {

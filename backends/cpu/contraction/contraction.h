@@ -27,7 +27,8 @@ class PreparedContraction {
   // Contractions with base dilations: those of their parts are `prepared` too.
   PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels);
 
-  // Pointers to element 0 of the buffers. `is_parallel`: see RunOptions.
+  // Pointers to element 0 of the buffers; `out` holds f32, or the i32 sums of integers.
+  // `is_parallel`: see RunOptions.
   void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel) const;
   // On one thread.
   double estimated_ns() const { return estimated_ns_; }
@@ -70,7 +71,8 @@ class PreparedContraction {
   // Consecutive depths that are walked with one stride on either side.
   struct Run {
     int64_t count = 0;
-    int64_t rows = 0;  // offset from a lane's
+    int64_t packed = 0;  // elements of a panel's lane: those, or pairs of them
+    int64_t rows = 0;    // offset from a lane's
     int64_t columns = 0;
     std::array<int64_t, kMostWindows> taps{};  // offset in each window
   };
@@ -78,6 +80,7 @@ class PreparedContraction {
     size_t first = 0;  // run
     size_t last = 0;
     int64_t depth = 0;
+    int64_t packed = 0;
   };
 
   void prepare(const kernel::Contraction& contraction);
@@ -99,6 +102,7 @@ class PreparedContraction {
   bool is_wide_ = false;           // few rows, columns not packed
   bool columns_in_place_ = false;  // of those: by tiles
   bool is_chained_ = false;        // one row, each sum in several
+  bool is_paired_ = false;         // of integers: see micro_kernels.h
   int64_t out_offset_ = 0;
   int64_t rhs_elements_ = 0;
   DType rhs_dtype_ = DType::kF32;

@@ -28,7 +28,11 @@ float f16_value(uint16_t bits) {
                                           : sign * std::ldexp(fraction + 1024, exponent - 25));
 }
 
+// Exact for integers, of which sums are taken without rounding.
 float element(const std::vector<std::byte>& data, DType dtype, int64_t at) {
+  if (dtype == DType::kI8) return reinterpret_cast<const int8_t*>(data.data())[at];
+  if (dtype == DType::kUI8) return reinterpret_cast<const uint8_t*>(data.data())[at];
+  if (dtype == DType::kI16) return reinterpret_cast<const int16_t*>(data.data())[at];
   if (dtype == DType::kF32) return reinterpret_cast<const float*>(data.data())[at];
   const uint16_t bits = reinterpret_cast<const uint16_t*>(data.data())[at];
   return dtype == DType::kBF16 ? bf16_value(bits) : f16_value(bits);
@@ -36,6 +40,14 @@ float element(const std::vector<std::byte>& data, DType dtype, int64_t at) {
 
 std::vector<std::byte> random_data(DType dtype, int64_t elements, std::mt19937& random) {
   std::vector<std::byte> data(static_cast<size_t>(elements * dtype_bytes(dtype)));
+  if (is_integer(dtype)) {
+    // The limits often: their products are the largest.
+    for (std::byte& byte : data) {
+      const uint32_t bits = random();
+      byte = static_cast<std::byte>(bits % 4 == 0 ? (bits >> 8) % 2 * 0x80 : bits >> 8);
+    }
+    return data;
+  }
   std::uniform_real_distribution<float> values(-1, 1);
   for (int64_t i = 0; i < elements; ++i) {
     const float value = values(random);
@@ -101,8 +113,13 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
                              offset(column, c.columns, &Axis::rhs);
         const auto chains = static_cast<size_t>(c.chains);
         std::vector<float> sums(chains, 0.0F);
+        uint32_t whole = 0;  // of integers; wraps
         for (size_t d = 0; d < depths.size(); ++d) {
           const float y = element(rhs, c.rhs_dtype, from + offset(depths[d], c.depth, &Axis::rhs));
+          if (c.has_integers()) {
+            whole += static_cast<uint32_t>(static_cast<int64_t>(x[d]) * static_cast<int64_t>(y));
+            continue;
+          }
           float& sum = sums[d % chains];
           sum = has_fma ? std::fma(x[d], y, sum) : x[d] * y + sum;
         }
@@ -111,7 +128,8 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
         }
         out[static_cast<size_t>(offset(batch, c.batch, &Axis::out) +
                                 offset(row, c.rows, &Axis::out) +
-                                offset(column, c.columns, &Axis::out))] = sums[0];
+                                offset(column, c.columns, &Axis::out))] =
+            c.has_integers() ? std::bit_cast<float>(whole) : sums[0];
       }
     }
   }
@@ -123,7 +141,8 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     const Result<Target> target = make_target(GetParam());
     if (!target.ok() || !target->is_native) GTEST_SKIP() << "this processor has no " << GetParam();
-    kernels_ = &micro_kernels(target->vector_bits, target->has_fma);
+    const bool has_vnni = GetParam() == std::string_view("native") && target->has_vnni;
+    kernels_ = &micro_kernels(target->vector_bits, target->has_fma, has_vnni);
     has_fma_ = target->has_fma;
   }
 
@@ -242,16 +261,33 @@ TEST_P(ContractionTest, FewRows) {
 
 TEST_P(ContractionTest, VectorsHaveSeveralSums) {
   for (int form = 0; form < 8; ++form) {
-    for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
-             {1, 1, 64}, {1, 8, 67}, {37, 1, 800}, {1, 200, 79}, {1, 701, 1024}, {600, 1, 600}}) {
+    for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 64},
+                                                                     {1, 7, 80},
+                                                                     {1, 8, 67},
+                                                                     {37, 1, 800},
+                                                                     {1, 200, 79},
+                                                                     {1, 511, 127},
+                                                                     {513, 1, 129},
+                                                                     {1, 701, 1024},
+                                                                     {600, 1, 600},
+                                                                     {1, 2100, 255},
+                                                                     {1, 16, 15}}) {
       Contraction c = product(1, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0);
       c.chains = kernel::kDotChains;
       check(c);
     }
   }
-  Contraction c = product(5, 90, 1, 300, false, true);
+  for (const bool across : {false, true}) {
+    Contraction c = product(5, 90, 1, 300, across, true);
+    c.chains = kernel::kDotChains;
+    check(c);
+  }
+  Contraction c;
+  c.depth = {{300, 1, 1, 0}};
+  c.columns = {{1, 0, 0, 1}};
+  c.rhs_elements = 300;
+  c.out_elements = 90;
   c.chains = kernel::kDotChains;
-  check(c);
   // Rows of two dimensions, whose distances differ.
   c.rows = {{9, 3300, 0, 10}, {10, 310, 0, 1}};
   c.batch = {};
@@ -269,6 +305,41 @@ TEST_P(ContractionTest, NarrowOperands) {
           c.rhs_dtype = rhs;
           check(c);
         }
+      }
+    }
+  }
+}
+
+// On both sides of a pair, a tile, a panel, a block of the depth and a rectangle.
+TEST_P(ContractionTest, Integers) {
+  const std::pair<DType, DType> types[] = {{DType::kI8, DType::kI8},  {DType::kUI8, DType::kI8},
+                                           {DType::kI8, DType::kUI8}, {DType::kUI8, DType::kUI8},
+                                           {DType::kI16, DType::kI8}, {DType::kI16, DType::kI16}};
+  for (const auto& [lhs, rhs] : types) {
+    const auto check_as = [&, lhs = lhs, rhs = rhs](Contraction c) {
+      c.lhs_dtype = lhs;
+      c.rhs_dtype = rhs;
+      check(c);
+    };
+    for (int form = 0; form < 8; ++form) {
+      for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                       {1, 40, 2},
+                                                                       {11, 15, 3},
+                                                                       {12, 16, 127},
+                                                                       {13, 17, 128},
+                                                                       {5, 31, 129},
+                                                                       {24, 32, 511},
+                                                                       {25, 33, 513},
+                                                                       {70, 1, 64},
+                                                                       {97, 130, 66}}) {
+        check_as(product(2, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0));
+      }
+    }
+    check_as(product(1, 300, 270, 1025, false, false));
+    for (const bool first : {false, true}) {
+      for (const int64_t channels : {1, 3, 8}) {
+        check_as(convolution(2, 9, channels, 20, 3, 1, 1, 1, 1, 1, first, false));
+        check_as(convolution(2, 9, channels, 9, 3, 2, 1, 2, 2, 1, first, true));
       }
     }
   }
@@ -316,7 +387,8 @@ TEST_P(ContractionTest, InfinityTimesTheZerosOfADilatedInputIsNaN) {
   EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 7 + 1) * 8 + 7)]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, ContractionTest, ::testing::Values("sse2", "avx2", "avx512"),
+INSTANTIATE_TEST_SUITE_P(Levels, ContractionTest,
+                         ::testing::Values("sse2", "avx2", "avx512", "native"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

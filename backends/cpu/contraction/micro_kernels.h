@@ -5,6 +5,10 @@
 // are read where they lie or from a panel, columns from a panel: for each depth, `columns` numbers
 // side by side. Plain functions on memory of the caller; any thread; nothing fails. Each sum takes
 // its products in the order of the depth, by a fused multiply-add where the level has one.
+//
+// Integers of 8 and 16 bits go in pairs: two depths, widened to 16 bits, are one element of a row
+// or panel (a float whose bits they are), and sums are of 32 bits. Such sums wrap, so no order
+// matters.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +34,18 @@ struct Tile {
 };
 
 // What a panel is filled from: lane l of run s starts at lanes[l], null for zeros.
-enum class Narrow : uint8_t { kF32, kBF16, kF16 };
+enum class Narrow : uint8_t { kF32, kBF16, kF16, kS8, kU8, kS16 };
 
 struct MicroKernels {
   int rows = 0;     // of a full tile
   int columns = 0;  // of a panel
   // By number of rows, from 1; entry 0 is not used.
   void (*tile[kMostTileRows + 1])(const Tile&) = {};
+  // The same for pairs of integers.
+  void (*tile_pairs[kMostTileRows + 1])(const Tile&) = {};
   // Writes `count` depths of `width` lanes: to[d * width + l] = lanes[l][d * step], with zeros for
-  // lanes that are null. `width` is `rows` or `columns`.
+  // lanes that are null. `width` is `rows` or `columns`. Integers: `count` depths become half as
+  // many pairs, the last of which may end with a zero; d numbers pairs in `to`.
   void (*pack)(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count,
                float* to) = nullptr;
   // Lanes that lie side by side, for several panels of `width` at once: depth d of lane first + l
@@ -59,7 +66,9 @@ struct MicroKernels {
 const MicroKernels& portable_micro_kernels();
 const MicroKernels& avx2_micro_kernels();
 const MicroKernels& avx512_micro_kernels();
-// Those for vectors of that many bits; `has_fma`: the level fuses.
-const MicroKernels& micro_kernels(int vector_bits, bool has_fma);
+const MicroKernels& avx512_vnni_micro_kernels();
+// Those for vectors of that many bits; `has_fma`: the level fuses; `has_vnni`: it multiplies pairs
+// of 16 bits and adds them in one instruction (AVX512_VNNI).
+const MicroKernels& micro_kernels(int vector_bits, bool has_fma, bool has_vnni = false);
 
 }  // namespace hekla::cpu

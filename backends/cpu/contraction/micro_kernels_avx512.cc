@@ -3,7 +3,11 @@
 
 #include "backends/cpu/contraction/micro_kernels.h"
 
+#ifdef HEKLA_VNNI
+#define HEKLA_LEVEL avx512_vnni_micro_kernels
+#else
 #define HEKLA_LEVEL avx512_micro_kernels
+#endif
 
 namespace hekla::cpu {
 namespace {
@@ -13,8 +17,20 @@ using Vector = __m512;
 
 inline Vector splat(const float* from) { return _mm512_set1_ps(*from); }
 inline Vector multiply_add(Vector a, Vector b, Vector sum) { return _mm512_fmadd_ps(a, b, sum); }
+inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
+  const __m512i x = _mm512_castps_si512(a), y = _mm512_castps_si512(b);
+  const __m512i z = _mm512_castps_si512(sum);
+#ifdef HEKLA_VNNI
+  return _mm512_castsi512_ps(_mm512_dpwssd_epi32(z, x, y));
+#else
+  return _mm512_castsi512_ps(_mm512_add_epi32(z, _mm512_madd_epi16(x, y)));
+#endif
+}
 inline float multiply_add_one(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
 inline float load_f16(const uint16_t* from) { return _cvtsh_ss(*from); }
+inline void load_eight_f16(const uint16_t* from, float* to) {
+  _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
 
 constexpr int kBlock = 8;
 #include "backends/cpu/contraction/blocks_avx.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of micro_kernels_LEVEL.cc, which define HEKLA_LEVEL, kBits, multiply_add, sum_lanes (the
-// second half of the lanes added to the first, until one is left) and load_f16 before. Those files
-// are compiled for processors that the process may not run on, so nothing here may be shared with
-// other files: all is in an unnamed namespace, and no header with inline functions is included.
+// The body of micro_kernels_LEVEL.cc, which define HEKLA_LEVEL, kBits, multiply_add,
+// multiply_add_pairs, sum_lanes (the second half of the lanes added to the first, until one is
+// left), load_f16 and load_eight_f16 before. Those files are compiled for processors that the
+// process may not run on, so nothing here may be shared with other files: all is in an unnamed
+// namespace, and no header with inline functions is included.
 // NOLINTNEXTLINE: included once by each level.
 #pragma once
 
@@ -22,7 +23,7 @@ inline Vector load(const float* from) {
 }
 inline void store(float* to, Vector v) { __builtin_memcpy(to, &v, sizeof(v)); }
 
-template <int kCount>
+template <int kCount, bool kPairs>
 void tile(const Tile& t) {
   Vector sums[kCount][kVectors];
 #pragma GCC unroll 12
@@ -50,7 +51,10 @@ void tile(const Tile& t) {
       for (int r = 0; r < kCount; ++r) {
         const Vector a = splat(row[r] + at);
 #pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) sums[r][v] = multiply_add(a, c[v], sums[r][v]);
+        for (int v = 0; v < kVectors; ++v) {
+          sums[r][v] =
+              kPairs ? multiply_add_pairs(a, c[v], sums[r][v]) : multiply_add(a, c[v], sums[r][v]);
+        }
       }
       at += step;
       columns += columns_step;
@@ -73,21 +77,33 @@ inline float widen_bf16(const uint16_t* from) {
 struct FromF32 {
   using Type = float;
   static float at(const float* from) { return *from; }
+  static void all(const float* from, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+  }
 };
 struct FromBF16 {
   using Type = uint16_t;
   static float at(const uint16_t* from) { return widen_bf16(from); }
+  static void all(const uint16_t* from, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; ++i) to[i] = widen_bf16(from + i);
+  }
 };
 struct FromF16 {
   using Type = uint16_t;
   static float at(const uint16_t* from) { return load_f16(from); }
+  // The compiler makes no vectors of the instruction for one.
+  static void all(const uint16_t* from, int64_t count, float* to) {
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) load_eight_f16(from + i, to + i);
+    for (; i < count; ++i) to[i] = load_f16(from + i);
+  }
 };
 
 // `kWidth` numbers side by side. Through registers: the compiler does not know that they are apart.
 template <typename From, int kWidth>
 inline void copy_row(const typename From::Type* from, float* to) {
   float row[kWidth];
-  for (int l = 0; l < kWidth; ++l) row[l] = From::at(from + l);
+  From::all(from, kWidth, row);
   __builtin_memcpy(to, row, sizeof(row));
 }
 
@@ -143,9 +159,7 @@ void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
       for (int l = 0; l < kWidth; ++l) rows[l] = wide[l];
       for (int64_t d = 0; d < count; d += kSome) {
         const int64_t here = count - d < kSome ? count - d : kSome;
-        for (int l = 0; l < kWidth; ++l) {
-          for (int64_t i = 0; i < here; ++i) wide[l][i] = From::at(from[l] + d + i);
-        }
+        for (int l = 0; l < kWidth; ++l) From::all(from[l] + d, here, wide[l]);
         turn_lanes<kWidth>(rows, here, to + d * kWidth);
       }
       return;
@@ -164,9 +178,88 @@ void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
   }
 }
 
+// Two depths as one element; `second` null: a zero.
+template <typename Type>
+inline uint32_t pair_of(const Type* first, const Type* second) {
+  const auto low = static_cast<uint16_t>(static_cast<int16_t>(*first));
+  const auto high =
+      second == nullptr ? uint16_t{0} : static_cast<uint16_t>(static_cast<int16_t>(*second));
+  return low | static_cast<uint32_t>(high) << 16;
+}
+
+// `kWidth` lanes side by side.
+template <typename Type, int kWidth>
+inline void copy_pairs(const Type* first, const Type* second, float* to) {
+  uint32_t row[kWidth];
+  if (second == nullptr) {
+    for (int l = 0; l < kWidth; ++l) row[l] = pair_of<Type>(first + l, nullptr);
+  } else {
+    for (int l = 0; l < kWidth; ++l) row[l] = pair_of(first + l, second + l);
+  }
+  __builtin_memcpy(to, row, sizeof(row));
+}
+
+template <typename Type>
+inline void copy_pair(const Type* first, const Type* second, float* to) {
+  const uint32_t pair = pair_of(first, second);
+  __builtin_memcpy(to, &pair, sizeof(pair));
+}
+
+template <typename Type, int kWidth>
+void pack_pairs(const void* const* lanes, int64_t step, int64_t count, float* to) {
+  const Type* from[kWidth];
+  bool all = true;
+  bool side_by_side = true;
+  for (int l = 0; l < kWidth; ++l) {
+    from[l] = static_cast<const Type*>(lanes[l]);
+    all &= from[l] != nullptr;
+  }
+  for (int l = 1; all && l < kWidth; ++l) side_by_side &= from[l] == from[0] + l;
+  if (all && !side_by_side && step == 1) {
+    // Widened lane by lane, some at a time, then turned.
+    constexpr int64_t kSome = 128;
+    float wide[kWidth][kSome / 2];
+    const float* rows[kWidth];
+    for (int l = 0; l < kWidth; ++l) rows[l] = wide[l];
+    for (int64_t d = 0; d < count; d += kSome) {
+      const int64_t here = count - d < kSome ? count - d : kSome;
+      for (int l = 0; l < kWidth; ++l) {
+        int16_t lane[kSome];
+        for (int64_t i = 0; i < here; ++i) lane[i] = static_cast<int16_t>(from[l][d + i]);
+        if (here % 2 != 0) lane[here] = 0;
+        __builtin_memcpy(wide[l], lane, static_cast<size_t>((here + 1) / 2) * sizeof(float));
+      }
+      turn_lanes<kWidth>(rows, (here + 1) / 2, to + d / 2 * kWidth);
+    }
+    return;
+  }
+  for (int64_t d = 0; d < count; d += 2, to += kWidth) {
+    const bool has_second = d + 1 < count;
+    if (all && side_by_side) {
+      const Type* first = from[0] + d * step;
+      copy_pairs<Type, kWidth>(first, has_second ? first + step : nullptr, to);
+      continue;
+    }
+    for (int l = 0; l < kWidth; ++l) {
+      if (from[l] == nullptr) {
+        to[l] = 0;
+        continue;
+      }
+      const Type* first = from[l] + d * step;
+      copy_pair<Type>(first, has_second ? first + step : nullptr, to + l);
+    }
+  }
+}
+
 template <int kWidth>
 void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t count, float* to) {
   switch (type) {
+    case Narrow::kS8:
+      return pack_pairs<int8_t, kWidth>(lanes, step, count, to);
+    case Narrow::kU8:
+      return pack_pairs<uint8_t, kWidth>(lanes, step, count, to);
+    case Narrow::kS16:
+      return pack_pairs<int16_t, kWidth>(lanes, step, count, to);
     case Narrow::kF32:
       return pack_as<FromF32, kWidth>(lanes, step, count, to);
     case Narrow::kBF16:
@@ -208,6 +301,40 @@ void spread_as(const typename From::Type* from, int64_t step, int64_t count, int
   }
 }
 
+template <typename Type, int kWidth>
+void spread_pairs(const Type* from, int64_t step, int64_t count, int64_t first, int64_t length,
+                  int64_t panel_step, float* to) {
+  to += first / kWidth * panel_step;
+  const int64_t begin = first % kWidth;
+  const int64_t head = begin == 0 ? 0 : (kWidth - begin < length ? kWidth - begin : length);
+  for (int64_t d = 0; d < count; d += 2, from += 2 * step) {
+    const Type* at = from;
+    const Type* second = d + 1 < count ? from + step : nullptr;
+    const auto skip = [&](int64_t lanes) {
+      at += lanes;
+      if (second != nullptr) second += lanes;
+    };
+    const auto copy_some = [&](int64_t lanes, float* panel) {
+      for (int64_t l = 0; l < lanes; ++l) {
+        copy_pair<Type>(at + l, second == nullptr ? nullptr : second + l, panel + l);
+      }
+      skip(lanes);
+    };
+    float* panel = to + d / 2 * kWidth;
+    int64_t left = length;
+    if (head != 0) {
+      copy_some(head, panel + begin);
+      left -= head;
+      panel += panel_step;
+    }
+    for (; left >= kWidth; left -= kWidth, panel += panel_step) {
+      copy_pairs<Type, kWidth>(at, second, panel);
+      skip(kWidth);
+    }
+    copy_some(left, panel);
+  }
+}
+
 template <int kWidth>
 void spread_zeros(int64_t count, int64_t first, int64_t length, int64_t panel_step, float* to) {
   for (int64_t l = first; l < first + length; ++l) {
@@ -219,9 +346,21 @@ void spread_zeros(int64_t count, int64_t first, int64_t length, int64_t panel_st
 template <int kWidth>
 void spread_width(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
                   int64_t length, int64_t panel_step, float* to) {
-  if (from == nullptr) return spread_zeros<kWidth>(count, first, length, panel_step, to);
+  const bool is_paired = type >= Narrow::kS8;
+  if (from == nullptr) {
+    return spread_zeros<kWidth>(is_paired ? (count + 1) / 2 : count, first, length, panel_step, to);
+  }
   const auto* narrow = static_cast<const uint16_t*>(from);
   switch (type) {
+    case Narrow::kS8:
+      return spread_pairs<int8_t, kWidth>(static_cast<const int8_t*>(from), step, count, first,
+                                          length, panel_step, to);
+    case Narrow::kU8:
+      return spread_pairs<uint8_t, kWidth>(static_cast<const uint8_t*>(from), step, count, first,
+                                           length, panel_step, to);
+    case Narrow::kS16:
+      return spread_pairs<int16_t, kWidth>(static_cast<const int16_t*>(from), step, count, first,
+                                           length, panel_step, to);
     case Narrow::kF32:
       return spread_as<FromF32, kWidth>(static_cast<const float*>(from), step, count, first, length,
                                         panel_step, to);
@@ -359,7 +498,8 @@ void chained(const float* row, const float* columns, int64_t columns_step, int64
 
 template <int kCount>
 void add_tiles(MicroKernels& kernels) {
-  kernels.tile[kCount] = tile<kCount>;
+  kernels.tile[kCount] = tile<kCount, false>;
+  kernels.tile_pairs[kCount] = tile<kCount, true>;
   if constexpr (kCount > 1) add_tiles<kCount - 1>(kernels);
 }
 

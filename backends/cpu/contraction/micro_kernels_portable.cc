@@ -2,6 +2,10 @@
 // The level that every processor has: vectors of four, through the compiler alone.
 #include "backends/cpu/contraction/micro_kernels.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #define HEKLA_LEVEL portable_micro_kernels
 
 namespace hekla::cpu {
@@ -24,6 +28,27 @@ inline float multiply_add_one(float a, float b, float sum) { return a * b + sum;
 inline Vector multiply_add(Vector a, Vector b, Vector sum) { return a * b + sum; }
 #endif
 
+#ifdef __SSE2__
+inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
+  const __m128i product = _mm_madd_epi16(_mm_castps_si128(a), _mm_castps_si128(b));
+  return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(sum), product));
+}
+#else
+inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
+  int16_t x[8], y[8];
+  uint32_t z[4];
+  __builtin_memcpy(x, &a, sizeof(x));
+  __builtin_memcpy(y, &b, sizeof(y));
+  __builtin_memcpy(z, &sum, sizeof(z));
+  for (int i = 0; i < 4; ++i) {
+    z[i] += static_cast<uint32_t>(x[2 * i] * y[2 * i]);
+    z[i] += static_cast<uint32_t>(x[2 * i + 1] * y[2 * i + 1]);
+  }
+  __builtin_memcpy(&sum, z, sizeof(z));
+  return sum;
+}
+#endif
+
 inline float sum_lanes(Vector v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
 inline float load_f16(const uint16_t* from) {
@@ -44,6 +69,10 @@ inline float load_f16(const uint16_t* from) {
   wide |= sign;
   __builtin_memcpy(&value, &wide, sizeof(value));
   return value;
+}
+
+inline void load_eight_f16(const uint16_t* from, float* to) {
+  for (int i = 0; i < 8; ++i) to[i] = load_f16(from + i);
 }
 
 constexpr int kBlock = 4;

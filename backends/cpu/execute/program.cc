@@ -377,8 +377,8 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
   HEKLA_RETURN_IF_ERROR(program->compile(compiler, schedule_seed));
   const Target& target = compiler.target();
   for (const kernel::Contraction& contraction : plan->contractions) {
-    program->contractions_.emplace_back(contraction,
-                                        micro_kernels(target.vector_bits, target.has_fma));
+    program->contractions_.emplace_back(
+        contraction, micro_kernels(target.vector_bits, target.has_fma, target.has_vnni));
   }
   program->estimated_ns_ = program->estimate(plan->steps);
   log_kernels(*plan, *program->code_);
