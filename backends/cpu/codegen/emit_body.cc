@@ -23,7 +23,11 @@ BodyEmitter::BodyEmitter(const KernelCode& code, const LaneAnalysis& analysis,
       operands_(std::move(operands)),
       scalars_(f_.size()),
       vectors_(f_.size()),
-      loop_results_(f_.region_count()) {}
+      loop_results_(f_.region_count()),
+      stages_(f_.size()),
+      store_group_(f_.size(), -1) {
+  if (code.plan.schedule.strided == StridedUse::kShuffles) find_store_groups();
+}
 
 void BodyEmitter::emit_level(Level level) {
   for (Value v : f_.body().instructions) {

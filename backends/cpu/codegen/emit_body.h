@@ -27,6 +27,11 @@ class BodyEmitter {
   // From here on one vector of points has `lanes` lanes; forgets the points emitted before.
   void begin_points(int lanes);
   void set_scalar(kernel::Value v, llvm::Value* value);
+  // Loads of a tile's rows whose lanes lie apart: `stage` puts those of rows [0, rows) on the
+  // stack, a vector each, where the points begun and the values of the row are the first row's;
+  // once `use_staged` gave the row's number they come from there.
+  void stage(const std::vector<kernel::Value>& loads, int64_t rows);
+  void use_staged(llvm::Value* row) { staged_row_ = row; }
   // Whether the stores of some points may be put off until those of others are done.
   bool may_defer_stores() const;
   struct Store {
@@ -84,6 +89,20 @@ class BodyEmitter {
   std::vector<StagedLoad> staged_loads(kernel::Value loop) const;
   std::vector<llvm::Value*> staged_pointers(const StagedLoad& load, llvm::Value* first);
   void transpose(std::vector<llvm::Value*>& rows);
+  // See emit_strided.cc. Null: not that way.
+  llvm::Value* load_strided(llvm::Type* element, llvm::Value* first, int64_t stride,
+                            llvm::Align align);
+  struct StoreGroup {
+    std::vector<kernel::Value> stores;  // in the order of memory
+    std::vector<llvm::Value*> values;
+    size_t count = 0;  // of the values that are there
+  };
+  void find_store_groups();
+  bool store_in_group(kernel::Value v, llvm::Value* value, const kernel::Access& access);
+  void put_group(const std::vector<llvm::Value*>& values, llvm::Value* first, llvm::Align align);
+  std::vector<llvm::Value*> interleave(const std::vector<llvm::Value*>& values);
+  llvm::Value* join(llvm::Value* low, llvm::Value* high);
+  void emit_parts_of(const std::vector<kernel::Value>& loads);
   void stage_block(const std::vector<StagedLoad>& loads, llvm::Value* first);
   void stage_rest(const std::vector<StagedLoad>& loads, llvm::Value* first, llvm::Value* count);
   void emit_staged_loop(kernel::Value v, std::vector<StagedLoad> loads);
@@ -104,6 +123,10 @@ class BodyEmitter {
   std::vector<llvm::Value*> scalars_;
   std::vector<llvm::Value*> vectors_;
   std::vector<std::vector<llvm::Value*>> loop_results_;  // by region
+  std::vector<llvm::Value*> stages_;                     // of tiles, by load
+  llvm::Value* staged_row_ = nullptr;
+  std::vector<StoreGroup> store_groups_;
+  std::vector<int> store_group_;  // by store; -1: none
   bool defers_ = false;
   Deferred deferred_;
 };

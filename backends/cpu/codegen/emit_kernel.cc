@@ -150,8 +150,27 @@ class KernelEmitter {
       end = b_.CreateSelect(b_.CreateICmpSLT(end, index(size)), end, index(size));
     }
     const auto& parameters = code_.kernel.body.body().parameters;
+    // Staged from here on, so that the last tile reads no rows beyond the others.
+    llvm::Value* base = first;
+    if (size % schedule_.tile_rows != 0) {
+      llvm::Value* last = index(size - schedule_.tile_rows);
+      base = b_.CreateSelect(b_.CreateICmpSLT(first, last), first, last);
+    }
+    const auto stage = [&](llvm::Value* at) {
+      indices[dimension] = base;
+      for (size_t d = 0; d < indices.size(); ++d) {
+        if (indices[d] != nullptr) body.set_scalar(parameters[d], indices[d]);
+      }
+      body.begin_points(schedule_.lanes);
+      body.emit_level(Level::kRow);
+      body.set_scalar(parameters[static_cast<size_t>(lane_dimension_)], at);
+      body.stage(schedule_.staged, schedule_.tile_rows);
+    };
     const auto all_rows = [&](llvm::Value* at, int lanes) {
+      const bool is_staged = !schedule_.staged.empty() && lanes == schedule_.lanes;
+      if (is_staged) stage(at);
       llvm::PHINode* row = begin_loop(first);
+      body.use_staged(is_staged ? b_.CreateSub(row, base) : nullptr);
       indices[dimension] = row;
       for (size_t d = 0; d < indices.size(); ++d) {
         if (indices[d] != nullptr) body.set_scalar(parameters[d], indices[d]);

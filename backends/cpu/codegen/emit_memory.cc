@@ -30,6 +30,11 @@ void BodyEmitter::emit_load(Value v) {
   const Value index = inst.arguments[0];
   llvm::Type* element = memory_type(access, inst.type);
   llvm::Value* value = nullptr;
+  if (staged_row_ != nullptr && stages_[static_cast<size_t>(v)] != nullptr) {
+    llvm::Type* type = type_of(inst.type, true);
+    llvm::Value* stage = b_.CreateGEP(type, stages_[static_cast<size_t>(v)], staged_row_);
+    return define(v, b_.CreateLoad(type, stage));
+  }
   if (is_vector(v)) {
     value = load_vector(access, element, index);
   } else {
@@ -59,6 +64,9 @@ llvm::Value* BodyEmitter::load_vector(const Access& access, llvm::Type* element,
       std::vector<int> order(static_cast<size_t>(lanes_));
       std::iota(order.rbegin(), order.rend(), 0);
       return b_.CreateShuffleVector(b_.CreateAlignedLoad(type, low, align), order);
+    }
+    if (mask_ == nullptr && code_.plan.schedule.strided == StridedUse::kShuffles) {
+      if (llvm::Value* value = load_strided(element, first, shape.stride, align)) return value;
     }
     if (mask_ == nullptr) {
       llvm::Value* value = llvm::PoisonValue::get(type);
@@ -97,6 +105,7 @@ void BodyEmitter::emit_store(Value v) {
     if (lanes_ > 1) narrow = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
     value = b_.CreateTrunc(value, narrow);
   }
+  if (store_in_group(v, value, access)) return;
   if (lanes_ > 1) return store_vector(access, value, inst.arguments[0]);
   llvm::Value* pointer = element_pointer(access, element, scalar(inst.arguments[0]));
   put(value, pointer, element_align(access));

@@ -2,7 +2,9 @@
 #include "backends/cpu/codegen/schedule.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <random>
 
@@ -15,6 +17,7 @@ using kernel::Instruction;
 using kernel::Op;
 
 constexpr int kLaneBits = 32;
+constexpr int64_t kFewestTileRows = 4;
 
 // What tests draw instead of what sizes and costs say. Not there without a seed.
 class Draw {
@@ -133,6 +136,17 @@ void measure(const kernel::Function& f, const LaneAnalysis& analysis, int32_t re
   }
 }
 
+// Loads and stores of the body whose lanes lie apart for no rule.
+int scattered_accesses(const kernel::Function& f, const LaneAnalysis& analysis) {
+  int count = 0;
+  for (kernel::Value v : f.body().instructions) {
+    const Instruction& inst = f[v];
+    if ((inst.op != Op::kLoad && inst.op != Op::kStore) || !analysis.is_needed(v)) continue;
+    count += analysis.is_varying(inst.arguments[0]) ? 1 : 0;
+  }
+  return count;
+}
+
 // How many vectors run at a time: 1, 2 or 4.
 int choose_vectors(const kernel::Function& f, const LaneAnalysis& analysis) {
   BodySize size;
@@ -151,7 +165,6 @@ int choose_vectors(const kernel::Function& f, const LaneAnalysis& analysis) {
 int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& analysis) {
   constexpr int64_t kLineBytes = 64;
   constexpr int64_t kNeighbourBytes = 16;
-  constexpr int64_t kFewestRows = 4;
   const kernel::Function& f = kernel.body;
   const int lane = analysis.lane_dimension();
   if (lane < 0 || f.region_count() > 1) return -1;
@@ -166,7 +179,7 @@ int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& anal
     for (int d = 0; d < static_cast<int>(kernel.grid.size()); ++d) {
       const int64_t here = d == lane ? 0 : step(d);
       if (here > 0 && here <= kNeighbourBytes &&
-          kernel.grid[static_cast<size_t>(d)] >= kFewestRows) {
+          kernel.grid[static_cast<size_t>(d)] >= kFewestTileRows) {
         return d;
       }
     }
@@ -174,10 +187,35 @@ int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& anal
   return -1;
 }
 
+// The loads whose lanes read apart what neighbouring rows read side by side.
+std::vector<kernel::Value> loads_to_stage(const kernel::Kernel& kernel,
+                                          const LaneAnalysis& analysis, int tile_dimension) {
+  constexpr size_t kMostLoads = 8;  // a kilobyte of the stack each, at 16 lanes
+  std::vector<kernel::Value> loads;
+  const kernel::Function& f = kernel.body;
+  for (kernel::Value v : f.body().instructions) {
+    const Instruction& inst = f[v];
+    if (inst.op != Op::kLoad || !analysis.is_needed(v) || analysis.resolved(v) != v) continue;
+    const kernel::Access access = kernel::unpack_access(inst.immediate);
+    const bool is_written = kernel.operands[static_cast<size_t>(access.operand)].is_written;
+    const LaneShape shape = analysis.shape(inst.arguments[0]);
+    if (access.bytes != 4 || is_written || shape.kind != LaneKind::kAffine || shape.stride == 1) {
+      continue;
+    }
+    if (analysis.slope(inst.arguments[0], tile_dimension) == 1 && loads.size() < kMostLoads) {
+      loads.push_back(v);
+    }
+  }
+  return loads;
+}
+
 // How blocks of rows lie in the units of a grid.
 struct BlockFit {
   int64_t chunk = 0;  // points of a unit, where the lane dimension numbers rows; 0: any
   int64_t units = 0;  // of a block; where chunks may be chosen, rows of points
+  // Consecutive indices of the last dimension that numbers rows which no block cuts; 0: none.
+  int64_t tile = 0;
+  int tile_dimension = -1;
 };
 
 std::optional<BlockFit> fit_blocks(const kernel::Kernel& kernel, int dimension,
@@ -192,6 +230,11 @@ std::optional<BlockFit> fit_blocks(const kernel::Kernel& kernel, int dimension,
     for (size_t d = cut->leading; d < grid.size(); ++d) {
       if (d != lane) fit.units *= d == cut->leading ? grid[d] / cut->parts : grid[d];
     }
+    if (cut->parts == 1 && cut->leading > 0 && lane >= cut->leading) {
+      fit.tile_dimension = static_cast<int>(cut->leading) - 1;
+      // The last block has the rest too.
+      fit.tile = std::gcd(grid[cut->leading - 1], blocks.size);
+    }
     return fit;
   }
   for (size_t d = lane + 1; d < grid.size(); ++d) {
@@ -204,7 +247,8 @@ std::optional<BlockFit> fit_blocks(const kernel::Kernel& kernel, int dimension,
 }
 
 Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t row, int lanes,
-             const std::optional<BlockFit>& fit, Draw& draw, int tile_dimension = -1) {
+             const std::optional<BlockFit>& fit, Draw& draw, int tile_dimension = -1,
+             std::vector<kernel::Value> staged = {}) {
   Schedule schedule;
   schedule.row = row;
   schedule.rows = kernel.points() / row;
@@ -213,7 +257,12 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
     constexpr int64_t kTileRows = 16;  // a line of the cache
     const int64_t size = kernel.grid[static_cast<size_t>(tile_dimension)];
     schedule.tile_dimension = tile_dimension;
-    schedule.tile_rows = std::min(kTileRows, size);
+    schedule.tile_rows = std::min(kTileRows, fit ? fit->tile & -fit->tile : size);
+    if (!staged.empty()) {
+      schedule.tile_rows =
+          static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(schedule.tile_rows)));
+    }
+    schedule.staged = std::move(staged);
     schedule.rows = schedule.rows / size * ((size + schedule.tile_rows - 1) / schedule.tile_rows);
   }
   // Units of about this size: long against the 0.1 us of handing one over, short against a launch.
@@ -232,7 +281,10 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
   schedule.chunks = std::max<int64_t>(1, schedule.row / chunk);
   if (schedule.chunks == 1) chunk = schedule.row;
   schedule.chunk = chunk;
-  if (fit) schedule.block_units = fit->chunk > 0 ? fit->units : fit->units * schedule.chunks;
+  if (fit) {
+    schedule.block_units =
+        fit->chunk > 0 ? fit->units : fit->units / schedule.tile_rows * schedule.chunks;
+  }
   schedule.unit_ns =
       kRowOverheadNs + vector_ns * static_cast<double>(chunk) / static_cast<double>(schedule.lanes);
   // Costly enough to be shared out over threads, or too cheap.
@@ -360,8 +412,10 @@ bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& 
 }
 
 KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks,
-                       uint64_t seed) {
+                       uint64_t seed, TileUse tiles, StridedUse strided) {
   Draw draw(kernel, seed);
+  if (draw.chance(30)) tiles = draw.chance(50) ? TileUse::kNotStaged : TileUse::kNone;
+  if (draw.chance(30)) strided = StridedUse::kByLane;
   const int one_vector = vector_bits / kLaneBits;
   const auto rank = static_cast<int64_t>(kernel.grid.size());
   int dimension = choose_lane_dimension(kernel, one_vector);
@@ -375,7 +429,11 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
   if (!draw.chance(30)) {
     const std::vector<Range> ranges =
         cut_row(kernel, dimension, whole_grid(kernel), draw.chance(60));
-    if (ranges.size() > 1) return plan_segments(kernel, dimension, one_vector, ranges, fit, draw);
+    if (ranges.size() > 1) {
+      KernelPlan plan = plan_segments(kernel, dimension, one_vector, ranges, fit, draw);
+      plan.schedule.strided = strided;
+      return plan;
+    }
   }
   // Points that are sure to follow each other.
   const int64_t length = fit && fit->chunk > 0 ? std::min(fit->chunk, row) : row;
@@ -391,17 +449,39 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
     }
     const bool is_whole = row % lanes == 0 && length % lanes == 0;
     if (vectors > 1 && !is_whole && length < int64_t{kFew} * lanes) continue;
-    LaneAnalysis analysis(kernel, dimension, is_whole ? lanes : 1);
-    if (vectors > 1 && choose_vectors(kernel.body, analysis) < vectors) continue;
+    LaneAnalysis whole(kernel, dimension, is_whole ? lanes : 1);
+    if (vectors > 1 && choose_vectors(kernel.body, whole) < vectors) continue;
     int used = lanes;
     while (used > length) used /= 2;
+    // Half a vector may end where the rule of the addresses does.
+    const int half = lanes / 2;
+    std::optional<LaneAnalysis> narrow;
+    if (vectors == 1 && strided == StridedUse::kShuffles && half >= 4 && row % half == 0 &&
+        length % half == 0 && used == lanes) {
+      const int scattered = scattered_accesses(kernel.body, whole);
+      if (scattered > 0) narrow.emplace(kernel, dimension, half);
+      if (narrow && scattered_accesses(kernel.body, *narrow) == 0) {
+        used = half;
+      } else {
+        narrow.reset();
+      }
+    }
+    LaneAnalysis& analysis = narrow ? *narrow : whole;
     KernelPlan plan;
-    const bool may_tile = used > 1 && !fit;
+    const bool may_tile = used > 1 && tiles != TileUse::kNone;
     int tile = may_tile ? choose_tile_dimension(kernel, analysis) : -1;
     if (may_tile && rank > 1 && kernel.body.region_count() == 1 && draw.chance(40)) {
       tile = static_cast<int>((dimension + draw.any(1, rank - 1)) % rank);
     }
-    plan.schedule = cut(kernel, analysis, row, used, fit, draw, tile);
+    // Blocks hold whole tiles of a power of two.
+    if (fit && (tile != fit->tile_dimension || fit->tile % kFewestTileRows != 0)) tile = -1;
+    std::vector<kernel::Value> staged;
+    if (tile >= 0 && used >= kFewestTileRows && tiles == TileUse::kChosen &&
+        kernel.grid[static_cast<size_t>(tile)] >= kFewestTileRows) {
+      staged = loads_to_stage(kernel, analysis, tile);
+    }
+    plan.schedule = cut(kernel, analysis, row, used, fit, draw, tile, std::move(staged));
+    plan.schedule.strided = strided;
     plan.kinds.push_back({whole_grid(kernel), {}});
     plan.kinds.back().segments.push_back({{0, row}, std::move(analysis)});
     return plan;
@@ -410,13 +490,14 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
 
 namespace {
 
-constexpr std::string_view kNames[] = {"points one by one", "vectors", "tiles of rows", "segments",
-                                       "blocks of rows"};
+constexpr std::string_view kNames[] = {"points one by one", "vectors",        "tiles of rows",
+                                       "segments",          "blocks of rows", "staged tiles"};
 
 }  // namespace
 
 std::string_view schedule_name(const KernelPlan& plan) {
   const bool has_segments = plan.kinds.size() > 1 || plan.kinds.back().segments.size() > 1;
+  if (!plan.schedule.staged.empty()) return kNames[5];
   if (plan.schedule.block_units > 0) return kNames[4];
   if (has_segments) return kNames[3];
   if (plan.schedule.tile_dimension >= 0) return kNames[2];

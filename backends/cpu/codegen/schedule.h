@@ -5,8 +5,9 @@
 // A row is all points that differ in the lane dimension alone. A unit is a row, or one of the equal
 // chunks of a row when rows are few and long. Where lanes read memory far apart whose neighbours
 // are for other rows, as a transposition does, a unit is so many rows side by side: vector after
-// vector, each for all of the rows, so that lines of the cache are used up before they go. Points
-// do not depend on each other, so the cut changes no result. Pure.
+// vector, each for all of the rows, so that lines of the cache are used up before they go. Such
+// loads of four bytes are staged: read along the rows for all of them, transposed in registers and
+// put on the stack. Points do not depend on each other, so the cut changes no result. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,13 @@ struct RowBlocks {
   bool operator==(const RowBlocks&) const = default;
 };
 
+// Units of several rows; for tests, which compare all of them.
+enum class TileUse : uint8_t { kChosen, kNotStaged, kNone };
+
+// Loads and stores a few elements apart, and fewer lanes where that leaves none scattered; for
+// tests, which compare both.
+enum class StridedUse : uint8_t { kShuffles, kByLane };
+
 struct Schedule {
   int lanes = 1;       // points of a row that run as one vector; at most the row's length
   int64_t row = 1;     // points of a row
@@ -37,6 +45,10 @@ struct Schedule {
   // The dimension whose neighbours a unit does together, and how many; the last ones may be fewer.
   int tile_dimension = -1;
   int64_t tile_rows = 1;
+  // Loads that are staged; `tile_rows` is a power of two then.
+  std::vector<kernel::Value> staged;
+
+  StridedUse strided = StridedUse::kShuffles;
 
   // Block b of the rows is the units from b * block_units on; 0: no blocks.
   int64_t block_units = 0;
@@ -74,10 +86,12 @@ bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& 
 // `vector_bits`: of the machine's vectors. `blocks`: which the kernel has, or none. Short bodies
 // get two or four vectors at a time, so that the machine has something to do while an operation
 // takes its time. The grid has no zero.
-// `seed`, for tests: not 0, lane dimension, lanes, segments, tiles of rows and units are drawn from
-// all that are right instead of chosen by sizes and costs. The bits are the same.
+// `seed`, for tests: not 0, lane dimension, lanes, segments, tiles of rows, strided accesses and
+// units are drawn from all that are right instead of chosen by sizes and costs. The bits are the
+// same.
 KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks = {},
-                       uint64_t seed = 0);
+                       uint64_t seed = 0, TileUse tiles = TileUse::kChosen,
+                       StridedUse strided = StridedUse::kShuffles);
 
 // What kind of schedule it is, in a few words: "vectors", "tiles of rows" ... There are no others
 // than those of schedule_names().

@@ -223,8 +223,8 @@ class Compiler : public KernelCompiler {
 
   std::unique_ptr<Job> make_job(const KernelRequest& request) const {
     const kernel::Kernel& kernel = *request.kernel;
-    KernelPlan plan =
-        plan_kernel(kernel, writer_->target().vector_bits, request.blocks, request.schedule_seed);
+    KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits, request.blocks,
+                                  request.schedule_seed, request.tiles, request.strided);
     const bool may_alias = request.may_alias || updates_in_place(kernel);
     // Whether points may run twice matters only where a row ends within a vector.
     const Schedule& schedule = plan.schedule;
@@ -232,7 +232,12 @@ class Compiler : public KernelCompiler {
     std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
     // Lanes and units follow from the kernel alone, but for those of blocks.
     if (request.blocks.rows != 0) {
-      text += fmt::format("blocks of {} lanes {} points", schedule.lanes, schedule.chunk);
+      text += fmt::format("blocks of {} lanes {} points {} rows", schedule.lanes, schedule.chunk,
+                          schedule.tile_rows);
+    }
+    if (request.tiles != TileUse::kChosen || request.strided != StridedUse::kShuffles) {
+      text += fmt::format("tiles {} strided {}", static_cast<int>(request.tiles),
+                          static_cast<int>(request.strided));
     }
     if (request.schedule_seed != 0) text += fmt::format("drawn {}", request.schedule_seed);
     return std::make_unique<Job>(Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan)});

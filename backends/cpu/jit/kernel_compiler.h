@@ -31,6 +31,8 @@ struct KernelRequest {
   // For runs of one block at a time; the kernel has them.
   RowBlocks blocks;
   uint64_t schedule_seed = 0;  // see plan_kernel
+  TileUse tiles = TileUse::kChosen;
+  StridedUse strided = StridedUse::kShuffles;
 };
 
 struct CompiledKernel {

@@ -122,6 +122,8 @@ TEST_P(Levels, RandomKernelsDoWhatTheInterpreterDoes) {
   }
 }
 
+TestKernel transposing(int64_t rows, int64_t columns, int bytes);
+
 // Any right schedule of a kernel, also those that its size would not be given. Each kind is among
 // them.
 TEST_P(Levels, DrawnSchedules) {
@@ -132,7 +134,10 @@ TEST_P(Levels, DrawnSchedules) {
   const char* more = std::getenv("HEKLA_RANDOM_KERNELS");
   const uint64_t count = more != nullptr ? std::strtoull(more, nullptr, 10) : 60;
   for (uint64_t seed = 0; seed < count; ++seed) {
-    const TestKernel test = random_kernel(seed, options);
+    // Few random ones read transposed what is large enough for tiles.
+    const auto size = static_cast<int64_t>(4 + seed % 64);
+    const TestKernel test = seed % 8 == 0 ? transposing(size, 80 - size, seed % 16 == 0 ? 4 : 8)
+                                          : random_kernel(seed, options);
     std::vector<KernelRequest> requests;
     for (const uint64_t draw : {2 * seed + 1, 2 * seed + 2}) {
       requests.push_back({&test.kernel, false, {}, draw});
@@ -382,40 +387,178 @@ TEST_P(Levels, RowsAreSummedInOrder) {
   }
 }
 
+// A transpose of all but the first dimension, added to what is there.
+TestKernel transposing(int64_t rows, int64_t columns, int bytes) {
+  const ScalarType type = bytes == 8 ? kI64 : kI32;
+  const auto width = static_cast<uint8_t>(bytes);
+  Builder b(3, kI32);
+  for (int d = 0; d < 3; ++d)
+    b.set_grid_size(d, std::array{int64_t{2}, rows, columns}[static_cast<size_t>(d)]);
+  const Value plane = b.mul(b.grid_index(0), b.index(rows * columns));
+  const Value from = b.add(b.mul(b.grid_index(2), b.index(rows)), b.grid_index(1));
+  const Value to = b.add(plane, b.add(b.mul(b.grid_index(1), b.index(columns)), b.grid_index(2)));
+  const Value old = b.load(type, {1, width}, to);
+  b.store({1, width}, to, b.add(b.load(type, {0, width}, b.add(plane, from)), old));
+  TestKernel test;
+  test.elements = {{type, width}, {type, width}};
+  test.labels = {"from", "to"};
+  std::mt19937 random(static_cast<uint32_t>(columns));
+  for (int i = 0; i < 2; ++i) {
+    test.kernel.operands.push_back({2 * rows * columns * bytes, true, i == 1});
+    std::vector<std::byte> content(static_cast<size_t>(2 * rows * columns * bytes));
+    for (std::byte& byte : content) byte = static_cast<std::byte>(random());
+    test.contents.push_back(std::move(content));
+  }
+  test.kernel.name = "transpose";
+  test.kernel.grid = {2, rows, columns};
+  test.kernel.body = b.finish();
+  return test;
+}
+
 // Transposes of all but the first dimension, in tiles whose rows and lanes have rests, of several
 // widths; and of what is written over, where no point may run twice.
 TEST_P(Levels, TransposesInTiles) {
+  int staged = 0;
   for (const int bytes : {1, 2, 4, 8}) {
     for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
              {4, 64}, {16, 40}, {21, 33}, {50, 7}, {130, 1000}}) {
-      const ScalarType type = bytes == 8 ? kI64 : kI32;
-      const auto width = static_cast<uint8_t>(bytes);
-      Builder b(3, kI32);
-      for (int d = 0; d < 3; ++d)
-        b.set_grid_size(d, std::array{int64_t{2}, rows, columns}[static_cast<size_t>(d)]);
-      const Value plane = b.mul(b.grid_index(0), b.index(rows * columns));
-      const Value from = b.add(b.mul(b.grid_index(2), b.index(rows)), b.grid_index(1));
-      const Value to =
-          b.add(plane, b.add(b.mul(b.grid_index(1), b.index(columns)), b.grid_index(2)));
-      const Value old = b.load(type, {1, width}, to);
-      b.store({1, width}, to, b.add(b.load(type, {0, width}, b.add(plane, from)), old));
-      TestKernel test;
-      test.elements = {{type, width}, {type, width}};
-      test.labels = {"from", "to"};
-      std::mt19937 random(static_cast<uint32_t>(columns));
-      for (int i = 0; i < 2; ++i) {
-        test.kernel.operands.push_back({2 * rows * columns * bytes, true, i == 1});
-        std::vector<std::byte> content(static_cast<size_t>(2 * rows * columns * bytes));
-        for (std::byte& byte : content) byte = static_cast<std::byte>(random());
-        test.contents.push_back(std::move(content));
+      const TestKernel test = transposing(rows, columns, bytes);
+      for (const TileUse tiles : {TileUse::kChosen, TileUse::kNotStaged, TileUse::kNone}) {
+        const KernelRequest request{&test.kernel, false, {}, 0, tiles};
+        const auto code = compiler_->compile({&request, 1});
+        ASSERT_TRUE(code.ok()) << code.status().to_string();
+        const Schedule& schedule = (*code)->kernels[0].schedule;
+        EXPECT_TRUE(schedule.tile_rows == 1 || tiles != TileUse::kNone);
+        EXPECT_TRUE(schedule.staged.empty() || (tiles == TileUse::kChosen && bytes == 4));
+        staged += schedule.staged.empty() ? 0 : 1;
+        expect_as_interpreted((*code)->kernels[0], test, 1);
+        if (HasFatalFailure()) return;
       }
-      test.kernel.name = "transpose";
-      test.kernel.grid = {2, rows, columns};
-      test.kernel.body = b.finish();
-      const auto code = compile({&test.kernel});
-      ASSERT_NE(code, nullptr);
-      expect_as_interpreted(code->kernels[0], test, 1);
-      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GE(staged, 3);
+}
+
+// The same block by block of rows, whose tiles lie in a block. A block touches its rows alone.
+TEST_P(Levels, TransposesInTilesOfBlocks) {
+  int tiled = 0;
+  for (const auto& [planes, rows, columns] : std::vector<std::array<int64_t, 3>>{
+           {1, 64, 40}, {1, 65, 16}, {1, 24, 100}, {3, 16, 33}, {2, 32, 64}, {4, 12, 70}}) {
+    const int64_t all = planes * rows;
+    Builder b(3, kI32);
+    const std::array<int64_t, 3> grid{planes, rows, columns};
+    for (int d = 0; d < 3; ++d) b.set_grid_size(d, grid[static_cast<size_t>(d)]);
+    const Value row = b.add(b.mul(b.grid_index(0), b.index(rows)), b.grid_index(1));
+    const Value to = b.add(b.mul(row, b.index(columns)), b.grid_index(2));
+    const Value from = b.add(b.mul(b.grid_index(2), b.index(all)), row);
+    b.store({2, 4}, to, b.add(b.load(kI32, {0, 4}, from), b.load(kI32, {1, 4}, to)));
+    TestKernel test;
+    std::mt19937 random(static_cast<uint32_t>(all));
+    for (int i = 0; i < 3; ++i) {
+      test.kernel.operands.push_back({all * columns * 4, i < 2, i == 2});
+      std::vector<std::byte> content(static_cast<size_t>(all * columns * 4));
+      for (std::byte& byte : content) byte = static_cast<std::byte>(random());
+      test.contents.push_back(std::move(content));
+    }
+    test.kernel.name = "transpose";
+    test.kernel.grid = {planes, rows, columns};
+    test.kernel.body = b.finish();
+    Buffers expected = test.contents;
+    ASSERT_TRUE(interpret(test.kernel, kernel::testing::spans(expected)).ok());
+    for (const int64_t size : {1, 4, 8, 12, 16, 24, 32}) {
+      const RowBlocks blocks{all, size};
+      if (size > all || !has_blocks(test.kernel, compiler_->target().vector_bits, blocks)) continue;
+      for (const TileUse tiles : {TileUse::kChosen, TileUse::kNotStaged, TileUse::kNone}) {
+        const KernelRequest request{&test.kernel, false, blocks, 0, tiles};
+        const auto code = compiler_->compile({&request, 1});
+        ASSERT_TRUE(code.ok()) << code.status().to_string();
+        const CompiledKernel& compiled = (*code)->kernels[0];
+        tiled += compiled.schedule.tile_rows > 1 ? 1 : 0;
+        for (int64_t block = 0; block < blocks.count(); ++block) {
+          const bool is_last = block + 1 == blocks.count();
+          const int64_t begin = block * size * columns * 4;
+          const int64_t end = (is_last ? all : (block + 1) * size) * columns * 4;
+          Buffers actual = test.contents;
+          const void* pointers[] = {actual[0].data(), actual[1].data(), actual[2].data()};
+          const int64_t first = block * compiled.schedule.block_units;
+          compiled.function(
+              pointers, first,
+              is_last ? compiled.schedule.units() : first + compiled.schedule.block_units);
+          for (int64_t p = 0; p < all * columns * 4; ++p) {
+            const auto at = static_cast<size_t>(p);
+            ASSERT_EQ(actual[2][at], p >= begin && p < end ? expected[2][at] : test.contents[2][at])
+                << planes << " x " << rows << " x " << columns << " by " << size << ", block "
+                << block << ", byte " << p;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(tiled, 8);
+}
+
+// Loads `from` elements apart and stores that lie `to` apart, of which `stored` side by side are
+// written: all of them, or not; in reversed order. `blocks`: runs of 8 points that lie apart by
+// more.
+TestKernel strided(int64_t row, int64_t from, int64_t to, int64_t stored, int bytes, bool blocks) {
+  const ScalarType type = bytes == 8 ? kI64 : kI32;
+  const auto width = static_cast<uint8_t>(bytes);
+  constexpr int64_t kRows = 2, kRun = 8;
+  Builder b(2, kI32);
+  b.set_grid_size(0, kRows);
+  b.set_grid_size(1, row);
+  const Value at = b.grid_index(1);
+  Value place = at;
+  int64_t most = row;
+  if (blocks) {
+    const Value run = b.binary(Op::kDivU, at, b.index(kRun));
+    place = b.add(b.mul(run, b.index(2 * kRun)), b.sub(at, b.mul(run, b.index(kRun))));
+    most = 2 * row + kRun;
+  }
+  const Value in = b.add(b.mul(b.grid_index(0), b.index(row)), at);
+  const Value out = b.add(b.mul(b.grid_index(0), b.index(most)), place);
+  for (int64_t k = stored; k-- > 0;) {
+    const Value x = b.load(type, {0, width}, b.add(b.mul(in, b.index(from)), b.index(k % from)));
+    const Value y = b.mul(b.add(x, b.integer(type, 3)), b.integer(type, 2 * k + 1));
+    // As the parts of complex numbers lie.
+    const Value pair = b.mul(b.add(b.mul(out, b.index(to / 2)), b.index(k / 2)), b.index(2));
+    b.store({1, width}, k % 2 == 0 ? pair : b.add(pair, b.index(1)), y);
+  }
+  TestKernel test;
+  test.elements = {{type, width}, {type, width}};
+  test.labels = {"from", "to"};
+  std::mt19937 random(static_cast<uint32_t>(row));
+  const int64_t counts[] = {kRows * row * from, kRows * most * to};
+  for (int i = 0; i < 2; ++i) {
+    test.kernel.operands.push_back({counts[i] * bytes, i == 0, i == 1});
+    std::vector<std::byte> content(static_cast<size_t>(counts[i] * bytes));
+    for (std::byte& byte : content) byte = static_cast<std::byte>(random());
+    test.contents.push_back(std::move(content));
+  }
+  test.kernel.name = "strided";
+  test.kernel.grid = {kRows, row};
+  test.kernel.body = b.finish();
+  return test;
+}
+
+TEST_P(Levels, StridedLoadsAndStores) {
+  for (const bool blocks : {false, true}) {
+    for (const int bytes : {1, 2, 4, 8}) {
+      for (const int64_t row : {1, 7, 16, 17, 48}) {
+        if (blocks && row % 8 != 0) continue;
+        for (const auto& [from, to, stored] : std::vector<std::array<int64_t, 3>>{
+                 {1, 2, 2}, {2, 2, 1}, {3, 4, 4}, {4, 4, 3}, {5, 8, 8}, {2, 16, 16}, {2, 32, 4}}) {
+          const TestKernel test = strided(row, from, to, stored, bytes, blocks);
+          for (const StridedUse use : {StridedUse::kShuffles, StridedUse::kByLane}) {
+            KernelRequest request{&test.kernel};
+            request.strided = use;
+            const auto code = compiler_->compile({&request, 1});
+            ASSERT_TRUE(code.ok()) << code.status().to_string();
+            expect_as_interpreted((*code)->kernels[0], test, static_cast<uint64_t>(row));
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
     }
   }
 }
