@@ -23,12 +23,12 @@ constexpr int64_t kLargeElements = 20'000;
 GenerateOptions mixed_sizes(uint64_t seed) {
   switch (seed % 20) {
     case 0:
-      return {4, 60'000};
+      return {4, 60'000, false};
     case 1:
     case 2:
     case 3:
     case 4:
-      return {6, 4'000};
+      return {6, 4'000, false};
     default:
       return {};
   }
@@ -305,36 +305,36 @@ void Generator::grow(int count) {
     int weight;
     int deepest;  // below how many regions it stands
   };
-  static const std::vector<Family> kFamilies = {{&Generator::elementwise, 38, 9},
-                                                {&Generator::conversion, 8, 9},
-                                                {&Generator::movement, 20, 9},
-                                                {&Generator::dynamic_movement, 6, 9},
-                                                {&Generator::gather, 4, 9},
-                                                {&Generator::scatter, 4, 9},
-                                                {&Generator::reduce, 10, 9},
-                                                {&Generator::reduce_window, 4, 9},
-                                                {&Generator::reduce_arg, 2, 9},
-                                                {&Generator::row_chain, 4, 0},
-                                                {&Generator::select_and_scatter, 2, 0},
-                                                {&Generator::map, 2, 9},
-                                                {&Generator::sort, 6, 9},
-                                                {&Generator::contraction, 6, 9},
-                                                {&Generator::convolution, 4, 0},
-                                                {&Generator::algebra, 3, 0},
-                                                {&Generator::random_bits, 2, 9},
-                                                {&Generator::batch_norm, 2, 0},
-                                                {&Generator::loop, 4, 1},
-                                                {&Generator::scan, 3, 1},
-                                                {&Generator::branch, 4, 1},
-                                                {&Generator::call, 2, 1},
-                                                {&Generator::other, 3, 9}};
+  static const std::vector<Family> kFamilies = {
+      {&Generator::elementwise, 38, 9}, {&Generator::conversion, 8, 9},
+      {&Generator::movement, 20, 9},    {&Generator::dynamic_movement, 6, 9},
+      {&Generator::gather, 4, 9},       {&Generator::scatter, 4, 9},
+      {&Generator::reduce, 10, 9},      {&Generator::reduce_window, 4, 9},
+      {&Generator::cumulative, 3, 9},   {&Generator::reduce_arg, 2, 9},
+      {&Generator::row_chain, 4, 0},    {&Generator::select_and_scatter, 2, 0},
+      {&Generator::map, 2, 9},          {&Generator::sort, 6, 9},
+      {&Generator::top_k, 2, 9},        {&Generator::contraction, 6, 9},
+      {&Generator::convolution, 4, 0},  {&Generator::algebra, 3, 0},
+      {&Generator::random_bits, 2, 9},  {&Generator::batch_norm, 2, 0},
+      {&Generator::loop, 4, 1},         {&Generator::scan, 3, 1},
+      {&Generator::branch, 4, 1},       {&Generator::call, 2, 1},
+      {&Generator::other, 3, 9}};
   static const int kTotal = [] {
     int total = 0;
     for (const Family& family : kFamilies) total += family.weight;
     return total;
   }();
+  static const std::vector<bool (Generator::*)()> kLoops = {
+      &Generator::reduce,      &Generator::reduce,     &Generator::reduce_window,
+      &Generator::cumulative,  &Generator::cumulative, &Generator::scatter,
+      &Generator::sort,        &Generator::sort,       &Generator::top_k,
+      &Generator::contraction, &Generator::contraction};
   const int goal = made_ + count;
   for (int tries = 0; made_ < goal && tries < 20 * count; ++tries) {
+    if (options_.loops && depth_ == 0 && random_.chance(75)) {
+      (this->*random_.pick(kLoops))();
+      continue;
+    }
     int64_t at = random_.below(kTotal);
     for (const Family& family : kFamilies) {
       at -= family.weight;

@@ -23,6 +23,7 @@ namespace hekla::testing {
 struct GenerateOptions {
   int ops = 9;                 // about; operands come on top
   int64_t max_elements = 400;  // of one array, about
+  bool loops = false;          // mostly operations whose kernels have loops
 };
 
 // Mostly many operations on small arrays, in every fifth program fewer on some 10^3 and in every

@@ -108,6 +108,37 @@ bool Generator::sort() {
                 std::move(regions)) != nullptr;
 }
 
+// A sort of which only the first few are read.
+bool Generator::top_k() {
+  ir::Value* key = tensor_of_rank(1, 3);
+  if (key == nullptr || is_complex(key->type().dtype()) || is_tiny(key->type().dtype())) {
+    return false;
+  }
+  const DType dtype = key->type().dtype();
+  const Dims dims = key->type().dims();
+  const auto along = static_cast<size_t>(random_.below(key->type().rank()));
+  if (dims[along] < 2) return false;
+  auto region = std::make_unique<ir::Region>(nullptr);
+  ir::Block& body = region->add_block();
+  for (int i = 0; i < 2; ++i) body.add_argument(tensor(dtype, {}));
+  body.append(OpCode::kReturn, {jax_comparator(body, 1)}, {});
+  Regions regions;
+  regions.push_back(std::move(region));
+  ir::Operation* sorted = append(OpCode::kSort, {key}, {key->type()},
+                                 {{"dimension", ir::i64_attribute(static_cast<int64_t>(along))},
+                                  {"is_stable", ir::Attribute(ir::BoolValue{true})}},
+                                 std::move(regions));
+  if (sorted == nullptr) return false;
+  // Nobody else may see the whole.
+  std::erase(values_, sorted->result());
+  Dims limits = dims;
+  limits[along] = random_.between(1, std::min<int64_t>(dims[along], 6));
+  return append(OpCode::kSlice, {sorted->result()}, {},
+                {{"start_indices", ir::i64_array(std::vector<int64_t>(dims.size(), 0))},
+                 {"limit_indices", ir::i64_array(limits)},
+                 {"strides", ir::i64_array(std::vector<int64_t>(dims.size(), 1))}}) != nullptr;
+}
+
 bool Generator::loop() {
   std::vector<ir::Value*> carried = {scalar_i32(0)};
   const int64_t count = random_.between(1, 3);

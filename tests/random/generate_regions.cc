@@ -198,6 +198,32 @@ bool Generator::reduce_window() {
                 how.attributes, std::move(regions)) != nullptr;
 }
 
+// A window that begins before the line, or ends behind it, in one dimension.
+bool Generator::cumulative() {
+  ir::Value* x = tensor_of_rank(1, 3);
+  if (x == nullptr) return false;
+  const DType dtype = x->type().dtype();
+  if (is_complex(dtype) && depth_ > 0) return false;
+  const Dims dims = x->type().dims();
+  const auto along = static_cast<size_t>(random_.below(x->type().rank()));
+  std::vector<int64_t> sizes(dims.size(), 1);
+  std::vector<std::pair<int64_t, int64_t>> padding(dims.size(), {0, 0});
+  sizes[along] = std::max<int64_t>(dims[along], 1);
+  const int64_t more = random_.chance(70) ? 0 : random_.between(0, 2);
+  (random_.chance(60) ? padding[along].first : padding[along].second) = sizes[along] - 1 - more;
+  if (sizes[along] - 1 - more < 0) return false;
+  Dims out = dims;
+  out[along] = ir::window_output_size(dims[along], 1, padding[along].first, padding[along].second,
+                                      sizes[along], 1, 1);
+  auto [code, start] = reducer(dtype, /*neutral=*/true);
+  Regions regions;
+  regions.push_back(scalar_region(code, dtype));
+  return append(
+             OpCode::kReduceWindow, {x, constant(std::move(start))}, {tensor(dtype, out)},
+             {{"window_dimensions", ir::i64_array(sizes)}, {"padding", pairs_attribute(padding)}},
+             std::move(regions)) != nullptr;
+}
+
 bool Generator::select_and_scatter() {
   ir::Value* x = tensor_of_rank(1, 4);
   if (x == nullptr || is_complex(x->type().dtype()) || x->type().dtype() == DType::kI1 ||

@@ -60,9 +60,11 @@ class Generator {
   bool scatter();
   bool reduce();
   bool reduce_window();
+  bool cumulative();
   bool select_and_scatter();
   bool map();
   bool sort();
+  bool top_k();
   bool contraction();
   bool convolution();
   bool algebra();

@@ -20,6 +20,7 @@
 #include "tests/random/check.h"
 #include "tests/random/generate.h"
 #include "tests/random/random.h"
+#include "tests/random/schedule_table.h"
 
 namespace hekla::testing {
 namespace {
@@ -52,6 +53,9 @@ struct Settings {
   bool no_shrink = false;
   bool print = false;
   bool all_forms = false;
+  bool all_drawn = false;
+  bool show_schedules = false;
+  bool require_schedules = false;
   std::string out_folder;
   std::string json_file;
   std::vector<std::string> files;
@@ -111,9 +115,10 @@ class Run {
       CheckOptions options;
       options.schedule_seed = seed;
       options.small_limits = seed % 3 == 0;
+      if (settings_.all_drawn) options.schedule_seed |= 1;
       if (!settings_.all_forms) {
         Random random(seed);
-        options.forms = {random.pick(options.forms)};
+        options.forms = {settings_.all_drawn ? kDrawnSchedules : random.pick(options.forms)};
       }
       check_program({made.module, std::move(made.inputs)}, fmt::format("seed {}", seed), options);
       progress(i + 1);
@@ -125,6 +130,7 @@ class Run {
  private:
   GenerateOptions sizes_of(uint64_t seed) const {
     GenerateOptions options = mixed_sizes(seed);
+    options.loops = settings_.generate.loops;
     if (settings_.generate.ops != 0) options.ops = settings_.generate.ops;
     if (settings_.generate.max_elements != 0) {
       options.max_elements = settings_.generate.max_elements;
@@ -236,7 +242,18 @@ class Run {
                                    {"findings", findings_}};
       std::ofstream(settings_.json_file) << json.dump(1) << "\n";
     }
-    return findings_.empty() ? 0 : 1;
+    bool is_complete = true;
+    for (const auto& device : devices_) {
+      const ScheduleTable table = schedule_table(device->schedules());
+      const std::vector<std::string> missing = missing_pairs(device->name(), table);
+      if (settings_.show_schedules || settings_.require_schedules) {
+        fmt::print("\nkernels by family and schedule on {}:\n{}", device->name(), to_text(table));
+      }
+      if (!settings_.require_schedules || missing.empty()) continue;
+      fmt::print("not exercised: {}\n", fmt::join(missing, "; "));
+      is_complete = false;
+    }
+    return findings_.empty() && is_complete ? 0 : 1;
   }
 
   const Settings settings_;
@@ -278,6 +295,13 @@ int main(int argc, char** argv) {
                  "Of an array, about; unset: mixed, 400, 4,000 and 60,000");
   app.add_option("--stop-after", settings.stop_after, "Findings")->capture_default_str();
   app.add_flag("--no-shrink", settings.no_shrink, "Print differing programs as they are");
+  app.add_flag("--loops", settings.generate.loops,
+               "Mostly operations whose kernels have loops: those that schedules differ for");
+  app.add_flag("--all-drawn", settings.all_drawn, "Draw the schedules of all forms");
+  app.add_flag("--schedules", settings.show_schedules,
+               "Print which schedules ran which families of operations");
+  app.add_flag("--require-schedules", settings.require_schedules,
+               "Fail when a schedule that a device may choose for a family was not exercised");
   app.add_flag("--all-forms", settings.all_forms, "All forms of each program, not one by turns");
   app.add_flag("--print", settings.print, "Print the programs and run nothing");
   app.add_option("--out", settings.out_folder, "Folder for the texts of differing programs");
