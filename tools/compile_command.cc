@@ -155,7 +155,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
           "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
           "StableHLO tool reads; ir: the graph with canonical attributes and locations; plan: the "
           "steps of a launch; kernels: the scalar code of each kernel; llvm, asm: what the CPU "
-          "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does")
+          "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does; "
+          "schedules: how a device runs each kernel")
       ->required()
       ->check(CLI::IsMember(stages));
   command->add_option("--output", options->output,

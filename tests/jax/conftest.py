@@ -56,6 +56,8 @@ def pytest_configure(config):
     config.addinivalue_line('markers', 'quick: part of the quick set (pytest -m quick)')
     config.addinivalue_line('markers', 'any_platform: says nothing about a device; part of the runs '
                             'with --platform reference alone')
+    config.addinivalue_line('markers', 'sizes: what a device decides by sizes; part of the runs with '
+                            'all platforms but reference, which decides nothing')
     if 'jax' in sys.modules:
         raise pytest.UsageError('JAX is imported already; run this folder on its own')
     for name in ('PJRT_NAMES_AND_LIBRARY_PATHS', 'HEKLA_PLUGIN_PATH', 'JAX_ENABLE_X64'):
@@ -66,11 +68,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption('--platform') == 'reference':
-        return
-    once = [item for item in items if item.get_closest_marker('any_platform')]
-    items[:] = [item for item in items if not item.get_closest_marker('any_platform')]
-    config.hook.pytest_deselected(items=once)
+    is_reference = config.getoption('--platform') == 'reference'
+    marker = 'sizes' if is_reference else 'any_platform'
+    elsewhere = [item for item in items if item.get_closest_marker(marker)]
+    items[:] = [item for item in items if not item.get_closest_marker(marker)]
+    config.hook.pytest_deselected(items=elsewhere)
 
 
 @pytest.fixture(scope='session')

@@ -93,6 +93,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.sizes
 @pytest.mark.parametrize('shape', SHAPES, ids=lambda s: f'{s[0]}x{s[1]}')
 @pytest.mark.parametrize('family', FAMILIES)
 def test_same_as_cpu(device, cpu, family, shape):

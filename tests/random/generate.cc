@@ -331,7 +331,7 @@ void Generator::grow(int count) {
       &Generator::contraction, &Generator::contraction};
   const int goal = made_ + count;
   for (int tries = 0; made_ < goal && tries < 20 * count; ++tries) {
-    if (options_.loops && depth_ == 0 && random_.chance(75)) {
+    if (options_.loops && depth_ == 0 && random_.chance(60)) {
       (this->*random_.pick(kLoops))();
       continue;
     }
