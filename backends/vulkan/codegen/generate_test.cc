@@ -452,6 +452,46 @@ TEST(Schedule, GuardsStoresOfLongChains) {
   EXPECT_EQ(selections(20), 2u);
 }
 
+// The lanes of a subgroup that pass values to each other behind a division must come there
+// together: a division that takes one of two ways takes the same one in all of them.
+TEST(Generate, LanesThatPassValuesBranchTogether) {
+  constexpr int64_t kRows = 37, kTurns = 64;
+  Builder b(1, kI32);
+  const Value row = b.mul(b.grid_index(0), b.index(kTurns));
+  const Value sum =
+      b.loop(b.index(kTurns), {b.real(kF32, 0)}, [&](Value turn, const std::vector<Value>& c) {
+        const Value x = b.load(kF32, {0, 4}, b.add(row, turn));
+        return std::vector<Value>{b.add(c[0], b.div(x, b.add(x, b.real(kF32, 1))))};
+      })[0];
+  b.store({1, 4}, b.grid_index(0), sum);
+  Kernel k;
+  k.name = "rows";
+  k.grid = {kRows};
+  k.operands = {{kRows * kTurns * 4, true, false}, {kRows * 4, false, true}};
+  k.body = b.finish();
+  Target t = full_target();
+  t.f32.fused_multiply_add = true;
+  t.subgroup_size = 32;
+  for (const bool has_lanes : {false, true}) {
+    t.subgroup_shuffle = has_lanes;
+    EXPECT_EQ(codegen::choose_schedule(k, t).shares_point, has_lanes);
+    size_t votes = 0;
+    std::set<uint32_t> voted;
+    for (const Instruction& i : parse(must_generate(k, t))) {
+      if (i.op != spv::OpGroupNonUniformAll) continue;
+      ++votes;
+      voted.insert(i.words[1]);
+    }
+    EXPECT_EQ(votes > 0, has_lanes);
+    // Both ways are there, behind a branch on what was voted for.
+    size_t branches = 0;
+    for (const Instruction& i : parse(must_generate(k, t))) {
+      branches += i.op == spv::OpBranchConditional && voted.contains(i.words[0]) ? 1 : 0;
+    }
+    EXPECT_EQ(branches, votes);
+  }
+}
+
 TEST(Validate, SaysWhatIsWrong) {
   Shader shader = must_generate(elementwise(100, kF32, 1), full_target());
   EXPECT_NE(disassemble(shader.words).find("OpFMul"), std::string::npos);
