@@ -54,10 +54,15 @@ plan::PlanOptions drawn_plan_options(const CompileOptions& options) {
   // Some kernels become several.
   const size_t most_instructions[] = {200, 1000, drawn.max_instructions};
   drawn.max_instructions = most_instructions[below(3)];
-  const int64_t few = below(2) == 0 ? 7 : 100;
+  // A kernel for each so many updates.
+  const int64_t few = drawn.small_limits ? 7 : 10'000;
   if (below(2) == 0) {
     drawn.most_updates_at_once =
         drawn.most_updates_at_once == 0 ? few : std::min(few, drawn.most_updates_at_once);
+  }
+  if (drawn.stored_transposes == plan::StoredTransposes::kWherePays && below(2) == 0) {
+    drawn.stored_transposes =
+        below(2) == 0 ? plan::StoredTransposes::kAll : plan::StoredTransposes::kNone;
   }
   if (drawn.row_groups == plan::RowGroups::kWherePays && below(2) == 0) {
     drawn.row_groups = below(2) == 0 ? plan::RowGroups::kAll : plan::RowGroups::kNone;

@@ -76,7 +76,7 @@ class Draw {
     if (kernel_.body.region_count() == 1 && !kernel_.grid.empty() && kernel_.points() > 0 &&
         kernel_.points() <= target_.max_narrow_points) {
       uint32_t columns = power_of_two(8);
-      while (kernel_.grid.back() % columns != 0 || !fits(columns, 1)) columns /= 2;
+      while (columns > 1 && (kernel_.grid.back() % columns != 0 || !fits(columns, 1))) columns /= 2;
       s.columns = columns;
     }
     s.is_adjacent = s.columns > 1;
@@ -103,6 +103,14 @@ class Draw {
   std::optional<Schedule> tile() {
     if (!may_be_tiled()) return std::nullopt;
     TileShape chosen = shape();
+    // Mostly columns that divide the grid, which alone can lie side by side.
+    if (chance(60)) {
+      chosen.columns = std::bit_floor(std::max(chosen.columns, 2U));
+      while (chosen.columns > 1 &&
+             (kernel_.grid.back() % chosen.columns != 0 || !fits(chosen.columns, chosen.rows))) {
+        chosen.columns /= 2;
+      }
+    }
     if (target_.subgroup_shuffle && target_.subgroup_size <= most_ && chance(50)) {
       chosen.lanes_x = target_.subgroup_size;
       chosen.lanes_y = 1;
