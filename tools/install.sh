@@ -86,8 +86,7 @@ fetch_swiftshader() {  # $1: an empty folder
 fetch_sid() {
   need_root "make a root of Debian sid in .cache/drivers/sid by hand"
   "${as_root[@]}" debootstrap --variant=minbase \
-    --include=mesa-vulkan-drivers,mesa-drm-shim,libvulkan1 sid "$1" \
-    http://deb.debian.org/debian >/dev/null
+    --include=mesa-vulkan-drivers,mesa-drm-shim,libvulkan1 sid "$1" >/dev/null
 }
 
 for driver in ${drivers[@]+"${drivers[@]}"}; do
