@@ -573,6 +573,60 @@ TEST_F(OnDevice, ZerosKeepTheirMeaning) {
   EXPECT_EQ(difference(zeros(ScalarType::kF64), target()), "");
 }
 
+// condition ? bits of two values under a mask : one of the two, or the other way around. One in a
+// kernel: what has several uses is not folded, and constants of several stay in registers. One
+// value is computed, and never NaN.
+struct SelectedBits {
+  int64_t mask;
+  int other;  // 0 or 1
+  bool is_first;
+};
+TestKernel selected_bits(const SelectedBits& drawn) {
+  constexpr ScalarType kF32 = ScalarType::kF32;
+  TestKernel test = kernel::testing::op_kernel({{Op::kMul, kF32, kF32}});
+  const int64_t points = test.kernel.points();
+  test.kernel.name = "selected_bits";
+  test.kernel.grid = {points, 1};
+  kernel::Builder b(2, ScalarType::kI32);
+  const kernel::Value i = b.grid_index(0);
+  const kernel::Value x = b.load(kF32, {0, 4}, i), y = b.load(kF32, {1, 4}, i);
+  const auto bits = [&](kernel::Value v) { return b.convert(Op::kBitcast, ScalarType::kI32, v); };
+  const kernel::Value other = drawn.other == 0 ? x : y;
+  const kernel::Value computed = b.convert(Op::kSIntToFloat, kF32, bits(y));
+  const kernel::Value in = b.integer(ScalarType::kI32, drawn.mask);
+  const kernel::Value out = b.integer(ScalarType::kI32, drawn.mask ^ 0xffffffff);
+  const kernel::Value merged = b.convert(
+      Op::kBitcast, kF32, b.bit_or(b.bit_and(bits(computed), in), b.bit_and(bits(other), out)));
+  const kernel::Value is_less = b.binary(Op::kLt, y, x);
+  b.store({2, 4}, i,
+          drawn.is_first ? b.select(is_less, merged, other) : b.select(is_less, other, merged));
+  test.kernel.operands.resize(2);
+  test.elements.resize(2);
+  test.labels.resize(2);
+  test.contents.resize(2);
+  test.labels.emplace_back("selected");
+  test.kernel.operands.push_back({points * 4, false, true});
+  test.elements.push_back({kF32, 4});
+  test.contents.emplace_back(static_cast<size_t>(points) * 4, std::byte{0xa5});
+  test.kernel.body = b.finish();
+  return test;
+}
+
+constexpr SelectedBits kSelectedBits[] = {
+    {0x7fffffff, 0, true}, {0x7fffffff, 0, false}, {0x7fffffff, 1, true}, {0x7fffffff, 1, false},
+    {0x00ff00ff, 0, true}, {0x00ff00ff, 0, false}, {0x00ff00ff, 1, true}, {0x00ff00ff, 1, false}};
+
+// With words of 64 bits two points share the constants, which then stay in registers as well.
+TEST_F(OnDevice, BitsAreSelected) {
+  for (const uint32_t points : {0, 1}) {
+    Target t = target();
+    t.points_per_invocation = points;
+    for (const SelectedBits& drawn : kSelectedBits) {
+      EXPECT_EQ(difference(selected_bits(drawn), t), "") << drawn.mask << drawn.other;
+    }
+  }
+}
+
 // The defects that a Target works around are there. A test that fails says that a driver is better
 // than target.cc believes.
 
@@ -582,6 +636,20 @@ TEST_F(OnDevice, LlvmpipeFoldsZeros) {
   t.folds_zeros = false;
   EXPECT_NE(difference(zeros(ScalarType::kF32), t), "");
   EXPECT_NE(difference(zeros(ScalarType::kF64), t), "");
+}
+
+TEST_F(OnDevice, LlvmpipeSelectsOtherBits) {
+  Target t = target();
+  if (!t.masks_bits_wrongly || read_cpu_info().simd_level != "AVX-512") {
+    GTEST_SKIP() << t.device << " is not llvmpipe on a new LLVM with AVX-512";
+  }
+  t.masks_bits_wrongly = false;
+  t.points_per_invocation = 1;
+  int wrong = 0;
+  for (const SelectedBits& drawn : kSelectedBits) {
+    wrong += static_cast<int>(!difference(selected_bits(drawn), t).empty());
+  }
+  EXPECT_GT(wrong, 0);
 }
 
 TEST_F(OnDevice, SwiftShaderCannotCastPointers) {

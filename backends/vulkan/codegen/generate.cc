@@ -113,7 +113,8 @@ Shader Generator::run() {
   }
   const Bits first = memory_.first_group();
   // Numbers of groups stay below 2^31, and no compiler knows that.
-  if (!guarded_.empty() || !foldable_.empty()) unknown_zero_ = first >> 31;
+  if (!guarded_.empty() || !foldable_.empty() || m_.target().masks_bits_wrongly)
+    unknown_zero_ = first >> 31;
   const Bits group = first + component(group_id, 0) +
                      component(groups, 0) *
                          (component(group_id, 1) + component(groups, 1) * component(group_id, 2));
@@ -287,6 +288,12 @@ spv::Id Generator::operand(Value v, spv::Id value) {
   if (!is_foldable(v) || !is_float(inst.type)) return value;
   const uint64_t sign = uint64_t{1} << (kernel::bit_width(inst.type) - 1);
   return (inst.immediate & (sign - 1)) == 0 ? hide(inst.type, value) : value;
+}
+
+bool Generator::is_made_by_bits(Value v) const {
+  while (f_[v].op == Op::kBitcast) v = f_[v].arguments[0];
+  const Op op = f_[v].op;
+  return op == Op::kAnd || op == Op::kOr || op == Op::kXor || op == Op::kNeg || op == Op::kAbs;
 }
 
 void Generator::emit(Value v) {

@@ -104,6 +104,7 @@ TEST(Generate, RandomKernelsGiveValidModules) {
     target.is_cpu = seed % 2 == 0;
     target.splits_store_chains = seed % 3 == 0;
     target.folds_zeros = seed % 4 == 0;
+    target.masks_bits_wrongly = seed % 3 == 1;
     if (seed % 5 == 0) target.max_narrow_bytes = 64;
     if (seed % 7 == 0) target.max_narrow_points = 5;
     must_generate(kernel::testing::random_kernel(seed, options).kernel, target);
@@ -512,15 +513,20 @@ TEST(Target, TrustsOnlyWhatWasMeasured) {
   s.float_controls.rounding_rte = {true, true, false};
   const Target old = make_target(s);
   EXPECT_TRUE(old.is_cpu && old.splits_store_chains && old.folds_zeros && old.int64);
+  EXPECT_FALSE(old.masks_bits_wrongly);
   EXPECT_TRUE(old.f32.rounding_rte && !old.f64.rounding_rte);
   EXPECT_TRUE(old.f32.exact_division && old.f32.exact_rounding && !old.f64.exact_rounding);
   s.driver_info = "Mesa 25.0.7-2";
   EXPECT_FALSE(make_target(s).splits_store_chains);
+  EXPECT_TRUE(make_target(s).masks_bits_wrongly);  // its LLVM is not named
+  s.driver_info = "Mesa 26.2.1-1 (LLVM 22.1.8)";
+  EXPECT_TRUE(make_target(s).masks_bits_wrongly);
   s.driver_name = "some GPU's";
   s.type = DeviceType::kDiscrete;
   const Target other = make_target(s);
-  EXPECT_FALSE(other.is_cpu || other.folds_zeros || other.f32.exact_division ||
-               other.f64.exact_square_root || other.f32.fused_multiply_add);
+  EXPECT_FALSE(other.is_cpu || other.folds_zeros || other.masks_bits_wrongly ||
+               other.f32.exact_division || other.f64.exact_square_root ||
+               other.f32.fused_multiply_add);
   s.driver_id = 4;  // NVIDIA's
   EXPECT_TRUE(make_target(s).f32.fused_multiply_add && !make_target(s).f64.fused_multiply_add);
 }

@@ -77,6 +77,7 @@ class Generator {
     return or_low_word(m_, type, value, unknown_zero_);
   }
   spv::Id operand(kernel::Value v, spv::Id value);
+  bool is_made_by_bits(kernel::Value v) const;
   // What an instruction without memory and control flow gives; `argument_of` says of what.
   template <typename ArgumentOf>
   spv::Id computed(const kernel::Instruction& inst, const ArgumentOf& argument_of);
@@ -223,6 +224,12 @@ spv::Id Generator::computed(const kernel::Instruction& inst, const ArgumentOf& a
     arguments[i] = argument_of(a);
     if (kernel::is_float(inst.type)) arguments[i] = operand(a, arguments[i]);
     is_known = is_known && is_foldable(a);
+  }
+  if (m_.target().masks_bits_wrongly && inst.op == kernel::Op::kSelect &&
+      inst.type != kernel::ScalarType::kBool) {
+    for (const size_t i : {size_t{1}, size_t{2}}) {
+      if (is_made_by_bits(inst.arguments[3 - i])) arguments[i] = hide(inst.type, arguments[i]);
+    }
   }
   const kernel::ScalarType from = f_.type(inst.arguments[inst.op == kernel::Op::kSelect ? 1 : 0]);
   const spv::Id result = lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});

@@ -25,6 +25,14 @@ int mesa_major(std::string_view driver_info) {
   return std::atoi(std::string(driver_info.substr(kPrefix.size())).c_str());
 }
 
+// 15 of "Mesa 22.3.6 (LLVM 15.0.6)"; 0 when it is not named.
+int llvm_major(std::string_view driver_info) {
+  constexpr std::string_view kBefore = "(LLVM ";
+  const size_t at = driver_info.find(kBefore);
+  if (at == std::string_view::npos) return 0;
+  return std::atoi(std::string(driver_info.substr(at + kBefore.size())).c_str());
+}
+
 }  // namespace
 
 Target make_target(const DeviceSnapshot& s) {
@@ -56,6 +64,9 @@ Target make_target(const DeviceSnapshot& s) {
   const int mesa = mesa_major(s.driver_info);
   t.splits_store_chains = is_llvmpipe && mesa > 0 && mesa < 25;
   t.folds_zeros = is_llvmpipe;
+  // What is not named may be new.
+  const int llvm = llvm_major(s.driver_info);
+  t.masks_bits_wrongly = is_llvmpipe && (llvm == 0 || llvm > 15);
   t.max_loop_turns = is_llvmpipe ? 65'535 : 0;
   t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
   const auto& kinds = s.subgroup.operations;
@@ -76,15 +87,15 @@ std::string cache_key(const Target& t) {
   };
   return fmt::format(
       "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} casts{:d} utof{:d} bytes{} f32:{} f64:{} chains{:d} "
-      "zeros{:d} turns{} "
+      "zeros{:d} masks{:d} turns{} "
       "sub{}/{:d} inv{} "
       "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, t.casts_pointers,
       t.exact_unsigned_to_float, t.max_module_bytes, floats(t.f32), floats(t.f64),
-      t.splits_store_chains, t.folds_zeros, t.max_loop_turns, t.subgroup_size, t.subgroup_shuffle,
-      t.max_workgroup_invocations, t.max_workgroup_size_x, t.max_shared_memory_bytes,
-      t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size, t.points_per_invocation,
-      t.tile_columns, t.tile_rows, t.schedule_seed);
+      t.splits_store_chains, t.folds_zeros, t.masks_bits_wrongly, t.max_loop_turns, t.subgroup_size,
+      t.subgroup_shuffle, t.max_workgroup_invocations, t.max_workgroup_size_x,
+      t.max_shared_memory_bytes, t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size,
+      t.points_per_invocation, t.tile_columns, t.tile_rows, t.schedule_seed);
 }
 
 }  // namespace hekla::vulkan

@@ -46,6 +46,11 @@ struct Target {
   // llvmpipe takes x + 0 for x, x * 0 and 0 / x for 0 and x / 0 for anything at all, when it sees
   // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
   bool folds_zeros = false;
+  // LLVM makes one masked instruction of AVX-512 (VPTERNLOG) of c ? (a & m) | (b & ~m) : b, and
+  // with the truth table of other operands when one of them comes from memory (llvm-project issue
+  // 157929; measured: wrong with LLVM 22.1, right with 15). Where one value of a selection is made
+  // by bits, the other is hidden: it is then none of the operands.
+  bool masks_bits_wrongly = false;
   // SwiftShader ends the process when it compiles a cast of a pointer to one of another type.
   // Without casts operands are words of 32 bits alone: the other widths above are false.
   bool casts_pointers = true;
