@@ -7,6 +7,7 @@
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/assertions.h"
 #include "backends/reference/kernels/kernels.h"
+#include "backends/reference/lapack_calls.h"
 
 namespace hekla::reference {
 namespace {
@@ -148,6 +149,7 @@ ApproxTopK approx_top_k_of(const ir::Operation& op) {
 Status check_custom_call(const ir::Operation& op) {
   if (is_approx_top_k(op)) return check_approx_top_k(op);
   const std::string target = text_value(op, "call_target_name");
+  if (is_lapack_call(target)) return check_lapack_call(op);
   // The verifier knows nothing of what a target takes.
   const auto takes = [&](size_t operands, size_t results) {
     bool fits = op.operand_count() == operands && op.result_count() == results;
@@ -205,8 +207,10 @@ Result<Data> execute_composite(const ir::Operation& op, const Data& operands) {
   return apply_function(operands[0].array, *find_function(text_value(op, "name")));
 }
 
-Result<Data> execute_custom_call(const ir::Operation& op, Data& operands) {
+Result<Data> execute_custom_call(const ir::Operation& op, Data& operands,
+                                 const EvaluateOptions& options) {
   const std::string target = text_value(op, "call_target_name");
+  if (is_lapack_call(target)) return execute_lapack_call(op, operands, options.for_each);
   if (is_identity(target)) return std::move(operands);
   if (target == "dce_sink") return Data();
   if (target == "Qr") {

@@ -8,6 +8,7 @@
 
 #include "backends/compiler/ir/ir.h"
 #include "backends/reference/datum.h"
+#include "backends/reference/evaluator.h"
 
 namespace hekla::reference {
 
@@ -27,8 +28,10 @@ ApproxTopK approx_top_k_of(const ir::Operation& op);
 // Annotations (Sharding, annotate_device_placement ...) are identity; Qr and
 // ProductOfElementaryHouseholderReflectors, mhlo.erf and its kin, mhlo.topk,
 // shape_assertion and check.* are computed. FAILED_PRECONDITION: an assertion does not hold.
+// Calls of LAPACK's kind: lapack_calls.h, with options.for_each.
 Result<std::vector<Datum>> execute_custom_call(const ir::Operation& op,
-                                               std::vector<Datum>& operands);
+                                               std::vector<Datum>& operands,
+                                               const EvaluateOptions& options);
 
 // Whether the evaluator computes this composite itself, with the C library in double, and not by
 // its decomposition, which would be the same formula for the oracle as for the sender: chlo.erf of

@@ -21,6 +21,10 @@
 
 namespace hekla::reference {
 
+// Calls body(i) for each i in [0, count), in any order and on any threads, and returns when all are
+// done. Empty: one after the other.
+using ForEach = std::function<void(int64_t count, const std::function<void(int64_t)>& body)>;
+
 struct EvaluateOptions {
   // Bytes of live values, arguments included.
   int64_t memory_limit_bytes = std::numeric_limits<int64_t>::max();
@@ -29,6 +33,11 @@ struct EvaluateOptions {
   // This device's place, for partition_id and replica_id.
   int64_t replica_id = 0;
   int64_t partition_id = 0;
+  // Runs the pieces of LAPACK's work. Results do not depend on it.
+  ForEach for_each;
+  // cholesky and triangular_solve of f32, f64 and complex types by LAPACK, where it is installed: a
+  // back end's choice of speed. The evaluator's own, by their definition in f64, are the oracle.
+  bool use_lapack = false;
   // Called after each operation with its results (tokens have dtype kInvalid; tuples are
   // flattened), for tracing and for op-by-op comparison.
   std::function<void(const ir::Operation&, const std::vector<HostArray>&)> on_operation;

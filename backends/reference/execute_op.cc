@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/compiler/ir/op_attributes.h"
+#include "backends/lapack/library.h"
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/interpreter.h"
@@ -406,6 +407,11 @@ Result<Data> execute_regions(const Step& step, Interpreter& interpreter, Frame& 
   }
 }
 
+bool takes_lapack(const Interpreter& interpreter, const HostArray& a) {
+  return interpreter.options().use_lapack && is_lapack_type(a.dtype()) &&
+         lapack::table() != nullptr;
+}
+
 Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, Data& operands) {
   const auto array = [&](size_t i) -> HostArray& { return operands[i].array; };
   const DType result = op.result_count() > 0 ? real_dtype(op.result()->type()) : DType::kInvalid;
@@ -432,6 +438,10 @@ Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, 
     case OpCode::kFft:
       return one(fft(array(0), fft_type(op), int_list(op, "fft_length")));
     case OpCode::kCholesky:
+      if (takes_lapack(interpreter, array(0))) {
+        return one(
+            lapack_cholesky(array(0), bool_value(op, "lower"), interpreter.options().for_each));
+      }
       return one(cholesky(array(0), bool_value(op, "lower")));
     case OpCode::kTriangularSolve: {
       TriangularSolveConfig config;
@@ -441,6 +451,10 @@ Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, 
       const std::string transpose = text_value(op, "transpose_a");
       if (transpose == "TRANSPOSE") config.transpose_a = Transpose::kTranspose;
       if (transpose == "ADJOINT") config.transpose_a = Transpose::kAdjoint;
+      if (takes_lapack(interpreter, array(0))) {
+        return one(
+            lapack_triangular_solve(array(0), array(1), config, interpreter.options().for_each));
+      }
       return one(triangular_solve(array(0), array(1), config));
     }
     case OpCode::kRngBitGenerator: {
@@ -531,7 +545,7 @@ Result<Data> execute_other(const Step& step, Interpreter& interpreter, Data& ope
     case OpCode::kSdyShardingGroup:
       return Data();
     case OpCode::kCustomCall:
-      return execute_custom_call(op, operands);
+      return execute_custom_call(op, operands, interpreter.options());
     case OpCode::kCheckExpectEq:
     case OpCode::kCheckExpectEqConst:
     case OpCode::kCheckExpectAlmostEq:

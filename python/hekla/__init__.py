@@ -12,7 +12,7 @@ import pathlib
 
 __version__ = '0.1.0'
 
-__all__ = ['__version__', 'plugin_path', 'plugins', 'search_path']
+__all__ = ['__version__', 'has_lapack', 'plugin_path', 'plugins', 'search_path']
 
 _PREFIX, _SUFFIX = 'pjrt_', '.so'
 
@@ -38,6 +38,14 @@ def plugins():
             if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and file.is_file():
                 found.setdefault(name[len(_PREFIX):-len(_SUFFIX)], str(file))
     return found
+
+
+def has_lapack(path):
+    """Whether the plugin library at path finds libhekla_lapack.so, as backends/lapack/library.h says."""
+    named = os.environ.get('HEKLA_LAPACK')
+    if named:
+        return named != 'off' and os.path.exists(named)
+    return pathlib.Path(path).resolve().with_name('libhekla_lapack.so').exists()
 
 
 def plugin_path(name):

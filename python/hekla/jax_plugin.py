@@ -33,14 +33,15 @@ def initialize():
         logger.warning('Hekla: no plugin library found in %s; set HEKLA_PLUGIN_PATH',
                        ', '.join(str(p) for p in hekla.search_path()))
         return
+    named = _named_by_environment()
     for name, path in found.items():
-        if name in _named_by_environment():
+        if name in named:
             # JAX registers these itself, after the packages, and stops if one is there already.
             _step(f'donation on {name}', _allow_donation, name)
-            _step(f'linear algebra on {name}', _add_linalg_later, name)
+            _step(f'linear algebra on {name}', _add_linalg_later, name, named[name])
         elif _step(f'platform {name} from {path}', _register, name, path):
             _step(f'donation on {name}', _allow_donation, name)
-            _step(f'linear algebra on {name}', _add_linalg, name)
+            _step(f'linear algebra on {name}', _add_linalg, name, path)
     _step('version check', _check_version)
 
 
@@ -55,9 +56,10 @@ def _step(what, function, *args):
 
 
 def _named_by_environment():
-    """Platforms that PJRT_NAMES_AND_LIBRARY_PATHS (name:path,name:path) brings."""
+    """{platform: library} of PJRT_NAMES_AND_LIBRARY_PATHS (name:path,name:path)."""
     entries = os.environ.get('PJRT_NAMES_AND_LIBRARY_PATHS', '').split(',')
-    return {entry.split(':', 1)[0].strip() for entry in entries if ':' in entry}
+    pairs = (entry.split(':', 1) for entry in entries if ':' in entry)
+    return {name.strip(): path.strip() for name, path in pairs}
 
 
 def _register(name, path):
@@ -74,19 +76,23 @@ def _allow_donation(name):
         mlir._platforms_with_donation.append(name)
 
 
-def _add_linalg(name):
-    from hekla import jax_linalg
-    jax_linalg.register(name)
+def _add_linalg(name, path):
+    if hekla.has_lapack(path):
+        from hekla import jax_lapack
+        jax_lapack.register(name)
+    else:
+        from hekla import jax_linalg
+        jax_linalg.register(name)
 
 
-def _add_linalg_later(name):
+def _add_linalg_later(name, path):
     # The rules can only be given once the platform is known; JAX calls back when all are.
     from jax._src import xla_bridge
     done = []
 
     def once(**_):
         if not done:
-            done.append(_step(f'linear algebra on {name}', _add_linalg, name))
+            done.append(_step(f'linear algebra on {name}', _add_linalg, name, path))
     xla_bridge.register_plugin_callbacks(once)
 
 

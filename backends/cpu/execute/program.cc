@@ -139,6 +139,14 @@ class Run {
     options.replica_id = options_.replica_id;
     options.partition_id = options_.partition_id;
     options.memory_limit_bytes = options_.memory_limit_bytes;
+    options.use_lapack = true;
+    if (options_.is_parallel) {
+      options.for_each = [](int64_t count, const std::function<void(int64_t)>& body) {
+        ThreadPool::process_pool().for_ranges(count, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) body(i);
+        });
+      };
+    }
     Result<std::vector<HostArray>> results =
         reference::evaluate(*step.program, std::move(arguments), options);
     if (!results.ok()) return results.status().with_context(step.name);

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of abi.h: workspaces, limits of 32-bit integers, factorisations in blocks.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "backends/lapack/abi.h"
+#include "backends/lapack/module/fortran.h"
+#include "backends/lapack/module/split.h"
+
+namespace hekla::lapack {
+namespace {
+
+// Calls f with a null pointer of the type's elements.
+template <typename F>
+Int with_type(Type type, F&& f) {
+  switch (type) {
+    case Type::kF32:
+      return f(static_cast<float*>(nullptr));
+    case Type::kF64:
+      return f(static_cast<double*>(nullptr));
+    case Type::kC64:
+      return f(static_cast<C64*>(nullptr));
+    case Type::kC128:
+      break;
+  }
+  return f(static_cast<C128*>(nullptr));
+}
+
+template <typename T>
+class Workspace {
+ public:
+  explicit Workspace(int64_t size)
+      : size_(std::max<int64_t>(size, 1)),
+        data_(size_ > kMost ? nullptr : new (std::nothrow) T[static_cast<size_t>(size_)]) {}
+  explicit operator bool() const { return data_ != nullptr; }
+  Int error() const { return size_ > kMost ? kTooLarge : kNoMemory; }
+  T* data() { return data_.get(); }
+  Int length() const { return static_cast<Int>(size_); }
+
+ private:
+  static constexpr int64_t kMost = std::numeric_limits<Int>::max();
+  int64_t size_;
+  std::unique_ptr<T[]> data_;
+};
+
+// What a query for the workspace's size answered, of at least `least`. An f32 may have been rounded
+// down.
+template <typename T>
+int64_t queried(T answer, int64_t least) {
+  const double size = std::real(answer);
+  const double slack = sizeof(std::real(answer)) == 4 && size > 16e6 ? size * 0x1p-22 : 0;
+  return std::max<int64_t>(static_cast<int64_t>(std::ceil(size + slack)), least);
+}
+
+// A routine that takes its workspace last: `call(work, length, info)`, called with -1 first.
+template <typename T, typename F>
+Int with_workspace(int64_t least, F&& call) {
+  T answer(0);
+  Int info = 0;
+  const Int query = -1;
+  call(&answer, &query, &info);
+  if (info != 0) return info;
+  Workspace<T> work(queried(answer, least));
+  if (!work) return work.error();
+  const Int length = work.length();
+  call(work.data(), &length, &info);
+  return info;
+}
+
+Int leading(Int rows) { return std::max<Int>(rows, 1); }
+
+// In blocks, of which the products are cut: OpenBLAS's own routine calls none. Above 2 blocks.
+constexpr Int kBlock = 128;
+constexpr Int kWholeBelow = 384;
+
+template <typename T>
+T* element(T* a, Int lda, Int row, Int column) {
+  return a + row + static_cast<int64_t>(column) * lda;
+}
+
+// LAPACK's potrf for the lower triangle by rows of blocks: each waits for the columns on its left.
+template <typename T>
+Int potrf_of(char uplo, Int n, T* a) {
+  using F = Fortran<T>;
+  const Int lda = leading(n);
+  Int info = 0;
+  if (n < kWholeBelow) {
+    F::potrf(&uplo, &n, a, &lda, &info, 1);
+    return info;
+  }
+  const T one(1);
+  const typename F::Real minus(-1), plus(1);
+  const char* adjoint = kIsComplex<T> ? "C" : "T";
+  const bool is_lower = uplo == 'L';
+  for (Int j = 0; j < n; j += kBlock) {
+    const Int w = std::min(kBlock, n - j), rest = n - j - w;
+    T* corner = element(a, lda, j, j);
+    F::potrf(&uplo, &w, corner, &lda, &info, 1);
+    if (info != 0) return info > 0 ? info + j : info;
+    if (rest == 0) break;
+    T* next = element(a, lda, j + w, j + w);
+    if (is_lower) {
+      T* under = element(a, lda, j + w, j);
+      F::trsm("R", "L", adjoint, "N", &rest, &w, &one, corner, &lda, under, &lda, 1, 1, 1, 1);
+      F::syrk("L", "N", &rest, &w, &minus, under, &lda, &plus, next, &lda, 1, 1);
+    } else {
+      T* beside = element(a, lda, j, j + w);
+      F::trsm("L", "U", adjoint, "N", &w, &rest, &one, corner, &lda, beside, &lda, 1, 1, 1, 1);
+      F::syrk("U", adjoint, &rest, &w, &minus, beside, &lda, &plus, next, &lda, 1, 1);
+    }
+  }
+  return 0;
+}
+
+// Right-looking LU with partial pivoting (Golub and Van Loan, Matrix Computations, 4th ed., 3.4.5),
+// panels by OpenBLAS.
+template <typename T>
+Int getrf_of(Int m, Int n, T* a, Int* pivots) {
+  using F = Fortran<T>;
+  const Int lda = leading(m), count = std::min(m, n), one = 1;
+  Int info = 0;
+  if (count < kWholeBelow) {
+    F::getrf(&m, &n, a, &lda, pivots, &info);
+    return info;
+  }
+  const T plus(1), minus(-1);
+  Int first_zero = 0;
+  for (Int j = 0; j < count; j += kBlock) {
+    const Int w = std::min(kBlock, count - j), rows = m - j, right = n - j - w, below = rows - w;
+    T* corner = element(a, lda, j, j);
+    F::getrf(&rows, &w, corner, &lda, pivots + j, &info);
+    if (info < 0) return info;
+    if (info > 0 && first_zero == 0) first_zero = info + j;
+    // The same rows change places on the left, here counted from row j, and on the right.
+    if (j > 0) F::laswp(&j, element(a, lda, j, 0), &lda, &one, &w, pivots + j, &one);
+    if (right > 0) {
+      T* beside = element(a, lda, j, j + w);
+      F::laswp(&right, beside, &lda, &one, &w, pivots + j, &one);
+      F::trsm("L", "L", "N", "U", &w, &right, &plus, corner, &lda, beside, &lda, 1, 1, 1, 1);
+      if (below > 0) {
+        F::gemm("N", "N", &below, &right, &w, &minus, element(a, lda, j + w, j), &lda, beside, &lda,
+                &plus, element(a, lda, j + w, j + w), &lda, 1, 1);
+      }
+    }
+    for (Int i = j; i < j + w; ++i) pivots[i] += j;
+  }
+  return first_zero;
+}
+
+// Real eigenvectors as geev packs them: of a pair of conjugate values the real and imaginary parts.
+template <typename R>
+void unpack_vectors(Int n, const R* imaginary, const R* packed, std::complex<R>* vectors) {
+  for (Int j = 0; j < n; ++j) {
+    const R* re = packed + static_cast<int64_t>(j) * n;
+    std::complex<R>* to = vectors + static_cast<int64_t>(j) * n;
+    if (imaginary[j] == 0 || j + 1 == n) {
+      for (Int i = 0; i < n; ++i) to[i] = re[i];
+      continue;
+    }
+    const R* im = re + n;
+    for (Int i = 0; i < n; ++i) {
+      to[i] = {re[i], im[i]};
+      to[n + i] = {re[i], -im[i]};
+    }
+    ++j;
+  }
+}
+
+Int potrf(const Parallel* p, Type type, char uplo, Int n, void* a) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) { return potrf_of(uplo, n, static_cast<decltype(t)>(a)); });
+}
+
+Int trsm(const Parallel* p, Type type, char side, char uplo, char trans, char diag, Int m, Int n,
+         const void* a, void* b) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    const T one(1);
+    const Int lda = leading(side == 'L' ? m : n), ldb = leading(m);
+    Fortran<T>::trsm(&side, &uplo, &trans, &diag, &m, &n, &one, static_cast<const T*>(a), &lda,
+                     static_cast<T*>(b), &ldb, 1, 1, 1, 1);
+    return 0;
+  });
+}
+
+Int getrf(const Parallel* p, Type type, Int m, Int n, void* a, Int* pivots) {
+  const ParallelScope scope(p);
+  return with_type(type,
+                   [&](auto* t) { return getrf_of(m, n, static_cast<decltype(t)>(a), pivots); });
+}
+
+Int geqrf(const Parallel* p, Type type, Int m, Int n, void* a, void* tau) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    const Int lda = leading(m);
+    return with_workspace<T>(n, [&](T* work, const Int* length, Int* info) {
+      Fortran<T>::geqrf(&m, &n, static_cast<T*>(a), &lda, static_cast<T*>(tau), work, length, info);
+    });
+  });
+}
+
+Int geqp3(const Parallel* p, Type type, Int m, Int n, void* a, Int* columns, void* tau) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    using F = Fortran<T>;
+    const Int lda = leading(m);
+    Workspace<typename F::Real> real(kIsComplex<T> ? 2 * int64_t{n} : 1);
+    if (!real) return real.error();
+    return with_workspace<T>(3 * int64_t{n} + 1, [&](T* work, const Int* length, Int* info) {
+      if constexpr (kIsComplex<T>) {
+        F::geqp3(&m, &n, static_cast<T*>(a), &lda, columns, static_cast<T*>(tau), work, length,
+                 real.data(), info);
+      } else {
+        F::geqp3(&m, &n, static_cast<T*>(a), &lda, columns, static_cast<T*>(tau), work, length,
+                 info);
+      }
+    });
+  });
+}
+
+Int orgqr(const Parallel* p, Type type, Int m, Int n, Int k, void* a, const void* tau) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    const Int lda = leading(m);
+    return with_workspace<T>(n, [&](T* work, const Int* length, Int* info) {
+      Fortran<T>::orgqr(&m, &n, &k, static_cast<T*>(a), &lda, static_cast<const T*>(tau), work,
+                        length, info);
+    });
+  });
+}
+
+Int ormqr(const Parallel* p, Type type, char side, char trans, Int m, Int n, Int k, const void* a,
+          const void* tau, void* c) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    const Int lda = leading(side == 'L' ? m : n), ldc = leading(m);
+    return with_workspace<T>(side == 'L' ? n : m, [&](T* work, const Int* length, Int* info) {
+      Fortran<T>::ormqr(&side, &trans, &m, &n, &k, static_cast<const T*>(a), &lda,
+                        static_cast<const T*>(tau), static_cast<T*>(c), &ldc, work, length, info, 1,
+                        1);
+    });
+  });
+}
+
+Int syevd(const Parallel* p, Type type, char mode, char uplo, Int n, void* a, void* values) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    using F = Fortran<T>;
+    using R = typename F::Real;
+    const Int lda = leading(n);
+    const int64_t wide = n;
+    const bool vectors = mode == 'V';
+    Workspace<Int> integers(vectors ? 3 + 5 * wide : 1);
+    if (!integers) return integers.error();
+    const Int integer_length = integers.length();
+    if constexpr (kIsComplex<T>) {
+      Workspace<R> real(vectors ? 1 + 5 * wide + 2 * wide * wide : wide);
+      if (!real) return real.error();
+      const Int real_length = real.length();
+      return with_workspace<T>(
+          vectors ? 2 * wide + wide * wide : wide + 1, [&](T* work, const Int* length, Int* info) {
+            R unused = 0;
+            Int unused_integer = 0;
+            const bool asks = *length == -1;
+            F::syevd(&mode, &uplo, &n, static_cast<T*>(a), &lda, static_cast<R*>(values), work,
+                     length, asks ? &unused : real.data(), &real_length,
+                     asks ? &unused_integer : integers.data(), &integer_length, info, 1, 1);
+          });
+    } else {
+      return with_workspace<T>(vectors ? 1 + 6 * wide + 2 * wide * wide : 2 * wide + 1,
+                               [&](T* work, const Int* length, Int* info) {
+                                 F::syevd(&mode, &uplo, &n, static_cast<T*>(a), &lda,
+                                          static_cast<R*>(values), work, length, integers.data(),
+                                          &integer_length, info, 1, 1);
+                               });
+    }
+  });
+}
+
+// What gesdd wants of the real workspace of complex types, by its documentation.
+int64_t gesdd_reals(char mode, int64_t m, int64_t n) {
+  const int64_t least = std::min(m, n), most = std::max(m, n);
+  if (mode == 'N') return 7 * least;
+  return std::max(5 * least * least + 5 * least, 2 * most * least + 2 * least * least + least);
+}
+
+Int gesdd(const Parallel* p, Type type, char mode, Int m, Int n, void* a, void* s, void* u,
+          void* vt) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    using F = Fortran<T>;
+    using R = typename F::Real;
+    const Int lda = leading(m), ldu = leading(m), count = std::min(m, n);
+    const Int ldvt = leading(mode == 'S' ? count : n);
+    Workspace<Int> integers(8 * int64_t{count});
+    if (!integers) return integers.error();
+    T* matrix = static_cast<T*>(a);
+    if constexpr (kIsComplex<T>) {
+      Workspace<R> real(gesdd_reals(mode, m, n));
+      if (!real) return real.error();
+      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
+        F::gesdd(&mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
+                 static_cast<T*>(vt), &ldvt, work, length, real.data(), integers.data(), info, 1);
+      });
+    } else {
+      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
+        F::gesdd(&mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
+                 static_cast<T*>(vt), &ldvt, work, length, integers.data(), info, 1);
+      });
+    }
+  });
+}
+
+Int gesvd(const Parallel* p, Type type, char mode, Int m, Int n, void* a, void* s, void* u,
+          void* vt) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    using F = Fortran<T>;
+    using R = typename F::Real;
+    const Int lda = leading(m), ldu = leading(m), count = std::min(m, n);
+    const Int ldvt = leading(mode == 'S' ? count : n);
+    T* matrix = static_cast<T*>(a);
+    if constexpr (kIsComplex<T>) {
+      Workspace<R> real(5 * int64_t{count});
+      if (!real) return real.error();
+      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
+        F::gesvd(&mode, &mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
+                 static_cast<T*>(vt), &ldvt, work, length, real.data(), info, 1, 1);
+      });
+    } else {
+      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
+        F::gesvd(&mode, &mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
+                 static_cast<T*>(vt), &ldvt, work, length, info, 1, 1);
+      });
+    }
+  });
+}
+
+Int geev(const Parallel* p, Type type, char left_mode, char right_mode, Int n, void* a,
+         void* values, void* imaginary, void* left, void* right) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    using F = Fortran<T>;
+    using R = typename F::Real;
+    const Int lda = leading(n);
+    if constexpr (kIsComplex<T>) {
+      Workspace<R> real(2 * int64_t{n});
+      if (!real) return real.error();
+      return with_workspace<T>(2 * int64_t{n}, [&](T* work, const Int* length, Int* info) {
+        F::geev(&left_mode, &right_mode, &n, static_cast<T*>(a), &lda, static_cast<T*>(values),
+                static_cast<T*>(left), &lda, static_cast<T*>(right), &lda, work, length,
+                real.data(), info, 1, 1);
+      });
+    } else {
+      Workspace<T> packed_left(left_mode == 'V' ? int64_t{n} * n : 1);
+      Workspace<T> packed_right(right_mode == 'V' ? int64_t{n} * n : 1);
+      if (!packed_left) return packed_left.error();
+      if (!packed_right) return packed_right.error();
+      T* im = static_cast<T*>(imaginary);
+      const Int result = with_workspace<T>(4 * int64_t{n}, [&](T* work, const Int* length,
+                                                               Int* info) {
+        F::geev(&left_mode, &right_mode, &n, static_cast<T*>(a), &lda, static_cast<T*>(values), im,
+                packed_left.data(), &lda, packed_right.data(), &lda, work, length, info, 1, 1);
+      });
+      if (result != 0) return result;
+      using C = std::complex<T>;
+      if (left_mode == 'V') unpack_vectors(n, im, packed_left.data(), static_cast<C*>(left));
+      if (right_mode == 'V') unpack_vectors(n, im, packed_right.data(), static_cast<C*>(right));
+      return 0;
+    }
+  });
+}
+
+Int gees(const Parallel* p, Type type, char mode, Int n, void* a, void* values, void* imaginary,
+         void* vectors) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    using F = Fortran<T>;
+    using R = typename F::Real;
+    const Int lda = leading(n);
+    Int selected = 0, unused = 0;
+    if constexpr (kIsComplex<T>) {
+      Workspace<R> real(n);
+      if (!real) return real.error();
+      return with_workspace<T>(2 * int64_t{n}, [&](T* work, const Int* length, Int* info) {
+        F::gees(&mode, "N", nullptr, &n, static_cast<T*>(a), &lda, &selected,
+                static_cast<T*>(values), static_cast<T*>(vectors), &lda, work, length, real.data(),
+                &unused, info, 1, 1);
+      });
+    } else {
+      return with_workspace<T>(3 * int64_t{n}, [&](T* work, const Int* length, Int* info) {
+        F::gees(&mode, "N", nullptr, &n, static_cast<T*>(a), &lda, &selected,
+                static_cast<T*>(values), static_cast<T*>(imaginary), static_cast<T*>(vectors), &lda,
+                work, length, &unused, info, 1, 1);
+      });
+    }
+  });
+}
+
+Int gehrd(const Parallel* p, Type type, Int n, Int low, Int high, void* a, void* tau) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    const Int lda = leading(n);
+    return with_workspace<T>(n, [&](T* work, const Int* length, Int* info) {
+      Fortran<T>::gehrd(&n, &low, &high, static_cast<T*>(a), &lda, static_cast<T*>(tau), work,
+                        length, info);
+    });
+  });
+}
+
+Int sytrd(const Parallel* p, Type type, char uplo, Int n, void* a, void* d, void* e, void* tau) {
+  const ParallelScope scope(p);
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    using R = typename Fortran<T>::Real;
+    const Int lda = leading(n);
+    return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
+      Fortran<T>::sytrd(&uplo, &n, static_cast<T*>(a), &lda, static_cast<R*>(d), static_cast<R*>(e),
+                        static_cast<T*>(tau), work, length, info, 1);
+    });
+  });
+}
+
+Int gtsv(Type type, Int n, Int columns, void* lower, void* diagonal, void* upper, void* b) {
+  return with_type(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    const Int ldb = leading(n);
+    Int info = 0;
+    Fortran<T>::gtsv(&n, &columns, static_cast<T*>(lower), static_cast<T*>(diagonal),
+                     static_cast<T*>(upper), static_cast<T*>(b), &ldb, &info);
+    return info;
+  });
+}
+
+const char* description() {
+  static const std::string text =
+      std::string(openblas_get_config()) + ", code for " + openblas_get_corename();
+  return text.c_str();
+}
+
+constexpr Table kTable = {
+    kTableVersion, description, potrf, trsm, getrf, geqrf, geqp3, orgqr, ormqr,
+    syevd,         gesdd,       gesvd, geev, gees,  gehrd, sytrd, gtsv,
+};
+
+}  // namespace
+}  // namespace hekla::lapack
+
+extern "C" __attribute__((visibility("default"))) const hekla::lapack::Table* hekla_lapack_table() {
+  return &hekla::lapack::kTable;
+}
