@@ -20,7 +20,7 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   };
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(*copy));
   HEKLA_RETURN_IF_ERROR(check("after inline_calls"));
-  HEKLA_RETURN_IF_ERROR(passes::expand(*copy));
+  HEKLA_RETURN_IF_ERROR(passes::expand(*copy, options.lapack));
   HEKLA_RETURN_IF_ERROR(passes::expand_rng(*copy));
   HEKLA_RETURN_IF_ERROR(check("after expand"));
   passes::simplify(*copy);

@@ -1,1 +1,318 @@
-int main();
+// SPDX-License-Identifier: Apache-2.0
+// The library through its table: factors multiplied out again, at sizes on both sides of what it
+// cuts into pieces and blocks, with the same bits whoever runs the pieces.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <complex>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "backends/lapack/library.h"
+
+namespace hekla::lapack {
+namespace {
+
+template <typename T>
+constexpr Type kType = std::is_same_v<T, float>                 ? Type::kF32
+                       : std::is_same_v<T, double>              ? Type::kF64
+                       : std::is_same_v<T, std::complex<float>> ? Type::kC64
+                                                                : Type::kC128;
+template <typename T>
+using RealOf = decltype(std::real(T()));
+
+double conjugate(double x) { return x; }
+float conjugate(float x) { return x; }
+template <typename R>
+std::complex<R> conjugate(std::complex<R> x) {
+  return std::conj(x);
+}
+
+// Column-major.
+template <typename T>
+struct Matrix {
+  int32_t rows, columns;
+  std::vector<T> values;
+  Matrix(int32_t m, int32_t n) : rows(m), columns(n), values(static_cast<size_t>(m) * n) {}
+  T& at(int32_t i, int32_t j) { return values[static_cast<size_t>(j) * rows + i]; }
+  const T& at(int32_t i, int32_t j) const { return values[static_cast<size_t>(j) * rows + i]; }
+  bool operator==(const Matrix& other) const {
+    return std::memcmp(values.data(), other.values.data(), values.size() * sizeof(T)) == 0;
+  }
+};
+
+template <typename T>
+Matrix<T> random_matrix(int32_t m, int32_t n, unsigned seed = 1) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<double> draw(-1, 1);
+  Matrix<T> a(m, n);
+  for (T& x : a.values) {
+    if constexpr (std::is_floating_point_v<T>) {
+      x = static_cast<T>(draw(engine));
+    } else {
+      const double re = draw(engine), im = draw(engine);
+      x = T(static_cast<RealOf<T>>(re), static_cast<RealOf<T>>(im));
+    }
+  }
+  return a;
+}
+
+template <typename T>
+Matrix<T> adjoint(const Matrix<T>& a) {
+  Matrix<T> result(a.columns, a.rows);
+  for (int32_t j = 0; j < a.columns; ++j) {
+    for (int32_t i = 0; i < a.rows; ++i) result.at(j, i) = conjugate(a.at(i, j));
+  }
+  return result;
+}
+
+// By the definition.
+template <typename T>
+Matrix<T> product(const Matrix<T>& a, const Matrix<T>& b) {
+  Matrix<T> c(a.rows, b.columns);
+  for (int32_t j = 0; j < b.columns; ++j) {
+    for (int32_t k = 0; k < a.columns; ++k) {
+      const T factor = b.at(k, j);
+      for (int32_t i = 0; i < a.rows; ++i) c.at(i, j) += a.at(i, k) * factor;
+    }
+  }
+  return c;
+}
+
+template <typename T>
+void expect_near(const Matrix<T>& a, const Matrix<T>& b, double size) {
+  double worst = 0;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    worst = std::max(worst, static_cast<double>(std::abs(a.values[i] - b.values[i])));
+  }
+  EXPECT_LE(worst, 50 * std::numeric_limits<RealOf<T>>::epsilon() * std::max(1.0, size));
+}
+
+// Every piece on a thread of its own, the last one first.
+const Parallel* threads() {
+  static const Parallel parallel = {
+      nullptr, [](void*, int32_t count, void (*body)(void*, int32_t), void* state) {
+        std::vector<std::thread> all;
+        for (int32_t i = count; i-- > 0;) all.emplace_back([=] { body(state, i); });
+        for (std::thread& thread : all) thread.join();
+      }};
+  return &parallel;
+}
+
+template <typename T>
+class LapackTest : public testing::Test {};
+using Types = testing::Types<float, double, std::complex<float>, std::complex<double>>;
+TYPED_TEST_SUITE(LapackTest, Types);
+
+constexpr int32_t kSizes[] = {1, 2, 5, 33, 64, 65, 130, 257, 400};
+
+TYPED_TEST(LapackTest, Cholesky) {
+  using T = TypeParam;
+  for (const int32_t n : kSizes) {
+    const Matrix<T> x = random_matrix<T>(n, n);
+    Matrix<T> a = product(x, adjoint(x));
+    for (int32_t i = 0; i < n; ++i) a.at(i, i) += T(static_cast<RealOf<T>>(n));
+    for (const char uplo : {'L', 'U'}) {
+      Matrix<T> l = a, again = a;
+      ASSERT_EQ(table()->potrf(nullptr, kType<T>, uplo, n, l.values.data()), 0);
+      ASSERT_EQ(table()->potrf(threads(), kType<T>, uplo, n, again.values.data()), 0);
+      EXPECT_TRUE(l == again) << n;
+      for (int32_t j = 0; j < n; ++j) {
+        for (int32_t i = 0; i < n; ++i) {
+          if (uplo == 'L' ? i < j : i > j) l.at(i, j) = T(0);
+        }
+      }
+      expect_near(uplo == 'L' ? product(l, adjoint(l)) : product(adjoint(l), l), a, 2.0 * n);
+    }
+    Matrix<T> bad = a;
+    bad.at(n - 1, n - 1) = T(-1);
+    EXPECT_EQ(table()->potrf(nullptr, kType<T>, 'L', n, bad.values.data()), n);
+  }
+}
+
+TYPED_TEST(LapackTest, LuWithPivots) {
+  using T = TypeParam;
+  for (const int32_t size : kSizes) {
+    for (const auto& [m, n] : {std::pair{size, size}, {size, size + 40}, {size + 40, size}}) {
+      const int32_t count = std::min(m, n);
+      const Matrix<T> a = random_matrix<T>(m, n);
+      Matrix<T> lu = a, again = a;
+      std::vector<int32_t> pivots(count), pivots_again(count);
+      ASSERT_EQ(table()->getrf(nullptr, kType<T>, m, n, lu.values.data(), pivots.data()), 0);
+      ASSERT_EQ(table()->getrf(threads(), kType<T>, m, n, again.values.data(), pivots_again.data()),
+                0);
+      EXPECT_TRUE(lu == again && pivots == pivots_again) << m << " " << n;
+      Matrix<T> l(m, count), u(count, n), permuted = a;
+      for (int32_t i = 0; i < m; ++i) {
+        for (int32_t j = 0; j < n; ++j) {
+          if (i > j) l.at(i, j) = lu.at(i, j);
+          if (i <= j) u.at(i, j) = lu.at(i, j);
+          if (i == j) l.at(i, j) = T(1);
+        }
+      }
+      for (int32_t i = 0; i < count; ++i) {
+        ASSERT_GE(pivots[i], i + 1);
+        ASSERT_LE(pivots[i], m);
+        for (int32_t j = 0; j < n; ++j) std::swap(permuted.at(i, j), permuted.at(pivots[i] - 1, j));
+      }
+      expect_near(product(l, u), permuted, 4.0 * count);
+    }
+  }
+  // A column of zeros: the first one is told, the factors are there.
+  Matrix<T> singular = random_matrix<T>(500, 500);
+  for (const int32_t j : {200, 300}) {
+    for (int32_t i = 0; i < 500; ++i) singular.at(i, j) = T(0);
+  }
+  std::vector<int32_t> pivots(500);
+  EXPECT_EQ(table()->getrf(nullptr, kType<T>, 500, 500, singular.values.data(), pivots.data()),
+            201);
+}
+
+TYPED_TEST(LapackTest, EigenvectorsOfHermitianMatrices) {
+  using T = TypeParam;
+  for (const int32_t n : kSizes) {
+    Matrix<T> a = random_matrix<T>(n, n);
+    const Matrix<T> b = adjoint(a);
+    for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += b.values[i];
+    Matrix<T> v = a, again = a;
+    std::vector<RealOf<T>> w(n), w_again(n);
+    ASSERT_EQ(table()->syevd(nullptr, kType<T>, 'V', 'L', n, v.values.data(), w.data()), 0);
+    ASSERT_EQ(table()->syevd(threads(), kType<T>, 'V', 'L', n, again.values.data(), w_again.data()),
+              0);
+    EXPECT_TRUE(v == again && w == w_again) << n;
+    EXPECT_TRUE(std::is_sorted(w.begin(), w.end()));
+    Matrix<T> scaled = v;
+    for (int32_t j = 0; j < n; ++j) {
+      for (int32_t i = 0; i < n; ++i) scaled.at(i, j) *= w[j];
+    }
+    expect_near(product(scaled, adjoint(v)), a, n);
+  }
+}
+
+TYPED_TEST(LapackTest, SingularValues) {
+  using T = TypeParam;
+  for (const int32_t size : kSizes) {
+    if (size > 300) continue;  // the products by definition take their time
+    for (const auto& [m, n] : {std::pair{size, size}, {size, size + 40}, {size + 40, size}}) {
+      const int32_t count = std::min(m, n);
+      for (const bool by_qr : {false, true}) {
+        const auto function = by_qr ? table()->gesvd : table()->gesdd;
+        const Matrix<T> a = random_matrix<T>(m, n);
+        Matrix<T> copy = a, copy_again = a, u(m, count), u_again = u, vt(count, n), vt_again = vt;
+        std::vector<RealOf<T>> s(count), s_again(count);
+        ASSERT_EQ(function(nullptr, kType<T>, 'S', m, n, copy.values.data(), s.data(),
+                           u.values.data(), vt.values.data()),
+                  0);
+        ASSERT_EQ(function(threads(), kType<T>, 'S', m, n, copy_again.values.data(), s_again.data(),
+                           u_again.values.data(), vt_again.values.data()),
+                  0);
+        EXPECT_TRUE(s == s_again && u == u_again && vt == vt_again) << m << " " << n;
+        for (int32_t j = 0; j < count; ++j) {
+          for (int32_t i = 0; i < m; ++i) u.at(i, j) *= s[j];
+        }
+        expect_near(product(u, vt), a, std::max(m, n));
+      }
+    }
+  }
+}
+
+TYPED_TEST(LapackTest, TriangularSolves) {
+  using T = TypeParam;
+  for (const int32_t n : {1, 5, 65, 257}) {
+    for (const int32_t columns : {1, 7, 300}) {
+      Matrix<T> a = random_matrix<T>(n, n);
+      for (int32_t i = 0; i < n; ++i) a.at(i, i) += T(static_cast<RealOf<T>>(n));
+      for (int32_t j = 0; j < n; ++j) {
+        for (int32_t i = 0; i < j; ++i) a.at(i, j) = T(0);
+      }
+      for (const char side : {'L', 'R'}) {
+        for (const char trans : {'N', 'C'}) {
+          const Matrix<T> b =
+              side == 'L' ? random_matrix<T>(n, columns, 2) : random_matrix<T>(columns, n, 2);
+          Matrix<T> x = b, again = b;
+          const auto solve = [&](const Parallel* p, Matrix<T>& in_place) {
+            table()->trsm(p, kType<T>, side, 'L', trans, 'N', b.rows, b.columns, a.values.data(),
+                          in_place.values.data());
+          };
+          solve(nullptr, x);
+          solve(threads(), again);
+          EXPECT_TRUE(x == again);
+          const Matrix<T> op = trans == 'N' ? a : adjoint(a);
+          expect_near(side == 'L' ? product(op, x) : product(x, op), b, 4);
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(LapackTest, EigenvectorsOfGeneralMatrices) {
+  using T = TypeParam;
+  using C = std::complex<RealOf<T>>;
+  for (const int32_t n : {1, 2, 5, 33, 129}) {
+    const Matrix<T> a = random_matrix<T>(n, n);
+    Matrix<T> copy = a;
+    std::vector<T> values(n), imaginary(n);
+    Matrix<C> left(n, n), right(n, n), wide(n, n);
+    for (size_t i = 0; i < a.values.size(); ++i) wide.values[i] = a.values[i];
+    ASSERT_EQ(table()->geev(nullptr, kType<T>, 'V', 'V', n, copy.values.data(), values.data(),
+                            imaginary.data(), left.values.data(), right.values.data()),
+              0);
+    Matrix<C> scaled = right, scaled_left = left;
+    for (int32_t j = 0; j < n; ++j) {
+      C w(0);
+      if constexpr (std::is_floating_point_v<T>) {
+        w = C(values[j], imaginary[j]);
+      } else {
+        w = values[j];
+      }
+      for (int32_t i = 0; i < n; ++i) {
+        scaled.at(i, j) *= w;
+        scaled_left.at(i, j) *= std::conj(w);
+      }
+    }
+    expect_near(product(wide, right), scaled, n);
+    expect_near(product(adjoint(wide), left), scaled_left, n);
+  }
+}
+
+// Many small problems at once, as a batch is: they share nothing.
+TEST(Lapack, ManyThreadsAtOnce) {
+  constexpr int32_t kSize = 65;
+  Matrix<double> a = random_matrix<double>(kSize, kSize);
+  for (int32_t j = 0; j < kSize; ++j) {
+    for (int32_t i = 0; i < j; ++i) a.at(i, j) = a.at(j, i);
+  }
+  const auto vectors = [&] {
+    Matrix<double> v = a;
+    std::vector<double> w(kSize);
+    table()->syevd(nullptr, Type::kF64, 'V', 'L', kSize, v.values.data(), w.data());
+    return v;
+  };
+  const Matrix<double> want = vectors();
+  std::vector<std::thread> all;
+  std::atomic<int> wrong = 0;
+  for (int i = 0; i < 8; ++i) {
+    all.emplace_back([&] {
+      for (int k = 0; k < 300; ++k) wrong += vectors() == want ? 0 : 1;
+    });
+  }
+  for (std::thread& thread : all) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Lapack, Empty) {
+  float unused[4] = {};
+  int32_t pivots[1] = {};
+  EXPECT_EQ(table()->potrf(nullptr, Type::kF32, 'L', 0, unused), 0);
+  EXPECT_EQ(table()->getrf(nullptr, Type::kF32, 0, 3, unused, pivots), 0);
+  EXPECT_EQ(table()->geqrf(nullptr, Type::kF32, 3, 0, unused, unused), 0);
+  EXPECT_EQ(table()->trsm(nullptr, Type::kF32, 'L', 'L', 'N', 'N', 0, 2, unused, unused), 0);
+}
+
+}  // namespace
+}  // namespace hekla::lapack

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "backends/compiler/ir/op_attributes.h"
+#include "backends/lapack/library.h"
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/interpreter.h"
+#include "backends/reference/lapack_calls.h"
 #include "backends/reference/quantized.h"
 
 namespace hekla::reference {
@@ -148,6 +151,18 @@ Status check_op(const ir::Operation& op, const ir::Module& module) {
     default:
       return ok_status();
   }
+}
+
+bool is_for_lapack(const ir::Module& module) {
+  const ir::Function* entry = module.entry();
+  if (entry == nullptr || entry->is_declaration() || lapack::table() == nullptr) return false;
+  const auto& operations = entry->body().front().operations();
+  if (operations.size() != 2) return false;  // it and the return
+  const ir::Operation& op = *operations.front();
+  if (op.code() == OpCode::kCustomCall) {
+    return is_lapack_call(ir::text_value(op, "call_target_name"));
+  }
+  return op.code() == OpCode::kCholesky || op.code() == OpCode::kTriangularSolve;
 }
 
 Status check_supported(const ir::Module& module) {

@@ -47,6 +47,10 @@ struct EvaluateOptions {
 // op: its name, types and location. Ok when it can run all of it.
 Status check_supported(const ir::Module& module);
 
+// Whether the program is one operation that LAPACK computes: a host step because that is the way to
+// compute it, not for want of a kernel.
+bool is_for_lapack(const ir::Module& module);
+
 // Runs module.entry() on `arguments`, one array per parameter in order; parameters and results that
 // are tuples are flattened, tokens are arrays of dtype kInvalid. Arguments are taken by value:
 // moved in, their memory is reused once they are dead. INVALID_ARGUMENT: wrong number, shape or

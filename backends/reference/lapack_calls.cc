@@ -369,11 +369,13 @@ Result<Call> read_call(const ir::Operation& op) {
   set_shapes(call);
   if (call.routine == Routine::kGesdd || call.routine == Routine::kGesvd) {
     // Unused vectors may be of the size of all.
-    if (call.mode == 'N' && op.result_count() == 5 && op.result(2)->type().is_static_tensor() &&
-        op.result(3)->type().is_static_tensor() && !op.result(2)->type().dims().empty() &&
-        op.result(2)->type().dims().back() == call.m) {
-      call.results[2].dims = {call.m, call.m};
-      call.results[3].dims = {call.n, call.n};
+    std::vector<Shape> all = call.results;
+    all[2].dims = {call.m, call.m};
+    all[3].dims = {call.n, call.n};
+    if (call.mode == 'N' && op.result_count() == 5 &&
+        has_shape(op.result(2)->type(), call.batch_dims, all[2]) &&
+        has_shape(op.result(3)->type(), call.batch_dims, all[3])) {
+      call.results = std::move(all);
     }
   }
   if (op.operand_count() != call.operands.size() || op.result_count() != call.results.size()) {

@@ -187,6 +187,9 @@ _RULES = {'eigh_p': _eigh, 'svd_p': _svd, 'lu_p': _lu, 'geqrf_p': _geqrf, 'geqp3
           'schur_p': _schur, 'hessenberg_p': _hessenberg, 'tridiagonal_p': _tridiagonal,
           'tridiagonal_solve_p': _tridiagonal_solve}
 
+# Releases before 0.9 lack some.
+_NOT_EVERYWHERE = {'geqp3_p', 'ormqr_p', 'tridiagonal_solve_p'}
+
 
 def _in_wide_types(rule):
     """rule, with f16 and bf16 computed in f32."""
@@ -202,12 +205,17 @@ def _in_wide_types(rule):
 
 
 def register(platform):
-    """Makes these the lowering rules of platform. Primitives that a release lacks are left out."""
+    """Makes these the lowering rules of platform; AttributeError names the primitives that JAX lacks."""
     from jax._src.interpreters import mlir
     from jax._src.lax import linalg
+    missing = []
     for name, rule in _RULES.items():
         primitive = getattr(linalg, name, None)
-        if primitive is not None:
+        if primitive is None:
+            missing.append(name)
+        else:
             mlir.register_lowering(primitive,
                                    mlir.lower_fun(_in_wide_types(rule), multiple_results=True),
                                    platform=platform)
+    if missing := sorted(set(missing) - _NOT_EVERYWHERE):
+        raise AttributeError(f"jax._src.lax.linalg has no {', '.join(missing)}")

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package's rules for eigh and QR, and what stands on them, by their defining equations.
+"""Linear algebra of the package, by its defining equations.
 
-Each is run on the device, and once, as the rules are the same for all platforms, lowered for the
-reference device's platform but run by jaxlib's CPU, which tells a mistake in the rule from one in the
-plugin.
+With LAPACK each call is run on the device. The rules for plugins without it are loops of ordinary
+operations, the same for all platforms: these are lowered for the platform under test and run by
+jaxlib's CPU, and by the device itself in a process of its own.
 """
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 # A bound of numerical analysis, not of taste: these algorithms are backward stable, the error is a
-# small multiple of n * eps * norm; n <= 12 here.
+# small multiple of n * eps * norm.
 ROOM = 50
 
 
@@ -20,20 +23,38 @@ def run(request, device, cpu, shim, ours, platform):
     if not shim:
         pytest.skip('the package brings these rules')
     if request.param == 'device':
-        if not ours:
-            pytest.skip('JAX uses its CPU rules, i.e. LAPACK, on a foreign CPU plugin')
-        return lambda f, *args: [np.asarray(x) for x in jax.tree.leaves(
-            jax.jit(f)(*jax.device_put(args, device)))]
+        return on_device(device, ours)
 
     def lowered(f, *args):
-        exported = jax.export.export(
-            jax.jit(f), platforms=[platform],
-            disabled_checks=[jax.export.DisabledSafetyCheck.platform()])(*args)
+        from hekla import jax_lapack, jax_linalg
+        jax_linalg.register(platform)
+        try:
+            exported = jax.export.export(
+                jax.jit(f), platforms=[platform],
+                disabled_checks=[jax.export.DisabledSafetyCheck.platform()])(*args)
+        finally:
+            jax_lapack.register(platform)
         assert 'custom_call' not in exported.mlir_module()
         with jax.default_device(cpu):
             results = jax.jit(exported.call)(*jax.device_put(args, cpu))
         return [np.asarray(x) for x in jax.tree.leaves(results)]
     return lowered
+
+
+def on_device(device, ours):
+    if not ours:
+        pytest.skip('JAX uses its CPU rules, i.e. LAPACK, on a foreign CPU plugin')
+    return lambda f, *args: [np.asarray(x) for x in jax.tree.leaves(
+        jax.jit(f)(*jax.device_put(args, device)))]
+
+
+@pytest.fixture
+def lapack(device, shim, ours):
+    """What runs on the device by LAPACK alone."""
+    if not shim:
+        pytest.skip('the package brings these rules')
+    with jax.enable_x64(True):
+        yield on_device(device, ours)
 
 
 def matrix(*shape, dtype=np.float32, seed=0):
@@ -124,3 +145,211 @@ def test_svd_and_what_uses_it(run, shape):
     b = matrix(shape[0], seed=1)
     near(run(lambda x, y: jnp.linalg.lstsq(x, y)[0], a, b)[0],
          np.linalg.lstsq(a, b, rcond=None)[0], condition ** 2 * np.abs(b).max() / s[-1])
+
+
+# --- by LAPACK alone ---
+
+DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
+# Both sides of what is cut into blocks, pieces and tiles.
+SIZES = [1, 2, pytest.param(5, marks=pytest.mark.quick), 33, 63, 64, 65, 257]
+SHAPES = [(1, 1), (2, 5), (33, 64), (65, 33), (257, 129), (3, 40, 40), (2, 3, 7, 5)]
+
+
+def eye_like(a, n):
+    return np.broadcast_to(np.eye(n, dtype=a.dtype), a.shape[:-2] + (n, n))
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('n', SIZES)
+def test_eig_schur_hessenberg_tridiagonal(lapack, dtype, n):
+    a = matrix(n, n, dtype=dtype)
+    size = np.abs(a).max() * n
+    w, left, right = lapack(lambda x: lax.linalg.eig(x), a)
+    assert np.iscomplexobj(w) and np.iscomplexobj(right)
+    near(a @ right, right * w, size)
+    near(adjoint(left) @ a, w[:, None] * adjoint(left), size)
+    near(np.linalg.norm(right, axis=0), np.ones(n, np.finfo(dtype).dtype), 1)
+    t, z = lapack(jax.scipy.linalg.schur, a)
+    near(z @ t @ adjoint(z), a, size)
+    near(adjoint(z) @ z, eye_like(z, n), n)
+    assert not np.tril(t, -2).any()
+    if n > 1:
+        h, q = lapack(lambda x: jax.scipy.linalg.hessenberg(x, calc_q=True), a)
+        near(q @ h @ adjoint(q), a, size)
+        assert not np.tril(h, -2).any()
+    s = a + adjoint(a)
+    for lower in (True, False):
+        _, d, e, _ = lapack(lambda x, lower=lower: lax.linalg.tridiagonal(x, lower=lower), s)
+        t = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
+        near(np.linalg.eigvalsh(t), np.linalg.eigvalsh(s), 2 * size)
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('n', SIZES)
+def test_eigh_of_all_types(lapack, dtype, n):
+    a = matrix(2, n, n, dtype=dtype)
+    a = a + adjoint(a)
+    # The other triangle is not read.
+    for uplo, part in (('L', np.tril), ('U', np.triu)):
+        w, v = lapack(lambda x, uplo=uplo: tuple(
+            jnp.linalg.eigh(x, UPLO=uplo, symmetrize_input=False)), part(a))
+        size = np.abs(a).max() * n
+        near((v * w[..., None, :]) @ adjoint(v), a, size)
+        near(adjoint(v) @ v, eye_like(v, n), n)
+        assert (np.diff(w) >= 0).all()
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('shape', SHAPES)
+def test_svd_qr_lu_of_all_types(lapack, dtype, shape):
+    a = matrix(*shape, dtype=dtype)
+    m, n = shape[-2:]
+    size = np.abs(a).max() * max(m, n)
+    for full, algorithm in itertools.product((False, True), ('DEFAULT', 'QR')):
+        u, s, vt = lapack(lambda x, full=full, algorithm=algorithm: lax.linalg.svd(
+            x, full_matrices=full, algorithm=getattr(lax.linalg.SvdAlgorithm, algorithm)), a)
+        k = min(m, n)
+        near((u[..., :k] * s[..., None, :]) @ vt[..., :k, :], a, size)
+        near(adjoint(u) @ u, eye_like(u, u.shape[-1]), m)
+        near(vt @ adjoint(vt), eye_like(vt, vt.shape[-2]), n)
+    near(lapack(lambda x: jnp.linalg.svd(x, compute_uv=False), a)[0], s, size)
+    for mode in ('reduced', 'complete'):
+        q, r = lapack(lambda x, mode=mode: tuple(jnp.linalg.qr(x, mode=mode)), a)
+        near(q @ r, a, size)
+        near(adjoint(q) @ q, eye_like(q, q.shape[-1]), m)
+    q, r, p = lapack(lambda x: jax.scipy.linalg.qr(x, mode='economic', pivoting=True), a)
+    near(q @ r, np.take_along_axis(a, p[..., None, :], -1), size)
+    lu, pivots, permutation = lapack(lambda x: lax.linalg.lu(x), a)
+    k = min(m, n)
+    low = np.tril(lu[..., :k], -1) + np.eye(m, k, dtype=dtype)
+    near(low @ np.triu(lu[..., :k, :]), np.take_along_axis(a, permutation[..., None], -2), size)
+    assert pivots.dtype == permutation.dtype == np.int32
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('n', [1, 5, 47, 48, 49, 127, 128, 129, 257])
+def test_cholesky_and_solves(lapack, dtype, n):
+    a = matrix(2, n, n, dtype=dtype)
+    p = (a @ adjoint(a) / n + np.eye(n)).astype(dtype)
+    l, = lapack(jnp.linalg.cholesky, p)
+    near(l @ adjoint(l), p, np.abs(p).max() * n)
+    near(np.triu(l, 1), np.zeros_like(l), 0)
+    upper, = lapack(lambda x: jax.scipy.linalg.cholesky(x, lower=False), p)
+    near(adjoint(upper) @ upper, p, np.abs(p).max() * n)
+    b = matrix(2, n, 7, dtype=dtype, seed=1)
+    for lower, left, transpose, conjugate in itertools.product((0, 1), (0, 1), (0, 1), (0, 1)):
+        t = (np.tril if lower else np.triu)(a) / n + 2 * np.eye(n)
+        t = t.astype(dtype)
+        # What is not of the triangle is not read.
+        dirty = np.where((np.tril if lower else np.triu)(np.ones((n, n))) > 0, t, np.nan)
+        rhs = b if left else b.swapaxes(-1, -2)
+        x, = lapack(lambda t, b: lax.linalg.triangular_solve(
+            t, b, left_side=bool(left), lower=bool(lower), transpose_a=bool(transpose),
+            conjugate_a=bool(conjugate)), dirty.astype(dtype), rhs)
+        op = t.conj() if conjugate else t
+        op = op.swapaxes(-1, -2) if transpose else op
+        near(op @ x if left else x @ op, rhs, np.abs(x).max() * n)
+    x, = lapack(jnp.linalg.solve, p, b)
+    near(p @ x, b, np.abs(x).max() * n * 4)
+    near(lapack(jnp.linalg.slogdet, p)[1], np.linalg.slogdet(p)[1], n)
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+def test_failures_become_nan_matrix_by_matrix(lapack, dtype):
+    for n in (3, 70):
+        good = matrix(n, n, dtype=dtype)
+        good = good @ adjoint(good) + n * np.eye(n, dtype=dtype)
+        indefinite = good - 10 * n * np.eye(n, dtype=dtype)
+        hole = good.copy()
+        hole[n // 2, 1] = hole[1, n // 2] = np.nan
+        l, = lapack(jnp.linalg.cholesky, np.stack([good, indefinite, hole]).astype(dtype))
+        assert np.isfinite(l[0]).all()
+        assert all(np.isnan(np.diagonal(x)).all() for x in l[1:])
+        batch = np.stack([good, hole]).astype(dtype)
+        for f in (jnp.linalg.eigvalsh, lambda x: jnp.linalg.svd(x)[1],
+                  lambda x: lax.linalg.eig(x)[0], lambda x: lax.linalg.schur(x)[0]):
+            r, = lapack(f, batch)
+            assert np.isfinite(r[0]).all() and np.isnan(r[1]).all()
+        # A singular matrix has an LU factorisation.
+        lu, *_ = lapack(lambda x: lax.linalg.lu(x), np.zeros((n, n), dtype))
+        assert not lu.any()
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.complex128])
+def test_empty(lapack, dtype):
+    for shape in ((0, 0), (0, 3, 3), (2, 0, 0)):
+        a = np.zeros(shape, dtype)
+        for f in (jnp.linalg.eigh, jnp.linalg.cholesky, lambda x: lax.linalg.eig(x),
+                  lambda x: lax.linalg.lu(x), lambda x: lax.linalg.schur(x)):
+            assert all(x.size == 0 for x in lapack(f, a) if x.ndim > 1)
+    for shape in ((0, 2), (3, 0), (0, 3, 2)):
+        a = np.zeros(shape, dtype)
+        q, r = lapack(lambda x: tuple(jnp.linalg.qr(x, mode='complete')), a)
+        near(q @ r, a, 1)
+        u, s, vt = lapack(lambda x: tuple(jnp.linalg.svd(x)), a)
+        near(adjoint(u) @ u, eye_like(u, u.shape[-1]), 1)
+        near(vt @ adjoint(vt), eye_like(vt, vt.shape[-1]), 1)
+
+
+def test_tridiagonal_solve(lapack):
+    for dtype in DTYPES:
+        for n in (3, 65):
+            d = matrix(n, dtype=dtype) + 5
+            low, high = matrix(n, dtype=dtype, seed=1), matrix(n, dtype=dtype, seed=2)
+            low[0] = high[-1] = 0
+            b = matrix(n, 4, dtype=dtype, seed=3)
+            x, = lapack(lax.linalg.tridiagonal_solve, low, d.astype(dtype), high, b)
+            t = np.diag(d) + np.diag(low[1:], -1) + np.diag(high[:-1], 1)
+            near(t.astype(dtype) @ x, b, 10)
+
+
+def test_narrow_types_and_subsets(lapack):
+    a = matrix(9, 9)
+    a = a + a.T
+    for dtype in (jnp.float16, jnp.bfloat16):
+        v, w = lapack(lambda x: lax.linalg.eigh(x), jnp.asarray(a, dtype))
+        assert w.dtype == dtype and v.dtype == dtype
+        np.testing.assert_allclose(w.astype(np.float32), np.linalg.eigvalsh(a), atol=0.1)
+    v, w = lapack(lambda x: lax.linalg.eigh(x, subset_by_index=(2, 5)), a)
+    near(w, np.linalg.eigvalsh(a)[2:5], 20)
+    near(a @ v, v * w, 20)
+
+
+def test_inside_loops_and_gradients(lapack):
+    a = matrix(5, 5)
+    a = a @ a.T + 5 * np.eye(5, dtype=np.float32)
+
+    def step(x, _):
+        w, v = jnp.linalg.eigh(x)
+        return (v * jnp.sqrt(w)) @ v.T + jnp.eye(5, dtype=x.dtype), w[0]
+    got = lapack(lambda x: lax.scan(step, x, None, length=4), a)
+    want = a
+    for _ in range(4):
+        w, v = np.linalg.eigh(want)
+        want = (v * np.sqrt(w)) @ v.T + np.eye(5, dtype=np.float32)
+    near(got[0], want, 100)
+    g, = lapack(jax.grad(lambda x: jnp.linalg.slogdet(x)[1]), a)
+    near(g, np.linalg.inv(a).T, 10)
+    g, = lapack(jax.grad(lambda x: jnp.linalg.svd(x, compute_uv=False).sum()), matrix(4, 3))
+    u, _, vt = np.linalg.svd(matrix(4, 3), full_matrices=False)
+    near(g, u @ vt, 10)
+
+
+def test_same_bits_each_time(lapack):
+    a = matrix(300, 300)
+    for f in (lambda x: tuple(jnp.linalg.svd(x)), lambda x: tuple(jnp.linalg.eigh(x)),
+              lambda x: lax.linalg.lu(x), lambda x: jnp.linalg.cholesky(x @ x.T + jnp.eye(300))):
+        first, second = lapack(f, a), lapack(f, a)
+        assert all(x.tobytes() == y.tobytes() for x, y in zip(first, second))
+
+
+def test_beside_other_copies_of_lapack(lapack, cpu):
+    """SciPy's and jaxlib's OpenBLAS in the same process: neither takes the other's functions."""
+    import scipy.linalg
+    a = matrix(200, 200)
+    a = a + a.T
+    near(scipy.linalg.eigh(a)[0], lapack(jnp.linalg.eigvalsh, a)[0], 2000)
+    with jax.default_device(cpu):
+        near(np.asarray(jax.jit(jnp.linalg.eigvalsh)(jax.device_put(a, cpu))),
+             np.linalg.eigvalsh(a), 2000)
+    near(lapack(jnp.linalg.eigvalsh, a)[0], scipy.linalg.eigh(a)[0], 2000)

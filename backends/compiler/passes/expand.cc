@@ -20,6 +20,11 @@ using Values = GraphBuilder::Values;
 constexpr int64_t kBlock = 64;
 constexpr int64_t kMaxBlocks = 8;
 
+// Rows of a matrix from which a host step by LAPACK takes less time than kernels. Products of f32
+// between the blocks of a solve are as fast as LAPACK's at all sizes.
+constexpr int64_t kLapackCholeskyFrom = 48;
+constexpr int64_t kLapackSolveFrom = 128;
+
 int64_t block_size(int64_t n) {
   return std::min(n, std::max(kBlock, (n + kMaxBlocks - 1) / kMaxBlocks));
 }
@@ -227,16 +232,16 @@ bool is_plain(const ir::Operation& op) {
   return true;
 }
 
-Status expand_block(ir::Block& block, const ir::Module& module) {
+Status expand_block(ir::Block& block, const ir::Module& module, bool lapack) {
   std::vector<ir::Operation*> all;
   for (const auto& op : block.operations()) all.push_back(op.get());
   for (ir::Operation* op : all) {
     for (size_t i = 0; i < op->region_count(); ++i) {
       for (const auto& inner : op->region(i).blocks()) {
-        HEKLA_RETURN_IF_ERROR(expand_block(*inner, module));
+        HEKLA_RETURN_IF_ERROR(expand_block(*inner, module, lapack));
       }
     }
-    if (!is_plain(*op)) continue;
+    if (!is_plain(*op) || (lapack && is_for_lapack(*op))) continue;
     GraphBuilder g(block, op, op->location());
     Values results;
     switch (op->code()) {
@@ -263,9 +268,18 @@ Status expand_block(ir::Block& block, const ir::Module& module) {
 
 }  // namespace
 
-Status expand(ir::Module& module) {
+bool is_for_lapack(const ir::Operation& op) {
+  if (op.code() != OpCode::kCholesky && op.code() != OpCode::kTriangularSolve) return false;
+  if (!is_plain(op)) return false;
+  const ir::Type& a = op.operand(0)->type();
+  if (!is_complex(a.dtype()) && compute_dtype(a.dtype()) != a.dtype()) return false;
+  if (op.code() == OpCode::kCholesky) return a.dims().back() >= kLapackCholeskyFrom;
+  return a.dtype() != DType::kF32 && a.dims().back() >= kLapackSolveFrom;
+}
+
+Status expand(ir::Module& module, bool lapack) {
   if (module.entry() == nullptr || module.entry()->is_declaration()) return ok_status();
-  return expand_block(module.entry()->body().front(), module);
+  return expand_block(module.entry()->body().front(), module, lapack);
 }
 
 }  // namespace hekla::passes

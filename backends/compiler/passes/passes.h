@@ -37,8 +37,13 @@ void rewrite_static_windows(ir::Module& module);
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
 // between the blocks; the custom call ApproxTopK becomes an exact sort, mhlo.erf elementwise
-// arithmetic.
-Status expand(ir::Module& module);
+// arithmetic. With `lapack`, cholesky and triangular_solve for which LAPACK is faster
+// (is_for_lapack) stay as they are.
+Status expand(ir::Module& module, bool lapack = false);
+
+// Whether LAPACK on the host takes this cholesky or triangular_solve in less time than kernels of
+// the same processor: by types and sizes alone.
+bool is_for_lapack(const ir::Operation& op);
 
 // rng becomes elementwise arithmetic that gives the evaluator's numbers. All of them or, where one
 // stands in the region of another operation than a loop's body or a branch, none: the evaluator

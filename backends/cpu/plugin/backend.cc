@@ -9,10 +9,12 @@
 #include <mutex>
 
 #include "backends/compiler/compile.h"
+#include "backends/compiler/passes/passes.h"
 #include "backends/cpu/plugin/executable.h"
 #include "backends/cpu/plugin/plan_store.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
+#include "backends/lapack/library.h"
 #include "backends/pjrt/client_options.h"
 #include "backends/pjrt/memory_account.h"
 #include "backends/reference/evaluator.h"
@@ -125,6 +127,7 @@ class CpuBackend : public pjrt::Backend {
     options.plan.contractions = options.plan.fuse;
     options.plan.scatters_in_order = options.plan.fuse;
     options.plan = drawn_plan_options(options);
+    options.lapack = uses_lapack(*request.module);
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            plan_of(request, options));
     std::vector<std::string> fallbacks;
@@ -140,12 +143,23 @@ class CpuBackend : public pjrt::Backend {
   }
 
  private:
+  // Asks for the library only where something is for it.
+  static bool uses_lapack(const ir::Module& module) {
+    bool found = false;
+    for (const auto& function : module.functions) {
+      ir::walk(function->body(),
+               [&](const ir::Operation& op) { found = found || passes::is_for_lapack(op); });
+    }
+    return found && lapack::table() != nullptr;
+  }
+
   // From disk, or made and kept there. The fingerprint stands for the program and its options; the
   // rest follows from this build.
   Result<std::shared_ptr<const plan::LaunchPlan>> plan_of(const pjrt::CompileRequest& request,
                                                           const CompileOptions& options) const {
     // Whoever wants passes checked wants them run.
-    const std::string fingerprint = options.verify_passes ? std::string() : request.fingerprint;
+    std::string fingerprint = options.verify_passes ? std::string() : request.fingerprint;
+    if (options.lapack && !fingerprint.empty()) fingerprint += " lapack";
     if (std::shared_ptr<const plan::LaunchPlan> known = plans_.load(fingerprint)) return known;
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> made,
                            compile_program(request.module, options));
@@ -158,6 +172,7 @@ class CpuBackend : public pjrt::Backend {
     for (const plan::Step& step : steps) {
       if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
         HEKLA_RETURN_IF_ERROR(reference::check_supported(*host->program));
+        if (reference::is_for_lapack(*host->program)) continue;
         fallbacks.push_back(fmt::format("{}: {}", host->name, host->reason));
       } else if (const auto* loop =
                      std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {

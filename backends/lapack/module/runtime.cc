@@ -1,11 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 // The few functions of other libraries that OpenBLAS calls, in a form that suits a plugin.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "backends/lapack/module/fortran.h"
 
+namespace {
+
+// What OpenBLAS's own allocator maps for each call on x86-64; kernels touch what they need of it.
+constexpr size_t kBufferBytes = (size_t{32} << 22) + 4096;
+
+// Buffers for packed blocks. Those of OpenBLAS without threads are found without a lock: two
+// threads may get the same one, and did (4 % of the eigenvalue problems that eight threads solved).
+class Buffers {
+ public:
+  void* take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        void* const buffer = free_.back();
+        free_.pop_back();
+        return buffer;
+      }
+    }
+    void* const mapped = mmap(nullptr, kBufferBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) {
+      // The callers have no way to fail.
+      std::fputs("hekla: no address space for a buffer of OpenBLAS\n", stderr);
+      std::abort();
+    }
+    return mapped;
+  }
+  void give(void* buffer) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(buffer);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<void*> free_;
+};
+
+// Never destroyed: threads may still compute when the process ends.
+Buffers& buffers() {
+  static Buffers* const all = new Buffers;
+  return *all;
+}
+
+}  // namespace
+
 extern "C" {
+
+void* __wrap_blas_memory_alloc(int) { return buffers().take(); }
+void __wrap_blas_memory_free(void* buffer) { buffers().give(buffer); }
 
 // Fortran's `a // b`, blank-padded: the only function of its runtime library that our routines
 // call, so that the library need not be there.
