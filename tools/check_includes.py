@@ -23,8 +23,9 @@ RULES = [
     # Shaders are included as generated headers; the evaluator runs the host steps of every device.
     ("backends/vulkan/", ["backends/compiler/", "backends/pjrt/", "backends/reference/evaluator.h",
                           "runtime/base/", "runtime/collectives/", "shaders/"]),
-    ("backends/", ["backends/compiler/", "backends/pjrt/", "backends/reference/evaluator.h",
-                   "runtime/base/", "runtime/collectives/"]),
+    ("backends/", ["backends/compiler/", "backends/lapack/library.h", "backends/pjrt/",
+                   "backends/reference/evaluator.h", "runtime/base/",
+                   "runtime/collectives/"]),
     ("shaders/", []),
     ("tools/", ["runtime/", "plugin_api/", "backends/compiler/", "backends/vulkan/snapshot"]),
     ("tests/", [""]),

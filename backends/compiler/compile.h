@@ -21,8 +21,8 @@ struct CompileOptions {
 #else
   bool verify_passes = false;
 #endif
-  // The device's host steps have LAPACK (backends/lapack) and its kernels run on the same processor:
-  // large factorisations and solves are host steps.
+  // The device's host steps have LAPACK (backends/lapack) and its kernels run on the same
+  // processor: large factorisations and solves are host steps.
   bool lapack = false;
   plan::PlanOptions plan;
   // Not 0, for tests: what back ends decide by sizes and devices, schedules of kernels and some of

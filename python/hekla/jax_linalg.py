@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear algebra that JAX has no rule for on a new platform, written in JAX itself.
+"""Linear algebra that JAX has no rule for on a new platform, written in JAX itself: what a plugin
+without LAPACK gets (with it: jax_lapack.py).
 
 eigh has no default rule at all; QR's default is two custom calls that a plugin may not know. Here
 both become loops of ordinary operations, which any StableHLO device runs; svd, pinv, lstsq and
