@@ -7,6 +7,11 @@
 
 #include "backends/lapack/module/fortran.h"
 
+extern "C" {
+void* __wrap_blas_memory_alloc(int position);
+void __wrap_blas_memory_free(void* buffer);
+}
+
 namespace hekla::lapack {
 namespace {
 
@@ -169,6 +174,83 @@ void split_rank_2k(Syr2k syr2k, Gemm gemm, const char* uplo, const char* trans, 
       });
 }
 
+// OpenBLAS 0.3.21's complex kernels read one element behind a vector, which need not be in mapped
+// memory: gemv without transposition behind x where m is 2 modulo 4, hemv behind x or y, trsv of
+// upper triangles behind x. So gemv is called with 1 and with m - 1 rows, and the vectors of the
+// others are copied to a buffer with elements to spare. Lengths fit by far: a matrix is in memory.
+template <typename T, typename Gemv>
+void call_gemv(Gemv gemv, const char* trans, Int m, Int n, const T* alpha, const T* a, Int lda,
+               const T* x, Int incx, const T* beta, T* y, Int incy) {
+  if (!kIsComplex<T> || !is(trans, 'N') || m % 4 != 2) {
+    gemv(trans, &m, &n, alpha, a, &lda, x, &incx, beta, y, &incy, 1);
+    return;
+  }
+  const Int first = m - 1, one = 1;
+  const int64_t step = incy;
+  // A vector that runs backwards has its last element at `y`.
+  T* const y_first = step < 0 ? y - step : y;
+  T* const y_last = step < 0 ? y : y + first * step;
+  gemv(trans, &first, &n, alpha, a, &lda, x, &incx, beta, y_first, &incy, 1);
+  gemv(trans, &one, &n, alpha, at(a, lda, first, 0), &lda, x, &incx, beta, y_last, &incy, 1);
+}
+
+template <typename T>
+class PaddedVectors {
+ public:
+  explicit PaddedVectors(Int n) : n_(n), buffer_(static_cast<T*>(__wrap_blas_memory_alloc(0))) {}
+  ~PaddedVectors() { __wrap_blas_memory_free(buffer_); }
+  PaddedVectors(const PaddedVectors&) = delete;
+  PaddedVectors& operator=(const PaddedVectors&) = delete;
+
+  // The copy with the number `index`, in order and without gaps.
+  T* copy(int index, const T* x, Int inc) {
+    T* const to = buffer_ + index * (static_cast<int64_t>(n_) + kPad);
+    for (Int i = 0; i < n_; ++i) to[i] = x[place(i, inc)];
+    std::fill(to + n_, to + n_ + kPad, T(0));
+    return to;
+  }
+  void copy_back(const T* from, T* x, Int inc) const {
+    for (Int i = 0; i < n_; ++i) x[place(i, inc)] = from[i];
+  }
+
+ private:
+  static constexpr int64_t kPad = 16;
+  int64_t place(Int i, Int inc) const {
+    return static_cast<int64_t>(inc) * (inc < 0 ? i - (n_ - 1) : i);
+  }
+  Int n_;
+  T* buffer_;
+};
+
+template <typename T, typename Symv>
+void call_symv(Symv symv, const char* uplo, Int n, const T* alpha, const T* a, Int lda, const T* x,
+               Int incx, const T* beta, T* y, Int incy) {
+  if (!kIsComplex<T> || n <= 0 || lda < n || incx == 0 || incy == 0) {
+    symv(uplo, &n, alpha, a, &lda, x, &incx, beta, y, &incy, 1);
+    return;
+  }
+  PaddedVectors<T> vectors(n);
+  const Int step = 1;
+  const T* const from = vectors.copy(0, x, incx);
+  T* const to = vectors.copy(1, y, incy);
+  symv(uplo, &n, alpha, a, &lda, from, &step, beta, to, &step, 1);
+  vectors.copy_back(to, y, incy);
+}
+
+template <typename T, typename Trsv>
+void call_trsv(Trsv trsv, const char* uplo, const char* trans, const char* diag, Int n, const T* a,
+               Int lda, T* x, Int incx) {
+  if (n <= 0 || lda < n || incx == 0) {
+    trsv(uplo, trans, diag, &n, a, &lda, x, &incx, 1, 1, 1);
+    return;
+  }
+  PaddedVectors<T> vectors(n);
+  const Int step = 1;
+  T* const in_place = vectors.copy(0, x, incx);
+  trsv(uplo, trans, diag, &n, a, &lda, in_place, &step, 1, 1, 1);
+  vectors.copy_back(in_place, x, incx);
+}
+
 template <typename T, typename Gemv>
 void split_gemv(Gemv gemv, const char* trans, Int m, Int n, const T* alpha, const T* a, Int lda,
                 const T* x, Int incx, const T* beta, T* y, Int incy) {
@@ -181,9 +263,9 @@ void split_gemv(Gemv gemv, const char* trans, Int m, Int n, const T* alpha, cons
     const Int begin = pieces.begin(i), length = pieces.length(i);
     T* to = y + static_cast<int64_t>(begin) * incy;
     if (plain) {
-      gemv(trans, &length, &n, alpha, at(a, lda, begin, 0), &lda, x, &incx, beta, to, &incy, 1);
+      call_gemv(gemv, trans, length, n, alpha, at(a, lda, begin, 0), lda, x, incx, beta, to, incy);
     } else {
-      gemv(trans, &m, &length, alpha, at(a, lda, 0, begin), &lda, x, &incx, beta, to, &incy, 1);
+      call_gemv(gemv, trans, m, length, alpha, at(a, lda, 0, begin), lda, x, incx, beta, to, incy);
     }
   });
 }
@@ -201,26 +283,25 @@ void split_symv(Symv symv, Gemv gemv, const char* uplo, Int n, const T* alpha, c
   std::unique_ptr<T[]> sums;
   if (pieces.count > 1) sums.reset(new (std::nothrow) T[static_cast<size_t>(n) * pieces.count]);
   if (sums == nullptr) {
-    symv(uplo, &n, alpha, a, &lda, x, &incx, beta, y, &incy, 1);
+    call_symv(symv, uplo, n, alpha, a, lda, x, incx, beta, y, incy);
     return;
   }
   const bool is_lower = is(uplo, 'L');
   const char mirror = kIsComplex<T> ? 'C' : 'T';
   const T zero(0), one(1);
-  const Int step = 1;
   for_each(pieces.count, [&](Int i) {
     const Int block = is_lower ? i : pieces.count - 1 - i;
     const Int begin = pieces.begin(block), length = pieces.length(block), end = begin + length;
     T* sum = &sums[static_cast<size_t>(n) * block];
     std::fill(sum, sum + n, zero);
-    symv(uplo, &length, alpha, at(a, lda, begin, begin), &lda, x + begin, &step, &zero, sum + begin,
-         &step, 1);
+    call_symv(symv, uplo, length, alpha, at(a, lda, begin, begin), lda, x + begin, 1, &zero,
+              sum + begin, 1);
     const Int first = is_lower ? end : 0, last = is_lower ? n : begin;
     for (Int row = first; row < last; row += kRows) {
       const Int rows = std::min(kRows, last - row);
       const T* part = at(a, lda, row, begin);
-      gemv("N", &rows, &length, alpha, part, &lda, x + begin, &step, &one, sum + row, &step, 1);
-      gemv(&mirror, &rows, &length, alpha, part, &lda, x + row, &step, &one, sum + begin, &step, 1);
+      call_gemv(gemv, "N", rows, length, alpha, part, lda, x + begin, 1, &one, sum + row, 1);
+      call_gemv(gemv, &mirror, rows, length, alpha, part, lda, x + row, 1, &one, sum + begin, 1);
     }
   });
   const bool clears = *beta == zero;
@@ -306,6 +387,16 @@ ParallelScope::~ParallelScope() { current = before_; }
                   beta, y, *incy);                                                                \
   }
 
+#define HEKLA_PADDED_TRSV(p, T)                                                                    \
+  using TrsvOf_##p = void(const char*, const char*, const char*, const Int*, const T*, const Int*, \
+                          T*, const Int*, Length, Length, Length);                                 \
+  TrsvOf_##p __real_##p##trsv_, __wrap_##p##trsv_;                                                 \
+  void __wrap_##p##trsv_(const char* uplo, const char* trans, const char* diag, const Int* n,      \
+                         const T* a, const Int* lda, T* x, const Int* incx, Length, Length,        \
+                         Length) {                                                                 \
+    call_trsv<T>(&__real_##p##trsv_, uplo, trans, diag, *n, a, *lda, x, *incx);                    \
+  }
+
 extern "C" {
 using namespace hekla::lapack;  // NOLINT: in the place of C functions
 HEKLA_SPLIT_COMMON(s, float)
@@ -316,4 +407,6 @@ HEKLA_SPLIT_SYMMETRIC(s, syrk, syr2k, symv, float, float)
 HEKLA_SPLIT_SYMMETRIC(d, syrk, syr2k, symv, double, double)
 HEKLA_SPLIT_SYMMETRIC(c, herk, her2k, hemv, C64, float)
 HEKLA_SPLIT_SYMMETRIC(z, herk, her2k, hemv, C128, double)
+HEKLA_PADDED_TRSV(c, C64)
+HEKLA_PADDED_TRSV(z, C128)
 }
