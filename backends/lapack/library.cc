@@ -43,6 +43,14 @@ Library open() {
     result.problem = "HEKLA_LAPACK is \"off\"";
     return result;
   }
+#ifdef __x86_64__
+  if (!__builtin_cpu_supports("sse4.2")) {
+    result.problem =
+        "OpenBLAS's kernels for processors without SSE4.2 read outside of "
+        "matrices; HEKLA_LAPACK=off lowers JAX's functions without it";
+    return result;
+  }
+#endif
   for (const std::string& path : paths) {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {

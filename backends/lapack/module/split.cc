@@ -174,10 +174,11 @@ void split_rank_2k(Syr2k syr2k, Gemm gemm, const char* uplo, const char* trans, 
       });
 }
 
-// OpenBLAS 0.3.21's complex kernels read one element behind a vector, which need not be in mapped
-// memory: gemv without transposition behind x where m is 2 modulo 4, hemv behind x or y, trsv of
-// upper triangles behind x. So gemv is called with 1 and with m - 1 rows, and the vectors of the
-// others are copied to a buffer with elements to spare. Lengths fit by far: a matrix is in memory.
+// OpenBLAS 0.3.21's kernels read elements behind a vector, which need not be in mapped memory:
+// complex gemv without transposition one behind x where m is 2 modulo 4, hemv behind x or y, as may
+// symv, complex trsv of upper triangles behind x. So gemv is called with 1 and with m - 1 rows, and
+// the vectors of the others are copied to a buffer with elements to spare on both sides. Their
+// lengths fit by far: a matrix is in memory.
 template <typename T, typename Gemv>
 void call_gemv(Gemv gemv, const char* trans, Int m, Int n, const T* alpha, const T* a, Int lda,
                const T* x, Int incx, const T* beta, T* y, Int incy) {
@@ -204,7 +205,7 @@ class PaddedVectors {
 
   // The copy with the number `index`, in order and without gaps.
   T* copy(int index, const T* x, Int inc) {
-    T* const to = buffer_ + index * (static_cast<int64_t>(n_) + kPad);
+    T* const to = buffer_ + kPad + index * (static_cast<int64_t>(n_) + kPad);
     for (Int i = 0; i < n_; ++i) to[i] = x[place(i, inc)];
     std::fill(to + n_, to + n_ + kPad, T(0));
     return to;
@@ -225,7 +226,7 @@ class PaddedVectors {
 template <typename T, typename Symv>
 void call_symv(Symv symv, const char* uplo, Int n, const T* alpha, const T* a, Int lda, const T* x,
                Int incx, const T* beta, T* y, Int incy) {
-  if (!kIsComplex<T> || n <= 0 || lda < n || incx == 0 || incy == 0) {
+  if (n <= 0 || lda < n || incx == 0 || incy == 0) {
     symv(uplo, &n, alpha, a, &lda, x, &incx, beta, y, &incy, 1);
     return;
   }
