@@ -9,6 +9,7 @@
 #include "backends/reference/interpreter.h"
 #include "backends/reference/kernels/block_body.h"
 #include "backends/reference/kernels/kernels.h"
+#include "backends/reference/lapack_calls.h"
 #include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
 
