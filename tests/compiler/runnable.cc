@@ -11,7 +11,6 @@ const std::map<std::string_view, std::string_view>& not_run() {
   static const std::map<std::string_view, std::string_view> kReasons = {
       {"callbacks_cpu", "calls Python back"},
       {"ffi_call", "calls a function of the sender"},
-      {"linalg_cpu", "calls LAPACK"},
       {"rare_ops", "infeed, outfeed, send and receive"},
       {"rare_ops.v0.14.0", "infeed, outfeed, send and receive"},
       {"sdy_small_floats", "runs on several devices"},
