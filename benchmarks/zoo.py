@@ -330,10 +330,7 @@ def gram_schmidt(a):
     return lax.fori_loop(0, a.shape[1], step, (a, jnp.zeros((a.shape[1], a.shape[1]))))
 
 
-@model('Mandelbrot set, 384x384 points, at most 40 turns', lambda: (
-    np.array([-2.0, -1.25, 2.5], np.float32),))
-def mandelbrot(view):
-    n = 384
+def _mandelbrot(view, n, turns):
     grid = jnp.arange(n, dtype=view.dtype) / n * view[2]
     cx, cy = (view[0] + grid)[None, :], (view[1] + grid)[:, None]
 
@@ -344,10 +341,16 @@ def mandelbrot(view):
         new_y = jnp.where(inside, 2 * x * y + cy, y)
         return new_x, new_y, count + inside, k + 1
     zero = jnp.zeros((n, n), view.dtype)
-    _, _, count, _ = lax.while_loop(lambda s: (s[3] < 40) & (s[0] ** 2 + s[1] ** 2 < 4).any(),
+    _, _, count, _ = lax.while_loop(lambda s: (s[3] < turns) & (s[0] ** 2 + s[1] ** 2 < 4).any(),
                                     body, (zero, zero, zero, 0))
     # Points at the border leave a turn sooner or later by rounding: a mean says little of them.
     return count.reshape(n // 32, 32, n // 32, 32).mean((1, 3))
+
+
+@model('Mandelbrot set, 384x384 points, at most 40 turns', lambda: (
+    np.array([-2.0, -1.25, 2.5], np.float32),))
+def mandelbrot(view):
+    return _mandelbrot(view, 384, 40)
 
 
 def _life():

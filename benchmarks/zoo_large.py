@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 import zoo
-from zoo import _cross_entropy, _descend, _layers, _norm, _random
+from zoo import _cross_entropy, _descend, _layers, _mandelbrot, _norm, _random
 
 
 @dataclasses.dataclass
@@ -177,21 +177,7 @@ def f16_loss_scaling(weights, scale, good, images, labels):
        lambda n, turns: (np.array([-2.0, -1.25, 2.5], np.float32), np.zeros((n, n), np.int8),
                          np.int32(turns)), (32, 20), (1024, 100))
 def mandelbrot_1024(view, image, turns):
-    n = image.shape[0]
-    grid = jnp.arange(n, dtype=view.dtype) / n * view[2]
-    cx, cy = (view[0] + grid)[None, :], (view[1] + grid)[:, None]
-
-    def body(state):
-        x, y, count, k = state
-        inside = x * x + y * y < 4
-        new_x = jnp.where(inside, x * x - y * y + cx, x)
-        new_y = jnp.where(inside, 2 * x * y + cy, y)
-        return new_x, new_y, count + inside, k + 1
-    zero = jnp.zeros((n, n), view.dtype)
-    _, _, count, _ = lax.while_loop(lambda s: (s[3] < turns) & (s[0] ** 2 + s[1] ** 2 < 4).any(),
-                                    body, (zero, zero, zero, 0))
-    # Points at the border leave an iteration sooner or later by rounding: a mean says little of them.
-    return count.reshape(n // 32, 32, n // 32, 32).mean((1, 3))
+    return _mandelbrot(view, image.shape[0], turns)
 
 
 @model('Game of life, 1,024 x 1,024, 50 turns of 8-bit integers',
