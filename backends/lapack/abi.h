@@ -21,17 +21,23 @@ inline constexpr int32_t kNoMemory = INT32_MIN;
 // The workspace or the matrix has more elements than LAPACK's 32-bit integers can say.
 inline constexpr int32_t kTooLarge = INT32_MIN + 1;
 
-// Who runs pieces of large products and products of matrices and vectors: `run` calls
-// body(state, i) for each i in [0, count), in any order, on any threads, and returns when all are
-// done. What the pieces are depends on the sizes alone, hence so do the bits of the results.
+// What the caller lends: threads and memory.
 struct Parallel {
   void* context;
+  // Runs pieces of factorisations, large products and products of matrices and vectors: calls
+  // body(state, i) for each i in [0, count), in any order, on any threads, and returns when all are
+  // done. What the pieces are depends on the sizes alone, hence so do the bits of the results.
+  // Null: one thread.
   void (*run)(void* context, int32_t count, void (*body)(void* state, int32_t index), void* state);
+  // Memory for a workspace, uninitialized, or null; `block` is what gives it back. Both null: the
+  // system's.
+  void* (*take)(void* context, int64_t bytes, void** block);
+  void (*give)(void* context, void* block);
 };
 
-inline constexpr int32_t kTableVersion = 1;
+inline constexpr int32_t kTableVersion = 2;
 
-// `p` may be null: one thread. R stands for the real type of `t`. Letters are LAPACK's.
+// `p` may be null: one thread, the system's memory. R stands for the real type of `t`. Letters are LAPACK's.
 struct Table {
   int32_t version;
   // "OpenBLAS 0.3.21 ... SkylakeX".

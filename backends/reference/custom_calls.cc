@@ -210,7 +210,7 @@ Result<Data> execute_composite(const ir::Operation& op, const Data& operands) {
 Result<Data> execute_custom_call(const ir::Operation& op, Data& operands,
                                  const EvaluateOptions& options) {
   const std::string target = text_value(op, "call_target_name");
-  if (is_lapack_call(target)) return execute_lapack_call(op, operands, options.for_each);
+  if (is_lapack_call(target)) return execute_lapack_call(op, operands, options);
   if (is_identity(target)) return std::move(operands);
   if (target == "dce_sink") return Data();
   if (target == "Qr") {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "backends/compiler/ir/ir.h"
@@ -35,6 +36,12 @@ struct EvaluateOptions {
   int64_t partition_id = 0;
   // Runs the pieces of LAPACK's work. Results do not depend on it.
   ForEach for_each;
+  // Memory for LAPACK's temporaries, uninitialized, null where there is none; empty: the system's.
+  std::function<std::shared_ptr<void>(int64_t bytes)> allocate;
+  // Memory of the program's results, one each, null where there is none; it does not overlap the
+  // arguments. A program that is one operation of LAPACK's may write there at once; a result that
+  // begins there needs no copy.
+  std::vector<std::byte*> result_memory;
   // cholesky and triangular_solve of f32, f64 and complex types by LAPACK, where it is installed: a
   // back end's choice of speed. The evaluator's own, by their definition in f64, are the oracle.
   bool use_lapack = false;

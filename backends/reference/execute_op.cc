@@ -440,8 +440,7 @@ Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, 
       return one(fft(array(0), fft_type(op), int_list(op, "fft_length")));
     case OpCode::kCholesky:
       if (takes_lapack(interpreter, array(0))) {
-        return one(
-            lapack_cholesky(array(0), bool_value(op, "lower"), interpreter.options().for_each));
+        return one(lapack_cholesky(array(0), bool_value(op, "lower"), interpreter.options()));
       }
       return one(cholesky(array(0), bool_value(op, "lower")));
     case OpCode::kTriangularSolve: {
@@ -453,8 +452,7 @@ Result<Data> execute_algebra(const ir::Operation& op, Interpreter& interpreter, 
       if (transpose == "TRANSPOSE") config.transpose_a = Transpose::kTranspose;
       if (transpose == "ADJOINT") config.transpose_a = Transpose::kAdjoint;
       if (takes_lapack(interpreter, array(0))) {
-        return one(
-            lapack_triangular_solve(array(0), array(1), config, interpreter.options().for_each));
+        return one(lapack_triangular_solve(array(0), array(1), config, interpreter.options()));
       }
       return one(triangular_solve(array(0), array(1), config));
     }

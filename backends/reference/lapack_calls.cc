@@ -6,12 +6,15 @@
 #include <complex>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "backends/compiler/ir/op_attributes.h"
 #include "backends/lapack/library.h"
+#include "backends/reference/matrix_order.h"
+#include "backends/reference/task_ranges.h"
 
 namespace hekla::reference {
 namespace {
@@ -405,76 +408,70 @@ Result<Call> read_call(const ir::Operation& op) {
   return call;
 }
 
-// How `count` pieces of `work` element operations each are run.
+// What LAPACK takes from whoever runs the operation: threads, memory, places of results.
 class Runner {
  public:
-  explicit Runner(const ForEach& for_each) : for_each_(for_each) {
-    parallel_.context = const_cast<ForEach*>(&for_each);
-    parallel_.run = [](void* context, int32_t count, void (*body)(void*, int32_t), void* state) {
-      (*static_cast<const ForEach*>(context))(
-          count, [&](int64_t i) { body(state, static_cast<int32_t>(i)); });
-    };
+  explicit Runner(const EvaluateOptions& options) : options_(options) {
+    parallel_.context = const_cast<EvaluateOptions*>(&options);
+    if (options.for_each) {
+      parallel_.run = [](void* context, int32_t count, void (*body)(void*, int32_t), void* state) {
+        static_cast<const EvaluateOptions*>(context)->for_each(
+            count, [&](int64_t i) { body(state, static_cast<int32_t>(i)); });
+      };
+    }
+    if (options.allocate) {
+      parallel_.take = [](void* context, int64_t bytes, void** block) -> void* {
+        std::shared_ptr<void> memory =
+            static_cast<const EvaluateOptions*>(context)->allocate(bytes);
+        void* const data = memory.get();
+        if (data != nullptr) *block = new std::shared_ptr<void>(std::move(memory));
+        return data;
+      };
+      parallel_.give = [](void*, void* block) {
+        delete static_cast<std::shared_ptr<void>*>(block);
+      };
+    }
+    alone_ = parallel_;
+    alone_.run = nullptr;
   }
 
-  // Null: one thread.
-  const Parallel* parallel() const { return for_each_ ? &parallel_ : nullptr; }
+  const ForEach& for_each() const { return options_.for_each; }
+  const Parallel* parallel() const { return &parallel_; }
+  // One thread.
+  const Parallel* alone() const { return &alone_; }
 
-  // body(begin, end) on parts of [0, count) that are worth a task each.
-  template <typename F>
-  void for_ranges(int64_t count, double work, const F& body) const {
-    constexpr double kTaskWork = 50e3;
-    const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kTaskWork / (work + 1)));
-    const int64_t tasks = (count + grain - 1) / grain;
-    if (!for_each_ || tasks < 2) {
-      if (count > 0) body(0, count);
-      return;
+  // An array for something that ends with the operation, uninitialized.
+  Result<HostArray> temporary(DType dtype, Dims dims) const {
+    if (!options_.allocate) return HostArray::allocate(dtype, std::move(dims), false);
+    HEKLA_ASSIGN_OR_RETURN(const int64_t bytes, checked_bytes(dtype, dims));
+    std::shared_ptr<void> memory = options_.allocate(bytes);
+    if (memory == nullptr) {
+      return resource_exhausted("no host memory for {} ({} bytes)", shape_string(dtype, dims),
+                                bytes);
     }
-    for_each_(tasks, [&](int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
+    return HostArray::adopt(dtype, std::move(dims), std::move(memory));
+  }
+  // The operation's result with this number, uninitialized.
+  Result<HostArray> result(size_t index, DType dtype, Dims dims) const {
+    std::byte* const memory =
+        index < options_.result_memory.size() ? options_.result_memory[index] : nullptr;
+    if (memory == nullptr) return HostArray::allocate(dtype, std::move(dims), false);
+    return HostArray::adopt(dtype, std::move(dims), std::shared_ptr<void>(memory, [](void*) {}));
   }
 
  private:
-  const ForEach& for_each_;
+  const EvaluateOptions& options_;
   Parallel parallel_{};
+  Parallel alone_{};
 };
 
-// to [columns, rows] = the transpose of from [rows, columns], `length` of them.
-template <typename T>
-void transpose_all(int64_t length, int64_t rows, int64_t columns, const T* from, T* to,
-                   const Runner& runner) {
-  constexpr int64_t kTile = 32;
-  const int64_t stripes = (rows + kTile - 1) / kTile;
-  const auto stripe = [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      const T* source = from + s / stripes * rows * columns;
-      T* target = to + s / stripes * rows * columns;
-      const int64_t first = s % stripes * kTile, last = std::min(first + kTile, rows);
-      for (int64_t column = 0; column < columns; column += kTile) {
-        const int64_t width = std::min(column + kTile, columns);
-        for (int64_t j = column; j < width; ++j) {
-          for (int64_t i = first; i < last; ++i) target[j * rows + i] = source[i * columns + j];
-        }
-      }
-    }
-  };
-  if (columns > 0)
-    runner.for_ranges(length * stripes, static_cast<double>(kTile * columns), stripe);
-}
-
-void transpose_bytes(int64_t width, int64_t length, int64_t rows, int64_t columns, const void* from,
-                     void* to, const Runner& runner) {
-  struct Wide {
-    uint64_t parts[2];
-  };
-  if (width == 4) {
-    transpose_all(length, rows, columns, static_cast<const uint32_t*>(from),
-                  static_cast<uint32_t*>(to), runner);
-  } else if (width == 8) {
-    transpose_all(length, rows, columns, static_cast<const uint64_t*>(from),
-                  static_cast<uint64_t*>(to), runner);
-  } else {
-    transpose_all(length, rows, columns, static_cast<const Wide*>(from), static_cast<Wide*>(to),
-                  runner);
-  }
+void copy_bytes(const void* from, void* to, int64_t bytes, const ForEach& for_each) {
+  constexpr int64_t kPiece = 64 * 1024;
+  for_ranges(for_each, (bytes + kPiece - 1) / kPiece, kPiece / 8, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kPiece, last = std::min(bytes, end * kPiece);
+    std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
+                static_cast<size_t>(last - first));
+  });
 }
 
 // Whether the real numbers of one triangle, or of all, are finite.
@@ -572,12 +569,12 @@ int32_t run_one(const Call& call, const Table& lapack, const Parallel* parallel,
 
 // geev destroys its operand, which is no result: a copy for each matrix.
 int32_t run_geev(const Call& call, const Table& lapack, const Parallel* parallel,
-                 const Arrays& arrays) {
+                 const Arrays& arrays, const Runner& runner) {
   const auto n = static_cast<int32_t>(call.n);
   if (!is_finite(call, arrays.operands[0], n, n, 'A')) return kNotFinite;
-  const Result<HostArray> copy = HostArray::allocate(call.dtype, {call.n, call.n}, false);
+  Result<HostArray> copy = runner.temporary(call.dtype, {call.n, call.n});
   if (!copy.ok()) return lapack::kNoMemory;
-  HostArray matrix = *copy;
+  HostArray matrix = std::move(*copy);
   std::memcpy(matrix.mutable_data(), arrays.operands[0], static_cast<size_t>(matrix.size_bytes()));
   const bool real = !is_complex(call.dtype);
   const size_t left = real ? 2 : 1;
@@ -623,27 +620,45 @@ Dims with_batch(const Call& call, Dims dims, bool by_columns) {
   return dims;
 }
 
-// From rows to the memory order of `shape`.
-Result<HostArray> to_memory_order(const Call& call, const HostArray& array, const Shape& shape,
-                                  const Runner& runner) {
-  if (!shape.by_columns) return array;
-  HEKLA_ASSIGN_OR_RETURN(
-      HostArray result,
-      HostArray::allocate(shape.dtype, with_batch(call, shape.dims, true), false));
-  transpose_bytes(dtype_bytes(shape.dtype), call.batch(), shape.dims[0], shape.dims[1],
-                  array.data(), result.mutable_data(), runner);
-  return result;
+bool is_square(const Shape& shape) {
+  return shape.dims.size() == 2 && shape.dims[0] == shape.dims[1];
 }
 
-Result<HostArray> from_memory_order(const Call& call, const HostArray& array, const Shape& shape,
-                                    const Runner& runner) {
+// `from` in rows to `to` in the memory order of `shape`.
+void to_memory_order(const Call& call, const Shape& shape, const HostArray& from, HostArray& to,
+                     const Runner& runner) {
+  if (shape.by_columns) {
+    transpose_matrices(dtype_bytes(shape.dtype), call.batch(), shape.dims[0], shape.dims[1],
+                       from.data(), to.mutable_data(), runner.for_each());
+  } else {
+    copy_bytes(from.data(), to.mutable_data(), from.size_bytes(), runner.for_each());
+  }
+}
+
+// The result with the number `index` where LAPACK computes it: where it stays, but for matrices in
+// columns that no transposition in place brings into rows.
+Result<HostArray> make_result(const Call& call, size_t index, const Runner& runner) {
+  const Shape& shape = call.results[index];
+  Dims dims = with_batch(call, shape.dims, shape.by_columns);
+  if (shape.by_columns && !is_square(shape)) return runner.temporary(shape.dtype, std::move(dims));
+  return runner.result(index, shape.dtype, std::move(dims));
+}
+
+Result<HostArray> finish_result(const Call& call, size_t index, HostArray array,
+                                const Runner& runner) {
+  const Shape& shape = call.results[index];
   if (!shape.by_columns) return array;
+  const int64_t width = dtype_bytes(shape.dtype);
+  if (is_square(shape)) {
+    transpose_squares(width, call.batch(), shape.dims[0], array.mutable_data(), runner.for_each());
+    return array;
+  }
   HEKLA_ASSIGN_OR_RETURN(
-      HostArray result,
-      HostArray::allocate(shape.dtype, with_batch(call, shape.dims, false), false));
-  transpose_bytes(dtype_bytes(shape.dtype), call.batch(), shape.dims[1], shape.dims[0],
-                  array.data(), result.mutable_data(), runner);
-  return result;
+      HostArray rows,
+      runner.result(index, shape.dtype, with_batch(call, shape.dims, /*by_columns=*/false)));
+  transpose_matrices(width, call.batch(), shape.dims[1], shape.dims[0], array.data(),
+                     rows.mutable_data(), runner.for_each());
+  return rows;
 }
 
 Status check_info(int32_t info, std::string_view what) {
@@ -668,9 +683,9 @@ int32_t for_matrices(int64_t batch, int64_t m, int64_t n, const Runner& runner, 
   const bool splits = is_large(m, n) && batch < kFew;
   std::atomic<int32_t> error = 0;
   const double work = 200.0 + 4.0 * static_cast<double>(m * n * std::min(m, n));
-  runner.for_ranges(batch, work, [&](int64_t begin, int64_t end) {
+  for_ranges(runner.for_each(), batch, work, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int32_t info = f(i, splits ? runner.parallel() : nullptr);
+      const int32_t info = f(i, splits ? runner.parallel() : runner.alone());
       if (info == lapack::kNoMemory || info == lapack::kTooLarge) {
         error.store(info, std::memory_order_relaxed);
       }
@@ -680,27 +695,35 @@ int32_t for_matrices(int64_t batch, int64_t m, int64_t n, const Runner& runner, 
 }
 
 Result<Data> run_call(const Call& call, const Data& operands, std::string_view target,
-                      const ForEach& for_each) {
+                      const EvaluateOptions& options) {
   const Table* lapack = lapack::table();
   if (lapack == nullptr) return unimplemented("{}: {}", target, lapack::why_missing());
-  const Runner runner(for_each);
+  const Runner runner(options);
   std::vector<HostArray> in, out;
-  for (size_t i = 0; i < call.operands.size(); ++i) {
-    HEKLA_ASSIGN_OR_RETURN(HostArray array,
-                           to_memory_order(call, operands[i].array, call.operands[i], runner));
-    in.push_back(std::move(array));
-  }
+  for (size_t i = 0; i < call.operands.size(); ++i) in.push_back(operands[i].array);
+  std::vector<bool> is_copied(in.size());
   for (size_t i = 0; i < call.results.size(); ++i) {
-    const Shape& shape = call.results[i];
+    HEKLA_ASSIGN_OR_RETURN(HostArray array, make_result(call, i, runner));
     const int source = operand_of_result(call, i);
-    if (source < 0) {
-      HEKLA_ASSIGN_OR_RETURN(
-          HostArray array,
-          HostArray::allocate(shape.dtype, with_batch(call, shape.dims, shape.by_columns)));
-      out.push_back(std::move(array));
-    } else {
-      out.push_back(std::move(in[static_cast<size_t>(source)]));
+    if (source >= 0) {
+      const auto operand = static_cast<size_t>(source);
+      // As LAPACK takes it: in the order of the result.
+      const Shape shape{call.operands[operand].dtype, call.operands[operand].dims,
+                        call.results[i].by_columns};
+      to_memory_order(call, shape, in[operand], array, runner);
+      is_copied[operand] = true;
+    } else if (array.size_bytes() > 0) {
+      std::memset(array.mutable_data(), 0, static_cast<size_t>(array.size_bytes()));
     }
+    out.push_back(std::move(array));
+  }
+  for (size_t i = 0; i < in.size(); ++i) {
+    const Shape& shape = call.operands[i];
+    if (is_copied[i] || !shape.by_columns) continue;
+    HEKLA_ASSIGN_OR_RETURN(HostArray array,
+                           runner.temporary(shape.dtype, with_batch(call, shape.dims, true)));
+    to_memory_order(call, shape, in[i], array, runner);
+    in[i] = std::move(array);
   }
   std::vector<const std::byte*> in_data;
   std::vector<std::byte*> out_data;
@@ -717,7 +740,7 @@ Result<Data> run_call(const Call& call, const Data& operands, std::string_view t
         for (size_t r = 0; r < to.size(); ++r) to[r] += i * call.results[r].bytes();
         const Arrays arrays{from, to};
         const int32_t info = call.routine == Routine::kGeev
-                                 ? run_geev(call, *lapack, parallel, arrays)
+                                 ? run_geev(call, *lapack, parallel, arrays, runner)
                                  : run_one(call, *lapack, parallel, arrays);
         if (has_info(call.routine)) std::memcpy(to.back(), &info, sizeof(info));
         return info;
@@ -725,8 +748,7 @@ Result<Data> run_call(const Call& call, const Data& operands, std::string_view t
   if (error != 0) return check_info(error, target);
   Data results;
   for (size_t i = 0; i < call.results.size(); ++i) {
-    HEKLA_ASSIGN_OR_RETURN(HostArray array,
-                           from_memory_order(call, out[i], call.results[i], runner));
+    HEKLA_ASSIGN_OR_RETURN(HostArray array, finish_result(call, i, std::move(out[i]), runner));
     results.emplace_back(std::move(array));
   }
   return results;
@@ -785,40 +807,47 @@ Status check_lapack_call(const ir::Operation& op) {
 }
 
 Result<Data> execute_lapack_call(const ir::Operation& op, const Data& operands,
-                                 const ForEach& for_each) {
+                                 const EvaluateOptions& options) {
   HEKLA_ASSIGN_OR_RETURN(const Call call, read_call(op));
-  return run_call(call, operands, ir::text_value(op, "call_target_name"), for_each);
+  return run_call(call, operands, ir::text_value(op, "call_target_name"), options);
 }
 
 // Rows are the columns of the transpose: a^T = conj(a) has the factors conj(l) l^T, and what is the
 // lower triangle in rows is the upper one in columns.
-Result<HostArray> lapack_cholesky(const HostArray& a, bool lower, const ForEach& for_each) {
+Result<HostArray> lapack_cholesky(const HostArray& a, bool lower, const EvaluateOptions& options) {
   const Table* lapack = lapack::table();
   if (lapack == nullptr) return internal_error("cholesky: {}", lapack::why_missing());
-  const Runner runner(for_each);
+  const Runner runner(options);
   const Type type = *lapack_type(a.dtype());
   const int64_t n = a.dims().back();
   const int64_t batch = element_count(std::span(a.dims()).first(a.dims().size() - 2));
-  HostArray result = a;
+  HEKLA_ASSIGN_OR_RETURN(HostArray result, runner.result(0, a.dtype(), a.dims()));
   std::byte* data = result.mutable_data();
-  const int64_t bytes = n * n * dtype_bytes(a.dtype()), width = dtype_bytes(a.dtype());
+  const int64_t width = dtype_bytes(a.dtype()), bytes = n * n * width;
+  // One triangle of it, zeros in the other.
+  for_ranges(runner.for_each(), batch * n, static_cast<double>(n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::byte* to = data + i * n * width;
+      const int64_t row = i % n, first = lower ? 0 : row, last = lower ? row + 1 : n;
+      std::memset(to, 0, static_cast<size_t>(first * width));
+      std::memcpy(to + first * width, a.data() + (i * n + first) * width,
+                  static_cast<size_t>((last - first) * width));
+      std::memset(to + last * width, 0, static_cast<size_t>((n - last) * width));
+    }
+  });
   const int32_t error = for_matrices(batch, n, n, runner, [&](int64_t i, const Parallel* parallel) {
     std::byte* matrix = data + i * bytes;
     const int32_t info =
         lapack->potrf(parallel, type, flipped(lower), static_cast<int32_t>(n), matrix);
     // A pivot that is no number, of which LAPACK does not tell, makes all later ones so.
-    const bool is_factor =
-        info == 0 && (n == 0 || is_number(a.dtype(), matrix + (n * n - 1) * width));
+    if (info == 0 && (n == 0 || is_number(a.dtype(), matrix + (n * n - 1) * width))) return info;
     for (int64_t row = 0; row < n; ++row) {
       std::byte* begin = matrix + row * n * width;
       std::byte* diagonal = begin + row * width;
-      std::byte* end = begin + n * width;
       if (lower) {
-        std::memset(diagonal + width, 0, static_cast<size_t>(end - diagonal - width));
-        if (!is_factor) fill_nan(a.dtype(), begin, diagonal + width);
+        fill_nan(a.dtype(), begin, diagonal + width);
       } else {
-        std::memset(begin, 0, static_cast<size_t>(diagonal - begin));
-        if (!is_factor) fill_nan(a.dtype(), diagonal, end);
+        fill_nan(a.dtype(), diagonal, begin + n * width);
       }
     }
     return info;
@@ -831,16 +860,17 @@ Result<HostArray> lapack_cholesky(const HostArray& a, bool lower, const ForEach&
 // other triangle, the same op.
 Result<HostArray> lapack_triangular_solve(const HostArray& a, const HostArray& b,
                                           const TriangularSolveConfig& config,
-                                          const ForEach& for_each) {
+                                          const EvaluateOptions& options) {
   const Table* lapack = lapack::table();
   if (lapack == nullptr) return internal_error("triangular_solve: {}", lapack::why_missing());
-  const Runner runner(for_each);
+  const Runner runner(options);
   const Type type = *lapack_type(a.dtype());
   const int64_t rank = a.rank(), n = a.dims().back();
   const int64_t rows = b.dims()[rank - 2], columns = b.dims()[rank - 1];
   const int64_t batch = element_count(std::span(a.dims()).first(a.dims().size() - 2));
-  HostArray result = b;
+  HEKLA_ASSIGN_OR_RETURN(HostArray result, runner.result(0, b.dtype(), b.dims()));
   std::byte* data = result.mutable_data();
+  copy_bytes(b.data(), data, b.size_bytes(), runner.for_each());
   const int64_t width = dtype_bytes(a.dtype());
   const char trans = config.transpose_a == Transpose::kNoTranspose ? 'N'
                      : config.transpose_a == Transpose::kTranspose ? 'T'

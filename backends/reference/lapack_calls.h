@@ -31,14 +31,14 @@ Status check_lapack_call(const ir::Operation& op);
 // beyond LAPACK's 32-bit integers.
 Result<std::vector<Datum>> execute_lapack_call(const ir::Operation& op,
                                                const std::vector<Datum>& operands,
-                                               const ForEach& for_each);
+                                               const EvaluateOptions& options);
 
 // stablehlo.cholesky and triangular_solve of f32, f64 and complex types by LAPACK; as
 // kernels/linear_algebra.h says, with other rounding. Only where lapack::table() is there.
-Result<HostArray> lapack_cholesky(const HostArray& a, bool lower, const ForEach& for_each);
+Result<HostArray> lapack_cholesky(const HostArray& a, bool lower, const EvaluateOptions& options);
 Result<HostArray> lapack_triangular_solve(const HostArray& a, const HostArray& b,
                                           const TriangularSolveConfig& config,
-                                          const ForEach& for_each);
+                                          const EvaluateOptions& options);
 bool is_lapack_type(DType dtype);
 
 }  // namespace hekla::reference

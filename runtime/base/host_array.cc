@@ -68,12 +68,12 @@ Result<HostArray> HostArray::allocate(DType dtype, Dims dims, bool zero) {
   if (memory == nullptr) {
     return resource_exhausted("no host memory for {} ({} bytes)", shape_string(dtype, dims), bytes);
   }
-  HostArray array;
-  array.dtype_ = dtype;
-  array.dims_ = std::move(dims);
-  array.size_ = element_count(array.dims_);
-  array.data_ = static_cast<const std::byte*>(memory.get());
-  array.owner_ = std::move(memory);
+  return adopt(dtype, std::move(dims), std::move(memory));
+}
+
+HostArray HostArray::adopt(DType dtype, Dims dims, std::shared_ptr<void> memory) {
+  const void* const data = memory.get();
+  HostArray array = wrap(dtype, std::move(dims), std::move(memory), data);
   array.is_owned_ = true;
   return array;
 }

@@ -42,6 +42,9 @@ class HostArray {
   // Reads foreign bytes in place: `owner` keeps them alive. `data` holds at least the dense size.
   static HostArray wrap(DType dtype, Dims dims, std::shared_ptr<const void> owner,
                         const void* data);
+  // Takes `memory` over, which nobody else holds: written in place. It holds at least the dense
+  // size.
+  static HostArray adopt(DType dtype, Dims dims, std::shared_ptr<void> memory);
   template <typename T>
   static HostArray from(DType dtype, Dims dims, std::span<const T> values);
   template <typename T>
@@ -80,7 +83,7 @@ class HostArray {
   Dims dims_;
   int64_t size_ = 0;
   std::shared_ptr<const void> owner_;  // shared by copies; unique and ours before any write
-  bool is_owned_ = false;              // allocated here, so writable once unshared
+  bool is_owned_ = false;              // allocated here or adopted, so writable once unshared
   const std::byte* data_ = nullptr;
 };
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/execute/check_plan.h"
 #include "backends/cpu/execute/step_times.h"
 #include "backends/cpu/threads/thread_pool.h"
@@ -140,6 +141,16 @@ class Run {
     options.partition_id = options_.partition_id;
     options.memory_limit_bytes = options_.memory_limit_bytes;
     options.use_lapack = true;
+    options.allocate = [](int64_t bytes) -> std::shared_ptr<void> {
+      Result<Block> block = BlockPool::process_pool().allocate(bytes);
+      if (!block.ok()) return nullptr;
+      const auto owner = std::make_shared<Block>(std::move(*block));
+      return std::shared_ptr<void>(owner, owner->data());
+    };
+    for (const Slice& output : step.outputs) {
+      options.result_memory.push_back(overlaps_any(output, step.inputs) ? nullptr
+                                                                        : address(output));
+    }
     if (options_.is_parallel) {
       options.for_each = [](int64_t count, const std::function<void(int64_t)>& body) {
         ThreadPool::process_pool().for_ranges(count, 1, [&](int64_t begin, int64_t end) {
@@ -162,9 +173,20 @@ class Run {
         return internal_error("host step {}: result {} has {} bytes, its place {}", step.name, i,
                               result.size_bytes(), slice.bytes);
       }
-      std::memmove(address(slice), result.data(), static_cast<size_t>(slice.bytes));
+      std::byte* const to = address(slice);
+      if (result.data() == to) continue;
+      std::memmove(to, result.data(), static_cast<size_t>(slice.bytes));
     }
     return ok_status();
+  }
+
+  // By address: an output may have a donated input's memory.
+  bool overlaps_any(const Slice& output, const std::vector<Slice>& inputs) const {
+    const std::byte* const begin = address(output);
+    return std::ranges::any_of(inputs, [&](const Slice& input) {
+      const std::byte* const other = address(input);
+      return begin < other + input.bytes && other < begin + output.bytes;
+    });
   }
 
   static std::vector<ir::Type> flat(const std::vector<ir::Type>& types) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of abi.h: workspaces, limits of 32-bit integers, factorisations in blocks.
+// The table of abi.h: workspaces, limits of 32-bit integers.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
-#include <memory>
-#include <new>
 #include <string>
 
 #include "backends/lapack/abi.h"
+#include "backends/lapack/module/factor.h"
 #include "backends/lapack/module/fortran.h"
 #include "backends/lapack/module/split.h"
 
@@ -30,21 +30,39 @@ Int with_type(Type type, F&& f) {
   return f(static_cast<C128*>(nullptr));
 }
 
+// Uninitialized.
 template <typename T>
 class Workspace {
  public:
-  explicit Workspace(int64_t size)
-      : size_(std::max<int64_t>(size, 1)),
-        data_(size_ > kMost ? nullptr : new (std::nothrow) T[static_cast<size_t>(size_)]) {}
+  explicit Workspace(int64_t size) : size_(std::max<int64_t>(size, 1)), lender_(lender()) {
+    if (size_ > kMost) return;
+    const int64_t bytes = size_ * static_cast<int64_t>(sizeof(T));
+    data_ = static_cast<T*>(lends() ? lender_->take(lender_->context, bytes, &block_)
+                                    : std::malloc(static_cast<size_t>(bytes)));
+  }
+  ~Workspace() {
+    if (data_ == nullptr) return;
+    if (lends()) {
+      lender_->give(lender_->context, block_);
+    } else {
+      std::free(data_);
+    }
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
   explicit operator bool() const { return data_ != nullptr; }
   Int error() const { return size_ > kMost ? kTooLarge : kNoMemory; }
-  T* data() { return data_.get(); }
+  T* data() { return data_; }
   Int length() const { return static_cast<Int>(size_); }
 
  private:
   static constexpr int64_t kMost = std::numeric_limits<Int>::max();
-  int64_t size_;
-  std::unique_ptr<T[]> data_;
+  bool lends() const { return lender_ != nullptr && lender_->take != nullptr; }
+
+  const int64_t size_;
+  const Parallel* const lender_;
+  T* data_ = nullptr;
+  void* block_ = nullptr;
 };
 
 // What a query for the workspace's size answered, of at least `least`. An f32 may have been rounded
@@ -73,84 +91,6 @@ Int with_workspace(int64_t least, F&& call) {
 
 Int leading(Int rows) { return std::max<Int>(rows, 1); }
 
-// In blocks, of which the products are cut: OpenBLAS's own routine calls none. Above 2 blocks.
-constexpr Int kBlock = 128;
-constexpr Int kWholeBelow = 384;
-
-template <typename T>
-T* element(T* a, Int lda, Int row, Int column) {
-  return a + row + static_cast<int64_t>(column) * lda;
-}
-
-// LAPACK's potrf for the lower triangle by rows of blocks: each waits for the columns on its left.
-template <typename T>
-Int potrf_of(char uplo, Int n, T* a) {
-  using F = Fortran<T>;
-  const Int lda = leading(n);
-  Int info = 0;
-  if (n < kWholeBelow) {
-    F::potrf(&uplo, &n, a, &lda, &info, 1);
-    return info;
-  }
-  const T one(1);
-  const typename F::Real minus(-1), plus(1);
-  const char* adjoint = kIsComplex<T> ? "C" : "T";
-  const bool is_lower = uplo == 'L';
-  for (Int j = 0; j < n; j += kBlock) {
-    const Int w = std::min(kBlock, n - j), rest = n - j - w;
-    T* corner = element(a, lda, j, j);
-    F::potrf(&uplo, &w, corner, &lda, &info, 1);
-    if (info != 0) return info > 0 ? info + j : info;
-    if (rest == 0) break;
-    T* next = element(a, lda, j + w, j + w);
-    if (is_lower) {
-      T* under = element(a, lda, j + w, j);
-      F::trsm("R", "L", adjoint, "N", &rest, &w, &one, corner, &lda, under, &lda, 1, 1, 1, 1);
-      F::syrk("L", "N", &rest, &w, &minus, under, &lda, &plus, next, &lda, 1, 1);
-    } else {
-      T* beside = element(a, lda, j, j + w);
-      F::trsm("L", "U", adjoint, "N", &w, &rest, &one, corner, &lda, beside, &lda, 1, 1, 1, 1);
-      F::syrk("U", adjoint, &rest, &w, &minus, beside, &lda, &plus, next, &lda, 1, 1);
-    }
-  }
-  return 0;
-}
-
-// Right-looking LU with partial pivoting (Golub and Van Loan, Matrix Computations, 4th ed., 3.4.5),
-// panels by OpenBLAS.
-template <typename T>
-Int getrf_of(Int m, Int n, T* a, Int* pivots) {
-  using F = Fortran<T>;
-  const Int lda = leading(m), count = std::min(m, n), one = 1;
-  Int info = 0;
-  if (count < kWholeBelow) {
-    F::getrf(&m, &n, a, &lda, pivots, &info);
-    return info;
-  }
-  const T plus(1), minus(-1);
-  Int first_zero = 0;
-  for (Int j = 0; j < count; j += kBlock) {
-    const Int w = std::min(kBlock, count - j), rows = m - j, right = n - j - w, below = rows - w;
-    T* corner = element(a, lda, j, j);
-    F::getrf(&rows, &w, corner, &lda, pivots + j, &info);
-    if (info < 0) return info;
-    if (info > 0 && first_zero == 0) first_zero = info + j;
-    // The same rows change places on the left, here counted from row j, and on the right.
-    if (j > 0) F::laswp(&j, element(a, lda, j, 0), &lda, &one, &w, pivots + j, &one);
-    if (right > 0) {
-      T* beside = element(a, lda, j, j + w);
-      F::laswp(&right, beside, &lda, &one, &w, pivots + j, &one);
-      F::trsm("L", "L", "N", "U", &w, &right, &plus, corner, &lda, beside, &lda, 1, 1, 1, 1);
-      if (below > 0) {
-        F::gemm("N", "N", &below, &right, &w, &minus, element(a, lda, j + w, j), &lda, beside, &lda,
-                &plus, element(a, lda, j + w, j + w), &lda, 1, 1);
-      }
-    }
-    for (Int i = j; i < j + w; ++i) pivots[i] += j;
-  }
-  return first_zero;
-}
-
 // Real eigenvectors as geev packs them: of a pair of conjugate values the real and imaginary parts.
 template <typename R>
 void unpack_vectors(Int n, const R* imaginary, const R* packed, std::complex<R>* vectors) {
@@ -172,7 +112,8 @@ void unpack_vectors(Int n, const R* imaginary, const R* packed, std::complex<R>*
 
 Int potrf(const Parallel* p, Type type, char uplo, Int n, void* a) {
   const ParallelScope scope(p);
-  return with_type(type, [&](auto* t) { return potrf_of(uplo, n, static_cast<decltype(t)>(a)); });
+  return with_type(type,
+                   [&](auto* t) { return factor_cholesky(uplo, n, static_cast<decltype(t)>(a)); });
 }
 
 Int trsm(const Parallel* p, Type type, char side, char uplo, char trans, char diag, Int m, Int n,
@@ -191,7 +132,7 @@ Int trsm(const Parallel* p, Type type, char side, char uplo, char trans, char di
 Int getrf(const Parallel* p, Type type, Int m, Int n, void* a, Int* pivots) {
   const ParallelScope scope(p);
   return with_type(type,
-                   [&](auto* t) { return getrf_of(m, n, static_cast<decltype(t)>(a), pivots); });
+                   [&](auto* t) { return factor_lu(m, n, static_cast<decltype(t)>(a), pivots); });
 }
 
 Int geqrf(const Parallel* p, Type type, Int m, Int n, void* a, void* tau) {

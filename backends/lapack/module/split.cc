@@ -17,43 +17,8 @@ namespace {
 
 thread_local const Parallel* current = nullptr;
 
-template <typename F>
-void for_each(int32_t count, const F& body) {
-  if (count == 1 || current == nullptr) {
-    for (int32_t i = 0; i < count; ++i) body(i);
-    return;
-  }
-  current->run(
-      current->context, count,
-      [](void* state, int32_t index) { (*static_cast<const F*>(state))(index); },
-      const_cast<F*>(&body));
-}
-
-// Real multiplications and additions of one complex one.
-template <typename T>
-constexpr double kCost = kIsComplex<T> ? 4 : 1;
-
-// A piece of a product takes some 50 us: ten times what it costs to hand it to a thread.
-constexpr double kPieceWork = 4e6;
 // Elements of a matrix that is multiplied by a vector, a piece: 20 us from the shared cache.
 constexpr double kPieceElements = 48 * 1024;
-constexpr Int kMostPieces = 32;
-
-// [0, size) in pieces of a multiple of `unit` each.
-struct Pieces {
-  Int size = 0, width = 0, count = 1;
-  Int begin(Int i) const { return i * width; }
-  Int length(Int i) const { return std::min(width, size - i * width); }
-};
-
-Pieces cut(Int size, double work, double piece_work, Int least, Int unit) {
-  const Int most = std::max<Int>(1, std::min<Int>(kMostPieces, size / least));
-  const Int wanted = static_cast<Int>(std::min<double>(most, work / piece_work));
-  if (wanted < 2) return {size, size, 1};
-  const Int width = ((size + wanted - 1) / wanted + unit - 1) / unit * unit;
-  return {size, width, (size + width - 1) / width};
-}
-
 bool is(const char* letter, char upper) { return (*letter & ~0x20) == upper; }
 template <typename T>
 const T* at(const T* a, Int lda, Int row, Int column) {
@@ -315,6 +280,17 @@ void split_symv(Symv symv, Gemv gemv, const char* uplo, Int n, const T* alpha, c
 }
 
 }  // namespace
+
+const Parallel* lender() { return current; }
+
+Pieces cut(Int size, double work, double piece_work, Int least, Int unit) {
+  constexpr Int kMostPieces = 32;
+  const Int most = std::max<Int>(1, std::min<Int>(kMostPieces, size / least));
+  const Int wanted = static_cast<Int>(std::min<double>(most, work / piece_work));
+  if (wanted < 2) return {size, size, 1};
+  const Int width = ((size + wanted - 1) / wanted + unit - 1) / unit * unit;
+  return {size, width, (size + width - 1) / width};
+}
 
 ParallelScope::ParallelScope(const Parallel* parallel) : before_(current) { current = parallel; }
 ParallelScope::~ParallelScope() { current = before_; }

@@ -7,12 +7,15 @@
 // caller's threads. A product is not cut along its sum, so a piece's bits do not depend on others.
 #pragma once
 
+#include <algorithm>
+
 #include "backends/lapack/abi.h"
+#include "backends/lapack/module/fortran.h"
 
 namespace hekla::lapack {
 
-// Sets who runs pieces of calls that this thread makes, until the end of its life. Nests: a thread
-// that waits for its pieces may run another LAPACK routine meanwhile.
+// Sets who runs pieces of calls that this thread makes and lends memory, until the end of its life.
+// Nests: a thread that waits for its pieces may run another LAPACK routine meanwhile.
 class ParallelScope {
  public:
   explicit ParallelScope(const Parallel* parallel);
@@ -23,5 +26,40 @@ class ParallelScope {
  private:
   const Parallel* before_;
 };
+
+// What the innermost scope of this thread was given; may be null.
+const Parallel* lender();
+
+// Calls body(i) for each i in [0, count), by the threads of this thread's scope if there are any.
+template <typename F>
+void for_each(Int count, const F& body) {
+  const Parallel* const parallel = lender();
+  if (count == 1 || parallel == nullptr || parallel->run == nullptr) {
+    for (Int i = 0; i < count; ++i) body(i);
+    return;
+  }
+  parallel->run(
+      parallel->context, count,
+      [](void* state, int32_t index) { (*static_cast<const F*>(state))(index); },
+      const_cast<F*>(&body));
+}
+
+// [0, size) in pieces of equal width.
+struct Pieces {
+  Int size = 0, width = 0, count = 1;
+  Int begin(Int i) const { return i * width; }
+  Int length(Int i) const { return std::min(width, size - i * width); }
+};
+
+// Pieces of at least `least` and a multiple of `unit` each (but the last), for `work` where one of
+// `piece_work` is worth a task.
+Pieces cut(Int size, double work, double piece_work, Int least, Int unit);
+
+// Real multiplications and additions of one complex one.
+template <typename T>
+constexpr double kCost = kIsComplex<T> ? 4 : 1;
+
+// A piece of a product takes some 50 us: ten times what it costs to hand it to a thread.
+inline constexpr double kPieceWork = 4e6;
 
 }  // namespace hekla::lapack

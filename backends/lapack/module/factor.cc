@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/lapack/module/factor.h"
+
+#include <algorithm>
+
+#include "backends/lapack/module/split.h"
+
+namespace hekla::lapack {
+namespace {
+
+constexpr Int kBlock = 128;
+constexpr Int kWholeBelow = 384;
+
+template <typename T>
+T* element(T* a, Int lda, Int row, Int column) {
+  return a + row + static_cast<int64_t>(column) * lda;
+}
+
+}  // namespace
+
+// LAPACK's potrf by blocks: each waits for those on its left.
+template <typename T>
+Int factor_cholesky(char uplo, Int n, T* a) {
+  using F = Fortran<T>;
+  const Int lda = std::max<Int>(n, 1);
+  Int info = 0;
+  if (n < kWholeBelow) {
+    F::potrf(&uplo, &n, a, &lda, &info, 1);
+    return info;
+  }
+  const T one(1);
+  const typename F::Real minus(-1), plus(1);
+  const char* adjoint = kIsComplex<T> ? "C" : "T";
+  const bool is_lower = uplo == 'L';
+  for (Int j = 0; j < n; j += kBlock) {
+    const Int w = std::min(kBlock, n - j), rest = n - j - w;
+    T* corner = element(a, lda, j, j);
+    F::potrf(&uplo, &w, corner, &lda, &info, 1);
+    if (info != 0) return info > 0 ? info + j : info;
+    if (rest == 0) break;
+    T* next = element(a, lda, j + w, j + w);
+    if (is_lower) {
+      T* under = element(a, lda, j + w, j);
+      F::trsm("R", "L", adjoint, "N", &rest, &w, &one, corner, &lda, under, &lda, 1, 1, 1, 1);
+      F::syrk("L", "N", &rest, &w, &minus, under, &lda, &plus, next, &lda, 1, 1);
+    } else {
+      T* beside = element(a, lda, j, j + w);
+      F::trsm("L", "U", adjoint, "N", &w, &rest, &one, corner, &lda, beside, &lda, 1, 1, 1, 1);
+      F::syrk("U", adjoint, &rest, &w, &minus, beside, &lda, &plus, next, &lda, 1, 1);
+    }
+  }
+  return 0;
+}
+
+// Right-looking LU with partial pivoting (Golub and Van Loan, Matrix Computations, 4th ed., 3.4.5)
+// with a look-ahead of one panel: once a panel is factored, all columns on its right are brought up
+// to date in stripes that do not need each other, and whoever has the first stripe, the next panel,
+// factors that one too. Panels by OpenBLAS.
+template <typename T>
+Int factor_lu(Int m, Int n, T* a, Int* pivots) {
+  using F = Fortran<T>;
+  const Int lda = std::max<Int>(m, 1), count = std::min(m, n), one = 1;
+  Int info = 0;
+  if (count < kWholeBelow) {
+    F::getrf(&m, &n, a, &lda, pivots, &info);
+    return info;
+  }
+  const T plus(1), minus(-1);
+  const Int block = count < 768 ? kBlock / 2 : kBlock;
+  Int first_zero = 0;
+  // Pivots are counted from the panel's first row until the end.
+  const auto factor_panel = [&](Int j) {
+    const Int rows = m - j, w = std::min(block, count - j);
+    Int zero = 0;
+    F::getrf(&rows, &w, element(a, lda, j, j), &lda, pivots + j, &zero);
+    if (zero > 0 && first_zero == 0) first_zero = zero + j;
+  };
+  const auto swap_rows = [&](Int j, Int w, Int column, Int columns) {
+    F::laswp(&columns, element(a, lda, j, column), &lda, &one, &w, pivots + j, &one);
+  };
+  factor_panel(0);
+  for (Int j = 0; j < count; j += block) {
+    const Int w = std::min(block, count - j), next = j + w, below = m - next;
+    const auto update = [&](Int column, Int columns) {
+      T* beside = element(a, lda, j, column);
+      swap_rows(j, w, column, columns);
+      F::whole_trsm("L", "L", "N", "U", &w, &columns, &plus, element(a, lda, j, j), &lda, beside,
+                    &lda, 1, 1, 1, 1);
+      if (below > 0) {
+        F::whole_gemm("N", "N", &below, &columns, &w, &minus, element(a, lda, next, j), &lda,
+                      beside, &lda, &plus, element(a, lda, next, column), &lda, 1, 1);
+      }
+    };
+    if (next >= n) break;
+    const Int ahead = std::min(block, n - next), rest = n - next - ahead;
+    const double work = kCost<T> * 2.0 * (below + w / 2) * rest * w;
+    const Pieces pieces = cut(rest, work, kPieceWork, 64, 32);
+    for_each(rest > 0 ? 1 + pieces.count : 1, [&](Int i) {
+      if (i > 0) {
+        update(next + ahead + pieces.begin(i - 1), pieces.length(i - 1));
+        return;
+      }
+      update(next, ahead);
+      if (next < count) factor_panel(next);
+    });
+  }
+  // Rows of the columns on the left of a panel, whose numbers nobody needed until now.
+  const Int panels = (count + block - 1) / block;
+  for_each(panels - 1, [&](Int i) {
+    for (Int j = (i + 1) * block; j < count; j += block) {
+      swap_rows(j, std::min(block, count - j), i * block, block);
+    }
+  });
+  for (Int i = 0; i < count; ++i) pivots[i] += i / block * block;
+  return first_zero;
+}
+
+#define HEKLA_FACTOR(T)                           \
+  template Int factor_cholesky<T>(char, Int, T*); \
+  template Int factor_lu<T>(Int, Int, T*, Int*);
+HEKLA_FACTOR(float)
+HEKLA_FACTOR(double)
+HEKLA_FACTOR(C64)
+HEKLA_FACTOR(C128)
+
+}  // namespace hekla::lapack
