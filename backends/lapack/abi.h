@@ -37,7 +37,8 @@ struct Parallel {
 
 inline constexpr int32_t kTableVersion = 2;
 
-// `p` may be null: one thread, the system's memory. R stands for the real type of `t`. Letters are LAPACK's.
+// `p` may be null: one thread, the system's memory. R stands for the real type of `t`. Letters are
+// LAPACK's.
 struct Table {
   int32_t version;
   // "OpenBLAS 0.3.21 ... SkylakeX".

@@ -68,7 +68,8 @@ TEST(MatrixOrder, TransposesSquaresInPlace) {
           const std::vector<std::byte> from = numbered(width * count * n * n);
           std::vector<std::byte> data = from;
           transpose_squares(width, count, n, data.data(), for_each);
-          EXPECT_EQ(data, transposed(width, count, n, n, from)) << width << " " << count << " " << n;
+          EXPECT_EQ(data, transposed(width, count, n, n, from))
+              << width << " " << count << " " << n;
         }
       }
     }

@@ -84,17 +84,17 @@ Int factor_lu(Int m, Int n, T* a, Int* pivots) {
     const auto update = [&](Int column, Int columns) {
       T* beside = element(a, lda, j, column);
       swap_rows(j, w, column, columns);
-      F::whole_trsm("L", "L", "N", "U", &w, &columns, &plus, element(a, lda, j, j), &lda, beside,
-                    &lda, 1, 1, 1, 1);
+      F::trsm("L", "L", "N", "U", &w, &columns, &plus, element(a, lda, j, j), &lda, beside, &lda, 1,
+              1, 1, 1);
       if (below > 0) {
-        F::whole_gemm("N", "N", &below, &columns, &w, &minus, element(a, lda, next, j), &lda,
-                      beside, &lda, &plus, element(a, lda, next, column), &lda, 1, 1);
+        F::gemm("N", "N", &below, &columns, &w, &minus, element(a, lda, next, j), &lda, beside,
+                &lda, &plus, element(a, lda, next, column), &lda, 1, 1);
       }
     };
     if (next >= n) break;
     const Int ahead = std::min(block, n - next), rest = n - next - ahead;
     const double work = kCost<T> * 2.0 * (below + w / 2) * rest * w;
-    const Pieces pieces = cut(rest, work, kPieceWork, 64, 32);
+    const Pieces pieces = cut(rest, work, kPieceWork, kLeastPiece, kPieceUnit);
     for_each(rest > 0 ? 1 + pieces.count : 1, [&](Int i) {
       if (i > 0) {
         update(next + ahead + pieces.begin(i - 1), pieces.length(i - 1));

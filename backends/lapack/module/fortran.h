@@ -50,11 +50,6 @@ using C128 = std::complex<double>;
                 const hekla::lapack::Int*, const T*, const T*, const hekla::lapack::Int*, T*,      \
                 const hekla::lapack::Int*, size_t, size_t, size_t, size_t);
 
-// Past the linker's --wrap: not cut into pieces.
-#define HEKLA_FORTRAN_WHOLE(p)          \
-  decltype(p##gemm_) __real_##p##gemm_; \
-  decltype(p##trsm_) __real_##p##trsm_;
-
 // syrk and herk, whose factors are real.
 #define HEKLA_FORTRAN_RANK_K(name, T, R)                                                    \
   void name(const char*, const char*, const hekla::lapack::Int*, const hekla::lapack::Int*, \
@@ -124,10 +119,6 @@ HEKLA_FORTRAN_REAL(s, float)
 HEKLA_FORTRAN_REAL(d, double)
 HEKLA_FORTRAN_COMPLEX(c, hekla::lapack::C64, float)
 HEKLA_FORTRAN_COMPLEX(z, hekla::lapack::C128, double)
-HEKLA_FORTRAN_WHOLE(s)
-HEKLA_FORTRAN_WHOLE(d)
-HEKLA_FORTRAN_WHOLE(c)
-HEKLA_FORTRAN_WHOLE(z)
 char* openblas_get_config();
 char* openblas_get_corename();
 }
@@ -137,30 +128,28 @@ namespace hekla::lapack {
 template <typename T>
 struct Fortran;
 
-#define HEKLA_FORTRAN_TABLE(p, q, h, T, R)                 \
-  template <>                                              \
-  struct Fortran<T> {                                      \
-    using Real = R;                                        \
-    static constexpr auto potrf = &p##potrf_;              \
-    static constexpr auto getrf = &p##getrf_;              \
-    static constexpr auto laswp = &p##laswp_;              \
-    static constexpr auto geqrf = &p##geqrf_;              \
-    static constexpr auto geqp3 = &p##geqp3_;              \
-    static constexpr auto orgqr = &p##q##gqr_;             \
-    static constexpr auto ormqr = &p##q##mqr_;             \
-    static constexpr auto syevd = &p##h##evd_;             \
-    static constexpr auto sytrd = &p##h##trd_;             \
-    static constexpr auto gesdd = &p##gesdd_;              \
-    static constexpr auto gesvd = &p##gesvd_;              \
-    static constexpr auto geev = &p##geev_;                \
-    static constexpr auto gees = &p##gees_;                \
-    static constexpr auto gehrd = &p##gehrd_;              \
-    static constexpr auto gtsv = &p##gtsv_;                \
-    static constexpr auto gemm = &p##gemm_;                \
-    static constexpr auto trsm = &p##trsm_;                \
-    static constexpr auto syrk = &p##h##rk_;               \
-    static constexpr auto whole_gemm = &__real_##p##gemm_; \
-    static constexpr auto whole_trsm = &__real_##p##trsm_; \
+#define HEKLA_FORTRAN_TABLE(p, q, h, T, R)     \
+  template <>                                  \
+  struct Fortran<T> {                          \
+    using Real = R;                            \
+    static constexpr auto potrf = &p##potrf_;  \
+    static constexpr auto getrf = &p##getrf_;  \
+    static constexpr auto laswp = &p##laswp_;  \
+    static constexpr auto geqrf = &p##geqrf_;  \
+    static constexpr auto geqp3 = &p##geqp3_;  \
+    static constexpr auto orgqr = &p##q##gqr_; \
+    static constexpr auto ormqr = &p##q##mqr_; \
+    static constexpr auto syevd = &p##h##evd_; \
+    static constexpr auto sytrd = &p##h##trd_; \
+    static constexpr auto gesdd = &p##gesdd_;  \
+    static constexpr auto gesvd = &p##gesvd_;  \
+    static constexpr auto geev = &p##geev_;    \
+    static constexpr auto gees = &p##gees_;    \
+    static constexpr auto gehrd = &p##gehrd_;  \
+    static constexpr auto gtsv = &p##gtsv_;    \
+    static constexpr auto gemm = &p##gemm_;    \
+    static constexpr auto trsm = &p##trsm_;    \
+    static constexpr auto syrk = &p##h##rk_;   \
   };
 HEKLA_FORTRAN_TABLE(s, or, sy, float, float)
 HEKLA_FORTRAN_TABLE(d, or, sy, double, double)

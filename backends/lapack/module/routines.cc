@@ -192,6 +192,10 @@ Int ormqr(const Parallel* p, Type type, char side, char trans, Int m, Int n, Int
   });
 }
 
+// heevd hands what is left of its workspace to unmtr, which takes single reflectors where that is
+// not enough for blocks of them: what ormqr asks for with its largest blocks.
+constexpr int64_t kReflectorColumns = 64, kReflectorBlock = 65 * 64;
+
 Int syevd(const Parallel* p, Type type, char mode, char uplo, Int n, void* a, void* values) {
   const ParallelScope scope(p);
   return with_type(type, [&](auto* t) {
@@ -209,7 +213,9 @@ Int syevd(const Parallel* p, Type type, char mode, char uplo, Int n, void* a, vo
       if (!real) return real.error();
       const Int real_length = real.length();
       return with_workspace<T>(
-          vectors ? 2 * wide + wide * wide : wide + 1, [&](T* work, const Int* length, Int* info) {
+          vectors ? 2 * wide + wide * wide + kReflectorColumns * wide + kReflectorBlock
+                  : wide * (1 + kReflectorColumns),
+          [&](T* work, const Int* length, Int* info) {
             R unused = 0;
             Int unused_integer = 0;
             const bool asks = *length == -1;

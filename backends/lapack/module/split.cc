@@ -2,8 +2,6 @@
 #include "backends/lapack/module/split.h"
 
 #include <algorithm>
-#include <memory>
-#include <new>
 
 #include "backends/lapack/module/fortran.h"
 
@@ -16,9 +14,12 @@ namespace hekla::lapack {
 namespace {
 
 thread_local const Parallel* current = nullptr;
+thread_local bool is_piece = false;
 
-// Elements of a matrix that is multiplied by a vector, a piece: 20 us from the shared cache.
-constexpr double kPieceElements = 48 * 1024;
+// Elements of a matrix that is multiplied by a vector, a piece: 10 us from the shared cache.
+constexpr double kPieceElements = 32 * 1024;
+// Rows of such a piece at least: shorter parts of columns take half as long again.
+constexpr Int kLeastRows = 192;
 bool is(const char* letter, char upper) { return (*letter & ~0x20) == upper; }
 template <typename T>
 const T* at(const T* a, Int lda, Int row, Int column) {
@@ -34,7 +35,7 @@ void split_gemm(Gemm gemm, const char* ta, const char* tb, Int m, Int n, Int k, 
                 const T* a, Int lda, const T* b, Int ldb, const T* beta, T* c, Int ldc) {
   const double work = kCost<T> * 2.0 * m * n * k;
   const bool by_columns = n >= m;
-  const Pieces pieces = cut(by_columns ? n : m, work, kPieceWork, 32, 16);
+  const Pieces pieces = cut(by_columns ? n : m, work, kPieceWork, kLeastPiece, kPieceUnit);
   for_each(pieces.count, [&](Int i) {
     const Int begin = pieces.begin(i), length = pieces.length(i);
     if (by_columns) {
@@ -56,7 +57,7 @@ void split_triangular(Function function, const char* side, const char* uplo, con
                       Int ldb) {
   const bool is_left = is(side, 'L');
   const double work = kCost<T> * m * n * (is_left ? m : n);
-  const Pieces pieces = cut(is_left ? n : m, work, kPieceWork, 32, 16);
+  const Pieces pieces = cut(is_left ? n : m, work, kPieceWork, kLeastPiece, kPieceUnit);
   for_each(pieces.count, [&](Int i) {
     const Int begin = pieces.begin(i), length = pieces.length(i);
     if (is_left) {
@@ -74,7 +75,7 @@ void split_triangular(Function function, const char* side, const char* uplo, con
 template <typename Square, typename Rectangle>
 void split_triangle(const char* uplo, Int n, double work, const Square& square,
                     const Rectangle& rectangle) {
-  const Pieces pieces = cut(n, work, kPieceWork, 64, 16);
+  const Pieces pieces = cut(n, work, kPieceWork, kLeastPiece, kPieceUnit);
   const bool is_lower = is(uplo, 'L');
   for_each(pieces.count, [&](Int i) {
     // The largest first.
@@ -223,8 +224,9 @@ void split_gemv(Gemv gemv, const char* trans, Int m, Int n, const T* alpha, cons
   const bool plain = is(trans, 'N');
   const double work = 1.0 * m * n * sizeof(T) / sizeof(double);
   // Vectors that run backwards begin at their other end.
-  const Pieces pieces = incy > 0 ? cut(plain ? m : n, work, kPieceElements, 64, 16)
-                                 : Pieces{plain ? m : n, plain ? m : n, 1};
+  const Pieces pieces = incy > 0
+                            ? cut(plain ? m : n, work, kPieceElements, plain ? kLeastRows : 64, 16)
+                            : Pieces{plain ? m : n, plain ? m : n, 1};
   for_each(pieces.count, [&](Int i) {
     const Int begin = pieces.begin(i), length = pieces.length(i);
     T* to = y + static_cast<int64_t>(begin) * incy;
@@ -242,16 +244,16 @@ void split_gemv(Gemv gemv, const char* trans, Int m, Int n, const T* alpha, cons
 template <typename T, typename Symv, typename Gemv>
 void split_symv(Symv symv, Gemv gemv, const char* uplo, Int n, const T* alpha, const T* a, Int lda,
                 const T* x, Int incx, const T* beta, T* y, Int incy) {
-  constexpr Int kRows = 128;
+  constexpr Int kRows = 256;
   const double work = 0.5 * n * n * sizeof(T) / sizeof(double);
   const Pieces pieces =
-      incx == 1 && incy == 1 ? cut(n, work, 2 * kPieceElements, 96, 32) : Pieces{n, n, 1};
-  std::unique_ptr<T[]> sums;
-  if (pieces.count > 1) sums.reset(new (std::nothrow) T[static_cast<size_t>(n) * pieces.count]);
-  if (sums == nullptr) {
+      incx == 1 && incy == 1 ? cut(n, work, kPieceElements, 96, 32) : Pieces{n, n, 1};
+  if (pieces.count == 1) {
     call_symv(symv, uplo, n, alpha, a, lda, x, incx, beta, y, incy);
     return;
   }
+  // As with PaddedVectors they fit.
+  T* const sums = static_cast<T*>(__wrap_blas_memory_alloc(0));
   const bool is_lower = is(uplo, 'L');
   const char mirror = kIsComplex<T> ? 'C' : 'T';
   const T zero(0), one(1);
@@ -277,6 +279,26 @@ void split_symv(Symv symv, Gemv gemv, const char* uplo, Int n, const T* alpha, c
       total += sums[static_cast<size_t>(n) * block + i];
     y[i] = total;
   }
+  __wrap_blas_memory_free(sums);
+}
+
+// larfb, the block reflector of QR, Hessenberg and bidiagonal factorisations: columns of c (from
+// the left) or rows (from the right) do not need each other. Its own loops between the products are
+// cut with them.
+template <typename T, typename Larfb>
+void split_larfb(Larfb larfb, const char* side, const char* trans, const char* direct,
+                 const char* storev, Int m, Int n, Int k, const T* v, const Int* ldv, const T* t,
+                 const Int* ldt, T* c, Int ldc, T* work, const Int* ldwork) {
+  const bool is_left = is(side, 'L');
+  const Pieces pieces =
+      cut(is_left ? n : m, kCost<T> * 4.0 * m * n * k, kPieceWork, kLeastPiece, kPieceUnit);
+  for_each(pieces.count, [&](Int i) {
+    const Int begin = pieces.begin(i), length = pieces.length(i);
+    const Int rows = is_left ? m : length, columns = is_left ? length : n;
+    T* const part = is_left ? at(c, ldc, 0, begin) : at(c, ldc, begin, 0);
+    larfb(side, trans, direct, storev, &rows, &columns, &k, v, ldv, t, ldt, part, &ldc,
+          work + begin, ldwork, 1, 1, 1, 1);
+  });
 }
 
 }  // namespace
@@ -285,12 +307,16 @@ const Parallel* lender() { return current; }
 
 Pieces cut(Int size, double work, double piece_work, Int least, Int unit) {
   constexpr Int kMostPieces = 32;
+  if (is_piece) return {size, size, 1};
   const Int most = std::max<Int>(1, std::min<Int>(kMostPieces, size / least));
   const Int wanted = static_cast<Int>(std::min<double>(most, work / piece_work));
   if (wanted < 2) return {size, size, 1};
   const Int width = ((size + wanted - 1) / wanted + unit - 1) / unit * unit;
   return {size, width, (size + width - 1) / width};
 }
+
+PieceScope::PieceScope() : before_(is_piece) { is_piece = true; }
+PieceScope::~PieceScope() { is_piece = before_; }
 
 ParallelScope::ParallelScope(const Parallel* parallel) : before_(current) { current = parallel; }
 ParallelScope::~ParallelScope() { current = before_; }
@@ -310,6 +336,17 @@ ParallelScope::~ParallelScope() { current = before_; }
   GemmOf_##p __real_##p##gemm_, __wrap_##p##gemm_;                                                 \
   TriangularOf_##p __real_##p##trmm_, __real_##p##trsm_, __wrap_##p##trmm_, __wrap_##p##trsm_;     \
   GemvOf_##p __real_##p##gemv_, __wrap_##p##gemv_;                                                 \
+  using LarfbOf_##p = void(const char*, const char*, const char*, const char*, const Int*,         \
+                           const Int*, const Int*, const T*, const Int*, const T*, const Int*, T*, \
+                           const Int*, T*, const Int*, Length, Length, Length, Length);            \
+  LarfbOf_##p __real_##p##larfb_, __wrap_##p##larfb_;                                              \
+  void __wrap_##p##larfb_(                                                                         \
+      const char* side, const char* trans, const char* direct, const char* storev, const Int* m,   \
+      const Int* n, const Int* k, const T* v, const Int* ldv, const T* t, const Int* ldt, T* c,    \
+      const Int* ldc, T* work, const Int* ldwork, Length, Length, Length, Length) {                \
+    split_larfb<T>(&__real_##p##larfb_, side, trans, direct, storev, *m, *n, *k, v, ldv, t, ldt,   \
+                   c, *ldc, work, ldwork);                                                         \
+  }                                                                                                \
   void __wrap_##p##gemm_(const char* ta, const char* tb, const Int* m, const Int* n, const Int* k, \
                          const T* alpha, const T* a, const Int* lda, const T* b, const Int* ldb,   \
                          const T* beta, T* c, const Int* ldc, Length, Length) {                    \

@@ -30,18 +30,37 @@ class ParallelScope {
 // What the innermost scope of this thread was given; may be null.
 const Parallel* lender();
 
+// While one lives, calls of this thread are not cut: they are pieces themselves.
+class PieceScope {
+ public:
+  PieceScope();
+  ~PieceScope();
+  PieceScope(const PieceScope&) = delete;
+  PieceScope& operator=(const PieceScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // Calls body(i) for each i in [0, count), by the threads of this thread's scope if there are any.
+// Several are pieces, whoever runs them.
 template <typename F>
 void for_each(Int count, const F& body) {
   const Parallel* const parallel = lender();
-  if (count == 1 || parallel == nullptr || parallel->run == nullptr) {
+  if (count == 1) {
+    body(0);
+  } else if (parallel == nullptr || parallel->run == nullptr) {
+    const PieceScope scope;
     for (Int i = 0; i < count; ++i) body(i);
-    return;
+  } else {
+    parallel->run(
+        parallel->context, count,
+        [](void* state, int32_t index) {
+          const PieceScope scope;
+          (*static_cast<const F*>(state))(index);
+        },
+        const_cast<F*>(&body));
   }
-  parallel->run(
-      parallel->context, count,
-      [](void* state, int32_t index) { (*static_cast<const F*>(state))(index); },
-      const_cast<F*>(&body));
 }
 
 // [0, size) in pieces of equal width.
@@ -52,7 +71,7 @@ struct Pieces {
 };
 
 // Pieces of at least `least` and a multiple of `unit` each (but the last), for `work` where one of
-// `piece_work` is worth a task.
+// `piece_work` is worth a task; one within a piece.
 Pieces cut(Int size, double work, double piece_work, Int least, Int unit);
 
 // Real multiplications and additions of one complex one.
@@ -61,5 +80,9 @@ constexpr double kCost = kIsComplex<T> ? 4 : 1;
 
 // A piece of a product takes some 50 us: ten times what it costs to hand it to a thread.
 inline constexpr double kPieceWork = 4e6;
+// Columns or rows of such a piece, at least: each packs the other operand for itself, which with 32
+// takes a third of its time.
+inline constexpr Int kLeastPiece = 96;
+inline constexpr Int kPieceUnit = 32;
 
 }  // namespace hekla::lapack
