@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/reference/evaluator.h"
 
+#include <fmt/format.h>
+
 #include "backends/compiler/stablehlo/text/text_reader.h"
+#include "backends/lapack/library.h"
 #include "backends/reference/test_program.h"
 
 namespace hekla::reference {
@@ -342,6 +345,40 @@ TEST(Quantized, RegionsHaveNoAxis) {
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.status().message().find("per index of an axis"), std::string::npos)
       << result.status().to_string();
+}
+
+// The memory of results is for programs of one operation of LAPACK's; in others it is left alone.
+TEST(ResultMemory, IsWrittenByLapackAlone) {
+  if (lapack::table() == nullptr) GTEST_SKIP() << lapack::why_missing();
+  constexpr int64_t n = 40;
+  HostArray a(DType::kF64, {n, n});
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < n; ++j) a.mutable_as<double>()[i * n + j] = i == j ? n : 1.0;
+  }
+  const auto program = [](const char* more, const char* result) {
+    return fmt::format(R"(func.func @main(%x: tensor<40x40xf64>) -> tensor<40x40xf64> {{
+                            %0 = stablehlo.cholesky %x, lower = true : tensor<40x40xf64>
+                            {}
+                            return {} : tensor<40x40xf64>
+                          }})",
+                       more, result);
+  };
+  std::vector<double> memory(n * n, -1);
+  EvaluateOptions options;
+  options.use_lapack = true;
+  options.result_memory = {reinterpret_cast<std::byte*>(memory.data())};
+  const auto run = [&](const std::string& text) {
+    const auto module = stablehlo::read_text(text);
+    EXPECT_TRUE(module.ok());
+    auto results = evaluate(**module, {a}, options);
+    EXPECT_TRUE(results.ok()) << results.status().to_string();
+    return (*results)[0];
+  };
+  const HostArray other = run(program("%1 = stablehlo.add %0, %0 : tensor<40x40xf64>", "%1"));
+  EXPECT_EQ(memory, std::vector<double>(n * n, -1));
+  const HostArray factor = run(program("", "%0"));
+  EXPECT_EQ(static_cast<const void*>(factor.data()), memory.data());
+  for (size_t i = 0; i < memory.size(); ++i) EXPECT_EQ(2 * memory[i], other.as<double>()[i]);
 }
 
 }  // namespace

@@ -53,10 +53,13 @@ def on_device(device, ours):
 
 
 @pytest.fixture
-def lapack(device, shim, ours):
+def lapack(device, shim, ours, platform):
     """What runs on the device by LAPACK alone."""
     if not shim:
         pytest.skip('the package brings these rules')
+    import hekla
+    if not hekla.has_lapack(hekla.plugin_path(platform)):
+        pytest.skip('built without LAPACK: test_without_lapack says what is refused then')
     with jax.enable_x64(True):
         yield on_device(device, ours)
 
@@ -339,6 +342,17 @@ def test_inside_loops_and_gradients(lapack):
     near(g, u @ vt, 10)
 
 
+def test_donated_operands(lapack, device):
+    """A result may have its operand's memory, which LAPACK would read and write at once."""
+    a = matrix(70, 70)
+    a = a @ a.T + 70 * np.eye(70, dtype=np.float32)
+    for f in (jnp.linalg.cholesky, lambda x: jnp.linalg.eigh(x)[1], lambda x: lax.linalg.lu(x)[0],
+              lambda x: lax.linalg.triangular_solve(jnp.eye(70, dtype=x.dtype) * 2, x)):
+        want, = lapack(f, a)
+        got = jax.jit(f, donate_argnums=0)(jax.device_put(a, device))
+        assert np.asarray(got).tobytes() == want.tobytes()
+
+
 def test_same_bits_each_time(lapack):
     a = matrix(300, 300)
     for f in (lambda x: tuple(jnp.linalg.svd(x)), lambda x: tuple(jnp.linalg.eigh(x)),
@@ -357,3 +371,48 @@ def test_beside_other_copies_of_lapack(lapack, cpu):
         near(np.asarray(jax.jit(jnp.linalg.eigvalsh)(jax.device_put(a, cpu))),
              np.linalg.eigvalsh(a), 2000)
     near(lapack(jnp.linalg.eigvalsh, a)[0], scipy.linalg.eigh(a)[0], 2000)
+
+
+# What becomes a loop without LAPACK, with the error of its equations; what is refused, with the name
+# in the error.
+WITHOUT_LAPACK = """
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax
+jax.config.update('jax_enable_x64', True)
+device = jax.devices(PLATFORM)[0]
+b = np.random.default_rng(0).standard_normal((6, 6))
+a = b @ b.T + 6 * np.eye(6)
+def run(f):
+    return jax.tree.map(np.asarray, jax.jit(f)(jax.device_put(a, device)))
+w, v = run(jnp.linalg.eigh)
+q, r = run(jnp.linalg.qr)
+u, s, vt = run(jnp.linalg.svd)
+l = run(jnp.linalg.cholesky)
+lu, _, p = run(lambda x: lax.linalg.lu(x))
+low = np.tril(lu, -1) + np.eye(6)
+for error in (v * w @ v.T - a, q @ r - a, u * s @ vt - a, l @ l.T - a, low @ np.triu(lu) - a[p],
+              run(lambda x: jnp.linalg.solve(x, x)) - np.eye(6)):
+    assert np.abs(error).max() < 1e-11, error
+def vendor(x):
+    return jax.ffi.ffi_call('lapack_dpotrf_ffi', (jax.ShapeDtypeStruct(x.shape, x.dtype),
+                            jax.ShapeDtypeStruct((), np.int32)))(x, uplo=np.uint8(ord('L')))
+for name, f in {'eig': lambda x: lax.linalg.eig(x), 'schur': lambda x: lax.linalg.schur(x),
+                'hessenberg': lambda x: lax.linalg.hessenberg(x),
+                'tridiagonal': lambda x: lax.linalg.tridiagonal(x),
+                'geqp3': lambda x: jax.scipy.linalg.qr(x, pivoting=True),
+                'there is no LAPACK here': vendor}.items():
+    try:
+        run(f)
+    except Exception as error:
+        assert name in str(error), error
+    else:
+        raise AssertionError(f'{name} is not refused')
+print('as said')
+"""
+
+
+def test_without_lapack(child, shim, ours, platform):
+    if not (shim and ours):
+        pytest.skip('the package brings these rules')
+    done = child(WITHOUT_LAPACK.replace('PLATFORM', repr(platform)), HEKLA_LAPACK='off')
+    assert done.stdout == 'as said\n', done.stderr

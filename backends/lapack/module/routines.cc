@@ -89,6 +89,22 @@ Int with_workspace(int64_t least, F&& call) {
   return info;
 }
 
+// The same for routines that take `reals` real numbers behind it where T is complex:
+// call(info, work, length) or call(info, work, length, real).
+template <typename T, typename F>
+Int with_workspaces(int64_t least, int64_t reals, F&& call) {
+  if constexpr (kIsComplex<T>) {
+    Workspace<typename Fortran<T>::Real> real(reals);
+    if (!real) return real.error();
+    return with_workspace<T>(least, [&](T* work, const Int* length, Int* info) {
+      call(info, work, length, real.data());
+    });
+  } else {
+    return with_workspace<T>(
+        least, [&](T* work, const Int* length, Int* info) { call(info, work, length); });
+  }
+}
+
 Int leading(Int rows) { return std::max<Int>(rows, 1); }
 
 // Real eigenvectors as geev packs them: of a pair of conjugate values the real and imaginary parts.
@@ -152,16 +168,8 @@ Int geqp3(const Parallel* p, Type type, Int m, Int n, void* a, Int* columns, voi
     using T = std::remove_pointer_t<decltype(t)>;
     using F = Fortran<T>;
     const Int lda = leading(m);
-    Workspace<typename F::Real> real(kIsComplex<T> ? 2 * int64_t{n} : 1);
-    if (!real) return real.error();
-    return with_workspace<T>(3 * int64_t{n} + 1, [&](T* work, const Int* length, Int* info) {
-      if constexpr (kIsComplex<T>) {
-        F::geqp3(&m, &n, static_cast<T*>(a), &lda, columns, static_cast<T*>(tau), work, length,
-                 real.data(), info);
-      } else {
-        F::geqp3(&m, &n, static_cast<T*>(a), &lda, columns, static_cast<T*>(tau), work, length,
-                 info);
-      }
+    return with_workspaces<T>(3 * int64_t{n} + 1, 2 * int64_t{n}, [&](Int* info, auto... work) {
+      F::geqp3(&m, &n, static_cast<T*>(a), &lda, columns, static_cast<T*>(tau), work..., info);
     });
   });
 }
@@ -252,20 +260,10 @@ Int gesdd(const Parallel* p, Type type, char mode, Int m, Int n, void* a, void* 
     const Int ldvt = leading(mode == 'S' ? count : n);
     Workspace<Int> integers(8 * int64_t{count});
     if (!integers) return integers.error();
-    T* matrix = static_cast<T*>(a);
-    if constexpr (kIsComplex<T>) {
-      Workspace<R> real(gesdd_reals(mode, m, n));
-      if (!real) return real.error();
-      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
-        F::gesdd(&mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
-                 static_cast<T*>(vt), &ldvt, work, length, real.data(), integers.data(), info, 1);
-      });
-    } else {
-      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
-        F::gesdd(&mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
-                 static_cast<T*>(vt), &ldvt, work, length, integers.data(), info, 1);
-      });
-    }
+    return with_workspaces<T>(1, gesdd_reals(mode, m, n), [&](Int* info, auto... work) {
+      F::gesdd(&mode, &m, &n, static_cast<T*>(a), &lda, static_cast<R*>(s), static_cast<T*>(u),
+               &ldu, static_cast<T*>(vt), &ldvt, work..., integers.data(), info, 1);
+    });
   });
 }
 
@@ -278,20 +276,10 @@ Int gesvd(const Parallel* p, Type type, char mode, Int m, Int n, void* a, void* 
     using R = typename F::Real;
     const Int lda = leading(m), ldu = leading(m), count = std::min(m, n);
     const Int ldvt = leading(mode == 'S' ? count : n);
-    T* matrix = static_cast<T*>(a);
-    if constexpr (kIsComplex<T>) {
-      Workspace<R> real(5 * int64_t{count});
-      if (!real) return real.error();
-      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
-        F::gesvd(&mode, &mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
-                 static_cast<T*>(vt), &ldvt, work, length, real.data(), info, 1, 1);
-      });
-    } else {
-      return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
-        F::gesvd(&mode, &mode, &m, &n, matrix, &lda, static_cast<R*>(s), static_cast<T*>(u), &ldu,
-                 static_cast<T*>(vt), &ldvt, work, length, info, 1, 1);
-      });
-    }
+    return with_workspaces<T>(1, 5 * int64_t{count}, [&](Int* info, auto... work) {
+      F::gesvd(&mode, &mode, &m, &n, static_cast<T*>(a), &lda, static_cast<R*>(s),
+               static_cast<T*>(u), &ldu, static_cast<T*>(vt), &ldvt, work..., info, 1, 1);
+    });
   });
 }
 
@@ -301,15 +289,11 @@ Int geev(const Parallel* p, Type type, char left_mode, char right_mode, Int n, v
   return with_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     using F = Fortran<T>;
-    using R = typename F::Real;
     const Int lda = leading(n);
     if constexpr (kIsComplex<T>) {
-      Workspace<R> real(2 * int64_t{n});
-      if (!real) return real.error();
-      return with_workspace<T>(2 * int64_t{n}, [&](T* work, const Int* length, Int* info) {
+      return with_workspaces<T>(2 * int64_t{n}, 2 * int64_t{n}, [&](Int* info, auto... work) {
         F::geev(&left_mode, &right_mode, &n, static_cast<T*>(a), &lda, static_cast<T*>(values),
-                static_cast<T*>(left), &lda, static_cast<T*>(right), &lda, work, length,
-                real.data(), info, 1, 1);
+                static_cast<T*>(left), &lda, static_cast<T*>(right), &lda, work..., info, 1, 1);
       });
     } else {
       Workspace<T> packed_left(left_mode == 'V' ? int64_t{n} * n : 1);
@@ -337,24 +321,19 @@ Int gees(const Parallel* p, Type type, char mode, Int n, void* a, void* values, 
   return with_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     using F = Fortran<T>;
-    using R = typename F::Real;
     const Int lda = leading(n);
     Int selected = 0, unused = 0;
-    if constexpr (kIsComplex<T>) {
-      Workspace<R> real(n);
-      if (!real) return real.error();
-      return with_workspace<T>(2 * int64_t{n}, [&](T* work, const Int* length, Int* info) {
+    return with_workspaces<T>(3 * int64_t{n}, n, [&](Int* info, auto... work) {
+      T* const to = static_cast<T*>(vectors);
+      if constexpr (kIsComplex<T>) {
         F::gees(&mode, "N", nullptr, &n, static_cast<T*>(a), &lda, &selected,
-                static_cast<T*>(values), static_cast<T*>(vectors), &lda, work, length, real.data(),
-                &unused, info, 1, 1);
-      });
-    } else {
-      return with_workspace<T>(3 * int64_t{n}, [&](T* work, const Int* length, Int* info) {
+                static_cast<T*>(values), to, &lda, work..., &unused, info, 1, 1);
+      } else {
         F::gees(&mode, "N", nullptr, &n, static_cast<T*>(a), &lda, &selected,
-                static_cast<T*>(values), static_cast<T*>(imaginary), static_cast<T*>(vectors), &lda,
-                work, length, &unused, info, 1, 1);
-      });
-    }
+                static_cast<T*>(values), static_cast<T*>(imaginary), to, &lda, work..., &unused,
+                info, 1, 1);
+      }
+    });
   });
 }
 

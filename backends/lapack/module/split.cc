@@ -18,8 +18,9 @@ thread_local bool is_piece = false;
 
 // Elements of a matrix that is multiplied by a vector, a piece: 10 us from the shared cache.
 constexpr double kPieceElements = 32 * 1024;
-// Rows of such a piece at least: shorter parts of columns take half as long again.
-constexpr Int kLeastRows = 192;
+// Rows of such a piece at least, of `rows`: with 64 instead of 256 its parts of columns take up to
+// half as long again.
+Int least_rows(Int rows) { return std::clamp<Int>(rows / 4, 128, 256); }
 bool is(const char* letter, char upper) { return (*letter & ~0x20) == upper; }
 template <typename T>
 const T* at(const T* a, Int lda, Int row, Int column) {
@@ -57,7 +58,11 @@ void split_triangular(Function function, const char* side, const char* uplo, con
                       Int ldb) {
   const bool is_left = is(side, 'L');
   const double work = kCost<T> * m * n * (is_left ? m : n);
-  const Pieces pieces = cut(is_left ? n : m, work, kPieceWork, kLeastPiece, kPieceUnit);
+  const Int size = is_left ? n : m;
+  // A few right-hand sides: narrow pieces rather than one.
+  const Pieces pieces = size < 2 * kLeastPiece
+                            ? cut(size, work, kPieceWork, 32, 16)
+                            : cut(size, work, kPieceWork, kLeastPiece, kPieceUnit);
   for_each(pieces.count, [&](Int i) {
     const Int begin = pieces.begin(i), length = pieces.length(i);
     if (is_left) {
@@ -224,9 +229,9 @@ void split_gemv(Gemv gemv, const char* trans, Int m, Int n, const T* alpha, cons
   const bool plain = is(trans, 'N');
   const double work = 1.0 * m * n * sizeof(T) / sizeof(double);
   // Vectors that run backwards begin at their other end.
-  const Pieces pieces = incy > 0
-                            ? cut(plain ? m : n, work, kPieceElements, plain ? kLeastRows : 64, 16)
-                            : Pieces{plain ? m : n, plain ? m : n, 1};
+  const Pieces pieces =
+      incy > 0 ? cut(plain ? m : n, work, kPieceElements, plain ? least_rows(m) : 64, 16)
+               : Pieces{plain ? m : n, plain ? m : n, 1};
   for_each(pieces.count, [&](Int i) {
     const Int begin = pieces.begin(i), length = pieces.length(i);
     T* to = y + static_cast<int64_t>(begin) * incy;

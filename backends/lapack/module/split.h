@@ -2,9 +2,10 @@
 // Large BLAS calls in pieces: what LAPACK calls while `ParallelScope` is there runs on many
 // threads.
 //
-// The linker sends LAPACK's calls of gemm, trmm, trsm, syrk, herk, syr2k, her2k, gemv, symv and
-// hemv to split.cc (--wrap), which cuts large ones by their sizes alone and hands the pieces to the
-// caller's threads. A product is not cut along its sum, so a piece's bits do not depend on others.
+// The linker sends LAPACK's calls of gemm, trmm, trsm, syrk, herk, syr2k, her2k, gemv, symv, hemv
+// and larfb to split.cc (--wrap), which cuts large ones by their sizes alone and hands the pieces to
+// the caller's threads. What a piece calls is not cut again. A product is not cut along its sum, so
+// a piece's bits do not depend on others.
 #pragma once
 
 #include <algorithm>
@@ -78,8 +79,8 @@ Pieces cut(Int size, double work, double piece_work, Int least, Int unit);
 template <typename T>
 constexpr double kCost = kIsComplex<T> ? 4 : 1;
 
-// A piece of a product takes some 50 us: ten times what it costs to hand it to a thread.
-inline constexpr double kPieceWork = 4e6;
+// A piece of a product takes some 20 to 50 us: ten times what it costs to hand it to a thread.
+inline constexpr double kPieceWork = 2e6;
 // Columns or rows of such a piece, at least: each packs the other operand for itself, which with 32
 // takes a third of its time.
 inline constexpr Int kLeastPiece = 96;
