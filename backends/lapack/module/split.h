@@ -3,9 +3,9 @@
 // threads.
 //
 // The linker sends LAPACK's calls of gemm, trmm, trsm, syrk, herk, syr2k, her2k, gemv, symv, hemv
-// and larfb to split.cc (--wrap), which cuts large ones by their sizes alone and hands the pieces to
-// the caller's threads. What a piece calls is not cut again. A product is not cut along its sum, so
-// a piece's bits do not depend on others.
+// and larfb to split.cc (--wrap), which cuts large ones by their sizes alone and hands the pieces
+// to the caller's threads. What a piece calls is not cut again. A product is not cut along its sum,
+// so a piece's bits do not depend on others.
 #pragma once
 
 #include <algorithm>
