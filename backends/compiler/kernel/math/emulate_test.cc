@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/interpreter.h"
 #include "backends/compiler/kernel/testing/random_kernel.h"
 
@@ -92,6 +93,38 @@ TEST(Emulate, RandomKernels) {
     testing::RandomOptions options;
     options.f64 = false;
     EXPECT_EQ(difference(testing::random_kernel(seed, options), kLongs), "") << seed;
+  }
+}
+
+// Loads of what the kernel writes itself stay between its stores, where they were.
+TEST(Emulate, KernelsThatReadWhatTheyWrite) {
+  for (const ScalarType type : {ScalarType::kI64, ScalarType::kF64, ScalarType::kI32}) {
+    const uint8_t bytes = type == ScalarType::kI32 ? 4 : 8;
+    SCOPED_TRACE(scalar_type_name(type));
+    TestKernel test;
+    test.kernel = {
+        .name = "sum", .grid = {1}, .operands = {{40, true, false}, {bytes, true, true}}};
+    Builder b(1, ScalarType::kI32);
+    b.set_updated(1);
+    b.loop(b.index(5), {}, [&](Value turn, const std::vector<Value>&) {
+      const Value before = b.load(type, {1, bytes}, b.index(0));
+      const Value long_number = b.load(ScalarType::kI64, {0, 8}, turn);
+      const Value number = type == ScalarType::kI64 ? long_number
+                           : type == ScalarType::kF64
+                               ? b.convert(Op::kSIntToFloat, type, long_number)
+                               : b.convert(Op::kTruncate, type, long_number);
+      b.store({1, bytes}, b.index(0), b.add(before, number));
+      return std::vector<Value>();
+    });
+    test.kernel.body = b.finish();
+    test.contents = {std::vector<std::byte>(40), std::vector<std::byte>(bytes)};
+    for (size_t i = 0; i < 5; ++i) test.contents[0][8 * i] = static_cast<std::byte>(i + 1);
+    test.elements = {{ScalarType::kI64, 8}, {type, bytes}};
+    test.labels = {"numbers", "sum"};
+    for (const Emulation& emulation : {kLongs, kBoth}) {
+      if (type == ScalarType::kF64 && !emulation.f64) continue;  // its words are i64
+      EXPECT_EQ(difference(test, emulation), "");
+    }
   }
 }
 

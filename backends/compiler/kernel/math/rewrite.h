@@ -19,7 +19,12 @@ class Rewriter {
   Rewriter(const Kernel& kernel, ScalarType index_type, size_t most_instructions)
       : f_(kernel.body),
         b_(static_cast<int>(kernel.grid.size()), index_type),
-        most_instructions_(most_instructions) {}
+        most_instructions_(most_instructions) {
+    for (size_t i = 0; i < kernel.operands.size(); ++i) {
+      const KernelOperand& operand = kernel.operands[i];
+      if (operand.is_read && operand.is_written) b_.set_updated(static_cast<int32_t>(i));
+    }
+  }
   virtual ~Rewriter() = default;
 
   // RESOURCE_EXHAUSTED when there are more instructions than allowed.
