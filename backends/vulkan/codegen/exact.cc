@@ -20,7 +20,7 @@ struct Format {
         sign(uint64_t{1} << (width - 1)),
         hidden(uint64_t{1} << mantissa),
         infinity(max_exponent << mantissa),
-        nan(infinity | hidden >> 1) {}
+        nan(sign | infinity | hidden >> 1) {}
   ScalarType type;
   int width;
   uint64_t mantissa;  // stored bits
@@ -29,6 +29,7 @@ struct Format {
   uint64_t sign;
   uint64_t hidden;
   uint64_t infinity;
+  // With the sign that x86 processors give a new one, which f4 and f6 store as that of a zero.
   uint64_t nan;
 };
 
