@@ -40,6 +40,7 @@ JOBS = str(os.cpu_count() or 2)
 REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs").glob("*/case.json"))
 # All of tests/jax on SwiftShader too, nine minutes on two cores, instead of the quick set.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
+KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
 SID_PROGRAMS = ["build/bin/hekla", "build/lib/hekla/pjrt_vulkan.so",
                 "build/tests/vulkan_codegen_device_test", "build/tests/random_programs"]
@@ -189,11 +190,24 @@ def gtest(command: list, report: pathlib.Path, log, counter: Counter, env: dict)
     return status
 
 
+def random_programs(log, counter: Counter, count: int, env: dict, wrap=lambda command: command) -> int:
+    """Programs that once differed, and random ones (HEKLA_RANDOM_PROGRAMS; `count` unless set). Each
+    of the two counts as one."""
+    command = ["build/tests/random_programs", "--devices", "vulkan"]
+    kept = sorted(str(path.relative_to(ROOT)) for path in KEPT_PROGRAMS.glob("*.mlir"))
+    codes = [run(wrap([*command, *arguments]), log, env) for arguments in
+             (kept, ["--count", os.environ.get("HEKLA_RANDOM_PROGRAMS", str(count))])]
+    counter.passed += codes.count(0)
+    counter.failed += len(codes) - codes.count(0)
+    return max(codes)
+
+
 RUN_PROGRAMS = ["build/bin/hekla", "run", "--all", "tests/programs", "--device", "vulkan", "--json"]
 
 
 def stage_swiftshader(log, counter, quick):
-    """Another implementation of Vulkan: the real programs, kernels against the interpreter, JAX."""
+    """Another implementation of Vulkan: the real programs, kernels against the interpreter, random
+    programs, JAX."""
     code = (run(["tools/install.sh", "--swiftshader", "--python", NEWEST], log) or
             build("default", log))
     if code:
@@ -205,6 +219,7 @@ def stage_swiftshader(log, counter, quick):
     status = count_programs(RUN_PROGRAMS, log, counter, env)
     status |= gtest(["build/tests/vulkan_codegen_device_test", f"--gtest_output=xml:{report}"],
                     report, log, counter, env)
+    status |= random_programs(log, counter, 30, env)
     python = ROOT / ".venv" / f"jax-{NEWEST}" / "bin" / "python"
     status |= pytest(python, LOGS / "pytest-swiftshader.xml",
                      ["tests/jax", "--platform=vulkan",
@@ -217,18 +232,16 @@ def stage_mesa26(log, counter, quick):
     code = run(["tools/install.sh", "--sid"], log) or build("default", log)
     if code:
         return code
-    drivers.copy_into_sid([ROOT / path for path in SID_PROGRAMS], [ROOT / "tests" / "programs"])
+    drivers.copy_into_sid([ROOT / path for path in SID_PROGRAMS],
+                          [ROOT / "tests" / "programs", KEPT_PROGRAMS])
     env = drivers.mesa26()
     report = drivers.SID / "tmp" / "kernels.xml"
     status = count_programs(drivers.in_sid(RUN_PROGRAMS, env), log, counter, {})
     status |= gtest(drivers.in_sid(["build/tests/vulkan_codegen_device_test",
                                     "--gtest_output=xml:/tmp/kernels.xml"], env),
                     report, log, counter, {})
-    code = run(drivers.in_sid(["build/tests/random_programs", "--devices", "vulkan", "--count",
-                               os.environ.get("HEKLA_RANDOM_PROGRAMS", "300")], env), log)
-    counter.passed += code == 0
-    counter.failed += code != 0
-    return status | code
+    return status | random_programs(log, counter, 60, {},
+                                    lambda command: drivers.in_sid(command, env))
 
 
 def stage_absent_gpus(log, counter, quick):

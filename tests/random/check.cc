@@ -23,7 +23,10 @@ using ir::OpCode;
 class PluginDevice : public Device {
  public:
   PluginDevice(std::string name, runtime::Client client)
-      : name_(std::move(name)), client_(std::move(client)) {}
+      : name_(std::move(name)), client_(std::move(client)) {
+    kept_subnormals_ = parse_kept_subnormals(
+        client_.addressable_devices()[0].string_attribute("subnormals_as_zero"));
+  }
   const std::string& name() const override { return name_; }
 
   Result<std::vector<std::vector<HostArray>>> run(const ir::Module& module,
@@ -142,7 +145,8 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
     const passes::SingleOperation single = passes::isolate_operation(*program.module, op);
     std::vector<HostArray> operands;
     for (const ir::Value* value : single.inputs) operands.push_back(known[value]);
-    HEKLA_ASSIGN_OR_RETURN(const std::string wrong, difference(single, operands, got));
+    HEKLA_ASSIGN_OR_RETURN(const std::string wrong,
+                           difference(single, operands, got, device.kept_subnormals()));
     if (wrong.empty()) continue;
     auto found = finding(Finding::Kind::kOperation,
                          fmt::format("{} (operation {}), {}", op.name(), k, wrong));

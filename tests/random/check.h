@@ -19,6 +19,7 @@
 #include "backends/compiler/ir/ir.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
+#include "tests/random/subnormals.h"
 
 namespace hekla::testing {
 
@@ -32,11 +33,14 @@ class Device {
                                                           const std::vector<HostArray>& inputs,
                                                           const std::vector<std::string>& forms,
                                                           int launches) = 0;
+  // What of subnormal numbers the device's arithmetic keeps, as it says.
+  KeptSubnormals kept_subnormals() const { return kept_subnormals_; }
   // How often each schedule ran a kernel of each name so far: "sort_merge: tile".
   const std::map<std::string, int64_t>& schedules() const { return schedules_; }
 
  protected:
   std::map<std::string, int64_t> schedules_;
+  KeptSubnormals kept_subnormals_;
 };
 
 // By the name of a registered plugin.

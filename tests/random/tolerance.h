@@ -5,7 +5,13 @@
 // arithmetic: the same bits, all NaNs being equal. Functions: their bound in units of the last
 // place. Sums, products of matrices, convolutions and transforms: what rounding in any order may
 // give, from the sum of the magnitudes, which the evaluator computes from the operands' absolute
-// values. Pure.
+// values.
+//
+// A device that may take subnormal numbers for zero (subnormals.h) may also give, element by
+// element, what the operation gives with zeros for them in its operands and in the results of the
+// operations of its regions, zero for a result that is subnormal, and any of several operands that
+// then compare equal. Terms of sums may be zero too, which widens their tolerance. Operations that
+// only move elements keep subnormal numbers on every device. Pure.
 #pragma once
 
 #include <string>
@@ -14,6 +20,7 @@
 #include "backends/compiler/passes/isolate.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
+#include "tests/random/subnormals.h"
 
 namespace hekla::testing {
 
@@ -21,7 +28,7 @@ namespace hekla::testing {
 // result, element, values and tolerance in words. An error: the evaluator's.
 Result<std::string> difference(const passes::SingleOperation& single,
                                const std::vector<HostArray>& inputs,
-                               const std::vector<HostArray>& got);
+                               const std::vector<HostArray>& got, KeptSubnormals kept = {});
 
 // The first element whose bits differ, in words; empty when there is none. NaNs are equal.
 std::string bit_difference(const HostArray& got, const HostArray& want);

@@ -79,6 +79,21 @@ Target make_target(const DeviceSnapshot& s) {
   return t;
 }
 
+// llvmpipe before Mesa 25, which alone splits chains, keeps subnormal numbers without saying so
+// (measured: 22.3). That of 26.2 and SwiftShader take them for zero.
+bool keeps_f32_subnormals(const Target& target) {
+  return target.splits_store_chains || target.f32.denorm_preserve;
+}
+
+bool keeps_f64_subnormals(const Target& target) {
+  return target.splits_store_chains || target.f64.denorm_preserve || !target.float64;
+}
+
+std::string subnormals_as_zero(const Target& target) {
+  const bool f32 = !keeps_f32_subnormals(target), f64 = !keeps_f64_subnormals(target);
+  return std::string(f32 ? "f32" : "") + (f32 && f64 ? "," : "") + (f64 ? "f64" : "");
+}
+
 std::string cache_key(const Target& t) {
   auto floats = [](const FloatTarget& f) {
     return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}", f.signed_zero_inf_nan_preserve,

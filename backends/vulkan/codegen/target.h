@@ -89,6 +89,13 @@ struct Target {
 // has.
 Target make_target(const DeviceSnapshot& snapshot);
 
+// Whether arithmetic keeps subnormal numbers of this width; where it does not, the device may take
+// any of them for zero. Emulated f64 keeps them.
+bool keeps_f32_subnormals(const Target& target);
+bool keeps_f64_subnormals(const Target& target);
+// The types whose subnormal numbers may be taken for zero: "", "f32", "f64" or "f32,f64".
+std::string subnormals_as_zero(const Target& target);
+
 // Text of all fields but the name of the device: equal keys, equal code for equal kernels.
 std::string cache_key(const Target& target);
 

@@ -153,6 +153,8 @@ class VulkanBackend : public pjrt::Backend {
                          {"api_version", snapshot.api_version},
                          {"device_type", std::string(device_type_name(snapshot.type))},
                          {"device_uuid", snapshot.device_uuid}};
+      const std::string zeros = subnormals_as_zero(target());
+      if (!zeros.empty()) info.attributes.emplace_back("subnormals_as_zero", zeros);
       info.memory_kinds = {"device", "pinned_host", "unpinned_host"};
       info.is_host_memory = is_zero_copy();
       infos_.push_back(std::move(info));

@@ -20,10 +20,8 @@
 
 namespace hekla::vulkan::testing {
 
-// llvmpipe before Mesa 25, which alone splits chains, keeps denormals without saying so (measured:
-// 22.3). That of 26.2 and SwiftShader take them for zero.
 inline bool keeps_denormals(const Target& target) {
-  return target.splits_store_chains || (target.f32.denorm_preserve && target.f64.denorm_preserve);
+  return keeps_f32_subnormals(target) && keeps_f64_subnormals(target);
 }
 
 // While it lives, this thread's arithmetic takes denormals for zero and gives zero for them. On
