@@ -43,7 +43,8 @@ ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
 SID_PROGRAMS = ["build/bin/hekla", "build/lib/hekla/pjrt_vulkan.so",
-                "build/tests/vulkan_codegen_device_test", "build/tests/random_programs"]
+                "build/tests/vulkan_codegen_device_test", "build/tests/kernel_math_vulkan_test",
+                "build/tests/random_programs"]
 
 
 class Counter:
@@ -235,11 +236,11 @@ def stage_mesa26(log, counter, quick):
     drivers.copy_into_sid([ROOT / path for path in SID_PROGRAMS],
                           [ROOT / "tests" / "programs", KEPT_PROGRAMS])
     env = drivers.mesa26()
-    report = drivers.SID / "tmp" / "kernels.xml"
     status = count_programs(drivers.in_sid(RUN_PROGRAMS, env), log, counter, {})
-    status |= gtest(drivers.in_sid(["build/tests/vulkan_codegen_device_test",
-                                    "--gtest_output=xml:/tmp/kernels.xml"], env),
-                    report, log, counter, {})
+    for test in ("vulkan_codegen_device_test", "kernel_math_vulkan_test"):
+        report = drivers.SID / "tmp" / f"{test}.xml"
+        status |= gtest(drivers.in_sid([f"build/tests/{test}", f"--gtest_output=xml:/tmp/{test}.xml"],
+                                       env), report, log, counter, {})
     return status | random_programs(log, counter, 60, {},
                                     lambda command: drivers.in_sid(command, env))
 

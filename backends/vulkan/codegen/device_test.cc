@@ -583,7 +583,7 @@ TEST_F(OnDevice, ZerosKeepTheirMeaning) {
 // value is computed, and never NaN.
 struct SelectedBits {
   int64_t mask;
-  int other;  // 0 or 1
+  int other;  // 0 or 1; 2: bits of both
   bool is_first;
 };
 TestKernel selected_bits(const SelectedBits& drawn) {
@@ -596,10 +596,16 @@ TestKernel selected_bits(const SelectedBits& drawn) {
   const kernel::Value i = b.grid_index(0);
   const kernel::Value x = b.load(kF32, {0, 4}, i), y = b.load(kF32, {1, 4}, i);
   const auto bits = [&](kernel::Value v) { return b.convert(Op::kBitcast, ScalarType::kI32, v); };
-  const kernel::Value other = drawn.other == 0 ? x : y;
+  const auto integer = [&](int64_t v) { return b.integer(ScalarType::kI32, v); };
+  const auto both = [&] {
+    return b.convert(
+        Op::kBitcast, kF32,
+        b.bit_or(b.binary(Op::kShl, b.binary(Op::kShrU, bits(x), integer(31)), integer(31)),
+                 b.add(b.bit_and(bits(x), integer(0x3fffffff)), integer(0x38000))));
+  };
+  const kernel::Value other = drawn.other == 2 ? both() : drawn.other == 0 ? x : y;
   const kernel::Value computed = b.convert(Op::kSIntToFloat, kF32, bits(y));
-  const kernel::Value in = b.integer(ScalarType::kI32, drawn.mask);
-  const kernel::Value out = b.integer(ScalarType::kI32, drawn.mask ^ 0xffffffff);
+  const kernel::Value in = integer(drawn.mask), out = integer(drawn.mask ^ 0xffffffff);
   const kernel::Value merged = b.convert(
       Op::kBitcast, kF32, b.bit_or(b.bit_and(bits(computed), in), b.bit_and(bits(other), out)));
   const kernel::Value is_less = b.binary(Op::kLt, y, x);
@@ -619,7 +625,8 @@ TestKernel selected_bits(const SelectedBits& drawn) {
 
 constexpr SelectedBits kSelectedBits[] = {
     {0x7fffffff, 0, true}, {0x7fffffff, 0, false}, {0x7fffffff, 1, true}, {0x7fffffff, 1, false},
-    {0x00ff00ff, 0, true}, {0x00ff00ff, 0, false}, {0x00ff00ff, 1, true}, {0x00ff00ff, 1, false}};
+    {0x00ff00ff, 0, true}, {0x00ff00ff, 0, false}, {0x00ff00ff, 1, true}, {0x00ff00ff, 1, false},
+    {0x7fffffff, 2, true}, {0x7fffffff, 2, false}, {0x00ff00ff, 2, true}, {0x00ff00ff, 2, false}};
 
 // With words of 64 bits two points share the constants, which then stay in registers as well.
 TEST_F(OnDevice, BitsAreSelected) {

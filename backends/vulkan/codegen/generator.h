@@ -76,6 +76,10 @@ class Generator {
   spv::Id hide(kernel::ScalarType type, spv::Id value) {
     return or_low_word(m_, type, value, unknown_zero_);
   }
+  // In another way, which has nothing in common with the first.
+  spv::Id hide_otherwise(kernel::ScalarType type, spv::Id value) {
+    return xor_low_word(m_, type, value, unknown_zero_);
+  }
   spv::Id operand(kernel::Value v, spv::Id value);
   bool is_made_by_bits(kernel::Value v) const;
   // What an instruction without memory and control flow gives; `argument_of` says of what.
@@ -227,9 +231,9 @@ spv::Id Generator::computed(const kernel::Instruction& inst, const ArgumentOf& a
   }
   if (m_.target().masks_bits_wrongly && inst.op == kernel::Op::kSelect &&
       inst.type != kernel::ScalarType::kBool) {
-    for (const size_t i : {size_t{1}, size_t{2}}) {
-      if (is_made_by_bits(inst.arguments[3 - i])) arguments[i] = hide(inst.type, arguments[i]);
-    }
+    // Of two that are hidden alike the compiler makes one selection of what they hide.
+    if (is_made_by_bits(inst.arguments[2])) arguments[1] = hide(inst.type, arguments[1]);
+    if (is_made_by_bits(inst.arguments[1])) arguments[2] = hide_otherwise(inst.type, arguments[2]);
   }
   const kernel::ScalarType from = f_.type(inst.arguments[inst.op == kernel::Op::kSelect ? 1 : 0]);
   const spv::Id result = lower(m_, inst.op, inst.type, from, {arguments, inst.arguments.size()});

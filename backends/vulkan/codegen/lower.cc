@@ -193,12 +193,26 @@ Bits low_word(Module& m, ScalarType type, spv::Id value) {
   return bits_of(m, type, value).resized(32);
 }
 
-spv::Id or_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
+namespace {
+
+template <typename Combine>
+spv::Id with_low_word(Module& m, ScalarType type, spv::Id value, Bits word,
+                      const Combine& combine) {
   if (type == ScalarType::kF64 && !m.target().int64) {
-    return with_half(m, value, 0, half(m, value, 0) | word);
+    return with_half(m, value, 0, combine(half(m, value, 0), word));
   }
   const Bits bits = bits_of(m, type, value);
-  return from_bits(type, bits | word.resized(bits.width()));
+  return from_bits(type, combine(bits, word.resized(bits.width())));
+}
+
+}  // namespace
+
+spv::Id or_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
+  return with_low_word(m, type, value, word, [](Bits a, Bits b) { return a | b; });
+}
+
+spv::Id xor_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
+  return with_low_word(m, type, value, word, [](Bits a, Bits b) { return a ^ b; });
 }
 
 spv::Id shuffle(Module& m, ScalarType type, spv::Id value, Bits lane) {
