@@ -89,8 +89,8 @@ constexpr const char* kY = "[2.0e-40, 0.0, -1.0e-39, -1.0e-38, 1.9e-38, 1.0e-30]
 
 Program f32_program(const std::string& op, const std::string& results = "tensor<6xf32>") {
   return program_of("tensor<6xf32>", kX, kY,
-                    "%r = stablehlo." + op + " : (tensor<6xf32>, tensor<6xf32>) -> " + results, "%r",
-                    results);
+                    "%r = stablehlo." + op + " : (tensor<6xf32>, tensor<6xf32>) -> " + results,
+                    "%r", results);
 }
 
 std::string finding(const Program& program, Device& device) {
@@ -118,10 +118,9 @@ TEST(SubnormalsAsZero, ElementwiseOperations) {
     expect_allowed(f32_program(op));
   }
   expect_allowed(f32_program("compare LT, %x, %y, FLOAT", "tensor<6xi1>"));
-  expect_allowed(program_of("tensor<4xf32>", "[1.0e-20, -1.0e-20, 1.0e-40, 3.0]",
-                            "[1.0e-20, 1.0e-19, 1.0e30, 2.0]",
-                            "%r = stablehlo.multiply %x, %y : tensor<4xf32>", "%r",
-                            "tensor<4xf32>"));
+  expect_allowed(program_of(
+      "tensor<4xf32>", "[1.0e-20, -1.0e-20, 1.0e-40, 3.0]", "[1.0e-20, 1.0e-19, 1.0e30, 2.0]",
+      "%r = stablehlo.multiply %x, %y : tensor<4xf32>", "%r", "tensor<4xf32>"));
 }
 
 TEST(SubnormalsAsZero, OtherTypes) {
@@ -152,14 +151,14 @@ TEST(SubnormalsAsZero, OperationsWithRegions) {
       })",
                             "%r", "tensor<f32>"));
   // A stable sort leaves subnormal numbers as they stand.
-  const Program sorted = program_of("tensor<4xf32>", "[3.0e-40, 1.0e-40, -1.0, 2.0e-40]",
-                                    "[1.0, 2.0, 3.0, 4.0]", R"(
+  const Program sorted =
+      program_of("tensor<4xf32>", "[3.0e-40, 1.0e-40, -1.0, 2.0e-40]", "[1.0, 2.0, 3.0, 4.0]", R"(
     %r:2 = "stablehlo.sort"(%x, %y) <{dimension = 0 : i64, is_stable = true}> ({
       ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<f32>, %d: tensor<f32>):
         %lt = stablehlo.compare LT, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
         stablehlo.return %lt : tensor<i1>
       }) : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>))",
-                                    "%r#0, %r#1", "tensor<4xf32>, tensor<4xf32>");
+                 "%r#0, %r#1", "tensor<4xf32>, tensor<4xf32>");
   ZeroingDevice keeps_what_moves(kKeepsAll, kNoF32, [](const ir::Operation& op, auto& results) {
     if (op.code() != OpCode::kSort) return;
     const float keys[] = {-1.0f, 3.0e-40f, 1.0e-40f, 2.0e-40f};
@@ -226,15 +225,15 @@ TEST(SubnormalsAsZero, WhatMovesKeepsThem) {
 // What is said of f32 allows nothing in types that have f32's subnormal numbers within their range,
 // nor in f64.
 TEST(SubnormalsAsZero, OtherTypesKeepTheirs) {
-  const Program half = program_of("tensor<1xf16>", "[6.0e-8]", "[0.0]",
-                                  "%r = stablehlo.add %x, %y : tensor<1xf16>", "%r",
-                                  "tensor<1xf16>");
-  const Program twice = program_of("tensor<1xf64>", "[1.0e-310]", "[0.0]",
-                                   "%r = stablehlo.add %x, %y : tensor<1xf64>", "%r",
-                                   "tensor<1xf64>");
-  const Program small = program_of("tensor<1xf64>", "[1.0e-40]", "[0.0]",
-                                   "%r = stablehlo.add %x, %y : tensor<1xf64>", "%r",
-                                   "tensor<1xf64>");
+  const Program half =
+      program_of("tensor<1xf16>", "[6.0e-8]", "[0.0]", "%r = stablehlo.add %x, %y : tensor<1xf16>",
+                 "%r", "tensor<1xf16>");
+  const Program twice =
+      program_of("tensor<1xf64>", "[1.0e-310]", "[0.0]",
+                 "%r = stablehlo.add %x, %y : tensor<1xf64>", "%r", "tensor<1xf64>");
+  const Program small =
+      program_of("tensor<1xf64>", "[1.0e-40]", "[0.0]", "%r = stablehlo.add %x, %y : tensor<1xf64>",
+                 "%r", "tensor<1xf64>");
   const auto zeros = [](const ir::Operation&, std::vector<HostArray>& results) {
     std::memset(results[0].mutable_data(), 0, static_cast<size_t>(results[0].size_bytes()));
   };

@@ -18,8 +18,7 @@ ir::Value* zeros_in_real(passes::GraphBuilder& b, ir::Value* x, double limit, Ze
   const DType dtype = x->type().dtype();
   const Dims& dims = x->type().dims();
   ir::Value* zero = b.constant(dtype, dims, 0);
-  ir::Value* is_small =
-      b.compare("LT", b.make(OpCode::kAbs, {x}), b.constant(dtype, dims, limit));
+  ir::Value* is_small = b.compare("LT", b.make(OpCode::kAbs, {x}), b.constant(dtype, dims, limit));
   return b.select(is_small, sign == ZeroSign::kPositive ? zero : b.multiply(x, zero), x);
 }
 
