@@ -5,6 +5,7 @@
 #   hekla_library(NAME SOURCES ... DEPS ...)   a static library; its headers are included from the
 #                                              repository root ("runtime/base/status.h")
 #   hekla_test(NAME SOURCES ... DEPS ... [LABELS slow])   one GoogleTest program, run by ctest
+#   hekla_test_cost(NAMES ...)   when ctest starts other tests that take long
 #   hekla_plugin(NAME SOURCES ... DEPS ...)    build/lib/hekla/NAME.so, exporting GetPjrtApi alone
 
 set(CMAKE_CXX_STANDARD 20)
@@ -79,6 +80,32 @@ function(hekla_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
 endfunction()
 
+# Tests that take longest, the longest first: ctest starts them first, so that all cores have work to
+# the end. Its own record replaces this after a run. By the instrumented build, whose order is that
+# of the ordinary one but for a few.
+set(HEKLA_LONG_TESTS
+    vulkan_codegen_device_test compiler_test vulkan_submissions_test random_programs_kept
+    random_programs_vulkan_masked vulkan_launch_test checkpoint_save_files_test
+    checkpoint_kill_sweep_full checkpoint_kill_sweep_save_full random_programs_schedules_cpu
+    random_programs_schedules_vulkan cpu_jit_test bytecode_test conformance_pjrt_vulkan
+    conformance_pjrt_vulkan_two_devices conformance_pjrt_vulkan_staging checkpoint_save_test
+    random_programs_vulkan cpu_contraction_test vulkan_recorded_devices_test checkpoint_restore_test
+    vulkan_codegen_test random_programs_cpu random_programs_kept_masked cpu_analysis_test
+    checkpoint_kill_sweep_save_test checkpoint_commit_test conformance_pjrt_tbb
+    conformance_pjrt_tbb_two_devices reference_kernels_test text_test)
+
+# Says so to ctest; after add_test.
+function(hekla_test_cost)
+  list(LENGTH HEKLA_LONG_TESTS length)
+  foreach(name IN LISTS ARGN)
+    list(FIND HEKLA_LONG_TESTS ${name} at)
+    if(at GREATER_EQUAL 0)
+      math(EXPR cost "100 + ${length} - ${at}")
+      set_tests_properties(${name} PROPERTIES COST ${cost})
+    endif()
+  endforeach()
+endfunction()
+
 # hekla_test(NAME [HOT] SOURCES ... DEPS ... LABELS ...)
 function(hekla_test name)
   if(NOT HEKLA_TESTS)
@@ -96,6 +123,7 @@ function(hekla_test name)
   if(slow IN_LIST ARG_LABELS)
     set_tests_properties(${name} PROPERTIES COST 10)  # early, so that none is left over at the end
   endif()
+  hekla_test_cost(${name})
 endfunction()
 
 function(hekla_plugin name)

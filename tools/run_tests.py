@@ -68,11 +68,19 @@ def run(command: list, log, env: dict | None = None) -> int:
                           stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}).returncode
 
 
+BUILT = set()  # presets of which everything is built
+
+
 def build(preset: str, log, targets: list = ()) -> int:
-    """All of a preset's targets, or some."""
+    """All of a preset's targets, or some; nothing where an earlier stage has built it all."""
+    if preset in BUILT:
+        return 0
     chosen = ["--target", *targets] if targets else []
-    return (run(["cmake", "--preset", preset], log) or
-            run(["cmake", "--build", "--preset", preset, "-j", JOBS, *chosen], log))
+    status = (run(["cmake", "--preset", preset], log) or
+              run(["cmake", "--build", "--preset", preset, "-j", JOBS, *chosen], log))
+    if status == 0 and not targets:
+        BUILT.add(preset)
+    return status
 
 
 def ctest(folder: str, log, counter: Counter, label_arguments: list, env: dict | None = None) -> int:
@@ -113,8 +121,9 @@ def stage_unit(log, counter, quick):
 def pytest(python, junit: pathlib.Path, arguments: list, log, counter: Counter,
            env: dict | None = None) -> int:
     junit.unlink(missing_ok=True)
-    status = run([python, "-m", "pytest", "-q", "-n", JOBS, "-p", "no:cacheprovider",
-                  f"--junitxml={junit}", *arguments], log, env)
+    # Workers that are done take tests of the others, which else wait for the slowest one.
+    status = run([python, "-m", "pytest", "-q", "-n", JOBS, "--dist", "worksteal",
+                  "-p", "no:cacheprovider", f"--junitxml={junit}", *arguments], log, env)
     if junit.exists():
         counter.add_junit(junit)
     return status
@@ -191,7 +200,8 @@ def gtest(command: list, report: pathlib.Path, log, counter: Counter, env: dict)
     return status
 
 
-def random_programs(log, counter: Counter, count: int, env: dict, wrap=lambda command: command) -> int:
+def random_programs(log, counter: Counter, count: int, env: dict,
+                    wrap=lambda command: command) -> int:
     """Programs that once differed, and random ones (HEKLA_RANDOM_PROGRAMS; `count` unless set). Each
     of the two counts as one."""
     command = ["build/tests/random_programs", "--devices", "vulkan"]

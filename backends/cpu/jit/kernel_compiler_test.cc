@@ -19,6 +19,7 @@
 #include "backends/cpu/jit/object_code.h"
 #include "backends/cpu/jit/object_store.h"
 #include "backends/cpu/testing/guarded_memory.h"
+#include "runtime/base/testing/instrumented.h"
 
 namespace hekla::cpu {
 namespace {
@@ -106,7 +107,8 @@ TEST_P(Levels, RandomKernelsDoWhatTheInterpreterDoes) {
   options.fma = has_fma(GetParam());
   // HEKLA_RANDOM_KERNELS: more of them, for a long run.
   const char* more = std::getenv("HEKLA_RANDOM_KERNELS");
-  const uint64_t count = more != nullptr ? std::strtoull(more, nullptr, 10) : 200;
+  const uint64_t count =
+      more != nullptr ? std::strtoull(more, nullptr, 10) : testing::sweep(200, 48);
   constexpr uint64_t kAtOnce = 16;
   for (uint64_t first = 0; first < count; first += kAtOnce) {
     std::vector<TestKernel> tests;
@@ -762,7 +764,7 @@ TEST(ObjectWriter, CompilesRandomKernelsForEveryLevel) {
     if (!target.ok()) GTEST_SKIP() << target.status().message();
     const auto writer = ObjectWriter::create(*target);
     ASSERT_TRUE(writer.ok()) << writer.status().to_string();
-    for (uint64_t seed = 0; seed < 50; ++seed) {
+    for (uint64_t seed = 0; seed < testing::sweep(50, 12); ++seed) {
       const TestKernel made = random_kernel(seed);
       const KernelPlan plan = plan_kernel(made.kernel, target->vector_bits);
       const KernelCode code{made.kernel, plan, *target, seed % 2 == 0};

@@ -17,6 +17,7 @@
 #include "backends/vulkan/codegen/testing/shader_runner.h"
 #include "backends/vulkan/device/testing/test_device.h"
 #include "runtime/base/cpu_info.h"
+#include "runtime/base/testing/instrumented.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -182,11 +183,7 @@ TEST_F(OnDevice, RandomKernels) {
 TEST_F(OnDevice, DrawnSchedules) {
   std::map<std::string_view, int> counts;
   for (const std::string_view name : codegen::schedule_names()) counts[name] = 0;
-#ifdef HEKLA_SANITIZED
-  constexpr uint64_t kKernels = 10;  // shaders of many points take long to generate
-#else
-  constexpr uint64_t kKernels = 50;
-#endif
+  constexpr uint64_t kKernels = hekla::testing::sweep(50, 10);
   const auto [first, last] = seeds(kKernels);
   for (uint64_t seed = first; seed < last; ++seed) {
     for (const uint64_t draw : {2 * seed + 1, 2 * seed + 2}) {
@@ -221,7 +218,7 @@ TEST_F(OnDevice, ExactByIntegersAtEdgeValues) {
     for (const Op op : {Op::kDiv, Op::kSqrt, Op::kFloor, Op::kCeil, Op::kTrunc, Op::kRoundEven}) {
       cases.push_back({op, type, type});
     }
-    for (uint64_t seed = 1; seed < 4; ++seed) {
+    for (uint64_t seed = 1; seed < hekla::testing::sweep(4, 2); ++seed) {
       EXPECT_EQ(difference(kernel::testing::op_kernel(cases, seed), t), "");
     }
   }
@@ -290,9 +287,12 @@ TEST_F(OnDevice, PointsSharedByLanes) {
 TEST_F(OnDevice, TurnsThroughSharedMemory) {
   Target t = target();
   t.is_cpu = t.splits_store_chains = false;
+  int number = 0;
   for (const int64_t turns : {32, 45, 96}) {
     for (const ScalarType type : {ScalarType::kI32, ScalarType::kF32, ScalarType::kF64}) {
       for (const bool is_in_place : {false, true}) {
+        // 5 and the six of a number of turns have no common divisor: each of the values occurs.
+        if (number++ % hekla::testing::sweep(1, 5) != 0) continue;
         const TestKernel test = row_kernel(type, 5001, turns, is_in_place);
         EXPECT_GT(codegen::choose_schedule(test.kernel, t).staged_depth, 0u);
         EXPECT_EQ(difference(test, t), "") << turns << " turns";
@@ -305,7 +305,8 @@ TEST_F(OnDevice, TurnsThroughSharedMemory) {
 // sizes: the same bits as point by point.
 TEST_F(OnDevice, TiledContractions) {
   int tiled = 0, staged = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  constexpr uint64_t kKernels = hekla::testing::sweep(60, 15);
+  for (uint64_t seed = 0; seed < kKernels; ++seed) {
     const TestKernel test = testing::contraction_kernel(testing::random_contraction(seed), seed);
     Target t = target();
     if (seed % 3 == 1) {
@@ -322,8 +323,8 @@ TEST_F(OnDevice, TiledContractions) {
     staged += s.staged_depth > 0 ? 1 : 0;
     EXPECT_EQ(difference(test, t), "") << seed;
   }
-  EXPECT_GT(tiled, 45);
-  EXPECT_EQ(staged, target().is_cpu ? 20 : 60);
+  EXPECT_GT(tiled, static_cast<int>(kKernels) * 3 / 4);
+  EXPECT_EQ(staged, static_cast<int>(target().is_cpu ? kKernels / 3 : kKernels));
 }
 
 // Neighbours of 1, 2 and 4 bytes, at every alignment, loaded and stored in words that hold several.
@@ -521,7 +522,7 @@ TEST_F(OnDevice, FmaIsFusedOrNot) {
 
 // Runs of several words, of whole elements and of parts, one word at a time.
 TEST_F(OnDevice, WithoutPointerCasts) {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < hekla::testing::sweep(24, 6); ++seed) {
     Target t = target();
     t.casts_pointers = t.int64 = t.float64 = t.storage_8 = t.storage_16 = false;
     if (seed % 3 == 0) t.is_cpu = t.splits_store_chains = false;
