@@ -38,7 +38,7 @@ NEWEST = "0.10.2"
 JAX_QUICK = [("reference", "shim", "quick"), ("tbb", "shim", "quick")]
 JOBS = str(os.cpu_count() or 2)
 REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs").glob("*/case.json"))
-# All of tests/jax on SwiftShader too, nine minutes on two cores, instead of the quick set.
+# All of tests/jax on SwiftShader too, ten minutes on two cores, instead of the quick set.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
