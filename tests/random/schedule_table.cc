@@ -27,6 +27,7 @@ constexpr Prefix kFamilies[] = {
     {"random", "random bits"},
     {"dot", "contraction"},
     {"convolution", "contraction"},
+    {"packed contraction", "packed contraction"},
     {"gather", "gather"},
     {"dynamic_update_slice", "update"},
     {"broadcast", "movement"},
@@ -58,6 +59,9 @@ const std::vector<Required>& required() {
        {"contraction", "elementwise", "gather", "movement", "random bits", "reduction", "scan",
         "scatter", "sort", "update", "window"},
        {"points one by one", "vectors"}},
+      {"cpu",
+       {"packed contraction"},
+       {"partial sums", "columns streamed", "columns in place", "rows in place", "rows packed"}},
       {"cpu", {"fft"}, {"vectors"}},
       {"cpu", {"contraction", "movement", "scan", "scatter", "sort", "window"}, {"segments"}},
       {"cpu", {"elementwise", "gather", "movement", "update"}, {"tiles of rows"}},
@@ -115,12 +119,12 @@ std::string to_text(const ScheduleTable& table) {
   for (const auto& [family, row] : table) {
     for (const auto& [schedule, count] : row) schedules.insert(schedule);
   }
-  std::string text = fmt::format("{:14}", "");
+  std::string text = fmt::format("{:18}", "");
   size_t number = 0;
   for (size_t i = 0; i < schedules.size(); ++i) text += fmt::format("{:>9}", i + 1);
   text += "\n";
   for (const auto& [family, row] : table) {
-    text += fmt::format("{:14}", family);
+    text += fmt::format("{:18}", family);
     for (const std::string& schedule : schedules) {
       text += fmt::format("{:>9}", count_of(table, family, schedule));
     }

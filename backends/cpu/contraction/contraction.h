@@ -15,23 +15,32 @@
 
 #include <array>
 #include <cstddef>
+#include <random>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
+#include "backends/cpu/contraction/blocking.h"
 #include "backends/cpu/contraction/micro_kernels.h"
 
 namespace hekla::cpu {
 
 class PreparedContraction {
  public:
-  // Contractions with base dilations: those of their parts are `prepared` too.
-  PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels);
+  // Contractions with base dilations: those of their parts are `prepared` too. `schedule_seed` not
+  // 0, for tests: how it runs is drawn from all that is right, differently for each number.
+  PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels,
+                      uint64_t schedule_seed = 0);
 
   // Pointers to element 0 of the buffers; `out` holds f32, or the i32 sums of integers.
   // `is_parallel`: see RunOptions.
   void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel) const;
   // On one thread.
   double estimated_ns() const { return estimated_ns_; }
+  // The kind of loops that run, one of schedule_names().
+  std::string_view schedule_name() const;
+  static std::span<const std::string_view> schedule_names();
 
  private:
   friend class ContractionRun;
@@ -83,7 +92,8 @@ class PreparedContraction {
     int64_t packed = 0;
   };
 
-  void prepare(const kernel::Contraction& contraction);
+  void prepare(const kernel::Contraction& contraction, uint64_t schedule_seed);
+  void choose_loops(std::mt19937_64* drawn);
   bool is_finite(const std::byte* rhs) const;
   void merge_axes();
   void find_runs();
@@ -95,7 +105,7 @@ class PreparedContraction {
   int windowed_ = 0;  // 0: neither, 1: rows, 2: columns
   int64_t batches_ = 1;
   int64_t depth_size_ = 1;
-  int64_t depth_block_ = 1;
+  Blocking blocking_;
   int64_t inner_ = 1;              // of the innermost depth axis
   bool is_turned_ = false;         // rows are those of rhs
   bool rows_in_place_ = false;     // read where they lie

@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "backends/cpu/codegen/target.h"
@@ -166,16 +167,24 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     const std::vector<std::byte> lhs = random_data(c.lhs_dtype, c.lhs_elements, random_);
     const std::vector<std::byte> rhs = random_data(c.rhs_dtype, c.rhs_elements, random_);
     const std::vector<float> want = expected(c, lhs, rhs, has_fma_);
-    const PreparedContraction prepared(c, *kernels_);
-    for (const bool is_parallel : {false, true}) {
-      std::vector<float> got(want.size(), NAN);
-      ThreadPool::process_pool().run(
-          [&] { prepared.run(lhs.data(), rhs.data(), got.data(), is_parallel); });
-      if (std::memcmp(want.data(), got.data(), want.size() * sizeof(float)) == 0) continue;
-      for (size_t i = 0; i < want.size(); ++i) {
-        ASSERT_EQ(std::bit_cast<uint32_t>(want[i]), std::bit_cast<uint32_t>(got[i]))
-            << "element " << i << ": " << want[i] << ", " << got[i];
-      }
+    // As chosen, then as drawn.
+    for (const uint64_t seed : {uint64_t{0}, random_() | uint64_t{1}, random_() | uint64_t{1}}) {
+      const PreparedContraction prepared(c, *kernels_, seed);
+      ++schedules_[prepared.schedule_name()];
+      for (const bool is_parallel : {false, true}) run(prepared, lhs, rhs, want, is_parallel);
+    }
+  }
+
+  static void run(const PreparedContraction& prepared, const std::vector<std::byte>& lhs,
+                  const std::vector<std::byte>& rhs, const std::vector<float>& want,
+                  bool is_parallel) {
+    std::vector<float> got(want.size(), NAN);
+    ThreadPool::process_pool().run(
+        [&] { prepared.run(lhs.data(), rhs.data(), got.data(), is_parallel); });
+    if (std::memcmp(want.data(), got.data(), want.size() * sizeof(float)) == 0) return;
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(want[i]), std::bit_cast<uint32_t>(got[i]))
+          << "element " << i << ": " << want[i] << ", " << got[i];
     }
   }
 
@@ -225,6 +234,7 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     return c;
   }
 
+  std::map<std::string_view, int> schedules_;  // how many contractions ran by each
   const MicroKernels* kernels_ = nullptr;
   bool has_fma_ = false;
   std::mt19937 random_{7};
@@ -274,6 +284,26 @@ TEST_P(ContractionTest, FewRows) {
     check(product(2, m, 300, 70, false, false, true));
   }
   check(product(1, 6, 2110, 1000, false, false));
+  for (const std::string_view name : PreparedContraction::schedule_names()) {
+    if (testing::sweep(1, 4) > 1) break;  // too few are left
+    if (name != "partial sums") {
+      EXPECT_GT(schedules_[name], 0) << name;
+    }
+  }
+}
+
+// On both sides of a vector and of a panel, alone and after whole ones; blocks that few columns
+// make deep.
+TEST_P(ContractionTest, FewColumns) {
+  for (const int64_t n : {4, 5, 8, 9, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49, 80}) {
+    for (const auto& [m, k] : std::vector<std::pair<int64_t, int64_t>>{{61, 70}, {24, 513}}) {
+      for (int form = 0; form < 4; ++form) {
+        check(product(1, m, n, k, (form & 1) != 0, (form & 2) != 0));
+      }
+    }
+  }
+  check(product(1, 30, 8, 4200, false, false));
+  check(product(1, 400, 12, 1100, false, false));
 }
 
 TEST_P(ContractionTest, VectorsHaveSeveralSums) {

@@ -37,15 +37,19 @@ struct Tile {
 enum class Narrow : uint8_t { kF32, kBF16, kF16, kS8, kU8, kS16 };
 
 struct MicroKernels {
-  int rows = 0;     // of a full tile
-  int columns = 0;  // of a panel
+  int rows = 0;          // of a full tile
+  int columns = 0;       // of a panel
+  int half_columns = 0;  // of half a panel
   // By number of rows, from 1; entry 0 is not used.
-  void (*tile[kMostTileRows + 1])(const Tile&) = {};
+  using Tiles = void (*[kMostTileRows + 1])(const Tile&);
+  Tiles tile = {};
+  Tiles half_tile = {};  // of half a panel's columns
   // The same for pairs of integers.
-  void (*tile_pairs[kMostTileRows + 1])(const Tile&) = {};
+  Tiles tile_pairs = {};
+  Tiles half_tile_pairs = {};
   // Writes `count` depths of `width` lanes: to[d * width + l] = lanes[l][d * step], with zeros for
-  // lanes that are null. `width` is `rows` or `columns`. Integers: `count` depths become half as
-  // many pairs, the last of which may end with a zero; d numbers pairs in `to`.
+  // lanes that are null. `width` is `rows`, `columns` or `half_columns`. Integers: `count` depths
+  // become half as many pairs, the last of which may end with a zero; d numbers pairs in `to`.
   void (*pack)(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count,
                float* to) = nullptr;
   // Lanes that lie side by side, for several panels of `width` at once: depth d of lane first + l

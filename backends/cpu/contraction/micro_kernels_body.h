@@ -11,8 +11,8 @@ namespace hekla::cpu {
 namespace {
 
 constexpr int kLanes = kBits / 32;
-constexpr int kVectors = 2;  // of a panel
-constexpr int kColumns = kLanes * kVectors;
+constexpr int kPanelVectors = 2;
+constexpr int kColumns = kLanes * kPanelVectors;
 constexpr int kRows = kBits == 512 ? 12 : 6;
 static_assert(kRows <= kMostTileRows && kColumns <= kMostPanelColumns);
 
@@ -23,7 +23,7 @@ inline Vector load(const float* from) {
 }
 inline void store(float* to, Vector v) { __builtin_memcpy(to, &v, sizeof(v)); }
 
-template <int kCount, bool kPairs>
+template <int kCount, int kVectors, bool kPairs>
 void tile(const Tile& t) {
   Vector sums[kCount][kVectors];
 #pragma GCC unroll 12
@@ -273,9 +273,20 @@ void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_
           float* to) {
   if (width == kRows) {
     pack_width<kRows>(type, lanes, step, count, to);
+  } else if (width == kLanes) {
+    pack_width<kLanes>(type, lanes, step, count, to);
   } else {
     pack_width<kColumns>(type, lanes, step, count, to);
   }
+}
+
+// Rows of memory that are some pages apart, which no processor foresees. An address behind the last
+// one does no harm.
+constexpr int64_t kPrefetchRows = 8;
+template <typename Type>
+inline void prefetch_row(const Type* from, int64_t length) {
+  constexpr int64_t kLine = 64 / sizeof(Type);
+  for (int64_t l = 0; l < length; l += kLine) __builtin_prefetch(from + l);
 }
 
 template <typename From, int kWidth>
@@ -285,6 +296,7 @@ void spread_as(const typename From::Type* from, int64_t step, int64_t count, int
   const int64_t begin = first % kWidth;
   const int64_t head = begin == 0 ? 0 : (kWidth - begin < length ? kWidth - begin : length);
   for (int64_t d = 0; d < count; ++d, from += step) {
+    prefetch_row(from + kPrefetchRows * step, length);
     const typename From::Type* at = from;
     float* panel = to + d * kWidth;
     int64_t left = length;
@@ -375,6 +387,8 @@ void spread(Narrow type, const void* from, int64_t step, int64_t count, int64_t 
             int64_t length, int width, int64_t panel_step, float* to) {
   if (width == kRows) {
     spread_width<kRows>(type, from, step, count, first, length, panel_step, to);
+  } else if (width == kLanes) {
+    spread_width<kLanes>(type, from, step, count, first, length, panel_step, to);
   } else {
     spread_width<kColumns>(type, from, step, count, first, length, panel_step, to);
   }
@@ -384,9 +398,9 @@ void spread(Narrow type, const void* from, int64_t step, int64_t count, int64_t 
 template <int kCount>
 void wide_rows(const float* const* rows, int64_t step, const float* columns, int64_t columns_step,
                int64_t depth, int64_t width, float* const* out) {
-  constexpr int kDepths = 8;
+  constexpr int kTogether = 8;
   int64_t d = 0;
-  for (; d + kDepths <= depth; d += kDepths) {
+  for (; d + kTogether <= depth; d += kTogether) {
     const float* from = columns + d * columns_step;
     int64_t c = 0;
     for (; c + kLanes <= width; c += kLanes) {
@@ -394,7 +408,7 @@ void wide_rows(const float* const* rows, int64_t step, const float* columns, int
 #pragma GCC unroll 4
       for (int r = 0; r < kCount; ++r) sums[r] = load(out[r] + c);
 #pragma GCC unroll 8
-      for (int i = 0; i < kDepths; ++i) {
+      for (int i = 0; i < kTogether; ++i) {
         const Vector b = load(from + i * columns_step + c);
 #pragma GCC unroll 4
         for (int r = 0; r < kCount; ++r) {
@@ -407,7 +421,7 @@ void wide_rows(const float* const* rows, int64_t step, const float* columns, int
     for (; c < width; ++c) {
       for (int r = 0; r < kCount; ++r) {
         float sum = out[r][c];
-        for (int i = 0; i < kDepths; ++i) {
+        for (int i = 0; i < kTogether; ++i) {
           sum = multiply_add_one(rows[r][(d + i) * step], from[i * columns_step + c], sum);
         }
         out[r][c] = sum;
@@ -498,8 +512,10 @@ void chained(const float* row, const float* columns, int64_t columns_step, int64
 
 template <int kCount>
 void add_tiles(MicroKernels& kernels) {
-  kernels.tile[kCount] = tile<kCount, false>;
-  kernels.tile_pairs[kCount] = tile<kCount, true>;
+  kernels.tile[kCount] = tile<kCount, kPanelVectors, false>;
+  kernels.half_tile[kCount] = tile<kCount, 1, false>;
+  kernels.tile_pairs[kCount] = tile<kCount, kPanelVectors, true>;
+  kernels.half_tile_pairs[kCount] = tile<kCount, 1, true>;
   if constexpr (kCount > 1) add_tiles<kCount - 1>(kernels);
 }
 
@@ -507,6 +523,7 @@ MicroKernels make_kernels() {
   MicroKernels kernels;
   kernels.rows = kRows;
   kernels.columns = kColumns;
+  kernels.half_columns = kLanes;
   add_tiles<kRows>(kernels);
   kernels.pack = pack;
   kernels.spread = spread;

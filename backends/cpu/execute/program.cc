@@ -408,7 +408,8 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
   const Target& target = compiler.target();
   for (const kernel::Contraction& contraction : plan->contractions) {
     program->contractions_.emplace_back(
-        contraction, micro_kernels(target.vector_bits, target.has_fma, target.has_vnni));
+        contraction, micro_kernels(target.vector_bits, target.has_fma, target.has_vnni),
+        schedule_seed);
   }
   program->estimated_ns_ = program->estimate(plan->steps);
   log_kernels(*plan, *program->code_);

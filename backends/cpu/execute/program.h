@@ -41,7 +41,7 @@ using RowGroups = std::unordered_map<const plan::RowsStep*, PreparedRows>;
 class Program {
  public:
   // Compiles the plan's kernels. INTERNAL: the plan names memory that it does not have.
-  // `schedule_seed`: see plan_kernel.
+  // `schedule_seed`: see plan_kernel and PreparedContraction.
   static Result<std::shared_ptr<const Program>> create(std::shared_ptr<const plan::LaunchPlan> plan,
                                                        KernelCompiler& compiler,
                                                        uint64_t schedule_seed = 0);
@@ -50,6 +50,7 @@ class Program {
   const CompiledKernels& code() const { return *code_; }
   // What was compiled, in the order of `code`: the plan's kernels, then more forms of some.
   const std::vector<KernelRequest>& requests() const { return requests_; }
+  const std::vector<PreparedContraction>& contractions() const { return contractions_; }
   // How long a launch takes on one thread; a guess where a loop's trips are not known. Host steps
   // count as a millisecond.
   double estimated_ns() const { return estimated_ns_; }

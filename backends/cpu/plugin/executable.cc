@@ -150,6 +150,9 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
           plan_kernel(*request.kernel, vector_bits, request.blocks, request.schedule_seed);
       text += fmt::format("{}: {}\n", request.kernel->name, schedule_name(kernel_plan));
     }
+    for (const PreparedContraction& contraction : program_->contractions()) {
+      text += fmt::format("packed contraction: {}\n", contraction.schedule_name());
+    }
     return text;
   }
   if (form != "llvm" && form != "asm") {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/contraction/blocking.h"
+
+#include <algorithm>
+
+#include "runtime/base/cpu_info.h"
+
+namespace hekla::cpu {
+namespace {
+
+constexpr int64_t kUnknownCache = int64_t{512} << 10;
+constexpr int64_t kLeastCache = int64_t{256} << 10;
+constexpr int64_t kMostCache = int64_t{1} << 20;
+// Blocks of the depth: each one reads and writes the sums once more, and a tile starts and ends.
+constexpr int64_t kLeastDepth = 256;
+// Rows that are packed are packed again for each rectangle, whose columns should be many.
+constexpr int64_t kDepth = 1024;
+constexpr int64_t kPackedDepth = 512;
+constexpr int64_t kMostDepth = 4096;
+constexpr int64_t kMostRows = 96;
+constexpr int64_t kGroupColumns = 256;
+constexpr int64_t kLeastColumns = 128;
+
+}  // namespace
+
+Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
+                         int64_t cache_bytes) {
+  const int64_t cache =
+      std::clamp(cache_bytes == 0 ? kUnknownCache : cache_bytes, kLeastCache, kMostCache);
+  // Half of it for the packed columns of a rectangle, in elements.
+  const int64_t packed = cache / 2 / 4;
+  const int64_t columns = round_up(problem.columns, kernels.half_columns);
+  Blocking blocking;
+  // Few columns: a block as deep as they leave room for, since rows are then read in long runs.
+  const int64_t most = columns <= kernels.columns ? kMostDepth
+                       : problem.rows_in_place    ? kDepth
+                                                  : kPackedDepth;
+  int64_t depth = std::clamp(packed / std::min(columns, kLeastColumns), kLeastDepth, most);
+  if (problem.is_paired) depth *= 2;
+  // Blocks of the same depth.
+  const int64_t blocks = std::max<int64_t>(1, (problem.depth + depth - 1) / depth);
+  blocking.depth = std::max<int64_t>(round_up((problem.depth + blocks - 1) / blocks, 16), 16);
+  if (problem.has_windows) blocking.depth = std::min(blocking.depth, kMostWindowDepth);
+  const int64_t packed_depth =
+      std::min(problem.depth, blocking.depth) / (problem.is_paired ? 2 : 1);
+  blocking.panels = std::max<int64_t>(
+      1, std::min(kGroupColumns, packed / std::max<int64_t>(1, packed_depth)) / kernels.columns);
+  // Rows of a block take a quarter of the cache.
+  const int64_t rows = cache / 4 / 4 / std::max<int64_t>(1, packed_depth);
+  blocking.rows =
+      std::clamp<int64_t>(rows / kernels.rows, 2, kMostRows / kernels.rows) * kernels.rows;
+  return blocking;
+}
+
+Blocking draw_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
+                       std::mt19937_64& random) {
+  const auto any = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  Blocking blocking;
+  blocking.depth = int64_t{2} << any(0, 8);
+  if (any(0, 1) == 0) blocking.depth += 2 * any(0, 5);
+  if (problem.has_windows) blocking.depth = std::min(blocking.depth, kMostWindowDepth);
+  blocking.rows = kernels.rows * any(1, 8);
+  blocking.panels = any(1, 8);
+  blocking.has_half_panels = any(0, 2) != 0;
+  blocking.pieces = int64_t{1} << any(0, 5);
+  return blocking;
+}
+
+int64_t second_level_cache_bytes() {
+  static const int64_t bytes = read_cpu_info().l2_bytes;
+  return bytes;
+}
+
+}  // namespace hekla::cpu
