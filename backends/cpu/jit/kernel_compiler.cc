@@ -248,7 +248,17 @@ class Compiler : public KernelCompiler {
   }
 
   // The largest kernels first, each into the module that has least.
-  static std::vector<Bin> make_bins(std::vector<const Job*> jobs) {
+  static std::vector<Bin> make_bins(const std::vector<const Job*>& jobs) {
+    std::vector<const Job*> long_bodies, others;
+    for (const Job* job : jobs) {
+      (has_long_body(*job->kernel) ? long_bodies : others).push_back(job);
+    }
+    std::vector<Bin> bins = fill_bins(std::move(long_bodies));
+    for (Bin& bin : fill_bins(std::move(others))) bins.push_back(std::move(bin));
+    return bins;
+  }
+
+  static std::vector<Bin> fill_bins(std::vector<const Job*> jobs) {
     std::stable_sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) {
       return a->kernel->body.size() > b->kernel->body.size();
     });

@@ -8,6 +8,7 @@
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
+#include <llvm/IR/OptBisect.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/ErrorHandling.h>
@@ -16,6 +17,7 @@
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/Target/TargetOptions.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace hekla::cpu {
@@ -57,6 +59,18 @@ struct Diagnostics : llvm::DiagnosticHandler {
   std::string& errors;
 };
 
+// Passes whose time grows faster than the code does, and which gain nothing for long bodies without
+// branches such as those of transforms: their addresses become smaller code without the reduction
+// of induction variables, and the processor orders a window of instructions itself.
+class LongBodyGate : public llvm::OptPassGate {
+ public:
+  bool isEnabled() const override { return true; }
+  bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) override {
+    return pass != "Loop Strength Reduction" && pass != "Machine Instruction Scheduler" &&
+           pass != "Post RA top-down list latency scheduler";
+  }
+};
+
 std::string names_of(const std::vector<NamedKernel>& kernels) {
   std::string text;
   for (const NamedKernel& kernel : kernels) {
@@ -66,6 +80,11 @@ std::string names_of(const std::vector<NamedKernel>& kernels) {
 }
 
 }  // namespace
+
+bool has_long_body(const kernel::Kernel& kernel) {
+  constexpr size_t kLong = 128;  // instructions
+  return kernel.body.region_count() == 1 && kernel.body.size() >= kLong;
+}
 
 std::string generator_version() { return "LLVM " LLVM_VERSION_STRING " " HEKLA_CPU_GENERATOR; }
 
@@ -124,6 +143,11 @@ Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels,
   std::string errors;
   llvm::LLVMContext context;
   context.setDiagnosticHandler(std::make_unique<Diagnostics>(errors));
+  LongBodyGate gate;
+  if (std::all_of(kernels.begin(), kernels.end(),
+                  [](const NamedKernel& kernel) { return has_long_body(kernel.code.kernel); })) {
+    context.setOptPassGate(gate);
+  }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<llvm::TargetMachine> machine, take_machine());
   llvm::Module module("kernels", context);
   module.setTargetTriple(target_.triple);

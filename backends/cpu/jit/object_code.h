@@ -23,6 +23,9 @@ struct NamedKernel {
   std::string symbol;
 };
 
+// Straight code that is compiled with fewer passes, which a module of such kernels alone is.
+bool has_long_body(const kernel::Kernel& kernel);
+
 // Of LLVM and of our generator's source: other code, other version.
 std::string generator_version();
 
