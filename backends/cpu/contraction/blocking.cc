@@ -16,9 +16,9 @@ constexpr int64_t kLeastDepth = 256;
 // Rows that are packed are packed again for each rectangle, whose columns should be many.
 constexpr int64_t kDepth = 1024;
 constexpr int64_t kPackedDepth = 512;
-constexpr int64_t kMostDepth = 4096;
 constexpr int64_t kMostRows = 96;
 constexpr int64_t kGroupColumns = 256;
+// Of a rectangle, for which a block's depth leaves room.
 constexpr int64_t kLeastColumns = 128;
 
 }  // namespace
@@ -31,10 +31,7 @@ Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& ker
   const int64_t packed = cache / 2 / 4;
   const int64_t columns = round_up(problem.columns, kernels.half_columns);
   Blocking blocking;
-  // Few columns: a block as deep as they leave room for, since rows are then read in long runs.
-  const int64_t most = columns <= kernels.columns ? kMostDepth
-                       : problem.rows_in_place    ? kDepth
-                                                  : kPackedDepth;
+  const int64_t most = problem.rows_in_place ? kDepth : kPackedDepth;
   int64_t depth = std::clamp(packed / std::min(columns, kLeastColumns), kLeastDepth, most);
   if (problem.is_paired) depth *= 2;
   // Blocks of the same depth.
