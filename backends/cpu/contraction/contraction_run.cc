@@ -485,7 +485,8 @@ class ContractionRun {
     cut.row_groups = (size + cut.rows - 1) / cut.rows;
     cut.panel_groups = (panels + cut.panels - 1) / cut.panels;
     cut.whole = cut.rectangles();
-    if (wanted > 1) {
+    // Work for a few pieces only pays for each of them.
+    if (p_.blocking_.pieces > 1 || (threads > 1 && wanted == 4 * threads)) {
       // Single panels, or fewer rows.
       cut.parts = splits_columns
                       ? cut.panels
