@@ -18,14 +18,14 @@
 #include <CLI/CLI.hpp>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/ir/dump.h"
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/bytecode/raw_module.h"
-#include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/text/print.h"
 #include "runtime/base/status.h"
 #include "runtime/client/open.h"
+#include "runtime/program/ir/dump.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/bytecode/raw_module.h"
+#include "runtime/program/stablehlo/bytecode/vhlo_json.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::tools {
 namespace {

@@ -11,9 +11,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "backends/compiler/ir/compare.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/testing/sample_modules.h"
+#include "runtime/program/ir/compare.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/testing/sample_modules.h"
 
 namespace hekla::tools {
 namespace {

@@ -4,16 +4,16 @@
 #include <algorithm>
 #include <random>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/passes/clone.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/planner.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/verify.h"
 
 namespace hekla {
 namespace {
 
 Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOptions& options) {
-  const std::unique_ptr<ir::Module> copy = passes::clone_module(module);
+  const std::unique_ptr<ir::Module> copy = ir::clone_module(module);
   const auto check = [&](std::string_view pass) {
     if (!options.verify_passes) return ok_status();
     return ir::verify(*copy).with_context(pass);

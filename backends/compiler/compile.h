@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/compiler/plan/planner.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla {
 

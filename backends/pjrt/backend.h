@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/ir/ir.h"
 #include "backends/pjrt/completion.h"
 #include "runtime/base/host_array.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::pjrt {
 

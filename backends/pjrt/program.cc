@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <charconv>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/pjrt/abi.h"
 #include "runtime/base/sha256.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::pjrt {
 namespace {

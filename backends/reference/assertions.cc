@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/kernels/convert.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/reference/datum.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
 

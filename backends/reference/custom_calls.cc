@@ -4,10 +4,10 @@
 #include <cmath>
 #include <complex>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/assertions.h"
 #include "backends/reference/kernels/kernels.h"
 #include "backends/reference/lapack_calls.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/reference/datum.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
 

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/lapack/library.h"
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/interpreter.h"
 #include "backends/reference/lapack_calls.h"
 #include "backends/reference/quantized.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

@@ -16,9 +16,9 @@
 #include <memory>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
 

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "backends/compiler/stablehlo/text/text_reader.h"
 #include "backends/lapack/library.h"
 #include "backends/reference/test_program.h"
+#include "runtime/program/stablehlo/text/text_reader.h"
 
 namespace hekla::reference {
 namespace {

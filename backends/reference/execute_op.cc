@@ -2,7 +2,6 @@
 // From operations to kernels: reads the attributes and calls the array kernel.
 #include <algorithm>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/lapack/library.h"
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/elementwise/elementwise.h"
@@ -12,6 +11,7 @@
 #include "backends/reference/lapack_calls.h"
 #include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "backends/compiler/ir/infer.h"
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/kernels/movement.h"
 #include "backends/reference/kernels/sorting.h"
 #include "backends/reference/region_function.h"
+#include "runtime/program/ir/infer.h"
 
 namespace hekla::reference {
 namespace {

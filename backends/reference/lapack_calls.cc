@@ -11,10 +11,10 @@
 #include <span>
 #include <string>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/lapack/library.h"
 #include "backends/reference/matrix_order.h"
 #include "backends/reference/task_ranges.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/reference/datum.h"
 #include "backends/reference/evaluator.h"
 #include "backends/reference/kernels/linear_algebra.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
 

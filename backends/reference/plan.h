@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
 

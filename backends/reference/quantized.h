@@ -5,8 +5,8 @@
 // result; those that only move elements work on the storage.
 #pragma once
 
-#include "backends/compiler/ir/ir.h"
 #include "runtime/base/host_array.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
 

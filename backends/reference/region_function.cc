@@ -3,9 +3,9 @@
 
 #include <cstring>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/kernels/convert.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {

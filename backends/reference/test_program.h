@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
-#include "backends/compiler/ir/verify.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/ir/ir.h"
+#include "runtime/program/ir/verify.h"
 
 namespace hekla::reference {
 

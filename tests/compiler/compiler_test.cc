@@ -10,10 +10,10 @@
 #include <string_view>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/testing/artifacts.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/testing/artifacts.h"
 #include "tests/compiler/plan_interpreter.h"
 #include "tests/compiler/runnable.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/read_program.h"
 #include "tests/compiler/plan_interpreter.h"
 
 namespace hekla::testing {

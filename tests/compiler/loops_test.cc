@@ -9,9 +9,9 @@
 #include <random>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/passes/clone.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/stablehlo/read_program.h"
 #include "tests/compiler/plan_interpreter.h"
 
 namespace hekla::testing {
@@ -299,7 +299,7 @@ TEST(Reductions, SiblingsGiveWhatEachGivesAlone) {
         CompileOptions options;
         options.verify_passes = true;
         options.plan.merge_reductions = together;
-        const auto plan = compile_program(std::shared_ptr(passes::clone_module(**module)), options);
+        const auto plan = compile_program(std::shared_ptr(ir::clone_module(**module)), options);
         ASSERT_TRUE(plan.ok()) << plan.status().message();
         const auto results = run_plan(**plan, inputs);
         ASSERT_TRUE(results.ok()) << results.status().message();

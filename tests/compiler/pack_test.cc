@@ -8,8 +8,8 @@
 #include <random>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/testing/artifacts.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/testing/artifacts.h"
 
 namespace hekla::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/read_program.h"
 #include "tests/compiler/plan_interpreter.h"
 #include "tests/compiler/row_programs.h"
 

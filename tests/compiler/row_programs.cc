@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "backends/compiler/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::testing {
 namespace {

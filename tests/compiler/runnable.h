@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "backends/compiler/ir/ir.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::testing {
 

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/stablehlo/read_program.h"
 #include "tests/compiler/plan_interpreter.h"
 
 namespace hekla::testing {

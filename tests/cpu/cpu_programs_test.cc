@@ -8,12 +8,12 @@
 #include <random>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/testing/artifacts.h"
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/execute/program.h"
 #include "backends/cpu/threads/thread_pool.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/testing/artifacts.h"
 #include "tests/compiler/plan_interpreter.h"
 #include "tests/compiler/row_programs.h"
 #include "tests/compiler/runnable.h"

@@ -12,9 +12,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace {
 

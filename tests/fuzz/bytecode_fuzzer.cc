@@ -9,14 +9,14 @@
 #include <string>
 #include <string_view>
 
-#include "backends/compiler/ir/compare.h"
-#include "backends/compiler/ir/dump.h"
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/bytecode/raw_module.h"
-#include "backends/compiler/stablehlo/bytecode/vhlo_json.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/text/print.h"
-#include "backends/compiler/stablehlo/text/text_reader.h"
+#include "runtime/program/ir/compare.h"
+#include "runtime/program/ir/dump.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/bytecode/raw_module.h"
+#include "runtime/program/stablehlo/bytecode/vhlo_json.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/text/print.h"
+#include "runtime/program/stablehlo/text/text_reader.h"
 
 namespace {
 

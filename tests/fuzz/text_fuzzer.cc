@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "backends/compiler/ir/compare.h"
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/text/print.h"
-#include "backends/compiler/stablehlo/text/text_reader.h"
+#include "runtime/program/ir/compare.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/text/print.h"
+#include "runtime/program/stablehlo/text/text_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hekla;

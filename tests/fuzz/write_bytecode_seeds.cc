@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "backends/compiler/stablehlo/testing/sample_modules.h"
+#include "runtime/program/stablehlo/testing/sample_modules.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/compiler/ir/op_code.h"
 #include "backends/compiler/kernel/math/testing/lanes.h"
 #include "runtime/base/dtype.h"
+#include "runtime/program/ir/op_code.h"
 
 namespace hekla::kernel {
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/execute/program.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::testing {
 namespace {

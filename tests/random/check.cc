@@ -6,13 +6,13 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/passes/clone.h"
 #include "backends/compiler/passes/isolate.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/text/print.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/client/open.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/text/print.h"
 #include "tests/random/tolerance.h"
 
 namespace hekla::testing {
@@ -205,7 +205,7 @@ void remove_unused(ir::Module& module, std::vector<HostArray>& inputs) {
   // Arguments cannot be erased: a copy of the function takes those that are used.
   auto function = std::make_unique<ir::Function>(entry.name());
   function->visibility = entry.visibility;
-  passes::ValueMap map;
+  ir::ValueMap map;
   ir::Block& copy = function->body().add_block();
   std::vector<HostArray> kept;
   for (size_t i = 0; i < block.argument_count(); ++i) {
@@ -213,7 +213,7 @@ void remove_unused(ir::Module& module, std::vector<HostArray>& inputs) {
     map[block.argument(i)] = copy.add_argument(block.argument(i)->type());
     kept.push_back(inputs[i]);
   }
-  for (const auto& op : block.operations()) copy.append(passes::clone_operation(*op, map));
+  for (const auto& op : block.operations()) copy.append(ir::clone_operation(*op, map));
   std::vector<ir::Type> types;
   for (const ir::Value* value : copy.terminator()->operands()) types.push_back(value->type());
   function->type = ir::Type::function(copy.argument_types(), types);
@@ -233,7 +233,7 @@ void remove_unused(ir::Module& module, std::vector<HostArray>& inputs) {
 // A changed copy; `change` gets the entry's block and may add arguments with inputs.
 template <typename Change>
 Program changed(const Program& program, const Change& change) {
-  std::unique_ptr<ir::Module> module = passes::clone_module(*program.module);
+  std::unique_ptr<ir::Module> module = ir::clone_module(*program.module);
   std::vector<HostArray> inputs = program.inputs;
   change(module->entry()->body().front(), inputs);
   remove_unused(*module, inputs);
@@ -289,7 +289,7 @@ Program shrink(const Program& program, const Finding& finding, Device& device,
 }
 
 std::string to_text(const Program& program) {
-  const std::unique_ptr<ir::Module> module = passes::clone_module(*program.module);
+  const std::unique_ptr<ir::Module> module = ir::clone_module(*program.module);
   auto function = std::make_unique<ir::Function>("inputs");
   function->visibility = ir::Function::Visibility::kPrivate;
   ir::Block& block = function->body().add_block();

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
 #include "tests/random/subnormals.h"
 
 namespace hekla::testing {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/compiler/ir/infer.h"
+#include "runtime/program/ir/infer.h"
 #include "tests/random/generator.h"
 
 namespace hekla::testing {

@@ -15,8 +15,8 @@
 #include <memory>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "runtime/base/host_array.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::testing {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backends/compiler/ir/infer.h"
+#include "runtime/program/ir/infer.h"
 #include "tests/random/generator.h"
 
 namespace hekla::testing {

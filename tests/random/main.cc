@@ -15,8 +15,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/text/print.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/text/print.h"
 #include "tests/random/check.h"
 #include "tests/random/generate.h"
 #include "tests/random/random.h"

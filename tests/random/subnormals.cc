@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "backends/compiler/passes/clone.h"
-#include "backends/compiler/passes/graph_builder.h"
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/clone.h"
 
 namespace hekla::testing {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using ir::OpCode;
 
 // The value with zeros for what lies below `limit`.
-ir::Value* zeros_in_real(passes::GraphBuilder& b, ir::Value* x, double limit, ZeroSign sign) {
+ir::Value* zeros_in_real(ir::GraphBuilder& b, ir::Value* x, double limit, ZeroSign sign) {
   const DType dtype = x->type().dtype();
   const Dims& dims = x->type().dims();
   ir::Value* zero = b.constant(dtype, dims, 0);
@@ -38,7 +38,7 @@ void zeros_in_results(ir::Block& block, KeptSubnormals kept, ZeroSign sign, Stat
       const double limit = zero_below(complex_part(dtype), kept);
       if (limit == 0) continue;
       const std::vector<ir::Operation*> users = value->users();
-      passes::GraphBuilder b(block, operations[k + 1], op.location());
+      ir::GraphBuilder b(block, operations[k + 1], op.location());
       ir::Value* changed = nullptr;
       if (is_complex(dtype)) {
         changed = b.make(OpCode::kComplex,
@@ -100,7 +100,7 @@ HostArray with_zeros(HostArray array, KeptSubnormals kept, ZeroSign sign) {
 
 Result<std::shared_ptr<ir::Module>> with_zeros(const ir::Module& module, KeptSubnormals kept,
                                                ZeroSign sign) {
-  std::shared_ptr<ir::Module> changed = passes::clone_module(module);
+  std::shared_ptr<ir::Module> changed = ir::clone_module(module);
   Status status = ok_status();
   const ir::Function* entry = changed->entry();
   for (const auto& function : changed->functions) {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string_view>
 
-#include "backends/compiler/ir/ir.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::testing {
 

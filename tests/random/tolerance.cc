@@ -9,8 +9,8 @@
 #include <memory>
 #include <optional>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::testing {
 namespace {

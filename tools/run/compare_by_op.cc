@@ -7,10 +7,10 @@
 #include <map>
 #include <unordered_map>
 
-#include "backends/compiler/ir/verify.h"
 #include "backends/compiler/passes/isolate.h"
-#include "backends/compiler/stablehlo/read_program.h"
-#include "backends/compiler/stablehlo/text/print.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::tools {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "backends/compiler/ir/ir.h"
-#include "backends/compiler/stablehlo/read_program.h"
+#include "runtime/program/ir/ir.h"
+#include "runtime/program/stablehlo/read_program.h"
 #include "tools/run/input_rule.h"
 
 namespace hekla::tools {

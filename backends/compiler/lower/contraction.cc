@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/dimensions.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 namespace {

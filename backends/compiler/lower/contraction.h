@@ -10,9 +10,9 @@
 #include <optional>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/kernel/contraction.h"
 #include "backends/compiler/lower/lower.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::lower {
 

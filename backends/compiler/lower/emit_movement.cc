@@ -2,10 +2,10 @@
 // Operations whose elements are elements of their operands, found by index arithmetic.
 #include <algorithm>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/lower.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

@@ -4,10 +4,10 @@
 // the reducer is.
 #include <array>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/scatter_form.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

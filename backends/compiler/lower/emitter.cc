@@ -3,7 +3,7 @@
 
 #include <unordered_map>
 
-#include "backends/compiler/ir/op_attributes.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

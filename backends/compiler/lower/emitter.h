@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/math/element.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::lower {
 

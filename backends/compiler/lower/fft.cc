@@ -10,8 +10,8 @@
 #include <map>
 #include <numbers>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/sequence.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

@@ -6,11 +6,11 @@
 #include <optional>
 #include <unordered_set>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
 #include "backends/compiler/lower/sequence.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

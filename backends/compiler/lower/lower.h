@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::lower {
 

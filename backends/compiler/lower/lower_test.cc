@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backends/compiler/kernel/interpreter.h"
-#include "backends/compiler/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::lower {
 namespace {

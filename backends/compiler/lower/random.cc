@@ -6,8 +6,8 @@
 #include <array>
 #include <span>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/sequence.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

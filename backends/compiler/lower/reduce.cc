@@ -5,9 +5,9 @@
 // may go through them together; each result is that of its reduction alone.
 #include <algorithm>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/sequence.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

@@ -4,9 +4,9 @@
 // through once more from what stands before it. The order of additions depends on the shape alone.
 #include <array>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/sequence.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

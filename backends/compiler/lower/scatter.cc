@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/scatter_form.h"
 #include "backends/compiler/lower/sequence.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

@@ -9,9 +9,9 @@
 
 #include <vector>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/kernel_maker.h"
 #include "backends/compiler/lower/lower.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

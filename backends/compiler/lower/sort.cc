@@ -16,8 +16,8 @@
 #include <algorithm>
 #include <array>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/sequence.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
 

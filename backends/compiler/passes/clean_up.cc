@@ -3,8 +3,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <span>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/passes/erf_coefficients.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using ir::OpCode;
 using ir::Value;
 
-Value* polynomial(GraphBuilder& g, std::span<const double> coefficients, Value* x) {
+Value* polynomial(ir::GraphBuilder& g, std::span<const double> coefficients, Value* x) {
   const Dims& dims = x->type().dims();
   Value* sum = g.constant(DType::kF32, dims, coefficients.back());
   for (size_t i = coefficients.size() - 1; i-- > 0;) {
@@ -37,7 +37,7 @@ bool is_erf(const ir::Operation& op) {
          type.dtype() != DType::kF64 && op.result()->type() == type;
 }
 
-Value* make_erf(GraphBuilder& g, Value* argument) {
+Value* make_erf(ir::GraphBuilder& g, Value* argument) {
   const DType dtype = argument->type().dtype();
   const Dims dims = argument->type().dims();
   const auto constant = [&](double value) { return g.constant(DType::kF32, dims, value); };

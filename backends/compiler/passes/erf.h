@@ -4,8 +4,8 @@
 // smallest normal numbers, where its numerator is subnormal; this one by less than 2.
 #pragma once
 
-#include "backends/compiler/ir/ir.h"
-#include "backends/compiler/passes/graph_builder.h"
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::passes {
 
@@ -15,6 +15,6 @@ bool is_erf(const ir::Operation& op);
 
 // Of any shape and of a float type of at most 32 bits, computed in f32. NaN stays NaN, erf(-0) =
 // -0.
-ir::Value* make_erf(GraphBuilder& g, ir::Value* x);
+ir::Value* make_erf(ir::GraphBuilder& g, ir::Value* x);
 
 }  // namespace hekla::passes

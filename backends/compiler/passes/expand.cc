@@ -2,18 +2,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/compiler/ir/op_attributes.h"
-#include "backends/compiler/passes/clone.h"
 #include "backends/compiler/passes/erf.h"
-#include "backends/compiler/passes/graph_builder.h"
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {
 
 using ir::OpCode;
 using ir::Value;
-using Values = GraphBuilder::Values;
+using Values = ir::GraphBuilder::Values;
 
 // Columns that one loop takes, when the matrix is larger: what is left is updated by one
 // contraction after each such block. At most kMaxBlocks of them, each with kernels of its own.
@@ -35,7 +35,7 @@ DType compute_dtype(DType dtype) {
 }
 
 // [..., r, c] as [batch, r, c].
-Value* as_matrices(GraphBuilder& g, Value* x) {
+Value* as_matrices(ir::GraphBuilder& g, Value* x) {
   const Dims& dims = x->type().dims();
   const size_t rank = dims.size();
   const Dims batch(dims.begin(), dims.end() - 2);
@@ -43,24 +43,24 @@ Value* as_matrices(GraphBuilder& g, Value* x) {
 }
 
 // a [b, m, k] times c [b, n, k] transposed.
-Value* times_transposed(GraphBuilder& g, Value* a, Value* c) {
+Value* times_transposed(ir::GraphBuilder& g, Value* a, Value* c) {
   return g.dot(a, c, {{0}, {0}, {2}, {2}});
 }
 
 // Whether row and column, as i32 [batch, m, n], stand in this relation.
-Value* where_rows(GraphBuilder& g, const char* relation, const Dims& dims) {
+Value* where_rows(ir::GraphBuilder& g, const char* relation, const Dims& dims) {
   return g.compare(relation, g.iota(DType::kI32, dims, 1), g.iota(DType::kI32, dims, 2));
 }
 
 // The first w columns of the lower factor of `s` [batch, m, m], column by column: each is the
 // column of s less what the columns before it make of it, over the root of its diagonal element.
-Value* cholesky_panel(GraphBuilder& g, Value* s, int64_t w) {
+Value* cholesky_panel(ir::GraphBuilder& g, Value* s, int64_t w) {
   const DType dtype = s->type().dtype();
   const int64_t batch = s->type().dims()[0];
   const int64_t m = s->type().dims()[1];
   const DType part = complex_part(dtype);
   Value* source = g.slice(s, {0, 0, 0}, {batch, m, w});
-  auto body = [&](GraphBuilder& b, Value* j, const Values& carried) {
+  auto body = [&](ir::GraphBuilder& b, Value* j, const Values& carried) {
     Value* zero = b.constant(DType::kI32, {}, 0);
     Value* panel = carried[0];
     Value* column = b.dynamic_slice(source, {zero, zero, j}, {batch, m, 1});
@@ -85,7 +85,7 @@ Value* cholesky_panel(GraphBuilder& g, Value* s, int64_t w) {
   return g.loop(w, {g.constant(dtype, {batch, m, w}, 0)}, body)[0];
 }
 
-Value* expand_cholesky(GraphBuilder& g, const ir::Operation& op) {
+Value* expand_cholesky(ir::GraphBuilder& g, const ir::Operation& op) {
   const ir::Type& type = op.result()->type();
   const DType dtype = compute_dtype(type.dtype());
   const bool is_lower = ir::bool_value(op, "lower");
@@ -117,14 +117,14 @@ Value* expand_cholesky(GraphBuilder& g, const ir::Operation& op) {
 }
 
 // x with a x = r for a lower triangle a [batch, w, w] and r [batch, w, c], row by row.
-Value* solve_block(GraphBuilder& g, Value* a, Value* r, bool is_unit) {
+Value* solve_block(ir::GraphBuilder& g, Value* a, Value* r, bool is_unit) {
   const DType dtype = a->type().dtype();
   const Dims& dims = r->type().dims();
   const int64_t batch = dims[0], w = dims[1], c = dims[2];
   // Nothing but the triangle is read: what else is there may be no number.
   Value* below =
       g.select(where_rows(g, "GT", a->type().dims()), a, g.constant(dtype, a->type().dims(), 0));
-  auto body = [&](GraphBuilder& b, Value* i, const Values& carried) {
+  auto body = [&](ir::GraphBuilder& b, Value* i, const Values& carried) {
     Value* zero = b.constant(DType::kI32, {}, 0);
     Value* row = b.dynamic_slice(below, {zero, i, zero}, {batch, 1, w});
     Value* known = b.dot(row, carried[0], {{0}, {0}, {2}, {1}});
@@ -138,7 +138,7 @@ Value* solve_block(GraphBuilder& g, Value* a, Value* r, bool is_unit) {
   return g.loop(w, {g.constant(dtype, dims, 0)}, body)[0];
 }
 
-Value* expand_triangular_solve(GraphBuilder& g, const ir::Operation& op) {
+Value* expand_triangular_solve(ir::GraphBuilder& g, const ir::Operation& op) {
   const ir::Type& type = op.result()->type();
   const DType dtype = compute_dtype(type.dtype());
   const bool is_left = ir::bool_value(op, "left_side");
@@ -179,7 +179,7 @@ Value* expand_triangular_solve(GraphBuilder& g, const ir::Operation& op) {
 }
 
 // The custom call ApproxTopK by an exact sort and a slice; empty when it is another call.
-Values expand_approx_top_k(GraphBuilder& g, const ir::Operation& op, const ir::Module& module) {
+Values expand_approx_top_k(ir::GraphBuilder& g, const ir::Operation& op, const ir::Module& module) {
   const size_t count = op.result_count();
   if (ir::text_value(op, "call_target_name") != "ApproxTopK" || op.operand_count() != 2 * count) {
     return {};
@@ -242,7 +242,7 @@ Status expand_block(ir::Block& block, const ir::Module& module, bool lapack) {
       }
     }
     if (!is_plain(*op) || (lapack && is_for_lapack(*op))) continue;
-    GraphBuilder g(block, op, op->location());
+    ir::GraphBuilder g(block, op, op->location());
     Values results;
     switch (op->code()) {
       case OpCode::kCholesky:

@@ -7,24 +7,24 @@
 #include <numbers>
 #include <utility>
 
-#include "backends/compiler/ir/op_attributes.h"
-#include "backends/compiler/passes/clone.h"
-#include "backends/compiler/passes/graph_builder.h"
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {
 
 using ir::OpCode;
 using ir::Value;
-using Values = GraphBuilder::Values;
+using Values = ir::GraphBuilder::Values;
 
 // How many numbers were drawn so far: a constant, added to a value where there is one.
 struct Drawn {
   Value* before = nullptr;
   int64_t count = 0;
 
-  Value* value(GraphBuilder& g) const {
+  Value* value(ir::GraphBuilder& g) const {
     Value* constant = g.constant(DType::kUI64, {}, static_cast<double>(count));
     return before == nullptr ? constant : g.add(before, constant);
   }
@@ -69,19 +69,19 @@ bool is_countable(const ir::Region& region) {
   return true;
 }
 
-Value* low_word(GraphBuilder& g, Value* x) { return g.convert(x, DType::kUI32); }
-Value* high_word(GraphBuilder& g, Value* x) {
+Value* low_word(ir::GraphBuilder& g, Value* x) { return g.convert(x, DType::kUI32); }
+Value* high_word(ir::GraphBuilder& g, Value* x) {
   Value* half = g.constant(DType::kUI64, x->type().dims(), 32);
   return low_word(g, g.binary(OpCode::kShiftRightLogical, x, half));
 }
-Value* join(GraphBuilder& g, Value* low, Value* high) {
+Value* join(ir::GraphBuilder& g, Value* low, Value* high) {
   Value* half = g.constant(DType::kUI64, low->type().dims(), 32);
   Value* upper = g.binary(OpCode::kShiftLeft, g.convert(high, DType::kUI64), half);
   return g.binary(OpCode::kOr, g.convert(low, DType::kUI64), upper);
 }
 
 // 128 random bits for each element, as two ui64. `key`: ui64[].
-std::array<Value*, 2> philox(GraphBuilder& g, const Dims& dims, Value* key) {
+std::array<Value*, 2> philox(ir::GraphBuilder& g, const Dims& dims, Value* key) {
   Value* counter = g.reshape(g.iota(DType::kUI64, {element_count(dims)}, 0), dims);
   Value* zero = g.constant(DType::kUI32, dims, 0);
   std::array<Value*, 4> x = {low_word(g, counter), high_word(g, counter), zero, zero};
@@ -105,7 +105,7 @@ std::array<Value*, 2> philox(GraphBuilder& g, const Dims& dims, Value* key) {
 }
 
 // The high half of the 128-bit product of two ui64.
-Value* multiply_high(GraphBuilder& g, Value* x, Value* y) {
+Value* multiply_high(ir::GraphBuilder& g, Value* x, Value* y) {
   const auto low = [&](Value* v) { return g.convert(low_word(g, v), DType::kUI64); };
   const auto high = [&](Value* v) { return g.convert(high_word(g, v), DType::kUI64); };
   Value* middle = g.add(g.multiply(high(x), low(y)), high(g.multiply(low(x), low(y))));
@@ -114,18 +114,18 @@ Value* multiply_high(GraphBuilder& g, Value* x, Value* y) {
 }
 
 // From 53 of the bits: [0, 1).
-Value* unit(GraphBuilder& g, Value* bits) {
+Value* unit(ir::GraphBuilder& g, Value* bits) {
   const Dims& dims = bits->type().dims();
   Value* some = g.binary(OpCode::kShiftRightLogical, bits, g.constant(DType::kUI64, dims, 11));
   return g.multiply(g.convert(some, DType::kF64), g.constant(DType::kF64, dims, 0x1p-53));
 }
 
 // Narrow floats by way of f32, as everywhere.
-Value* round(GraphBuilder& g, Value* x, DType dtype) {
+Value* round(ir::GraphBuilder& g, Value* x, DType dtype) {
   return g.convert(dtype == DType::kF64 ? x : g.convert(x, DType::kF32), dtype);
 }
 
-Value* draw(GraphBuilder& g, const ir::Operation& op, Value* key) {
+Value* draw(ir::GraphBuilder& g, const ir::Operation& op, Value* key) {
   const ir::Type& type = op.result()->type();
   const DType dtype = type.dtype();
   const Dims& dims = type.dims();
@@ -158,7 +158,7 @@ Status expand_block(ir::Block& block, Drawn* drawn);
 
 // `op`, a loop or a branch, with one more result: what was drawn when it ends.
 Status carry(ir::Block& block, ir::Operation* op, Drawn* drawn) {
-  GraphBuilder g(block, op, op->location());
+  ir::GraphBuilder g(block, op, op->location());
   const bool is_loop = op->code() == OpCode::kWhile;
   Value* before = drawn->value(g);
   HEKLA_RETURN_IF_ERROR(g.status());
@@ -169,15 +169,15 @@ Status carry(ir::Block& block, ir::Operation* op, Drawn* drawn) {
   auto made = std::make_unique<ir::Operation>(op->code(), operands, types, op->attributes(),
                                               op->location());
   ir::Operation* next = block.insert_before(op, std::move(made));
-  ValueMap map;
+  ir::ValueMap map;
   for (size_t i = 0; i < op->region_count(); ++i) {
     ir::Region& region = next->add_region();
-    clone_region(op->region(i), region, map);
+    ir::clone_region(op->region(i), region, map);
     Drawn inside{is_loop ? region.front().add_argument(before->type()) : before, 0};
     if (is_loop && i == 0) continue;  // the condition
     HEKLA_RETURN_IF_ERROR(expand_block(region.front(), &inside));
     ir::Operation* end = region.front().terminator();
-    GraphBuilder e(region.front(), end, end->location());
+    ir::GraphBuilder e(region.front(), end, end->location());
     Values results = end->operands();
     results.push_back(inside.value(e));
     HEKLA_RETURN_IF_ERROR(e.status());
@@ -200,7 +200,7 @@ Status expand_block(ir::Block& block, Drawn* drawn) {
       HEKLA_RETURN_IF_ERROR(carry(block, op, drawn));
       continue;
     }
-    GraphBuilder g(block, op, op->location());
+    ir::GraphBuilder g(block, op, op->location());
     Value* numbers = draw(g, *op, drawn->value(g));
     HEKLA_RETURN_IF_ERROR(g.status());
     ++drawn->count;

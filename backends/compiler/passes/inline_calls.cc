@@ -3,11 +3,11 @@
 #include <array>
 #include <string_view>
 
-#include "backends/compiler/ir/op_attributes.h"
-#include "backends/compiler/passes/clone.h"
 #include "backends/compiler/passes/erf.h"
-#include "backends/compiler/passes/graph_builder.h"
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {
@@ -56,7 +56,7 @@ class Inliner {
 
   // Appends copies of the operations of `from` but its terminator, calls replaced, to `to`; returns
   // what the terminator's operands became.
-  Result<std::vector<ir::Value*>> copy_body(const ir::Block& from, ir::Block& to, ValueMap& map,
+  Result<std::vector<ir::Value*>> copy_body(const ir::Block& from, ir::Block& to, ir::ValueMap& map,
                                             int depth) {
     if (depth > kMaxDepth) {
       return failed_precondition("calls nest deeper than {} functions", kMaxDepth);
@@ -73,12 +73,12 @@ class Inliner {
   }
 
  private:
-  static ir::Value* mapped(ir::Value* value, const ValueMap& map) {
+  static ir::Value* mapped(ir::Value* value, const ir::ValueMap& map) {
     auto it = map.find(value);
     return it == map.end() ? value : it->second;
   }
 
-  Status copy(const ir::Operation& op, ir::Block& to, ValueMap& map, int depth) {
+  Status copy(const ir::Operation& op, ir::Block& to, ir::ValueMap& map, int depth) {
     if (++count_ > kMaxOperations) {
       return failed_precondition(
           "the program has more than {} operations once its calls are "
@@ -86,12 +86,12 @@ class Inliner {
           kMaxOperations);
     }
     if (op.code() == OpCode::kComposite && is_erf(op)) {
-      GraphBuilder g(to, nullptr, op.location());
+      ir::GraphBuilder g(to, nullptr, op.location());
       map[op.result()] = make_erf(g, mapped(op.operand(0), map));
       return g.status();
     }
     if (const ir::Function* callee = callee_of(module_, op)) {
-      ValueMap inner;
+      ir::ValueMap inner;
       const ir::Block& body = callee->body().front();
       if (body.argument_count() == op.operand_count()) {
         for (size_t i = 0; i < op.operand_count(); ++i) {
@@ -125,7 +125,7 @@ class Inliner {
     return ok_status();
   }
 
-  Status copy_region(const ir::Region& from, ir::Region& to, ValueMap& map, int depth) {
+  Status copy_region(const ir::Region& from, ir::Region& to, ir::ValueMap& map, int depth) {
     for (const auto& block : from.blocks()) {
       ir::Block& copy = to.add_block();
       for (size_t i = 0; i < block->argument_count(); ++i) {
@@ -160,7 +160,7 @@ Status inline_calls(ir::Module& module) {
   flat->location = entry->location;
   const ir::Block& from = entry->body().front();
   ir::Block& to = flat->body().add_block();
-  ValueMap map;
+  ir::ValueMap map;
   for (size_t i = 0; i < from.argument_count(); ++i) {
     map[from.argument(i)] = to.add_argument(from.argument(i)->type());
   }

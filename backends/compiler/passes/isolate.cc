@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/passes/isolate.h"
 
-#include "backends/compiler/passes/clone.h"
+#include "runtime/program/ir/clone.h"
 
 namespace hekla::passes {
 
 using ir::OpCode;
 
 Exposed expose_values(const ir::Module& module) {
-  Exposed exposed{clone_module(module), {}};
+  Exposed exposed{ir::clone_module(module), {}};
   ir::Function& entry = *exposed.module->entry();
   ir::Block& block = entry.body().front();
   std::vector<ir::Value*> results = block.terminator()->operands();
@@ -55,14 +55,14 @@ SingleOperation isolate_operation(const ir::Module& whole, const ir::Operation& 
   auto function = std::make_unique<ir::Function>("main");
   function->visibility = ir::Function::Visibility::kPublic;
   ir::Block& block = function->body().add_block();
-  ValueMap map;
+  ir::ValueMap map;
   // Each operand has an argument of its own, also where two are one value.
   for (size_t i = 0; i < used.size(); ++i) {
     if (i >= op.operand_count() && map.contains(used[i])) continue;
     map[used[i]] = block.add_argument(used[i]->type());
     single.inputs.push_back(used[i]);
   }
-  ir::Operation* copy = block.append(clone_operation(op, map));
+  ir::Operation* copy = block.append(ir::clone_operation(op, map));
   for (size_t i = 0; i < op.operand_count(); ++i) copy->set_operand(i, block.argument(i));
   std::vector<ir::Value*> results;
   for (size_t i = 0; i < copy->result_count(); ++i) results.push_back(copy->result(i));
@@ -72,7 +72,7 @@ SingleOperation isolate_operation(const ir::Module& whole, const ir::Operation& 
   function->result_attributes.resize(results.size());
   module->functions.push_back(std::move(function));
   if (calls) {
-    const std::unique_ptr<ir::Module> all = clone_module(whole);
+    const std::unique_ptr<ir::Module> all = ir::clone_module(whole);
     for (auto& other : all->functions) {
       if (other->visibility == ir::Function::Visibility::kPrivate) {
         module->functions.push_back(std::move(other));

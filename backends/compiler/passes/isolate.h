@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::passes {
 

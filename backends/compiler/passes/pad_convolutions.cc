@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {

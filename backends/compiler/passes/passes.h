@@ -5,8 +5,8 @@
 // A pass that fails leaves the module in a state that may only be destroyed. One thread a module.
 #pragma once
 
-#include "backends/compiler/ir/ir.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::passes {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/read_program.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::passes {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {

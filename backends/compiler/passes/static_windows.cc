@@ -7,8 +7,8 @@
 #include <limits>
 #include <optional>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
 namespace {

@@ -2,8 +2,8 @@
 // choose_donations: which outputs may take the memory of donated inputs. Pure.
 #pragma once
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/plan/launch_plan.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::plan {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::plan {
 namespace {

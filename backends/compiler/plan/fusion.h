@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/lower/lower.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::plan {
 

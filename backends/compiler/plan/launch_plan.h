@@ -13,10 +13,10 @@
 #include <variant>
 #include <vector>
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/kernel/contraction.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "runtime/base/host_array.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::plan {
 

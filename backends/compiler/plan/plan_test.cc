@@ -9,7 +9,7 @@
 
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/planner.h"
-#include "backends/compiler/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::plan {
 namespace {

@@ -5,16 +5,16 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "backends/compiler/ir/op_attributes.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/lower.h"
-#include "backends/compiler/passes/clone.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/donation.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/memory.h"
 #include "backends/compiler/plan/rotate.h"
 #include "backends/compiler/plan/trip_count.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::plan {
 namespace {
@@ -59,7 +59,7 @@ Extracted extract(const ir::Module& whole, const ir::Operation& op) {
   auto function = std::make_unique<ir::Function>("main");
   function->visibility = ir::Function::Visibility::kPublic;
   ir::Block& block = function->body().add_block();
-  passes::ValueMap map;
+  ir::ValueMap map;
   std::vector<ir::Type> inputs;
   for (const ir::Value* value : used) {
     if (map.contains(value)) continue;
@@ -67,7 +67,7 @@ Extracted extract(const ir::Module& whole, const ir::Operation& op) {
     inputs.push_back(value->type());
     extracted.inputs.push_back(value);
   }
-  ir::Operation* copy = block.append(passes::clone_operation(op, map));
+  ir::Operation* copy = block.append(ir::clone_operation(op, map));
   std::vector<ir::Value*> results;
   for (size_t i = 0; i < copy->result_count(); ++i) results.push_back(copy->result(i));
   block.append(OpCode::kFuncReturn, results, {}, {}, op.location());
@@ -76,7 +76,7 @@ Extracted extract(const ir::Module& whole, const ir::Operation& op) {
   function->result_attributes.resize(copy->result_count());
   module->functions.push_back(std::move(function));
   if (op.attribute("called_computations")) {
-    const std::unique_ptr<ir::Module> all = passes::clone_module(whole);
+    const std::unique_ptr<ir::Module> all = ir::clone_module(whole);
     for (auto& other : all->functions) {
       if (whole.entry() == nullptr || other->name() != whole.entry()->name()) {
         other->visibility = ir::Function::Visibility::kPrivate;

@@ -6,11 +6,11 @@
 // buffer of its own first; memory.h then shares the arena among them. Pure.
 #pragma once
 
-#include "backends/compiler/ir/ir.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/compiler/plan/row_groups.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::plan {
 

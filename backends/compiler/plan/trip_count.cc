@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "backends/compiler/ir/op_attributes.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::plan {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backends/compiler/ir/ir.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::plan {
 

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "backends/compiler/kernel/builder.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/cpu/execute/check_plan.h"
 #include "backends/cpu/threads/thread_pool.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::cpu {
 namespace {

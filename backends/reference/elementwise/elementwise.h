@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "backends/compiler/ir/op_code.h"
 #include "runtime/base/host_array.h"
+#include "runtime/program/ir/op_code.h"
 
 namespace hekla::reference {
 

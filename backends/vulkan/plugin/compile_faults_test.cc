@@ -5,13 +5,13 @@
 
 #include <future>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/vulkan/codegen/target.h"
 #include "backends/vulkan/device/testing/fault_injection.h"
 #include "backends/vulkan/device/testing/test_device.h"
 #include "backends/vulkan/launch/device_program.h"
 #include "backends/vulkan/plugin/compile.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::vulkan {
 namespace {

@@ -12,12 +12,12 @@
 
 #include <glslang/SPIRV/spirv.hpp>
 
-#include "backends/compiler/ir/verify.h"
-#include "backends/compiler/stablehlo/read_program.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/device/plan.h"
 #include "backends/vulkan/plugin/compile.h"
 #include "runtime/base/testing/instrumented.h"
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::vulkan {
 namespace {

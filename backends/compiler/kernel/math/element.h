@@ -24,9 +24,9 @@
 #include <optional>
 #include <string_view>
 
-#include "backends/compiler/ir/op_code.h"
 #include "backends/compiler/kernel/builder.h"
 #include "runtime/base/dtype.h"
+#include "runtime/program/ir/op_code.h"
 
 namespace hekla::kernel {
 
