@@ -232,6 +232,16 @@ bool is_plain(const ir::Operation& op) {
   return true;
 }
 
+// The last dimension of the left side with the first of the right one.
+Value* expand_dot(ir::GraphBuilder& g, const ir::Operation& op) {
+  ir::DotDimensionNumbers numbers;
+  numbers.lhs_contracting_dimensions = {op.operand(0)->type().rank() - 1};
+  numbers.rhs_contracting_dimensions = {0};
+  ir::AttributeMap attributes({{"dot_dimension_numbers", numbers}});
+  attributes.set("precision_config", op.attribute("precision_config"));
+  return g.make(OpCode::kDotGeneral, op.operands(), attributes, op.result()->type());
+}
+
 Status expand_block(ir::Block& block, const ir::Module& module, bool lapack) {
   std::vector<ir::Operation*> all;
   for (const auto& op : block.operations()) all.push_back(op.get());
@@ -251,6 +261,9 @@ Status expand_block(ir::Block& block, const ir::Module& module, bool lapack) {
       case OpCode::kCustomCall:
         results =
             is_erf(*op) ? Values{make_erf(g, op->operand(0))} : expand_approx_top_k(g, *op, module);
+        break;
+      case OpCode::kDot:
+        results = {expand_dot(g, *op)};
         break;
       case OpCode::kTriangularSolve:
         results = {expand_triangular_solve(g, *op)};

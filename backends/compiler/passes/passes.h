@@ -36,8 +36,8 @@ void widen_contractions(ir::Module& module);
 void rewrite_static_windows(ir::Module& module);
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
-// between the blocks; the custom call ApproxTopK becomes an exact sort, mhlo.erf elementwise
-// arithmetic. With `lapack`, cholesky and triangular_solve for which LAPACK is faster
+// between the blocks; dot becomes dot_general, the custom call ApproxTopK an exact sort, mhlo.erf
+// elementwise arithmetic. With `lapack`, cholesky and triangular_solve for which LAPACK is faster
 // (is_for_lapack) stay as they are.
 Status expand(ir::Module& module, bool lapack = false);
 

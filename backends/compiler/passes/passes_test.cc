@@ -247,5 +247,22 @@ TEST(Expand, CholeskyBecomesLoopsAndContractions) {
   EXPECT_GT(std::count(names.begin(), names.end(), "while"), 0);
 }
 
+TEST(Expand, DotIsDotGeneral) {
+  for (const std::string left : {"5", "4x5"}) {
+    const std::string out = left == "5" ? "tensor<6xf32>" : "tensor<4x6xf32>";
+    ModulePtr module =
+        read("func.func @main(%x: tensor<" + left + "xf32>, %y: tensor<5x6xf32>) -> " + out +
+             " {\n  %a = \"stablehlo.dot\"(%x, %y) {precision_config = " +
+             "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]} : " + "(tensor<" +
+             left + "xf32>, tensor<5x6xf32>) -> " + out + "\n  return %a : " + out + "\n}\n");
+    ASSERT_TRUE(expand(*module).ok());
+    expect_valid(*module);
+    const ir::Operation& op = *module->entry()->body().front().operations().front();
+    EXPECT_EQ(op.code(), ir::OpCode::kDotGeneral);
+    EXPECT_FALSE(op.attribute("precision_config").is_absent());
+    EXPECT_EQ(op.result()->type().to_string(), out);
+  }
+}
+
 }  // namespace
 }  // namespace hekla::passes

@@ -435,6 +435,7 @@ bool Fusion::looks_through(const ir::Operation& user, const ir::Value& value) co
 }
 
 void Fusion::decide(const ir::Operation& op) {
+  if (is_unwanted(op)) return;
   const Role role = roles_.at(&op);
   if (role == Role::kNone) {
     for (const ir::Value* value : op.operands()) {
@@ -443,7 +444,6 @@ void Fusion::decide(const ir::Operation& op) {
     demand_captured(op);
     return;
   }
-  if (op.result_count() == 1 && unwanted_.contains(op.result())) return;
   demand_captured(op);
   if (role == Role::kConstant) return;
   if (role == Role::kSequence) {

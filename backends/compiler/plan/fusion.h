@@ -54,6 +54,10 @@ class Fusion {
   bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
   lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
   bool is_contraction(const ir::Operation& op) const { return contractions_.contains(&op); }
+  // Whether nobody needs what the operation computes: it takes no step.
+  bool is_unwanted(const ir::Operation& op) const {
+    return op.result_count() == 1 && unwanted_.contains(op.result());
+  }
   // What a contraction writes in place of its result; see lower::output_of.
   const ir::Value& output_of(const ir::Operation& contraction) const {
     return *contractions_.at(&contraction);

@@ -291,6 +291,30 @@ TEST(Memory, ALoopUpdatesWhatItCarriesInPlace) {
   EXPECT_EQ(step.operands[0].space, Space::kOutput);
 }
 
+// Nobody sees the product that each iteration takes of the one before: it takes no step, though
+// only the host could compute it.
+TEST(Plan, ACarriedValueWithoutUsersTakesNoStep) {
+  const std::string body = R"(  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<10> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %c = %x, %d = %m) : tensor<i32>, tensor<64x128xf32>, tensor<4x4xf32>
+    cond {
+      %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %p : tensor<i1>
+    } do {
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %t = stablehlo.tanh %c : tensor<64x128xf32>
+      %e = "stablehlo.einsum"(%d, %m) {einsum_config = "ab,bc->ac"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+      stablehlo.return %j, %t, %e : tensor<i32>, tensor<64x128xf32>, tensor<4x4xf32>
+    }
+)";
+  const LaunchPlan plan = plan_of(function(x_and("%m: tensor<4x4xf32>"), body, "%r#1", kT));
+  ASSERT_EQ(plan.steps.size(), 2u) << to_string(plan);
+  const auto& loop = *std::get<std::shared_ptr<const LoopStep>>(plan.steps[1].what);
+  ASSERT_EQ(loop.body.size(), 1u) << to_string(plan);
+  EXPECT_TRUE(std::holds_alternative<KernelStep>(loop.body[0].what));
+}
+
 // ---- donation
 
 constexpr char kDonated[] = "%x: tensor<64x128xf32> {tf.aliasing_output = 0 : i32}";

@@ -201,6 +201,7 @@ class Planner {
   }
 
   Status plan_operation(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
+    if (fusion.is_unwanted(op)) return ok_status();
     for (size_t i = 0; i < op.result_count(); ++i) {
       if (!has_place(op.result(i)->type())) return no_place(op.result(i)->type(), op.name());
     }
