@@ -24,13 +24,14 @@
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/bytecode/raw_module.h"
 #include "runtime/program/stablehlo/bytecode/vhlo_json.h"
+#include "runtime/program/stablehlo/bytecode/write_bytecode.h"
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "ir", "plan", "kernels"};
+constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "bytecode", "ir", "plan", "kernels"};
 // Made by a device: its plugin shows them.
 constexpr const char* kDeviceStages[] = {"schedules", "llvm", "asm", "spirv-asm", "spirv"};
 
@@ -39,6 +40,7 @@ struct Options {
   std::string stage;
   std::string output;
   std::string device;
+  std::string vhlo;
   bool skip_verifier = false;
 };
 
@@ -111,6 +113,16 @@ Result<std::string> emit_by_device(const Options& options, const std::string& pr
   return executable.artefact(options.stage);
 }
 
+Result<stablehlo::VhloVersion> parse_version(const std::string& text) {
+  stablehlo::VhloVersion version;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%d.%d.%d%c", &version.major, &version.minor, &version.patch,
+                  &rest) != 3) {
+    return invalid_argument("--vhlo takes a version such as 1.17.0, not '{}'", text);
+  }
+  return version;
+}
+
 Result<std::string> emit(const Options& options) {
   HEKLA_ASSIGN_OR_RETURN(std::string bytes, read_file(options.file));
   if (is_device_stage(options.stage)) return emit_by_device(options, bytes);
@@ -127,6 +139,13 @@ Result<std::string> emit(const Options& options) {
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(bytes));
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
   if (options.stage == "stablehlo") return stablehlo::print_module(*module);
+  if (options.stage == "bytecode") {
+    stablehlo::VhloVersion target = stablehlo::kNewestVhlo;
+    if (!options.vhlo.empty()) {
+      HEKLA_ASSIGN_OR_RETURN(target, parse_version(options.vhlo));
+    }
+    return stablehlo::write_bytecode(*module, target);
+  }
   if (options.stage == "ir") return ir::dump(*module);
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                          compile_program(std::shared_ptr<const ir::Module>(std::move(module))));
@@ -153,7 +172,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
       ->add_option(
           "--emit", options->stage,
           "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
-          "StableHLO tool reads; ir: the graph with canonical attributes and locations; plan: the "
+          "StableHLO tool reads; bytecode: the program as a portable artifact; ir: the graph with "
+          "canonical attributes and locations; plan: the "
           "steps of a launch; kernels: the scalar code of each kernel; llvm, asm: what the CPU "
           "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does; "
           "schedules: how a device runs each kernel")
@@ -165,6 +185,9 @@ void add_compile_command(CLI::App& app, int& exit_code) {
       "--device", options->device,
       "Whose code: a device's name or a plugin's path; unset: cpu for llvm and asm, "
       "vulkan for spirv");
+  command->add_option("--vhlo", options->vhlo,
+                      "The version of VHLO that --emit bytecode writes, 1.0.0 to 1.20.0; unset: "
+                      "the newest");
   command->add_flag("--skip-verifier", options->skip_verifier,
                     "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {

@@ -4,24 +4,12 @@
 #include <cstring>
 
 #include "runtime/program/stablehlo/bytecode/tensor_data.h"
+#include "runtime/program/stablehlo/bytecode/vhlo_words.h"
 
 namespace hekla::stablehlo {
 namespace {
 
 using Kind = RawAttribute::Kind;
-
-// The words of VHLO's enumeration names in StableHLO's text.
-std::string_view enum_kind(std::string_view vhlo) {
-  if (vhlo == "ComparisonDirectionV1") return "comparison_direction";
-  if (vhlo == "ComparisonTypeV1") return "comparison_type";
-  if (vhlo == "CustomCallApiVersionV1") return "custom_call_api_version";
-  if (vhlo == "FftTypeV1") return "fft_type";
-  if (vhlo == "PrecisionV1") return "precision";
-  if (vhlo == "RngAlgorithmV1") return "rng_algorithm";
-  if (vhlo == "RngDistributionV1") return "rng_distribution";
-  if (vhlo == "TransposeV1") return "transpose";
-  return "result_accuracy_mode";
-}
 
 int64_t extended(const ir::Type& type, uint64_t bits) {
   if (is_unsigned_integer(type.dtype()) || type.is_index()) return static_cast<int64_t>(bits);
@@ -143,7 +131,7 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
     case Kind::kFloat:
       return ir::Attribute(ir::FloatValue{raw.type, raw.bits});
     case Kind::kEnum:
-      return ir::enum_attribute(enum_kind(raw.enum_kind), raw.text);
+      return ir::enum_attribute(vhlo_enum_of_name(raw.enum_kind)->kind, raw.text);
     case Kind::kArray: {
       ir::ArrayValue array;
       for (uint32_t element : raw.elements) {

@@ -1,91 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding of attribute entries: builtin, VHLO and native StableHLO.
 #include "runtime/program/stablehlo/bytecode/attribute_table.h"
+#include "runtime/program/stablehlo/bytecode/vhlo_words.h"
 
 namespace hekla::stablehlo {
 namespace {
 
 using Kind = RawAttribute::Kind;
 
-struct EnumWords {
-  const char* kind;
-  std::vector<const char*> words;  // null: the number is not used
-};
-
-// By VHLO attribute code.
-const EnumWords* vhlo_enum(uint64_t code) {
-  static const EnumWords kDirection = {"ComparisonDirectionV1",
-                                       {"EQ", "NE", "GE", "GT", "LE", "LT"}};
-  static const EnumWords kCompareType = {"ComparisonTypeV1",
-                                         {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"}};
-  static const EnumWords kApiVersion = {
-      "CustomCallApiVersionV1",
-      {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
-       "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"}};
-  static const EnumWords kFft = {"FftTypeV1", {"FFT", "IFFT", "RFFT", "IRFFT"}};
-  static const EnumWords kPrecision = {"PrecisionV1", {"DEFAULT", "HIGH", "HIGHEST"}};
-  static const EnumWords kAlgorithm = {"RngAlgorithmV1", {"DEFAULT", "THREE_FRY", "PHILOX"}};
-  static const EnumWords kDistribution = {"RngDistributionV1", {nullptr, "UNIFORM", "NORMAL"}};
-  static const EnumWords kTranspose = {
-      "TransposeV1", {"TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"}};
-  static const EnumWords kAccuracyMode = {"ResultAccuracyModeV1",
-                                          {"DEFAULT", "HIGHEST", "TOLERANCE"}};
-  switch (code) {
-    case 3:
-      return &kDirection;
-    case 4:
-      return &kCompareType;
-    case 5:
-      return &kApiVersion;
-    case 7:
-      return &kFft;
-    case 11:
-      return &kPrecision;
-    case 12:
-      return &kAlgorithm;
-    case 13:
-      return &kDistribution;
-    case 16:
-      return &kTranspose;
-    case 19:
-      return &kAccuracyMode;
-    default:
-      return nullptr;
-  }
-}
-
-// The same enumerations under native StableHLO's codes.
-uint64_t vhlo_code_of_native(uint64_t code) {
-  switch (code) {
-    case 2:
-      return 3;
-    case 3:
-      return 4;
-    case 6:
-      return 7;
-    case 8:
-      return 11;
-    case 9:
-      return 12;
-    case 10:
-      return 13;
-    case 12:
-      return 16;
-    case 16:
-      return 19;
-    default:
-      return 0;
-  }
-}
-
-void read_enum(ByteReader& reader, const EnumWords& words, RawAttribute& out) {
+void read_enum(ByteReader& reader, const VhloEnum& words, RawAttribute& out) {
   const uint64_t value = reader.varint();
-  if (value >= words.words.size() || words.words[value] == nullptr) {
-    reader.fail(fmt::format("{} is no value of {}", value, words.kind));
+  if (value >= words.words.size() || words.words[value].empty()) {
+    reader.fail(fmt::format("{} is no value of {}", value, words.name));
     return;
   }
   out.kind = Kind::kEnum;
-  out.enum_kind = words.kind;
+  out.enum_kind = words.name;
   out.text = words.words[value];
 }
 
@@ -289,7 +219,7 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
     HEKLA_ASSIGN_OR_RETURN(out.type, type(reader.varint()));
     return ok_status();
   };
-  if (const EnumWords* words = vhlo_enum(code)) {
+  if (const VhloEnum* words = vhlo_enum_of_code(code)) {
     read_enum(reader, *words, out);
     return reader.status();
   }
@@ -453,7 +383,7 @@ Status AttributeTable::decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader&
 
 Status AttributeTable::decode_stablehlo(ByteReader& reader, RawAttribute& out) const {
   const uint64_t code = reader.varint();
-  if (const EnumWords* words = vhlo_enum(vhlo_code_of_native(code))) {
+  if (const VhloEnum* words = vhlo_enum_of_native_code(code)) {
     read_enum(reader, *words, out);
     return reader.status();
   }

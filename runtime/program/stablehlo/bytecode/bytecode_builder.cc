@@ -71,6 +71,11 @@ uint32_t BytecodeBuilder::attribute_text(std::string_view dialect_name, std::str
   return static_cast<uint32_t>(attributes_.size() - 1);
 }
 
+uint32_t BytecodeBuilder::type_text(std::string_view dialect_name, std::string_view text) {
+  types_.push_back({dialect(dialect_name), std::string(text) + '\0', false});
+  return static_cast<uint32_t>(types_.size() - 1);
+}
+
 uint32_t BytecodeBuilder::type(std::string_view dialect_name, std::string payload) {
   types_.push_back({dialect(dialect_name), std::move(payload), true});
   return static_cast<uint32_t>(types_.size() - 1);

@@ -64,6 +64,8 @@ class BytecodeBuilder {
   // An entry in assembly syntax.
   uint32_t attribute_text(std::string_view dialect, std::string_view text);
 
+  uint32_t type_text(std::string_view dialect, std::string_view text);
+
   // As above, but equal entries are one.
   uint32_t shared_attribute(std::string_view dialect, std::string payload);
   uint32_t shared_type(std::string_view dialect, std::string payload);
