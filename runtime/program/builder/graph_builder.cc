@@ -34,19 +34,67 @@ Value* GraphBuilder::make(OpCode code, const Values& operands, AttributeMap attr
       ->result();
 }
 
+void GraphBuilder::fill(Region& region, const RegionSpec& spec, OpCode end) {
+  Block& block = region.add_block();
+  Values arguments;
+  for (const Type& type : spec.arguments) arguments.push_back(block.add_argument(type));
+  GraphBuilder inside(block, nullptr, location_);
+  const Values results = spec.body(inside, arguments);
+  block.append(end, results, {}, {}, location_);
+  if (status_.ok()) status_ = inside.status();
+}
+
+Operation* GraphBuilder::make_op(OpCode code, const Values& operands, AttributeMap attributes,
+                                 const std::vector<RegionSpec>& regions, std::vector<Type> types) {
+  // Regions are built once: an operation without results has them until the types are known.
+  auto probe = std::make_unique<Operation>(code, operands, types, attributes, location_);
+  const bool is_manual =
+      code == OpCode::kSdyManualComputation || code == OpCode::kSdyNamedComputation;
+  for (const RegionSpec& spec : regions) {
+    fill(probe->add_region(), spec, is_manual ? OpCode::kSdyReturn : OpCode::kReturn);
+  }
+  if (!types.empty()) return insert(std::move(probe));
+  Result<std::vector<Type>> inferred = infer_result_types(*probe);
+  if (inferred.ok() && inferred->empty()) return insert(std::move(probe));
+  if (inferred.ok()) {
+    types = *std::move(inferred);
+  } else {
+    if (status_.ok()) status_ = inferred.status();
+    types = {operands.empty() ? Type::tensor(DType::kF32, {}) : operands.front()->type()};
+  }
+  std::vector<std::unique_ptr<Region>> built = probe->take_regions();
+  probe->set_operands({});  // it is no user
+  auto op = std::make_unique<Operation>(code, operands, std::move(types), std::move(attributes),
+                                        location_);
+  for (std::unique_ptr<Region>& region : built) op->adopt_region(std::move(region));
+  return insert(std::move(op));
+}
+
 Value* GraphBuilder::compare(const char* direction, Value* a, Value* b) {
   return make(OpCode::kCompare, {a, b},
               {{{"comparison_direction", enum_attribute("comparison_direction", direction)}}});
 }
 
 Value* GraphBuilder::constant(DType dtype, const Dims& dims, double value) {
-  HostArray one(dtype, {});
   const DType part = complex_part(dtype);
-  const uint64_t bits = is_float(part) ? float_to_bits(part, value)
-                                       : static_cast<uint64_t>(static_cast<int64_t>(value));
+  if (!is_float(part)) return integer_constant(dtype, dims, static_cast<int64_t>(value));
+  HostArray one(dtype, {});
+  const uint64_t bits = float_to_bits(part, value);
   std::memcpy(one.mutable_data(), &bits, static_cast<size_t>(dtype_bytes(part)));
   const Type type = Type::tensor(dtype, dims);
   return make(OpCode::kConstant, {}, {{{"value", make_dense(type, std::move(one))}}}, type);
+}
+
+Value* GraphBuilder::integer_constant(DType dtype, const Dims& dims, int64_t value) {
+  HostArray one(dtype, {});
+  std::memcpy(one.mutable_data(), &value, static_cast<size_t>(dtype_bytes(dtype)));
+  const Type type = Type::tensor(dtype, dims);
+  return make(OpCode::kConstant, {}, {{{"value", make_dense(type, std::move(one))}}}, type);
+}
+
+Value* GraphBuilder::constant(HostArray values) {
+  const Type type = Type::tensor(values.dtype(), values.dims());
+  return make(OpCode::kConstant, {}, {{{"value", make_dense(type, std::move(values))}}}, type);
 }
 
 Value* GraphBuilder::iota(DType dtype, const Dims& dims, int64_t dimension) {
@@ -169,38 +217,82 @@ GraphBuilder::Values GraphBuilder::sort(const Values& operands, int64_t dimensio
   return values;
 }
 
+namespace {
+
+std::vector<Type> types_of(const GraphBuilder::Values& values) {
+  std::vector<Type> types;
+  for (const Value* value : values) types.push_back(value->type());
+  return types;
+}
+
+GraphBuilder::Values results_of(const Operation& op) {
+  GraphBuilder::Values values;
+  for (size_t i = 0; i < op.result_count(); ++i) values.push_back(op.result(i));
+  return values;
+}
+
+}  // namespace
+
+GraphBuilder::Values GraphBuilder::while_loop(const Values& initial, const Body& condition,
+                                              const Body& body) {
+  const std::vector<Type> types = types_of(initial);
+  return results_of(
+      *make_op(OpCode::kWhile, initial, {}, {{types, condition}, {types, body}}, types));
+}
+
+GraphBuilder::Values GraphBuilder::branch(Value* predicate, const Body& when_true,
+                                          const Body& when_false) {
+  return results_of(*make_op(OpCode::kIf, {predicate}, {}, {{{}, when_true}, {{}, when_false}}));
+}
+
+GraphBuilder::Values GraphBuilder::reduce(const Values& inputs, const Values& initial,
+                                          std::vector<int64_t> dimensions, const Body& body) {
+  Values operands = inputs;
+  operands.insert(operands.end(), initial.begin(), initial.end());
+  std::vector<Type> arguments;
+  for (int side = 0; side < 2; ++side) {
+    for (const Value* value : initial) arguments.push_back(value->type());
+  }
+  return results_of(*make_op(OpCode::kReduce, operands,
+                             {{{"dimensions", i64_array(std::move(dimensions))}}},
+                             {{arguments, body}}));
+}
+
 GraphBuilder::Values GraphBuilder::loop(
     int64_t trips, const Values& initial,
     const std::function<Values(GraphBuilder&, Value*, const Values&)>& body) {
   Values operands{constant(DType::kI32, {}, 0)};
   operands.insert(operands.end(), initial.begin(), initial.end());
-  std::vector<Type> types;
-  for (const Value* value : operands) types.push_back(value->type());
-  Operation* loop = insert(
-      std::make_unique<Operation>(OpCode::kWhile, operands, types, AttributeMap(), location_));
-  Block& condition = loop->add_region().add_block();
-  for (const Type& type : types) condition.add_argument(type);
-  GraphBuilder c(condition, nullptr, location_);
-  Value* more = c.compare("LT", condition.argument(0),
-                          c.constant(DType::kI32, {}, static_cast<double>(trips)));
-  condition.append(OpCode::kReturn, {more}, {}, {}, location_);
+  Values results = while_loop(
+      operands,
+      [&](GraphBuilder& c, const Values& state) {
+        return Values{c.compare("LT", state[0], c.integer_constant(DType::kI32, {}, trips))};
+      },
+      [&](GraphBuilder& b, const Values& state) {
+        Values next{b.add(state[0], b.constant(DType::kI32, {}, 1))};
+        const Values carried = body(b, state[0], Values(state.begin() + 1, state.end()));
+        next.insert(next.end(), carried.begin(), carried.end());
+        return next;
+      });
+  results.erase(results.begin());
+  return results;
+}
 
-  Block& inside = loop->add_region().add_block();
-  Values carried;
-  for (size_t i = 0; i < types.size(); ++i) {
-    Value* argument = inside.add_argument(types[i]);
-    if (i > 0) carried.push_back(argument);
-  }
-  GraphBuilder b(inside, nullptr, location_);
-  Values next{b.add(inside.argument(0), b.constant(DType::kI32, {}, 1))};
-  const Values results = body(b, inside.argument(0), carried);
-  next.insert(next.end(), results.begin(), results.end());
-  inside.append(OpCode::kReturn, next, {}, {}, location_);
-  if (status_.ok()) status_ = c.status();
-  if (status_.ok()) status_ = b.status();
-  Values values;
-  for (size_t i = 1; i < types.size(); ++i) values.push_back(loop->result(i));
-  return values;
+Status add_function(Module& module, std::string name, std::vector<Type> arguments,
+                    const GraphBuilder::Body& body, Function::Visibility visibility) {
+  auto function = std::make_unique<Function>(std::move(name));
+  function->visibility = visibility;
+  Block& block = function->body().add_block();
+  GraphBuilder::Values values;
+  for (const Type& type : arguments) values.push_back(block.add_argument(type));
+  GraphBuilder g(block, nullptr, nullptr);
+  const GraphBuilder::Values results = body(g, values);
+  block.append(OpCode::kFuncReturn, results, {});
+  function->argument_attributes.resize(arguments.size());
+  function->result_attributes.resize(results.size());
+  function->type = Type::function(std::move(arguments), types_of(results));
+  module.functions.push_back(std::move(function));
+  return g.status();
 }
 
 }  // namespace hekla::ir

@@ -112,6 +112,8 @@ class Operation {
   Region& add_region();
   // Takes over a region that was built before its operation.
   void adopt_region(std::unique_ptr<Region> region);
+  // Gives all regions away, for another operation.
+  std::vector<std::unique_ptr<Region>> take_regions() { return std::move(regions_); }
 
  private:
   friend class Block;
