@@ -14,6 +14,7 @@ import sys
 
 # folder -> folders it may include, besides itself. Unit tests may also include testing/.
 RULES = [
+    ("plugin_api/conformance/", ["plugin_api/", "runtime/base/"]),
     ("plugin_api/", []),
     ("runtime/base/", []),
     ("runtime/collectives/", ["runtime/base/"]),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a serialized CompileOptionsProto that a plugin acts on, and a bounded reader and a
-// writer of protobuf's wire format, enough for the few messages that cross the C API. Pure.
+// The parts of a serialized CompileOptionsProto that a plugin acts on. Pure.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +30,5 @@ Result<CompileOptions> parse_compile_options(std::string_view bytes);
 // DeviceAssignmentProto.
 std::string serialize_device_assignment(int64_t replica_count, int64_t partition_count,
                                         const std::vector<int64_t>& device_ids);
-
-// One field of a message.
-struct WireField {
-  uint64_t number = 0;
-  uint64_t value = 0;      // varints and fixed-width numbers
-  std::string_view bytes;  // length-delimited ones
-  bool is_bytes = false;
-};
-// INVALID_ARGUMENT for malformed bytes; fields in the order of the message.
-Result<std::vector<WireField>> parse_fields(std::string_view message);
-// Packed or single varints.
-Result<std::vector<int64_t>> parse_varints(const WireField& field);
-
-void append_varint_field(std::string& out, uint64_t number, uint64_t value);
-void append_bytes_field(std::string& out, uint64_t number, std::string_view bytes);
 
 }  // namespace hekla::pjrt

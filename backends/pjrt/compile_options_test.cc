@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/pjrt/handles.h"
+#include "runtime/base/protobuf_wire.h"
 
 namespace hekla::pjrt {
 namespace {
@@ -11,18 +12,18 @@ namespace {
 // CompileOptionsProto with the build options (field 3) that `fill` writes.
 template <typename Fill>
 std::string message_with(Fill&& fill) {
-  std::string build;
+  wire::Writer build;
   fill(build);
-  std::string message;
-  append_bytes_field(message, 3, build);
-  return message;
+  wire::Writer message;
+  message.message(3, build);
+  return message.text();
 }
 
 TEST(CompileOptions, ReadsCountsAndDevicesByReplicaAndPartition) {
-  const std::string message = message_with([](std::string& build) {
-    append_varint_field(build, 4, 2);
-    append_varint_field(build, 5, 3);
-    append_bytes_field(build, 9, serialize_device_assignment(2, 3, {0, 1, 2, 3, 4, 300}));
+  const std::string message = message_with([](wire::Writer& build) {
+    build.varint(4, 2);
+    build.varint(5, 3);
+    build.bytes(9, serialize_device_assignment(2, 3, {0, 1, 2, 3, 4, 300}));
   });
   const Result<CompileOptions> options = parse_compile_options(message);
   ASSERT_TRUE(options.ok()) << options.status().to_string();
@@ -32,9 +33,9 @@ TEST(CompileOptions, ReadsCountsAndDevicesByReplicaAndPartition) {
 }
 
 TEST(CompileOptions, TheLastOfTwoAssignmentsCounts) {
-  const std::string message = message_with([](std::string& build) {
-    append_bytes_field(build, 9, serialize_device_assignment(1, 1, {7}));
-    append_bytes_field(build, 9, serialize_device_assignment(1, 1, {5}));
+  const std::string message = message_with([](wire::Writer& build) {
+    build.bytes(9, serialize_device_assignment(1, 1, {7}));
+    build.bytes(9, serialize_device_assignment(1, 1, {5}));
   });
   const Result<CompileOptions> options = parse_compile_options(message);
   ASSERT_TRUE(options.ok()) << options.status().to_string();
@@ -46,11 +47,11 @@ TEST(CompileOptions, AnAssignmentOfNothingIsRefusedAtOnce) {
   for (const auto& [replicas, partitions] :
        {std::pair<uint64_t, uint64_t>{uint64_t{1} << 62, 0}, {0, uint64_t{1} << 62}, {~0ULL, 1}}) {
     const std::string message =
-        message_with([&replicas = replicas, &partitions = partitions](std::string& build) {
-          std::string assignment;
-          append_varint_field(assignment, 1, replicas);
-          append_varint_field(assignment, 2, partitions);
-          append_bytes_field(build, 9, assignment);
+        message_with([&replicas = replicas, &partitions = partitions](wire::Writer& build) {
+          wire::Writer assignment;
+          assignment.varint(1, replicas);
+          assignment.varint(2, partitions);
+          build.message(9, assignment);
         });
     const Result<CompileOptions> options = parse_compile_options(message);
     ASSERT_FALSE(options.ok()) << replicas << " x " << partitions;
@@ -59,16 +60,16 @@ TEST(CompileOptions, AnAssignmentOfNothingIsRefusedAtOnce) {
 }
 
 TEST(CompileOptions, AnEmptyAssignmentIsNone) {
-  const Result<CompileOptions> options = parse_compile_options(
-      message_with([](std::string& build) { append_bytes_field(build, 9, ""); }));
+  const Result<CompileOptions> options =
+      parse_compile_options(message_with([](wire::Writer& build) { build.bytes(9, ""); }));
   ASSERT_TRUE(options.ok()) << options.status().to_string();
   EXPECT_TRUE(options->device_ids.empty());
 }
 
 TEST(CompileOptions, CutAnywhereItIsMalformedOrShorter) {
-  const std::string message = message_with([](std::string& build) {
-    append_varint_field(build, 4, 2);
-    append_bytes_field(build, 9, serialize_device_assignment(2, 1, {0, 1}));
+  const std::string message = message_with([](wire::Writer& build) {
+    build.varint(4, 2);
+    build.bytes(9, serialize_device_assignment(2, 1, {0, 1}));
   });
   for (size_t size = 1; size < message.size(); ++size) {
     const Result<CompileOptions> options = parse_compile_options(message.substr(0, size));
@@ -77,13 +78,14 @@ TEST(CompileOptions, CutAnywhereItIsMalformedOrShorter) {
 }
 
 // An entry of env_option_overrides, with a text.
-std::string with_override(std::string message, std::string_view name, std::string_view text) {
-  std::string value, entry;
-  append_bytes_field(value, 1, text);
-  append_bytes_field(entry, 1, name);
-  append_bytes_field(entry, 2, value);
-  append_bytes_field(message, 7, entry);
-  return message;
+std::string with_override(const std::string& message, std::string_view name,
+                          std::string_view text) {
+  wire::Writer value, entry, more;
+  value.bytes(1, text);
+  entry.bytes(1, name);
+  entry.message(2, value);
+  more.message(7, entry);
+  return message + more.text();
 }
 
 // Protobuf writes maps in another order in each process.

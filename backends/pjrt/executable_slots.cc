@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backends/pjrt/abi.h"
+#include "runtime/base/protobuf_wire.h"
 
 namespace hekla::pjrt {
 namespace {
@@ -369,8 +370,10 @@ Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Executable_Serialize_Args, serialized_executable_deleter);
   HEKLA_REQUIRE_HANDLE(args, executable);
   auto bytes = std::make_unique<std::string>(serialized_magic());
-  append_bytes_field(*bytes, 1, args->executable->program->options);
-  append_bytes_field(*bytes, 2, args->executable->program->code);
+  wire::Writer message;
+  message.bytes(1, args->executable->program->options);
+  message.bytes(2, args->executable->program->code);
+  *bytes += message.text();
   args->serialized_bytes = bytes->data();
   args->serialized_bytes_size = bytes->size();
   args->serialized_executable = reinterpret_cast<PJRT_SerializedExecutable*>(bytes.release());
@@ -389,10 +392,10 @@ Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* ar
     return invalid_argument("this executable was not serialized by this version of the plugin");
   }
   bytes.remove_prefix(magic.size());
-  HEKLA_ASSIGN_OR_RETURN(std::vector<WireField> fields, parse_fields(bytes));
+  HEKLA_ASSIGN_OR_RETURN(std::vector<wire::Field> fields, wire::parse_fields(bytes));
   std::string_view options;
   std::string_view code;
-  for (const WireField& field : fields) {
+  for (const wire::Field& field : fields) {
     if (field.number == 1) options = field.bytes;
     if (field.number == 2) code = field.bytes;
   }

@@ -532,13 +532,13 @@ void check_canonical_shape(Session& s) {
   args.layout = &layout.layout;
   s.call_optional(HEKLA_SLOT(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace), &args);
   require(args.serialized_shape_deleter != nullptr, "the deleter is null");
-  std::vector<ProtoField> fields;
+  std::vector<wire::Field> fields;
   const bool parsed = parse_proto({args.serialized_shape, args.serialized_shape_size}, &fields);
   args.serialized_shape_deleter(args.serialized_shape);
   require(parsed, "the answer is no ShapeProto");
   // Field 2 is the element type; F32 is 11 there.
   const auto type = std::find_if(fields.begin(), fields.end(),
-                                 [](const ProtoField& field) { return field.number == 2; });
+                                 [](const wire::Field& field) { return field.number == 2; });
   require(type != fields.end() && type->value == 11, "the ShapeProto's element type is not F32");
 }
 

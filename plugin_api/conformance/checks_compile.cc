@@ -454,7 +454,7 @@ void check_get_options(Session& s) {
   require(args.serialized_compile_options_deleter != nullptr, "the deleter is null");
   const std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
   args.serialized_compile_options_deleter(args.serialized_compile_options);
-  std::vector<ProtoField> fields;
+  std::vector<wire::Field> fields;
   require(parse_proto(bytes, &fields), "the options are no message");
   require_adds(s, s.compile(kAdd, bytes));
 }
@@ -467,9 +467,9 @@ void check_device_assignment(Session& s) {
           "the deleter is null, which clients call");
   const std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
   args.serialized_device_assignment_deleter(args.serialized_device_assignment);
-  std::vector<ProtoField> fields;
+  std::vector<wire::Field> fields;
   require(parse_proto(bytes, &fields), "the assignment is no message");
-  for (const ProtoField& field : fields) {
+  for (const wire::Field& field : fields) {
     if (field.number == 1) require_equal(field.value, 1, "replicas");
     if (field.number == 2) require_equal(field.value, 1, "computations");
   }

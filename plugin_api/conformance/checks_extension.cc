@@ -235,7 +235,7 @@ void check_shardings(Session& s) {
     call(s, node->PJRT_Shardings_PJRT_Executable_OutputShardings, "OutputShardings", &args);
     if (args.shardings != nullptr) {
       require_equal(args.num_outputs, 3, "output shardings");
-      std::vector<ProtoField> fields;
+      std::vector<wire::Field> fields;
       for (size_t i = 0; i < args.num_outputs; ++i) {
         require(parse_proto({args.shardings[i], args.sharding_sizes[i]}, &fields),
                 "an output sharding is no message");
@@ -285,7 +285,7 @@ void check_profiler(Session& s) {
   for (int i = 0; i < 2; ++i) take(api->stop(&stop), "stop");
   PLUGIN_Profiler_CollectData_Args collect = {0x5a5a, create.profiler, nullptr, 0};
   take(api->collect_data(&collect), "collect_data");
-  std::vector<ProtoField> fields;
+  std::vector<wire::Field> fields;
   if (collect.buffer_size_in_bytes > 0) {
     require(collect.buffer != nullptr, "collect_data gave a size and no bytes");
     require(

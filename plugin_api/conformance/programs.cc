@@ -75,36 +75,6 @@ std::string_view view(const unsigned char* bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
 }
 
-void put_varint(std::string* out, uint64_t value) {
-  while (value >= 0x80) {
-    out->push_back(static_cast<char>(value | 0x80));
-    value >>= 7;
-  }
-  out->push_back(static_cast<char>(value));
-}
-
-void put_integer(std::string* out, uint32_t field, uint64_t value) {
-  put_varint(out, static_cast<uint64_t>(field) << 3);
-  put_varint(out, value);
-}
-
-void put_bytes(std::string* out, uint32_t field, std::string_view bytes) {
-  put_varint(out, (static_cast<uint64_t>(field) << 3) | 2);
-  put_varint(out, bytes.size());
-  out->append(bytes);
-}
-
-bool get_varint(std::string_view* in, uint64_t* value) {
-  *value = 0;
-  for (int shift = 0; shift < 64 && !in->empty(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(in->front());
-    in->remove_prefix(1);
-    *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    if (byte < 0x80) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 const std::string_view kAdd = R"(module @add {
@@ -237,64 +207,35 @@ std::string_view add_bytecode_old() { return view(kAddBytecodeOld, sizeof(kAddBy
 std::string_view add_hlo_proto() { return view(kAddHlo, sizeof(kAddHlo)); }
 
 std::string compile_options(const CompileSettings& settings) {
-  std::string build;
-  put_integer(&build, 1, static_cast<uint64_t>(-1));  // device ordinal: none, as clients send it
-  put_integer(&build, 4, settings.replicas);
-  put_integer(&build, 5, settings.partitions);
-  if (settings.partitions > 1) put_integer(&build, 6, 1);  // use_spmd_partitioning
+  wire::Writer build;
+  build.varint(1, ~uint64_t{0});  // device ordinal: none, as clients send it
+  build.varint(4, static_cast<uint64_t>(settings.replicas));
+  build.varint(5, static_cast<uint64_t>(settings.partitions));
+  if (settings.partitions > 1) build.varint(6, 1);  // use_spmd_partitioning
   if (!settings.device_ids.empty()) {
-    std::string assignment;
-    put_integer(&assignment, 1, settings.replicas);
-    put_integer(&assignment, 2, settings.partitions);
+    wire::Writer assignment;
+    assignment.varint(1, static_cast<uint64_t>(settings.replicas));
+    assignment.varint(2, static_cast<uint64_t>(settings.partitions));
     for (int partition = 0; partition < settings.partitions; ++partition) {
-      std::string ids;
+      std::vector<int64_t> ids;
       for (int replica = 0; replica < settings.replicas; ++replica) {
-        put_varint(&ids, settings.device_ids[replica * settings.partitions + partition]);
+        ids.push_back(settings.device_ids[replica * settings.partitions + partition]);
       }
-      std::string computation;
-      put_bytes(&computation, 1, ids);
-      put_bytes(&assignment, 3, computation);
+      wire::Writer computation;
+      computation.packed(1, ids);
+      assignment.message(3, computation);
     }
-    put_bytes(&build, 9, assignment);
+    build.message(9, assignment);
   }
-  std::string options;
-  put_bytes(&options, 3, build);
-  return options;
+  wire::Writer options;
+  options.message(3, build);
+  return options.text();
 }
 
-bool parse_proto(std::string_view message, std::vector<ProtoField>* fields) {
-  fields->clear();
-  while (!message.empty()) {
-    uint64_t tag = 0;
-    if (!get_varint(&message, &tag) || tag >> 3 == 0) return false;
-    ProtoField field;
-    field.number = static_cast<uint32_t>(tag >> 3);
-    size_t fixed = 0;
-    switch (tag & 7) {
-      case 0:
-        if (!get_varint(&message, &field.value)) return false;
-        break;
-      case 1:
-        fixed = 8;
-        break;
-      case 2: {
-        uint64_t size = 0;
-        if (!get_varint(&message, &size) || size > message.size()) return false;
-        field.bytes = message.substr(0, size);
-        field.delimited = true;
-        message.remove_prefix(size);
-        break;
-      }
-      case 5:
-        fixed = 4;
-        break;
-      default:
-        return false;
-    }
-    if (fixed > message.size()) return false;
-    message.remove_prefix(fixed);
-    fields->push_back(field);
-  }
+bool parse_proto(std::string_view message, std::vector<wire::Field>* fields) {
+  Result<std::vector<wire::Field>> parsed = wire::parse_fields(message);
+  if (!parsed.ok()) return false;
+  *fields = *std::move(parsed);
   return true;
 }
 

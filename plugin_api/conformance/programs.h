@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/protobuf_wire.h"
+
 namespace hekla::conformance {
 
 // StableHLO text. All f32[4] unless the comment says otherwise.
@@ -40,14 +42,7 @@ struct CompileSettings {
 // A serialized CompileOptionsProto.
 std::string compile_options(const CompileSettings& settings);
 
-// One field of a protobuf message, for answers that are messages.
-struct ProtoField {
-  uint32_t number = 0;
-  uint64_t value = 0;      // of varint fields
-  std::string_view bytes;  // of length-delimited fields
-  bool delimited = false;
-};
 // Splits a message into its top-level fields; false when the bytes are no message.
-bool parse_proto(std::string_view message, std::vector<ProtoField>* fields);
+bool parse_proto(std::string_view message, std::vector<wire::Field>* fields);
 
 }  // namespace hekla::conformance

@@ -3,57 +3,34 @@
 
 #include <bit>
 #include <string_view>
+#include <vector>
+
+#include "runtime/base/protobuf_wire.h"
 
 namespace hekla::runtime {
 namespace {
 
-// Protobuf's wire format: a key (number << 3 | wire type), then the value.
-class ProtoWriter {
- public:
-  void varint(int number, uint64_t value) {
-    raw(static_cast<uint64_t>(number) << 3);
-    raw(value);
-  }
-  void bytes(int number, std::string_view value) {
-    raw(static_cast<uint64_t>(number) << 3 | 2);
-    raw(value.size());
-    text_ += value;
-  }
-  void fixed64(int number, uint64_t value) {
-    raw(static_cast<uint64_t>(number) << 3 | 1);
-    for (int i = 0; i < 8; ++i) text_.push_back(static_cast<char>(value >> 8 * i));
-  }
-  void raw(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) text_.push_back(static_cast<char>(value | 0x80));
-    text_.push_back(static_cast<char>(value));
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
 // DeviceAssignmentProto: counts, then for each partition the ids of all replicas.
 std::string device_assignment(const CompileOptions& options) {
-  ProtoWriter assignment;
+  wire::Writer assignment;
   assignment.varint(1, static_cast<uint64_t>(options.num_replicas));
   assignment.varint(2, static_cast<uint64_t>(options.num_partitions));
   for (int64_t partition = 0; partition < options.num_partitions; ++partition) {
-    ProtoWriter ids;
+    std::vector<int64_t> ids;
     for (int64_t replica = 0; replica < options.num_replicas; ++replica) {
       const auto at = static_cast<size_t>(replica * options.num_partitions + partition);
-      ids.raw(static_cast<uint64_t>(options.device_ids.at(at)));
+      ids.push_back(options.device_ids.at(at));
     }
-    ProtoWriter device;
-    device.bytes(1, ids.text());  // packed
-    assignment.bytes(3, device.text());
+    wire::Writer device;
+    device.packed(1, ids);
+    assignment.message(3, device);
   }
   return assignment.text();
 }
 
 std::string build_options(const CompileOptions& options) {
   constexpr uint64_t kNoOrdinal = ~uint64_t{0};  // -1: the device assignment decides
-  ProtoWriter build;
+  wire::Writer build;
   build.varint(1, kNoOrdinal);
   build.varint(4, static_cast<uint64_t>(options.num_replicas));
   build.varint(5, static_cast<uint64_t>(options.num_partitions));
@@ -71,7 +48,7 @@ std::string build_options(const CompileOptions& options) {
 }
 
 std::string override_entry(const std::string& name, const CompileOptions::Override& value) {
-  ProtoWriter option;
+  wire::Writer option;
   if (const auto* text = std::get_if<std::string>(&value)) {
     option.bytes(1, *text);
   } else if (const auto* flag = std::get_if<bool>(&value)) {
@@ -81,16 +58,16 @@ std::string override_entry(const std::string& name, const CompileOptions::Overri
   } else {
     option.fixed64(4, std::bit_cast<uint64_t>(std::get<double>(value)));
   }
-  ProtoWriter entry;
+  wire::Writer entry;
   entry.bytes(1, name);
-  entry.bytes(2, option.text());
+  entry.message(2, option);
   return entry.text();
 }
 
 }  // namespace
 
 std::string serialize_compile_options(const CompileOptions& options) {
-  ProtoWriter message;
+  wire::Writer message;
   if (options.parameter_is_tupled) message.varint(2, 1);
   message.bytes(3, build_options(options));
   if (options.is_portable) message.varint(4, 1);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "backends/pjrt/compile_options.h"
+#include "runtime/base/protobuf_wire.h"
 
 namespace {
 
@@ -21,10 +22,10 @@ void check(const hekla::Status& status) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hekla;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const Result<std::vector<pjrt::WireField>> fields = pjrt::parse_fields(bytes);
+  const Result<std::vector<wire::Field>> fields = wire::parse_fields(bytes);
   check(fields.status());
   if (fields.ok()) {
-    for (const pjrt::WireField& field : *fields) check(pjrt::parse_varints(field).status());
+    for (const wire::Field& field : *fields) check(wire::parse_varints(field).status());
   }
   const Result<pjrt::CompileOptions> options = pjrt::parse_compile_options(bytes);
   check(options.status());

@@ -87,7 +87,7 @@ struct BranchStep {
 // Runs `steps`, which are kernels, in order; or all of them on some rows, then all on
 // others, in any order and in parallel. Each has `rows` rows (kernel/row_access.h). What one of
 // them writes and another touches is row-wise in both, with rows of the same bytes; rows of a slice
-// begin at its offset. Only in plans for back ends that ask for it.
+// begin at its offset. Plans have it unless a back end asks for none (PlanOptions::row_groups).
 struct RowsStep {
   int64_t rows = 0;
   Steps steps;
