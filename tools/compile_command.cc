@@ -17,7 +17,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "backends/compiler/compile.h"
 #include "runtime/base/status.h"
 #include "runtime/client/open.h"
 #include "runtime/program/ir/dump.h"
@@ -31,9 +30,10 @@
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "bytecode", "ir", "plan", "kernels"};
+constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "bytecode", "ir"};
 // Made by a device: its plugin shows them.
-constexpr const char* kDeviceStages[] = {"schedules", "llvm", "asm", "spirv-asm", "spirv"};
+constexpr const char* kDeviceStages[] = {"plan", "kernels",   "schedules", "llvm",
+                                         "asm",  "spirv-asm", "spirv"};
 
 struct Options {
   std::string file;
@@ -146,11 +146,7 @@ Result<std::string> emit(const Options& options) {
     }
     return stablehlo::write_bytecode(*module, target);
   }
-  if (options.stage == "ir") return ir::dump(*module);
-  HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
-                         compile_program(std::shared_ptr<const ir::Module>(std::move(module))));
-  if (options.stage == "plan") return plan::to_string(*plan);
-  return plan::kernels_string(*plan);
+  return ir::dump(*module);
 }
 
 Status compile(const Options& options) {
@@ -174,17 +170,17 @@ void add_compile_command(CLI::App& app, int& exit_code) {
           "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
           "StableHLO tool reads; bytecode: the program as a portable artifact; ir: the graph with "
           "canonical attributes and locations; plan: the "
-          "steps of a launch; kernels: the scalar code of each kernel; llvm, asm: what the CPU "
+          "steps of a launch on the device; kernels: the scalar code of its kernels; llvm, asm: "
+          "what the CPU "
           "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does; "
           "schedules: how a device runs each kernel")
       ->required()
       ->check(CLI::IsMember(stages));
   command->add_option("--output", options->output,
                       "Write to this file instead of stdout; a folder for spirv");
-  command->add_option(
-      "--device", options->device,
-      "Whose code: a device's name or a plugin's path; unset: cpu for llvm and asm, "
-      "vulkan for spirv");
+  command->add_option("--device", options->device,
+                      "Whose plan and code: a device's name or a plugin's path; unset: vulkan for "
+                      "spirv, else cpu");
   command->add_option("--vhlo", options->vhlo,
                       "The version of VHLO that --emit bytecode writes, 1.0.0 to 1.20.0; unset: "
                       "the newest");

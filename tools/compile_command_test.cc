@@ -82,12 +82,42 @@ TEST_F(CompileCommand, WritesTextOfBytecodeThatReadsBack) {
 }
 
 TEST_F(CompileCommand, ShowsThePlanAndItsKernels) {
-  const Outcome plan = run({file("add.mlir", kProgram), "--emit", "plan"});
-  EXPECT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("kernel 0 add grid"), std::string::npos) << plan.out;
-  const Outcome kernels = run({file("add.mlir", kProgram), "--emit", "kernels"});
-  EXPECT_EQ(kernels.exit_code, 0) << kernels.err;
-  EXPECT_NE(kernels.out.find("add f32("), std::string::npos) << kernels.out;
+  for (const char* device : {"cpu", "vulkan"}) {
+    const Outcome plan = run({file("add.mlir", kProgram), "--emit", "plan", "--device", device});
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    EXPECT_NE(plan.out.find("kernel 0 add grid"), std::string::npos) << plan.out;
+    const Outcome kernels =
+        run({file("add.mlir", kProgram), "--emit", "kernels", "--device", device});
+    EXPECT_EQ(kernels.exit_code, 0) << kernels.err;
+    EXPECT_NE(kernels.out.find("add f32("), std::string::npos) << kernels.out;
+  }
+}
+
+// Products are packed code on the CPU and a kernel on Vulkan devices: each shows its own.
+TEST_F(CompileCommand, ShowsThePlanOfTheDeviceThatIsNamed) {
+  const std::string product = file("dot.mlir",
+                                   "func.func @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {\n"
+                                   "  %y = stablehlo.dot_general %x, %x, contracting_dims = [1] x "
+                                   "[0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> "
+                                   "tensor<64x64xf32>\n  return %y : tensor<64x64xf32>\n}\n");
+  const Outcome cpu = run({product, "--emit", "plan"});
+  EXPECT_NE(cpu.out.find("contraction"), std::string::npos) << cpu.out << cpu.err;
+  const Outcome vulkan = run({product, "--emit", "plan", "--device", "vulkan"});
+  EXPECT_NE(vulkan.out.find("kernel 0 dot_general"), std::string::npos) << vulkan.out << vulkan.err;
+}
+
+TEST_F(CompileCommand, WritesBytecodeOfAVersion) {
+  const std::string output = path("add.mlirbc");
+  EXPECT_EQ(
+      run({file("add.mlir", kProgram), "--emit", "bytecode", "--vhlo", "1.9.0", "--output", output})
+          .exit_code,
+      0);
+  const std::string bytes = contents(output);
+  EXPECT_NE(bytes.find("StableHLO_v1.9.0"), std::string::npos);
+  const auto before = stablehlo::read_program(kProgram);
+  const auto after = stablehlo::read_program(bytes);
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_EQ(ir::first_difference(**before, **after), std::nullopt);
 }
 
 // What a device made of it, through its plugin.
@@ -117,6 +147,8 @@ TEST_F(CompileCommand, SaysWhatIsWrong) {
       {{file("bad.mlir", "module {\n  func }"), "--emit", "stablehlo"}, "bad.mlir: text 2:8: "},
       {{file("add.mlir", kProgram), "--emit", "vhlo-json"}, "this is not MLIR bytecode"},
       {{file("add.mlir", kProgram), "--emit", "spirv"}, "give a folder with --output"},
+      {{file("add.mlir", kProgram), "--emit", "bytecode", "--vhlo", "1.9"}, "such as 1.17.0"},
+      {{file("add.mlir", kProgram), "--emit", "bytecode", "--vhlo", "0.9.0"}, "is not written"},
       {{file("add.mlir", kProgram), "--emit", "llvm", "--device", "reference"},
        "shows no form 'llvm'"},
       {{file("add.mlir", kProgram), "--emit", "stablehlo", "--output", path("no/where")},

@@ -24,9 +24,13 @@ VulkanStorage& storage_of(const StorageRef& storage) {
 
 class VulkanExecutable : public pjrt::BackendExecutable {
  public:
-  VulkanExecutable(std::shared_ptr<const LaunchProgram> program, ProgramOptions options,
-                   Devices devices)
-      : program_(std::move(program)), options_(options), devices_(std::move(devices)) {
+  VulkanExecutable(std::shared_ptr<const LaunchProgram> program, pjrt::CompileRequest request,
+                   Target target, ProgramOptions options, Devices devices)
+      : program_(std::move(program)),
+        request_(std::move(request)),
+        target_(std::move(target)),
+        options_(options),
+        devices_(std::move(devices)) {
     loaded_.resize(devices_.size());
   }
 
@@ -39,8 +43,13 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return stats;
   }
 
-  // "schedules", "spirv-asm", "spirv:N".
+  // "plan", "kernels", "schedules", "spirv-asm", "spirv:N". Plans are made anew: the same ones.
   Result<std::string> artefact(std::string_view form) const override {
+    if (form == "plan" || form == "kernels") {
+      HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
+                             make_plan(request_, target_));
+      return form == "plan" ? plan::to_string(*plan) : plan::kernels_string(*plan);
+    }
     constexpr std::string_view kBinary = "spirv:";
     if (form == "spirv-asm") {
       std::string text;
@@ -72,7 +81,9 @@ class VulkanExecutable : public pjrt::BackendExecutable {
                          words.size() * sizeof(uint32_t));
     }
     return unimplemented(
-        "the Vulkan device shows an executable as schedules, spirv-asm or spirv:N, not {}", form);
+        "the Vulkan device shows an executable as plan, kernels, schedules, spirv-asm or spirv:N, "
+        "not {}",
+        form);
   }
 
   // Counts of launches are those of the first logical device, of all its programs.
@@ -130,6 +141,8 @@ class VulkanExecutable : public pjrt::BackendExecutable {
 
  private:
   const std::shared_ptr<const LaunchProgram> program_;
+  const pjrt::CompileRequest request_;  // for plans to show
+  const Target target_;
   const ProgramOptions options_;
   const Devices devices_;
   std::mutex mutex_;
@@ -236,7 +249,8 @@ class VulkanBackend : public pjrt::Backend {
     HEKLA_ASSIGN_OR_RETURN(
         std::shared_ptr<const LaunchProgram> program,
         compile_program(request, target(), at(0).memory().statistics().bytes_limit));
-    auto executable = std::make_unique<VulkanExecutable>(program, options_.program, devices_);
+    auto executable =
+        std::make_unique<VulkanExecutable>(program, request, target(), options_.program, devices_);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));

@@ -390,9 +390,8 @@ class Compiler {
 
 }  // namespace
 
-Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
-                                                             const Target& target,
-                                                             int64_t memory_limit_bytes) {
+Result<std::shared_ptr<const plan::LaunchPlan>> make_plan(const pjrt::CompileRequest& request,
+                                                          const Target& target) {
   if (request.partition_count > 1) {
     return unimplemented(
         "programs over {} partitions: the Vulkan device does not split programs "
@@ -407,10 +406,15 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   options.plan.merge_reductions = options.plan.fuse;
   options.plan.row_groups = plan::RowGroups::kNone;
   options.plan = drawn_plan_options(options);
+  return ::hekla::compile_program(request.module, options);
+}
+
+Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
+                                                             const Target& target,
+                                                             int64_t memory_limit_bytes) {
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan, make_plan(request, target));
   Target drawn = target;
-  drawn.schedule_seed = options.schedule_seed;
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
-                         ::hekla::compile_program(request.module, options));
+  drawn.schedule_seed = request.options.schedule_seed;
   return Compiler(std::move(plan), drawn, memory_limit_bytes).run();
 }
 
