@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/pjrt/client_options.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
 namespace hekla::pjrt {
+namespace {
 
-Result<int64_t> integer_option(const std::string& name, const OptionValue& value) {
+constexpr int64_t kMaxDevices = 256;
+
+Result<int64_t> as_integer(const std::string& name, const OptionValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return *number;
   if (const auto* text = std::get_if<std::string>(&value)) {
     int64_t number = 0;
@@ -16,7 +22,7 @@ Result<int64_t> integer_option(const std::string& name, const OptionValue& value
   return invalid_argument("the option {} must be an integer", name);
 }
 
-Result<bool> flag_option(const std::string& name, const OptionValue& value) {
+Result<bool> as_flag(const std::string& name, const OptionValue& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   if (const auto* number = std::get_if<int64_t>(&value); number != nullptr && *number >> 1 == 0) {
     return *number == 1;
@@ -28,48 +34,140 @@ Result<bool> flag_option(const std::string& name, const OptionValue& value) {
   return invalid_argument("the option {} must be true or false", name);
 }
 
-Result<int64_t> integer_from_environment(const char* name, int64_t fallback) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return fallback;
-  return integer_option(name, std::string(text));
+// Text that is a number may come as one.
+Result<std::string> as_text(const std::string& name, const OptionValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
+  return invalid_argument("the option {} must be text", name);
 }
 
-Result<CommonOptions> common_options(int64_t memory_bytes) {
-  CommonOptions options;
-  HEKLA_ASSIGN_OR_RETURN(options.device_count, integer_from_environment("HEKLA_NUM_DEVICES", 1));
-  HEKLA_ASSIGN_OR_RETURN(options.memory_limit_bytes,
-                         integer_from_environment("HEKLA_MEMORY_LIMIT", memory_bytes));
-  return options;
+// What clients of several processes say; one process says nothing by them.
+bool is_of_processes(const std::string& name) {
+  return name == "node_id" || name == "num_nodes" || name == "partition_index";
 }
 
-Result<bool> take_common_option(const std::string& name, const OptionValue& value,
-                                const char* device, CommonOptions& options) {
-  if (name == "num_devices") {
-    HEKLA_ASSIGN_OR_RETURN(options.device_count, integer_option(name, value));
-  } else if (name == "memory_limit_bytes") {
-    HEKLA_ASSIGN_OR_RETURN(options.memory_limit_bytes, integer_option(name, value));
-  } else if (name == "node_id" || name == "num_nodes" || name == "partition_index") {
-    HEKLA_ASSIGN_OR_RETURN(const int64_t number, integer_option(name, value));
-    if (name == "num_nodes" && number > 1) {
-      return unimplemented("the {} does not run over {} processes yet", device, number);
+}  // namespace
+
+void OptionTable::integer(const char* name, const char* environment, int64_t& target, Range range,
+                          const char* fallback, const char* meaning) {
+  const auto set = [&target, range](const std::string& from, const OptionValue& value) -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const int64_t number, as_integer(from, value));
+    if (number < range.least || number > range.most) {
+      return range.most == std::numeric_limits<int64_t>::max()
+                 ? invalid_argument("{} must be at least {}, is {}", from, range.least, number)
+                 : invalid_argument("{} must be {} to {}, is {}", from, range.least, range.most,
+                                    number);
     }
-  } else {
-    return false;
-  }
-  return true;
+    target = number;
+    return ok_status();
+  };
+  options_.push_back({name, environment, "integer", fallback, meaning, set});
 }
 
-Status check(const CommonOptions& options) {
-  constexpr int64_t kMaxDevices = 256;
-  if (options.device_count < 1 || options.device_count > kMaxDevices) {
-    return invalid_argument("num_devices must be 1 to {}, is {}", kMaxDevices,
-                            options.device_count);
+void OptionTable::flag(const char* name, const char* environment, bool& target,
+                       const char* fallback, const char* meaning) {
+  const auto set = [&target](const std::string& from, const OptionValue& value) -> Status {
+    HEKLA_ASSIGN_OR_RETURN(target, as_flag(from, value));
+    return ok_status();
+  };
+  options_.push_back({name, environment, "flag", fallback, meaning, set});
+}
+
+void OptionTable::text(const char* name, const char* environment, std::string& target,
+                       std::vector<std::string> words, const char* fallback, const char* meaning) {
+  const std::string kind = words.empty() ? "text" : fmt::format("{}", fmt::join(words, ", "));
+  const auto set = [&target, words = std::move(words), kind](const std::string& from,
+                                                             const OptionValue& value) -> Status {
+    HEKLA_ASSIGN_OR_RETURN(std::string text, as_text(from, value));
+    if (!words.empty() && std::find(words.begin(), words.end(), text) == words.end()) {
+      return invalid_argument("{} must be one of {}, is {}", from, kind, text);
+    }
+    target = std::move(text);
+    return ok_status();
+  };
+  options_.push_back({name, environment, kind, fallback, meaning, set});
+}
+
+Status OptionTable::read(const Options& given) const {
+  for (const Option& option : options_) {
+    const char* value =
+        option.environment.empty() ? nullptr : std::getenv(option.environment.c_str());
+    if (value == nullptr || *value == '\0') continue;
+    HEKLA_RETURN_IF_ERROR(option.set(option.environment, std::string(value)));
   }
-  if (options.memory_limit_bytes < 0) {
-    return invalid_argument("memory_limit_bytes must not be negative, is {}",
-                            options.memory_limit_bytes);
+  for (const auto& [name, value] : given) {
+    if (is_of_processes(name)) {
+      HEKLA_ASSIGN_OR_RETURN(const int64_t number, as_integer(name, value));
+      if (name == "num_nodes" && number > 1) {
+        return unimplemented("clients over {} processes are not there yet", number);
+      }
+      continue;
+    }
+    const auto known = std::find_if(options_.begin(), options_.end(),
+                                    [&name = name](const Option& o) { return o.name == name; });
+    if (known == options_.end()) {
+      std::vector<std::string> names;
+      for (const Option& option : options_) names.push_back(option.name);
+      return invalid_argument("there is no {} {}; there are {}", what_, name,
+                              fmt::join(names, ", "));
+    }
+    HEKLA_RETURN_IF_ERROR(known->set(name, value));
   }
   return ok_status();
+}
+
+void add_common_options(OptionTable& table, CommonOptions& options, const char* limit) {
+  table.integer("num_devices", "HEKLA_NUM_DEVICES", options.device_count, {1, kMaxDevices}, "1",
+                "logical devices cut from the physical one");
+  table.integer("memory_limit_bytes", "HEKLA_MEMORY_LIMIT", options.memory_limit_bytes, {}, limit,
+                "memory of each logical device");
+}
+
+void add_fail_on_fallback(OptionTable& table, bool& fail_on_fallback) {
+  table.flag("fail_on_fallback", "HEKLA_FAIL_ON_FALLBACK", fail_on_fallback, "false",
+             "programs of which some operation would run in the evaluator on the host are refused");
+}
+
+OptionTable compiler_option_table(CompilerSwitches& switches) {
+  OptionTable table("compiler option");
+  plan::PlanOptions& plan = switches.options.plan;
+  table.flag("hekla_fuse", "", plan.fuse, "true",
+             "operations share kernels; false: each is a kernel and all values are stored");
+  table.flag("hekla_reuse_memory", "", plan.reuse_memory, "true",
+             "temporaries that do not live at the same time share bytes");
+  table.text("hekla_row_groups", "", switches.row_groups, {"true", "false"}, "where it pays",
+             "chains of kernels along rows run block by block of rows");
+  table.text("hekla_stored_transposes", "", switches.stored_transposes, {"true", "false"},
+             "where it pays", "a transpose that several kernels read is stored once");
+  table.flag("hekla_small_limits", "", plan.small_limits, "false",
+             "small arrays are computed as large ones are: for tests");
+  table.text("hekla_schedule_seed", "", switches.schedule_seed, {}, "0: the best ones",
+             "kernels' schedules are drawn from all that are right, by this number: for tests");
+  return table;
+}
+
+Result<::hekla::CompileOptions> read_compiler_options(const Options& given) {
+  CompilerSwitches switches;
+  HEKLA_RETURN_IF_ERROR(compiler_option_table(switches).read(given));
+  plan::PlanOptions& plan = switches.options.plan;
+  if (!switches.row_groups.empty()) {
+    plan.row_groups =
+        switches.row_groups == "true" ? plan::RowGroups::kAll : plan::RowGroups::kNone;
+  }
+  if (!switches.stored_transposes.empty()) {
+    plan.stored_transposes = switches.stored_transposes == "true" ? plan::StoredTransposes::kAll
+                                                                  : plan::StoredTransposes::kNone;
+  }
+  const std::string& seed = switches.schedule_seed;
+  if (!seed.empty()) {
+    const auto [end, error] =
+        std::from_chars(seed.data(), seed.data() + seed.size(), switches.options.schedule_seed);
+    if (error != std::errc() || end != seed.data() + seed.size()) {
+      return invalid_argument(
+          "the compiler option hekla_schedule_seed is a number from 0 to 2^64 - 1, not {}", seed);
+    }
+  }
+  return switches.options;
 }
 
 }  // namespace hekla::pjrt

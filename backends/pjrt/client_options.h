@@ -1,32 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-// Client options that several backends have, read in one way. Pure but for the environment.
+// Options: one table per backend, and one of the compiler, of what may be set, from where, with
+// which default.
+//
+//   OptionTable table;
+//   table.integer("num_devices", "HEKLA_NUM_DEVICES", options.device_count, {1, 256}, "1",
+//                 "logical devices");
+//   HEKLA_RETURN_IF_ERROR(table.read(given));
+//
+// The environment gives defaults, what the client gives counts more. docs/options.md is printed
+// from these tables. A table holds references to what it sets. One thread; pure but for the
+// environment.
 #pragma once
 
+#include <functional>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "backends/pjrt/backend.h"
 
 namespace hekla::pjrt {
 
-// An integer, which may come as text, from options given as text. INVALID_ARGUMENT names the
-// option.
-Result<int64_t> integer_option(const std::string& name, const OptionValue& value);
-// A flag, which may come as 0, 1 or as text: "true", "false", "1", "0".
-Result<bool> flag_option(const std::string& name, const OptionValue& value);
-// `fallback` where the variable is not set or empty.
-Result<int64_t> integer_from_environment(const char* name, int64_t fallback);
+class OptionTable {
+ public:
+  // `what`: "client option", for messages.
+  explicit OptionTable(std::string what = "client option") : what_(std::move(what)) {}
+
+  struct Range {
+    int64_t least = 0;
+    int64_t most = std::numeric_limits<int64_t>::max();
+  };
+  struct Option {
+    std::string name;
+    std::string environment;  // empty: none
+    std::string kind;         // "integer", "flag", "text", or the words that there are
+    std::string fallback;     // the default, in words
+    std::string meaning;
+    std::function<Status(const std::string& name, const OptionValue&)> set;
+  };
+
+  // Integers and flags may come as text, flags as 0 and 1.
+  void integer(const char* name, const char* environment, int64_t& target, Range range,
+               const char* fallback, const char* meaning);
+  void flag(const char* name, const char* environment, bool& target, const char* fallback,
+            const char* meaning);
+  // `words`: the values that there are; empty: any text.
+  void text(const char* name, const char* environment, std::string& target,
+            std::vector<std::string> words, const char* fallback, const char* meaning);
+
+  // INVALID_ARGUMENT: an option that there is not, or a value that it cannot have, with what there
+  // is; UNIMPLEMENTED: a client of several processes.
+  Status read(const Options& given) const;
+
+  const std::vector<Option>& options() const { return options_; }
+
+ private:
+  std::string what_;
+  std::vector<Option> options_;
+};
 
 // What all our backends know.
 struct CommonOptions {
-  int64_t device_count = 1;        // num_devices, HEKLA_NUM_DEVICES
-  int64_t memory_limit_bytes = 0;  // of each device; memory_limit_bytes, HEKLA_MEMORY_LIMIT
+  int64_t device_count = 1;
+  int64_t memory_limit_bytes = 0;  // of each device
 };
-// From the environment; the limit is `memory_bytes` where it says nothing.
-Result<CommonOptions> common_options(int64_t memory_bytes);
-// Takes the option in when it is a common one, else says false. `device`: "reference device".
-Result<bool> take_common_option(const std::string& name, const OptionValue& value,
-                                const char* device, CommonOptions& options);
-// INVALID_ARGUMENT: numbers outside of what there may be.
-Status check(const CommonOptions& options);
+// `limit`: the default of the memory limit, in words.
+void add_common_options(OptionTable& table, CommonOptions& options, const char* limit);
+// Of those that compile: whether a program is refused when some of it would run on the host.
+void add_fail_on_fallback(OptionTable& table, bool& fail_on_fallback);
+
+// What the user may say of one compilation (env_option_overrides, JAX's compiler_options).
+struct CompilerSwitches {
+  ::hekla::CompileOptions options;
+  std::string row_groups, stored_transposes, schedule_seed;  // as given
+};
+OptionTable compiler_option_table(CompilerSwitches& switches);
+// INVALID_ARGUMENT as OptionTable::read.
+Result<::hekla::CompileOptions> read_compiler_options(const Options& given);
 
 }  // namespace hekla::pjrt

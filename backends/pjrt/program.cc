@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "backends/pjrt/abi.h"
+#include "backends/pjrt/client_options.h"
 #include "runtime/base/sha256.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
@@ -109,52 +109,6 @@ void fill_queries(Program& program) {
                 program.result_sharding_sizes);
 }
 
-// The user's compiler options. INVALID_ARGUMENT lists what there is.
-Result<::hekla::CompileOptions> compiler_options(const CompileOptions& options) {
-  ::hekla::CompileOptions result;
-  const std::pair<std::string_view, bool*> flags[] = {
-      {"hekla_fuse", &result.plan.fuse},
-      {"hekla_reuse_memory", &result.plan.reuse_memory},
-      {"hekla_small_limits", &result.plan.small_limits}};
-  for (const auto& [name, value] : options.overrides) {
-    if (name == "hekla_schedule_seed") {
-      const auto [end, error] =
-          std::from_chars(value.data(), value.data() + value.size(), result.schedule_seed);
-      if (error != std::errc() || end != value.data() + value.size()) {
-        return invalid_argument(
-            "the compiler option hekla_schedule_seed is a number from 0 to 2^64 - 1, not {}",
-            value);
-      }
-      continue;
-    }
-    if (name == "hekla_row_groups" && (value == "true" || value == "false")) {
-      result.plan.row_groups = value == "true" ? plan::RowGroups::kAll : plan::RowGroups::kNone;
-      continue;
-    }
-    if (name == "hekla_stored_transposes" && (value == "true" || value == "false")) {
-      result.plan.stored_transposes =
-          value == "true" ? plan::StoredTransposes::kAll : plan::StoredTransposes::kNone;
-      continue;
-    }
-    // Clang 14, which builds the fuzzers, captures a structured binding only under a name.
-    const auto* flag =
-        std::find_if(std::begin(flags), std::end(flags),
-                     [&wanted = name](const auto& entry) { return entry.first == wanted; });
-    if (flag == std::end(flags)) {
-      return invalid_argument(
-          "there is no compiler option {} (={}); there are hekla_fuse, hekla_reuse_memory, "
-          "hekla_row_groups, hekla_stored_transposes and hekla_small_limits, true or false, and "
-          "hekla_schedule_seed, a number",
-          name, value);
-    }
-    if (value != "true" && value != "false") {
-      return invalid_argument("the compiler option {} is true or false, not {}", name, value);
-    }
-    *flag->second = value == "true";
-  }
-  return result;
-}
-
 // Of the options only what is acted on, in one order: as bytes they hold maps, whose order differs
 // from process to process.
 std::string fingerprint_of(const std::string& code, CompileOptions options) {
@@ -189,7 +143,9 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                             parsed.status().message());
   }
   program->parsed_options = *std::move(parsed);
-  HEKLA_ASSIGN_OR_RETURN(program->compiler_options, compiler_options(program->parsed_options));
+  const auto& overrides = program->parsed_options.overrides;
+  HEKLA_ASSIGN_OR_RETURN(program->compiler_options,
+                         read_compiler_options({overrides.begin(), overrides.end()}));
   // The program owns the bytes, so constants may be read in place; it outlives its module.
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module,
                          stablehlo::read_program(program->code));

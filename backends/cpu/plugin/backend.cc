@@ -47,12 +47,6 @@ Result<std::shared_ptr<KernelCompiler>> shared_compiler(const std::string& isa) 
   return made;
 }
 
-struct CpuOptions {
-  pjrt::CommonOptions common;
-  bool fail_on_fallback = false;
-  std::string isa = "native";
-};
-
 class CpuBackend : public pjrt::Backend {
  public:
   CpuBackend(const CpuOptions& options, std::shared_ptr<KernelCompiler> compiler)
@@ -199,31 +193,19 @@ class CpuBackend : public pjrt::Backend {
 
 }  // namespace
 
+pjrt::OptionTable option_table(CpuOptions& options) {
+  pjrt::OptionTable table;
+  pjrt::add_common_options(table, options.common, "the machine's memory");
+  pjrt::add_fail_on_fallback(table, options.fail_on_fallback);
+  table.text("isa", "HEKLA_CPU_ISA", options.isa, {"native", "sse2", "avx2", "avx512"}, "native",
+             "code for a lesser processor");
+  return table;
+}
+
 Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& options) {
   CpuOptions all;
-  HEKLA_ASSIGN_OR_RETURN(all.common, pjrt::common_options(read_cpu_info().memory_bytes));
-  HEKLA_ASSIGN_OR_RETURN(const int64_t fail,
-                         pjrt::integer_from_environment("HEKLA_FAIL_ON_FALLBACK", 0));
-  all.fail_on_fallback = fail != 0;
-  if (const char* isa = std::getenv("HEKLA_CPU_ISA"); isa != nullptr && *isa != '\0') {
-    all.isa = isa;
-  }
-  for (const auto& [name, value] : options) {
-    HEKLA_ASSIGN_OR_RETURN(const bool taken,
-                           take_common_option(name, value, "CPU device", all.common));
-    if (taken) continue;
-    if (name == "fail_on_fallback") {
-      HEKLA_ASSIGN_OR_RETURN(all.fail_on_fallback, pjrt::flag_option(name, value));
-    } else if (const auto* text = std::get_if<std::string>(&value); name == "isa" && text) {
-      all.isa = *text;
-    } else {
-      return invalid_argument(
-          "there is no client option {}; there are num_devices, memory_limit_bytes, "
-          "fail_on_fallback and isa, which is text",
-          name);
-    }
-  }
-  HEKLA_RETURN_IF_ERROR(check(all.common));
+  all.common.memory_limit_bytes = read_cpu_info().memory_bytes;
+  HEKLA_RETURN_IF_ERROR(option_table(all).read(options));
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<KernelCompiler> compiler, shared_compiler(all.isa));
   return std::unique_ptr<pjrt::Backend>(std::make_unique<CpuBackend>(all, std::move(compiler)));
 }

@@ -215,18 +215,16 @@ class ReferenceBackend : public pjrt::Backend {
 
 }  // namespace
 
+pjrt::OptionTable option_table(pjrt::CommonOptions& options) {
+  pjrt::OptionTable table;
+  pjrt::add_common_options(table, options, "the machine's memory");
+  return table;
+}
+
 Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& options) {
-  HEKLA_ASSIGN_OR_RETURN(pjrt::CommonOptions common,
-                         pjrt::common_options(read_cpu_info().memory_bytes));
-  for (const auto& [name, value] : options) {
-    HEKLA_ASSIGN_OR_RETURN(const bool taken,
-                           take_common_option(name, value, "reference device", common));
-    if (!taken) {
-      return invalid_argument(
-          "there is no client option {}; there are num_devices and memory_limit_bytes", name);
-    }
-  }
-  HEKLA_RETURN_IF_ERROR(check(common));
+  pjrt::CommonOptions common;
+  common.memory_limit_bytes = read_cpu_info().memory_bytes;
+  HEKLA_RETURN_IF_ERROR(option_table(common).read(options));
   return std::unique_ptr<pjrt::Backend>(
       std::make_unique<ReferenceBackend>(common.device_count, common.memory_limit_bytes));
 }

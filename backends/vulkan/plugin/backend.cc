@@ -248,7 +248,8 @@ class VulkanBackend : public pjrt::Backend {
     HEKLA_RETURN_IF_ERROR(device_->health());
     HEKLA_ASSIGN_OR_RETURN(
         std::shared_ptr<const LaunchProgram> program,
-        compile_program(request, target(), at(0).memory().statistics().bytes_limit));
+        compile_program(request, target(), at(0).memory().statistics().bytes_limit,
+                        options_.fail_on_fallback));
     auto executable =
         std::make_unique<VulkanExecutable>(program, request, target(), options_.program, devices_);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
@@ -292,9 +293,9 @@ Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& optio
   LogicalDeviceOptions each;
   each.memory_limit_bytes = chosen.device.memory_limit_bytes > 0
                                 ? chosen.device.memory_limit_bytes
-                                : device->plan().memory_limit_bytes / chosen.device_count;
+                                : device->plan().memory_limit_bytes / chosen.common.device_count;
   Devices devices;
-  for (int i = 0; i < chosen.device_count; ++i) {
+  for (int i = 0; i < chosen.common.device_count; ++i) {
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<LogicalDevice> logical,
                            LogicalDevice::create(device, pipelines, i, each));
     devices.push_back(std::move(logical));

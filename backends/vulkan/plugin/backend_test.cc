@@ -30,7 +30,7 @@ TEST(ReadOptions, TakesIntegersAlsoAsText) {
                                                 {"vulkan_device_type", std::string("discrete")},
                                                 {"cache_dir", std::string()},
                                                 {"node_id", int64_t{0}}});
-  EXPECT_EQ(options.device_count, 3);
+  EXPECT_EQ(options.common.device_count, 3);
   EXPECT_EQ(options.device.memory_limit_bytes, 1000);
   EXPECT_EQ(options.wanted_device, "2");
   EXPECT_FALSE(options.device.use_host_visible_memory);

@@ -70,8 +70,11 @@ Status evaluate(const ir::Module& module, const std::vector<ir::Type>& parameter
 class Compiler {
  public:
   Compiler(std::shared_ptr<const plan::LaunchPlan> plan, const Target& target,
-           int64_t memory_limit_bytes)
-      : plan_(std::move(plan)), target_(target), memory_limit_bytes_(memory_limit_bytes) {}
+           int64_t memory_limit_bytes, bool fail_on_fallback)
+      : plan_(std::move(plan)),
+        target_(target),
+        memory_limit_bytes_(memory_limit_bytes),
+        fail_on_fallback_(fail_on_fallback) {}
 
   Result<std::shared_ptr<const LaunchProgram>> run() {
     program_->name = "main";
@@ -89,6 +92,10 @@ class Compiler {
     if (!unsupported_.empty()) {
       return unimplemented("the program has {} operations that cannot run:\n{}",
                            unsupported_.size(), fmt::join(unsupported_, "\n"));
+    }
+    if (fail_on_fallback_ && !fallbacks_.empty()) {
+      return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
+                           fmt::join(fallbacks_, "\n"));
     }
     return std::shared_ptr<const LaunchProgram>(std::move(program_));
   }
@@ -111,8 +118,11 @@ class Compiler {
       } else if (!shader.ok() && shader.status().code() != StatusCode::kUnimplemented) {
         return shader.status();
       } else {
+        const std::string reason =
+            shader.ok() ? "its grid has too many groups" : shader.status().message();
         log_message(LogLevel::kVerbose, "host step: kernel {} is interpreted: {}", kernel.name,
-                    shader.ok() ? "its grid has too many groups" : shader.status().message());
+                    reason);
+        fallbacks_.push_back(fmt::format("kernel {}: {}", kernel.name, reason));
       }
       codes_.push_back(code);
     }
@@ -263,6 +273,9 @@ class Compiler {
       return;
     }
     log_message(LogLevel::kVerbose, "host step: {}: {}", step.name, step.reason);
+    if (!reference::is_for_lapack(*step.program)) {
+      fallbacks_.push_back(fmt::format("{}: {}", step.name, step.reason));
+    }
     HostStep host;
     host.name = step.name;
     for (const plan::Slice& slice : step.inputs) {
@@ -383,9 +396,11 @@ class Compiler {
   const std::shared_ptr<const plan::LaunchPlan> plan_;
   const Target& target_;
   const int64_t memory_limit_bytes_;
+  const bool fail_on_fallback_;
   std::shared_ptr<LaunchProgram> program_ = std::make_shared<LaunchProgram>();
   std::vector<Code> codes_;  // of each kernel
   std::vector<std::string> unsupported_;
+  std::vector<std::string> fallbacks_;
 };
 
 }  // namespace
@@ -411,11 +426,12 @@ Result<std::shared_ptr<const plan::LaunchPlan>> make_plan(const pjrt::CompileReq
 
 Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
                                                              const Target& target,
-                                                             int64_t memory_limit_bytes) {
+                                                             int64_t memory_limit_bytes,
+                                                             bool fail_on_fallback) {
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan, make_plan(request, target));
   Target drawn = target;
   drawn.schedule_seed = request.options.schedule_seed;
-  return Compiler(std::move(plan), drawn, memory_limit_bytes).run();
+  return Compiler(std::move(plan), drawn, memory_limit_bytes, fail_on_fallback).run();
 }
 
 }  // namespace hekla::vulkan

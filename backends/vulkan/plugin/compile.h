@@ -19,10 +19,11 @@ Result<std::shared_ptr<const plan::LaunchPlan>> make_plan(const pjrt::CompileReq
 // zero bytes. Kernels become shaders for `target`; one that the target cannot run, and operations
 // without kernel, become host steps, which verbose logs name with their reason. Loops and branches
 // decide on the device, or on the host where a host step is in them. UNIMPLEMENTED lists all that
-// cannot be done at all. Pure but for the log; `memory_limit_bytes` bounds the memory of each host
-// step.
+// cannot be done at all, and with `fail_on_fallback` all that would run on the host. Pure but for
+// the log; `memory_limit_bytes` bounds the memory of each host step.
 Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
                                                              const Target& target,
-                                                             int64_t memory_limit_bytes);
+                                                             int64_t memory_limit_bytes,
+                                                             bool fail_on_fallback = false);
 
 }  // namespace hekla::vulkan

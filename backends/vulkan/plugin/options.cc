@@ -1,34 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/plugin/options.h"
 
-#include <charconv>
-#include <cstdlib>
-#include <map>
+#include <algorithm>
 
 #include "runtime/base/file_cache.h"
 
 namespace hekla::vulkan {
 namespace {
-
-// Options given as text hold integers as text.
-Result<int64_t> integer(const std::string& name, const pjrt::OptionValue& value) {
-  if (const auto* number = std::get_if<int64_t>(&value)) return *number;
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? 1 : 0;
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    if (*text == "true") return 1;
-    if (*text == "false") return 0;
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-    if (error == std::errc() && end == text->data() + text->size()) return number;
-  }
-  return invalid_argument("the option {} must be an integer", name);
-}
-
-Result<std::string> text(const std::string& name, const pjrt::OptionValue& value) {
-  if (const auto* string = std::get_if<std::string>(&value)) return *string;
-  if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
-  return invalid_argument("the option {} must be text", name);
-}
 
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> parts;
@@ -41,128 +19,47 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-using Setter = Status (*)(BackendOptions&, const std::string&, const pjrt::OptionValue&);
-
-template <typename Set>
-Status with_integer(const std::string& name, const pjrt::OptionValue& value, const Set& set) {
-  HEKLA_ASSIGN_OR_RETURN(const int64_t number, integer(name, value));
-  set(number);
-  return ok_status();
-}
-
-template <typename Set>
-Status with_text(const std::string& name, const pjrt::OptionValue& value, const Set& set) {
-  HEKLA_ASSIGN_OR_RETURN(std::string string, text(name, value));
-  set(std::move(string));
-  return ok_status();
-}
-
-constexpr DeviceType kDeviceTypes[] = {DeviceType::kDiscrete, DeviceType::kIntegrated,
-                                       DeviceType::kVirtual, DeviceType::kCpu};
-
-struct Option {
-  const char* name;
-  const char* environment;
-  Setter set;
-};
-
-constexpr Option kOptions[] = {
-    {"num_devices", "HEKLA_NUM_DEVICES",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_integer(name, value, [&](int64_t n) { o.device_count = n; });
-     }},
-    {"memory_limit_bytes", "HEKLA_MEMORY_LIMIT",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_integer(name, value, [&](int64_t n) { o.device.memory_limit_bytes = n; });
-     }},
-    {"vulkan_device", "HEKLA_VULKAN_DEVICE",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_text(name, value, [&](std::string s) { o.wanted_device = std::move(s); });
-     }},
-    {"vulkan_validation", "HEKLA_VULKAN_VALIDATION",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_integer(name, value, [&](int64_t n) { o.device.validation = n != 0; });
-     }},
-    {"vulkan_staging", "HEKLA_VULKAN_STAGING",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_integer(name, value,
-                           [&](int64_t n) { o.device.use_host_visible_memory = n == 0; });
-     }},
-    {"vulkan_mask", "HEKLA_VULKAN_MASK",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_text(name, value, [&](std::string s) { o.device.masked_features = split(s); });
-     }},
-    {"vulkan_device_type", "HEKLA_VULKAN_DEVICE_TYPE",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       HEKLA_ASSIGN_OR_RETURN(o.device_type, text(name, value));
-       for (const DeviceType type : kDeviceTypes) {
-         if (o.device_type == device_type_name(type)) return ok_status();
-       }
-       return invalid_argument("{} must be discrete, integrated, virtual or cpu, is {}", name,
-                               o.device_type);
-     }},
-    {"check_barriers", "HEKLA_CHECK_BARRIERS",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_integer(name, value, [&](int64_t n) { o.program.check_barriers = n != 0; });
-     }},
-    {"all_barriers", "HEKLA_ALL_BARRIERS",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_integer(name, value, [&](int64_t n) { o.program.all_barriers = n != 0; });
-     }},
-    {"vulkan_profile", "HEKLA_VULKAN_PROFILE",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_integer(name, value, [&](int64_t n) { o.program.profile = n != 0; });
-     }},
-    {"vulkan_launch_timeout", "HEKLA_VULKAN_LAUNCH_TIMEOUT",
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       HEKLA_ASSIGN_OR_RETURN(o.device.launch_timeout_seconds, integer(name, value));
-       if (o.device.launch_timeout_seconds >= 0) return ok_status();
-       return invalid_argument("{} must not be negative, is {}", name,
-                               o.device.launch_timeout_seconds);
-     }},
-    {"cache_dir", nullptr,  // default_cache_folder() reads the environment
-     [](BackendOptions& o, const std::string& name, const pjrt::OptionValue& value) {
-       return with_text(name, value, [&](std::string s) { o.cache_folder = std::move(s); });
-     }},
-};
-
 }  // namespace
+
+pjrt::OptionTable option_table(BackendOptions& o) {
+  pjrt::OptionTable table;
+  pjrt::add_common_options(table, o.common, "the device's budget, shared out");
+  pjrt::add_fail_on_fallback(table, o.fail_on_fallback);
+  table.text("vulkan_device", "HEKLA_VULKAN_DEVICE", o.wanted_device, {}, "the best one",
+             "index, UUID or part of the name");
+  table.flag("vulkan_validation", "HEKLA_VULKAN_VALIDATION", o.device.validation, "false",
+             "the validation layers watch");
+  table.flag("vulkan_staging", "HEKLA_VULKAN_STAGING", o.is_staging, "false",
+             "no memory that host and device share, as on a discrete GPU");
+  table.text("vulkan_mask", "HEKLA_VULKAN_MASK", o.masked_features, {}, "none",
+             "features to treat as absent: f16,i64");
+  table.text("vulkan_device_type", "HEKLA_VULKAN_DEVICE_TYPE", o.device_type,
+             {"discrete", "integrated", "virtual", "cpu"}, "the device's own",
+             "kernels as for such a device");
+  table.flag("check_barriers", "HEKLA_CHECK_BARRIERS", o.program.check_barriers, "in debug builds",
+             "a second algorithm proves the barriers");
+  table.flag("all_barriers", "HEKLA_ALL_BARRIERS", o.program.all_barriers, "false",
+             "a barrier in front of every dispatch");
+  table.flag("vulkan_profile", "HEKLA_VULKAN_PROFILE", o.program.profile, "false",
+             "logs the device's time of launches by kernel");
+  table.integer(
+      "vulkan_launch_timeout", "HEKLA_VULKAN_LAUNCH_TIMEOUT", o.device.launch_timeout_seconds, {},
+      "0: none",
+      "seconds after which work that does not end is an error: a loop that goes on in "
+      "submission after submission ends its launch with DEADLINE_EXCEEDED, one submission "
+      "that does not end counts as the loss of the device");
+  table.text("cache_dir", "HEKLA_CACHE_DIR", o.cache_folder, {},
+             "hekla in XDG_CACHE_HOME or ~/.cache", "folder of compiled code");
+  return table;
+}
 
 Result<BackendOptions> read_options(const pjrt::Options& options) {
   BackendOptions result;
   result.cache_folder = default_cache_folder();
-  for (const Option& option : kOptions) {
-    const char* value = option.environment == nullptr ? nullptr : std::getenv(option.environment);
-    if (value == nullptr || *value == '\0') continue;
-    HEKLA_RETURN_IF_ERROR(option.set(result, option.environment, std::string(value)));
-  }
-  for (const auto& [name, value] : options) {
-    if (name == "node_id" || name == "num_nodes" || name == "partition_index") {
-      HEKLA_ASSIGN_OR_RETURN(const int64_t number, integer(name, value));
-      if (name == "num_nodes" && number > 1) {
-        return unimplemented("the Vulkan device does not run over {} processes yet", number);
-      }
-      continue;
-    }
-    const Option* known = nullptr;
-    std::string names;
-    for (const Option& option : kOptions) {
-      if (name == option.name) known = &option;
-      names += names.empty() ? option.name : std::string(", ") + option.name;
-    }
-    if (known == nullptr) {
-      return invalid_argument("there is no client option {}; there are {}", name, names);
-    }
-    HEKLA_RETURN_IF_ERROR(known->set(result, name, value));
-  }
-  constexpr int64_t kMaxDevices = 256;
-  if (result.device_count < 1 || result.device_count > kMaxDevices) {
-    return invalid_argument("num_devices must be 1 to {}, is {}", kMaxDevices, result.device_count);
-  }
-  if (result.device.memory_limit_bytes < 0) {
-    return invalid_argument("memory_limit_bytes must not be negative, is {}",
-                            result.device.memory_limit_bytes);
-  }
+  HEKLA_RETURN_IF_ERROR(option_table(result).read(options));
+  result.device.memory_limit_bytes = result.common.memory_limit_bytes;
+  result.device.use_host_visible_memory = !result.is_staging;
+  result.device.masked_features = split(result.masked_features);
   return result;
 }
 
