@@ -31,7 +31,8 @@ TEST(ProtobufWire, ReadsWhatWasWritten) {
   writer.bytes(200, "a");
   writer.fixed64(3, 77);
   const std::string fixed32 = "\x25\x2a\x00\x00\x00"s;  // field 4
-  const auto fields = parse_fields(writer.text() + fixed32);
+  const std::string message = writer.text() + fixed32;
+  const auto fields = parse_fields(message);
   ASSERT_TRUE(fields.ok());
   ASSERT_EQ(fields->size(), 4u);
   EXPECT_EQ(static_cast<int64_t>((*fields)[0].value), -1);
@@ -42,7 +43,8 @@ TEST(ProtobufWire, ReadsWhatWasWritten) {
 }
 
 TEST(ProtobufWire, RepeatedIntegersArePackedOrNot) {
-  const auto fields = parse_fields("\x08\x05\x0a\x03\x01\x96\x01"s);
+  const std::string message = "\x08\x05\x0a\x03\x01\x96\x01"s;
+  const auto fields = parse_fields(message);
   ASSERT_TRUE(fields.ok());
   EXPECT_EQ(*parse_varints((*fields)[0]), std::vector<int64_t>{5});
   EXPECT_EQ(*parse_varints((*fields)[1]), (std::vector<int64_t>{1, 150}));
