@@ -94,6 +94,7 @@ class Compiler {
                            unsupported_.size(), fmt::join(unsupported_, "\n"));
     }
     if (fail_on_fallback_ && !fallbacks_.empty()) {
+      HEKLA_RETURN_IF_ERROR(check_memory());
       return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
                            fmt::join(fallbacks_, "\n"));
     }
@@ -105,6 +106,18 @@ class Compiler {
     int64_t pipeline = -1;  // -1: interpreted on the host
     uint32_t groups = 0;
   };
+
+  // What no launch has memory for is not refused for its kernels.
+  Status check_memory() const {
+    int64_t bytes = plan_->arena_bytes;
+    for (size_t i = 0; i < plan_->output_bytes.size(); ++i) {
+      if (plan_->output_input[i] < 0) bytes += plan_->output_bytes[i];
+    }
+    if (bytes <= memory_limit_bytes_) return ok_status();
+    return resource_exhausted(
+        "results and temporaries of a launch take {} bytes of memory, the device has {}", bytes,
+        memory_limit_bytes_);
+  }
 
   Status generate_kernels() {
     for (const kernel::Kernel& kernel : plan_->kernels) {
