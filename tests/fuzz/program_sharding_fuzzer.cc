@@ -22,8 +22,8 @@ using namespace hekla::sharding;
 
 void check_boxes(const TensorSharding& sharding, const Mesh& mesh) {
   const Dims shape(mesh.is_maximal() ? 1 : sharding.dimensions.size(), 3);
-  if (shape.size() > 6 || device_count(mesh) > 256) return;
   if (!check(sharding, mesh, shape.size()).ok()) return;
+  if (shape.size() > 6 || device_count(mesh) > 256) return;
   const Result<std::vector<DeviceBox>> boxes = device_boxes(sharding, mesh, shape);
   const Result<std::vector<DeviceBox>> simple =
       device_boxes(canonical(sharding, mesh), mesh, shape);
