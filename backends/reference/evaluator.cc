@@ -140,7 +140,7 @@ Status check_op(const ir::Operation& op, const ir::Module& module) {
       return unimplemented("comparison with files (check.expect_serialized_eq)");
     case OpCode::kSdyManualComputation:
       for (const ir::Mesh& mesh : module.meshes) {
-        for (const auto& [name, size] : mesh.axes) {
+        for (const auto& [name, size] : mesh.value.axes) {
           if (size > 1) {
             return unimplemented("manual computations over the mesh axis \"{}\" of {} devices",
                                  name, size);

@@ -33,6 +33,7 @@
 
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/type.h"
+#include "runtime/program/sharding/sharding.h"
 
 namespace hekla::ir {
 
@@ -190,7 +191,13 @@ struct ResultAccuracy {
   bool operator==(const ResultAccuracy&) const;  // bit for bit, NaN too
 };
 
-// Anything of another dialect (Shardy, affine maps, float arrays), as MLIR text.
+// What Shardy attaches: shardings of a value or of several, manual axes, rules of operations.
+struct ShardingValue {
+  sharding::Attribute value;
+  bool operator==(const ShardingValue&) const = default;
+};
+
+// Anything of another dialect (affine maps, float arrays), as MLIR text.
 struct OpaqueValue {
   std::string text;
   bool operator==(const OpaqueValue&) const = default;
@@ -203,7 +210,7 @@ class Attribute {
                    ArrayValue, DictionaryValue, TypeValue, EnumValue, DenseValue, IntArrayValue,
                    SymbolValue, ConvDimensionNumbers, DotDimensionNumbers, DotAlgorithm,
                    GatherDimensionNumbers, ScatterDimensionNumbers, ChannelHandle,
-                   OutputOperandAlias, ResultAccuracy, OpaqueValue>;
+                   OutputOperandAlias, ResultAccuracy, ShardingValue, OpaqueValue>;
 
   Attribute() = default;  // absent
   template <typename T>

@@ -14,7 +14,7 @@ const Type kF32 = Type::tensor(DType::kF32, {});
 std::unique_ptr<Module> make_module(const std::function<void(Module&)>& edit = {}) {
   auto module = std::make_unique<Module>();
   module->name = "m";
-  module->meshes.push_back({"mesh", {{"x", 2}}, {}, {}});
+  module->meshes.push_back({"mesh", {{{"x", 2}}, {}}, {}});
   auto function = std::make_unique<Function>("main");
   function->type = Type::function({Type::tensor(DType::kF32, {4}), kF32}, {kF32});
   function->argument_attributes.resize(2);
@@ -57,7 +57,7 @@ TEST(Compare, NamesPathAndBothSides) {
   EXPECT_EQ(difference([](Module& m) { m.name = "n"; }), "module name: m | n");
   EXPECT_EQ(difference([](Module& m) { m.attributes.set("a", UnitValue{}); }),
             "module, attribute a: absent | unit");
-  EXPECT_EQ(difference([](Module& m) { m.meshes[0].axes[0].second = 3; }),
+  EXPECT_EQ(difference([](Module& m) { m.meshes[0].value.axes[0].size = 3; }),
             "mesh 0: mesh @mesh [\"x\"=2] | mesh @mesh [\"x\"=3]");
   EXPECT_EQ(difference([](Module& m) { m.functions.clear(); }), "number of functions: 1 | 0");
   EXPECT_EQ(difference([](Module& m) {

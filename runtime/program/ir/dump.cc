@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/program/sharding/text.h"
+
 namespace hekla::ir {
 namespace {
 
@@ -149,15 +151,15 @@ class Dumper {
     out_ += '\n';
     for (const Mesh& mesh : module.meshes) {
       append(out_, "mesh @{} [", mesh.name);
-      for (size_t i = 0; i < mesh.axes.size(); ++i) {
+      for (size_t i = 0; i < mesh.value.axes.size(); ++i) {
         out_ += i > 0 ? ", " : "";
-        append_quoted(out_, mesh.axes[i].first);
-        append(out_, "={}", mesh.axes[i].second);
+        append_quoted(out_, mesh.value.axes[i].name);
+        append(out_, "={}", mesh.value.axes[i].size);
       }
       out_ += ']';
-      if (!mesh.device_ids.empty()) {
+      if (!mesh.value.device_ids.empty()) {
         out_ += " devices ";
-        append_integers(out_, mesh.device_ids, options_.max_elements);
+        append_integers(out_, mesh.value.device_ids, options_.max_elements);
       }
       if (!mesh.attributes.empty()) {
         out_ += ' ';
@@ -361,6 +363,7 @@ class Dumper {
   void print(const ResultAccuracy& v) {
     append(out_, "accuracy<atol {} rtol {} ulps {} mode {}>", v.atol, v.rtol, v.ulps, v.mode);
   }
+  void print(const ShardingValue& v) { out_ += sharding::attribute_text(v.value); }
   void print(const OpaqueValue& v) { out_ += v.text; }
 
   const DumpOptions& options_;

@@ -14,7 +14,7 @@ TEST(Dump, ShowsOneOperationPerLineWithTypesAttributesAndLocations) {
   Module module;
   module.name = "m";
   module.attributes.set("mhlo.num_partitions", IntegerValue{Type::scalar(DType::kI32), 1});
-  module.meshes.push_back({"mesh", {{"x", 2}, {"y", 4}}, {}, {}});
+  module.meshes.push_back({"mesh", {{{"x", 2}, {"y", 4}}, {}}, {}});
   auto function = std::make_unique<Function>("main");
   function->visibility = Function::Visibility::kPublic;
   function->type = Type::function({kPair}, {kPair});
@@ -66,7 +66,8 @@ TEST(Dump, ShowsEveryKindOfAttribute) {
   EXPECT_EQ(dump(Attribute(ChannelHandle{1, 2})), "channel<handle 1 type 2>");
   EXPECT_EQ(dump(Attribute(DotDimensionNumbers{{0}, {0}, {2}, {1}})),
             "dot<lhs_batching [0] rhs_batching [0] lhs_contracting [2] rhs_contracting [1]>");
-  EXPECT_EQ(dump(Attribute(OpaqueValue{"#sdy.sharding<@mesh, []>"})), "#sdy.sharding<@mesh, []>");
+  EXPECT_EQ(dump(Attribute(ShardingValue{sharding::TensorSharding{"mesh", {}, {}, {}, {}}})),
+            "#sdy.sharding<@mesh, []>");
 }
 
 TEST(Dump, ShowsElementsByTheirType) {

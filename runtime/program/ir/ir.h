@@ -209,8 +209,7 @@ class Function {
 // `sdy.mesh`.
 struct Mesh {
   std::string name;
-  std::vector<std::pair<std::string, int64_t>> axes;  // name and size
-  std::vector<int64_t> device_ids;                    // empty: 0, 1, 2 ...
+  sharding::Mesh value;
   AttributeMap attributes;
   bool operator==(const Mesh&) const = default;
 };

@@ -151,7 +151,9 @@ Status Cursor::error(std::string_view expected) {
   return error_at(position_, fmt::format("expected {}, found '{}'", expected, shown));
 }
 
-Status Cursor::error_at(size_t position, std::string_view message) const {
+Status Cursor::error_at(size_t position, std::string_view message) {
+  error_position_ = position;
+  error_reason_ = message;
   return invalid_argument("sharding text at {}: {}", position, message);
 }
 

@@ -35,13 +35,18 @@ class Cursor {
   Status skip_braces();
 
   Status error(std::string_view expected);
-  Status error_at(size_t position, std::string_view message) const;
+  Status error_at(size_t position, std::string_view message);
+  // Of the last error.
+  size_t error_position() const { return error_position_; }
+  const std::string& error_reason() const { return error_reason_; }
 
  private:
   void skip_blanks();
 
   std::string_view text_;
   size_t position_ = 0;
+  size_t error_position_ = 0;
+  std::string error_reason_;
 };
 
 }  // namespace hekla::sharding

@@ -114,6 +114,10 @@ Status check(const HloSharding& sharding) {
   const bool has_tiles = !sharding.tile_dims.empty() || !sharding.iota_dims.empty() ||
                          !sharding.iota_perm.empty() || !sharding.subgroups.empty();
   if (sharding.kind == Kind::kTuple) {
+    if (sharding.group) {
+      return invalid_argument("a sharding of a tuple is in shard group {}: its elements may be",
+                              sharding.group->id);
+    }
     for (size_t i = 0; i < sharding.elements.size(); ++i) {
       const HloSharding& element = sharding.elements[i];
       if (element.kind == Kind::kTuple) {

@@ -222,6 +222,8 @@ TEST(HloSharding, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(decoded("\x1a\x01\x02"sv), "INVALID_ARGUMENT: a sharding that is not tiled has tiles");
   EXPECT_EQ(decoded("\x08\x02\x2a\x04\x08\x02\x2a\x00"sv),
             "INVALID_ARGUMENT: an OpSharding of a tuple within another");
+  EXPECT_EQ(decoded("\x08\x02\x58\x01\x60\x03"sv),
+            "INVALID_ARGUMENT: a sharding of a tuple is in shard group 3: its elements may be");
   // An iota must say how it is transposed: XLA's client insists.
   EXPECT_EQ(decoded("\x08\x03\x1a\x01\x08\x4a\x01\x08"sv),
             "INVALID_ARGUMENT: an iota of 1 dimensions is transposed by 0");

@@ -135,9 +135,11 @@ struct AllToAllList {
   bool operator==(const AllToAllList&) const = default;
 };
 
-// Every attribute of Shardy's dialect that can stand by itself.
-using Attribute = std::variant<Mesh, TensorSharding, ShardingList, ManualAxes, ShardingRule,
-                               AxisRefList, AxisRefLists, AllToAll, AllToAllList>;
+// Every attribute of Shardy's dialect: those that operations have, then what they consist of.
+using Attribute =
+    std::variant<Mesh, TensorSharding, ShardingList, ManualAxes, ShardingRule, AxisRefList,
+                 AxisRefLists, AllToAll, AllToAllList, Axis, SubAxis, AxisRef, DimensionSharding,
+                 ShardingRule::Dimension, ShardingRule::Tensor>;
 
 // Partitions of a mesh that passed `check`; 1 for a maximal one.
 int64_t device_count(const Mesh& mesh);

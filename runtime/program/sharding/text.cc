@@ -45,17 +45,22 @@ std::string refs_text(const std::vector<AxisRef>& axes) {
   return "{" + join(axes, [](const AxisRef& ref) { return to_text(ref); }) + "}";
 }
 
-std::string tensors_text(const std::vector<ShardingRule::Tensor>& tensors) {
-  return join(tensors, [](const ShardingRule::Tensor& tensor) {
-    return "[" +
-           join(tensor,
-                [](const ShardingRule::Dimension& dimension) {
-                  std::string text;
-                  for (int64_t factor : dimension) text += factor_name(factor);
-                  return text;
-                }) +
-           "]";
-  });
+std::string dimension_text(const ShardingRule::Dimension& dimension) {
+  std::string text;
+  for (int64_t factor : dimension) text += factor_name(factor);
+  return text;
+}
+
+std::string tensor_text(const ShardingRule::Tensor& tensor) {
+  return "[" + join(tensor, dimension_text) + "]";
+}
+
+std::string axis_text(const Axis& axis) {
+  return fmt::format("{}={}", quoted(axis.name), axis.size);
+}
+
+std::string sub_axis_text(const SubAxis& sub) {
+  return fmt::format("({}){}", sub.pre_size, sub.size);
 }
 
 // What stands in the angle brackets of #sdy.op_sharding_rule.
@@ -65,8 +70,8 @@ std::string rule_text(const ShardingRule& rule) {
     sizes += fmt::format("{}{}={}", i > 0 ? ", " : "", factor_name(static_cast<int64_t>(i)),
                          rule.factor_sizes[i]);
   }
-  std::string text = fmt::format("({})->({}) {{{}}}", tensors_text(rule.operands),
-                                 tensors_text(rule.results), sizes);
+  std::string text = fmt::format("({})->({}) {{{}}}", join(rule.operands, tensor_text),
+                                 join(rule.results, tensor_text), sizes);
   const std::pair<std::string_view, const std::vector<int64_t>*> kinds[] = {
       {"reduction", &rule.reduction},
       {"need_replication", &rule.need_replication},
@@ -90,9 +95,10 @@ class Reader {
 
   // `read` and nothing behind it.
   template <typename T>
-  Result<T> whole(Result<T> (Reader::*read)()) {
-    HEKLA_ASSIGN_OR_RETURN(T value, (this->*read)());
-    if (!at_.at_end()) return at_.error("the end");
+  Result<T> whole(Result<T> (Reader::*read)(), TextError* error) {
+    Result<T> value = (this->*read)();
+    if (value.ok() && !at_.at_end()) value = at_.error("the end");
+    if (!value.ok() && error != nullptr) *error = {at_.error_position(), at_.error_reason()};
     return value;
   }
 
@@ -100,11 +106,8 @@ class Reader {
     Mesh mesh;
     HEKLA_RETURN_IF_ERROR(at_.expect("<"));
     HEKLA_RETURN_IF_ERROR(list("[", "]", [&]() -> Status {
-      Axis axis;
-      HEKLA_ASSIGN_OR_RETURN(axis.name, at_.string());
-      HEKLA_RETURN_IF_ERROR(at_.expect("="));
-      HEKLA_ASSIGN_OR_RETURN(axis.size, at_.integer());
-      mesh.axes.push_back(std::move(axis));
+      HEKLA_ASSIGN_OR_RETURN(Axis next, axis());
+      mesh.axes.push_back(std::move(next));
       return ok_status();
     }));
     if (at_.accept(",")) {
@@ -203,6 +206,18 @@ class Reader {
       value = as_attribute(all_to_all());
     } else if (kind == "all_to_all_param_list") {
       value = as_attribute(all_to_all_list());
+    } else if (kind == "mesh_axis") {
+      value = as_attribute(axis());
+    } else if (kind == "sub_axis_info") {
+      value = as_attribute(sub_axis());
+    } else if (kind == "axis_ref") {
+      value = as_attribute(ref());
+    } else if (kind == "dimension_sharding") {
+      value = as_attribute(dimension());
+    } else if (kind == "dim_mapping") {
+      value = as_attribute(mapping());
+    } else if (kind == "tensor_mapping") {
+      value = as_attribute(tensor());
     } else {
       return at_.error_at(start, fmt::format("there is no attribute #sdy<{}>", kind));
     }
@@ -236,16 +251,28 @@ class Reader {
     return Attribute(std::move(value));
   }
 
-  Result<AxisRef> ref() {
-    AxisRef ref;
-    HEKLA_ASSIGN_OR_RETURN(ref.name, at_.string());
-    if (!at_.accept(":")) return ref;
+  Result<Axis> axis() {
+    Axis axis;
+    HEKLA_ASSIGN_OR_RETURN(axis.name, at_.string());
+    HEKLA_RETURN_IF_ERROR(at_.expect("="));
+    HEKLA_ASSIGN_OR_RETURN(axis.size, at_.integer());
+    return axis;
+  }
+
+  Result<SubAxis> sub_axis() {
     SubAxis sub;
     HEKLA_RETURN_IF_ERROR(at_.expect("("));
     HEKLA_ASSIGN_OR_RETURN(sub.pre_size, at_.integer());
     HEKLA_RETURN_IF_ERROR(at_.expect(")"));
     HEKLA_ASSIGN_OR_RETURN(sub.size, at_.integer());
-    ref.sub = sub;
+    return sub;
+  }
+
+  Result<AxisRef> ref() {
+    AxisRef ref;
+    HEKLA_ASSIGN_OR_RETURN(ref.name, at_.string());
+    if (!at_.accept(":")) return ref;
+    HEKLA_ASSIGN_OR_RETURN(ref.sub, sub_axis());
     return ref;
   }
 
@@ -295,20 +322,30 @@ class Reader {
     return kFactorLetters - 1 + number;
   }
 
+  Result<ShardingRule::Dimension> mapping() {
+    ShardingRule::Dimension dimension;
+    do {
+      HEKLA_ASSIGN_OR_RETURN(int64_t next, factor());
+      dimension.push_back(next);
+    } while (at_.peek() >= 'i' && at_.peek() <= 'z');
+    return dimension;
+  }
+
+  Result<ShardingRule::Tensor> tensor() {
+    ShardingRule::Tensor tensor;
+    HEKLA_RETURN_IF_ERROR(list("[", "]", [&]() -> Status {
+      HEKLA_ASSIGN_OR_RETURN(ShardingRule::Dimension next, mapping());
+      tensor.push_back(std::move(next));
+      return ok_status();
+    }));
+    return tensor;
+  }
+
   Result<std::vector<ShardingRule::Tensor>> tensors() {
     std::vector<ShardingRule::Tensor> result;
     HEKLA_RETURN_IF_ERROR(list("(", ")", [&]() -> Status {
-      ShardingRule::Tensor tensor;
-      HEKLA_RETURN_IF_ERROR(list("[", "]", [&]() -> Status {
-        ShardingRule::Dimension dimension;
-        do {
-          HEKLA_ASSIGN_OR_RETURN(int64_t next, factor());
-          dimension.push_back(next);
-        } while (at_.peek() != ',' && at_.peek() != ']');
-        tensor.push_back(std::move(dimension));
-        return ok_status();
-      }));
-      result.push_back(std::move(tensor));
+      HEKLA_ASSIGN_OR_RETURN(ShardingRule::Tensor next, tensor());
+      result.push_back(std::move(next));
       return ok_status();
     }));
     return result;
@@ -418,6 +455,25 @@ struct AttributePrinter {
   std::string operator()(const AllToAllList& v) const {
     return fmt::format("#sdy<all_to_all_param_list[{}]>", join(v.values, all_to_all_text));
   }
+  std::string operator()(const Axis& v) const {
+    return fmt::format("#sdy<mesh_axis{}>", axis_text(v));
+  }
+  std::string operator()(const SubAxis& v) const {
+    return fmt::format("#sdy<sub_axis_info{}>", sub_axis_text(v));
+  }
+  std::string operator()(const AxisRef& v) const {
+    return fmt::format("#sdy<axis_ref{}>", to_text(v));
+  }
+  std::string operator()(const DimensionSharding& v) const {
+    return fmt::format("#sdy<dimension_sharding{}>", to_text(v));
+  }
+  // MLIR prints no blank, and reads nothing.
+  std::string operator()(const ShardingRule::Dimension& v) const {
+    return fmt::format("#sdy<dim_mapping {}>", dimension_text(v));
+  }
+  std::string operator()(const ShardingRule::Tensor& v) const {
+    return fmt::format("#sdy<tensor_mapping{}>", tensor_text(v));
+  }
 };
 
 }  // namespace
@@ -436,11 +492,7 @@ std::string quoted(std::string_view text) {
 }
 
 std::string to_text(const Mesh& mesh) {
-  std::string text =
-      "<[" +
-      join(mesh.axes,
-           [](const Axis& axis) { return fmt::format("{}={}", quoted(axis.name), axis.size); }) +
-      "]";
+  std::string text = "<[" + join(mesh.axes, axis_text) + "]";
   if (!mesh.device_ids.empty()) {
     text += fmt::format(", device_ids=[{}]", fmt::join(mesh.device_ids, ", "));
   }
@@ -449,7 +501,7 @@ std::string to_text(const Mesh& mesh) {
 
 std::string to_text(const AxisRef& ref) {
   if (!ref.sub) return quoted(ref.name);
-  return fmt::format("{}:({}){}", quoted(ref.name), ref.sub->pre_size, ref.sub->size);
+  return quoted(ref.name) + ":" + sub_axis_text(*ref.sub);
 }
 
 std::string to_text(const DimensionSharding& dimension) {
@@ -488,22 +540,24 @@ std::string attribute_text(const Attribute& attribute) {
   return std::visit(AttributePrinter{}, attribute);
 }
 
-Result<Mesh> parse_mesh(std::string_view text) { return Reader(text).whole(&Reader::mesh); }
-
-Result<TensorSharding> parse_sharding(std::string_view text) {
-  return Reader(text).whole(&Reader::sharding);
+Result<Mesh> parse_mesh(std::string_view text, TextError* error) {
+  return Reader(text).whole(&Reader::mesh, error);
 }
 
-Result<ShardingList> parse_sharding_list(std::string_view text) {
-  return Reader(text).whole(&Reader::sharding_list);
+Result<TensorSharding> parse_sharding(std::string_view text, TextError* error) {
+  return Reader(text).whole(&Reader::sharding, error);
 }
 
-Result<ManualAxes> parse_manual_axes(std::string_view text) {
-  return Reader(text).whole(&Reader::manual_axes);
+Result<ShardingList> parse_sharding_list(std::string_view text, TextError* error) {
+  return Reader(text).whole(&Reader::sharding_list, error);
 }
 
-Result<Attribute> parse_attribute(std::string_view text) {
-  return Reader(text).whole(&Reader::attribute);
+Result<ManualAxes> parse_manual_axes(std::string_view text, TextError* error) {
+  return Reader(text).whole(&Reader::manual_axes, error);
+}
+
+Result<Attribute> parse_attribute(std::string_view text, TextError* error) {
+  return Reader(text).whole(&Reader::attribute, error);
 }
 
 }  // namespace hekla::sharding

@@ -28,11 +28,17 @@ std::string to_text(const DimensionSharding& dimension);
 // The whole attribute, prefix included.
 std::string attribute_text(const Attribute& attribute);
 
-Result<Mesh> parse_mesh(std::string_view text);
-Result<TensorSharding> parse_sharding(std::string_view text);
-Result<ShardingList> parse_sharding_list(std::string_view text);
-Result<ManualAxes> parse_manual_axes(std::string_view text);
-Result<Attribute> parse_attribute(std::string_view text);
+// Where and why a text was not read, for readers of the text around it.
+struct TextError {
+  size_t position = 0;
+  std::string reason;
+};
+// Each fills `error`, if given, when it fails.
+Result<Mesh> parse_mesh(std::string_view text, TextError* error = nullptr);
+Result<TensorSharding> parse_sharding(std::string_view text, TextError* error = nullptr);
+Result<ShardingList> parse_sharding_list(std::string_view text, TextError* error = nullptr);
+Result<ManualAxes> parse_manual_axes(std::string_view text, TextError* error = nullptr);
+Result<Attribute> parse_attribute(std::string_view text, TextError* error = nullptr);
 
 // In double quotes, as MLIR writes strings.
 std::string quoted(std::string_view text);

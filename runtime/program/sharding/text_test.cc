@@ -13,7 +13,7 @@
 namespace hekla::sharding {
 namespace {
 
-// As Shardy of jaxlib 0.10.2 prints them.
+// As Shardy of jaxlib 0.10.2 prints them; but for dim_mapping, which it cannot read.
 constexpr const char* kAttributes[] = {
     "#sdy.mesh<[]>",
     "#sdy.mesh<[], device_ids=[0]>",
@@ -37,6 +37,13 @@ constexpr const char* kAttributes[] = {
     "#sdy<axis_ref_list{\"x\", \"y\":(1)2}>",
     "#sdy<list_of_axis_ref_lists[{\"x\"}, {}]>",
     "#sdy<all_to_all_param{\"x\"}: 0->1>",
+    "#sdy<mesh_axis\"x\"=4>",
+    "#sdy<sub_axis_info(1)2>",
+    "#sdy<axis_ref\"x\":(1)2>",
+    "#sdy<dimension_sharding{\"x\":(1)2, ?}p2>",
+    "#sdy<dim_mapping iz_3>",
+    "#sdy<tensor_mapping[iz_3, j]>",
+    "#sdy<tensor_mapping[]>",
     "#sdy<all_to_all_param_list[{\"x\"}: 0->1, {\"y\", \"z\"}: 2->0]>",
 };
 

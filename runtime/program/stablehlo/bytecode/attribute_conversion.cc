@@ -190,6 +190,8 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
                                             raw.lists[0][3] != 0});
     case Kind::kChannel:
       return ir::Attribute(ir::ChannelHandle{raw.number, raw.number2});
+    case Kind::kSharding:
+      return ir::Attribute(ir::ShardingValue{*raw.sharding});
     case Kind::kText:
     case Kind::kMeshAxes:
       return ir::Attribute(ir::OpaqueValue{raw.text});

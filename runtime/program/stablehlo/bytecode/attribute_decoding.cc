@@ -67,6 +67,7 @@ Status AttributeTable::decode_attribute(const Entry& entry, RawAttribute& out) c
     out.is_builtin = false;
     out.text = std::string(reader.terminated_string());
     reader.expect_end("an attribute");
+    if (reader.ok() && entry.dialect == Dialect::kSdy) return decode_sdy_text(reader, out);
     return reader.status();
   }
   switch (entry.dialect) {

@@ -67,11 +67,11 @@ class AttributeTable {
   Status decode_stablehlo(ByteReader& reader, RawAttribute& out) const;
   Status decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader& reader, RawAttribute& out) const;
   Status decode_sdy(ByteReader& reader, RawAttribute& out) const;
+  // Of an entry in assembly syntax, which stands in out.text.
+  Status decode_sdy_text(ByteReader& reader, RawAttribute& out) const;
   Result<std::string> builtin_string(uint64_t index) const;
   // A copy of a string; fails the reader when there is none, or the budget is spent.
   std::string copy_of_string(uint64_t index, ByteReader& reader) const;
-  // The body of an sdy attribute, without its "#sdy.xyz" around it.
-  Result<std::string> sdy_body(uint64_t index) const;
   ir::LocationRef location_at_depth(uint64_t index, int depth) const;
 
   std::string_view file_;
@@ -84,7 +84,6 @@ class AttributeTable {
   mutable std::unordered_map<uint64_t, ir::Type> types_;
   mutable std::unordered_map<uint64_t, int64_t> type_sizes_;
   mutable std::unordered_map<uint64_t, ir::LocationRef> locations_;
-  mutable std::unordered_map<uint64_t, std::string> sdy_bodies_;
   mutable uint64_t budget_;
   mutable int attribute_depth_ = 0;        // of attribute() calls within each other
   mutable int64_t pending_type_size_ = 0;  // nodes of the types that the one being decoded has

@@ -104,7 +104,7 @@ ir::DenseValue dense_list(DType dtype, const std::vector<int64_t>& values) {
   return *ir::make_dense(ir::Type::tensor(dtype, dims), std::move(array)).get<ir::DenseValue>();
 }
 
-// "#sdy.sharding<...>" and "#sdy<manual_axes...>" are sdy's.
+// "#affine.map<...>" and "#affine<map...>" are affine's.
 std::string_view dialect_of(std::string_view text) {
   if (!text.starts_with('#')) return "builtin";
   text.remove_prefix(1);
@@ -381,10 +381,9 @@ uint32_t AttributeWriter::builtin(const ir::Attribute& attribute) {
     return builtin_entry(varint(17) + varint(builtin_type(ir::Type::scalar(list->dtype))) +
                          varint(list->values.size()) + blob(bytes));
   }
+  if (const auto* shardy = attribute.get<ir::ShardingValue>()) return sdy(shardy->value);
   if (const auto* opaque = attribute.get<ir::OpaqueValue>()) {
-    const std::string_view dialect = dialect_of(opaque->text);
-    if (dialect == "sdy") need(11, "an attribute of Shardy");
-    return file_.attribute_text(dialect, opaque->text);
+    return file_.attribute_text(dialect_of(opaque->text), opaque->text);
   }
   fail(unimplemented("bytecode: an attribute stands where only its operation could say it"));
   return 0;

@@ -48,6 +48,7 @@ class AttributeWriter {
   uint32_t builtin_entry(std::string payload) {
     return file_.shared_attribute("builtin", std::move(payload));
   }
+  uint32_t sdy(const sharding::Attribute& attribute);
   uint32_t text_type(std::string_view name);
   uint32_t scalar_type(const ir::Type& type);
   uint32_t quantized_type(const ir::Quantization& quantization);

@@ -18,6 +18,7 @@
 #include "runtime/base/status.h"
 #include "runtime/program/ir/location.h"
 #include "runtime/program/ir/type.h"
+#include "runtime/program/sharding/sharding.h"
 #include "runtime/program/stablehlo/bytecode/byte_reader.h"
 
 namespace hekla::stablehlo {
@@ -47,6 +48,7 @@ struct RawAttribute {
     kScatter,    // lists[0..4], number
     kChannel,    // number (handle), number2 (type)
     kAlgorithm,  // types[0..2], lists[0]: three counts and whether imprecise; native stablehlo
+    kSharding,   // sharding, number: the bytes that a copy of it takes
     kText,       // text: anything kept in MLIR syntax
     kMeshAxes,   // text: mesh-based replica groups in MLIR syntax
     kLocation,
@@ -66,6 +68,7 @@ struct RawAttribute {
   std::vector<std::vector<int64_t>> lists;
   std::vector<ir::Type> types;
   std::string_view blob;
+  std::shared_ptr<const hekla::sharding::Attribute> sharding;
 };
 
 // A named attribute of an operation, by number.

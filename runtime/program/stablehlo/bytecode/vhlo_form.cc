@@ -252,6 +252,11 @@ VhloForm vhlo_form(const ir::Operation& op, AttributeWriter& writer) {
     if (declared.name == "backend_config" && value.get<ir::DictionaryValue>() != nullptr) {
       writer.need(3, "a dictionary as backend_config");
     }
+    if (value.get<ir::ShardingValue>() != nullptr) {
+      writer.fail(
+          invalid_argument("bytecode: {} has a sharding as its {}", op.name(), declared.name));
+      return form;
+    }
     if (value.get<ir::OpaqueValue>() != nullptr) {
       writer.fail(unimplemented("bytecode: {} with {} = {} is not written yet", op.name(),
                                 declared.name, value.get<ir::OpaqueValue>()->text));

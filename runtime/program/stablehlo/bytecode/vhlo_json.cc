@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/sha256.h"
+#include "runtime/program/sharding/text.h"
 #include "runtime/program/stablehlo/bytecode/attribute_table.h"
 #include "runtime/program/stablehlo/bytecode/tensor_data.h"
 
@@ -261,6 +262,8 @@ class Printer {
         return Json{{"text", dense_array_text(*value)}};
       case Kind::kBounds:
         return Json{{"text", bounds_text(value->lists[0])}};
+      case Kind::kSharding:
+        return Json{{"text", sharding::attribute_text(*value->sharding)}};
       case Kind::kText:
       case Kind::kMeshAxes:
         return Json{{"text", value->text}};

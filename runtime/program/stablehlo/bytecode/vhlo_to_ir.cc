@@ -69,37 +69,17 @@ class Converter {
     return error(op, "only functions and meshes may stand in a module");
   }
 
-  // The mesh's text is #sdy.mesh<["x"=2, "y"=4], device_ids=[1, 0]>.
   Status convert_mesh(const RawOp& op) {
     ir::Mesh mesh;
     HEKLA_ASSIGN_OR_RETURN(AttributeMap properties, convert_named(op.properties));
     HEKLA_ASSIGN_OR_RETURN(mesh.attributes, convert_named(op.attributes));
     const auto* name = properties.get("sym_name").get<ir::StringValue>();
-    const auto* text = properties.get("mesh").get<ir::OpaqueValue>();
-    if (name == nullptr || text == nullptr) return error(op, "has no name or no axes");
+    const auto* attribute = properties.get("mesh").get<ir::ShardingValue>();
+    const auto* value =
+        attribute != nullptr ? std::get_if<sharding::Mesh>(&attribute->value) : nullptr;
+    if (name == nullptr || value == nullptr) return error(op, "has no name or no axes");
     mesh.name = name->value;
-    std::string_view rest = text->text;
-    const size_t axes_end = rest.find(']');
-    const auto integer = [](std::string_view digits) {
-      int64_t value = 0;
-      std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      return value;
-    };
-    for (size_t at = rest.find('"'); at < axes_end;) {
-      const size_t close = rest.find("\"=", at + 1);
-      if (close == std::string_view::npos || close > axes_end) return error(op, "malformed axes");
-      mesh.axes.emplace_back(rest.substr(at + 1, close - at - 1), integer(rest.substr(close + 2)));
-      at = rest.find('"', close + 2);
-    }
-    const size_t ids = rest.find("device_ids=[");
-    if (ids != std::string_view::npos) {
-      rest.remove_prefix(ids + 12);
-      while (!rest.empty() && rest.front() != ']') {
-        mesh.device_ids.push_back(integer(rest));
-        rest.remove_prefix(std::min(rest.find_first_of(",]"), rest.size()));
-        while (!rest.empty() && (rest.front() == ',' || rest.front() == ' ')) rest.remove_prefix(1);
-      }
-    }
+    mesh.value = *value;
     module_->meshes.push_back(std::move(mesh));
     return ok_status();
   }

@@ -45,16 +45,9 @@ class ProgramWriter {
  private:
   OpSpec mesh_op(const ir::Mesh& mesh) {
     attributes_.need(11, "a mesh of Shardy");
-    std::string axes, ids;
-    for (const auto& [name, size] : mesh.axes) {
-      axes += fmt::format("{}\"{}\"={}", axes.empty() ? "" : ", ", name, size);
-    }
-    for (int64_t id : mesh.device_ids) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
-    const std::string text =
-        fmt::format("#sdy.mesh<[{}]{}>", axes, ids.empty() ? "" : ", device_ids=[" + ids + "]");
     OpSpec op;
     op.name = "sdy.mesh";
-    op.properties = {{"mesh", file_.attribute_text("sdy", text)},
+    op.properties = {{"mesh", attributes_.builtin(ir::ShardingValue{mesh.value})},
                      {"sym_name", file_.builtin_string(mesh.name)}};
     for (const auto& [name, value] : mesh.attributes) {
       op.attributes.emplace_back(name, attributes_.builtin(value));

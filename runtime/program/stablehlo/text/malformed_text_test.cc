@@ -71,7 +71,7 @@ TEST(MalformedText, Modules) {
       {"module @ {}", "1:10", "expected a name"},
       {"func.func @f(%x tensor<f32>)", "1:17", "expected ':'"},
       {"func.func @f(%x: tensor<f32>, %x: tensor<f32>)", "1:32", "%x is defined twice"},
-      {"sdy.mesh @m = <[\"x\"=]>", "1:21", "expected an integer of 64 bits"},
+      {"sdy.mesh @m = <[\"x\"=]>", "1:21", "expected a number, found ']>'"},
       {"\"builtin.module\"() : () -> ()", "1:30", "a module's region"},
       {"\"builtin.module\"() ({\"func.func\"() ({}) : () -> ()}) : () -> ()", "1:33",
        "a function needs sym_name"},

@@ -295,6 +295,13 @@ Result<ir::Attribute> Parser::parse_hash_attribute(int depth) {
     if (!value.is_absent()) return value;
   }
   if (scan_.raw() == '<') HEKLA_RETURN_IF_ERROR(scan_.balanced().status());
+  if (name == "sdy" || name.starts_with("sdy.")) {
+    const std::string_view text = scan_.text().substr(start, scan_.position() - start);
+    sharding::TextError error;
+    Result<sharding::Attribute> value = sharding::parse_attribute(text, &error);
+    if (!value.ok()) return scan_.error_at(start + error.position, error.reason);
+    return ir::Attribute(ir::ShardingValue{std::move(value).value()});
+  }
   return ir::Attribute(
       ir::OpaqueValue{std::string(scan_.text().substr(start, scan_.position() - start))});
 }

@@ -66,17 +66,14 @@ Status Parser::parse_generic_mesh(ir::Module& module) {
   ir::Mesh mesh;
   HEKLA_ASSIGN_OR_RETURN(mesh.attributes, parse_generic_parts(region));
   const std::string* name = string_of(mesh.attributes.get("sym_name"));
-  const auto* axes = mesh.attributes.get("mesh").get<ir::OpaqueValue>();
-  constexpr std::string_view kBefore = "#sdy.mesh";
-  if (name == nullptr || axes == nullptr || !axes->text.starts_with(kBefore)) {
+  const auto* attribute = mesh.attributes.get("mesh").get<ir::ShardingValue>();
+  const auto* value =
+      attribute != nullptr ? std::get_if<sharding::Mesh>(&attribute->value) : nullptr;
+  if (name == nullptr || value == nullptr) {
     return scan_.error_at(start, "a mesh needs sym_name = \"...\" and mesh = #sdy.mesh<...>");
   }
   mesh.name = *name;
-  Parser parser(std::string_view(axes->text).substr(kBefore.size()));
-  const Status status = parser.parse_mesh_axes(mesh);
-  if (!status.ok() || !parser.scan_.at_end()) {
-    return scan_.error_at(start, fmt::format("{} is no mesh", axes->text));
-  }
+  mesh.value = *value;
   mesh.attributes.erase("sym_name");
   mesh.attributes.erase("mesh");
   module.meshes.push_back(std::move(mesh));

@@ -143,32 +143,13 @@ Status Parser::parse_mesh(ir::Module& module) {
   ir::Mesh mesh;
   HEKLA_ASSIGN_OR_RETURN(mesh.name, parse_symbol_name());
   HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-  HEKLA_RETURN_IF_ERROR(parse_mesh_axes(mesh));
+  HEKLA_ASSIGN_OR_RETURN(mesh.value, parse_shardy(sharding::parse_mesh));
   if (scan_.peek() == '{') {
     HEKLA_ASSIGN_OR_RETURN(auto attributes, parse_dictionary(0));
     mesh.attributes = ir::AttributeMap(std::move(attributes));
   }
   module.meshes.push_back(std::move(mesh));
   return parse_optional_location().status();
-}
-
-// <["x"=2, "y"=4], device_ids=[0, 1]>
-Status Parser::parse_mesh_axes(ir::Mesh& mesh) {
-  HEKLA_RETURN_IF_ERROR(scan_.expect('<'));
-  HEKLA_RETURN_IF_ERROR(scan_.expect('['));
-  while (!scan_.accept(']')) {
-    if (!mesh.axes.empty()) HEKLA_RETURN_IF_ERROR(scan_.expect(','));
-    HEKLA_ASSIGN_OR_RETURN(std::string axis, scan_.string());
-    HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-    HEKLA_ASSIGN_OR_RETURN(int64_t size, scan_.integer());
-    mesh.axes.emplace_back(std::move(axis), size);
-  }
-  if (scan_.accept(',')) {
-    if (!scan_.accept_word("device_ids")) return scan_.error("device_ids");
-    HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-    HEKLA_ASSIGN_OR_RETURN(mesh.device_ids, parse_int_list());
-  }
-  return scan_.expect('>');
 }
 
 Status Parser::parse_function(ir::Module& module) {

@@ -280,8 +280,8 @@ Status Parser::parse_pretty_other(OpState& op) {
       return check_operand_types(op, op.result_types);
     case OpCode::kSdyShardingConstraint:
     case OpCode::kSdyReshard: {
-      HEKLA_ASSIGN_OR_RETURN(std::string_view body, scan_.balanced());
-      op.set("sharding", ir::OpaqueValue{"#sdy.sharding" + std::string(body)});
+      HEKLA_ASSIGN_OR_RETURN(auto value, parse_shardy(sharding::parse_sharding));
+      op.set("sharding", ir::ShardingValue{std::move(value)});
       return parse_same_type(op);
     }
     default:

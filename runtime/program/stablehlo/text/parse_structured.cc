@@ -269,13 +269,13 @@ Status Parser::parse_manual_computation(OpState& op) {
   for (const char* name : {"in_shardings", "out_shardings"}) {
     if (!scan_.accept_word(name)) return scan_.error(fmt::format("{}=[...]", name));
     HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-    HEKLA_ASSIGN_OR_RETURN(std::string_view body, scan_.balanced());
-    op.set(name, ir::OpaqueValue{fmt::format("#sdy.sharding_per_value<{}>", body)});
+    HEKLA_ASSIGN_OR_RETURN(auto shardings, parse_shardy(sharding::parse_sharding_list));
+    op.set(name, ir::ShardingValue{std::move(shardings)});
   }
   if (!scan_.accept_word("manual_axes")) return scan_.error("manual_axes={...}");
   HEKLA_RETURN_IF_ERROR(scan_.expect('='));
-  HEKLA_ASSIGN_OR_RETURN(std::string_view axes, scan_.balanced());
-  op.set("manual_axes", ir::OpaqueValue{fmt::format("#sdy<manual_axes{}>", axes)});
+  HEKLA_ASSIGN_OR_RETURN(auto axes, parse_shardy(sharding::parse_manual_axes));
+  op.set("manual_axes", ir::ShardingValue{std::move(axes)});
   std::vector<RegionArgument> arguments;
   if (scan_.accept('(')) {
     while (!scan_.accept(')')) {

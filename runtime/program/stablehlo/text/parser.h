@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/program/ir/ir.h"
+#include "runtime/program/sharding/text.h"
 #include "runtime/program/stablehlo/text/scanner.h"
 
 namespace hekla::stablehlo {
@@ -76,7 +77,18 @@ class Parser {
   Status parse_module(ir::Module& module);
   Status parse_top(ir::Module& module);
   Status parse_mesh(ir::Module& module);
-  Status parse_mesh_axes(ir::Mesh& mesh);
+  // What stands in brackets here, read by one of sharding/text.h's functions.
+  template <typename T>
+  Result<T> parse_shardy(Result<T> (*parse)(std::string_view, sharding::TextError*)) {
+    const char next = scan_.peek();
+    if (next != '<' && next != '[' && next != '{') return scan_.error("a sharding");
+    const size_t start = scan_.position();
+    HEKLA_ASSIGN_OR_RETURN(std::string_view body, scan_.balanced());
+    sharding::TextError error;
+    Result<T> value = parse(body, &error);
+    if (!value.ok()) return scan_.error_at(start + error.position, error.reason);
+    return value;
+  }
   Status parse_function(ir::Module& module);
   Status parse_arguments(ir::Function& function, ir::Block* block, Types& types);
   Status parse_results(ir::Function& function, Types& types);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/program/sharding/text.h"
 #include "runtime/program/stablehlo/text/module_printer.h"
 
 namespace hekla::stablehlo {
@@ -29,14 +30,7 @@ std::string ModulePrinter::run(const ir::Module& module) {
 }
 
 void ModulePrinter::print_mesh(const ir::Mesh& mesh) {
-  out_ += fmt::format("  sdy.mesh {} = <[", symbol_text(mesh.name));
-  for (size_t i = 0; i < mesh.axes.size(); ++i) {
-    out_ +=
-        fmt::format("{}{}={}", i > 0 ? ", " : "", quoted(mesh.axes[i].first), mesh.axes[i].second);
-  }
-  out_ += "]";
-  if (!mesh.device_ids.empty()) out_ += ", device_ids=" + list_text(mesh.device_ids);
-  out_ += ">";
+  out_ += fmt::format("  sdy.mesh {} = {}", symbol_text(mesh.name), sharding::to_text(mesh.value));
   if (!mesh.attributes.empty()) out_ += " " + map_text(mesh.attributes);
   out_ += "\n";
 }

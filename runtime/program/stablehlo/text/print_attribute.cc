@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "runtime/program/sharding/text.h"
 #include "runtime/program/stablehlo/text/module_printer.h"
 #include "runtime/program/stablehlo/text/parser.h"
 #include "runtime/program/stablehlo/text/print.h"
@@ -232,6 +233,9 @@ struct Printer {
         "#stablehlo.result_accuracy<atol = {}, rtol = {}, ulps = {}, mode = "
         "#stablehlo.result_accuracy_mode<{}>>",
         real(v.atol), real(v.rtol), v.ulps, v.mode);
+  }
+  std::string operator()(const ir::ShardingValue& v) const {
+    return sharding::attribute_text(v.value);
   }
   std::string operator()(const ir::OpaqueValue& v) const {
     // Bytecode may hold any text, and parts of attributes that have no text by themselves.
