@@ -8,6 +8,8 @@
 
 #include "runtime/program/ir/compare.h"
 #include "runtime/program/ir/verify.h"
+#include "runtime/program/sharding/text.h"
+#include "runtime/program/stablehlo/bytecode/bytecode_builder.h"
 #include "runtime/program/stablehlo/bytecode/raw_module.h"
 #include "runtime/program/stablehlo/bytecode/vhlo_to_ir.h"
 #include "runtime/program/stablehlo/testing/artifacts.h"
@@ -87,6 +89,94 @@ INSTANTIATE_TEST_SUITE_P(Artifacts, Written,
                            for (char& c : name) c = std::isalnum(c) != 0 ? c : '_';
                            return name;
                          });
+
+TEST(WriteBytecode, ShardyHasItsOwnEncoding) {
+  // Every attribute and part; the last lists need the codes for partial sums and their kind.
+  ir::Module module;
+  for (const char* text :
+       {"#sdy.mesh<[\"x\"=2, \"y\"=2], device_ids=[3, 2, 1, 0]>",
+        "#sdy.mesh<[], device_ids=[0]>",
+        "#sdy.sharding<@mesh, [{\"x\", \"y\":(1)2, ?}p2, {}, {?}], replicated={\"z\"}>",
+        "#sdy.sharding<@\"a mesh\", [{}], replicated={\"x\"}, unreduced={\"y\":(1)2}>",
+        "#sdy.sharding<mesh<[\"a\"=2]>, [{\"a\"}p0], unreduced={\"b\"}, reduction_kind=1>",
+        "#sdy.sharding<@m, [], reduction_kind=0>",
+        "#sdy.sharding_per_value<[]>",
+        "#sdy.sharding_per_value<[<@mesh, [{}]>, <mesh<[], device_ids=[3]>, []>]>",
+        "#sdy.sharding_per_value<[<@m, [{}]>, <@m, [], unreduced={\"y\"}>]>",
+        "#sdy.sharding_per_value<[<@m, [{}]>, <@m, [], reduction_kind=2>]>",
+        "#sdy<manual_axes{\"x\", \"y\"}>",
+        "#sdy.op_sharding_rule<([i, jk], [z_1z], [])->([ij]) {i=4, j=4, k=2} reduction={k} "
+        "need_replication={i, z_2} permutation={j} blocked_propagation={z}, custom>",
+        "#sdy<axis_ref_list{\"x\", \"y\":(1)2}>",
+        "#sdy<list_of_axis_ref_lists[{\"x\"}, {}]>",
+        "#sdy<all_to_all_param{\"x\"}: 0->1>",
+        "#sdy<all_to_all_param_list[{\"x\"}: 0->1, {\"y\", \"z\"}: 2->0]>",
+        "#sdy<mesh_axis\"x\"=4>",
+        "#sdy<sub_axis_info(1)2>",
+        "#sdy<axis_ref\"x\":(1)2>",
+        "#sdy<dimension_sharding{\"x\":(1)2, ?}p2>",
+        "#sdy<dim_mapping iz_3>",
+        "#sdy<tensor_mapping[iz_3, j]>"}) {
+    Result<sharding::Attribute> value = sharding::parse_attribute(text);
+    ASSERT_TRUE(value.ok()) << value.status().to_string();
+    module.attributes.set(text, ir::ShardingValue{*std::move(value)});
+  }
+  module.meshes.push_back({"grid", {{{"x", 2}, {"y", 4}}, {}}, {}});
+  const Result<std::string> written = write_bytecode(module);
+  ASSERT_TRUE(written.ok()) << written.status().to_string();
+  const std::unique_ptr<ir::Module> again = read(*written);
+  EXPECT_EQ(ir::first_difference(module, *again).value_or(""), "");
+  EXPECT_EQ(write_bytecode(module, {1, 10, 0}).status().code(), StatusCode::kUnimplemented);
+  // The names of the attributes here are their texts; a program holds none.
+  const std::unique_ptr<ir::Module> program =
+      read(testing::read_artifact("shard_map_partial.mlirbc"));
+  const Result<std::string> bytes = write_bytecode(*program);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+  EXPECT_EQ(bytes->find("#sdy"), std::string::npos);
+  module.attributes = {};
+  module.attributes.set("a", ir::ShardingValue{sharding::DimensionSharding{{}, true, -1}});
+  EXPECT_EQ(write_bytecode(module).status().message(),
+            "bytecode: dimension sharding {?}p-1 has a priority below 0");
+}
+
+TEST(WriteBytecode, ShardyInAssemblySyntaxIsReadToo) {
+  BytecodeBuilder b;
+  OpSpec op{"sdy.mesh"};
+  op.properties = {{"mesh", b.attribute_text("sdy", "#sdy.mesh<[\"x\"=2]>")},
+                   {"sym_name", b.builtin_string("grid")}};
+  const std::unique_ptr<ir::Module> module = read(b.finish(b.module({op})));
+  ASSERT_EQ(module->meshes.size(), 1u);
+  EXPECT_EQ(module->meshes[0].value, (sharding::Mesh{{{"x", 2}}, {}}));
+  BytecodeBuilder bad;
+  op.properties = {{"mesh", bad.attribute_text("sdy", "#sdy.mesh<[x]>")},
+                   {"sym_name", bad.builtin_string("grid")}};
+  const std::string bytes = bad.finish(bad.module({op}));
+  const Result<RawModule> raw = read_bytecode(bytes);
+  ASSERT_TRUE(raw.ok());
+  EXPECT_NE(vhlo_to_ir(*raw).status().message().find(
+                "sharding text at 11: expected a name in double quotes, found 'x]>'"),
+            std::string::npos)
+      << vhlo_to_ir(*raw).status().to_string();
+}
+
+// In every artifact: what Shardy attached is values, and nothing keeps it as text.
+TEST_P(Written, HasNoShardingAsText) {
+  const std::unique_ptr<ir::Module> module = read(testing::read_artifact(GetParam() + ".mlirbc"));
+  const auto look = [](const ir::AttributeMap& map) {
+    for (const auto& [name, value] : map) {
+      const auto* opaque = value.get<ir::OpaqueValue>();
+      EXPECT_TRUE(opaque == nullptr || !opaque->text.starts_with("#sdy")) << opaque->text;
+      if (name == "sdy.sharding") {
+        EXPECT_NE(value.get<ir::ShardingValue>(), nullptr);
+      }
+    }
+  };
+  for (const auto& function : module->functions) {
+    for (const ir::AttributeMap& map : function->argument_attributes) look(map);
+    for (const ir::AttributeMap& map : function->result_attributes) look(map);
+    ir::walk(function->body(), [&](const ir::Operation& op) { look(op.attributes()); });
+  }
+}
 
 TEST(WriteBytecode, VersionsOutsideOfWhatIsWrittenAreRefused) {
   const ir::Module empty;
