@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "runtime/program/ir/compare.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/sharding/text.h"
@@ -137,6 +139,25 @@ TEST(WriteBytecode, ShardyHasItsOwnEncoding) {
   module.attributes.set("a", ir::ShardingValue{sharding::DimensionSharding{{}, true, -1}});
   EXPECT_EQ(write_bytecode(module).status().message(),
             "bytecode: dimension sharding {?}p-1 has a priority below 0");
+}
+
+// Where the recorded programs for partitioning are.
+TEST(WriteBytecode, RecordedShardedProgramsReadBack) {
+  const std::filesystem::path folder = testing::artifact_path("spmd/README.md").parent_path();
+  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "no recorded programs here";
+  int programs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".mlirbc") continue;
+    const std::string name = "spmd/" + entry.path().filename().string();
+    const std::string bytes = testing::read_artifact(name);
+    const std::unique_ptr<ir::Module> module = read(bytes);
+    const Result<std::string> written = write_bytecode(*module);
+    ASSERT_TRUE(written.ok()) << name << ": " << written.status().to_string();
+    EXPECT_EQ(ir::first_difference(*module, *read(*written)).value_or(""), "") << name;
+    EXPECT_EQ(written->find("#sdy"), std::string::npos) << name;
+    ++programs;
+  }
+  EXPECT_GE(programs, 33);
 }
 
 TEST(WriteBytecode, ShardyInAssemblySyntaxIsReadToo) {
