@@ -195,7 +195,10 @@ class ProgramWriter {
                                  declared.is_optional, value.is_absent()});
     }
     for (const auto& [name, value] : op.attributes()) {
-      const auto is_declared = [&](const DeclaredAttribute& d) { return d.name == name; };
+      // A copy: clang 14 captures no structured bindings.
+      const auto is_declared = [key = std::string_view(name)](const DeclaredAttribute& d) {
+        return d.name == key;
+      };
       const DeclaredAttributes& all = alternatives.front();
       if (std::find_if(all.begin(), all.end(), is_declared) == all.end()) {
         spec.attributes.emplace_back(name, attributes_.builtin(value));
