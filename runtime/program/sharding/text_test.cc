@@ -32,8 +32,9 @@ constexpr const char* kAttributes[] = {
     "#sdy<manual_axes{\"x\", \"y\"}>",
     "#sdy.op_sharding_rule<()->() {}>",
     "#sdy.op_sharding_rule<([i, j])->([k, l], [m], []) {i=4, j=4, k=4, l=4, m=4}, custom>",
-    "#sdy.op_sharding_rule<([i, jk], [z_1z])->([ij]) {i=4, j=4, k=2} reduction={k} "
-    "need_replication={i, z_2} permutation={j} blocked_propagation={z}>",
+    // Parentheses: two literals that are one text.
+    ("#sdy.op_sharding_rule<([i, jk], [z_1z])->([ij]) {i=4, j=4, k=2} reduction={k} "
+     "need_replication={i, z_2} permutation={j} blocked_propagation={z}>"),
     "#sdy<axis_ref_list{\"x\", \"y\":(1)2}>",
     "#sdy<list_of_axis_ref_lists[{\"x\"}, {}]>",
     "#sdy<all_to_all_param{\"x\"}: 0->1>",
