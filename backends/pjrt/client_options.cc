@@ -96,7 +96,7 @@ Status OptionTable::read(const Options& given) const {
     HEKLA_RETURN_IF_ERROR(option.set(option.environment, std::string(value)));
   }
   for (const auto& [name, value] : given) {
-    if (is_of_processes(name)) {
+    if (takes_process_options_ && is_of_processes(name)) {
       HEKLA_ASSIGN_OR_RETURN(const int64_t number, as_integer(name, value));
       if (name == "num_nodes" && number > 1) {
         return unimplemented("clients over {} processes are not there yet", number);
@@ -117,6 +117,7 @@ Status OptionTable::read(const Options& given) const {
 }
 
 void add_common_options(OptionTable& table, CommonOptions& options, const char* limit) {
+  table.take_process_options();
   table.integer("num_devices", "HEKLA_NUM_DEVICES", options.device_count, {1, kMaxDevices}, "1",
                 "logical devices cut from the physical one");
   table.integer("memory_limit_bytes", "HEKLA_MEMORY_LIMIT", options.memory_limit_bytes, {}, limit,

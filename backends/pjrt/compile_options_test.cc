@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backends/pjrt/client_options.h"
 #include "backends/pjrt/handles.h"
 #include "runtime/base/protobuf_wire.h"
 
@@ -104,6 +105,15 @@ TEST(Fingerprint, DoesNotDependOnTheOrderOfOptions) {
   EXPECT_NE(fingerprint(none), fingerprint(fuse));
   EXPECT_NE(fingerprint(fuse), fingerprint(reuse));
   EXPECT_NE(fingerprint(fuse), fingerprint(both));
+}
+
+// Options of clients are none of a compilation.
+TEST(CompilerOptions, WhatThereIsNotIsRefused) {
+  for (const char* name : {"hekla_colour", "node_id", "num_devices"}) {
+    const auto read = read_compiler_options({{name, std::string("0")}});
+    ASSERT_FALSE(read.ok()) << name;
+    EXPECT_EQ(read.status().code(), StatusCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

@@ -18,17 +18,6 @@ std::string factor_name(int64_t factor) {
   return fmt::format("z_{}", factor - kFactorLetters + 1);
 }
 
-bool is_bare_symbol(std::string_view name) {
-  if (name.empty()) return false;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const char c = name[i];
-    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-    const bool is_other = (c >= '0' && c <= '9') || c == '.' || c == '$';
-    if (!is_letter && (i == 0 || !is_other)) return false;
-  }
-  return true;
-}
-
 template <typename List, typename Write>
 std::string join(const List& list, Write&& write) {
   std::string text;
@@ -477,6 +466,17 @@ struct AttributePrinter {
 };
 
 }  // namespace
+
+bool is_bare_symbol(std::string_view name) {
+  if (name.empty()) return false;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    const bool is_other = (c >= '0' && c <= '9') || c == '.' || c == '$';
+    if (!is_letter && (i == 0 || !is_other)) return false;
+  }
+  return true;
+}
 
 std::string quoted(std::string_view text) {
   std::string out = "\"";

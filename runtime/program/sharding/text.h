@@ -42,5 +42,7 @@ Result<Attribute> parse_attribute(std::string_view text, TextError* error = null
 
 // In double quotes, as MLIR writes strings.
 std::string quoted(std::string_view text);
+// Whether MLIR writes a symbol or a key of this name without quotes.
+bool is_bare_symbol(std::string_view name);
 
 }  // namespace hekla::sharding

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "runtime/program/ir/ir.h"
+#include "runtime/program/sharding/text.h"
 
 namespace hekla::stablehlo {
 
 // In quotes, with escapes that read back to the same bytes.
-std::string quoted(std::string_view text);
+using sharding::quoted;
 // "@name", in quotes where it is no bare name.
 std::string symbol_text(std::string_view name);
 std::string dictionary_text(const std::vector<ir::NamedAttribute>& entries);

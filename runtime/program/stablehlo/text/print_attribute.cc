@@ -245,18 +245,6 @@ struct Printer {
   }
 };
 
-bool is_bare_name(std::string_view name) {
-  if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '.' || name[0] == '$') {
-    return false;
-  }
-  for (char c : name) {
-    const bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                      c == '_' || c == '.' || c == '$';
-    if (!fine) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::string list_text(const std::vector<int64_t>& values) {
@@ -285,28 +273,15 @@ std::string conv_lists_text(const ir::ConvDimensionNumbers& n) {
   return fmt::format("{}x{}->{}", input, kernel, output);
 }
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\' || byte < 0x20 || byte >= 0x7f) {
-      out += fmt::format("\\{:02X}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 std::string symbol_text(std::string_view name) {
-  return "@" + (is_bare_name(name) ? std::string(name) : quoted(name));
+  return "@" + (sharding::is_bare_symbol(name) ? std::string(name) : quoted(name));
 }
 
 std::string dictionary_text(const std::vector<ir::NamedAttribute>& entries) {
   std::string text = "{";
   for (const auto& [name, value] : entries) {
     if (text.size() > 1) text += ", ";
-    text += is_bare_name(name) ? name : quoted(name);
+    text += sharding::is_bare_symbol(name) ? name : quoted(name);
     if (value.get<ir::UnitValue>() == nullptr) text += " = " + print_attribute(value);
   }
   return text + "}";
