@@ -56,6 +56,20 @@ Operation* GraphBuilder::make_op(OpCode code, const Values& operands, AttributeM
   if (!types.empty()) return insert(std::move(probe));
   Result<std::vector<Type>> inferred = infer_result_types(*probe);
   if (inferred.ok() && inferred->empty()) return insert(std::move(probe));
+  if (!inferred.ok()) {
+    // Operations of one result want to declare one.
+    auto single =
+        std::make_unique<Operation>(code, operands, std::vector<Type>(1), attributes, location_);
+    for (std::unique_ptr<Region>& region : probe->take_regions()) {
+      single->adopt_region(std::move(region));
+    }
+    probe->set_operands({});  // it is no user
+    probe = std::move(single);
+    inferred = infer_result_types(*probe);
+    if (inferred.ok() && inferred->size() == 1 && inferred->front().is_none()) {
+      inferred = internal_error("{} has no type that follows from its operands", op_name(code));
+    }
+  }
   if (inferred.ok()) {
     types = *std::move(inferred);
   } else {
