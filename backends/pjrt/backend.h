@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "backends/compiler/compile.h"
-#include "backends/pjrt/completion.h"
+#include "runtime/base/async/completion.h"
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/ir.h"
 

@@ -16,6 +16,7 @@
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/compile_options.h"
 #include "plugin_api/pjrt_extensions.h"
+#include "runtime/base/async/serial_queue.h"
 
 namespace hekla::pjrt {
 
@@ -94,7 +95,7 @@ struct ClientState {
   std::vector<PJRT_Device*> device_pointers;
   std::vector<std::unique_ptr<MemoryObject>> memories;
   std::vector<PJRT_Memory*> memory_pointers;
-  SerialThread callbacks;
+  SerialQueue callbacks;
 };
 using StateRef = std::shared_ptr<ClientState>;
 
@@ -152,7 +153,7 @@ struct PJRT_Client {
 };
 
 struct PJRT_Event {
-  hekla::pjrt::CompletionRef completion;
+  hekla::CompletionRef completion;
   hekla::pjrt::StateRef state;  // for its callback thread; null for events without a client
 };
 
@@ -162,7 +163,7 @@ struct PJRT_Buffer {
   hekla::pjrt::MemoryObject* memory = nullptr;
   hekla::DType dtype = hekla::DType::kInvalid;  // kInvalid: a token
   hekla::Dims dims;
-  hekla::pjrt::CompletionRef ready;
+  hekla::CompletionRef ready;
 
   std::mutex mutex;  // guards what follows
   // Null while a launch has it that consumes it, and once nobody needs it.

@@ -15,7 +15,7 @@ struct Hekla_Hold {
 
   hekla::pjrt::StateRef state;  // the backend lives as long
   hekla::pjrt::StorageRef storage;
-  hekla::pjrt::CompletionRef ready;
+  hekla::CompletionRef ready;
   int64_t size_bytes = 0;
 };
 

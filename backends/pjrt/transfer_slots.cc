@@ -11,11 +11,11 @@ struct PJRT_AsyncHostToDeviceTransferManager {
     hekla::DType dtype = hekla::DType::kInvalid;
     hekla::Dims dims;
     int64_t size_bytes = 0;
-    hekla::pjrt::CompletionRef ready;
+    hekla::CompletionRef ready;
     bool is_retrieved = false;
     bool is_last_sent = false;
     // Completions of the parts that are under way.
-    std::vector<hekla::pjrt::CompletionRef> parts;
+    std::vector<hekla::CompletionRef> parts;
   };
   hekla::pjrt::StateRef state;
   PJRT_Device* device = nullptr;
@@ -29,7 +29,7 @@ struct PJRT_FulfillAliasBufferCallback {
   hekla::pjrt::StateRef state;
   hekla::pjrt::StorageRef storage;
   int64_t size_bytes = 0;
-  hekla::pjrt::CompletionRef ready;
+  hekla::CompletionRef ready;
   std::atomic<bool> is_fulfilled = false;
 };
 

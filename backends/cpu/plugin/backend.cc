@@ -25,7 +25,6 @@
 namespace hekla::cpu {
 namespace {
 
-using pjrt::CompletionRef;
 using pjrt::MemoryAccount;
 using pjrt::StorageRef;
 

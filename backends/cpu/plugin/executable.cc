@@ -10,7 +10,6 @@
 namespace hekla::cpu {
 namespace {
 
-using pjrt::CompletionRef;
 using pjrt::MemoryAccount;
 using pjrt::StorageRef;
 
@@ -215,7 +214,7 @@ Result<std::vector<StorageRef>> CpuExecutable::launch(pjrt::Launch& launch) {
   if (is_ready) {
     start(ok_status());
   } else {
-    pjrt::Completion::all(std::move(waiting))->on_done(start);
+    Completion::all(std::move(waiting))->on_done(start);
   }
   return outputs;
 }

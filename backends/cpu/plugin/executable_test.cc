@@ -13,8 +13,6 @@ namespace {
 
 using kernel::Builder;
 using kernel::ScalarType;
-using pjrt::Completion;
-using pjrt::CompletionRef;
 using pjrt::Launch;
 using pjrt::MemoryAccount;
 using pjrt::StorageRef;

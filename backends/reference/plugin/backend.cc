@@ -8,12 +8,12 @@
 #include "backends/pjrt/client_options.h"
 #include "backends/reference/evaluator.h"
 #include "backends/reference/plugin/storage.h"
+#include "runtime/base/async/serial_queue.h"
 #include "runtime/base/cpu_info.h"
 
 namespace hekla::reference {
 namespace {
 
-using pjrt::CompletionRef;
 using pjrt::StorageRef;
 
 ReferenceStorage& storage_of(const StorageRef& storage) {
@@ -22,7 +22,7 @@ ReferenceStorage& storage_of(const StorageRef& storage) {
 
 struct Device {
   std::shared_ptr<MemoryAccount> account;
-  pjrt::SerialThread worker;  // runs the device's launches in their order
+  SerialQueue worker;  // runs the device's launches in their order
 };
 
 // The flat parameters or results as types.

@@ -15,9 +15,6 @@
 
 namespace hekla::vulkan {
 
-using pjrt::Completion;
-using pjrt::CompletionRef;
-
 // What one launch in flight records into and writes to.
 struct DeviceProgram::Slot {
   bool is_busy = false;

@@ -16,10 +16,10 @@
 #include <mutex>
 #include <vector>
 
-#include "backends/pjrt/completion.h"
 #include "backends/vulkan/launch/logical_device.h"
 #include "backends/vulkan/launch/lowering.h"
 #include "backends/vulkan/queue/command_buffer.h"
+#include "runtime/base/async/completion.h"
 
 namespace hekla::vulkan {
 
@@ -45,9 +45,9 @@ struct LaunchInput {
   AllocationRef memory;
   // When what makes this memory is in the compute lane's order, or has ended; an error fails the
   // launch. Host memory semantics need `ready`.
-  pjrt::CompletionRef submitted;
+  CompletionRef submitted;
   // When the bytes are there.
-  pjrt::CompletionRef ready;
+  CompletionRef ready;
   // The launch is the memory's only owner and may give it to an output.
   bool is_donated = false;
 };
@@ -57,13 +57,13 @@ struct LaunchRequest {
   int64_t replica = 0;
   int64_t partition = 0;
   // Completed when all outputs are written, or with the error.
-  pjrt::CompletionRef done;
+  CompletionRef done;
 };
 
 struct LaunchOutputs {
   std::vector<AllocationRef> memory;
   // Later launches on the same logical device may be submitted after this one.
-  pjrt::CompletionRef submitted;
+  CompletionRef submitted;
 };
 
 class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {

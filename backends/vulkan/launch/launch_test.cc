@@ -15,8 +15,6 @@
 namespace hekla::vulkan {
 namespace {
 
-using pjrt::Completion;
-using pjrt::CompletionRef;
 using Space = Slice::Space;
 using Words = std::vector<uint32_t>;
 

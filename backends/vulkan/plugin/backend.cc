@@ -14,7 +14,6 @@
 namespace hekla::vulkan {
 namespace {
 
-using pjrt::CompletionRef;
 using pjrt::StorageRef;
 using Devices = std::vector<std::shared_ptr<LogicalDevice>>;
 

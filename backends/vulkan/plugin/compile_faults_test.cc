@@ -16,8 +16,6 @@
 namespace hekla::vulkan {
 namespace {
 
-using pjrt::Completion;
-
 // A contraction, a sort, a gather with a constant, a loop whose turns the data decide and a branch.
 // For x = 0, 1, ... 15 in rows of four: 40 turns that add 1 each, then the larger of two sums.
 constexpr const char* kProgram = R"(
@@ -92,7 +90,7 @@ class Sweep {
     LaunchRequest launch;
     launch.inputs = {{input, Completion::ready(), Completion::ready(), false}};
     launch.done = Completion::make();
-    const pjrt::CompletionRef done = launch.done;
+    const CompletionRef done = launch.done;
     HEKLA_ASSIGN_OR_RETURN(const LaunchOutputs outputs, loaded->launch(launch));
     HEKLA_RETURN_IF_ERROR(done->await());
     float sum = 0;

@@ -13,8 +13,7 @@ class VulkanStorage : public pjrt::Storage {
  public:
   VulkanStorage(int device, AllocationRef memory) : device_(device), memory_(std::move(memory)) {}
   // An output: `submitted` when its launch is in the lane's order, `done` when it is written.
-  VulkanStorage(int device, AllocationRef memory, pjrt::CompletionRef submitted,
-                pjrt::CompletionRef done)
+  VulkanStorage(int device, AllocationRef memory, CompletionRef submitted, CompletionRef done)
       : device_(device),
         memory_(std::move(memory)),
         submitted_(std::move(submitted)),
@@ -27,15 +26,15 @@ class VulkanStorage : public pjrt::Storage {
   const AllocationRef& memory() const { return memory_; }
   // From when on a launch of the same device may be submitted that reads this storage; `ready` is
   // the event that the caller has for it.
-  pjrt::CompletionRef submitted(const pjrt::CompletionRef& ready) const {
+  CompletionRef submitted(const CompletionRef& ready) const {
     return done_ != nullptr && ready == done_ ? submitted_ : ready;
   }
 
  private:
   const int device_;
   const AllocationRef memory_;  // shared with launches in flight, and with an output that took it
-  const pjrt::CompletionRef submitted_;
-  const pjrt::CompletionRef done_;
+  const CompletionRef submitted_;
+  const CompletionRef done_;
 };
 
 }  // namespace hekla::vulkan

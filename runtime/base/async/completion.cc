@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/pjrt/completion.h"
+#include "runtime/base/async/completion.h"
 
 #include <atomic>
-#include <deque>
-#include <thread>
 
-namespace hekla::pjrt {
+namespace hekla {
 
 CompletionRef Completion::ready(Status status) {
   CompletionRef completion = make();
@@ -76,50 +74,4 @@ void Completion::on_done(std::function<void(const Status&)> callback) {
   callback(status);
 }
 
-struct SerialThread::State {
-  std::mutex mutex;
-  std::condition_variable condition;
-  std::deque<std::function<void()>> queue;  // guarded by mutex
-  bool is_closing = false;                  // guarded by mutex
-  std::thread thread;
-};
-
-SerialThread::SerialThread() : state_(std::make_shared<State>()) {
-  state_->thread = std::thread([state = state_] {
-    std::unique_lock lock(state->mutex);
-    while (true) {
-      state->condition.wait(lock, [&] { return state->is_closing || !state->queue.empty(); });
-      if (state->queue.empty()) return;
-      std::function<void()> callback = std::move(state->queue.front());
-      state->queue.pop_front();
-      lock.unlock();
-      callback();
-      callback = nullptr;
-      lock.lock();
-    }
-  });
-}
-
-SerialThread::~SerialThread() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->is_closing = true;
-  }
-  state_->condition.notify_all();
-  // The last owner may be a callback.
-  if (state_->thread.get_id() == std::this_thread::get_id()) {
-    state_->thread.detach();
-  } else {
-    state_->thread.join();
-  }
-}
-
-void SerialThread::post(std::function<void()> callback) {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->queue.push_back(std::move(callback));
-  }
-  state_->condition.notify_one();
-}
-
-}  // namespace hekla::pjrt
+}  // namespace hekla

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion: a one-shot event that ends with a Status; the currency between backends and the C
-// API.
+// Completion: a one-shot event that ends with a Status; the currency of all that is asynchronous.
 //
 // Shared by whoever makes it true and whoever waits. complete() is called once, from any thread; a
 // second call is ignored and returns false. Callbacks run exactly once: at once when the completion
 // is done, else on the thread that completes it, without a lock held. They must be short: callbacks
-// of API users go through a SerialThread.
+// of API users go through a SerialQueue.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +15,7 @@
 
 #include "runtime/base/status.h"
 
-namespace hekla::pjrt {
+namespace hekla {
 
 class Completion;
 using CompletionRef = std::shared_ptr<Completion>;
@@ -45,20 +44,4 @@ class Completion {
   std::vector<std::function<void(const Status&)>> callbacks_;  // guarded by mutex_
 };
 
-// One thread that runs callbacks of API users in order. They may take locks of the client's
-// language (Python's GIL) and call any API function. Callbacks that are queued when it is destroyed
-// still run.
-class SerialThread {
- public:
-  SerialThread();
-  SerialThread(const SerialThread&) = delete;
-  SerialThread& operator=(const SerialThread&) = delete;
-  ~SerialThread();
-  void post(std::function<void()> callback);
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object
-};
-
-}  // namespace hekla::pjrt
+}  // namespace hekla
