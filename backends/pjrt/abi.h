@@ -74,7 +74,14 @@ PJRT_Extension_Base* holds_extension();
 const BackendFactory& backend_factory();
 
 // Shared between files of slots.
-std::shared_ptr<PJRT_TopologyDescription> make_topology(const Backend& backend);
+// `devices`: of each process.
+std::shared_ptr<PJRT_TopologyDescription> make_topology(
+    const Backend& backend, const std::vector<std::vector<DeviceInfo>>& devices);
+// The i-th of `count` devices when nobody chooses them: this process's own where there are as many,
+// else from id 0 on; more than there are, too.
+int default_device_id(const ClientState& state, int64_t count, int64_t i);
+// INVALID_ARGUMENT: a device of another process.
+Result<int> local_index_of(const PJRT_Device& device);
 // A fingerprint of the kind's name, never 0.
 int memory_kind_id(const std::string& kind);
 // Allocates and describes a buffer; `ready` says when its bytes are valid.

@@ -34,9 +34,8 @@ using OptionValue = std::variant<std::string, int64_t, std::vector<int64_t>, flo
 using Options = std::vector<std::pair<std::string, OptionValue>>;
 
 struct DeviceInfo {
-  std::string kind;          // model: "Hekla reference evaluator"
-  std::string debug_string;  // "reference:0"
-  std::string to_string;     // "ReferenceDevice(id=0)"
+  std::string kind;       // model: "Hekla reference evaluator"
+  std::string type_name;  // "ReferenceDevice", which prints as ReferenceDevice(id=0)
   Options attributes;
   // Kinds of memory; the first is the default and is called "device".
   std::vector<std::string> memory_kinds = {"device"};

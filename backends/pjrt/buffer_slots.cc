@@ -48,7 +48,8 @@ Result<std::pair<PJRT_Device*, MemoryObject*>> place_of(PJRT_Client* client, PJR
     auto* object = static_cast<MemoryObject*>(memory);
     return std::pair(object->devices.front(), object);
   }
-  if (device == nullptr) device = client->state->device_pointers.front();
+  if (device == nullptr) device = client->state->addressable_pointers.front();
+  HEKLA_RETURN_IF_ERROR(local_index_of(*device).status());
   return std::pair(device, static_cast<MemoryObject*>(device->memories.front()));
 }
 
@@ -302,7 +303,7 @@ Result<PJRT_Buffer*> copy_to(PJRT_Buffer& source, PJRT_Device* device, MemoryObj
   const StateRef state = source.state;
   const int64_t bytes = source.size_bytes();
   HEKLA_ASSIGN_OR_RETURN(StorageRef to,
-                         state->backend->allocate(device->index(), memory->kind_index, bytes));
+                         state->backend->allocate(device->local_index, memory->kind_index, bytes));
   CompletionRef done = Completion::make();
   source.ready->on_done([state, from, to, bytes, done](const Status& status) {
     if (!status.ok() || bytes == 0) {
@@ -322,6 +323,7 @@ Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
   if (args->dst_device->state != args->buffer->state.get()) {
     return unimplemented("copies between clients go through the host");
   }
+  HEKLA_RETURN_IF_ERROR(local_index_of(*args->dst_device).status());
   auto* memory = static_cast<MemoryObject*>(args->dst_device->memories.front());
   HEKLA_ASSIGN_OR_RETURN(args->dst_buffer, copy_to(*args->buffer, args->dst_device, memory));
   return ok_status();

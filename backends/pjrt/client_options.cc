@@ -41,11 +41,6 @@ Result<std::string> as_text(const std::string& name, const OptionValue& value) {
   return invalid_argument("the option {} must be text", name);
 }
 
-// What clients of several processes say; one process says nothing by them.
-bool is_of_processes(const std::string& name) {
-  return name == "node_id" || name == "num_nodes" || name == "partition_index";
-}
-
 }  // namespace
 
 void OptionTable::integer(const char* name, const char* environment, int64_t& target, Range range,
@@ -96,16 +91,8 @@ Status OptionTable::read(const Options& given) const {
     HEKLA_RETURN_IF_ERROR(option.set(option.environment, std::string(value)));
   }
   for (const auto& [name, value] : given) {
-    if (takes_process_options_ && is_of_processes(name)) {
-      HEKLA_ASSIGN_OR_RETURN(const int64_t number, as_integer(name, value));
-      if (name == "num_nodes" && number > 1) {
-        return unimplemented("clients over {} processes are not there yet", number);
-      }
-      continue;
-    }
-    const auto known = std::find_if(options_.begin(), options_.end(),
-                                    [&name = name](const Option& o) { return o.name == name; });
-    if (known == options_.end()) {
+    const Option* known = find(name);
+    if (known == nullptr) {
       std::vector<std::string> names;
       for (const Option& option : options_) names.push_back(option.name);
       return invalid_argument("there is no {} {}; there are {}", what_, name,
@@ -116,8 +103,13 @@ Status OptionTable::read(const Options& given) const {
   return ok_status();
 }
 
+const OptionTable::Option* OptionTable::find(std::string_view name) const {
+  const auto known = std::find_if(options_.begin(), options_.end(),
+                                  [&](const Option& option) { return option.name == name; });
+  return known == options_.end() ? nullptr : &*known;
+}
+
 void add_common_options(OptionTable& table, CommonOptions& options, const char* limit) {
-  table.take_process_options();
   table.integer("num_devices", "HEKLA_NUM_DEVICES", options.device_count, {1, kMaxDevices}, "1",
                 "logical devices cut from the physical one");
   table.integer("memory_limit_bytes", "HEKLA_MEMORY_LIMIT", options.memory_limit_bytes, {}, limit,

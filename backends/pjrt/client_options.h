@@ -48,18 +48,16 @@ class OptionTable {
   void text(const char* name, const char* environment, std::string& target,
             std::vector<std::string> words, const char* fallback, const char* meaning);
 
-  // `read` passes over what clients of several processes say of themselves.
-  void take_process_options() { takes_process_options_ = true; }
-
   // INVALID_ARGUMENT: an option that there is not, or a value that it cannot have, with what there
-  // is; UNIMPLEMENTED: a client of several processes.
+  // is.
   Status read(const Options& given) const;
 
   const std::vector<Option>& options() const { return options_; }
+  // Null when there is none.
+  const Option* find(std::string_view name) const;
 
  private:
   std::string what_;
-  bool takes_process_options_ = false;
   std::vector<Option> options_;
 };
 

@@ -69,7 +69,12 @@ void make_devices(ClientState& state) {
     auto device = std::make_unique<PJRT_Device>();
     device->description = description.get();
     device->state = &state;
-    for (size_t k = 0; k < description->kinds.size(); ++k) {
+    const bool is_own = description->process_index == state.process.index;
+    if (is_own) {
+      device->local_index = static_cast<int>(state.addressable_pointers.size());
+      state.addressable_pointers.push_back(device.get());
+    }
+    for (size_t k = 0; is_own && k < description->kinds.size(); ++k) {
       auto memory = std::make_unique<MemoryObject>();
       memory->vtable = &kMemoryTable;
       memory->id = static_cast<int>(state.memories.size());
@@ -77,9 +82,9 @@ void make_devices(ClientState& state) {
       memory->kind_id = description->kinds[k].id;
       memory->kind_index = k;
       memory->debug_string =
-          fmt::format("{} memory of {}", memory->kind, description->info.debug_string);
+          fmt::format("{} memory of {}", memory->kind, description->debug_string);
       memory->to_string = fmt::format("Memory(id={}, kind={}, device={})", memory->id, memory->kind,
-                                      description->info.debug_string);
+                                      description->debug_string);
       memory->devices = {device.get()};
       device->memories.push_back(memory.get());
       state.memory_pointers.push_back(memory.get());
@@ -96,12 +101,31 @@ Status Client_Create(PJRT_Client_Create_Args* args) {
   HEKLA_ASSIGN_OR_RETURN(Options options, read_options(args->create_options, args->num_options));
   auto client = std::make_unique<PJRT_Client>();
   client->state = std::make_shared<ClientState>();
-  HEKLA_ASSIGN_OR_RETURN(client->state->backend, backend_factory().create(options));
-  if (client->state->backend->devices().empty()) {
+  ClientState& state = *client->state;
+  HEKLA_ASSIGN_OR_RETURN(state.process, take_process_options(options));
+  // The callbacks hold garbage where there is one process.
+  if (state.process.count > 1) {
+    HEKLA_ASSIGN_OR_RETURN(state.store, make_key_value_store(*args));
+  }
+  HEKLA_ASSIGN_OR_RETURN(state.backend, backend_factory().create(options));
+  if (state.backend->devices().empty()) {
     return failed_precondition("no {} device is there", backend_factory().platform_name);
   }
-  client->state->topology = make_topology(*client->state->backend);
-  make_devices(*client->state);
+  std::vector<DeviceInfo> own = state.backend->devices();
+  if (state.process.partition_index >= 0) {
+    for (DeviceInfo& device : own) {
+      device.attributes.emplace_back("partition_index", state.process.partition_index);
+    }
+  }
+  std::vector<std::vector<DeviceInfo>> devices;
+  if (state.store == nullptr) {
+    devices.push_back(std::move(own));
+  } else {
+    HEKLA_ASSIGN_OR_RETURN(devices, exchange_devices(*state.store, backend_factory().platform_name,
+                                                     state.process, std::move(own)));
+  }
+  state.topology = make_topology(*state.backend, devices);
+  make_devices(state);
   args->client = client.release();
   return ok_status();
 }
@@ -133,7 +157,7 @@ Status Client_PlatformVersion(PJRT_Client_PlatformVersion_Args* args) {
 Status Client_ProcessIndex(PJRT_Client_ProcessIndex_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_ProcessIndex_Args, process_index);
   HEKLA_REQUIRE_HANDLE(args, client);
-  args->process_index = 0;
+  args->process_index = static_cast<int>(args->client->state->process.index);
   return ok_status();
 }
 
@@ -155,13 +179,13 @@ Status Client_Devices(PJRT_Client_Devices_Args* args) {
 Status Client_AddressableDevices(PJRT_Client_AddressableDevices_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_AddressableDevices_Args, num_addressable_devices);
   HEKLA_REQUIRE_HANDLE(args, client);
-  args->addressable_devices = args->client->state->device_pointers.data();
-  args->num_addressable_devices = args->client->state->device_pointers.size();
+  args->addressable_devices = args->client->state->addressable_pointers.data();
+  args->num_addressable_devices = args->client->state->addressable_pointers.size();
   return ok_status();
 }
 
-Result<PJRT_Device*> find_device(PJRT_Client* client, int id) {
-  const auto& devices = client->state->device_pointers;
+// Global ids and local ones both count from 0.
+Result<PJRT_Device*> find_device(const std::vector<PJRT_Device*>& devices, int id) {
   if (id < 0 || id >= static_cast<int>(devices.size())) {
     return invalid_argument("No matching device found for device_id {}", id);
   }
@@ -171,15 +195,16 @@ Result<PJRT_Device*> find_device(PJRT_Client* client, int id) {
 Status Client_LookupDevice(PJRT_Client_LookupDevice_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_LookupDevice_Args, device);
   HEKLA_REQUIRE_HANDLE(args, client);
-  HEKLA_ASSIGN_OR_RETURN(args->device, find_device(args->client, args->id));
+  HEKLA_ASSIGN_OR_RETURN(args->device, find_device(args->client->state->device_pointers, args->id));
   return ok_status();
 }
 
 Status Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_LookupAddressableDevice_Args, addressable_device);
   HEKLA_REQUIRE_HANDLE(args, client);
-  HEKLA_ASSIGN_OR_RETURN(args->addressable_device,
-                         find_device(args->client, args->local_hardware_id));
+  HEKLA_ASSIGN_OR_RETURN(
+      args->addressable_device,
+      find_device(args->client->state->addressable_pointers, args->local_hardware_id));
   return ok_status();
 }
 
@@ -193,7 +218,7 @@ Status Client_AddressableMemories(PJRT_Client_AddressableMemories_Args* args) {
 
 Status Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_UpdateGlobalProcessInfo_Args, num_process_infos);
-  return ok_status();  // one process: nobody to watch
+  return ok_status();  // whether the others are alive is not watched here
 }
 
 Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* args) {
@@ -215,7 +240,9 @@ Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* 
         args->default_assignment_size, replicas, partitions, count);
   }
   HEKLA_REQUIRE_HANDLE(args, default_assignment);
-  for (int64_t i = 0; i < count; ++i) args->default_assignment[i] = static_cast<int>(i);
+  for (int64_t i = 0; i < count; ++i) {
+    args->default_assignment[i] = default_device_id(*args->client->state, count, i);
+  }
   return ok_status();
 }
 
@@ -230,6 +257,12 @@ Status Client_DmaUnmap(PJRT_Client_DmaUnmap_Args* args) {
 }
 
 }  // namespace
+
+int default_device_id(const ClientState& state, int64_t count, int64_t i) {
+  const bool fits = count <= static_cast<int64_t>(state.addressable_pointers.size());
+  const int first = fits ? state.addressable_pointers.front()->description->id : 0;
+  return first + static_cast<int>(i);
+}
 
 MemoryObject::~MemoryObject() {
   for (auto& [key, value] : user_data) {

@@ -20,7 +20,7 @@ Status DeviceDescription_Id(PJRT_DeviceDescription_Id_Args* args) {
 Status DeviceDescription_ProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args* args) {
   HEKLA_REQUIRE(args, PJRT_DeviceDescription_ProcessIndex_Args, process_index);
   HEKLA_REQUIRE_HANDLE(args, device_description);
-  args->process_index = 0;
+  args->process_index = args->device_description->process_index;
   return ok_status();
 }
 
@@ -42,14 +42,14 @@ Status DeviceDescription_Kind(PJRT_DeviceDescription_Kind_Args* args) {
 Status DeviceDescription_DebugString(PJRT_DeviceDescription_DebugString_Args* args) {
   HEKLA_REQUIRE(args, PJRT_DeviceDescription_DebugString_Args, debug_string_size);
   HEKLA_REQUIRE_HANDLE(args, device_description);
-  give(args->device_description->info.debug_string, args->debug_string, args->debug_string_size);
+  give(args->device_description->debug_string, args->debug_string, args->debug_string_size);
   return ok_status();
 }
 
 Status DeviceDescription_ToString(PJRT_DeviceDescription_ToString_Args* args) {
   HEKLA_REQUIRE(args, PJRT_DeviceDescription_ToString_Args, to_string_size);
   HEKLA_REQUIRE_HANDLE(args, device_description);
-  give(args->device_description->info.to_string, args->to_string, args->to_string_size);
+  give(args->device_description->to_string, args->to_string, args->to_string_size);
   return ok_status();
 }
 
@@ -63,14 +63,14 @@ Status Device_GetDescription(PJRT_Device_GetDescription_Args* args) {
 Status Device_IsAddressable(PJRT_Device_IsAddressable_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Device_IsAddressable_Args, is_addressable);
   HEKLA_REQUIRE_HANDLE(args, device);
-  args->is_addressable = true;
+  args->is_addressable = args->device->is_addressable();
   return ok_status();
 }
 
 Status Device_LocalHardwareId(PJRT_Device_LocalHardwareId_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Device_LocalHardwareId_Args, local_hardware_id);
   HEKLA_REQUIRE_HANDLE(args, device);
-  args->local_hardware_id = args->device->index();
+  args->local_hardware_id = args->device->local_index;
   return ok_status();
 }
 
@@ -85,6 +85,7 @@ Status Device_AddressableMemories(PJRT_Device_AddressableMemories_Args* args) {
 Status Device_DefaultMemory(PJRT_Device_DefaultMemory_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Device_DefaultMemory_Args, memory);
   HEKLA_REQUIRE_HANDLE(args, device);
+  HEKLA_RETURN_IF_ERROR(local_index_of(*args->device).status());
   args->memory = args->device->memories.front();
   return ok_status();
 }
@@ -92,7 +93,8 @@ Status Device_DefaultMemory(PJRT_Device_DefaultMemory_Args* args) {
 Status Device_MemoryStats(PJRT_Device_MemoryStats_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Device_MemoryStats_Args, peak_pool_bytes_is_set);
   HEKLA_REQUIRE_HANDLE(args, device);
-  const MemoryStats stats = args->device->state->backend->memory_stats(args->device->index());
+  HEKLA_ASSIGN_OR_RETURN(const int index, local_index_of(*args->device));
+  const MemoryStats stats = args->device->state->backend->memory_stats(index);
   args->bytes_in_use = stats.bytes_in_use;
   args->peak_bytes_in_use = stats.peak_bytes_in_use;
   args->peak_bytes_in_use_is_set = true;
@@ -124,7 +126,8 @@ Status Device_MemoryStats(PJRT_Device_MemoryStats_Args* args) {
 Status Device_ClearMemoryStats(PJRT_Device_ClearMemoryStats_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Device_ClearMemoryStats_Args, device);
   HEKLA_REQUIRE_HANDLE(args, device);
-  args->device->state->backend->reset_peak_memory(args->device->index());
+  HEKLA_ASSIGN_OR_RETURN(const int index, local_index_of(*args->device));
+  args->device->state->backend->reset_peak_memory(index);
   return ok_status();
 }
 
@@ -144,8 +147,10 @@ Status Device_GetAttributes(PJRT_Device_GetAttributes_Args* args) {
     live->values.add(name, value);
   }
   const Backend& backend = *args->device->state->backend;
-  for (const auto& [name, value] : backend.counters(args->device->index())) {
-    live->values.add("counter." + name, value);
+  if (args->device->is_addressable()) {
+    for (const auto& [name, value] : backend.counters(args->device->local_index)) {
+      live->values.add("counter." + name, value);
+    }
   }
   args->attributes = live->values.values.data();
   args->num_attributes = live->values.values.size();
@@ -212,6 +217,12 @@ Status Memory_AddressableByDevices(PJRT_Memory_AddressableByDevices_Args* args) 
 }
 
 }  // namespace
+
+Result<int> local_index_of(const PJRT_Device& device) {
+  if (device.is_addressable()) return device.local_index;
+  return invalid_argument("{} belongs to process {}, which alone can use it",
+                          device.description->debug_string, device.description->process_index);
+}
 
 void add_device_slots(PJRT_Api& api) {
   api.PJRT_DeviceDescription_Id = Slot<DeviceDescription_Id>::call;

@@ -33,7 +33,8 @@ Result<std::string_view> program_code(const PJRT_Program* program) {
 }
 
 // Device ids in row-major order of replica and partition.
-Result<std::vector<int64_t>> device_ids(const Program& program, size_t device_count) {
+Result<std::vector<int64_t>> device_ids(const Program& program, const ClientState& state) {
+  const size_t device_count = state.devices.size();
   const CompileOptions& options = program.parsed_options;
   constexpr int64_t kMaxDevices = 1 << 20;
   if (options.replica_count > kMaxDevices || options.partition_count > kMaxDevices) {
@@ -43,7 +44,7 @@ Result<std::vector<int64_t>> device_ids(const Program& program, size_t device_co
   const int64_t count = options.replica_count * options.partition_count;
   std::vector<int64_t> ids = options.device_ids;
   if (ids.empty()) {
-    for (int64_t i = 0; i < count; ++i) ids.push_back(i);
+    for (int64_t i = 0; i < count; ++i) ids.push_back(default_device_id(state, count, i));
   }
   if (static_cast<int64_t>(ids.size()) != count) {
     return invalid_argument("the device assignment has {} entries for {} replicas x {} partitions",
@@ -63,7 +64,7 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
   loaded->state = state;
   const CompileOptions& options = program->parsed_options;
-  HEKLA_ASSIGN_OR_RETURN(std::vector<int64_t> ids, device_ids(*program, state->devices.size()));
+  HEKLA_ASSIGN_OR_RETURN(std::vector<int64_t> ids, device_ids(*program, *state));
   for (const std::vector<ArrayInfo>* infos : {&program->parameters, &program->results}) {
     for (const ArrayInfo& info : *infos) {
       const auto& kinds = state->backend->devices().front().memory_kinds;
@@ -74,11 +75,17 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
     }
   }
   for (size_t i = 0; i < ids.size(); ++i) {
-    loaded->devices.push_back(state->device_pointers[static_cast<size_t>(ids[i])]);
+    PJRT_Device* device = state->device_pointers[static_cast<size_t>(ids[i])];
+    if (!device->is_addressable()) continue;
+    loaded->devices.push_back(device);
     PJRT_LogicalDeviceIds logical = {};
     logical.replica = static_cast<int>(static_cast<int64_t>(i) / options.partition_count);
     logical.partition = static_cast<int>(static_cast<int64_t>(i) % options.partition_count);
     loaded->logical_ids.push_back(logical);
+  }
+  if (loaded->devices.empty()) {
+    return invalid_argument("the device assignment has no device of this process, {}",
+                            state->process.index);
   }
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,

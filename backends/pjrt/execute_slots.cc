@@ -24,8 +24,8 @@ Status check_arguments(const Program& program, PJRT_Buffer* const* arguments, PJ
     }
     if (buffer->device != device) {
       return invalid_argument("argument {} of {} lies on {}, the launch is on {}", i, program.name,
-                              buffer->device->description->info.debug_string,
-                              device->description->info.debug_string);
+                              buffer->device->description->debug_string,
+                              device->description->debug_string);
     }
   }
   return ok_status();
@@ -124,7 +124,7 @@ Result<Part> launch_on(PJRT_LoadedExecutable& executable, BackendExecutable& cod
                        PJRT_Device* device, PJRT_LogicalDeviceIds logical) {
   const Program& program = *executable.program;
   Launch launch;
-  launch.device = device->index();
+  launch.device = device->local_index;
   launch.replica = logical.replica;
   launch.partition = logical.partition;
   launch.launch_id = options == nullptr ? 0 : options->launch_id;

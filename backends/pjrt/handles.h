@@ -15,6 +15,7 @@
 
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/compile_options.h"
+#include "backends/pjrt/processes.h"
 #include "plugin_api/pjrt_extensions.h"
 #include "runtime/base/async/serial_queue.h"
 
@@ -58,7 +59,10 @@ struct PJRT_Device_Attributes {
 };
 
 struct PJRT_DeviceDescription {
-  int id = 0;
+  int id = 0;  // global: counted over all processes
+  int process_index = 0;
+  std::string debug_string;  // "reference:0"
+  std::string to_string;     // "ReferenceDevice(id=0)"
   hekla::pjrt::DeviceInfo info;
   hekla::pjrt::NamedValues attributes;
   // Kinds for the MemoryDescriptions extension; default first.
@@ -73,8 +77,10 @@ struct PJRT_DeviceDescription {
 struct PJRT_Device {
   PJRT_DeviceDescription* description = nullptr;  // owned by the topology
   hekla::pjrt::ClientState* state = nullptr;      // owner of this device
-  std::vector<PJRT_Memory*> memories;
-  int index() const { return description->id; }
+  std::vector<PJRT_Memory*> memories;             // none of another process's device
+  // Among this process's devices, by which the backend knows it; -1: another process's.
+  int local_index = -1;
+  bool is_addressable() const { return local_index >= 0; }
 };
 
 struct PJRT_TopologyDescription {
@@ -89,10 +95,13 @@ struct PJRT_TopologyDescription {
 namespace hekla::pjrt {
 
 struct ClientState {
+  ProcessOptions process;
+  std::shared_ptr<KeyValueStore> store;  // null: one process
   std::unique_ptr<Backend> backend;
   std::shared_ptr<PJRT_TopologyDescription> topology;
   std::vector<std::unique_ptr<PJRT_Device>> devices;
   std::vector<PJRT_Device*> device_pointers;
+  std::vector<PJRT_Device*> addressable_pointers;  // this process's, by local index
   std::vector<std::unique_ptr<MemoryObject>> memories;
   std::vector<PJRT_Memory*> memory_pointers;
   SerialQueue callbacks;

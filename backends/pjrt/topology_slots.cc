@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Topologies: the devices of a client, or of a machine of the same kind, without the hardware.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "backends/pjrt/abi.h"
@@ -7,7 +9,7 @@
 namespace hekla::pjrt {
 namespace {
 
-constexpr std::string_view kMagic = "hekla topology 1\n";
+constexpr std::string_view kMagic = "hekla topology 2\n";
 
 // FNV-1a, 64 bits.
 uint64_t hash_text(std::string_view text) {
@@ -16,15 +18,35 @@ uint64_t hash_text(std::string_view text) {
   return hash;
 }
 
-// Name, version and number of devices, a line each.
+// Name, version and number of devices of each process, a line each.
 std::string serialize(const PJRT_TopologyDescription& topology) {
+  std::vector<int64_t> counts;
+  for (const auto& description : topology.descriptions) {
+    counts.resize(static_cast<size_t>(description->process_index) + 1);
+    ++counts.back();
+  }
   return fmt::format("{}{}\n{}\n{}\n", kMagic, topology.platform_name, topology.platform_version,
-                     topology.descriptions.size());
+                     fmt::join(counts, " "));
 }
 
-Result<std::shared_ptr<PJRT_TopologyDescription>> topology_of_options(const Options& options) {
+Result<std::shared_ptr<PJRT_TopologyDescription>> topology_of_options(Options options) {
+  HEKLA_RETURN_IF_ERROR(take_process_options(options).status());
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, backend_factory().create(options));
-  return make_topology(*backend);
+  return make_topology(*backend, {backend->devices()});
+}
+
+// `counts`: devices of each process.
+Result<std::shared_ptr<PJRT_TopologyDescription>> topology_of_counts(
+    const std::vector<int64_t>& counts) {
+  HEKLA_ASSIGN_OR_RETURN(
+      std::unique_ptr<Backend> backend,
+      backend_factory().create({{"num_devices", *std::max_element(counts.begin(), counts.end())}}));
+  std::vector<std::vector<DeviceInfo>> devices;
+  for (const int64_t count : counts) {
+    const auto& all = backend->devices();
+    devices.emplace_back(all.begin(), all.begin() + count);
+  }
+  return make_topology(*backend, devices);
 }
 
 // A topology that the caller owns.
@@ -110,14 +132,18 @@ Status TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args
   // The last line is the number of devices; the others must be this plugin's own.
   const size_t last_line =
       bytes.size() < 2 ? std::string_view::npos : bytes.rfind('\n', bytes.size() - 2);
-  int64_t count = 0;
+  // As many processes as the text has words; what else it says must come out again.
+  std::vector<int64_t> counts = {0};
   if (last_line != std::string_view::npos) {
     for (char c : bytes.substr(last_line + 1)) {
-      if (c >= '0' && c <= '9' && count < 1 << 20) count = count * 10 + (c - '0');
+      if (c == ' ') counts.push_back(0);
+      if (c >= '0' && c <= '9' && counts.back() < 1 << 20) {
+        counts.back() = counts.back() * 10 + (c - '0');
+      }
     }
   }
-  HEKLA_ASSIGN_OR_RETURN(auto topology,
-                         topology_of_options({{"num_devices", std::max<int64_t>(count, 1)}}));
+  for (int64_t& count : counts) count = std::max<int64_t>(count, 1);
+  HEKLA_ASSIGN_OR_RETURN(auto topology, topology_of_counts(counts));
   if (serialize(*topology) != bytes) {
     return invalid_argument("this topology was not serialized by this version of the plugin");
   }
@@ -156,13 +182,17 @@ int memory_kind_id(const std::string& kind) {
   return id == 0 ? 1 : id;
 }
 
-std::shared_ptr<PJRT_TopologyDescription> make_topology(const Backend& backend) {
+std::shared_ptr<PJRT_TopologyDescription> make_topology(
+    const Backend& backend, const std::vector<std::vector<DeviceInfo>>& devices) {
   auto topology = std::make_shared<PJRT_TopologyDescription>();
   topology->platform_name = backend.platform_name();
   topology->platform_version = backend.platform_version();
-  for (const DeviceInfo& info : backend.devices()) {
+  const auto add = [&](int process, const DeviceInfo& info) {
     auto description = std::make_unique<PJRT_DeviceDescription>();
     description->id = static_cast<int>(topology->descriptions.size());
+    description->process_index = process;
+    description->debug_string = fmt::format("{}:{}", topology->platform_name, description->id);
+    description->to_string = fmt::format("{}(id={})", info.type_name, description->id);
     description->info = info;
     for (const auto& [name, value] : info.attributes) description->attributes.add(name, value);
     for (const std::string& kind : info.memory_kinds) {
@@ -176,6 +206,9 @@ std::shared_ptr<PJRT_TopologyDescription> make_topology(const Backend& backend) 
     }
     topology->pointers.push_back(description.get());
     topology->descriptions.push_back(std::move(description));
+  };
+  for (size_t process = 0; process < devices.size(); ++process) {
+    for (const DeviceInfo& info : devices[process]) add(static_cast<int>(process), info);
   }
   return topology;
 }

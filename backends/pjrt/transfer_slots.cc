@@ -77,7 +77,7 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
   HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, args->memory));
   HEKLA_ASSIGN_OR_RETURN(
       StorageRef storage,
-      state->backend->allocate(place.first->index(), place.second->kind_index, bytes));
+      state->backend->allocate(place.first->local_index, place.second->kind_index, bytes));
   CompletionRef done = Completion::make();
   const bool is_dense = strides.empty() || strides == dense_strides(dtype, dims);
   if (bytes == 0) {
@@ -116,7 +116,7 @@ Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Ar
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
-                         args->client->state->backend->allocate(place.first->index(),
+                         args->client->state->backend->allocate(place.first->local_index,
                                                                 place.second->kind_index, bytes));
   args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
                              std::move(storage), Completion::ready());
@@ -134,9 +134,9 @@ Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
   Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
   HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
   // Nobody ever reads it: no memory for its elements.
-  HEKLA_ASSIGN_OR_RETURN(
-      StorageRef storage,
-      args->client->state->backend->allocate(place.first->index(), place.second->kind_index, 0));
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
+                         args->client->state->backend->allocate(place.first->local_index,
+                                                                place.second->kind_index, 0));
   args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, std::move(dims),
                              std::move(storage),
                              Completion::ready(status_of(args->error_code, args->error_message,
@@ -154,7 +154,7 @@ Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
-                         args->client->state->backend->allocate(place.first->index(),
+                         args->client->state->backend->allocate(place.first->local_index,
                                                                 place.second->kind_index, bytes));
   auto* callback = new PJRT_FulfillAliasBufferCallback;
   callback->state = args->client->state;
@@ -222,7 +222,7 @@ Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args
                user_arg = args->on_delete_callback_arg] { callback(pointer, user_arg); };
   }
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage, args->client->state->backend->wrap_host_memory(
-                                                 place.first->index(), args->device_buffer_ptr,
+                                                 place.first->local_index, args->device_buffer_ptr,
                                                  bytes, std::move(release)));
   args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
                              std::move(storage), Completion::ready());
@@ -248,9 +248,9 @@ Status Client_CreateBuffersForAsyncHostToDevice(
       HEKLA_RETURN_IF_ERROR(check_device_layout(args->device_layouts[i], entry.dtype, entry.dims));
     }
     HEKLA_ASSIGN_OR_RETURN(entry.size_bytes, checked_bytes(entry.dtype, entry.dims));
-    HEKLA_ASSIGN_OR_RETURN(entry.storage,
-                           manager->state->backend->allocate(
-                               place.first->index(), place.second->kind_index, entry.size_bytes));
+    HEKLA_ASSIGN_OR_RETURN(
+        entry.storage, manager->state->backend->allocate(
+                           place.first->local_index, place.second->kind_index, entry.size_bytes));
     entry.ready = Completion::make();
     manager->entries.push_back(std::move(entry));
   }

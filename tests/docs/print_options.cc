@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backends/cpu/plugin/backend.h"
+#include "backends/pjrt/processes.h"
 #include "backends/reference/plugin/backend.h"
 #include "backends/vulkan/plugin/options.h"
 
@@ -34,6 +35,8 @@ int main() {
   print("Vulkan device", hekla::vulkan::option_table(vulkan));
   hekla::pjrt::CommonOptions reference;
   print("Reference device", hekla::reference::option_table(reference));
+  hekla::pjrt::ProcessOptions processes;
+  print("Several processes, any device", hekla::pjrt::process_option_table(processes));
   hekla::pjrt::CompilerSwitches switches;
   print("One compilation", hekla::pjrt::compiler_option_table(switches));
   return 0;

@@ -133,8 +133,7 @@ class ReferenceBackend : public pjrt::Backend {
       devices_.push_back(std::move(device));
       pjrt::DeviceInfo info;
       info.kind = "Hekla reference evaluator";
-      info.debug_string = fmt::format("reference:{}", i);
-      info.to_string = fmt::format("ReferenceDevice(id={})", i);
+      info.type_name = "ReferenceDevice";
       info.attributes = {{"vendor", std::string("Hekla")}};
       info.memory_kinds = {"device", "pinned_host", "unpinned_host"};
       infos_.push_back(std::move(info));

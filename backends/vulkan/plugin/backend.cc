@@ -158,8 +158,7 @@ class VulkanBackend : public pjrt::Backend {
     for (size_t i = 0; i < devices_.size(); ++i) {
       pjrt::DeviceInfo info;
       info.kind = snapshot.name;
-      info.debug_string = fmt::format("vulkan:{}", i);
-      info.to_string = fmt::format("VulkanDevice(id={})", i);
+      info.type_name = "VulkanDevice";
       info.attributes = {{"vendor", snapshot.vendor},
                          {"driver", snapshot.driver_name + " " + snapshot.driver_info},
                          {"api_version", snapshot.api_version},

@@ -28,8 +28,7 @@ TEST(ReadOptions, TakesIntegersAlsoAsText) {
                                                 {"vulkan_staging", true},
                                                 {"vulkan_mask", std::string("f16,i64")},
                                                 {"vulkan_device_type", std::string("discrete")},
-                                                {"cache_dir", std::string()},
-                                                {"node_id", int64_t{0}}});
+                                                {"cache_dir", std::string()}});
   EXPECT_EQ(options.common.device_count, 3);
   EXPECT_EQ(options.device.memory_limit_bytes, 1000);
   EXPECT_EQ(options.wanted_device, "2");
@@ -48,7 +47,6 @@ TEST(ReadOptions, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(code("memory_limit_bytes", int64_t{-1}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("vulkan_device_type", std::string("huge")), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("vulkan_mask", 1.5F), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code("num_nodes", int64_t{2}), StatusCode::kUnimplemented);
 }
 
 }  // namespace
