@@ -25,14 +25,6 @@ int mesa_major(std::string_view driver_info) {
   return std::atoi(std::string(driver_info.substr(kPrefix.size())).c_str());
 }
 
-// 15 of "Mesa 22.3.6 (LLVM 15.0.6)"; 0 when it is not named.
-int llvm_major(std::string_view driver_info) {
-  constexpr std::string_view kBefore = "(LLVM ";
-  const size_t at = driver_info.find(kBefore);
-  if (at == std::string_view::npos) return 0;
-  return std::atoi(std::string(driver_info.substr(at + kBefore.size())).c_str());
-}
-
 }  // namespace
 
 Target make_target(const DeviceSnapshot& s) {
@@ -64,9 +56,7 @@ Target make_target(const DeviceSnapshot& s) {
   const int mesa = mesa_major(s.driver_info);
   t.splits_store_chains = is_llvmpipe && mesa > 0 && mesa < 25;
   t.folds_zeros = is_llvmpipe;
-  // What is not named may be new.
-  const int llvm = llvm_major(s.driver_info);
-  t.masks_bits_wrongly = is_llvmpipe && (llvm == 0 || llvm > 15);
+  t.masks_bits_wrongly = is_llvmpipe;
   t.max_loop_turns = is_llvmpipe ? 65'535 : 0;
   t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
   const auto& kinds = s.subgroup.operations;

@@ -48,8 +48,9 @@ struct Target {
   bool folds_zeros = false;
   // LLVM makes one masked instruction of AVX-512 (VPTERNLOG) of c ? (a & m) | (b & ~m) : b, and
   // with the truth table of other operands when one of them comes from memory (llvm-project issue
-  // 157929; measured: wrong with LLVM 22.1, right with 15). Where one value of a selection is made
-  // by bits, the other is hidden: it is then none of the operands.
+  // 157929; measured: wrong with LLVM 22.1, and with 15 where b is computed and a comes from
+  // memory by a shift, as in bf16 powers). Where one value of a selection is made by bits, the
+  // other is hidden: it is then none of the operands.
   bool masks_bits_wrongly = false;
   // SwiftShader ends the process when it compiles a cast of a pointer to one of another type.
   // Without casts operands are words of 32 bits alone: the other widths above are false.
