@@ -610,9 +610,8 @@ TestKernel selected_bits(const SelectedBits& drawn) {
                               : drawn.other == 1 ? y
                                                  : x;
   const kernel::Value computed =
-      drawn.other == 3
-          ? b.convert(Op::kBitcast, kF32, b.binary(Op::kShl, bits(x), integer(16)))
-          : integral;
+      drawn.other == 3 ? b.convert(Op::kBitcast, kF32, b.binary(Op::kShl, bits(x), integer(16)))
+                       : integral;
   const kernel::Value in = integer(drawn.mask), out = integer(drawn.mask ^ 0xffffffff);
   const kernel::Value merged = b.convert(
       Op::kBitcast, kF32, b.bit_or(b.bit_and(bits(computed), in), b.bit_and(bits(other), out)));
