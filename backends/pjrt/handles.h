@@ -104,7 +104,7 @@ struct ClientState {
   std::vector<PJRT_Device*> addressable_pointers;  // this process's, by local index
   std::vector<std::unique_ptr<MemoryObject>> memories;
   std::vector<PJRT_Memory*> memory_pointers;
-  SerialQueue callbacks;
+  SerialQueue callbacks{{.starts_now = true}};
 };
 using StateRef = std::shared_ptr<ClientState>;
 

@@ -125,7 +125,7 @@ Result<HostArray> Buffer::to_host(Deadline deadline) const {
   HEKLA_RETURN_IF_ERROR(HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_ToHostBuffer, &args));
   const Event event(state_->plugin, args.event);
   const Status status = event.await(deadline);
-  if (status.code() == StatusCode::kDeadlineExceeded && deadline) {
+  if (status.code() == StatusCode::kDeadlineExceeded && !deadline.is_never()) {
     // The plugin may still write; a copy of the array keeps its memory.
     (void)event.on_ready([kept = array](const Status&) {});
   }

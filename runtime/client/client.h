@@ -101,7 +101,7 @@ class Buffer {
   Result<Event> ready() const;
   // Waits for the contents and copies them, dense and row-major. Types below eight bits take one
   // byte each. After DEADLINE_EXCEEDED the copy may still be running; nothing is lost by it.
-  Result<HostArray> to_host(Deadline deadline = std::nullopt) const;
+  Result<HostArray> to_host(Deadline deadline = Deadline::never()) const;
   // Whether device memory holds the elements as HostArray does, so that copy_raw gives them: dense,
   // row-major, whole bytes. False also where the plugin does not tell.
   bool is_raw_host_layout() const;
@@ -148,7 +148,7 @@ struct Launch {
   // One per device, ready when its part has ended.
   std::vector<Event> done;
   // Waits for all devices; the first error.
-  Status await(Deadline deadline = std::nullopt) const;
+  Status await(Deadline deadline = Deadline::never()) const;
 };
 
 class Executable {

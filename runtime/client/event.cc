@@ -54,7 +54,7 @@ Result<bool> Event::is_ready() const {
 
 Status Event::await(Deadline deadline) const {
   if (event_ == nullptr) return ok_status();
-  if (!deadline) {
+  if (deadline.is_never()) {
     if (!plugin_->has(&PJRT_Api::PJRT_Event_Await)) {
       return HEKLA_PJRT_CALL(*plugin_, PJRT_Event_Await,
                              static_cast<PJRT_Event_Await_Args*>(nullptr));
@@ -76,7 +76,8 @@ Status Event::await(Deadline deadline) const {
     state->changed.notify_all();
   }));
   std::unique_lock lock(state->mutex);
-  if (!state->changed.wait_until(lock, *deadline, [&] { return state->status.has_value(); })) {
+  if (!state->changed.wait_until(lock, deadline.time(),
+                                 [&] { return state->status.has_value(); })) {
     return deadline_exceeded("the operation on plugin '{}' did not end in time", plugin_->name());
   }
   return *state->status;

@@ -5,17 +5,13 @@
 // and asking may be done from any thread.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 
+#include "runtime/base/async/deadline.h"
 #include "runtime/plugin/plugin.h"
 
 namespace hekla::runtime {
-
-// A point in time after which a wait gives up; none waits for ever.
-using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
 class Event {
  public:
@@ -28,7 +24,7 @@ class Event {
 
   Result<bool> is_ready() const;
   // Blocks; the operation's error. DEADLINE_EXCEEDED when the time is up; the operation goes on.
-  Status await(Deadline deadline = std::nullopt) const;
+  Status await(Deadline deadline = Deadline::never()) const;
   // Calls `callback` once, now or later on a thread of the plugin, also when this Event is gone.
   // When this returns an error, the callback is not called.
   Status on_ready(std::function<void(Status)> callback) const;

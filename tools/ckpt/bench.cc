@@ -160,7 +160,7 @@ class Bench {
       Rank& rank = ranks_[static_cast<size_t>(number)];
       HEKLA_ASSIGN_OR_RETURN(
           rank.group, checkpoint::Group::form(store, number, options_.ranks,
-                                              checkpoint::Deadline::in(std::chrono::minutes(1))));
+                                              Deadline::in(std::chrono::minutes(1))));
       checkpoint::SaverOptions options;
       options.writer.staging_bytes = options.writer.item_bytes;  // the state lies in memory
       HEKLA_ASSIGN_OR_RETURN(

@@ -71,7 +71,7 @@ class Job {
     HEKLA_ASSIGN_OR_RETURN(
         std::unique_ptr<checkpoint::Group> group,
         checkpoint::Group::form(std::make_shared<checkpoint::LocalStore>(), 0, 1,
-                                checkpoint::Deadline::in(std::chrono::seconds(60))));
+                                Deadline::in(std::chrono::seconds(60))));
     checkpoint::ManagerOptions manager;
     manager.save.every_steps =
         request_.save_every > 0 ? request_.save_every : training_.steps_per_epoch;

@@ -6,51 +6,9 @@
 #include <vector>
 
 #include "backends/vulkan/queue/internal_thread.h"
+#include "runtime/base/async/thread.h"
 
 namespace hekla::vulkan {
-
-HostWorker::~HostWorker() {
-  {
-    std::lock_guard lock(mutex_);
-    is_closing_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void HostWorker::post(std::function<void()> job) {
-  std::lock_guard lock(mutex_);
-  jobs_.push_back(std::move(job));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  changed_.notify_all();
-}
-
-bool HostWorker::drain() {
-  std::unique_lock lock(mutex_);
-  if (thread_.get_id() == std::this_thread::get_id()) return false;
-  const auto is_idle = [this] { return jobs_.empty() && !is_busy_; };
-  if (is_idle()) return false;
-  changed_.wait(lock, is_idle);
-  return true;
-}
-
-void HostWorker::run() {
-  is_internal_thread = true;
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return is_closing_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    std::function<void()> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    is_busy_ = true;
-    lock.unlock();
-    job();
-    job = nullptr;
-    lock.lock();
-    is_busy_ = false;
-    changed_.notify_all();
-  }
-}
 
 namespace {
 
@@ -74,25 +32,25 @@ class Reaper {
     if (is_ending_) {
       kept_.push_back(device);
     } else {
-      threads_.emplace_back([device] { delete device; });
+      threads_.push_back(start_thread([device] { delete device; }));
     }
   }
 
  private:
   void end() {
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     {
       std::lock_guard lock(mutex_);
       is_ending_ = true;
       threads.swap(threads_);
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::jthread& thread : threads) thread.join();
   }
 
   std::mutex mutex_;
-  bool is_ending_ = false;            // guarded by mutex_
-  std::vector<std::thread> threads_;  // guarded by mutex_; few, joined when the process ends
-  std::vector<LogicalDevice*> kept_;  // guarded by mutex_; keeps them reachable for leak checkers
+  bool is_ending_ = false;             // guarded by mutex_
+  std::vector<std::jthread> threads_;  // guarded by mutex_; few, joined when the process ends
+  std::vector<LogicalDevice*> kept_;   // guarded by mutex_; keeps them reachable for leak checkers
 };
 
 }  // namespace
@@ -120,7 +78,7 @@ Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Dev
                                                        fmt::format("transfer {}", index)));
   made->transfers_ = std::make_unique<Transfers>(made->memory_, *made->transfer_, *made->compute_,
                                                  options.transfer);
-  made->worker_ = std::make_unique<HostWorker>();
+  made->worker_ = std::make_unique<SerialQueue>(internal_thread_options());
   made->memory_->set_pressure_handler([raw = made.get()] { return raw->relieve_pressure(); });
   return made;
 }

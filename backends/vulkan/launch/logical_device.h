@@ -7,16 +7,14 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "backends/vulkan/memory/device_memory.h"
 #include "backends/vulkan/pipeline/pipelines.h"
 #include "backends/vulkan/queue/lane.h"
 #include "backends/vulkan/transfer/transfers.h"
+#include "runtime/base/async/serial_queue.h"
 
 namespace hekla::vulkan {
 
@@ -29,24 +27,6 @@ struct LaunchCounters {
   std::atomic<int64_t> recordings{0};  // of a slot; a launch that finds one records nothing
   std::atomic<int64_t> held_back{0};   // launches that waited for inputs or for a slot
   std::atomic<int64_t> alias_copies{0};
-};
-
-// A thread that runs host steps, one after the other in the order in which they became ready.
-class HostWorker {
- public:
-  ~HostWorker();
-  void post(std::function<void()> job);
-  // Blocks until the jobs posted so far have run; false on the worker itself or without jobs.
-  bool drain();
-
- private:
-  void run();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;  // guarded by mutex_
-  bool is_busy_ = false;                    // guarded by mutex_
-  bool is_closing_ = false;                 // guarded by mutex_
-  std::thread thread_;                      // guarded by mutex_ until joined
 };
 
 struct LogicalDeviceOptions {
@@ -71,7 +51,8 @@ class LogicalDevice {
   // Where uploads and downloads run.
   Lane& transfer() { return *transfer_; }
   Transfers& transfers() { return *transfers_; }
-  HostWorker& worker() { return *worker_; }
+  // Runs host steps, one after the other in the order in which they became ready.
+  SerialQueue& worker() { return *worker_; }
   LaunchCounters& counters() { return counters_; }
 
   // Temporary memory of at least `bytes`, shared by all launches of the compute lane: it runs them
@@ -102,7 +83,7 @@ class LogicalDevice {
   std::unique_ptr<Lane> compute_;
   std::unique_ptr<Lane> transfer_;
   std::unique_ptr<Transfers> transfers_;
-  std::unique_ptr<HostWorker> worker_;
+  std::unique_ptr<SerialQueue> worker_;
   std::mutex mutex_;
   std::condition_variable idle_;
   AllocationRef arena_;     // guarded by mutex_

@@ -24,7 +24,7 @@ std::shared_ptr<LogicalDevice> make_device() {
 // Leaves the last reference to its own worker, as soon as `wait` returns.
 void let_go_on_worker(std::shared_ptr<LogicalDevice> device, std::function<void()> wait,
                       std::promise<void>& gone) {
-  HostWorker& worker = device->worker();
+  SerialQueue& worker = device->worker();
   worker.post([device = std::move(device), wait = std::move(wait), &gone]() mutable {
     wait();
     device.reset();

@@ -5,8 +5,15 @@
 // wait asks first.
 #pragma once
 
+#include "runtime/base/async/serial_queue.h"
+
 namespace hekla::vulkan {
 
 inline thread_local bool is_internal_thread = false;
+
+// Of a queue whose thread is one of them.
+inline SerialQueueOptions internal_thread_options() {
+  return {.on_start = [] { is_internal_thread = true; }};
+}
 
 }  // namespace hekla::vulkan

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "backends/vulkan/queue/internal_thread.h"
+#include "runtime/base/async/thread.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -157,7 +158,7 @@ void Lane::when_passed(uint64_t epoch, std::function<void(const Status&)> callba
       std::upper_bound(watches_.begin(), watches_.end(), epoch,
                        [](uint64_t value, const Watch& watch) { return value < watch.epoch; });
   watches_.insert(place, {epoch, std::move(callback)});
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_thread([this] { run(); });
   changed_.notify_all();
 }
 

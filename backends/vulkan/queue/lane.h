@@ -99,7 +99,7 @@ class Lane {
   std::deque<Watch> watches_;         // guarded by mutex_; sorted by epoch
   bool is_running_callback_ = false;  // guarded by mutex_
   bool is_closing_ = false;           // guarded by mutex_
-  std::thread thread_;                // guarded by mutex_ until joined
+  std::jthread thread_;               // guarded by mutex_ until joined
 };
 
 }  // namespace hekla::vulkan

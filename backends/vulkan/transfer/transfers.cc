@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 
 #include "backends/vulkan/queue/internal_thread.h"
 
@@ -31,59 +32,16 @@ class Reader {
 
 Transfers::Transfers(std::shared_ptr<DeviceMemory> memory, Lane& transfer, Lane& compute,
                      TransferOptions options)
-    : memory_(std::move(memory)), transfer_(transfer), compute_(compute), options_(options) {}
-
-Transfers::~Transfers() {
-  close(up_);
-  close(down_);
-}
-
-void Transfers::post(Worker& worker, std::function<void()> job) {
-  std::lock_guard lock(worker.mutex);
-  worker.jobs.push_back(std::move(job));
-  if (!worker.thread.joinable()) {
-    worker.thread = std::thread([&worker] {
-      is_internal_thread = true;
-      std::unique_lock own(worker.mutex);
-      while (true) {
-        worker.changed.wait(own, [&] { return worker.is_closing || !worker.jobs.empty(); });
-        if (worker.jobs.empty()) return;
-        std::function<void()> next = std::move(worker.jobs.front());
-        worker.jobs.pop_front();
-        worker.is_busy = true;
-        own.unlock();
-        next();
-        next = nullptr;
-        own.lock();
-        worker.is_busy = false;
-        worker.changed.notify_all();
-      }
-    });
-  }
-  worker.changed.notify_all();
-}
-
-void Transfers::close(Worker& worker) {
-  {
-    std::lock_guard lock(worker.mutex);
-    worker.is_closing = true;
-  }
-  worker.changed.notify_all();
-  if (worker.thread.joinable()) worker.thread.join();
-}
-
-bool Transfers::drain(Worker& worker) {
-  std::unique_lock lock(worker.mutex);
-  if (worker.thread.get_id() == std::this_thread::get_id()) return false;
-  const auto is_idle = [&] { return worker.jobs.empty() && !worker.is_busy; };
-  if (is_idle()) return false;
-  worker.changed.wait(lock, is_idle);
-  return true;
-}
+    : memory_(std::move(memory)),
+      transfer_(transfer),
+      compute_(compute),
+      options_(options),
+      down_(internal_thread_options()),
+      up_(internal_thread_options()) {}
 
 bool Transfers::drain() {
-  const bool up = drain(up_);
-  return drain(down_) || up;
+  const bool up = up_.drain();
+  return down_.drain() || up;
 }
 
 void Transfers::upload(const void* source, AllocationRef target, int64_t offset, int64_t bytes,
@@ -94,8 +52,8 @@ void Transfers::upload(const void* source, AllocationRef target, int64_t offset,
     return;
   }
   // Jobs let go of memory before they report: who hears of the end may count what is in use.
-  post(up_, [this, source, target = std::move(target), offset, bytes,
-             done = std::move(done)]() mutable {
+  up_.post([this, source, target = std::move(target), offset, bytes,
+            done = std::move(done)]() mutable {
     const Status status = run_upload(static_cast<const std::byte*>(source), target, offset, bytes);
     target.reset();
     done(status);
@@ -110,8 +68,8 @@ void Transfers::download(AllocationRef source, int64_t offset, void* target, int
     done(transfer_.device().health());
     return;
   }
-  post(down_, [this, reader = Reader(std::move(source)), offset, target, bytes,
-               done = std::move(done)]() mutable {
+  down_.post([this, reader = Reader(std::move(source)), offset, target, bytes,
+              done = std::move(done)]() mutable {
     const Status status =
         run_download(reader.memory(), offset, static_cast<std::byte*>(target), bytes);
     reader.release();
@@ -125,8 +83,8 @@ void Transfers::copy(AllocationRef source, AllocationRef target, int64_t bytes, 
     done(transfer_.device().health());
     return;
   }
-  post(up_, [this, reader = Reader(std::move(source)), target = std::move(target), bytes,
-             done = std::move(done)]() mutable {
+  up_.post([this, reader = Reader(std::move(source)), target = std::move(target), bytes,
+            done = std::move(done)]() mutable {
     const Status status = run_copy(reader.memory(), target, bytes);
     reader.release();
     target.reset();
@@ -134,25 +92,25 @@ void Transfers::copy(AllocationRef source, AllocationRef target, int64_t bytes, 
   });
 }
 
-Status Transfers::add_slot(Worker& worker, MemoryRole role) {
+Status Transfers::add_slot(std::vector<Slot>& slots, MemoryRole role) {
   Slot slot;
   HEKLA_ASSIGN_OR_RETURN(slot.staging, memory_->allocate(options_.chunk_bytes, role));
   HEKLA_ASSIGN_OR_RETURN(slot.commands,
                          CommandBuffer::create(transfer_.device_ref(), transfer_.queue().family));
-  worker.slots.push_back(std::move(slot));
+  slots.push_back(std::move(slot));
   return ok_status();
 }
 
-Result<Transfers::Slot*> Transfers::take_slot(Worker& worker, MemoryRole role) {
+Result<Transfers::Slot*> Transfers::take_slot(std::vector<Slot>& slots, MemoryRole role) {
   Slot* oldest = nullptr;
-  for (Slot& slot : worker.slots) {
+  for (Slot& slot : slots) {
     if (transfer_.has_passed(slot.epoch)) return &slot;
     if (oldest == nullptr || slot.epoch < oldest->epoch) oldest = &slot;
   }
   // The ring grows to what the jobs use; with at least one slot it can do with fewer.
-  if (worker.slots.size() < static_cast<size_t>(options_.slots)) {
-    const Status status = add_slot(worker, role);
-    if (status.ok()) return &worker.slots.back();
+  if (slots.size() < static_cast<size_t>(options_.slots)) {
+    const Status status = add_slot(slots, role);
+    if (status.ok()) return &slots.back();
     if (oldest == nullptr) return status;
   }
   HEKLA_RETURN_IF_ERROR(transfer_.wait(oldest->epoch));
@@ -181,7 +139,7 @@ Status Transfers::run_upload(const std::byte* source, const AllocationRef& targe
   const auto send = [&]() -> Status {
     for (int64_t at = 0; at < bytes; at += options_.chunk_bytes) {
       const int64_t part = std::min(options_.chunk_bytes, bytes - at);
-      HEKLA_ASSIGN_OR_RETURN(Slot * slot, take_slot(up_, MemoryRole::kUpload));
+      HEKLA_ASSIGN_OR_RETURN(Slot * slot, take_slot(up_slots_, MemoryRole::kUpload));
       std::memcpy(slot->staging->host(), source + at, static_cast<size_t>(part));
       HEKLA_ASSIGN_OR_RETURN(
           slot->epoch,
@@ -213,18 +171,18 @@ Status Transfers::run_download(const AllocationRef& source, int64_t offset, std:
     return ok_status();
   };
   // Slots are taken in turns, so all of them must exist before any is waited for.
-  while (down_.slots.size() < static_cast<size_t>(options_.slots)) {
-    const Status status = add_slot(down_, MemoryRole::kDownload);
+  while (down_slots_.size() < static_cast<size_t>(options_.slots)) {
+    const Status status = add_slot(down_slots_, MemoryRole::kDownload);
     if (status.ok()) continue;
-    if (down_.slots.empty()) return status;
+    if (down_slots_.empty()) return status;
     break;
   }
   size_t turn = 0;
   const auto fetch = [&]() -> Status {
     for (int64_t at = 0; at < bytes; at += options_.chunk_bytes) {
       const int64_t part = std::min(options_.chunk_bytes, bytes - at);
-      if (pending.size() == down_.slots.size()) HEKLA_RETURN_IF_ERROR(take_first());
-      Slot& slot = down_.slots[turn++ % down_.slots.size()];
+      if (pending.size() == down_slots_.size()) HEKLA_RETURN_IF_ERROR(take_first());
+      Slot& slot = down_slots_[turn++ % down_slots_.size()];
       HEKLA_ASSIGN_OR_RETURN(
           slot.epoch,
           submit_copy(slot, transfer_, compute_, source->buffer(), source->offset() + offset + at,

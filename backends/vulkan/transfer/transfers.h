@@ -8,18 +8,15 @@
 // bounded by slots * chunk per direction. Any offset and size in bytes is right. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "backends/vulkan/memory/device_memory.h"
 #include "backends/vulkan/queue/command_buffer.h"
 #include "backends/vulkan/queue/lane.h"
+#include "runtime/base/async/serial_queue.h"
 
 namespace hekla::vulkan {
 
@@ -40,7 +37,7 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
   // Ends the jobs that were given first.
-  ~Transfers();
+  ~Transfers() = default;
 
   // Ranges were checked by the caller. Host memory stays as it is until `done`. The device memory
   // may be touched: what writes or reads it otherwise has ended.
@@ -57,22 +54,9 @@ class Transfers {
     std::unique_ptr<CommandBuffer> commands;
     uint64_t epoch = 0;
   };
-  struct Worker {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<std::function<void()>> jobs;  // guarded by mutex
-    bool is_busy = false;                    // guarded by mutex
-    bool is_closing = false;                 // guarded by mutex
-    std::thread thread;
-    std::vector<Slot> slots;  // of the worker's thread
-  };
-
-  static void post(Worker& worker, std::function<void()> job);
-  static void close(Worker& worker);
-  static bool drain(Worker& worker);
-  Status add_slot(Worker& worker, MemoryRole role);
+  Status add_slot(std::vector<Slot>& slots, MemoryRole role);
   // A slot whose staging range is free; waits for the oldest where none is.
-  Result<Slot*> take_slot(Worker& worker, MemoryRole role);
+  Result<Slot*> take_slot(std::vector<Slot>& slots, MemoryRole role);
   Result<uint64_t> submit_copy(Slot& slot, Lane& lane, const Lane& other, VkBuffer from,
                                int64_t from_offset, VkBuffer to, int64_t to_offset, int64_t bytes);
   Status run_upload(const std::byte* source, const AllocationRef& target, int64_t offset,
@@ -85,8 +69,11 @@ class Transfers {
   Lane& transfer_;
   Lane& compute_;
   const TransferOptions options_;
-  Worker up_;  // also copies within the device
-  Worker down_;
+  std::vector<Slot> up_slots_;    // of the thread of up_
+  std::vector<Slot> down_slots_;  // of the thread of down_
+  // Behind what their jobs use.
+  SerialQueue down_;
+  SerialQueue up_;  // also copies within the device
 };
 
 }  // namespace hekla::vulkan

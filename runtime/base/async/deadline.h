@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 class Deadline {
  public:
@@ -20,10 +20,11 @@ class Deadline {
   static Deadline never() { return Deadline(Clock::time_point::max()); }
 
   Clock::time_point time() const { return time_; }
-  bool expired() const { return time_ != Clock::time_point::max() && Clock::now() >= time_; }
+  bool is_never() const { return time_ == Clock::time_point::max(); }
+  bool expired() const { return !is_never() && Clock::now() >= time_; }
   // Until then, at least 0.
   std::chrono::nanoseconds left() const {
-    if (time_ == Clock::time_point::max()) return std::chrono::nanoseconds::max();
+    if (is_never()) return std::chrono::nanoseconds::max();
     return std::max<std::chrono::nanoseconds>(time_ - Clock::now(), std::chrono::nanoseconds(0));
   }
 
@@ -32,4 +33,4 @@ class Deadline {
   Clock::time_point time_;
 };
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

@@ -2,11 +2,22 @@
 #include "runtime/base/async/serial_queue.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
 #include <thread>
 #include <vector>
+
+// Else ThreadSanitizer ends a child of fork() that starts a thread.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace hekla {
 namespace {
@@ -90,6 +101,104 @@ TEST(SerialQueue, DestroysEachJobBeforeTheNext) {
     queue.post([&] { count = held.use_count(); });
   }
   EXPECT_EQ(count, 1);
+}
+
+TEST(SerialQueue, StartsItsThreadWithTheFirstJobOrNow) {
+  std::atomic<int> starts = 0;
+  {
+    const SerialQueue queue({.on_start = [&] { ++starts; }});
+  }
+  EXPECT_EQ(starts, 0);
+  {
+    const SerialQueue queue({.starts_now = true, .on_start = [&] { ++starts; }});
+  }
+  EXPECT_EQ(starts, 1);
+  {
+    SerialQueue queue({.on_start = [&] { ++starts; }});
+    for (int i = 0; i < 3; ++i) queue.post([&] { EXPECT_EQ(starts, 2); });
+  }
+  EXPECT_EQ(starts, 2);
+}
+
+TEST(SerialQueue, DrainWaitsForTheJobsPostedSoFar) {
+  SerialQueue queue;
+  EXPECT_FALSE(queue.drain());
+  std::atomic<int> runs = 0;
+  std::promise<void> start;
+  queue.post([&] { start.get_future().wait(); });
+  for (int i = 0; i < 10; ++i) queue.post([&] { ++runs; });
+  std::thread opener([&] { start.set_value(); });
+  queue.drain();
+  EXPECT_EQ(runs, 10);
+  EXPECT_FALSE(queue.drain());
+  opener.join();
+  // It says whether there was anything to wait for, unless that ended before the call.
+  bool waited = false;
+  while (!waited) {
+    queue.post([] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+    waited = queue.drain();
+  }
+}
+
+// Jobs that keep posting do not hold up who drains.
+TEST(SerialQueue, DrainDoesNotWaitForLaterJobs) {
+  std::atomic<bool> ends = false;
+  std::function<void()> again;  // outlives the queue, whose jobs copy it
+  SerialQueue queue;
+  again = [&] {
+    std::this_thread::yield();
+    if (!ends) queue.post(again);
+  };
+  queue.post(again);
+  queue.drain();
+  ends = true;
+}
+
+TEST(SerialQueue, KnowsItsOwnThreadAndDoesNotWaitForItself) {
+  SerialQueue queue;
+  EXPECT_FALSE(queue.is_own_thread());
+  bool own = false;
+  bool drained = true;
+  queue.post([&] {
+    own = queue.is_own_thread();
+    drained = queue.drain();
+  });
+  queue.drain();
+  EXPECT_TRUE(own);
+  EXPECT_FALSE(drained);
+}
+
+TEST(SerialQueue, ItsThreadGetsNoSignals) {
+  sigset_t blocked;
+  SerialQueue queue;
+  queue.post([&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked); });
+  queue.drain();
+  EXPECT_EQ(::sigismember(&blocked, SIGTERM), 1);
+}
+
+// A child has none of its parent's threads; its own queues work, and what the parent left is let
+// alone.
+TEST(SerialQueue, AChildOfForkHasQueuesOfItsOwn) {
+  SerialQueue queue;
+  int runs = 0;
+  queue.post([&] { ++runs; });
+  queue.drain();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int own = 0;
+    {
+      SerialQueue fresh;
+      fresh.post([&] { ++own; });
+    }
+    ::_exit(own == 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  queue.post([&] { ++runs; });
+  queue.drain();
+  EXPECT_EQ(runs, 2);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
@@ -213,11 +214,11 @@ class Committer::Save {
   // While this rank works nobody asks the store for it. The watch hears an abort, that another rank
   // is waited for and, on the coordinator, notices deaths.
   void watch() {
-    watcher_ = start_thread([this] {
+    watcher_ = start_thread([this](const std::stop_token& ending) {
       Group::Wait wait;
       wait.what = "all ranks";
       wait.stop_key = name("decision");
-      wait.stop = watch_stop_.get_token();
+      wait.stop = ending;
       if (request_.on_hurry) {
         wait.notice_key = name("hurry");
         wait.notice = request_.on_hurry;
@@ -232,13 +233,10 @@ class Committer::Save {
         static_cast<void>(
             store().compare_set(group_.key(name("decision")), std::nullopt, text_of(reason)));
       }
-      if (!watch_stop_.stop_requested()) work_stop_.request_stop();
+      if (!ending.stop_requested()) work_stop_.request_stop();
     });
   }
-  void end_watch() {
-    watch_stop_.request_stop();
-    if (watcher_.joinable()) watcher_.join();
-  }
+  void end_watch() { watcher_ = {}; }
   // An error of the payload, or the abort that caused it.
   Status payload_error(const Status& status) {
     if (!work_stop_.stop_requested()) return status;
@@ -552,9 +550,8 @@ class Committer::Save {
   bool is_settled_ = false;  // the decision is known: there is nothing to abort
   bool is_commit_decided_ = false;
   bool has_folder_ = false, has_commit_ = false, has_old_ = false, is_renamed_ = false;
-  std::stop_source work_stop_;   // tells the payload
-  std::stop_source watch_stop_;  // tells the watcher
-  std::thread watcher_;
+  std::stop_source work_stop_;  // tells the payload
+  std::jthread watcher_;
 };
 
 Status Committer::refuse(const std::string& id, const Status& reason) {

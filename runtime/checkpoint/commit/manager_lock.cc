@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
 #include <thread>
 #include <utility>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/host.h"
@@ -28,11 +28,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 struct ManagerLock::State {
   File file;
   std::string text;  // boot id, then who
-  std::mutex mutex;
-  std::condition_variable wake;
-  bool ending = false;  // guarded by mutex
-  bool stolen = false;  // guarded by mutex
-  std::thread heart;
+  std::atomic<bool> stolen{false};
+  std::jthread heart;
 
   Result<std::string> read() const {
     HEKLA_ASSIGN_OR_RETURN(const FileInfo info, file.info());
@@ -41,22 +38,14 @@ struct ManagerLock::State {
         file.read(std::as_writable_bytes(std::span(there.data(), there.size())), 0));
     return there;
   }
-  void beat(std::chrono::nanoseconds period) {
-    std::unique_lock lock(mutex);
-    while (!wake.wait_for(lock, period, [&] { return ending; })) {
-      const Result<std::string> there = read();
-      if (there.ok() && *there != text) stolen = true;
-      if (stolen) return;
-      static_cast<void>(file.write(bytes_of(text), 0));
-    }
+  bool beat() {
+    const Result<std::string> there = read();
+    if (there.ok() && *there != text) stolen = true;
+    if (!stolen) static_cast<void>(file.write(bytes_of(text), 0));
+    return !stolen;
   }
   ~State() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    wake.notify_all();
-    if (heart.joinable()) heart.join();
+    heart = {};
     // An empty LOCK belongs to nobody; the file stays, so that all lock the same one.
     if (file.is_open() && !stolen) static_cast<void>(file.truncate(0));
   }
@@ -67,11 +56,7 @@ ManagerLock::ManagerLock(ManagerLock&&) noexcept = default;
 ManagerLock& ManagerLock::operator=(ManagerLock&&) noexcept = default;
 ManagerLock::~ManagerLock() = default;
 
-bool ManagerLock::is_held() const {
-  if (state_ == nullptr) return false;
-  const std::lock_guard lock(state_->mutex);
-  return !state_->stolen;
-}
+bool ManagerLock::is_held() const { return state_ != nullptr && !state_->stolen; }
 
 Result<ManagerLock> ManagerLock::acquire(Io& io, const std::string& root,
                                          std::chrono::nanoseconds period) {
@@ -108,7 +93,7 @@ Result<ManagerLock> ManagerLock::acquire(Io& io, const std::string& root,
       fmt::format("{}\n{} on {}, process {}\n", boot_id(), random_hex(8), host_name(), ::getpid());
   HEKLA_RETURN_IF_ERROR(state->file.truncate(0));
   HEKLA_RETURN_IF_ERROR(state->file.write(bytes_of(state->text), 0));
-  state->heart = start_thread([state = state.get(), period] { state->beat(period); });
+  state->heart = start_heartbeat(period, [state = state.get()] { return state->beat(); });
   ManagerLock lock;
   lock.state_ = std::move(state);
   return lock;

@@ -2,80 +2,39 @@
 #include "runtime/checkpoint/format/hdf5.h"
 
 #include <pthread.h>
-#include <signal.h>
 
-#include <condition_variable>
-#include <deque>
 #include <mutex>
+#include <new>
 #include <string>
-#include <thread>
+
+#include "runtime/base/async/completion.h"
+#include "runtime/base/async/serial_queue.h"
 
 namespace hekla::checkpoint {
 namespace {
 
-struct Task {
-  const std::function<Status()>* work;
-  Status status;
-  bool done = false;
-};
-
-class Lane {
- public:
-  Lane() {
-    // Signals belong to the program's own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread([this] { run(); });
-    thread_ = thread.get_id();
-    thread.detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
-
-  Status submit(const std::function<Status()>& work) {
-    if (std::this_thread::get_id() == thread_) return work();
-    Task task{&work};
-    std::unique_lock lock(mutex_);
-    tasks_.push_back(&task);
-    wake_.notify_one();
-    done_.wait(lock, [&task] { return task.done; });
-    return task.status;
-  }
-
-  std::mutex& resting() { return working_; }
-
- private:
-  [[noreturn]] void run() {
+struct Lane {
+  SerialQueue queue{{.on_start = [] {
     // Without this the library would run its exit handlers in whatever state a dying process is.
     H5dont_atexit();
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-    while (true) {
-      Task* task;
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return !tasks_.empty(); });
-        task = tasks_.front();
-        tasks_.pop_front();
-      }
-      Status status;
-      try {
-        const std::lock_guard working(working_);
-        status = (*task->work)();
-      } catch (const std::bad_alloc&) {
-        status = resource_exhausted("no memory for the metadata of a checkpoint");
-      }
-      const std::lock_guard lock(mutex_);
-      task->status = std::move(status);
-      task->done = true;
-      done_.notify_all();
+  }}};
+  std::mutex working;  // held while the library is at work
+
+  Status run(const std::function<Status()>& work) {
+    try {
+      const std::lock_guard lock(working);
+      return work();
+    } catch (const std::bad_alloc&) {
+      return resource_exhausted("no memory for the metadata of a checkpoint");
     }
   }
-
-  std::thread::id thread_;
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  std::deque<Task*> tasks_;
-  std::mutex working_;  // held while the library is at work
+  Status submit(const std::function<Status()>& work) {
+    if (queue.is_own_thread()) return work();
+    Completion done;
+    queue.post([&] { done.complete(run(work)); });
+    return done.await();
+  }
 };
 
 std::mutex start_mutex;
@@ -83,10 +42,10 @@ Lane* lane = nullptr;  // never freed: its thread lives as long as the process
 
 void before_fork() {
   start_mutex.lock();
-  if (lane != nullptr) lane->resting().lock();
+  if (lane != nullptr) lane->working.lock();
 }
 void after_fork_in_parent() {
-  if (lane != nullptr) lane->resting().unlock();
+  if (lane != nullptr) lane->working.unlock();
   start_mutex.unlock();
 }
 void after_fork_in_child() {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/io/host.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <random>
-#include <utility>
 #include <vector>
 
 namespace hekla::checkpoint {
@@ -51,19 +48,6 @@ const std::string& boot_id() {
     return text;
   }();
   return id;
-}
-
-std::thread start_thread(std::function<void()> run) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
-    ::sigdelset(&all, fault);
-  }
-  // The new thread starts with this one's mask: it is never open to a signal.
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(run));
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 }  // namespace hekla::checkpoint

@@ -2,9 +2,7 @@
 // Which machine this is, and names that nobody else draws. Thread-safe.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <thread>
 
 namespace hekla::checkpoint {
 
@@ -15,8 +13,5 @@ const std::string& host_name();
 // Changes with each start of a machine and differs between machines; containers of one kernel share
 // it, as they share its file locks. Empty where the kernel does not tell.
 const std::string& boot_id();
-// A thread that no signal is delivered to: handlers of the program run elsewhere. Faults of the
-// thread itself still end the process.
-std::thread start_thread(std::function<void()> run);
 
 }  // namespace hekla::checkpoint

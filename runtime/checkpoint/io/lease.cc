@@ -4,11 +4,10 @@
 #include <fcntl.h>
 
 #include <cerrno>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/host.h"
 
@@ -29,26 +28,7 @@ struct Lease::State {
   Io* io = nullptr;
   File file;
   std::string text;
-  std::mutex mutex;
-  std::condition_variable wake;
-  bool ending = false;  // guarded by mutex
-  std::thread heart;
-
-  void beat(std::chrono::nanoseconds period) {
-    std::unique_lock lock(mutex);
-    while (!wake.wait_for(lock, period, [&] { return ending; })) {
-      // The same bytes again: what counts is the time of change. A failure shows as silence.
-      static_cast<void>(file.write(bytes_of(text), 0));
-    }
-  }
-  ~State() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    wake.notify_all();
-    if (heart.joinable()) heart.join();
-  }
+  std::jthread heart;
 };
 
 Lease::Lease() = default;
@@ -92,7 +72,11 @@ Result<Lease> Lease::hold(Io& io, std::string path, std::string_view text,
       const int renamed = io.rename(temporary, path);
       if (renamed == 0) {
         state.file.moved_to(std::move(path));
-        state.heart = start_thread([&state, period = times.period] { state.beat(period); });
+        state.heart = start_heartbeat(times.period, [&state] {
+          // The same bytes again: what counts is the time of change. A failure shows as silence.
+          static_cast<void>(state.file.write(bytes_of(state.text), 0));
+          return true;
+        });
         return lease;
       }
       if (renamed != -ENOENT) status = io_error(-renamed, "rename to " + path, temporary);

@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/host.h"
 #include "runtime/checkpoint/io/staging.h"
 
 namespace hekla::checkpoint {
@@ -76,9 +76,9 @@ class Run {
         std::min({int64_t{options_.threads}, buffers, static_cast<int64_t>(items_.size())});
     // Not touched: most of it stays unused where bytes go straight into the caller's memory.
     HEKLA_ASSIGN_OR_RETURN(pool_, StagingPool::create(threads * buffer_bytes, buffer_bytes, false));
-    std::vector<std::thread> workers;
+    std::vector<std::jthread> workers;
     for (int64_t i = 0; i < threads; ++i) workers.push_back(start_thread([this] { work(); }));
-    for (std::thread& worker : workers) worker.join();
+    for (std::jthread& worker : workers) worker.join();
     return status_;
   }
 

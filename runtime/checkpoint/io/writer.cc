@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/io/copy.h"
-#include "runtime/checkpoint/io/host.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -77,7 +77,7 @@ WriterPool::~WriterPool() {
     closing_ = true;
   }
   work_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::jthread& thread : threads_) thread.join();
 }
 
 void WriterPool::push(Task task) {

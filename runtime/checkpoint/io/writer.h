@@ -115,7 +115,7 @@ class WriterPool {
   std::mutex bandwidth_mutex_;
   std::condition_variable_any bandwidth_changed_;
   std::chrono::steady_clock::time_point bandwidth_free_;  // guarded by bandwidth_mutex_
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
   std::optional<Urgency::Watch> watch_;
 };
 

@@ -258,14 +258,5 @@ TEST(Staging, WaitingEndsWithACancel) {
   EXPECT_TRUE((*pool)->acquire({}).ok());
 }
 
-TEST(Threads, GetNoSignals) {
-  sigset_t blocked;
-  std::thread thread = start_thread([&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked); });
-  thread.join();
-  EXPECT_EQ(::sigismember(&blocked, SIGTERM), 1);
-  EXPECT_EQ(::sigismember(&blocked, SIGINT), 1);
-  EXPECT_EQ(::sigismember(&blocked, SIGSEGV), 0);
-}
-
 }  // namespace
 }  // namespace hekla::checkpoint

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/async/serial_queue.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/commit/manager_lock.h"
 #include "runtime/checkpoint/commit/names.h"
@@ -80,14 +81,13 @@ struct CheckpointManager::Parts {
   // Deletion.
   std::mutex mutex;
   std::condition_variable changed;
-  bool wants_cleaning = false, is_cleaning = false, ends = false;  // guarded by mutex
-  std::thread janitor;
+  bool wants_cleaning = false, is_cleaning = false;  // guarded by mutex
+  std::unique_ptr<SerialQueue> janitor;              // where the lock is held
 
   Status open();
   Status take_error();
   Result<std::shared_ptr<SaveHandle>> begin(int64_t step, State state, SaveArguments arguments);
   void clean();
-  void run_janitor();
   void ask_for_cleaning();
   Status wait_clean(Deadline deadline);
   Result<int64_t> agree_on_step(std::string_view what, std::optional<int64_t> mine);
@@ -151,7 +151,7 @@ Status CheckpointManager::Parts::open() {
                              preemption->request();
                            }));
   }
-  if (lock.is_held()) janitor = start_thread([this] { run_janitor(); });
+  if (lock.is_held()) janitor = std::make_unique<SerialQueue>();
   return ok_status();
 }
 
@@ -289,16 +289,10 @@ Result<std::shared_ptr<SaveHandle>> CheckpointManager::Parts::begin(int64_t step
 
 void CheckpointManager::Parts::ask_for_cleaning() {
   const std::lock_guard guard(mutex);
-  if (!lock.is_held()) return;
+  if (!lock.is_held() || janitor == nullptr || wants_cleaning) return;
   wants_cleaning = true;
-  changed.notify_all();
-}
-
-void CheckpointManager::Parts::run_janitor() {
-  std::unique_lock guard(mutex);
-  while (true) {
-    changed.wait(guard, [&] { return ends || wants_cleaning; });
-    if (!wants_cleaning) return;
+  janitor->post([this] {
+    std::unique_lock guard(mutex);
     wants_cleaning = false;
     is_cleaning = true;
     guard.unlock();
@@ -306,7 +300,7 @@ void CheckpointManager::Parts::run_janitor() {
     guard.lock();
     is_cleaning = false;
     changed.notify_all();
-  }
+  });
 }
 
 void CheckpointManager::Parts::clean() {
@@ -654,12 +648,7 @@ Status CheckpointManager::close() {
   s.saver.reset();
   s.preemption.reset();
   s.timed.reset();
-  {
-    const std::lock_guard guard(s.mutex);
-    s.ends = true;
-    s.changed.notify_all();
-  }
-  if (s.janitor.joinable()) s.janitor.join();
+  s.janitor.reset();  // cleans first, if asked to
   s.lock = ManagerLock();
   return status;
 }

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/async/thread.h"
 
 namespace hekla::checkpoint {
 namespace {

@@ -34,7 +34,7 @@ class PreemptionSignal {
   PreemptionSignal() = default;
   struct Before;
   std::unique_ptr<Before> before_;
-  std::thread reader_;
+  std::jthread reader_;
 };
 
 }  // namespace hekla::checkpoint

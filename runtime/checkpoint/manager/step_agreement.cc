@@ -5,7 +5,7 @@
 #include <charconv>
 #include <utility>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/async/thread.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -18,14 +18,8 @@ constexpr std::chrono::milliseconds kLook(50);
 StepAgreement::StepAgreement(Group& group, std::string name, std::chrono::nanoseconds deadline)
     : group_(group), name_(std::move(name)), deadline_(deadline) {
   if (group_.world() > 1) {
-    watcher_ = start_thread([this] { watch(stop_.get_token()); });
+    watcher_ = start_thread([this](std::stop_token stop) { watch(std::move(stop)); });
   }
-}
-
-StepAgreement::~StepAgreement() {
-  stop_.request_stop();
-  changed_.notify_all();
-  if (watcher_.joinable()) watcher_.join();
 }
 
 std::string StepAgreement::key(std::string_view what) const {
@@ -58,7 +52,7 @@ Result<bool> StepAgreement::reached(int64_t step) {
   std::unique_lock lock(mutex_);
   step_ = step;
   // Behind its answer a rank may be behind the agreed step: it has to know first.
-  changed_.wait(lock, stop_.get_token(),
+  changed_.wait(lock, watcher_.get_stop_token(),
                 [&] { return !answered_ || step <= *answered_ || agreed_ || !status_.ok(); });
   if (!status_.ok()) return status_;
   if (!agreed_ || step < *agreed_) return false;

@@ -31,7 +31,7 @@ class StepAgreement {
   // `name`: equal on all ranks, one object of each name in a group, which outlives it.
   StepAgreement(Group& group, std::string name,
                 std::chrono::nanoseconds deadline = std::chrono::minutes(5));
-  ~StepAgreement();
+  ~StepAgreement() = default;
 
   // Asks for an agreed step, unless one is asked for already. Not from a signal handler.
   void request();
@@ -57,8 +57,7 @@ class StepAgreement {
   std::optional<int64_t> answered_;  // what this rank said
   std::optional<int64_t> agreed_;
   Status status_;
-  std::stop_source stop_;
-  std::thread watcher_;
+  std::jthread watcher_;
 };
 
 }  // namespace hekla::checkpoint

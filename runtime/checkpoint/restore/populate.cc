@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <stop_token>
 #include <utility>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/async/thread.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -54,12 +55,7 @@ Populate::Populate(std::vector<std::span<std::byte>> arrays) : arrays_(std::move
     if (array.size() >= kSmall) bytes += array.size();
   }
   if (bytes <= kAhead) return;
-  thread_ = start_thread([this] { populate(arrays_, stop_.get_token()); });
-}
-
-Populate::~Populate() {
-  stop_.request_stop();
-  if (thread_.joinable()) thread_.join();
+  thread_ = start_thread([this](const std::stop_token& stop) { populate(arrays_, stop); });
 }
 
 }  // namespace hekla::checkpoint

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <span>
-#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -19,14 +18,13 @@ class Populate {
   // Arrays in the order in which they are filled; they outlive it. Small ones are left alone, and
   // everything on kernels that cannot do it (before Linux 5.14).
   explicit Populate(std::vector<std::span<std::byte>> arrays);
-  ~Populate();  // ends early
+  ~Populate() = default;  // ends early
   Populate(const Populate&) = delete;
   Populate& operator=(const Populate&) = delete;
 
  private:
   std::vector<std::span<std::byte>> arrays_;
-  std::stop_source stop_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace hekla::checkpoint

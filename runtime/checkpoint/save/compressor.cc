@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/checkpoint/codec/codec.h"
 #include "runtime/checkpoint/format/digest.h"
-#include "runtime/checkpoint/io/host.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -67,7 +67,7 @@ Compressor::~Compressor() {
     if (status_.ok()) status_ = cancelled("the save was given up");
     changed_.notify_all();
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (std::jthread& thread : threads_) thread.join();
   filling_ = {};
   static_cast<void>(writer_.drain());  // it may still hold a buffer of ours
 }

@@ -102,7 +102,7 @@ class Compressor {
   int64_t outstanding_ = 0;
   bool is_closing_ = false;
   Status status_;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
   std::optional<Urgency::Watch> watch_;
 };
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/base/log.h"
-#include "runtime/checkpoint/io/host.h"
 #include "runtime/checkpoint/save/shard_layout.h"
 #include "runtime/checkpoint/save/shard_save.h"
 #include "runtime/checkpoint/sharding/box.h"

@@ -24,13 +24,13 @@
 #include <string_view>
 #include <thread>
 
+#include "runtime/base/async/deadline.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/commit/committer.h"
 #include "runtime/checkpoint/io/writer.h"
 #include "runtime/checkpoint/save/shard_save.h"
 #include "runtime/checkpoint/save/state.h"
 #include "runtime/checkpoint/sharding/save_plan.h"
-#include "runtime/checkpoint/store/deadline.h"
 #include "runtime/checkpoint/store/group.h"
 
 namespace hekla::checkpoint {
@@ -189,7 +189,7 @@ class Saver {
   bool is_closing_ = false;                 // guarded by mutex_
   Counts counts_;                           // guarded by mutex_
   std::shared_ptr<SaveHandle> current_;     // guarded by mutex_
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace hekla::checkpoint

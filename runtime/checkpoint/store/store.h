@@ -18,8 +18,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/async/deadline.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/store/deadline.h"
 
 namespace hekla::checkpoint {
 
