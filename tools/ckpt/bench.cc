@@ -158,9 +158,9 @@ class Bench {
     ranks_.resize(static_cast<size_t>(options_.ranks));
     return on_each_rank([&](int32_t number) -> Status {
       Rank& rank = ranks_[static_cast<size_t>(number)];
-      HEKLA_ASSIGN_OR_RETURN(
-          rank.group, checkpoint::Group::form(store, number, options_.ranks,
-                                              Deadline::in(std::chrono::minutes(1))));
+      HEKLA_ASSIGN_OR_RETURN(rank.group,
+                             checkpoint::Group::form(store, number, options_.ranks,
+                                                     Deadline::in(std::chrono::minutes(1))));
       checkpoint::SaverOptions options;
       options.writer.staging_bytes = options.writer.item_bytes;  // the state lies in memory
       HEKLA_ASSIGN_OR_RETURN(

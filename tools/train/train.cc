@@ -68,10 +68,9 @@ class Job {
     client_.emplace(std::move(client));
     HEKLA_ASSIGN_OR_RETURN(runtime::Executable program, client_->compile(training_.step.program));
     program_.emplace(std::move(program));
-    HEKLA_ASSIGN_OR_RETURN(
-        std::unique_ptr<checkpoint::Group> group,
-        checkpoint::Group::form(std::make_shared<checkpoint::LocalStore>(), 0, 1,
-                                Deadline::in(std::chrono::seconds(60))));
+    HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<checkpoint::Group> group,
+                           checkpoint::Group::form(std::make_shared<checkpoint::LocalStore>(), 0, 1,
+                                                   Deadline::in(std::chrono::seconds(60))));
     checkpoint::ManagerOptions manager;
     manager.save.every_steps =
         request_.save_every > 0 ? request_.save_every : training_.steps_per_epoch;
