@@ -341,12 +341,26 @@ def stage_foreign(log, counter, quick):
     return code
 
 
+def follow_stage(*pages: str):
+    """Pages of docs/ that say how to add something, followed to the letter in a copy of the sources."""
+    def stage(log, counter, quick):
+        code = run(["tools/install.sh", "--python", NEWEST], log)
+        code = code or run([sys.executable, "tests/docs/follow.py", "--jax-python",
+                            f".venv/jax-{NEWEST}/bin/python", *(f"docs/{page}" for page in pages)], log)
+        counter.passed += len(pages) if code == 0 else 0
+        counter.failed += code != 0
+        return code
+    return stage
+
+
 STAGES = {
     "checks": stage_checks,
     "unit": stage_unit,
     **{f"python-{version}": python_stage(version) for version in JAX_RUNS},
     "foreign": stage_foreign,
     "swiftshader": stage_swiftshader,
+    "adding-a-backend": follow_stage("adding_a_backend.md"),
+    "adding-an-op": follow_stage("adding_an_op.md", "adding_a_kernel.md"),
     "mesa26": stage_mesa26,
     "absent-gpus": stage_absent_gpus,
     "asan": sanitizer_stage("asan"),
@@ -358,7 +372,9 @@ QUICK = ["checks", "unit", f"python-{NEWEST}"]
 SANITIZERS = ["asan", "tsan", "fuzz"]
 # With drivers that take a root of Debian sid, 600 MB.
 OTHER_DRIVERS = ["mesa26", "absent-gpus"]
-ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS]
+# Compiles all but the tests and the drivers once more: minutes.
+LONG = ["adding-an-op"]
+ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS + LONG]
 
 
 def main() -> int:
