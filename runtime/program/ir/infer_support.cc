@@ -64,6 +64,11 @@ Result<int64_t> int_value(const Operation& op, std::string_view name) {
   return integer->value;
 }
 
+bool flag_value(const Operation& op, std::string_view name) {
+  const BoolValue* flag = op.attribute(name).get<BoolValue>();
+  return flag != nullptr && flag->value;
+}
+
 Result<std::vector<std::pair<int64_t, int64_t>>> padding_or_zero(const Operation& op, size_t n) {
   std::vector<std::pair<int64_t, int64_t>> padding(n);
   const Attribute& attribute = op.attribute("padding");

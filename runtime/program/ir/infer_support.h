@@ -35,6 +35,8 @@ Result<std::vector<int64_t>> int_list(const Operation& op, std::string_view name
 Result<std::vector<int64_t>> int_list_or(const Operation& op, std::string_view name, size_t size,
                                          int64_t fallback);
 Result<int64_t> int_value(const Operation& op, std::string_view name);
+// False when absent.
+bool flag_value(const Operation& op, std::string_view name);
 // An [n, 2] matrix of low and high paddings; all zero when absent.
 Result<std::vector<std::pair<int64_t, int64_t>>> padding_or_zero(const Operation& op, size_t n);
 

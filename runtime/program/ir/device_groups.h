@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which devices of a launch a collective brings together.
+//
+// A launch runs on a grid of replicas x partitions; device (r, p) has the number r * partitions +
+// p. A collective names replicas, partitions or devices in its replica_groups, as StableHLO's four
+// ways of grouping say; here they become groups of device numbers, in the order in which operands
+// are gathered and reduced. Pure and thread-safe. INVALID_ARGUMENT names the op, what is wrong in
+// its groups and the grid that they do not fit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
+
+namespace hekla::ir {
+
+struct DeviceGrid {
+  int64_t replicas = 1;
+  int64_t partitions = 1;
+  int64_t size() const { return replicas * partitions; }
+  // "device 3 (replica 1, partition 1)".
+  std::string name(int64_t device) const;
+  bool operator==(const DeviceGrid&) const = default;
+};
+
+enum class GroupMode : uint8_t {
+  kCrossReplica,              // the ids are replicas; one such group in each partition
+  kCrossPartition,            // the ids are partitions; one such group in each replica
+  kCrossReplicaAndPartition,  // the ids are replicas; all their partitions are in the group
+  kFlattenedIds,              // the ids are device numbers
+};
+
+// By the operation, its channel and use_global_device_ids, which needs a channel.
+Result<GroupMode> group_mode(const Operation& op);
+
+// Devices by group, in the order of the group. No replica_groups or an empty matrix: one group of
+// all ids. -1 pads short groups. Each id is in one group at most; where a device without a group
+// has no meaning (all but collective_broadcast and collective_reduce) all ids are in one.
+Result<std::vector<std::vector<int64_t>>> device_groups(const Operation& op,
+                                                        const DeviceGrid& grid);
+
+// The source and the target of each transfer of collective_permute, send or recv. A device is
+// source once at most, and target once at most.
+Result<std::vector<std::pair<int64_t, int64_t>>> device_pairs(const Operation& op,
+                                                              const DeviceGrid& grid);
+
+}  // namespace hekla::ir
