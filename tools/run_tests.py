@@ -143,6 +143,7 @@ def python_stage(version: str):
                              log, counter)
         if version == NEWEST:
             status |= pytest(python, LOGS / "pytest-checkpoint.xml", ["tests/checkpoint"], log, counter)
+            status |= pytest(python, LOGS / "pytest-evaluator.xml", ["tests/evaluator"], log, counter)
         if not quick and version == NEWEST:
             status |= pytest(python, LOGS / "pytest-torch_xla.xml", ["tests/torch_xla"], log, counter)
         return status
@@ -150,12 +151,12 @@ def python_stage(version: str):
 
 
 # Tests with more than one thread, all that ThreadSanitizer can say something about.
-THREADED_TESTS = ("^(base|checkpoint_(c_api|commit|device|io|manager|save|store)|conformance|"
+THREADED_TESTS = ("^(base|checkpoint_(c_api|commit|device|io|manager|save|store)|collectives|conformance|"
                   "cpu_(jit|execute|plugin)|runtime|vulkan_(backend|launch|memory|pipeline|queue|transfer))_")
 THREADED_TARGETS = [
     "base_test", "checkpoint_c_api_test", "checkpoint_commit_test", "checkpoint_device_test",
     "checkpoint_io_test", "checkpoint_manager_test", "checkpoint_save_files_test",
-    "checkpoint_save_test", "checkpoint_store_test",
+    "checkpoint_save_test", "checkpoint_store_test", "collectives_test",
     "conformance_runner_test", "cpu_execute_test", "cpu_jit_test", "cpu_plugin_test",
     "pjrt_reference", "pjrt_tbb", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
     "runtime_plugin_test", "vulkan_backend_test", "vulkan_launch_test", "vulkan_memory_test",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datum: a run-time value of the evaluator: an array, a token, or a tuple.
+// Datum: a run-time value of the evaluator: an array, a token, a tuple, or a future.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,12 @@
 
 namespace hekla::reference {
 
+struct Future;
+
 struct Datum {
-  HostArray array;                                  // dtype kInvalid: a token, or a tuple
+  HostArray array;                                  // dtype kInvalid: none of the others
   std::shared_ptr<const std::vector<Datum>> parts;  // of a tuple, shared by copies
+  std::shared_ptr<Future> future;                   // shared by copies
 
   Datum() = default;
   Datum(HostArray value) : array(std::move(value)) {}

@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
+#include <thread>
+
 #include "backends/lapack/library.h"
+#include "backends/reference/collectives.h"
 #include "backends/reference/custom_calls.h"
 #include "backends/reference/interpreter.h"
 #include "backends/reference/lapack_calls.h"
@@ -14,27 +18,6 @@ namespace hekla::reference {
 namespace {
 
 using ir::OpCode;
-
-// Participants of the groups of a collective are one each; then it is the identity.
-Status check_groups(const ir::Operation& op) {
-  if (const auto* pairs = op.attribute("source_target_pairs").get<ir::DenseValue>()) {
-    HEKLA_ASSIGN_OR_RETURN(HostArray values, pairs->expand());
-    for (int64_t i = 0; i < values.size(); ++i) {
-      if (values.as<int64_t>()[i] != 0) {
-        return unimplemented("{} between several devices", op.name());
-      }
-    }
-    // Without a pair the result is zero, not the operand.
-    if (values.size() == 0) return unimplemented("{} without a source", op.name());
-    return ok_status();
-  }
-  const auto* groups = op.attribute("replica_groups").get<ir::DenseValue>();
-  if (groups == nullptr) return unimplemented("{} over mesh axes", op.name());
-  if (groups->type.rank() == 2 && groups->type.dims()[0] <= 1 && groups->type.dims()[1] <= 1) {
-    return ok_status();
-  }
-  return unimplemented("{} over several devices", op.name());
-}
 
 // Clients leave anything in the bits of a byte above an i2, i4, ui2 or ui4; arrays of ours extend
 // them (dtype.h).
@@ -90,37 +73,24 @@ bool fits(const HostArray& array, const ir::Type& type) {
 
 }  // namespace
 
-Status check_op(const ir::Operation& op, const ir::Module& module) {
+Status check_op(const ir::Operation& op, const ir::Module& module, const ir::DeviceGrid& grid) {
   const auto check_types = [&]() -> Status {
     if (has_quantized(op)) HEKLA_RETURN_IF_ERROR(check_quantized(op));
     for (const ir::Type& type : op.result_types()) {
-      if (type.kind() == ir::Type::Kind::kBuffer || type.kind() == ir::Type::Kind::kFuture) {
+      if (type.kind() == ir::Type::Kind::kBuffer) {
         return unimplemented("values of type {}", type.to_string());
       }
     }
     return ok_status();
   };
   HEKLA_RETURN_IF_ERROR(check_types());
+  if (is_collective(op.code())) return check_collective(op, grid);
   switch (op.code()) {
     case OpCode::kUnknown:
       return unimplemented("this operation");
-    case OpCode::kAsyncDone:
-    case OpCode::kAsyncStart:
-      return unimplemented("asynchronous collectives");
     case OpCode::kInfeed:
     case OpCode::kOutfeed:
-    case OpCode::kRecv:
-    case OpCode::kSend:
       return unimplemented("transfers with the host inside of a program");
-    case OpCode::kAllGather:
-    case OpCode::kAllReduce:
-    case OpCode::kAllToAll:
-    case OpCode::kCollectiveBroadcast:
-    case OpCode::kCollectivePermute:
-    case OpCode::kCollectiveReduce:
-    case OpCode::kCrossReplicaSum:
-    case OpCode::kReduceScatter:
-      return check_groups(op);
     case OpCode::kReshape:
       if (op.result()->type().is_static_tensor()) return ok_status();
       return unimplemented("a reshape to {}, whose shape is not known",
@@ -165,13 +135,13 @@ bool is_for_lapack(const ir::Module& module) {
   return op.code() == OpCode::kCholesky || op.code() == OpCode::kTriangularSolve;
 }
 
-Status check_supported(const ir::Module& module) {
+Status check_supported(const ir::Module& module, const ir::DeviceGrid& grid) {
   std::string problems;
   size_t count = 0;
   constexpr size_t kMaxLines = 200;
   for (const auto& function : module.functions) {
     ir::walk(function->body(), [&](const ir::Operation& op) {
-      const Status status = check_op(op, module);
+      const Status status = check_op(op, module, grid);
       if (status.ok() || ++count > kMaxLines) return;
       std::vector<ir::Type> operands;
       for (const ir::Value* operand : op.operands()) operands.push_back(operand->type());
@@ -179,6 +149,16 @@ Status check_supported(const ir::Module& module) {
                               ir::types_string(operands), ir::types_string(op.result_types()),
                               ir::location_string(op.location()), status.message());
     });
+  }
+  if (const ir::Function* entry = module.entry(); count == 0 && entry != nullptr) {
+    for (const auto* types : {&entry->type.elements(), &entry->type.results()}) {
+      for (const ir::Type& type : *types) {
+        if (type.kind() == ir::Type::Kind::kFuture) {
+          return unimplemented("@{} takes or gives a {}, which no host array is", entry->name(),
+                               type.to_string());
+        }
+      }
+    }
   }
   if (count == 0) return ok_status();
   return Status(StatusCode::kUnimplemented,
@@ -234,6 +214,39 @@ Result<std::vector<HostArray>> evaluate(const ir::Module& module, std::vector<Ho
   std::vector<HostArray> flat;
   for (Datum& result : results) flatten(result, flat);
   return flat;
+}
+
+Result<std::vector<std::vector<HostArray>>> evaluate_devices(
+    const ir::Module& module, std::vector<std::vector<HostArray>> arguments,
+    const ir::DeviceGrid& grid, const EvaluateOptions& options) {
+  const size_t count = arguments.size();
+  if (grid.replicas < 1 || grid.partitions < 1 || static_cast<int64_t>(count) != grid.size()) {
+    return invalid_argument(
+        "a launch of {} replicas x {} partitions needs arguments for {} "
+        "devices, {} were given",
+        grid.replicas, grid.partitions, grid.size(), count);
+  }
+  DeviceExchange exchange(grid);
+  std::vector<std::vector<HostArray>> results(count);
+  const auto run = [&](size_t device) {
+    EvaluateOptions here = options;
+    here.replica_id = static_cast<int64_t>(device) / grid.partitions;
+    here.partition_id = static_cast<int64_t>(device) % grid.partitions;
+    here.exchange = &exchange;
+    Result<std::vector<HostArray>> values = evaluate(module, std::move(arguments[device]), here);
+    if (values.ok()) results[device] = *std::move(values);
+    exchange.finish(static_cast<int64_t>(device), values.status());
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (size_t device = 0; device < count; ++device) threads.emplace_back(run, device);
+  } catch (const std::system_error& error) {
+    exchange.abort(resource_exhausted("no thread for device {} of {}: {}", threads.size(), count,
+                                      error.what()));
+  }
+  for (std::thread& thread : threads) thread.join();
+  HEKLA_RETURN_IF_ERROR(exchange.status());
+  return results;
 }
 
 }  // namespace hekla::reference

@@ -18,9 +18,12 @@
 
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
+#include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
+
+class DeviceExchange;
 
 // Calls body(i) for each i in [0, count), in any order and on any threads, and returns when all are
 // done. Empty: one after the other.
@@ -31,9 +34,13 @@ struct EvaluateOptions {
   int64_t memory_limit_bytes = std::numeric_limits<int64_t>::max();
   // Looked at between operations; CANCELLED soon after it becomes true.
   const std::atomic<bool>* cancelled = nullptr;
-  // This device's place, for partition_id and replica_id.
+  // Which device of the launch this is.
   int64_t replica_id = 0;
   int64_t partition_id = 0;
+  // Where the devices of the launch meet in collectives, which wait there for each other; null: a
+  // launch of one device. Whoever cancels the launch also aborts the exchange, which does not look
+  // at `cancelled`; whoever made it says when a device has finished.
+  DeviceExchange* exchange = nullptr;
   // Runs the pieces of LAPACK's work. Results do not depend on it.
   ForEach for_each;
   // Memory for LAPACK's temporaries, uninitialized, null where there is none; empty: the system's.
@@ -50,9 +57,9 @@ struct EvaluateOptions {
   std::function<void(const ir::Operation&, const std::vector<HostArray>&)> on_operation;
 };
 
-// Everything in the program that evaluate() cannot run, in one UNIMPLEMENTED error with a line per
-// op: its name, types and location. Ok when it can run all of it.
-Status check_supported(const ir::Module& module);
+// Everything in the program that evaluate() cannot run in a launch on `grid`, in one UNIMPLEMENTED
+// error with a line per op: its name, types and location. Ok when it can run all of it.
+Status check_supported(const ir::Module& module, const ir::DeviceGrid& grid = {});
 
 // Whether the program is one operation that LAPACK computes: a host step because that is the way to
 // compute it, not for want of a kernel.
@@ -64,5 +71,15 @@ bool is_for_lapack(const ir::Module& module);
 // dtype of arguments, no entry function.
 Result<std::vector<HostArray>> evaluate(const ir::Module& module, std::vector<HostArray> arguments,
                                         const EvaluateOptions& options = {});
+
+// Runs the program on all devices of a launch in lock-step, each in a thread of its own:
+// arguments[d] and the results at [d] are those of device d = replica * partitions + partition. Of
+// `options`, which hold for each device, the ids and the exchange are set here; result_memory must
+// be empty; callbacks are called from all threads at once. An error of one device ends all; it is
+// the first one that is returned, and names the device. FAILED_PRECONDITION where devices wait for
+// each other without end.
+Result<std::vector<std::vector<HostArray>>> evaluate_devices(
+    const ir::Module& module, std::vector<std::vector<HostArray>> arguments,
+    const ir::DeviceGrid& grid, const EvaluateOptions& options = {});
 
 }  // namespace hekla::reference

@@ -527,15 +527,6 @@ Result<Data> execute_other(const Step& step, Interpreter& interpreter, Data& ope
     case OpCode::kPartitionId:
       return one(HostArray::scalar<uint32_t>(
           DType::kUI32, static_cast<uint32_t>(interpreter.options().partition_id)));
-    // Groups of one participant: check_op refused all others.
-    case OpCode::kAllGather:
-    case OpCode::kAllReduce:
-    case OpCode::kAllToAll:
-    case OpCode::kCollectiveBroadcast:
-    case OpCode::kCollectivePermute:
-    case OpCode::kCollectiveReduce:
-    case OpCode::kCrossReplicaSum:
-    case OpCode::kReduceScatter:
     // Sharding annotations mean nothing on one device.
     case OpCode::kSdyShardingConstraint:
     case OpCode::kSdyReshard:

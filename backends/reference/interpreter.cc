@@ -85,6 +85,7 @@ bool has_dynamic_operand(const ir::Operation& op) {
 
 // The constraints of the operation once more, on the shapes that its operands really have.
 Status check_dynamic_operands(const ir::Operation& op, const std::vector<Datum>& operands) {
+  if (is_collective(op.code()) || op.code() == OpCode::kAsyncStart) return ok_status();
   if (op.region_count() > 0) {
     // reduce, reduce_window, sort, map: all arrays of one shape. check_op refused the others.
     const Dims* first = nullptr;
@@ -268,6 +269,40 @@ Result<std::vector<Datum>> Interpreter::run_branch(const Step& step, Frame& fram
   return run_block(*step.regions[branch], frame, {});
 }
 
+Result<std::vector<Datum>> Interpreter::run_async_start(const Step& step, Frame& frame,
+                                                        std::vector<Datum>& operands) {
+  const BlockPlan& block = *step.regions[0];
+  const Step& inner = block.steps[0];
+  const auto slot = [&](int number) -> Datum& { return frame[static_cast<size_t>(number)]; };
+  for (size_t i = 0; i < operands.size(); ++i) slot(block.arguments[i]) = std::move(operands[i]);
+  std::vector<Datum> inputs;
+  for (int number : inner.operands) inputs.push_back(slot(number));
+  for (int number : block.arguments) slot(number) = Datum();
+  auto future = std::make_shared<Future>();
+  if (is_collective(inner.op->code())) {
+    HEKLA_ASSIGN_OR_RETURN(future->pending, collectives_.begin(inner, inputs));
+    future->frame.resize(frame.size());
+    std::vector<int> captured;
+    for (const auto& region : inner.regions) collect_reads(*region, captured);
+    for (int number : captured) future->frame[static_cast<size_t>(number)] = slot(number);
+  } else {
+    HEKLA_ASSIGN_OR_RETURN(future->results, execute_op(inner, *this, frame, inputs));
+  }
+  std::vector<Datum> results(1);
+  results[0].future = std::move(future);
+  return results;
+}
+
+Result<std::vector<Datum>> Interpreter::run_async_done(const Datum& datum) {
+  if (datum.future == nullptr) return internal_error("the operand is no future");
+  Future& future = *datum.future;
+  if (!future.pending) return future.results;
+  HEKLA_ASSIGN_OR_RETURN(future.results, collectives_.finish(*future.pending, *this, future.frame));
+  future.pending.reset();
+  future.frame.clear();
+  return future.results;
+}
+
 Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
                                                 std::vector<Datum>& operands) {
   const ir::Operation& op = *step.op;
@@ -307,6 +342,23 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
     }
     case OpCode::kOptimizationBarrier:
       return std::move(operands);
+    case OpCode::kAllGather:
+    case OpCode::kAllReduce:
+    case OpCode::kAllToAll:
+    case OpCode::kCollectiveBroadcast:
+    case OpCode::kCollectivePermute:
+    case OpCode::kCollectiveReduce:
+    case OpCode::kCrossReplicaSum:
+    case OpCode::kRecv:
+    case OpCode::kReduceScatter:
+    case OpCode::kSend: {
+      HEKLA_ASSIGN_OR_RETURN(Collectives::Pending pending, collectives_.begin(step, operands));
+      return collectives_.finish(pending, *this, frame);
+    }
+    case OpCode::kAsyncStart:
+      return run_async_start(step, frame, operands);
+    case OpCode::kAsyncDone:
+      return run_async_done(operands[0]);
     case OpCode::kCustomCall:
       if (is_approx_top_k(op)) return run_approx_top_k(op, operands);
       return execute_op(step, *this, frame, operands);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backends/reference/collectives.h"
 #include "backends/reference/datum.h"
 #include "backends/reference/evaluator.h"
 #include "backends/reference/plan.h"
@@ -22,7 +23,7 @@ using Frame = std::vector<Datum>;
 class Interpreter {
  public:
   Interpreter(const ir::Module& module, const EvaluateOptions& options)
-      : module_(module), options_(options) {}
+      : module_(module), options_(options), collectives_(options) {}
 
   const EvaluateOptions& options() const { return options_; }
 
@@ -42,12 +43,17 @@ class Interpreter {
   // The k best along a dimension by a comparator function; exact, which "approximate" allows.
   Result<std::vector<Datum>> run_approx_top_k(const ir::Operation& op,
                                               std::vector<Datum>& operands);
+  // Collectives between async_start and async_done.
+  Result<std::vector<Datum>> run_async_start(const Step& step, Frame& frame,
+                                             std::vector<Datum>& operands);
+  Result<std::vector<Datum>> run_async_done(const Datum& future);
   const FunctionPlan& plan_of(const ir::Function& function);
   Status check_memory(const Step& step) const;
   void report(const Step& step, const std::vector<Datum>& results) const;
 
   const ir::Module& module_;
   const EvaluateOptions& options_;
+  Collectives collectives_;
   std::unordered_map<const ir::Function*, std::unique_ptr<FunctionPlan>> plans_;
   std::vector<const Frame*> frames_;  // of the calls that are under way, for the memory account
   uint64_t seed_ = 0;
@@ -60,6 +66,6 @@ Result<std::vector<Datum>> execute_op(const Step& step, Interpreter& interpreter
 
 // Whether execute_op or the interpreter runs this operation, apart from its regions; the reason in
 // words when not.
-Status check_op(const ir::Operation& op, const ir::Module& module);
+Status check_op(const ir::Operation& op, const ir::Module& module, const ir::DeviceGrid& grid);
 
 }  // namespace hekla::reference

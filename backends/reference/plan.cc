@@ -84,18 +84,18 @@ class Planner {
     }
   }
 
-  static void collect_reads(const BlockPlan& plan, std::vector<int>& out) {
-    for (const Step& step : plan.steps) {
-      out.insert(out.end(), step.operands.begin(), step.operands.end());
-      for (const auto& region : step.regions) collect_reads(*region, out);
-    }
-  }
-
   std::unordered_map<const ir::Value*, int> slots_;
   int next_slot_ = 0;
 };
 
 }  // namespace
+
+void collect_reads(const BlockPlan& plan, std::vector<int>& out) {
+  for (const Step& step : plan.steps) {
+    out.insert(out.end(), step.operands.begin(), step.operands.end());
+    for (const auto& region : step.regions) collect_reads(*region, out);
+  }
+}
 
 FunctionPlan make_plan(const ir::Function& function) { return Planner().run(function); }
 

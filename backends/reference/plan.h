@@ -44,4 +44,7 @@ struct FunctionPlan {
 // The function has a body and was verified.
 FunctionPlan make_plan(const ir::Function& function);
 
+// Appends the slots that the steps of a block and its regions read.
+void collect_reads(const BlockPlan& plan, std::vector<int>& out);
+
 }  // namespace hekla::reference

@@ -49,14 +49,20 @@ decltype(auto) visit_real(DType expressed, F&& f) {
 
 bool moves_elements(OpCode code) {
   switch (code) {
+    case OpCode::kAllGather:
+    case OpCode::kAllToAll:
     case OpCode::kBroadcastInDim:
+    case OpCode::kCollectiveBroadcast:
+    case OpCode::kCollectivePermute:
     case OpCode::kConcatenate:
     case OpCode::kDynamicSlice:
     case OpCode::kDynamicUpdateSlice:
     case OpCode::kGather:
     case OpCode::kPad:
+    case OpCode::kRecv:
     case OpCode::kReshape:
     case OpCode::kReverse:
+    case OpCode::kSend:
     case OpCode::kSlice:
     case OpCode::kTranspose:
       return true;
@@ -87,8 +93,11 @@ bool passes_values_on(OpCode code) {
 // What they do with elements is their region's, whose operations compute on real values.
 bool applies_region(OpCode code) {
   switch (code) {
+    case OpCode::kAllReduce:
+    case OpCode::kCollectiveReduce:
     case OpCode::kMap:
     case OpCode::kReduce:
+    case OpCode::kReduceScatter:
     case OpCode::kReduceWindow:
     case OpCode::kScatter:
     case OpCode::kSelectAndScatter:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // evaluate_batch FOLDER: runs many small programs on the reference evaluator, for
-// compare_with_jax.py.
+// compare_with_jax.py and test_collectives.py.
 //
 // FOLDER/cases.json is a list of {"program": file, "inputs": [{"dtype", "dims", "file"}]}; arrays
 // are dense host bytes as runtime/base/dtype.h lays them out. Writes FOLDER/results.json, one entry
-// per case: {"outputs": [...]} in the same form, or {"error": text}.
+// per case: {"outputs": [...]} in the same form, or {"error": text}. A case with "replicas" and
+// "partitions" runs on that many devices, and has a list of inputs and of outputs for each.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -39,17 +40,50 @@ hekla::Result<HostArray> read_array(const std::string& folder, const json& entry
   return array;
 }
 
-hekla::Result<std::vector<HostArray>> run(const std::string& folder, const json& entry) {
+using Devices = std::vector<std::vector<HostArray>>;
+
+hekla::Result<std::vector<HostArray>> read_arrays(const std::string& folder, const json& entries) {
+  std::vector<HostArray> arrays;
+  for (const json& entry : entries) {
+    HEKLA_ASSIGN_OR_RETURN(HostArray array, read_array(folder, entry));
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
+}
+
+hekla::Result<Devices> run(const std::string& folder, const json& entry) {
   const std::string bytes = read_file(folder + "/" + entry.at("program").get<std::string>());
   HEKLA_ASSIGN_OR_RETURN(auto module, hekla::stablehlo::read_program(bytes));
   HEKLA_RETURN_IF_ERROR(hekla::ir::verify(*module));
-  HEKLA_RETURN_IF_ERROR(hekla::reference::check_supported(*module));
-  std::vector<HostArray> inputs;
-  for (const json& input : entry.at("inputs")) {
-    HEKLA_ASSIGN_OR_RETURN(HostArray array, read_array(folder, input));
-    inputs.push_back(std::move(array));
+  const bool is_launch = entry.contains("replicas");
+  hekla::ir::DeviceGrid grid;
+  if (is_launch) grid = {entry.at("replicas"), entry.at("partitions")};
+  HEKLA_RETURN_IF_ERROR(hekla::reference::check_supported(*module, grid));
+  if (!is_launch) {
+    HEKLA_ASSIGN_OR_RETURN(auto inputs, read_arrays(folder, entry.at("inputs")));
+    HEKLA_ASSIGN_OR_RETURN(auto outputs, hekla::reference::evaluate(*module, std::move(inputs)));
+    return Devices{std::move(outputs)};
   }
-  return hekla::reference::evaluate(*module, std::move(inputs));
+  Devices inputs;
+  for (const json& device : entry.at("inputs")) {
+    HEKLA_ASSIGN_OR_RETURN(auto arrays, read_arrays(folder, device));
+    inputs.push_back(std::move(arrays));
+  }
+  return hekla::reference::evaluate_devices(*module, std::move(inputs), grid);
+}
+
+// Writes the arrays to files named after the case; their description.
+json write_arrays(const std::string& folder, const std::string& prefix,
+                  const std::vector<HostArray>& arrays) {
+  json list = json::array();
+  for (const HostArray& array : arrays) {
+    const std::string name = prefix + ".out" + std::to_string(list.size());
+    std::ofstream(folder + "/" + name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(array.data()), array.size_bytes());
+    list.push_back(
+        {{"dtype", hekla::dtype_name(array.dtype())}, {"dims", array.dims()}, {"file", name}});
+  }
+  return list;
 }
 
 }  // namespace
@@ -63,21 +97,22 @@ int main(int argc, char** argv) {
   const json cases = json::parse(read_file(folder + "/cases.json"));
   json results = json::array();
   for (const json& entry : cases) {
+    const std::string prefix = std::to_string(results.size());
     const auto outputs = run(folder, entry);
     if (!outputs.ok()) {
       results.push_back({{"error", outputs.status().to_string()}});
       continue;
     }
-    json list = json::array();
-    for (const HostArray& array : *outputs) {
-      const std::string name =
-          std::to_string(results.size()) + ".out" + std::to_string(list.size());
-      std::ofstream(folder + "/" + name, std::ios::binary)
-          .write(reinterpret_cast<const char*>(array.data()), array.size_bytes());
-      list.push_back(
-          {{"dtype", hekla::dtype_name(array.dtype())}, {"dims", array.dims()}, {"file", name}});
+    if (!entry.contains("replicas")) {
+      results.push_back({{"outputs", write_arrays(folder, prefix, (*outputs)[0])}});
+      continue;
     }
-    results.push_back({{"outputs", std::move(list)}});
+    json devices = json::array();
+    for (const auto& arrays : *outputs) {
+      devices.push_back(
+          write_arrays(folder, prefix + "." + std::to_string(devices.size()), arrays));
+    }
+    results.push_back({{"outputs", std::move(devices)}});
   }
   std::ofstream(folder + "/results.json") << results.dump();
   return 0;

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/reference/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/reference/elementwise/elementwise.h"
+#include "backends/reference/kernels/convert.h"
+#include "backends/reference/kernels/movement.h"
+#include "backends/reference/quantized.h"
+#include "backends/reference/region_function.h"
+#include "runtime/program/ir/op_attributes.h"
+
+namespace hekla::reference {
+namespace {
+
+using ir::OpCode;
+using Contribution = DeviceExchange::Arrays;
+
+// An array of zeros as `type` means them.
+Result<HostArray> zeros(const ir::Type& type, const Dims& dims) {
+  const ir::Quantization* quantization = type.quantization();
+  HEKLA_ASSIGN_OR_RETURN(
+      HostArray array,
+      HostArray::allocate(quantization == nullptr ? type.dtype() : quantization->expressed, dims));
+  return quantization == nullptr ? std::move(array) : quantize(array, *quantization);
+}
+
+Result<std::vector<Datum>> zero_results(const ir::Operation& op, const std::vector<Dims>& shapes) {
+  std::vector<Datum> results;
+  for (size_t i = 0; i < op.result_count(); ++i) {
+    const ir::Type& type = op.result(i)->type();
+    if (type.is_token()) {
+      results.emplace_back();
+      continue;
+    }
+    HEKLA_ASSIGN_OR_RETURN(HostArray array,
+                           zeros(type, type.is_static_tensor() ? type.dims() : shapes[i]));
+    results.emplace_back(std::move(array));
+  }
+  return results;
+}
+
+// What others read is never written: values that go on in the program are copies.
+Result<HostArray> copy_of(const HostArray& array) {
+  HEKLA_ASSIGN_OR_RETURN(HostArray copy, HostArray::allocate(array.dtype(), array.dims(), false));
+  if (array.size_bytes() > 0) {
+    std::memcpy(copy.mutable_data(), array.data(), static_cast<size_t>(array.size_bytes()));
+  }
+  return copy;
+}
+
+// Part `i` of `count` equal ones along a dimension.
+Result<HostArray> part(const HostArray& array, int64_t dimension, int64_t count, int64_t i) {
+  SliceConfig config;
+  config.start_indices.assign(array.dims().size(), 0);
+  config.limit_indices = array.dims();
+  const size_t d = static_cast<size_t>(dimension);
+  if (array.dims()[d] % count != 0) {
+    return invalid_argument("dimension {} of {} does not divide by {} participants", dimension,
+                            array.shape(), count);
+  }
+  const int64_t size = array.dims()[d] / count;
+  config.start_indices[d] = i * size;
+  config.limit_indices[d] = (i + 1) * size;
+  return slice(array, config);
+}
+
+// Operands of one reduction, from the left.
+Result<HostArray> fold(std::vector<HostArray> members, ScalarFunction* region, DType dtype) {
+  for (HostArray& member : members) {
+    if (member.dims() != members[0].dims()) {
+      return invalid_argument("the devices of a group reduce arrays of different shapes: {} and {}",
+                              members[0].shape(), member.shape());
+    }
+    HEKLA_ASSIGN_OR_RETURN(member, convert_elements(member, dtype));
+  }
+  if (members.size() == 1) return copy_of(members[0]);
+  HostArray sum = std::move(members[0]);
+  for (size_t i = 1; i < members.size(); ++i) {
+    if (region == nullptr) {
+      HEKLA_ASSIGN_OR_RETURN(sum, binary(OpCode::kAdd, sum, members[i]));
+      continue;
+    }
+    HEKLA_ASSIGN_OR_RETURN(HostArray next, HostArray::allocate(dtype, sum.dims(), false));
+    const std::byte* inputs[] = {sum.data(), members[i].data()};
+    std::byte* output = next.mutable_data();
+    HEKLA_RETURN_IF_ERROR(region->apply(sum.size(), inputs, {&output, 1}));
+    sum = std::move(next);
+  }
+  return sum;
+}
+
+// Each member brings the positions of the roots last: they must agree.
+Result<std::vector<int64_t>> common_roots(std::vector<Contribution>& brought,
+                                          size_t operand_count) {
+  std::vector<int64_t> roots(operand_count);
+  const HostArray first = brought[0].back();
+  for (Contribution& arrays : brought) {
+    if (!arrays.back().identical(first)) {
+      return failed_precondition("the devices of a group name different roots");
+    }
+    arrays.pop_back();
+  }
+  if (first.size() != 1 && first.size() != static_cast<int64_t>(operand_count)) {
+    return invalid_argument("{} roots for {} operands; there must be one, or one for each",
+                            first.size(), operand_count);
+  }
+  for (size_t i = 0; i < operand_count; ++i) {
+    roots[i] = index_at(first, first.size() == 1 ? 0 : static_cast<int64_t>(i));
+    if (roots[i] < 0 || roots[i] >= static_cast<int64_t>(brought.size())) {
+      return out_of_range("root {} is no position of a group of {}", roots[i], brought.size());
+    }
+  }
+  return roots;
+}
+
+std::vector<HostArray> operand_of_all(const std::vector<Contribution>& brought, size_t i) {
+  std::vector<HostArray> arrays;
+  for (const Contribution& member : brought) arrays.push_back(member[i]);
+  return arrays;
+}
+
+bool has_region_root(OpCode code) {
+  return code == OpCode::kCollectiveBroadcast || code == OpCode::kCollectiveReduce;
+}
+
+bool has_pairs(OpCode code) {
+  return code == OpCode::kCollectivePermute || code == OpCode::kSend || code == OpCode::kRecv;
+}
+
+int64_t channel_of(const ir::Operation& op) {
+  const auto* channel = op.attribute("channel_handle").get<ir::ChannelHandle>();
+  return channel == nullptr ? 0 : channel->handle;
+}
+
+}  // namespace
+
+bool is_collective(OpCode code) {
+  switch (code) {
+    case OpCode::kAllGather:
+    case OpCode::kAllReduce:
+    case OpCode::kAllToAll:
+    case OpCode::kCollectiveBroadcast:
+    case OpCode::kCollectivePermute:
+    case OpCode::kCollectiveReduce:
+    case OpCode::kCrossReplicaSum:
+    case OpCode::kRecv:
+    case OpCode::kReduceScatter:
+    case OpCode::kSend:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Status check_collective(const ir::Operation& op, const ir::DeviceGrid& grid) {
+  if (bool_value(op, "is_host_transfer")) {
+    return unimplemented("transfers with the host inside of a program");
+  }
+  if (has_pairs(op.code())) return ir::device_pairs(op, grid).status();
+  return ir::device_groups(op, grid).status();
+}
+
+Collectives::Collectives(const EvaluateOptions& options) : exchange_(options.exchange) {
+  if (exchange_ == nullptr) {
+    own_ = std::make_unique<DeviceExchange>(ir::DeviceGrid{});
+    exchange_ = own_.get();
+  } else {
+    device_ = options.replica_id * exchange_->grid().partitions + options.partition_id;
+  }
+}
+
+Result<const Collectives::Role*> Collectives::role_of(const ir::Operation& op) {
+  const auto it = roles_.find(&op);
+  if (it != roles_.end()) return &it->second;
+  Role role;
+  if (has_pairs(op.code())) {
+    HEKLA_ASSIGN_OR_RETURN(auto pairs, ir::device_pairs(op, exchange_->grid()));
+    role.has_pairs =
+        op.code() == OpCode::kCollectivePermute || !op.attribute("source_target_pairs").is_absent();
+    for (const auto& [source, target] : pairs) {
+      if (source == device_) role.target = target;
+      if (target == device_) role.source = source;
+    }
+  } else {
+    HEKLA_ASSIGN_OR_RETURN(auto groups, ir::device_groups(op, exchange_->grid()));
+    for (auto& members : groups) {
+      const auto self = std::find(members.begin(), members.end(), device_);
+      if (self == members.end()) continue;
+      role.position = static_cast<size_t>(self - members.begin());
+      role.members = std::move(members);
+      break;
+    }
+  }
+  return &roles_.emplace(&op, std::move(role)).first->second;
+}
+
+Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Datum>& operands) {
+  const ir::Operation& op = *step.op;
+  Pending pending;
+  pending.step = &step;
+  pending.site = {&op, fmt::format("{} at {}", op.name(), ir::location_string(op.location()))};
+  HEKLA_ASSIGN_OR_RETURN(pending.role, role_of(op));
+  const Role& role = *pending.role;
+  Contribution arrays;
+  for (Datum& operand : operands) {
+    pending.shapes.push_back(operand.array.dims());
+    arrays.push_back(std::move(operand.array));
+  }
+  switch (op.code()) {
+    case OpCode::kRecv:
+      return pending;
+    case OpCode::kSend: {
+      arrays.pop_back();  // the token
+      if (role.has_pairs && !role.target) return pending;
+      HEKLA_RETURN_IF_ERROR(exchange_->send(device_, pending.site, {channel_of(op), nullptr},
+                                            role.target, std::move(arrays)));
+      return pending;
+    }
+    case OpCode::kCollectivePermute:
+      if (!role.target) return pending;
+      HEKLA_RETURN_IF_ERROR(
+          exchange_->send(device_, pending.site, {0, &op}, role.target, std::move(arrays)));
+      return pending;
+    default:
+      break;
+  }
+  if (role.members.empty()) return pending;
+  // Nobody reads what others than the root broadcast.
+  if (op.code() == OpCode::kCollectiveBroadcast && !bool_value(op, "has_dynamic_root") &&
+      role.position != 0) {
+    arrays.clear();
+  }
+  HEKLA_ASSIGN_OR_RETURN(pending.ticket,
+                         exchange_->post(device_, pending.site, role.members, std::move(arrays)));
+  return pending;
+}
+
+Result<std::vector<Datum>> Collectives::finish(const Pending& pending, Interpreter& interpreter,
+                                               std::vector<Datum>& frame) {
+  const ir::Operation& op = *pending.step->op;
+  if (op.code() == OpCode::kSend) return std::vector<Datum>(1);
+  if (has_pairs(op.code())) return receive(pending);
+  if (!pending.ticket) return zero_results(op, pending.shapes);
+  return combine(pending, interpreter, frame);
+}
+
+Result<std::vector<Datum>> Collectives::receive(const Pending& pending) {
+  const ir::Operation& op = *pending.step->op;
+  const Role& role = *pending.role;
+  if (role.has_pairs && !role.source) return zero_results(op, pending.shapes);
+  const bool is_permute = op.code() == OpCode::kCollectivePermute;
+  const DeviceExchange::Channel channel = is_permute
+                                              ? DeviceExchange::Channel{0, &op}
+                                              : DeviceExchange::Channel{channel_of(op), nullptr};
+  HEKLA_ASSIGN_OR_RETURN(Contribution arrays,
+                         exchange_->receive(device_, pending.site, channel, role.source));
+  std::vector<Datum> results;
+  for (HostArray& array : arrays) results.emplace_back(std::move(array));
+  if (!is_permute) results.emplace_back();  // the token
+  return results;
+}
+
+Result<std::vector<Datum>> Collectives::combine(const Pending& pending, Interpreter& interpreter,
+                                                std::vector<Datum>& frame) {
+  const Step& step = *pending.step;
+  const ir::Operation& op = *step.op;
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Contribution> brought,
+                         exchange_->collect(device_, pending.site, *pending.ticket));
+  const int64_t count = static_cast<int64_t>(brought.size());
+  const int64_t position = static_cast<int64_t>(pending.role->position);
+  std::vector<int64_t> roots(op.result_count());
+  if (has_region_root(op.code()) && bool_value(op, "has_dynamic_root")) {
+    HEKLA_ASSIGN_OR_RETURN(roots, common_roots(brought, op.result_count()));
+  }
+  std::unique_ptr<RegionFunction> region;
+  if (!step.regions.empty()) {
+    region = std::make_unique<RegionFunction>(*step.regions[0], interpreter, frame);
+  }
+  std::vector<Datum> results;
+  for (size_t i = 0; i < op.result_count(); ++i) {
+    const auto members = [&] { return operand_of_all(brought, i); };
+    const DType dtype = op.result(i)->type().dtype();
+    Result<HostArray> result = internal_error("{} is no collective of groups", op.name());
+    switch (op.code()) {
+      case OpCode::kAllGather:
+        result = concatenate(members(), int_value(op, "all_gather_dim"));
+        break;
+      case OpCode::kAllReduce:
+      case OpCode::kCrossReplicaSum:
+        result = fold(members(), region.get(), dtype);
+        break;
+      case OpCode::kCollectiveReduce:
+        result = roots[i] == position ? fold(members(), region.get(), dtype)
+                                      : zeros(op.result(i)->type(), brought[0][i].dims());
+        break;
+      case OpCode::kReduceScatter: {
+        std::vector<HostArray> parts = members();
+        for (HostArray& array : parts) {
+          HEKLA_ASSIGN_OR_RETURN(array,
+                                 part(array, int_value(op, "scatter_dimension"), count, position));
+        }
+        result = fold(std::move(parts), region.get(), dtype);
+        break;
+      }
+      case OpCode::kAllToAll: {
+        std::vector<HostArray> parts = members();
+        const int64_t wanted = int_value(op, "split_count");
+        if (wanted != count) {
+          return invalid_argument("split_count {} differs from the {} participants of the group",
+                                  wanted, count);
+        }
+        for (HostArray& array : parts) {
+          HEKLA_ASSIGN_OR_RETURN(array,
+                                 part(array, int_value(op, "split_dimension"), count, position));
+        }
+        result = concatenate(parts, int_value(op, "concat_dimension"));
+        break;
+      }
+      case OpCode::kCollectiveBroadcast:
+        result = copy_of(brought[static_cast<size_t>(roots[i])][i]);
+        break;
+      default:
+        break;
+    }
+    HEKLA_RETURN_IF_ERROR(result.status());
+    results.emplace_back(*std::move(result));
+  }
+  return results;
+}
+
+}  // namespace hekla::reference

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives: what a device of a launch brings to an exchange, and what it makes of what the
+// others brought.
+//
+// One Collectives serves one evaluate() call and one thread. A reduction folds the members'
+// operands from the left in the order of the group, in the type of its region: all members compute
+// the same values in the same order, so all results of a group have the same bits.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "backends/reference/datum.h"
+#include "backends/reference/device_exchange.h"
+#include "backends/reference/evaluator.h"
+#include "backends/reference/plan.h"
+
+namespace hekla::reference {
+
+class Interpreter;
+
+// Collectives, send and recv; not those that are asynchronous.
+bool is_collective(ir::OpCode code);
+// Whether the groups or pairs of a collective fit a launch on `grid`; UNIMPLEMENTED for transfers
+// with the host.
+Status check_collective(const ir::Operation& op, const ir::DeviceGrid& grid);
+
+class Collectives {
+ public:
+  explicit Collectives(const EvaluateOptions& options);
+
+  // A collective that has begun. Borrows the step and the Collectives.
+  struct Pending;
+
+  // Brings the operands of `step` to the exchange; does not wait.
+  Result<Pending> begin(const Step& step, std::vector<Datum>& operands);
+  // Waits for the others. `frame` has the values that the region of the operation captures.
+  Result<std::vector<Datum>> finish(const Pending& pending, Interpreter& interpreter,
+                                    std::vector<Datum>& frame);
+
+ private:
+  // This device's part in an operation.
+  struct Role {
+    std::vector<int64_t> members;  // empty: in no group
+    size_t position = 0;
+    bool has_pairs = false;
+    std::optional<int64_t> source;
+    std::optional<int64_t> target;
+  };
+
+  Result<const Role*> role_of(const ir::Operation& op);
+  Result<std::vector<Datum>> receive(const Pending& pending);
+  Result<std::vector<Datum>> combine(const Pending& pending, Interpreter& interpreter,
+                                     std::vector<Datum>& frame);
+
+  std::unique_ptr<DeviceExchange> own_;  // of one device, where the caller gave none
+  DeviceExchange* exchange_;
+  int64_t device_ = 0;
+  std::unordered_map<const ir::Operation*, Role> roles_;
+};
+
+struct Collectives::Pending {
+  const Step* step = nullptr;
+  const Role* role = nullptr;
+  DeviceExchange::Site site;
+  std::optional<DeviceExchange::Ticket> ticket;  // of a member of a group
+  std::vector<Dims> shapes;                      // of the operands
+};
+
+// What async_start makes: a collective under way, with the values that its region captures, or the
+// results of an operation that needs no other device.
+struct Future {
+  std::optional<Collectives::Pending> pending;
+  std::vector<Datum> frame;
+  std::vector<Datum> results;
+};
+
+}  // namespace hekla::reference

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/reference/device_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace hekla::reference {
+namespace {
+
+// An array whose bytes nobody writes any more: receivers read them while the sender goes on, which
+// writes in place what it alone holds.
+Result<HostArray> detached(HostArray array) {
+  if (array.dtype() == DType::kInvalid || array.is_unique()) return array;
+  HEKLA_ASSIGN_OR_RETURN(HostArray copy, HostArray::allocate(array.dtype(), array.dims(), false));
+  if (array.size_bytes() > 0) {
+    std::memcpy(copy.mutable_data(), array.data(), static_cast<size_t>(array.size_bytes()));
+  }
+  return copy;
+}
+
+Status detach_all(std::vector<HostArray>& arrays) {
+  for (HostArray& array : arrays) {
+    HEKLA_ASSIGN_OR_RETURN(array, detached(std::move(array)));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+DeviceExchange::DeviceExchange(ir::DeviceGrid grid)
+    : grid_(grid), devices_(static_cast<size_t>(grid.size())) {}
+
+Status DeviceExchange::check_device(int64_t device) const {
+  if (!status_.ok()) return status_;
+  if (device >= 0 && device < grid_.size() &&
+      devices_[static_cast<size_t>(device)].state == Device::State::kRuns) {
+    return ok_status();
+  }
+  return internal_error("device {} is no running device of this launch", device);
+}
+
+Result<DeviceExchange::Ticket> DeviceExchange::post(int64_t device, const Site& site,
+                                                    std::vector<int64_t> members, Arrays arrays) {
+  HEKLA_RETURN_IF_ERROR(detach_all(arrays));
+  const std::lock_guard lock(mutex_);
+  HEKLA_RETURN_IF_ERROR(check_device(device));
+  const auto position = std::find(members.begin(), members.end(), device);
+  if (position == members.end()) {
+    return internal_error("{}: device {} is no member of its own group", site.name, device);
+  }
+  const size_t index = static_cast<size_t>(position - members.begin());
+  const int64_t round = devices_[static_cast<size_t>(device)].rounds[{site.id, members}]++;
+  auto [it, is_new] = meetings_.try_emplace(MeetingKey{{site.id, round}, members});
+  Meeting& meeting = it->second;
+  if (is_new) {
+    meeting.brought.resize(members.size());
+    meeting.missing = meeting.to_collect = members.size();
+  }
+  meeting.brought[index] = std::move(arrays);
+  if (--meeting.missing == 0) changed_.notify_all();
+  return Ticket{site.id, std::move(members), round};
+}
+
+Result<std::vector<DeviceExchange::Arrays>> DeviceExchange::collect(int64_t device,
+                                                                    const Site& site,
+                                                                    const Ticket& ticket) {
+  std::unique_lock lock(mutex_);
+  HEKLA_RETURN_IF_ERROR(check_device(device));
+  const MeetingKey key{{ticket.id, ticket.round}, ticket.members};
+  const auto it = meetings_.find(key);
+  if (it == meetings_.end()) {
+    return internal_error("{}: device {} collects from a meeting twice", site.name, device);
+  }
+  Meeting& meeting = it->second;
+  if (meeting.missing > 0) {
+    Device& self = devices_[static_cast<size_t>(device)];
+    self.state = Device::State::kWaits;
+    self.where = site.name;
+    self.meeting = key;
+    look_for_endless_waits();
+    changed_.wait(lock, [&] { return meeting.missing == 0 || !status_.ok(); });
+    self.state = Device::State::kRuns;
+    self.meeting.reset();
+    if (!status_.ok()) return status_;
+  }
+  std::vector<Arrays> brought;
+  if (--meeting.to_collect == 0) {
+    for (auto& arrays : meeting.brought) brought.push_back(*std::move(arrays));
+    meetings_.erase(it);
+  } else {
+    for (const auto& arrays : meeting.brought) brought.push_back(*arrays);
+  }
+  return brought;
+}
+
+Status DeviceExchange::send(int64_t device, const Site& site, const Channel& channel,
+                            std::optional<int64_t> target, Arrays arrays) {
+  HEKLA_RETURN_IF_ERROR(detach_all(arrays));
+  const std::lock_guard lock(mutex_);
+  HEKLA_RETURN_IF_ERROR(check_device(device));
+  std::deque<Mail>& queue = mails_[{channel, target ? device : kAnyone, target.value_or(kAnyone)}];
+  if (!target && !queue.empty() && queue.front().sender != device) {
+    return failed_precondition(
+        "channel {} has no source_target_pairs and two senders, {} and {}; say who sends to whom",
+        channel.number, grid_.name(queue.front().sender), grid_.name(device));
+  }
+  queue.push_back({device, site.name, std::move(arrays)});
+  changed_.notify_all();
+  if (target && devices_[static_cast<size_t>(*target)].state == Device::State::kFinished) {
+    look_for_lost_mail(*target);
+  }
+  return status_;
+}
+
+Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Site& site,
+                                                       const Channel& channel,
+                                                       std::optional<int64_t> source) {
+  std::unique_lock lock(mutex_);
+  HEKLA_RETURN_IF_ERROR(check_device(device));
+  const Queue key{channel, source.value_or(kAnyone), source ? device : kAnyone};
+  std::deque<Mail>& queue = mails_[key];
+  if (queue.empty()) {
+    Device& self = devices_[static_cast<size_t>(device)];
+    self.state = Device::State::kWaits;
+    self.where = site.name;
+    self.queue = key;
+    look_for_endless_waits();
+    changed_.wait(lock, [&] { return !queue.empty() || !status_.ok(); });
+    self.state = Device::State::kRuns;
+    self.queue.reset();
+    if (!status_.ok()) return status_;
+  }
+  Arrays arrays = std::move(queue.front().arrays);
+  queue.pop_front();
+  return arrays;
+}
+
+void DeviceExchange::finish(int64_t device, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (device < 0 || device >= grid_.size()) return;
+  Device& self = devices_[static_cast<size_t>(device)];
+  if (self.state == Device::State::kFinished) return;
+  self.state = Device::State::kFinished;
+  ++finished_;
+  if (!status.ok()) {
+    fail(status.with_context(grid_.name(device) + " failed"));
+    return;
+  }
+  look_for_lost_mail(device);
+  if (finished_ == devices_.size()) look_for_lost_mail(kAnyone);
+  look_for_endless_waits();
+}
+
+void DeviceExchange::look_for_lost_mail(int64_t device) {
+  for (const auto& [queue, mails] : mails_) {
+    if (queue.target != device || mails.empty()) continue;
+    fail(failed_precondition("{} sent at {} what {} did not receive before it finished",
+                             grid_.name(mails.front().sender), mails.front().where,
+                             device == kAnyone ? "another device" : grid_.name(device)));
+    return;
+  }
+}
+
+void DeviceExchange::abort(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  fail(status);
+}
+
+Status DeviceExchange::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void DeviceExchange::fail(const Status& status) {
+  if (!status_.ok()) return;
+  status_ = status;
+  changed_.notify_all();
+}
+
+bool DeviceExchange::can_go_on(int64_t device) const {
+  const Device& self = devices_[static_cast<size_t>(device)];
+  if (self.state != Device::State::kWaits) return self.state == Device::State::kRuns;
+  if (self.meeting) return meetings_.at(*self.meeting).missing == 0;
+  return !mails_.at(*self.queue).empty();
+}
+
+std::pair<std::vector<int64_t>, bool> DeviceExchange::waits_for(int64_t device) const {
+  const Device& self = devices_[static_cast<size_t>(device)];
+  std::vector<int64_t> others;
+  if (self.meeting) {
+    const Meeting& meeting = meetings_.at(*self.meeting);
+    for (size_t i = 0; i < meeting.brought.size(); ++i) {
+      if (!meeting.brought[i]) others.push_back(self.meeting->second[i]);
+    }
+    return {others, false};
+  }
+  if (self.queue->source != kAnyone) return {{self.queue->source}, false};
+  for (int64_t other = 0; other < grid_.size(); ++other) {
+    if (other != device) others.push_back(other);
+  }
+  return {others, true};
+}
+
+void DeviceExchange::look_for_endless_waits() {
+  if (!status_.ok()) return;
+  // The devices that may still do something: those that run, and those that only such ones can
+  // keep waiting.
+  const size_t count = devices_.size();
+  std::vector<bool> is_live(count);
+  for (size_t i = 0; i < count; ++i) is_live[i] = can_go_on(static_cast<int64_t>(i));
+  const auto live = [&](int64_t other) { return is_live[static_cast<size_t>(other)]; };
+  for (bool changes = true; changes;) {
+    changes = false;
+    for (size_t i = 0; i < count; ++i) {
+      if (is_live[i] || devices_[i].state != Device::State::kWaits) continue;
+      const auto [others, one_is_enough] = waits_for(static_cast<int64_t>(i));
+      is_live[i] =
+          one_is_enough ? std::ranges::any_of(others, live) : std::ranges::all_of(others, live);
+      changes = changes || is_live[i];
+    }
+  }
+  std::string lines;
+  for (size_t i = 0; i < count; ++i) {
+    const Device& device = devices_[i];
+    if (is_live[i] || device.state != Device::State::kWaits) continue;
+    const auto [others, one_is_enough] = waits_for(static_cast<int64_t>(i));
+    lines +=
+        fmt::format("\n  {} waits at {} for ", grid_.name(static_cast<int64_t>(i)), device.where);
+    bool is_first = true;
+    for (int64_t other : others) {
+      if (!one_is_enough && live(other)) continue;
+      const Device& peer = devices_[static_cast<size_t>(other)];
+      lines += fmt::format("{}{}",
+                           is_first        ? ""
+                           : one_is_enough ? " or "
+                                           : ", ",
+                           grid_.name(other));
+      lines += peer.state == Device::State::kFinished ? ", which has finished"
+                                                      : ", which waits at " + peer.where;
+      is_first = false;
+    }
+    if (others.empty()) lines += "a sender, and is the only device";
+  }
+  if (lines.empty()) return;
+  fail(
+      failed_precondition("devices of one launch wait for each other without end; all members of a "
+                          "group must reach the same collectives in the same order:{}",
+                          lines));
+}
+
+}  // namespace hekla::reference

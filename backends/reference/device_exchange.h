@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceExchange: where the devices of one launch meet to exchange arrays.
+//
+// Made for one launch and shared by its devices, each of which calls from a thread of its own, or
+// from several one after the other. A device posts what it brings to a meeting and collects what
+// all members brought; it sends to a device and receives from one. Collecting and receiving wait.
+//
+// Nobody waits for ever. Whenever a device begins to wait or finishes, the exchange looks for
+// devices whose wait can never end (each of them waits for one that has finished or for another of
+// them) and fails the launch with FAILED_PRECONDITION, which names who waits where for whom. An
+// error or abort() wakes everybody with one and the same status; the first one counts. For this
+// every device must call finish() when it is done, and whoever cancels a launch calls abort(): the
+// exchange cannot see a device that died without a word.
+//
+// All calls are thread-safe. Arrays that go in are copied unless the caller moved the only
+// reference in; what comes out is shared by the receivers, who only read it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/host_array.h"
+#include "runtime/base/status.h"
+#include "runtime/program/ir/device_groups.h"
+
+namespace hekla::reference {
+
+class DeviceExchange {
+ public:
+  using Arrays = std::vector<HostArray>;
+
+  // Where a device is in its program: the operation's identity, which is equal on all devices for
+  // the same operation (its address, where they share the program), and its name and location for
+  // messages.
+  struct Site {
+    const void* id = nullptr;
+    std::string name;
+  };
+  // A meeting that a device has posted to.
+  struct Ticket {
+    const void* id = nullptr;
+    std::vector<int64_t> members;
+    int64_t round = 0;  // how often the members have met here before
+  };
+
+  explicit DeviceExchange(ir::DeviceGrid grid);
+  DeviceExchange(const DeviceExchange&) = delete;
+  DeviceExchange& operator=(const DeviceExchange&) = delete;
+
+  const ir::DeviceGrid& grid() const { return grid_; }
+
+  // Brings `arrays` to the meeting of `members` at `site`; `device` is one of them. Does not wait.
+  Result<Ticket> post(int64_t device, const Site& site, std::vector<int64_t> members,
+                      Arrays arrays);
+  // Waits until all members have posted: what each brought, in the order of the members. Once per
+  // ticket.
+  Result<std::vector<Arrays>> collect(int64_t device, const Site& site, const Ticket& ticket);
+
+  // A channel by its number, or of one operation.
+  struct Channel {
+    int64_t number = 0;
+    const void* site = nullptr;
+    auto operator<=>(const Channel&) const = default;
+  };
+  // Each pair of devices has a queue in each channel. `target` and `source` are absent where the
+  // program does not say: such a channel has one sender and one receiver. send() does not wait.
+  Status send(int64_t device, const Site& site, const Channel& channel,
+              std::optional<int64_t> target, Arrays arrays);
+  Result<Arrays> receive(int64_t device, const Site& site, const Channel& channel,
+                         std::optional<int64_t> source);
+
+  // The device leaves the launch. An error ends the launch for all others, who hear which device
+  // failed; so does leaving without having received what was sent to it.
+  void finish(int64_t device, const Status& status);
+  // Ends the launch; `status` is an error.
+  void abort(const Status& status);
+  // The error that ended the launch.
+  Status status() const;
+
+ private:
+  struct Meeting {
+    std::vector<std::optional<Arrays>> brought;  // by member
+    size_t missing = 0;
+    size_t to_collect = 0;
+  };
+  using MeetingKey = std::pair<std::pair<const void*, int64_t>, std::vector<int64_t>>;
+  struct Queue {
+    Channel channel;
+    int64_t source;  // kAnyone where the program does not say
+    int64_t target;
+    auto operator<=>(const Queue&) const = default;
+  };
+  struct Mail {
+    int64_t sender;
+    std::string where;
+    Arrays arrays;
+  };
+  struct Device {
+    enum class State : uint8_t { kRuns, kWaits, kFinished };
+    State state = State::kRuns;
+    // Of a waiting one: at what, and for a meeting or a message.
+    std::string where;
+    std::optional<MeetingKey> meeting;
+    std::optional<Queue> queue;
+    std::map<std::pair<const void*, std::vector<int64_t>>, int64_t> rounds;
+  };
+  static constexpr int64_t kAnyone = -1;
+
+  // All of these need the lock.
+  void fail(const Status& status);
+  // The devices that `device` waits for, and whether one of them is enough.
+  std::pair<std::vector<int64_t>, bool> waits_for(int64_t device) const;
+  bool can_go_on(int64_t device) const;
+  void look_for_endless_waits();
+  // Messages that `device`, which has finished, can no longer receive.
+  void look_for_lost_mail(int64_t device);
+  Status check_device(int64_t device) const;
+
+  const ir::DeviceGrid grid_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  Status status_;
+  std::vector<Device> devices_;
+  size_t finished_ = 0;
+  std::map<MeetingKey, Meeting> meetings_;
+  std::map<Queue, std::deque<Mail>> mails_;
+};
+
+}  // namespace hekla::reference
