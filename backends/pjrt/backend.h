@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backends/compiler/compile.h"
+#include "backends/pjrt/gang.h"
 #include "runtime/base/async/completion.h"
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/ir.h"
@@ -74,19 +75,26 @@ struct LaunchInput {
 };
 
 struct Launch {
-  int device = 0;
+  int device = 0;  // among this process's
   std::vector<LaunchInput> inputs;
   int64_t replica = 0;
   int64_t partition = 0;
   int64_t launch_id = 0;
+  // Null where the program runs on one device. Once it is aborted the launch ends soon: it starts
+  // no further step, and waits for nothing that may never come.
+  GangRef gang;
   // Completed by the backend when all outputs are written, or with the launch's error.
   CompletionRef done;
+  // The backend's answer: one per flat result of the entry function, tokens included (of size 0).
+  std::vector<StorageRef> outputs;
 };
 
 struct CompileRequest {
-  std::shared_ptr<const ir::Module> module;  // verified
+  std::shared_ptr<const ir::Module> module;  // of one device, verified
   int64_t replica_count = 1;
   int64_t partition_count = 1;
+  // Global device ids: of replica r and partition p at r * partition_count + p.
+  std::vector<int64_t> device_assignment;
   ::hekla::CompileOptions options;
   // Equal programs with equal compile options have equal ones, others do not; empty: unknown.
   std::string fingerprint;
@@ -103,10 +111,12 @@ class BackendExecutable {
  public:
   virtual ~BackendExecutable() = default;
   virtual ProgramStats stats() const = 0;
-  // Enqueues the launch, moving its inputs out, and returns the outputs' storages, one per flat
-  // result of the entry function, tokens included (of size 0). Does not wait for anything. An error
-  // means that nothing was enqueued and `launch` is as it was; its `done` is then not completed.
-  virtual Result<std::vector<StorageRef>> launch(Launch& launch) = 0;
+  // Enqueues all launches or none, each on another device, moving their inputs out and setting
+  // their outputs. Does not wait for anything. Launches of a device that come one after the other
+  // begin in that order; with a gang each must come to run although its peers do nothing but wait
+  // for it. An error means that nothing was enqueued and `launches` are as they were; no `done` is
+  // then completed.
+  virtual Status launch(std::span<Launch> launches) = 0;
   // What was made of the program, in one of the forms of plugin_api/hekla_inspection.h.
   // UNIMPLEMENTED: a form that this backend has not; lists those that it has.
   virtual Result<std::string> artefact(std::string_view form) const {

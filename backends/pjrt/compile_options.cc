@@ -43,11 +43,24 @@ Status parse_assignment(std::string_view bytes, CompileOptions& options) {
   return ok_status();
 }
 
+// Of a repeated bool: one, or a packed list.
+Status add_flags(const wire::Field& field, std::vector<bool>& flags) {
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<int64_t> values, wire::parse_varints(field));
+  for (const int64_t value : values) flags.push_back(value != 0);
+  return ok_status();
+}
+
 Status parse_build_options(std::string_view bytes, CompileOptions& options) {
   HEKLA_ASSIGN_OR_RETURN(std::vector<wire::Field> fields, wire::parse_fields(bytes));
   for (const wire::Field& field : fields) {
     if (field.number == 4) options.replica_count = static_cast<int64_t>(field.value);
     if (field.number == 5) options.partition_count = static_cast<int64_t>(field.value);
+    if (field.number == 6) options.use_spmd_partitioning = field.value != 0;
+    if (field.number == 12) HEKLA_RETURN_IF_ERROR(add_flags(field, options.may_choose_results));
+    if (field.number == 18) HEKLA_RETURN_IF_ERROR(add_flags(field, options.may_choose_parameters));
+    if (field.number == 19) options.use_shardy_partitioner = field.value != 0;
+    if (field.number == 22) options.process_index = static_cast<int64_t>(field.value);
+    if (field.number == 23) options.process_count = static_cast<int64_t>(field.value);
     if (field.number == 9) HEKLA_RETURN_IF_ERROR(parse_assignment(field.bytes, options));
   }
   return ok_status();

@@ -20,6 +20,15 @@ struct CompileOptions {
   // default.
   std::vector<int64_t> device_ids;
   bool is_portable = false;
+  // The program is of all partitions, to be cut by its shardings; else it is of one device.
+  bool use_spmd_partitioning = false;
+  // The shardings are Shardy's; says little, since programs show it themselves.
+  bool use_shardy_partitioner = false;
+  // Whether the compiler chooses the shardings that the program leaves out: per flat parameter and
+  // result, or one for all; empty: no.
+  std::vector<bool> may_choose_parameters, may_choose_results;
+  int64_t process_index = 0;
+  int64_t process_count = 1;
   // env_option_overrides: the user's compiler options, values as text.
   std::vector<std::pair<std::string, std::string>> overrides;
 };

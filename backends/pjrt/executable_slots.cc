@@ -50,11 +50,16 @@ Result<std::vector<int64_t>> device_ids(const Program& program, const ClientStat
     return invalid_argument("the device assignment has {} entries for {} replicas x {} partitions",
                             ids.size(), options.replica_count, options.partition_count);
   }
+  std::vector<bool> is_named(device_count, false);
   for (int64_t id : ids) {
     if (id < 0 || id >= static_cast<int64_t>(device_count)) {
       return invalid_argument("the device assignment names device {}, there are {}", id,
                               device_count);
     }
+    if (is_named[static_cast<size_t>(id)]) {
+      return invalid_argument("the device assignment names device {} twice", id);
+    }
+    is_named[static_cast<size_t>(id)] = true;
   }
   return ids;
 }
@@ -89,8 +94,9 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   }
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,
-      state->backend->compile({program->module, options.replica_count, options.partition_count,
-                               program->compiler_options, program->fingerprint}));
+      state->backend->compile({program->partitioned.module, options.replica_count,
+                               options.partition_count, ids, program->compiler_options,
+                               program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =
@@ -352,7 +358,7 @@ Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) 
   HEKLA_REQUIRE(args, PJRT_Executable_OptimizedProgram_Args, program);
   HEKLA_REQUIRE_HANDLE(args, executable);
   HEKLA_REQUIRE_HANDLE(args, program);
-  const std::string& code = args->executable->program->code;
+  const std::string& code = args->executable->program->optimized();
   static constexpr std::string_view kFormat = "mlir";
   args->program->format = kFormat.data();
   args->program->format_size = kFormat.size();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches and their contexts.
 #include <algorithm>
+#include <mutex>
+#include <span>
 #include <utility>
 
 #include "backends/pjrt/abi.h"
@@ -113,44 +115,88 @@ MemoryObject* memory_of_kind(PJRT_Device* device, const std::string& kind) {
   return static_cast<MemoryObject*>(device->memories.front());
 }
 
-// One device's part of a launch.
+// One device's part of a call of Execute.
 struct Part {
-  std::vector<PJRT_Buffer*> outputs;
-  CompletionRef done;
+  PJRT_Device* device = nullptr;
+  PJRT_LogicalDeviceIds logical = {};
+  PJRT_Buffer* const* arguments = nullptr;
+  std::vector<bool> is_donated;
+  CompletionRef done;  // for buffers and events; the launch's own may come earlier
 };
 
-Result<Part> launch_on(PJRT_LoadedExecutable& executable, BackendExecutable& code,
-                       const PJRT_ExecuteOptions* options, PJRT_Buffer* const* arguments,
-                       PJRT_Device* device, PJRT_LogicalDeviceIds logical) {
+// The devices to run on, with their arguments; refuses what does not fit the program.
+Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
+                                   const PJRT_LoadedExecutable_Execute_Args& args) {
   const Program& program = *executable.program;
-  Launch launch;
-  launch.device = device->local_index;
-  launch.replica = logical.replica;
-  launch.partition = logical.partition;
-  launch.launch_id = options == nullptr ? 0 : options->launch_id;
-  launch.done = Completion::make();
-  HEKLA_RETURN_IF_ERROR(check_arguments(program, arguments, device));
-  const std::vector<bool> is_donated = donation_mask(program, options);
-  HEKLA_RETURN_IF_ERROR(check_donations(program, arguments, is_donated));
-  Status status = take_inputs(program, arguments, is_donated, launch.inputs);
-  Part part;
-  part.done = launch.done;
-  Result<std::vector<StorageRef>> storages = std::vector<StorageRef>();
+  PJRT_Device* only = HEKLA_COVERS(&args, PJRT_LoadedExecutable_Execute_Args, execute_device)
+                          ? args.execute_device
+                          : nullptr;
+  const size_t expected = only != nullptr ? 1 : executable.devices.size();
+  if (args.num_devices != expected) {
+    return invalid_argument("{} runs on {} devices, arguments for {} were given", program.name,
+                            expected, args.num_devices);
+  }
+  if (only != nullptr) HEKLA_RETURN_IF_ERROR(local_index_of(*only).status());
+  if (args.num_args > 0) HEKLA_REQUIRE_HANDLE(&args, argument_lists);
+  if (!program.results.empty()) HEKLA_REQUIRE_HANDLE(&args, output_lists);
+  std::vector<Part> parts(expected);
+  for (size_t d = 0; d < expected; ++d) {
+    Part& part = parts[d];
+    size_t at = d;
+    if (only != nullptr) {
+      const auto it = std::find(executable.devices.begin(), executable.devices.end(), only);
+      at =
+          it == executable.devices.end() ? 0 : static_cast<size_t>(it - executable.devices.begin());
+    }
+    part.device = only != nullptr ? only : executable.devices[d];
+    part.logical = executable.logical_ids[at];
+    part.arguments = args.num_args > 0 ? args.argument_lists[d] : nullptr;
+    HEKLA_RETURN_IF_ERROR(check_arguments(program, part.arguments, part.device));
+    part.is_donated = donation_mask(program, args.options);
+    HEKLA_RETURN_IF_ERROR(check_donations(program, part.arguments, part.is_donated));
+  }
+  return parts;
+}
+
+// What a gang's launch ends with for its buffers and events: the first error of any of them, which
+// it also tells the others.
+CompletionRef in_gang(const GangRef& gang, const Launch& launch, const PJRT_Device& device) {
+  CompletionRef done = Completion::make();
+  launch.done->on_done([gang, done, name = device.description->debug_string](const Status& status) {
+    if (!status.ok()) gang->abort(status.with_context(name));
+    done->complete(gang->status());
+  });
+  return done;
+}
+
+// All or none: after an error no buffer has given anything up.
+Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, int64_t launch_id,
+                    const GangRef& gang, std::vector<Part>& parts, std::span<Launch> launches) {
+  const Program& program = *executable.program;
+  Status status;
+  size_t taken = 0;
+  for (; taken < parts.size() && status.ok(); ++taken) {
+    Part& part = parts[taken];
+    Launch& launch = launches[taken];
+    launch.device = part.device->local_index;
+    launch.replica = part.logical.replica;
+    launch.partition = part.logical.partition;
+    launch.launch_id = launch_id;
+    launch.gang = gang;
+    launch.done = Completion::make();
+    part.done = gang == nullptr ? launch.done : in_gang(gang, launch, *part.device);
+    status = take_inputs(program, part.arguments, part.is_donated, launch.inputs);
+  }
   if (status.ok()) {
-    storages = code.launch(launch);
-    status = storages.status();
+    // Gangs come to all devices in one order, or two could wait for each other.
+    std::unique_lock lock(executable.state->gang_mutex, std::defer_lock);
+    if (gang != nullptr) lock.lock();
+    status = code.launch(launches);
   }
   if (!status.ok()) {
-    give_back_inputs(launch.inputs, arguments);
-    return status;
+    for (size_t i = 0; i < taken; ++i) give_back_inputs(launches[i].inputs, parts[i].arguments);
   }
-  for (size_t o = 0; o < program.results.size(); ++o) {
-    const ArrayInfo& result = program.results[o];
-    part.outputs.push_back(make_buffer(executable.state, memory_of_kind(device, result.memory_kind),
-                                       device, result.dtype, result.dims, std::move((*storages)[o]),
-                                       part.done));
-  }
-  return part;
+  return status;
 }
 
 Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
@@ -172,46 +218,23 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     return invalid_argument("{} takes {} arguments, {} were given", program.name,
                             program.parameters.size(), args->num_args);
   }
-  PJRT_Device* only = HEKLA_COVERS(args, PJRT_LoadedExecutable_Execute_Args, execute_device)
-                          ? args->execute_device
-                          : nullptr;
-  const size_t expected = only != nullptr ? 1 : executable.devices.size();
-  if (args->num_devices != expected) {
-    return invalid_argument("{} runs on {} devices, arguments for {} were given", program.name,
-                            expected, args->num_devices);
-  }
-  if (args->num_args > 0) HEKLA_REQUIRE_HANDLE(args, argument_lists);
-  if (!program.results.empty()) HEKLA_REQUIRE_HANDLE(args, output_lists);
-  std::vector<Part> parts;
-  const auto discard = [&] {
-    for (Part& part : parts) {
-      for (PJRT_Buffer* output : part.outputs) delete output;
-    }
-  };
-  for (size_t d = 0; d < expected; ++d) {
-    size_t place = d;
-    PJRT_Device* device = only;
-    if (only != nullptr) {
-      const auto it = std::find(executable.devices.begin(), executable.devices.end(), only);
-      place =
-          it == executable.devices.end() ? 0 : static_cast<size_t>(it - executable.devices.begin());
-    } else {
-      device = executable.devices[d];
-    }
-    PJRT_Buffer* const* arguments = args->num_args > 0 ? args->argument_lists[d] : nullptr;
-    Result<Part> part =
-        launch_on(executable, *code, options, arguments, device, executable.logical_ids[place]);
-    if (!part.ok()) {
-      discard();
-      return part.status();
-    }
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Part> parts, parts_of(executable, *args));
+  const int64_t launch_id = options == nullptr ? 0 : options->launch_id;
+  const bool is_whole = parts.size() == executable.devices.size();
+  const int64_t device_count =
+      program.parsed_options.replica_count * program.parsed_options.partition_count;
+  GangRef gang;
+  if (is_whole && device_count > 1) gang = std::make_shared<Gang>(device_count, launch_id);
+  std::vector<Launch> launches(parts.size());
+  HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
+  for (size_t d = 0; d < parts.size(); ++d) {
     // The launch runs on although the executable may be deleted meanwhile.
-    part->done->on_done([code](const Status&) {});
-    parts.push_back(*std::move(part));
-  }
-  for (size_t d = 0; d < expected; ++d) {
-    for (size_t o = 0; o < parts[d].outputs.size(); ++o) {
-      args->output_lists[d][o] = parts[d].outputs[o];
+    parts[d].done->on_done([code](const Status&) {});
+    for (size_t o = 0; o < program.results.size(); ++o) {
+      const ArrayInfo& result = program.results[o];
+      args->output_lists[d][o] = make_buffer(
+          executable.state, memory_of_kind(parts[d].device, result.memory_kind), parts[d].device,
+          result.dtype, result.dims, std::move(launches[d].outputs[o]), parts[d].done);
     }
     if (args->device_complete_events != nullptr) {
       args->device_complete_events[d] = make_event(parts[d].done, executable.state);

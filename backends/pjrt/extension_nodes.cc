@@ -70,17 +70,13 @@ Status Executable_GetParameterLayouts(PJRT_Layouts_PJRT_Executable_GetParameterL
   return ok_status();
 }
 
-// Programs over several devices have shardings that are not derived yet; null means unknown.
-bool knows_shardings(const Program& program) { return program.parsed_options.partition_count == 1; }
-
 Status Executable_ParameterShardings(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Shardings_PJRT_Executable_ParameterShardings_Args, sharding_sizes);
   HEKLA_REQUIRE_HANDLE(args, executable);
   const Program& program = *args->executable->program;
-  const bool known = knows_shardings(program);
-  args->num_parameters = known ? program.parameters.size() : 0;
-  args->shardings = known ? program.parameter_sharding_pointers.data() : nullptr;
-  args->sharding_sizes = known ? program.parameter_sharding_sizes.data() : nullptr;
+  args->num_parameters = program.parameters.size();
+  args->shardings = program.parameter_sharding_pointers.data();
+  args->sharding_sizes = program.parameter_sharding_sizes.data();
   return ok_status();
 }
 
@@ -88,10 +84,9 @@ Status Executable_OutputShardings(PJRT_Shardings_PJRT_Executable_OutputShardings
   HEKLA_REQUIRE(args, PJRT_Shardings_PJRT_Executable_OutputShardings_Args, sharding_sizes);
   HEKLA_REQUIRE_HANDLE(args, executable);
   const Program& program = *args->executable->program;
-  const bool known = knows_shardings(program);
-  args->num_outputs = known ? program.results.size() : 0;
-  args->shardings = known ? program.result_sharding_pointers.data() : nullptr;
-  args->sharding_sizes = known ? program.result_sharding_sizes.data() : nullptr;
+  args->num_outputs = program.results.size();
+  args->shardings = program.result_sharding_pointers.data();
+  args->sharding_sizes = program.result_sharding_sizes.data();
   return ok_status();
 }
 

@@ -15,6 +15,7 @@
 
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/compile_options.h"
+#include "backends/pjrt/partition.h"
 #include "backends/pjrt/processes.h"
 #include "plugin_api/pjrt_extensions.h"
 #include "runtime/base/async/serial_queue.h"
@@ -95,6 +96,7 @@ struct PJRT_TopologyDescription {
 namespace hekla::pjrt {
 
 struct ClientState {
+  std::mutex gang_mutex;  // held while the launches of one gang are enqueued
   ProcessOptions process;
   std::shared_ptr<KeyValueStore> store;  // null: one process
   std::unique_ptr<Backend> backend;
@@ -126,7 +128,8 @@ struct Program {
   CompileOptions parsed_options;
   ::hekla::CompileOptions compiler_options;
   std::string fingerprint;
-  std::shared_ptr<const ir::Module> module;
+  PartitionedProgram partitioned;
+  // Of one device.
   std::vector<ArrayInfo> parameters;
   std::vector<ArrayInfo> results;
   std::vector<bool> is_donated;  // per parameter
@@ -144,6 +147,14 @@ struct Program {
   std::vector<PJRT_Layouts_MemoryLayout*> parameter_layouts, result_layouts;
   std::string device_assignment;  // serialized DeviceAssignmentProto
   ProgramStats stats;
+
+  // For clients that read an executable's program: one device's, with its shardings. Made when
+  // first asked for; any thread.
+  const std::string& optimized() const;
+
+ private:
+  mutable std::once_flag made_optimized_;
+  mutable std::string optimized_;
 };
 
 // "2x3" row-major arrays have the layout text "{1,0}".

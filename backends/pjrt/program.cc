@@ -7,8 +7,10 @@
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/client_options.h"
 #include "runtime/base/sha256.h"
+#include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::pjrt {
 namespace {
@@ -94,19 +96,46 @@ void fill_queries(Program& program) {
   };
   add_layouts(program.parameters, program.parameter_layouts);
   add_layouts(program.results, program.result_layouts);
-  // On one device everything is replicated: an OpSharding without fields.
-  const auto add_shardings = [](size_t count, std::vector<std::string>& texts,
-                                std::vector<const char*>& pointers, std::vector<size_t>& sizes) {
-    texts.resize(count);
+  const auto add_shardings = [](const std::vector<sharding::HloSharding>& shardings,
+                                std::vector<std::string>& texts, std::vector<const char*>& pointers,
+                                std::vector<size_t>& sizes) {
+    for (const sharding::HloSharding& one : shardings) {
+      // What is replicated is an OpSharding without fields.
+      const bool is_plain = one.kind == sharding::HloSharding::Kind::kReplicated;
+      texts.push_back(is_plain ? std::string() : sharding::encode_op_sharding(one));
+    }
     for (const std::string& text : texts) {
       pointers.push_back(text.data());
       sizes.push_back(text.size());
     }
   };
-  add_shardings(program.parameters.size(), program.parameter_shardings,
+  add_shardings(program.partitioned.parameters, program.parameter_shardings,
                 program.parameter_sharding_pointers, program.parameter_sharding_sizes);
-  add_shardings(program.results.size(), program.result_shardings, program.result_sharding_pointers,
-                program.result_sharding_sizes);
+  add_shardings(program.partitioned.results, program.result_shardings,
+                program.result_sharding_pointers, program.result_sharding_sizes);
+}
+
+// The program of one device with the shardings where clients look that do not know the extension:
+// attributes of the module.
+std::string with_shardings(const PartitionedProgram& partitioned, int64_t replicas,
+                           int64_t partitions) {
+  const std::unique_ptr<ir::Module> module = ir::clone_module(*partitioned.module);
+  const auto text_of = [](const sharding::HloSharding& one) {
+    return ir::Attribute(ir::StringValue{to_text(one)});
+  };
+  ir::ArrayValue parameters;
+  for (const auto& one : partitioned.parameters) parameters.elements.push_back(text_of(one));
+  sharding::HloSharding results;
+  results.kind = sharding::HloSharding::Kind::kTuple;
+  results.elements = partitioned.results;
+  const bool is_one = partitioned.results.size() == 1;
+  const ir::Type i32 = ir::Type::scalar(DType::kI32);
+  module->attributes.set("mhlo.num_replicas", ir::IntegerValue{i32, replicas});
+  module->attributes.set("mhlo.num_partitions", ir::IntegerValue{i32, partitions});
+  module->attributes.set("mhlo.spmd_parameters_shardings", std::move(parameters));
+  module->attributes.set("mhlo.spmd_output_sharding",
+                         text_of(is_one ? partitioned.results.front() : results));
+  return stablehlo::print_module(*module);
 }
 
 // Of the options only what is acted on, in one order: as bytes they hold maps, whose order differs
@@ -116,6 +145,11 @@ std::string fingerprint_of(const std::string& code, CompileOptions options) {
   std::string text =
       fmt::format("{} {} {} {} [{}]", options.replica_count, options.partition_count,
                   options.is_tupled, options.is_portable, fmt::join(options.device_ids, ","));
+  if (options.partition_count > 1) {
+    text += fmt::format(" {} [{}] [{}]", options.use_spmd_partitioning,
+                        fmt::join(options.may_choose_parameters, ","),
+                        fmt::join(options.may_choose_results, ","));
+  }
   for (const auto& [name, value] : options.overrides)
     text += fmt::format(" {}:{}={}:{}", name.size(), name, value.size(), value);
   Sha256 digest;
@@ -126,6 +160,16 @@ std::string fingerprint_of(const std::string& code, CompileOptions options) {
 }
 
 }  // namespace
+
+const std::string& Program::optimized() const {
+  // One device's program is what the client sent.
+  if (parsed_options.partition_count == 1) return code;
+  std::call_once(made_optimized_, [this] {
+    optimized_ =
+        with_shardings(partitioned, parsed_options.replica_count, parsed_options.partition_count);
+  });
+  return optimized_;
+}
 
 std::string layout_text(size_t rank) {
   std::string text = "{";
@@ -150,11 +194,14 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module,
                          stablehlo::read_program(program->code));
   HEKLA_RETURN_IF_ERROR(ir::verify(*module));
-  const ir::Function* entry = module->entry();
-  if (entry == nullptr || entry->is_declaration()) {
+  if (module->entry() == nullptr || module->entry()->is_declaration()) {
     return invalid_argument("the program has no entry: a function @main, or one public function");
   }
-  program->name = module->name.empty() ? "main" : module->name;
+  HEKLA_ASSIGN_OR_RETURN(program->partitioned,
+                         partition(std::move(module), program->parsed_options));
+  const ir::Module& local = *program->partitioned.module;
+  const ir::Function* entry = local.entry();
+  program->name = local.name.empty() ? "main" : local.name;
   HEKLA_ASSIGN_OR_RETURN(program->parameters,
                          describe(entry->type.elements(), entry->argument_attributes, "parameter"));
   HEKLA_ASSIGN_OR_RETURN(program->results,
@@ -164,7 +211,6 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
     program->is_donated[i] = is_marked_donated(entry->argument_attributes[i]);
   }
   program->fingerprint = fingerprint_of(program->code, program->parsed_options);
-  program->module = std::move(module);
   fill_queries(*program);
   return program;
 }

@@ -211,7 +211,7 @@ std::string compile_options(const CompileSettings& settings) {
   build.varint(1, ~uint64_t{0});  // device ordinal: none, as clients send it
   build.varint(4, static_cast<uint64_t>(settings.replicas));
   build.varint(5, static_cast<uint64_t>(settings.partitions));
-  if (settings.partitions > 1) build.varint(6, 1);  // use_spmd_partitioning
+  if (settings.partitions > 1) build.boolean(6, settings.use_spmd_partitioning);
   if (!settings.device_ids.empty()) {
     wire::Writer assignment;
     assignment.varint(1, static_cast<uint64_t>(settings.replicas));

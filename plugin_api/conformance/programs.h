@@ -38,6 +38,7 @@ struct CompileSettings {
   int replicas = 1;
   int partitions = 1;
   std::vector<int64_t> device_ids = {0};  // replica-major; empty: no device assignment
+  bool use_spmd_partitioning = true;      // of several partitions; else each has its own program
 };
 // A serialized CompileOptionsProto.
 std::string compile_options(const CompileSettings& settings);

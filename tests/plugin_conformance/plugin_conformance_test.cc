@@ -37,6 +37,11 @@ const std::set<std::string_view>& may_be_declined() {
       "serialize-override",             //
       "execute-wrong-device",           //
       "execute-two-replicas",           //
+      "gang-partitions",                //
+      "gang-replicas",                  //
+      "gang-assignment",                //
+      "gang-refused",                   //
+      "gang-error",                     //
       "dtype-s1",                       // StableHLO has no integers of one bit besides i1
       "dtype-u1",                       //
       "host-memory-allocator",          // ordinary host memory serves

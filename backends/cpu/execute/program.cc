@@ -42,6 +42,7 @@ class Run {
 
   Status run(const plan::Steps& steps) {
     for (const plan::Step& step : steps) {
+      HEKLA_RETURN_IF_ERROR(check_cancelled());
       const StepTimer timer(times_, plan_, step);
       HEKLA_RETURN_IF_ERROR(std::visit([this](const auto& what) { return run(what); }, step.what));
     }
@@ -51,6 +52,13 @@ class Run {
   const StepTimes& times() const { return times_; }
 
  private:
+  Status check_cancelled() const {
+    if (options_.cancelled == nullptr || !options_.cancelled->load(std::memory_order_relaxed)) {
+      return ok_status();
+    }
+    return cancelled("the launch was called off");
+  }
+
   // Inputs and constants are read only: check_plan sees to it.
   std::byte* address(const Slice& slice) const {
     const auto index = static_cast<size_t>(slice.index);
@@ -139,6 +147,7 @@ class Run {
     reference::EvaluateOptions options;
     options.replica_id = options_.replica_id;
     options.partition_id = options_.partition_id;
+    options.cancelled = options_.cancelled;
     options.memory_limit_bytes = options_.memory_limit_bytes;
     options.use_lapack = true;
     options.allocate = [](int64_t bytes) -> std::shared_ptr<void> {
@@ -259,6 +268,7 @@ class Run {
   }
 
   Status run(const PreparedSteps& prepared) {
+    HEKLA_RETURN_IF_ERROR(check_cancelled());
     for (const Prepared& step : prepared.steps) {
       if (step.function != nullptr) {
         step.function(prepared.operands.data() + step.operands, 0, step.units);

@@ -26,9 +26,10 @@ struct LaunchMemory {
 };
 
 struct RunOptions {
-  // Whether this thread is one of the pool's (or within ThreadPool::run), so that work may be
-  // split.
+  // Whether work may be split over the pool.
   bool is_parallel = false;
+  // Looked at between steps; CANCELLED soon after it becomes true. Null: never.
+  const std::atomic<bool>* cancelled = nullptr;
   int64_t replica_id = 0;
   int64_t partition_id = 0;
   // For the values of host steps.

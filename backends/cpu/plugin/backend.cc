@@ -52,8 +52,8 @@ class CpuBackend : public pjrt::Backend {
       : options_(options), compiler_(std::move(compiler)) {
     const CpuInfo cpu = read_cpu_info();
     for (int64_t i = 0; i < options.common.device_count; ++i) {
-      accounts_.push_back(
-          std::make_shared<MemoryAccount>("CPU device", options.common.memory_limit_bytes));
+      devices_.push_back(
+          {std::make_shared<MemoryAccount>("CPU device", options.common.memory_limit_bytes)});
       pjrt::DeviceInfo info;
       info.kind = cpu.model.empty() ? "CPU" : cpu.model;
       info.type_name = "TbbDevice";
@@ -71,7 +71,8 @@ class CpuBackend : public pjrt::Backend {
   const std::vector<pjrt::DeviceInfo>& devices() const override { return infos_; }
 
   Result<StorageRef> allocate(int device, size_t, int64_t bytes) override {
-    auto storage = std::make_shared<CpuStorage>(accounts_[static_cast<size_t>(device)], bytes);
+    auto storage =
+        std::make_shared<CpuStorage>(devices_[static_cast<size_t>(device)].account, bytes);
     HEKLA_RETURN_IF_ERROR(storage->allocate());
     return StorageRef(std::move(storage));
   }
@@ -79,16 +80,17 @@ class CpuBackend : public pjrt::Backend {
   Result<StorageRef> wrap_host_memory(int device, void* data, int64_t bytes,
                                       std::function<void()> release) override {
     // Foreign memory is not this device's: it does not count.
-    auto storage = std::make_shared<CpuStorage>(accounts_[static_cast<size_t>(device)], bytes);
+    auto storage =
+        std::make_shared<CpuStorage>(devices_[static_cast<size_t>(device)].account, bytes);
     storage->wrap(data, std::move(release));
     return StorageRef(std::move(storage));
   }
 
   pjrt::MemoryStats memory_stats(int device) const override {
-    return accounts_[static_cast<size_t>(device)]->stats();
+    return devices_[static_cast<size_t>(device)].account->stats();
   }
   void reset_peak_memory(int device) override {
-    accounts_[static_cast<size_t>(device)]->reset_peak();
+    devices_[static_cast<size_t>(device)].account->reset_peak();
   }
 
   void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
@@ -109,11 +111,6 @@ class CpuBackend : public pjrt::Backend {
 
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
       const pjrt::CompileRequest& request) override {
-    if (request.partition_count > 1) {
-      return unimplemented(
-          "programs over {} partitions: the CPU device does not split programs yet",
-          request.partition_count);
-    }
     CompileOptions options = request.options;
     // The plain forms where each operation is a kernel: what the others are compared with.
     options.plan.contractions = options.plan.fuse;
@@ -131,7 +128,7 @@ class CpuBackend : public pjrt::Backend {
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
                            Program::create(plan, *compiler_, options.schedule_seed));
     return std::unique_ptr<pjrt::BackendExecutable>(
-        std::make_unique<CpuExecutable>(std::move(program), accounts_, compiler_));
+        std::make_unique<CpuExecutable>(std::move(program), devices_, compiler_));
   }
 
  private:
@@ -186,7 +183,7 @@ class CpuBackend : public pjrt::Backend {
   const std::shared_ptr<KernelCompiler> compiler_;  // shared with other clients
   const PlanStore plans_{cache_folder("cpu_plans"), build_id()};
   std::vector<pjrt::DeviceInfo> infos_;
-  std::vector<std::shared_ptr<MemoryAccount>> accounts_;  // one per device
+  std::vector<CpuDevice> devices_;
 };
 
 }  // namespace

@@ -46,29 +46,30 @@ class Arena {
 };
 
 // One launch, from its call to its end.
-class Job {
+class Job : public DeviceJob {
  public:
+  // Takes the launch over; its outputs stay there too.
   Job(std::shared_ptr<const Program> program, std::shared_ptr<MemoryAccount> account,
-      pjrt::Launch launch, std::vector<StorageRef> outputs)
-      : program_(std::move(program)),
-        account_(std::move(account)),
-        launch_(std::move(launch)),
-        outputs_(std::move(outputs)) {}
-
-  // Runs, and lets go of everything before anybody hears of the end: the memory is there again, and
-  // what reads the outputs next may find itself to be their only owner.
-  void finish(bool is_parallel) {
-    Status status = run(is_parallel);
-    const CompletionRef done = std::move(launch_.done);
-    launch_.inputs.clear();
-    outputs_.clear();
-    program_.reset();
-    account_.reset();
-    done->complete(std::move(status));
+      pjrt::Launch& launch)
+      : program_(std::move(program)), account_(std::move(account)), launch_(std::move(launch)) {
+    launch.outputs = launch_.outputs;
   }
 
+  // Lets go of everything before anybody hears of the end: the memory is there again, and what
+  // reads the outputs next may find itself to be their only owner.
+  void run(bool is_parallel) override {
+    status_ = run_program(is_parallel);
+    if (launch_.gang != nullptr && launch_.gang->is_aborted()) status_ = launch_.gang->status();
+    launch_.inputs.clear();
+    launch_.outputs.clear();
+    program_.reset();
+    account_.reset();
+  }
+  void tell() override { launch_.done->complete(std::move(status_)); }
+
  private:
-  Status run(bool is_parallel) {
+  Status run_program(bool is_parallel) {
+    if (launch_.gang != nullptr && launch_.gang->is_aborted()) return launch_.gang->status();
     for (const pjrt::LaunchInput& input : launch_.inputs) {
       HEKLA_RETURN_IF_ERROR(input.ready->status());
     }
@@ -79,11 +80,13 @@ class Job {
     LaunchMemory memory;
     memory.arena = arena.data();
     memory.inputs = inputs_;
-    for (const StorageRef& output : outputs_) memory.outputs.push_back(storage_of(output).data());
+    for (const StorageRef& output : launch_.outputs)
+      memory.outputs.push_back(storage_of(output).data());
     RunOptions options;
     options.is_parallel = is_parallel;
     options.replica_id = launch_.replica;
     options.partition_id = launch_.partition;
+    if (launch_.gang != nullptr) options.cancelled = &launch_.gang->aborted();
     constexpr int64_t kUnlimited = int64_t{1} << 60;
     const pjrt::MemoryStats stats = account_->stats();
     if (program_->host_step_count() > 0 && stats.bytes_limit < kUnlimited) {
@@ -101,8 +104,8 @@ class Job {
       inputs_.push_back(storage_of(input.storage).data());
     }
     const std::vector<int32_t>& donors = program_->plan().output_input;
-    for (size_t o = 0; o < outputs_.size(); ++o) {
-      CpuStorage& output = storage_of(outputs_[o]);
+    for (size_t o = 0; o < launch_.outputs.size(); ++o) {
+      CpuStorage& output = storage_of(launch_.outputs[o]);
       if (output.data() != nullptr) continue;
       const pjrt::LaunchInput& donor = launch_.inputs[static_cast<size_t>(donors[o])];
       CpuStorage& memory = storage_of(donor.storage);
@@ -123,8 +126,8 @@ class Job {
   std::shared_ptr<const Program> program_;
   std::shared_ptr<MemoryAccount> account_;
   pjrt::Launch launch_;
-  std::vector<StorageRef> outputs_;
   std::vector<const std::byte*> inputs_;
+  Status status_;
 };
 
 }  // namespace
@@ -180,43 +183,56 @@ std::vector<std::pair<std::string, int64_t>> CpuExecutable::statistics() const {
   return values;
 }
 
-Result<std::vector<StorageRef>> CpuExecutable::launch(pjrt::Launch& launch) {
+// All that can fail.
+Status CpuExecutable::prepare(pjrt::Launch& launch) const {
   const plan::LaunchPlan& plan = program_->plan();
   if (launch.inputs.size() != plan.input_bytes.size()) {
     return internal_error("a launch with {} inputs of a plan with {}", launch.inputs.size(),
                           plan.input_bytes.size());
   }
-  const std::shared_ptr<MemoryAccount>& account = accounts_[static_cast<size_t>(launch.device)];
-  std::vector<StorageRef> outputs;
+  const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
+  if (launch.gang != nullptr) HEKLA_RETURN_IF_ERROR(device.queue->start_thread());
   for (size_t o = 0; o < plan.output_bytes.size(); ++o) {
-    auto output = std::make_shared<CpuStorage>(account, plan.output_bytes[o]);
+    auto output = std::make_shared<CpuStorage>(device.account, plan.output_bytes[o]);
     const int32_t donor = plan.output_input[o];
     const bool may_take = donor >= 0 && launch.inputs[static_cast<size_t>(donor)].is_donated;
     if (!may_take) HEKLA_RETURN_IF_ERROR(output->allocate());
-    outputs.push_back(std::move(output));
+    launch.outputs.push_back(std::move(output));
   }
-  bool is_ready = true;
+  return ok_status();
+}
+
+Status CpuExecutable::launch(std::span<pjrt::Launch> launches) {
+  for (pjrt::Launch& launch : launches) {
+    if (const Status status = prepare(launch); !status.ok()) {
+      for (pjrt::Launch& other : launches) other.outputs.clear();
+      return status;
+    }
+  }
+  for (pjrt::Launch& launch : launches) enqueue(launch);
+  return ok_status();
+}
+
+void CpuExecutable::enqueue(pjrt::Launch& launch) const {
+  const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
+  const pjrt::GangRef gang = launch.gang;
   std::vector<CompletionRef> waiting;
   for (const pjrt::LaunchInput& input : launch.inputs) {
-    if (input.ready->is_done()) continue;
-    is_ready = false;
-    waiting.push_back(input.ready);
+    if (!input.ready->is_done()) waiting.push_back(input.ready);
   }
-  if (is_ready && program_->estimated_ns() < kInlineNs) {
-    Job job(program_, account, std::move(launch), outputs);
-    job.finish(/*is_parallel=*/false);
-    return outputs;
+  if (gang == nullptr && waiting.empty() && program_->estimated_ns() < kInlineNs) {
+    Job job(program_, device.account, launch);
+    if (device.queue->try_run_here(job)) return;
+    device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, false);
+    return;
   }
-  auto job = std::make_shared<Job>(program_, account, std::move(launch), outputs);
-  const auto start = [job](const Status&) {
-    ThreadPool::process_pool().post([job] { job->finish(/*is_parallel=*/true); });
-  };
-  if (is_ready) {
-    start(ok_status());
-  } else {
-    Completion::all(std::move(waiting))->on_done(start);
+  auto job = std::make_shared<Job>(program_, device.account, launch);
+  CompletionRef ready;
+  if (!waiting.empty()) {
+    ready = gang == nullptr ? Completion::all(std::move(waiting))
+                            : gang->all_or_abort(std::move(waiting));
   }
-  return outputs;
+  device.queue->post(std::move(job), std::move(ready), /*may_wait_for_peers=*/gang != nullptr);
 }
 
 }  // namespace hekla::cpu

@@ -1,39 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // CpuExecutable: launches of a compiled program on buffers.
 //
-// A launch returns its outputs at once. It runs when its inputs are ready: on the caller's thread
-// when they are and the program is small, else on the thread pool. Launches do not wait for each
-// other but for their inputs. An error, also one of an input, ends in the launch's completion.
+// A launch returns its outputs at once. It runs when its inputs are ready and its device's queue
+// has come to it: on the caller's thread when that is now and the program is small, else on the
+// thread pool, or, one of several devices, on a thread of the device. An error, also one of an
+// input, ends in the launch's completion.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backends/cpu/execute/program.h"
+#include "backends/cpu/plugin/device_queue.h"
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/memory_account.h"
 
 namespace hekla::cpu {
 
+struct CpuDevice {
+  std::shared_ptr<pjrt::MemoryAccount> account;
+  std::shared_ptr<DeviceQueue> queue = std::make_shared<DeviceQueue>();
+};
+
 class CpuExecutable : public pjrt::BackendExecutable {
  public:
-  // `accounts`: one per device.
-  CpuExecutable(std::shared_ptr<const Program> program,
-                std::vector<std::shared_ptr<pjrt::MemoryAccount>> accounts,
+  CpuExecutable(std::shared_ptr<const Program> program, std::vector<CpuDevice> devices,
                 std::shared_ptr<KernelCompiler> compiler)
       : program_(std::move(program)),
-        accounts_(std::move(accounts)),
+        devices_(std::move(devices)),
         compiler_(std::move(compiler)) {}
 
   pjrt::ProgramStats stats() const override;
-  Result<std::vector<pjrt::StorageRef>> launch(pjrt::Launch& launch) override;
+  Status launch(std::span<pjrt::Launch> launches) override;
   // "plan", "kernels", "llvm", "asm".
   Result<std::string> artefact(std::string_view form) const override;
   std::vector<std::pair<std::string, int64_t>> statistics() const override;
 
  private:
-  const std::shared_ptr<const Program> program_;  // shared with launches that still run
-  const std::vector<std::shared_ptr<pjrt::MemoryAccount>> accounts_;
+  Status prepare(pjrt::Launch& launch) const;
+  void enqueue(pjrt::Launch& launch) const;
+
+  const std::shared_ptr<const Program> program_;    // shared with launches that still run
+  const std::vector<CpuDevice> devices_;            // shared with the client
   const std::shared_ptr<KernelCompiler> compiler_;  // shared with the client; for artefacts
 };
 

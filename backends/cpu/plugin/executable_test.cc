@@ -62,6 +62,13 @@ class Launches : public ::testing::Test {
     return storage;
   }
 
+  std::vector<CpuDevice> devices() const { return {CpuDevice{account_}}; }
+
+  static Result<std::vector<StorageRef>> launch_one(CpuExecutable& executable, Launch& launch) {
+    HEKLA_RETURN_IF_ERROR(executable.launch({&launch, 1}));
+    return std::move(launch.outputs);
+  }
+
   static Launch make_launch(StorageRef input, CompletionRef ready, bool is_donated) {
     Launch launch;
     launch.inputs = {{std::move(input), std::move(ready), is_donated}};
@@ -80,12 +87,12 @@ class Launches : public ::testing::Test {
 };
 
 TEST_F(Launches, DonatedMemoryBecomesTheOutputs) {
-  CpuExecutable executable(make_program(kCount), {account_}, compiler());
+  CpuExecutable executable(make_program(kCount), devices(), compiler());
   auto input = make_input(account_);
   const void* memory = input->host_pointer();
   Launch launch = make_launch(std::move(input), Completion::ready(), true);
   const CompletionRef done = launch.done;
-  const auto outputs = executable.launch(launch);
+  const auto outputs = launch_one(executable, launch);
   ASSERT_TRUE(outputs.ok());
   ASSERT_TRUE(done->await().ok()) << done->status().to_string();
   EXPECT_EQ(outputs->front()->host_pointer(), memory);
@@ -94,11 +101,11 @@ TEST_F(Launches, DonatedMemoryBecomesTheOutputs) {
 }
 
 TEST_F(Launches, DonatedMemoryThatOthersHoldStays) {
-  CpuExecutable executable(make_program(kCount), {account_}, compiler());
+  CpuExecutable executable(make_program(kCount), devices(), compiler());
   const auto input = make_input(account_);
   Launch launch = make_launch(input, Completion::ready(), true);
   const CompletionRef done = launch.done;
-  const auto outputs = executable.launch(launch);
+  const auto outputs = launch_one(executable, launch);
   ASSERT_TRUE(outputs.ok());
   ASSERT_TRUE(done->await().ok());
   EXPECT_NE(outputs->front()->host_pointer(), input->host_pointer());
@@ -107,7 +114,7 @@ TEST_F(Launches, DonatedMemoryThatOthersHoldStays) {
 }
 
 TEST_F(Launches, MemoryOfTheHostIsNeverTaken) {
-  CpuExecutable executable(make_program(kCount), {account_}, compiler());
+  CpuExecutable executable(make_program(kCount), devices(), compiler());
   std::vector<float> host(kCount);
   std::iota(host.begin(), host.end(), 0.0f);
   bool is_released = false;
@@ -115,7 +122,7 @@ TEST_F(Launches, MemoryOfTheHostIsNeverTaken) {
   input->wrap(host.data(), [&] { is_released = true; });
   Launch launch = make_launch(std::move(input), Completion::ready(), true);
   const CompletionRef done = launch.done;
-  const auto outputs = executable.launch(launch);
+  const auto outputs = launch_one(executable, launch);
   ASSERT_TRUE(outputs.ok());
   ASSERT_TRUE(done->await().ok());
   EXPECT_TRUE(is_released);
@@ -124,11 +131,11 @@ TEST_F(Launches, MemoryOfTheHostIsNeverTaken) {
 }
 
 TEST_F(Launches, WaitForTheirInputsWithoutBlocking) {
-  CpuExecutable executable(make_program(kCount), {account_}, compiler());
+  CpuExecutable executable(make_program(kCount), devices(), compiler());
   const CompletionRef ready = Completion::make();
   Launch launch = make_launch(make_input(account_), ready, false);
   const CompletionRef done = launch.done;
-  const auto outputs = executable.launch(launch);
+  const auto outputs = launch_one(executable, launch);
   ASSERT_TRUE(outputs.ok());
   EXPECT_FALSE(done->is_done());
   ready->complete(ok_status());
@@ -137,29 +144,29 @@ TEST_F(Launches, WaitForTheirInputsWithoutBlocking) {
 }
 
 TEST_F(Launches, ErrorsOfInputsReachWhatIsComputedFromThem) {
-  CpuExecutable executable(make_program(kCount), {account_}, compiler());
+  CpuExecutable executable(make_program(kCount), devices(), compiler());
   const CompletionRef ready = Completion::make();
   Launch first = make_launch(make_input(account_), ready, false);
   const CompletionRef first_done = first.done;
-  const auto outputs = executable.launch(first);
+  const auto outputs = launch_one(executable, first);
   ASSERT_TRUE(outputs.ok());
   Launch second = make_launch(outputs->front(), first_done, true);
   const CompletionRef second_done = second.done;
-  ASSERT_TRUE(executable.launch(second).ok());
+  ASSERT_TRUE(launch_one(executable, second).ok());
   ready->complete(data_loss("the transfer broke"));
   EXPECT_EQ(second_done->await().code(), StatusCode::kDataLoss);
 }
 
 TEST_F(Launches, ChainsOfLaunchesRunInOrder) {
   constexpr int64_t kLarge = 200'003;  // not inline
-  CpuExecutable executable(make_program(kLarge), {account_}, compiler());
+  CpuExecutable executable(make_program(kLarge), devices(), compiler());
   StorageRef value = make_input(account_, kLarge);
   CompletionRef ready = Completion::ready();
   constexpr int kLaunches = 50;
   for (int i = 0; i < kLaunches; ++i) {
     Launch launch = make_launch(std::move(value), ready, true);
     ready = launch.done;
-    const auto outputs = executable.launch(launch);
+    const auto outputs = launch_one(executable, launch);
     ASSERT_TRUE(outputs.ok());
     value = outputs->front();
   }
@@ -173,9 +180,9 @@ TEST_F(Launches, RunOutOfMemoryInWords) {
   const int64_t bytes = kCount * 4;
   // Room for the input alone: the output is refused at once.
   account_ = std::make_shared<MemoryAccount>("CPU device", bytes);
-  CpuExecutable executable(make_program(kCount), {account_}, compiler());
+  CpuExecutable executable(make_program(kCount), devices(), compiler());
   Launch launch = make_launch(make_input(account_), Completion::ready(), false);
-  const auto refused = executable.launch(launch);
+  const auto refused = launch_one(executable, launch);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(launch.inputs.size(), 1u);  // as it was
@@ -183,13 +190,47 @@ TEST_F(Launches, RunOutOfMemoryInWords) {
   EXPECT_EQ(account_->stats().bytes_in_use, 0);
   // Room for the output as well: the arena is missing, and the next launch is none the worse.
   account_ = std::make_shared<MemoryAccount>("CPU device", 2 * bytes);
-  CpuExecutable other(make_program(kCount), {account_}, compiler());
+  CpuExecutable other(make_program(kCount), devices(), compiler());
   Launch second = make_launch(make_input(account_), Completion::ready(), false);
   const CompletionRef done = second.done;
-  ASSERT_TRUE(other.launch(second).ok());
+  ASSERT_TRUE(launch_one(other, second).ok());
   EXPECT_EQ(done->await().code(), StatusCode::kResourceExhausted);
   EXPECT_NE(done->status().message().find("temporary memory"), std::string::npos);
   EXPECT_EQ(account_->stats().bytes_in_use, 0);
+}
+
+TEST_F(Launches, OfAGangAreAllEnqueuedOrNone) {
+  const int64_t bytes = kCount * 4;
+  const auto tight = std::make_shared<MemoryAccount>("CPU device", bytes);
+  CpuExecutable executable(make_program(kCount), {CpuDevice{account_}, CpuDevice{tight}},
+                           compiler());
+  const auto gang = std::make_shared<pjrt::Gang>(2, 0);
+  std::vector<Launch> launches;
+  launches.push_back(make_launch(make_input(account_), Completion::ready(), false));
+  launches.push_back(make_launch(make_input(tight), Completion::ready(), false));
+  for (size_t d = 0; d < 2; ++d) {
+    launches[d].device = static_cast<int>(d);
+    launches[d].gang = gang;
+  }
+  EXPECT_EQ(executable.launch(launches).code(), StatusCode::kResourceExhausted);
+  for (const Launch& launch : launches) {
+    EXPECT_EQ(launch.inputs.size(), 1U);
+    EXPECT_TRUE(launch.outputs.empty());
+    EXPECT_FALSE(launch.done->is_done());
+  }
+  EXPECT_EQ(account_->stats().bytes_in_use, bytes);
+}
+
+TEST_F(Launches, OfAGangThatIsCalledOffDoNotWaitForTheirInputs) {
+  CpuExecutable executable(make_program(kCount), devices(), compiler());
+  const auto gang = std::make_shared<pjrt::Gang>(2, 0);
+  Launch launch = make_launch(make_input(account_), Completion::make(), false);
+  launch.gang = gang;
+  const CompletionRef done = launch.done;
+  ASSERT_TRUE(launch_one(executable, launch).ok());
+  EXPECT_FALSE(done->is_done());
+  gang->abort(data_loss("tbb:1: gone"));
+  EXPECT_EQ(done->await().message(), "tbb:1: gone");
 }
 
 }  // namespace

@@ -95,14 +95,17 @@ void ThreadPool::for_ranges(int64_t count, int64_t grain,
                             const std::function<void(int64_t, int64_t)>& body) {
   TaskOrder order;
   order.before();
-  tbb::parallel_for(
-      tbb::blocked_range<int64_t>(0, count, static_cast<size_t>(std::max<int64_t>(1, grain))),
-      [&](const tbb::blocked_range<int64_t>& range) {
-        order.begin();
-        body(range.begin(), range.end());
-        order.end();
-      },
-      tbb::simple_partitioner());
+  // On a worker this calls at once.
+  state_->arena.execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<int64_t>(0, count, static_cast<size_t>(std::max<int64_t>(1, grain))),
+        [&](const tbb::blocked_range<int64_t>& range) {
+          order.begin();
+          body(range.begin(), range.end());
+          order.end();
+        },
+        tbb::simple_partitioner());
+  });
   order.after();
 }
 

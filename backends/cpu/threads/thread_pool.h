@@ -21,7 +21,7 @@ class ThreadPool {
   // Runs `task` here or on a worker, such that parallel work in it uses the pool; returns after it.
   void run(const std::function<void()>& task);
   // Calls `body(begin, end)` for pieces of [0, count), of `grain` at least, in parallel, and
-  // returns when all are done. To be called on a worker, or within run().
+  // returns when all are done. From any thread; one that is not a worker may wait for one.
   void for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
  private:

@@ -32,9 +32,9 @@ class FakeStorage : public Storage {
 class FakeExecutable : public BackendExecutable {
  public:
   ProgramStats stats() const override { return {}; }
-  Result<std::vector<StorageRef>> launch(Launch& launch) override {
-    launch.done->complete(ok_status());
-    return std::vector<StorageRef>{};
+  Status launch(std::span<Launch> launches) override {
+    for (Launch& launch : launches) launch.done->complete(ok_status());
+    return ok_status();
   }
 };
 

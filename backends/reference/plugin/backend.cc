@@ -51,33 +51,58 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
 
   pjrt::ProgramStats stats() const override { return {}; }
 
-  Result<std::vector<StorageRef>> launch(pjrt::Launch& launch) override {
-    const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
-    std::vector<StorageRef> outputs;
-    for (const ir::Type& type : results_) {
-      HEKLA_RETURN_IF_ERROR(device->account->add(bytes_of(type)));
-      outputs.push_back(std::make_shared<ReferenceStorage>(device->account, bytes_of(type)));
+  Status launch(std::span<pjrt::Launch> launches) override {
+    for (pjrt::Launch& launch : launches) {
+      if (const Status status = make_outputs(launch); !status.ok()) {
+        for (pjrt::Launch& other : launches) other.outputs.clear();
+        return status;
+      }
     }
+    for (pjrt::Launch& launch : launches) enqueue(launch);
+    return ok_status();
+  }
+
+ private:
+  Status make_outputs(pjrt::Launch& launch) const {
+    const auto& account = devices_[static_cast<size_t>(launch.device)]->account;
+    for (const ir::Type& type : results_) {
+      HEKLA_RETURN_IF_ERROR(account->add(bytes_of(type)));
+      launch.outputs.push_back(std::make_shared<ReferenceStorage>(account, bytes_of(type)));
+    }
+    return ok_status();
+  }
+
+  void enqueue(pjrt::Launch& launch) const {
+    const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
+    std::vector<StorageRef> outputs = launch.outputs;
     auto job = std::make_shared<pjrt::Launch>(std::move(launch));
+    launch.outputs = outputs;
     device->worker.post(
         [module = module_, parameters = parameters_, outputs, job, account = device->account] {
           const CompletionRef done = job->done;
           Status status = run(*module, parameters, *job, outputs, *account);
+          if (job->gang != nullptr && job->gang->is_aborted()) status = job->gang->status();
           // Inputs are released before anybody hears of the end, so that memory is there again.
           job->inputs.clear();
           done->complete(std::move(status));
         });
-    return outputs;
   }
 
- private:
+  // When all inputs are there; a gang's error ends the waiting too.
+  static Status await_inputs(const pjrt::Launch& job) {
+    std::vector<CompletionRef> ready;
+    for (const pjrt::LaunchInput& input : job.inputs) ready.push_back(input.ready);
+    if (job.gang != nullptr) return job.gang->all_or_abort(std::move(ready))->await();
+    return Completion::all(std::move(ready))->await();
+  }
+
   static Status run(const ir::Module& module, const std::vector<ir::Type>& parameters,
                     pjrt::Launch& job, const std::vector<StorageRef>& outputs,
                     const MemoryAccount& account) {
+    HEKLA_RETURN_IF_ERROR(await_inputs(job));
     std::vector<HostArray> arguments;
     for (size_t i = 0; i < job.inputs.size(); ++i) {
       pjrt::LaunchInput& input = job.inputs[i];
-      HEKLA_RETURN_IF_ERROR(input.ready->await());
       if (parameters[i].is_token()) {
         arguments.emplace_back();
         continue;
@@ -94,6 +119,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     EvaluateOptions options;
     options.replica_id = job.replica;
     options.partition_id = job.partition;
+    if (job.gang != nullptr) options.cancelled = &job.gang->aborted();
     const pjrt::MemoryStats stats = account.stats();
     if (stats.bytes_limit < kUnlimited) {
       // What other buffers hold is not the launch's to use; its own arguments are counted in both.
@@ -196,11 +222,6 @@ class ReferenceBackend : public pjrt::Backend {
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
       const pjrt::CompileRequest& request) override {
     HEKLA_RETURN_IF_ERROR(check_supported(*request.module));
-    if (request.partition_count > 1) {
-      return unimplemented(
-          "programs over {} partitions: the reference device does not split programs yet",
-          request.partition_count);
-    }
     return std::unique_ptr<pjrt::BackendExecutable>(
         std::make_unique<ReferenceExecutable>(request.module, devices_));
   }

@@ -50,6 +50,7 @@ struct DeviceProgram::Run {
   LaunchRequest request;
   std::vector<AllocationRef> outputs;
   std::vector<bool> is_shared;  // per output: with the input that it aliases
+  std::vector<bool> is_taken;   // per input: by such an output
   std::vector<Allocation*> counted_readers;
   AllocationRef arena;
   CompletionRef submitted;
@@ -167,6 +168,11 @@ Result<std::shared_ptr<const LoweredProgram>> DeviceProgram::lowered(
 }
 
 Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
+  HEKLA_ASSIGN_OR_RETURN(const RunRef run, prepare(request));
+  return enqueue(run, std::move(request));
+}
+
+Result<DeviceProgram::RunRef> DeviceProgram::prepare(const LaunchRequest& request) {
   HEKLA_RETURN_IF_ERROR(device_->device().health());
   if (request.inputs.size() != program_->input_bytes.size()) {
     return invalid_argument("{} takes {} inputs, not {}", program_->name,
@@ -174,7 +180,7 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
   }
   auto run = std::make_shared<Run>();
   run->is_shared.assign(program_->outputs.size(), false);
-  std::vector<bool> is_taken(request.inputs.size(), false);
+  run->is_taken.assign(request.inputs.size(), false);
   for (size_t i = 0; i < program_->outputs.size(); ++i) {
     const OutputPlan& output = program_->outputs[i];
     if (output.alias_input >= 0) {
@@ -182,7 +188,7 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
       const LaunchInput& donor = request.inputs[input];
       if (donor.is_donated && donor.memory->unordered_readers == 0 &&
           donor.memory->bytes() == output.bytes) {
-        is_taken[input] = run->is_shared[i] = true;
+        run->is_taken[input] = run->is_shared[i] = true;
         run->outputs.push_back(donor.memory);
         continue;
       }
@@ -191,7 +197,21 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
     HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, device_->memory().allocate(output.bytes));
     run->outputs.push_back(std::move(memory));
   }
+  return run;
+}
 
+namespace {
+
+// Done when `part` is, and ok whatever became of it.
+CompletionRef without_error(const CompletionRef& part) {
+  CompletionRef done = Completion::make();
+  part->on_done([done](const Status&) { done->complete(ok_status()); });
+  return done;
+}
+
+}  // namespace
+
+LaunchOutputs DeviceProgram::enqueue(const RunRef& run, LaunchRequest request) {
   run->program = shared_from_this();
   run->request = std::move(request);
   run->submitted = Completion::make();
@@ -199,7 +219,7 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
   std::vector<CompletionRef> gates;
   for (size_t i = 0; i < run->request.inputs.size(); ++i) {
     LaunchInput& input = run->request.inputs[i];
-    if (!is_taken[i]) {
+    if (!run->is_taken[i]) {
       ++input.memory->unordered_readers;
       run->counted_readers.push_back(input.memory.get());
     }
@@ -207,12 +227,21 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
     CompletionRef gate = starts_on_host_ ? input.ready : input.submitted;
     if (gate && !(gate->is_done() && gate->status().ok())) gates.push_back(std::move(gate));
   }
+  const pjrt::GangRef gang = run->request.gang;
+  // Gangs of a device run one after the other: their host steps may wait for peers, which must not
+  // stand behind another gang's.
+  if (gang != nullptr) {
+    const CompletionRef before = device_->replace_last_gang(run->submitted);
+    if (before != nullptr && !before->is_done()) gates.push_back(without_error(before));
+  }
   ++device_->counters().launches;
   if (gates.empty()) {
     start(run);
   } else {
     ++device_->counters().held_back;
-    Completion::all(std::move(gates))->on_done([this, run](const Status& status) {
+    const CompletionRef open =
+        gang == nullptr ? Completion::all(std::move(gates)) : gang->all_or_abort(std::move(gates));
+    open->on_done([this, run](const Status& status) {
       if (status.ok()) {
         start(run);
       } else {
@@ -493,7 +522,7 @@ bool DeviceProgram::came_to_end(Run& run) {
 }
 
 // After a submission whose loops go on.
-Status DeviceProgram::check_progress(Run& run) const {
+Status DeviceProgram::check_progress(Run& run) {
   const LoweredProgram& lowered = *run.slot->recorded;
   const bool all_count =
       std::all_of(lowered.loops.begin(), lowered.loops.end(),
@@ -507,9 +536,18 @@ Status DeviceProgram::check_progress(Run& run) const {
         "not run what it is given",
         program_->name, device_->device().snapshot().name);
   }
+  const auto now = std::chrono::steady_clock::now();
+  if (run.request.gang != nullptr) {
+    // A submission cannot be called back, and an error of a peer is to end this launch soon.
+    constexpr std::chrono::milliseconds kLongest(20);
+    const auto took = now - run.submitted_at;
+    if (took > kLongest) {
+      run.most_pieces = std::max<int64_t>(1, run.largest * kLongest / took);
+      most_gang_pieces_ = run.most_pieces;
+    }
+  }
   const std::chrono::seconds timeout(device_->device().plan().launch_timeout_seconds);
   if (timeout.count() == 0) return ok_status();
-  const auto now = std::chrono::steady_clock::now();
   // Well below what the lane takes for a hung device.
   constexpr int kShare = 8;
   if (run.most_pieces == 0 && now - run.submitted_at > timeout / kShare) {
@@ -522,7 +560,16 @@ Status DeviceProgram::check_progress(Run& run) const {
                             program_->name, timeout.count()));
 }
 
+Status DeviceProgram::check_gang(const Run& run) {
+  const pjrt::GangRef& gang = run.request.gang;
+  return gang != nullptr && gang->is_aborted() ? gang->status() : ok_status();
+}
+
 void DeviceProgram::advance(const RunRef& run) {
+  if (const Status status = check_gang(*run); !status.ok()) {
+    finish(run, status);
+    return;
+  }
   const LoweredProgram& lowered = *run->slot->recorded;
   if (run->part == lowered.parts.size()) {
     finish(run, ok_status());
@@ -550,7 +597,7 @@ void DeviceProgram::advance(const RunRef& run) {
                 lowered.loop_state.size() * sizeof(uint32_t));
     run->pieces.clear();
     run->begun = std::chrono::steady_clock::now();
-    run->most_pieces = 0;
+    run->most_pieces = run->request.gang == nullptr ? 0 : most_gang_pieces_.load();
   }
   if (decides) {
     run->submitted_at = std::chrono::steady_clock::now();
@@ -633,7 +680,9 @@ Result<int64_t> DeviceProgram::run_host_step(Run& run, const HostStep& step) {
     }
   }
   int64_t choice = 0;
-  HEKLA_RETURN_IF_ERROR(step.run({operands, run.request.replica, run.request.partition, &choice}));
+  HostCall call{operands, run.request.replica, run.request.partition, &choice};
+  if (run.request.gang != nullptr) call.cancelled = &run.request.gang->aborted();
+  HEKLA_RETURN_IF_ERROR(step.run(call));
   for (size_t i = 0; i < step.operands.size(); ++i) {
     if (!step.is_written[i] || staged[i].empty()) continue;
     const auto [memory, offset] = memory_of(step.operands[i]);

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/pjrt/gang.h"
 #include "backends/vulkan/launch/logical_device.h"
 #include "backends/vulkan/launch/lowering.h"
 #include "backends/vulkan/queue/command_buffer.h"
@@ -56,6 +57,8 @@ struct LaunchRequest {
   std::vector<LaunchInput> inputs;
   int64_t replica = 0;
   int64_t partition = 0;
+  // Null where the program runs on one device; see pjrt::Launch.
+  pjrt::GangRef gang;
   // Completed when all outputs are written, or with the error.
   CompletionRef done;
 };
@@ -75,17 +78,21 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
                                                      const ProgramOptions& options = {});
   ~DeviceProgram();
 
-  // RESOURCE_EXHAUSTED: outputs do not fit; INVALID_ARGUMENT: not as many inputs as planned. After
-  // an error nothing was enqueued and `request` is as it was.
+  struct Run;
+  using RunRef = std::shared_ptr<Run>;
+  // Memory for the outputs. RESOURCE_EXHAUSTED: they do not fit; INVALID_ARGUMENT: not as many
+  // inputs as planned.
+  Result<RunRef> prepare(const LaunchRequest& request);
+  // Cannot fail; what goes wrong from here on ends in `done`.
+  LaunchOutputs enqueue(const RunRef& run, LaunchRequest request);
+  // Both. After an error nothing was enqueued and `request` is as it was.
   Result<LaunchOutputs> launch(LaunchRequest& request);
 
   const LaunchProgram& program() const { return *program_; }
 
  private:
   struct Slot;
-  struct Run;
   friend struct Run;
-  using RunRef = std::shared_ptr<Run>;
 
   DeviceProgram(std::shared_ptr<LogicalDevice> device, std::shared_ptr<const LaunchProgram> program,
                 const ProgramOptions& options);
@@ -102,7 +109,9 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   std::vector<VkCommandBuffer> submission(Run& run);
   bool came_to_end(Run& run);
   // INTERNAL: the device does nothing; DEADLINE_EXCEEDED: loops that take too long.
-  Status check_progress(Run& run) const;
+  Status check_progress(Run& run);
+  // Ok where the launch may go on.
+  static Status check_gang(const Run& run);
   static uint32_t state_word(const Run& run, int64_t offset);
   // The step's choice among its targets, or 0.
   Result<int64_t> run_host_step(Run& run, const HostStep& step);
@@ -121,6 +130,8 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   bool is_split_ = false;
   // How many pieces of each loop a launch begins with: what the last one needed.
   std::deque<std::atomic<int64_t>> pieces_;
+  // As Run::most_pieces, for launches of gangs; found by the first.
+  std::atomic<int64_t> most_gang_pieces_{0};
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> slots_;  // guarded by mutex_; a busy one is its run's

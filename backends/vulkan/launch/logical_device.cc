@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backends/vulkan/queue/internal_thread.h"
@@ -118,6 +119,11 @@ void LogicalDevice::end_launch() {
   std::lock_guard lock(mutex_);
   --in_flight_;
   idle_.notify_all();
+}
+
+CompletionRef LogicalDevice::replace_last_gang(CompletionRef submitted) {
+  std::lock_guard lock(mutex_);
+  return std::exchange(last_gang_, std::move(submitted));
 }
 
 bool LogicalDevice::is_closed() {

@@ -14,6 +14,7 @@
 #include "backends/vulkan/pipeline/pipelines.h"
 #include "backends/vulkan/queue/lane.h"
 #include "backends/vulkan/transfer/transfers.h"
+#include "runtime/base/async/completion.h"
 #include "runtime/base/async/serial_queue.h"
 
 namespace hekla::vulkan {
@@ -63,6 +64,9 @@ class LogicalDevice {
   bool begin_launch();
   void end_launch();
   bool is_closed();
+  // The launch of a gang that was the last one so far, as it was given here; null: none. From now
+  // on it is `submitted`.
+  CompletionRef replace_last_gang(CompletionRef submitted);
   // Waits for the launches that have begun. Others end with CANCELLED when their inputs come.
   void close();
 
@@ -86,9 +90,10 @@ class LogicalDevice {
   std::unique_ptr<SerialQueue> worker_;
   std::mutex mutex_;
   std::condition_variable idle_;
-  AllocationRef arena_;     // guarded by mutex_
-  int64_t in_flight_ = 0;   // guarded by mutex_
-  bool is_closed_ = false;  // guarded by mutex_
+  AllocationRef arena_;      // guarded by mutex_
+  int64_t in_flight_ = 0;    // guarded by mutex_
+  bool is_closed_ = false;   // guarded by mutex_
+  CompletionRef last_gang_;  // guarded by mutex_
 };
 
 }  // namespace hekla::vulkan

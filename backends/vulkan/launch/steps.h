@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -75,6 +76,8 @@ struct HostCall {
   int64_t partition = 0;
   // Which of HostStep::targets to go on with; 0 unless set.
   int64_t* choice = nullptr;
+  // Once it is true the step may end with CANCELLED; null: never.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // A function of the host in the middle of the program: what no kernel does, and where the program

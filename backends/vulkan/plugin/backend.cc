@@ -116,29 +116,48 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return loaded_[device];
   }
 
-  Result<std::vector<StorageRef>> launch(pjrt::Launch& launch) override {
-    HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceProgram> program,
-                           loaded(static_cast<size_t>(launch.device)));
-    LaunchRequest request;
-    request.replica = launch.replica;
-    request.partition = launch.partition;
-    request.done = launch.done;
-    for (const pjrt::LaunchInput& input : launch.inputs) {
-      const VulkanStorage& storage = storage_of(input.storage);
-      request.inputs.push_back({storage.memory(), storage.submitted(input.ready), input.ready,
-                                input.is_donated && input.storage.use_count() == 1});
+  Status launch(std::span<pjrt::Launch> launches) override {
+    std::vector<Prepared> prepared;
+    for (const pjrt::Launch& launch : launches) {
+      HEKLA_ASSIGN_OR_RETURN(Prepared one, prepare(launch));
+      prepared.push_back(std::move(one));
     }
-    HEKLA_ASSIGN_OR_RETURN(LaunchOutputs outputs, program->launch(request));
-    launch.inputs.clear();
-    std::vector<StorageRef> storages;
-    for (AllocationRef& memory : outputs.memory) {
-      storages.push_back(std::make_shared<VulkanStorage>(launch.device, std::move(memory),
-                                                         outputs.submitted, launch.done));
+    for (size_t i = 0; i < prepared.size(); ++i) {
+      Prepared& one = prepared[i];
+      pjrt::Launch& launch = launches[i];
+      LaunchOutputs outputs = one.program->enqueue(one.run, std::move(one.request));
+      launch.inputs.clear();
+      for (AllocationRef& memory : outputs.memory) {
+        launch.outputs.push_back(std::make_shared<VulkanStorage>(launch.device, std::move(memory),
+                                                                 outputs.submitted, launch.done));
+      }
     }
-    return storages;
+    return ok_status();
   }
 
  private:
+  struct Prepared {
+    std::shared_ptr<DeviceProgram> program;
+    LaunchRequest request;
+    DeviceProgram::RunRef run;
+  };
+  // All that can fail; nothing is enqueued.
+  Result<Prepared> prepare(const pjrt::Launch& launch) {
+    Prepared one;
+    HEKLA_ASSIGN_OR_RETURN(one.program, loaded(static_cast<size_t>(launch.device)));
+    one.request.replica = launch.replica;
+    one.request.partition = launch.partition;
+    one.request.gang = launch.gang;
+    one.request.done = launch.done;
+    for (const pjrt::LaunchInput& input : launch.inputs) {
+      const VulkanStorage& storage = storage_of(input.storage);
+      one.request.inputs.push_back({storage.memory(), storage.submitted(input.ready), input.ready,
+                                    input.is_donated && input.storage.use_count() == 1});
+    }
+    HEKLA_ASSIGN_OR_RETURN(one.run, one.program->prepare(one.request));
+    return one;
+  }
+
   const std::shared_ptr<const LaunchProgram> program_;
   const pjrt::CompileRequest request_;  // for plans to show
   const Target target_;

@@ -55,6 +55,7 @@ Status evaluate(const ir::Module& module, const std::vector<ir::Type>& parameter
   reference::EvaluateOptions options;
   options.replica_id = call.replica;
   options.partition_id = call.partition;
+  options.cancelled = call.cancelled;
   options.memory_limit_bytes = memory_limit_bytes;
   HEKLA_ASSIGN_OR_RETURN(std::vector<HostArray> results,
                          reference::evaluate(module, std::move(arguments), options));
@@ -420,12 +421,6 @@ class Compiler {
 
 Result<std::shared_ptr<const plan::LaunchPlan>> make_plan(const pjrt::CompileRequest& request,
                                                           const Target& target) {
-  if (request.partition_count > 1) {
-    return unimplemented(
-        "programs over {} partitions: the Vulkan device does not split programs "
-        "yet",
-        request.partition_count);
-  }
   CompileOptions options = request.options;
   // A GPU sorts updates side by side; a processor is done with them before they are sorted.
   options.plan.scatters_in_order = options.plan.fuse && target.is_cpu;

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceQueue: the order of one CPU device's launches.
+//
+// One job runs at a time, in the order of the calls. A job that waits for its inputs lets later
+// ones pass, since nothing may ever make them but those; a job that may wait for peers on other
+// devices keeps its place, or two devices could run two such jobs in different orders and wait for
+// ever. Such a job runs on a thread of the device's own: the pool has fewer threads than there may
+// be devices. Others run on the pool, or on the caller's thread (try_run_here). Thread-safe; jobs
+// keep the queue alive.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "runtime/base/async/completion.h"
+#include "runtime/base/async/serial_queue.h"
+
+namespace hekla::cpu {
+
+class DeviceJob {
+ public:
+  virtual ~DeviceJob() = default;
+  // All of the work. `is_parallel`: it may be split over the pool.
+  virtual void run(bool is_parallel) = 0;
+  // Says that it is done, after run(): what was waiting for it may begin at once.
+  virtual void tell() = 0;
+};
+
+class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
+ public:
+  // Runs the job before it returns, if nothing else runs or waits for its turn; else false.
+  bool try_run_here(DeviceJob& job);
+  // Starts the thread of jobs that may wait for peers; to be called before the first of them.
+  // RESOURCE_EXHAUSTED: there is no thread.
+  Status start_thread();
+  // `ready`: when the job may run, whatever its status; null: now.
+  void post(std::shared_ptr<DeviceJob> job, CompletionRef ready, bool may_wait_for_peers);
+
+ private:
+  struct Entry {
+    std::shared_ptr<DeviceJob> job;
+    CompletionRef ready;
+    bool may_wait_for_peers = false;
+  };
+  void insert(Entry entry, bool is_first);
+  void next();
+  void start(Entry entry);
+  void run(DeviceJob& job, bool is_parallel);
+  bool free_if_idle();
+
+  std::mutex mutex_;
+  bool is_busy_ = false;                 // guarded by mutex_; true while anything waits
+  std::deque<Entry> waiting_;            // guarded by mutex_
+  std::unique_ptr<SerialQueue> thread_;  // guarded by mutex_ until it is there, then constant
+};
+
+}  // namespace hekla::cpu

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gang: what the launches of one program on several devices have in common.
+//
+// The C API layer makes one for each call of Execute over several devices; every Launch of it holds
+// it. The first error of any of them aborts all: back ends look at aborted() between steps, and
+// what waits (for inputs, for peers) is woken by on_abort. Each launch then ends with status(),
+// which names the device where it began. Thread-safe; callbacks run without a lock held.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/base/async/completion.h"
+#include "runtime/base/status.h"
+
+namespace hekla::pjrt {
+
+class Gang {
+ public:
+  // `device_count`: of the program, those of other processes included. `launch_id`: the client's,
+  // equal on all processes; 0: none.
+  Gang(int64_t device_count, int64_t launch_id)
+      : device_count_(device_count), launch_id_(launch_id) {}
+  Gang(const Gang&) = delete;
+  Gang& operator=(const Gang&) = delete;
+
+  int64_t device_count() const { return device_count_; }
+  int64_t launch_id() const { return launch_id_; }
+
+  // The first error counts, later ones are ignored; not to be called with ok.
+  void abort(Status status);
+  // Becomes true once; stays as long as the gang.
+  const std::atomic<bool>& aborted() const { return aborted_; }
+  bool is_aborted() const { return aborted_.load(std::memory_order_acquire); }
+  // Ok while nothing has failed.
+  Status status() const;
+  // Runs once when the gang is aborted, on the thread that aborts it, at once where it is already;
+  // never, and destroyed with the gang, where all goes well. It must be short.
+  void on_abort(std::function<void(const Status&)> callback);
+
+  // Done when all of `parts` are, with the first error, or when the gang is aborted, with its
+  // error.
+  CompletionRef all_or_abort(std::vector<CompletionRef> parts);
+
+  // What a back end shares among the launches of this gang: made by the first that asks. All ask
+  // for the same type.
+  template <typename T>
+  std::shared_ptr<T> shared_state(const std::function<std::shared_ptr<T>()>& make) {
+    const std::lock_guard lock(state_mutex_);
+    if (state_ == nullptr) state_ = make();
+    return std::static_pointer_cast<T>(state_);
+  }
+
+ private:
+  const int64_t device_count_;
+  const int64_t launch_id_;
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex mutex_;
+  Status status_;                                              // guarded by mutex_
+  std::vector<std::function<void(const Status&)>> callbacks_;  // guarded by mutex_
+  std::mutex state_mutex_;                                     // of its own: making may abort
+  std::shared_ptr<void> state_;                                // guarded by state_mutex_
+};
+using GangRef = std::shared_ptr<Gang>;
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/pjrt/partition.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/sharding/convert.h"
+#include "runtime/program/sharding/text.h"
+
+namespace hekla::pjrt {
+namespace {
+
+using ir::OpCode;
+using sharding::HloSharding;
+using sharding::TensorSharding;
+using Kind = HloSharding::Kind;
+
+size_t leaf_count(const ir::Type& type) {
+  if (!type.is_tuple()) return 1;
+  size_t count = 0;
+  for (const ir::Type& element : type.elements()) count += leaf_count(element);
+  return count;
+}
+
+class Partitioner {
+ public:
+  Partitioner(const ir::Module& module, int64_t partitions)
+      : module_(module), partitions_(partitions) {}
+
+  Result<std::vector<HloSharding>> read(const std::vector<ir::Type>& types,
+                                        const std::vector<ir::AttributeMap>& attributes,
+                                        std::string_view what) const {
+    std::vector<HloSharding> flat;
+    for (size_t i = 0; i < types.size(); ++i) {
+      const std::string name = fmt::format("{} {}", what, i);
+      std::vector<HloSharding> shardings;
+      if (i < attributes.size()) {
+        Result<std::vector<HloSharding>> given = read(attributes[i], types[i], name);
+        HEKLA_RETURN_IF_ERROR(given.status());
+        shardings = *std::move(given);
+      }
+      const size_t leaves = leaf_count(types[i]);
+      if (shardings.empty()) shardings.resize(leaves);
+      if (shardings.size() == 1) shardings.resize(leaves, shardings.front());
+      if (shardings.size() != leaves) {
+        return invalid_argument("{} has {} shardings for {} arrays", name, shardings.size(),
+                                leaves);
+      }
+      flat.insert(flat.end(), shardings.begin(), shardings.end());
+    }
+    return flat;
+  }
+
+  // Everything that runs when `function` does.
+  Status check(const ir::Function& function, bool is_manual) {
+    if (!visited_.emplace(&function, is_manual).second) return ok_status();
+    return check(function.body(), is_manual);
+  }
+
+ private:
+  Status needs_partitioner(const std::string& what, const std::string& sharding) const {
+    return unimplemented(
+        "{} has the sharding {}, and programs are not partitioned yet: over {} partitions every "
+        "array must be replicated. Replicate it (a PartitionSpec without axes), or send the "
+        "program of one device with use_spmd_partitioning off",
+        what, sharding, partitions_);
+  }
+
+  // Nothing for an attribute that is not there; one for each element of a tuple.
+  Result<std::vector<HloSharding>> read(const ir::AttributeMap& attributes, const ir::Type& type,
+                                        const std::string& what) const {
+    std::vector<HloSharding> found;
+    if (const auto* value = attributes.get("sdy.sharding").get<ir::ShardingValue>()) {
+      const auto* tensor = std::get_if<TensorSharding>(&value->value);
+      if (tensor == nullptr) return invalid_argument("{}: its sdy.sharding is no tensor's", what);
+      const size_t rank = type.is_static_tensor() ? type.dims().size() : 0;
+      Result<HloSharding> converted = read(*tensor, rank, what);
+      HEKLA_RETURN_IF_ERROR(converted.status());
+      found.push_back(*std::move(converted));
+    }
+    if (const auto* text = attributes.get("mhlo.sharding").get<ir::StringValue>()) {
+      Result<HloSharding> read = sharding::read_hlo_sharding(text->value);
+      if (!read.ok()) return read.status().with_context(what);
+      HloSharding& whole = *read;
+      if (whole.kind == Kind::kTuple) {
+        found = whole.elements;
+      } else {
+        found = {std::move(whole)};
+      }
+      for (HloSharding& one : found) {
+        HEKLA_RETURN_IF_ERROR(sharding::check(one).with_context(what));
+        one = sharding::canonical(std::move(one));
+        if (one.kind != Kind::kReplicated) return needs_partitioner(what, to_text(one));
+      }
+    }
+    return found;
+  }
+
+  Result<HloSharding> read(const TensorSharding& given, size_t rank,
+                           const std::string& what) const {
+    const sharding::Mesh* mesh = given.inline_mesh();
+    if (const std::string* name = given.mesh_name()) {
+      for (const ir::Mesh& known : module_.meshes) {
+        if (known.name == *name) mesh = &known.value;
+      }
+    }
+    if (mesh == nullptr) {
+      return invalid_argument("{}: the sharding {} names a mesh that there is not", what,
+                              to_text(given));
+    }
+    Result<HloSharding> hlo = sharding::to_hlo(given, *mesh, rank);
+    if (!hlo.ok()) return hlo.status().with_context(what);
+    if (hlo->kind != Kind::kReplicated) return needs_partitioner(what, to_text(given));
+    return hlo;
+  }
+
+  Status check(const ir::Region& region, bool is_manual) {
+    for (const auto& block : region.blocks()) {
+      for (const auto& op : block->operations()) {
+        if (Status status = check(*op, is_manual); !status.ok()) return status;
+      }
+    }
+    return ok_status();
+  }
+
+  Status check(const ir::Operation& op, bool is_manual) {
+    const auto what = [&] {
+      return fmt::format("{} at {}", op.name(), ir::location_string(op.location()));
+    };
+    if (op.code() == OpCode::kPartitionId && !is_manual) {
+      return unimplemented(
+          "{}: outside of a manual computation the partitions' results would differ where clients "
+          "take them for equal. A program of one device, sent with use_spmd_partitioning off, may "
+          "use it anywhere",
+          what());
+    }
+    // Constraints in manual computations stand in the bodies of scalars too and mean nothing there.
+    for (const auto& [name, attribute] : op.attributes()) {
+      if (const auto* value = attribute.get<ir::ShardingValue>()) {
+        if (const auto* one = std::get_if<TensorSharding>(&value->value)) {
+          HEKLA_RETURN_IF_ERROR(read(*one, one->dimensions.size(), what()).status());
+        } else if (const auto* list = std::get_if<sharding::ShardingList>(&value->value)) {
+          for (const TensorSharding& each : list->values) {
+            HEKLA_RETURN_IF_ERROR(read(each, each.dimensions.size(), what()).status());
+          }
+        }
+      } else if (name == "mhlo.sharding") {
+        HEKLA_RETURN_IF_ERROR(read(op.attributes(), ir::Type(), what()).status());
+      } else if (const auto* symbol = attribute.get<ir::SymbolValue>()) {
+        const ir::Function* called = module_.find(symbol->root);
+        if (called != nullptr) HEKLA_RETURN_IF_ERROR(check(*called, is_manual));
+      }
+    }
+    const bool inner = is_manual || op.code() == OpCode::kSdyManualComputation;
+    for (size_t i = 0; i < op.region_count(); ++i) {
+      HEKLA_RETURN_IF_ERROR(check(op.region(i), inner));
+    }
+    return ok_status();
+  }
+
+  const ir::Module& module_;
+  const int64_t partitions_;
+  std::set<std::pair<const ir::Function*, bool>> visited_;
+};
+
+// The same program over meshes of one device: what is cut by no axis stays what it is.
+std::shared_ptr<const ir::Module> on_one_device(const ir::Module& module) {
+  std::unique_ptr<ir::Module> local = ir::clone_module(module);
+  for (ir::Mesh& mesh : local->meshes) {
+    for (sharding::Axis& axis : mesh.value.axes) axis.size = 1;
+    if (!mesh.value.is_maximal()) mesh.value.device_ids.clear();
+  }
+  return local;
+}
+
+}  // namespace
+
+Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
+                                     const CompileOptions& options) {
+  PartitionedProgram program;
+  const ir::Function& entry = *module->entry();
+  const auto fill = [&](Kind kind) {
+    HloSharding all;
+    all.kind = kind;
+    for (const ir::Type& type : entry.type.elements()) {
+      program.parameters.resize(program.parameters.size() + leaf_count(type), all);
+    }
+    for (const ir::Type& type : entry.type.results()) {
+      program.results.resize(program.results.size() + leaf_count(type), all);
+    }
+  };
+  if (options.partition_count == 1 || !options.use_spmd_partitioning) {
+    fill(options.partition_count == 1 ? Kind::kReplicated : Kind::kManual);
+    program.module = std::move(module);
+    return program;
+  }
+  Partitioner partitioner(*module, options.partition_count);
+  HEKLA_ASSIGN_OR_RETURN(
+      program.parameters,
+      partitioner.read(entry.type.elements(), entry.argument_attributes, "parameter"));
+  HEKLA_ASSIGN_OR_RETURN(program.results,
+                         partitioner.read(entry.type.results(), entry.result_attributes, "result"));
+  HEKLA_RETURN_IF_ERROR(partitioner.check(entry, /*is_manual=*/false));
+  program.module = on_one_device(*module);
+  return program;
+}
+
+}  // namespace hekla::pjrt

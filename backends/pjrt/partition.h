@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// partition: from a client's program over all partitions to the program of one.
+//
+// Between reading and describing: what comes after sees parameters, results and operations of one
+// device, and how the client's arrays are cut. Today the two programs are the same, so that a
+// sharding that cuts something is refused, in words. Pure.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backends/pjrt/compile_options.h"
+#include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
+#include "runtime/program/sharding/hlo_sharding.h"
+
+namespace hekla::pjrt {
+
+struct PartitionedProgram {
+  std::shared_ptr<const ir::Module> module;  // of one device
+  // Of the flat parameters and results, in the client's shapes.
+  std::vector<sharding::HloSharding> parameters, results;
+};
+
+// `module` is verified and has an entry. With one partition it stays as it is. Without
+// use_spmd_partitioning it is the program of one device already, whose arrays are nobody's parts
+// (manual). Else every sharding must say "replicated", and partition_id may stand in manual
+// computations alone: elsewhere results that clients take for equal would differ. UNIMPLEMENTED:
+// what would have to be cut; INVALID_ARGUMENT: shardings that do not fit their meshes or tensors.
+Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
+                                     const CompileOptions& options);
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/pjrt/partition.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/read_program.h"
+
+namespace hekla::pjrt {
+namespace {
+
+using sharding::HloSharding;
+
+Result<PartitionedProgram> partitioned(const std::string& text, int64_t partitions = 2,
+                                       bool use_spmd = true) {
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(text));
+  HEKLA_RETURN_IF_ERROR(ir::verify(*module));
+  CompileOptions options;
+  options.partition_count = partitions;
+  options.use_spmd_partitioning = use_spmd;
+  return partition(std::move(module), options);
+}
+
+// A function of one argument and one result, with what stands behind each and in between.
+std::string program(const std::string& argument, const std::string& result,
+                    const std::string& body = "%r = stablehlo.negate %a : tensor<8x4xf32>") {
+  return R"(module @test {
+  sdy.mesh @mesh = <["x"=2, "y"=1]>
+  sdy.mesh @one = <[], device_ids=[0]>
+  func.func public @main(%a: tensor<8x4xf32> )" +
+         argument + ") -> (tensor<8x4xf32> " + result + ") {\n    " + body +
+         "\n    return %r : tensor<8x4xf32>\n  }\n}";
+}
+std::string sdy(const std::string& sharding) {
+  return "{sdy.sharding = #sdy.sharding<" + sharding + ">}";
+}
+
+TEST(Partition, WhatIsReplicatedRunsAsItIs) {
+  const std::string shardings[] = {
+      "",
+      sdy("@mesh, [{}, {}]"),
+      sdy("@mesh, [{?}, {?}]"),
+      sdy(R"(@mesh, [{"y"}, {}], replicated={"x"})"),
+      R"({mhlo.sharding = "{replicated}"})",
+      R"({mhlo.sharding = "{devices=[1,1,2]<=[2] last_tile_dim_replicate}"})"};
+  for (const std::string& argument : shardings) {
+    for (const std::string& result : shardings) {
+      const auto made = partitioned(program(argument, result));
+      ASSERT_TRUE(made.ok()) << argument << result << made.status().to_string();
+      ASSERT_EQ(made->parameters.size(), 1U);
+      ASSERT_EQ(made->results.size(), 1U);
+      EXPECT_EQ(made->parameters[0].kind, HloSharding::Kind::kReplicated);
+      EXPECT_EQ(made->results[0].kind, HloSharding::Kind::kReplicated);
+      EXPECT_TRUE(ir::verify(*made->module).ok());
+    }
+  }
+}
+
+TEST(Partition, WhatIsCutIsRefusedInWords) {
+  for (const std::string& cut :
+       {sdy(R"(@mesh, [{"x"}, {}])"), sdy("@one, []"), sdy(R"(@mesh, [{}, {}], unreduced={"x"})"),
+        std::string(R"({mhlo.sharding = "{devices=[2,1]<=[2]}"})"),
+        std::string(R"({mhlo.sharding = "{maximal device=0}"})")}) {
+    const Status argument = partitioned(program(cut, "")).status();
+    EXPECT_EQ(argument.code(), StatusCode::kUnimplemented) << cut;
+    EXPECT_NE(argument.message().find("parameter 0 has the sharding"), std::string::npos)
+        << argument.message();
+    EXPECT_NE(argument.message().find("over 2 partitions"), std::string::npos);
+    const Status result = partitioned(program("", cut)).status();
+    EXPECT_NE(result.message().find("result 0 has the sharding"), std::string::npos) << cut;
+    // On one partition nothing is asked for, as ever.
+    EXPECT_TRUE(partitioned(program(cut, cut), 1).ok()) << cut;
+    // Nor of a program that is one device's already.
+    const auto own = partitioned(program(cut, cut), 2, /*use_spmd=*/false);
+    ASSERT_TRUE(own.ok()) << cut;
+    EXPECT_EQ(own->parameters[0].kind, HloSharding::Kind::kManual);
+    EXPECT_EQ(own->results[0].kind, HloSharding::Kind::kManual);
+  }
+  const std::string constraint =
+      R"(%r = sdy.sharding_constraint %a <@mesh, [{"x"}, {}]> : tensor<8x4xf32>)";
+  const Status inside = partitioned(program("", "", constraint)).status();
+  EXPECT_EQ(inside.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(inside.message().find("sdy.sharding_constraint"), std::string::npos);
+}
+
+TEST(Partition, MalformedShardingsAreSaidToBe) {
+  for (const std::string& wrong :
+       {sdy("@nowhere, [{}, {}]"), sdy(R"(@mesh, [{"z"}, {}])"), sdy("@mesh, [{}]"),
+        std::string(R"({mhlo.sharding = "{devices=[2,"})")}) {
+    EXPECT_EQ(partitioned(program(wrong, "")).status().code(), StatusCode::kInvalidArgument)
+        << wrong;
+  }
+}
+
+TEST(Partition, ManualComputationsOfReplicatedArraysMayKnowTheirPartition) {
+  const auto body = [](const std::string& in, const std::string& out, const std::string& local) {
+    return "%r = sdy.manual_computation(%a) in_shardings=[<@mesh, [" + in +
+           "]>] out_shardings=[<@mesh, [" + out + "]>] manual_axes={\"x\"} (%b: tensor<" + local +
+           "xf32>) {\n"
+           "      %p = stablehlo.partition_id : tensor<ui32>\n"
+           "      %f = stablehlo.convert %p : (tensor<ui32>) -> tensor<f32>\n"
+           "      %c = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<" +
+           local +
+           "xf32>\n"
+           "      %d = stablehlo.add %b, %c : tensor<" +
+           local + "xf32>\n      sdy.return %d : tensor<" + local +
+           "xf32>\n    } : (tensor<8x4xf32>) -> tensor<8x4xf32>";
+  };
+  const auto whole = partitioned(program("", "", body("{}, {}", "{}, {}", "8x4")));
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  // One device has meshes of one device.
+  for (const ir::Mesh& mesh : whole->module->meshes) {
+    EXPECT_EQ(sharding::device_count(mesh.value), 1) << mesh.name;
+  }
+  EXPECT_TRUE(ir::verify(*whole->module).ok());
+  const Status cut =
+      partitioned(program("", "", body(R"({"x"}, {})", R"({"x"}, {})", "4x4"))).status();
+  EXPECT_EQ(cut.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(cut.message().find("sdy.manual_computation"), std::string::npos) << cut.message();
+}
+
+TEST(Partition, APartitionsNumberMeansNothingInAWholeProgram) {
+  const std::string text = R"(module @test {
+  func.func public @main() -> tensor<ui32> {
+    %p = func.call @inner() : () -> tensor<ui32>
+    return %p : tensor<ui32>
+  }
+  func.func private @inner() -> tensor<ui32> {
+    %p = stablehlo.partition_id : tensor<ui32>
+    return %p : tensor<ui32>
+  }
+})";
+  const Status status = partitioned(text).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("use_spmd_partitioning off"), std::string::npos);
+  EXPECT_TRUE(partitioned(text, 1).ok());
+  EXPECT_TRUE(partitioned(text, 2, /*use_spmd=*/false).ok());
+}
+
+TEST(Partition, TuplesHaveAShardingForEachElement) {
+  const auto text = [](const std::string& sharding) {
+    return R"(module @test {
+  func.func public @main(%a: tuple<tensor<4xf32>, tensor<2xi32>> {mhlo.sharding = ")" +
+           sharding + R"("}) -> tensor<4xf32> {
+    %0 = stablehlo.get_tuple_element %a[0] : (tuple<tensor<4xf32>, tensor<2xi32>>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+})";
+  };
+  const auto made = partitioned(text("{{replicated}, {replicated}}"));
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  EXPECT_EQ(made->parameters.size(), 2U);
+  EXPECT_TRUE(partitioned(text("{replicated}")).ok());
+  EXPECT_EQ(partitioned(text("{{replicated}, {devices=[2]<=[2]}}")).status().code(),
+            StatusCode::kUnimplemented);
+  EXPECT_EQ(partitioned(text("{{replicated}, {replicated}, {replicated}}")).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace hekla::pjrt
