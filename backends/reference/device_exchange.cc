@@ -109,9 +109,9 @@ Status DeviceExchange::send(int64_t device, const Site& site, const Channel& cha
   queue.push_back({device, site.name, std::move(arrays)});
   changed_.notify_all();
   if (target && devices_[static_cast<size_t>(*target)].state == Device::State::kFinished) {
-    look_for_lost_mail(*target);
+    return look_for_lost_mail(*target);
   }
-  return status_;
+  return ok_status();
 }
 
 Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Site& site,
@@ -137,30 +137,35 @@ Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Sit
   return arrays;
 }
 
-void DeviceExchange::finish(int64_t device, const Status& status) {
+Status DeviceExchange::finish(int64_t device, const Status& status) {
   const std::lock_guard lock(mutex_);
-  if (device < 0 || device >= grid_.size()) return;
+  if (device < 0 || device >= grid_.size()) {
+    return internal_error("there is no device {} in this launch", device);
+  }
   Device& self = devices_[static_cast<size_t>(device)];
-  if (self.state == Device::State::kFinished) return;
+  if (self.state == Device::State::kFinished) return status;
   self.state = Device::State::kFinished;
   ++finished_;
   if (!status.ok()) {
     fail(status.with_context(grid_.name(device) + " failed"));
-    return;
+    return status;
   }
-  look_for_lost_mail(device);
-  if (finished_ == devices_.size()) look_for_lost_mail(kAnyone);
+  Status end = look_for_lost_mail(device);
+  if (end.ok() && finished_ == devices_.size()) end = look_for_lost_mail(kAnyone);
   look_for_endless_waits();
+  return end;
 }
 
-void DeviceExchange::look_for_lost_mail(int64_t device) {
+Status DeviceExchange::look_for_lost_mail(int64_t device) {
   for (const auto& [queue, mails] : mails_) {
     if (queue.target != device || mails.empty()) continue;
-    fail(failed_precondition("{} sent at {} what {} did not receive before it finished",
-                             grid_.name(mails.front().sender), mails.front().where,
-                             device == kAnyone ? "another device" : grid_.name(device)));
-    return;
+    Status status = failed_precondition("{} sent at {} what {} did not receive before it finished",
+                                        grid_.name(mails.front().sender), mails.front().where,
+                                        device == kAnyone ? "another device" : grid_.name(device));
+    fail(status);
+    return status;
   }
+  return ok_status();
 }
 
 void DeviceExchange::abort(const Status& status) {

@@ -77,9 +77,10 @@ class DeviceExchange {
   Result<Arrays> receive(int64_t device, const Site& site, const Channel& channel,
                          std::optional<int64_t> source);
 
-  // The device leaves the launch. An error ends the launch for all others, who hear which device
-  // failed; so does leaving without having received what was sent to it.
-  void finish(int64_t device, const Status& status);
+  // The device leaves the launch; what it ends with. An error ends the launch for all others, who
+  // hear which device failed. A device that leaves without having received what was sent to it
+  // ends the launch with an error, which is then its own too.
+  Status finish(int64_t device, const Status& status);
   // Ends the launch; `status` is an error.
   void abort(const Status& status);
   // The error that ended the launch.
@@ -120,8 +121,8 @@ class DeviceExchange {
   std::pair<std::vector<int64_t>, bool> waits_for(int64_t device) const;
   bool can_go_on(int64_t device) const;
   void look_for_endless_waits();
-  // Messages that `device`, which has finished, can no longer receive.
-  void look_for_lost_mail(int64_t device);
+  // Messages that `device`, which has finished, can no longer receive: an error, which is returned.
+  Status look_for_lost_mail(int64_t device);
   Status check_device(int64_t device) const;
 
   const ir::DeviceGrid grid_;

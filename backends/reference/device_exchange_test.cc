@@ -25,9 +25,8 @@ std::vector<Status> run(DeviceExchange& exchange, const std::function<Status(int
   std::vector<std::thread> threads;
   for (int64_t device = 0; device < exchange.grid().size(); ++device) {
     threads.emplace_back([&, device] {
-      Status end = body(device);
-      exchange.finish(device, end);
-      ends[static_cast<size_t>(device)] = std::move(end);
+      const Status end = body(device);
+      ends[static_cast<size_t>(device)] = exchange.finish(device, end);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -7,6 +7,7 @@
 
 #include "backends/pjrt/client_options.h"
 #include "backends/reference/evaluator.h"
+#include "backends/reference/gang_exchange.h"
 #include "backends/reference/plugin/storage.h"
 #include "runtime/base/async/serial_queue.h"
 #include "runtime/base/cpu_info.h"
@@ -42,9 +43,9 @@ int64_t bytes_of(const ir::Type& type) {
 
 class ReferenceExecutable : public pjrt::BackendExecutable {
  public:
-  ReferenceExecutable(std::shared_ptr<const ir::Module> module,
+  ReferenceExecutable(std::shared_ptr<const ir::Module> module, const ir::DeviceGrid& grid,
                       std::vector<std::shared_ptr<Device>> devices)
-      : module_(std::move(module)), devices_(std::move(devices)) {
+      : module_(std::move(module)), grid_(grid), devices_(std::move(devices)) {
     flatten(module_->entry()->type.elements(), parameters_);
     flatten(module_->entry()->type.results(), results_);
   }
@@ -58,7 +59,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
         return status;
       }
     }
-    for (pjrt::Launch& launch : launches) enqueue(launch);
+    for (pjrt::Launch& launch : launches) enqueue(launch, launches.size());
     return ok_status();
   }
 
@@ -72,20 +73,23 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     return ok_status();
   }
 
-  void enqueue(pjrt::Launch& launch) const {
+  void enqueue(pjrt::Launch& launch, size_t launch_count) const {
     const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
     std::vector<StorageRef> outputs = launch.outputs;
+    const auto member = std::make_shared<GangMember>(launch, launch_count, grid_);
     auto job = std::make_shared<pjrt::Launch>(std::move(launch));
     launch.outputs = outputs;
-    device->worker.post(
-        [module = module_, parameters = parameters_, outputs, job, account = device->account] {
-          const CompletionRef done = job->done;
-          Status status = run(*module, parameters, *job, outputs, *account);
-          if (job->gang != nullptr && job->gang->is_aborted()) status = job->gang->status();
-          // Inputs are released before anybody hears of the end, so that memory is there again.
-          job->inputs.clear();
-          done->complete(std::move(status));
-        });
+    device->worker.post([module = module_, parameters = parameters_, outputs, job, member,
+                         account = device->account] {
+      const CompletionRef done = job->done;
+      Status status =
+          member->ends_with(run(*module, parameters, *job, member->exchange(), outputs, *account));
+      if (job->gang != nullptr && job->gang->is_aborted()) status = job->gang->status();
+      // Inputs are released before anybody hears of the end, so that memory is there again.
+      job->inputs.clear();
+      done->complete(status);
+      member->ended(status);
+    });
   }
 
   // When all inputs are there; a gang's error ends the waiting too.
@@ -97,8 +101,8 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
   }
 
   static Status run(const ir::Module& module, const std::vector<ir::Type>& parameters,
-                    pjrt::Launch& job, const std::vector<StorageRef>& outputs,
-                    const MemoryAccount& account) {
+                    pjrt::Launch& job, DeviceExchange* exchange,
+                    const std::vector<StorageRef>& outputs, const MemoryAccount& account) {
     HEKLA_RETURN_IF_ERROR(await_inputs(job));
     std::vector<HostArray> arguments;
     for (size_t i = 0; i < job.inputs.size(); ++i) {
@@ -119,6 +123,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     EvaluateOptions options;
     options.replica_id = job.replica;
     options.partition_id = job.partition;
+    options.exchange = exchange;
     if (job.gang != nullptr) options.cancelled = &job.gang->aborted();
     const pjrt::MemoryStats stats = account.stats();
     if (stats.bytes_limit < kUnlimited) {
@@ -145,6 +150,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
   static constexpr int64_t kUnlimited = int64_t{1} << 62;
 
   std::shared_ptr<const ir::Module> module_;  // shared with the program
+  ir::DeviceGrid grid_;
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<ir::Type> parameters_;
   std::vector<ir::Type> results_;
@@ -221,9 +227,10 @@ class ReferenceBackend : public pjrt::Backend {
 
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
       const pjrt::CompileRequest& request) override {
-    HEKLA_RETURN_IF_ERROR(check_supported(*request.module));
+    const ir::DeviceGrid grid{request.replica_count, request.partition_count};
+    HEKLA_RETURN_IF_ERROR(check_supported(*request.module, grid));
     return std::unique_ptr<pjrt::BackendExecutable>(
-        std::make_unique<ReferenceExecutable>(request.module, devices_));
+        std::make_unique<ReferenceExecutable>(request.module, grid, devices_));
   }
 
  private:

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// GangMember: a launch's part in the exchange of its gang, for every backend whose steps run in the
+// evaluator.
+//
+// All launches of a gang share one exchange. The gang's abort reaches those that wait there, and a
+// launch that ends tells the exchange, so that nobody waits for it. Owned by the launch; one thread
+// at a time.
+#pragma once
+
+#include <memory>
+
+#include "backends/pjrt/backend.h"
+#include "backends/reference/device_exchange.h"
+#include "runtime/program/ir/device_groups.h"
+
+namespace hekla::reference {
+
+class GangMember {
+ public:
+  GangMember() = default;  // of no gang
+  // `launch_count`: of the gang, in this process. `grid`: of the program.
+  GangMember(const pjrt::Launch& launch, size_t launch_count, const ir::DeviceGrid& grid)
+      : device_(launch.replica * grid.partitions + launch.partition) {
+    if (launch.gang == nullptr) return;
+    pjrt::Gang& gang = *launch.gang;
+    exchange_ = gang.shared_state<DeviceExchange>([&] {
+      auto exchange = std::make_shared<DeviceExchange>(grid);
+      gang.on_abort([weak = std::weak_ptr(exchange)](const Status& status) {
+        if (const auto alive = weak.lock()) alive->abort(status);
+      });
+      if (static_cast<int64_t>(launch_count) < grid.size()) {
+        exchange->abort(unimplemented(
+            "collectives between processes: {} of the launch's {} devices are this one's",
+            launch_count, grid.size()));
+      }
+      return exchange;
+    });
+  }
+
+  // Null without a gang: a launch of one device.
+  DeviceExchange* exchange() const { return exchange_.get(); }
+
+  // What the launch ends with, given what its steps ended with: one that ends well may have left
+  // messages behind. Before anybody hears of the end.
+  Status ends_with(Status status) {
+    if (exchange_ == nullptr || !status.ok()) return status;
+    return exchange_->finish(device_, status);
+  }
+  // After the end was told: the gang, which knows the device's name, hears of an error first.
+  void ended(const Status& status) {
+    if (exchange_ == nullptr || status.ok()) return;
+    static_cast<void>(exchange_->finish(device_, status));
+  }
+
+ private:
+  std::shared_ptr<DeviceExchange> exchange_;
+  int64_t device_ = 0;
+};
+
+}  // namespace hekla::reference

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// plugin_collectives_test LIBRARY: collectives on several devices of a plugin.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "runtime/client/client.h"
+
+namespace hekla::runtime {
+namespace {
+
+std::string library;
+
+struct Shape {
+  int64_t replicas, partitions;
+};
+
+class Collectives : public testing::TestWithParam<Shape> {
+ protected:
+  int64_t replicas() const { return GetParam().replicas; }
+  int64_t partitions() const { return GetParam().partitions; }
+  int64_t count() const { return replicas() * partitions(); }
+
+  void SetUp() override {
+    auto plugin = Plugin::load("tested", library);
+    ASSERT_TRUE(plugin.ok()) << plugin.status().to_string();
+    auto client = Client::create(*plugin, {{"num_devices", count()}});
+    ASSERT_TRUE(client.ok()) << client.status().to_string();
+    client_ = std::make_unique<Client>(*client);
+  }
+
+  Result<Executable> compile(const std::string& text) const {
+    CompileOptions options;
+    options.num_replicas = replicas();
+    options.num_partitions = partitions();
+    options.use_spmd_partitioning = false;  // the programs are those of one device
+    return client_->compile(text, options);
+  }
+
+  // Device d gets 100 d + i at element i of four; the results by device.
+  Result<std::vector<std::vector<float>>> run(const std::string& text, int launches = 1) const {
+    HEKLA_ASSIGN_OR_RETURN(Executable executable, compile(text));
+    std::vector<std::vector<float>> results;
+    for (int i = 0; i < launches; ++i) {
+      results.clear();
+      std::vector<Buffer> buffers;
+      std::vector<std::vector<const Buffer*>> arguments(static_cast<size_t>(count()));
+      buffers.reserve(arguments.size());
+      for (size_t d = 0; d < arguments.size(); ++d) {
+        std::vector<float> values(4);
+        std::iota(values.begin(), values.end(), static_cast<float>(100 * d));
+        HEKLA_ASSIGN_OR_RETURN(Buffer buffer,
+                               client_->to_device(HostArray::from<float>(DType::kF32, {4}, values),
+                                                  executable.devices()[d]));
+        buffers.push_back(std::move(buffer));
+        arguments[d].push_back(&buffers.back());
+      }
+      HEKLA_ASSIGN_OR_RETURN(Launch launch, executable.launch(arguments));
+      // Every device ends, with a result or with the error.
+      Status status;
+      for (size_t d = 0; d < arguments.size(); ++d) {
+        const Status end = launch.done[d].await();
+        const Result<HostArray> array = launch.outputs[d][0].to_host();
+        EXPECT_EQ(end.ok(), array.ok()) << d;
+        if (!end.ok()) {
+          status = end;
+          continue;
+        }
+        results.emplace_back(array->as<float>(), array->as<float>() + array->size());
+      }
+      HEKLA_RETURN_IF_ERROR(status);
+    }
+    return results;
+  }
+
+  // All devices in one group, by number.
+  std::string everybody() const {
+    std::string ids;
+    for (int64_t d = 0; d < count(); ++d) ids += fmt::format("{}{}", d == 0 ? "" : ", ", d);
+    return fmt::format(
+        "replica_groups = dense<[[{}]]> : tensor<1x{}xi64>, channel_handle = "
+        "#stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids",
+        ids, count());
+  }
+
+  std::string all_reduce(const char* result, const char* operand) const {
+    return fmt::format(R"({} = "stablehlo.all_reduce"({}) <{{{}}}> ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %s = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %s : tensor<f32>
+    }}) : (tensor<4xf32>) -> tensor<4xf32>)",
+                       result, operand, everybody());
+  }
+
+  std::unique_ptr<Client> client_;
+};
+
+TEST_P(Collectives, Sum) {
+  const auto results = run(fmt::format("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{\n "
+                                       "{}\n return %0 : tensor<4xf32> }}",
+                                       all_reduce("%0", "%x")),
+                           20);
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  const auto n = static_cast<float>(count());
+  for (const auto& values : *results) {
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(values[i], 100 * n * (n - 1) / 2 + n * static_cast<float>(i));
+    }
+  }
+}
+
+TEST_P(Collectives, SumInALoop) {
+  // Three times x <- (sum of x over the devices) / n: the mean, whatever the number of iterations.
+  const auto results = run(fmt::format(R"(
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %three = stablehlo.constant dense<3> : tensor<i32>
+      %n = stablehlo.constant dense<{}.0> : tensor<4xf32>
+      %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<4xf32>
+      cond {{
+        %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      }} do {{
+        %j = stablehlo.add %i, %one : tensor<i32>
+        {}
+        %1 = stablehlo.divide %0, %n : tensor<4xf32>
+        stablehlo.return %j, %1 : tensor<i32>, tensor<4xf32>
+      }}
+      return %r#1 : tensor<4xf32>
+    }})",
+                                       count(), all_reduce("%0", "%v")));
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  for (const auto& values : *results) {
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(values[i], 50 * static_cast<float>(count() - 1) + static_cast<float>(i));
+    }
+  }
+}
+
+TEST_P(Collectives, GatherAcrossReplicas) {
+  std::string ids;
+  for (int64_t r = replicas() - 1; r >= 0; --r) ids += fmt::format("{}{}", r, r > 0 ? ", " : "");
+  const auto results = run(fmt::format(
+      R"(func.func @main(%x: tensor<4xf32>) -> tensor<{0}xf32> {{
+        %0 = "stablehlo.all_gather"(%x) <{{all_gather_dim = 0 : i64, replica_groups = dense<[[{1}]]> : tensor<1x{2}xi64>}}> : (tensor<4xf32>) -> tensor<{0}xf32>
+        return %0 : tensor<{0}xf32> }})",
+      4 * replicas(), ids, replicas()));
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  for (int64_t d = 0; d < count(); ++d) {
+    for (int64_t i = 0; i < 4 * replicas(); ++i) {
+      const int64_t replica = replicas() - 1 - i / 4;
+      EXPECT_EQ((*results)[d][i],
+                static_cast<float>(100 * (replica * partitions() + d % partitions()) + i % 4));
+    }
+  }
+}
+
+TEST_P(Collectives, RingOfPartitions) {
+  std::string pairs;
+  for (int64_t p = 0; p < partitions(); ++p) {
+    pairs += fmt::format("{}[{}, {}]", p == 0 ? "" : ", ", p, (p + 1) % partitions());
+  }
+  const auto results = run(fmt::format(
+      R"(func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+        %0 = "stablehlo.collective_permute"(%x) <{{source_target_pairs = dense<[{}]> : tensor<{}x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>}}> : (tensor<4xf32>) -> tensor<4xf32>
+        return %0 : tensor<4xf32> }})",
+      pairs, partitions()));
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  for (int64_t d = 0; d < count(); ++d) {
+    const int64_t replica = d / partitions();
+    const int64_t from = (d % partitions() + partitions() - 1) % partitions();
+    EXPECT_EQ((*results)[d][1], static_cast<float>(100 * (replica * partitions() + from) + 1));
+  }
+}
+
+TEST_P(Collectives, AnErrorOnOneDeviceEndsAll) {
+  // The last device's first element is not below the bound.
+  const auto results = run(fmt::format(R"(
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+      %bound = stablehlo.constant dense<{}.0> : tensor<4xf32>
+      %c = stablehlo.compare LT, %x, %bound : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+      %true = stablehlo.constant dense<true> : tensor<4xi1>
+      stablehlo.custom_call @check.expect_eq(%c, %true) {{has_side_effect = true}} : (tensor<4xi1>, tensor<4xi1>) -> ()
+      {}
+      return %0 : tensor<4xf32>
+    }})",
+                                       100 * (count() - 1), all_reduce("%0", "%x")));
+  EXPECT_EQ(results.status().code(), StatusCode::kFailedPrecondition)
+      << results.status().to_string();
+  EXPECT_NE(results.status().message().find("check.expect_eq"), std::string::npos)
+      << results.status().to_string();
+}
+
+TEST_P(Collectives, ADivergentLoopEndsInAnError) {
+  // Iterations while the first element, which differs, is above the counter.
+  const auto results = run(fmt::format(R"(
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %step = stablehlo.constant dense<100.0> : tensor<f32>
+      %h = stablehlo.slice %x [0:1] : (tensor<4xf32>) -> tensor<1xf32>
+      %first = stablehlo.reshape %h : (tensor<1xf32>) -> tensor<f32>
+      %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<f32>, tensor<4xf32>
+      cond {{
+        %c = stablehlo.compare LT, %i, %first : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      }} do {{
+        %j = stablehlo.add %i, %step : tensor<f32>
+        {}
+        stablehlo.return %j, %0 : tensor<f32>, tensor<4xf32>
+      }}
+      return %r#1 : tensor<4xf32>
+    }})",
+                                       all_reduce("%0", "%v")));
+  EXPECT_EQ(results.status().code(), StatusCode::kFailedPrecondition)
+      << results.status().to_string();
+  EXPECT_NE(results.status().message().find("has finished"), std::string::npos)
+      << results.status().to_string();
+}
+
+INSTANTIATE_TEST_SUITE_P(, Collectives,
+                         testing::Values(Shape{2, 1}, Shape{1, 2}, Shape{4, 1}, Shape{2, 2},
+                                         Shape{1, 4}, Shape{8, 1}, Shape{2, 4}, Shape{1, 8}),
+                         [](const auto& info) {
+                           return fmt::format("{}x{}", info.param.replicas, info.param.partitions);
+                         });
+
+}  // namespace
+}  // namespace hekla::runtime
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc != 2) {
+    fmt::print(stderr, "usage: plugin_collectives_test LIBRARY\n");
+    return 2;
+  }
+  hekla::runtime::library = argv[1];
+  return RUN_ALL_TESTS();
+}
