@@ -17,12 +17,15 @@ RULES = [
     ("plugin_api/conformance/", ["plugin_api/", "runtime/base/"]),
     ("plugin_api/", []),
     ("runtime/base/", []),
-    ("runtime/collectives/", ["runtime/base/"]),
+    ("runtime/collectives/", ["runtime/base/", "runtime/rendezvous/"]),
     # What programs are: for runtime/, which builds them, and backends/, which compile them.
     ("runtime/program/", ["runtime/base/"]),
+    # How processes find each other: for checkpoints, process groups and the C API.
+    ("runtime/rendezvous/", ["runtime/base/"]),
     ("runtime/", ["plugin_api/", "runtime/"]),
     ("backends/compiler/", ["runtime/base/", "runtime/program/"]),
-    ("backends/pjrt/", ["plugin_api/", "backends/compiler/", "runtime/base/", "runtime/program/"]),
+    ("backends/pjrt/", ["plugin_api/", "backends/compiler/", "runtime/base/", "runtime/program/",
+                        "runtime/rendezvous/"]),
     # Shaders are included as generated headers; the evaluator runs the host steps of every device.
     ("backends/vulkan/", ["backends/compiler/", "backends/pjrt/", "backends/reference/evaluator.h",
                           "runtime/base/", "runtime/collectives/", "runtime/program/", "shaders/"]),

@@ -75,7 +75,7 @@ struct Arguments {
 
 using Command = std::function<Result<Answer>(const Arguments&)>;
 
-checkpoint::Io& io() { return checkpoint::posix_io(); }
+Io& io() { return posix_io(); }
 
 Result<std::regex> pattern(const std::string& text) {
   try {
@@ -273,7 +273,7 @@ Result<checkpoint::ManagerLock> lock_run(const Arguments& arguments) {
 }
 
 Result<Answer> collect_garbage(const Arguments& arguments) {
-  HEKLA_RETURN_IF_ERROR(checkpoint::list_folder(io(), arguments.path).status());
+  HEKLA_RETURN_IF_ERROR(list_folder(io(), arguments.path).status());
   HEKLA_ASSIGN_OR_RETURN(const checkpoint::ManagerLock lock, lock_run(arguments));
   checkpoint::RecoveryOptions options;
   options.dry_run = arguments.dry_run;
@@ -285,7 +285,7 @@ Result<Answer> collect_garbage(const Arguments& arguments) {
 }
 
 Result<Answer> repair(const Arguments& arguments) {
-  HEKLA_RETURN_IF_ERROR(checkpoint::list_folder(io(), arguments.path).status());
+  HEKLA_RETURN_IF_ERROR(list_folder(io(), arguments.path).status());
   HEKLA_ASSIGN_OR_RETURN(const checkpoint::ManagerLock lock, lock_run(arguments));
   // First what can be made again: recovery puts steps aside that lack a file.
   HEKLA_ASSIGN_OR_RETURN(RepairReport report, repair_run(io(), arguments.path, arguments.dry_run));

@@ -8,30 +8,18 @@
 // are numbered from process 0 on. Thread-safe where not said otherwise.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/client_options.h"
 #include "plugin_api/pjrt_c_api.h"
+#include "runtime/rendezvous/key_value_store.h"
 
 namespace hekla::pjrt {
 
-// Values by key that all processes of a run see. The client's language may run Python in these
-// calls: nobody holds a lock around them.
-class KeyValueStore {
- public:
-  virtual ~KeyValueStore() = default;
-  // Waits until there is a value; the store's error (DEADLINE_EXCEEDED) when there is none in time.
-  virtual Result<std::string> get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-  // NOT_FOUND at once where there is none; UNIMPLEMENTED with clients before API 0.61.
-  virtual Result<std::string> try_get(std::string_view key) = 0;
-  // Clients may refuse a key that has a value.
-  virtual Status put(std::string_view key, std::string_view value) = 0;
-};
+using rendezvous::KeyValueStore;
 
 // The store behind the callbacks of PJRT_Client_Create, which stay valid as long as the client.
 // INVALID_ARGUMENT: get or put is missing. Only for clients of several processes.

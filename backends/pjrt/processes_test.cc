@@ -12,6 +12,7 @@
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/testing/fake_backend.h"
+#include "runtime/rendezvous/log_store.h"
 
 namespace hekla::pjrt {
 namespace {
@@ -193,6 +194,23 @@ TEST(Processes, TheStoreIsKept) {
   EXPECT_EQ(second.get("shape", std::chrono::milliseconds(1)).status().code(),
             StatusCode::kDeadlineExceeded);
   EXPECT_EQ(second.put("colour", "blue").code(), StatusCode::kAlreadyExists);
+}
+
+// The client's callbacks are enough for all that processes agree upon.
+TEST(Processes, TheCallbacksCarryAStore) {
+  Coordinator coordinator;
+  const std::vector<ClientRef> clients = create_both(coordinator);
+  auto first = rendezvous::LogStore::open(clients[0]->state->store, "hekla");
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  auto second = rendezvous::LogStore::open(clients[1]->state->store, "hekla");
+  ASSERT_TRUE(second.ok()) << second.status().to_string();
+  const uint64_t ticket = (*second)->ticket();
+  ASSERT_TRUE((*first)->set("a", std::string_view("\0b", 2)).ok());
+  (*second)->wait_change(ticket, Deadline::in(std::chrono::seconds(20)));
+  EXPECT_EQ(**(*second)->get("a"), std::string("\0b", 2));
+  EXPECT_EQ(*(*second)->add("n", 2), 2);
+  EXPECT_EQ(*(*first)->add("n", 3), 5);
+  EXPECT_FALSE((*first)->compare_set("n", "2", "7")->swapped);
 }
 
 TEST(Processes, ASecondClientOfAProcessFindsTheSame) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/host.h"
 
 #include <sys/random.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 std::string random_hex(int bytes) {
   std::vector<unsigned char> drawn(static_cast<size_t>(bytes));
@@ -50,4 +50,4 @@ const std::string& boot_id() {
   return id;
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 // `bytes` random bytes of the kernel as lower-case hex, twice as many letters.
 std::string random_hex(int bytes);
@@ -14,4 +14,4 @@ const std::string& host_name();
 // it, as they share its file locks. Empty where the kernel does not tell.
 const std::string& boot_id();
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

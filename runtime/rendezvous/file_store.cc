@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/store/file_store.h"
+#include "runtime/rendezvous/file_store.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,9 +11,9 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/host.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
@@ -298,4 +298,4 @@ void FileStore::wait_change(uint64_t ticket, Deadline deadline) {
   ++changes_;
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

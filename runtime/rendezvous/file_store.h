@@ -17,11 +17,11 @@
 #include <mutex>
 #include <string>
 
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/lease.h"
-#include "runtime/checkpoint/store/store.h"
+#include "runtime/base/io/file.h"
+#include "runtime/rendezvous/lease.h"
+#include "runtime/rendezvous/store.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 
 class FileStore final : public Store {
  public:
@@ -67,4 +67,4 @@ class FileStore final : public Store {
 Result<int64_t> parse_number(std::string_view key, std::string_view text);
 Result<std::string> sum_text(std::string_view key, std::string_view text, int64_t delta);
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,9 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/host.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 namespace {
 
 using Json = nlohmann::json;
@@ -284,4 +284,4 @@ Result<Group::Waited> Group::wait_for(const std::map<int, std::string>& keys,
   }
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/store/store.h"
+#include "runtime/rendezvous/store.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 
 // "0, 3, 7-12"; at most a line.
 std::string rank_list(const std::vector<int>& ranks);
@@ -82,4 +82,4 @@ class Group {
   const std::string epoch_;
 };
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

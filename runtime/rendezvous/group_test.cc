@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/checkpoint/io/temporary_folder.h"
-#include "runtime/checkpoint/store/file_store.h"
+#include "runtime/base/io/temporary_folder.h"
+#include "runtime/rendezvous/file_store.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
@@ -146,4 +146,4 @@ TEST(GroupWait, EndsWithValuesStopDeathOrDeadline) {
 }
 
 }  // namespace
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/lease.h"
+#include "runtime/rendezvous/lease.h"
 
 #include <fcntl.h>
 
@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "runtime/base/async/thread.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/host.h"
+#include "runtime/base/io/file.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 namespace {
 
 constexpr int64_t kMaxText = 4096;
@@ -136,4 +136,4 @@ Result<LeaseState> lease_state(Io& io, const std::string& path, const LeaseTimes
   return still->inode == info.inode ? LeaseState::kDead : LeaseState::kFresh;
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

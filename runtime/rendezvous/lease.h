@@ -13,10 +13,10 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 
 struct LeaseTimes {
   std::chrono::nanoseconds period = std::chrono::seconds(10);   // between heartbeats
@@ -57,4 +57,4 @@ Result<LeaseState> lease_state(Io& io, const std::string& path, const LeaseTimes
 // The text given to hold; NOT_FOUND without a file.
 Result<std::string> read_lease(Io& io, const std::string& path);
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

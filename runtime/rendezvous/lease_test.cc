@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/lease.h"
+#include "runtime/rendezvous/lease.h"
 
 #include <gtest/gtest.h>
 
@@ -7,11 +7,11 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 namespace {
 
 using std::chrono::seconds;
@@ -90,4 +90,4 @@ TEST(Lease, FaultsLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

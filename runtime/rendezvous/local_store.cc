@@ -4,10 +4,10 @@
 #include <mutex>
 #include <set>
 
-#include "runtime/checkpoint/store/file_store.h"
-#include "runtime/checkpoint/store/store.h"
+#include "runtime/rendezvous/file_store.h"
+#include "runtime/rendezvous/store.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 
 Status Store::check_key(std::string_view key) {
   if (key.empty() || key.size() > kMaxKeyBytes) {
@@ -180,4 +180,4 @@ Result<std::shared_ptr<Store>> open_store(std::string_view address) {
   return invalid_argument("no store \"{}\": file:DIR or local: are known (HEKLA_STORE)", address);
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

@@ -21,7 +21,7 @@
 #include "runtime/base/async/deadline.h"
 #include "runtime/base/status.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 
 class Store {
  public:
@@ -99,4 +99,4 @@ class LocalStore : public Store {
 // INVALID_ARGUMENT names the forms there are.
 Result<std::shared_ptr<Store>> open_store(std::string_view address);
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

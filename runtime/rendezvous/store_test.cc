@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/store/store.h"
+#include "runtime/rendezvous/store.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,24 +12,36 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
-#include "runtime/checkpoint/store/file_store.h"
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
+#include "runtime/rendezvous/file_store.h"
+#include "runtime/rendezvous/log_store.h"
+#include "runtime/rendezvous/testing/put_once.h"
 
-namespace hekla::checkpoint {
+namespace hekla::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
 
-// The same promises of both stores.
-class StoreOf : public testing::TestWithParam<bool> {
+enum class Kind { kLocal, kFile, kLog };
+
+// The same promises of all stores.
+class StoreOf : public ::testing::TestWithParam<Kind> {
  protected:
   std::shared_ptr<Store> open() {
-    if (!GetParam()) return local_;
-    return *open_store("file:" + folder_.file("store"));
+    switch (GetParam()) {
+      case Kind::kLocal:
+        return local_;
+      case Kind::kFile:
+        return *open_store("file:" + folder_.file("store"));
+      case Kind::kLog:
+        return *LogStore::open(service_, "hekla");
+    }
+    return nullptr;
   }
   TemporaryFolder folder_;
   std::shared_ptr<Store> local_ = std::make_shared<LocalStore>();
+  std::shared_ptr<KeyValueStore> service_ = std::make_shared<testing::PutOnce>();
 };
 
 TEST_P(StoreOf, KeepsValues) {
@@ -62,7 +74,7 @@ TEST_P(StoreOf, RefusesWhatIsTooLong) {
   // Each byte of a key may take three in a file name.
   const std::string longest(Store::kMaxKeyBytes, '/');
   EXPECT_EQ(store->set(longest, "x").code(),
-            GetParam() ? StatusCode::kInvalidArgument : StatusCode::kOk);
+            GetParam() == Kind::kFile ? StatusCode::kInvalidArgument : StatusCode::kOk);
 }
 
 TEST_P(StoreOf, ComparesAndSets) {
@@ -132,8 +144,12 @@ TEST_P(StoreOf, MembersAreKnownToLive) {
   EXPECT_TRUE(other->join("m").ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, StoreOf, testing::Bool(),
-                         [](const auto& info) { return info.param ? "File" : "Local"; });
+INSTANTIATE_TEST_SUITE_P(All, StoreOf, ::testing::Values(Kind::kLocal, Kind::kFile, Kind::kLog),
+                         [](const auto& info) {
+                           return info.param == Kind::kLocal  ? "Local"
+                                  : info.param == Kind::kFile ? "File"
+                                                              : "Log";
+                         });
 
 TEST(OpenStore, NamesTheFormsThereAre) {
   const auto store = open_store("tcp://host:1");
@@ -238,4 +254,4 @@ TEST(FileStoreFaults, WithoutLinksTheLockDecides) {
 }
 
 }  // namespace
-}  // namespace hekla::checkpoint
+}  // namespace hekla::rendezvous

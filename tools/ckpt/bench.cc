@@ -12,20 +12,18 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/writer.h"
 #include "runtime/checkpoint/restore/step_reader.h"
 #include "runtime/checkpoint/save/saver.h"
 #include "runtime/checkpoint/sharding/mesh.h"
-#include "runtime/checkpoint/store/store.h"
+#include "runtime/rendezvous/store.h"
 
 namespace hekla::tools {
 
 using checkpoint::FileWriter;
-using checkpoint::Io;
-using checkpoint::join_path;
 using checkpoint::WriterPool;
 
 namespace {
@@ -108,7 +106,7 @@ class Bench {
           return data_loss("the step in {} gave back other bytes than were saved", folder_);
         }
       }
-      HEKLA_RETURN_IF_ERROR(checkpoint::unlink_file(io_, raw));
+      HEKLA_RETURN_IF_ERROR(unlink_file(io_, raw));
       HEKLA_RETURN_IF_ERROR(checkpoint::delete_step(io_, folder_, round));
     }
     report.spread_save = longest_save / report.save;
@@ -136,7 +134,7 @@ class Bench {
     if (options_.read) {
       HEKLA_ASSIGN_OR_RETURN(restored_, make_memory(bytes_));
     }
-    HEKLA_RETURN_IF_ERROR(checkpoint::make_folders(io_, folder_));
+    HEKLA_RETURN_IF_ERROR(make_folders(io_, folder_));
     HEKLA_ASSIGN_OR_RETURN(const auto root, checkpoint::open_root(io_, folder_));
     run_uuid_ = root.run_uuid;
     checkpoint::WriterOptions writer;
@@ -154,12 +152,12 @@ class Bench {
 
   // A group of threads with a saver each, made before the clock starts.
   Status start_ranks() {
-    auto store = std::make_shared<checkpoint::LocalStore>();
+    auto store = std::make_shared<rendezvous::LocalStore>();
     ranks_.resize(static_cast<size_t>(options_.ranks));
     return on_each_rank([&](int32_t number) -> Status {
       Rank& rank = ranks_[static_cast<size_t>(number)];
       HEKLA_ASSIGN_OR_RETURN(rank.group,
-                             checkpoint::Group::form(store, number, options_.ranks,
+                             rendezvous::Group::form(store, number, options_.ranks,
                                                      Deadline::in(std::chrono::minutes(1))));
       checkpoint::SaverOptions options;
       options.writer.staging_bytes = options.writer.item_bytes;  // the state lies in memory
@@ -232,7 +230,7 @@ class Bench {
   std::vector<checkpoint::TensorInfo> tensors_;
   std::shared_ptr<const checkpoint::HeldBoxes> boxes_;
   struct Rank {
-    std::unique_ptr<checkpoint::Group> group;
+    std::unique_ptr<rendezvous::Group> group;
     std::unique_ptr<checkpoint::Saver> saver;
   };
   std::vector<Rank> ranks_;
@@ -243,14 +241,14 @@ class Bench {
 }  // namespace
 
 Result<BenchReport> bench(Io& io, const std::string& folder, const BenchOptions& options) {
-  HEKLA_ASSIGN_OR_RETURN(const auto existing, checkpoint::find_file(io, folder));
+  HEKLA_ASSIGN_OR_RETURN(const auto existing, find_file(io, folder));
   if (existing) {
-    HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_folder(io, folder));
+    HEKLA_ASSIGN_OR_RETURN(const auto entries, list_folder(io, folder));
     if (!entries.empty())
       return failed_precondition("{} is not empty; give another folder", folder);
   }
   auto report = Bench(io, folder, options).run();
-  HEKLA_RETURN_IF_ERROR(checkpoint::remove_tree(io, folder));
+  HEKLA_RETURN_IF_ERROR(remove_tree(io, folder));
   return report;
 }
 

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
 
 namespace hekla::tools {
 
@@ -33,7 +33,6 @@ struct BenchReport {
 
 // `folder` is made and must be empty or missing; what was written is removed. DATA_LOSS: what was
 // read is not what was written.
-Result<BenchReport> bench(checkpoint::Io& io, const std::string& folder,
-                          const BenchOptions& options);
+Result<BenchReport> bench(Io& io, const std::string& folder, const BenchOptions& options);
 
 }  // namespace hekla::tools

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <random>
 
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/format/testing/write_step.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/sharding/box.h"
 #include "tools/ckpt/convert.h"
 #include "tools/ckpt/diff.h"
@@ -19,7 +19,6 @@ namespace hekla::tools {
 namespace {
 
 using checkpoint::Box;
-using checkpoint::posix_io;
 using checkpoint::TensorInfo;
 using checkpoint::testing::PieceData;
 
@@ -70,7 +69,7 @@ class Tools : public ::testing::Test {
     return found;
   }
 
-  checkpoint::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   std::string step_;
 };
 

@@ -17,7 +17,6 @@ namespace hekla::tools {
 
 using checkpoint::Chunk;
 using checkpoint::ChunkGrid;
-using checkpoint::File;
 using checkpoint::PieceChunks;
 using checkpoint::TensorInfo;
 
@@ -172,7 +171,7 @@ Result<Conversion> consolidate(const checkpoint::StepReader& step, const std::st
   Conversion done;
   for (const TensorInfo& tensor : step.index().tensors()) done.bytes += tensor_bytes(tensor);
   done.tensors = static_cast<int64_t>(step.index().tensors().size());
-  HEKLA_ASSIGN_OR_RETURN(NewOutput output, NewOutput::create(checkpoint::posix_io(), to));
+  HEKLA_ASSIGN_OR_RETURN(NewOutput output, NewOutput::create(posix_io(), to));
   Progress progress("consolidate", done.bytes);
   const bool is_chunked = how.chunk_bytes > 0 || how.gzip_level > 0;
   HEKLA_RETURN_IF_ERROR(is_chunked ? write_chunked(step, output.file(), how, progress)

@@ -26,9 +26,6 @@
 namespace hekla::tools {
 
 using checkpoint::Box;
-using checkpoint::File;
-using checkpoint::Io;
-using checkpoint::join_path;
 using checkpoint::TensorInfo;
 
 namespace {
@@ -130,7 +127,7 @@ struct SourceFile {
 Result<SourceFile> open_safetensors(Io& io, const std::string& path) {
   SourceFile source;
   HEKLA_ASSIGN_OR_RETURN(source.file, File::open(io, path, O_RDONLY));
-  HEKLA_ASSIGN_OR_RETURN(const checkpoint::FileInfo info, source.file.info());
+  HEKLA_ASSIGN_OR_RETURN(const FileInfo info, source.file.info());
   std::byte length[8];
   HEKLA_RETURN_IF_ERROR(source.file.read(length, 0));
   uint64_t header_bytes = 0;
@@ -187,7 +184,7 @@ Result<std::shared_ptr<const checkpoint::HeldBoxes>> boxes_of(const TensorInfo& 
 
 Result<Conversion> to_safetensors(const checkpoint::StepReader& step, const std::string& to,
                                   int64_t max_file_bytes) {
-  Io& io = checkpoint::posix_io();
+  Io& io = posix_io();
   const bool is_file = to.ends_with(kSuffix);
   std::vector<Planned> files = plan_files(step, is_file ? INT64_MAX : max_file_bytes);
   Conversion done;
@@ -222,7 +219,7 @@ Result<Conversion> to_safetensors(const checkpoint::StepReader& step, const std:
     const nlohmann::json index = {{"metadata", {{"total_size", done.bytes}}},
                                   {"weight_map", weights}};
     const std::string path = join_path(to, std::string("model") + kSuffix + ".index.json");
-    HEKLA_RETURN_IF_ERROR(checkpoint::replace_file(io, path, index.dump(2) + "\n"));
+    HEKLA_RETURN_IF_ERROR(replace_file(io, path, index.dump(2) + "\n"));
     done.files.push_back(path);
   }
   return done;
@@ -234,7 +231,7 @@ Result<Conversion> from_safetensors(Io& io, const std::string& from, const std::
   if (from.ends_with(kSuffix)) {
     paths.push_back(from);
   } else {
-    HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_folder(io, from));
+    HEKLA_ASSIGN_OR_RETURN(const auto entries, list_folder(io, from));
     for (const auto& entry : entries) {
       if (entry.name.ends_with(kSuffix)) paths.push_back(join_path(from, entry.name));
     }
@@ -324,7 +321,7 @@ Result<Conversion> reshard(const checkpoint::StepReader& from, const std::string
   HEKLA_ASSIGN_OR_RETURN(
       const std::string written,
       write_step(
-          checkpoint::posix_io(), to, step,
+          posix_io(), to, step,
           [&](int32_t id, const Box& box, std::span<std::byte> memory) {
             const checkpoint::Wanted wanted{order[static_cast<size_t>(id)].second, box, {}};
             std::byte* const target = memory.data();

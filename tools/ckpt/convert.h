@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
 #include "tools/ckpt/step_parts.h"
 
 namespace hekla::tools {
@@ -27,8 +27,8 @@ struct Conversion {
 Result<Conversion> to_safetensors(const checkpoint::StepReader& step, const std::string& to,
                                   int64_t max_file_bytes);
 // `from`: a .safetensors file, or a folder of them. Writes step `step` into the run's folder `to`.
-Result<Conversion> from_safetensors(checkpoint::Io& io, const std::string& from,
-                                    const std::string& to, int64_t step);
+Result<Conversion> from_safetensors(Io& io, const std::string& from, const std::string& to,
+                                    int64_t step);
 
 inline constexpr int64_t kMinChunkBytes = 4096;
 

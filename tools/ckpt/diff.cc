@@ -79,7 +79,7 @@ bool known_equal(const StepIndex& a, int32_t ia, const StepIndex& b, int32_t ib)
 
 }  // namespace
 
-Result<DiffReport> diff_steps(checkpoint::Io& io, const StepReader& a, const StepReader& b,
+Result<DiffReport> diff_steps(Io& io, const StepReader& a, const StepReader& b,
                               const std::regex& tensors) {
   HEKLA_ASSIGN_OR_RETURN(const StepIndex index_a, read_step_index(io, a));
   HEKLA_ASSIGN_OR_RETURN(const StepIndex index_b, read_step_index(io, b));

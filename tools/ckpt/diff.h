@@ -29,7 +29,7 @@ struct DiffReport {
 
 // `tensors`: those whose names contain a match. Tensors that are cut alike with equal digests are
 // not read. Specs are compared too; a difference in them is one of "spec".
-Result<DiffReport> diff_steps(checkpoint::Io& io, const checkpoint::StepReader& a,
+Result<DiffReport> diff_steps(Io& io, const checkpoint::StepReader& a,
                               const checkpoint::StepReader& b, const std::regex& tensors);
 
 }  // namespace hekla::tools

@@ -282,7 +282,7 @@ std::string age_text(const json& step) {
 
 }  // namespace
 
-Result<json> list_json(checkpoint::Io& io, const std::string& root) {
+Result<json> list_json(Io& io, const std::string& root) {
   HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_steps(io, root));
   json steps = json::array();
   for (const checkpoint::StepEntry& entry : entries) {

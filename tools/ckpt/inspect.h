@@ -26,7 +26,7 @@ std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::S
 // One entry per folder that is named like a step: step, path, valid, why not, bytes, tensors,
 // metrics, reason, time, age_seconds, pinned, leased (null where nobody can tell). NOT_FOUND: no
 // such folder.
-Result<nlohmann::json> list_json(checkpoint::Io& io, const std::string& root);
+Result<nlohmann::json> list_json(Io& io, const std::string& root);
 std::string list_text(const nlohmann::json& steps);
 
 }  // namespace hekla::tools

@@ -5,32 +5,30 @@
 
 #include <utility>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/host.h"
 
 namespace hekla::tools {
 
-using checkpoint::File;
-
-Result<NewOutput> NewOutput::create(checkpoint::Io& io, std::string path) {
+Result<NewOutput> NewOutput::create(Io& io, std::string path) {
   NewOutput output;
   output.io_ = &io;
   output.path_ = std::move(path);
-  HEKLA_RETURN_IF_ERROR(checkpoint::make_folders(io, checkpoint::parent_path(output.path_)));
-  output.temporary_ = output.path_ + ".tmp-" + checkpoint::random_hex(4);
+  HEKLA_RETURN_IF_ERROR(make_folders(io, parent_path(output.path_)));
+  output.temporary_ = output.path_ + ".tmp-" + random_hex(4);
   HEKLA_ASSIGN_OR_RETURN(output.file_,
                          File::open(io, output.temporary_, O_WRONLY | O_CREAT | O_EXCL));
   return output;
 }
 
 NewOutput::~NewOutput() {
-  if (file_.is_open()) (void)checkpoint::unlink_file(*io_, temporary_);
+  if (file_.is_open()) (void)unlink_file(*io_, temporary_);
 }
 
 Status NewOutput::finish() {
   HEKLA_RETURN_IF_ERROR(file_.sync());
-  HEKLA_RETURN_IF_ERROR(checkpoint::rename_path(*io_, temporary_, path_));
+  HEKLA_RETURN_IF_ERROR(rename_path(*io_, temporary_, path_));
   HEKLA_RETURN_IF_ERROR(file_.close());
-  return checkpoint::sync_folder(*io_, checkpoint::parent_path(path_));
+  return sync_folder(*io_, parent_path(path_));
 }
 
 int64_t tensor_bytes(const checkpoint::TensorInfo& tensor) {

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/base/io/file.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/file.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/step_parts.h"
 
@@ -17,19 +17,19 @@ namespace hekla::tools {
 // Removed when it is not finished. One thread.
 class NewOutput {
  public:
-  static Result<NewOutput> create(checkpoint::Io& io, std::string path);
+  static Result<NewOutput> create(Io& io, std::string path);
   NewOutput(NewOutput&&) noexcept = default;
   ~NewOutput();
 
-  const checkpoint::File& file() const { return file_; }
+  const File& file() const { return file_; }
   // Durable, under its name.
   Status finish();
 
  private:
   NewOutput() = default;
-  checkpoint::Io* io_ = nullptr;
+  Io* io_ = nullptr;
   std::string path_, temporary_;
-  checkpoint::File file_;
+  File file_;
 };
 
 int64_t tensor_bytes(const checkpoint::TensorInfo& tensor);  // as stored
@@ -38,7 +38,7 @@ int64_t tensor_bytes(const checkpoint::TensorInfo& tensor);  // as stored
 Status stream_tensor(const checkpoint::StepReader& step, int32_t id, Progress& progress,
                      const std::function<Status(std::span<const std::byte> bytes)>& take);
 // They go to the file from `offset` on.
-Status write_tensor(const checkpoint::StepReader& step, int32_t id, const checkpoint::File& file,
+Status write_tensor(const checkpoint::StepReader& step, int32_t id, const File& file,
                     int64_t offset, Progress& progress);
 
 }  // namespace hekla::tools

@@ -3,19 +3,17 @@
 
 #include <algorithm>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/shard_reader.h"
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/restore/verify.h"
 
 namespace hekla::tools {
 
 using checkpoint::CommitRecord;
 using checkpoint::FileRecord;
-using checkpoint::Io;
-using checkpoint::join_path;
 using checkpoint::ShardContents;
 
 namespace {
@@ -23,7 +21,7 @@ namespace {
 constexpr int64_t kMaxFileBytes = int64_t{4} << 30;  // of index and view
 
 bool is_intact(Io& io, const std::string& folder, const FileRecord& record) {
-  const auto text = checkpoint::read_file(io, join_path(folder, record.path), kMaxFileBytes);
+  const auto text = hekla::read_file(io, join_path(folder, record.path), kMaxFileBytes);
   return text.ok() && static_cast<int64_t>(text->size()) == record.size &&
          checkpoint::digest_text(*text) == record.metadata_digest;
 }
@@ -65,8 +63,7 @@ Result<std::vector<std::pair<std::string, std::string>>> rebuild(
 
 Status repair_step(Io& io, const std::string& folder, const std::string& name, bool dry_run,
                    RepairReport& report) {
-  const auto text =
-      checkpoint::read_file(io, join_path(folder, "COMMIT"), checkpoint::kMaxCommitBytes);
+  const auto text = hekla::read_file(io, join_path(folder, "COMMIT"), checkpoint::kMaxCommitBytes);
   if (!text.ok()) {
     report.left.push_back(fmt::format("{}: {}", name, text.status().message()));
     return ok_status();
@@ -89,17 +86,17 @@ Status repair_step(Io& io, const std::string& folder, const std::string& name, b
   }
   for (const auto& [path, bytes] : *made) {
     if (!dry_run) {
-      HEKLA_RETURN_IF_ERROR(checkpoint::replace_file(io, join_path(folder, path), bytes));
+      HEKLA_RETURN_IF_ERROR(replace_file(io, join_path(folder, path), bytes));
     }
     report.done.push_back(fmt::format("rebuilt {}/{} from the shards", name, path));
   }
-  return dry_run ? ok_status() : checkpoint::sync_folder(io, folder);
+  return dry_run ? ok_status() : sync_folder(io, folder);
 }
 
 }  // namespace
 
 Result<RepairReport> repair_run(Io& io, const std::string& root, bool dry_run) {
-  HEKLA_ASSIGN_OR_RETURN(const auto entries, checkpoint::list_folder(io, root));
+  HEKLA_ASSIGN_OR_RETURN(const auto entries, list_folder(io, root));
   RepairReport report;
   for (const auto& entry : entries) {
     if (!entry.name.starts_with("step-")) continue;

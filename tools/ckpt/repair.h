@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
 
 namespace hekla::tools {
 
@@ -19,6 +19,6 @@ struct RepairReport {
 };
 
 // `root`: a run's folder. `dry_run`: says what would be done. NOT_FOUND: no such folder.
-Result<RepairReport> repair_run(checkpoint::Io& io, const std::string& root, bool dry_run);
+Result<RepairReport> repair_run(Io& io, const std::string& root, bool dry_run);
 
 }  // namespace hekla::tools

@@ -13,8 +13,6 @@ namespace hekla::tools {
 
 using checkpoint::Box;
 using checkpoint::FileRecord;
-using checkpoint::Io;
-using checkpoint::join_path;
 
 namespace {
 
@@ -26,9 +24,9 @@ bool is_packed(DType dtype) { return checkpoint::stored_bits(dtype) < 8; }
 }  // namespace
 
 Result<std::string> find_step(Io& io, const std::string& path) {
-  HEKLA_ASSIGN_OR_RETURN(const auto commit, checkpoint::find_file(io, join_path(path, "COMMIT")));
+  HEKLA_ASSIGN_OR_RETURN(const auto commit, find_file(io, join_path(path, "COMMIT")));
   if (commit) return path;
-  HEKLA_ASSIGN_OR_RETURN(const auto folder, checkpoint::find_file(io, path));
+  HEKLA_ASSIGN_OR_RETURN(const auto folder, find_file(io, path));
   if (!folder) return not_found("{} is not there", path);
   HEKLA_ASSIGN_OR_RETURN(const int64_t newest, checkpoint::newest_step(io, path));
   if (newest < 0) return not_found("{} has no COMMIT and no committed step below it", path);
@@ -53,7 +51,7 @@ Result<checkpoint::StepIndex> read_step_index(Io& io, const checkpoint::StepRead
     if (file.path != "index.h5") continue;
     HEKLA_ASSIGN_OR_RETURN(
         const std::string bytes,
-        checkpoint::read_file(io, join_path(step.folder(), file.path), kMaxIndexBytes));
+        hekla::read_file(io, join_path(step.folder(), file.path), kMaxIndexBytes));
     return checkpoint::read_index(std::as_bytes(std::span(bytes)), file);
   }
   return data_loss("{}: COMMIT lists no index.h5", step.folder());

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/file.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/format/step_index.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/restore/step_reader.h"
 
 namespace hekla::tools {
@@ -24,12 +24,11 @@ inline constexpr int64_t kPartBytes = int64_t{8} << 20;
 
 // The folder of a step: `path` itself when it has a COMMIT, else the newest committed step below
 // it. NOT_FOUND when there is none.
-Result<std::string> find_step(checkpoint::Io& io, const std::string& path);
+Result<std::string> find_step(Io& io, const std::string& path);
 // find_step and StepReader::open.
-Result<StepPointer> open_step(checkpoint::Io& io, const std::string& path);
+Result<StepPointer> open_step(Io& io, const std::string& path);
 // The index with its digests, verified; errors of read_index.
-Result<checkpoint::StepIndex> read_step_index(checkpoint::Io& io,
-                                              const checkpoint::StepReader& step);
+Result<checkpoint::StepIndex> read_step_index(Io& io, const checkpoint::StepReader& step);
 
 // Cuts a box into parts of at most `max_elements` that follow each other in row-major order.
 std::vector<checkpoint::Box> row_major_parts(const checkpoint::Box& box, int64_t max_elements);

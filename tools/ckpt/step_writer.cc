@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/commit/committer.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
@@ -15,7 +16,6 @@
 #include "runtime/checkpoint/format/shard_image.h"
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/writer.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/step_parts.h"
@@ -23,11 +23,8 @@
 namespace hekla::tools {
 
 using checkpoint::Extent;
-using checkpoint::File;
 using checkpoint::FileRecord;
 using checkpoint::FileWriter;
-using checkpoint::Io;
-using checkpoint::join_path;
 using checkpoint::kBlockBytes;
 using checkpoint::Piece;
 using checkpoint::SaveSite;
@@ -131,7 +128,7 @@ class StepPayload : public checkpoint::SavePayload {
     }
     std::vector<FileRecord> made;
     for (const auto& [path, bytes] : {std::pair("index.h5", &index_bytes), {"model.h5", &view}}) {
-      HEKLA_RETURN_IF_ERROR(checkpoint::create_file(
+      HEKLA_RETURN_IF_ERROR(create_file(
           io_, join_path(site.folder, path),
           std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size())));
       made.push_back(
@@ -194,10 +191,10 @@ class StepPayload : public checkpoint::SavePayload {
 
   Result<FileRecord> copy(const ExtraFile& extra, const SaveSite& site) {
     const std::string to = join_path(site.folder, extra.path);
-    HEKLA_RETURN_IF_ERROR(checkpoint::make_folders(io_, checkpoint::parent_path(to)));
+    HEKLA_RETURN_IF_ERROR(make_folders(io_, parent_path(to)));
     HEKLA_ASSIGN_OR_RETURN(const File from, File::open(io_, extra.from, O_RDONLY));
     HEKLA_ASSIGN_OR_RETURN(File file, File::open(io_, to, O_WRONLY | O_CREAT | O_EXCL));
-    HEKLA_ASSIGN_OR_RETURN(const checkpoint::FileInfo info, from.info());
+    HEKLA_ASSIGN_OR_RETURN(const FileInfo info, from.info());
     checkpoint::Hasher hasher;
     std::vector<std::byte> bytes;
     for (int64_t at = 0; at < info.size;) {
@@ -209,7 +206,7 @@ class StepPayload : public checkpoint::SavePayload {
     }
     HEKLA_RETURN_IF_ERROR(file.sync());
     HEKLA_RETURN_IF_ERROR(file.close());
-    HEKLA_RETURN_IF_ERROR(checkpoint::sync_folder(io_, checkpoint::parent_path(to)));
+    HEKLA_RETURN_IF_ERROR(sync_folder(io_, parent_path(to)));
     return FileRecord{extra.path, info.size, hasher.text(), "", 0};
   }
 
@@ -234,7 +231,7 @@ Result<std::string> write_step(Io& io, const std::string& root, const StepToWrit
   }
   Progress progress(what, total);
   HEKLA_ASSIGN_OR_RETURN(const checkpoint::RootInfo info, checkpoint::open_root(io, root));
-  const std::unique_ptr<checkpoint::Group> group = checkpoint::Group::alone();
+  const std::unique_ptr<rendezvous::Group> group = rendezvous::Group::alone();
   checkpoint::CommitOptions options;
   options.write_deadline = std::chrono::hours(24 * 7);  // nobody else waits for it
   checkpoint::Committer committer(io, *group, root, info.run_uuid, options);

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
 #include "runtime/checkpoint/sharding/save_plan.h"
 
 namespace hekla::tools {
@@ -39,7 +39,7 @@ struct StepToWrite {
 
 // Into the run's folder `root`, which is made if need be; the path of the new step.
 // ALREADY_EXISTS: it has that step; errors of `source`, of the format and of files.
-Result<std::string> write_step(checkpoint::Io& io, const std::string& root, const StepToWrite& step,
+Result<std::string> write_step(Io& io, const std::string& root, const StepToWrite& step,
                                const BoxSource& source, const std::string& what);
 
 }  // namespace hekla::tools

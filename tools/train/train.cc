@@ -68,17 +68,16 @@ class Job {
     client_.emplace(std::move(client));
     HEKLA_ASSIGN_OR_RETURN(runtime::Executable program, client_->compile(training_.step.program));
     program_.emplace(std::move(program));
-    HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<checkpoint::Group> group,
-                           checkpoint::Group::form(std::make_shared<checkpoint::LocalStore>(), 0, 1,
+    HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<rendezvous::Group> group,
+                           rendezvous::Group::form(std::make_shared<rendezvous::LocalStore>(), 0, 1,
                                                    Deadline::in(std::chrono::seconds(60))));
     checkpoint::ManagerOptions manager;
     manager.save.every_steps =
         request_.save_every > 0 ? request_.save_every : training_.steps_per_epoch;
     manager.save.steps = {steps_};
     manager.retention.last = 3;
-    HEKLA_ASSIGN_OR_RETURN(
-        manager_, CheckpointManager::open(checkpoint::posix_io(), std::move(group), request_.root,
-                                          std::move(manager)));
+    HEKLA_ASSIGN_OR_RETURN(manager_, CheckpointManager::open(posix_io(), std::move(group),
+                                                             request_.root, std::move(manager)));
     return ok_status();
   }
 

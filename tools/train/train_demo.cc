@@ -131,8 +131,7 @@ class Demo {
     }
     row.killed_after = last_event(killed.output, "saved").value("step", int64_t{0});
     // It may have reached its end between the output and the signal.
-    HEKLA_ASSIGN_OR_RETURN(const int64_t newest,
-                           checkpoint::newest_step(checkpoint::posix_io(), root));
+    HEKLA_ASSIGN_OR_RETURN(const int64_t newest, checkpoint::newest_step(posix_io(), root));
     return killed.signal == SIGKILL && newest < steps_;
   }
 
@@ -197,8 +196,7 @@ class Demo {
       options.verify = checkpoint::Verify::kFull;
       HEKLA_ASSIGN_OR_RETURN(
           steps[i], checkpoint::StepReader::open(
-                        checkpoint::posix_io(),
-                        checkpoint::join_path(root, checkpoint::step_name(steps_)), options));
+                        posix_io(), join_path(root, checkpoint::step_name(steps_)), options));
     }
     const auto tensors = steps[0]->tensors();
     if (tensors.empty() || tensors.size() != steps[1]->tensors().size()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/file.h"
+#include "runtime/base/io/file.h"
 
 #include <fcntl.h>
 
@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <system_error>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/host.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 namespace {
 
 StatusCode code_of(int error) {
@@ -294,4 +294,4 @@ Status remove_tree(Io& io, const std::string& path) {
   return gone(status) ? ok_status() : io_error(-status, "rmdir", path);
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

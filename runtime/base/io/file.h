@@ -18,10 +18,10 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 // "pwrite of 4096 bytes at offset 8192 of /run/data/shard-00000.h5: No space left on device
 // (errno 28)". `error` > 0.
@@ -96,4 +96,4 @@ Result<std::vector<DirectoryEntry>> list_folder(Io& io, const std::string& path)
 // A folder and all below it, or a file; nothing there is fine. Does not follow links.
 Status remove_tree(Io& io, const std::string& path);
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

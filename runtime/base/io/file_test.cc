@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/file.h"
+#include "runtime/base/io/file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <string>
 
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 namespace {
 
 TEST(IoError, NamesCallFileAndErrno) {
@@ -145,4 +145,4 @@ TEST(FileFaults, NoFallocateMeansTruncate) {
 }
 
 }  // namespace
-}  // namespace hekla::checkpoint
+}  // namespace hekla

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 enum class FileKind { kRegular, kDirectory, kOther };
 
@@ -78,4 +78,4 @@ class Io {
 // The kernel's calls. One for the whole process; no state.
 Io& posix_io();
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

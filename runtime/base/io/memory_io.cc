@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/memory_io.h"
+#include "runtime/base/io/memory_io.h"
 
 #include <fcntl.h>
 
@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-namespace hekla::checkpoint {
+namespace hekla {
 namespace {
 
 constexpr uint64_t kRoot = 1;
@@ -555,4 +555,4 @@ int64_t for_each_power_cut(const MemoryIo& disk, int64_t from, int64_t random_cu
   return tried;
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoint/io/io.h"
+#include "runtime/base/io/io.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 class MemoryIo final : public Io {
  public:
@@ -128,4 +128,4 @@ struct PowerCutPoint {
 int64_t for_each_power_cut(const MemoryIo& disk, int64_t from, int64_t random_cuts, uint64_t seed,
                            const std::function<bool(const PowerCutPoint&, MemoryIo&)>& check);
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/memory_io.h"
+#include "runtime/base/io/memory_io.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <set>
 #include <string>
 
-#include "runtime/checkpoint/io/file.h"
+#include "runtime/base/io/file.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 namespace {
 
 using Fate = MemoryIo::Fate;
@@ -109,4 +109,4 @@ TEST(MemoryIo, AnOpenFileOutlivesItsName) {
 }
 
 }  // namespace
-}  // namespace hekla::checkpoint
+}  // namespace hekla

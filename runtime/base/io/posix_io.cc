@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "runtime/checkpoint/io/io.h"
+#include "runtime/base/io/io.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 namespace {
 
 // Memory and offset alignment that every Linux file system accepts for direct I/O.
@@ -153,4 +153,4 @@ Io& posix_io() {
   return io;
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/scripted_io.h"
+#include "runtime/base/io/scripted_io.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace hekla::checkpoint {
+namespace hekla {
 namespace {
 
 [[noreturn]] void die_now() {
@@ -274,4 +274,4 @@ int ScriptedIo::space(const std::string& path, FileSystemSpace* space) {
   return run(IoCall::kSpace, path, false, [&] { return under_.space(path, space); });
 }
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoint/io/io.h"
+#include "runtime/base/io/io.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 enum class IoCall {
   kOpen,
@@ -120,4 +120,4 @@ class ScriptedIo final : public Io {
   int64_t calls_ = 0, changes_ = 0, faults_ = 0;  // guarded by mutex_
 };
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

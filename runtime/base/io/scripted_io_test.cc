@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/scripted_io.h"
+#include "runtime/base/io/scripted_io.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 
 #include <cerrno>
 
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/temporary_folder.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 namespace {
 
 TEST(ScriptedIo, TheNthMatchingCallFails) {
@@ -59,4 +59,4 @@ TEST(ScriptedIo, KillsTheProcessWithAndWithoutAPart) {
 }
 
 }  // namespace
-}  // namespace hekla::checkpoint
+}  // namespace hekla

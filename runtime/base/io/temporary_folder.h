@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "runtime/checkpoint/io/file.h"
+#include "runtime/base/io/file.h"
 
-namespace hekla::checkpoint {
+namespace hekla {
 
 class TemporaryFolder {
  public:
@@ -30,4 +30,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace hekla::checkpoint
+}  // namespace hekla

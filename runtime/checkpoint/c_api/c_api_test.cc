@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/c_api/checkpoint_c.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 
 namespace hekla::checkpoint {
 namespace {

@@ -255,15 +255,16 @@ int hekla_checkpoint_manager_open(const char* root, const char* options_json, in
     options.saver.writer_version = "hekla 0.1.0, Python";
     HEKLA_RETURN_IF_ERROR(take_options(fields, &options));
     const Deadline deadline = Deadline::in(options.group_deadline);
-    std::unique_ptr<Group> group;
+    std::unique_ptr<rendezvous::Group> group;
     if (world_size < 0) {
-      HEKLA_ASSIGN_OR_RETURN(group, Group::from_environment(deadline));
+      HEKLA_ASSIGN_OR_RETURN(group, rendezvous::Group::from_environment(deadline));
     } else if (world_size == 1) {
-      group = Group::alone();
+      group = rendezvous::Group::alone();
     } else {
-      HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Store> opened_store, open_store(store));
-      HEKLA_ASSIGN_OR_RETURN(group,
-                             Group::form(std::move(opened_store), rank, world_size, deadline));
+      HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<rendezvous::Store> opened_store,
+                             rendezvous::open_store(store));
+      HEKLA_ASSIGN_OR_RETURN(
+          group, rendezvous::Group::form(std::move(opened_store), rank, world_size, deadline));
     }
     HEKLA_ASSIGN_OR_RETURN(auto manager,
                            CheckpointManager::open(posix_io(), std::move(group), root, options));

@@ -12,12 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/async/thread.h"
+#include "runtime/base/host.h"
+#include "runtime/base/io/file.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/host.h"
-#include "runtime/checkpoint/io/lease.h"
+#include "runtime/rendezvous/lease.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -102,7 +102,7 @@ std::string_view phase_name(Phase phase) {
   return "?";
 }
 
-Committer::Committer(Io& io, Group& group, std::string root, std::string run_uuid,
+Committer::Committer(Io& io, rendezvous::Group& group, std::string root, std::string run_uuid,
                      CommitOptions options)
     : io_(io),
       group_(group),
@@ -155,15 +155,16 @@ class Committer::Save {
     if (options_.on_phase) options_.on_phase(phase);
   }
   std::string name(std::string_view key) const { return fmt::format("s/{}/{}", request_.id, key); }
-  Store& store() const { return group_.store(); }
+  rendezvous::Store& store() const { return group_.store(); }
   Status say(std::string_view key, std::string_view value) {
     return store().set(group_.key(name(key)), value);
   }
   Status say_mine(std::string_view key, std::string_view value) {
     return say(fmt::format("{}/{}", key, group_.rank()), value);
   }
-  Group::Wait wait_until(std::string_view what, nanoseconds limit, bool stops_at_decision = true) {
-    Group::Wait wait;
+  rendezvous::Group::Wait wait_until(std::string_view what, nanoseconds limit,
+                                     bool stops_at_decision = true) {
+    rendezvous::Group::Wait wait;
     wait.what = fmt::format("waiting for {}", what);
     wait.deadline = Deadline::in(limit);
     if (stops_at_decision) wait.stop_key = name("decision");
@@ -171,7 +172,8 @@ class Committer::Save {
     wait.report_every = options_.report_every;
     wait.report = [this, what = std::string(what)](const std::vector<int>& missing) {
       log_message(LogLevel::kWarning, "step {}, {}: waiting {:.0f} s for {} of rank {}",
-                  request_.step, phase_name(phase_), seconds(), what, rank_list(missing));
+                  request_.step, phase_name(phase_), seconds(), what,
+                  rendezvous::rank_list(missing));
     };
     return wait;
   }
@@ -190,7 +192,7 @@ class Committer::Save {
   // Aborts the save for all ranks, unless somebody was faster; the reason that counts.
   Status give_up(const Status& reason) {
     const Status mine = placed(reason);
-    const Result<Store::Swap> swap =
+    const Result<rendezvous::Store::Swap> swap =
         store().compare_set(group_.key(name("decision")), std::nullopt, text_of(mine));
     is_settled_ = true;
     // Without the store nobody hears: the others find their deadline.
@@ -215,7 +217,7 @@ class Committer::Save {
   // is waited for and, on the coordinator, notices deaths.
   void watch() {
     watcher_ = start_thread([this](const std::stop_token& ending) {
-      Group::Wait wait;
+      rendezvous::Group::Wait wait;
       wait.what = "all ranks";
       wait.stop_key = name("decision");
       wait.stop = ending;
@@ -223,9 +225,9 @@ class Committer::Save {
         wait.notice_key = name("hurry");
         wait.notice = request_.on_hurry;
       }
-      const Result<Group::Waited> waited = group_.is_coordinator()
-                                               ? group_.wait_ranks(name("ready/"), wait)
-                                               : group_.wait_key(name("outcome"), 0, wait);
+      const Result<rendezvous::Group::Waited> waited =
+          group_.is_coordinator() ? group_.wait_ranks(name("ready/"), wait)
+                                  : group_.wait_key(name("outcome"), 0, wait);
       if (waited.ok() && !waited->stopped) return;
       if (!waited.ok() && waited.status().code() == StatusCode::kUnavailable) {
         // A death; or the store is gone, and then this changes nothing.
@@ -265,7 +267,7 @@ class Committer::Save {
                                {"layout_text", request_.layout_text}}));
     }
     HEKLA_ASSIGN_OR_RETURN(
-        const Group::Waited waited,
+        const rendezvous::Group::Waited waited,
         group_.wait_key(name("plan"), 0, wait_until("the plan", options_.plan_deadline)));
     if (waited.stopped) return stopped(*waited.stopped);
     const Json plan = Json::parse(waited.values.at(0), nullptr, false);
@@ -334,9 +336,9 @@ class Committer::Save {
       }
     }
     // The lease before the folder: whoever finds the folder finds a live owner.
-    HEKLA_ASSIGN_OR_RETURN(owner_lease_,
-                           Lease::hold(io_, join_path(owner_.root_, owner_name(site_.nonce)),
-                                       std::to_string(request_.step)));
+    HEKLA_ASSIGN_OR_RETURN(
+        owner_lease_, rendezvous::Lease::hold(io_, join_path(owner_.root_, owner_name(site_.nonce)),
+                                              std::to_string(request_.step)));
     site_.folder = join_path(owner_.root_, folder_name());
     HEKLA_RETURN_IF_ERROR(make_folder(io_, site_.folder));
     has_folder_ = true;
@@ -350,14 +352,14 @@ class Committer::Save {
     HEKLA_RETURN_IF_ERROR(say_mine("alloc", "ok"));
     if (!group_.is_coordinator()) {
       HEKLA_ASSIGN_OR_RETURN(
-          const Group::Waited waited,
+          const rendezvous::Group::Waited waited,
           group_.wait_key(name("go"), 0,
                           wait_until("all ranks to make their files",
                                      options_.allocate_deadline + options_.plan_deadline)));
       return waited.stopped ? stopped(*waited.stopped) : ok_status();
     }
     HEKLA_ASSIGN_OR_RETURN(
-        const Group::Waited waited,
+        const rendezvous::Group::Waited waited,
         group_.wait_ranks(name("alloc/"),
                           wait_until("files to be made", options_.allocate_deadline)));
     if (waited.stopped) return stopped(*waited.stopped);
@@ -381,7 +383,7 @@ class Committer::Save {
 
   Status wait_for_outcome() {
     enter(Phase::kCommit);
-    const Result<Group::Waited> waited = group_.wait_key(
+    const Result<rendezvous::Group::Waited> waited = group_.wait_key(
         name("outcome"), 0,
         wait_until("all ranks to write", options_.write_deadline + options_.commit_deadline));
     std::string outcome;
@@ -395,9 +397,10 @@ class Committer::Save {
       }
       // From here on only the coordinator knows how it ends, and nobody can call it back.
       is_settled_ = true;
-      Group::Wait wait = wait_until("the coordinator to commit", options_.commit_deadline, false);
+      rendezvous::Group::Wait wait =
+          wait_until("the coordinator to commit", options_.commit_deadline, false);
       wait.stop = {};
-      const Result<Group::Waited> ended = group_.wait_key(name("outcome"), 0, wait);
+      const Result<rendezvous::Group::Waited> ended = group_.wait_key(name("outcome"), 0, wait);
       if (!ended.ok()) return in_doubt(placed(ended.status()));
       outcome = ended->values.at(0);
     }
@@ -406,7 +409,7 @@ class Committer::Save {
   }
 
   Status commit() {
-    HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited,
+    HEKLA_ASSIGN_OR_RETURN(const rendezvous::Group::Waited waited,
                            group_.wait_ranks(name("ready/"), wait_until("files to be written",
                                                                         options_.write_deadline)));
     if (waited.stopped) return stopped(*waited.stopped);
@@ -440,8 +443,9 @@ class Committer::Save {
     HEKLA_RETURN_IF_ERROR(sync_folder(io_, site_.folder));
     HEKLA_ASSIGN_OR_RETURN(const std::string text, write_commit(record));
 
-    HEKLA_ASSIGN_OR_RETURN(const Store::Swap swap, store().compare_set(group_.key(name("decision")),
-                                                                       std::nullopt, kCommitWord));
+    HEKLA_ASSIGN_OR_RETURN(
+        const rendezvous::Store::Swap swap,
+        store().compare_set(group_.key(name("decision")), std::nullopt, kCommitWord));
     if (!swap.swapped && swap.value != kCommitWord) return stopped(swap.value.value_or(""));
     is_settled_ = true;
     Status status = publish(text);
@@ -538,16 +542,16 @@ class Committer::Save {
 
   Committer& owner_;
   Io& io_;
-  Group& group_;
+  rendezvous::Group& group_;
   const SaveRequest& request_;
   SavePayload& payload_;
   const CommitOptions& options_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   SaveSite site_;
   Phase phase_ = Phase::kPlan;
-  Lease owner_lease_;        // the coordinator's
-  StepLease parent_lease_;   // likewise
-  bool is_settled_ = false;  // the decision is known: there is nothing to abort
+  rendezvous::Lease owner_lease_;  // the coordinator's
+  StepLease parent_lease_;         // likewise
+  bool is_settled_ = false;        // the decision is known: there is nothing to abort
   bool is_commit_decided_ = false;
   bool has_folder_ = false, has_commit_ = false, has_old_ = false, is_renamed_ = false;
   std::stop_source work_stop_;  // tells the payload

@@ -28,10 +28,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/format/commit_record.h"
-#include "runtime/checkpoint/io/io.h"
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 namespace hekla::checkpoint {
 
@@ -110,7 +110,8 @@ struct CommitOptions {
 class Committer {
  public:
   // `root` was opened by open_root; `io` and `group` outlive the object.
-  Committer(Io& io, Group& group, std::string root, std::string run_uuid, CommitOptions options);
+  Committer(Io& io, rendezvous::Group& group, std::string root, std::string run_uuid,
+            CommitOptions options);
 
   // Ok: the step is committed and durable. Else the step of before is what it was; the message
   // names step, phase, rank, and what the payload or the file system said. The one exception names
@@ -128,7 +129,7 @@ class Committer {
  private:
   class Save;
   Io& io_;
-  Group& group_;
+  rendezvous::Group& group_;
   const std::string root_;
   const std::string run_uuid_;
   const CommitOptions options_;

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/host.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/recovery.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/commit/testing/sample_save.h"
-#include "runtime/checkpoint/io/host.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 
 namespace hekla::checkpoint {
 namespace {

@@ -11,7 +11,7 @@ namespace {
 class SweptSamples final : public SweptSave {
  public:
   Status prepare(Io& io, const std::string& root) override { return save_sample(io, root, 1); }
-  Status save(Io& io, Group& group, const std::string& root, int64_t step,
+  Status save(Io& io, rendezvous::Group& group, const std::string& root, int64_t step,
               bool overwrite) override {
     HEKLA_ASSIGN_OR_RETURN(const RootInfo info, open_root(io, root));
     Committer committer(io, group, root, info.run_uuid, quick_options());

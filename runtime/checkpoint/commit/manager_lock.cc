@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "runtime/base/async/thread.h"
+#include "runtime/base/host.h"
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/commit/names.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/host.h"
 
 namespace hekla::checkpoint {
 namespace {

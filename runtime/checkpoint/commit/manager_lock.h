@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
 
 namespace hekla::checkpoint {
 

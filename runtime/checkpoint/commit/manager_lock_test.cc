@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/memory_io.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/memory_io.h"
 
 namespace hekla::checkpoint {
 namespace {

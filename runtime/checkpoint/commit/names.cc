@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "runtime/checkpoint/io/host.h"
+#include "runtime/base/host.h"
 
 namespace hekla::checkpoint {
 namespace {

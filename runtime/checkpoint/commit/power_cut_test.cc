@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <string>
 
+#include "runtime/base/io/memory_io.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/recovery.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/commit/testing/sample_save.h"
-#include "runtime/checkpoint/io/memory_io.h"
 
 namespace hekla::checkpoint {
 namespace {

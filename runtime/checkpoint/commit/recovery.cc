@@ -6,11 +6,11 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/io/file.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/lease.h"
+#include "runtime/rendezvous/lease.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -77,18 +77,20 @@ class Recovery {
       if (!entry.name.starts_with(kOwnerPrefix)) continue;
       const std::string nonce = entry.name.substr(kOwnerPrefix.size());
       const std::string path = join_path(root_, entry.name);
-      const Result<LeaseState> state = lease_state(io_, path);
+      const Result<rendezvous::LeaseState> state = rendezvous::lease_state(io_, path);
       if (is_temporary(entry.name)) {
         // A lease that is being made is made again when it goes.
-        if (state.ok() && *state != LeaseState::kLive) dead_owners_.push_back(entry.name);
+        if (state.ok() && *state != rendezvous::LeaseState::kLive)
+          dead_owners_.push_back(entry.name);
         continue;
       }
-      if (state.ok() && *state == LeaseState::kLive) locked_.insert(nonce);
-      if (!state.ok() || *state == LeaseState::kLive || *state == LeaseState::kFresh) {
+      if (state.ok() && *state == rendezvous::LeaseState::kLive) locked_.insert(nonce);
+      if (!state.ok() || *state == rendezvous::LeaseState::kLive ||
+          *state == rendezvous::LeaseState::kFresh) {
         live_.insert(nonce);
-        const Result<std::string> text = read_lease(io_, path);
+        const Result<std::string> text = rendezvous::read_lease(io_, path);
         if (text.ok()) live_steps_.insert(*text);
-      } else if (*state == LeaseState::kDead) {
+      } else if (*state == rendezvous::LeaseState::kDead) {
         dead_owners_.push_back(entry.name);
       }
     }

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/format/commit_record.h"
-#include "runtime/checkpoint/io/io.h"
 
 namespace hekla::checkpoint {
 

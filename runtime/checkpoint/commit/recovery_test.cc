@@ -6,13 +6,13 @@
 #include <cerrno>
 #include <string>
 
+#include "runtime/base/host.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/commit/testing/sample_save.h"
-#include "runtime/checkpoint/io/host.h"
-#include "runtime/checkpoint/io/lease.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
+#include "runtime/rendezvous/lease.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -68,7 +68,7 @@ TEST(Recovery, LiveSavesAreLeftAlone) {
   MemoryIo io;
   ASSERT_TRUE(make_folders(io, at(temporary_name(2, kNonce))).ok());
   {
-    const auto owner = Lease::hold(io, at(owner_name(kNonce)), "2");
+    const auto owner = rendezvous::Lease::hold(io, at(owner_name(kNonce)), "2");
     ASSERT_TRUE(owner.ok());
     io.advance(int64_t{1'000'000'000} * 1000000);  // however old it is
     const auto report = recover(io, kRoot);

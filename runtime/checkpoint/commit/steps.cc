@@ -10,9 +10,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/host.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/commit/names.h"
-#include "runtime/checkpoint/io/host.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -60,8 +60,10 @@ Result<bool> has_live_reader_file(Io& io, const std::string& folder) {
   HEKLA_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, list_folder(io, folder));
   for (const DirectoryEntry& entry : entries) {
     if (!entry.name.starts_with(kReaderPrefix)) continue;
-    HEKLA_ASSIGN_OR_RETURN(const LeaseState state, lease_state(io, join_path(folder, entry.name)));
-    if (state == LeaseState::kLive || state == LeaseState::kFresh) return true;
+    HEKLA_ASSIGN_OR_RETURN(const rendezvous::LeaseState state,
+                           rendezvous::lease_state(io, join_path(folder, entry.name)));
+    if (state == rendezvous::LeaseState::kLive || state == rendezvous::LeaseState::kFresh)
+      return true;
   }
   return false;
 }
@@ -174,9 +176,9 @@ Result<StepLease> StepLease::acquire(Io& io, const std::string& root, int64_t st
     if (!*locked) return not_found("step {} of {} is being deleted", step, root);
     lease.file_ = std::move(file);
   } else if (locked.status().code() == StatusCode::kUnimplemented) {
-    Result<Lease> held =
-        Lease::hold(io, join_path(lease.folder_, fmt::format("{}{}", kReaderPrefix, random_hex(6))),
-                    host_name());
+    Result<rendezvous::Lease> held = rendezvous::Lease::hold(
+        io, join_path(lease.folder_, fmt::format("{}{}", kReaderPrefix, random_hex(6))),
+        host_name());
     if (held.ok()) {
       lease.lease_ = *std::move(held);
     } else {

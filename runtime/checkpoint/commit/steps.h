@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/io/file.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/format/commit_record.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/lease.h"
+#include "runtime/rendezvous/lease.h"
 
 namespace hekla::checkpoint {
 
@@ -61,8 +61,8 @@ class StepLease {
 
  private:
   std::string folder_;
-  File file_;    // COMMIT, locked
-  Lease lease_;  // where there is no flock
+  File file_;                // COMMIT, locked
+  rendezvous::Lease lease_;  // where there is no flock
 };
 
 // Whether somebody holds a lease on the step in this folder; for people, as it may end at any

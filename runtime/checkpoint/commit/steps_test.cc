@@ -7,10 +7,10 @@
 #include <string>
 #include <thread>
 
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/testing/sample_save.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
 
 namespace hekla::checkpoint {
 namespace {

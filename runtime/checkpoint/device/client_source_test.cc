@@ -8,9 +8,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "runtime/base/io/memory_io.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/memory_io.h"
 #include "runtime/checkpoint/restore/step_reader.h"
 #include "runtime/checkpoint/save/saver.h"
 
@@ -170,8 +170,8 @@ TEST_P(ClientSourceTest, SavedStepsHoldTheValuesOfTheirStep) {
   MemoryIo io;
   const auto info = open_root(io, "/run");
   ASSERT_TRUE(info.ok()) << info.status().to_string();
-  const auto group =
-      Group::form(std::make_shared<LocalStore>(), 0, 1, Deadline::in(std::chrono::seconds(30)));
+  const auto group = rendezvous::Group::form(std::make_shared<rendezvous::LocalStore>(), 0, 1,
+                                             Deadline::in(std::chrono::seconds(30)));
   ASSERT_TRUE(group.ok());
   SaverOptions options;
   options.max_in_flight = 2;

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/checkpoint/io/memory_io.h"
+#include "runtime/base/io/memory_io.h"
 #include "runtime/checkpoint/io/writer.h"
 
 namespace hekla::checkpoint {

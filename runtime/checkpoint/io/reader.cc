@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "runtime/base/async/thread.h"
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/format/digest.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/staging.h"
 
 namespace hekla::checkpoint {

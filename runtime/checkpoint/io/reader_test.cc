@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/format/digest.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 
 namespace hekla::checkpoint {
 namespace {

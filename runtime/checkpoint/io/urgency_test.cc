@@ -12,8 +12,8 @@
 #include <set>
 #include <thread>
 
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/io/writer.h"
 
 namespace hekla::checkpoint {

@@ -33,8 +33,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/io/file.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/pace.h"
 #include "runtime/checkpoint/io/staging.h"
 #include "runtime/checkpoint/io/urgency.h"

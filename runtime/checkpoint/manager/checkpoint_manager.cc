@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "runtime/base/async/serial_queue.h"
+#include "runtime/base/host.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/commit/manager_lock.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/host.h"
 #include "runtime/checkpoint/manager/preemption.h"
 #include "runtime/checkpoint/manager/step_agreement.h"
 #include "runtime/checkpoint/restore/shared_reads.h"
@@ -45,7 +45,7 @@ Status verify_metadata(Io& io, const std::string& folder) {
 }  // namespace
 
 struct CheckpointManager::Parts {
-  Parts(Io& the_io, std::unique_ptr<Group> the_group, std::string the_root,
+  Parts(Io& the_io, std::unique_ptr<rendezvous::Group> the_group, std::string the_root,
         ManagerOptions the_options)
       : io(the_io),
         group(std::move(the_group)),
@@ -53,7 +53,7 @@ struct CheckpointManager::Parts {
         options(std::move(the_options)) {}
 
   Io& io;
-  const std::unique_ptr<Group> group;
+  const std::unique_ptr<rendezvous::Group> group;
   const std::string root;
   const ManagerOptions options;
   RootInfo info;
@@ -92,7 +92,7 @@ struct CheckpointManager::Parts {
   Status wait_clean(Deadline deadline);
   Result<int64_t> agree_on_step(std::string_view what, std::optional<int64_t> mine);
   Result<std::vector<std::string>> gather(std::string_view name, int64_t round,
-                                          std::string_view text, Group::Wait wait);
+                                          std::string_view text, rendezvous::Group::Wait wait);
   Result<Restored> load(int64_t step, const RestoreRequest& request, const ShareReads& share);
   Result<Restored> load_with_others(int64_t step, const RestoreRequest& request);
   std::string reads_key() const;  // of this restore
@@ -163,10 +163,10 @@ Result<int64_t> CheckpointManager::Parts::agree_on_step(std::string_view what,
     HEKLA_RETURN_IF_ERROR(group->store().set(group->key(what), std::to_string(mine.value_or(-1))));
     return mine.value_or(-1);
   }
-  Group::Wait wait;
+  rendezvous::Group::Wait wait;
   wait.what = fmt::format("waiting for {}", what);
   wait.deadline = Deadline::in(options.group_deadline);
-  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group->wait_key(what, 0, wait));
+  HEKLA_ASSIGN_OR_RETURN(const rendezvous::Group::Waited waited, group->wait_key(what, 0, wait));
   return number_of(waited.values.at(0));
 }
 
@@ -175,14 +175,15 @@ Result<int64_t> CheckpointManager::Parts::agree_on_step(std::string_view what,
 Result<std::vector<std::string>> CheckpointManager::Parts::gather(std::string_view name,
                                                                   int64_t round,
                                                                   std::string_view text,
-                                                                  Group::Wait wait) {
+                                                                  rendezvous::Group::Wait wait) {
   if (group->world() == 1) return std::vector{std::string(text)};
   const auto prefix = [&](int64_t r) { return fmt::format("{}/{}/", name, r); };
   const auto own_key = [&](int64_t r) {
     return group->key(fmt::format("{}{}", prefix(r), group->rank()));
   };
   HEKLA_RETURN_IF_ERROR(group->store().set(own_key(round), text));
-  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group->wait_ranks(prefix(round), wait));
+  HEKLA_ASSIGN_OR_RETURN(const rendezvous::Group::Waited waited,
+                         group->wait_ranks(prefix(round), wait));
   // Who takes part in this round has read all of the one before.
   if (round > 1) HEKLA_RETURN_IF_ERROR(group->store().remove(own_key(round - 1)));
   std::vector<std::string> texts;
@@ -218,7 +219,7 @@ Result<CheckpointManager::Parts::LastSave> CheckpointManager::Parts::agree_on_la
   const double left = end == Clock::time_point::max() ? kNever : seconds(end - now);
   const double age = under_way != nullptr ? seconds(now - last_begin) : -1;
   const double idle = under_way != nullptr ? under_way->times().stood_back_seconds : 0;
-  Group::Wait wait;
+  rendezvous::Group::Wait wait;
   wait.what = "what all ranks do before they end";
   wait.deadline =
       end == Clock::time_point::max() ? Deadline::in(options.group_deadline) : Deadline::at(end);
@@ -363,10 +364,10 @@ Result<Restored> CheckpointManager::Parts::load_with_others(int64_t step,
       [&](std::span<const ShardRange> mine) -> Result<std::vector<ShardRange>> {
     has_said = true;
     HEKLA_RETURN_IF_ERROR(group->store().set(reads_key(), reads_text(machine, mine)));
-    Group::Wait wait;
+    rendezvous::Group::Wait wait;
     wait.what = fmt::format("what the others read of step {}", step);
     wait.deadline = Deadline::in(options.group_deadline);
-    HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited,
+    HEKLA_ASSIGN_OR_RETURN(const rendezvous::Group::Waited waited,
                            group->wait_ranks(fmt::format("reads/{}/", restores), wait));
     std::vector<std::string> texts;
     for (const auto& [rank, text] : waited.values) texts.push_back(text);
@@ -402,10 +403,8 @@ Result<Restored> CheckpointManager::Parts::load(int64_t step, const RestoreReque
 
 CheckpointManager::CheckpointManager(std::unique_ptr<Parts> state) : state_(std::move(state)) {}
 
-Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(Io& io,
-                                                                   std::unique_ptr<Group> group,
-                                                                   std::string root,
-                                                                   ManagerOptions options) {
+Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(
+    Io& io, std::unique_ptr<rendezvous::Group> group, std::string root, ManagerOptions options) {
   std::unique_ptr<CheckpointManager> manager(new CheckpointManager(
       std::make_unique<Parts>(io, std::move(group), std::move(root), std::move(options))));
   if (Status status = manager->state_->open(); !status.ok()) {
@@ -417,8 +416,8 @@ Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(Io& io,
 
 Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(std::string root,
                                                                    ManagerOptions options) {
-  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Group> group,
-                         Group::from_environment(Deadline::in(options.group_deadline)));
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<rendezvous::Group> group,
+                         rendezvous::Group::from_environment(Deadline::in(options.group_deadline)));
   return open(posix_io(), std::move(group), std::move(root), std::move(options));
 }
 
@@ -512,7 +511,7 @@ Result<Restored> CheckpointManager::restore(const RestoreRequest& request,
     if (s.group->world() > 1) {
       const std::string word =
           restored.ok() ? "ok" : std::string(status_code_name(restored.status().code()));
-      Group::Wait wait;
+      rendezvous::Group::Wait wait;
       wait.what = fmt::format("restoring step {}", chosen);
       wait.deadline = Deadline::in(s.options.saver.commit.write_deadline);
       HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> words,
@@ -563,7 +562,7 @@ Result<int64_t> CheckpointManager::latest_step() const {
 
 Result<std::vector<std::string>> CheckpointManager::exchange(std::string_view text) {
   Parts& s = *state_;
-  Group::Wait wait;
+  rendezvous::Group::Wait wait;
   wait.what = "the layouts of all ranks";
   wait.deadline = Deadline::in(s.options.saver.commit.plan_deadline);
   return s.gather("exchange", ++s.exchanges, text, std::move(wait));

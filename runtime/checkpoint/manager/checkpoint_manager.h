@@ -34,7 +34,7 @@
 #include "runtime/checkpoint/restore/restore.h"
 #include "runtime/checkpoint/save/saver.h"
 #include "runtime/checkpoint/save/state.h"
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 namespace hekla::checkpoint {
 
@@ -71,7 +71,8 @@ struct Restored {
 class CheckpointManager {
  public:
   // `io` outlives the manager; `group` is taken over.
-  static Result<std::unique_ptr<CheckpointManager>> open(Io& io, std::unique_ptr<Group> group,
+  static Result<std::unique_ptr<CheckpointManager>> open(Io& io,
+                                                         std::unique_ptr<rendezvous::Group> group,
                                                          std::string root, ManagerOptions options);
   // On the machine's files, with the group of the environment.
   static Result<std::unique_ptr<CheckpointManager>> open(std::string root, ManagerOptions options);

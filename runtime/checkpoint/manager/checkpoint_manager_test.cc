@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -51,11 +51,13 @@ ManagerOptions small_options() {
 
 void with_managers(Io& io, int world, const ManagerOptions& options,
                    const std::function<void(int rank, CheckpointManager&)>& body,
-                   const std::shared_ptr<LocalStore>& store = std::make_shared<LocalStore>()) {
+                   const std::shared_ptr<rendezvous::LocalStore>& store =
+                       std::make_shared<rendezvous::LocalStore>()) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
+      auto group =
+          rendezvous::Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
       ASSERT_TRUE(group.ok());
       const auto manager = CheckpointManager::open(io, *std::move(group), kRoot, options);
       ASSERT_TRUE(manager.ok()) << manager.status().to_string();
@@ -116,11 +118,12 @@ TEST(Manager, ASaveThatIsAskedForIsNeverDropped) {
       ManagerOptions options = small_options();
       options.saver.writer.background = true;
       options.saver.writer.background_bandwidth = 1;
-      const auto store = std::make_shared<LocalStore>();
+      const auto store = std::make_shared<rendezvous::LocalStore>();
       std::vector<std::thread> ranks;
       for (int rank = 0; rank < world; ++rank) {
         ranks.emplace_back([&, rank] {
-          auto group = Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
+          auto group =
+              rendezvous::Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
           ASSERT_TRUE(group.ok());
           const auto manager = CheckpointManager::open(io, *std::move(group), kRoot, options);
           ASSERT_TRUE(manager.ok()) << manager.status().to_string();
@@ -236,7 +239,7 @@ TEST(Manager, ADamagedStepGivesWayToTheOneBefore) {
 // Ranks say what they read before they read it; one that fails before does not hold up the others.
 TEST(Manager, RanksThatRestoreTogetherShareWhatTheyRead) {
   MemoryIo io;
-  const auto store = std::make_shared<LocalStore>();
+  const auto store = std::make_shared<rendezvous::LocalStore>();
   with_managers(
       io, 3, small_options(),
       [&](int rank, CheckpointManager& manager) {
@@ -328,9 +331,10 @@ TEST(Manager, TwoOnOneRootDoNotDeleteEachOthersSteps) {
   MemoryIo io;
   ManagerOptions keeps_one = small_options();
   keeps_one.retention.last = 1;
-  const auto first = CheckpointManager::open(io, Group::alone(), kRoot, small_options());
+  const auto first =
+      CheckpointManager::open(io, rendezvous::Group::alone(), kRoot, small_options());
   ASSERT_TRUE(first.ok());
-  const auto second = CheckpointManager::open(io, Group::alone(), kRoot, keeps_one);
+  const auto second = CheckpointManager::open(io, rendezvous::Group::alone(), kRoot, keeps_one);
   ASSERT_TRUE(second.ok());
   ASSERT_TRUE((*first)->save(1, state_of(1)).ok());
   ASSERT_TRUE((*second)->save(2, state_of(2)).ok());

@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/manager/checkpoint_manager.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
 #include "runtime/checkpoint/restore/verify.h"
-#include "runtime/checkpoint/store/file_store.h"
+#include "runtime/rendezvous/file_store.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -95,13 +95,14 @@ TEST(Endurance, FiveHundredSavesLeaveMemoryDescriptorsAndStoreAsTheyWere) {
   // mallinfo2 counts the pages of one arena and what mmap gave malloc, not the other arenas.
   ::mallopt(M_ARENA_MAX, 1);
   TemporaryFolder folder;
-  const auto store = std::make_shared<LocalStore>();
+  const auto store = std::make_shared<rendezvous::LocalStore>();
   std::barrier together(kWorld);
   std::vector<Footprint> measured;
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kWorld; ++rank) {
     ranks.emplace_back([&, rank] {
-      auto group = Group::form(store, rank, kWorld, Deadline::in(std::chrono::seconds(30)));
+      auto group =
+          rendezvous::Group::form(store, rank, kWorld, Deadline::in(std::chrono::seconds(30)));
       ASSERT_TRUE(group.ok());
       const auto manager = CheckpointManager::open(posix_io(), *std::move(group),
                                                    folder.file("run"), small_options());
@@ -176,8 +177,8 @@ TEST(Descriptors, SixtyFourAreEnoughToSaveAndToReadAHundredFiles) {
     if (!rows.ok() || !rows->identical(state.values[0])) return 2;
     const Result<VerifyReport> report = verify_step(posix_io(), step);
     if (!report.ok() || !report->problems.empty()) return 3;
-    const auto manager =
-        CheckpointManager::open(posix_io(), Group::alone(), folder.file("run"), small_options());
+    const auto manager = CheckpointManager::open(posix_io(), rendezvous::Group::alone(),
+                                                 folder.file("run"), small_options());
     if (!manager.ok()) return 4;
     for (int64_t saved = 1; saved <= 5; ++saved) {
       if (!(*manager)->save(saved, state_of(saved)).ok()) return 5;
@@ -191,8 +192,8 @@ TEST(Descriptors, SixtyFourAreEnoughToSaveAndToReadAHundredFiles) {
 TEST(Descriptors, RunningOutOfThemIsAnErrorOfOneSave) {
   TemporaryFolder folder;
   const int status = with_descriptors(64, [&] {
-    const auto manager =
-        CheckpointManager::open(posix_io(), Group::alone(), folder.file("run"), small_options());
+    const auto manager = CheckpointManager::open(posix_io(), rendezvous::Group::alone(),
+                                                 folder.file("run"), small_options());
     if (!manager.ok() || !(*manager)->save(1, state_of(1)).ok()) return 1;
     std::vector<int> taken;
     while (true) {

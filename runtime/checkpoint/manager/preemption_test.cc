@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/manager/checkpoint_manager.h"
-#include "runtime/checkpoint/store/file_store.h"
+#include "runtime/rendezvous/file_store.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -69,11 +69,12 @@ std::string word(std::string_view what, int life, int rank) {
 // Trains until it is told to end; its exit status. Says under "started" which step it went on from,
 // under "saving" which step it saves in the background, under "ending" that it was told.
 int train(const std::string& folder, const Life& life, int rank) {
-  const auto store = open_store("file:" + join_path(folder, "store"));
+  const auto store = rendezvous::open_store("file:" + join_path(folder, "store"));
   if (!store.ok()) return 2;
-  auto group = Group::form(*store, rank, life.world, Deadline::in(std::chrono::seconds(60)));
+  auto group =
+      rendezvous::Group::form(*store, rank, life.world, Deadline::in(std::chrono::seconds(60)));
   if (!group.ok()) return 3;
-  Store& shared = (*group)->store();
+  rendezvous::Store& shared = (*group)->store();
   ManagerOptions options;
   options.save.every_steps = life.save_every;
   options.retention.last = 3;
@@ -135,7 +136,7 @@ std::vector<pid_t> start(const std::string& folder, const Life& life) {
 
 // What all ranks have said under a word, once all have.
 std::vector<int64_t> said(const std::string& folder, std::string_view what, const Life& life) {
-  const auto store = open_store("file:" + join_path(folder, "store"));
+  const auto store = rendezvous::open_store("file:" + join_path(folder, "store"));
   const Deadline deadline = Deadline::in(std::chrono::seconds(60));
   while (!deadline.expired()) {
     const auto words = (*store)->get_all(fmt::format("{}/{}/", what, life.number));

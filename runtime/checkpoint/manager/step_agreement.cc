@@ -15,7 +15,8 @@ constexpr std::chrono::milliseconds kLook(50);
 
 }  // namespace
 
-StepAgreement::StepAgreement(Group& group, std::string name, std::chrono::nanoseconds deadline)
+StepAgreement::StepAgreement(rendezvous::Group& group, std::string name,
+                             std::chrono::nanoseconds deadline)
     : group_(group), name_(std::move(name)), deadline_(deadline) {
   if (group_.world() > 1) {
     watcher_ = start_thread([this](std::stop_token stop) { watch(std::move(stop)); });
@@ -65,7 +66,7 @@ Result<bool> StepAgreement::reached(int64_t step) {
 }
 
 void StepAgreement::watch(std::stop_token stop) {
-  Store& store = group_.store();
+  rendezvous::Store& store = group_.store();
   const auto fail = [&](const Status& status) {
     const std::lock_guard lock(mutex_);
     status_ = status.with_context(fmt::format("agreeing upon a step ({})", name_));
@@ -110,11 +111,11 @@ void StepAgreement::watch(std::stop_token stop) {
         !status.ok()) {
       return fail(status);
     }
-    Group::Wait wait;
+    rendezvous::Group::Wait wait;
     wait.what = "the steps that the ranks have come to";
     wait.deadline = Deadline::in(deadline_);
     wait.stop = stop;
-    const Result<Group::Waited> waited = group_.wait_ranks(prefix, wait);
+    const Result<rendezvous::Group::Waited> waited = group_.wait_ranks(prefix, wait);
     if (!waited.ok()) {
       if (!stop.stop_requested()) fail(waited.status());
       return;

@@ -22,14 +22,14 @@
 #include <thread>
 
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 namespace hekla::checkpoint {
 
 class StepAgreement {
  public:
   // `name`: equal on all ranks, one object of each name in a group, which outlives it.
-  StepAgreement(Group& group, std::string name,
+  StepAgreement(rendezvous::Group& group, std::string name,
                 std::chrono::nanoseconds deadline = std::chrono::minutes(5));
   ~StepAgreement() = default;
 
@@ -45,7 +45,7 @@ class StepAgreement {
   void watch(std::stop_token stop);
   std::string key(std::string_view what) const;
 
-  Group& group_;
+  rendezvous::Group& group_;
   const std::string name_;
   const std::chrono::nanoseconds deadline_;
   mutable std::mutex mutex_;

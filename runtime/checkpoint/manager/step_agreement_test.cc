@@ -13,12 +13,13 @@ namespace {
 // Ranks that run as fast as they like agree upon the same steps, round after round.
 TEST(StepAgreement, AllRanksStopAtTheSameStep) {
   for (const int world : {1, 4}) {
-    const auto store = std::make_shared<LocalStore>();
+    const auto store = std::make_shared<rendezvous::LocalStore>();
     std::vector<std::vector<int64_t>> agreed(static_cast<size_t>(world));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < world; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto group = Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
+        const auto group =
+            rendezvous::Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
         ASSERT_TRUE(group.ok());
         StepAgreement agreement(**group, "stop");
         std::mt19937 draw(static_cast<uint32_t>(rank));
@@ -41,11 +42,12 @@ TEST(StepAgreement, AllRanksStopAtTheSameStep) {
 }
 
 TEST(StepAgreement, ADeadRankIsNamed) {
-  const auto store = std::make_shared<LocalStore>();
-  std::unique_ptr<Group> other;
-  std::thread forming(
-      [&] { other = *Group::form(store, 1, 2, Deadline::in(std::chrono::seconds(30))); });
-  const auto group = Group::form(store, 0, 2, Deadline::in(std::chrono::seconds(30)));
+  const auto store = std::make_shared<rendezvous::LocalStore>();
+  std::unique_ptr<rendezvous::Group> other;
+  std::thread forming([&] {
+    other = *rendezvous::Group::form(store, 1, 2, Deadline::in(std::chrono::seconds(30)));
+  });
+  const auto group = rendezvous::Group::form(store, 0, 2, Deadline::in(std::chrono::seconds(30)));
   forming.join();
   store->lose((*group)->epoch() + "/rank1");
   StepAgreement agreement(**group, "stop");

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <random>
 
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/format/testing/write_step.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/restore/step_reader.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
 #include "runtime/checkpoint/restore/verify.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/checkpoint/io/temporary_folder.h"
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/restore/cast.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
 #include "runtime/checkpoint/sharding/box.h"

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/codec/codec.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/shard_reader.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/restore/verify.h"
 #include "runtime/checkpoint/sharding/box.h"
 
@@ -81,7 +81,7 @@ Status StepReader::load(const StepReaderOptions& options) {
   const std::string index_path = join_path(folder_, "index.h5");
   HEKLA_ASSIGN_OR_RETURN(
       const std::string bytes,
-      checkpoint::read_file(io_, index_path, std::max<int64_t>(index_file->second->size, 1)));
+      hekla::read_file(io_, index_path, std::max<int64_t>(index_file->second->size, 1)));
   other_bytes_ += static_cast<int64_t>(bytes.size());
   Result<StepIndex> index = read_index(std::as_bytes(std::span(bytes)), *index_file->second);
   if (!index.ok()) return index.status().with_context(folder_);
@@ -312,7 +312,7 @@ Result<std::string> StepReader::read_file(std::string_view path) const {
     return invalid_argument("\"{}\" is a shard; its tensors are read by name", path);
   }
   const std::string full = join_path(folder_, found->path);
-  HEKLA_ASSIGN_OR_RETURN(std::string bytes, checkpoint::read_file(io_, full, found->size));
+  HEKLA_ASSIGN_OR_RETURN(std::string bytes, hekla::read_file(io_, full, found->size));
   other_bytes_ += static_cast<int64_t>(bytes.size());
   if (static_cast<int64_t>(bytes.size()) == found->size &&
       digest_text(bytes) == found->metadata_digest) {

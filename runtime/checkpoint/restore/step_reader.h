@@ -28,10 +28,10 @@
 #include <vector>
 
 #include "runtime/base/host_array.h"
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/format/commit_record.h"
 #include "runtime/checkpoint/format/step_index.h"
-#include "runtime/checkpoint/io/io.h"
 #include "runtime/checkpoint/io/reader.h"
 #include "runtime/checkpoint/sharding/restore_plan.h"
 

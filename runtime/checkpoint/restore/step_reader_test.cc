@@ -8,9 +8,9 @@
 #include <random>
 #include <thread>
 
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/format/digest.h"
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
 #include "runtime/checkpoint/sharding/box.h"
 

@@ -8,11 +8,11 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/shard_reader.h"
 #include "runtime/checkpoint/format/step_index.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/sharding/box.h"
 
 namespace hekla::checkpoint {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/format/commit_record.h"
 #include "runtime/checkpoint/format/shard_reader.h"
 #include "runtime/checkpoint/format/user_block.h"
-#include "runtime/checkpoint/io/io.h"
 #include "runtime/checkpoint/io/reader.h"
 
 namespace hekla::checkpoint {

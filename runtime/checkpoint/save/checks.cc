@@ -10,9 +10,9 @@
 #include <random>
 #include <utility>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/digest.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/io/reader.h"
 #include "runtime/checkpoint/save/shard_parts.h"
 #include "runtime/checkpoint/sharding/box.h"

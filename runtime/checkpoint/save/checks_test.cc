@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/save/testing/savers.h"
 
 namespace hekla::checkpoint {

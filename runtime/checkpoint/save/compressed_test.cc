@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/memory_io.h"
+#include "runtime/base/io/scripted_io.h"
+#include "runtime/base/io/temporary_folder.h"
 #include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/recovery.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/memory_io.h"
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/io/temporary_folder.h"
 #include "runtime/checkpoint/restore/step_reader.h"
 #include "runtime/checkpoint/restore/verify.h"
 #include "runtime/checkpoint/save/testing/savers.h"

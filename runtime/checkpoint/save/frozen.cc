@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "runtime/base/io/file.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/format/digest.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/restore/verify.h"
 #include "runtime/checkpoint/save/shard_parts.h"
 

@@ -51,7 +51,8 @@ SaverOptions options_of_test() {
   return options;
 }
 
-Status save_part(Io& io, Group& group, const std::string& root, int64_t step, bool overwrite) {
+Status save_part(Io& io, rendezvous::Group& group, const std::string& root, int64_t step,
+                 bool overwrite) {
   HEKLA_ASSIGN_OR_RETURN(const RootInfo info, open_root(io, root));
   HEKLA_ASSIGN_OR_RETURN(const auto saver,
                          Saver::create(io, group, root, info.run_uuid, options_of_test()));
@@ -65,7 +66,7 @@ Status save_part(Io& io, Group& group, const std::string& root, int64_t step, bo
 }
 
 Status save_whole(Io& io, const std::string& root, int64_t step, int world) {
-  const auto store = std::make_shared<LocalStore>();
+  const auto store = std::make_shared<rendezvous::LocalStore>();
   std::vector<Status> results(static_cast<size_t>(world));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
@@ -73,7 +74,7 @@ Status save_whole(Io& io, const std::string& root, int64_t step, int world) {
       results[static_cast<size_t>(rank)] = [&]() -> Status {
         HEKLA_ASSIGN_OR_RETURN(
             const auto group,
-            Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30))));
+            rendezvous::Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30))));
         return save_part(io, *group, root, step, false);
       }();
     });
@@ -115,7 +116,7 @@ class SweptState final : public SweptSave {
   Status prepare(Io& io, const std::string& root) override {
     return save_whole(io, root, 1, kWorld);
   }
-  Status save(Io& io, Group& group, const std::string& root, int64_t step,
+  Status save(Io& io, rendezvous::Group& group, const std::string& root, int64_t step,
               bool overwrite) override {
     return save_part(io, group, root, step, overwrite);
   }

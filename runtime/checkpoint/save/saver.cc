@@ -137,7 +137,7 @@ struct Saver::Job {
   Urgency::Hold hurried;  // once another rank is waited for
 };
 
-Saver::Saver(Io& io, Group& group, std::string root, std::string run_uuid,
+Saver::Saver(Io& io, rendezvous::Group& group, std::string root, std::string run_uuid,
              const SaverOptions& options)
     : group_(group), options_(options) {
   options_.plan.world_size = group.world();
@@ -160,7 +160,7 @@ Saver::Saver(Io& io, Group& group, std::string root, std::string run_uuid,
                                            std::move(commit));
 }
 
-Result<std::unique_ptr<Saver>> Saver::create(Io& io, Group& group, std::string root,
+Result<std::unique_ptr<Saver>> Saver::create(Io& io, rendezvous::Group& group, std::string root,
                                              std::string run_uuid, const SaverOptions& options) {
   if (options.max_in_flight < 1 || options.max_in_flight > 2) {
     return invalid_argument("{} saves in flight: 1 or 2 are possible", options.max_in_flight);
@@ -229,10 +229,11 @@ Result<bool> Saver::agree_on_room(std::string_view name, int64_t round) {
     }
     return go;
   }
-  Group::Wait wait;
+  rendezvous::Group::Wait wait;
   wait.what = "whether to skip this save";
   wait.deadline = Deadline::in(options_.decision_deadline);
-  HEKLA_ASSIGN_OR_RETURN(const Group::Waited waited, group_.wait_key(key(round), 0, wait));
+  HEKLA_ASSIGN_OR_RETURN(const rendezvous::Group::Waited waited,
+                         group_.wait_key(key(round), 0, wait));
   return waited.values.at(0) == kGo;
 }
 

@@ -31,7 +31,7 @@
 #include "runtime/checkpoint/save/shard_save.h"
 #include "runtime/checkpoint/save/state.h"
 #include "runtime/checkpoint/sharding/save_plan.h"
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 namespace hekla::checkpoint {
 
@@ -131,7 +131,7 @@ struct SaveArguments {
 class Saver {
  public:
   // `io` and `group` outlive it; `root` was opened by open_root.
-  static Result<std::unique_ptr<Saver>> create(Io& io, Group& group, std::string root,
+  static Result<std::unique_ptr<Saver>> create(Io& io, rendezvous::Group& group, std::string root,
                                                std::string run_uuid, const SaverOptions& options);
   ~Saver();
 
@@ -156,7 +156,8 @@ class Saver {
 
  private:
   struct Job;
-  Saver(Io& io, Group& group, std::string root, std::string run_uuid, const SaverOptions& options);
+  Saver(Io& io, rendezvous::Group& group, std::string root, std::string run_uuid,
+        const SaverOptions& options);
   Result<std::shared_ptr<ShardLayout>> layout_of(State* state);
   Result<std::shared_ptr<SaveHandle>> start(const std::string& id, int64_t step, State state,
                                             const SaveArguments& arguments);
@@ -168,7 +169,7 @@ class Saver {
   void work();
   void run(Job& job);
 
-  Group& group_;
+  rendezvous::Group& group_;
   SaverOptions options_;
   std::unique_ptr<WriterPool> pool_;
   std::unique_ptr<Committer> committer_;  // used by thread_ alone

@@ -7,12 +7,12 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/chunks.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/meshes.h"
 #include "runtime/checkpoint/format/step_index.h"
 #include "runtime/checkpoint/format/view.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/save/shard_parts.h"
 #include "runtime/checkpoint/sharding/box.h"
 
@@ -56,8 +56,8 @@ Result<std::vector<uint64_t>> digests_of(const std::string& text, int64_t blocks
 
 }  // namespace
 
-ShardSave::ShardSave(Group& group, WriterPool& pool, std::shared_ptr<ShardLayout> layout,
-                     std::string id, const SaveChecks& checks)
+ShardSave::ShardSave(rendezvous::Group& group, WriterPool& pool,
+                     std::shared_ptr<ShardLayout> layout, std::string id, const SaveChecks& checks)
     : group_(group), pool_(pool), layout_(std::move(layout)), id_(std::move(id)), checks_(checks) {}
 
 ShardSave::~ShardSave() = default;
@@ -83,7 +83,7 @@ ShardSave::PieceSource ShardSave::source_of(const LocalArray& array, DType dtype
   return source;
 }
 
-Result<std::unique_ptr<ShardSave>> ShardSave::make(Group& group, WriterPool& pool,
+Result<std::unique_ptr<ShardSave>> ShardSave::make(rendezvous::Group& group, WriterPool& pool,
                                                    std::shared_ptr<ShardLayout> layout, State state,
                                                    std::string id, const SaveChecks& checks) {
   std::unique_ptr<ShardSave> save(
@@ -393,11 +393,11 @@ Status ShardSave::take_parts(size_t f, std::vector<uint64_t>* digests, const Sav
       join_path(site.folder, layout_->plan->files[static_cast<size_t>(file.number)]);
   std::map<int32_t, std::vector<uint64_t>> parts;
   for (const int32_t rank : file.others) {
-    Group::Wait wait;
+    rendezvous::Group::Wait wait;
     wait.what = fmt::format("waiting for the part of rank {} in {}", rank, path);
     wait.stop = site.stop;  // the save's deadline is the coordinator's
     HEKLA_ASSIGN_OR_RETURN(
-        const Group::Waited waited,
+        const rendezvous::Group::Waited waited,
         group_.wait_key(fmt::format("s/{}/part/{}/{}", id_, file.number, rank), rank, wait));
     HEKLA_ASSIGN_OR_RETURN(parts[rank], digests_of(waited.values.at(rank), file.image.blocks()));
   }

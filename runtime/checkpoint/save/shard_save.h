@@ -32,7 +32,7 @@
 #include "runtime/checkpoint/save/shard_layout.h"
 #include "runtime/checkpoint/save/state.h"
 #include "runtime/checkpoint/sharding/box_copy.h"
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 namespace hekla::checkpoint {
 
@@ -55,7 +55,7 @@ class ShardSave final : public SavePayload {
   // INVALID_ARGUMENT: the state has no array for a box that the plan wants from this rank, or one
   // of another size. `pool`, `group` and `layout` outlive it; `layout` is used by one save at a
   // time.
-  static Result<std::unique_ptr<ShardSave>> make(Group& group, WriterPool& pool,
+  static Result<std::unique_ptr<ShardSave>> make(rendezvous::Group& group, WriterPool& pool,
                                                  std::shared_ptr<ShardLayout> layout, State state,
                                                  std::string id, const SaveChecks& checks = {});
   ~ShardSave() override;
@@ -96,8 +96,8 @@ class ShardSave final : public SavePayload {
   };
   enum class Kind { kMutable, kElsewhere, kInPlace };
 
-  ShardSave(Group& group, WriterPool& pool, std::shared_ptr<ShardLayout> layout, std::string id,
-            const SaveChecks& checks);
+  ShardSave(rendezvous::Group& group, WriterPool& pool, std::shared_ptr<ShardLayout> layout,
+            std::string id, const SaveChecks& checks);
   Status find_sources(State state);
   static PieceSource source_of(const LocalArray& array, DType dtype, const Piece& piece);
   bool is_paced() const;
@@ -140,7 +140,7 @@ class ShardSave final : public SavePayload {
   Result<FileRecord> write_metadata(size_t file, const SaveSite& site);
   Result<std::vector<FileRecord>> write_extras(const SaveSite& site);
 
-  Group& group_;
+  rendezvous::Group& group_;
   WriterPool& pool_;
   const std::shared_ptr<ShardLayout> layout_;  // shared with the saver, which keeps it
   const std::string id_;

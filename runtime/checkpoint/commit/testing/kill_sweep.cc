@@ -17,13 +17,13 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/scripted_io.h"
 #include "runtime/checkpoint/commit/manager_lock.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/recovery.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/scripted_io.h"
-#include "runtime/checkpoint/store/file_store.h"
+#include "runtime/rendezvous/file_store.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -87,13 +87,14 @@ int64_t new_step(Scene scene) { return scene == Scene::kReplacedStep ? 1 : 2; }
     (point.calls == Calls::kFile ? file_io : store_io).add(rule);
   }
   const auto save = [&]() -> Status {
-    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
-                           FileStore::open(store_io, join_path(folder, "store")));
-    HEKLA_ASSIGN_OR_RETURN(const std::unique_ptr<Group> group,
-                           Group::form(store, rank, kWorld,
-                                       Deadline::in(std::chrono::seconds(
-                                           // Dead ranks of a group not yet formed are not known.
-                                           point.calls == Calls::kStore ? 1 : 30))));
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<rendezvous::Store> store,
+                           rendezvous::FileStore::open(store_io, join_path(folder, "store")));
+    HEKLA_ASSIGN_OR_RETURN(
+        const std::unique_ptr<rendezvous::Group> group,
+        rendezvous::Group::form(store, rank, kWorld,
+                                Deadline::in(std::chrono::seconds(
+                                    // Dead ranks of a group not yet formed are not known.
+                                    point.calls == Calls::kStore ? 1 : 30))));
     const std::string root = join_path(folder, "run");
     return g_save->save(file_io, *group, root, new_step(point.scene),
                         point.scene == Scene::kReplacedStep);

@@ -14,9 +14,9 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/io/io.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/io.h"
-#include "runtime/checkpoint/store/group.h"
+#include "runtime/rendezvous/group.h"
 
 namespace hekla::checkpoint {
 
@@ -28,7 +28,7 @@ class SweptSave {
   // Step 1, whole, by this process.
   virtual Status prepare(Io& io, const std::string& root) = 0;
   // This process's part of a step; the values of a step are always the same.
-  virtual Status save(Io& io, Group& group, const std::string& root, int64_t step,
+  virtual Status save(Io& io, rendezvous::Group& group, const std::string& root, int64_t step,
                       bool overwrite) = 0;
   // Another step, whole, by this process.
   virtual Status save_next(Io& io, const std::string& root, int64_t step) = 0;

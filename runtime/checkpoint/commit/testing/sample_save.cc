@@ -5,10 +5,10 @@
 
 #include <thread>
 
+#include "runtime/base/host.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/format/digest.h"
-#include "runtime/checkpoint/io/host.h"
 
 namespace hekla::checkpoint {
 namespace {
@@ -118,12 +118,13 @@ std::vector<Status> save_sample(
     const CommitOptions& options, bool overwrite,
     const std::function<void(int rank, SampleSave&, SaveRequest&)>& prepare) {
   const auto world = static_cast<int>(ios.size());
-  const auto store = std::make_shared<LocalStore>();
+  const auto store = std::make_shared<rendezvous::LocalStore>();
   std::vector<Status> statuses(ios.size());
   const auto run_rank = [&](int rank) -> Status {
     Io& io = *ios[static_cast<size_t>(rank)];
-    HEKLA_ASSIGN_OR_RETURN(const std::unique_ptr<Group> group,
-                           Group::form(store, rank, world, Deadline::in(std::chrono::seconds(20))));
+    HEKLA_ASSIGN_OR_RETURN(
+        const std::unique_ptr<rendezvous::Group> group,
+        rendezvous::Group::form(store, rank, world, Deadline::in(std::chrono::seconds(20))));
     HEKLA_ASSIGN_OR_RETURN(const RootInfo info, open_root(io, root));
     Committer committer(io, *group, root, info.run_uuid, options);
     SampleSave payload(io, rank);

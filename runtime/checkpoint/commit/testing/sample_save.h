@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/commit/committer.h"
-#include "runtime/checkpoint/io/file.h"
 
 namespace hekla::checkpoint {
 

@@ -8,12 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/io/file.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/recovery.h"
 #include "runtime/checkpoint/commit/steps.h"
-#include "runtime/checkpoint/io/file.h"
 #include "runtime/checkpoint/restore/step_reader.h"
-#include "runtime/checkpoint/store/store.h"
+#include "runtime/rendezvous/store.h"
 
 namespace hekla::checkpoint::testing {
 
@@ -86,11 +86,12 @@ void save(Saver& saver, int64_t step, checkpoint::State state) {
 
 void with_savers(Io& io, const std::string& root, int world, const SaverOptions& options,
                  const std::function<void(int rank, Saver&)>& body) {
-  const auto store = std::make_shared<LocalStore>();
+  const auto store = std::make_shared<rendezvous::LocalStore>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto group = Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
+      const auto group =
+          rendezvous::Group::form(store, rank, world, Deadline::in(std::chrono::seconds(30)));
       ASSERT_TRUE(group.ok());
       const auto info = open_root(io, root);
       ASSERT_TRUE(info.ok()) << info.status().to_string();

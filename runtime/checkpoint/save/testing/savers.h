@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/io.h"
+#include "runtime/base/io/memory_io.h"
 #include "runtime/checkpoint/commit/names.h"
-#include "runtime/checkpoint/io/file.h"
-#include "runtime/checkpoint/io/io.h"
-#include "runtime/checkpoint/io/memory_io.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
 #include "runtime/checkpoint/save/saver.h"
 #include "runtime/checkpoint/save/state.h"
