@@ -92,8 +92,8 @@ set(HEKLA_LONG_TESTS
     conformance_pjrt_vulkan_two_devices conformance_pjrt_vulkan_staging checkpoint_save_test
     random_programs_vulkan cpu_contraction_test vulkan_recorded_devices_test checkpoint_restore_test
     vulkan_codegen_test random_programs_cpu random_programs_kept_masked cpu_analysis_test
-    checkpoint_kill_sweep_save_test checkpoint_commit_test conformance_pjrt_tbb
-    conformance_pjrt_tbb_two_devices reference_kernels_test text_test)
+    checkpoint_kill_sweep_save_test checkpoint_commit_test conformance_pjrt_cpu
+    conformance_pjrt_cpu_two_devices reference_kernels_test text_test)
 
 # Says so to ctest; after add_test.
 function(hekla_test_cost)

@@ -159,7 +159,7 @@ THREADED_TARGETS = [
     "checkpoint_io_test", "checkpoint_manager_test", "checkpoint_save_files_test",
     "checkpoint_save_test", "collectives_test", "plugin_collectives_test", "io_test", "rendezvous_test",
     "conformance_runner_test", "cpu_execute_test", "cpu_jit_test", "cpu_plugin_test",
-    "pjrt_reference", "pjrt_tbb", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
+    "pjrt_reference", "pjrt_cpu", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
     "runtime_plugin_test", "vulkan_backend_test", "vulkan_launch_test", "vulkan_memory_test",
     "vulkan_pipeline_test", "vulkan_queue_test", "vulkan_transfer_test",
 ]

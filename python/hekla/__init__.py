@@ -2,7 +2,8 @@
 """Hekla: StableHLO programs on Vulkan GPUs and CPUs, behind the PJRT C API.
 
 This module only finds the plugin libraries; it imports neither JAX nor torch. A library is called
-pjrt_NAME.so and serves the platform NAME. It is looked for, in this order, in
+pjrt_NAME.so and serves the platform NAME; pjrt_cpu.so serves "tbb", since JAX's own CPU is "cpu". It
+is looked for, in this order, in
   1. each entry of HEKLA_PLUGIN_PATH (a folder or a library, separated as PATH is),
   2. hekla/lib beside this file (an installed wheel),
   3. ../../lib/hekla seen from this folder (a build tree: build/python/hekla, build/lib/hekla).
@@ -15,6 +16,7 @@ __version__ = '0.1.0'
 __all__ = ['__version__', 'has_lapack', 'plugin_path', 'plugins', 'search_path']
 
 _PREFIX, _SUFFIX = 'pjrt_', '.so'
+_PLATFORMS = {'cpu': 'tbb'}  # of libraries that serve another name than their own
 
 
 def search_path():
@@ -36,7 +38,8 @@ def plugins():
         for file in files:
             name = file.name
             if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and file.is_file():
-                found.setdefault(name[len(_PREFIX):-len(_SUFFIX)], str(file))
+                platform = name[len(_PREFIX):-len(_SUFFIX)]
+                found.setdefault(_PLATFORMS.get(platform, platform), str(file))
     return found
 
 

@@ -20,7 +20,10 @@ struct Builtin {
   const char* file;
 };
 constexpr Builtin kBuiltins[] = {
-    {"vulkan", "pjrt_vulkan.so"}, {"cpu", "pjrt_tbb.so"}, {"reference", "pjrt_reference.so"}};
+    {"vulkan", "pjrt_vulkan.so"}, {"cpu", "pjrt_cpu.so"}, {"reference", "pjrt_reference.so"}};
+
+// What the CPU device is called in JAX, whose own CPU is "cpu".
+constexpr std::string_view kCpuInJax = "tbb";
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -209,8 +212,14 @@ Result<PluginEntry> Registry::find(std::string_view name_or_path) const {
     }
     return entry;
   }
-  const std::string name = lower(text);
-  for (const PluginEntry& entry : list()) {
+  std::string name = lower(text);
+  const std::vector<PluginEntry> known = list();
+  const auto is_known = [&] {
+    return std::any_of(known.begin(), known.end(),
+                       [&](const PluginEntry& entry) { return entry.name == name; });
+  };
+  if (name == kCpuInJax && !is_known()) name = "cpu";
+  for (const PluginEntry& entry : known) {
     if (entry.name != name) continue;
     if (!entry.is_there()) {
       return not_found("the library of plugin '{}' is missing: {} ({}); known plugins: {}", name,

@@ -35,6 +35,12 @@ TEST_F(RegistryTest, KnowsTheBuiltInPluginsByName) {
   EXPECT_EQ(names, (std::vector<std::string>{"vulkan", "cpu", "reference"}));
 }
 
+TEST_F(RegistryTest, TheCpuHasItsNameInJaxAsAnAlias) {
+  EXPECT_EQ(Registry::from_environment().find("TBB")->name, "cpu");
+  set("HEKLA_PLUGIN_PATH", "tbb=" + fake("works"));
+  EXPECT_EQ(Registry::from_environment().find("tbb")->path, fake("works"));
+}
+
 TEST_F(RegistryTest, ReadsHeklasAndJaxsVariables) {
   set("HEKLA_PLUGIN_PATH", "Mine=" + fake("works") + ":" + fake("no_device"));
   set("PJRT_NAMES_AND_LIBRARY_PATHS", "theirs:" + fake("create_fails") + ",mine:/other.so");

@@ -19,7 +19,7 @@ def pytest_addoption(parser):
                          'PJRT_NAMES_AND_LIBRARY_PATHS without it')
     group.addoption('--platform', default='reference', help='platform under test')
     group.addoption('--library', type=pathlib.Path,
-                    help='plugin library; default HEKLA_BUILD_DIR/lib/hekla/pjrt_PLATFORM.so')
+                    help='plugin library; default HEKLA_BUILD_DIR/lib/hekla/pjrt_PLATFORM.so, of tbb pjrt_cpu.so')
     group.addoption('--harness-share', type=int, default=24,
                     help="run one of so many programs of JAX's own harness (1: all)")
 
@@ -32,7 +32,8 @@ def environment(config):
     """{name: value}: what a process needs to run JAX with the plugin under test."""
     platform = config.getoption('--platform')
     library = config.getoption('--library')
-    path = library or build_dir() / 'lib' / 'hekla' / f'pjrt_{platform}.so'
+    name = 'cpu' if platform == 'tbb' else platform
+    path = library or build_dir() / 'lib' / 'hekla' / f'pjrt_{name}.so'
     values = {'JAX_PLATFORMS': f'{platform},cpu'}
     if platform == 'cpu':     # JAX against itself: tries the suite, tests no plugin
         values['JAX_PLATFORMS'] = 'cpu'

@@ -56,7 +56,7 @@ class CpuBackend : public pjrt::Backend {
           {std::make_shared<MemoryAccount>("CPU device", options.common.memory_limit_bytes)});
       pjrt::DeviceInfo info;
       info.kind = cpu.model.empty() ? "CPU" : cpu.model;
-      info.type_name = "TbbDevice";
+      info.type_name = "HeklaCpuDevice";
       info.attributes = {{"vendor", std::string("Hekla")},
                          {"threads", int64_t{ThreadPool::process_pool().threads()}},
                          {"simd", cpu.simd_level}};

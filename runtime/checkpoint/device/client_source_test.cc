@@ -33,7 +33,7 @@ constexpr std::string_view kAddOne = R"(module @add_one {
 
 std::vector<std::string> libraries() {
   std::vector<std::string> paths;
-  for (const char* name : {"reference", "tbb", "vulkan"}) {
+  for (const char* name : {"reference", "cpu", "vulkan"}) {
     const std::string path = std::string(HEKLA_BINARY_DIR "/lib/hekla/pjrt_") + name + ".so";
     if (std::filesystem::exists(path)) paths.push_back(path);
   }
