@@ -15,14 +15,6 @@
 namespace hekla::pjrt {
 namespace {
 
-void flatten(const ir::Type& type, std::vector<ir::Type>& out) {
-  if (!type.is_tuple()) {
-    out.push_back(type);
-    return;
-  }
-  for (const ir::Type& element : type.elements()) flatten(element, out);
-}
-
 std::string text_of(const ir::AttributeMap& attributes, std::string_view name) {
   const auto* text = attributes.get(name).get<ir::StringValue>();
   return text == nullptr ? std::string() : text->value;
@@ -44,9 +36,7 @@ Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
                                         std::string_view what) {
   std::vector<ArrayInfo> infos;
   for (size_t i = 0; i < types.size(); ++i) {
-    std::vector<ir::Type> leaves;
-    flatten(types[i], leaves);
-    for (const ir::Type& leaf : leaves) {
+    for (const ir::Type& leaf : ir::flat_types({types[i]})) {
       ArrayInfo info;
       if (!leaf.is_token()) {
         if (!leaf.is_static_tensor()) {

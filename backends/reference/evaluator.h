@@ -10,10 +10,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/base/host_array.h"
@@ -71,6 +73,11 @@ bool is_for_lapack(const ir::Module& module);
 // dtype of arguments, no entry function.
 Result<std::vector<HostArray>> evaluate(const ir::Module& module, std::vector<HostArray> arguments,
                                         const EvaluateOptions& options = {});
+
+// The same where arguments and results are memory: a span for each flat parameter and result, of
+// its size in bytes; tokens have none. Results may overlap arguments. INTERNAL: other sizes.
+Status evaluate_in_memory(const ir::Module& module, std::span<const std::span<std::byte>> arguments,
+                          std::span<const std::span<std::byte>> results, EvaluateOptions options);
 
 // Runs the program on all devices of a launch in lock-step, each in a thread of its own:
 // arguments[d] and the results at [d] are those of device d = replica * partitions + partition. Of

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "backends/compiler/kernel/interpreter.h"
+#include "backends/compiler/plan/visit.h"
 #include "backends/reference/evaluator.h"
 
 namespace hekla::testing {
@@ -58,23 +59,19 @@ class Runner {
         std::memmove(bytes(copy->to).data(), bytes(copy->from).data(), bytes(copy->to).size());
       } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
         HEKLA_RETURN_IF_ERROR(run_host(*host));
-      } else if (const auto* rows =
-                     std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
-        HEKLA_RETURN_IF_ERROR(run_rows(**rows));
-      } else if (const auto* loop =
-                     std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-        for (int64_t turn = 0; turn < (*loop)->trip_count; ++turn) {
-          HEKLA_RETURN_IF_ERROR(run((*loop)->body));
+      } else if (const auto* rows = std::get_if<plan::RowsStep>(&step.what)) {
+        HEKLA_RETURN_IF_ERROR(run_rows(*rows));
+      } else if (const auto* repeat = std::get_if<plan::RepeatStep>(&step.what)) {
+        for (int64_t i = 0; i < repeat->count; ++i) HEKLA_RETURN_IF_ERROR(run(repeat->body));
+      } else if (const auto* loop = std::get_if<plan::WhileStep>(&step.what)) {
+        while (true) {
+          HEKLA_RETURN_IF_ERROR(run(loop->condition));
+          if (bytes(loop->predicate)[0] == std::byte{0}) break;
+          HEKLA_RETURN_IF_ERROR(run(loop->body));
         }
-        while ((*loop)->trip_count < 0) {
-          HEKLA_RETURN_IF_ERROR(run((*loop)->condition));
-          if (bytes((*loop)->predicate)[0] == std::byte{0}) break;
-          HEKLA_RETURN_IF_ERROR(run((*loop)->body));
-        }
-      } else if (const auto* branch =
-                     std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
-        const std::span<std::byte> selector = bytes((*branch)->selector);
-        const auto last = static_cast<int32_t>((*branch)->branches.size()) - 1;
+      } else if (const auto* branch = std::get_if<plan::BranchStep>(&step.what)) {
+        const std::span<std::byte> selector = bytes(branch->selector);
+        const auto last = static_cast<int32_t>(branch->branches.size()) - 1;
         int32_t choice = 0;
         if (selector.size() == 1) {
           choice = selector[0] == std::byte{0} ? 1 : 0;
@@ -82,7 +79,9 @@ class Runner {
           std::memcpy(&choice, selector.data(), sizeof(choice));
           if (choice < 0 || choice > last) choice = last;
         }
-        HEKLA_RETURN_IF_ERROR(run((*branch)->branches[static_cast<size_t>(choice)]));
+        HEKLA_RETURN_IF_ERROR(run(branch->branches[static_cast<size_t>(choice)]));
+      } else {
+        return unimplemented("{} in the interpreter", plan::to_string(step, plan_));
       }
     }
     return ok_status();
@@ -135,11 +134,7 @@ class Runner {
   Bytes arena_;
 };
 
-double work(const plan::Steps& steps, const plan::LaunchPlan& plan);
-
 }  // namespace
-
-double plan_work(const plan::LaunchPlan& plan) { return work(plan.steps, plan); }
 
 Result<std::vector<std::vector<std::byte>>> run_plan(const plan::LaunchPlan& plan,
                                                      const std::vector<HostArray>& inputs) {
@@ -164,23 +159,17 @@ double region_work(const kernel::Function& f, int32_t region) {
   return total;
 }
 
-double work(const plan::Steps& steps, const plan::LaunchPlan& plan) {
+}  // namespace
+
+double plan_work(const plan::LaunchPlan& plan) {
   double total = 0;
-  for (const plan::Step& step : steps) {
-    if (const auto* run = std::get_if<plan::KernelStep>(&step.what)) {
-      const kernel::Kernel& kernel = plan.kernels[static_cast<size_t>(run->kernel)];
-      total += static_cast<double>(kernel.points()) * region_work(kernel.body, 0);
-    } else if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-      total += work((*loop)->condition, plan) + work((*loop)->body, plan);
-    } else if (const auto* branch =
-                   std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
-      for (const plan::Steps& each : (*branch)->branches) total += work(each, plan);
-    } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
-      total += work((*rows)->steps, plan);
-    }
-  }
+  plan::for_each_step(plan.steps, [&](const plan::Step& step) {
+    const auto* run = std::get_if<plan::KernelStep>(&step.what);
+    if (run == nullptr) return;
+    const kernel::Kernel& kernel = plan.kernels[static_cast<size_t>(run->kernel)];
+    total += static_cast<double>(kernel.points()) * region_work(kernel.body, 0);
+  });
   return total;
 }
 
-}  // namespace
 }  // namespace hekla::testing

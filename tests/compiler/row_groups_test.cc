@@ -30,9 +30,7 @@ std::shared_ptr<const plan::LaunchPlan> plan_of(const std::string& text, RowGrou
 std::vector<const plan::RowsStep*> groups_of(const plan::LaunchPlan& plan) {
   std::vector<const plan::RowsStep*> groups;
   for (const plan::Step& step : plan.steps) {
-    if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
-      groups.push_back(rows->get());
-    }
+    if (const auto* rows = std::get_if<plan::RowsStep>(&step.what)) groups.push_back(rows);
   }
   return groups;
 }

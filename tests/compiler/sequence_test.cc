@@ -10,6 +10,7 @@
 #include <random>
 
 #include "backends/compiler/compile.h"
+#include "backends/compiler/plan/visit.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/program/stablehlo/read_program.h"
 #include "tests/compiler/plan_interpreter.h"
@@ -18,18 +19,7 @@ namespace hekla::testing {
 namespace {
 
 bool has_host_step(const plan::Steps& steps) {
-  for (const plan::Step& step : steps) {
-    if (std::holds_alternative<plan::HostStep>(step.what)) return true;
-    if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-      if (has_host_step((*loop)->condition) || has_host_step((*loop)->body)) return true;
-    }
-    if (const auto* branch = std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
-      for (const plan::Steps& each : (*branch)->branches) {
-        if (has_host_step(each)) return true;
-      }
-    }
-  }
-  return false;
+  return std::any_of(steps.begin(), steps.end(), plan::holds<plan::HostStep>);
 }
 
 // Floats in [-2, 2) with some zeros of both signs and NaNs when `edges`; integers in [0, 50), or

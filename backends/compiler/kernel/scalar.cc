@@ -115,6 +115,7 @@ class Verifier {
     std::vector<Value> made = region.parameters;
     for (Value v : region.parameters) seen_[static_cast<size_t>(v)] = true;
     for (Value v : region.instructions) {
+      if (f_[v].region != number) return fail(v, "stands in a region that is not its own");
       HEKLA_RETURN_IF_ERROR(check(v));
       seen_[static_cast<size_t>(v)] = true;
       made.push_back(v);

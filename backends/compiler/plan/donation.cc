@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "backends/compiler/plan/slices.h"
+#include "backends/compiler/plan/visit.h"
 
 namespace hekla::plan {
 namespace {
@@ -19,10 +19,10 @@ class Donations {
         last_read_(plan.input_bytes.size(), -1),
         first_write_(plan.output_bytes.size(), std::numeric_limits<int64_t>::max()) {
     for (size_t at = 0; at < plan.steps.size(); ++at) {
-      visit_deep(plan.steps[at], plan.kernels, [&](Slice& slice, bool is_written) {
+      for_each_slice_within(plan.steps[at], plan, [&](const Slice& slice, const Use& use) {
         const auto index = static_cast<size_t>(slice.index);
         if (slice.space == Space::kInput) last_read_[index] = static_cast<int64_t>(at);
-        if (slice.space == Space::kOutput && is_written) {
+        if (slice.space == Space::kOutput && use.is_written) {
           first_write_[index] = std::min(first_write_[index], static_cast<int64_t>(at));
         }
       });

@@ -7,7 +7,9 @@
 // turn kernels into code and slices into addresses. Immutable once made; read by any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <variant>
@@ -64,17 +66,19 @@ struct HostStep {
 struct Step;
 using Steps = std::vector<Step>;
 
-// A counted loop (trip_count >= 0) runs `body` that often. Its `condition` is empty; `predicate` is
-// 8 bytes of its own, which whoever runs it may use to count, undefined before and after.
-// Any other (-1) runs `condition`, then, while the byte at `predicate` is not 0, `body` and
-// `condition` again.
-struct LoopStep {
+// Runs `body` `count` times.
+struct RepeatStep {
+  // What the program says, once several iterations stand in one body or the first ones before the
+  // loop (rotate.h).
+  int64_t count = 0;
+  Steps body;
+};
+
+// Runs `condition`, then, while the byte at `predicate` is not 0, `body` and `condition` again.
+struct WhileStep {
   Steps condition;
   Slice predicate;
   Steps body;
-  // What the program says, once several turns stand in one body or the first ones before the loop
-  // (rotate.h).
-  int64_t trip_count = -1;
 };
 
 // Runs one of the branches. `selector` is an i32, clamped to the last branch when out of range, or
@@ -84,10 +88,19 @@ struct BranchStep {
   std::vector<Steps> branches;
 };
 
+// The number of the branch that runs, by the bytes of the selector.
+inline size_t chosen_branch(const BranchStep& step, const std::byte* selector) {
+  if (step.selector.bytes == 1) return *selector != std::byte{0} ? 0 : 1;
+  int32_t index = 0;
+  std::memcpy(&index, selector, sizeof(index));
+  const size_t last = step.branches.size() - 1;
+  return index < 0 || static_cast<size_t>(index) > last ? last : static_cast<size_t>(index);
+}
+
 // Runs `steps`, which are kernels, in order; or all of them on some rows, then all on
 // others, in any order and in parallel. Each has `rows` rows (kernel/row_access.h). What one of
 // them writes and another touches is row-wise in both, with rows of the same bytes; rows of a slice
-// begin at its offset. Plans have it unless a back end asks for none (PlanOptions::row_groups).
+// begin at its offset.
 struct RowsStep {
   int64_t rows = 0;
   Steps steps;
@@ -97,9 +110,10 @@ struct RowsStep {
   std::vector<Slice> scratch;
 };
 
+// A new type of step: docs/adding_a_step.md.
 struct Step {
-  std::variant<KernelStep, ContractionStep, CopyStep, HostStep, std::shared_ptr<const LoopStep>,
-               std::shared_ptr<const BranchStep>, std::shared_ptr<const RowsStep>>
+  std::variant<KernelStep, ContractionStep, CopyStep, HostStep, RepeatStep, WhileStep, BranchStep,
+               RowsStep>
       what;
 };
 
@@ -117,10 +131,14 @@ struct LaunchPlan {
   Steps steps;
 };
 
+// "input 1 [16]", "output 0 +64 [16]", "arena +128 [4096]".
+std::string to_string(const Slice& slice);
 // One line a step, kernels by number; for people and tests.
 std::string to_string(const LaunchPlan& plan);
 // The scalar code of every kernel, by number.
 std::string kernels_string(const LaunchPlan& plan);
+// What a step is, without its slices: "kernel 3 add grid [4, 8]", "copy", "repeat 5 times".
+std::string to_string(const Step& step, const LaunchPlan& plan);
 // Sizes and numbers of steps by name, those inside loops and branches counted once.
 std::vector<std::pair<std::string, int64_t>> statistics(const LaunchPlan& plan);
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "backends/compiler/plan/slices.h"
+#include "backends/compiler/plan/visit.h"
 
 namespace hekla::plan {
 namespace {
@@ -20,7 +20,7 @@ struct Life {
 
 class Lives {
  public:
-  explicit Lives(LaunchPlan& plan) : plan_(plan) {
+  explicit Lives(const LaunchPlan& plan) : plan_(plan) {
     walk(plan.steps);
     // A loop that names a buffer which lives outside of it as well keeps it all through; inner
     // loops first, so that what they add reaches the outer ones.
@@ -51,27 +51,27 @@ class Lives {
     life.times.push_back(now_);
   }
 
-  void walk(Steps& steps) {
-    for (Step& step : steps) {
-      ++now_;
-      visit_own(step, plan_.kernels, [&](Slice& slice, bool) { use(slice); });
-      if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-        LoopStep& inner = mutable_loop(*loop);
-        const int64_t begin = ++now_;
-        if (inner.trip_count >= 0) use(inner.predicate);
-        walk(inner.condition);
+  void walk(const Steps& steps) {
+    for (const Step& step : steps) {
+      const int64_t begin = ++now_;
+      const auto* loop = std::get_if<WhileStep>(&step.what);
+      if (loop != nullptr) {
+        // The predicate is made by the condition.
+        walk(loop->condition);
         ++now_;
-        use(inner.predicate);
-        walk(inner.body);
+        use(loop->predicate);
+        walk(loop->body);
+      } else {
+        for_each_slice(step, plan_, [&](const Slice& slice, const Use&) { use(slice); });
+        for_each_list(step, [&](const Steps& inner) { walk(inner); });
+      }
+      if (loop != nullptr || std::holds_alternative<RepeatStep>(step.what)) {
         loops_.emplace_back(begin, ++now_);
-        if (inner.trip_count >= 0) use(inner.predicate);
-      } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-        for (Steps& each : mutable_branch(*branch).branches) walk(each);
       }
     }
   }
 
-  LaunchPlan& plan_;
+  const LaunchPlan& plan_;
   std::unordered_map<int32_t, Life> lives_;
   std::vector<std::pair<int64_t, int64_t>> loops_;  // inner before outer
   int64_t now_ = 0;
@@ -80,20 +80,15 @@ class Lives {
 class CopyElision {
  public:
   explicit CopyElision(LaunchPlan& plan) : plan_(plan) {
-    for (Step& step : plan.steps) {
-      visit_deep(step, plan.kernels, [&](Slice& s, bool) { ++uses_[buffer_of(s)]; });
-    }
+    for_each_slice_within(plan.steps, plan,
+                          [&](const Slice& s, const Use&) { ++uses_[buffer_of(s)]; });
   }
-  void run() { run(plan_.steps, false); }
+  void run() { run(plan_.steps); }
 
  private:
-  void run(Steps& steps, bool in_loop) {
+  void run(Steps& steps) {
     for (Step& step : steps) {
-      if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-        run(mutable_loop(*loop).body, true);
-      } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-        for (Steps& each : mutable_branch(*branch).branches) run(each, in_loop);
-      }
+      for_each_list(step, [&](Steps& inner) { run(inner); });
     }
     for (size_t i = 0; i < steps.size();) {
       const auto* copy = std::get_if<CopyStep>(&steps[i].what);
@@ -117,7 +112,7 @@ class CopyElision {
     int64_t here = 0;
     size_t first = steps.size();
     for (size_t i = 0; i < steps.size(); ++i) {
-      visit_deep(steps[i], plan_.kernels, [&](Slice& s, bool) {
+      for_each_slice_within(steps[i], plan_, [&](const Slice& s, const Use&) {
         if (buffer_of(s) != source) return;
         ++here;
         first = std::min(first, i);
@@ -138,54 +133,45 @@ class CopyElision {
     }
     uses_[source] = 0;
     uses_[buffer_of(to)] += here - 2;
-    for (Step& step : steps) {
-      visit_deep(step, plan_.kernels, [&](Slice& s, bool) {
-        if (buffer_of(s) == source) s = to;
-      });
-    }
+    for_each_slice_within(steps, plan_, [&](Slice& s, const Use&) {
+      if (buffer_of(s) == source) s = to;
+    });
     return true;
   }
 
-  bool names(Step& step, const Buffer& buffer) {
+  bool names(const Step& step, const Buffer& buffer) const {
     bool found = false;
-    visit_deep(step, plan_.kernels, [&](Slice& s, bool) { found |= buffer_of(s) == buffer; });
+    for_each_slice_within(step, plan_, [&](const Slice& s, const Use&) {
+      found |= buffer_of(s) == buffer;
+    });
     return found;
   }
-  bool writes(Step& step, const Buffer& buffer) {
+  bool writes(const Step& step, const Buffer& buffer) const {
     bool found = false;
-    visit_deep(step, plan_.kernels,
-               [&](Slice& s, bool written) { found |= written && buffer_of(s) == buffer; });
+    for_each_slice_within(step, plan_, [&](const Slice& s, const Use& use) {
+      found |= use.is_written && buffer_of(s) == buffer;
+    });
     return found;
   }
-  bool writes_before(Steps& steps, size_t after, size_t end, const Slice& slice) {
+  bool writes_before(const Steps& steps, size_t after, size_t end, const Slice& slice) const {
     for (size_t i = after + 1; i <= end; ++i) {
       if (writes(steps[i], buffer_of(slice))) return true;
     }
     return false;
   }
   // Whether the step writes all of the buffer and reads nothing of it.
-  bool makes(Step& step, const Buffer& buffer) {
+  bool makes(const Step& step, const Buffer& buffer) const {
     bool writes = false;
     bool reads = false;
-    if (std::holds_alternative<std::shared_ptr<const LoopStep>>(step.what) ||
-        std::holds_alternative<std::shared_ptr<const BranchStep>>(step.what)) {
-      return false;
-    }
-    visit_own(step, plan_.kernels, [&](Slice& s, bool written) {
+    for_each_slice(step, plan_, [&](const Slice& s, const Use& use) {
       if (buffer_of(s) != buffer) return;
-      (written ? writes : reads) = true;
+      writes |= use.is_written;
+      reads |= use.is_read;
     });
-    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
-      // A kernel may read what it writes.
-      const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];
-      for (size_t i = 0; i < run->operands.size(); ++i) {
-        reads |= buffer_of(run->operands[i]) == buffer && kernel.operands[i].is_read;
-      }
-    }
     return writes && !reads;
   }
   // Whether the step may write its result to `to`, which it reads.
-  bool updates(Step& step, const Slice& to) {
+  bool updates(const Step& step, const Slice& to) const {
     if (std::holds_alternative<HostStep>(step.what)) return !writes(step, buffer_of(to));
     const auto* run = std::get_if<KernelStep>(&step.what);
     if (run == nullptr) return false;
@@ -238,7 +224,7 @@ void assign_arena(LaunchPlan& plan, bool reuse) {
                          [](const Placed* a, const Placed* b) { return a->offset < b->offset; }),
         &buffer);
   }
-  visit_deep(plan.steps, plan.kernels, [&](Slice& slice, bool) {
+  for_each_slice_within(plan.steps, plan, [&](Slice& slice, const Use&) {
     if (slice.space != Space::kArena) return;
     slice.offset += offsets[slice.index];
     slice.index = 0;

@@ -103,74 +103,61 @@ class Reader {
   bool is_ok_ = true;
 };
 
-// A T to write, or to read into.
-template <typename Archive, typename T>
-using Ref = std::conditional_t<Archive::kWrites, const T&, T&>;
+// ---- structures, by their fields, so that none gets a field that is forgotten here
 
-template <typename Archive, typename List, typename Each>
-void code_list(Archive& a, List& list, const Each& each) {
-  if constexpr (Archive::kWrites) {
-    a.number(list.size());
+struct Anything {
+  template <typename T>
+  operator T() const;
+};
+
+template <typename T, typename... Fields>
+consteval size_t field_count() {
+  if constexpr (requires { T{Fields{}..., Anything{}}; }) {
+    return field_count<T, Fields..., Anything>();
   } else {
-    list.resize(a.count());
+    return sizeof...(Fields);
   }
-  for (auto& element : list) each(element);
 }
 
-template <typename Archive, typename List>
-void code_numbers(Archive& a, List& list) {
-  code_list(a, list, [&](auto& value) { a.number(value); });
-}
-
-template <typename Archive>
-void code_text(Archive& a, Ref<Archive, std::string> text) {
-  if constexpr (Archive::kWrites) {
-    a.number(text.size());
+// each(field) for the fields of a plain structure in their order.
+template <typename T>
+void for_each_field(T& value, const auto& each) {
+  constexpr size_t kCount = field_count<std::remove_const_t<T>>();
+  const auto all = [&](auto&... fields) { (each(fields), ...); };
+  if constexpr (kCount == 1) {
+    auto& [a] = value;
+    all(a);
+  } else if constexpr (kCount == 2) {
+    auto& [a, b] = value;
+    all(a, b);
+  } else if constexpr (kCount == 3) {
+    auto& [a, b, c] = value;
+    all(a, b, c);
+  } else if constexpr (kCount == 4) {
+    auto& [a, b, c, d] = value;
+    all(a, b, c, d);
+  } else if constexpr (kCount == 5) {
+    auto& [a, b, c, d, e] = value;
+    all(a, b, c, d, e);
+  } else if constexpr (kCount == 8) {
+    auto& [a, b, c, d, e, f, g, h] = value;
+    all(a, b, c, d, e, f, g, h);
   } else {
-    text.resize(a.count());
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = value;
+    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
   }
-  a.bytes(text.data(), text.size());
 }
 
-// Structures are taken apart by structured bindings, so that none gets a field that is forgotten
-// here.
+// ---- what is to be right of some values, and types that are more than their fields
 
-template <typename Archive>
-void code(Archive& a, Ref<Archive, Slice> slice) {
-  auto& [space, index, offset, bytes] = slice;
-  a.number(space);
-  a.number(index);
-  a.number(offset);
-  a.number(bytes);
-  if (space > Slice::Space::kConstant) a.fail();
+void check_read(Reader&, const auto&) {}
+
+void check_read(Reader& a, const Slice& slice) {
+  if (slice.space > Slice::Space::kConstant) a.fail();
 }
 
-template <typename Archive>
-void code(Archive& a, Ref<Archive, kernel::Instruction> inst) {
-  auto& [op, type, region, immediate, arguments] = inst;
-  a.number(op);
-  a.number(type);
-  a.number(region);
-  a.number(immediate);
-  code_numbers(a, arguments);
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, kernel::RegionBody> region) {
-  auto& [parent, parameters, instructions, yields] = region;
-  a.number(parent);
-  code_numbers(a, parameters);
-  code_numbers(a, instructions);
-  code_numbers(a, yields);
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, kernel::KernelOperand> operand) {
-  auto& [bytes, is_read, is_written, is_pointwise] = operand;
-  a.number(bytes);
-  a.number(is_read);
-  a.number(is_written);
-  a.number(is_pointwise);
+void check_read(Reader& a, const DType& dtype) {
+  if (dtype == DType::kInvalid || static_cast<int>(dtype) >= kDTypeCount) a.fail();
 }
 
 // What kernel::verify takes for granted: numbers name something.
@@ -207,200 +194,142 @@ bool is_in_range(const kernel::Kernel& kernel, const std::vector<kernel::Instruc
   return !regions.empty() && is_type(kernel.index_type);
 }
 
-template <typename Archive>
-void code(Archive& a, Ref<Archive, kernel::Kernel> kernel) {
-  auto& [name, grid, index_type, operands, body] = kernel;
-  code_text(a, name);
-  code_numbers(a, grid);
-  a.number(index_type);
-  code_list(a, operands, [&](auto& operand) { code(a, operand); });
-  if constexpr (Archive::kWrites) {
-    code_list(a, body.instructions(), [&](auto& inst) { code(a, inst); });
-    code_list(a, body.regions(), [&](auto& region) { code(a, region); });
-  } else {
-    std::vector<kernel::Instruction> instructions;
-    std::vector<kernel::RegionBody> regions;
-    code_list(a, instructions, [&](auto& inst) { code(a, inst); });
-    code_list(a, regions, [&](auto& region) { code(a, region); });
-    if (!a.is_ok() || !is_in_range(kernel, instructions, regions)) return a.fail();
-    body = kernel::Function(std::move(instructions), std::move(regions));
-    if (!kernel::verify(body).ok()) a.fail();
-  }
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, kernel::Contraction> contraction) {
-  auto& [lhs_dtype, rhs_dtype, lhs_elements, rhs_elements, out_elements, lhs_offset, rhs_offset,
-         out_offset, batch, rows, columns, depth, windows, chains] = contraction;
-  a.number(lhs_dtype);
-  a.number(rhs_dtype);
-  for (auto* number :
-       {&lhs_elements, &rhs_elements, &out_elements, &lhs_offset, &rhs_offset, &out_offset}) {
-    a.number(*number);
-  }
-  for (auto* axes : {&batch, &rows, &columns, &depth}) {
-    code_list(a, *axes, [&](auto& axis) {
-      auto& [size, lhs, rhs, out] = axis;
-      for (auto* number : {&size, &lhs, &rhs, &out}) a.number(*number);
-    });
-  }
-  code_list(a, windows, [&](auto& window) {
-    auto& [row, tap, stride, dilation, low, extent, base_dilation, lhs] = window;
-    a.number(row);
-    a.number(tap);
-    for (auto* number : {&stride, &dilation, &low, &extent, &base_dilation, &lhs}) {
-      a.number(*number);
-    }
-  });
-  a.number(chains);
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, HostArray> array) {
-  if constexpr (Archive::kWrites) {
-    a.number(array.dtype());
-    code_numbers(a, array.dims());
-    a.bytes(array.data(), static_cast<size_t>(array.size_bytes()));
-  } else {
-    DType dtype = DType::kInvalid;
-    Dims dims;
-    a.number(dtype);
-    code_numbers(a, dims);
-    const bool is_dtype = dtype != DType::kInvalid && static_cast<int>(dtype) < kDTypeCount;
-    if (!a.is_ok() || !is_dtype) return a.fail();
-    const Result<int64_t> bytes = checked_bytes(dtype, dims);
-    if (!bytes.ok() || static_cast<uint64_t>(*bytes) > a.left()) return a.fail();
-    Result<HostArray> made = HostArray::allocate(dtype, std::move(dims), false);
-    if (!made.ok()) return a.fail();
-    array = *std::move(made);
-    a.bytes(array.mutable_data(), static_cast<size_t>(*bytes));
-  }
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, Steps> steps);
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, KernelStep> step) {
-  auto& [kernel, operands] = step;
-  a.number(kernel);
-  code_list(a, operands, [&](auto& slice) { code(a, slice); });
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, ContractionStep> step) {
-  auto& [contraction, lhs, rhs, out] = step;
-  a.number(contraction);
-  for (auto* slice : {&lhs, &rhs, &out}) code(a, *slice);
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, CopyStep> step) {
-  auto& [from, to] = step;
-  code(a, from);
-  code(a, to);
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, LoopStep> step) {
-  auto& [condition, predicate, body, trip_count] = step;
-  code(a, condition);
-  code(a, predicate);
-  code(a, body);
-  a.number(trip_count);
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, BranchStep> step) {
-  auto& [selector, branches] = step;
-  code(a, selector);
-  code_list(a, branches, [&](auto& steps) { code(a, steps); });
-}
-
-template <typename Archive>
-void code(Archive& a, Ref<Archive, RowsStep> step) {
-  auto& [rows, steps, row_bytes, scratch] = step;
-  a.number(rows);
-  code(a, steps);
-  a.number(row_bytes);
-  code_list(a, scratch, [&](auto& slice) { code(a, slice); });
-}
-
-// What stands behind a pointer in a step.
-template <typename What>
-struct Pointed {
-  using Type = void;
-};
-template <typename What>
-struct Pointed<std::shared_ptr<const What>> {
-  using Type = What;
-};
-
-// Reads the alternative number `kind` of a step.
-template <size_t kAlternative = 0>
-void read_alternative(Reader& a, size_t kind, Step& step) {
-  if constexpr (kAlternative == std::variant_size_v<decltype(step.what)>) {
+void check_read(Reader& a, const kernel::Kernel& kernel) {
+  if (!a.is_ok() ||
+      !is_in_range(kernel, kernel.body.instructions(), kernel.body.regions()) ||
+      !kernel::verify(kernel.body).ok()) {
     a.fail();
-  } else if (kind != kAlternative) {
-    read_alternative<kAlternative + 1>(a, kind, step);
+  }
+}
+
+// The value is written, or read.
+template <typename Archive, typename T>
+void code(Archive& a, T& value);
+
+template <typename Archive, typename List>
+void code_list(Archive& a, List& list) {
+  if constexpr (Archive::kWrites) {
+    a.number(list.size());
   } else {
-    using What = std::variant_alternative_t<kAlternative, decltype(step.what)>;
-    using Inner = typename Pointed<What>::Type;
-    if constexpr (std::is_same_v<What, HostStep>) {
-      a.fail();
-    } else if constexpr (std::is_void_v<Inner>) {
-      code(a, step.what.template emplace<kAlternative>());
-    } else {
-      auto inner = std::make_shared<Inner>();
-      code(a, *inner);
-      step.what = std::shared_ptr<const Inner>(std::move(inner));
-    }
+    list.resize(a.count());
   }
+  for (auto& element : list) code(a, element);
 }
 
-template <typename Archive>
-void code(Archive& a, Ref<Archive, Step> step) {
-  size_t kind = step.what.index();
-  a.number(kind);
-  if constexpr (!Archive::kWrites) {
-    read_alternative(a, kind, step);
+void code_body(Writer& a, const kernel::Function& body) {
+  code_list(a, body.instructions());
+  code_list(a, body.regions());
+}
+
+void code_body(Reader& a, kernel::Function& body) {
+  std::vector<kernel::Instruction> instructions;
+  std::vector<kernel::RegionBody> regions;
+  code_list(a, instructions);
+  code_list(a, regions);
+  body = kernel::Function(std::move(instructions), std::move(regions));
+}
+
+void code_text(Writer& a, const std::string& text) {
+  a.number(text.size());
+  a.bytes(text.data(), text.size());
+}
+
+void code_text(Reader& a, std::string& text) {
+  text.resize(a.count());
+  a.bytes(text.data(), text.size());
+}
+
+void code_array(Writer& a, const HostArray& array) {
+  const DType dtype = array.dtype();
+  code(a, dtype);
+  code_list(a, array.dims());
+  a.bytes(array.data(), static_cast<size_t>(array.size_bytes()));
+}
+
+void code_array(Reader& a, HostArray& array) {
+  DType dtype = DType::kInvalid;
+  Dims dims;
+  code(a, dtype);
+  code_list(a, dims);
+  if (!a.is_ok()) return;
+  const Result<int64_t> bytes = checked_bytes(dtype, dims);
+  if (!bytes.ok() || static_cast<uint64_t>(*bytes) > a.left()) return a.fail();
+  Result<HostArray> made = HostArray::allocate(dtype, std::move(dims), false);
+  if (!made.ok()) return a.fail();
+  array = *std::move(made);
+  a.bytes(array.mutable_data(), static_cast<size_t>(*bytes));
+}
+
+// A step is the number of its type and its fields.
+template <typename What>
+void code_type(Writer& a, const What& what) {
+  if constexpr (std::is_same_v<What, HostStep>) {
+    a.fail();
   } else {
-    std::visit(
-        [&](const auto& what) {
-          using What = std::decay_t<decltype(what)>;
-          if constexpr (std::is_same_v<What, HostStep>) {
-            a.fail();
-          } else if constexpr (std::is_void_v<typename Pointed<What>::Type>) {
-            code(a, what);
-          } else {
-            code(a, *what);
-          }
-        },
-        step.what);
+    code(a, what);
   }
 }
 
-template <typename Archive>
-void code(Archive& a, Ref<Archive, Steps> steps) {
-  if constexpr (!Archive::kWrites) {
-    constexpr int kDeepest = 256;
-    if (++a.depth > kDeepest) return a.fail();
-  }
-  code_list(a, steps, [&](auto& step) { code(a, step); });
-  if constexpr (!Archive::kWrites) --a.depth;
+void code_step(Writer& a, const Step& step) {
+  a.number(step.what.index());
+  std::visit([&](const auto& what) { code_type(a, what); }, step.what);
 }
 
-template <typename Archive>
-void code(Archive& a, Ref<Archive, LaunchPlan> plan) {
-  auto& [kernels, contractions, constants, input_bytes, output_bytes, output_input, arena_bytes,
-         steps] = plan;
-  code_list(a, kernels, [&](auto& kernel) { code(a, kernel); });
-  code_list(a, contractions, [&](auto& contraction) { code(a, contraction); });
-  code_list(a, constants, [&](auto& array) { code(a, array); });
-  for (auto* numbers : {&input_bytes, &output_bytes}) code_numbers(a, *numbers);
-  code_numbers(a, output_input);
-  a.number(arena_bytes);
-  code(a, steps);
+template <size_t kType = 0>
+void read_type(Reader& a, size_t type, Step& step) {
+  if constexpr (kType == std::variant_size_v<decltype(step.what)>) {
+    a.fail();
+  } else if (type != kType) {
+    read_type<kType + 1>(a, type, step);
+  } else if constexpr (std::is_same_v<std::variant_alternative_t<kType, decltype(step.what)>,
+                                      HostStep>) {
+    a.fail();
+  } else {
+    code(a, step.what.template emplace<kType>());
+  }
+}
+
+void code_step(Reader& a, Step& step) {
+  size_t type = 0;
+  a.number(type);
+  read_type(a, type, step);
+}
+
+void code_steps(Writer& a, const Steps& steps) { code_list(a, steps); }
+
+void code_steps(Reader& a, Steps& steps) {
+  constexpr int kDeepest = 256;
+  if (++a.depth > kDeepest) return a.fail();
+  code_list(a, steps);
+  --a.depth;
+}
+
+template <typename T>
+constexpr bool kIsList = false;
+template <typename Element>
+constexpr bool kIsList<std::vector<Element>> = true;
+
+template <typename Archive, typename T>
+void code(Archive& a, T& value) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::is_arithmetic_v<Plain> || std::is_enum_v<Plain>) {
+    a.number(value);
+  } else if constexpr (std::is_same_v<Plain, std::string>) {
+    code_text(a, value);
+  } else if constexpr (std::is_same_v<Plain, Steps>) {
+    code_steps(a, value);
+  } else if constexpr (std::is_same_v<Plain, Step>) {
+    code_step(a, value);
+  } else if constexpr (std::is_same_v<Plain, kernel::Function>) {
+    code_body(a, value);
+  } else if constexpr (std::is_same_v<Plain, HostArray>) {
+    code_array(a, value);
+  } else if constexpr (kIsList<Plain>) {
+    code_list(a, value);
+  } else {
+    for_each_field(value, [&](auto& field) { code(a, field); });
+  }
+  if constexpr (!Archive::kWrites) check_read(a, value);
 }
 
 }  // namespace

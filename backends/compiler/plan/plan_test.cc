@@ -9,6 +9,7 @@
 
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/planner.h"
+#include "backends/compiler/plan/visit.h"
 #include "runtime/program/stablehlo/read_program.h"
 
 namespace hekla::plan {
@@ -53,21 +54,13 @@ LaunchPlan plan_of(const std::string& text, const PlanOptions& options = {}) {
 }
 
 // Names of the kernels that run, in order, those in loops and row groups too.
-void add_kernels(const Steps& steps, const LaunchPlan& plan, Names& names) {
-  for (const Step& step : steps) {
-    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
-      names.push_back(plan.kernels[static_cast<size_t>(run->kernel)].name);
-    } else if (const auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-      add_kernels((*loop)->body, plan, names);
-    } else if (const auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
-      add_kernels((*rows)->steps, plan, names);
-    }
-  }
-}
-
 Names kernels_of(const LaunchPlan& plan) {
   Names names;
-  add_kernels(plan.steps, plan, names);
+  for_each_step(plan.steps, [&](const Step& step) {
+    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
+      names.push_back(plan.kernels[static_cast<size_t>(run->kernel)].name);
+    }
+  });
   return names;
 }
 
@@ -282,8 +275,8 @@ TEST(Memory, ALoopUpdatesWhatItCarriesInPlace) {
   const LaunchPlan plan = plan_of(function(x_and(), body, "%r#1", kT));
   ASSERT_EQ(plan.steps.size(), 2u) << to_string(plan);
   EXPECT_TRUE(std::holds_alternative<CopyStep>(plan.steps[0].what));
-  const auto& loop = *std::get<std::shared_ptr<const LoopStep>>(plan.steps[1].what);
-  EXPECT_EQ(loop.trip_count, 10);
+  const auto& loop = std::get<RepeatStep>(plan.steps[1].what);
+  EXPECT_EQ(loop.count, 10);
   ASSERT_EQ(loop.body.size(), 1u) << to_string(plan);
   const auto& step = std::get<KernelStep>(loop.body[0].what);
   ASSERT_EQ(step.operands.size(), 2u);
@@ -310,7 +303,7 @@ TEST(Plan, ACarriedValueWithoutUsersTakesNoStep) {
 )";
   const LaunchPlan plan = plan_of(function(x_and("%m: tensor<4x4xf32>"), body, "%r#1", kT));
   ASSERT_EQ(plan.steps.size(), 2u) << to_string(plan);
-  const auto& loop = *std::get<std::shared_ptr<const LoopStep>>(plan.steps[1].what);
+  const auto& loop = std::get<RepeatStep>(plan.steps[1].what);
   ASSERT_EQ(loop.body.size(), 1u) << to_string(plan);
   EXPECT_TRUE(std::holds_alternative<KernelStep>(loop.body[0].what));
 }
@@ -389,7 +382,7 @@ TEST(RowGroups, AChainAlongRowsIsOneStepOfWholeRows) {
   options.row_groups = RowGroups::kAll;
   const LaunchPlan plan = plan_of(softmax(), options);
   ASSERT_EQ(plan.steps.size(), 1u) << to_string(plan);
-  const auto& rows = *std::get<std::shared_ptr<const RowsStep>>(plan.steps[0].what);
+  const auto& rows = std::get<RowsStep>(plan.steps[0].what);
   EXPECT_EQ(rows.rows, 64);
   EXPECT_EQ(rows.steps.size(), 4u) << to_string(plan);
   // Maximum and sum, and the exponentials in between, are wanted by nobody afterwards.
@@ -400,7 +393,7 @@ TEST(RowGroups, ThereAreNoneForBackEndsThatDoNotRunThem) {
   PlanOptions options;
   options.row_groups = RowGroups::kNone;
   const LaunchPlan plan = plan_of(softmax(), options);
-  EXPECT_EQ(count_steps<std::shared_ptr<const RowsStep>>(plan.steps), 0);
+  EXPECT_EQ(count_steps<RowsStep>(plan.steps), 0);
   EXPECT_EQ(kernels_of(plan).size(), 4u);
 }
 

@@ -451,9 +451,8 @@ class Planner {
   Status plan_while(const ir::Operation& op, Steps& steps) {
     const ir::Block& condition = op.region(0).front();
     const ir::Block& body = op.region(1).front();
-    auto loop = std::make_shared<LoopStep>();
-    loop->trip_count = trip_count(op);
-    const bool is_counted = loop->trip_count >= 0;
+    const int64_t count = trip_count(op);
+    const bool is_counted = count >= 0;
     std::unordered_set<const ir::Value*> unwanted;
     std::vector<Slice> initial, carried;
     std::vector<size_t> changing;
@@ -482,26 +481,29 @@ class Planner {
       places_[body.argument(i)] = place;
     }
     copy_all(initial, carried, steps);
-    if (is_counted) {
-      loop->predicate = new_buffer(sizeof(int64_t));
-    } else {
-      HEKLA_RETURN_IF_ERROR(plan_block(condition, loop->condition));
-      HEKLA_ASSIGN_OR_RETURN(loop->predicate, place_of(*condition.terminator()->operand(0)));
+    WhileStep loop;
+    if (!is_counted) {
+      HEKLA_RETURN_IF_ERROR(plan_block(condition, loop.condition));
+      HEKLA_ASSIGN_OR_RETURN(loop.predicate, place_of(*condition.terminator()->operand(0)));
     }
-    HEKLA_RETURN_IF_ERROR(plan_block(body, loop->body, std::move(unwanted)));
+    HEKLA_RETURN_IF_ERROR(plan_block(body, loop.body, std::move(unwanted)));
     std::vector<Slice> next;
     for (const size_t i : changing) {
       HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*body.terminator()->operand(i)));
       next.push_back(slice);
     }
-    copy_all(next, carried, loop->body);
-    steps.push_back({std::shared_ptr<const LoopStep>(std::move(loop))});
+    copy_all(next, carried, loop.body);
+    if (is_counted) {
+      steps.push_back({RepeatStep{count, std::move(loop.body)}});
+    } else {
+      steps.push_back({std::move(loop)});
+    }
     return ok_status();
   }
 
   Status plan_branch(const ir::Operation& op, Steps& steps) {
-    auto branch = std::make_shared<BranchStep>();
-    HEKLA_ASSIGN_OR_RETURN(branch->selector, place_of(*op.operand(0)));
+    BranchStep branch;
+    HEKLA_ASSIGN_OR_RETURN(branch.selector, place_of(*op.operand(0)));
     std::vector<Slice> results;
     for (size_t i = 0; i < op.result_count(); ++i) results.push_back(make_place(*op.result(i)));
     for (size_t r = 0; r < op.region_count(); ++r) {
@@ -514,9 +516,9 @@ class Planner {
         values.push_back(slice);
       }
       copy_all(values, results, inner);
-      branch->branches.push_back(std::move(inner));
+      branch.branches.push_back(std::move(inner));
     }
-    steps.push_back({std::shared_ptr<const BranchStep>(std::move(branch))});
+    steps.push_back({std::move(branch)});
     return ok_status();
   }
 
@@ -561,26 +563,15 @@ Result<LaunchPlan> make_host_plan(std::shared_ptr<const ir::Module> module, std:
   HostStep step;
   step.name = "the whole program";
   step.reason = std::move(reason);
-  auto add = [&](const ir::Type& type, Space space, std::vector<Slice>& slices,
-                 std::vector<int64_t>& bytes) {
-    std::vector<ir::Type> flat{type};
-    while (!flat.empty()) {
-      const ir::Type next = flat.back();
-      flat.pop_back();
-      if (next.is_tuple()) {
-        flat.insert(flat.end(), next.elements().rbegin(), next.elements().rend());
-        continue;
-      }
-      slices.push_back({space, static_cast<int32_t>(bytes.size()), 0, byte_size(next)});
-      bytes.push_back(byte_size(next));
+  const auto add = [&](const std::vector<ir::Type>& types, Space space, std::vector<Slice>& slices,
+                       std::vector<int64_t>& bytes) {
+    for (const ir::Type& type : ir::flat_types(types)) {
+      slices.push_back({space, static_cast<int32_t>(bytes.size()), 0, byte_size(type)});
+      bytes.push_back(byte_size(type));
     }
   };
-  for (const ir::Type& type : entry->type.elements()) {
-    add(type, Space::kInput, step.inputs, plan.input_bytes);
-  }
-  for (const ir::Type& type : entry->type.results()) {
-    add(type, Space::kOutput, step.outputs, plan.output_bytes);
-  }
+  add(entry->type.elements(), Space::kInput, step.inputs, plan.input_bytes);
+  add(entry->type.results(), Space::kOutput, step.outputs, plan.output_bytes);
   plan.output_input.assign(plan.output_bytes.size(), -1);
   step.program = std::move(module);
   plan.steps.push_back({std::move(step)});

@@ -1,78 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "backends/compiler/plan/launch_plan.h"
+#include "backends/compiler/plan/visit.h"
 
 namespace hekla::plan {
 namespace {
 
-std::string text_of(const Slice& slice) {
-  switch (slice.space) {
-    case Slice::Space::kInput:
-      return fmt::format("input {} [{}]", slice.index, slice.bytes);
-    case Slice::Space::kOutput:
-      return fmt::format("output {} [{}]", slice.index, slice.bytes);
-    case Slice::Space::kArena:
-      return fmt::format("arena +{} [{}]", slice.offset, slice.bytes);
-    case Slice::Space::kConstant:
-      break;
-  }
-  return fmt::format("constant {} [{}]", slice.index, slice.bytes);
+// ---- what a type of step is, without its slices
+
+std::string name_of(const KernelStep& step, const LaunchPlan& plan) {
+  const kernel::Kernel& kernel = plan.kernels[static_cast<size_t>(step.kernel)];
+  return fmt::format("kernel {} {} grid [{}]", step.kernel, kernel.name,
+                     fmt::join(kernel.grid, ", "));
+}
+std::string name_of(const ContractionStep& step, const LaunchPlan& plan) {
+  return fmt::format("contraction {} {}", step.contraction,
+                     kernel::to_string(plan.contractions[static_cast<size_t>(step.contraction)]));
+}
+std::string name_of(const CopyStep&, const LaunchPlan&) { return "copy"; }
+std::string name_of(const HostStep& step, const LaunchPlan&) {
+  return fmt::format("host {} ({})", step.name, step.reason);
+}
+std::string name_of(const RepeatStep& step, const LaunchPlan&) {
+  return fmt::format("repeat {} times", step.count);
+}
+std::string name_of(const WhileStep&, const LaunchPlan&) { return "while"; }
+std::string name_of(const BranchStep&, const LaunchPlan&) { return "branch"; }
+std::string name_of(const RowsStep& step, const LaunchPlan&) {
+  return fmt::format("rows {} of {} bytes{}", step.rows, step.row_bytes,
+                     step.scratch.empty() ? "" : ", scratch");
+}
+template <typename Other>
+std::string name_of(const Other&, const LaunchPlan&) {
+  return "step";
 }
 
-std::string text_of(const std::vector<Slice>& slices) {
-  std::string text;
-  for (const Slice& slice : slices) text += (text.empty() ? "" : ", ") + text_of(slice);
-  return text;
+// What stands in front of a list of a step; may be empty.
+std::string title_of_list(const Step& step, size_t number) {
+  if (std::holds_alternative<BranchStep>(step.what)) return fmt::format("case {}", number);
+  return std::holds_alternative<WhileStep>(step.what) && number == 1 ? "do" : "";
 }
 
 void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& out) {
   const std::string pad(static_cast<size_t>(indent) * 2, ' ');
   for (const Step& step : steps) {
-    out += pad;
-    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
-      const kernel::Kernel& kernel = plan.kernels[static_cast<size_t>(run->kernel)];
-      std::string inputs, outputs;
-      for (size_t i = 0; i < run->operands.size(); ++i) {
-        std::string& side = kernel.operands[i].is_written ? outputs : inputs;
-        side += (side.empty() ? "" : ", ") + text_of(run->operands[i]);
-      }
-      out += fmt::format("kernel {} {} grid [{}]: {} -> {}\n", run->kernel, kernel.name,
-                         fmt::join(kernel.grid, ", "), inputs, outputs);
-    } else if (const auto* contract = std::get_if<ContractionStep>(&step.what)) {
-      const auto number = static_cast<size_t>(contract->contraction);
-      out += fmt::format("contraction {} {}: {}, {} -> {}\n", number,
-                         kernel::to_string(plan.contractions[number]), text_of(contract->lhs),
-                         text_of(contract->rhs), text_of(contract->out));
-    } else if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
-      out += fmt::format("copy {} -> {}\n", text_of(copy->from), text_of(copy->to));
-    } else if (const auto* host = std::get_if<HostStep>(&step.what)) {
-      out += fmt::format("host {}: {} -> {} ({})\n", host->name, text_of(host->inputs),
-                         text_of(host->outputs), host->reason);
-    } else if (const auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-      if ((*loop)->trip_count >= 0) {
-        out += fmt::format("repeat {} times\n", (*loop)->trip_count);
-      } else {
-        out += fmt::format("while {}\n", text_of((*loop)->predicate));
-        print((*loop)->condition, plan, indent + 1, out);
-        out += pad + "do\n";
-      }
-      print((*loop)->body, plan, indent + 1, out);
-    } else if (const auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-      out += fmt::format("branch {}\n", text_of((*branch)->selector));
-      for (size_t i = 0; i < (*branch)->branches.size(); ++i) {
-        out += fmt::format("{}case {}\n", pad, i);
-        print((*branch)->branches[i], plan, indent + 1, out);
-      }
-    } else if (const auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
-      out += fmt::format("rows {} of {} bytes, scratch: {}\n", (*rows)->rows, (*rows)->row_bytes,
-                         text_of((*rows)->scratch));
-      print((*rows)->steps, plan, indent + 1, out);
-    }
+    std::string reads, writes;
+    const auto add = [&](const Slice& slice, const Use& use) {
+      std::string& side = use.is_written ? writes : reads;
+      side += (side.empty() ? "" : ", ") + to_string(slice);
+    };
+    std::visit([&](const auto& what) { slices_of(what, plan, add); }, step.what);
+    out += pad + to_string(step, plan);
+    if (!reads.empty() || !writes.empty()) out += ": " + reads;
+    if (!writes.empty()) out += (reads.empty() ? "-> " : " -> ") + writes;
+    out += '\n';
+    size_t number = 0;
+    for_each_list(step, [&](const Steps& inner) {
+      const std::string title = title_of_list(step, number++);
+      if (!title.empty()) out += pad + title + '\n';
+      print(inner, plan, indent + 1, out);
+    });
   }
 }
 
 }  // namespace
+
+std::string to_string(const Slice& slice) {
+  switch (slice.space) {
+    case Slice::Space::kInput:
+    case Slice::Space::kOutput:
+    case Slice::Space::kConstant: {
+      constexpr const char* kNames[] = {"input", "output", "arena", "constant"};
+      const char* name = kNames[static_cast<size_t>(slice.space)];
+      if (slice.offset == 0) return fmt::format("{} {} [{}]", name, slice.index, slice.bytes);
+      return fmt::format("{} {} +{} [{}]", name, slice.index, slice.offset, slice.bytes);
+    }
+    case Slice::Space::kArena:
+      break;
+  }
+  return fmt::format("arena +{} [{}]", slice.offset, slice.bytes);
+}
+
+std::string to_string(const Step& step, const LaunchPlan& plan) {
+  return std::visit([&](const auto& what) { return name_of(what, plan); }, step.what);
+}
 
 std::string to_string(const LaunchPlan& plan) {
   std::string out = fmt::format("arena {} bytes, {} kernels, {} constants\n", plan.arena_bytes,
@@ -94,41 +105,18 @@ std::string kernels_string(const LaunchPlan& plan) {
   return text;
 }
 
-namespace {
-
-struct Counts {
-  int64_t steps = 0;
-  int64_t host_steps = 0;
-  int64_t row_groups = 0;
-};
-
-void count(const Steps& steps, Counts& counts) {
-  for (const Step& step : steps) {
-    ++counts.steps;
-    if (std::holds_alternative<HostStep>(step.what)) ++counts.host_steps;
-    if (const auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-      count((*loop)->condition, counts);
-      count((*loop)->body, counts);
-    } else if (const auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-      for (const Steps& each : (*branch)->branches) count(each, counts);
-    } else if (const auto* rows = std::get_if<std::shared_ptr<const RowsStep>>(&step.what)) {
-      ++counts.row_groups;
-      count((*rows)->steps, counts);
-    }
-  }
-}
-
-}  // namespace
-
 std::vector<std::pair<std::string, int64_t>> statistics(const LaunchPlan& plan) {
-  Counts counts;
-  count(plan.steps, counts);
-  int64_t constant_bytes = 0;
+  int64_t steps = 0, host_steps = 0, row_groups = 0, constant_bytes = 0;
+  for_each_step(plan.steps, [&](const Step& step) {
+    ++steps;
+    if (std::holds_alternative<HostStep>(step.what)) ++host_steps;
+    if (std::holds_alternative<RowsStep>(step.what)) ++row_groups;
+  });
   for (const HostArray& array : plan.constants) constant_bytes += array.size_bytes();
   return {{"kernels", static_cast<int64_t>(plan.kernels.size())},
-          {"steps", counts.steps},
-          {"host_steps", counts.host_steps},
-          {"row_groups", counts.row_groups},
+          {"steps", steps},
+          {"host_steps", host_steps},
+          {"row_groups", row_groups},
           {"arena_bytes", plan.arena_bytes},
           {"constant_bytes", constant_bytes}};
 }

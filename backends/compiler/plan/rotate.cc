@@ -6,7 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "backends/compiler/plan/slices.h"
+#include "backends/compiler/plan/visit.h"
 
 namespace hekla::plan {
 namespace {
@@ -43,7 +43,7 @@ class Rotation {
  private:
   void count() {
     uses_.clear();
-    visit_deep(plan_.steps, plan_.kernels, [&](Slice& s, bool) {
+    for_each_slice_within(plan_.steps, plan_, [&](const Slice& s, const Use&) {
       ++uses_[buffer_of(s)];
       if (s.space == Space::kArena) next_buffer_ = std::max(next_buffer_, s.index + 1);
     });
@@ -51,11 +51,9 @@ class Rotation {
 
   void run(Steps& steps) {
     for (size_t i = 0; i < steps.size(); ++i) {
-      if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&steps[i].what)) {
-        for (Steps& each : mutable_branch(*branch).branches) run(each);
-      } else if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&steps[i].what)) {
-        run(mutable_loop(*loop).body);
-        Steps before = unroll(mutable_loop(*loop));
+      for_each_list(steps[i], [&](Steps& inner) { run(inner); });
+      if (auto* loop = std::get_if<RepeatStep>(&steps[i].what)) {
+        Steps before = unroll(*loop);
         const auto at = steps.begin() + static_cast<std::ptrdiff_t>(i);
         i += before.size();
         steps.insert(at, std::make_move_iterator(before.begin()),
@@ -65,11 +63,12 @@ class Rotation {
     }
   }
 
-  // Turns that are to run before the loop.
-  Steps unroll(LoopStep& loop) {
-    if (loop.trip_count < 2) return {};
+  // Iterations that are to run before the loop.
+  Steps unroll(RepeatStep& loop) {
+    if (loop.count < 2) return {};
     std::unordered_map<Buffer, int64_t, BufferHash> inside;
-    visit_deep(loop.body, plan_.kernels, [&](Slice& s, bool) { ++inside[buffer_of(s)]; });
+    for_each_slice_within(loop.body, plan_,
+                          [&](const Slice& s, const Use&) { ++inside[buffer_of(s)]; });
     const auto is_local = [&](const Buffer& b) {
       const auto it = inside.find(b);
       return b.first == Space::kArena && it != inside.end() && it->second == uses_[b];
@@ -79,8 +78,8 @@ class Rotation {
     const std::optional<Renaming> step = next_places(*tail, loop.body);
     if (!step) return {};
     const int64_t turns = order_of(*step);
-    const int64_t rest = loop.trip_count % turns;
-    if (turns > kMostTurns || turns > loop.trip_count ||
+    const int64_t rest = loop.count % turns;
+    if (turns > kMostTurns || turns > loop.count ||
         (turns + rest) * count_steps(loop.body) > kMostSteps) {
       return {};
     }
@@ -104,7 +103,7 @@ class Rotation {
       }
     }
     loop.body = std::move(body);
-    loop.trip_count /= turns;
+    loop.count /= turns;
     return before;
   }
 
@@ -146,7 +145,7 @@ class Rotation {
 
   // Where the next turn finds the value of each buffer that takes part: a carried one where its
   // source was, and one that nobody's value comes from in the place that got free for it.
-  std::optional<Renaming> next_places(const Tail& tail, Steps& body) {
+  std::optional<Renaming> next_places(const Tail& tail, const Steps& body) {
     Renaming next = tail.source;
     Renaming target;
     for (const auto& [to, from] : tail.source) target[from] = to;
@@ -159,7 +158,7 @@ class Rotation {
     // They take each other's places: all whole and of one size.
     std::unordered_map<Buffer, int64_t, BufferHash> bytes;
     bool fits = true;
-    visit_deep(body, plan_.kernels, [&](Slice& s, bool) {
+    for_each_slice_within(body, plan_, [&](const Slice& s, const Use&) {
       const Buffer buffer = buffer_of(s);
       if (!next.contains(buffer)) return;
       const auto [it, is_new] = bytes.emplace(buffer, s.bytes);
@@ -202,8 +201,8 @@ class Rotation {
   }
 
   void append(const Steps& steps, const Renaming& names, Steps& to) {
-    Steps copies = copy_steps(steps);
-    visit_deep(copies, plan_.kernels, [&](Slice& s, bool) { rename(s, names); });
+    Steps copies = steps;
+    for_each_slice_within(copies, plan_, [&](Slice& s, const Use&) { rename(s, names); });
     for (Step& step : copies) to.push_back(std::move(step));
   }
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "backends/compiler/kernel/row_access.h"
-#include "backends/compiler/plan/slices.h"
+#include "backends/compiler/plan/visit.h"
 
 namespace hekla::plan {
 namespace {
@@ -96,19 +96,15 @@ class Grouping {
       : plan_(plan), least_bytes_(all ? 1 : kLeastBytes), fewest_rows_(all ? 2 : kFewestRows) {}
 
   void run() {
-    visit_deep(plan_.steps, plan_.kernels, [&](Slice& s, bool) { ++uses_[buffer_of(s)]; });
+    for_each_slice_within(plan_.steps, plan_,
+                          [&](const Slice& s, const Use&) { ++uses_[buffer_of(s)]; });
     run(plan_.steps);
   }
 
  private:
   void run(Steps& steps) {
     for (Step& step : steps) {
-      if (auto* loop = std::get_if<std::shared_ptr<const LoopStep>>(&step.what)) {
-        run(mutable_loop(*loop).condition);
-        run(mutable_loop(*loop).body);
-      } else if (auto* branch = std::get_if<std::shared_ptr<const BranchStep>>(&step.what)) {
-        for (Steps& each : mutable_branch(*branch).branches) run(each);
-      }
+      for_each_list(step, [&](Steps& inner) { run(inner); });
     }
     for (size_t i = 0; i < steps.size(); ++i) {
       Group best;
@@ -146,19 +142,19 @@ class Grouping {
   }
 
   // Without regard to rows where `row_bytes` is null.
-  Touches touches_of(Step& step, const std::vector<int64_t>* row_bytes) const {
+  Touches touches_of(const Step& step, const std::vector<int64_t>* row_bytes) const {
     Touches touches;
     size_t next = 0;
-    visit_own(step, plan_.kernels, [&](Slice& slice, bool is_written) {
+    for_each_slice(step, plan_, [&](const Slice& slice, const Use& use) {
       const int64_t row = row_bytes == nullptr ? 0 : (*row_bytes)[next++];
-      const Touch touch{buffer_of(slice), slice.offset, row, is_written};
+      const Touch touch{buffer_of(slice), slice.offset, row, use.is_written};
       auto same = std::find_if(touches.begin(), touches.end(),
                                [&](const Touch& t) { return t.buffer == touch.buffer; });
       if (same == touches.end()) {
         touches.push_back(touch);
         return;
       }
-      same->is_written |= is_written;
+      same->is_written |= use.is_written;
       if (same->row != row || same->offset != touch.offset) same->row = 0;
     });
     return touches;
@@ -239,9 +235,9 @@ class Grouping {
 
   // Returns the place of the group.
   size_t make(Steps& steps, const Group& group) {
-    auto made = std::make_shared<RowsStep>();
-    made->rows = group.rows;
-    made->row_bytes = group.row_bytes;
+    RowsStep made;
+    made.rows = group.rows;
+    made.row_bytes = group.row_bytes;
     const size_t first = group.members.front();
     const size_t last = group.members.back();
     Steps moved;
@@ -249,9 +245,9 @@ class Grouping {
       if (i < last) moved.push_back(std::move(steps[i]));
     }
     const size_t place = first + moved.size();
-    for (const size_t i : group.members) made->steps.push_back(std::move(steps[i]));
-    find_scratch(*made);
-    moved.push_back({std::shared_ptr<const RowsStep>(std::move(made))});
+    for (const size_t i : group.members) made.steps.push_back(std::move(steps[i]));
+    find_scratch(made);
+    moved.push_back({std::move(made)});
     for (const size_t i : group.after) {
       if (i < last) moved.push_back(std::move(steps[i]));
     }
@@ -262,40 +258,40 @@ class Grouping {
   }
 
   void find_scratch(RowsStep& group) {
-    struct Use {
+    struct Found {
       int64_t count = 0;
       bool is_scratch = true;
       Slice slice;
     };
-    std::map<Buffer, Use> uses;
-    for (Step& step : group.steps) {
+    std::map<Buffer, Found> all;
+    for (const Step& step : group.steps) {
       const std::vector<int64_t>& rows = *rows_of(step, group.rows);
       size_t next = 0;
-      visit_own(step, plan_.kernels, [&](Slice& slice, bool is_written) {
-        Use& use = uses[buffer_of(slice)];
+      for_each_slice(step, plan_, [&](const Slice& slice, const Use& use) {
+        Found& found = all[buffer_of(slice)];
         const int64_t row = rows[next++];
         const bool is_whole = row * group.rows == slice.bytes && slice.offset == 0;
         // The first step to touch it writes it and reads nothing of it.
-        if (use.count == 0) use.slice = slice;
-        const bool is_made = use.count > 0 || (is_written && !reads(step, buffer_of(slice)));
-        use.is_scratch &= is_whole && is_made && slice == use.slice;
-        ++use.count;
+        if (found.count == 0) found.slice = slice;
+        const bool is_made = found.count > 0 || (use.is_written && !reads(step, buffer_of(slice)));
+        found.is_scratch &= is_whole && is_made && slice == found.slice;
+        ++found.count;
       });
     }
-    for (const auto& [buffer, use] : uses) {
-      if (buffer.first == Slice::Space::kArena && use.is_scratch && use.count == uses_[buffer]) {
-        group.scratch.push_back(use.slice);
+    for (const auto& [buffer, found] : all) {
+      if (buffer.first == Slice::Space::kArena && found.is_scratch &&
+          found.count == uses_[buffer]) {
+        group.scratch.push_back(found.slice);
       }
     }
   }
 
   bool reads(const Step& step, const Buffer& buffer) const {
-    const auto& run = std::get<KernelStep>(step.what);
-    const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run.kernel)];
-    for (size_t i = 0; i < run.operands.size(); ++i) {
-      if (kernel.operands[i].is_read && buffer_of(run.operands[i]) == buffer) return true;
-    }
-    return false;
+    bool found = false;
+    for_each_slice(step, plan_, [&](const Slice& slice, const Use& use) {
+      found |= use.is_read && buffer_of(slice) == buffer;
+    });
+    return found;
   }
 
   LaunchPlan& plan_;

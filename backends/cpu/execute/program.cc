@@ -10,8 +10,10 @@
 #include <memory>
 #include <unordered_map>
 
+#include "backends/compiler/plan/check.h"
+#include "backends/compiler/plan/visit.h"
 #include "backends/cpu/execute/block_pool.h"
-#include "backends/cpu/execute/check_plan.h"
+#include "backends/cpu/execute/kernel_requests.h"
 #include "backends/cpu/execute/step_times.h"
 #include "backends/cpu/threads/thread_pool.h"
 #include "backends/reference/evaluator.h"
@@ -59,7 +61,7 @@ class Run {
     return cancelled("the launch was called off");
   }
 
-  // Inputs and constants are read only: check_plan sees to it.
+  // Inputs and constants are read only: plan::check sees to it.
   std::byte* address(const Slice& slice) const {
     const auto index = static_cast<size_t>(slice.index);
     switch (slice.space) {
@@ -104,9 +106,9 @@ class Run {
     return ok_status();
   }
 
-  Status run(const std::shared_ptr<const plan::RowsStep>& step) {
-    const auto it = row_groups_.find(step.get());
-    if (it == row_groups_.end()) return run(step->steps);
+  Status run(const plan::RowsStep& step) {
+    const auto it = row_groups_.find(&step);
+    if (it == row_groups_.end()) return run(step.steps);
     it->second.run([this](const Slice& slice) { return address(slice); }, options_.is_parallel);
     return ok_status();
   }
@@ -128,22 +130,6 @@ class Run {
 
   Status run(const plan::HostStep& step) {
     host_steps_.fetch_add(1, std::memory_order_relaxed);
-    const ir::Function& entry = *step.program->entry();
-    std::vector<HostArray> arguments;
-    size_t next = 0;
-    for (const ir::Type& type : flat(entry.type.elements())) {
-      if (type.is_token()) {
-        arguments.emplace_back();
-        if (step.inputs.size() > next && step.inputs[next].bytes == 0) ++next;
-        continue;
-      }
-      if (next >= step.inputs.size()) {
-        return internal_error("host step {}: it takes more than its {} inputs", step.name,
-                              step.inputs.size());
-      }
-      arguments.push_back(
-          HostArray::wrap(type.dtype(), type.dims(), nullptr, address(step.inputs[next++])));
-    }
     reference::EvaluateOptions options;
     options.replica_id = options_.replica_id;
     options.partition_id = options_.partition_id;
@@ -156,10 +142,6 @@ class Run {
       const auto owner = std::make_shared<Block>(std::move(*block));
       return std::shared_ptr<void>(owner, owner->data());
     };
-    for (const Slice& output : step.outputs) {
-      options.result_memory.push_back(overlaps_any(output, step.inputs) ? nullptr
-                                                                        : address(output));
-    }
     if (options_.is_parallel) {
       options.for_each = [](int64_t count, const std::function<void(int64_t)>& body) {
         ThreadPool::process_pool().for_ranges(count, 1, [&](int64_t begin, int64_t end) {
@@ -167,47 +149,17 @@ class Run {
         });
       };
     }
-    Result<std::vector<HostArray>> results =
-        reference::evaluate(*step.program, std::move(arguments), options);
-    if (!results.ok()) return results.status().with_context(step.name);
-    if (results->size() != step.outputs.size()) {
-      return internal_error("host step {}: {} results for {} outputs", step.name, results->size(),
-                            step.outputs.size());
-    }
-    for (size_t i = 0; i < results->size(); ++i) {
-      const HostArray& result = (*results)[i];
-      const Slice& slice = step.outputs[i];
-      if (slice.bytes == 0) continue;
-      if (result.size_bytes() != slice.bytes) {
-        return internal_error("host step {}: result {} has {} bytes, its place {}", step.name, i,
-                              result.size_bytes(), slice.bytes);
-      }
-      std::byte* const to = address(slice);
-      if (result.data() == to) continue;
-      std::memmove(to, result.data(), static_cast<size_t>(slice.bytes));
-    }
-    return ok_status();
+    return reference::evaluate_in_memory(*step.program, memory_of(step.inputs),
+                                         memory_of(step.outputs), std::move(options))
+        .with_context(step.name);
   }
 
-  // By address: an output may have a donated input's memory.
-  bool overlaps_any(const Slice& output, const std::vector<Slice>& inputs) const {
-    const std::byte* const begin = address(output);
-    return std::ranges::any_of(inputs, [&](const Slice& input) {
-      const std::byte* const other = address(input);
-      return begin < other + input.bytes && other < begin + output.bytes;
-    });
-  }
-
-  static std::vector<ir::Type> flat(const std::vector<ir::Type>& types) {
-    std::vector<ir::Type> result;
-    for (const ir::Type& type : types) {
-      if (!type.is_tuple()) {
-        result.push_back(type);
-        continue;
-      }
-      for (ir::Type& inner : flat(type.elements())) result.push_back(std::move(inner));
+  std::vector<std::span<std::byte>> memory_of(const std::vector<Slice>& slices) const {
+    std::vector<std::span<std::byte>> memory;
+    for (const Slice& slice : slices) {
+      memory.emplace_back(address(slice), static_cast<size_t>(slice.bytes));
     }
-    return result;
+    return memory;
   }
 
   // A step whose addresses are known: a kernel on this thread, or a small copy; anything else is
@@ -224,9 +176,6 @@ class Run {
   struct PreparedSteps {
     std::vector<Prepared> steps;
     std::vector<const void*> operands;
-  };
-  struct PreparedLoop {
-    PreparedSteps condition, body;
   };
 
   bool runs_here(const CompiledKernel& kernel) const {
@@ -282,44 +231,39 @@ class Run {
     return ok_status();
   }
 
-  // Addresses are looked up once a launch, not once a turn.
-  Status run(const std::shared_ptr<const plan::LoopStep>& loop) {
-    if (times_.is_on()) {
-      return run_turns(*loop, loop->condition, loop->body);
-    }
-    std::unique_ptr<PreparedLoop>& known = loops_[loop.get()];
-    if (known == nullptr) {
-      known = std::make_unique<PreparedLoop>(
-          PreparedLoop{prepare(loop->condition), prepare(loop->body)});
-    }
-    const PreparedLoop& prepared = *known;  // inner loops may move what `known` refers to
-    return run_turns(*loop, prepared.condition, prepared.body);
+  Status run(const plan::RepeatStep& loop) {
+    return with_prepared(loop.body, [&](const auto& body) -> Status {
+      for (int64_t i = 0; i < loop.count; ++i) HEKLA_RETURN_IF_ERROR(run(body));
+      return ok_status();
+    });
   }
 
-  template <typename Steps>
-  Status run_turns(const plan::LoopStep& loop, const Steps& condition, const Steps& body) {
-    for (int64_t turn = 0; turn < loop.trip_count; ++turn) HEKLA_RETURN_IF_ERROR(run(body));
-    if (loop.trip_count >= 0) return ok_status();
-    const std::byte* predicate = address(loop.predicate);
-    while (true) {
-      HEKLA_RETURN_IF_ERROR(run(condition));
-      if (*predicate == std::byte{0}) return ok_status();
-      HEKLA_RETURN_IF_ERROR(run(body));
-    }
+  Status run(const plan::WhileStep& loop) {
+    return with_prepared(loop.condition, [&](const auto& condition) {
+      return with_prepared(loop.body, [&](const auto& body) -> Status {
+        const std::byte* predicate = address(loop.predicate);
+        while (true) {
+          HEKLA_RETURN_IF_ERROR(run(condition));
+          if (*predicate == std::byte{0}) return ok_status();
+          HEKLA_RETURN_IF_ERROR(run(body));
+        }
+      });
+    });
   }
 
-  Status run(const std::shared_ptr<const plan::BranchStep>& branch) {
-    const std::byte* selector = address(branch->selector);
-    const auto last = static_cast<int64_t>(branch->branches.size()) - 1;
-    int64_t chosen = 0;
-    if (branch->selector.bytes == 1) {
-      chosen = *selector != std::byte{0} ? 0 : 1;
-    } else {
-      int32_t index = 0;
-      std::memcpy(&index, selector, sizeof(index));
-      chosen = index < 0 || index > last ? last : index;
-    }
-    return run(branch->branches[static_cast<size_t>(chosen)]);
+  // Calls use(steps) with the steps of a loop in the form in which they run fastest: their addresses
+  // are looked up once a launch, not once an iteration.
+  template <typename Use>
+  Status with_prepared(const plan::Steps& steps, const Use& use) {
+    if (times_.is_on()) return use(steps);
+    std::unique_ptr<PreparedSteps>& known = prepared_[&steps];
+    if (known == nullptr) known = std::make_unique<PreparedSteps>(prepare(steps));
+    const PreparedSteps& prepared = *known;  // inner loops may move what `known` refers to
+    return use(prepared);
+  }
+
+  Status run(const plan::BranchStep& branch) {
+    return run(branch.branches[plan::chosen_branch(branch, address(branch.selector))]);
   }
 
   const plan::LaunchPlan& plan_;
@@ -330,70 +274,8 @@ class Run {
   const RunOptions& options_;
   std::atomic<int64_t>& host_steps_;
   StepTimes times_;
-  std::unordered_map<const plan::LoopStep*, std::unique_ptr<PreparedLoop>> loops_;
+  std::unordered_map<const plan::Steps*, std::unique_ptr<PreparedSteps>> prepared_;  // of loops
 };
-
-// The code that a plan needs: of a kernel as a whole, in blocks, or both.
-struct RequestList {
-  std::vector<KernelRequest> requests;  // the first ones are the plan's kernels in their order
-  std::vector<std::pair<const plan::RowsStep*, RowBlocks>> blocks;
-
-  size_t find(int32_t kernel, const RowBlocks& wanted) const {
-    const auto it = std::find_if(requests.begin(), requests.end(), [&](const auto& request) {
-      return request.kernel == requests[static_cast<size_t>(kernel)].kernel &&
-             request.blocks == wanted;
-    });
-    return static_cast<size_t>(it - requests.begin());
-  }
-};
-
-// Calls `whole` for kernels that run as a whole, `group` for row groups.
-void for_each_use(const plan::Steps& steps, const std::function<void(int32_t)>& whole,
-                  const std::function<bool(const plan::RowsStep&)>& group) {
-  for (const plan::Step& step : steps) {
-    if (const auto* kernel = std::get_if<plan::KernelStep>(&step.what)) {
-      whole(kernel->kernel);
-    } else if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-      for_each_use((*loop)->condition, whole, group);
-      for_each_use((*loop)->body, whole, group);
-    } else if (const auto* branch =
-                   std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
-      for (const plan::Steps& inner : (*branch)->branches) for_each_use(inner, whole, group);
-    } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
-      if (!group(**rows)) for_each_use((*rows)->steps, whole, group);
-    }
-  }
-}
-
-RequestList list_requests(const plan::LaunchPlan& plan, const std::vector<bool>& in_place,
-                          int vector_bits) {
-  RequestList list;
-  std::vector<bool> is_whole(plan.kernels.size(), false);
-  for_each_use(
-      plan.steps, [&](int32_t kernel) { is_whole[static_cast<size_t>(kernel)] = true; },
-      [&](const plan::RowsStep& step) {
-        const RowBlocks blocks = choose_blocks(step, plan, vector_bits);
-        if (blocks.rows != 0) list.blocks.emplace_back(&step, blocks);
-        return blocks.rows != 0;
-      });
-  for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    list.requests.push_back({&plan.kernels[i], in_place[i], {}});
-  }
-  // A kernel that never runs as a whole has its first blocks in its place.
-  for (const auto& [group, blocks] : list.blocks) {
-    for (const plan::Step& step : group->steps) {
-      const int32_t number = std::get<plan::KernelStep>(step.what).kernel;
-      const auto at = static_cast<size_t>(number);
-      if (list.find(number, blocks) < list.requests.size()) continue;
-      if (!is_whole[at] && list.requests[at].blocks.rows == 0) {
-        list.requests[at].blocks = blocks;
-      } else {
-        list.requests.push_back({&plan.kernels[at], in_place[at], blocks});
-      }
-    }
-  }
-  return list;
-}
 
 void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
   if (!log_enabled(LogLevel::kVerbose)) return;
@@ -409,10 +291,56 @@ void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
 
 }  // namespace
 
+// How long steps take on one thread.
+class Program::Estimate {
+ public:
+  explicit Estimate(const Program& program) : program_(program) {}
+
+  double of(const plan::Steps& steps) const {
+    double ns = 0;
+    for (const plan::Step& step : steps) {
+      ns += kStepNs + std::visit([this](const auto& what) { return of(what); }, step.what);
+    }
+    return ns;
+  }
+
+ private:
+  double of(const plan::KernelStep& step) const {
+    const Schedule& schedule =
+        program_.code_->kernels[static_cast<size_t>(step.kernel)].schedule;
+    return static_cast<double>(schedule.units()) * schedule.unit_ns;
+  }
+  double of(const plan::ContractionStep& step) const {
+    return program_.contractions_[static_cast<size_t>(step.contraction)].estimated_ns();
+  }
+  double of(const plan::CopyStep& step) const {
+    return static_cast<double>(step.from.bytes) / kBytesPerNs;
+  }
+  double of(const plan::HostStep&) const { return kHostStepNs; }
+  double of(const plan::RepeatStep& step) const {
+    return static_cast<double>(step.count) * of(step.body);
+  }
+  double of(const plan::WhileStep& step) const {
+    const double condition = of(step.condition);
+    return condition + kUnknownTrips * (condition + of(step.body));
+  }
+  double of(const plan::BranchStep& step) const {
+    double most = 0;
+    for (const plan::Steps& branch : step.branches) most = std::max(most, of(branch));
+    return most;
+  }
+  double of(const plan::RowsStep& step) const {
+    const auto it = program_.row_groups_.find(&step);
+    return it != program_.row_groups_.end() ? it->second.estimated_ns() : of(step.steps);
+  }
+
+  const Program& program_;
+};
+
 Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const plan::LaunchPlan> plan,
                                                        KernelCompiler& compiler,
                                                        uint64_t schedule_seed) {
-  HEKLA_RETURN_IF_ERROR(check_plan(*plan));
+  HEKLA_RETURN_IF_ERROR(plan::check(*plan));
   std::shared_ptr<Program> program(new Program(plan));
   HEKLA_RETURN_IF_ERROR(program->compile(compiler, schedule_seed));
   const Target& target = compiler.target();
@@ -421,14 +349,19 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
         contraction, micro_kernels(target.vector_bits, target.has_fma, target.has_vnni),
         schedule_seed);
   }
-  program->estimated_ns_ = program->estimate(plan->steps);
+  program->estimated_ns_ = Estimate(*program).of(plan->steps);
+  plan::for_each_step(plan->steps, [&](const plan::Step& step) {
+    const auto* host = std::get_if<plan::HostStep>(&step.what);
+    if (host == nullptr) return;
+    ++program->host_steps_;
+    log_message(LogLevel::kVerbose, "cpu: host step {}: {}", host->name, host->reason);
+  });
   log_kernels(*plan, *program->code_);
   return std::shared_ptr<const Program>(std::move(program));
 }
 
 Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
-  const std::vector<bool> in_place = kernels_in_place(*plan_);
-  RequestList list = list_requests(*plan_, in_place, compiler.target().vector_bits);
+  RequestList list = list_requests(*plan_, compiler.target().vector_bits);
   for (KernelRequest& request : list.requests) request.schedule_seed = schedule_seed;
   Result<std::shared_ptr<const CompiledKernels>> code =
       internal_error("the kernels were not compiled");
@@ -448,43 +381,6 @@ Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
   }
   requests_ = std::move(list.requests);
   return ok_status();
-}
-
-double Program::estimate(const plan::Steps& steps) {
-  double ns = 0;
-  for (const plan::Step& step : steps) {
-    ns += kStepNs;
-    if (const auto* kernel = std::get_if<plan::KernelStep>(&step.what)) {
-      const Schedule& schedule = code_->kernels[static_cast<size_t>(kernel->kernel)].schedule;
-      ns += static_cast<double>(schedule.units()) * schedule.unit_ns;
-    } else if (const auto* contract = std::get_if<plan::ContractionStep>(&step.what)) {
-      ns += contractions_[static_cast<size_t>(contract->contraction)].estimated_ns();
-    } else if (const auto* copy = std::get_if<plan::CopyStep>(&step.what)) {
-      ns += static_cast<double>(copy->from.bytes) / kBytesPerNs;
-    } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
-      ns += kHostStepNs;
-      ++host_steps_;
-      log_message(LogLevel::kVerbose, "cpu: host step {}: {}", host->name, host->reason);
-    } else if (const auto* loop = std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-      const plan::LoopStep& what = **loop;
-      const double trips =
-          what.trip_count >= 0 ? static_cast<double>(what.trip_count) : kUnknownTrips;
-      // One after the other: the order of evaluation shows in the log.
-      const double condition = estimate(what.condition);
-      ns += condition + trips * (condition + estimate(what.body));
-    } else if (const auto* rows = std::get_if<std::shared_ptr<const plan::RowsStep>>(&step.what)) {
-      const auto it = row_groups_.find(rows->get());
-      ns += it != row_groups_.end() ? it->second.estimated_ns() : estimate((*rows)->steps);
-    } else {
-      double most = 0;
-      for (const plan::Steps& inner :
-           std::get<std::shared_ptr<const plan::BranchStep>>(step.what)->branches) {
-        most = std::max(most, estimate(inner));
-      }
-      ns += most;
-    }
-  }
-  return ns;
 }
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {

@@ -64,7 +64,7 @@ class Program {
 
  private:
   Program(std::shared_ptr<const plan::LaunchPlan> plan) : plan_(std::move(plan)) {}
-  double estimate(const plan::Steps& steps);
+  class Estimate;
   Status compile(KernelCompiler& compiler, uint64_t schedule_seed);
 
   const std::shared_ptr<const plan::LaunchPlan> plan_;  // shared with whoever shows it

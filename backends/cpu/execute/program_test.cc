@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "backends/compiler/kernel/builder.h"
-#include "backends/cpu/execute/check_plan.h"
+#include "backends/cpu/execute/kernel_requests.h"
 #include "backends/cpu/threads/thread_pool.h"
 #include "runtime/program/stablehlo/read_program.h"
 
@@ -150,12 +150,12 @@ TEST(Program, LoopsUntilThePredicateFalls) {
   plan.output_bytes = {4};
   plan.output_input = {-1};
   plan.arena_bytes = 64;
-  auto loop = std::make_shared<plan::LoopStep>();
+  plan::WhileStep loop;
   // The kernel updates the output in place.
-  loop->condition = {{KernelStep{0, {output(0, 4), output(0, 4), arena(0, 1)}}}};
-  loop->predicate = arena(0, 1);
+  loop.condition = {{KernelStep{0, {output(0, 4), output(0, 4), arena(0, 1)}}}};
+  loop.predicate = arena(0, 1);
   plan.steps = {{CopyStep{input(0, 4), output(0, 4)}},
-                {std::shared_ptr<const plan::LoopStep>(loop)}};
+                {loop}};
   const auto program = compile(plan);
   ASSERT_NE(program, nullptr);
   for (const int32_t start : {0, 998, 5000}) {
@@ -172,12 +172,12 @@ TEST(Program, BranchesClampTheirSelector) {
   plan.input_bytes = {4, 16};
   plan.output_bytes = {16};
   plan.output_input = {-1};
-  auto branch = std::make_shared<plan::BranchStep>();
-  branch->selector = input(0, 4);
+  plan::BranchStep branch;
+  branch.selector = input(0, 4);
   for (int32_t k = 0; k < 3; ++k) {
-    branch->branches.push_back({{KernelStep{k, {input(1, 16), output(0, 16)}}}});
+    branch.branches.push_back({{KernelStep{k, {input(1, 16), output(0, 16)}}}});
   }
-  plan.steps = {{std::shared_ptr<const plan::BranchStep>(branch)}};
+  plan.steps = {{branch}};
   const auto program = compile(plan);
   ASSERT_NE(program, nullptr);
   const std::pair<int32_t, float> cases[] = {{0, 11}, {1, 21}, {2, 31}, {3, 31}, {-1, 31}};
@@ -232,23 +232,7 @@ TEST(Program, ErrorsOfHostStepsNameThem) {
   EXPECT_NE(status.message().find("stablehlo.subtract"), std::string::npos) << status.message();
 }
 
-TEST(CheckPlan, RefusesSlicesOutsideOfTheirMemory) {
-  LaunchPlan plan = chain(10);
-  EXPECT_TRUE(check_plan(plan).ok()) << check_plan(plan).to_string();
-  plan.arena_bytes = 39;
-  EXPECT_FALSE(check_plan(plan).ok());
-  plan = chain(10);
-  std::get<KernelStep>(plan.steps[0].what).operands[0].offset = 4;
-  EXPECT_FALSE(check_plan(plan).ok());
-  plan = chain(10);
-  std::get<KernelStep>(plan.steps[0].what).operands[1] = input(0, 40);
-  EXPECT_FALSE(check_plan(plan).ok());
-  plan = chain(10);
-  std::get<CopyStep>(plan.steps[2].what).to.bytes = 36;
-  EXPECT_FALSE(check_plan(plan).ok());
-}
-
-TEST(CheckPlan, TellsKernelsThatUpdateInPlace) {
+TEST(KernelRequests, TellsKernelsThatUpdateInPlace) {
   LaunchPlan plan = chain(10);
   EXPECT_EQ(kernels_in_place(plan), (std::vector<bool>{false, false}));
   std::get<KernelStep>(plan.steps[1].what).operands[0] = output(0, 40);

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <map>
 #include <string>
-#include <utility>
 
 #include "backends/compiler/plan/launch_plan.h"
 
@@ -24,13 +23,12 @@ class StepTimes {
 
  private:
   struct Time {
-    std::string name;
     double ns = 0;
     int64_t count = 0;
   };
   const bool is_on_;
-  // By the kind of step and its kernel. Loops and branches are those of the steps inside.
-  std::map<std::pair<size_t, int64_t>, Time> times_;
+  // By name. Loops and branches are those of the steps inside.
+  std::map<std::string, Time> times_;
 };
 
 class StepTimer {

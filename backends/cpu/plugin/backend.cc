@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "backends/compiler/compile.h"
+#include "backends/compiler/plan/visit.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/cpu/plugin/executable.h"
 #include "backends/cpu/plugin/plan_store.h"
@@ -120,7 +121,7 @@ class CpuBackend : public pjrt::Backend {
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            plan_of(request, options));
     std::vector<std::string> fallbacks;
-    HEKLA_RETURN_IF_ERROR(check_host_steps(plan->steps, fallbacks));
+    HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, fallbacks));
     if (options_.fail_on_fallback && !fallbacks.empty()) {
       return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
                            fmt::join(fallbacks, "\n"));
@@ -157,24 +158,17 @@ class CpuBackend : public pjrt::Backend {
   }
 
   // What the evaluator cannot run either is an error now, not at the launch.
-  static Status check_host_steps(const plan::Steps& steps, std::vector<std::string>& fallbacks) {
-    for (const plan::Step& step : steps) {
-      if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
-        HEKLA_RETURN_IF_ERROR(reference::check_supported(*host->program));
-        if (reference::is_for_lapack(*host->program)) continue;
-        fallbacks.push_back(fmt::format("{}: {}", host->name, host->reason));
-      } else if (const auto* loop =
-                     std::get_if<std::shared_ptr<const plan::LoopStep>>(&step.what)) {
-        HEKLA_RETURN_IF_ERROR(check_host_steps((*loop)->condition, fallbacks));
-        HEKLA_RETURN_IF_ERROR(check_host_steps((*loop)->body, fallbacks));
-      } else if (const auto* branch =
-                     std::get_if<std::shared_ptr<const plan::BranchStep>>(&step.what)) {
-        for (const plan::Steps& inner : (*branch)->branches) {
-          HEKLA_RETURN_IF_ERROR(check_host_steps(inner, fallbacks));
-        }
-      }
-    }
-    return ok_status();
+  static Status check_host_steps(const plan::LaunchPlan& plan,
+                                 std::vector<std::string>& fallbacks) {
+    Status status = ok_status();
+    plan::for_each_step(plan.steps, [&](const plan::Step& step) {
+      const auto* host = std::get_if<plan::HostStep>(&step.what);
+      if (host == nullptr || !status.ok()) return;
+      status = reference::check_supported(*host->program);
+      if (reference::is_for_lapack(*host->program)) return;
+      fallbacks.push_back(fmt::format("{}: {}", host->name, host->reason));
+    });
+    return status;
   }
 
   const std::string name_ = "tbb";

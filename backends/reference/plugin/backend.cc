@@ -26,17 +26,6 @@ struct Device {
   SerialQueue worker;  // runs the device's launches in their order
 };
 
-// The flat parameters or results as types.
-void flatten(const std::vector<ir::Type>& types, std::vector<ir::Type>& out) {
-  for (const ir::Type& type : types) {
-    if (type.is_tuple()) {
-      flatten(type.elements(), out);
-    } else {
-      out.push_back(type);
-    }
-  }
-}
-
 int64_t bytes_of(const ir::Type& type) {
   return type.is_token() ? 0 : element_count(type.dims()) * dtype_bytes(type.dtype());
 }
@@ -46,8 +35,8 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
   ReferenceExecutable(std::shared_ptr<const ir::Module> module, const ir::DeviceGrid& grid,
                       std::vector<std::shared_ptr<Device>> devices)
       : module_(std::move(module)), grid_(grid), devices_(std::move(devices)) {
-    flatten(module_->entry()->type.elements(), parameters_);
-    flatten(module_->entry()->type.results(), results_);
+    parameters_ = ir::flat_types(module_->entry()->type.elements());
+    results_ = ir::flat_types(module_->entry()->type.results());
   }
 
   pjrt::ProgramStats stats() const override { return {}; }

@@ -7,10 +7,10 @@
 #include <future>
 #include <map>
 
+#include "backends/compiler/plan/visit.h"
 #include "backends/vulkan/launch/timestamps.h"
 #include "runtime/base/log.h"
 #include "shaders/memory/copy.comp.h"
-#include "shaders/memory/fill.comp.h"
 #include "shaders/memory/loop_gate.comp.h"
 
 namespace hekla::vulkan {
@@ -49,7 +49,7 @@ struct DeviceProgram::Run {
   std::shared_ptr<DeviceProgram> program;
   LaunchRequest request;
   std::vector<AllocationRef> outputs;
-  std::vector<bool> is_shared;  // per output: with the input that it aliases
+  std::vector<bool> is_shared;  // per output: with the input whose memory it takes
   std::vector<bool> is_taken;   // per input: by such an output
   std::vector<Allocation*> counted_readers;
   AllocationRef arena;
@@ -58,6 +58,7 @@ struct DeviceProgram::Run {
   size_t part = 0;
   size_t recording = 0;         // of the part, the next submission's first
   std::vector<int64_t> pieces;  // of each loop, so far
+  std::vector<int64_t> counters;  // of loops that the host counts
   // Of a part with decisions: when it began, when it was last submitted, in which state.
   std::chrono::steady_clock::time_point begun, submitted_at;
   std::vector<std::byte> state;
@@ -91,55 +92,62 @@ DeviceProgram::DeviceProgram(std::shared_ptr<LogicalDevice> device,
 DeviceProgram::~DeviceProgram() = default;
 
 Status DeviceProgram::prepare() {
-  std::vector<KernelCode> kernels = program_->kernels;
-  KernelCode copy;
-  copy.name = "copy";
-  copy.words.assign(std::begin(kcopy_spirv), std::end(kcopy_spirv));
-  KernelCode fill;
-  fill.name = "fill";
-  fill.words.assign(std::begin(kfill_spirv), std::end(kfill_spirv));
-  KernelCode gate;
-  gate.name = "loop gate";
-  gate.words.assign(std::begin(kloop_gate_spirv), std::end(kloop_gate_spirv));
-  const bool moves =
-      std::any_of(program_->steps.begin(), program_->steps.end(), [](const Step& step) {
-        return std::holds_alternative<CopyStep>(step) || std::holds_alternative<FillStep>(step) ||
-               std::holds_alternative<LoopStep>(step) || std::holds_alternative<BranchStep>(step);
-      });
-  const bool aliases =
-      std::any_of(program_->outputs.begin(), program_->outputs.end(),
-                  [](const OutputPlan& output) { return output.alias_input >= 0; });
-  if (moves || aliases) {
-    kernels.push_back(std::move(copy));
-    kernels.push_back(std::move(fill));
-    kernels.push_back(std::move(gate));
-  }
-  HEKLA_ASSIGN_OR_RETURN(pipelines_, device_->pipelines().get(kernels));
-
+  const plan::LaunchPlan& plan = *program_->plan;
   HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const LoweredProgram> plain,
-                         lowered(std::vector<bool>(program_->outputs.size(), false)));
+                         lowered(std::vector<bool>(plan.output_bytes.size(), false)));
+  HEKLA_RETURN_IF_ERROR(load_pipelines());
   is_split_ = plain->is_split();
   for (const LoweredLoop& loop : plain->loops) pieces_.emplace_back(loop.first_pieces);
-  starts_on_host_ = !plain->parts.empty() && plain->parts.front().host != nullptr;
+  starts_on_host_ = !plain->parts.empty() && plain->parts.front().host.has_value();
 
   // The constants in one piece.
   constexpr int64_t kAlignment = 256;
   int64_t bytes = 0;
-  for (const std::vector<std::byte>& constant : program_->constants) {
+  for (const HostArray& constant : plan.constants) {
     constant_offsets_.push_back(bytes);
-    const auto size = static_cast<int64_t>(constant.size());
-    bytes += (std::max<int64_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    const int64_t size = std::max<int64_t>(constant.size_bytes(), 1);
+    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
   }
   if (bytes == 0) return ok_status();
   HEKLA_ASSIGN_OR_RETURN(constants_, device_->memory().allocate(bytes));
-  for (size_t i = 0; i < program_->constants.size(); ++i) {
-    const std::vector<std::byte>& constant = program_->constants[i];
+  for (size_t i = 0; i < plan.constants.size(); ++i) {
+    const HostArray& constant = plan.constants[i];
     std::promise<Status> uploaded;
     device_->transfers().upload(constant.data(), constants_, constant_offsets_[i],
-                                static_cast<int64_t>(constant.size()),
+                                constant.size_bytes(),
                                 [&](const Status& status) { uploaded.set_value(status); });
     HEKLA_RETURN_IF_ERROR(uploaded.get_future().get());
   }
+  return ok_status();
+}
+
+// Of the kernels that the device runs; copies and gates only where something may need them.
+Status DeviceProgram::load_pipelines() {
+  const plan::LaunchPlan& plan = *program_->plan;
+  std::vector<KernelCode> codes;
+  std::vector<size_t> numbers;
+  const auto add = [&](size_t number, KernelCode code) {
+    codes.push_back(std::move(code));
+    numbers.push_back(number);
+  };
+  for (size_t i = 0; i < program_->kernels.size(); ++i) {
+    if (!program_->kernels[i].is_interpreted()) add(i, program_->kernels[i].code);
+  }
+  bool has_others = false;
+  plan::for_each_step(plan.steps, [&](const plan::Step& step) {
+    has_others = has_others || std::holds_alternative<plan::CopyStep>(step.what) ||
+                 std::holds_alternative<plan::RepeatStep>(step.what) ||
+                 std::holds_alternative<plan::WhileStep>(step.what) ||
+                 std::holds_alternative<plan::BranchStep>(step.what);
+  });
+  if (has_others) {
+    add(copy_pipeline(*program_), {{std::begin(kcopy_spirv), std::end(kcopy_spirv)}, 0, "copy"});
+    add(gate_pipeline(*program_),
+        {{std::begin(kloop_gate_spirv), std::end(kloop_gate_spirv)}, 0, "loop gate"});
+  }
+  HEKLA_ASSIGN_OR_RETURN(std::vector<PipelineRef> made, device_->pipelines().get(codes));
+  pipelines_.resize(gate_pipeline(*program_) + 1);
+  for (size_t i = 0; i < made.size(); ++i) pipelines_[numbers[i]] = std::move(made[i]);
   return ok_status();
 }
 
@@ -174,27 +182,26 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
 
 Result<DeviceProgram::RunRef> DeviceProgram::prepare(const LaunchRequest& request) {
   HEKLA_RETURN_IF_ERROR(device_->device().health());
-  if (request.inputs.size() != program_->input_bytes.size()) {
-    return invalid_argument("{} takes {} inputs, not {}", program_->name,
-                            program_->input_bytes.size(), request.inputs.size());
+  const plan::LaunchPlan& plan = *program_->plan;
+  if (request.inputs.size() != plan.input_bytes.size()) {
+    return invalid_argument("{} takes {} inputs, not {}", program_->name, plan.input_bytes.size(),
+                            request.inputs.size());
   }
   auto run = std::make_shared<Run>();
-  run->is_shared.assign(program_->outputs.size(), false);
+  run->is_shared.assign(plan.output_bytes.size(), false);
   run->is_taken.assign(request.inputs.size(), false);
-  for (size_t i = 0; i < program_->outputs.size(); ++i) {
-    const OutputPlan& output = program_->outputs[i];
-    if (output.alias_input >= 0) {
-      const auto input = static_cast<size_t>(output.alias_input);
+  for (size_t i = 0; i < plan.output_bytes.size(); ++i) {
+    if (plan.output_input[i] >= 0) {
+      const auto input = static_cast<size_t>(plan.output_input[i]);
       const LaunchInput& donor = request.inputs[input];
       if (donor.is_donated && donor.memory->unordered_readers == 0 &&
-          donor.memory->bytes() == output.bytes) {
+          donor.memory->bytes() == plan.output_bytes[i]) {
         run->is_taken[input] = run->is_shared[i] = true;
         run->outputs.push_back(donor.memory);
         continue;
       }
-      if (output.bytes > 0 && output.begins_with_input) ++device_->counters().alias_copies;
     }
-    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, device_->memory().allocate(output.bytes));
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, device_->memory().allocate(plan.output_bytes[i]));
     run->outputs.push_back(std::move(memory));
   }
   return run;
@@ -285,23 +292,25 @@ void DeviceProgram::start(const RunRef& run) {
 }
 
 Status DeviceProgram::begin(Run& run) {
+  const plan::LaunchPlan& plan = *program_->plan;
   // Not earlier: an input whose maker fails has an error, and maybe no bytes.
   for (size_t i = 0; i < run.request.inputs.size(); ++i) {
-    if (run.request.inputs[i].memory->bytes() < program_->input_bytes[i]) {
+    if (run.request.inputs[i].memory->bytes() < plan.input_bytes[i]) {
       return invalid_argument("input {} of {} has {} bytes, not {}", i, program_->name,
-                              run.request.inputs[i].memory->bytes(), program_->input_bytes[i]);
+                              run.request.inputs[i].memory->bytes(), plan.input_bytes[i]);
     }
   }
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const LoweredProgram> wanted, lowered(run.is_shared));
   if (run.slot->recorded != wanted) HEKLA_RETURN_IF_ERROR(record(*run.slot, std::move(wanted)));
   if (is_split_) {
     // Other launches run between the parts of this one.
-    if (program_->arena_bytes > 0) {
-      HEKLA_ASSIGN_OR_RETURN(run.arena, device_->memory().allocate(program_->arena_bytes));
+    if (plan.arena_bytes > 0) {
+      HEKLA_ASSIGN_OR_RETURN(run.arena, device_->memory().allocate(plan.arena_bytes));
     }
   } else {
-    HEKLA_ASSIGN_OR_RETURN(run.arena, device_->lane_arena(program_->arena_bytes));
+    HEKLA_ASSIGN_OR_RETURN(run.arena, device_->lane_arena(plan.arena_bytes));
   }
+  run.counters.resize(run.slot->recorded->host_counter_count);
   write_table(run);
   return ok_status();
 }
@@ -420,46 +429,49 @@ void DeviceProgram::log_profile(const Slot& slot) const {
             [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
   std::string text = fmt::format("profile of {}: {:.1f} us on the device, {} dispatches",
                                  program_->name, all.ns / 1e3, all.dispatches);
-  constexpr const char* kOthers[] = {"copy", "fill", "loop gate"};
-  const std::vector<KernelCode>& kernels = program_->kernels;
+  const std::vector<DeviceKernel>& kernels = program_->kernels;
   for (const auto& [pipeline, sum] : ranked) {
-    const std::string name = pipeline < kernels.size()
-                                 ? fmt::format("kernel {} {}", pipeline, kernels[pipeline].name)
-                                 : kOthers[pipeline - kernels.size()];
+    std::string name = pipeline == copy_pipeline(*program_) ? "copy" : "loop gate";
+    if (pipeline < kernels.size()) {
+      name = fmt::format("kernel {} {}", pipeline, kernels[pipeline].code.name);
+    }
     text += fmt::format("\n  {:9.1f} us {:4.1f} % {:5} x {}", sum.ns / 1e3,
                         all.ns > 0 ? 100 * sum.ns / all.ns : 0, sum.dispatches, name);
   }
   log_line(LogLevel::kInfo, text);
 }
 
-uint64_t DeviceProgram::address_of(const Run& run, const Slice& slice) const {
+// The memory that a slice lies in, none for an arena of no bytes, and its offset there.
+std::pair<const AllocationRef*, int64_t> DeviceProgram::find(const Run& run,
+                                                             const plan::Slice& slice) const {
   const auto i = static_cast<size_t>(slice.index);
-  uint64_t base = 0;
   switch (slice.space) {
-    case Slice::Space::kInput:
-      base = run.request.inputs[i].memory->address();
-      break;
-    case Slice::Space::kOutput:
-      base = run.outputs[i]->address();
-      break;
-    case Slice::Space::kArena:
-      // Without an arena a slice of it is empty; any address will do.
-      base = run.arena ? run.arena->address() : run.slot->table->address();
-      break;
-    case Slice::Space::kConstant:
-      base = constants_->address() + static_cast<uint64_t>(constant_offsets_[i]);
-      break;
-    case Slice::Space::kLoopState:
-      base = run.slot->loop_state->address();
+    case plan::Slice::Space::kInput:
+      return {&run.request.inputs[i].memory, slice.offset};
+    case plan::Slice::Space::kOutput:
+      return {&run.outputs[i], slice.offset};
+    case plan::Slice::Space::kArena:
+      return {&run.arena, slice.offset};
+    case plan::Slice::Space::kConstant:
       break;
   }
-  return base + static_cast<uint64_t>(slice.offset);
+  return {&constants_, constant_offsets_[i] + slice.offset};
 }
 
 void DeviceProgram::write_table(Run& run) const {
-  if (run.slot->recorded->table.empty()) return;
+  const std::vector<TableEntry>& table = run.slot->recorded->table;
+  if (table.empty()) return;
   auto* entry = reinterpret_cast<uint64_t*>(run.slot->table->host());
-  for (const Slice& slice : run.slot->recorded->table) *entry++ = address_of(run, slice);
+  for (const TableEntry& slice : table) {
+    if (!slice) {
+      *entry++ = run.slot->loop_state->address();
+      continue;
+    }
+    const auto [memory, offset] = find(run, *slice);
+    // Without an arena a slice of it is empty; any address will do.
+    const uint64_t base = *memory ? (*memory)->address() : run.slot->table->address();
+    *entry++ = base + static_cast<uint64_t>(offset);
+  }
 }
 
 uint32_t DeviceProgram::state_word(const Run& run, int64_t offset) {
@@ -571,20 +583,28 @@ void DeviceProgram::advance(const RunRef& run) {
     return;
   }
   const LoweredProgram& lowered = *run->slot->recorded;
+  const auto go_on = [run](const LoweredPart& part, size_t choice) {
+    run->part = part.next.empty() ? run->part + 1 : part.next[choice];
+  };
+  while (run->part < lowered.parts.size() && lowered.parts[run->part].host &&
+         !lowered.parts[run->part].host->has_memory()) {
+    const LoweredPart& part = lowered.parts[run->part];
+    go_on(part, count(*part.host, run->counters));
+  }
   if (run->part == lowered.parts.size()) {
     finish(run, ok_status());
     return;
   }
   const LoweredPart& part = lowered.parts[run->part];
-  if (part.host != nullptr) {
-    ++device_->counters().host_steps;
-    device_->worker().post([this, run, &part] {
-      const Result<int64_t> choice = run_host_step(*run, *part.host);
+  if (part.host) {
+    if (part.host->kind == HostPart::Kind::kRun) ++device_->counters().host_steps;
+    device_->worker().post([this, run, &part, go_on] {
+      const Result<size_t> choice = run_on_host(*run, *part.host);
       if (!choice.ok()) {
-        finish(run, choice.status().with_context(fmt::format("host step {}", part.host->name)));
+        finish(run, choice.status());
         return;
       }
-      run->part = part.next.empty() ? run->part + 1 : part.next[static_cast<size_t>(*choice)];
+      go_on(part, *choice);
       advance(run);
     });
     return;
@@ -639,62 +659,53 @@ void DeviceProgram::advance(const RunRef& run) {
   });
 }
 
-Result<int64_t> DeviceProgram::run_host_step(Run& run, const HostStep& step) {
-  // Where the host does not see device memory, the slices go through memory of its own.
-  std::vector<std::vector<std::byte>> staged(step.operands.size());
-  std::vector<HostMemory> operands;
-  const auto memory_of = [&](const Slice& slice) -> std::pair<AllocationRef, int64_t> {
-    const auto i = static_cast<size_t>(slice.index);
-    switch (slice.space) {
-      case Slice::Space::kInput:
-        return {run.request.inputs[i].memory, slice.offset};
-      case Slice::Space::kOutput:
-        return {run.outputs[i], slice.offset};
-      case Slice::Space::kArena:
-        return {run.arena, slice.offset};
-      case Slice::Space::kConstant:
-        return {constants_, constant_offsets_[i] + slice.offset};
-      case Slice::Space::kLoopState:
-        break;
-    }
-    return {};
+Result<size_t> DeviceProgram::run_on_host(Run& run, const HostPart& part) {
+  struct Operand {
+    AllocationRef memory;
+    int64_t offset = 0;
+    bool is_written = false;
+    std::vector<std::byte> staged;  // where the host does not see the memory
   };
+  std::vector<Operand> operands;
+  std::vector<std::span<std::byte>> bytes;
   const auto wait_for = [](const std::function<void(Transfers::Done)>& transfer) {
     std::promise<Status> promise;
     transfer([&](const Status& status) { promise.set_value(status); });
     return promise.get_future().get();
   };
-  for (size_t i = 0; i < step.operands.size(); ++i) {
-    const Slice& slice = step.operands[i];
-    const auto [memory, offset] = memory_of(slice);
-    if (!memory || slice.bytes == 0) {
-      operands.push_back({nullptr, 0});
+  Status status = ok_status();
+  const auto add = [&](const plan::Slice& slice, const plan::Use& use) {
+    const auto [found, offset] = find(run, slice);
+    const AllocationRef& memory = *found;
+    Operand& operand = operands.emplace_back(Operand{memory, offset, use.is_written, {}});
+    const auto size = static_cast<size_t>(slice.bytes);
+    if (!memory || size == 0) {
+      bytes.emplace_back();
     } else if (memory->host() != nullptr) {
-      operands.push_back({memory->host() + offset, slice.bytes});
+      bytes.emplace_back(memory->host() + offset, size);
     } else {
-      staged[i].resize(static_cast<size_t>(slice.bytes));
-      HEKLA_RETURN_IF_ERROR(wait_for([&, m = memory, o = offset](Transfers::Done done) {
-        device_->transfers().download(m, o, staged[i].data(), slice.bytes, std::move(done));
-      }));
-      operands.push_back({staged[i].data(), slice.bytes});
+      operand.staged.resize(size);
+      bytes.emplace_back(operand.staged);
+      if (!status.ok()) return;
+      status = wait_for([&](Transfers::Done done) {
+        device_->transfers().download(operand.memory, operand.offset, operand.staged.data(),
+                                      slice.bytes, std::move(done));
+      });
     }
-  }
-  int64_t choice = 0;
-  HostCall call{operands, run.request.replica, run.request.partition, &choice};
+  };
+  plan::for_each_slice(*part.step, *program_->plan, add);
+  HEKLA_RETURN_IF_ERROR(status);
+  HostCall call{run.request.replica, run.request.partition};
   if (run.request.gang != nullptr) call.cancelled = &run.request.gang->aborted();
-  HEKLA_RETURN_IF_ERROR(step.run(call));
-  for (size_t i = 0; i < step.operands.size(); ++i) {
-    if (!step.is_written[i] || staged[i].empty()) continue;
-    const auto [memory, offset] = memory_of(step.operands[i]);
-    HEKLA_RETURN_IF_ERROR(wait_for([&, m = memory, o = offset](Transfers::Done done) {
-      device_->transfers().upload(staged[i].data(), m, o, static_cast<int64_t>(staged[i].size()),
-                                  std::move(done));
+  HEKLA_ASSIGN_OR_RETURN(const size_t choice, run_host_part(part, *program_, bytes, call));
+  for (const Operand& operand : operands) {
+    if (!operand.is_written || operand.staged.empty()) continue;
+    HEKLA_RETURN_IF_ERROR(wait_for([&](Transfers::Done done) {
+      device_->transfers().upload(operand.staged.data(), operand.memory, operand.offset,
+                                  static_cast<int64_t>(operand.staged.size()), std::move(done));
     }));
   }
   HEKLA_RETURN_IF_ERROR(device_->device().health());
-  if (choice < 0 || (choice > 0 && choice >= static_cast<int64_t>(step.targets.size()))) {
-    return internal_error("choice {} of {} targets", choice, step.targets.size());
-  }
   return choice;
 }
 

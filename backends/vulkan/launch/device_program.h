@@ -71,7 +71,7 @@ struct LaunchOutputs {
 
 class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
  public:
-  // INVALID_ARGUMENT: the program does not check; otherwise the errors of pipelines and memory.
+  // Errors of check_program, of pipelines and memory.
   // Blocks while it compiles and uploads.
   static Result<std::shared_ptr<DeviceProgram>> load(std::shared_ptr<LogicalDevice> device,
                                                      std::shared_ptr<const LaunchProgram> program,
@@ -97,11 +97,12 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   DeviceProgram(std::shared_ptr<LogicalDevice> device, std::shared_ptr<const LaunchProgram> program,
                 const ProgramOptions& options);
   Status prepare();
+  Status load_pipelines();
   Result<std::shared_ptr<const LoweredProgram>> lowered(const std::vector<bool>& is_shared);
   Status record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered);
   Status record(const Slot& slot, size_t number, const LoweredRecording& recording) const;
+  std::pair<const AllocationRef*, int64_t> find(const Run& run, const plan::Slice& slice) const;
   void write_table(Run& run) const;
-  uint64_t address_of(const Run& run, const Slice& slice) const;
 
   void start(const RunRef& run);
   Status begin(Run& run);
@@ -113,8 +114,8 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   // Ok where the launch may go on.
   static Status check_gang(const Run& run);
   static uint32_t state_word(const Run& run, int64_t offset);
-  // The step's choice among its targets, or 0.
-  Result<int64_t> run_host_step(Run& run, const HostStep& step);
+  // Of a part with memory: its choice.
+  Result<size_t> run_on_host(Run& run, const HostPart& part);
   void log_profile(const Slot& slot) const;
   void finish(const RunRef& run, const Status& status);
   // Gives the run a slot; without one it waits, and from then on is another thread's.
@@ -123,7 +124,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   const std::shared_ptr<LogicalDevice> device_;
   const std::shared_ptr<const LaunchProgram> program_;
   const ProgramOptions options_;
-  std::vector<PipelineRef> pipelines_;  // kernels, copy, fill, loop gate
+  std::vector<PipelineRef> pipelines_;  // by number (lowering.h); null: never run
   AllocationRef constants_;
   std::vector<int64_t> constant_offsets_;
   bool starts_on_host_ = false;

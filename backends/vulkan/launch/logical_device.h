@@ -27,7 +27,6 @@ struct LaunchCounters {
   std::atomic<int64_t> host_steps{0};
   std::atomic<int64_t> recordings{0};  // of a slot; a launch that finds one records nothing
   std::atomic<int64_t> held_back{0};   // launches that waited for inputs or for a slot
-  std::atomic<int64_t> alias_copies{0};
 };
 
 struct LogicalDeviceOptions {

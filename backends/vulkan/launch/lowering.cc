@@ -2,14 +2,19 @@
 #include "backends/vulkan/launch/lowering.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
+
+#include "backends/compiler/plan/visit.h"
 
 namespace hekla::vulkan {
 namespace {
 
-// What the copy and fill shaders do per group: 64 lanes of 4 words.
+using plan::Slice;
+
+// What the copy shader does per group: 64 lanes of 4 words.
 constexpr int64_t kBytesPerGroup = 64 * 4 * 4;
-// The shaders count bytes in 32 bits; a multiple of 4 keeps patterns in phase.
+// The shader counts bytes in 32 bits.
 constexpr int64_t kMaxBytesPerDispatch = int64_t{1} << 31;
 
 // Of the loop states, beside the regions of region_of().
@@ -19,23 +24,22 @@ constexpr int64_t kWord = sizeof(uint32_t);
 // How a gate decides; loop_gate.comp has the same numbers.
 enum class GateKind : uint32_t { kAlways = 0, kPredicate = 1, kIndex = 2, kCounted = 3 };
 
-// The regions of memory for the hazard tracker.
-int64_t region_of(const LaunchProgram& program, const Slice& slice) {
-  const auto inputs = static_cast<int64_t>(program.input_bytes.size());
-  const auto outputs = static_cast<int64_t>(program.outputs.size());
+// The regions of memory for the hazard tracker: an output that may take an input's memory is one
+// with it.
+int64_t region_of(const plan::LaunchPlan& plan, const Slice& slice) {
+  const auto inputs = static_cast<int64_t>(plan.input_bytes.size());
+  const auto outputs = static_cast<int64_t>(plan.output_bytes.size());
   switch (slice.space) {
     case Slice::Space::kInput:
       return slice.index;
     case Slice::Space::kOutput: {
-      const int64_t alias = program.outputs[static_cast<size_t>(slice.index)].alias_input;
-      return alias >= 0 ? alias : inputs + slice.index;
+      const int32_t taken = plan.output_input[static_cast<size_t>(slice.index)];
+      return taken >= 0 ? taken : inputs + slice.index;
     }
     case Slice::Space::kArena:
       return inputs + outputs;
     case Slice::Space::kConstant:
       return inputs + outputs + 1 + slice.index;
-    case Slice::Space::kLoopState:
-      return -1;
   }
   return 0;
 }
@@ -69,30 +73,31 @@ bool has_loops(const Sequence& sequence) {
                      [](const Node& node) { return node.loop >= 0 || has_loops(node.body); });
 }
 
-// What a step would be when written out.
+// What a step would be when unrolled.
 struct Cost {
   bool has_decisions = false;
   double dispatches = 0;
 };
 
-Cost cost_of(const std::vector<DeviceStep>& steps);
+Cost cost_of(const plan::Steps& steps);
 
 template <typename Simple>
 Cost cost_of(const Simple&) {
   return {false, 1};
 }
-Cost cost_of(const std::shared_ptr<const BranchStep>&) { return {true, 0}; }
-Cost cost_of(const std::shared_ptr<const LoopStep>& loop) {
-  Cost cost = cost_of(loop->body);
-  cost.dispatches *= static_cast<double>(loop->trip_count);
-  cost.has_decisions |= loop->condition.has_value() ||
-                        cost.dispatches > static_cast<double>(kMaxDispatchesPerRecording);
+Cost cost_of(const plan::BranchStep&) { return {true, 0}; }
+Cost cost_of(const plan::WhileStep&) { return {true, 0}; }
+Cost cost_of(const plan::RowsStep& rows) { return cost_of(rows.steps); }
+Cost cost_of(const plan::RepeatStep& loop) {
+  Cost cost = cost_of(loop.body);
+  cost.dispatches *= static_cast<double>(loop.count);
+  cost.has_decisions |= cost.dispatches > static_cast<double>(kMaxDispatchesPerRecording);
   return cost;
 }
-Cost cost_of(const std::vector<DeviceStep>& steps) {
+Cost cost_of(const plan::Steps& steps) {
   Cost sum;
-  for (const DeviceStep& step : steps) {
-    const Cost one = std::visit([](const auto& s) { return cost_of(s); }, step);
+  for (const plan::Step& step : steps) {
+    const Cost one = std::visit([](const auto& what) { return cost_of(what); }, step.what);
     sum.has_decisions |= one.has_decisions;
     sum.dispatches += one.dispatches;
   }
@@ -103,54 +108,117 @@ class Lowering {
  public:
   Lowering(const LaunchProgram& program, const std::vector<bool>& is_shared,
            const LoweringOptions& options)
-      : program_(program), is_shared_(is_shared), options_(options) {
+      : program_(program), plan_(*program.plan), is_shared_(is_shared), options_(options) {
     begin_part();
   }
 
   Result<LoweredProgram> run() {
-    for (size_t i = 0; i < program_.outputs.size(); ++i) {
-      const OutputPlan& output = program_.outputs[i];
-      if (output.alias_input < 0 || is_shared_[i] || !output.begins_with_input) continue;
-      const CopyStep copy = {{Slice::Space::kInput, output.alias_input, 0, output.bytes},
-                             {Slice::Space::kOutput, static_cast<int64_t>(i), 0, output.bytes}};
-      // The two are different memory in this variant, and one region for the tracker, so that
-      // later steps wait for the copy.
-      add_copy(copy, true, top_);
-    }
-    // A part begins wherever the program may go on.
-    std::vector<bool> is_target(program_.steps.size() + 1, false);
-    for (const Step& step : program_.steps) {
-      if (const auto* host = std::get_if<HostStep>(&step)) {
-        for (int64_t target : host->targets) is_target[static_cast<size_t>(target)] = true;
-      }
-    }
-    std::vector<size_t> part_of_step;
-    for (size_t i = 0; i <= program_.steps.size(); ++i) {
-      if (is_target[i]) HEKLA_RETURN_IF_ERROR(close_part());
-      part_of_step.push_back(lowered_.parts.size());
-      if (i == program_.steps.size()) break;
-      const Step& step = program_.steps[i];
-      if (const auto* host = std::get_if<HostStep>(&step)) {
-        HEKLA_RETURN_IF_ERROR(close_part());
-        lowered_.parts.emplace_back();
-        lowered_.parts.back().host = host;
-        ++lowered_.host_step_count;
-        continue;
-      }
-      std::visit([this](const auto& one) { add(one, top_); }, step);
-    }
+    HEKLA_RETURN_IF_ERROR(add_parts(plan_.steps));
     HEKLA_RETURN_IF_ERROR(close_part());
-    for (LoweredPart& part : lowered_.parts) {
-      if (part.host == nullptr) continue;
-      for (int64_t target : part.host->targets) {
-        part.next.push_back(part_of_step[static_cast<size_t>(target)]);
-      }
-    }
     lowered_.loop_state.resize(static_cast<size_t>(part_state_));
     return std::move(lowered_);
   }
 
  private:
+  // ---- what needs the host: parts of its own, in the order of the steps
+
+  bool needs_host(const plan::Step& step) const {
+    if (std::holds_alternative<plan::HostStep>(step.what)) return true;
+    const auto* run = std::get_if<plan::KernelStep>(&step.what);
+    if (run != nullptr) return program_.kernels[static_cast<size_t>(run->kernel)].is_interpreted();
+    bool found = false;
+    plan::for_each_list(step, [&](const plan::Steps& inner) {
+      found = found || std::any_of(inner.begin(), inner.end(),
+                                   [this](const plan::Step& each) { return needs_host(each); });
+    });
+    return found;
+  }
+
+  Status add_parts(const plan::Steps& steps) {
+    for (const plan::Step& step : steps) {
+      if (!needs_host(step)) {
+        std::visit([this](const auto& what) { add(what, top_); }, step.what);
+        continue;
+      }
+      HEKLA_RETURN_IF_ERROR(close_part());
+      HEKLA_RETURN_IF_ERROR(
+          std::visit([&](const auto& what) { return add_on_host(step, what); }, step.what));
+    }
+    return ok_status();
+  }
+
+  size_t add_host_part(const HostPart& host) {
+    lowered_.parts.emplace_back();
+    lowered_.parts.back().host = host;
+    return lowered_.parts.size() - 1;
+  }
+  // After these steps the launch goes on with part `next`.
+  Result<size_t> add_parts_and_go(const plan::Steps& steps, std::vector<size_t> next) {
+    HEKLA_RETURN_IF_ERROR(add_parts(steps));
+    HEKLA_RETURN_IF_ERROR(close_part());
+    const size_t part = add_host_part({HostPart::Kind::kGo});
+    lowered_.parts[part].next = std::move(next);
+    return part;
+  }
+
+  template <typename Other>
+  Status add_on_host(const plan::Step& step, const Other&) {
+    return internal_error("{} is no step of the host", plan::to_string(step, plan_));
+  }
+  Status add_on_host(const plan::Step& step, const plan::HostStep&) {
+    add_host_part({HostPart::Kind::kRun, &step});
+    ++lowered_.host_step_count;
+    return ok_status();
+  }
+  Status add_on_host(const plan::Step& step, const plan::KernelStep&) {
+    add_host_part({HostPart::Kind::kRun, &step});
+    ++lowered_.host_step_count;
+    return ok_status();
+  }
+  Status add_on_host(const plan::Step&, const plan::RowsStep& rows) {
+    return add_parts(rows.steps);
+  }
+  Status add_on_host(const plan::Step& step, const plan::RepeatStep& loop) {
+    const size_t counter = lowered_.host_counter_count++;
+    add_host_part({HostPart::Kind::kStartCount, &step, counter});
+    const size_t test = add_host_part({HostPart::Kind::kCount, &step, counter});
+    HEKLA_RETURN_IF_ERROR(add_parts_and_go(loop.body, {test}).status());
+    lowered_.parts[test].next = {test + 1, lowered_.parts.size()};
+    return ok_status();
+  }
+  Status add_on_host(const plan::Step& step, const plan::WhileStep& loop) {
+    const size_t begin = lowered_.parts.size();
+    HEKLA_RETURN_IF_ERROR(add_parts(loop.condition));
+    HEKLA_RETURN_IF_ERROR(close_part());
+    const size_t test = add_host_part({HostPart::Kind::kChoose, &step});
+    HEKLA_RETURN_IF_ERROR(add_parts_and_go(loop.body, {begin}).status());
+    lowered_.parts[test].next = {test + 1, lowered_.parts.size()};
+    return ok_status();
+  }
+  Status add_on_host(const plan::Step& step, const plan::BranchStep& branch) {
+    const size_t choice = add_host_part({HostPart::Kind::kChoose, &step});
+    std::vector<size_t> starts, ends;
+    for (const plan::Steps& steps : branch.branches) {
+      starts.push_back(lowered_.parts.size());
+      HEKLA_ASSIGN_OR_RETURN(const size_t end, add_parts_and_go(steps, {}));
+      ends.push_back(end);
+    }
+    for (const size_t end : ends) lowered_.parts[end].next = {lowered_.parts.size()};
+    lowered_.parts[choice].next = std::move(starts);
+    return ok_status();
+  }
+
+  // ---- what the device does
+
+  struct Gate {
+    GateKind kind = GateKind::kAlways;
+    Slice selector;
+    std::vector<size_t> targets;
+    int64_t turns = 0;    // words into the loop state; 0: none
+    int64_t counter = 0;  // the same
+    uint32_t count = 0;   // of iterations
+  };
+
   // The end of a block: how the next one is chosen, and among which.
   struct Block {
     std::vector<size_t> items;  // each once, its gate last
@@ -158,131 +226,102 @@ class Lowering {
     std::vector<size_t> targets;  // empty: the end of the part
   };
 
-  void add(const HostStep&, Sequence&) {}  // run() takes them
-
-  void add(const std::vector<DeviceStep>& steps, Sequence& out) {
-    for (const DeviceStep& step : steps) {
-      std::visit([&](const auto& one) { add(one, out); }, step);
+  void add(const plan::Steps& steps, Sequence& out) {
+    for (const plan::Step& step : steps) {
+      std::visit([&](const auto& what) { add(what, out); }, step.what);
     }
   }
-  template <typename Inner>
-  void add(const std::shared_ptr<const Inner>& step, Sequence& out) {
-    ++depth_;
-    add(*step, out);
-    --depth_;
-  }
 
-  void add(const DispatchStep& step, Sequence& out) {
-    if (std::find(step.groups.begin(), step.groups.end(), 0U) != step.groups.end()) return;
+  // check_program refuses them.
+  void add(const plan::ContractionStep&, Sequence&) {}
+  // They need the host.
+  void add(const plan::HostStep&, Sequence&) {}
+
+  void add(const plan::RowsStep& rows, Sequence& out) { add(rows.steps, out); }
+
+  void add(const plan::KernelStep& step, Sequence& out) {
+    const auto number = static_cast<size_t>(step.kernel);
+    const std::array<uint32_t, 3>& groups = program_.kernels[number].groups;
+    if (std::find(groups.begin(), groups.end(), 0U) != groups.end()) return;
     std::vector<Access> accesses;
-    for (size_t i = 0; i < step.operands.size(); ++i) {
-      accesses.push_back(access(step.operands[i], step.is_written[i]));
-    }
-    add_dispatch(static_cast<size_t>(step.pipeline), step.operands, std::move(accesses),
-                 step.groups, step.constants, out);
+    std::vector<TableEntry> entries;
+    plan::slices_of(step, plan_, [&](const Slice& slice, const plan::Use& use) {
+      accesses.push_back(access(slice, use.is_written));
+      entries.emplace_back(slice);
+    });
+    add_dispatch(number, std::move(entries), std::move(accesses), groups, {}, out);
   }
 
-  void add(const CopyStep& step, Sequence& out) {
+  void add(const plan::CopyStep& step, Sequence& out) {
+    if (step.from == step.to) return;
     if (step.from.space == Slice::Space::kInput && step.to.space == Slice::Space::kOutput) {
       const auto to = static_cast<size_t>(step.to.index);
-      const bool is_one_memory =
-          is_shared_[to] && program_.outputs[to].alias_input == step.from.index;
+      const bool is_one_memory = is_shared_[to] && plan_.output_input[to] == step.from.index;
       if (is_one_memory && step.from.offset == step.to.offset) return;
     }
-    add_copy(step, false, out);
-  }
-
-  void add_copy(const CopyStep& step, bool is_alias, Sequence& out) {
     for (int64_t at = 0; at < step.to.bytes; at += kMaxBytesPerDispatch) {
       Slice from = step.from;
       Slice to = step.to;
       from.offset += at;
       to.offset += at;
       from.bytes = to.bytes = std::min(kMaxBytesPerDispatch, step.to.bytes - at);
-      std::vector<Access> accesses = {words(to, true)};
-      if (!is_alias) accesses.push_back(access(from, false));
-      add_dispatch(program_.kernels.size(), {from, to}, std::move(accesses), groups_of(to),
-                   {static_cast<uint32_t>(to.bytes)}, out);
+      add_dispatch(copy_pipeline(program_), {from, to}, {words(to, true), access(from, false)},
+                   groups_of(to), {static_cast<uint32_t>(to.bytes)}, out);
     }
   }
 
-  void add(const FillStep& step, Sequence& out) {
-    for (int64_t at = 0; at < step.to.bytes; at += kMaxBytesPerDispatch) {
-      Slice to = step.to;
-      to.offset += at;
-      to.bytes = std::min(kMaxBytesPerDispatch, step.to.bytes - at);
-      add_dispatch(program_.kernels.size() + 1, {to}, {words(to, true)}, groups_of(to),
-                   {static_cast<uint32_t>(to.bytes), step.pattern}, out);
+  void add(const plan::RepeatStep& step, Sequence& out) {
+    if (step.count == 0 || step.body.empty()) return;
+    const Cost cost = cost_of(step.body);
+    const double total = cost.dispatches * static_cast<double>(step.count);
+    const bool is_short = total <= static_cast<double>(kMaxDispatchesPerRecording);
+    const bool is_repeated = depth_ == 0 &&
+                             cost.dispatches <= static_cast<double>(kMaxDispatchesPerRecording) &&
+                             total <= static_cast<double>(options_.max_dispatches_per_submission);
+    if (!cost.has_decisions && (is_short || is_repeated)) {
+      Node loop;
+      loop.times = step.count;
+      ++depth_;
+      add(step.body, loop.body);
+      --depth_;
+      out.push_back(std::move(loop));
+      return;
     }
-  }
-
-  void add(const LoopStep& step, Sequence& out) {
-    if (!step.condition) {
-      if (step.trip_count == 0 || step.body.empty()) return;
-      const Cost cost = cost_of(step.body);
-      const double total = cost.dispatches * static_cast<double>(step.trip_count);
-      const bool is_short = total <= static_cast<double>(kMaxDispatchesPerRecording);
-      const bool is_repeated = depth_ == 0 &&
-                               cost.dispatches <= static_cast<double>(kMaxDispatchesPerRecording) &&
-                               total <= static_cast<double>(options_.max_dispatches_per_submission);
-      if (!cost.has_decisions && (is_short || is_repeated)) {
-        Node loop;
-        loop.times = step.trip_count;
-        ++depth_;
-        add(step.body, loop.body);
-        --depth_;
-        out.push_back(std::move(loop));
-        return;
-      }
-    }
-    const int64_t number = static_cast<int64_t>(lowered_.loops.size());
-    lowered_.loops.emplace_back();
-    const size_t body = new_block();
-    const size_t after = new_block();
-    const int64_t turn_count = add_state({0});
+    DeviceLoop loop = new_loop();
     Gate gate;
-    if (step.condition) {
-      gate.turns = turn_count;
-      gate.kind = GateKind::kPredicate;
-      gate.selector = *step.condition;
-      gate.targets = {body, after};
-    } else {
-      gate.targets = {body};
-    }
+    gate.targets = {loop.body};
     end_block(gate, out);
-    if (!step.condition) {
-      gate.kind = GateKind::kCounted;
-      gate.counter = add_state({0});
-      gate.trip_count = static_cast<uint32_t>(std::min<int64_t>(step.trip_count, UINT32_MAX));
-      gate.targets = {body, after};
-    }
-    Node loop;
-    loop.loop = number;
-    current_ = body;
-    ++depth_;
-    add(step.body, loop.body);
-    --depth_;
-    end_block(gate, loop.body);
-    current_ = after;
-
-    LoweredLoop& about = lowered_.loops[static_cast<size_t>(number)];
-    const int64_t size = std::max<int64_t>(size_of(loop.body), 1);
-    int64_t turns_per_piece = std::clamp<int64_t>(kDispatchesPerPiece / size, 1, kMaxTurnsPerPiece);
-    about.max_pieces =
-        std::max<int64_t>(options_.max_dispatches_per_submission / (turns_per_piece * size), 1);
-    if (!step.condition) {
-      turns_per_piece = std::min(turns_per_piece, step.trip_count);
-      // A turn with a loop in it that has more turns than were recorded takes several pieces.
-      const int64_t turns = step.trip_count * (1 + more_pieces(loop.body));
-      about.first_pieces =
-          std::min((turns + turns_per_piece - 1) / turns_per_piece, about.max_pieces);
-    }
-    about.turns_per_piece = loop.times = turns_per_piece;
-    if (step.condition && !has_loops(loop.body)) about.turns_offset = turn_count * kWord;
-    out.push_back(std::move(loop));
+    gate.kind = GateKind::kCounted;
+    gate.counter = add_state({0});
+    gate.count = static_cast<uint32_t>(std::min<int64_t>(step.count, UINT32_MAX));
+    gate.targets = {loop.body, loop.after};
+    add_body(loop, {&step.body}, gate);
+    LoweredLoop& about = lowered_.loops[loop.number];
+    about.turns_per_piece = std::min(about.turns_per_piece, step.count);
+    // An iteration with a loop in it that has more than were recorded takes several pieces.
+    const int64_t iterations = step.count * (1 + more_pieces(loop.node.body));
+    about.first_pieces = std::min(
+        (iterations + about.turns_per_piece - 1) / about.turns_per_piece, about.max_pieces);
+    end_loop(std::move(loop), out);
   }
 
-  void add(const BranchStep& step, Sequence& out) {
+  void add(const plan::WhileStep& step, Sequence& out) {
+    add(step.condition, out);
+    DeviceLoop loop = new_loop();
+    Gate gate;
+    gate.kind = GateKind::kPredicate;
+    gate.selector = step.predicate;
+    gate.turns = add_state({0});
+    gate.targets = {loop.body, loop.after};
+    end_block(gate, out);
+    add_body(loop, {&step.body, &step.condition}, gate);
+    if (!has_loops(loop.node.body)) {
+      lowered_.loops[loop.number].turns_offset = gate.turns * kWord;
+    }
+    end_loop(std::move(loop), out);
+  }
+
+  void add(const plan::BranchStep& step, Sequence& out) {
     Gate gate;
     gate.kind = step.selector.bytes == 1 ? GateKind::kPredicate : GateKind::kIndex;
     gate.selector = step.selector;
@@ -301,7 +340,46 @@ class Lowering {
     current_ = after;
   }
 
-  // That one turn takes after the first, by the counted loops in it.
+  // A loop whose iterations the device decides.
+  struct DeviceLoop {
+    size_t number = 0;  // in LoweredProgram::loops
+    size_t body = 0;    // blocks
+    size_t after = 0;
+    Node node;
+  };
+
+  DeviceLoop new_loop() {
+    DeviceLoop loop;
+    loop.number = lowered_.loops.size();
+    lowered_.loops.emplace_back();
+    loop.body = new_block();
+    loop.after = new_block();
+    return loop;
+  }
+
+  // What an iteration runs, and the gate at its end.
+  void add_body(DeviceLoop& loop, std::initializer_list<const plan::Steps*> lists,
+                const Gate& gate) {
+    current_ = loop.body;
+    ++depth_;
+    for (const plan::Steps* steps : lists) add(*steps, loop.node.body);
+    --depth_;
+    end_block(gate, loop.node.body);
+    LoweredLoop& about = lowered_.loops[loop.number];
+    const int64_t size = std::max<int64_t>(size_of(loop.node.body), 1);
+    about.turns_per_piece = std::clamp<int64_t>(kDispatchesPerPiece / size, 1, kMaxTurnsPerPiece);
+    about.max_pieces = std::max<int64_t>(
+        options_.max_dispatches_per_submission / (about.turns_per_piece * size), 1);
+  }
+
+  void end_loop(DeviceLoop loop, Sequence& out) {
+    current_ = loop.after;
+    loop.node.loop = static_cast<int64_t>(loop.number);
+    loop.node.times = lowered_.loops[loop.number].turns_per_piece;
+    out.push_back(std::move(loop.node));
+  }
+
+  // That one iteration takes after the first, by the counted loops in it.
   int64_t more_pieces(const Sequence& sequence) const {
     int64_t more = 0;
     for (const Node& node : sequence) {
@@ -309,15 +387,6 @@ class Lowering {
     }
     return more;
   }
-
-  struct Gate {
-    GateKind kind = GateKind::kAlways;
-    Slice selector;
-    std::vector<size_t> targets;
-    int64_t turns = 0;    // words into the loop state; 0: none
-    int64_t counter = 0;  // the same
-    uint32_t trip_count = 0;
-  };
 
   size_t new_block() {
     blocks_.emplace_back();
@@ -335,14 +404,14 @@ class Lowering {
     Block& block = blocks_[current_];
     block.kind = gate.kind;
     block.targets = gate.targets;
-    const Slice state = {Slice::Space::kLoopState, 0, 0, 0};
+    const TableEntry state = std::nullopt;
     std::vector<Access> accesses;
     const bool reads = gate.kind == GateKind::kPredicate || gate.kind == GateKind::kIndex;
     if (reads) accesses.push_back(access(gate.selector, false));
-    add_dispatch(program_.kernels.size() + 2, {reads ? gate.selector : state, state},
+    add_dispatch(gate_pipeline(program_), {reads ? TableEntry(gate.selector) : state, state},
                  std::move(accesses), {1, 1, 1},
                  {static_cast<uint32_t>(gate.kind), 0, 0, 0, 0, static_cast<uint32_t>(gate.turns),
-                  static_cast<uint32_t>(gate.counter), gate.trip_count, 0, 0},
+                  static_cast<uint32_t>(gate.counter), gate.count, 0, 0},
                  out);
   }
 
@@ -359,12 +428,12 @@ class Lowering {
   void link(LoweredPart& part) {
     part.block_offset = part_state_ * kWord;
     part.end_block = static_cast<uint32_t>(current_);
-    std::vector<std::array<uint32_t, 3>> place(blocks_.size());  // grids, live grids, words
+    std::vector<std::array<uint32_t, 3>> at(blocks_.size());  // grids, live grids, words
     for (size_t b = 1; b < blocks_.size(); ++b) {
       const auto words = static_cast<uint32_t>(3 * blocks_[b].items.size());
-      place[b] = {static_cast<uint32_t>(lowered_.loop_state.size()),
+      at[b] = {static_cast<uint32_t>(lowered_.loop_state.size()),
                   static_cast<uint32_t>(lowered_.loop_state.size()) + words, words};
-      uint32_t live = place[b][1];
+      uint32_t live = at[b][1];
       for (size_t item : blocks_[b].items) {
         LoweredDispatch& dispatch = items_[item].dispatch;
         lowered_.loop_state.insert(lowered_.loop_state.end(), dispatch.grid.begin(),
@@ -379,15 +448,15 @@ class Lowering {
     for (size_t b = 0; b < blocks_.size(); ++b) {
       if (b == current_) continue;  // the end has no gate
       uint32_t* constants = items_[blocks_[b].items.back()].dispatch.push.constants;
-      constants[1] = place[b][1];
-      constants[2] = place[b][2];
+      constants[1] = at[b][1];
+      constants[2] = at[b][2];
       constants[3] = static_cast<uint32_t>(blocks_[b].targets.size());
       constants[4] = static_cast<uint32_t>(lowered_.loop_state.size());
       constants[8] = static_cast<uint32_t>(b);
       constants[9] = static_cast<uint32_t>(part_state_);
       for (size_t target : blocks_[b].targets) {
         const size_t t = resolve(target);
-        add_state({static_cast<uint32_t>(t), place[t][0], place[t][1], place[t][2]});
+        add_state({static_cast<uint32_t>(t), at[t][0], at[t][1], at[t][2]});
       }
     }
     const auto end = static_cast<int64_t>(lowered_.loop_state.size()) * kWord;
@@ -411,7 +480,7 @@ class Lowering {
   }
 
   Access access(const Slice& slice, bool is_written) const {
-    return {region_of(program_, slice), slice.offset, slice.offset + slice.bytes, is_written};
+    return {region_of(plan_, slice), slice.offset, slice.offset + slice.bytes, is_written};
   }
 
   // The 32-bit words that a byte range touches: the shaders rewrite the rest of them.
@@ -427,7 +496,7 @@ class Lowering {
     return {static_cast<uint32_t>((touched + kBytesPerGroup - 1) / kBytesPerGroup), 1, 1};
   }
 
-  void add_dispatch(size_t pipeline, const std::vector<Slice>& operands,
+  void add_dispatch(size_t pipeline, const std::vector<TableEntry>& operands,
                     std::vector<Access> accesses, const std::array<uint32_t, 3>& groups,
                     const std::vector<uint32_t>& constants, Sequence& out) {
     Item item;
@@ -525,6 +594,7 @@ class Lowering {
   }
 
   const LaunchProgram& program_;
+  const plan::LaunchPlan& plan_;
   const std::vector<bool>& is_shared_;
   const LoweringOptions& options_;
   LoweredProgram lowered_;

@@ -1,30 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering: a LaunchProgram's steps as what is recorded; pure.
+// Lowering: a launch plan's steps as what is recorded; pure.
 //
-// Copies and fills become dispatches of their kernels (their addresses change with each launch, so
-// vkCmdCopyBuffer cannot be recorded once). Host steps split the program into parts. Each dispatch
-// gets its place in the launch's argument table and, where the hazard tracker finds one, a barrier.
+// Copies become dispatches of their kernel (their addresses change with each launch, so
+// vkCmdCopyBuffer cannot be recorded once). What needs the host splits the plan into parts, the
+// loops and branches around it too, which the host then decides. Each dispatch gets its offset in
+// the launch's argument table and, where the hazard tracker finds one, a barrier.
 //
 // Control flow on the device: the steps between two decisions are a block. The dispatches of all
 // blocks but the first take their grids from the loop state (vkCmdDispatchIndirect), and these are
 // zero unless the block is the current one. A block ends with a gate
 // (shaders/memory/loop_gate.comp), which looks at a condition, a selector or a counter, empties the
-// grids of its block and fills those of the next. So a recording may hold any number of turns of
-// any loops, one in another: what is not the current block does nothing, and when the turns do not
+// grids of its block and fills those of the next. So a recording may hold any number of iterations
+// of any loops, one in another: what is not the current block does nothing, and when they do not
 // suffice the recording is simply submitted again. The state's first word of a part tells which
 // block is current.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "backends/vulkan/launch/hazards.h"
+#include "backends/vulkan/launch/host_part.h"
 #include "backends/vulkan/launch/kernel_abi.h"
-#include "backends/vulkan/launch/steps.h"
+#include "backends/vulkan/launch/launch_program.h"
 
 namespace hekla::vulkan {
 
+// The pipelines of a program: its kernels by number, then these two.
+inline size_t copy_pipeline(const LaunchProgram& program) { return program.kernels.size(); }
+inline size_t gate_pipeline(const LaunchProgram& program) { return program.kernels.size() + 1; }
+
+// Whose address an entry of the argument table is; nullopt: the launch's loop state.
+using TableEntry = std::optional<plan::Slice>;
+
 struct LoweredDispatch {
-  size_t pipeline = 0;                       // kernels of the program, then copy, fill, loop gate
+  size_t pipeline = 0;
   size_t first_entry = 0;                    // in the table
   KernelPush push;                           // without the table's address
   std::array<uint32_t, 3> grid = {1, 1, 1};  // for vkCmdDispatch
@@ -50,11 +60,11 @@ struct LoweredLoop {
   int64_t turns_offset = -1;
 };
 
-// One submission, again until the device comes to the end of its blocks; or one host step.
+// One submission, again until the device comes to the end of its blocks; or something of the host.
 struct LoweredPart {
   std::vector<LoweredRecording> recordings;
-  const HostStep* host = nullptr;  // borrowed from the program
-  std::vector<size_t> next = {};   // parts, by the host step's choice; empty: the next one
+  std::optional<HostPart> host;
+  std::vector<size_t> next = {};  // parts, by the host's choice; empty: the one after this
   // Bytes into the loop state of the word with the current block; -1: a part without decisions.
   int64_t block_offset = -1;
   uint32_t end_block = 0;
@@ -63,7 +73,7 @@ struct LoweredPart {
 
 struct LoweredProgram {
   std::vector<LoweredPart> parts;
-  std::vector<Slice> table;  // one entry per operand of each dispatch
+  std::vector<TableEntry> table;  // one per operand of each dispatch
   std::vector<LoweredLoop> loops;
   std::vector<uint32_t> loop_state;  // what it begins with, and is again after each launch
   // Possibly more than one submission, so other launches may run in between.
@@ -73,6 +83,7 @@ struct LoweredProgram {
   int64_t dispatch_count = 0;  // recorded, repeats not counted
   int64_t barrier_count = 0;
   int64_t host_step_count = 0;
+  size_t host_counter_count = 0;  // see HostPart
 };
 
 // Of one command buffer, where it may be cut; and of a counted loop that stands in another one.
@@ -92,8 +103,8 @@ struct LoweringOptions {
   int64_t max_dispatches_per_submission = kMaxDispatchesPerSubmission;
 };
 
-// `is_shared` per output: its memory is that of the input that it aliases. The program was checked
-// and outlives the result. INTERNAL: the checker found a missing barrier.
+// `is_shared` per output: it has the memory of the input that output_input names. The program was
+// checked and outlives the result. INTERNAL: the checker found a missing barrier.
 Result<LoweredProgram> lower_program(const LaunchProgram& program,
                                      const std::vector<bool>& is_shared,
                                      const LoweringOptions& options);

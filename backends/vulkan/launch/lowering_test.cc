@@ -6,20 +6,38 @@
 namespace hekla::vulkan {
 namespace {
 
+using plan::CopyStep;
+using plan::KernelStep;
+using plan::Slice;
 using Space = Slice::Space;
 
-LaunchProgram program() {
-  LaunchProgram p;
-  p.name = "test";
-  p.input_bytes = {100, 64};
-  p.outputs = {{100, 0}, {8, -1}};
-  p.arena_bytes = 1000;
-  p.constants.resize(1, std::vector<std::byte>(16));
-  p.kernels.resize(1);
-  return p;
+Slice arena(int64_t offset, int64_t bytes) { return {Space::kArena, 0, offset, bytes}; }
+
+// Memory of each kind, and kernels of 64, 4 and 100 bytes that read one slice and write another.
+plan::LaunchPlan plan_of(plan::Steps steps) {
+  plan::LaunchPlan plan;
+  for (const int64_t bytes : {64, 4, 100}) {
+    plan.kernels.emplace_back().operands = {{bytes, true, false}, {bytes, false, true}};
+  }
+  plan.input_bytes = {100, 64};
+  plan.output_bytes = {100, 8};
+  plan.output_input = {0, -1};
+  plan.arena_bytes = 1000;
+  plan.constants.emplace_back(DType::kI32, Dims{4});
+  plan.steps = std::move(steps);
+  return plan;
 }
 
-Slice arena(int64_t offset, int64_t bytes) { return {Space::kArena, 0, offset, bytes}; }
+LaunchProgram program(plan::LaunchPlan plan) {
+  LaunchProgram p;
+  p.name = "test";
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    p.kernels.push_back({{{1}, 0, "k"}, {1, 1, 1}, ""});
+  }
+  p.plan = std::make_shared<const plan::LaunchPlan>(std::move(plan));
+  return p;
+}
+LaunchProgram program(plan::Steps steps) { return program(plan_of(std::move(steps))); }
 
 TEST(FoldGrid, CoversEveryGroupWithinTheLimits) {
   const std::array<uint32_t, 3> limits = {100, 50, 40};
@@ -41,61 +59,41 @@ TEST(FoldGrid, CoversEveryGroupWithinTheLimits) {
   EXPECT_EQ(fold_grid({100, 50, 40}, limits), (std::array<uint32_t, 3>{100, 50, 40}));
 }
 
-TEST(CheckProgram, NamesStepAndReason) {
-  const auto problem = [](auto change) {
-    LaunchProgram p = program();
-    change(p);
-    return check_program(p);
-  };
-  EXPECT_TRUE(check_program(program()).ok());
-  const auto expect = [&](auto change, const char* part) {
-    const Status status = problem(change);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << part;
+TEST(CheckProgram, NamesProgramAndReason) {
+  EXPECT_TRUE(check_program(program(plan::Steps{})).ok());
+  const auto expect = [&](const LaunchProgram& p, StatusCode code, const char* part) {
+    const Status status = check_program(p);
+    EXPECT_EQ(status.code(), code) << part;
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   };
-  const auto dispatch = [](LaunchProgram& p, Slice slice, bool is_written) {
-    p.steps = {DispatchStep{0, {slice}, {is_written}, {1, 1, 1}, {}, "k"}};
-  };
-  expect([&](auto& p) { dispatch(p, {Space::kInput, 2, 0, 4}, false); }, "in2[0+4]");
-  expect([&](auto& p) { dispatch(p, {Space::kInput, 0, 98, 4}, false); }, "outside");
-  expect([&](auto& p) { dispatch(p, {Space::kInput, 0, INT64_MAX, 4}, false); }, "outside");
-  expect([&](auto& p) { dispatch(p, {Space::kInput, 0, 0, 4}, true); }, "may not be written");
-  expect([&](auto& p) { dispatch(p, {Space::kConstant, 0, 0, 4}, true); }, "may not be written");
-  expect([&](auto& p) { p.steps = {DispatchStep{1}}; }, "no kernel 1");
-  expect([&](auto& p) { p.steps = {DispatchStep{0, {}, {true}}}; }, "flags");
-  expect([&](auto& p) { p.steps = {DispatchStep{0, {}, {}, {1U << 16, 1U << 15, 1}}}; }, "grid");
-  expect([&](auto& p) { p.steps = {DispatchStep{0, {}, {}, {~0U, ~0U, ~0U}}}; }, "grid");
-  expect(
-      [&](auto& p) {
-        p.steps = {DispatchStep{0, {}, {}, {1, 1, 1}, std::vector<uint32_t>(27)}};
-      },
-      "27 push constants");
-  expect([&](auto& p) { p.steps = {CopyStep{arena(0, 4), arena(8, 8)}}; }, "a copy of");
-  expect([&](auto& p) { p.steps = {CopyStep{arena(0, 8), arena(4, 8)}}; }, "overlap");
-  expect([&](auto& p) { p.steps = {HostStep{}}; }, "host step");
-  expect([&](auto& p) { p.steps = {LoopStep{"l", {}, 0, arena(0, 4)}}; }, "one byte");
-  expect([&](auto& p) { p.steps = {LoopStep{"l", {}, 3, arena(0, 1)}}; }, "3 turns");
-  expect(
-      [&](auto& p) {
-        p.steps = {LoopStep{"l", {DispatchStep{7}}, 3, {}}};
-      },
-      "step 0 of the loop");
-  expect([&](auto& p) { dispatch(p, {Space::kLoopState, 0, 0, 4}, false); }, "not there");
-  expect([&](auto& p) { p.outputs[1].alias_input = 1; }, "alias");
-  expect([&](auto& p) { p.outputs.push_back({100, 0}); }, "alias");
+  expect(program({{KernelStep{3, {}}}}), StatusCode::kInternal, "no kernel 3");
+  expect(program({{CopyStep{arena(0, 8), arena(4, 8)}}}), StatusCode::kInternal, "overlap");
+  expect(program({{plan::RepeatStep{2, {{plan::ContractionStep{}}}}}}), StatusCode::kUnimplemented,
+         "a contraction");
+  LaunchProgram p = program(plan::Steps{});
+  p.kernels[0].groups = {1U << 16, 1U << 15, 1};
+  expect(p, StatusCode::kInternal, "grid of 65536 x 32768 x 1");
+  p.kernels[0].groups = {~0U, ~0U, ~0U};
+  expect(p, StatusCode::kInternal, "grid");
+  p.kernels[0].groups = {~0U, ~0U, 0};
+  EXPECT_TRUE(check_program(p).ok());
+  p.kernels.pop_back();
+  expect(p, StatusCode::kInternal, "2 kernels for the 3");
 }
 
 TEST(Lowering, PutsBarriersWhereStepsConflict) {
-  LaunchProgram p = program();
   const auto kernel = [](Slice from, Slice to) {
-    return DispatchStep{0, {from, to}, {false, true}, {1, 1, 1}, {}, ""};
+    return plan::Step{KernelStep{from.bytes == 64 ? 0 : 1, {from, to}}};
   };
-  p.steps = {kernel({Space::kInput, 1, 0, 64}, arena(0, 64)),
-             kernel({Space::kInput, 1, 0, 64}, arena(64, 64)),  // beside the first
-             kernel(arena(0, 64), arena(128, 64)),              // after the first
-             kernel(arena(64, 64), arena(192, 64)),             // that barrier served it
-             kernel(arena(128, 4), {Space::kOutput, 1, 0, 4}),  // after the third
-             DispatchStep{0, {}, {}, {4, 0, 1}}};               // nothing to do
+  LaunchProgram p = program({
+      kernel({Space::kInput, 1, 0, 64}, arena(0, 64)),
+      kernel({Space::kInput, 1, 0, 64}, arena(64, 64)),  // beside the first
+      kernel(arena(0, 64), arena(128, 64)),              // after the first
+      kernel(arena(64, 64), arena(192, 64)),             // that barrier served it
+      kernel(arena(128, 4), {Space::kOutput, 1, 0, 4}),  // after the third
+      {KernelStep{2, {{Space::kInput, 0, 0, 100}, arena(300, 100)}}},  // nothing to do
+  });
+  p.kernels[2].groups = {4, 0, 1};
   LoweringOptions options;
   options.check_barriers = true;
   const LoweredProgram lowered = *lower_program(p, {true, false}, options);
@@ -111,32 +109,66 @@ TEST(Lowering, PutsBarriersWhereStepsConflict) {
   EXPECT_EQ((*lower_program(p, {true, false}, options)).barrier_count, 4);
 }
 
-TEST(Lowering, AnAliasIsOneMemoryAndIsCopiedFirstWhenItMustBe) {
-  LaunchProgram p = program();
-  // Reads the input, then writes the output that aliases it.
-  p.steps = {DispatchStep{0, {{Space::kInput, 0, 0, 100}, arena(0, 100)}, {false, true}},
-             DispatchStep{0, {{Space::kOutput, 0, 50, 8}}, {true}}};
+TEST(Lowering, AnOutputInAnInputsMemoryIsOneWithIt) {
+  // Reads the input, copies it to the output that may take its memory, and writes a part of that.
+  const LaunchProgram p = program({
+      {KernelStep{2, {{Space::kInput, 0, 0, 100}, arena(0, 100)}}},
+      {CopyStep{{Space::kInput, 0, 0, 100}, {Space::kOutput, 0, 0, 100}}},
+      {KernelStep{1, {arena(0, 4), {Space::kOutput, 0, 52, 4}}}},
+  });
   const LoweredProgram donated = *lower_program(p, {true, false}, {});
   EXPECT_EQ(donated.dispatch_count, 2);
   EXPECT_TRUE(donated.parts[0].recordings[0].dispatches[1].has_barrier_before);
   const LoweredProgram copied = *lower_program(p, {false, false}, {});
   EXPECT_EQ(copied.dispatch_count, 3);
-  EXPECT_EQ(copied.parts[0].recordings[0].dispatches[0].pipeline, 1u);  // the copy kernel
-  EXPECT_TRUE(copied.parts[0].recordings[0].dispatches[1].has_barrier_before);
+  EXPECT_EQ(copied.parts[0].recordings[0].dispatches[1].pipeline, copy_pipeline(p));
+  EXPECT_TRUE(copied.parts[0].recordings[0].dispatches[2].has_barrier_before);
 }
 
 TEST(Lowering, HostStepsSplitAndBytesWidenToWords) {
-  LaunchProgram p = program();
-  HostStep host;
-  host.run = [](const HostCall&) { return ok_status(); };
-  p.steps = {FillStep{arena(0, 5), 1}, FillStep{arena(5, 3), 2}, host, FillStep{arena(8, 4), 3},
-             FillStep{arena(12, 4), 4}};
+  const auto copy = [](int64_t to, int64_t bytes) {
+    return plan::Step{CopyStep{{Space::kConstant, 0, 0, bytes}, arena(to, bytes)}};
+  };
+  const LaunchProgram p =
+      program({copy(0, 5), copy(5, 3), {plan::HostStep{}}, copy(8, 4), copy(12, 4)});
   const LoweredProgram lowered = *lower_program(p, {true, false}, {});
   ASSERT_EQ(lowered.parts.size(), 3u);
   EXPECT_TRUE(
       lowered.parts[0].recordings[0].dispatches[1].has_barrier_before);  // one word in common
-  EXPECT_NE(lowered.parts[1].host, nullptr);
+  EXPECT_TRUE(lowered.parts[1].host.has_value());
   EXPECT_FALSE(lowered.parts[2].recordings[0].dispatches[1].has_barrier_before);
+}
+
+// What needs the host is decided there; what does not, even around it, is the device's.
+TEST(Lowering, LoopsAroundStepsOfTheHostAreItsOwn) {
+  using Kind = HostPart::Kind;
+  const plan::Step host = {plan::HostStep{}};
+  const plan::Step kernel = {KernelStep{1, {arena(0, 4), arena(4, 4)}}};
+  const auto kinds = [](const LaunchProgram& p) {
+    std::vector<int> all;  // -1: the device
+    const LoweredProgram lowered = *lower_program(p, {false, false}, {});
+    for (const LoweredPart& part : lowered.parts) {
+      all.push_back(part.host ? static_cast<int>(part.host->kind) : -1);
+    }
+    return all;
+  };
+  const auto of = [](std::initializer_list<int> all) { return std::vector<int>(all); };
+  const int run = static_cast<int>(Kind::kRun), choose = static_cast<int>(Kind::kChoose);
+  const int start = static_cast<int>(Kind::kStartCount), count = static_cast<int>(Kind::kCount);
+  const int go = static_cast<int>(Kind::kGo);
+  EXPECT_EQ(kinds(program({{plan::RepeatStep{3, {kernel}}}})), of({-1}));
+  EXPECT_EQ(kinds(program({{plan::RepeatStep{3, {kernel, host}}}, kernel})),
+            of({start, count, -1, run, go, -1}));
+  const LaunchProgram loop = program({{plan::WhileStep{{kernel}, arena(8, 1), {host}}}});
+  EXPECT_EQ(kinds(loop), of({-1, choose, run, go}));
+  const LoweredProgram lowered = *lower_program(loop, {false, false}, {});
+  EXPECT_EQ(lowered.parts[1].next, (std::vector<size_t>{2, 4}));
+  EXPECT_EQ(lowered.parts[3].next, (std::vector<size_t>{0}));
+  EXPECT_EQ(kinds(program({{plan::BranchStep{arena(8, 4), {{kernel}, {host}, {}}}}, kernel})),
+            of({choose, -1, go, run, go, go, -1}));
+  LaunchProgram interpreted = program({{plan::RowsStep{1, {kernel, kernel}, 4, {}}}});
+  interpreted.kernels[1].code.words.clear();
+  EXPECT_EQ(kinds(interpreted), of({run, run}));
 }
 
 }  // namespace

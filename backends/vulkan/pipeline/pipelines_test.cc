@@ -11,7 +11,7 @@
 #include "backends/vulkan/device/testing/fault_injection.h"
 #include "backends/vulkan/device/testing/test_device.h"
 #include "shaders/memory/copy.comp.h"
-#include "shaders/memory/fill.comp.h"
+#include "shaders/memory/loop_gate.comp.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::vector<KernelCode> kernels() {
   std::vector<KernelCode> all(4);
   all[0].words.assign(std::begin(kcopy_spirv), std::end(kcopy_spirv));
-  all[1].words.assign(std::begin(kfill_spirv), std::end(kfill_spirv));
+  all[1].words.assign(std::begin(kloop_gate_spirv), std::end(kloop_gate_spirv));
   all[2] = all[0];
   all[3] = all[0];
   return all;

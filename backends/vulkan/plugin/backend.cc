@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/plugin/backend.h"
 
+#include <algorithm>
 #include <charconv>
 #include <mutex>
 
@@ -23,45 +24,42 @@ VulkanStorage& storage_of(const StorageRef& storage) {
 
 class VulkanExecutable : public pjrt::BackendExecutable {
  public:
-  VulkanExecutable(std::shared_ptr<const LaunchProgram> program, pjrt::CompileRequest request,
-                   Target target, ProgramOptions options, Devices devices)
-      : program_(std::move(program)),
-        request_(std::move(request)),
-        target_(std::move(target)),
-        options_(options),
-        devices_(std::move(devices)) {
+  VulkanExecutable(std::shared_ptr<const LaunchProgram> program, ProgramOptions options,
+                   Devices devices)
+      : program_(std::move(program)), options_(options), devices_(std::move(devices)) {
     loaded_.resize(devices_.size());
   }
 
   pjrt::ProgramStats stats() const override {
     pjrt::ProgramStats stats;
-    for (const KernelCode& kernel : program_->kernels) {
-      stats.generated_code_bytes += static_cast<int64_t>(kernel.words.size() * sizeof(uint32_t));
+    for (const DeviceKernel& kernel : program_->kernels) {
+      stats.generated_code_bytes +=
+          static_cast<int64_t>(kernel.code.words.size() * sizeof(uint32_t));
     }
-    stats.temporary_bytes = program_->arena_bytes;
+    stats.temporary_bytes = program_->plan->arena_bytes;
     return stats;
   }
 
-  // "plan", "kernels", "schedules", "spirv-asm", "spirv:N". Plans are made anew: the same ones.
+  // "plan", "kernels", "schedules", "spirv-asm", "spirv:N"; kernels by their numbers in the plan.
   Result<std::string> artefact(std::string_view form) const override {
-    if (form == "plan" || form == "kernels") {
-      HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
-                             make_plan(request_, target_));
-      return form == "plan" ? plan::to_string(*plan) : plan::kernels_string(*plan);
-    }
+    if (form == "plan") return plan::to_string(*program_->plan);
+    if (form == "kernels") return plan::kernels_string(*program_->plan);
     constexpr std::string_view kBinary = "spirv:";
     if (form == "spirv-asm") {
       std::string text;
       for (size_t i = 0; i < program_->kernels.size(); ++i) {
-        const KernelCode& kernel = program_->kernels[i];
-        text += fmt::format("; kernel {} {}\n{}\n", i, kernel.name, disassemble(kernel.words));
+        const DeviceKernel& kernel = program_->kernels[i];
+        text += fmt::format("; kernel {} {}\n{}\n", i, kernel.code.name,
+                            kernel.is_interpreted() ? "; on the host"
+                                                    : disassemble(kernel.code.words));
       }
       return text;
     }
     if (form == "schedules") {
       std::string text;
-      for (size_t i = 0; i < program_->schedules.size(); ++i) {
-        text += fmt::format("{}: {}\n", program_->kernels[i].name, program_->schedules[i]);
+      for (const DeviceKernel& kernel : program_->kernels) {
+        text += fmt::format("{}: {}\n", kernel.code.name,
+                            kernel.is_interpreted() ? "on the host" : kernel.schedule);
       }
       return text;
     }
@@ -75,7 +73,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
         return invalid_argument("there is no kernel '{}'; the program has {}", digits,
                                 program_->kernels.size());
       }
-      const std::vector<uint32_t>& words = program_->kernels[number].words;
+      const std::vector<uint32_t>& words = program_->kernels[number].code.words;
       return std::string(reinterpret_cast<const char*>(words.data()),
                          words.size() * sizeof(uint32_t));
     }
@@ -87,23 +85,18 @@ class VulkanExecutable : public pjrt::BackendExecutable {
 
   // Counts of launches are those of the first logical device, of all its programs.
   std::vector<std::pair<std::string, int64_t>> statistics() const override {
-    int64_t host_steps = 0;
-    for (const Step& step : program_->steps) host_steps += std::holds_alternative<HostStep>(step);
-    int64_t constant_bytes = 0;
-    for (const auto& constant : program_->constants) {
-      constant_bytes += static_cast<int64_t>(constant.size());
-    }
+    const auto interpreted =
+        std::count_if(program_->kernels.begin(), program_->kernels.end(),
+                      [](const DeviceKernel& kernel) { return kernel.is_interpreted(); });
+    std::vector<std::pair<std::string, int64_t>> all = plan::statistics(*program_->plan);
     const LaunchCounters& counters = devices_[0]->counters();
-    return {{"kernels", static_cast<int64_t>(program_->kernels.size())},
-            {"steps", static_cast<int64_t>(program_->steps.size())},
-            {"host_steps", host_steps},
-            {"arena_bytes", program_->arena_bytes},
-            {"constant_bytes", constant_bytes},
-            {"code_bytes", stats().generated_code_bytes},
-            {"host_steps_run", counters.host_steps.load()},
-            {"launches", counters.launches.load()},
-            {"submissions", counters.submissions.load()},
-            {"dispatches", counters.dispatches.load()}};
+    all.insert(all.end(), {{"interpreted_kernels", interpreted},
+                           {"code_bytes", stats().generated_code_bytes},
+                           {"host_steps_run", counters.host_steps.load()},
+                           {"launches", counters.launches.load()},
+                           {"submissions", counters.submissions.load()},
+                           {"dispatches", counters.dispatches.load()}});
+    return all;
   }
 
   // The program on one device; made when the device is first launched on.
@@ -159,8 +152,6 @@ class VulkanExecutable : public pjrt::BackendExecutable {
   }
 
   const std::shared_ptr<const LaunchProgram> program_;
-  const pjrt::CompileRequest request_;  // for plans to show
-  const Target target_;
   const ProgramOptions options_;
   const Devices devices_;
   std::mutex mutex_;
@@ -234,7 +225,7 @@ class VulkanBackend : public pjrt::Backend {
     return {{"launches", counters.launches},     {"submissions", counters.submissions},
             {"dispatches", counters.dispatches}, {"barriers", counters.barriers},
             {"host steps", counters.host_steps}, {"recordings", counters.recordings},
-            {"held back", counters.held_back},   {"copies for aliases", counters.alias_copies}};
+            {"held back", counters.held_back}};
   }
 
   void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
@@ -268,7 +259,7 @@ class VulkanBackend : public pjrt::Backend {
         compile_program(request, target(), at(0).memory().statistics().bytes_limit,
                         options_.fail_on_fallback));
     auto executable =
-        std::make_unique<VulkanExecutable>(program, request, target(), options_.program, devices_);
+        std::make_unique<VulkanExecutable>(program, options_.program, devices_);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));

@@ -4,16 +4,11 @@
 
 #include <memory>
 
-#include "backends/compiler/plan/launch_plan.h"
 #include "backends/pjrt/backend.h"
 #include "backends/vulkan/codegen/target.h"
-#include "backends/vulkan/launch/steps.h"
+#include "backends/vulkan/launch/launch_program.h"
 
 namespace hekla::vulkan {
-
-// The launch plan that `target` runs, before its kernels become shaders.
-Result<std::shared_ptr<const plan::LaunchPlan>> make_plan(const pjrt::CompileRequest& request,
-                                                          const Target& target);
 
 // One input per flat parameter of the entry function and one output per flat result; tokens have
 // zero bytes. Kernels become shaders for `target`; one that the target cannot run, and operations

@@ -12,6 +12,7 @@
 
 #include <glslang/SPIRV/spirv.hpp>
 
+#include "backends/compiler/plan/visit.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/device/plan.h"
 #include "backends/vulkan/plugin/compile.h"
@@ -150,12 +151,14 @@ TEST_P(RecordedDevice, RealProgramsKeepWithinItsLimits) {
     request.module = std::move(*module);
     const auto program = compile_program(request, target, int64_t{1} << 30);
     ASSERT_TRUE(program.ok()) << program.status().to_string();
-    for (const Step& step : (*program)->steps) {
-      EXPECT_FALSE(std::holds_alternative<HostStep>(step)) << "all of it has kernels";
+    for (const plan::Step& step : (*program)->plan->steps) {
+      EXPECT_FALSE(plan::holds<plan::HostStep>(step)) << "all of it has kernels";
     }
     EXPECT_GT((*program)->kernels.size(), 0u);
-    for (const KernelCode& kernel : (*program)->kernels) {
+    for (const DeviceKernel& made : (*program)->kernels) {
+      const KernelCode& kernel = made.code;
       SCOPED_TRACE(kernel.name);
+      EXPECT_FALSE(made.is_interpreted());
       EXPECT_EQ(validate(kernel.words).message(), "");
       const Needs needs = needs_of(kernel.words);
       EXPECT_LE(needs.invocations, snapshot.limits.max_workgroup_invocations);

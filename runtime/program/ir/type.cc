@@ -238,4 +238,16 @@ std::string types_string(const std::vector<Type>& types) {
   return text;
 }
 
+std::vector<Type> flat_types(const std::vector<Type>& types) {
+  std::vector<Type> flat;
+  for (const Type& type : types) {
+    if (!type.is_tuple()) {
+      flat.push_back(type);
+      continue;
+    }
+    for (Type& part : flat_types(type.elements())) flat.push_back(std::move(part));
+  }
+  return flat;
+}
+
 }  // namespace hekla::ir

@@ -106,4 +106,7 @@ class Type {
 // "tensor<f32>, tensor<i1>".
 std::string types_string(const std::vector<Type>& types);
 
+// The types in order, each tuple as its parts: what a program's caller gives and gets.
+std::vector<Type> flat_types(const std::vector<Type>& types);
+
 }  // namespace hekla::ir

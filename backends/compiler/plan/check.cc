@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/check.h"
+
+#include <algorithm>
+
+#include "backends/compiler/plan/visit.h"
+
+namespace hekla::plan {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const LaunchPlan& plan) : plan_(plan) {}
+
+  Status run() const {
+    HEKLA_RETURN_IF_ERROR(check_memory());
+    return check(plan_.steps);
+  }
+
+ private:
+  Status check_memory() const {
+    const auto is_negative = [](int64_t bytes) { return bytes < 0; };
+    if (plan_.arena_bytes < 0 || std::ranges::any_of(plan_.input_bytes, is_negative) ||
+        std::ranges::any_of(plan_.output_bytes, is_negative)) {
+      return internal_error("memory of less than no bytes");
+    }
+    if (plan_.output_input.size() != plan_.output_bytes.size()) {
+      return internal_error("{} outputs, {} of them with an input to take",
+                            plan_.output_bytes.size(), plan_.output_input.size());
+    }
+    std::vector<bool> is_taken(plan_.input_bytes.size());
+    for (size_t o = 0; o < plan_.output_input.size(); ++o) {
+      if (plan_.output_input[o] < 0) continue;
+      const auto input = static_cast<size_t>(plan_.output_input[o]);
+      if (input >= is_taken.size() || is_taken[input] ||
+          plan_.input_bytes[input] != plan_.output_bytes[o]) {
+        return internal_error("output {} cannot take the memory of input {}", o, input);
+      }
+      is_taken[input] = true;
+    }
+    return ok_status();
+  }
+
+  Status check(const Steps& steps) const {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const Status status = check(steps[i]);
+      if (!status.ok()) return status.with_context(fmt::format("step {}", i));
+    }
+    return ok_status();
+  }
+
+  Status check(const Step& step) const {
+    HEKLA_RETURN_IF_ERROR(
+        std::visit([this](const auto& what) { return check_numbers(what); }, step.what));
+    Status status = ok_status();
+    // What is inside comes first: a RowsStep's slices are those of its kernels.
+    for_each_list(step, [&](const Steps& inner) {
+      if (status.ok()) status = check(inner);
+    });
+    if (!status.ok()) return status;
+    for_each_slice(step, plan_, [&](const Slice& slice, const Use& use) {
+      if (status.ok()) status = check(slice, use);
+    });
+    return status.ok() ? status : status.with_context(to_string(step, plan_));
+  }
+
+  // What is to be right of a type of step before its slices can be looked at, beside them.
+  template <typename What>
+  Status check_numbers(const What&) const {
+    return ok_status();
+  }
+
+  Status check_numbers(const KernelStep& step) const {
+    if (step.kernel < 0 || static_cast<size_t>(step.kernel) >= plan_.kernels.size()) {
+      return internal_error("there is no kernel {}", step.kernel);
+    }
+    const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(step.kernel)];
+    if (kernel.operands.size() != step.operands.size()) {
+      return internal_error("kernel {} has {} operands, {} are given", kernel.name,
+                            kernel.operands.size(), step.operands.size());
+    }
+    return ok_status();
+  }
+
+  Status check_numbers(const ContractionStep& step) const {
+    if (step.contraction < 0 ||
+        static_cast<size_t>(step.contraction) >= plan_.contractions.size()) {
+      return internal_error("there is no contraction {}", step.contraction);
+    }
+    return ok_status();
+  }
+
+  Status check_numbers(const CopyStep& step) const {
+    const auto& [from, to] = step;
+    const bool overlaps =
+        buffer_of(from) == buffer_of(to) && from.offset != to.offset &&
+        std::max(from.offset, to.offset) < std::min(from.offset, to.offset) + to.bytes;
+    if (!overlaps) return ok_status();
+    return internal_error("a copy of {} to {}, which overlap", to_string(from), to_string(to));
+  }
+
+  Status check_numbers(const HostStep& step) const {
+    if (step.program == nullptr || step.program->entry() == nullptr) {
+      return internal_error("host step {} has no program", step.name);
+    }
+    const ir::Type& type = step.program->entry()->type;
+    const size_t inputs = ir::flat_types(type.elements()).size();
+    const size_t outputs = ir::flat_types(type.results()).size();
+    if (inputs == step.inputs.size() && outputs == step.outputs.size()) return ok_status();
+    return internal_error("host step {} gives {} for {} inputs and has {} for {} outputs",
+                          step.name, step.inputs.size(), inputs, step.outputs.size(), outputs);
+  }
+
+  Status check_numbers(const RepeatStep& step) const {
+    if (step.count >= 0) return ok_status();
+    return internal_error("a loop of {} iterations", step.count);
+  }
+
+  Status check_numbers(const BranchStep& step) const {
+    const bool is_index = step.selector.bytes == 4 && step.selector.offset % 4 == 0;
+    const bool is_predicate = step.selector.bytes == 1 && step.branches.size() == 2;
+    if (!step.branches.empty() && (is_index || is_predicate)) return ok_status();
+    return internal_error("{} cannot choose among {} branches", to_string(step.selector),
+                          step.branches.size());
+  }
+
+  Status check_numbers(const RowsStep& step) const {
+    for (const Step& inner : step.steps) {
+      if (!std::holds_alternative<KernelStep>(inner.what)) {
+        return internal_error("a row group has a step that is no kernel");
+      }
+    }
+    for (const Slice& slice : step.scratch) {
+      if (slice.space != Slice::Space::kArena || step.rows < 1 || slice.bytes % step.rows != 0) {
+        return internal_error("{} is no scratch of {} rows", to_string(slice), step.rows);
+      }
+    }
+    return ok_status();
+  }
+
+  // -1: there is no such memory.
+  int64_t bytes_there(const Slice& slice) const {
+    const auto index = static_cast<size_t>(slice.index);
+    switch (slice.space) {
+      case Slice::Space::kInput:
+        return index < plan_.input_bytes.size() ? plan_.input_bytes[index] : -1;
+      case Slice::Space::kOutput:
+        return index < plan_.output_bytes.size() ? plan_.output_bytes[index] : -1;
+      case Slice::Space::kArena:
+        return index == 0 ? plan_.arena_bytes : -1;
+      case Slice::Space::kConstant:
+        return index < plan_.constants.size() ? plan_.constants[index].size_bytes() : -1;
+    }
+    return -1;
+  }
+
+  Status check(const Slice& slice, const Use& use) const {
+    if (slice.bytes != use.bytes) {
+      return internal_error("{} stands for {} bytes", to_string(slice), use.bytes);
+    }
+    const int64_t there = bytes_there(slice);
+    if (there < 0) return internal_error("{} is not there", to_string(slice));
+    if (slice.offset < 0 || slice.bytes < 0 || slice.offset > there - slice.bytes) {
+      return internal_error("{} is outside of its {} bytes", to_string(slice), there);
+    }
+    const bool is_fixed =
+        slice.space == Slice::Space::kInput || slice.space == Slice::Space::kConstant;
+    if (use.is_written && is_fixed) {
+      return internal_error("{} may not be written", to_string(slice));
+    }
+    return ok_status();
+  }
+
+  const LaunchPlan& plan_;
+};
+
+}  // namespace
+
+Status check(const LaunchPlan& plan) {
+  const Status status = Checker(plan).run();
+  return status.ok() ? status : status.with_context("launch plan");
+}
+
+}  // namespace hekla::plan

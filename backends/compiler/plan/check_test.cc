@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/check.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/program/stablehlo/read_program.h"
+
+namespace hekla::plan {
+namespace {
+
+using Space = Slice::Space;
+
+Slice input(int32_t index, int64_t bytes, int64_t offset = 0) {
+  return {Space::kInput, index, offset, bytes};
+}
+Slice arena(int64_t offset, int64_t bytes) { return {Space::kArena, 0, offset, bytes}; }
+
+HostStep subtract(Slice lhs, Slice rhs, Slice out) {
+  HostStep step;
+  step.name = "subtract";
+  step.program = stablehlo::read_program(R"(
+      func.func @main(%x: tensor<1xi32>, %y: tensor<1xi32>) -> tensor<1xi32> {
+        %0 = stablehlo.subtract %x, %y : tensor<1xi32>
+        return %0 : tensor<1xi32>
+      })")
+                     .value();
+  step.inputs = {lhs, rhs};
+  step.outputs = {out};
+  return step;
+}
+
+// Memory of each kind and a kernel that reads 4 bytes and writes 4.
+LaunchPlan sound() {
+  LaunchPlan plan;
+  plan.kernels.resize(1);
+  plan.kernels[0].name = "k";
+  plan.kernels[0].operands = {{4, true, false}, {4, false, true}};
+  plan.input_bytes = {100, 64};
+  plan.output_bytes = {100, 8};
+  plan.output_input = {0, -1};
+  plan.arena_bytes = 1000;
+  plan.constants.emplace_back(DType::kI32, Dims{4});
+  plan.steps = {{KernelStep{0, {input(0, 4, 96), arena(996, 4)}}},
+                {CopyStep{{Space::kConstant, 0, 0, 16}, arena(0, 16)}},
+                {CopyStep{arena(8, 8), arena(8, 8)}},  // the same, which is nothing
+                {subtract(arena(0, 4), arena(4, 4), {Space::kOutput, 1, 4, 4})},
+                {RepeatStep{0, {{KernelStep{0, {arena(0, 4), arena(4, 4)}}}}}},
+                {WhileStep{{}, arena(3, 1), {}}},
+                {BranchStep{arena(4, 4), {{}}}},
+                {BranchStep{arena(5, 1), {{}, {}}}},
+                {RowsStep{2, {{KernelStep{0, {arena(0, 4), arena(4, 4)}}}}, 2, {arena(4, 4)}}}};
+  return plan;
+}
+
+TEST(Check, NamesStepAndReason) {
+  EXPECT_TRUE(check(sound()).ok()) << check(sound()).to_string();
+  const auto expect = [&](auto change, const char* part) {
+    LaunchPlan plan = sound();
+    change(plan);
+    const Status status = check(plan);
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << part;
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  };
+  const auto read = [](LaunchPlan& plan, Slice slice) {
+    plan.steps = {{KernelStep{0, {slice, arena(0, 4)}}}};
+  };
+  const auto write = [](LaunchPlan& plan, Slice slice) {
+    plan.steps = {{KernelStep{0, {arena(0, 4), slice}}}};
+  };
+  const auto one = [](Step step) {
+    return [step = std::move(step)](LaunchPlan& plan) { plan.steps = {step}; };
+  };
+  // Memory.
+  expect([&](auto& p) { read(p, input(2, 4)); }, "input 2 [4] is not there");
+  expect([&](auto& p) { read(p, input(-1, 4)); }, "is not there");
+  expect([&](auto& p) { read(p, {Space::kArena, 1, 0, 4}); }, "is not there");
+  expect([&](auto& p) { read(p, {Space::kConstant, 1, 0, 4}); }, "is not there");
+  expect([&](auto& p) { read(p, input(0, 4, 98)); }, "input 0 +98 [4] is outside");
+  expect([&](auto& p) { read(p, input(0, 4, INT64_MAX)); }, "outside");
+  expect([&](auto& p) { read(p, input(0, 4, -4)); }, "outside");
+  expect([&](auto& p) { read(p, input(0, 8)); }, "input 0 [8] stands for 4 bytes");
+  expect([&](auto& p) { write(p, input(0, 4)); }, "may not be written");
+  expect([&](auto& p) { write(p, {Space::kConstant, 0, 0, 4}); }, "may not be written");
+  expect([](auto& p) { p.arena_bytes = 999; }, "step 0: kernel 0 k");
+  expect([](auto& p) { p.arena_bytes = -1; }, "less than no bytes");
+  expect([](auto& p) { p.output_input.pop_back(); }, "2 outputs, 1 of them");
+  expect([](auto& p) { p.output_input[1] = 1; }, "output 1 cannot take");
+  expect([](auto& p) { p.output_input[0] = 7; }, "output 0 cannot take");
+  expect(
+      [](auto& p) {
+        p.output_bytes.push_back(100);
+        p.output_input.push_back(0);
+      },
+      "output 2 cannot take the memory of input 0");
+  // Steps.
+  expect(one({KernelStep{1, {}}}), "there is no kernel 1");
+  expect(one({KernelStep{-1, {}}}), "there is no kernel -1");
+  expect(one({KernelStep{0, {arena(0, 4)}}}), "has 2 operands, 1 are given");
+  expect(one({ContractionStep{}}), "there is no contraction 0");
+  expect(one({CopyStep{arena(0, 4), arena(8, 8)}}), "stands for");
+  expect(one({CopyStep{arena(0, 8), arena(4, 8)}}), "overlap");
+  expect(one({HostStep{}}), "has no program");
+  expect(
+      [&](auto& p) {
+        HostStep step = subtract(arena(0, 4), arena(4, 4), arena(8, 4));
+        step.inputs.pop_back();
+        p.steps = {{std::move(step)}};
+      },
+      "gives 1 for 2 inputs");
+  expect(one({WhileStep{{}, arena(0, 4), {}}}), "stands for 1 bytes");
+  expect(one({RepeatStep{-1, {}}}), "-1 iterations");
+  expect(one({RepeatStep{3, {{CopyStep{}}, {KernelStep{7, {}}}}}}), "step 0: step 1");
+  expect(one({BranchStep{arena(0, 4), {}}}), "among 0 branches");
+  expect(one({BranchStep{arena(2, 4), {{}}}}), "cannot choose");
+  expect(one({BranchStep{arena(0, 1), {{}, {}, {}}}}), "among 3 branches");
+  expect(one({BranchStep{arena(0, 1), {{}, {{KernelStep{7, {}}}}}}}), "no kernel 7");
+  expect(one({RowsStep{2, {{CopyStep{}}}, 0, {}}}), "a step that is no kernel");
+  expect(one({RowsStep{3, {}, 0, {arena(0, 4)}}}), "no scratch of 3 rows");
+  expect(one({RowsStep{2, {}, 0, {input(0, 4)}}}), "no scratch");
+  expect(one({RowsStep{2, {{KernelStep{5, {}}}}, 0, {}}}), "there is no kernel 5");
+}
+
+}  // namespace
+}  // namespace hekla::plan

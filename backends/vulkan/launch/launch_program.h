@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// LaunchProgram: a launch plan and, beside it, what the device runs for each of its kernels.
+//
+// Immutable once made; read by any thread. An output may take the memory of the input that the plan
+// names where the caller donated it; the plan is right with both memories.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/compiler/plan/launch_plan.h"
+#include "backends/vulkan/pipeline/pipelines.h"
+#include "runtime/base/status.h"
+
+namespace hekla::vulkan {
+
+struct DeviceKernel {
+  KernelCode code;                             // kernel_abi.h says how it gets its arguments
+  std::array<uint32_t, 3> groups = {0, 1, 1};  // the logical grid; nothing runs when one is 0
+  std::string schedule;                        // for people
+
+  // The device cannot run it: the host does, point by point.
+  bool is_interpreted() const { return code.words.empty(); }
+};
+
+struct LaunchProgram {
+  std::string name;
+  std::shared_ptr<const plan::LaunchPlan> plan;
+  std::vector<DeviceKernel> kernels;  // one for each of the plan's
+  // Of the values of each host step.
+  int64_t host_memory_limit_bytes = std::numeric_limits<int64_t>::max();
+};
+
+// INTERNAL with step and reason: a plan that plan::check refuses, another number of kernels than it
+// has, a grid of 2^31 groups or more. UNIMPLEMENTED: a contraction, which the device has no code
+// for.
+Status check_program(const LaunchProgram& program);
+
+}  // namespace hekla::vulkan
