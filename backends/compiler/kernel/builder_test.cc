@@ -115,6 +115,22 @@ TEST(Verify, NamesAWrongType) {
   EXPECT_NE(status.message().find("store"), std::string::npos);
 }
 
+// A loop that stands in its own region would have no end.
+TEST(Verify, NamesAnInstructionInARegionThatIsNotItsOwn) {
+  Builder b(1, kI32);
+  b.loop(b.index(3), {}, [&](Value, const std::vector<Value>&) {
+    b.store({0, 4}, b.grid_index(0), b.grid_index(0));
+    return std::vector<Value>();
+  });
+  const Function sound = b.finish();
+  ASSERT_TRUE(verify(sound).ok()) << verify(sound).message();
+  std::vector<RegionBody> regions = sound.regions();
+  regions[1].instructions = regions[0].instructions;
+  const Status status = verify(Function(sound.instructions(), std::move(regions)));
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("not its own"), std::string::npos) << status.message();
+}
+
 TEST(Interpreter, RefusesToLeaveABuffer) {
   const Kernel kernel = matrix_vector(3, 4);
   std::vector<float> a(12), x(3), y(3);

@@ -141,9 +141,8 @@ class CopyElision {
 
   bool names(const Step& step, const Buffer& buffer) const {
     bool found = false;
-    for_each_slice_within(step, plan_, [&](const Slice& s, const Use&) {
-      found |= buffer_of(s) == buffer;
-    });
+    for_each_slice_within(step, plan_,
+                          [&](const Slice& s, const Use&) { found |= buffer_of(s) == buffer; });
     return found;
   }
   bool writes(const Step& step, const Buffer& buffer) const {

@@ -195,8 +195,7 @@ bool is_in_range(const kernel::Kernel& kernel, const std::vector<kernel::Instruc
 }
 
 void check_read(Reader& a, const kernel::Kernel& kernel) {
-  if (!a.is_ok() ||
-      !is_in_range(kernel, kernel.body.instructions(), kernel.body.regions()) ||
+  if (!a.is_ok() || !is_in_range(kernel, kernel.body.instructions(), kernel.body.regions()) ||
       !kernel::verify(kernel.body).ok()) {
     a.fail();
   }

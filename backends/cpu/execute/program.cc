@@ -251,8 +251,8 @@ class Run {
     });
   }
 
-  // Calls use(steps) with the steps of a loop in the form in which they run fastest: their addresses
-  // are looked up once a launch, not once an iteration.
+  // Calls use(steps) with the steps of a loop in the form in which they run fastest: their
+  // addresses are looked up once a launch, not once an iteration.
   template <typename Use>
   Status with_prepared(const plan::Steps& steps, const Use& use) {
     if (times_.is_on()) return use(steps);
@@ -306,8 +306,7 @@ class Program::Estimate {
 
  private:
   double of(const plan::KernelStep& step) const {
-    const Schedule& schedule =
-        program_.code_->kernels[static_cast<size_t>(step.kernel)].schedule;
+    const Schedule& schedule = program_.code_->kernels[static_cast<size_t>(step.kernel)].schedule;
     return static_cast<double>(schedule.units()) * schedule.unit_ns;
   }
   double of(const plan::ContractionStep& step) const {

@@ -154,8 +154,7 @@ TEST(Program, LoopsUntilThePredicateFalls) {
   // The kernel updates the output in place.
   loop.condition = {{KernelStep{0, {output(0, 4), output(0, 4), arena(0, 1)}}}};
   loop.predicate = arena(0, 1);
-  plan.steps = {{CopyStep{input(0, 4), output(0, 4)}},
-                {loop}};
+  plan.steps = {{CopyStep{input(0, 4), output(0, 4)}}, {loop}};
   const auto program = compile(plan);
   ASSERT_NE(program, nullptr);
   for (const int32_t start : {0, 998, 5000}) {

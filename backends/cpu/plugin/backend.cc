@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "backends/compiler/compile.h"
-#include "backends/compiler/plan/visit.h"
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/plan/visit.h"
 #include "backends/cpu/plugin/executable.h"
 #include "backends/cpu/plugin/plan_store.h"
 #include "backends/cpu/plugin/storage.h"

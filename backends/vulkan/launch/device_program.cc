@@ -56,8 +56,8 @@ struct DeviceProgram::Run {
   CompletionRef submitted;
   Slot* slot = nullptr;
   size_t part = 0;
-  size_t recording = 0;         // of the part, the next submission's first
-  std::vector<int64_t> pieces;  // of each loop, so far
+  size_t recording = 0;           // of the part, the next submission's first
+  std::vector<int64_t> pieces;    // of each loop, so far
   std::vector<int64_t> counters;  // of loops that the host counts
   // Of a part with decisions: when it began, when it was last submitted, in which state.
   std::chrono::steady_clock::time_point begun, submitted_at;

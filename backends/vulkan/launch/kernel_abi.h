@@ -5,10 +5,10 @@
 // Push constants, one range of 128 bytes for all kernels:
 //
 //   byte  0  uint64   device address of the kernel's argument table: one uint64 device address per
-//                     operand, in the order of DispatchStep::operands; 8-byte aligned
-//   byte  8  uint32 x3  the logical grid (DispatchStep::groups)
+//                     operand, in the order of KernelStep::operands; 8-byte aligned
+//   byte  8  uint32 x3  the logical grid (DeviceKernel::groups)
 //   byte 20  uint32   first group
-//   byte 24  uint32 x26  the step's own constants
+//   byte 24  uint32 x26  constants of the device's own kernels (copy, loop gate)
 //
 // The logical grid may exceed maxComputeWorkGroupCount, so the device's grid need not be the
 // logical one. A kernel computes

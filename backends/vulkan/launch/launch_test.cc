@@ -259,7 +259,8 @@ TEST_P(LaunchTest, HostStepsRunBetweenPartsOfTheDevice) {
   constexpr int64_t kBytes = 4 * 100;
   ProgramBuilder p({kBytes}, {kBytes, 0}, 2 * kBytes);
   // Squares, and the number of the replica; an error for what begins with 2 * 4242.
-  const plan::Step square = ProgramBuilder::host("square", R"(
+  const plan::Step square =
+      ProgramBuilder::host("square", R"(
       func.func @main(%x: tensor<100xui32>) -> (tensor<100xui32>, tensor<0xui32>) {
         %bad = stablehlo.constant dense<8484> : tensor<1xui32>
         %first = stablehlo.slice %x [0:1] : (tensor<100xui32>) -> tensor<1xui32>
@@ -274,8 +275,7 @@ TEST_P(LaunchTest, HostStepsRunBetweenPartsOfTheDevice) {
         %none = stablehlo.constant dense<> : tensor<0xui32>
         return %sum, %none : tensor<100xui32>, tensor<0xui32>
       })",
-                                                 {arena(0, kBytes)},
-                                                 {arena(kBytes, kBytes), output(1, 0)});
+                           {arena(0, kBytes)}, {arena(kBytes, kBytes), output(1, 0)});
   p.plan.steps = {p.multiply_add(input(0, kBytes), input(0, kBytes), arena(0, kBytes), 1), square,
                   p.multiply_add(arena(kBytes, kBytes), arena(0, kBytes), output(0, kBytes), 1)};
   const auto loaded = load(p);
@@ -523,9 +523,9 @@ class RandomControl {
         const uint32_t value = read(branch.selector);
         const auto last = static_cast<uint32_t>(branch.branches.size() - 1);
         const bool is_predicate = branch.selector.bytes == 1;
-        interpret(branch.branches[is_predicate ? ((value & 0xff) != 0 ? 0 : 1)
-                                               : std::min(value, last)],
-                  words);
+        interpret(
+            branch.branches[is_predicate ? ((value & 0xff) != 0 ? 0 : 1) : std::min(value, last)],
+            words);
       }
     }
   }
@@ -700,9 +700,7 @@ TEST_P(LaunchTest, FaultsOfTheDriverAtEachCall) {
   const auto run = [&]() -> Status {
     ProgramOptions options;
     options.profile = GetParam() && !kHasThreadSanitizer;
-    HEKLA_ASSIGN_OR_RETURN(
-        const auto loaded,
-        DeviceProgram::load(device_, p.build(), options));
+    HEKLA_ASSIGN_OR_RETURN(const auto loaded, DeviceProgram::load(device_, p.build(), options));
     const Words words = ramp(500);
     HEKLA_ASSIGN_OR_RETURN(const AllocationRef a, device_->memory().allocate(kBytes));
     HEKLA_ASSIGN_OR_RETURN(const AllocationRef minus_one, device_->memory().allocate(4));

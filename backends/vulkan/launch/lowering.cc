@@ -300,8 +300,8 @@ class Lowering {
     about.turns_per_piece = std::min(about.turns_per_piece, step.count);
     // An iteration with a loop in it that has more than were recorded takes several pieces.
     const int64_t iterations = step.count * (1 + more_pieces(loop.node.body));
-    about.first_pieces = std::min(
-        (iterations + about.turns_per_piece - 1) / about.turns_per_piece, about.max_pieces);
+    about.first_pieces = std::min((iterations + about.turns_per_piece - 1) / about.turns_per_piece,
+                                  about.max_pieces);
     end_loop(std::move(loop), out);
   }
 
@@ -432,7 +432,7 @@ class Lowering {
     for (size_t b = 1; b < blocks_.size(); ++b) {
       const auto words = static_cast<uint32_t>(3 * blocks_[b].items.size());
       at[b] = {static_cast<uint32_t>(lowered_.loop_state.size()),
-                  static_cast<uint32_t>(lowered_.loop_state.size()) + words, words};
+               static_cast<uint32_t>(lowered_.loop_state.size()) + words, words};
       uint32_t live = at[b][1];
       for (size_t item : blocks_[b].items) {
         LoweredDispatch& dispatch = items_[item].dispatch;

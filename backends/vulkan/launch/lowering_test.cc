@@ -87,10 +87,10 @@ TEST(Lowering, PutsBarriersWhereStepsConflict) {
   };
   LaunchProgram p = program({
       kernel({Space::kInput, 1, 0, 64}, arena(0, 64)),
-      kernel({Space::kInput, 1, 0, 64}, arena(64, 64)),  // beside the first
-      kernel(arena(0, 64), arena(128, 64)),              // after the first
-      kernel(arena(64, 64), arena(192, 64)),             // that barrier served it
-      kernel(arena(128, 4), {Space::kOutput, 1, 0, 4}),  // after the third
+      kernel({Space::kInput, 1, 0, 64}, arena(64, 64)),                // beside the first
+      kernel(arena(0, 64), arena(128, 64)),                            // after the first
+      kernel(arena(64, 64), arena(192, 64)),                           // that barrier served it
+      kernel(arena(128, 4), {Space::kOutput, 1, 0, 4}),                // after the third
       {KernelStep{2, {{Space::kInput, 0, 0, 100}, arena(300, 100)}}},  // nothing to do
   });
   p.kernels[2].groups = {4, 0, 1};

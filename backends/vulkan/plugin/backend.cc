@@ -49,9 +49,9 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       std::string text;
       for (size_t i = 0; i < program_->kernels.size(); ++i) {
         const DeviceKernel& kernel = program_->kernels[i];
-        text += fmt::format("; kernel {} {}\n{}\n", i, kernel.code.name,
-                            kernel.is_interpreted() ? "; on the host"
-                                                    : disassemble(kernel.code.words));
+        text +=
+            fmt::format("; kernel {} {}\n{}\n", i, kernel.code.name,
+                        kernel.is_interpreted() ? "; on the host" : disassemble(kernel.code.words));
       }
       return text;
     }
@@ -258,8 +258,7 @@ class VulkanBackend : public pjrt::Backend {
         std::shared_ptr<const LaunchProgram> program,
         compile_program(request, target(), at(0).memory().statistics().bytes_limit,
                         options_.fail_on_fallback));
-    auto executable =
-        std::make_unique<VulkanExecutable>(program, options_.program, devices_);
+    auto executable = std::make_unique<VulkanExecutable>(program, options_.program, devices_);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));

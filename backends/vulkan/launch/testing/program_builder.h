@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProgramBuilder: launch programs of a few steps, for tests. Kernels and constants come as steps ask
-// for them; one thread.
+// ProgramBuilder: launch programs of a few steps, for tests. Kernels and constants come as steps
+// ask for them; one thread.
 #pragma once
 
 #include <array>
