@@ -124,7 +124,7 @@ class Bench {
     }
     const int64_t count = options_.bytes / kTensorBytes;
     bytes_ = count * kTensorBytes;
-    const checkpoint::Sharding sharding{{{{"rank", options_.ranks}}, {}}, {{{"rank"}}, {}}};
+    const checkpoint::Sharding sharding{{{{{"rank", options_.ranks}}, {}}, {}}, {{{"rank"}}, {}}};
     const Dims shape = {kTensorBytes / kRowBytes, kRowBytes};
     HEKLA_ASSIGN_OR_RETURN(boxes_, checkpoint::held_boxes(sharding, shape));
     for (int64_t i = 0; i < count; ++i) {

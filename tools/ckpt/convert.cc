@@ -305,7 +305,7 @@ Result<Conversion> reshard(const checkpoint::StepReader& from, const std::string
   StepToWrite step;
   checkpoint::SaveOptions options;
   options.world_size = static_cast<int32_t>(checkpoint::device_count(mesh_only.mesh));
-  for (const int64_t device : mesh_only.mesh.devices) {
+  for (const int64_t device : mesh_only.mesh.device_ids) {
     options.world_size = std::max(options.world_size, static_cast<int32_t>(device) + 1);
   }
   HEKLA_ASSIGN_OR_RETURN(step.plan, checkpoint::make_save_plan(layouts, options));

@@ -42,7 +42,7 @@ std::string power_text(int power) {
 
 // How one dimension of a tensor is cut.
 struct Cut {
-  std::vector<checkpoint::MeshAxis> axes;  // the first is the major one
+  std::vector<sharding::Axis> axes;  // the first is the major one
   int64_t parts = 1;
   int64_t part_size = 1;
 
@@ -195,7 +195,7 @@ json inspect_json(const checkpoint::StepReader& step, const checkpoint::StepInde
     json axes = json::array();
     for (const auto& axis : mesh.axes) axes.push_back({{"name", axis.name}, {"size", axis.size}});
     meshes.push_back({{"axes", axes},
-                      {"devices", mesh.devices.empty() ? json() : json(mesh.devices)},
+                      {"devices", mesh.device_ids.empty() ? json() : json(mesh.device_ids)},
                       {"granules", mesh.granules.empty() ? json() : json(mesh.granules)}});
   }
   const auto& commit = step.commit();
@@ -234,8 +234,9 @@ std::string inspect_text(const checkpoint::StepReader& step, const checkpoint::S
   for (size_t i = 0; i < index.meshes.size(); ++i) {
     const checkpoint::Mesh& mesh = index.meshes[i];
     out += fmt::format("  mesh {}: {}, {}", i, checkpoint::mesh_text(mesh),
-                       mesh.devices.empty() ? "devices in order"
-                                            : "devices " + checkpoint::numbers_text(mesh.devices));
+                       mesh.device_ids.empty()
+                           ? "devices in order"
+                           : "devices " + checkpoint::numbers_text(mesh.device_ids));
     if (!mesh.granules.empty()) {
       out += ", granules " + checkpoint::numbers_text(mesh.granules);
     }

@@ -74,12 +74,12 @@ void find_meshes(std::span<const TensorInfo> tensors, std::vector<Mesh>* meshes,
 MeshColumns columns_from_meshes(std::span<const Mesh> meshes) {
   MeshColumns columns;
   for (const Mesh& mesh : meshes) {
-    for (const MeshAxis& axis : mesh.axes) {
+    for (const sharding::Axis& axis : mesh.axes) {
       columns.axis_name.add(axis.name);
       columns.axis_size.push_back(axis.size);
     }
     const std::vector<int64_t> devices =
-        mesh.devices.empty() ? places(device_count(mesh)) : mesh.devices;
+        mesh.device_ids.empty() ? places(device_count(mesh)) : mesh.device_ids;
     columns.device.insert(columns.device.end(), devices.begin(), devices.end());
     columns.granule.insert(columns.granule.end(), mesh.granules.begin(), mesh.granules.end());
     columns.axis_end.push_back(static_cast<int64_t>(columns.axis_size.size()));
@@ -107,12 +107,12 @@ Result<std::vector<Mesh>> meshes_from_columns(const MeshColumns& columns) {
   for (size_t i = 0; i < count; ++i) {
     Mesh& mesh = meshes[i];
     for (const int64_t size : sizes[i]) mesh.axes.push_back({names[axis++], size});
-    mesh.devices.assign(devices[i].begin(), devices[i].end());
+    mesh.device_ids.assign(devices[i].begin(), devices[i].end());
     mesh.granules.assign(granules[i].begin(), granules[i].end());
     const Status status = check_mesh(mesh);
     if (!status.ok()) return data_loss("mesh {}: {}", i, status.message());
-    if (mesh.devices.empty()) return data_loss("mesh {} has no devices", i);
-    if (mesh.devices == places(device_count(mesh))) mesh.devices.clear();
+    if (mesh.device_ids.empty()) return data_loss("mesh {} has no devices", i);
+    if (mesh.device_ids == places(device_count(mesh))) mesh.device_ids.clear();
   }
   return meshes;
 }

@@ -23,8 +23,8 @@ std::vector<int32_t> numbers(const std::vector<std::string>& specs, std::vector<
   return mesh_of;
 }
 
-const Mesh kTwo = {{{"data", 2}, {"model", 2}}, {0, 2, 1, 3}, {0, 0, 1, 1}};
-const Mesh kOne = {{{"data", 2}, {"model", 2}}, {}, {}};
+const Mesh kTwo = {{{{"data", 2}, {"model", 2}}, {0, 2, 1, 3}}, {0, 0, 1, 1}};
+const Mesh kOne = {{{{"data", 2}, {"model", 2}}, {}}, {}};
 
 TEST(Meshes, EachIsListedOnce) {
   std::vector<Mesh> meshes;

@@ -46,11 +46,11 @@ Result<std::shared_ptr<const HeldBoxes>> BoxesCache::get(
     const Sharding& sharding, const Dims& shape, std::span<const int32_t> rank_of_position) {
   key_ = "s";
   add(&key_, static_cast<int64_t>(sharding.mesh.axes.size()));
-  for (const MeshAxis& axis : sharding.mesh.axes) {
+  for (const sharding::Axis& axis : sharding.mesh.axes) {
     add(&key_, axis.name);
     add(&key_, axis.size);
   }
-  add(&key_, sharding.mesh.devices);
+  add(&key_, sharding.mesh.device_ids);
   add(&key_, static_cast<int64_t>(sharding.spec.dims.size()));
   for (const std::vector<std::string>& names : sharding.spec.dims) {
     add(&key_, static_cast<int64_t>(names.size()));

@@ -14,10 +14,8 @@ namespace {
 
 // Index of the axis, or -1.
 int find_axis(const Mesh& mesh, std::string_view name) {
-  for (size_t a = 0; a < mesh.axes.size(); ++a) {
-    if (mesh.axes[a].name == name) return static_cast<int>(a);
-  }
-  return -1;
+  const sharding::Axis* const axis = mesh.find(name);
+  return axis == nullptr ? -1 : static_cast<int>(axis - mesh.axes.data());
 }
 
 std::string ranks_text(const std::vector<int32_t>& ranks) {
@@ -56,19 +54,14 @@ HeldBoxes group(std::span<const Holding> holdings, const Dims& shape) {
 
 }  // namespace
 
-int64_t device_count(const Mesh& mesh) {
-  int64_t count = 1;
-  for (const MeshAxis& axis : mesh.axes) count *= axis.size;
-  return count;
-}
-
 Status check_mesh(const Mesh& mesh) {
-  if (static_cast<int64_t>(mesh.axes.size()) > kMaxMeshAxes) {
-    return invalid_argument("a mesh of {} axes; the limit is {}", mesh.axes.size(), kMaxMeshAxes);
+  if (mesh.axes.size() > sharding::kMaxAxes) {
+    return invalid_argument("a mesh of {} axes; the limit is {}", mesh.axes.size(),
+                            sharding::kMaxAxes);
   }
   int64_t count = 1;
   for (size_t a = 0; a < mesh.axes.size(); ++a) {
-    const MeshAxis& axis = mesh.axes[a];
+    const sharding::Axis& axis = mesh.axes[a];
     if (axis.name.empty()) return invalid_argument("axis {} of the mesh has no name", a);
     if (find_axis(mesh, axis.name) != static_cast<int>(a)) {
       return invalid_argument("two axes of the mesh are called \"{}\"", axis.name);
@@ -76,8 +69,8 @@ Status check_mesh(const Mesh& mesh) {
     if (axis.size < 1) {
       return invalid_argument("axis \"{}\" of the mesh has size {}", axis.name, axis.size);
     }
-    if (axis.size > kMaxMeshDevices / count) {
-      return invalid_argument("a mesh of more than {} devices", kMaxMeshDevices);
+    if (axis.size > sharding::kMaxDevices / count) {
+      return invalid_argument("a mesh of more than {} devices", sharding::kMaxDevices);
     }
     count *= axis.size;
   }
@@ -88,13 +81,13 @@ Status check_mesh(const Mesh& mesh) {
   for (const int64_t granule : mesh.granules) {
     if (granule < 0) return invalid_argument("granule {} in the mesh is negative", granule);
   }
-  if (mesh.devices.empty()) return ok_status();
-  if (static_cast<int64_t>(mesh.devices.size()) != count) {
+  if (mesh.device_ids.empty()) return ok_status();
+  if (static_cast<int64_t>(mesh.device_ids.size()) != count) {
     return invalid_argument("the mesh has {} positions and names {} devices", count,
-                            mesh.devices.size());
+                            mesh.device_ids.size());
   }
   std::unordered_set<int64_t> seen;
-  for (int64_t device : mesh.devices) {
+  for (int64_t device : mesh.device_ids) {
     if (device < 0) return invalid_argument("device {} in the mesh is negative", device);
     if (!seen.insert(device).second) {
       return invalid_argument("device {} stands twice in the mesh", device);
@@ -146,7 +139,7 @@ Result<std::vector<DeviceBox>> device_boxes(const Sharding& sharding, const Dims
       cuts[axis].push_back({d, parts});
       parts *= mesh.axes[axis].size;
     }
-    part_size[d] = shape[d] / parts + (shape[d] % parts != 0 ? 1 : 0);
+    part_size[d] = sharding::block_of(shape[d], parts, 0).size;
   }
   const int64_t count = device_count(mesh);
   std::vector<DeviceBox> boxes(count);
@@ -158,7 +151,7 @@ Result<std::vector<DeviceBox>> device_boxes(const Sharding& sharding, const Dims
       for (const Cut& cut : cuts[a]) part[cut.dim] += coordinates[a] * cut.part_step;
     }
     DeviceBox& held = boxes[position];
-    held.device = mesh.devices.empty() ? position : mesh.devices[position];
+    held.device = mesh.device_ids.empty() ? position : mesh.device_ids[position];
     held.box.start.resize(rank);
     held.box.size.resize(rank);
     held.padded = part_size;

@@ -25,20 +25,13 @@
 
 #include "runtime/base/status.h"
 #include "runtime/checkpoint/layout.h"
+#include "runtime/program/sharding/sharding.h"
 
 namespace hekla::checkpoint {
 
-struct MeshAxis {
-  std::string name;
-  int64_t size = 1;
-
-  bool operator==(const MeshAxis&) const = default;
-};
-
-struct Mesh {
-  std::vector<MeshAxis> axes;
-  // The device at each position, row major; empty: position k is device k.
-  std::vector<int64_t> devices;
+// The mesh that programs have, but for two things: its device ids may be any different numbers, and
+// it may say what stands close together.
+struct Mesh : sharding::Mesh {
   // The granule (host or slice: what has quick links within) of the device at each position; empty:
   // unknown, or one for all. For people and tools; no box depends on it.
   std::vector<int64_t> granules;
@@ -62,11 +55,7 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
-inline constexpr int64_t kMaxMeshAxes = 64;
-inline constexpr int64_t kMaxMeshDevices = int64_t{1} << 20;
-
-// The product of the sizes of a mesh that passed check_mesh.
-int64_t device_count(const Mesh& mesh);
+using sharding::device_count;
 // INVALID_ARGUMENT: two axes of one name, an empty name, a size below 1, too many axes or devices,
 // a list of devices or granules of another length, a device twice, a negative number.
 Status check_mesh(const Mesh& mesh);

@@ -72,15 +72,16 @@ TEST(Mesh, BadShardingsAreRefused) {
   };
   EXPECT_EQ(message(parse("mesh=(a:2) spec=(a,None)"), 1),
             "the spec names 2 dimensions of a tensor of 1");
-  EXPECT_EQ(message({{{{"a", 2}}}, {{{"b"}}}}, 1),
+  EXPECT_EQ(message({{{{{"a", 2}}}}, {{{"b"}}}}, 1),
             "the spec names axis \"b\", which is not the mesh's");
-  EXPECT_EQ(message({{{{"a", 2}}}, {{{"a"}, {"a"}}}}, 2), "the spec uses axis \"a\" twice");
-  EXPECT_EQ(message({{{{"a", 2}}}, {{{"a"}}, {"a"}}}, 2), "the spec uses axis \"a\" twice");
-  EXPECT_EQ(message({{{{"a", 2}, {"a", 3}}}, {}}, 2), "two axes of the mesh are called \"a\"");
-  EXPECT_EQ(message({{{{"a", 0}}}, {}}, 2), "axis \"a\" of the mesh has size 0");
-  EXPECT_EQ(message({{{{"a", 2}}, {3, 3}}, {}}, 2), "device 3 stands twice in the mesh");
-  EXPECT_EQ(message({{{{"a", 2}}, {3}}, {}}, 2), "the mesh has 2 positions and names 1 devices");
-  EXPECT_EQ(message({{{{"a", 1 << 20}, {"b", 2}}}, {}}, 2), "a mesh of more than 1048576 devices");
+  EXPECT_EQ(message({{{{{"a", 2}}}}, {{{"a"}, {"a"}}}}, 2), "the spec uses axis \"a\" twice");
+  EXPECT_EQ(message({{{{{"a", 2}}}}, {{{"a"}}, {"a"}}}, 2), "the spec uses axis \"a\" twice");
+  EXPECT_EQ(message({{{{{"a", 2}, {"a", 3}}}}, {}}, 2), "two axes of the mesh are called \"a\"");
+  EXPECT_EQ(message({{{{{"a", 0}}}}, {}}, 2), "axis \"a\" of the mesh has size 0");
+  EXPECT_EQ(message({{{{{"a", 2}}, {3, 3}}}, {}}, 2), "device 3 stands twice in the mesh");
+  EXPECT_EQ(message({{{{{"a", 2}}, {3}}}, {}}, 2), "the mesh has 2 positions and names 1 devices");
+  EXPECT_EQ(message({{{{{"a", 1 << 20}, {"b", 2}}}}, {}}, 2),
+            "a mesh of more than 1048576 devices");
 }
 
 TEST(Holdings, OverlapNamesBothRanks) {
@@ -142,7 +143,7 @@ TEST(ShardingText, ReadsWhatItWrites) {
 
 TEST(ShardingText, OtherSpellingsMeanTheSame) {
   EXPECT_EQ(parse("mesh=(a:2, b:3) spec=((a), ())"), parse("mesh=(a:2,b:3) spec=(a,None)"));
-  EXPECT_EQ(parse("mesh=(a:6) spec=() devices=[3-1, 4-8/2]").mesh.devices,
+  EXPECT_EQ(parse("mesh=(a:6) spec=() devices=[3-1, 4-8/2]").mesh.device_ids,
             (std::vector<int64_t>{3, 2, 1, 4, 6, 8}));
   EXPECT_EQ(parse("mesh=(a:3) spec=() granules=[5-5,0*2]").mesh.granules,
             (std::vector<int64_t>{5, 0, 0}));

@@ -150,13 +150,13 @@ class Case {
       left /= size;
     }
     if (chance(50)) {
-      for (int32_t d = 0; d < devices; ++d) sharding.mesh.devices.push_back(d);
-      std::shuffle(sharding.mesh.devices.begin(), sharding.mesh.devices.end(), random_);
+      for (int32_t d = 0; d < devices; ++d) sharding.mesh.device_ids.push_back(d);
+      std::shuffle(sharding.mesh.device_ids.begin(), sharding.mesh.device_ids.end(), random_);
     }
     sharding.spec.dims.resize(rank);
-    std::vector<MeshAxis> axes = sharding.mesh.axes;
+    std::vector<sharding::Axis> axes = sharding.mesh.axes;
     std::shuffle(axes.begin(), axes.end(), random_);
-    for (const MeshAxis& axis : axes) {
+    for (const sharding::Axis& axis : axes) {
       if (rank > 0 && chance(80)) {
         sharding.spec.dims[uniform(0, rank - 1)].push_back(axis.name);
       } else if (chance(30)) {

@@ -62,8 +62,8 @@ class Reader {
   Result<Sharding> read() {
     Sharding sharding;
     HEKLA_RETURN_IF_ERROR(expect("mesh="));
-    HEKLA_RETURN_IF_ERROR(read_list('(', ')', kMaxMeshAxes, [&]() -> Status {
-      MeshAxis axis;
+    HEKLA_RETURN_IF_ERROR(read_list('(', ')', sharding::kMaxAxes, [&]() -> Status {
+      sharding::Axis axis;
       HEKLA_RETURN_IF_ERROR(read_name(&axis.name));
       HEKLA_RETURN_IF_ERROR(expect(":"));
       HEKLA_ASSIGN_OR_RETURN(axis.size, read_number());
@@ -75,11 +75,11 @@ class Reader {
       return read_dim(&sharding.spec.dims.emplace_back());
     }));
     if (accept(" replicated=")) {
-      HEKLA_RETURN_IF_ERROR(read_list('{', '}', kMaxMeshAxes, [&]() -> Status {
+      HEKLA_RETURN_IF_ERROR(read_list('{', '}', sharding::kMaxAxes, [&]() -> Status {
         return read_name(&sharding.spec.replicated.emplace_back());
       }));
     }
-    if (accept(" devices=")) HEKLA_RETURN_IF_ERROR(read_numbers(&sharding.mesh.devices));
+    if (accept(" devices=")) HEKLA_RETURN_IF_ERROR(read_numbers(&sharding.mesh.device_ids));
     if (accept(" granules=")) HEKLA_RETURN_IF_ERROR(read_numbers(&sharding.mesh.granules));
     if (position_ != text_.size()) return error("expected the end");
     HEKLA_RETURN_IF_ERROR(check_sharding(sharding, kMaxRank));
@@ -123,7 +123,8 @@ class Reader {
 
   Status read_dim(std::vector<std::string>* names) {
     if (position_ < text_.size() && text_[position_] == '(') {
-      return read_list('(', ')', kMaxMeshAxes, [&] { return read_name(&names->emplace_back()); });
+      return read_list('(', ')', sharding::kMaxAxes,
+                       [&] { return read_name(&names->emplace_back()); });
     }
     const bool is_quoted = is_at_quote();
     HEKLA_RETURN_IF_ERROR(read_any_name(&names->emplace_back()));
@@ -163,9 +164,9 @@ class Reader {
     return value;
   }
 
-  // A list of numbers and runs of them, of at most kMaxMeshDevices numbers together.
+  // A list of numbers and runs of them, of at most sharding::kMaxDevices numbers together.
   Status read_numbers(std::vector<int64_t>* values) {
-    return read_list('[', ']', kMaxMeshDevices, [&]() -> Status {
+    return read_list('[', ']', sharding::kMaxDevices, [&]() -> Status {
       HEKLA_ASSIGN_OR_RETURN(const int64_t first, read_number());
       int64_t count = 1, step = 0;
       if (accept("*")) {
@@ -183,8 +184,9 @@ class Reader {
         count = distance / step + 1;
         if (last < first) step = -step;
       }
-      if (count < 1 || count > kMaxMeshDevices - static_cast<int64_t>(values->size())) {
-        return error(fmt::format("a list of more than {} numbers or of none", kMaxMeshDevices));
+      if (count < 1 || count > sharding::kMaxDevices - static_cast<int64_t>(values->size())) {
+        return error(
+            fmt::format("a list of more than {} numbers or of none", sharding::kMaxDevices));
       }
       for (int64_t i = 0; i < count; ++i) values->push_back(first + i * step);
       return ok_status();
@@ -220,7 +222,7 @@ std::string numbers_text(std::span<const int64_t> values) {
 
 std::string mesh_text(const Mesh& mesh) {
   std::string text = "(";
-  for (const MeshAxis& axis : mesh.axes) {
+  for (const sharding::Axis& axis : mesh.axes) {
     if (text.back() != '(') text += ',';
     text += fmt::format("{}:{}", axis_text(axis.name), axis.size);
   }
@@ -243,8 +245,8 @@ std::string sharding_text(const Sharding& sharding) {
   if (!sharding.spec.replicated.empty()) {
     text += fmt::format(" replicated={{{}}}", axes_text(sharding.spec.replicated));
   }
-  if (!sharding.mesh.devices.empty()) {
-    text += fmt::format(" devices=[{}]", numbers_text(sharding.mesh.devices));
+  if (!sharding.mesh.device_ids.empty()) {
+    text += fmt::format(" devices=[{}]", numbers_text(sharding.mesh.device_ids));
   }
   if (!sharding.mesh.granules.empty()) {
     text += fmt::format(" granules=[{}]", numbers_text(sharding.mesh.granules));
