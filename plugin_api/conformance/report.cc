@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+
+#include <nlohmann/json.hpp>
 
 #include "plugin_api/conformance/conformance.h"
 
 namespace hekla::conformance {
 namespace {
 
-std::string json_quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
+// Text of a plugin may be no UTF-8; every byte is shown as the code point of its value.
+std::string as_utf8(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte >= 0x7f) {
-      // Text of a plugin may be no UTF-8; every byte is shown as the code point of its value.
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", byte);
-      out += escape;
+    if (byte < 0x80) {
+      text += c;
     } else {
-      out += c;
+      text += static_cast<char>(0xc0 | byte >> 6);
+      text += static_cast<char>(0x80 | (byte & 0x3f));
     }
   }
-  return out + "\"";
+  return text;
 }
 
 // One line, bounded, for a row.
@@ -63,24 +62,24 @@ std::string format_summary(const std::vector<Result>& results) {
 
 std::string format_json(const std::string& library, const std::string& description,
                         const std::vector<Result>& results) {
-  std::string text = "{\n  \"library\": " + json_quoted(library) +
-                     ",\n  \"description\": " + json_quoted(description) +
-                     ",\n  \"conforms\": " + (conforms(results) ? "true" : "false") +
-                     ",\n  \"results\": [";
-  for (size_t i = 0; i < results.size(); ++i) {
-    const Result& result = results[i];
+  using json = nlohmann::ordered_json;
+  json rows = json::array();
+  for (const Result& result : results) {
     std::string outcome(outcome_name(result.outcome));
     std::transform(outcome.begin(), outcome.end(), outcome.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    char seconds[32];
-    std::snprintf(seconds, sizeof(seconds), "%.3f", result.seconds);
-    text += std::string(i ? "," : "") + "\n    {\"name\": " + json_quoted(result.name) +
-            ", \"outcome\": " + json_quoted(outcome) + ", \"seconds\": " + seconds +
-            ", \"detail\": " + json_quoted(result.detail);
-    if (!result.output.empty()) text += ", \"output\": " + json_quoted(result.output);
-    text += "}";
+    json row = {{"name", as_utf8(result.name)},
+                {"outcome", outcome},
+                {"seconds", std::round(result.seconds * 1000) / 1000},
+                {"detail", as_utf8(result.detail)}};
+    if (!result.output.empty()) row["output"] = as_utf8(result.output);
+    rows.push_back(std::move(row));
   }
-  return text + "\n  ]\n}\n";
+  const json report = {{"library", as_utf8(library)},
+                       {"description", as_utf8(description)},
+                       {"conforms", conforms(results)},
+                       {"results", std::move(rows)}};
+  return report.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
 }
 
 std::string format_list() {

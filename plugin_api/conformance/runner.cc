@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -45,18 +46,6 @@ const Check* find_check(const std::string& name) {
     if (name == check.name) return &check;
   }
   return nullptr;
-}
-
-bool glob(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty();
-  if (pattern.front() == '*') {
-    for (size_t i = 0; i <= text.size(); ++i) {
-      if (glob(pattern.substr(1), text.substr(i))) return true;
-    }
-    return false;
-  }
-  if (text.empty() || (pattern.front() != '?' && pattern.front() != text.front())) return false;
-  return glob(pattern.substr(1), text.substr(1));
 }
 
 std::string describe_here(const std::string& library, const Options& options) {
@@ -327,7 +316,8 @@ std::vector<CheckInfo> list() {
 bool matches(std::string_view filter, std::string_view name) {
   while (true) {
     const size_t comma = filter.find(',');
-    if (glob(filter.substr(0, comma), name)) return true;
+    const std::string pattern(filter.substr(0, comma));
+    if (::fnmatch(pattern.c_str(), std::string(name).c_str(), FNM_NOESCAPE) == 0) return true;
     if (comma == std::string_view::npos) return false;
     filter.remove_prefix(comma + 1);
   }
