@@ -90,7 +90,6 @@ IndexAnalysis::IndexAnalysis(const Kernel& kernel, Box box, IndexBlocks blocks)
   facts_.resize(f.size());
   terms_.reserve(2 * f.size());
   changes_.assign(f.region_count(), kNoValue);
-  is_written_.assign(kernel.operands.size(), false);
   for (Value v = 0; v < static_cast<Value>(f.size()); ++v) {
     const Instruction& inst = f[v];
     Facts& here = facts(v);
@@ -122,10 +121,7 @@ void IndexAnalysis::analyse_parameters() {
     set_bounds(v, {range.begin, range.end - 1});
     facts(v).depends = bit(dimension(static_cast<int>(d)));
     const int64_t size = kernel_->grid[d];
-    if (size == 1) {
-      facts(v).depends = 0;
-      set_form(v, Form());
-    } else if (blocks_.dimension == static_cast<int>(d)) {
+    if (blocks_.dimension == static_cast<int>(d)) {
       Form form;
       if (blocks_.size > 1) {
         index_in_block_ = new_term({0, std::min(size, blocks_.size) - 1}, facts(v).depends);
@@ -166,7 +162,8 @@ void IndexAnalysis::analyse(Value v) {
       const Access access = unpack_access(inst.immediate);
       // A point may change what it reads. No other point does, so where the address is the same
       // for several, nobody does.
-      if (is_written_[static_cast<size_t>(access.operand)]) {
+      const auto operand = static_cast<size_t>(access.operand);
+      if (operand < is_written_.size() && is_written_[operand]) {
         for (int32_t r = inst.region; r > 0; r = f_->region(r).parent) {
           facts(v).depends |= bit(iteration(r));
         }
@@ -748,11 +745,12 @@ int64_t IndexAnalysis::factor(Value v, Variable x, int64_t multiple) const {
 }
 
 int64_t IndexAnalysis::trips(Value loop) const {
-  const Value count = (*f_)[loop].arguments[0];
+  const Value count = resolved((*f_)[loop].arguments[0]);
   const Bounds all = bounds(count);
-  const int64_t largest = bounds_of(ScalarType::kI32).high;
-  const bool is_limited = all.is_one() || all.high < largest;
-  return is_limited ? std::max<int64_t>(all.high, 0) : kUnknownTrips;
+  const int64_t most = std::max<int64_t>(all.high, 0);
+  // A selection is the smaller of two counts; other limits are those of widths and masks.
+  const bool is_meant = (*f_)[count].op == Op::kSelect && most < bounds_of(ScalarType::kI32).high;
+  return all.is_one() || is_meant ? most : std::min(most, kUnknownTrips);
 }
 
 }  // namespace hekla::kernel

@@ -116,8 +116,8 @@ class IndexAnalysis {
   std::span<const Term> terms(Value v) const;
   int64_t constant(Value v) const { return facts(v).constant; }
 
-  // How often a loop's body runs, for estimates: the most where a limit is known, kUnknownTrips
-  // else.
+  // How often a loop's body runs, for estimates: its count, or the limit that a selection sets for
+  // it; of others at most kUnknownTrips.
   int64_t trips(Value loop) const;
 
  private:

@@ -192,10 +192,11 @@ TEST_F(OnDevice, DrawnSchedules) {
       const TestKernel test =
           seed % 4 == 0 ? testing::contraction_kernel(testing::random_contraction(seed), seed)
                         : kernel::testing::random_kernel(seed);
-      ++counts[codegen::schedule_name(codegen::choose_schedule(test.kernel, t))];
-      EXPECT_EQ(difference(test, t), "")
-          << "kernel " << seed << ", schedule " << draw << ", "
-          << codegen::schedule_name(codegen::choose_schedule(test.kernel, t));
+      ++counts[codegen::schedule_name(
+          codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t))];
+      EXPECT_EQ(difference(test, t), "") << "kernel " << seed << ", schedule " << draw << ", "
+                                         << codegen::schedule_name(codegen::choose_schedule(
+                                                kernel::IndexAnalysis(test.kernel), t));
     }
   }
   for (const auto& [name, count] : counts) {
@@ -276,7 +277,7 @@ TEST_F(OnDevice, PointsSharedByLanes) {
     for (const ScalarType type : {ScalarType::kI32, ScalarType::kF32, ScalarType::kF64}) {
       for (const bool is_in_place : {false, true}) {
         const TestKernel test = row_kernel(type, 37, turns, is_in_place);
-        EXPECT_TRUE(codegen::choose_schedule(test.kernel, t).shares_point);
+        EXPECT_TRUE(codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t).shares_point);
         EXPECT_EQ(difference(test, t), "") << turns << " turns";
       }
     }
@@ -294,7 +295,7 @@ TEST_F(OnDevice, TurnsThroughSharedMemory) {
         // 5 and the six of a number of turns have no common divisor: each of the values occurs.
         if (number++ % hekla::testing::sweep(1, 5) != 0) continue;
         const TestKernel test = row_kernel(type, 5001, turns, is_in_place);
-        EXPECT_GT(codegen::choose_schedule(test.kernel, t).staged_depth, 0u);
+        EXPECT_GT(codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t).staged_depth, 0u);
         EXPECT_EQ(difference(test, t), "") << turns << " turns";
       }
     }
@@ -318,7 +319,7 @@ TEST_F(OnDevice, TiledContractions) {
       t.max_workgroup_invocations = t.max_workgroup_size_x = seed % 2 == 0 ? 1024 : 128;
       t.max_shared_memory_bytes = seed % 4 == 0 ? 32768 : 4096;
     }
-    const codegen::Schedule s = codegen::choose_schedule(test.kernel, t);
+    const codegen::Schedule s = codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t);
     tiled += s.is_tiled ? 1 : 0;
     staged += s.staged_depth > 0 ? 1 : 0;
     EXPECT_EQ(difference(test, t), "") << seed;
@@ -355,7 +356,8 @@ TEST_F(OnDevice, RunsOfNeighbours) {
         for (int64_t k = 0; k < sizes[i]; ++k) memory.push_back(std::byte(k * 37 + 11));
       }
       const bool has_neighbours = target().is_cpu && (bytes < 4 || target().int64);
-      EXPECT_GT(codegen::choose_schedule(test.kernel, target()).columns, has_neighbours ? 1u : 0u);
+      EXPECT_GT(codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), target()).columns,
+                has_neighbours ? 1u : 0u);
       EXPECT_EQ(difference(test, target()), "") << int{bytes} << " bytes from " << offset;
     }
   }
@@ -389,7 +391,8 @@ TEST_F(OnDevice, PlentyOfPoints) {
       memory.push_back(i == 0 && k % 4 == 3 ? std::byte{0x40} : std::byte(k * 37 + 11));
     }
   }
-  EXPECT_EQ(codegen::choose_schedule(test.kernel, t).columns > 1, t.int64 || !t.storage_16);
+  EXPECT_EQ(codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t).columns > 1,
+            t.int64 || !t.storage_16);
   EXPECT_EQ(difference(test, t), "");
 }
 

@@ -20,12 +20,13 @@ constexpr uint32_t kMostDrawnLanes = 256;
 
 class Draw {
  public:
-  Draw(const kernel::Kernel& kernel, const Target& target)
-      : kernel_(kernel),
+  Draw(const kernel::IndexAnalysis& index, const Target& target)
+      : index_(index),
+        kernel_(index.kernel()),
         target_(target),
         most_(std::min(kMostDrawnLanes, std::bit_floor(most_invocations(target)))),
-        analysis_(analyse_tile(kernel)),
-        random_(seed(kernel, target)) {}
+        analysis_(analyse_tile(index)),
+        random_(seed(kernel_, target)) {}
 
   Schedule run() {
     const bool has_loops = kernel_.body.region_count() > 1;
@@ -38,7 +39,7 @@ class Draw {
     if (!s && has_loops && kind > 0) s = tile();
     if (!s) s = points();
     if (has_loops) s->least_turns_at_once = pick({1, 1, 1, 2, 4, 8});
-    limit_turns(kernel_, target_, *s);
+    limit_turns(index_, target_, *s);
     if (!s->is_tiled && !s->shares_point) {
       const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation;
       s->group_count = ceil_div(kernel_.points() / s->columns, per_group);
@@ -133,6 +134,7 @@ class Draw {
     return tiled(kernel_, {power_of_two(most_), 1, 1, 1}, pick({2, 5, 32}));
   }
 
+  const kernel::IndexAnalysis& index_;
   const kernel::Kernel& kernel_;
   const Target& target_;
   const uint32_t most_;
@@ -142,8 +144,8 @@ class Draw {
 
 }  // namespace
 
-Schedule draw_schedule(const kernel::Kernel& kernel, const Target& target) {
-  return Draw(kernel, target).run();
+Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target) {
+  return Draw(index, target).run();
 }
 
 }  // namespace hekla::vulkan::codegen

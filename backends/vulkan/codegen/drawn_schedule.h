@@ -13,6 +13,6 @@ namespace hekla::vulkan::codegen {
 
 // One of the right schedules, by Target::schedule_seed and the kernel's code: the same for both,
 // always. All give the same bits.
-Schedule draw_schedule(const kernel::Kernel& kernel, const Target& target);
+Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target);
 
 }  // namespace hekla::vulkan::codegen

@@ -77,22 +77,23 @@ Status check_features(const kernel::Kernel& kernel, const Target& target) {
 
 namespace codegen {
 
-Generator::Generator(const kernel::Kernel& kernel, const Target& target, const Schedule& schedule)
-    : kernel_(kernel),
-      f_(kernel.body),
+Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
+                     const Schedule& schedule)
+    : index_(index),
+      kernel_(index.kernel()),
+      f_(kernel_.body),
       target_(target),
       schedule_(schedule),
       m_(target),
       b_(m_.builder()),
-      memory_(m_, kernel, schedule.is_adjacent, schedule.long_accesses),
+      memory_(m_, kernel_, schedule.is_adjacent, schedule.long_accesses),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
       stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
       ids_(f_.size() * side_by_side_, 0),
       inside_(side_by_side_) {
-  if (schedule.is_tiled || side_by_side_ > 1) depends_ = analyse_tile(kernel).depends;
-  if (schedule.is_adjacent) by_column_.emplace(f_, f_.body().parameters.back());
-  if (schedule.long_accesses) pairs_ = paired_loads(f_);
+  if (schedule.is_tiled || side_by_side_ > 1) depends_ = analyse_tile(index).depends;
+  if (schedule.long_accesses) pairs_ = paired_loads(index);
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
   if (target.folds_zeros) foldable_ = foldable_values(f_);
 }
@@ -310,8 +311,8 @@ void Generator::emit(Value v) {
 
 uint32_t Generator::run_length(const Instruction& inst) {
   const Access access = kernel::unpack_access(inst.immediate);
-  if (!by_column_ || access.bytes == 8 || !memory_.is_narrow(access) ||
-      by_column_->of(inst.arguments[0]) != int64_t{1}) {
+  if (!schedule_.is_adjacent || access.bytes == 8 || !memory_.is_narrow(access) ||
+      index_.slope(inst.arguments[0], column()) != int64_t{1}) {
     return 1;
   }
   const uint32_t columns = schedule_.columns & ~(schedule_.columns - 1);  // a power of two
@@ -321,7 +322,7 @@ uint32_t Generator::run_length(const Instruction& inst) {
 // What divides the first index of each run of so many columns.
 uint64_t Generator::run_factor(const Instruction& inst, uint32_t length) const {
   if (length == 1) return 1;
-  return known_factor(f_, inst.arguments[0], {{f_.body().parameters.back(), length}});
+  return static_cast<uint64_t>(index_.factor(inst.arguments[0], column(), length));
 }
 
 // Where a load of neighbouring columns is one of neighbours in memory: several columns at once.
@@ -417,7 +418,8 @@ void Generator::emit_store(Value v, const Instruction& inst) {
 namespace {
 
 Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& target) {
-  const Schedule schedule = codegen::choose_schedule(kernel, target);
+  const kernel::IndexAnalysis index(kernel);
+  const Schedule schedule = codegen::choose_schedule(index, target);
   if (schedule.group_count > static_cast<int64_t>(kMaxGroups)) {
     return unimplemented("kernel {}: {} points are {} workgroups, more than {}", kernel.name,
                          kernel.points(), schedule.group_count, kMaxGroups);
@@ -427,7 +429,7 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
         "kernel {}: its loops have more turns than the {} after which {} ends them", kernel.name,
         target.max_loop_turns, target.device);
   }
-  Shader shader = codegen::Generator(kernel, target, schedule).run();
+  Shader shader = codegen::Generator(index, target, schedule).run();
   const auto bytes = static_cast<int64_t>(shader.words.size() * sizeof(uint32_t));
   if (target.max_module_bytes > 0 && bytes > target.max_module_bytes) {
     return unimplemented("kernel {}: {} bytes of SPIR-V, and {} compiles {}", kernel.name, bytes,

@@ -386,7 +386,8 @@ TEST(Schedule, CoversTheGridWithinTheLimits) {
       t.is_cpu = is_cpu;
       t.subgroup_size = 8;
       t.max_workgroup_invocations = 128;
-      const codegen::Schedule s = codegen::choose_schedule(elementwise(points, kF32, 1), t);
+      const codegen::Schedule s =
+          codegen::choose_schedule(kernel::IndexAnalysis(elementwise(points, kF32, 1)), t);
       const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation * s.columns;
       EXPECT_EQ(points % s.columns, 0);
       EXPECT_GE(s.group_count * per_group, points);
@@ -420,11 +421,14 @@ TEST(Schedule, KnowsWhatDividesAnIndex) {
   const Value odd = b.add(even, b.index(1));
   const Value shifted = b.add(even, b.index(6));
   for (const Value v : {even, odd, shifted}) b.store({0, 4}, v, b.index(1));
-  const kernel::Function f = b.finish();
-  EXPECT_EQ(codegen::known_factor(f, even, {{column, 8}}), 4u);
-  EXPECT_EQ(codegen::known_factor(f, odd, {{column, 8}}), 1u);
-  EXPECT_EQ(codegen::known_factor(f, shifted, {{column, 8}}), 2u);
-  EXPECT_EQ(codegen::known_factor(f, even, {}), 1u);
+  Kernel kernel;
+  kernel.grid = {10, 80};
+  kernel.body = b.finish();
+  const kernel::IndexAnalysis index(kernel);
+  EXPECT_EQ(index.factor(even, index.dimension(1), 8), 4);
+  EXPECT_EQ(index.factor(odd, index.dimension(1), 8), 1);
+  EXPECT_EQ(index.factor(shifted, index.dimension(1), 8), 2);
+  EXPECT_EQ(index.factor(even), 1);
 }
 
 TEST(Schedule, FindsLoadsOfNeighbours) {
@@ -439,7 +443,10 @@ TEST(Schedule, FindsLoadsOfNeighbours) {
   // Neighbours of another operand, and at an odd place.
   sum = b.add(sum, b.load(kF32, {1, 4}, b.add(even, b.index(3))));
   b.store({2, 4}, b.grid_index(0), sum);
-  EXPECT_EQ(codegen::paired_loads(b.finish()),
+  Kernel kernel;
+  kernel.grid = {10};
+  kernel.body = b.finish();
+  EXPECT_EQ(codegen::paired_loads(kernel::IndexAnalysis(kernel)),
             (std::map<Value, Value>{{loads[0], loads[1]}, {loads[3], loads[4]}}));
 }
 
@@ -475,7 +482,7 @@ TEST(Generate, LanesThatPassValuesBranchTogether) {
   t.subgroup_size = 32;
   for (const bool has_lanes : {false, true}) {
     t.subgroup_shuffle = has_lanes;
-    EXPECT_EQ(codegen::choose_schedule(k, t).shares_point, has_lanes);
+    EXPECT_EQ(codegen::choose_schedule(kernel::IndexAnalysis(k), t).shares_point, has_lanes);
     size_t votes = 0;
     std::set<uint32_t> voted;
     for (const Instruction& i : parse(must_generate(k, t))) {

@@ -19,7 +19,7 @@ namespace hekla::vulkan::codegen {
 
 class Generator {
  public:
-  Generator(const kernel::Kernel& kernel, const Target& target, const Schedule& schedule);
+  Generator(const kernel::IndexAnalysis& index, const Target& target, const Schedule& schedule);
   Shader run();
 
  private:
@@ -96,6 +96,10 @@ class Generator {
   // memory; 1: no more than one.
   uint32_t run_length(const kernel::Instruction& inst);
   uint64_t run_factor(const kernel::Instruction& inst, uint32_t length) const;
+  // The last index of the grid, which there is.
+  kernel::IndexAnalysis::Variable column() const {
+    return index_.dimension(static_cast<int>(kernel_.grid.size()) - 1);
+  }
   bool load_run(kernel::Value v, const kernel::Instruction& inst);
   bool load_pair(kernel::Value v, const kernel::Instruction& inst);
   Flag store_condition(kernel::Value v, bool is_chain);
@@ -181,6 +185,7 @@ class Generator {
   void barrier();
   Carried emit_staged_turns(int32_t region, Bits blocks, uint64_t depth, const Carried& initial);
 
+  const kernel::IndexAnalysis& index_;
   const kernel::Kernel& kernel_;
   const kernel::Function& f_;
   const Target& target_;
@@ -189,13 +194,12 @@ class Generator {
   spv::Builder& b_;
   Memory memory_;
   spv::Instruction* entry_ = nullptr;
-  const size_t side_by_side_;        // points of an invocation
-  const bool stores_come_last_;      // behind all loops
-  std::vector<uint8_t> depends_;     // by Value: on what of the tile
-  std::vector<spv::Id> ids_;         // by place()
-  std::vector<Flag> inside_;         // of each point: whether it is one; id 0: it is
-  size_t point_ = 0;                 // that is emitted
-  std::optional<Slopes> by_column_;  // where columns of an invocation lie side by side
+  const size_t side_by_side_;     // points of an invocation
+  const bool stores_come_last_;   // behind all loops
+  std::vector<uint8_t> depends_;  // by Value: on what of the tile
+  std::vector<spv::Id> ids_;      // by place()
+  std::vector<Flag> inside_;      // of each point: whether it is one; id 0: it is
+  size_t point_ = 0;              // that is emitted
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;
   std::map<kernel::Value, Staged> staged_;

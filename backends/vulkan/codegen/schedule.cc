@@ -54,22 +54,23 @@ constexpr int kLongChain = 10;
 
 // Columns that a CPU device does side by side in a kernel without loops, so that the narrowest
 // elements of those that lie side by side fill a word.
-uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t, uint32_t word_bytes) {
+uint32_t unit_columns(const kernel::IndexAnalysis& index, const Target& t, uint32_t word_bytes) {
+  const kernel::Kernel& kernel = index.kernel();
   const kernel::Function& f = kernel.body;
   if (kernel.points() == 0 || kernel.points() > t.max_narrow_points || f.region_count() > 1 ||
       kernel.grid.empty()) {
     return 1;
   }
-  Slopes by_column(f, f.body().parameters.back());
+  const auto column = index.dimension(static_cast<int>(kernel.grid.size()) - 1);
   uint32_t columns = 1;
   for (size_t i = 0; i < f.size(); ++i) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
     if (inst.op != Op::kLoad && inst.op != Op::kStore) continue;
     const kernel::Access access = kernel::unpack_access(inst.immediate);
-    if (by_column.of(inst.arguments[0]) != int64_t{1}) continue;
+    if (index.slope(inst.arguments[0], column) != int64_t{1}) continue;
     columns = std::max<uint32_t>(columns, word_bytes / access.bytes);
   }
-  const TileAnalysis analysis = analyse_tile(kernel);
+  const TileAnalysis analysis = analyse_tile(index);
   while (columns > 1 && (kernel.grid.back() % columns != 0 ||
                          tile_instructions(f, analysis, columns, 1) > kMostInstructions)) {
     columns /= 2;
@@ -79,12 +80,13 @@ uint32_t unit_columns(const kernel::Kernel& kernel, const Target& t, uint32_t wo
 
 // Lanes that follow each other read neighbours, or all the same: what words of several columns
 // keep.
-bool loads_are_in_order(const kernel::Function& f) {
-  Slopes by_column(f, f.body().parameters.back());
+bool loads_are_in_order(const kernel::IndexAnalysis& index) {
+  const kernel::Function& f = index.kernel().body;
+  const auto column = index.dimension(static_cast<int>(f.body().parameters.size()) - 1);
   for (size_t i = 0; i < f.size(); ++i) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
     if (inst.op != Op::kLoad) continue;
-    const auto step = by_column.of(inst.arguments[0]);
+    const auto step = index.slope(inst.arguments[0], column);
     if (step != int64_t{0} && step != int64_t{1}) return false;
   }
   return true;
@@ -96,9 +98,11 @@ double idle(int64_t columns, int64_t per_group) {
          static_cast<double>(columns);
 }
 
-std::optional<Schedule> choose_tile(const kernel::Kernel& kernel, const Target& t, uint32_t most) {
+std::optional<Schedule> choose_tile(const kernel::IndexAnalysis& index, const Target& t,
+                                    uint32_t most) {
+  const kernel::Kernel& kernel = index.kernel();
   if (kernel.points() == 0 || kernel.points() > t.max_narrow_points) return std::nullopt;
-  const TileAnalysis analysis = analyse_tile(kernel);
+  const TileAnalysis analysis = analyse_tile(index);
   if (!analysis.is_possible) return std::nullopt;
   const size_t rank = kernel.grid.size();
   const int64_t columns = kernel.grid[rank - 1];
@@ -168,13 +172,14 @@ constexpr uint32_t kMostStagedLanes = 128;
 constexpr uint32_t kFewestStagedLanes = 8;
 constexpr int64_t kMostStagedBytes = 24576;  // of a workgroup, so that several fit a core
 
-std::optional<Schedule> choose_staged_rows(const kernel::Kernel& kernel, const Target& t,
+std::optional<Schedule> choose_staged_rows(const kernel::IndexAnalysis& index, const Target& t,
                                            uint32_t most) {
+  const kernel::Kernel& kernel = index.kernel();
   if (t.is_cpu || kernel.points() <= kFewestStagedPoints || kernel.points() > t.max_narrow_points) {
     return std::nullopt;
   }
   const kernel::Function& f = kernel.body;
-  const TileAnalysis analysis = analyse_tile(kernel);
+  const TileAnalysis analysis = analyse_tile(index);
   if (!analysis.is_possible || analysis.carried > kGpuTileValues) return std::nullopt;
   int64_t bytes_of_lane = 0;
   for (size_t i = 0; i < f.size(); ++i) {
@@ -183,8 +188,8 @@ std::optional<Schedule> choose_staged_rows(const kernel::Kernel& kernel, const T
     const auto trips = static_cast<int64_t>(f[inst.arguments[0]].immediate);
     if (trips < kStagedDepthOfSmall) continue;
     for (const StagedLoad& load :
-         staged_loads(f, static_cast<int32_t>(inst.immediate), trips, analysis.depends,
-                      kernel::kNoValue, f.body().parameters.back())) {
+         staged_loads(index, static_cast<int32_t>(inst.immediate), trips, analysis.depends,
+                      /*has_rows=*/false)) {
       if (!load.is_along_iteration) continue;
       bytes_of_lane += kStagedDepthOfSmall * kernel::bit_width(f.type(load.load)) / 8;
     }
@@ -209,7 +214,8 @@ constexpr int64_t kMostScatteredPoints = 2048;
 // Elements between turns whose loads are neighbours all together (unrolled sums).
 constexpr int64_t kMostStep = 16;
 
-std::optional<Schedule> choose_shared_point(const kernel::Kernel& kernel, const Target& t) {
+std::optional<Schedule> choose_shared_point(const kernel::IndexAnalysis& index, const Target& t) {
+  const kernel::Kernel& kernel = index.kernel();
   if (t.is_cpu || kernel.points() > kMostSharedPoints) return std::nullopt;
   const std::optional<Schedule> shared = shared_point(kernel, t);
   if (!shared) return std::nullopt;
@@ -221,12 +227,11 @@ std::optional<Schedule> choose_shared_point(const kernel::Kernel& kernel, const 
     if (inst.op != Op::kFor) continue;
     const auto region = static_cast<int32_t>(inst.immediate);
     if (passed_values(f, region).passed.empty()) continue;
-    is_worth_it |= most_trips(f, f[inst.arguments[0]]) >= kFewestSharedTurns;
+    is_worth_it |= index.trips(static_cast<kernel::Value>(i)) >= kFewestSharedTurns;
     const kernel::RegionBody& body = f.region(region);
-    Slopes by_iteration(f, body.parameters[0]);
     for (const kernel::Value v : body.instructions) {
       if (f[v].op != Op::kLoad) continue;
-      const auto step = by_iteration.of(f[v].arguments[0]);
+      const auto step = index.slope(f[v].arguments[0], index.iteration(region));
       if (step == int64_t{0}) continue;
       ++(step > 0 && step <= kMostStep ? along : across);
     }
@@ -239,21 +244,22 @@ std::optional<Schedule> choose_shared_point(const kernel::Kernel& kernel, const 
 
 }  // namespace
 
-Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
+Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t) {
+  const kernel::Kernel& kernel = index.kernel();
   const int64_t points = kernel.points();
-  if (t.schedule_seed != 0) return draw_schedule(kernel, t);
+  if (t.schedule_seed != 0) return draw_schedule(index, t);
   const uint32_t most = most_invocations(t);
   if (t.workgroup_size == 0 && t.points_per_invocation == 0) {
-    if (std::optional<Schedule> tile = choose_tile(kernel, t, most)) {
-      limit_turns(kernel, t, *tile);
+    if (std::optional<Schedule> tile = choose_tile(index, t, most)) {
+      limit_turns(index, t, *tile);
       return *tile;
     }
-    if (std::optional<Schedule> staged = choose_staged_rows(kernel, t, most)) {
-      limit_turns(kernel, t, *staged);
+    if (std::optional<Schedule> staged = choose_staged_rows(index, t, most)) {
+      limit_turns(index, t, *staged);
       return *staged;
     }
-    if (std::optional<Schedule> shared = choose_shared_point(kernel, t)) {
-      limit_turns(kernel, t, *shared);
+    if (std::optional<Schedule> shared = choose_shared_point(index, t)) {
+      limit_turns(index, t, *shared);
       return *shared;
     }
   }
@@ -261,18 +267,17 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   if (t.is_cpu) {
     s.workgroup_size = std::clamp(t.subgroup_size, 1u, kCpuLanes);
     s.long_accesses = t.int64;
-    s.columns = unit_columns(kernel, t, t.int64 ? kLongAccessBytes : 4);
+    s.columns = unit_columns(index, t, t.int64 ? kLongAccessBytes : 4);
     const int64_t share = points / s.columns / (kCpuGroups * s.workgroup_size);
     s.points_per_invocation = static_cast<uint32_t>(std::clamp<int64_t>(share, 1, kCpuPoints));
   } else {
     s.workgroup_size = kGpuWorkgroup;
     // A word that one invocation fills needs no atomics.
-    if (points >= kGpuPlenty && t.int64 && !kernel.grid.empty() &&
-        loads_are_in_order(kernel.body)) {
+    if (points >= kGpuPlenty && t.int64 && !kernel.grid.empty() && loads_are_in_order(index)) {
       s.long_accesses = true;
-      s.columns = unit_columns(kernel, t, kLongAccessBytes);
+      s.columns = unit_columns(index, t, kLongAccessBytes);
     } else if (!t.storage_8 || !t.storage_16) {
-      s.columns = unit_columns(kernel, t, 4);
+      s.columns = unit_columns(index, t, 4);
     }
     s.points_per_invocation = points >= kGpuPlenty ? kGpuPoints : 1;
   }
@@ -280,7 +285,7 @@ Schedule choose_schedule(const kernel::Kernel& kernel, const Target& t) {
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));
   if (t.workgroup_size != 0) s.workgroup_size = std::min(t.workgroup_size, most);
   if (t.points_per_invocation != 0) s.points_per_invocation = t.points_per_invocation;
-  limit_turns(kernel, t, s);
+  limit_turns(index, t, s);
   const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
   s.group_count = ceil_div(points / s.columns, per_group);
   return s;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/compiler/kernel/kernel.h"
+#include "backends/compiler/kernel/index_analysis.h"
 #include "backends/vulkan/codegen/target.h"
 
 namespace hekla::vulkan::codegen {
@@ -51,7 +51,7 @@ struct Schedule {
 inline constexpr int64_t kMostWrittenOut = 1300;
 
 // By the kernel's size and the device, or drawn where Target::schedule_seed says so.
-Schedule choose_schedule(const kernel::Kernel& kernel, const Target& target);
+Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& target);
 
 // What kind of schedule it is, in a few words: "points", "tile, adjacent columns", "subgroup per
 // point" ... There are no others than those of schedule_names().

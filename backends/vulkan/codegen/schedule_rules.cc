@@ -12,33 +12,16 @@ using kernel::Op;
 constexpr uint32_t kMostTurnsAtOnce = 64;
 constexpr int64_t kManyTurns = int64_t{1} << 40;
 
-}  // namespace
-
-int64_t most_trips(const kernel::Function& f, const kernel::Instruction& count) {
-  constexpr int64_t kComputedCount = 64;
-  if (count.op == Op::kConstant) return static_cast<int64_t>(count.immediate);
-  if (count.op == Op::kBoolToInt) return 1;
-  if (count.op != Op::kSelect) return kComputedCount;
-  const kernel::Instruction& condition = f[count.arguments[0]];
-  const kernel::Instruction& bound = f[count.arguments[2]];
-  const bool is_smaller = condition.op == Op::kLtS &&
-                          condition.arguments[0] == count.arguments[1] &&
-                          condition.arguments[1] == count.arguments[2];
-  if (!is_smaller || bound.op != Op::kConstant) return kComputedCount;
-  return static_cast<int64_t>(bound.immediate);
-}
-
-namespace {
-
 // How often an invocation comes to the end of a loop's body for one point, when `at_once` turns of
 // innermost loops are written out: once a turn, and once more to leave the loop.
-int64_t loop_turns(const kernel::Function& f, int32_t region, uint32_t at_once) {
+int64_t loop_turns(const kernel::IndexAnalysis& index, int32_t region, uint32_t at_once) {
+  const kernel::Function& f = index.kernel().body;
   int64_t sum = 0;
   for (const kernel::Value v : f.region(region).instructions) {
     if (f[v].op != Op::kFor) continue;
     const kernel::Instruction& count = f[f[v].arguments[0]];
-    const int64_t trips = most_trips(f, count);
-    const int64_t inner = loop_turns(f, static_cast<int32_t>(f[v].immediate), at_once);
+    const int64_t trips = index.trips(v);
+    const int64_t inner = loop_turns(index, static_cast<int32_t>(f[v].immediate), at_once);
     // Lanes that load for each other have a loop over their turns around, a quarter more.
     int64_t turns = trips + trips / 4 + 2;
     if (inner == 0 && count.op == Op::kConstant) turns = turns / at_once + at_once + 2;
@@ -50,10 +33,10 @@ int64_t loop_turns(const kernel::Function& f, int32_t region, uint32_t at_once) 
 
 }  // namespace
 
-void limit_turns(const kernel::Kernel& kernel, const Target& t, Schedule& s) {
+void limit_turns(const kernel::IndexAnalysis& index, const Target& t, Schedule& s) {
   if (t.max_loop_turns == 0) return;
   const auto turns = [&](int64_t points) {
-    return points * (loop_turns(kernel.body, 0, s.least_turns_at_once) + 1) + 1;
+    return points * (loop_turns(index, 0, s.least_turns_at_once) + 1) + 1;
   };
   if (turns(s.points_per_invocation) <= t.max_loop_turns) return;
   while (turns(1) > t.max_loop_turns && s.least_turns_at_once < kMostTurnsAtOnce) {

@@ -14,11 +14,9 @@ namespace hekla::vulkan::codegen {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// An upper bound of a loop's count. One that is computed is a search, of a few iterations, unless
-// it is the smaller of something and a constant.
-int64_t most_trips(const kernel::Function& function, const kernel::Instruction& count);
-// Keeps the loops of an invocation below the driver's limit.
-void limit_turns(const kernel::Kernel& kernel, const Target& target, Schedule& schedule);
+// Keeps the loops of an invocation below the driver's limit. A trip count without a known limit is
+// a search, of a few iterations.
+void limit_turns(const kernel::IndexAnalysis& index, const Target& target, Schedule& schedule);
 
 // Invocations of a workgroup, and the points that each does side by side.
 struct TileShape {

@@ -11,10 +11,9 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <vector>
 
-#include "backends/compiler/kernel/kernel.h"
+#include "backends/compiler/kernel/index_analysis.h"
 
 namespace hekla::vulkan::codegen {
 
@@ -29,7 +28,7 @@ struct TileAnalysis {
   bool shares_by_rows = false;   // loads in innermost loops that depend on the column alone
   bool shares_by_columns = false;
 };
-TileAnalysis analyse_tile(const kernel::Kernel& kernel);
+TileAnalysis analyse_tile(const kernel::IndexAnalysis& index);
 // Instructions of a tile of so many columns and rows, those that points share counted once.
 int64_t tile_instructions(const kernel::Function& function, const TileAnalysis& analysis,
                           int64_t columns, int64_t rows);
@@ -43,11 +42,11 @@ struct StagedLoad {
   bool is_along_iteration = false;
 };
 // Those of the loop with this body; empty where its trip count is not constant, or one of the
-// addresses depends on what the loop carries. `row` is kNoValue where a workgroup has one row: then
-// a load is by column even if its address depends on the row too.
-std::vector<StagedLoad> staged_loads(const kernel::Function& function, int32_t region,
+// addresses depends on what the loop carries. Where a workgroup has one row (not `has_rows`) a load
+// is by column even if its address depends on the row too.
+std::vector<StagedLoad> staged_loads(const kernel::IndexAnalysis& index, int32_t region,
                                      int64_t trip_count, const std::vector<uint8_t>& depends,
-                                     kernel::Value row, kernel::Value column);
+                                     bool has_rows);
 
 // Loads of an innermost loop that are the same for all columns, so for all lanes of a workgroup
 // that has one row of them, and whose addresses do not depend on what the loop carries.
@@ -63,30 +62,8 @@ struct PassedValues {
 };
 PassedValues passed_values(const kernel::Function& function, int32_t region);
 
-// How integers grow with `by`, a grid index or the iteration of a loop. One thread.
-class Slopes {
- public:
-  // `function` outlives it.
-  Slopes(const kernel::Function& function, kernel::Value by);
-  // d value / d by, where that is one constant for all points and iterations, as far as no index
-  // wraps: 0 for what is equal whatever `by` is, in the same iteration of all other loops. nullopt
-  // otherwise, and for what a loop carries unless nothing that it is made of depends on `by`.
-  std::optional<int64_t> of(kernel::Value value);
-
- private:
-  const kernel::Function& f_;
-  const kernel::Value by_;
-  std::vector<bool> depends_;  // by Value: whether anything that it is made of is `by`
-  std::map<kernel::Value, std::optional<int64_t>> known_;
-};
-
 // Loads of one region that read neighbours in memory, of 4 bytes each: the first, whose place is
 // even, and the second, which comes later.
-std::map<kernel::Value, kernel::Value> paired_loads(const kernel::Function& function);
-
-// A power of two that divides an integer, where `known` are those of some values; 1 when there is
-// nothing to say.
-uint64_t known_factor(const kernel::Function& function, kernel::Value value,
-                      const std::map<kernel::Value, uint64_t>& known);
+std::map<kernel::Value, kernel::Value> paired_loads(const kernel::IndexAnalysis& index);
 
 }  // namespace hekla::vulkan::codegen

@@ -12,6 +12,8 @@ namespace {
 
 using kernel::Builder;
 using kernel::Function;
+using kernel::IndexAnalysis;
+using kernel::Kernel;
 using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
@@ -32,16 +34,24 @@ struct Claims {
   int flat = 0, sloped = 0, factors = 0, pairs = 0, same = 0;
 };
 
+Kernel kernel_of(Builder& b, std::vector<int64_t> grid) {
+  Kernel kernel;
+  kernel.grid = std::move(grid);
+  kernel.operands = {{1 << 10, true, true}, {1 << 10, false, true}};
+  kernel.body = b.finish();
+  return kernel;
+}
+
 int64_t as_type(const Function& f, Value v, int64_t number) {
   return f.type(v) == ScalarType::kI64 ? number : static_cast<int32_t>(number);
 }
 
-void check_slopes(const TestKernel& test, const ObservedValues& observed, Value by, size_t which,
-                  const std::vector<Value>& values, Claims& claims) {
+void check_slopes(const TestKernel& test, const IndexAnalysis& index,
+                  const ObservedValues& observed, Value by, IndexAnalysis::Variable variable,
+                  size_t which, const std::vector<Value>& values, Claims& claims) {
   const Function& f = test.kernel.body;
-  Slopes slopes(f, by);
   for (const Value v : values) {
-    const auto slope = slopes.of(v);
+    const auto slope = index.slope(v, variable);
     if (!slope || v == by) continue;
     ++(*slope == 0 ? claims.flat : claims.sloped);
     observed.for_pairs(v, which, 1, [&](int64_t here, int64_t there) {
@@ -57,7 +67,8 @@ Claims check(const TestKernel& test) {
   Claims claims;
   const Function& f = test.kernel.body;
   const ObservedValues observed(test);
-  const TileAnalysis analysis = analyse_tile(test.kernel);
+  const IndexAnalysis index(test.kernel);
+  const TileAnalysis analysis = analyse_tile(index);
   const size_t rank = test.kernel.grid.size();
   std::vector<Value> indices;
   for (size_t i = 0; i < f.size(); ++i) {
@@ -65,7 +76,8 @@ Claims check(const TestKernel& test) {
     if (f[v].op == Op::kLoad || f[v].op == Op::kStore) indices.push_back(f[v].arguments[0]);
   }
   for (size_t d = 0; d < rank; ++d) {
-    check_slopes(test, observed, f.body().parameters[d], d, indices, claims);
+    check_slopes(test, index, observed, f.body().parameters[d],
+                 index.dimension(static_cast<int>(d)), d, indices, claims);
   }
   for (size_t r = 1; r < f.region_count(); ++r) {
     const auto region = static_cast<int32_t>(r);
@@ -78,7 +90,8 @@ Claims check(const TestKernel& test) {
       depth = static_cast<size_t>(it - around.begin());
       inside.push_back(v);
     }
-    check_slopes(test, observed, f.region(region).parameters[0], rank + depth, inside, claims);
+    check_slopes(test, index, observed, f.region(region).parameters[0], index.iteration(region),
+                 rank + depth, inside, claims);
   }
   for (size_t i = 0; i < f.size() && rank > 0 && analysis.is_possible; ++i) {
     const auto v = static_cast<Value>(i);
@@ -95,19 +108,17 @@ Claims check(const TestKernel& test) {
   for (const Value v : indices) {
     if (rank == 0) break;
     for (const int64_t columns : {1, 2, 8}) {
-      const Value column = f.body().parameters.back();
-      const uint64_t factor = known_factor(f, v, {{column, static_cast<uint64_t>(columns)}});
+      const int64_t factor = index.factor(v, index.dimension(static_cast<int>(rank) - 1), columns);
       claims.factors += factor > 1 ? 1 : 0;
       for (const auto& [position, value] : observed.of(v)) {
         if (position[rank - 1] % columns != 0) continue;
-        EXPECT_EQ(value % static_cast<int64_t>(factor), 0)
-            << "%" << v << " is a multiple of " << factor << " at each " << columns
-            << "th column of\n"
-            << to_string(test.kernel);
+        EXPECT_EQ(value % factor, 0) << "%" << v << " is a multiple of " << factor << " at each "
+                                     << columns << "th column of\n"
+                                     << to_string(test.kernel);
       }
     }
   }
-  for (const auto& [first, second] : paired_loads(f)) {
+  for (const auto& [first, second] : paired_loads(index)) {
     ++claims.pairs;
     const auto& lower = observed.of(f[first].arguments[0]);
     for (const auto& [position, value] : observed.of(f[second].arguments[0])) {
@@ -163,14 +174,14 @@ TEST(Tile, CarriedCursorsHaveNoSlope) {
   const Value after = b.add(column, b.mul(b.index(kColumns), results[0]));
   const Value load_after = b.load(ScalarType::kI32, {0, 4}, after);
   b.store({1, 4}, column, b.add(load_after, uniform_load));
-  const Function f = b.finish();
-  Slopes by_column(f, f.body().parameters[0]);
-  EXPECT_EQ(by_column.of(f[cursor_load].arguments[0]), std::nullopt);
-  EXPECT_EQ(by_column.of(f[load_after].arguments[0]), std::nullopt);
-  EXPECT_EQ(by_column.of(f[uniform_load].arguments[0]), 1);
+  const Kernel kernel = kernel_of(b, {kColumns});
+  const Function& f = kernel.body;
+  const IndexAnalysis index(kernel);
+  EXPECT_EQ(index.slope(f[cursor_load].arguments[0], index.dimension(0)), std::nullopt);
+  EXPECT_EQ(index.slope(f[load_after].arguments[0], index.dimension(0)), std::nullopt);
+  EXPECT_EQ(index.slope(f[uniform_load].arguments[0], index.dimension(0)), 1);
   // From iteration to iteration each moves.
-  Slopes by_iteration(f, f.region(1).parameters[0]);
-  EXPECT_EQ(by_iteration.of(f[uniform_load].arguments[0]), std::nullopt);
+  EXPECT_EQ(index.slope(f[uniform_load].arguments[0], index.iteration(1)), std::nullopt);
 }
 
 // A load stays behind the store that comes before it.
@@ -184,7 +195,8 @@ TEST(Tile, PairsDoNotReachAcrossStores) {
     if (stores_between) b.store({0, 4}, next, x);
     const Value y = b.load(ScalarType::kI32, {0, 4}, next);
     b.store({1, 4}, b.grid_index(0), b.add(x, y));
-    return paired_loads(b.finish()).size();
+    const Kernel kernel = kernel_of(b, {8});
+    return paired_loads(IndexAnalysis(kernel)).size();
   };
   EXPECT_EQ(pairs_of(false), 1u);
   EXPECT_EQ(pairs_of(true), 0u);

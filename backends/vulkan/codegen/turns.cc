@@ -189,18 +189,16 @@ uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
   const uint32_t least = schedule_.least_turns_at_once;
   if (!schedule_.long_accesses || has(Op::kStore)) return least;
   uint32_t at_once = 1;
-  const Value iteration = body.parameters[0];
-  Slopes by_iteration(f_, iteration);
+  const auto iteration = index_.iteration(region);
   for (Value v : instructions) {
     const Instruction& inst = f_[v];
     if (inst.op != Op::kLoad || run_length(inst) > 1) continue;
     const kernel::Access access = kernel::unpack_access(inst.immediate);
-    if (!memory_.is_narrow(access) || by_iteration.of(inst.arguments[0]) != int64_t{1}) {
+    if (!memory_.is_narrow(access) || index_.slope(inst.arguments[0], iteration) != int64_t{1}) {
       continue;
     }
     const uint32_t count = kLongAccessBytes / access.bytes;
-    const std::map<Value, uint64_t> factors = {{iteration, count}};
-    if (count < 2 || known_factor(f_, inst.arguments[0], factors) < count) continue;
+    if (count < 2 || index_.factor(inst.arguments[0], iteration, count) < count) continue;
     long_loads_.insert(v);
     at_once = std::max(at_once, count);
   }
@@ -322,12 +320,8 @@ Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carrie
 
 // Whether loads of this loop go through shared memory; staged_ says which.
 bool Generator::stage(int32_t region, int64_t trip_count, int64_t depth) {
-  const auto& parameters = f_.body().parameters;
-  const size_t rank = parameters.size();
   const bool has_rows = schedule_.lanes_y * schedule_.rows > 1;
-  for (const StagedLoad& load :
-       staged_loads(f_, region, trip_count, depends_,
-                    has_rows ? parameters[rank - 2] : kernel::kNoValue, parameters[rank - 1])) {
+  for (const StagedLoad& load : staged_loads(index_, region, trip_count, depends_, has_rows)) {
     Staged staged;
     staged.load = load;
     staged.lanes = load.is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
