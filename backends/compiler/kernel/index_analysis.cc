@@ -162,8 +162,7 @@ void IndexAnalysis::analyse(Value v) {
       const Access access = unpack_access(inst.immediate);
       // A point may change what it reads. No other point does, so where the address is the same
       // for several, nobody does.
-      const auto operand = static_cast<size_t>(access.operand);
-      if (operand < is_written_.size() && is_written_[operand]) {
+      if (is_written(access.operand)) {
         for (int32_t r = inst.region; r > 0; r = f_->region(r).parent) {
           facts(v).depends |= bit(iteration(r));
         }

@@ -109,6 +109,12 @@ class IndexAnalysis {
   // mostly.
   Value resolved(Value v) const { return facts(v).resolved; }
 
+  // Whether the kernel stores to this operand.
+  bool is_written(int32_t operand) const {
+    const auto i = static_cast<size_t>(operand);
+    return i < is_written_.size() && is_written_[i];
+  }
+
   // A power of two that divides an integer wherever `x` is a multiple of `multiple`, up to 2^30.
   int64_t factor(Value v, Variable x = -1, int64_t multiple = 1) const;
   // An integer as a sum, modulo its type; terms in ascending order. Values with equal terms differ

@@ -19,45 +19,6 @@ namespace {
 constexpr int64_t kMostLoadStride = 4;
 constexpr int64_t kMostStoreStride = 16;
 
-// An index as a sum: what is multiplied by what, and a number. Wraps, as indices do.
-struct Sum {
-  std::map<Value, int64_t> terms;
-  int64_t number = 0;
-};
-
-void add_to(Sum& sum, const kernel::Function& f, const LaneAnalysis& analysis, Value v,
-            int64_t factor) {
-  v = analysis.resolved(v);
-  const Instruction& inst = f[v];
-  const auto constant = [&](Value c) -> const Instruction* {
-    const Instruction& found = f[analysis.resolved(c)];
-    return found.op == Op::kConstant ? &found : nullptr;
-  };
-  const auto number = [](const Instruction& c) {
-    return c.type == kernel::ScalarType::kI32
-               ? int64_t{static_cast<int32_t>(static_cast<uint32_t>(c.immediate))}
-               : static_cast<int64_t>(c.immediate);
-  };
-  if (inst.op == Op::kConstant) {
-    sum.number += factor * number(inst);
-    return;
-  }
-  if (inst.op == Op::kAdd) {
-    add_to(sum, f, analysis, inst.arguments[0], factor);
-    add_to(sum, f, analysis, inst.arguments[1], factor);
-    return;
-  }
-  if (inst.op == Op::kMul) {
-    for (size_t side = 0; side < 2; ++side) {
-      if (const Instruction* by = constant(inst.arguments[side]); by != nullptr) {
-        add_to(sum, f, analysis, inst.arguments[1 - side], factor * number(*by));
-        return;
-      }
-    }
-  }
-  if (int64_t& known = sum.terms[v]; (known += factor) == 0) sum.terms.erase(v);
-}
-
 }  // namespace
 
 // Vectors of memory from the first element to the last and none beyond them.
@@ -89,11 +50,9 @@ llvm::Value* BodyEmitter::load_strided(llvm::Type* element, llvm::Value* first, 
 // Stores of the body that together fill memory without gaps, by the number of the group; see
 // put_group.
 void BodyEmitter::find_store_groups() {
-  struct Store {
-    Value v;
-    Sum sum;
-  };
-  std::map<std::pair<int32_t, int64_t>, std::vector<Store>> by_place;  // operand, stride
+  const kernel::IndexAnalysis& index = analysis_.index();
+  const auto place_of = [&](Value store) { return f_[store].arguments[0]; };
+  std::map<std::pair<int32_t, int64_t>, std::vector<Value>> by_place;  // operand, stride
   for (Value v : f_.body().instructions) {
     const Instruction& inst = f_[v];
     if (inst.op != Op::kStore || !is_emitted(v)) continue;
@@ -105,32 +64,32 @@ void BodyEmitter::find_store_groups() {
         code_.kernel.operands[static_cast<size_t>(access.operand)].is_read) {
       continue;
     }
-    Store store{v, {}};
-    add_to(store.sum, f_, analysis_, inst.arguments[0], 1);
-    by_place[{access.operand, shape.stride}].push_back(std::move(store));
+    by_place[{access.operand, shape.stride}].push_back(v);
   }
   for (auto& [place, stores] : by_place) {
     const auto size = static_cast<size_t>(place.second);
     while (stores.size() >= size) {
       // Those beside the first one of what is left.
-      std::vector<Store> beside, others;
-      for (Store& store : stores) {
+      std::vector<Value> beside, others;
+      for (const Value store : stores) {
+        const auto terms = index.terms(place_of(store)), first = index.terms(place_of(stores[0]));
         const bool is_beside =
-            store.sum.terms == stores.front().sum.terms &&
-            f_.type(f_[store.v].arguments[1]) == f_.type(f_[stores.front().v].arguments[1]);
+            std::equal(terms.begin(), terms.end(), first.begin(), first.end()) &&
+            f_.type(f_[store].arguments[1]) == f_.type(f_[stores[0]].arguments[1]);
         (is_beside ? beside : others).push_back(store);
       }
+      const auto constant = [&](Value store) { return index.constant(place_of(store)); };
       std::sort(beside.begin(), beside.end(),
-                [](const Store& a, const Store& b) { return a.sum.number < b.sum.number; });
+                [&](Value a, Value b) { return constant(a) < constant(b); });
       bool is_run = beside.size() == size;
       for (size_t i = 1; i < beside.size(); ++i) {
-        is_run &= beside[i].sum.number == beside[0].sum.number + static_cast<int64_t>(i);
+        is_run &= constant(beside[i]) == constant(beside[0]) + static_cast<int64_t>(i);
       }
       if (is_run) {
         StoreGroup group;
-        for (const Store& store : beside) {
-          group.stores.push_back(store.v);
-          store_group_[static_cast<size_t>(store.v)] = static_cast<int>(store_groups_.size());
+        for (const Value store : beside) {
+          group.stores.push_back(store);
+          store_group_[static_cast<size_t>(store)] = static_cast<int>(store_groups_.size());
         }
         store_groups_.push_back(std::move(group));
       }

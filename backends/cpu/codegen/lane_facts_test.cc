@@ -78,7 +78,8 @@ class Check {
   void check_values(const LaneAnalysis& lanes, Value v) {
     const int known = lanes.known(v);
     claims_.known += known >= 0;
-    claims_.natural += lanes.is_natural(v) ? 1 : 0;
+    const bool is_natural = lanes.index().bounds(v).low >= 0;
+    claims_.natural += is_natural ? 1 : 0;
     const Value resolved = lanes.resolved(v);
     claims_.resolved += resolved != v ? 1 : 0;
     const size_t parts = test_.kernel.grid.size() + depth_of(f_, resolved);
@@ -86,7 +87,7 @@ class Check {
       if (known >= 0) {
         EXPECT_EQ(known, value != 0) << say(v, lanes);
       }
-      if (lanes.is_natural(v)) {
+      if (is_natural) {
         EXPECT_GE(value, 0) << say(v, lanes);
       }
       if (resolved == v || f_[resolved].op == Op::kConstant) continue;
@@ -108,7 +109,7 @@ class Check {
 
   void check_slopes(const LaneAnalysis& lanes, Value v) {
     for (size_t d = 0; d < test_.kernel.grid.size(); ++d) {
-      const auto slope = lanes.slope(v, static_cast<int>(d));
+      const auto slope = lanes.index().slope_of_dimension(v, static_cast<int>(d));
       if (!slope) continue;
       ++claims_.slopes;
       observed_.for_pairs(v, d, 1, [&](int64_t here, int64_t there) {

@@ -85,15 +85,7 @@ double region_cost(const kernel::Function& f, const LaneAnalysis& analysis, int3
       total += cost(f, analysis, v, lanes);
       continue;
     }
-    constexpr double kUnknownTrips = 16;
-    const Instruction& count = f[inst.arguments[0]];
-    double trips = count.op == Op::kBoolToInt ? 1 : kUnknownTrips;
-    if (count.op == Op::kConstant) {
-      trips = count.type == kernel::ScalarType::kI32
-                  ? static_cast<double>(static_cast<int32_t>(count.immediate))
-                  : static_cast<double>(static_cast<int64_t>(count.immediate));
-    }
-    total += std::max(trips, 0.0) *
+    total += static_cast<double>(analysis.index().trips(v)) *
              (0.3 + region_cost(f, analysis, static_cast<int32_t>(inst.immediate), lanes));
   }
   return total;
@@ -173,7 +165,9 @@ int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& anal
     if (inst.op != Op::kLoad || !analysis.is_needed(v)) continue;
     const int64_t bytes = kernel::unpack_access(inst.immediate).bytes;
     const auto step = [&](int dimension) {
-      return std::abs(analysis.slope(inst.arguments[0], dimension).value_or(0)) * bytes;
+      return std::abs(
+                 analysis.index().slope_of_dimension(inst.arguments[0], dimension).value_or(0)) *
+             bytes;
     };
     if (step(lane) < kLineBytes) continue;
     for (int d = 0; d < static_cast<int>(kernel.grid.size()); ++d) {
@@ -202,7 +196,8 @@ std::vector<kernel::Value> loads_to_stage(const kernel::Kernel& kernel,
     if (access.bytes != 4 || is_written || shape.kind != LaneKind::kAffine || shape.stride == 1) {
       continue;
     }
-    if (analysis.slope(inst.arguments[0], tile_dimension) == 1 && loads.size() < kMostLoads) {
+    if (analysis.index().slope_of_dimension(inst.arguments[0], tile_dimension) == 1 &&
+        loads.size() < kMostLoads) {
       loads.push_back(v);
     }
   }
