@@ -62,6 +62,7 @@ Value Builder::append(Op op, ScalarType type, std::vector<Value> arguments, uint
                       int32_t region) {
   const auto v = static_cast<Value>(function_.instructions_.size());
   function_.instructions_.push_back({op, type, region, immediate, std::move(arguments)});
+  bounds_.push_back(find_bounds(function_.instructions_.back()));
   return v;
 }
 
@@ -92,46 +93,35 @@ Value Builder::emit(Op op, ScalarType type, std::initializer_list<Value> argumen
 }
 
 void Builder::set_grid_size(int dim, int64_t size) {
-  bounds_[grid_index(dim)] = size > kLargestBound ? 0 : static_cast<uint64_t>(size);
+  bounds_[static_cast<size_t>(grid_index(dim))] = {0, std::max<int64_t>(size, 1) - 1};
 }
 
-uint64_t Builder::bound(Value v) {
-  if (auto it = bounds_.find(v); it != bounds_.end()) return it->second;
-  const uint64_t found = find_bound(v);
-  bounds_[v] = found;
-  return found;
+uint64_t Builder::bound(Value v) const {
+  const Bounds& b = bounds_[static_cast<size_t>(v)];
+  return b.low >= 0 && b.high < kLargestBound ? static_cast<uint64_t>(b.high) + 1 : 0;
 }
 
-uint64_t Builder::find_bound(Value v) {
-  const Instruction& inst = function_[v];
-  auto checked = [&](uint64_t b) { return b >= 1 && b <= uint64_t{kLargestBound} ? b : 0; };
+Bounds Builder::find_bounds(const Instruction& inst) const {
   switch (inst.op) {
     case Op::kConstant:
-      return inst.immediate < uint64_t{kLargestBound} ? inst.immediate + 1 : 0;
-    case Op::kAdd:
-    case Op::kMul: {
-      const uint64_t a = bound(inst.arguments[0]);
-      const uint64_t b = bound(inst.arguments[1]);
-      if (a == 0 || b == 0) return 0;
-      return checked(inst.op == Op::kAdd ? a + b - 1 : (a - 1) * (b - 1) + 1);
+      if (is_float(inst.type)) break;
+      return {number(inst.type, inst.immediate), number(inst.type, inst.immediate)};
+    case Op::kLoad:
+      return bounds_of(unpack_access(inst.immediate), inst.type);
+    case Op::kParameter:
+    case Op::kStore:
+    case Op::kFor:
+    case Op::kForResult:
+      break;
+    default: {
+      std::array<Bounds, 3> arguments;
+      for (size_t i = 0; i < inst.arguments.size(); ++i) {
+        arguments[i] = bounds_[static_cast<size_t>(inst.arguments[i])];
+      }
+      return bounds_of(inst.op, inst.type, {arguments.data(), inst.arguments.size()});
     }
-    case Op::kSelect: {
-      const uint64_t a = bound(inst.arguments[1]);
-      const uint64_t b = bound(inst.arguments[2]);
-      return a == 0 || b == 0 ? 0 : std::max(a, b);
-    }
-    case Op::kRemU: {
-      const uint64_t* c = constant(inst.arguments[1]);
-      return c == nullptr ? 0 : checked(*c);
-    }
-    case Op::kDivU: {
-      const uint64_t* c = constant(inst.arguments[1]);
-      const uint64_t a = bound(inst.arguments[0]);
-      return c == nullptr || *c == 0 || a == 0 ? 0 : (a - 1) / *c + 1;
-    }
-    default:
-      return 0;
   }
+  return bounds_of(inst.type);
 }
 
 Value Builder::divide_sum(Op op, Value v, uint64_t divisor) {
@@ -150,7 +140,10 @@ Value Builder::divide_sum(Op op, Value v, uint64_t divisor) {
       terms.insert(terms.end(), arguments.begin(), arguments.end());
       continue;
     }
-    const uint64_t* factor = term_op == Op::kMul ? constant(arguments[1]) : nullptr;
+    if (bound(term) == 0) return kNoValue;
+    const bool is_product =
+        term_op == Op::kMul && bound(arguments[0]) != 0 && bound(arguments[1]) != 0;
+    const uint64_t* factor = is_product ? constant(arguments[1]) : nullptr;
     if (factor != nullptr && *factor % divisor == 0) {
       quotient = add(quotient, mul(arguments[0], constant_bits(t, *factor / divisor)));
       found = true;
@@ -326,7 +319,9 @@ std::vector<Value> Builder::loop(
   depth_.push_back(depth(outer) + 1);
   const Value iteration = add_parameter(region, index_type_);
   const uint64_t* trips = constant(count);
-  if (trips != nullptr && *trips <= uint64_t{kLargestBound}) bounds_[iteration] = *trips;
+  if (trips != nullptr && *trips > 0 && *trips <= uint64_t{kLargestBound}) {
+    bounds_[static_cast<size_t>(iteration)] = {0, static_cast<int64_t>(*trips) - 1};
+  }
   std::vector<Value> carried;
   for (Value v : initial) carried.push_back(add_parameter(region, type(v)));
   current_ = region;

@@ -17,6 +17,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "backends/compiler/kernel/bounds.h"
 #include "backends/compiler/kernel/scalar.h"
 
 namespace hekla::kernel {
@@ -93,8 +94,8 @@ class Builder {
   };
 
   // The least number known to be above an integer that is not negative; 0 when none is known.
-  uint64_t bound(Value v);
-  uint64_t find_bound(Value v);
+  uint64_t bound(Value v) const;
+  Bounds find_bounds(const Instruction& inst) const;
   // The quotient or the remainder of a sum of known terms, without a division: terms that are
   // multiples of the divisor on one side, the rest below it on the other. kNoValue when the sum
   // does not show that.
@@ -111,8 +112,8 @@ class Builder {
   std::vector<int> depth_;  // of each region
   int32_t current_ = 0;
   std::unordered_map<Key, Value, KeyHash> known_;
-  std::unordered_map<Value, uint64_t> bounds_;  // see bound()
-  std::unordered_set<int32_t> updated_;         // operands, see set_updated
+  std::vector<Bounds> bounds_;           // by Value
+  std::unordered_set<int32_t> updated_;  // operands, see set_updated
 };
 
 }  // namespace hekla::kernel

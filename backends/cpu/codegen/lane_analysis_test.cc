@@ -122,6 +122,38 @@ TEST(LaneAnalysis, LoopsDivergeWhereTheirCountDiffers) {
   EXPECT_EQ(lanes.shape(lane_count).kind, LaneKind::kUniform);
 }
 
+// What is read from memory that the kernel writes is read where it stands, though all lanes read
+// the same: a single point may have written it just before.
+TEST(LaneAnalysis, LoadsOfUpdatedMemoryStayBehindStores) {
+  Builder b(1, kI32);
+  b.set_updated(1);
+  b.store({1, 4}, b.index(0), b.real(kF32, 7));
+  const Value read = b.load(kF32, {1, 4}, b.index(0));
+  const Value elsewhere = b.load(kF32, {0, 4}, b.index(0));
+  b.store({1, 4}, b.index(1), b.add(read, elsewhere));
+  const Kernel kernel = finish(b, {1});
+  const LaneAnalysis lanes(kernel, 0);
+  EXPECT_EQ(lanes.level(read), Level::kPoint);
+  EXPECT_EQ(lanes.level(elsewhere), Level::kCall);
+}
+
+// A value without a difference between lanes may be made of vectors, and is one then.
+TEST(LaneAnalysis, WhatIsMadeOfVectorsIsAVector) {
+  Builder b(1, kI32);
+  const Value i = b.grid_index(0);
+  const Value loaded = b.load(kI32, {0, 4}, i);
+  const Value back = b.sub(b.add(loaded, b.index(3)), loaded);
+  const std::vector<Value> results =
+      b.loop(b.index(4), {b.index(0)}, [&](Value, const std::vector<Value>& now) {
+        return std::vector<Value>{b.add(now[0], back)};
+      });
+  const Kernel kernel = finish(b, {16});
+  const LaneAnalysis lanes(kernel, 0);
+  EXPECT_EQ(lanes.index().slope(back, lanes.index().dimension(0)), 0);
+  EXPECT_TRUE(lanes.is_varying(back));
+  EXPECT_TRUE(lanes.is_varying(results[0]));
+}
+
 // What a loop carries starts equal in all lanes and then is not.
 TEST(LaneAnalysis, CarriedValuesGetTheShapeOfTheirWorstIteration) {
   Builder b(1, kI32);

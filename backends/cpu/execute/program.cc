@@ -10,6 +10,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "backends/compiler/kernel/index_analysis.h"
 #include "backends/compiler/plan/check.h"
 #include "backends/compiler/plan/visit.h"
 #include "backends/cpu/execute/block_pool.h"
@@ -27,7 +28,7 @@ using plan::Slice;
 constexpr double kStepNs = 20;
 constexpr double kBytesPerNs = 10;  // of a copy on one thread
 constexpr double kHostStepNs = 1e6;
-constexpr double kUnknownTrips = 100;
+constexpr double kUnknownTrips = kernel::kUnknownTrips;
 
 class Run {
  public:
