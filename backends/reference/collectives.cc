@@ -154,15 +154,17 @@ bool is_collective(OpCode code) {
   }
 }
 
-Status check_collective(const ir::Operation& op, const ir::DeviceGrid& grid) {
+Status check_collective(const ir::Operation& op, const ir::Module& module,
+                        const ir::DeviceGrid& grid) {
   if (bool_value(op, "is_host_transfer")) {
     return unimplemented("transfers with the host inside of a program");
   }
   if (has_pairs(op.code())) return ir::device_pairs(op, grid).status();
-  return ir::device_groups(op, grid).status();
+  return ir::device_groups(op, grid, module.meshes).status();
 }
 
-Collectives::Collectives(const EvaluateOptions& options) : exchange_(options.exchange) {
+Collectives::Collectives(const ir::Module& module, const EvaluateOptions& options)
+    : module_(module), exchange_(options.exchange) {
   if (exchange_ == nullptr) {
     own_ = std::make_unique<DeviceExchange>(ir::DeviceGrid{});
     exchange_ = own_.get();
@@ -184,7 +186,7 @@ Result<const Collectives::Role*> Collectives::role_of(const ir::Operation& op) {
       if (target == device_) role.source = source;
     }
   } else {
-    HEKLA_ASSIGN_OR_RETURN(auto groups, ir::device_groups(op, exchange_->grid()));
+    HEKLA_ASSIGN_OR_RETURN(auto groups, ir::device_groups(op, exchange_->grid(), module_.meshes));
     for (auto& members : groups) {
       const auto self = std::find(members.begin(), members.end(), device_);
       if (self == members.end()) continue;

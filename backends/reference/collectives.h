@@ -25,11 +25,12 @@ class Interpreter;
 bool is_collective(ir::OpCode code);
 // Whether the groups or pairs of a collective fit a launch on `grid`; UNIMPLEMENTED for transfers
 // with the host.
-Status check_collective(const ir::Operation& op, const ir::DeviceGrid& grid);
+Status check_collective(const ir::Operation& op, const ir::Module& module,
+                        const ir::DeviceGrid& grid);
 
 class Collectives {
  public:
-  explicit Collectives(const EvaluateOptions& options);
+  Collectives(const ir::Module& module, const EvaluateOptions& options);
 
   // A collective that has begun. Borrows the step and the Collectives.
   struct Pending;
@@ -55,6 +56,7 @@ class Collectives {
   Result<std::vector<Datum>> combine(const Pending& pending, Interpreter& interpreter,
                                      std::vector<Datum>& frame);
 
+  const ir::Module& module_;
   std::unique_ptr<DeviceExchange> own_;  // of one device, where the caller gave none
   DeviceExchange* exchange_;
   int64_t device_ = 0;

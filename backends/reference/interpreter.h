@@ -23,7 +23,7 @@ using Frame = std::vector<Datum>;
 class Interpreter {
  public:
   Interpreter(const ir::Module& module, const EvaluateOptions& options)
-      : module_(module), options_(options), collectives_(options) {}
+      : module_(module), options_(options), collectives_(module, options) {}
 
   const EvaluateOptions& options() const { return options_; }
 

@@ -12,6 +12,7 @@
 //                                                          writes dense<...> : tensor<Nxi64>
 //   matrices of i64                   DenseValue, [n, 2]  (`padding`, `replica_groups`,
 //                                                          `source_target_pairs`)
+//   replica_groups by mesh axes       MeshAxesValue
 //   `value` of constant               DenseValue
 //   flags                             BoolValue; an absent flag is false
 //   enumerations                      EnumValue
@@ -33,6 +34,7 @@
 
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/type.h"
+#include "runtime/program/sharding/mesh_axes.h"
 #include "runtime/program/sharding/sharding.h"
 
 namespace hekla::ir {
@@ -197,6 +199,12 @@ struct ShardingValue {
   bool operator==(const ShardingValue&) const = default;
 };
 
+// `replica_groups` by the axes of a mesh.
+struct MeshAxesValue {
+  sharding::MeshAxes value;
+  bool operator==(const MeshAxesValue&) const = default;
+};
+
 // Anything of another dialect (affine maps, float arrays), as MLIR text.
 struct OpaqueValue {
   std::string text;
@@ -210,7 +218,7 @@ class Attribute {
                    ArrayValue, DictionaryValue, TypeValue, EnumValue, DenseValue, IntArrayValue,
                    SymbolValue, ConvDimensionNumbers, DotDimensionNumbers, DotAlgorithm,
                    GatherDimensionNumbers, ScatterDimensionNumbers, ChannelHandle,
-                   OutputOperandAlias, ResultAccuracy, ShardingValue, OpaqueValue>;
+                   OutputOperandAlias, ResultAccuracy, ShardingValue, MeshAxesValue, OpaqueValue>;
 
   Attribute() = default;  // absent
   template <typename T>

@@ -52,6 +52,20 @@ Result<Ids> matrix(const Operation& op, std::string_view name) {
   return rows;
 }
 
+Result<Ids> mesh_groups(const Operation& op, const sharding::MeshAxes& axes,
+                        std::span<const Mesh> meshes) {
+  const sharding::Mesh* mesh = std::get_if<sharding::Mesh>(&axes.mesh);
+  if (const auto* name = std::get_if<std::string>(&axes.mesh)) {
+    for (const Mesh& candidate : meshes) {
+      if (candidate.name == *name) mesh = &candidate.value;
+    }
+    if (mesh == nullptr) return op_error(op, "replica_groups: there is no mesh @{}", *name);
+  }
+  Result<Ids> groups = sharding::device_groups(axes.axes, *mesh);
+  if (!groups.ok()) return op_error(op, "replica_groups: {}", groups.status().message());
+  return groups;
+}
+
 Status check_ids(const Operation& op, const Ids& groups, const IdSpace& space, bool covers) {
   std::unordered_set<int64_t> seen;
   for (const auto& group : groups) {
@@ -144,16 +158,15 @@ Result<GroupMode> group_mode(const Operation& op) {
   }
 }
 
-Result<Ids> device_groups(const Operation& op, const DeviceGrid& grid) {
+Result<Ids> device_groups(const Operation& op, const DeviceGrid& grid,
+                          std::span<const Mesh> meshes) {
   HEKLA_ASSIGN_OR_RETURN(GroupMode mode, group_mode(op));
   const IdSpace space = id_space(mode, grid);
   const Attribute& attribute = op.attribute("replica_groups");
   Ids ids;
-  if (attribute.get<OpaqueValue>() != nullptr) {
-    return unimplemented("{} at {}: replica_groups by mesh axes", op.name(),
-                         location_string(op.location()));
-  }
-  if (!attribute.is_absent()) {
+  if (const auto* axes = attribute.get<MeshAxesValue>()) {
+    HEKLA_ASSIGN_OR_RETURN(ids, mesh_groups(op, axes->value, meshes));
+  } else if (!attribute.is_absent()) {
     HEKLA_ASSIGN_OR_RETURN(ids, matrix(op, "replica_groups"));
   }
   for (auto& group : ids) std::erase(group, -1);

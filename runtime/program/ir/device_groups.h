@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,8 +41,9 @@ Result<GroupMode> group_mode(const Operation& op);
 // Devices by group, in the order of the group. No replica_groups or an empty matrix: one group of
 // all ids. -1 pads short groups. Each id is in one group at most; where a device without a group
 // has no meaning (all but collective_broadcast and collective_reduce) all ids are in one.
-Result<std::vector<std::vector<int64_t>>> device_groups(const Operation& op,
-                                                        const DeviceGrid& grid);
+// `meshes` are the module's, for groups by the axes of one of them.
+Result<std::vector<std::vector<int64_t>>> device_groups(const Operation& op, const DeviceGrid& grid,
+                                                        std::span<const Mesh> meshes);
 
 // The source and the target of each transfer of collective_permute, send or recv. A device is
 // source once at most, and target once at most.

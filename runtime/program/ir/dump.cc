@@ -364,6 +364,7 @@ class Dumper {
     append(out_, "accuracy<atol {} rtol {} ulps {} mode {}>", v.atol, v.rtol, v.ulps, v.mode);
   }
   void print(const ShardingValue& v) { out_ += sharding::attribute_text(v.value); }
+  void print(const MeshAxesValue& v) { out_ += sharding::to_text(v.value); }
   void print(const OpaqueValue& v) { out_ += v.text; }
 
   const DumpOptions& options_;

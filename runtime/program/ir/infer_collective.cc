@@ -33,7 +33,7 @@ Status expect_few_ids(const Operation& op, std::string_view name, const DenseVal
 Result<GroupSize> group_size(const Operation& op, bool may_differ) {
   HEKLA_ASSIGN_OR_RETURN(GroupMode mode, group_mode(op));
   const Attribute& attribute = op.attribute("replica_groups");
-  if (attribute.is_absent() || attribute.get<OpaqueValue>() != nullptr) return GroupSize{};
+  if (attribute.is_absent() || attribute.get<MeshAxesValue>() != nullptr) return GroupSize{};
   const DenseValue* dense = attribute.get<DenseValue>();
   if (dense == nullptr || dense->type.rank() != 2 || dense->type.dtype() != DType::kI64) {
     return op_error(op, "replica_groups must be a matrix of i64");

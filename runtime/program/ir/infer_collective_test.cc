@@ -184,11 +184,13 @@ TEST(InferCollective, FuturesHoldTheResultsOfOneOperation) {
   EXPECT_ERROR("takes a future", "async_done", "", "", {"tensor<4xf32>"}, "tensor<4xf32>");
 }
 
+const std::vector<Mesh> kMeshes = {{"m", {{{"x", 2}, {"y", 3}}, {}}, {}}};
+
 Result<Groups> groups(std::string_view op, const std::string& attributes, DeviceGrid grid) {
   const bool reduces = op == "all_reduce";
   const auto module =
       program(op, attributes, reduces ? kAdd : "", {"tensor<2xf32>"}, "tensor<2xf32>");
-  return device_groups(*module->entry()->body().front().operations().front(), grid);
+  return device_groups(*module->entry()->body().front().operations().front(), grid, kMeshes);
 }
 
 TEST(DeviceGroups, FollowTheModeOfTheOperation) {
@@ -213,6 +215,27 @@ TEST(DeviceGroups, NoGroupsAreAllDevices) {
             Groups({{0, 1, 2}}));
   EXPECT_EQ(*groups("all_reduce", groups_of("[[0, -1], [1, 2]]", "2x2"), {3, 1}),
             Groups({{0}, {1, 2}}));
+}
+
+TEST(DeviceGroups, ByTheAxesOfAMesh) {
+  const auto by_axes = [](std::string_view mesh, std::string_view axis) {
+    return fmt::format(
+        "replica_groups = #stablehlo.replica_group_mesh_axes<mesh = {}, axes = "
+        "[#stablehlo.axis_ref<name = \"{}\">]>",
+        mesh, axis);
+  };
+  EXPECT_EQ(*groups("all_reduce", by_axes("@m", "x"), {6, 1}), Groups({{0, 3}, {1, 4}, {2, 5}}));
+  EXPECT_EQ(*groups("all_reduce", by_axes("@m", "y"), {6, 1}), Groups({{0, 1, 2}, {3, 4, 5}}));
+  EXPECT_EQ(
+      *groups(
+          "all_reduce",
+          by_axes("#stablehlo.mesh<axes = [#stablehlo.mesh_axis<name = \"z\", size = 2>]>", "z") +
+              ", " + kChannel + ", use_global_device_ids",
+          {1, 2}),
+      Groups({{0, 1}}));
+  EXPECT_NE(groups("all_reduce", by_axes("@n", "x"), {6, 1}).status().message().find("no mesh @n"),
+            std::string::npos);
+  EXPECT_FALSE(groups("all_reduce", by_axes("@m", "x"), {4, 1}).ok());
 }
 
 TEST(DeviceGroups, FitTheLaunch) {

@@ -192,8 +192,11 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
       return ir::Attribute(ir::ChannelHandle{raw.number, raw.number2});
     case Kind::kSharding:
       return ir::Attribute(ir::ShardingValue{*raw.sharding});
+    case Kind::kMeshAxes: {
+      HEKLA_ASSIGN_OR_RETURN(sharding::MeshAxes axes, sharding::parse_mesh_axes(raw.text));
+      return ir::Attribute(ir::MeshAxesValue{std::move(axes)});
+    }
     case Kind::kText:
-    case Kind::kMeshAxes:
       return ir::Attribute(ir::OpaqueValue{raw.text});
     case Kind::kLocation:
       return ir::Attribute(ir::OpaqueValue{"loc(unknown)"});

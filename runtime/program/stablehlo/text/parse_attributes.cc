@@ -295,6 +295,13 @@ Result<ir::Attribute> Parser::parse_hash_attribute(int depth) {
     if (!value.is_absent()) return value;
   }
   if (scan_.raw() == '<') HEKLA_RETURN_IF_ERROR(scan_.balanced().status());
+  if (name == "stablehlo.replica_group_mesh_axes") {
+    const std::string_view text = scan_.text().substr(start, scan_.position() - start);
+    sharding::TextError error;
+    Result<sharding::MeshAxes> value = sharding::parse_mesh_axes(text, &error);
+    if (!value.ok()) return scan_.error_at(start + error.position, error.reason);
+    return ir::Attribute(ir::MeshAxesValue{std::move(value).value()});
+  }
   if (name == "sdy" || name.starts_with("sdy.")) {
     const std::string_view text = scan_.text().substr(start, scan_.position() - start);
     sharding::TextError error;
