@@ -363,6 +363,7 @@ STAGES = {
     "swiftshader": stage_swiftshader,
     "adding-a-backend": follow_stage("adding_a_backend.md"),
     "adding-an-op": follow_stage("adding_an_op.md", "adding_a_kernel.md"),
+    "adding-a-step": follow_stage("adding_a_step.md"),
     "mesa26": stage_mesa26,
     "absent-gpus": stage_absent_gpus,
     "asan": sanitizer_stage("asan"),

@@ -50,6 +50,7 @@ struct ContractionStep {
 
 // Copies `from` to `to`, of equal size. They do not overlap, or are the same.
 struct CopyStep {
+  static constexpr const char* kName = "copy";
   Slice from;
   Slice to;
 };
@@ -76,6 +77,7 @@ struct RepeatStep {
 
 // Runs `condition`, then, while the byte at `predicate` is not 0, `body` and `condition` again.
 struct WhileStep {
+  static constexpr const char* kName = "while";
   Steps condition;
   Slice predicate;
   Steps body;
@@ -84,6 +86,7 @@ struct WhileStep {
 // Runs one of the branches. `selector` is an i32, clamped to the last branch when out of range, or
 // a predicate of one byte with two branches: the first for true.
 struct BranchStep {
+  static constexpr const char* kName = "branch";
   Slice selector;
   std::vector<Steps> branches;
 };

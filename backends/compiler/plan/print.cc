@@ -17,22 +17,19 @@ std::string name_of(const ContractionStep& step, const LaunchPlan& plan) {
   return fmt::format("contraction {} {}", step.contraction,
                      kernel::to_string(plan.contractions[static_cast<size_t>(step.contraction)]));
 }
-std::string name_of(const CopyStep&, const LaunchPlan&) { return "copy"; }
 std::string name_of(const HostStep& step, const LaunchPlan&) {
   return fmt::format("host {} ({})", step.name, step.reason);
 }
 std::string name_of(const RepeatStep& step, const LaunchPlan&) {
   return fmt::format("repeat {} times", step.count);
 }
-std::string name_of(const WhileStep&, const LaunchPlan&) { return "while"; }
-std::string name_of(const BranchStep&, const LaunchPlan&) { return "branch"; }
 std::string name_of(const RowsStep& step, const LaunchPlan&) {
   return fmt::format("rows {} of {} bytes{}", step.rows, step.row_bytes,
                      step.scratch.empty() ? "" : ", scratch");
 }
-template <typename Other>
-std::string name_of(const Other&, const LaunchPlan&) {
-  return "step";
+template <typename What>
+std::string name_of(const What&, const LaunchPlan&) {
+  return What::kName;
 }
 
 // What stands in front of a list of a step; may be empty.

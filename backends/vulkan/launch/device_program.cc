@@ -135,10 +135,9 @@ Status DeviceProgram::load_pipelines() {
   }
   bool has_others = false;
   plan::for_each_step(plan.steps, [&](const plan::Step& step) {
-    has_others = has_others || std::holds_alternative<plan::CopyStep>(step.what) ||
-                 std::holds_alternative<plan::RepeatStep>(step.what) ||
-                 std::holds_alternative<plan::WhileStep>(step.what) ||
-                 std::holds_alternative<plan::BranchStep>(step.what);
+    has_others = has_others || !(std::holds_alternative<plan::KernelStep>(step.what) ||
+                                 std::holds_alternative<plan::RowsStep>(step.what) ||
+                                 std::holds_alternative<plan::HostStep>(step.what));
   });
   if (has_others) {
     add(copy_pipeline(*program_), {{std::begin(kcopy_spirv), std::end(kcopy_spirv)}, 0, "copy"});
