@@ -12,7 +12,8 @@
 namespace hekla {
 namespace {
 
-Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOptions& options) {
+Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOptions& options,
+                                      const plan::DeviceTraits& traits) {
   const std::unique_ptr<ir::Module> copy = ir::clone_module(module);
   const auto check = [&](std::string_view pass) {
     if (!options.verify_passes) return ok_status();
@@ -20,7 +21,7 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   };
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(*copy));
   HEKLA_RETURN_IF_ERROR(check("after inline_calls"));
-  HEKLA_RETURN_IF_ERROR(passes::expand(*copy, options.lapack));
+  HEKLA_RETURN_IF_ERROR(passes::expand(*copy, traits.has_lapack));
   HEKLA_RETURN_IF_ERROR(passes::expand_rng(*copy));
   HEKLA_RETURN_IF_ERROR(check("after expand"));
   passes::simplify(*copy);
@@ -31,34 +32,33 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   HEKLA_RETURN_IF_ERROR(check("after rewrite_static_windows"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
-  if (options.plan.contractions) {
+  if (options.plan.fuse && traits.has_contractions) {
     passes::pad_convolutions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after pad_convolutions"));
     passes::widen_contractions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
   }
-  return plan::make_plan(*copy, options.plan);
+  return plan::make_plan(*copy, options.plan, traits);
 }
 
-}  // namespace
-
-plan::PlanOptions drawn_plan_options(const CompileOptions& options) {
-  plan::PlanOptions drawn = options.plan;
-  if (options.schedule_seed == 0 || !drawn.fuse) return drawn;
-  // Neighbouring seeds, which a loop over them gives, in all their combinations.
+// Draws what is right on a device of these traits; contractions stay off where they are.
+void draw(CompileOptions& options, plan::DeviceTraits& traits) {
+  if (options.schedule_seed == 0 || !options.plan.fuse) return;
+  plan::PlanOptions& drawn = options.plan;
+  // Adjacent seeds, which a loop over them gives, in all their combinations.
   std::mt19937_64 random(options.schedule_seed);
   const auto below = [&](uint64_t n) { return random() % n; };
-  drawn.contractions = drawn.contractions && below(3) > 0;
-  drawn.scatters_in_order = below(2) == 0;
-  drawn.merge_reductions = below(2) == 0;
+  traits.has_contractions = traits.has_contractions && below(3) > 0;
+  traits.scatters_in_order = below(2) == 0;
+  traits.merges_reductions = below(2) == 0;
   // Some kernels become several.
   const size_t most_instructions[] = {200, 1000, drawn.max_instructions};
   drawn.max_instructions = most_instructions[below(3)];
-  // A kernel for each so many updates.
-  const int64_t few = drawn.small_limits ? 7 : 10'000;
+  // A kernel for each so many updates of a scatter, and four times as many iterations.
+  const int64_t few = drawn.small_limits ? 28 : 40'000;
   if (below(2) == 0) {
-    drawn.most_updates_at_once =
-        drawn.most_updates_at_once == 0 ? few : std::min(few, drawn.most_updates_at_once);
+    traits.max_loop_iterations =
+        traits.max_loop_iterations == 0 ? few : std::min(few, traits.max_loop_iterations);
   }
   if (drawn.stored_transposes == plan::StoredTransposes::kWherePays && below(2) == 0) {
     drawn.stored_transposes =
@@ -67,12 +67,17 @@ plan::PlanOptions drawn_plan_options(const CompileOptions& options) {
   if (drawn.row_groups == plan::RowGroups::kWherePays && below(2) == 0) {
     drawn.row_groups = below(2) == 0 ? plan::RowGroups::kAll : plan::RowGroups::kNone;
   }
-  return drawn;
 }
 
+}  // namespace
+
 Result<std::shared_ptr<const plan::LaunchPlan>> compile_program(
-    std::shared_ptr<const ir::Module> module, const CompileOptions& options) {
-  Result<plan::LaunchPlan> plan = plan_kernels(*module, options);
+    std::shared_ptr<const ir::Module> module, const CompileOptions& options,
+    const plan::DeviceTraits& traits) {
+  CompileOptions chosen = options;
+  plan::DeviceTraits device = traits;
+  draw(chosen, device);
+  Result<plan::LaunchPlan> plan = plan_kernels(*module, chosen, device);
   if (!plan.ok() && plan.status().code() == StatusCode::kUnimplemented) {
     plan = plan::make_host_plan(module, plan.status().message());
   }

@@ -21,24 +21,18 @@ struct CompileOptions {
 #else
   bool verify_passes = false;
 #endif
-  // The device's host steps have LAPACK (backends/lapack) and its kernels run on the same
-  // processor: large factorisations and solves are host steps.
-  bool lapack = false;
   plan::PlanOptions plan;
-  // Not 0, for tests: what back ends decide by sizes and devices, schedules of kernels and some of
-  // the options above, is drawn from all that is right, differently for each number. The bits are
-  // the same.
+  // Not 0, for tests: what is decided by sizes and devices, schedules of kernels, some of the plan
+  // options and the traits as other devices have them, is drawn from all that is right on this one,
+  // differently for each number. The bits are the same.
   uint64_t schedule_seed = 0;
 };
-
-// What a back end of these options runs for `options.schedule_seed`: the natural ones for 0, else
-// such as other devices have, as far as this one can. Contractions stay off where they are.
-plan::PlanOptions drawn_plan_options(const CompileOptions& options);
 
 // `module` is verified. Programs that have no place in a plan of kernels (dynamic shapes, tuples
 // inside) become one host step, whose reason says why. Host steps may still hold operations that
 // the evaluator cannot run: ask its check_supported for each.
 Result<std::shared_ptr<const plan::LaunchPlan>> compile_program(
-    std::shared_ptr<const ir::Module> module, const CompileOptions& options = {});
+    std::shared_ptr<const ir::Module> module, const CompileOptions& options = {},
+    const plan::DeviceTraits& traits = {});
 
 }  // namespace hekla

@@ -301,8 +301,10 @@ TEST(Reductions, SiblingsGiveWhatEachGivesAlone) {
       for (const bool together : {false, true}) {
         CompileOptions options;
         options.verify_passes = true;
-        options.plan.merge_reductions = together;
-        const auto plan = compile_program(std::shared_ptr(ir::clone_module(**module)), options);
+        plan::DeviceTraits traits;
+        traits.merges_reductions = together;
+        const auto plan =
+            compile_program(std::shared_ptr(ir::clone_module(**module)), options, traits);
         ASSERT_TRUE(plan.ok()) << plan.status().message();
         const auto results = run_plan(**plan, inputs);
         ASSERT_TRUE(results.ok()) << results.status().message();
@@ -319,8 +321,8 @@ TEST(Reductions, SiblingsGiveWhatEachGivesAlone) {
 }
 
 TEST(Reductions, ASumThatAnotherNeedsIsNoSibling) {
-  CompileOptions options;
-  options.plan.merge_reductions = true;
+  plan::DeviceTraits traits;
+  traits.merges_reductions = true;
   auto module = stablehlo::read_program(R"(module {
    func.func public @main(%x: tensor<9000xf32>) -> (tensor<f32>, tensor<f32>) {
     %z = stablehlo.constant dense<0.0> : tensor<f32>
@@ -332,7 +334,8 @@ TEST(Reductions, ASumThatAnotherNeedsIsNoSibling) {
   } })");
   ASSERT_TRUE(module.ok()) << module.status().message();
   const std::vector<HostArray> inputs{random_array((*module)->entry()->type.elements()[0])};
-  const auto plan = compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), options);
+  const auto plan =
+      compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), {}, traits);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const auto results = run_plan(**plan, inputs);
   ASSERT_TRUE(results.ok());

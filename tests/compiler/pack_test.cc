@@ -17,9 +17,9 @@ namespace {
 std::shared_ptr<const plan::LaunchPlan> plan_of(const std::string& bytes, bool contractions) {
   Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(bytes);
   EXPECT_TRUE(module.ok()) << module.status().message();
-  CompileOptions options;
-  options.plan.contractions = options.plan.scatters_in_order = contractions;
-  return compile_program(std::shared_ptr<const ir::Module>(*std::move(module)), options).value();
+  plan::DeviceTraits traits;
+  traits.has_contractions = traits.scatters_in_order = contractions;
+  return compile_program(std::shared_ptr<const ir::Module>(*std::move(module)), {}, traits).value();
 }
 
 bool has_host_step(const plan::LaunchPlan& plan) {

@@ -53,14 +53,13 @@ struct Case {
 
 // The program by its plan and by the evaluator; fails the test when the plan has a host step.
 void run_both(const std::string& text, bool edges, Case& run,
-              const plan::PlanOptions& plan_options = {}) {
+              const plan::DeviceTraits& traits = {}) {
   Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
   ASSERT_TRUE(read.ok()) << read.status().message() << "\n" << text;
   const std::shared_ptr<const ir::Module> module = std::move(*read);
   CompileOptions options;
   options.verify_passes = true;
-  options.plan = plan_options;
-  auto plan = compile_program(module, options);
+  auto plan = compile_program(module, options, traits);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   run.plan = *plan;
   EXPECT_FALSE(has_host_step(run.plan->steps)) << plan::to_string(*run.plan);
@@ -78,9 +77,9 @@ void run_both(const std::string& text, bool edges, Case& run,
 
 // Bit for bit.
 void expect_same(const std::string& text, bool edges = true,
-                 const plan::PlanOptions& options = {}) {
+                 const plan::DeviceTraits& traits = {}) {
   Case run;
-  run_both(text, edges, run, options);
+  run_both(text, edges, run, traits);
   ASSERT_EQ(run.want.size(), run.got.size());
   for (size_t i = 0; i < run.want.size(); ++i) {
     EXPECT_TRUE(std::ranges::equal(run.want[i].bytes(), run.got[i])) << "output " << i << " of\n"
@@ -451,9 +450,9 @@ std::string scatter_program(const std::string& x, const std::string& i, const st
 // With the updates sorted, and gone through in order.
 void expect_same_scatter(const std::string& text, bool edges = true) {
   for (const bool in_order : {false, true}) {
-    plan::PlanOptions options;
-    options.scatters_in_order = in_order;
-    expect_same(text, edges, options);
+    plan::DeviceTraits traits;
+    traits.scatters_in_order = in_order;
+    expect_same(text, edges, traits);
   }
 }
 

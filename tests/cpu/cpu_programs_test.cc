@@ -92,10 +92,10 @@ void compare(const std::shared_ptr<const ir::Module>& module) {
   const auto plan = compile_program(module);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   // Contractions have code of their own, which keeps the order of the kernels' sums.
-  CompileOptions options;
-  options.plan.contractions = true;
-  options.plan.scatters_in_order = true;
-  const auto native_plan = compile_program(module, options);
+  plan::DeviceTraits traits;
+  traits.has_contractions = true;
+  traits.scatters_in_order = true;
+  const auto native_plan = compile_program(module, {}, traits);
   ASSERT_TRUE(native_plan.ok()) << native_plan.status().message();
   const auto program = cpu::Program::create(*native_plan, *compiler);
   ASSERT_TRUE(program.ok()) << program.status().to_string();
@@ -194,9 +194,10 @@ TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
     std::vector<std::shared_ptr<const plan::LaunchPlan>> plans;
     for (const plan::RowGroups which : {plan::RowGroups::kNone, plan::RowGroups::kAll}) {
       CompileOptions options;
-      options.plan.contractions = true;
       options.plan.row_groups = which;
-      const auto plan = compile_program(module, options);
+      plan::DeviceTraits traits;
+      traits.has_contractions = true;
+      const auto plan = compile_program(module, options, traits);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       plans.push_back(*plan);
     }

@@ -42,13 +42,14 @@ std::string x_and(const std::string& more = "") {
   return std::string("%x: ") + kT + (more.empty() ? "" : ", ") + more;
 }
 
-LaunchPlan plan_of(const std::string& text, const PlanOptions& options = {}) {
+LaunchPlan plan_of(const std::string& text, const PlanOptions& options = {},
+                   const DeviceTraits& traits = {}) {
   Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(text);
   if (!module.ok()) die_of_bad_result(module.status());
   const Status inlined = passes::inline_calls(**module);
   if (!inlined.ok()) die_of_bad_result(inlined);
   passes::clean_up(**module);
-  Result<LaunchPlan> plan = make_plan(**module, options);
+  Result<LaunchPlan> plan = make_plan(**module, options, traits);
   if (!plan.ok()) die_of_bad_result(plan.status());
   return *std::move(plan);
 }
@@ -171,12 +172,12 @@ TEST(Fusion, AContractionTakesItsEpilogueButNoPrologue) {
 }
 
 TEST(Fusion, ContractionsStandAloneWhereTheBackEndHasCodeForThem) {
-  PlanOptions options;
-  options.contractions = true;
+  DeviceTraits traits;
+  traits.has_contractions = true;
   const std::string body = "  %l = stablehlo.tanh %x : tensor<64x128xf32>\n  %p" +
                            std::string(kDot) + "  %r = stablehlo.tanh %p : tensor<64x32xf32>\n";
-  const LaunchPlan plan =
-      plan_of(function(x_and("%w: tensor<128x32xf32>"), body, "%r", "tensor<64x32xf32>"), options);
+  const LaunchPlan plan = plan_of(
+      function(x_and("%w: tensor<128x32xf32>"), body, "%r", "tensor<64x32xf32>"), {}, traits);
   EXPECT_EQ(count_steps<ContractionStep>(plan.steps), 1);
   EXPECT_EQ(kernels_of(plan), (Names{"tanh", "tanh"}));
 }
@@ -391,8 +392,10 @@ TEST(RowGroups, AChainAlongRowsIsOneStepOfWholeRows) {
 
 TEST(RowGroups, ThereAreNoneForBackEndsThatDoNotRunThem) {
   PlanOptions options;
-  options.row_groups = RowGroups::kNone;
-  const LaunchPlan plan = plan_of(softmax(), options);
+  options.row_groups = RowGroups::kAll;
+  DeviceTraits traits;
+  traits.has_row_groups = false;
+  const LaunchPlan plan = plan_of(softmax(), options, traits);
   EXPECT_EQ(count_steps<RowsStep>(plan.steps), 0);
   EXPECT_EQ(kernels_of(plan).size(), 4u);
 }

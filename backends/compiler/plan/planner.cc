@@ -93,9 +93,9 @@ bool has_place(const ir::Type& type) { return type.is_static_tensor() || type.is
 class Planner {
  public:
   // `cuts`: see FusionOptions; grows by what would make the kernels short enough that are too long.
-  Planner(const ir::Module& module, const PlanOptions& options,
+  Planner(const ir::Module& module, const PlanOptions& options, const DeviceTraits& traits,
           std::unordered_set<const ir::Operation*>& cuts)
-      : module_(module), options_(options), known_cuts_(cuts), cuts_(cuts) {}
+      : module_(module), options_(options), traits_(traits), known_cuts_(cuts), cuts_(cuts) {}
 
   Result<LaunchPlan> run() {
     const ir::Function& entry = *module_.entry();
@@ -126,7 +126,7 @@ class Planner {
       elide_copies(plan_);
       rotate_loops(plan_);
     }
-    if (options_.fuse) group_rows(plan_, options_.row_groups);
+    if (options_.fuse && traits_.has_row_groups) group_rows(plan_, options_.row_groups);
     assign_arena(plan_, options_.reuse_memory);
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
     if (options_.reuse_memory) choose_donations(entry, plan_);
@@ -140,8 +140,12 @@ class Planner {
 
   lower::LowerOptions lower_options() const {
     lower::LowerOptions options;
-    options.scatters_in_order = options_.scatters_in_order;
-    options.most_updates_at_once = options_.most_updates_at_once;
+    options.scatters_in_order = options_.fuse && traits_.scatters_in_order;
+    // An iteration, and whether an update is inside, end a loop's body three times.
+    constexpr int64_t kEnds = 4;
+    if (traits_.max_loop_iterations > 0) {
+      options.most_updates_at_once = std::max<int64_t>(traits_.max_loop_iterations / kEnds, 1);
+    }
     options.small_limits = options_.small_limits;
     return options;
   }
@@ -189,10 +193,11 @@ class Planner {
 
   Status plan_block(const ir::Block& block, Steps& steps,
                     std::unordered_set<const ir::Value*> unwanted = {}) {
-    const Fusion fusion(block,
-                        {options_.fuse, options_.contractions, options_.merge_reductions,
-                         options_.stored_transposes, lower_options(), &known_cuts_},
-                        std::move(unwanted));
+    const Fusion fusion(
+        block,
+        {options_.fuse, options_.fuse && traits_.has_contractions, traits_.merges_reductions,
+         options_.stored_transposes, lower_options(), &known_cuts_},
+        std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
@@ -524,6 +529,7 @@ class Planner {
 
   const ir::Module& module_;
   const PlanOptions options_;
+  const DeviceTraits traits_;
   const std::unordered_set<const ir::Operation*> known_cuts_;
   std::unordered_set<const ir::Operation*>& cuts_;
   LaunchPlan plan_;
@@ -541,7 +547,8 @@ int64_t byte_size(const ir::Type& type) {
   return type.is_static_tensor() ? element_count(type.dims()) * dtype_bytes(type.dtype()) : 0;
 }
 
-Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& options) {
+Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& options,
+                             const DeviceTraits& traits) {
   if (module.entry() == nullptr || module.entry()->is_declaration()) {
     return invalid_argument("the module has no entry function");
   }
@@ -549,7 +556,7 @@ Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& option
   std::unordered_set<const ir::Operation*> cuts;
   for (;;) {
     const size_t before = cuts.size();
-    Result<LaunchPlan> plan = Planner(module, options, cuts).run();
+    Result<LaunchPlan> plan = Planner(module, options, traits, cuts).run();
     if (cuts.size() == before) return plan;
   }
 }

@@ -6,6 +6,7 @@
 // buffer of its own first; memory.h then shares the arena among them. Pure.
 #pragma once
 
+#include "backends/compiler/plan/device_traits.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/compiler/plan/row_groups.h"
@@ -14,22 +15,16 @@
 
 namespace hekla::plan {
 
+// Switches for tests and for the search of a wrong result; none but small_limits changes a bit of
+// any result.
 struct PlanOptions {
-  // For tests and for the search of a wrong result; neither changes a bit of any result.
-  // Off: every operation is a kernel of its own, but constants and iotas.
+  // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep.
   bool fuse = true;
   // Off: every value has bytes of its own in the arena, and nothing is updated in place.
   bool reuse_memory = true;
-  // For back ends that run ContractionStep: what lower::is_contraction says becomes such steps
-  // instead of kernels, with the same bits.
-  bool contractions = false;
-  // Which row groups there are (row_groups.h); kNone for back ends that do not run RowsStep.
+  // Which row groups there are (row_groups.h), where the device gains by them.
   RowGroups row_groups = RowGroups::kWherePays;
-  // See lower::LowerOptions.
-  bool scatters_in_order = false;
-  int64_t most_updates_at_once = 0;
   // See FusionOptions.
-  bool merge_reductions = false;
   StoredTransposes stored_transposes = StoredTransposes::kWherePays;
   // Scalar instructions of a kernel that computes several operations; a longer one is cut into
   // several kernels, with the same bits.
@@ -40,7 +35,8 @@ struct PlanOptions {
 
 // `module`: calls inlined (passes.h), verified; only its entry function is looked at.
 // UNIMPLEMENTED: types that have no place in a plan (dynamic shapes, tuples).
-Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& options = {});
+Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& options = {},
+                             const DeviceTraits& traits = {});
 
 // A plan with one host step that runs the whole program; any program has one, as long as the sizes
 // of its inputs and outputs are known.

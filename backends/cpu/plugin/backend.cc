@@ -112,14 +112,12 @@ class CpuBackend : public pjrt::Backend {
 
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
       const pjrt::CompileRequest& request) override {
-    CompileOptions options = request.options;
-    // The plain forms where each operation is a kernel: what the others are compared with.
-    options.plan.contractions = options.plan.fuse;
-    options.plan.scatters_in_order = options.plan.fuse;
-    options.plan = drawn_plan_options(options);
-    options.lapack = uses_lapack(*request.module);
+    plan::DeviceTraits traits;
+    traits.has_contractions = true;
+    traits.has_lapack = uses_lapack(*request.module);
+    traits.scatters_in_order = true;
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
-                           plan_of(request, options));
+                           plan_of(request, traits));
     std::vector<std::string> fallbacks;
     HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, fallbacks));
     if (options_.fail_on_fallback && !fallbacks.empty()) {
@@ -127,7 +125,7 @@ class CpuBackend : public pjrt::Backend {
                            fmt::join(fallbacks, "\n"));
     }
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
-                           Program::create(plan, *compiler_, options.schedule_seed));
+                           Program::create(plan, *compiler_, request.options.schedule_seed));
     return std::unique_ptr<pjrt::BackendExecutable>(
         std::make_unique<CpuExecutable>(std::move(program), devices_, compiler_));
   }
@@ -146,13 +144,13 @@ class CpuBackend : public pjrt::Backend {
   // From disk, or made and kept there. The fingerprint stands for the program and its options; the
   // rest follows from this build.
   Result<std::shared_ptr<const plan::LaunchPlan>> plan_of(const pjrt::CompileRequest& request,
-                                                          const CompileOptions& options) const {
+                                                          const plan::DeviceTraits& traits) const {
     // Whoever wants passes checked wants them run.
-    std::string fingerprint = options.verify_passes ? std::string() : request.fingerprint;
-    if (options.lapack && !fingerprint.empty()) fingerprint += " lapack";
+    std::string fingerprint = request.options.verify_passes ? std::string() : request.fingerprint;
+    if (traits.has_lapack && !fingerprint.empty()) fingerprint += " lapack";
     if (std::shared_ptr<const plan::LaunchPlan> known = plans_.load(fingerprint)) return known;
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> made,
-                           compile_program(request.module, options));
+                           compile_program(request.module, request.options, traits));
     plans_.store(fingerprint, *made);
     return made;
   }

@@ -108,16 +108,14 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
                                                              const Target& target,
                                                              int64_t memory_limit_bytes,
                                                              bool fail_on_fallback) {
-  CompileOptions options = request.options;
+  plan::DeviceTraits traits;
+  traits.has_row_groups = false;
   // A GPU sorts updates side by side; a processor is done with them before they are sorted.
-  options.plan.scatters_in_order = options.plan.fuse && target.is_cpu;
-  // Scatters in order: a turn, and whether an update is inside, end a loop's body three times.
-  if (target.max_loop_turns > 0) options.plan.most_updates_at_once = target.max_loop_turns / 4;
-  options.plan.merge_reductions = options.plan.fuse;
-  options.plan.row_groups = plan::RowGroups::kNone;
-  options.plan = drawn_plan_options(options);
+  traits.scatters_in_order = target.is_cpu;
+  traits.merges_reductions = true;
+  traits.max_loop_iterations = target.max_loop_turns;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
-                         ::hekla::compile_program(request.module, options));
+                         ::hekla::compile_program(request.module, request.options, traits));
   Target drawn = target;
   drawn.schedule_seed = request.options.schedule_seed;
   return Compiler(std::move(plan), drawn, memory_limit_bytes, fail_on_fallback).run();

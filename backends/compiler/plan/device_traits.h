@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceTraits: what a device is, as far as its plans depend on it. A back end says it; users and
+// tests choose among what is right for any device by PlanOptions. No bit of a result depends on it.
+#pragma once
+
+#include <cstdint>
+
+namespace hekla::plan {
+
+struct DeviceTraits {
+  // Has code for ContractionStep: what lower::is_contraction says becomes such steps.
+  bool has_contractions = false;
+  // Has LAPACK for its host steps (backends/lapack), and its kernels run on the same processor:
+  // large factorisations and solves are host steps.
+  bool has_lapack = false;
+  // Gains by a RowsStep; without it there are none.
+  bool has_row_groups = true;
+  // One thread that goes through all updates of a large scatter takes less time than many that sort
+  // them.
+  bool scatters_in_order = false;
+  // Loads cost more than arithmetic: staged reductions of one large value go through it together.
+  bool merges_reductions = false;
+  // Iterations after which the device ends the loops of a kernel; 0: never.
+  int64_t max_loop_iterations = 0;
+};
+
+}  // namespace hekla::plan
