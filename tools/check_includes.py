@@ -28,9 +28,10 @@ RULES = [
                         "runtime/rendezvous/"]),
     # Shaders are included as generated headers; the evaluator runs the host steps of every device.
     ("backends/vulkan/", ["backends/compiler/", "backends/pjrt/", "backends/reference/evaluator.h",
-                          "runtime/base/", "runtime/collectives/", "runtime/program/", "shaders/"]),
+                          "backends/reference/gang_exchange.h", "runtime/base/", "runtime/collectives/", "runtime/program/", "shaders/"]),
     ("backends/", ["backends/compiler/", "backends/lapack/library.h", "backends/pjrt/",
-                   "backends/reference/evaluator.h", "runtime/base/",
+                   "backends/reference/evaluator.h", "backends/reference/gang_exchange.h",
+                   "runtime/base/",
                    "runtime/collectives/", "runtime/program/"]),
     ("shaders/", []),
     ("tools/", ["runtime/", "plugin_api/", "backends/compiler/", "backends/vulkan/snapshot"]),

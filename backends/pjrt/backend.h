@@ -95,6 +95,9 @@ struct CompileRequest {
   int64_t partition_count = 1;
   // Global device ids: of replica r and partition p at r * partition_count + p.
   std::vector<int64_t> device_assignment;
+  // Whether devices wait for each other inside of the program. All of them are this process's then,
+  // and every launch is a gang's.
+  bool has_collectives = false;
   ::hekla::CompileOptions options;
   // Equal programs with equal compile options have equal ones, others do not; empty: unknown.
   std::string fingerprint;

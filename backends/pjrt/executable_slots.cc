@@ -88,6 +88,13 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
     logical.partition = static_cast<int>(static_cast<int64_t>(i) % options.partition_count);
     loaded->logical_ids.push_back(logical);
   }
+  const bool has_collectives = ids.size() > 1 && program->partitioned.has_collectives;
+  if (has_collectives && loaded->devices.size() < ids.size()) {
+    return unimplemented(
+        "{} has collectives over {} devices, of which {} are this process's; collectives between "
+        "processes are not there yet",
+        program->name, ids.size(), loaded->devices.size());
+  }
   if (loaded->devices.empty()) {
     return invalid_argument("the device assignment has no device of this process, {}",
                             state->process.index);
@@ -95,8 +102,8 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,
       state->backend->compile({program->partitioned.module, options.replica_count,
-                               options.partition_count, ids, program->compiler_options,
-                               program->fingerprint}));
+                               options.partition_count, ids, has_collectives,
+                               program->compiler_options, program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =

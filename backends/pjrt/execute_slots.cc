@@ -136,7 +136,13 @@ Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
     return invalid_argument("{} runs on {} devices, arguments for {} were given", program.name,
                             expected, args.num_devices);
   }
-  if (only != nullptr) HEKLA_RETURN_IF_ERROR(local_index_of(*only).status());
+  if (only != nullptr) {
+    HEKLA_RETURN_IF_ERROR(local_index_of(*only).status());
+    if (program.partitioned.has_collectives && executable.devices.size() > 1) {
+      return unimplemented("{} has collectives: it is launched on all its {} devices in one call",
+                           program.name, executable.devices.size());
+    }
+  }
   if (args.num_args > 0) HEKLA_REQUIRE_HANDLE(&args, argument_lists);
   if (!program.results.empty()) HEKLA_REQUIRE_HANDLE(&args, output_lists);
   std::vector<Part> parts(expected);

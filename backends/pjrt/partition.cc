@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/device_groups.h"
 #include "runtime/program/sharding/convert.h"
 #include "runtime/program/sharding/text.h"
 
@@ -148,6 +149,11 @@ class Partitioner {
         }
       } else if (name == "mhlo.sharding") {
         HEKLA_RETURN_IF_ERROR(read(op.attributes(), ir::Type(), what()).status());
+      } else if (attribute.get<ir::MeshAxesValue>() != nullptr) {
+        return unimplemented(
+            "{}: groups by the axes of a mesh in a program over {} partitions; send lists of "
+            "devices",
+            what(), partitions_);
       } else if (const auto* symbol = attribute.get<ir::SymbolValue>()) {
         const ir::Function* called = module_.find(symbol->root);
         if (called != nullptr) HEKLA_RETURN_IF_ERROR(check(*called, is_manual));
@@ -175,11 +181,21 @@ std::shared_ptr<const ir::Module> on_one_device(const ir::Module& module) {
   return local;
 }
 
+bool has_collectives(const ir::Module& module) {
+  bool found = false;
+  for (const auto& function : module.functions) {
+    ir::walk(function->body(),
+             [&](const ir::Operation& op) { found = found || ir::is_collective(op.code()); });
+  }
+  return found;
+}
+
 }  // namespace
 
 Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
                                      const CompileOptions& options) {
   PartitionedProgram program;
+  program.has_collectives = has_collectives(*module);
   const ir::Function& entry = *module->entry();
   const auto fill = [&](Kind kind) {
     HloSharding all;

@@ -18,6 +18,7 @@ namespace hekla::pjrt {
 
 struct PartitionedProgram {
   std::shared_ptr<const ir::Module> module;  // of one device
+  bool has_collectives = false;              // it sends or receives, or groups of devices meet
   // Of the flat parameters and results, in the client's shapes.
   std::vector<sharding::HloSharding> parameters, results;
 };

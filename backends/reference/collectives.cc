@@ -136,24 +136,6 @@ int64_t channel_of(const ir::Operation& op) {
 
 }  // namespace
 
-bool is_collective(OpCode code) {
-  switch (code) {
-    case OpCode::kAllGather:
-    case OpCode::kAllReduce:
-    case OpCode::kAllToAll:
-    case OpCode::kCollectiveBroadcast:
-    case OpCode::kCollectivePermute:
-    case OpCode::kCollectiveReduce:
-    case OpCode::kCrossReplicaSum:
-    case OpCode::kRecv:
-    case OpCode::kReduceScatter:
-    case OpCode::kSend:
-      return true;
-    default:
-      return false;
-  }
-}
-
 Status check_collective(const ir::Operation& op, const ir::Module& module,
                         const ir::DeviceGrid& grid) {
   if (bool_value(op, "is_host_transfer")) {

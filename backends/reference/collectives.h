@@ -21,8 +21,6 @@ namespace hekla::reference {
 
 class Interpreter;
 
-// Collectives, send and recv; not those that are asynchronous.
-bool is_collective(ir::OpCode code);
 // Whether the groups or pairs of a collective fit a launch on `grid`; UNIMPLEMENTED for transfers
 // with the host.
 Status check_collective(const ir::Operation& op, const ir::Module& module,

@@ -84,7 +84,7 @@ Status check_op(const ir::Operation& op, const ir::Module& module, const ir::Dev
     return ok_status();
   };
   HEKLA_RETURN_IF_ERROR(check_types());
-  if (is_collective(op.code())) return check_collective(op, module, grid);
+  if (ir::is_collective(op.code())) return check_collective(op, module, grid);
   switch (op.code()) {
     case OpCode::kUnknown:
       return unimplemented("this operation");

@@ -85,7 +85,7 @@ bool has_dynamic_operand(const ir::Operation& op) {
 
 // The constraints of the operation once more, on the shapes that its operands really have.
 Status check_dynamic_operands(const ir::Operation& op, const std::vector<Datum>& operands) {
-  if (is_collective(op.code()) || op.code() == OpCode::kAsyncStart) return ok_status();
+  if (ir::is_collective(op.code()) || op.code() == OpCode::kAsyncStart) return ok_status();
   if (op.region_count() > 0) {
     // reduce, reduce_window, sort, map: all arrays of one shape. check_op refused the others.
     const Dims* first = nullptr;
@@ -279,7 +279,7 @@ Result<std::vector<Datum>> Interpreter::run_async_start(const Step& step, Frame&
   for (int number : inner.operands) inputs.push_back(slot(number));
   for (int number : block.arguments) slot(number) = Datum();
   auto future = std::make_shared<Future>();
-  if (is_collective(inner.op->code())) {
+  if (ir::is_collective(inner.op->code())) {
     HEKLA_ASSIGN_OR_RETURN(future->pending, collectives_.begin(inner, inputs));
     future->frame.resize(frame.size());
     std::vector<int> captured;

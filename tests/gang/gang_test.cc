@@ -54,6 +54,63 @@ constexpr std::string_view kLinear = R"(module @linear {
   }
 })";
 
+// a f32[2] -> (the sum over all, all in order, the one of the partition before), three times over:
+// whoever goes on waits for the others.
+constexpr std::string_view kCollectives = R"(module @collectives {
+  func.func @main(%a: tensor<2xf32>, %times: tensor<i32>)
+      -> (tensor<2xf32>, tensor<16xf32>, tensor<2xf32>) {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %r:2 = "stablehlo.while"(%zero, %a) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<2xf32>):
+      %more = stablehlo.compare LT, %i, %times, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<2xf32>):
+      %next = stablehlo.add %i, %one : tensor<i32>
+      %p = "stablehlo.collective_permute"(%x) {
+        source_target_pairs = dense<[[0,1],[1,2],[2,3],[3,4],[4,5],[5,6],[6,7],[7,0]]> : tensor<8x2xi64>,
+        channel_handle = #stablehlo.channel_handle<handle = 3, type = 1>
+      } : (tensor<2xf32>) -> tensor<2xf32>
+      stablehlo.return %next, %p : tensor<i32>, tensor<2xf32>
+    }) : (tensor<i32>, tensor<2xf32>) -> (tensor<i32>, tensor<2xf32>)
+    %sum = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {
+      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids
+    } : (tensor<2xf32>) -> tensor<2xf32>
+    %all = "stablehlo.all_gather"(%a) {
+      all_gather_dim = 0 : i64,
+      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 2, type = 1>, use_global_device_ids
+    } : (tensor<2xf32>) -> tensor<16xf32>
+    return %sum, %all, %r#1 : tensor<2xf32>, tensor<16xf32>, tensor<2xf32>
+  }
+})";
+
+// Partition 5 fails at a check; the others wait for it in a sum.
+constexpr std::string_view kFailsBeforeSum = R"(module @fails_before_sum {
+  func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+    %five = stablehlo.constant dense<5> : tensor<ui32>
+    %yes = stablehlo.constant dense<true> : tensor<i1>
+    %p = stablehlo.partition_id : tensor<ui32>
+    %is = stablehlo.compare NE, %p, %five, UNSIGNED : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+    check.expect_eq %is, %yes : tensor<i1>, tensor<i1>
+    %sum = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {
+      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids
+    } : (tensor<2xf32>) -> tensor<2xf32>
+    return %sum : tensor<2xf32>
+  }
+})";
+
 class GangTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -148,6 +205,66 @@ TEST_P(GangTest, GangsFromManyThreadsDoNotMixUp) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(GangTest, DevicesWaitForEachOtherInCollectives) {
+  auto executable = compile(kCollectives);
+  ASSERT_TRUE(executable.ok()) << executable.status().to_string();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      const auto own = [t](size_t d) {
+        return static_cast<float>(100 * t) + static_cast<float>(d);
+      };
+      for (int round = 0; round < 5; ++round) {
+        std::vector<Buffer> buffers;
+        buffers.reserve(2 * kDevices);
+        std::vector<std::vector<const Buffer*>> arguments(kDevices);
+        for (size_t d = 0; d < kDevices; ++d) {
+          for (const HostArray& array :
+               {floats({2}, own(d)),
+                HostArray::from<int32_t>(DType::kI32, {}, std::vector<int32_t>{3})}) {
+            buffers.push_back(upload(array, static_cast<int>(d)));
+            arguments[d].push_back(&buffers.back());
+          }
+        }
+        auto launch = executable->launch(arguments);
+        ASSERT_TRUE(launch.ok()) << launch.status().to_string();
+        const Deadline deadline = Deadline::in(std::chrono::seconds(60));
+        for (size_t d = 0; d < kDevices; ++d) {
+          const auto& outputs = launch->outputs[d];
+          auto sum = outputs[0].to_host(deadline), all = outputs[1].to_host(deadline),
+               moved = outputs[2].to_host(deadline);
+          ASSERT_TRUE(sum.ok() && all.ok() && moved.ok()) << sum.status().to_string();
+          EXPECT_EQ(sum->as<float>()[1], 8 * own(0) + 28);
+          for (size_t i = 0; i < kDevices; ++i) EXPECT_EQ(all->as<float>()[2 * i], own(i));
+          EXPECT_EQ(moved->as<float>()[0], own((d + 5) % kDevices));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(GangTest, WhoWaitsForADeviceThatFailsEndsWithItsError) {
+  auto executable = compile(kFailsBeforeSum);
+  ASSERT_TRUE(executable.ok()) << executable.status().to_string();
+  for (int round = 0; round < 5; ++round) {
+    std::vector<Buffer> buffers;
+    buffers.reserve(kDevices);
+    std::vector<std::vector<const Buffer*>> arguments(kDevices);
+    for (int d = 0; d < kDevices; ++d) {
+      buffers.push_back(upload(floats({2}, 1), d));
+      arguments[static_cast<size_t>(d)] = {&buffers.back()};
+    }
+    auto launch = executable->launch(arguments);
+    ASSERT_TRUE(launch.ok()) << launch.status().to_string();
+    const std::string name = client_->addressable_devices()[5].debug_string();
+    for (const Event& done : launch->done) {
+      const Status status = done.await(Deadline::in(std::chrono::seconds(60)));
+      EXPECT_EQ(status.message().find(name), 0U) << status.to_string();
+    }
+  }
 }
 
 TEST_P(GangTest, AWholeProgramMayNotAskForItsPartition) {

@@ -15,6 +15,10 @@
 #include "backends/cpu/execute/row_blocks.h"
 #include "backends/cpu/jit/kernel_compiler.h"
 
+namespace hekla::reference {
+class DeviceExchange;
+}
+
 namespace hekla::cpu {
 
 struct LaunchMemory {
@@ -30,6 +34,8 @@ struct RunOptions {
   bool is_parallel = false;
   // Looked at between steps; CANCELLED soon after it becomes true. Null: never.
   const std::atomic<bool>* cancelled = nullptr;
+  // Where the devices of the launch meet in host steps; null: a launch of one device.
+  reference::DeviceExchange* exchange = nullptr;
   int64_t replica_id = 0;
   int64_t partition_id = 0;
   // For the values of host steps.

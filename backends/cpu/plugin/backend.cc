@@ -119,15 +119,17 @@ class CpuBackend : public pjrt::Backend {
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            plan_of(request, traits));
     std::vector<std::string> fallbacks;
-    HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, fallbacks));
+    const ir::DeviceGrid grid{request.replica_count, request.partition_count};
+    HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, grid, fallbacks));
     if (options_.fail_on_fallback && !fallbacks.empty()) {
       return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
                            fmt::join(fallbacks, "\n"));
     }
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
                            Program::create(plan, *compiler_, request.options.schedule_seed));
-    return std::unique_ptr<pjrt::BackendExecutable>(
-        std::make_unique<CpuExecutable>(std::move(program), devices_, compiler_));
+    return std::unique_ptr<pjrt::BackendExecutable>(std::make_unique<CpuExecutable>(
+        std::move(program), devices_, compiler_,
+        request.has_collectives ? std::optional(grid) : std::nullopt));
   }
 
  private:
@@ -156,13 +158,13 @@ class CpuBackend : public pjrt::Backend {
   }
 
   // What the evaluator cannot run either is an error now, not at the launch.
-  static Status check_host_steps(const plan::LaunchPlan& plan,
+  static Status check_host_steps(const plan::LaunchPlan& plan, const ir::DeviceGrid& grid,
                                  std::vector<std::string>& fallbacks) {
     Status status = ok_status();
     plan::for_each_step(plan.steps, [&](const plan::Step& step) {
       const auto* host = std::get_if<plan::HostStep>(&step.what);
       if (host == nullptr || !status.ok()) return;
-      status = reference::check_supported(*host->program);
+      status = reference::check_supported(*host->program, grid);
       if (reference::is_for_lapack(*host->program)) return;
       fallbacks.push_back(fmt::format("{}: {}", host->name, host->reason));
     });

@@ -6,6 +6,7 @@
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
+#include "backends/reference/gang_exchange.h"
 
 namespace hekla::cpu {
 namespace {
@@ -50,22 +51,28 @@ class Job : public DeviceJob {
  public:
   // Takes the launch over; its outputs stay there too.
   Job(std::shared_ptr<const Program> program, std::shared_ptr<MemoryAccount> account,
-      pjrt::Launch& launch)
-      : program_(std::move(program)), account_(std::move(account)), launch_(std::move(launch)) {
+      pjrt::Launch& launch, reference::GangMember member = {})
+      : program_(std::move(program)),
+        account_(std::move(account)),
+        launch_(std::move(launch)),
+        member_(std::move(member)) {
     launch.outputs = launch_.outputs;
   }
 
   // Lets go of everything before anybody hears of the end: the memory is there again, and what
   // reads the outputs next may find itself to be their only owner.
   void run(bool is_parallel) override {
-    status_ = run_program(is_parallel);
+    status_ = member_.ends_with(run_program(is_parallel));
     if (launch_.gang != nullptr && launch_.gang->is_aborted()) status_ = launch_.gang->status();
     launch_.inputs.clear();
     launch_.outputs.clear();
     program_.reset();
     account_.reset();
   }
-  void tell() override { launch_.done->complete(std::move(status_)); }
+  void tell() override {
+    launch_.done->complete(status_);
+    member_.ended(status_);
+  }
 
  private:
   Status run_program(bool is_parallel) {
@@ -87,6 +94,7 @@ class Job : public DeviceJob {
     options.replica_id = launch_.replica;
     options.partition_id = launch_.partition;
     if (launch_.gang != nullptr) options.cancelled = &launch_.gang->aborted();
+    options.exchange = member_.exchange();
     constexpr int64_t kUnlimited = int64_t{1} << 60;
     const pjrt::MemoryStats stats = account_->stats();
     if (program_->host_step_count() > 0 && stats.bytes_limit < kUnlimited) {
@@ -126,6 +134,7 @@ class Job : public DeviceJob {
   std::shared_ptr<const Program> program_;
   std::shared_ptr<MemoryAccount> account_;
   pjrt::Launch launch_;
+  reference::GangMember member_;
   std::vector<const std::byte*> inputs_;
   Status status_;
 };
@@ -209,11 +218,11 @@ Status CpuExecutable::launch(std::span<pjrt::Launch> launches) {
       return status;
     }
   }
-  for (pjrt::Launch& launch : launches) enqueue(launch);
+  for (pjrt::Launch& launch : launches) enqueue(launch, launches.size());
   return ok_status();
 }
 
-void CpuExecutable::enqueue(pjrt::Launch& launch) const {
+void CpuExecutable::enqueue(pjrt::Launch& launch, size_t launch_count) const {
   const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
   const pjrt::GangRef gang = launch.gang;
   std::vector<CompletionRef> waiting;
@@ -226,7 +235,9 @@ void CpuExecutable::enqueue(pjrt::Launch& launch) const {
     device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, false);
     return;
   }
-  auto job = std::make_shared<Job>(program_, device.account, launch);
+  reference::GangMember member;
+  if (collectives_.has_value()) member = {launch, launch_count, *collectives_};
+  auto job = std::make_shared<Job>(program_, device.account, launch, std::move(member));
   CompletionRef ready;
   if (!waiting.empty()) {
     ready = gang == nullptr ? Completion::all(std::move(waiting))

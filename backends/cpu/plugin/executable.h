@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "backends/cpu/plugin/device_queue.h"
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/memory_account.h"
+#include "runtime/program/ir/device_groups.h"
 
 namespace hekla::cpu {
 
@@ -25,11 +27,14 @@ struct CpuDevice {
 
 class CpuExecutable : public pjrt::BackendExecutable {
  public:
+  // `collectives`: the devices of a launch where they meet in the program.
   CpuExecutable(std::shared_ptr<const Program> program, std::vector<CpuDevice> devices,
-                std::shared_ptr<KernelCompiler> compiler)
+                std::shared_ptr<KernelCompiler> compiler,
+                std::optional<ir::DeviceGrid> collectives = std::nullopt)
       : program_(std::move(program)),
         devices_(std::move(devices)),
-        compiler_(std::move(compiler)) {}
+        compiler_(std::move(compiler)),
+        collectives_(collectives) {}
 
   pjrt::ProgramStats stats() const override;
   Status launch(std::span<pjrt::Launch> launches) override;
@@ -39,11 +44,12 @@ class CpuExecutable : public pjrt::BackendExecutable {
 
  private:
   Status prepare(pjrt::Launch& launch) const;
-  void enqueue(pjrt::Launch& launch) const;
+  void enqueue(pjrt::Launch& launch, size_t launch_count) const;
 
   const std::shared_ptr<const Program> program_;    // shared with launches that still run
   const std::vector<CpuDevice> devices_;            // shared with the client
   const std::shared_ptr<KernelCompiler> compiler_;  // shared with the client; for artefacts
+  const std::optional<ir::DeviceGrid> collectives_;
 };
 
 }  // namespace hekla::cpu

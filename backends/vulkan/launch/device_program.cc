@@ -696,6 +696,7 @@ Result<size_t> DeviceProgram::run_on_host(Run& run, const HostPart& part) {
   HEKLA_RETURN_IF_ERROR(status);
   HostCall call{run.request.replica, run.request.partition};
   if (run.request.gang != nullptr) call.cancelled = &run.request.gang->aborted();
+  call.exchange = run.request.member.exchange();
   HEKLA_ASSIGN_OR_RETURN(const size_t choice, run_host_part(part, *program_, bytes, call));
   for (const Operand& operand : operands) {
     if (!operand.is_written || operand.staged.empty()) continue;
@@ -708,8 +709,9 @@ Result<size_t> DeviceProgram::run_on_host(Run& run, const HostPart& part) {
   return choice;
 }
 
-void DeviceProgram::finish(const RunRef& run, const Status& status) {
+void DeviceProgram::finish(const RunRef& run, const Status& ended) {
   RunRef next;
+  const Status status = run->request.member.ends_with(ended);
   if (status.ok() && run->slot != nullptr && run->slot->timestamps) log_profile(*run->slot);
   if (run->slot != nullptr) {
     std::lock_guard lock(mutex_);
@@ -728,6 +730,7 @@ void DeviceProgram::finish(const RunRef& run, const Status& status) {
   const CompletionRef done = std::move(run->request.done);
   run->submitted->complete(status);
   if (done) done->complete(status);
+  run->request.member.ended(status);
   if (!next) return;
   if (!take_slot(next)) return;  // another launch was quicker; it waits again
   if (const Status begun = begin(*next); !begun.ok()) {

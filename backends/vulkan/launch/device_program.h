@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backends/pjrt/gang.h"
+#include "backends/reference/gang_exchange.h"
 #include "backends/vulkan/launch/logical_device.h"
 #include "backends/vulkan/launch/lowering.h"
 #include "backends/vulkan/queue/command_buffer.h"
@@ -59,6 +60,8 @@ struct LaunchRequest {
   int64_t partition = 0;
   // Null where the program runs on one device; see pjrt::Launch.
   pjrt::GangRef gang;
+  // Its place among the devices that meet in host steps; empty where none do.
+  reference::GangMember member;
   // Completed when all outputs are written, or with the error.
   CompletionRef done;
 };
@@ -117,7 +120,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   // Of a part with memory: its choice.
   Result<size_t> run_on_host(Run& run, const HostPart& part);
   void log_profile(const Slot& slot) const;
-  void finish(const RunRef& run, const Status& status);
+  void finish(const RunRef& run, const Status& ended);
   // Gives the run a slot; without one it waits, and from then on is another thread's.
   bool take_slot(const RunRef& run);
 

@@ -11,6 +11,10 @@
 
 #include "backends/vulkan/launch/launch_program.h"
 
+namespace hekla::reference {
+class DeviceExchange;
+}
+
 namespace hekla::vulkan {
 
 struct HostPart {
@@ -37,6 +41,8 @@ struct HostCall {
   int64_t partition = 0;
   // Once it is true a host step may end with CANCELLED; null: never.
   const std::atomic<bool>* cancelled = nullptr;
+  // Where the devices of the launch meet in host steps; null: a launch of one device.
+  reference::DeviceExchange* exchange = nullptr;
 };
 
 // The choice of a part with memory. `memory`: of each slice that the step names, in the order of

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <mutex>
+#include <optional>
 
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/device_program.h"
@@ -24,9 +25,13 @@ VulkanStorage& storage_of(const StorageRef& storage) {
 
 class VulkanExecutable : public pjrt::BackendExecutable {
  public:
+  // `collectives`: the devices of a launch where they meet in the program.
   VulkanExecutable(std::shared_ptr<const LaunchProgram> program, ProgramOptions options,
-                   Devices devices)
-      : program_(std::move(program)), options_(options), devices_(std::move(devices)) {
+                   Devices devices, std::optional<ir::DeviceGrid> collectives)
+      : program_(std::move(program)),
+        options_(options),
+        devices_(std::move(devices)),
+        collectives_(collectives) {
     loaded_.resize(devices_.size());
   }
 
@@ -112,7 +117,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
   Status launch(std::span<pjrt::Launch> launches) override {
     std::vector<Prepared> prepared;
     for (const pjrt::Launch& launch : launches) {
-      HEKLA_ASSIGN_OR_RETURN(Prepared one, prepare(launch));
+      HEKLA_ASSIGN_OR_RETURN(Prepared one, prepare(launch, launches.size()));
       prepared.push_back(std::move(one));
     }
     for (size_t i = 0; i < prepared.size(); ++i) {
@@ -135,12 +140,13 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     DeviceProgram::RunRef run;
   };
   // All that can fail; nothing is enqueued.
-  Result<Prepared> prepare(const pjrt::Launch& launch) {
+  Result<Prepared> prepare(const pjrt::Launch& launch, size_t launch_count) {
     Prepared one;
     HEKLA_ASSIGN_OR_RETURN(one.program, loaded(static_cast<size_t>(launch.device)));
     one.request.replica = launch.replica;
     one.request.partition = launch.partition;
     one.request.gang = launch.gang;
+    if (collectives_.has_value()) one.request.member = {launch, launch_count, *collectives_};
     one.request.done = launch.done;
     for (const pjrt::LaunchInput& input : launch.inputs) {
       const VulkanStorage& storage = storage_of(input.storage);
@@ -154,6 +160,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
   const std::shared_ptr<const LaunchProgram> program_;
   const ProgramOptions options_;
   const Devices devices_;
+  const std::optional<ir::DeviceGrid> collectives_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<DeviceProgram>> loaded_;  // guarded by mutex_
 };
@@ -258,7 +265,12 @@ class VulkanBackend : public pjrt::Backend {
         std::shared_ptr<const LaunchProgram> program,
         compile_program(request, target(), at(0).memory().statistics().bytes_limit,
                         options_.fail_on_fallback));
-    auto executable = std::make_unique<VulkanExecutable>(program, options_.program, devices_);
+    std::optional<ir::DeviceGrid> collectives;
+    if (request.has_collectives) {
+      collectives = ir::DeviceGrid{request.replica_count, request.partition_count};
+    }
+    auto executable =
+        std::make_unique<VulkanExecutable>(program, options_.program, devices_, collectives);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));

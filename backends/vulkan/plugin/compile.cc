@@ -18,9 +18,10 @@ namespace {
 class Compiler {
  public:
   Compiler(std::shared_ptr<const plan::LaunchPlan> plan, const Target& target,
-           int64_t memory_limit_bytes, bool fail_on_fallback)
+           int64_t memory_limit_bytes, bool fail_on_fallback, const ir::DeviceGrid& grid)
       : plan_(std::move(plan)),
         target_(target),
+        grid_(grid),
         memory_limit_bytes_(memory_limit_bytes),
         fail_on_fallback_(fail_on_fallback) {}
 
@@ -82,7 +83,7 @@ class Compiler {
     plan::for_each_step(plan_->steps, [&](const plan::Step& step) {
       const auto* host = std::get_if<plan::HostStep>(&step.what);
       if (host == nullptr) return;
-      if (const Status status = reference::check_supported(*host->program); !status.ok()) {
+      if (const Status status = reference::check_supported(*host->program, grid_); !status.ok()) {
         unsupported_.push_back(status.message());
         return;
       }
@@ -95,6 +96,7 @@ class Compiler {
 
   const std::shared_ptr<const plan::LaunchPlan> plan_;
   const Target& target_;
+  const ir::DeviceGrid grid_;
   const int64_t memory_limit_bytes_;
   const bool fail_on_fallback_;
   std::shared_ptr<LaunchProgram> program_ = std::make_shared<LaunchProgram>();
@@ -118,7 +120,8 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
                          ::hekla::compile_program(request.module, request.options, traits));
   Target drawn = target;
   drawn.schedule_seed = request.options.schedule_seed;
-  return Compiler(std::move(plan), drawn, memory_limit_bytes, fail_on_fallback).run();
+  const ir::DeviceGrid grid{request.replica_count, request.partition_count};
+  return Compiler(std::move(plan), drawn, memory_limit_bytes, fail_on_fallback, grid).run();
 }
 
 }  // namespace hekla::vulkan

@@ -130,6 +130,24 @@ std::string DeviceGrid::name(int64_t device) const {
                      device % partitions);
 }
 
+bool is_collective(OpCode code) {
+  switch (code) {
+    case OpCode::kAllGather:
+    case OpCode::kAllReduce:
+    case OpCode::kAllToAll:
+    case OpCode::kCollectiveBroadcast:
+    case OpCode::kCollectivePermute:
+    case OpCode::kCollectiveReduce:
+    case OpCode::kCrossReplicaSum:
+    case OpCode::kRecv:
+    case OpCode::kReduceScatter:
+    case OpCode::kSend:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Result<GroupMode> group_mode(const Operation& op) {
   const auto* channel = op.attribute("channel_handle").get<ChannelHandle>();
   const bool has_channel = channel != nullptr && channel->handle > 0;

@@ -28,6 +28,9 @@ struct DeviceGrid {
   bool operator==(const DeviceGrid&) const = default;
 };
 
+// Collectives, send and recv, not what starts and awaits them: where devices wait for each other.
+bool is_collective(OpCode code);
+
 enum class GroupMode : uint8_t {
   kCrossReplica,              // the ids are replicas; one such group in each partition
   kCrossPartition,            // the ids are partitions; one such group in each replica

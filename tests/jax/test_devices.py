@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several logical devices, in one process and in two."""
+import concurrent.futures
+import socket
+
+import pytest
+
+pytestmark = pytest.mark.quick
+
+MESH = '''
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+try:
+    from jax import shard_map
+except ImportError:
+    from jax.experimental.shard_map import shard_map
+mesh = Mesh(np.array(jax.devices()[:2]), ('x',))
+replicated, cut = NamedSharding(mesh, P()), NamedSharding(mesh, P('x'))
+x = jax.device_put(np.arange(8, dtype=np.float32), replicated)
+'''
+
+
+@pytest.fixture
+def run(child, ours):
+    if not ours:
+        pytest.skip('a foreign plugin has its own way to make devices')
+
+    def run(code, **changes):
+        done = child(MESH + code, HEKLA_NUM_DEVICES='2', **changes)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout.split('\n')[:-1]
+    return run
+
+
+def test_lists_two(run):
+    assert run('print(len(jax.devices()), jax.process_index(), jax.process_count())') == ['2 0 1']
+
+
+def test_replicated_arrays(run):
+    """Each device computes the same; the result is known to be replicated, and can be used again."""
+    lines = run('''
+f = jax.jit(lambda v: v * 2 + 1)
+y = f(f(x))
+print(y.sharding.is_equivalent_to(replicated, 1), len(y.addressable_shards))
+for shard in y.addressable_shards:
+    print(np.array_equal(np.asarray(shard.data), np.arange(8) * 4 + 3), shard.device.id)
+''')
+    assert lines == ['True 2', 'True 0', 'True 1']
+
+
+def test_given_shardings(run):
+    assert run('''
+y = jax.jit(lambda v: v @ v, in_shardings=replicated, out_shardings=replicated)(x)
+print(float(y), len(y.addressable_shards))
+''') == ['140.0 2']
+
+
+def test_donation(run):
+    assert run('''
+y = jax.jit(lambda v: v + 1, donate_argnums=0)(x)
+print(float(y[0]), x.is_deleted())
+''') == ['1.0 True']
+
+
+def test_cut_arrays_are_held_and_refused_in_words(run):
+    lines = run('''
+y = jax.device_put(np.arange(8, dtype=np.float32), cut)
+print([shard.data.shape for shard in y.addressable_shards], np.asarray(y).sum())
+try:
+    jax.jit(lambda v: v * 2)(y)
+except Exception as error:
+    print('UNIMPLEMENTED' in str(error), 'not partitioned yet' in str(error))
+''')
+    assert lines == ['[(4,), (4,)] 28.0', 'True True']
+
+
+def test_each_device_knows_which_it_is(run):
+    """The host writes the number, which is a step of its own kind and no fallback of any size."""
+    assert run('''
+try:
+    manual = shard_map(lambda v: v + jax.lax.axis_index('x'), mesh=mesh, in_specs=P(),
+                       out_specs=P(), check_vma=False)
+except TypeError:
+    manual = shard_map(lambda v: v + jax.lax.axis_index('x'), mesh=mesh, in_specs=P(),
+                       out_specs=P(), check_rep=False)
+for shard in jax.jit(manual)(x).addressable_shards:
+    print(np.asarray(shard.data)[:2])
+''', HEKLA_FAIL_ON_FALLBACK=None) == ['[0. 1.]', '[1. 2.]']
+
+
+PROCESS = '''
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+jax.distributed.initialize('localhost:{port}', 2, {process})
+print([d.id for d in jax.devices()], [d.process_index for d in jax.devices()])
+print([d.id for d in jax.local_devices()], jax.process_index(), jax.process_count())
+replicated = NamedSharding(Mesh(np.array(jax.devices()), ('x',)), P())
+x = jax.make_array_from_callback((4,), replicated, lambda at: np.arange(4, dtype=np.float32)[at])
+y = jax.jit(lambda v: v * 2)(x)
+print([np.asarray(shard.data).tolist() for shard in y.addressable_shards])
+'''
+
+
+def test_two_processes(child, ours):
+    if not ours:
+        pytest.skip('a foreign plugin has its own way to make devices')
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        port = free.getsockname()[1]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda process: child(PROCESS.format(port=port, process=process),
+                                                   HEKLA_NUM_DEVICES='2'), range(2)))
+    for process, one in enumerate(done):
+        assert one.returncode == 0, one.stderr[-2000:]
+        values = [0.0, 2.0, 4.0, 6.0]
+        assert one.stdout.split('\n')[:-1] == [
+            '[0, 1, 2, 3] [0, 0, 1, 1]',
+            f'{[2 * process, 2 * process + 1]} {process} 2',
+            f'{[values, values]}']
