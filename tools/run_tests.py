@@ -376,7 +376,7 @@ SANITIZERS = ["asan", "tsan", "fuzz"]
 # With drivers that take a root of Debian sid, 600 MB.
 OTHER_DRIVERS = ["mesa26", "absent-gpus"]
 # Compiles all but the tests and the drivers once more: minutes.
-LONG = ["adding-an-op"]
+LONG = ["adding-an-op", "adding-a-step"]
 ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS + LONG]
 
 

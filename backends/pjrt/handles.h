@@ -106,7 +106,7 @@ struct ClientState {
   std::vector<PJRT_Device*> addressable_pointers;  // this process's, by local index
   std::vector<std::unique_ptr<MemoryObject>> memories;
   std::vector<PJRT_Memory*> memory_pointers;
-  SerialQueue callbacks{{.starts_now = true}};
+  SerialQueue callbacks{{.starts_now = true, .takes_signals = true}};
 };
 using StateRef = std::shared_ptr<ClientState>;
 

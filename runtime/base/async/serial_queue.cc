@@ -14,6 +14,7 @@ namespace hekla {
 
 struct SerialQueue::State {
   std::function<void()> on_start;
+  bool takes_signals = false;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> jobs;  // guarded by mutex, as all below
@@ -24,12 +25,14 @@ struct SerialQueue::State {
 
   // Under the mutex.
   static void start(const std::shared_ptr<State>& state) {
-    state->thread = start_thread([state] { run(*state); });
+    const auto work = [state] { run(*state); };
+    state->thread = state->takes_signals ? std::jthread(work) : start_thread(work);
   }
 };
 
 SerialQueue::SerialQueue(SerialQueueOptions options) : state_(std::make_shared<State>()) {
   state_->on_start = std::move(options.on_start);
+  state_->takes_signals = options.takes_signals;
   const std::lock_guard lock(state_->mutex);
   if (options.starts_now) State::start(state_);
 }

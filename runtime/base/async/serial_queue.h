@@ -20,7 +20,9 @@
 namespace hekla {
 
 struct SerialQueueOptions {
-  bool starts_now = false;         // else with the first job
+  bool starts_now = false;  // else with the first job
+  // Jobs are the program's own: processes that they start must not inherit blocked signals.
+  bool takes_signals = false;
   std::function<void()> on_start;  // called on the thread before all jobs; may be empty
 };
 

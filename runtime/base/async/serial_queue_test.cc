@@ -168,12 +168,14 @@ TEST(SerialQueue, KnowsItsOwnThreadAndDoesNotWaitForItself) {
   EXPECT_FALSE(drained);
 }
 
-TEST(SerialQueue, ItsThreadGetsNoSignals) {
-  sigset_t blocked;
-  SerialQueue queue;
-  queue.post([&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked); });
-  queue.drain();
-  EXPECT_EQ(::sigismember(&blocked, SIGTERM), 1);
+TEST(SerialQueue, ItsThreadGetsNoSignalsUnlessItIsToldTo) {
+  for (const bool takes_signals : {false, true}) {
+    sigset_t blocked;
+    SerialQueue queue({.takes_signals = takes_signals});
+    queue.post([&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked); });
+    queue.drain();
+    EXPECT_EQ(::sigismember(&blocked, SIGTERM), takes_signals ? 0 : 1);
+  }
 }
 
 // A child has none of its parent's threads; its own queues work, and what the parent left is let
