@@ -289,10 +289,21 @@ Schedule cut(const kernel::Kernel& kernel, const LaneAnalysis& analysis, int64_t
 
 constexpr size_t kMostInstructions = 3000;  // of all segments
 
-// Cuts the rows of a box where conditions on the lane's index change, if that gives loads of
-// neighbours, or always.
+// Of so many points that follow each other: whole vectors, then halves of them for the rest.
+double row_cost(const kernel::Function& f, const LaneAnalysis& analysis, int64_t points,
+                int one_vector) {
+  double total = 0;
+  for (int lanes = one_vector; lanes > 0 && points > 0; lanes /= 2) {
+    total += static_cast<double>(points / lanes) * region_cost(f, analysis, 0, lanes);
+    points %= lanes;
+  }
+  return total;
+}
+
+// Cuts the rows of a box where conditions on the lane's index change, if that gives contiguous
+// loads and does not cost more by short pieces, or always.
 std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Box& box,
-                           bool always = false) {
+                           int one_vector, bool always = false) {
   constexpr size_t kMostSegments = 6;
   if (dimension < 0) return {{0, 1}};
   const auto lane = static_cast<size_t>(dimension);
@@ -303,6 +314,7 @@ std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Bo
   std::vector<Range> waiting = whole, done;
   int64_t longest = 0;
   int scattered_in_longest = 0;
+  double pieces_cost = 0;
   while (!waiting.empty()) {
     const Range range = waiting.back();
     waiting.pop_back();
@@ -316,6 +328,7 @@ std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Bo
         longest = range.size();
         scattered_in_longest = inner.scattered_loads();
       }
+      pieces_cost += row_cost(kernel.body, inner, range.size(), one_vector);
       done.push_back(range);
       continue;
     }
@@ -326,7 +339,8 @@ std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Bo
     }
     waiting.push_back({begin, range.end});
   }
-  const bool pays = scattered_in_longest < scattered;
+  const bool pays = scattered_in_longest < scattered &&
+                    pieces_cost < row_cost(kernel.body, analysis, box[lane].size(), one_vector);
   if ((!pays && !always) || done.size() * kernel.body.size() > kMostInstructions) return whole;
   std::sort(done.begin(), done.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -378,7 +392,7 @@ KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_ve
   const Box inside = inside_of(kernel, dimension);
   size_t instructions = ranges.size() * kernel.body.size();
   if (inside != whole) {
-    const std::vector<Range> inner = cut_row(kernel, dimension, inside);
+    const std::vector<Range> inner = cut_row(kernel, dimension, inside, one_vector);
     instructions += inner.size() * kernel.body.size();
     if (instructions <= kMostInstructions) {
       plan.kinds.push_back(make_kind(kernel, dimension, inside, inner));
@@ -423,7 +437,7 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
   const int64_t row = dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(dimension)];
   if (!draw.chance(30)) {
     const std::vector<Range> ranges =
-        cut_row(kernel, dimension, whole_grid(kernel), draw.chance(60));
+        cut_row(kernel, dimension, whole_grid(kernel), one_vector, draw.chance(60));
     if (ranges.size() > 1) {
       KernelPlan plan = plan_segments(kernel, dimension, one_vector, ranges, fit, draw);
       plan.schedule.strided = strided;
