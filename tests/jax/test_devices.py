@@ -55,11 +55,12 @@ print(float(y), len(y.addressable_shards))
 ''') == ['140.0 2']
 
 
-def test_donation(run):
+def test_donation(run, shim):
+    """JAX knows by the package that the platform takes donations."""
     assert run('''
 y = jax.jit(lambda v: v + 1, donate_argnums=0)(x)
 print(float(y[0]), x.is_deleted())
-''') == ['1.0 True']
+''') == [f'1.0 {shim}']
 
 
 def test_cut_arrays_are_held_and_refused_in_words(run):
