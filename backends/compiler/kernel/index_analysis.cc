@@ -305,8 +305,8 @@ void IndexAnalysis::analyse_integer(Value v) {
     case Op::kAnd:
       for (const size_t i : {size_t{1}, size_t{0}}) {
         const int64_t mask = facts(a[i]).low;
-        const bool is_mask = bounds(a[i]).is_one() && mask > 0 && mask < kLargestFactor &&
-                             (mask & (mask + 1)) == 0;
+        const bool is_mask =
+            bounds(a[i]).is_one() && mask > 0 && mask < kLargestFactor && (mask & (mask + 1)) == 0;
         // Whatever wraps is a multiple of this power of two.
         if (is_mask) return take_remainder(v, a[1 - i], mask + 1);
       }
