@@ -8,6 +8,7 @@
 #include "backends/reference/kernels/movement.h"
 #include "backends/reference/kernels/sorting.h"
 #include "backends/reference/region_function.h"
+#include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/infer.h"
 
 namespace hekla::reference {
@@ -342,19 +343,6 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
     }
     case OpCode::kOptimizationBarrier:
       return std::move(operands);
-    case OpCode::kAllGather:
-    case OpCode::kAllReduce:
-    case OpCode::kAllToAll:
-    case OpCode::kCollectiveBroadcast:
-    case OpCode::kCollectivePermute:
-    case OpCode::kCollectiveReduce:
-    case OpCode::kCrossReplicaSum:
-    case OpCode::kRecv:
-    case OpCode::kReduceScatter:
-    case OpCode::kSend: {
-      HEKLA_ASSIGN_OR_RETURN(Collectives::Pending pending, collectives_.begin(step, operands));
-      return collectives_.finish(pending, *this, frame);
-    }
     case OpCode::kAsyncStart:
       return run_async_start(step, frame, operands);
     case OpCode::kAsyncDone:
@@ -363,6 +351,10 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
       if (is_approx_top_k(op)) return run_approx_top_k(op, operands);
       return execute_op(step, *this, frame, operands);
     default:
+      if (ir::is_collective(op.code())) {
+        HEKLA_ASSIGN_OR_RETURN(Collectives::Pending pending, collectives_.begin(step, operands));
+        return collectives_.finish(pending, *this, frame);
+      }
       return execute_op(step, *this, frame, operands);
   }
 }
