@@ -95,8 +95,10 @@ void ThreadPool::for_ranges(int64_t count, int64_t grain,
                             const std::function<void(int64_t, int64_t)>& body) {
   TaskOrder order;
   order.before();
-  // On a worker this calls at once.
+  // On a worker this calls at once; another thread hands it to a worker where no slot is free, who
+  // reads this frame.
   state_->arena.execute([&] {
+    order.begin();
     tbb::parallel_for(
         tbb::blocked_range<int64_t>(0, count, static_cast<size_t>(std::max<int64_t>(1, grain))),
         [&](const tbb::blocked_range<int64_t>& range) {
@@ -105,6 +107,7 @@ void ThreadPool::for_ranges(int64_t count, int64_t grain,
           order.end();
         },
         tbb::simple_partitioner());
+    order.end();
   });
   order.after();
 }
