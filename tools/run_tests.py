@@ -299,7 +299,8 @@ def sanitizer_stage(preset: str, tests: str = ".", targets: list = (), cases: st
         env = {"GTEST_FILTER": cases,
                "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
                "UBSAN_OPTIONS": "print_stacktrace=1",
-               "TSAN_OPTIONS": "halt_on_error=1:allocator_may_return_null=1"}
+               "TSAN_OPTIONS": "halt_on_error=1:allocator_may_return_null=1:suppressions="
+                               f"{ROOT / 'tests' / 'thread_sanitizer.supp'}"}
         return install_clang(log) or build(preset, log, targets) or ctest(
             f"build-{preset}", log, counter, ["-LE", "nosanitizer", "-R", tests], env)
     return stage
