@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/planner.h"
 #include "runtime/program/ir/clone.h"
@@ -20,6 +21,11 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
     return ir::verify(*copy).with_context(pass);
   };
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(*copy));
+  if (!options.f32_algorithm.empty()) {
+    const std::optional<ir::DotAlgorithm> named = lower::f32_algorithm(options.f32_algorithm);
+    if (!named) return invalid_argument("there is no algorithm {}", options.f32_algorithm);
+    lower::name_algorithms(*copy, *named);
+  }
   HEKLA_RETURN_IF_ERROR(check("after inline_calls"));
   HEKLA_RETURN_IF_ERROR(passes::expand(*copy, traits.has_lapack));
   HEKLA_RETURN_IF_ERROR(passes::expand_rng(*copy));
@@ -35,6 +41,10 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
   if (options.plan.fuse && traits.has_contractions) {
     passes::pad_convolutions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after pad_convolutions"));
+  }
+  lower::apply_algorithms(*copy);
+  HEKLA_RETURN_IF_ERROR(check("after apply_algorithms"));
+  if (options.plan.fuse && traits.has_contractions) {
     passes::widen_contractions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
   }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/compiler/plan/planner.h"
@@ -26,11 +27,15 @@ struct CompileOptions {
   // options and the traits as other devices have them, is drawn from all that is right on this one,
   // differently for each number. The bits are the same.
   uint64_t schedule_seed = 0;
+  // What contractions of f32 that name no algorithm and ask for the precision DEFAULT are computed
+  // by, a name of lower::f32_algorithm; empty: f32 is f32. Other bits.
+  std::string f32_algorithm;
 };
 
-// `module` is verified. Programs that have no place in a plan of kernels (dynamic shapes, tuples
-// inside) become one host step, whose reason says why. Host steps may still hold operations that
-// the evaluator cannot run: ask its check_supported for each.
+// `module` is verified. INVALID_ARGUMENT: an algorithm that is not known. Programs that have no
+// place in a plan of kernels (dynamic shapes, tuples inside) become one host step, whose reason
+// says why. Host steps may still hold operations that the evaluator cannot run: ask its
+// check_supported for each.
 Result<std::shared_ptr<const plan::LaunchPlan>> compile_program(
     std::shared_ptr<const ir::Module> module, const CompileOptions& options = {},
     const plan::DeviceTraits& traits = {});

@@ -134,6 +134,12 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "where it pays", "a transpose that several kernels read is stored once");
   table.flag("hekla_small_limits", "", plan.small_limits, "false",
              "small arrays are computed as large ones are: for tests");
+  table.text("hekla_f32_algorithm", "", switches.options.f32_algorithm,
+             {"f32_f32_f32", "tf32_tf32_f32", "tf32_tf32_f32_x3", "bf16_bf16_f32",
+              "bf16_bf16_f32_x3", "bf16_bf16_f32_x6", "bf16_bf16_f32_x9"},
+             "f32_f32_f32",
+             "how matrix products and convolutions of f32 are computed that ask for the precision "
+             "DEFAULT and name no algorithm");
   table.text("hekla_schedule_seed", "", switches.schedule_seed, {}, "0: the best ones",
              "kernels' schedules are drawn from all that are right, by this number: for tests");
   return table;

@@ -98,8 +98,31 @@ bool Generator::contraction() {
     if (d.left < 0) out.push_back(d.size);
   }
   if (!fits(other) || !fits(out)) return false;
+  std::vector<ir::NamedAttribute> attributes = {{"dot_dimension_numbers", ir::Attribute(n)}};
+  if (is_float(dtype) && random_.chance(25)) attributes.push_back({"algorithm", algorithm()});
   return append(OpCode::kDotGeneral, {x, want(dtype, other)}, {tensor(wider(random_, dtype), out)},
-                {{"dot_dimension_numbers", ir::Attribute(n)}}) != nullptr;
+                std::move(attributes)) != nullptr;
+}
+
+// One of those that StableHLO knows.
+ir::DotAlgorithm Generator::algorithm() {
+  struct Known {
+    DType type, sum;
+    std::vector<int64_t> products;
+  };
+  const std::vector<Known> known = {
+      {DType::kF8E4M3FN, DType::kF32, {1}}, {DType::kF8E5M2, DType::kF32, {1}},
+      {DType::kF16, DType::kF16, {1}},      {DType::kF16, DType::kF32, {1}},
+      {DType::kBF16, DType::kBF16, {1}},    {DType::kBF16, DType::kF32, {1, 3, 6, 9}},
+      {DType::kTF32, DType::kF32, {1, 3}},  {DType::kF32, DType::kF32, {1}},
+      {DType::kF64, DType::kF64, {1}}};
+  const Known& chosen = random_.pick(known);
+  ir::DotAlgorithm algorithm;
+  algorithm.lhs_precision_type = algorithm.rhs_precision_type = ir::Type::scalar(chosen.type);
+  algorithm.accumulation_type = ir::Type::scalar(chosen.sum);
+  algorithm.num_primitive_operations = random_.pick(chosen.products);
+  algorithm.allow_imprecise_accumulation = dtype_bits(chosen.type) == 8 && random_.chance(50);
+  return algorithm;
 }
 
 bool Generator::convolution() {

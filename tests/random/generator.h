@@ -66,6 +66,7 @@ class Generator {
   bool sort();
   bool top_k();
   bool contraction();
+  ir::DotAlgorithm algorithm();
   bool convolution();
   bool algebra();
   bool random_bits();

@@ -86,6 +86,9 @@ std::string to_string(const Contraction& c) {
     text += w == 0 ? ", window " : "x";
     text += std::to_string(c.depth[static_cast<size_t>(c.windows[w].depth)].size);
   }
+  // Where it says more than the types do.
+  const Algorithm plain{c.lhs_dtype, c.rhs_dtype, c.algorithm.sum};
+  if (c.algorithm != plain) text += ", " + to_string(c.algorithm);
   return text;
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/compiler/kernel/algorithm.h"
 #include "runtime/base/dtype.h"
 
 namespace hekla::kernel {
@@ -67,6 +68,9 @@ struct Contraction {
   // partial sums is added to the lower half until one is left. Only without windows, where rows or
   // columns are one, with f32 operands and one depth axis.
   int64_t chains = 1;
+  // What the program asks for; its roundings of the operands are done, and `out` has its sums or
+  // better ones.
+  Algorithm algorithm;
 
   bool has_integers() const { return is_integer(lhs_dtype); }
   bool operator==(const Contraction&) const = default;

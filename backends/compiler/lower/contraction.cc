@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -165,7 +166,7 @@ class AxesBuilder {
 
   std::optional<Contraction> dot() {
     const auto* n = op_.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
-    if (n == nullptr || op_.attribute("algorithm")) return std::nullopt;
+    if (n == nullptr) return std::nullopt;
     size_t next = 0;
     for (size_t k = 0; k < n->lhs_batching_dimensions.size(); ++k, ++next) {
       const auto l = static_cast<size_t>(n->lhs_batching_dimensions[k]);
@@ -352,6 +353,8 @@ std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
     }
   }
   if (!has_packed_types(op)) return std::nullopt;
+  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
+  if (!algorithm.ok() || !has_rounded_operands(op, *algorithm)) return std::nullopt;
   const View lhs = view_of(*op.operand(0), *op.block(), in_memory);
   const View rhs = view_of(*op.operand(1), *op.block(), in_memory);
   if (!has_place(*lhs.base) || !has_place(*rhs.base)) return std::nullopt;
@@ -360,6 +363,7 @@ std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
   AxesBuilder builder(op, lhs, rhs, std::move(*out));
   std::optional<Contraction> contraction = is_dot ? builder.dot() : builder.convolution();
   if (!contraction.has_value()) return std::nullopt;
+  contraction->algorithm = *algorithm;
   if (is_dot) contraction->chains = dot_chains(op);
   if (!is_worth_it(*contraction, options)) return std::nullopt;
   return LoweredContraction{std::move(*contraction), lhs.base, rhs.base};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
@@ -414,10 +415,12 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
   const ir::Type& lhs = op.operand(0)->type();
   const ir::Type& rhs = op.operand(1)->type();
   const ir::Type& type = op.result()->type();
-  if (numbers == nullptr || op.attribute("algorithm") || lhs.quantization() != nullptr ||
-      rhs.quantization() != nullptr || type.quantization() != nullptr) {
+  if (numbers == nullptr || lhs.quantization() != nullptr || rhs.quantization() != nullptr ||
+      type.quantization() != nullptr) {
     return {};
   }
+  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
+  if (!algorithm.ok() || !has_rounded_operands(op, *algorithm)) return {};
   const DType accumulator = accumulator_dtype(type.dtype());
   Sizes sizes;
   for (int64_t d : numbers->lhs_contracting_dimensions) {
@@ -490,6 +493,8 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
       type.quantization() != nullptr) {
     return {};
   }
+  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
+  if (!algorithm.ok() || !has_rounded_operands(op, *algorithm)) return {};
   const std::vector<int64_t> strides = ir::int_list(op, "window_strides");
   const std::vector<int64_t> lhs_dilation = ir::int_list(op, "lhs_dilation");
   const std::vector<int64_t> rhs_dilation = ir::int_list(op, "rhs_dilation");

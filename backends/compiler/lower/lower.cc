@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
@@ -395,6 +396,10 @@ std::string why_no_kernel(const ir::Operation& op) {
   if (!is_plain(op)) return "its types are not plain static tensors";
   const Role role = role_by_code(op);
   if (role == Role::kNone || op.result_count() == 0) return "there is no kernel for this operation";
+  if (op.code() == OpCode::kDotGeneral || op.code() == OpCode::kConvolution) {
+    const auto algorithm = algorithm_of(op);
+    if (!algorithm.ok()) return algorithm.status().message();
+  }
   std::vector<const ir::Value*> results;
   for (size_t i = 0; i < op.result_count(); ++i) results.push_back(op.result(i));
   const auto tried = lower_sequence(results, [](const ir::Value&) { return true; });

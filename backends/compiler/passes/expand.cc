@@ -238,7 +238,9 @@ Value* expand_dot(ir::GraphBuilder& g, const ir::Operation& op) {
   numbers.lhs_contracting_dimensions = {op.operand(0)->type().rank() - 1};
   numbers.rhs_contracting_dimensions = {0};
   ir::AttributeMap attributes({{"dot_dimension_numbers", numbers}});
-  attributes.set("precision_config", op.attribute("precision_config"));
+  for (const char* name : {"precision_config", "algorithm"}) {
+    attributes.set(name, op.attribute(name));
+  }
   return g.make(OpCode::kDotGeneral, op.operands(), attributes, op.result()->type());
 }
 

@@ -142,9 +142,12 @@ void for_each_field(T& value, const auto& each) {
   } else if constexpr (kCount == 8) {
     auto& [a, b, c, d, e, f, g, h] = value;
     all(a, b, c, d, e, f, g, h);
+  } else if constexpr (kCount == 6) {
+    auto& [a, b, c, d, e, f] = value;
+    all(a, b, c, d, e, f);
   } else {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = value;
-    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = value;
+    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
   }
 }
 

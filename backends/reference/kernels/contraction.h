@@ -32,8 +32,8 @@ struct DotGeneralConfig {
   Dims rhs_batching_dimensions;
   Dims lhs_contracting_dimensions;
   Dims rhs_contracting_dimensions;
-  // With one component, operands are rounded to the precision types. Several components (bf16_3x
-  // and so on) only approximate a wider type, which is used itself.
+  // Operands are rounded to the precision types where one product makes one. Several
+  // (bf16_bf16_f32_x3 and so on) only approximate f32, which is used itself.
   std::optional<DotAlgorithm> algorithm;
 };
 // Result dimensions: batch, lhs free, rhs free. An empty contraction gives zeros.

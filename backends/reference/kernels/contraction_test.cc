@@ -100,6 +100,22 @@ TEST(DotGeneral, SumsInTheTypeThatTheResultAsksFor) {
             static_cast<int64_t>(16000000000000000000ull));
 }
 
+// 1 + 2^-12 is 1 in bf16 and tf32; three products of bf16 pieces keep it.
+TEST(DotGeneral, AlgorithmsRoundWhereOneProductMakesOne) {
+  const float x = 1.0F + 0x1p-12F;
+  const HostArray one = HostArray::from<float>(DType::kF32, {1}, std::vector<float>{x});
+  const auto square = [&](DType type, int64_t products) {
+    DotGeneralConfig config{{}, {}, {0}, {0}, {}};
+    config.algorithm = DotAlgorithm{type, type, DType::kF32, 1, 1, products, false};
+    return *dot_general(one, one, config, DType::kF32).value().as<float>();
+  };
+  EXPECT_EQ(square(DType::kF32, 1), x * x);
+  EXPECT_EQ(square(DType::kBF16, 1), 1.0F);
+  EXPECT_EQ(square(DType::kTF32, 1), 1.0F);
+  for (const int64_t products : {3, 6, 9}) EXPECT_EQ(square(DType::kBF16, products), x * x);
+  EXPECT_EQ(square(DType::kTF32, 3), x * x);
+}
+
 TEST(DotGeneral, RefusesSizesThatDiffer) {
   const HostArray a(DType::kF32, {2, 3});
   EXPECT_EQ(dot_general(a, a, {{}, {}, {1}, {0}, {}}, DType::kF32).status().code(),

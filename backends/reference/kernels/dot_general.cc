@@ -43,9 +43,11 @@ Result<HostArray> transposed(const HostArray& array, const Dims& first, const Di
   return transpose(array, permutation);
 }
 
-Result<HostArray> round_to(const HostArray& operand, DType precision, int64_t components) {
-  if (precision == DType::kInvalid || components != 1 || precision == operand.dtype() ||
-      !is_float(operand.dtype()) || !is_float(precision)) {
+// `products`: more than one only approximate those of a wider type, which is used itself.
+Result<HostArray> round_to(const HostArray& operand, DType precision, int64_t products) {
+  if (products != 1) precision = DType::kF32;
+  if (precision == DType::kInvalid || precision == operand.dtype() || !is_float(operand.dtype()) ||
+      !is_float(precision)) {
     return operand;
   }
   return convert_elements(operand, precision);
@@ -78,9 +80,9 @@ Result<HostArray> dot_general(const HostArray& lhs, const HostArray& rhs,
   if (config.algorithm.has_value()) {
     const DotAlgorithm& algorithm = *config.algorithm;
     HEKLA_ASSIGN_OR_RETURN(
-        a, round_to(lhs, algorithm.lhs_precision_type, algorithm.lhs_component_count));
+        a, round_to(lhs, algorithm.lhs_precision_type, algorithm.num_primitive_operations));
     HEKLA_ASSIGN_OR_RETURN(
-        b, round_to(rhs, algorithm.rhs_precision_type, algorithm.rhs_component_count));
+        b, round_to(rhs, algorithm.rhs_precision_type, algorithm.num_primitive_operations));
     // A wider sum than asked for is never wrong; a narrower one would be.
     if (algorithm.accumulation_type == DType::kF64 && sum == DType::kF32) sum = DType::kF64;
   }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithm: how exact the products and sums of a contraction are asked to be, as plain data.
+//
+// StableHLO says it in three ways: by the types alone, by a precision for each operand, and by an
+// algorithm that is named. lower/algorithm.h makes one form of them; devices ask this one. What it
+// asks for is a floor: more digits are never wrong, fewer are. Nothing fails.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/dtype.h"
+
+namespace hekla::kernel {
+
+struct Algorithm {
+  // Elements are rounded to these types before they are multiplied; mostly the operands' own.
+  DType lhs = DType::kF32;
+  DType rhs = DType::kF32;
+  // What sums are taken in.
+  DType sum = DType::kF32;
+  // More than 1: a product may be formed as so many products of pieces of that type, which together
+  // hold most of the digits of `lhs` and `rhs`.
+  DType pieces = DType::kF32;
+  int32_t products = 1;
+  // Sums may keep fewer digits than their type has, until they are done.
+  bool has_imprecise_sums = false;
+
+  bool operator==(const Algorithm&) const = default;
+};
+
+// Whether `asked` lets a device multiply elements of f32 as `products` products of pieces of this
+// type, with sums in f32: "bf16, 3" is the sum of the greatest three products of bf16 pieces.
+bool allows_pieces(const Algorithm& asked, DType pieces, int32_t products);
+
+// As StableHLO's presets are called: "f32_f32_f32", "bf16_bf16_f32_x3".
+std::string to_string(const Algorithm& algorithm);
+
+}  // namespace hekla::kernel
