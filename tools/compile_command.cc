@@ -108,7 +108,8 @@ Result<std::string> emit_by_device(const Options& options, const std::string& pr
   const bool is_spirv = options.stage.substr(0, 5) == "spirv";
   const std::string name = !options.device.empty() ? options.device : is_spirv ? "vulkan" : "cpu";
   HEKLA_ASSIGN_OR_RETURN(const runtime::Client client, runtime::open_client(name));
-  HEKLA_ASSIGN_OR_RETURN(const runtime::Executable executable, client.compile(program));
+  HEKLA_ASSIGN_OR_RETURN(const runtime::Executable executable,
+                         client.compile(program, {}, stablehlo::program_format(program)));
   if (options.stage == "spirv") return write_spirv(executable, options.output);
   return executable.artefact(options.stage);
 }

@@ -8,6 +8,7 @@
 
 #include "backends/pjrt/abi.h"
 #include "runtime/base/protobuf_wire.h"
+#include "runtime/program/hlo/read_hlo.h"
 
 namespace hekla::pjrt {
 namespace {
@@ -22,14 +23,13 @@ Result<std::string_view> program_code(const PJRT_Program* program) {
   if (program == nullptr) return invalid_argument("no program");
   const std::string_view format(program->format == nullptr ? "" : program->format,
                                 program->format == nullptr ? 0 : program->format_size);
-  if (format == "hlo") {
-    return unimplemented(
-        "programs in the format 'hlo' are not read yet; send StableHLO (format 'mlir'; in "
-        "PyTorch/XLA set XLA_STABLEHLO_COMPILE=1)");
-  }
-  if (format != "mlir") return invalid_argument("Unknown program format '{}'.", format);
+  const bool is_hlo = format == "hlo" || format == "hlo_with_config";
+  if (format != "mlir" && !is_hlo) return invalid_argument("Unknown program format '{}'.", format);
   if (program->code == nullptr) return invalid_argument("the program has no code");
-  return std::string_view(program->code, program->code_size);
+  const std::string_view code(program->code, program->code_size);
+  if (!is_hlo) return code;
+  HEKLA_ASSIGN_OR_RETURN(const std::string_view module, hlo::module_of(code));
+  return module;
 }
 
 // Device ids in row-major order of replica and partition.
@@ -365,10 +365,9 @@ Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) 
   HEKLA_REQUIRE(args, PJRT_Executable_OptimizedProgram_Args, program);
   HEKLA_REQUIRE_HANDLE(args, executable);
   HEKLA_REQUIRE_HANDLE(args, program);
-  const std::string& code = args->executable->program->optimized();
-  static constexpr std::string_view kFormat = "mlir";
-  args->program->format = kFormat.data();
-  args->program->format_size = kFormat.size();
+  const auto [format, code] = args->executable->program->optimized();
+  args->program->format = format.data();
+  args->program->format_size = format.size();
   if (args->program->code == nullptr) {
     args->program->code_size = code.size();
     return ok_status();

@@ -148,12 +148,17 @@ struct Program {
   std::string device_assignment;  // serialized DeviceAssignmentProto
   ProgramStats stats;
 
+  struct Printed {
+    std::string_view format;  // "mlir", or "hlo_with_config" of what came as HLO
+    std::string_view code;
+  };
   // For clients that read an executable's program: one device's, with its shardings. Made when
   // first asked for; any thread.
-  const std::string& optimized() const;
+  Printed optimized() const;
 
  private:
   mutable std::once_flag made_optimized_;
+  mutable std::string_view optimized_format_ = "mlir";
   mutable std::string optimized_;
 };
 

@@ -7,6 +7,7 @@
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/client_options.h"
 #include "runtime/base/sha256.h"
+#include "runtime/program/hlo/read_hlo.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
@@ -151,14 +152,23 @@ std::string fingerprint_of(const std::string& code, CompileOptions options) {
 
 }  // namespace
 
-const std::string& Program::optimized() const {
+Program::Printed Program::optimized() const {
   // One device's program is what the client sent.
-  if (parsed_options.partition_count == 1) return code;
-  std::call_once(made_optimized_, [this] {
-    optimized_ =
-        with_shardings(partitioned, parsed_options.replica_count, parsed_options.partition_count);
+  const bool is_one = parsed_options.partition_count == 1;
+  const bool is_hlo = hlo::is_hlo_module(code);
+  if (is_one && !is_hlo) return {"mlir", code};
+  std::call_once(made_optimized_, [&] {
+    Result<std::string> with_config =
+        is_one ? hlo::with_config(code) : Result<std::string>(std::string());
+    if (is_one && with_config.ok()) {
+      optimized_format_ = "hlo_with_config";
+      optimized_ = *std::move(with_config);
+    } else {
+      optimized_ =
+          with_shardings(partitioned, parsed_options.replica_count, parsed_options.partition_count);
+    }
   });
-  return optimized_;
+  return {optimized_format_, optimized_};
 }
 
 std::string layout_text(size_t rank) {

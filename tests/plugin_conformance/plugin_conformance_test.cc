@@ -27,7 +27,6 @@ const std::set<std::string_view>& may_be_declined() {
   static const std::set<std::string_view> kNames = {
       "host-buffer-mutable-zero-copy",  // clients never send it
       "compile-mhlo-text",              // the mhlo dialect has no portable form
-      "compile-hlo-proto",              // needs the reader of HloModuleProto
       "compile-for-topology",           // needs a device to compile for
       "topology-create",                //
       "topology-canonical-shape",       // layouts of the reference device are row-major

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/program/stablehlo/read_program.h"
+
 namespace hekla::tools {
 namespace {
 
@@ -55,8 +57,9 @@ Status run(const runtime::Client& client, const RunRequest& request, RunResult& 
   options.num_replicas = request.replicas;
   options.num_partitions = request.partitions;
   const Clock::time_point compile_start = Clock::now();
-  HEKLA_ASSIGN_OR_RETURN(const runtime::Executable executable,
-                         client.compile(request.program, options));
+  HEKLA_ASSIGN_OR_RETURN(
+      const runtime::Executable executable,
+      client.compile(request.program, options, stablehlo::program_format(request.program)));
   result.compile_seconds = seconds_since(compile_start);
 
   const size_t device_count = executable.devices().size();

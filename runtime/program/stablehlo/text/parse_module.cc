@@ -9,6 +9,8 @@ namespace hekla::stablehlo {
 
 Result<std::unique_ptr<ir::Module>> read_text(std::string_view text) { return Parser(text).run(); }
 
+Result<ir::Attribute> read_attribute(std::string_view text) { return Parser(text).run_attribute(); }
+
 std::vector<std::string_view> split_modules(std::string_view text) {
   constexpr std::string_view kSeparator = "// -----";
   std::vector<std::string_view> parts;

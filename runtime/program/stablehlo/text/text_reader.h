@@ -18,6 +18,9 @@ namespace hekla::stablehlo {
 // One module; a file without an explicit `module` is an implicit one.
 Result<std::unique_ptr<ir::Module>> read_text(std::string_view text);
 
+// The whole text as one attribute, without aliases: `{a = 1 : i64}`.
+Result<ir::Attribute> read_attribute(std::string_view text);
+
 // The parts of a test file between lines "// -----".
 std::vector<std::string_view> split_modules(std::string_view text);
 
