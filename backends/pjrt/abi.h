@@ -64,6 +64,7 @@ void add_device_slots(PJRT_Api& api);
 void add_topology_slots(PJRT_Api& api);
 void add_buffer_slots(PJRT_Api& api);
 void add_transfer_slots(PJRT_Api& api);
+void add_stream_slots(PJRT_Api& api);
 void add_executable_slots(PJRT_Api& api);
 void add_execute_slots(PJRT_Api& api);
 PJRT_Extension_Base* extension_chain();

@@ -25,6 +25,7 @@
 #include "backends/pjrt/gang.h"
 #include "runtime/base/async/completion.h"
 #include "runtime/base/host_array.h"
+#include "runtime/base/host_transfers.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::pjrt {
@@ -83,6 +84,9 @@ struct Launch {
   // Null where the program runs on one device. Once it is aborted the launch ends soon: it starts
   // no further step, and waits for nothing that may never come.
   GangRef gang;
+  // Where the program meets its host; null where it does not. Its calls may block for long and
+  // launch programs on the same device, so they hold up no launch but this one.
+  std::shared_ptr<HostTransfers> transfers;
   // Completed by the backend when all outputs are written, or with the launch's error.
   CompletionRef done;
   // The backend's answer: one per flat result of the entry function, tokens included (of size 0).

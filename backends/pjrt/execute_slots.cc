@@ -19,7 +19,10 @@ Status check_arguments(const Program& program, PJRT_Buffer* const* arguments, PJ
     const PJRT_Buffer* buffer = arguments[i];
     if (buffer == nullptr) return invalid_argument("argument {} is null", i);
     const ArrayInfo& parameter = program.parameters[i];
-    if (buffer->dtype != parameter.dtype || buffer->dims != parameter.dims) {
+    // Clients give an array without elements for a token that no launch has made.
+    const bool is_first_token =
+        parameter.dtype == DType::kInvalid && element_count(buffer->dims) == 0;
+    if (!is_first_token && (buffer->dtype != parameter.dtype || buffer->dims != parameter.dims)) {
       return invalid_argument("argument {} of {} must be {}, is {}", i, program.name,
                               shape_string(parameter.dtype, parameter.dims),
                               shape_string(buffer->dtype, buffer->dims));
@@ -217,9 +220,6 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   }
   if (code == nullptr) return invalid_argument("the executable {} was deleted", program.name);
   const PJRT_ExecuteOptions* options = args->options;
-  if (options != nullptr && (options->num_send_ops > 0 || options->num_recv_ops > 0)) {
-    return unimplemented("host callbacks (send and recv) are not offered");
-  }
   if (args->num_args != program.parameters.size()) {
     return invalid_argument("{} takes {} arguments, {} were given", program.name,
                             program.parameters.size(), args->num_args);
@@ -232,6 +232,11 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   GangRef gang;
   if (is_whole && device_count > 1) gang = std::make_shared<Gang>(device_count, launch_id);
   std::vector<Launch> launches(parts.size());
+  for (size_t d = 0; d < launches.size(); ++d) {
+    HEKLA_ASSIGN_OR_RETURN(
+        launches[d].transfers,
+        make_host_transfers(program.partitioned.host_channels, options, d, gang));
+  }
   HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
   for (size_t d = 0; d < parts.size(); ++d) {
     // The launch runs on although the executable may be deleted meanwhile.

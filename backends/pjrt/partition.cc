@@ -184,8 +184,9 @@ std::shared_ptr<const ir::Module> on_one_device(const ir::Module& module) {
 bool has_collectives(const ir::Module& module) {
   bool found = false;
   for (const auto& function : module.functions) {
-    ir::walk(function->body(),
-             [&](const ir::Operation& op) { found = found || ir::is_collective(op.code()); });
+    ir::walk(function->body(), [&](const ir::Operation& op) {
+      found = found || (ir::is_collective(op.code()) && !ir::is_host_transfer(op));
+    });
   }
   return found;
 }
@@ -196,6 +197,7 @@ Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
                                      const CompileOptions& options) {
   PartitionedProgram program;
   program.has_collectives = has_collectives(*module);
+  program.host_channels = host_channels(*module);
   const ir::Function& entry = *module->entry();
   const auto fill = [&](Kind kind) {
     HloSharding all;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/pjrt/compile_options.h"
+#include "backends/pjrt/host_callbacks.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 #include "runtime/program/sharding/hlo_sharding.h"
@@ -18,7 +19,9 @@ namespace hekla::pjrt {
 
 struct PartitionedProgram {
   std::shared_ptr<const ir::Module> module;  // of one device
-  bool has_collectives = false;              // it sends or receives, or groups of devices meet
+  // Devices send to each other, or groups of them meet.
+  bool has_collectives = false;
+  HostChannels host_channels;
   // Of the flat parameters and results, in the client's shapes.
   std::vector<sharding::HloSharding> parameters, results;
 };

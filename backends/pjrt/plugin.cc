@@ -22,6 +22,7 @@ PJRT_Api make_table() {
   add_topology_slots(api);
   add_buffer_slots(api);
   add_transfer_slots(api);
+  add_stream_slots(api);
   add_executable_slots(api);
   add_execute_slots(api);
   return api;

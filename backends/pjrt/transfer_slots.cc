@@ -409,26 +409,6 @@ Status Manager_AddMetadata(PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Arg
   return ok_status();  // metadata inform; there is nothing here that they would change
 }
 
-// Streams exist only inside host callbacks, which no back end has: nobody can own one.
-template <typename Args>
-Status no_streams(Args* args) {
-  if (args == nullptr) return invalid_argument("no arguments");
-  return unimplemented("streams of chunks belong to host callbacks, which are not offered");
-}
-
-Status Stream_Destroy(PJRT_CopyToDeviceStream_Destroy_Args* args) {
-  HEKLA_REQUIRE(args, PJRT_CopyToDeviceStream_Destroy_Args, stream);
-  return args->stream == nullptr ? ok_status() : no_streams(args);
-}
-Status Stream_AddChunk(PJRT_CopyToDeviceStream_AddChunk_Args* args) { return no_streams(args); }
-Status Stream_TotalBytes(PJRT_CopyToDeviceStream_TotalBytes_Args* args) { return no_streams(args); }
-Status Stream_GranuleSize(PJRT_CopyToDeviceStream_GranuleSize_Args* args) {
-  return no_streams(args);
-}
-Status Stream_CurrentBytes(PJRT_CopyToDeviceStream_CurrentBytes_Args* args) {
-  return no_streams(args);
-}
-
 }  // namespace
 
 void add_transfer_slots(PJRT_Api& api) {
@@ -449,11 +429,6 @@ void add_transfer_slots(PJRT_Api& api) {
   api.PJRT_AsyncHostToDeviceTransferManager_BufferSize = Slot<Manager_BufferSize>::call;
   api.PJRT_AsyncHostToDeviceTransferManager_SetBufferError = Slot<Manager_SetBufferError>::call;
   api.PJRT_AsyncHostToDeviceTransferManager_AddMetadata = Slot<Manager_AddMetadata>::call;
-  api.PJRT_CopyToDeviceStream_Destroy = Slot<Stream_Destroy>::call;
-  api.PJRT_CopyToDeviceStream_AddChunk = Slot<Stream_AddChunk>::call;
-  api.PJRT_CopyToDeviceStream_TotalBytes = Slot<Stream_TotalBytes>::call;
-  api.PJRT_CopyToDeviceStream_GranuleSize = Slot<Stream_GranuleSize>::call;
-  api.PJRT_CopyToDeviceStream_CurrentBytes = Slot<Stream_CurrentBytes>::call;
 }
 
 }  // namespace hekla::pjrt

@@ -138,9 +138,6 @@ int64_t channel_of(const ir::Operation& op) {
 
 Status check_collective(const ir::Operation& op, const ir::Module& module,
                         const ir::DeviceGrid& grid) {
-  if (bool_value(op, "is_host_transfer")) {
-    return unimplemented("transfers with the host inside of a program");
-  }
   if (has_pairs(op.code())) return ir::device_pairs(op, grid).status();
   return ir::device_groups(op, grid, module.meshes).status();
 }

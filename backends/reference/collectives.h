@@ -21,8 +21,7 @@ namespace hekla::reference {
 
 class Interpreter;
 
-// Whether the groups or pairs of a collective fit a launch on `grid`; UNIMPLEMENTED for transfers
-// with the host.
+// Whether the groups or pairs of a collective fit a launch on `grid`.
 Status check_collective(const ir::Operation& op, const ir::Module& module,
                         const ir::DeviceGrid& grid);
 

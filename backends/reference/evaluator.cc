@@ -19,20 +19,6 @@ namespace {
 
 using ir::OpCode;
 
-// Clients leave anything in the bits of a byte above an i2, i4, ui2 or ui4; arrays of ours extend
-// them (dtype.h).
-void extend_narrow_integers(HostArray& array) {
-  if (!is_integer(array.dtype()) || dtype_bits(array.dtype()) >= 8) return;
-  const int shift = 8 - dtype_bits(array.dtype());
-  uint8_t* bytes = array.mutable_as<uint8_t>();
-  for (int64_t i = 0; i < array.size(); ++i) {
-    const uint8_t high = static_cast<uint8_t>(bytes[i] << shift);
-    bytes[i] = is_signed_integer(array.dtype())
-                   ? static_cast<uint8_t>(static_cast<int8_t>(high) >> shift)
-                   : static_cast<uint8_t>(high >> shift);
-  }
-}
-
 // The first leaf of the entry's parameters or results, tuples flattened.
 void flatten_types(const ir::Type& type, std::vector<ir::Type>& out) {
   if (!type.is_tuple()) {
@@ -73,6 +59,18 @@ bool fits(const HostArray& array, const ir::Type& type) {
 
 }  // namespace
 
+void extend_narrow_integers(HostArray& array) {
+  if (!is_integer(array.dtype()) || dtype_bits(array.dtype()) >= 8) return;
+  const int shift = 8 - dtype_bits(array.dtype());
+  uint8_t* bytes = array.mutable_as<uint8_t>();
+  for (int64_t i = 0; i < array.size(); ++i) {
+    const uint8_t high = static_cast<uint8_t>(bytes[i] << shift);
+    bytes[i] = is_signed_integer(array.dtype())
+                   ? static_cast<uint8_t>(static_cast<int8_t>(high) >> shift)
+                   : static_cast<uint8_t>(high >> shift);
+  }
+}
+
 Status check_op(const ir::Operation& op, const ir::Module& module, const ir::DeviceGrid& grid) {
   const auto check_types = [&]() -> Status {
     if (has_quantized(op)) HEKLA_RETURN_IF_ERROR(check_quantized(op));
@@ -84,6 +82,7 @@ Status check_op(const ir::Operation& op, const ir::Module& module, const ir::Dev
     return ok_status();
   };
   HEKLA_RETURN_IF_ERROR(check_types());
+  if (ir::is_host_transfer(op)) return ok_status();
   if (ir::is_collective(op.code())) return check_collective(op, module, grid);
   switch (op.code()) {
     case OpCode::kUnknown:
@@ -133,6 +132,13 @@ bool is_for_lapack(const ir::Module& module) {
     return is_lapack_call(ir::text_value(op, "call_target_name"));
   }
   return op.code() == OpCode::kCholesky || op.code() == OpCode::kTriangularSolve;
+}
+
+bool is_host_transfer(const ir::Module& module) {
+  const ir::Function* entry = module.entry();
+  if (entry == nullptr || entry->is_declaration()) return false;
+  const auto& operations = entry->body().front().operations();
+  return operations.size() == 2 && ir::is_host_transfer(*operations.front());
 }
 
 Status check_supported(const ir::Module& module, const ir::DeviceGrid& grid) {

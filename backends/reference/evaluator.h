@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/base/host_array.h"
+#include "runtime/base/host_transfers.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/ir.h"
@@ -43,6 +44,8 @@ struct EvaluateOptions {
   // launch of one device. Whoever cancels the launch also aborts the exchange, which does not look
   // at `cancelled`; whoever made it says when a device has finished.
   DeviceExchange* exchange = nullptr;
+  // Where sends to the host and receives from it go; null: they are errors.
+  HostTransfers* transfers = nullptr;
   // Runs the pieces of LAPACK's work. Results do not depend on it.
   ForEach for_each;
   // Memory for LAPACK's temporaries, uninitialized, null where there is none; empty: the system's.
@@ -66,6 +69,9 @@ Status check_supported(const ir::Module& module, const ir::DeviceGrid& grid = {}
 // Whether the program is one operation that LAPACK computes: a host step because that is the way to
 // compute it, not for want of a kernel.
 bool is_for_lapack(const ir::Module& module);
+
+// Whether the program is one send to the host or receive from it: a host step by what it says.
+bool is_host_transfer(const ir::Module& module);
 
 // Runs module.entry() on `arguments`, one array per parameter in order; parameters and results that
 // are tuples are flattened, tokens are arrays of dtype kInvalid. Arguments are taken by value:

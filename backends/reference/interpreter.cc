@@ -280,7 +280,9 @@ Result<std::vector<Datum>> Interpreter::run_async_start(const Step& step, Frame&
   for (int number : inner.operands) inputs.push_back(slot(number));
   for (int number : block.arguments) slot(number) = Datum();
   auto future = std::make_shared<Future>();
-  if (ir::is_collective(inner.op->code())) {
+  if (ir::is_host_transfer(*inner.op)) {
+    HEKLA_ASSIGN_OR_RETURN(future->results, run_host_transfer(*inner.op, inputs));
+  } else if (ir::is_collective(inner.op->code())) {
     HEKLA_ASSIGN_OR_RETURN(future->pending, collectives_.begin(inner, inputs));
     future->frame.resize(frame.size());
     std::vector<int> captured;
@@ -302,6 +304,33 @@ Result<std::vector<Datum>> Interpreter::run_async_done(const Datum& datum) {
   future.pending.reset();
   future.frame.clear();
   return future.results;
+}
+
+// The values go one after the other on the operation's channel; the last operand or result is the
+// token.
+Result<std::vector<Datum>> Interpreter::run_host_transfer(const ir::Operation& op,
+                                                          const std::vector<Datum>& operands) {
+  if (options_.transfers == nullptr) {
+    return failed_precondition("a transfer with the host in a launch without a host");
+  }
+  const auto* handle = op.attribute("channel_handle").get<ir::ChannelHandle>();
+  const int64_t channel = handle == nullptr ? 0 : handle->handle;
+  std::vector<Datum> results(op.result_count());
+  if (op.code() == OpCode::kSend) {
+    for (size_t i = 0; i + 1 < operands.size(); ++i) {
+      HEKLA_RETURN_IF_ERROR(options_.transfers->send(channel, operands[i].array.bytes()));
+    }
+    return results;
+  }
+  for (size_t i = 0; i + 1 < results.size(); ++i) {
+    const ir::Type& type = op.result(i)->type();
+    HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(type.dtype(), type.dims(), false));
+    const std::span<std::byte> to(array.mutable_data(), static_cast<size_t>(array.size_bytes()));
+    HEKLA_RETURN_IF_ERROR(options_.transfers->receive(channel, to));
+    extend_narrow_integers(array);
+    results[i] = Datum(std::move(array));
+  }
+  return results;
 }
 
 Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
@@ -351,6 +380,7 @@ Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
       if (is_approx_top_k(op)) return run_approx_top_k(op, operands);
       return execute_op(step, *this, frame, operands);
     default:
+      if (ir::is_host_transfer(op)) return run_host_transfer(op, operands);
       if (ir::is_collective(op.code())) {
         HEKLA_ASSIGN_OR_RETURN(Collectives::Pending pending, collectives_.begin(step, operands));
         return collectives_.finish(pending, *this, frame);

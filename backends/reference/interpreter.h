@@ -47,6 +47,8 @@ class Interpreter {
   Result<std::vector<Datum>> run_async_start(const Step& step, Frame& frame,
                                              std::vector<Datum>& operands);
   Result<std::vector<Datum>> run_async_done(const Datum& future);
+  Result<std::vector<Datum>> run_host_transfer(const ir::Operation& op,
+                                               const std::vector<Datum>& operands);
   const FunctionPlan& plan_of(const ir::Function& function);
   Status check_memory(const Step& step) const;
   void report(const Step& step, const std::vector<Datum>& results) const;
@@ -67,5 +69,9 @@ Result<std::vector<Datum>> execute_op(const Step& step, Interpreter& interpreter
 // Whether execute_op or the interpreter runs this operation, apart from its regions; the reason in
 // words when not.
 Status check_op(const ir::Operation& op, const ir::Module& module, const ir::DeviceGrid& grid);
+
+// Clients leave anything in the bits of a byte above an i2, i4, ui2 or ui4; arrays of ours extend
+// them (dtype.h).
+void extend_narrow_integers(HostArray& array);
 
 }  // namespace hekla::reference

@@ -38,10 +38,12 @@ def initialize():
         if name in named:
             # JAX registers these itself, after the packages, and stops if one is there already.
             _step(f'donation on {name}', _allow_donation, name)
-            _step(f'linear algebra on {name}', _add_linalg_later, name, named[name])
+            _later(f'linear algebra on {name}', _add_linalg, name, named[name])
+            _later(f'callbacks on {name}', _add_callbacks, name)
         elif _step(f'platform {name} from {path}', _register, name, path):
             _step(f'donation on {name}', _allow_donation, name)
             _step(f'linear algebra on {name}', _add_linalg, name, path)
+            _step(f'callbacks on {name}', _add_callbacks, name)
     _step('version check', _check_version)
 
 
@@ -85,15 +87,23 @@ def _add_linalg(name, path):
         jax_linalg.register(name)
 
 
-def _add_linalg_later(name, path):
-    # The rules can only be given once the platform is known; JAX calls back when all are.
-    from jax._src import xla_bridge
-    done = []
+def _add_callbacks(name):
+    from hekla import jax_callbacks
+    jax_callbacks.register(name)
 
-    def once(**_):
-        if not done:
-            done.append(_step(f'linear algebra on {name}', _add_linalg, name, path))
-    xla_bridge.register_plugin_callbacks(once)
+
+def _later(what, function, *args):
+    """A step for a platform that JAX registers itself: its rules can only be given once it is
+    known; JAX calls back when all are."""
+    def register():
+        from jax._src import xla_bridge
+        done = []
+
+        def once(**_):
+            if not done:
+                done.append(_step(what, function, *args))
+        xla_bridge.register_plugin_callbacks(once)
+    _step(what, register)
 
 
 def _check_version():

@@ -218,6 +218,10 @@ class Planner {
         case OpCode::kIf:
         case OpCode::kCase:
           return plan_branch(op, steps);
+        case OpCode::kAfterAll:
+        case OpCode::kCreateToken:
+          make_place(*op.result());  // of no bytes: the order of steps is the program's
+          return ok_status();
         default:
           return plan_host_step(op, steps);
       }

@@ -136,6 +136,7 @@ class Run {
     options.partition_id = options_.partition_id;
     options.cancelled = options_.cancelled;
     options.exchange = options_.exchange;
+    options.transfers = options_.transfers;
     options.memory_limit_bytes = options_.memory_limit_bytes;
     options.use_lapack = true;
     options.allocate = [](int64_t bytes) -> std::shared_ptr<void> {

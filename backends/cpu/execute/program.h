@@ -14,6 +14,7 @@
 #include "backends/cpu/contraction/contraction.h"
 #include "backends/cpu/execute/row_blocks.h"
 #include "backends/cpu/jit/kernel_compiler.h"
+#include "runtime/base/host_transfers.h"
 
 namespace hekla::reference {
 class DeviceExchange;
@@ -36,6 +37,8 @@ struct RunOptions {
   const std::atomic<bool>* cancelled = nullptr;
   // Where the devices of the launch meet in host steps; null: a launch of one device.
   reference::DeviceExchange* exchange = nullptr;
+  // Where the launch meets its host; null: nowhere.
+  HostTransfers* transfers = nullptr;
   int64_t replica_id = 0;
   int64_t partition_id = 0;
   // For the values of host steps.

@@ -166,6 +166,7 @@ class CpuBackend : public pjrt::Backend {
       if (host == nullptr || !status.ok()) return;
       status = reference::check_supported(*host->program, grid);
       if (reference::is_for_lapack(*host->program)) return;
+      if (reference::is_host_transfer(*host->program)) return;
       fallbacks.push_back(fmt::format("{}: {}", host->name, host->reason));
     });
     return status;

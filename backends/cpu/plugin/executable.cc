@@ -95,6 +95,7 @@ class Job : public DeviceJob {
     options.partition_id = launch_.partition;
     if (launch_.gang != nullptr) options.cancelled = &launch_.gang->aborted();
     options.exchange = member_.exchange();
+    options.transfers = launch_.transfers.get();
     constexpr int64_t kUnlimited = int64_t{1} << 60;
     const pjrt::MemoryStats stats = account_->stats();
     if (program_->host_step_count() > 0 && stats.bytes_limit < kUnlimited) {
@@ -200,7 +201,11 @@ Status CpuExecutable::prepare(pjrt::Launch& launch) const {
                           plan.input_bytes.size());
   }
   const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
-  if (launch.gang != nullptr) HEKLA_RETURN_IF_ERROR(device.queue->start_thread());
+  if (launch.transfers != nullptr) {
+    HEKLA_RETURN_IF_ERROR(device.callbacks->start_thread());
+  } else if (launch.gang != nullptr) {
+    HEKLA_RETURN_IF_ERROR(device.queue->start_thread());
+  }
   for (size_t o = 0; o < plan.output_bytes.size(); ++o) {
     auto output = std::make_shared<CpuStorage>(device.account, plan.output_bytes[o]);
     const int32_t donor = plan.output_input[o];
@@ -222,6 +227,18 @@ Status CpuExecutable::launch(std::span<pjrt::Launch> launches) {
   return ok_status();
 }
 
+// One that waits for inputs lets later ones pass, unless it keeps its place among gangs.
+void CpuExecutable::post_with_transfers(const CpuDevice& device, std::shared_ptr<DeviceJob> job,
+                                        CompletionRef ready, bool is_in_gang) {
+  const auto work = [job = std::move(job), ready, is_in_gang] {
+    if (is_in_gang && ready != nullptr) static_cast<void>(ready->await());
+    job->run(/*is_parallel=*/true);
+    job->tell();
+  };
+  if (is_in_gang || ready == nullptr) return device.callbacks->post(work);
+  ready->on_done([callbacks = device.callbacks, work](const Status&) { callbacks->post(work); });
+}
+
 void CpuExecutable::enqueue(pjrt::Launch& launch, size_t launch_count) const {
   const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
   const pjrt::GangRef gang = launch.gang;
@@ -229,7 +246,9 @@ void CpuExecutable::enqueue(pjrt::Launch& launch, size_t launch_count) const {
   for (const pjrt::LaunchInput& input : launch.inputs) {
     if (!input.ready->is_done()) waiting.push_back(input.ready);
   }
-  if (gang == nullptr && waiting.empty() && program_->estimated_ns() < kInlineNs) {
+  const bool has_transfers = launch.transfers != nullptr;
+  if (gang == nullptr && !has_transfers && waiting.empty() &&
+      program_->estimated_ns() < kInlineNs) {
     Job job(program_, device.account, launch);
     if (device.queue->try_run_here(job)) return;
     device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, false);
@@ -242,6 +261,9 @@ void CpuExecutable::enqueue(pjrt::Launch& launch, size_t launch_count) const {
   if (!waiting.empty()) {
     ready = gang == nullptr ? Completion::all(std::move(waiting))
                             : gang->all_or_abort(std::move(waiting));
+  }
+  if (has_transfers) {
+    return post_with_transfers(device, std::move(job), std::move(ready), gang != nullptr);
   }
   device.queue->post(std::move(job), std::move(ready), /*may_wait_for_peers=*/gang != nullptr);
 }

@@ -16,6 +16,7 @@
 #include "backends/cpu/plugin/device_queue.h"
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/memory_account.h"
+#include "runtime/base/async/callback_queue.h"
 #include "runtime/program/ir/device_groups.h"
 
 namespace hekla::cpu {
@@ -23,6 +24,8 @@ namespace hekla::cpu {
 struct CpuDevice {
   std::shared_ptr<pjrt::MemoryAccount> account;
   std::shared_ptr<DeviceQueue> queue = std::make_shared<DeviceQueue>();
+  // Of launches that call the client, which would hold up the others.
+  std::shared_ptr<CallbackQueue> callbacks = std::make_shared<CallbackQueue>();
 };
 
 class CpuExecutable : public pjrt::BackendExecutable {
@@ -45,6 +48,8 @@ class CpuExecutable : public pjrt::BackendExecutable {
  private:
   Status prepare(pjrt::Launch& launch) const;
   void enqueue(pjrt::Launch& launch, size_t launch_count) const;
+  static void post_with_transfers(const CpuDevice& device, std::shared_ptr<DeviceJob> job,
+                                  CompletionRef ready, bool is_in_gang);
 
   const std::shared_ptr<const Program> program_;    // shared with launches that still run
   const std::vector<CpuDevice> devices_;            // shared with the client

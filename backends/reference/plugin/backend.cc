@@ -9,6 +9,7 @@
 #include "backends/reference/evaluator.h"
 #include "backends/reference/gang_exchange.h"
 #include "backends/reference/plugin/storage.h"
+#include "runtime/base/async/callback_queue.h"
 #include "runtime/base/async/serial_queue.h"
 #include "runtime/base/cpu_info.h"
 
@@ -24,6 +25,8 @@ ReferenceStorage& storage_of(const StorageRef& storage) {
 struct Device {
   std::shared_ptr<MemoryAccount> account;
   SerialQueue worker;  // runs the device's launches in their order
+  // Of launches that call the client, which would hold up the others.
+  CallbackQueue callbacks;
 };
 
 int64_t bytes_of(const ir::Type& type) {
@@ -54,7 +57,9 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
 
  private:
   Status make_outputs(pjrt::Launch& launch) const {
-    const auto& account = devices_[static_cast<size_t>(launch.device)]->account;
+    const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
+    if (launch.transfers != nullptr) HEKLA_RETURN_IF_ERROR(device->callbacks.start_thread());
+    const auto& account = device->account;
     for (const ir::Type& type : results_) {
       HEKLA_RETURN_IF_ERROR(account->add(bytes_of(type)));
       launch.outputs.push_back(std::make_shared<ReferenceStorage>(account, bytes_of(type)));
@@ -68,8 +73,11 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     const auto member = std::make_shared<GangMember>(launch, launch_count, grid_);
     auto job = std::make_shared<pjrt::Launch>(std::move(launch));
     launch.outputs = outputs;
-    device->worker.post([module = module_, parameters = parameters_, outputs, job, member,
-                         account = device->account] {
+    // One that waits for inputs without peers lets later ones pass: it begins when they are there.
+    CompletionRef begins;
+    if (job->transfers != nullptr) begins = job->gang == nullptr ? inputs_of(*job) : nullptr;
+    auto work = [module = module_, parameters = parameters_, outputs, job, member,
+                 account = device->account] {
       const CompletionRef done = job->done;
       Status status =
           member->ends_with(run(*module, parameters, *job, member->exchange(), outputs, *account));
@@ -78,21 +86,25 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
       job->inputs.clear();
       done->complete(status);
       member->ended(status);
-    });
+    };
+    if (job->transfers == nullptr) return device->worker.post(std::move(work));
+    if (begins == nullptr) return device->callbacks.post(std::move(work));
+    begins->on_done(
+        [device, work = std::move(work)](const Status&) { device->callbacks.post(work); });
   }
 
   // When all inputs are there; a gang's error ends the waiting too.
-  static Status await_inputs(const pjrt::Launch& job) {
+  static CompletionRef inputs_of(const pjrt::Launch& job) {
     std::vector<CompletionRef> ready;
     for (const pjrt::LaunchInput& input : job.inputs) ready.push_back(input.ready);
-    if (job.gang != nullptr) return job.gang->all_or_abort(std::move(ready))->await();
-    return Completion::all(std::move(ready))->await();
+    return job.gang != nullptr ? job.gang->all_or_abort(std::move(ready))
+                               : Completion::all(std::move(ready));
   }
 
   static Status run(const ir::Module& module, const std::vector<ir::Type>& parameters,
                     pjrt::Launch& job, DeviceExchange* exchange,
                     const std::vector<StorageRef>& outputs, const MemoryAccount& account) {
-    HEKLA_RETURN_IF_ERROR(await_inputs(job));
+    HEKLA_RETURN_IF_ERROR(inputs_of(job)->await());
     std::vector<HostArray> arguments;
     for (size_t i = 0; i < job.inputs.size(); ++i) {
       pjrt::LaunchInput& input = job.inputs[i];
@@ -113,6 +125,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     options.replica_id = job.replica;
     options.partition_id = job.partition;
     options.exchange = exchange;
+    options.transfers = job.transfers.get();
     if (job.gang != nullptr) options.cancelled = &job.gang->aborted();
     const pjrt::MemoryStats stats = account.stats();
     if (stats.bytes_limit < kUnlimited) {

@@ -181,6 +181,9 @@ Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
 
 Result<DeviceProgram::RunRef> DeviceProgram::prepare(const LaunchRequest& request) {
   HEKLA_RETURN_IF_ERROR(device_->device().health());
+  if (request.transfers != nullptr) {
+    HEKLA_RETURN_IF_ERROR(device_->callbacks().start_thread());
+  }
   const plan::LaunchPlan& plan = *program_->plan;
   if (request.inputs.size() != plan.input_bytes.size()) {
     return invalid_argument("{} takes {} inputs, not {}", program_->name, plan.input_bytes.size(),
@@ -236,7 +239,8 @@ LaunchOutputs DeviceProgram::enqueue(const RunRef& run, LaunchRequest request) {
   const pjrt::GangRef gang = run->request.gang;
   // Gangs of a device run one after the other: their host steps may wait for peers, which must not
   // stand behind another gang's.
-  if (gang != nullptr) {
+  // One that a callback launches may be waited for by the gang before it.
+  if (gang != nullptr && !CallbackScope::is_inside()) {
     const CompletionRef before = device_->replace_last_gang(run->submitted);
     if (before != nullptr && !before->is_done()) gates.push_back(without_error(before));
   }
@@ -263,7 +267,10 @@ bool DeviceProgram::take_slot(const RunRef& run) {
   auto free = std::find_if(slots_.begin(), slots_.end(),
                            [](const std::unique_ptr<Slot>& slot) { return !slot->is_busy; });
   if (free == slots_.end()) {
-    if (slots_.size() >= static_cast<size_t>(options_.max_slots)) {
+    // Launches that stand in callbacks may wait for each other.
+    size_t limit = static_cast<size_t>(options_.max_slots);
+    if (run->request.transfers != nullptr) limit = std::max(limit, CallbackQueue::kMaxThreads);
+    if (slots_.size() >= limit && !CallbackScope::is_inside()) {
       waiting_.push_back(run);
       return false;
     }
@@ -597,7 +604,7 @@ void DeviceProgram::advance(const RunRef& run) {
   const LoweredPart& part = lowered.parts[run->part];
   if (part.host) {
     if (part.host->kind == HostPart::Kind::kRun) ++device_->counters().host_steps;
-    device_->worker().post([this, run, &part, go_on] {
+    const auto work = [this, run, &part, go_on] {
       const Result<size_t> choice = run_on_host(*run, *part.host);
       if (!choice.ok()) {
         finish(run, choice.status());
@@ -605,7 +612,12 @@ void DeviceProgram::advance(const RunRef& run) {
       }
       go_on(part, *choice);
       advance(run);
-    });
+    };
+    if (run->request.transfers == nullptr) {
+      device_->worker().post(work);
+    } else {
+      device_->callbacks().post(work);
+    }
     return;
   }
   const bool decides = part.block_offset >= 0;
@@ -697,6 +709,7 @@ Result<size_t> DeviceProgram::run_on_host(Run& run, const HostPart& part) {
   HostCall call{run.request.replica, run.request.partition};
   if (run.request.gang != nullptr) call.cancelled = &run.request.gang->aborted();
   call.exchange = run.request.member.exchange();
+  call.transfers = run.request.transfers.get();
   HEKLA_ASSIGN_OR_RETURN(const size_t choice, run_host_part(part, *program_, bytes, call));
   for (const Operand& operand : operands) {
     if (!operand.is_written || operand.staged.empty()) continue;

@@ -22,6 +22,7 @@
 #include "backends/vulkan/launch/lowering.h"
 #include "backends/vulkan/queue/command_buffer.h"
 #include "runtime/base/async/completion.h"
+#include "runtime/base/host_transfers.h"
 
 namespace hekla::vulkan {
 
@@ -60,6 +61,8 @@ struct LaunchRequest {
   int64_t partition = 0;
   // Null where the program runs on one device; see pjrt::Launch.
   pjrt::GangRef gang;
+  // Where it meets its host; null: nowhere.
+  std::shared_ptr<HostTransfers> transfers;
   // Its place among the devices that meet in host steps; empty where none do.
   reference::GangMember member;
   // Completed when all outputs are written, or with the error.

@@ -42,6 +42,7 @@ Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
   options.partition_id = call.partition;
   options.cancelled = call.cancelled;
   options.exchange = call.exchange;
+  options.transfers = call.transfers;
   options.memory_limit_bytes = program.host_memory_limit_bytes;
   HEKLA_RETURN_IF_ERROR(
       reference::evaluate_in_memory(*step.program, memory.first(step.inputs.size()),

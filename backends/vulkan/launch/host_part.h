@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/vulkan/launch/launch_program.h"
+#include "runtime/base/host_transfers.h"
 
 namespace hekla::reference {
 class DeviceExchange;
@@ -43,6 +44,8 @@ struct HostCall {
   const std::atomic<bool>* cancelled = nullptr;
   // Where the devices of the launch meet in host steps; null: a launch of one device.
   reference::DeviceExchange* exchange = nullptr;
+  // Where the launch meets its host; null: nowhere.
+  HostTransfers* transfers = nullptr;
 };
 
 // The choice of a part with memory. `memory`: of each slice that the step names, in the order of

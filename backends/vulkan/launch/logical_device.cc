@@ -80,6 +80,7 @@ Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Dev
   made->transfers_ = std::make_unique<Transfers>(made->memory_, *made->transfer_, *made->compute_,
                                                  options.transfer);
   made->worker_ = std::make_unique<SerialQueue>(internal_thread_options());
+  made->callbacks_ = std::make_unique<CallbackQueue>();
   made->memory_->set_pressure_handler([raw = made.get()] { return raw->relieve_pressure(); });
   return made;
 }
@@ -87,6 +88,7 @@ Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Dev
 LogicalDevice::~LogicalDevice() {
   if (memory_) memory_->set_pressure_handler(nullptr);
   // In this order: a worker's job may submit, a lane's callback may post.
+  callbacks_.reset();
   worker_.reset();
   transfers_.reset();
   transfer_.reset();

@@ -14,6 +14,7 @@
 #include "backends/vulkan/pipeline/pipelines.h"
 #include "backends/vulkan/queue/lane.h"
 #include "backends/vulkan/transfer/transfers.h"
+#include "runtime/base/async/callback_queue.h"
 #include "runtime/base/async/completion.h"
 #include "runtime/base/async/serial_queue.h"
 
@@ -53,6 +54,8 @@ class LogicalDevice {
   Transfers& transfers() { return *transfers_; }
   // Runs host steps, one after the other in the order in which they became ready.
   SerialQueue& worker() { return *worker_; }
+  // Runs host steps of launches that call the client, which would hold up the others.
+  CallbackQueue& callbacks() { return *callbacks_; }
   LaunchCounters& counters() { return counters_; }
 
   // Temporary memory of at least `bytes`, shared by all launches of the compute lane: it runs them
@@ -87,6 +90,7 @@ class LogicalDevice {
   std::unique_ptr<Lane> transfer_;
   std::unique_ptr<Transfers> transfers_;
   std::unique_ptr<SerialQueue> worker_;
+  std::unique_ptr<CallbackQueue> callbacks_;
   std::mutex mutex_;
   std::condition_variable idle_;
   AllocationRef arena_;      // guarded by mutex_

@@ -146,6 +146,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     one.request.replica = launch.replica;
     one.request.partition = launch.partition;
     one.request.gang = launch.gang;
+    one.request.transfers = launch.transfers;
     if (collectives_.has_value()) one.request.member = {launch, launch_count, *collectives_};
     one.request.done = launch.done;
     for (const pjrt::LaunchInput& input : launch.inputs) {

@@ -88,7 +88,8 @@ class Compiler {
         return;
       }
       log_message(LogLevel::kVerbose, "host step: {}: {}", host->name, host->reason);
-      if (!reference::is_for_lapack(*host->program)) {
+      if (!reference::is_for_lapack(*host->program) &&
+          !reference::is_host_transfer(*host->program)) {
         fallbacks_.push_back(fmt::format("{}: {}", host->name, host->reason));
       }
     });

@@ -148,6 +148,11 @@ bool is_collective(OpCode code) {
   }
 }
 
+bool is_host_transfer(const Operation& op) {
+  return (op.code() == OpCode::kSend || op.code() == OpCode::kRecv) &&
+         infer::flag_value(op, "is_host_transfer");
+}
+
 Result<GroupMode> group_mode(const Operation& op) {
   const auto* channel = op.attribute("channel_handle").get<ChannelHandle>();
   const bool has_channel = channel != nullptr && channel->handle > 0;

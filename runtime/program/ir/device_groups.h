@@ -30,6 +30,8 @@ struct DeviceGrid {
 
 // Collectives, send and recv, not what starts and awaits them: where devices wait for each other.
 bool is_collective(OpCode code);
+// A send or recv whose other end is the host: no device waits for another.
+bool is_host_transfer(const Operation& op);
 
 enum class GroupMode : uint8_t {
   kCrossReplica,              // the ids are replicas; one such group in each partition
