@@ -281,6 +281,7 @@ std::span<const Group> groups() {
       {"donation", "18", donation_checks()},
       {"launches in flight", "12, 18", flight_checks()},
       {"launches of several devices", "16, 18", gang_checks()},
+      {"host callbacks", "18", callback_checks()},
       {"extensions", "4, 15, 19", extension_checks()},
       {"lifetime", "2, 7, 24", lifetime_checks()},
   };
