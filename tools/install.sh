@@ -7,6 +7,8 @@
 #   tools/install.sh                     packages to build, run and test
 #   tools/install.sh --clang             also clang, for the sanitizers and the fuzzers
 #   tools/install.sh --python 0.10.2     a virtual environment with that jaxlib and pytest
+#   tools/install.sh --torch             a virtual environment with torch, torch_xla and pytest, 2 GB,
+#                                        without the GPU libraries that PyPI's torch names
 #   tools/install.sh --swiftshader       SwiftShader of Debian's chromium-common, in .cache/drivers
 #   tools/install.sh --sid               a small root of Debian sid with the newest Mesa, 600 MB, in
 #                                        .cache/drivers; needs root
@@ -21,14 +23,16 @@ packages=(
   python3 python3-venv
 )
 python_versions=()
+has_torch=
 drivers=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --clang) packages+=(clang libclang-rt-14-dev) ;;
     --python) python_versions+=("$2"); shift ;;
+    --torch) has_torch=1; packages+=(libpython3.11) ;;
     --swiftshader) drivers+=(swiftshader) ;;
     --sid) packages+=(debootstrap); drivers+=(sid) ;;
-    -h|--help) sed -n '3,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h|--help) sed -n '3,14p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     *) echo "install.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -54,21 +58,40 @@ if [ ${#missing[@]} -gt 0 ]; then
     --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
+is_complete() {  # $1: folder; $2: list of packages. Made anew when the list has changed since.
+  [ -f "$1/complete" ] && [ "$2" = "$(cat "$1/requirements.txt")" ]
+}
+make_venv() {  # $1: folder; $2: list of packages; then arguments of pip
+  local venv=$1 wanted=$2
+  shift 2
+  echo "making $venv"
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  echo "$wanted" > "$venv/requirements.txt"
+  # Python compiles what is imported, a fraction of what is installed.
+  "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check "$@" \
+    -r "$venv/requirements.txt"
+}
+
 for version in ${python_versions[@]+"${python_versions[@]}"}; do
   venv=".venv/jax-$version"
   wanted=$(sed "s/^jax==.*/jax==$version/; s/^jaxlib==.*/jaxlib==$version/" tests/requirements.txt)
-  # Made anew when the list has changed since.
-  if [ ! -f "$venv/complete" ] || [ "$wanted" != "$(cat "$venv/requirements.txt")" ]; then
-    echo "making $venv"
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    echo "$wanted" > "$venv/requirements.txt"
-    # Python compiles what is imported, a fraction of what is installed.
-    "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check \
-      -r "$venv/requirements.txt"
+  if ! is_complete "$venv" "$wanted"; then
+    make_venv "$venv" "$wanted"
     touch "$venv/complete"
   fi
 done
+
+if [ -n "$has_torch" ]; then
+  wanted=$(cat tests/requirements-torch.txt)
+  venv=.venv/torch-$(sed -n 's/^torch==//p' tests/requirements-torch.txt)
+  # The list is whole: what torch depends on besides is for GPUs of one vendor.
+  if ! is_complete "$venv" "$wanted"; then
+    make_venv "$venv" "$wanted" --no-deps
+    python3 tools/absent_libraries.py "$venv"/lib/python3.*/site-packages/torch/lib
+    touch "$venv/complete"
+  fi
+fi
 
 # Each is made in a folder beside its own and moved there when it is whole.
 fetch_swiftshader() {  # $1: an empty folder

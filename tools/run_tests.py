@@ -36,6 +36,10 @@ JAX_RUNS = {
 }
 NEWEST = "0.10.2"
 JAX_QUICK = [("reference", "shim", "quick"), ("tbb", "shim", "quick")]
+# Of tests/torch, likewise; the evaluator takes what says that its plugin is served like the others.
+TORCH_RUNS = [("tbb", []), ("vulkan", ["-m", "quick"]),
+              ("reference", ["-m", "quick", "tests/torch/test_start.py", "tests/torch/test_tensors.py"])]
+TORCH_QUICK = [("tbb", ["-m", "quick"])]
 JOBS = str(os.cpu_count() or 2)
 REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs").glob("*/case.json"))
 # All of tests/jax on SwiftShader too, ten minutes on two cores, instead of the quick set.
@@ -148,6 +152,21 @@ def python_stage(version: str):
             status |= pytest(python, LOGS / "pytest-torch_xla.xml", ["tests/torch_xla"], log, counter)
         return status
     return stage
+
+
+def stage_torch(log, counter, quick):
+    """PyTorch/XLA as a client; see tests/torch."""
+    code = run(["tools/install.sh", "--torch"], log) or build("default", log)
+    if code:
+        return code
+    names = (ROOT / "tests" / "requirements-torch.txt").read_text(encoding="utf-8")
+    version = re.search("^torch==(.*)$", names, re.MULTILINE)[1]
+    python = ROOT / ".venv" / f"torch-{version}" / "bin" / "python"
+    status = 0
+    for platform, select in TORCH_QUICK if quick else TORCH_RUNS:
+        status |= pytest(python, LOGS / f"pytest-torch-{platform}.xml",
+                         ["tests/torch", f"--platform={platform}", *select], log, counter)
+    return status
 
 
 # Tests with more than one thread, all that ThreadSanitizer can say something about.
@@ -360,6 +379,7 @@ STAGES = {
     "checks": stage_checks,
     "unit": stage_unit,
     **{f"python-{version}": python_stage(version) for version in JAX_RUNS},
+    "torch": stage_torch,
     "foreign": stage_foreign,
     "swiftshader": stage_swiftshader,
     "adding-a-backend": follow_stage("adding_a_backend.md"),
