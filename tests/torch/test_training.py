@@ -44,3 +44,23 @@ def test_state_is_updated_in_place(device):
     models.train('lstm', device, width=12)  # a program that no other test compiles
     aliases = metrics.metric_data('InputOutputAliasCount')
     assert aliases is not None and aliases[1] > 0
+
+
+@pytest.mark.quick
+def test_what_is_updated_is_not_held_twice(child, platform):
+    """Donation: a step over a parameter of 64 MB takes no second copy of it."""
+    if platform == 'cpu':
+        pytest.skip('upstream has no memory information')
+    done = child('''
+import torch, torch_xla
+import torch_xla.core.xla_model as xm
+d = torch_xla.device()
+x = torch.ones(1 << 24).to(d)
+for step in range(3):
+    x.mul_(1.5).add_(float(step + 3))
+    torch_xla.sync(wait=True)
+print(xm.get_memory_info(d)['peak_bytes_used'], x[7].item())
+''')
+    peak, value = done.stdout.split()
+    assert float(value) == ((1 * 1.5 + 3) * 1.5 + 4) * 1.5 + 5, done.stderr
+    assert int(peak) < 1.5 * (1 << 26)
