@@ -219,15 +219,17 @@ Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Da
 }
 
 Result<std::vector<Datum>> Collectives::finish(const Pending& pending, Interpreter& interpreter,
-                                               std::vector<Datum>& frame) {
+                                               std::vector<Datum>& frame,
+                                               DeviceExchange::Thread thread) {
   const ir::Operation& op = *pending.step->op;
   if (op.code() == OpCode::kSend) return std::vector<Datum>(1);
-  if (has_pairs(op.code())) return receive(pending);
+  if (has_pairs(op.code())) return receive(pending, thread);
   if (!pending.ticket) return zero_results(op, pending.shapes);
-  return combine(pending, interpreter, frame);
+  return combine(pending, interpreter, frame, thread);
 }
 
-Result<std::vector<Datum>> Collectives::receive(const Pending& pending) {
+Result<std::vector<Datum>> Collectives::receive(const Pending& pending,
+                                                DeviceExchange::Thread thread) {
   const ir::Operation& op = *pending.step->op;
   const Role& role = *pending.role;
   if (role.has_pairs && !role.source) return zero_results(op, pending.shapes);
@@ -236,7 +238,7 @@ Result<std::vector<Datum>> Collectives::receive(const Pending& pending) {
                                               ? DeviceExchange::Channel{0, &op}
                                               : DeviceExchange::Channel{channel_of(op), nullptr};
   HEKLA_ASSIGN_OR_RETURN(Contribution arrays,
-                         exchange_->receive(device_, pending.site, channel, role.source));
+                         exchange_->receive(device_, pending.site, channel, role.source, thread));
   std::vector<Datum> results;
   for (HostArray& array : arrays) results.emplace_back(std::move(array));
   if (!is_permute) results.emplace_back();  // the token
@@ -244,11 +246,12 @@ Result<std::vector<Datum>> Collectives::receive(const Pending& pending) {
 }
 
 Result<std::vector<Datum>> Collectives::combine(const Pending& pending, Interpreter& interpreter,
-                                                std::vector<Datum>& frame) {
+                                                std::vector<Datum>& frame,
+                                                DeviceExchange::Thread thread) {
   const Step& step = *pending.step;
   const ir::Operation& op = *step.op;
   HEKLA_ASSIGN_OR_RETURN(std::vector<Contribution> brought,
-                         exchange_->collect(device_, pending.site, *pending.ticket));
+                         exchange_->collect(device_, pending.site, *pending.ticket, thread));
   const int64_t count = static_cast<int64_t>(brought.size());
   const int64_t position = static_cast<int64_t>(pending.role->position);
   std::vector<int64_t> roots(op.result_count());

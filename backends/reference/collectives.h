@@ -2,7 +2,8 @@
 // Collectives: what a device of a launch brings to an exchange, and what it makes of what the
 // others brought.
 //
-// One Collectives serves one evaluate() call and one thread. A reduction folds the members'
+// One Collectives serves one evaluate() call and one thread, or one that begins and then, for good,
+// the device's communication lane. A reduction folds the members'
 // operands from the left in the order of the group, in the type of its region: all members compute
 // the same values in the same order, so all results of a group have the same bits.
 #pragma once
@@ -36,7 +37,8 @@ class Collectives {
   Result<Pending> begin(const Step& step, std::vector<Datum>& operands);
   // Waits for the others. `frame` has the values that the region of the operation captures.
   Result<std::vector<Datum>> finish(const Pending& pending, Interpreter& interpreter,
-                                    std::vector<Datum>& frame);
+                                    std::vector<Datum>& frame,
+                                    DeviceExchange::Thread thread = DeviceExchange::Thread::kMain);
 
  private:
   // This device's part in an operation.
@@ -49,9 +51,9 @@ class Collectives {
   };
 
   Result<const Role*> role_of(const ir::Operation& op);
-  Result<std::vector<Datum>> receive(const Pending& pending);
+  Result<std::vector<Datum>> receive(const Pending& pending, DeviceExchange::Thread thread);
   Result<std::vector<Datum>> combine(const Pending& pending, Interpreter& interpreter,
-                                     std::vector<Datum>& frame);
+                                     std::vector<Datum>& frame, DeviceExchange::Thread thread);
 
   const ir::Module& module_;
   std::unique_ptr<DeviceExchange> own_;  // of one device, where the caller gave none

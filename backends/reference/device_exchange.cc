@@ -32,20 +32,49 @@ Status detach_all(std::vector<HostArray>& arrays) {
 DeviceExchange::DeviceExchange(ir::DeviceGrid grid)
     : grid_(grid), devices_(static_cast<size_t>(grid.size())) {}
 
-Status DeviceExchange::check_device(int64_t device) const {
+Status DeviceExchange::check_device(int64_t device, Thread thread) const {
   if (!status_.ok()) return status_;
-  if (device >= 0 && device < grid_.size() &&
-      devices_[static_cast<size_t>(device)].state == Device::State::kRuns) {
-    return ok_status();
+  if (device >= 0 && device < grid_.size()) {
+    const Device& self = devices_[static_cast<size_t>(device)];
+    const std::optional<Wait>& wait = thread == Thread::kMain ? self.main : self.lane;
+    if (!self.is_finished && !wait) return ok_status();
   }
   return internal_error("device {} is no running device of this launch", device);
+}
+
+template <typename IsThere>
+Status DeviceExchange::wait(std::unique_lock<std::mutex>& lock, int64_t device, Thread thread,
+                            Wait what, const IsThere& is_there) {
+  if (is_there()) return ok_status();
+  Device& self = devices_[static_cast<size_t>(device)];
+  std::optional<Wait>& mine = thread == Thread::kMain ? self.main : self.lane;
+  mine = std::move(what);
+  look_for_endless_waits();
+  const auto is_called_off = [&] { return thread == Thread::kLane && self.is_lane_called_off; };
+  changed_.wait(lock, [&] { return is_there() || !status_.ok() || is_called_off(); });
+  mine.reset();
+  if (!status_.ok()) return status_;
+  if (is_there()) return ok_status();
+  return cancelled("the launch ended before {} had brought its part", grid_.name(device));
+}
+
+void DeviceExchange::set_waits_for_lane(int64_t device, bool waits) {
+  const std::lock_guard lock(mutex_);
+  devices_[static_cast<size_t>(device)].waits_for_lane = waits;
+  if (waits) look_for_endless_waits();
+}
+
+void DeviceExchange::call_off_lane(int64_t device) {
+  const std::lock_guard lock(mutex_);
+  devices_[static_cast<size_t>(device)].is_lane_called_off = true;
+  changed_.notify_all();
 }
 
 Result<DeviceExchange::Ticket> DeviceExchange::post(int64_t device, const Site& site,
                                                     std::vector<int64_t> members, Arrays arrays) {
   HEKLA_RETURN_IF_ERROR(detach_all(arrays));
   const std::lock_guard lock(mutex_);
-  HEKLA_RETURN_IF_ERROR(check_device(device));
+  HEKLA_RETURN_IF_ERROR(check_device(device, Thread::kMain));
   const auto position = std::find(members.begin(), members.end(), device);
   if (position == members.end()) {
     return internal_error("{}: device {} is no member of its own group", site.name, device);
@@ -65,26 +94,18 @@ Result<DeviceExchange::Ticket> DeviceExchange::post(int64_t device, const Site& 
 
 Result<std::vector<DeviceExchange::Arrays>> DeviceExchange::collect(int64_t device,
                                                                     const Site& site,
-                                                                    const Ticket& ticket) {
+                                                                    const Ticket& ticket,
+                                                                    Thread thread) {
   std::unique_lock lock(mutex_);
-  HEKLA_RETURN_IF_ERROR(check_device(device));
+  HEKLA_RETURN_IF_ERROR(check_device(device, thread));
   const MeetingKey key{{ticket.id, ticket.round}, ticket.members};
   const auto it = meetings_.find(key);
   if (it == meetings_.end()) {
     return internal_error("{}: device {} collects from a meeting twice", site.name, device);
   }
   Meeting& meeting = it->second;
-  if (meeting.missing > 0) {
-    Device& self = devices_[static_cast<size_t>(device)];
-    self.state = Device::State::kWaits;
-    self.where = site.name;
-    self.meeting = key;
-    look_for_endless_waits();
-    changed_.wait(lock, [&] { return meeting.missing == 0 || !status_.ok(); });
-    self.state = Device::State::kRuns;
-    self.meeting.reset();
-    if (!status_.ok()) return status_;
-  }
+  HEKLA_RETURN_IF_ERROR(wait(lock, device, thread, {site.name, key, std::nullopt},
+                             [&] { return meeting.missing == 0; }));
   std::vector<Arrays> brought;
   if (--meeting.to_collect == 0) {
     for (auto& arrays : meeting.brought) brought.push_back(*std::move(arrays));
@@ -99,7 +120,7 @@ Status DeviceExchange::send(int64_t device, const Site& site, const Channel& cha
                             std::optional<int64_t> target, Arrays arrays) {
   HEKLA_RETURN_IF_ERROR(detach_all(arrays));
   const std::lock_guard lock(mutex_);
-  HEKLA_RETURN_IF_ERROR(check_device(device));
+  HEKLA_RETURN_IF_ERROR(check_device(device, Thread::kMain));
   std::deque<Mail>& queue = mails_[{channel, target ? device : kAnyone, target.value_or(kAnyone)}];
   if (!target && !queue.empty() && queue.front().sender != device) {
     return failed_precondition(
@@ -108,7 +129,7 @@ Status DeviceExchange::send(int64_t device, const Site& site, const Channel& cha
   }
   queue.push_back({device, site.name, std::move(arrays)});
   changed_.notify_all();
-  if (target && devices_[static_cast<size_t>(*target)].state == Device::State::kFinished) {
+  if (target && devices_[static_cast<size_t>(*target)].is_finished) {
     return look_for_lost_mail(*target);
   }
   return ok_status();
@@ -116,22 +137,14 @@ Status DeviceExchange::send(int64_t device, const Site& site, const Channel& cha
 
 Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Site& site,
                                                        const Channel& channel,
-                                                       std::optional<int64_t> source) {
+                                                       std::optional<int64_t> source,
+                                                       Thread thread) {
   std::unique_lock lock(mutex_);
-  HEKLA_RETURN_IF_ERROR(check_device(device));
+  HEKLA_RETURN_IF_ERROR(check_device(device, thread));
   const Queue key{channel, source.value_or(kAnyone), source ? device : kAnyone};
   std::deque<Mail>& queue = mails_[key];
-  if (queue.empty()) {
-    Device& self = devices_[static_cast<size_t>(device)];
-    self.state = Device::State::kWaits;
-    self.where = site.name;
-    self.queue = key;
-    look_for_endless_waits();
-    changed_.wait(lock, [&] { return !queue.empty() || !status_.ok(); });
-    self.state = Device::State::kRuns;
-    self.queue.reset();
-    if (!status_.ok()) return status_;
-  }
+  HEKLA_RETURN_IF_ERROR(
+      wait(lock, device, thread, {site.name, std::nullopt, key}, [&] { return !queue.empty(); }));
   Arrays arrays = std::move(queue.front().arrays);
   queue.pop_front();
   return arrays;
@@ -143,8 +156,8 @@ Status DeviceExchange::finish(int64_t device, const Status& status) {
     return internal_error("there is no device {} in this launch", device);
   }
   Device& self = devices_[static_cast<size_t>(device)];
-  if (self.state == Device::State::kFinished) return status;
-  self.state = Device::State::kFinished;
+  if (self.is_finished) return status;
+  self.is_finished = true;
   ++finished_;
   if (!status.ok()) {
     fail(status.with_context(grid_.name(device) + " failed"));
@@ -184,24 +197,31 @@ void DeviceExchange::fail(const Status& status) {
   changed_.notify_all();
 }
 
-bool DeviceExchange::can_go_on(int64_t device) const {
+const DeviceExchange::Wait* DeviceExchange::obstacle(int64_t device) const {
   const Device& self = devices_[static_cast<size_t>(device)];
-  if (self.state != Device::State::kWaits) return self.state == Device::State::kRuns;
-  if (self.meeting) return meetings_.at(*self.meeting).missing == 0;
-  return !mails_.at(*self.queue).empty();
+  if (self.main) return &*self.main;
+  return self.waits_for_lane && self.lane ? &*self.lane : nullptr;
+}
+
+bool DeviceExchange::can_go_on(int64_t device) const {
+  if (devices_[static_cast<size_t>(device)].is_finished) return false;
+  const Wait* wait = obstacle(device);
+  if (wait == nullptr) return true;
+  if (wait->meeting) return meetings_.at(*wait->meeting).missing == 0;
+  return !mails_.at(*wait->queue).empty();
 }
 
 std::pair<std::vector<int64_t>, bool> DeviceExchange::waits_for(int64_t device) const {
-  const Device& self = devices_[static_cast<size_t>(device)];
+  const Wait& wait = *obstacle(device);
   std::vector<int64_t> others;
-  if (self.meeting) {
-    const Meeting& meeting = meetings_.at(*self.meeting);
+  if (wait.meeting) {
+    const Meeting& meeting = meetings_.at(*wait.meeting);
     for (size_t i = 0; i < meeting.brought.size(); ++i) {
-      if (!meeting.brought[i]) others.push_back(self.meeting->second[i]);
+      if (!meeting.brought[i]) others.push_back(wait.meeting->second[i]);
     }
     return {others, false};
   }
-  if (self.queue->source != kAnyone) return {{self.queue->source}, false};
+  if (wait.queue->source != kAnyone) return {{wait.queue->source}, false};
   for (int64_t other = 0; other < grid_.size(); ++other) {
     if (other != device) others.push_back(other);
   }
@@ -219,7 +239,7 @@ void DeviceExchange::look_for_endless_waits() {
   for (bool changes = true; changes;) {
     changes = false;
     for (size_t i = 0; i < count; ++i) {
-      if (is_live[i] || devices_[i].state != Device::State::kWaits) continue;
+      if (is_live[i] || devices_[i].is_finished) continue;
       const auto [others, one_is_enough] = waits_for(static_cast<int64_t>(i));
       is_live[i] =
           one_is_enough ? std::ranges::any_of(others, live) : std::ranges::all_of(others, live);
@@ -228,22 +248,21 @@ void DeviceExchange::look_for_endless_waits() {
   }
   std::string lines;
   for (size_t i = 0; i < count; ++i) {
-    const Device& device = devices_[i];
-    if (is_live[i] || device.state != Device::State::kWaits) continue;
-    const auto [others, one_is_enough] = waits_for(static_cast<int64_t>(i));
-    lines +=
-        fmt::format("\n  {} waits at {} for ", grid_.name(static_cast<int64_t>(i)), device.where);
+    if (is_live[i] || devices_[i].is_finished) continue;
+    const auto self = static_cast<int64_t>(i);
+    const auto [others, one_is_enough] = waits_for(self);
+    lines += fmt::format("\n  {} waits at {} for ", grid_.name(self), obstacle(self)->where);
     bool is_first = true;
     for (int64_t other : others) {
       if (!one_is_enough && live(other)) continue;
-      const Device& peer = devices_[static_cast<size_t>(other)];
       lines += fmt::format("{}{}",
                            is_first        ? ""
                            : one_is_enough ? " or "
                                            : ", ",
                            grid_.name(other));
-      lines += peer.state == Device::State::kFinished ? ", which has finished"
-                                                      : ", which waits at " + peer.where;
+      lines += devices_[static_cast<size_t>(other)].is_finished
+                   ? ", which has finished"
+                   : ", which waits at " + obstacle(other)->where;
       is_first = false;
     }
     if (others.empty()) lines += "a sender, and is the only device";

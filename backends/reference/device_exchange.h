@@ -4,6 +4,8 @@
 // Made for one launch and shared by its devices, each of which calls from a thread of its own, or
 // from several one after the other. A device posts what it brings to a meeting and collects what
 // all members brought; it sends to a device and receives from one. Collecting and receiving wait.
+// A device may have a second thread, its communication lane, which only collects and receives while
+// the first one goes on.
 //
 // Nobody waits for ever. Whenever a device begins to wait or finishes, the exchange looks for
 // devices whose wait can never end (each of them waits for one that has finished or for another of
@@ -51,6 +53,9 @@ class DeviceExchange {
     int64_t round = 0;  // how often the members have met here before
   };
 
+  // Which of its threads a device calls from.
+  enum class Thread : uint8_t { kMain, kLane };
+
   explicit DeviceExchange(ir::DeviceGrid grid);
   DeviceExchange(const DeviceExchange&) = delete;
   DeviceExchange& operator=(const DeviceExchange&) = delete;
@@ -62,7 +67,8 @@ class DeviceExchange {
                       Arrays arrays);
   // Waits until all members have posted: what each brought, in the order of the members. Once per
   // ticket.
-  Result<std::vector<Arrays>> collect(int64_t device, const Site& site, const Ticket& ticket);
+  Result<std::vector<Arrays>> collect(int64_t device, const Site& site, const Ticket& ticket,
+                                      Thread thread = Thread::kMain);
 
   // A channel by its number, or of one operation.
   struct Channel {
@@ -75,7 +81,13 @@ class DeviceExchange {
   Status send(int64_t device, const Site& site, const Channel& channel,
               std::optional<int64_t> target, Arrays arrays);
   Result<Arrays> receive(int64_t device, const Site& site, const Channel& channel,
-                         std::optional<int64_t> source);
+                         std::optional<int64_t> source, Thread thread = Thread::kMain);
+
+  // The main thread begins, or no longer has, to wait for something that its lane does: as long as
+  // it does, the device can only go on where the lane can.
+  void set_waits_for_lane(int64_t device, bool waits);
+  // What the lane waits for, now or later, ends with CANCELLED.
+  void call_off_lane(int64_t device);
 
   // The device leaves the launch; what it ends with. An error ends the launch for all others, who
   // hear which device failed. A device that leaves without having received what was sent to it
@@ -104,26 +116,36 @@ class DeviceExchange {
     std::string where;
     Arrays arrays;
   };
-  struct Device {
-    enum class State : uint8_t { kRuns, kWaits, kFinished };
-    State state = State::kRuns;
-    // Of a waiting one: at what, and for a meeting or a message.
+  // What a thread waits for, a meeting or a message, and at what operation.
+  struct Wait {
     std::string where;
     std::optional<MeetingKey> meeting;
     std::optional<Queue> queue;
+  };
+  struct Device {
+    bool is_finished = false;
+    std::optional<Wait> main, lane;
+    bool waits_for_lane = false;
+    bool is_lane_called_off = false;
     std::map<std::pair<const void*, std::vector<int64_t>>, int64_t> rounds;
   };
   static constexpr int64_t kAnyone = -1;
 
   // All of these need the lock.
   void fail(const Status& status);
+  // Blocks until is_there(), an error, or the lane's end.
+  template <typename IsThere>
+  Status wait(std::unique_lock<std::mutex>& lock, int64_t device, Thread thread, Wait what,
+              const IsThere& is_there);
+  // What keeps the device from going on by itself; null: nothing.
+  const Wait* obstacle(int64_t device) const;
   // The devices that `device` waits for, and whether one of them is enough.
   std::pair<std::vector<int64_t>, bool> waits_for(int64_t device) const;
   bool can_go_on(int64_t device) const;
   void look_for_endless_waits();
   // Messages that `device`, which has finished, can no longer receive: an error, which is returned.
   Status look_for_lost_mail(int64_t device);
-  Status check_device(int64_t device) const;
+  Status check_device(int64_t device, Thread thread) const;
 
   const ir::DeviceGrid grid_;
   mutable std::mutex mutex_;

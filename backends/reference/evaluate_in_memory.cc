@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backends/reference/evaluator.h"
+#include "backends/reference/memory_arrays.h"
 
 namespace hekla::reference {
 namespace {
@@ -35,8 +36,9 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 }  // namespace
 
-Status evaluate_in_memory(const ir::Module& module, std::span<const std::span<std::byte>> arguments,
-                          std::span<const std::span<std::byte>> results, EvaluateOptions options) {
+Result<std::vector<HostArray>> arrays_on(const ir::Module& module,
+                                         std::span<const std::span<std::byte>> arguments,
+                                         std::span<const std::span<std::byte>> results) {
   const std::vector<ir::Type> parameters = ir::flat_types(module.entry()->type.elements());
   HEKLA_RETURN_IF_ERROR(check_sizes(parameters, arguments, "argument"));
   HEKLA_RETURN_IF_ERROR(
@@ -48,14 +50,11 @@ Status evaluate_in_memory(const ir::Module& module, std::span<const std::span<st
                          : HostArray::wrap(parameters[i].dtype(), parameters[i].dims(), nullptr,
                                            arguments[i].data()));
   }
-  options.result_memory.clear();
-  for (const std::span<std::byte> result : results) {
-    const bool is_free = std::ranges::none_of(
-        arguments, [&](std::span<const std::byte> argument) { return overlap(result, argument); });
-    options.result_memory.push_back(is_free ? result.data() : nullptr);
-  }
-  HEKLA_ASSIGN_OR_RETURN(const std::vector<HostArray> values,
-                         evaluate(module, std::move(arrays), options));
+  return arrays;
+}
+
+Status copy_out(const std::vector<HostArray>& values,
+                std::span<const std::span<std::byte>> results) {
   for (size_t i = 0; i < values.size(); ++i) {
     const std::span<std::byte> to = results[i];
     if (to.empty() || values[i].data() == to.data()) continue;
@@ -66,6 +65,20 @@ Status evaluate_in_memory(const ir::Module& module, std::span<const std::span<st
     std::memmove(to.data(), values[i].data(), to.size());
   }
   return ok_status();
+}
+
+Status evaluate_in_memory(const ir::Module& module, std::span<const std::span<std::byte>> arguments,
+                          std::span<const std::span<std::byte>> results, EvaluateOptions options) {
+  HEKLA_ASSIGN_OR_RETURN(std::vector<HostArray> arrays, arrays_on(module, arguments, results));
+  options.result_memory.clear();
+  for (const std::span<std::byte> result : results) {
+    const bool is_free = std::ranges::none_of(
+        arguments, [&](std::span<const std::byte> argument) { return overlap(result, argument); });
+    options.result_memory.push_back(is_free ? result.data() : nullptr);
+  }
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<HostArray> values,
+                         evaluate(module, std::move(arrays), options));
+  return copy_out(values, results);
 }
 
 }  // namespace hekla::reference

@@ -333,6 +333,43 @@ Result<std::vector<Datum>> Interpreter::run_host_transfer(const ir::Operation& o
   return results;
 }
 
+Result<Collectives::Pending> Interpreter::begin_collective(const ir::Function& function,
+                                                           std::vector<Datum> arguments,
+                                                           Frame& frame) {
+  const FunctionPlan& plan = plan_of(function);
+  const BlockPlan& body = plan.body;
+  if (body.steps.size() != 2 || !ir::is_collective(body.steps[0].op->code())) {
+    return internal_error("@{} is no collective by itself", function.name());
+  }
+  frame.resize(static_cast<size_t>(plan.slot_count));
+  for (size_t i = 0; i < body.arguments.size(); ++i) {
+    frame[static_cast<size_t>(body.arguments[i])] = std::move(arguments[i]);
+  }
+  const Step& step = body.steps[0];
+  if (options_.memory_limit_bytes != std::numeric_limits<int64_t>::max()) {
+    frames_.push_back(&frame);
+    const Status fits = check_memory(step);
+    frames_.pop_back();
+    HEKLA_RETURN_IF_ERROR(fits);
+  }
+  std::vector<Datum> operands;
+  for (int slot : step.operands) operands.push_back(frame[static_cast<size_t>(slot)]);
+  return collectives_.begin(step, operands);
+}
+
+Result<std::vector<Datum>> Interpreter::finish_collective(const Collectives::Pending& pending,
+                                                          Frame& frame,
+                                                          DeviceExchange::Thread thread) {
+  const ir::Operation& op = *pending.step->op;
+  Result<std::vector<Datum>> results = collectives_.finish(pending, *this, frame, thread);
+  if (results.ok()) {
+    if (Status status = check_results(op, *results); !status.ok()) results = std::move(status);
+  }
+  if (results.ok()) return results;
+  return results.status().with_context(
+      fmt::format("{} at {}", op.name(), ir::location_string(op.location())));
+}
+
 Result<std::vector<Datum>> Interpreter::execute(const Step& step, Frame& frame,
                                                 std::vector<Datum>& operands) {
   const ir::Operation& op = *step.op;

@@ -32,6 +32,14 @@ class Interpreter {
   Result<std::vector<Datum>> run_block(const BlockPlan& plan, Frame& frame,
                                        std::vector<Datum> arguments);
 
+  // Of a function that is one collective: what it brings to the exchange goes there, the frame gets
+  // the arguments. Does not wait. The result borrows the interpreter.
+  Result<Collectives::Pending> begin_collective(const ir::Function& function,
+                                                std::vector<Datum> arguments, Frame& frame);
+  // Waits for the others, on the device's communication lane: the function's results.
+  Result<std::vector<Datum>> finish_collective(const Collectives::Pending& pending, Frame& frame,
+                                               DeviceExchange::Thread thread);
+
   // The next number for ops that need a seed: the same in every evaluation of a program.
   uint64_t next_seed() { return seed_++; }
 
