@@ -27,6 +27,8 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
     lower::name_algorithms(*copy, *named);
   }
   HEKLA_RETURN_IF_ERROR(check("after inline_calls"));
+  passes::rewrite_asynchronous(*copy);
+  HEKLA_RETURN_IF_ERROR(check("after rewrite_asynchronous"));
   HEKLA_RETURN_IF_ERROR(passes::expand(*copy, traits.has_lapack));
   HEKLA_RETURN_IF_ERROR(passes::expand_rng(*copy));
   HEKLA_RETURN_IF_ERROR(check("after expand"));
@@ -77,6 +79,7 @@ void draw(CompileOptions& options, plan::DeviceTraits& traits) {
   if (drawn.row_groups == plan::RowGroups::kWherePays && below(2) == 0) {
     drawn.row_groups = below(2) == 0 ? plan::RowGroups::kAll : plan::RowGroups::kNone;
   }
+  if (below(3) == 0) drawn.overlap_collectives = false;
 }
 
 }  // namespace

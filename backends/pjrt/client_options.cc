@@ -132,6 +132,8 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "chains of kernels along rows run block by block of rows");
   table.text("hekla_stored_transposes", "", switches.stored_transposes, {"true", "false"},
              "where it pays", "a transpose that several kernels read is stored once");
+  table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
+             "kernels run while collectives wait for other devices");
   table.flag("hekla_small_limits", "", plan.small_limits, "false",
              "small arrays are computed as large ones are: for tests");
   table.text("hekla_f32_algorithm", "", switches.options.f32_algorithm,

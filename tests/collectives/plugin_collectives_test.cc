@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <optional>
 
 #include "runtime/client/client.h"
 
@@ -14,6 +15,16 @@ std::string library;
 struct Shape {
   int64_t replicas, partitions;
 };
+
+// How a test's program is compiled: as ever, with nothing beside collectives, and as drawn.
+using Overrides = std::vector<std::pair<std::string, runtime::CompileOptions::Override>>;
+std::vector<Overrides> forms() {
+  std::vector<Overrides> all = {{}};
+  if (library.find("pjrt_reference") != std::string::npos) return all;
+  all.push_back({{"hekla_overlap_collectives", false}});
+  for (const char* seed : {"1", "2", "3"}) all.push_back({{"hekla_schedule_seed", seed}});
+  return all;
+}
 
 class Collectives : public testing::TestWithParam<Shape> {
  protected:
@@ -29,17 +40,37 @@ class Collectives : public testing::TestWithParam<Shape> {
     client_ = std::make_unique<Client>(*client);
   }
 
-  Result<Executable> compile(const std::string& text) const {
+  Result<Executable> compile(const std::string& text, const Overrides& overrides = {}) const {
     CompileOptions options;
+    options.overrides = overrides;
     options.num_replicas = replicas();
     options.num_partitions = partitions();
     options.use_spmd_partitioning = false;  // the programs are those of one device
     return client_->compile(text, options);
   }
 
-  // Device d gets 100 d + i at element i of four; the results by device.
-  Result<std::vector<std::vector<float>>> run(const std::string& text, int launches = 1) const {
-    HEKLA_ASSIGN_OR_RETURN(Executable executable, compile(text));
+  using Values = std::vector<std::vector<float>>;
+
+  // Device d gets 100 d + i at element i of four; the results by device, the same however the
+  // program is compiled.
+  Result<Values> run(const std::string& text, int launches = 1) const {
+    std::optional<Result<Values>> first;
+    for (const Overrides& form : forms()) {
+      Result<Values> values = run(text, launches, form);
+      if (!first) {
+        first = std::move(values);
+        continue;
+      }
+      EXPECT_EQ(first->status().code(), values.status().code()) << values.status().to_string();
+      if (first->ok() && values.ok()) {
+        EXPECT_EQ(**first, *values);
+      }
+    }
+    return *first;
+  }
+
+  Result<Values> run(const std::string& text, int launches, const Overrides& form) const {
+    HEKLA_ASSIGN_OR_RETURN(Executable executable, compile(text, form));
     std::vector<std::vector<float>> results;
     for (int i = 0; i < launches; ++i) {
       results.clear();
@@ -216,6 +247,81 @@ TEST_P(Collectives, ADivergentLoopEndsInAnError) {
       << results.status().to_string();
   EXPECT_NE(results.status().message().find("has finished"), std::string::npos)
       << results.status().to_string();
+}
+
+TEST_P(Collectives, StartedOnesGiveWhatPlainOnesGive) {
+  // Two sums and a product under way at once, one of them through another; awaited in any order.
+  const auto start = [&](const char* future, const char* sum, const char* operand) {
+    return fmt::format(R"(
+      {} = "stablehlo.async_start"({}) ({{
+        ^bb0(%p: tensor<4xf32>):
+          {}
+          stablehlo.return {} : tensor<4xf32>
+      }}) : (tensor<4xf32>) -> !stablehlo.future<tensor<4xf32>>)",
+                       future, operand, all_reduce(sum, "%p"), sum);
+  };
+  const auto done = [](const char* result, const char* future) {
+    return fmt::format(
+        "\n{} = \"stablehlo.async_done\"({}) : (!stablehlo.future<tensor<4xf32>>) -> tensor<4xf32>",
+        result, future);
+  };
+  const std::string text = fmt::format(
+      R"(func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+        %two = stablehlo.constant dense<2.0> : tensor<4xf32>
+        {}
+        %y = stablehlo.multiply %x, %two : tensor<4xf32>
+        {}
+        %z = stablehlo.add %y, %x : tensor<4xf32>
+        {}
+        %w = stablehlo.add %s1, %z : tensor<4xf32>
+        {}
+        {}
+        {}
+        %v = stablehlo.add %s0, %s2 : tensor<4xf32>
+        %u = stablehlo.subtract %v, %w : tensor<4xf32>
+        return %u : tensor<4xf32> }})",
+      start("%f0", "%a", "%x"), start("%f1", "%b", "%y"), done("%s1", "%f1"),
+      start("%f2", "%c", "%w"), done("%s2", "%f2"), done("%s0", "%f0"));
+  const auto results = run(text, 10);
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  const auto n = static_cast<float>(count());
+  for (size_t d = 0; d < results->size(); ++d) {
+    for (size_t i = 0; i < 4; ++i) {
+      const float sum = 100 * n * (n - 1) / 2 + n * static_cast<float>(i);
+      const float x = 100 * static_cast<float>(d) + static_cast<float>(i);
+      // w = 2 sum + 3 x; its sum is 2 n sum + 3 sum.
+      EXPECT_EQ((*results)[d][i], sum + (2 * n * sum + 3 * sum) - (2 * sum + 3 * x)) << d;
+    }
+  }
+}
+
+TEST_P(Collectives, DevicesComputeAndSendWhileASumWaitsForItsPeers) {
+  // The last device comes to the sum when it has what the first one computes and sends after it has
+  // started the sum: one after the other they would wait for each other.
+  const std::string text = fmt::format(
+      R"(func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+        %t = stablehlo.create_token : !stablehlo.token
+        %r:2 = "stablehlo.recv"(%t) <{{channel_handle = #stablehlo.channel_handle<handle = 5, type = 1>, is_host_transfer = false, source_target_pairs = dense<[[0, {1}]]> : tensor<1x2xi64>}}> : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)
+        {0}
+        %y = stablehlo.add %x, %x : tensor<4xf32>
+        %t2 = "stablehlo.send"(%y, %t) <{{channel_handle = #stablehlo.channel_handle<handle = 5, type = 1>, is_host_transfer = false, source_target_pairs = dense<[[0, {1}]]> : tensor<1x2xi64>}}> : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
+        %u = stablehlo.add %0, %r#0 : tensor<4xf32>
+        return %u : tensor<4xf32> }})",
+      all_reduce("%0", "%x"), count() - 1);
+  if (replicas() > 1) return;  // the pairs are partitions
+  const bool has_overlap = forms().size() > 1;
+  const auto late = run(text, 1, has_overlap ? forms()[1] : Overrides{});
+  EXPECT_EQ(late.status().code(), StatusCode::kFailedPrecondition) << late.status().to_string();
+  if (!has_overlap) return;
+  const auto results = run(text, 5, {});
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  const auto n = static_cast<float>(count());
+  for (size_t d = 0; d < results->size(); ++d) {
+    for (size_t i = 0; i < 4; ++i) {
+      const float sent = d + 1 == results->size() ? 2 * static_cast<float>(i) : 0;
+      EXPECT_EQ((*results)[d][i], 50 * n * (n - 1) + n * static_cast<float>(i) + sent);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, Collectives,

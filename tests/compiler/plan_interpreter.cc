@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <span>
 
 #include "backends/compiler/kernel/interpreter.h"
@@ -59,6 +60,12 @@ class Runner {
         std::memmove(bytes(copy->to).data(), bytes(copy->from).data(), bytes(copy->to).size());
       } else if (const auto* host = std::get_if<plan::HostStep>(&step.what)) {
         HEKLA_RETURN_IF_ERROR(run_host(*host));
+      } else if (const auto* start = std::get_if<plan::StartStep>(&step.what)) {
+        // What was there before is gone; who touches it from now on is found by its end.
+        for (const Slice& slice : start->outputs) std::ranges::fill(bytes(slice), kPattern);
+        under_way_[start->number] = {start, memory_of(start->inputs)};
+      } else if (const auto* done = std::get_if<plan::DoneStep>(&step.what)) {
+        HEKLA_RETURN_IF_ERROR(end(done->number));
       } else if (const auto* rows = std::get_if<plan::RowsStep>(&step.what)) {
         HEKLA_RETURN_IF_ERROR(run_rows(*rows));
       } else if (const auto* repeat = std::get_if<plan::RepeatStep>(&step.what)) {
@@ -87,6 +94,24 @@ class Runner {
     return ok_status();
   }
 
+  std::vector<Bytes> memory_of(const std::vector<Slice>& slices) {
+    std::vector<Bytes> copies;
+    for (const Slice& slice : slices) copies.emplace_back(bytes(slice).begin(), bytes(slice).end());
+    return copies;
+  }
+
+  Status end(int32_t number) {
+    const auto found = under_way_.extract(number);
+    if (found.empty()) return internal_error("collective {} is not under way", number);
+    const auto& [start, inputs] = found.mapped();
+    bool is_untouched = memory_of(start->inputs) == inputs;
+    for (const Slice& slice : start->outputs) {
+      is_untouched &= std::ranges::count(bytes(slice), kPattern) == slice.bytes;
+    }
+    if (!is_untouched) return internal_error("collective {} was not left alone", number);
+    return run_host(*start);
+  }
+
   // One row after the other, the last one first, each with scratch that knows nothing of the
   // others.
   Status run_rows(const plan::RowsStep& group) {
@@ -106,7 +131,7 @@ class Runner {
     return ok_status();
   }
 
-  Status run_host(const plan::HostStep& step) {
+  Status run_host(const auto& step) {
     std::vector<HostArray> arguments;
     const ir::Function& entry = *step.program->entry();
     for (size_t i = 0; i < step.inputs.size(); ++i) {
@@ -132,6 +157,7 @@ class Runner {
   const plan::LaunchPlan& plan_;
   std::vector<Bytes> inputs_, outputs_, constants_;
   Bytes arena_;
+  std::map<int32_t, std::pair<const plan::StartStep*, std::vector<Bytes>>> under_way_;
 };
 
 }  // namespace

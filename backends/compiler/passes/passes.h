@@ -54,6 +54,11 @@ Status expand_rng(ir::Module& module);
 // row of the window is then one run of memory everywhere. The same products, so the same bits.
 void pad_convolutions(ir::Module& module);
 
+// An operation between async_start and async_done stands where it starts, in its plain form: the
+// plan decides what runs beside it (plan/overlap.h). Futures that go elsewhere, through loops or
+// branches, stay.
+void rewrite_asynchronous(ir::Module& module);
+
 // Whether running the operation has no effect but its results, so that it may be merged, moved and
 // removed. Operations with regions are as pure as what is in them.
 bool is_pure(const ir::Operation& op);

@@ -46,7 +46,68 @@ class Checker {
       const Status status = check(steps[i]);
       if (!status.ok()) return status.with_context(fmt::format("step {}", i));
     }
-    return ok_status();
+    return check_intervals(steps);
+  }
+
+  // Each start has its done in the same list, and what stands between leaves its memory alone.
+  Status check_intervals(const Steps& steps) const {
+    std::vector<const StartStep*> open;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const auto* done = std::get_if<DoneStep>(&steps[i].what);
+      if (done != nullptr) {
+        const auto start = std::ranges::find(open, done->number, &StartStep::number);
+        if (start == open.end()) {
+          return internal_error("step {}: done {} without its start", i, done->number);
+        }
+        if ((*start)->inputs != done->inputs || (*start)->outputs != done->outputs) {
+          return internal_error("step {}: done {} names other slices than its start", i,
+                                done->number);
+        }
+        open.erase(start);
+      }
+      const auto* next = std::get_if<StartStep>(&steps[i].what);
+      if (next != nullptr &&
+          std::ranges::find(open, next->number, &StartStep::number) != open.end()) {
+        return internal_error("step {}: start {} while it is under way", i, next->number);
+      }
+      for (const StartStep* start : open) {
+        const Status status = check_beside(steps[i], *start);
+        if (!status.ok()) return status.with_context(fmt::format("step {}", i));
+      }
+      if (next != nullptr) open.push_back(next);
+    }
+    if (open.empty()) return ok_status();
+    return internal_error("start {} is never awaited", open.front()->number);
+  }
+
+  // Of a step that runs while `start` is under way.
+  Status check_beside(const Step& step, const StartStep& start) const {
+    Status status = ok_status();
+    const auto reject = [&](const Slice& slice, const char* what, const Slice& other) {
+      if (!status.ok()) return;
+      status = internal_error("{}: {} {} {} of {}, which is under way", to_string(step, plan_),
+                              to_string(slice), what, to_string(other), to_string({start}, plan_));
+    };
+    for_each_slice_within(step, plan_, [&](const Slice& slice, const Use& use) {
+      for (const Slice& input : start.inputs) {
+        if (use.is_written && overlap(slice, input)) reject(slice, "is written beside", input);
+      }
+      for (const Slice& output : start.outputs) {
+        if (overlap(slice, output)) reject(slice, "is used beside", output);
+      }
+    });
+    return status;
+  }
+
+  // An output that may take an input's memory is that input.
+  Buffer memory_of(const Slice& slice) const {
+    if (slice.space != Slice::Space::kOutput) return buffer_of(slice);
+    const int32_t input = plan_.output_input[static_cast<size_t>(slice.index)];
+    return input < 0 ? buffer_of(slice) : Buffer{Slice::Space::kInput, input};
+  }
+  bool overlap(const Slice& a, const Slice& b) const {
+    return memory_of(a) == memory_of(b) &&
+           std::max(a.offset, b.offset) < std::min(a.offset + a.bytes, b.offset + b.bytes);
   }
 
   Status check(const Step& step) const {
@@ -99,7 +160,29 @@ class Checker {
     return internal_error("a copy of {} to {}, which overlap", to_string(from), to_string(to));
   }
 
-  Status check_numbers(const HostStep& step) const {
+  Status check_numbers(const HostStep& step) const { return check_program(step); }
+
+  Status check_numbers(const StartStep& step) const {
+    HEKLA_RETURN_IF_ERROR(check_program(step));
+    for (size_t i = 0; i < step.outputs.size(); ++i) {
+      for (const Slice& input : step.inputs) HEKLA_RETURN_IF_ERROR(check_apart(step, i, input));
+      for (size_t k = 0; k < i; ++k) {
+        HEKLA_RETURN_IF_ERROR(check_apart(step, i, step.outputs[k]));
+      }
+    }
+    return ok_status();
+  }
+  Status check_apart(const StartStep& step, size_t output, const Slice& other) const {
+    const Slice& slice = step.outputs[output];
+    // Slices were not looked at yet.
+    if (bytes_there(slice) < 0 || bytes_there(other) < 0 || !overlap(slice, other)) {
+      return ok_status();
+    }
+    return internal_error("{} has its result at {} beside {}", step.name, to_string(slice),
+                          to_string(other));
+  }
+
+  Status check_program(const auto& step) const {
     if (step.program == nullptr || step.program->entry() == nullptr) {
       return internal_error("host step {} has no program", step.name);
     }

@@ -120,5 +120,64 @@ TEST(Check, NamesStepAndReason) {
   expect(one({RowsStep{2, {{KernelStep{5, {}}}}, 0, {}}}), "there is no kernel 5");
 }
 
+StartStep started(int32_t number, Slice lhs, Slice rhs, Slice out) {
+  const HostStep host = subtract(lhs, rhs, out);
+  return {number, host.name, host.program, host.inputs, host.outputs};
+}
+Step ended(const StartStep& of) { return {DoneStep{of.number, of.inputs, of.outputs}}; }
+Step copied(Slice from, Slice to) { return {CopyStep{from, to}}; }
+
+TEST(Check, WhatIsUnderWayIsLeftAlone) {
+  const StartStep a = started(0, arena(0, 4), arena(4, 4), arena(8, 4));
+  const StartStep b = started(1, arena(4, 4), arena(0, 4), arena(64, 4));
+  const auto check_steps = [](Steps steps) {
+    LaunchPlan plan = sound();
+    plan.steps = std::move(steps);
+    return check(plan);
+  };
+  const auto expect = [&](Steps steps, const char* part) {
+    const Status status = check_steps(std::move(steps));
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << part;
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  };
+  // Others may read what it reads, and be under way beside it; its number is free after its end.
+  const Status sound_one = check_steps({{a},
+                                        copied(arena(0, 8), arena(16, 8)),
+                                        {b},
+                                        ended(a),
+                                        {RepeatStep{2, {{a}, ended(a)}}},
+                                        ended(b),
+                                        copied(arena(64, 4), arena(0, 4)),
+                                        {a},
+                                        ended(a)});
+  EXPECT_TRUE(sound_one.ok()) << sound_one.to_string();
+
+  expect({{a}, copied(arena(16, 4), arena(4, 4)), ended(a)}, "is written beside arena +4 [4]");
+  expect({{a}, copied(arena(16, 8), arena(60, 8)), copied(arena(16, 2), arena(2, 2)), ended(a)},
+         "step 2: copy: arena +2 [2] is written beside arena +0 [4]");
+  expect({{a}, copied(arena(8, 4), arena(32, 4)), ended(a)}, "is used beside arena +8 [4]");
+  expect({{a}, copied(arena(32, 4), arena(8, 4)), ended(a)}, "is used beside");
+  expect({{a}, {RepeatStep{2, {{WhileStep{{}, arena(9, 1), {}}}}}}, ended(a)},
+         "arena +9 [1] is used");
+  expect({{a}, {BranchStep{arena(32, 4), {{copied(arena(16, 4), arena(0, 4))}}}}, ended(a)},
+         "is written beside");
+  expect({{a}, {started(1, arena(16, 4), arena(20, 4), arena(4, 4))}, ended(a)},
+         "is written beside");
+  // An output that may be the input's memory.
+  const StartStep reads_input = started(0, input(0, 4, 8), input(1, 4), arena(0, 4));
+  const auto output = [](int64_t offset) { return Slice{Space::kOutput, 0, offset, 4}; };
+  expect({{reads_input}, copied(arena(16, 4), output(8)), ended(reads_input)}, "output 0 +8 [4]");
+  EXPECT_TRUE(
+      check_steps({{reads_input}, copied(arena(16, 4), output(12)), ended(reads_input)}).ok());
+  // Pairs.
+  expect({{a}}, "start 0 is never awaited");
+  expect({{a}, {RepeatStep{1, {ended(a)}}}}, "done 0 without its start");
+  expect({ended(a)}, "done 0 without its start");
+  expect({{a}, {a}, ended(a), ended(a)}, "step 1: start 0 while it is under way");
+  expect({{a}, {DoneStep{0, b.inputs, a.outputs}}}, "names other slices");
+  expect({{started(0, arena(0, 4), arena(4, 4), arena(2, 4))}}, "has its result at arena +2 [4]");
+  expect({{StartStep{}}, {DoneStep{}}}, "has no program");
+}
+
 }  // namespace
 }  // namespace hekla::plan

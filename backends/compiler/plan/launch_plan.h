@@ -64,6 +64,26 @@ struct HostStep {
   std::vector<Slice> outputs;                 // one per result
 };
 
+// Starts an operation in which the devices of a launch meet; a communication lane of the device
+// ends it while the steps run up to the DoneStep of its number, which stands in the same list.
+// Until then nobody writes the inputs or touches the outputs, in whatever memory a step may name
+// them.
+struct StartStep {
+  int32_t number = 0;                         // of no other one that is under way
+  std::string name;                           // "stablehlo.all_reduce"
+  std::shared_ptr<const ir::Module> program;  // entry function: the operation on its operands
+  std::vector<Slice> inputs;                  // one per argument of the entry, dense
+  std::vector<Slice> outputs;                 // one per result; they overlap no input
+};
+
+// Waits for it. The same slices: to whoever asks what happens before what, both steps do with them
+// all that is done in between.
+struct DoneStep {
+  int32_t number = 0;
+  std::vector<Slice> inputs;
+  std::vector<Slice> outputs;
+};
+
 struct Step;
 using Steps = std::vector<Step>;
 
@@ -116,7 +136,7 @@ struct RowsStep {
 // A new type of step: docs/adding_a_step.md.
 struct Step {
   std::variant<KernelStep, ContractionStep, CopyStep, HostStep, RepeatStep, WhileStep, BranchStep,
-               RowsStep>
+               RowsStep, StartStep, DoneStep>
       what;
 };
 

@@ -262,10 +262,16 @@ void code_array(Reader& a, HostArray& array) {
   a.bytes(array.mutable_data(), static_cast<size_t>(*bytes));
 }
 
+// Steps with a program for the evaluator are not written.
+template <typename What>
+constexpr bool kHasProgram = requires(What what) {
+  what.program;
+};
+
 // A step is the number of its type and its fields.
 template <typename What>
 void code_type(Writer& a, const What& what) {
-  if constexpr (std::is_same_v<What, HostStep>) {
+  if constexpr (kHasProgram<What>) {
     a.fail();
   } else {
     code(a, what);
@@ -283,8 +289,7 @@ void read_type(Reader& a, size_t type, Step& step) {
     a.fail();
   } else if (type != kType) {
     read_type<kType + 1>(a, type, step);
-  } else if constexpr (std::is_same_v<std::variant_alternative_t<kType, decltype(step.what)>,
-                                      HostStep>) {
+  } else if constexpr (kHasProgram<std::variant_alternative_t<kType, decltype(step.what)>>) {
     a.fail();
   } else {
     code(a, step.what.template emplace<kType>());

@@ -11,9 +11,11 @@
 #include "backends/compiler/plan/donation.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/memory.h"
+#include "backends/compiler/plan/overlap.h"
 #include "backends/compiler/plan/rotate.h"
 #include "backends/compiler/plan/trip_count.h"
 #include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::plan {
@@ -127,6 +129,8 @@ class Planner {
       rotate_loops(plan_);
     }
     if (options_.fuse && traits_.has_row_groups) group_rows(plan_, options_.row_groups);
+    number_collectives(plan_);
+    if (options_.overlap_collectives) overlap_collectives(plan_);
     assign_arena(plan_, options_.reuse_memory);
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
     if (options_.reuse_memory) choose_donations(entry, plan_);
@@ -222,8 +226,12 @@ class Planner {
         case OpCode::kCreateToken:
           make_place(*op.result());  // of no bytes: the order of steps is the program's
           return ok_status();
-        default:
+        case OpCode::kSend:
+        case OpCode::kRecv:
           return plan_host_step(op, steps);
+        default:
+          return ir::is_collective(op.code()) ? plan_collective(op, steps)
+                                              : plan_host_step(op, steps);
       }
     }
     if (op.code() == OpCode::kConstant) return ok_status();
@@ -410,16 +418,15 @@ class Planner {
     return add_kernel(std::move(*lowered), steps);
   }
 
-  Status plan_host_step(const ir::Operation& op, Steps& steps) {
+  // `step`: a HostStep or a StartStep.
+  Status fill_host_step(const ir::Operation& op, auto& step) {
     for (const ir::Value* value : op.operands()) {
       if (!has_place(value->type())) return no_place(value->type(), op.name());
     }
     Extracted extracted = extract(module_, op);
-    HostStep step;
     step.name = op.name();
     if (op.code() == OpCode::kCustomCall)
       step.name += " @" + ir::text_value(op, "call_target_name");
-    step.reason = lower::why_no_kernel(op);
     step.program = std::move(extracted.module);
     for (const ir::Value* value : extracted.inputs) {
       HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*value));
@@ -427,7 +434,23 @@ class Planner {
     }
     for (size_t i = 0; i < op.result_count(); ++i)
       step.outputs.push_back(make_place(*op.result(i)));
+    return ok_status();
+  }
+
+  Status plan_host_step(const ir::Operation& op, Steps& steps) {
+    HostStep step;
+    step.reason = lower::why_no_kernel(op);
+    HEKLA_RETURN_IF_ERROR(fill_host_step(op, step));
     steps.push_back({std::move(step)});
+    return ok_status();
+  }
+
+  Status plan_collective(const ir::Operation& op, Steps& steps) {
+    StartStep start;
+    HEKLA_RETURN_IF_ERROR(fill_host_step(op, start));
+    DoneStep done{start.number, start.inputs, start.outputs};
+    steps.push_back({std::move(start)});
+    steps.push_back({std::move(done)});
     return ok_status();
   }
 

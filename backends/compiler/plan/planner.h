@@ -26,6 +26,8 @@ struct PlanOptions {
   RowGroups row_groups = RowGroups::kWherePays;
   // See FusionOptions.
   StoredTransposes stored_transposes = StoredTransposes::kWherePays;
+  // Off: collectives stand where the program has them, and nothing runs beside them.
+  bool overlap_collectives = true;
   // Scalar instructions of a kernel that computes several operations; a longer one is cut into
   // several kernels, with the same bits.
   size_t max_instructions = 20'000;

@@ -20,6 +20,12 @@ std::string name_of(const ContractionStep& step, const LaunchPlan& plan) {
 std::string name_of(const HostStep& step, const LaunchPlan&) {
   return fmt::format("host {} ({})", step.name, step.reason);
 }
+std::string name_of(const StartStep& step, const LaunchPlan&) {
+  return fmt::format("start {} {}", step.number, step.name);
+}
+std::string name_of(const DoneStep& step, const LaunchPlan&) {
+  return fmt::format("done {}", step.number);
+}
 std::string name_of(const RepeatStep& step, const LaunchPlan&) {
   return fmt::format("repeat {} times", step.count);
 }
@@ -103,16 +109,18 @@ std::string kernels_string(const LaunchPlan& plan) {
 }
 
 std::vector<std::pair<std::string, int64_t>> statistics(const LaunchPlan& plan) {
-  int64_t steps = 0, host_steps = 0, row_groups = 0, constant_bytes = 0;
+  int64_t steps = 0, host_steps = 0, collectives = 0, row_groups = 0, constant_bytes = 0;
   for_each_step(plan.steps, [&](const Step& step) {
     ++steps;
     if (std::holds_alternative<HostStep>(step.what)) ++host_steps;
+    if (std::holds_alternative<StartStep>(step.what)) ++collectives;
     if (std::holds_alternative<RowsStep>(step.what)) ++row_groups;
   });
   for (const HostArray& array : plan.constants) constant_bytes += array.size_bytes();
   return {{"kernels", static_cast<int64_t>(plan.kernels.size())},
           {"steps", steps},
           {"host_steps", host_steps},
+          {"collectives", collectives},
           {"row_groups", row_groups},
           {"arena_bytes", plan.arena_bytes},
           {"constant_bytes", constant_bytes}};

@@ -51,6 +51,16 @@ void slices_of(Is<HostStep> auto& step, const LaunchPlan&, const auto& visit) {
   for (auto& slice : step.outputs) visit(slice, Use{false, true, slice.bytes});
 }
 
+void slices_of(Is<StartStep> auto& step, const LaunchPlan&, const auto& visit) {
+  for (auto& slice : step.inputs) visit(slice, Use{true, false, slice.bytes});
+  for (auto& slice : step.outputs) visit(slice, Use{false, true, slice.bytes});
+}
+
+void slices_of(Is<DoneStep> auto& step, const LaunchPlan&, const auto& visit) {
+  for (auto& slice : step.inputs) visit(slice, Use{true, false, slice.bytes});
+  for (auto& slice : step.outputs) visit(slice, Use{false, true, slice.bytes});
+}
+
 void slices_of(Is<RepeatStep> auto&, const LaunchPlan&, const auto&) {}
 
 void slices_of(Is<WhileStep> auto& step, const LaunchPlan&, const auto& visit) {

@@ -17,6 +17,7 @@
 #include "backends/cpu/execute/kernel_requests.h"
 #include "backends/cpu/execute/step_times.h"
 #include "backends/cpu/threads/thread_pool.h"
+#include "backends/reference/collectives_under_way.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/base/log.h"
 
@@ -41,7 +42,8 @@ class Run {
         row_groups_(row_groups),
         memory_(memory),
         options_(options),
-        host_steps_(host_steps) {}
+        host_steps_(host_steps),
+        under_way_(options.lane) {}
 
   Status run(const plan::Steps& steps) {
     for (const plan::Step& step : steps) {
@@ -129,8 +131,7 @@ class Run {
     return ok_status();
   }
 
-  Status run(const plan::HostStep& step) {
-    host_steps_.fetch_add(1, std::memory_order_relaxed);
+  reference::EvaluateOptions evaluate_options() const {
     reference::EvaluateOptions options;
     options.replica_id = options_.replica_id;
     options.partition_id = options_.partition_id;
@@ -152,10 +153,24 @@ class Run {
         });
       };
     }
+    return options;
+  }
+
+  Status run(const plan::HostStep& step) {
+    host_steps_.fetch_add(1, std::memory_order_relaxed);
     return reference::evaluate_in_memory(*step.program, memory_of(step.inputs),
-                                         memory_of(step.outputs), std::move(options))
+                                         memory_of(step.outputs), evaluate_options())
         .with_context(step.name);
   }
+
+  Status run(const plan::StartStep& step) {
+    return under_way_
+        .start(step.number, *step.program, memory_of(step.inputs), memory_of(step.outputs),
+               evaluate_options())
+        .with_context(step.name);
+  }
+
+  Status run(const plan::DoneStep& step) { return under_way_.await(step.number); }
 
   std::vector<std::span<std::byte>> memory_of(const std::vector<Slice>& slices) const {
     std::vector<std::span<std::byte>> memory;
@@ -276,6 +291,7 @@ class Run {
   const LaunchMemory& memory_;
   const RunOptions& options_;
   std::atomic<int64_t>& host_steps_;
+  reference::CollectivesUnderWay under_way_;
   StepTimes times_;
   std::unordered_map<const plan::Steps*, std::unique_ptr<PreparedSteps>> prepared_;  // of loops
 };
@@ -319,6 +335,8 @@ class Program::Estimate {
     return static_cast<double>(step.from.bytes) / kBytesPerNs;
   }
   double of(const plan::HostStep&) const { return kHostStepNs; }
+  double of(const plan::StartStep&) const { return kHostStepNs; }
+  double of(const plan::DoneStep&) const { return 0; }
   double of(const plan::RepeatStep& step) const {
     return static_cast<double>(step.count) * of(step.body);
   }

@@ -16,6 +16,9 @@
 #include "backends/cpu/jit/kernel_compiler.h"
 #include "runtime/base/host_transfers.h"
 
+namespace hekla {
+class SerialQueue;
+}
 namespace hekla::reference {
 class DeviceExchange;
 }
@@ -37,6 +40,8 @@ struct RunOptions {
   const std::atomic<bool>* cancelled = nullptr;
   // Where the devices of the launch meet in host steps; null: a launch of one device.
   reference::DeviceExchange* exchange = nullptr;
+  // Where collectives wait for peers; null: a launch of one device.
+  SerialQueue* lane = nullptr;
   // Where the launch meets its host; null: nowhere.
   HostTransfers* transfers = nullptr;
   int64_t replica_id = 0;

@@ -162,8 +162,12 @@ class CpuBackend : public pjrt::Backend {
                                  std::vector<std::string>& fallbacks) {
     Status status = ok_status();
     plan::for_each_step(plan.steps, [&](const plan::Step& step) {
+      if (!status.ok()) return;
+      if (const auto* start = std::get_if<plan::StartStep>(&step.what)) {
+        status = reference::check_supported(*start->program, grid);
+      }
       const auto* host = std::get_if<plan::HostStep>(&step.what);
-      if (host == nullptr || !status.ok()) return;
+      if (host == nullptr) return;
       status = reference::check_supported(*host->program, grid);
       if (reference::is_for_lapack(*host->program)) return;
       if (reference::is_host_transfer(*host->program)) return;

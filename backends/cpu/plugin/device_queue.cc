@@ -23,10 +23,13 @@ void DeviceQueue::post(std::shared_ptr<DeviceJob> job, CompletionRef ready,
   insert({std::move(job), std::move(ready), may_wait_for_peers}, /*is_first=*/false);
 }
 
-Status DeviceQueue::start_thread() {
+Status DeviceQueue::start_threads() {
   const std::lock_guard lock(mutex_);
   if (thread_ != nullptr) return ok_status();
   try {
+    if (lane_ == nullptr) {
+      lane_ = std::make_unique<SerialQueue>(SerialQueueOptions{.starts_now = true});
+    }
     thread_ = std::make_unique<SerialQueue>(SerialQueueOptions{.starts_now = true});
   } catch (const std::system_error& error) {
     return resource_exhausted("no thread for a device of a launch over several: {}", error.what());

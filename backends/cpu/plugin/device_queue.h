@@ -32,9 +32,11 @@ class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
  public:
   // Runs the job before it returns, if nothing else runs or waits for its turn; else false.
   bool try_run_here(DeviceJob& job);
-  // Starts the thread of jobs that may wait for peers; to be called before the first of them.
-  // RESOURCE_EXHAUSTED: there is no thread.
-  Status start_thread();
+  // Starts the thread of jobs that may wait for peers, and the device's communication lane; to be
+  // called before the first of them. RESOURCE_EXHAUSTED: there is no thread.
+  Status start_threads();
+  // Where the collectives of the job that runs wait for peers; null before start_threads().
+  SerialQueue* lane() const { return lane_.get(); }
   // `ready`: when the job may run, whatever its status; null: now.
   void post(std::shared_ptr<DeviceJob> job, CompletionRef ready, bool may_wait_for_peers);
 
@@ -51,9 +53,11 @@ class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
   bool free_if_idle();
 
   std::mutex mutex_;
-  bool is_busy_ = false;                 // guarded by mutex_; true while anything waits
-  std::deque<Entry> waiting_;            // guarded by mutex_
-  std::unique_ptr<SerialQueue> thread_;  // guarded by mutex_ until it is there, then constant
+  bool is_busy_ = false;       // guarded by mutex_; true while anything waits
+  std::deque<Entry> waiting_;  // guarded by mutex_
+  // Guarded by mutex_ until they are there, then constant; jobs of the thread use the lane.
+  std::unique_ptr<SerialQueue> lane_;
+  std::unique_ptr<SerialQueue> thread_;
 };
 
 }  // namespace hekla::cpu

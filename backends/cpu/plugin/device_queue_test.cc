@@ -28,7 +28,7 @@ class DeviceQueueTest : public ::testing::Test {
   CompletionRef post(const std::shared_ptr<DeviceQueue>& queue, std::function<void()> work,
                      CompletionRef ready = nullptr, bool may_wait = false) {
     auto job = std::make_shared<Job>(std::move(work));
-    EXPECT_TRUE(!may_wait || queue->start_thread().ok());
+    EXPECT_TRUE(!may_wait || queue->start_threads().ok());
     queue->post(job, std::move(ready), may_wait);
     return job->done;
   }

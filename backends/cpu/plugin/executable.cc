@@ -50,10 +50,11 @@ class Arena {
 class Job : public DeviceJob {
  public:
   // Takes the launch over; its outputs stay there too.
-  Job(std::shared_ptr<const Program> program, std::shared_ptr<MemoryAccount> account,
-      pjrt::Launch& launch, reference::GangMember member = {})
+  Job(std::shared_ptr<const Program> program, const CpuDevice& device, pjrt::Launch& launch,
+      reference::GangMember member = {})
       : program_(std::move(program)),
-        account_(std::move(account)),
+        account_(device.account),
+        lane_(launch.gang == nullptr ? nullptr : device.queue->lane()),
         launch_(std::move(launch)),
         member_(std::move(member)) {
     launch.outputs = launch_.outputs;
@@ -96,6 +97,10 @@ class Job : public DeviceJob {
     if (launch_.gang != nullptr) options.cancelled = &launch_.gang->aborted();
     options.exchange = member_.exchange();
     options.transfers = launch_.transfers.get();
+    // Several such launches may be on the device at once, one waiting for the other in a callback.
+    std::optional<SerialQueue> own_lane;
+    if (launch_.gang != nullptr && launch_.transfers != nullptr) own_lane.emplace();
+    options.lane = own_lane ? &*own_lane : lane_;
     constexpr int64_t kUnlimited = int64_t{1} << 60;
     const pjrt::MemoryStats stats = account_->stats();
     if (program_->host_step_count() > 0 && stats.bytes_limit < kUnlimited) {
@@ -134,6 +139,7 @@ class Job : public DeviceJob {
 
   std::shared_ptr<const Program> program_;
   std::shared_ptr<MemoryAccount> account_;
+  SerialQueue* lane_;  // of the queue that runs this job
   pjrt::Launch launch_;
   reference::GangMember member_;
   std::vector<const std::byte*> inputs_;
@@ -204,7 +210,7 @@ Status CpuExecutable::prepare(pjrt::Launch& launch) const {
   if (launch.transfers != nullptr) {
     HEKLA_RETURN_IF_ERROR(device.callbacks->start_thread());
   } else if (launch.gang != nullptr) {
-    HEKLA_RETURN_IF_ERROR(device.queue->start_thread());
+    HEKLA_RETURN_IF_ERROR(device.queue->start_threads());
   }
   for (size_t o = 0; o < plan.output_bytes.size(); ++o) {
     auto output = std::make_shared<CpuStorage>(device.account, plan.output_bytes[o]);
@@ -249,14 +255,14 @@ void CpuExecutable::enqueue(pjrt::Launch& launch, size_t launch_count) const {
   const bool has_transfers = launch.transfers != nullptr;
   if (gang == nullptr && !has_transfers && waiting.empty() &&
       program_->estimated_ns() < kInlineNs) {
-    Job job(program_, device.account, launch);
+    Job job(program_, device, launch);
     if (device.queue->try_run_here(job)) return;
     device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, false);
     return;
   }
   reference::GangMember member;
   if (collectives_.has_value()) member = {launch, launch_count, *collectives_};
-  auto job = std::make_shared<Job>(program_, device.account, launch, std::move(member));
+  auto job = std::make_shared<Job>(program_, device, launch, std::move(member));
   CompletionRef ready;
   if (!waiting.empty()) {
     ready = gang == nullptr ? Completion::all(std::move(waiting))

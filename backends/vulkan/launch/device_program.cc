@@ -8,7 +8,9 @@
 #include <map>
 
 #include "backends/compiler/plan/visit.h"
+#include "backends/reference/collectives_under_way.h"
 #include "backends/vulkan/launch/timestamps.h"
+#include "backends/vulkan/queue/internal_thread.h"
 #include "runtime/base/log.h"
 #include "shaders/memory/copy.comp.h"
 #include "shaders/memory/loop_gate.comp.h"
@@ -44,6 +46,19 @@ class InFlight {
   LogicalDevice* device_ = nullptr;  // outlives its launches: close() waits for them
 };
 
+struct DeviceProgram::HostOperand {
+  AllocationRef memory;  // null: no bytes
+  int64_t offset = 0;
+  int64_t size = 0;
+  std::vector<std::byte> staged;  // where the host does not see the memory
+
+  std::span<std::byte> bytes() {
+    if (!staged.empty()) return staged;
+    if (!memory || size == 0) return {};
+    return {memory->host() + offset, static_cast<size_t>(size)};
+  }
+};
+
 struct DeviceProgram::Run {
   InFlight in_flight;  // first, so that it is destroyed last
   std::shared_ptr<DeviceProgram> program;
@@ -65,6 +80,10 @@ struct DeviceProgram::Run {
   // 0: submissions may grow; else the most pieces of a loop in one.
   int64_t most_pieces = 0;
   int64_t largest = 0;  // of the last submission's loops, pieces
+  // Results of collectives under way, by number; after `arena` and `outputs`, which these may be.
+  std::map<int32_t, std::vector<HostOperand>> results;
+  std::unique_ptr<SerialQueue> own_lane;  // of a launch that meets its host
+  std::unique_ptr<reference::CollectivesUnderWay> under_way;
 
   ~Run() { release_readers(); }
   // From now on the device's order protects what this launch reads.
@@ -137,7 +156,9 @@ Status DeviceProgram::load_pipelines() {
   plan::for_each_step(plan.steps, [&](const plan::Step& step) {
     has_others = has_others || !(std::holds_alternative<plan::KernelStep>(step.what) ||
                                  std::holds_alternative<plan::RowsStep>(step.what) ||
-                                 std::holds_alternative<plan::HostStep>(step.what));
+                                 std::holds_alternative<plan::HostStep>(step.what) ||
+                                 std::holds_alternative<plan::StartStep>(step.what) ||
+                                 std::holds_alternative<plan::DoneStep>(step.what));
   });
   if (has_others) {
     add(copy_pipeline(*program_), {{std::begin(kcopy_spirv), std::end(kcopy_spirv)}, 0, "copy"});
@@ -670,60 +691,119 @@ void DeviceProgram::advance(const RunRef& run) {
   });
 }
 
-Result<size_t> DeviceProgram::run_on_host(Run& run, const HostPart& part) {
-  struct Operand {
-    AllocationRef memory;
-    int64_t offset = 0;
-    bool is_written = false;
-    std::vector<std::byte> staged;  // where the host does not see the memory
-  };
-  std::vector<Operand> operands;
-  std::vector<std::span<std::byte>> bytes;
-  const auto wait_for = [](const std::function<void(Transfers::Done)>& transfer) {
-    std::promise<Status> promise;
-    transfer([&](const Status& status) { promise.set_value(status); });
-    return promise.get_future().get();
-  };
-  Status status = ok_status();
-  const auto add = [&](const plan::Slice& slice, const plan::Use& use) {
-    const auto [found, offset] = find(run, slice);
-    const AllocationRef& memory = *found;
-    Operand& operand = operands.emplace_back(Operand{memory, offset, use.is_written, {}});
-    const auto size = static_cast<size_t>(slice.bytes);
-    if (!memory || size == 0) {
-      bytes.emplace_back();
-    } else if (memory->host() != nullptr) {
-      bytes.emplace_back(memory->host() + offset, size);
-    } else {
-      operand.staged.resize(size);
-      bytes.emplace_back(operand.staged);
-      if (!status.ok()) return;
-      status = wait_for([&](Transfers::Done done) {
-        device_->transfers().download(operand.memory, operand.offset, operand.staged.data(),
-                                      slice.bytes, std::move(done));
-      });
-    }
-  };
-  plan::for_each_slice(*part.step, *program_->plan, add);
-  HEKLA_RETURN_IF_ERROR(status);
+namespace {
+
+Status wait_for(const std::function<void(Transfers::Done)>& transfer) {
+  std::promise<Status> promise;
+  transfer([&](const Status& status) { promise.set_value(status); });
+  return promise.get_future().get();
+}
+
+}  // namespace
+
+DeviceProgram::HostOperand DeviceProgram::host_operand(const Run& run,
+                                                       const plan::Slice& slice) const {
+  const auto [memory, offset] = find(run, slice);
+  HostOperand operand{*memory, offset, slice.bytes, {}};
+  if (operand.memory && slice.bytes > 0 && operand.memory->host() == nullptr) {
+    operand.staged.resize(static_cast<size_t>(slice.bytes));
+  }
+  return operand;
+}
+
+Status DeviceProgram::download(HostOperand& operand) const {
+  if (operand.staged.empty()) return ok_status();
+  return wait_for([&](Transfers::Done done) {
+    device_->transfers().download(operand.memory, operand.offset, operand.staged.data(),
+                                  operand.size, std::move(done));
+  });
+}
+
+Status DeviceProgram::upload(const HostOperand& operand) const {
+  if (operand.staged.empty()) return ok_status();
+  return wait_for([&](Transfers::Done done) {
+    device_->transfers().upload(operand.staged.data(), operand.memory, operand.offset, operand.size,
+                                std::move(done));
+  });
+}
+
+HostCall DeviceProgram::host_call(const Run& run) {
   HostCall call{run.request.replica, run.request.partition};
   if (run.request.gang != nullptr) call.cancelled = &run.request.gang->aborted();
   call.exchange = run.request.member.exchange();
   call.transfers = run.request.transfers.get();
-  HEKLA_ASSIGN_OR_RETURN(const size_t choice, run_host_part(part, *program_, bytes, call));
-  for (const Operand& operand : operands) {
-    if (!operand.is_written || operand.staged.empty()) continue;
-    HEKLA_RETURN_IF_ERROR(wait_for([&](Transfers::Done done) {
-      device_->transfers().upload(operand.staged.data(), operand.memory, operand.offset,
-                                  static_cast<int64_t>(operand.staged.size()), std::move(done));
-    }));
+  return call;
+}
+
+Result<size_t> DeviceProgram::run_on_host(Run& run, const HostPart& part) {
+  if (part.kind == HostPart::Kind::kStart) {
+    HEKLA_RETURN_IF_ERROR(start_collective(run, std::get<plan::StartStep>(part.step->what)));
+    return size_t{0};
+  }
+  if (part.kind == HostPart::Kind::kDone) {
+    HEKLA_RETURN_IF_ERROR(end_collective(run, std::get<plan::DoneStep>(part.step->what)));
+    return size_t{0};
+  }
+  std::vector<HostOperand> operands;
+  std::vector<bool> are_written;
+  plan::for_each_slice(*part.step, *program_->plan,
+                       [&](const plan::Slice& slice, const plan::Use& use) {
+                         operands.push_back(host_operand(run, slice));
+                         are_written.push_back(use.is_written);
+                       });
+  std::vector<std::span<std::byte>> bytes;
+  for (HostOperand& operand : operands) {
+    HEKLA_RETURN_IF_ERROR(download(operand));
+    bytes.push_back(operand.bytes());
+  }
+  HEKLA_ASSIGN_OR_RETURN(const size_t choice,
+                         run_host_part(part, *program_, bytes, host_call(run)));
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (are_written[i]) HEKLA_RETURN_IF_ERROR(upload(operands[i]));
   }
   HEKLA_RETURN_IF_ERROR(device_->device().health());
   return choice;
 }
 
+Status DeviceProgram::start_collective(Run& run, const plan::StartStep& step) {
+  if (run.under_way == nullptr) {
+    const bool has_peers = run.request.member.exchange() != nullptr;
+    SerialQueue* lane = has_peers ? &device_->communication() : nullptr;
+    // Several such launches may be on the device at once, one waiting for the other in a callback.
+    if (has_peers && run.request.transfers != nullptr) {
+      run.own_lane = std::make_unique<SerialQueue>(internal_thread_options());
+      lane = run.own_lane.get();
+    }
+    run.under_way = std::make_unique<reference::CollectivesUnderWay>(lane);
+  }
+  std::vector<HostOperand> operands;
+  std::vector<HostOperand>& kept = run.results[step.number];
+  for (const plan::Slice& slice : step.inputs) operands.push_back(host_operand(run, slice));
+  for (const plan::Slice& slice : step.outputs) kept.push_back(host_operand(run, slice));
+  std::vector<std::span<std::byte>> inputs, outputs;
+  for (HostOperand& operand : operands) {
+    HEKLA_RETURN_IF_ERROR(download(operand));
+    inputs.push_back(operand.bytes());
+  }
+  for (HostOperand& operand : kept) outputs.push_back(operand.bytes());
+  return run.under_way
+      ->start(step.number, *step.program, inputs, outputs,
+              evaluate_options(*program_, host_call(run)))
+      .with_context(step.name);
+}
+
+Status DeviceProgram::end_collective(Run& run, const plan::DoneStep& step) {
+  HEKLA_RETURN_IF_ERROR(run.under_way->await(step.number));
+  const auto kept = run.results.extract(step.number);
+  for (const HostOperand& result : kept.mapped()) HEKLA_RETURN_IF_ERROR(upload(result));
+  return device_->device().health();
+}
+
 void DeviceProgram::finish(const RunRef& run, const Status& ended) {
   RunRef next;
+  // The lane lets go of the launch's memory, and later of nothing.
+  run->under_way.reset();
+  run->results.clear();
   const Status status = run->request.member.ends_with(ended);
   if (status.ok() && run->slot != nullptr && run->slot->timestamps) log_profile(*run->slot);
   if (run->slot != nullptr) {

@@ -122,6 +122,14 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   static uint32_t state_word(const Run& run, int64_t offset);
   // Of a part with memory: its choice.
   Result<size_t> run_on_host(Run& run, const HostPart& part);
+  // Memory that a step of the host names, as the host sees it.
+  struct HostOperand;
+  HostOperand host_operand(const Run& run, const plan::Slice& slice) const;
+  Status download(HostOperand& operand) const;
+  Status upload(const HostOperand& operand) const;
+  static HostCall host_call(const Run& run);
+  Status start_collective(Run& run, const plan::StartStep& step);
+  Status end_collective(Run& run, const plan::DoneStep& step);
   void log_profile(const Slot& slot) const;
   void finish(const RunRef& run, const Status& ended);
   // Gives the run a slot; without one it waits, and from then on is another thread's.

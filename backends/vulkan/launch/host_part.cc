@@ -14,11 +14,24 @@ size_t count(const HostPart& part, std::vector<int64_t>& counters) {
     case HostPart::Kind::kCount:
       return counters[part.counter]++ < std::get<plan::RepeatStep>(part.step->what).count ? 0 : 1;
     case HostPart::Kind::kRun:
+    case HostPart::Kind::kStart:
+    case HostPart::Kind::kDone:
     case HostPart::Kind::kChoose:
     case HostPart::Kind::kGo:
       break;
   }
   return 0;
+}
+
+reference::EvaluateOptions evaluate_options(const LaunchProgram& program, const HostCall& call) {
+  reference::EvaluateOptions options;
+  options.replica_id = call.replica;
+  options.partition_id = call.partition;
+  options.cancelled = call.cancelled;
+  options.exchange = call.exchange;
+  options.transfers = call.transfers;
+  options.memory_limit_bytes = program.host_memory_limit_bytes;
+  return options;
 }
 
 Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
@@ -37,17 +50,10 @@ Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
     return size_t{0};
   }
   const auto& step = std::get<plan::HostStep>(what);
-  reference::EvaluateOptions options;
-  options.replica_id = call.replica;
-  options.partition_id = call.partition;
-  options.cancelled = call.cancelled;
-  options.exchange = call.exchange;
-  options.transfers = call.transfers;
-  options.memory_limit_bytes = program.host_memory_limit_bytes;
-  HEKLA_RETURN_IF_ERROR(
-      reference::evaluate_in_memory(*step.program, memory.first(step.inputs.size()),
-                                    memory.subspan(step.inputs.size()), std::move(options))
-          .with_context(fmt::format("host step {}", step.name)));
+  HEKLA_RETURN_IF_ERROR(reference::evaluate_in_memory(
+                            *step.program, memory.first(step.inputs.size()),
+                            memory.subspan(step.inputs.size()), evaluate_options(program, call))
+                            .with_context(fmt::format("host step {}", step.name)));
   return size_t{0};
 }
 

@@ -14,13 +14,16 @@
 
 namespace hekla::reference {
 class DeviceExchange;
-}
+struct EvaluateOptions;
+}  // namespace hekla::reference
 
 namespace hekla::vulkan {
 
 struct HostPart {
   enum class Kind : uint8_t {
     kRun,         // a HostStep in the evaluator, or a KernelStep in the interpreter
+    kStart,       // a StartStep: its operands are read, then a communication lane goes on
+    kDone,        // a DoneStep
     kChoose,      // a WhileStep: 0 to go on, 1 to end; a BranchStep: the branch
     kStartCount,  // a RepeatStep: its counter is 0
     kCount,       // 0 while the counter is below the count, which adds one; then 1
@@ -31,7 +34,10 @@ struct HostPart {
   size_t counter = 0;                // the number of the launch's counter
 
   // Whether it looks at memory.
-  bool has_memory() const { return kind == Kind::kRun || kind == Kind::kChoose; }
+  bool has_memory() const {
+    return kind == Kind::kRun || kind == Kind::kStart || kind == Kind::kDone ||
+           kind == Kind::kChoose;
+  }
 };
 
 // The choice of a part without memory.
@@ -48,7 +54,10 @@ struct HostCall {
   HostTransfers* transfers = nullptr;
 };
 
-// The choice of a part with memory. `memory`: of each slice that the step names, in the order of
+// As the evaluator wants them.
+reference::EvaluateOptions evaluate_options(const LaunchProgram& program, const HostCall& call);
+
+// The choice of a kRun or kChoose. `memory`: of each slice that the step names, in the order of
 // plan::for_each_slice. Errors of the evaluator and the interpreter.
 Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
                              std::span<const std::span<std::byte>> memory, const HostCall& call);

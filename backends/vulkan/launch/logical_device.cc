@@ -79,6 +79,7 @@ Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Dev
                                                        fmt::format("transfer {}", index)));
   made->transfers_ = std::make_unique<Transfers>(made->memory_, *made->transfer_, *made->compute_,
                                                  options.transfer);
+  made->communication_ = std::make_unique<SerialQueue>(internal_thread_options());
   made->worker_ = std::make_unique<SerialQueue>(internal_thread_options());
   made->callbacks_ = std::make_unique<CallbackQueue>();
   made->memory_->set_pressure_handler([raw = made.get()] { return raw->relieve_pressure(); });
@@ -90,6 +91,7 @@ LogicalDevice::~LogicalDevice() {
   // In this order: a worker's job may submit, a lane's callback may post.
   callbacks_.reset();
   worker_.reset();
+  communication_.reset();
   transfers_.reset();
   transfer_.reset();
   compute_.reset();

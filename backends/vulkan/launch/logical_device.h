@@ -56,6 +56,8 @@ class LogicalDevice {
   SerialQueue& worker() { return *worker_; }
   // Runs host steps of launches that call the client, which would hold up the others.
   CallbackQueue& callbacks() { return *callbacks_; }
+  // Where collectives of the gang that runs wait for peers.
+  SerialQueue& communication() { return *communication_; }
   LaunchCounters& counters() { return counters_; }
 
   // Temporary memory of at least `bytes`, shared by all launches of the compute lane: it runs them
@@ -89,6 +91,7 @@ class LogicalDevice {
   std::unique_ptr<Lane> compute_;
   std::unique_ptr<Lane> transfer_;
   std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<SerialQueue> communication_;
   std::unique_ptr<SerialQueue> worker_;
   std::unique_ptr<CallbackQueue> callbacks_;
   std::mutex mutex_;

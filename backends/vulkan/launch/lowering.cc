@@ -123,7 +123,11 @@ class Lowering {
   // ---- what needs the host: parts of its own, in the order of the steps
 
   bool needs_host(const plan::Step& step) const {
-    if (std::holds_alternative<plan::HostStep>(step.what)) return true;
+    if (std::holds_alternative<plan::HostStep>(step.what) ||
+        std::holds_alternative<plan::StartStep>(step.what) ||
+        std::holds_alternative<plan::DoneStep>(step.what)) {
+      return true;
+    }
     const auto* run = std::get_if<plan::KernelStep>(&step.what);
     if (run != nullptr) return program_.kernels[static_cast<size_t>(run->kernel)].is_interpreted();
     bool found = false;
@@ -168,6 +172,16 @@ class Lowering {
   Status add_on_host(const plan::Step& step, const plan::HostStep&) {
     add_host_part({HostPart::Kind::kRun, &step});
     ++lowered_.host_step_count;
+    return ok_status();
+  }
+  // What the device does between a start and its done is a part of its own: it is submitted while
+  // the collective is under way.
+  Status add_on_host(const plan::Step& step, const plan::StartStep&) {
+    add_host_part({HostPart::Kind::kStart, &step});
+    return ok_status();
+  }
+  Status add_on_host(const plan::Step& step, const plan::DoneStep&) {
+    add_host_part({HostPart::Kind::kDone, &step});
     return ok_status();
   }
   Status add_on_host(const plan::Step& step, const plan::KernelStep&) {
@@ -236,6 +250,8 @@ class Lowering {
   void add(const plan::ContractionStep&, Sequence&) {}
   // They need the host.
   void add(const plan::HostStep&, Sequence&) {}
+  void add(const plan::StartStep&, Sequence&) {}
+  void add(const plan::DoneStep&, Sequence&) {}
 
   void add(const plan::RowsStep& rows, Sequence& out) { add(rows.steps, out); }
 

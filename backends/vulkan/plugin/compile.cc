@@ -80,13 +80,16 @@ class Compiler {
   }
 
   void find_host_steps() {
+    const auto is_supported = [&](const ir::Module& program) {
+      const Status status = reference::check_supported(program, grid_);
+      if (!status.ok()) unsupported_.push_back(status.message());
+      return status.ok();
+    };
     plan::for_each_step(plan_->steps, [&](const plan::Step& step) {
+      const auto* start = std::get_if<plan::StartStep>(&step.what);
+      if (start != nullptr) is_supported(*start->program);
       const auto* host = std::get_if<plan::HostStep>(&step.what);
-      if (host == nullptr) return;
-      if (const Status status = reference::check_supported(*host->program, grid_); !status.ok()) {
-        unsupported_.push_back(status.message());
-        return;
-      }
+      if (host == nullptr || !is_supported(*host->program)) return;
       log_message(LogLevel::kVerbose, "host step: {}: {}", host->name, host->reason);
       if (!reference::is_for_lapack(*host->program) &&
           !reference::is_host_transfer(*host->program)) {
