@@ -160,7 +160,8 @@ Status compile(const Options& options) {
 
 void add_compile_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
-      "compile", "Show a StableHLO program (bytecode or text) at a stage of the compiler");
+      "compile",
+      "Show a program (StableHLO as bytecode or text, HLO as protobuf) at a stage of the compiler");
   auto options = std::make_shared<Options>();
   std::vector<std::string> stages(std::begin(kStages), std::end(kStages));
   stages.insert(stages.end(), std::begin(kDeviceStages), std::end(kDeviceStages));

@@ -381,10 +381,9 @@ int run(const Settings& settings) {
 }  // namespace
 
 void add_run_command(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("run", "Run a StableHLO program, show its results and compare them");
+  CLI::App* command = app.add_subcommand("run", "Run a program, show its results and compare them");
   auto s = std::make_shared<Settings>();
-  command->add_option("program", s->program, "MLIR bytecode or text");
+  command->add_option("program", s->program, "MLIR bytecode or text, or an HloModuleProto");
   command->add_option("--case", s->case_folder, "A folder with a case.json: program and results");
   command->add_option("--all", s->all_folder, "Every case folder below this one, as a table");
   command->add_option("--device", s->devices,

@@ -14,7 +14,8 @@ Result<Leaves> convert_dot(const Site& site) {
   HEKLA_RETURN_IF_ERROR(site.expect_operands(2));
   HEKLA_ASSIGN_OR_RETURN(Leaves operands, site.tensors());
   HEKLA_RETURN_IF_ERROR(site.array_type().status());
-  if (site.fields().has(kSparsityConfig)) return site.refuse("has sparse operands");
+  // Dense ones leave an empty message.
+  if (!site.fields().bytes(kSparsityConfig).empty()) return site.refuse("has sparse operands");
   HEKLA_ASSIGN_OR_RETURN(const Message numbers, site.fields().message(kDotNumbers, "dot numbers"));
   HEKLA_ASSIGN_OR_RETURN(ir::DotDimensionNumbers dims, dot_numbers(numbers));
   HEKLA_ASSIGN_OR_RETURN(Precision precision, read_precision(site.fields()));
@@ -30,7 +31,8 @@ Result<Leaves> convert_convolution(const Site& site) {
   }
   HEKLA_ASSIGN_OR_RETURN(Leaves operands, site.tensors());
   HEKLA_RETURN_IF_ERROR(site.array_type().status());
-  if (site.fields().has(kSparsityConfig)) return site.refuse("has sparse operands");
+  // Dense ones leave an empty message.
+  if (!site.fields().bytes(kSparsityConfig).empty()) return site.refuse("has sparse operands");
   HEKLA_ASSIGN_OR_RETURN(Window window, read_window(site.fields()));
   HEKLA_ASSIGN_OR_RETURN(ir::Attribute numbers, convolution_numbers(site.fields()));
   HEKLA_ASSIGN_OR_RETURN(Precision precision, read_precision(site.fields()));

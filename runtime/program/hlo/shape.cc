@@ -39,7 +39,9 @@ Result<Shape> read_array(const Message& message, DType dtype) {
     if (dims[i] == ir::kDynamic) largest[i] = 1;
     dims[i] = ir::kDynamic;
   }
-  HEKLA_RETURN_IF_ERROR(checked_bytes(dtype, largest).status());
+  if (const Status size = checked_bytes(dtype, largest).status(); !size.ok()) {
+    return invalid_argument("{}", size.message());
+  }
   HEKLA_ASSIGN_OR_RETURN(const Message layout, message.message(kLayout, "a layout"));
   HEKLA_ASSIGN_OR_RETURN(shape.minor_to_major, layout.integers(kMinorToMajor));
   if (!shape.minor_to_major.empty()) {
