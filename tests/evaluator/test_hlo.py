@@ -3,7 +3,7 @@
 
 XLA itself, which jaxlib carries, writes the HloModuleProto of each program: of the programs of
 programs.py, of tests/artifacts, and of JAX's harness of primitives. Run is every HLO_SHARE'th one
-(24 unless set), chosen by its name; 1 runs all:
+(48 unless set), chosen by its name; 1 runs all:
 
     HLO_SHARE=1 pytest tests/evaluator/test_hlo.py
 
@@ -30,7 +30,7 @@ from compare_with_jax import to_bytes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build'))
-SHARE = int(os.environ.get('HLO_SHARE', '24'))
+SHARE = int(os.environ.get('HLO_SHARE', '48'))
 
 
 # XLA writes these by formulas of real numbers where HLO has no complex operation, so results are
