@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/pjrt/partition.h"
 
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,6 +25,81 @@ size_t leaf_count(const ir::Type& type) {
   size_t count = 0;
   for (const ir::Type& element : type.elements()) count += leaf_count(element);
   return count;
+}
+
+// The partition that alone meets the host; none: each does.
+Result<std::optional<int64_t>> host_partition(const ir::Operation& op, const ir::Module& module) {
+  constexpr std::optional<int64_t> kEach;
+  if (const auto* text = op.attribute("mhlo.sharding").get<ir::StringValue>()) {
+    HEKLA_ASSIGN_OR_RETURN(HloSharding sharding, sharding::read_hlo_sharding(text->value));
+    if (sharding.kind == Kind::kTuple && !sharding.elements.empty()) {
+      sharding = HloSharding(sharding.elements.front());
+    }
+    HEKLA_RETURN_IF_ERROR(sharding::check(sharding));
+    if (sharding.kind == Kind::kMaximal) return std::optional(sharding.devices.front());
+    if (sharding.kind == Kind::kReplicated || sharding.kind == Kind::kManual) return kEach;
+    return unimplemented("a transfer with the host that is cut: {}", to_text(sharding));
+  }
+  const auto* value = op.attribute("sdy.sharding").get<ir::ShardingValue>();
+  if (value == nullptr) return kEach;
+  const auto* list = std::get_if<sharding::ShardingList>(&value->value);
+  const auto* one = std::get_if<TensorSharding>(&value->value);
+  if (list != nullptr && !list->values.empty()) one = &list->values.front();
+  if (one == nullptr) return kEach;
+  const sharding::Mesh* mesh = one->inline_mesh();
+  if (const std::string* name = one->mesh_name()) {
+    for (const ir::Mesh& known : module.meshes) {
+      if (known.name == *name) mesh = &known.value;
+    }
+  }
+  if (mesh != nullptr && mesh->is_maximal()) return std::optional(mesh->device_ids.front());
+  for (const sharding::DimensionSharding& dimension : one->dimensions) {
+    if (!dimension.axes.empty()) {
+      return unimplemented("a transfer with the host that is cut: {}", to_text(*one));
+    }
+  }
+  return kEach;
+}
+
+// Transfers of one partition alone say which (kHostPartition); what it receives goes to all.
+Status place_host_transfers(ir::Region& region, const ir::Module& module, int64_t partitions) {
+  for (const auto& block : region.blocks()) {
+    std::vector<ir::Operation*> operations;
+    for (const auto& op : block->operations()) operations.push_back(op.get());
+    for (size_t i = 0; i < operations.size(); ++i) {
+      ir::Operation& op = *operations[i];
+      for (size_t r = 0; r < op.region_count(); ++r) {
+        HEKLA_RETURN_IF_ERROR(place_host_transfers(op.region(r), module, partitions));
+      }
+      if (!ir::is_host_transfer(op)) continue;
+      HEKLA_ASSIGN_OR_RETURN(const std::optional<int64_t> only, host_partition(op, module));
+      op.attributes().erase("mhlo.sharding");
+      op.attributes().erase("sdy.sharding");
+      if (!only) continue;
+      op.attributes().set(ir::kHostPartition,
+                          ir::IntegerValue{ir::Type::scalar(DType::kI64), *only});
+      HostArray group(DType::kI64, {1, partitions});
+      int64_t* ids = group.mutable_as<int64_t>();
+      *ids++ = *only;
+      for (int64_t partition = 0; partition < partitions; ++partition) {
+        if (partition != *only) *ids++ = partition;
+      }
+      for (size_t r = 0; r + 1 < op.result_count(); ++r) {
+        ir::AttributeMap attributes;
+        attributes.set("replica_groups",
+                       ir::make_dense(ir::Type::tensor(DType::kI64, {1, partitions}), group));
+        const auto* channel = op.attribute("channel_handle").get<ir::ChannelHandle>();
+        attributes.set("channel_handle", ir::ChannelHandle{channel->handle, 0});
+        auto broadcast = std::make_unique<ir::Operation>(
+            OpCode::kCollectiveBroadcast, std::vector<ir::Value*>{},
+            std::vector<ir::Type>{op.result(r)->type()}, std::move(attributes), op.location());
+        ir::Operation* placed = block->insert_before(operations[i + 1], std::move(broadcast));
+        op.result(r)->replace_all_uses_with(placed->result());
+        placed->set_operands({op.result(r)});
+      }
+    }
+  }
+  return ok_status();
 }
 
 class Partitioner {
@@ -130,6 +207,14 @@ class Partitioner {
     const auto what = [&] {
       return fmt::format("{} at {}", op.name(), ir::location_string(op.location()));
     };
+    if (ir::is_host_transfer(op)) {
+      const Result<std::optional<int64_t>> partition = host_partition(op, module_);
+      HEKLA_RETURN_IF_ERROR(partition.status().with_context(what()));
+      if (*partition && **partition >= partitions_) {
+        return invalid_argument("{} is partition {}'s, of {}", what(), **partition, partitions_);
+      }
+      return ok_status();
+    }
     if (op.code() == OpCode::kPartitionId && !is_manual) {
       return unimplemented(
           "{}: outside of a manual computation the partitions' results would differ where clients "
@@ -172,13 +257,17 @@ class Partitioner {
 };
 
 // The same program over meshes of one device: what is cut by no axis stays what it is.
-std::shared_ptr<const ir::Module> on_one_device(const ir::Module& module) {
+Result<std::shared_ptr<const ir::Module>> on_one_device(const ir::Module& module,
+                                                        int64_t partitions) {
   std::unique_ptr<ir::Module> local = ir::clone_module(module);
+  for (const auto& function : local->functions) {
+    HEKLA_RETURN_IF_ERROR(place_host_transfers(function->body(), *local, partitions));
+  }
   for (ir::Mesh& mesh : local->meshes) {
     for (sharding::Axis& axis : mesh.value.axes) axis.size = 1;
     if (!mesh.value.is_maximal()) mesh.value.device_ids.clear();
   }
-  return local;
+  return std::shared_ptr<const ir::Module>(std::move(local));
 }
 
 bool has_collectives(const ir::Module& module) {
@@ -221,7 +310,8 @@ Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
   HEKLA_ASSIGN_OR_RETURN(program.results,
                          partitioner.read(entry.type.results(), entry.result_attributes, "result"));
   HEKLA_RETURN_IF_ERROR(partitioner.check(entry, /*is_manual=*/false));
-  program.module = on_one_device(*module);
+  HEKLA_ASSIGN_OR_RETURN(program.module, on_one_device(*module, options.partition_count));
+  program.has_collectives = has_collectives(*program.module);
   return program;
 }
 

@@ -29,7 +29,8 @@ struct PartitionedProgram {
 // `module` is verified and has an entry. With one partition it stays as it is. Without
 // use_spmd_partitioning it is the program of one device already, whose arrays are nobody's parts
 // (manual). Else every sharding must say "replicated", and partition_id may stand in manual
-// computations alone: elsewhere results that clients take for equal would differ. UNIMPLEMENTED:
+// computations alone: elsewhere results that clients take for equal would differ. A transfer with
+// the host may be one partition's (maximal): it tells the others what it receives. UNIMPLEMENTED:
 // what would have to be cut; INVALID_ARGUMENT: shardings that do not fit their meshes or tensors.
 Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
                                      const CompileOptions& options);

@@ -10,6 +10,7 @@
 #include "backends/reference/region_function.h"
 #include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/infer.h"
+#include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
 namespace {
@@ -310,21 +311,28 @@ Result<std::vector<Datum>> Interpreter::run_async_done(const Datum& datum) {
 // token.
 Result<std::vector<Datum>> Interpreter::run_host_transfer(const ir::Operation& op,
                                                           const std::vector<Datum>& operands) {
-  if (options_.transfers == nullptr) {
+  const bool is_mine = op.attribute(ir::kHostPartition).is_absent() ||
+                       ir::int_value(op, ir::kHostPartition) == options_.partition_id;
+  if (is_mine && options_.transfers == nullptr) {
     return failed_precondition("a transfer with the host in a launch without a host");
   }
   const auto* handle = op.attribute("channel_handle").get<ir::ChannelHandle>();
   const int64_t channel = handle == nullptr ? 0 : handle->handle;
   std::vector<Datum> results(op.result_count());
   if (op.code() == OpCode::kSend) {
-    for (size_t i = 0; i + 1 < operands.size(); ++i) {
+    for (size_t i = 0; is_mine && i + 1 < operands.size(); ++i) {
       HEKLA_RETURN_IF_ERROR(options_.transfers->send(channel, operands[i].array.bytes()));
     }
     return results;
   }
   for (size_t i = 0; i + 1 < results.size(); ++i) {
     const ir::Type& type = op.result(i)->type();
-    HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(type.dtype(), type.dims(), false));
+    HEKLA_ASSIGN_OR_RETURN(HostArray array,
+                           HostArray::allocate(type.dtype(), type.dims(), /*zero=*/!is_mine));
+    if (!is_mine) {
+      results[i] = Datum(std::move(array));
+      continue;
+    }
     const std::span<std::byte> to(array.mutable_data(), static_cast<size_t>(array.size_bytes()));
     HEKLA_RETURN_IF_ERROR(options_.transfers->receive(channel, to));
     extend_narrow_integers(array);

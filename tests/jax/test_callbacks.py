@@ -675,3 +675,60 @@ jax.jit(lambda x: (jax.experimental.io_callback(host, None, x, ordered=True), x)
 '''.replace('import jax,', 'import jax.experimental, jax,'))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == 'called\n'
+
+
+# Several devices.
+
+MESH = '''
+import functools, jax, jax.numpy as jnp, numpy as np
+from jax import shard_map
+from jax.experimental import io_callback
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()[:2]), ('x',))
+replicated = NamedSharding(mesh, P())
+x = jax.device_put(np.arange(4, dtype=np.float32), replicated)
+like = jax.ShapeDtypeStruct((4,), np.float32)
+calls = []
+def double(a):
+    calls.append(1)
+    return np.asarray(a) * 2
+def shards(y):
+    return [np.asarray(s.data).tolist() for s in y.addressable_shards]
+jit = functools.partial(jax.jit, out_shardings=replicated)
+'''
+
+
+@pytest.mark.parametrize('code, lines', [
+    # A program over whole arrays calls once, and both devices have the answer.
+    ("""
+print(shards(jit(lambda v: jax.pure_callback(double, like, v) + 1)(x)), len(calls))
+""", ['[[1.0, 3.0, 5.0, 7.0], [1.0, 3.0, 5.0, 7.0]] 1']),
+    ("""
+def body(i, v):
+    io_callback(lambda k: print('turn', k), None, i)
+    return v + jax.pure_callback(double, like, v)
+y = jit(lambda v: jax.lax.fori_loop(0, 3, body, v))(x)
+jax.effects_barrier()
+print(shards(y), len(calls))
+""", ['turn 0', 'turn 1', 'turn 2', '[[0.0, 27.0, 54.0, 81.0], [0.0, 27.0, 54.0, 81.0]] 3']),
+    # One in shard_map is each device's own.
+    ("""
+y = jit(shard_map(lambda v: jax.pure_callback(double, like, v), mesh=mesh, in_specs=P(),
+                  out_specs=P(), check_vma=False))(x)
+print(shards(y), len(calls))
+""", ['[[0.0, 2.0, 4.0, 6.0], [0.0, 2.0, 4.0, 6.0]] 2']),
+    ("""
+def bad(a):
+    raise ValueError('the host broke')
+try:
+    jit(lambda v: jax.pure_callback(bad, like, v))(x).block_until_ready()
+except jax.errors.JaxRuntimeError as error:
+    print('the host broke' in str(error))
+print(shards(jit(lambda v: v + 1)(x))[1])
+""", ['True', '[1.0, 2.0, 3.0, 4.0]'])], ids=['once', 'in_a_loop', 'each', 'error'])
+def test_two_devices(code, lines, child, ours):
+    if not ours:
+        pytest.skip('a foreign plugin has its own way to make devices')
+    done = child(MESH + code, HEKLA_NUM_DEVICES='2', HEKLA_FAIL_ON_FALLBACK=None)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split('\n')[:-1] == lines

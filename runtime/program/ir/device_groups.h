@@ -32,6 +32,9 @@ struct DeviceGrid {
 bool is_collective(OpCode code);
 // A send or recv whose other end is the host: no device waits for another.
 bool is_host_transfer(const Operation& op);
+// Of a host transfer in the program of one device: the partition that alone meets the host; others
+// send nothing and receive zeros. An integer; absent: each meets it.
+inline constexpr const char* kHostPartition = "hekla.host_partition";
 
 enum class GroupMode : uint8_t {
   kCrossReplica,              // the ids are replicas; one such group in each partition
