@@ -32,8 +32,8 @@ namespace {
 
 constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "bytecode", "ir"};
 // Made by a device: its plugin shows them.
-constexpr const char* kDeviceStages[] = {"plan", "kernels",   "schedules", "llvm",
-                                         "asm",  "spirv-asm", "spirv"};
+constexpr const char* kDeviceStages[] = {"plan", "kernels", "schedules", "implementations",
+                                         "llvm", "asm",     "spirv-asm", "spirv"};
 
 struct Options {
   std::string file;
@@ -175,7 +175,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
           "steps of a launch on the device; kernels: the scalar code of its kernels; llvm, asm: "
           "what the CPU "
           "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does; "
-          "schedules: how a device runs each kernel")
+          "schedules: how a device runs each kernel; implementations: in which ways it may do each "
+          "step, and why not in the others")
       ->required()
       ->check(CLI::IsMember(stages));
   command->add_option("--output", options->output,

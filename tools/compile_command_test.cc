@@ -106,6 +106,28 @@ TEST_F(CompileCommand, ShowsThePlanOfTheDeviceThatIsNamed) {
   EXPECT_NE(vulkan.out.find("kernel 0 dot_general"), std::string::npos) << vulkan.out << vulkan.err;
 }
 
+// Ways to do a product, each with its reason: limits and values.
+TEST_F(CompileCommand, ShowsInWhichWaysAStepMayBeDone) {
+  const std::string product = file("small.mlir",
+                                   "func.func @main(%x: tensor<8x16xf32>) -> tensor<8x8xf32> {\n"
+                                   "  %y = stablehlo.dot_general %x, %x, contracting_dims = [1] x "
+                                   "[1] : (tensor<8x16xf32>, tensor<8x16xf32>) -> "
+                                   "tensor<8x8xf32>\n  return %y : tensor<8x8xf32>\n}\n");
+  const Outcome cpu = run({product, "--emit", "implementations", "--device", "cpu"});
+  const std::string title =
+      "stablehlo.dot_general tensor<8x16xf32>, tensor<8x16xf32> -> tensor<8x8xf32>, f32_f32_f32\n";
+  EXPECT_NE(cpu.out.find(title + "  contraction step: 1024 multiply-adds, fewer than 16384\n"
+                                 "  kernel of loops: taken\n"),
+            std::string::npos)
+      << cpu.out << cpu.err;
+  EXPECT_NE(cpu.out.find("kernel 0 dot_general grid [8, 8]\n  segments: "), std::string::npos)
+      << cpu.out;
+  const Outcome vulkan = run({product, "--emit", "implementations", "--device", "vulkan"});
+  EXPECT_NE(vulkan.out.find(title + "  contraction step: the device has none\n"), std::string::npos)
+      << vulkan.out << vulkan.err;
+  EXPECT_NE(vulkan.out.find("  tile in shared memory: "), std::string::npos) << vulkan.out;
+}
+
 TEST_F(CompileCommand, WritesBytecodeOfAVersion) {
   const std::string output = path("add.mlirbc");
   EXPECT_EQ(

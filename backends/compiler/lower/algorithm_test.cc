@@ -149,12 +149,13 @@ TEST(Algorithm, ThatOfTheClientIsForF32WithoutAWishOfItsOwn) {
 // A device's code for contractions gets what was asked for, and operands that are rounded already.
 TEST(Algorithm, ReachesTheContraction) {
   ModulePtr module = product("f32", "f32", named("bf16", "f32", 1));
-  EXPECT_FALSE(is_contraction(product_of(*module), {})) << "operands are not rounded yet";
+  EXPECT_EQ(why_no_contraction(product_of(*module), {}),
+            "operands are not rounded for bf16_bf16_f32");
   apply_algorithms(*module);
   const auto in_memory = [](const ir::Value&) { return true; };
   const ir::Operation& op = product_of(*module);
   const auto lowered = lower_contraction(op, in_memory, *op.result(), {});
-  ASSERT_TRUE(lowered.has_value());
+  ASSERT_TRUE(lowered.ok()) << lowered.status().message();
   EXPECT_EQ(lowered->contraction.lhs_dtype, DType::kBF16);
   EXPECT_EQ(to_string(lowered->contraction.algorithm), "bf16_bf16_f32");
   EXPECT_EQ(to_string(lowered->contraction), "1 x 32 x 48 x 64 bf16");

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/lower/contraction.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/dimensions.h"
@@ -134,13 +137,18 @@ bool is_narrow_integer(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kUI8 || dtype == DType::kI16;
 }
 
-bool has_packed_types(const ir::Operation& op) {
+kernel::Refusal why_no_types(const ir::Operation& op) {
   const DType lhs = op.operand(0)->type().dtype();
   const DType rhs = op.operand(1)->type().dtype();
   const DType out = op.result()->type().dtype();
-  if (out == DType::kF32) return is_narrow_or_f32(lhs) && is_narrow_or_f32(rhs);
-  return (out == DType::kI32 || out == DType::kUI32) && is_narrow_integer(lhs) &&
-         is_narrow_integer(rhs);
+  const bool are_floats = out == DType::kF32 && is_narrow_or_f32(lhs) && is_narrow_or_f32(rhs);
+  const bool are_integers = (out == DType::kI32 || out == DType::kUI32) && is_narrow_integer(lhs) &&
+                            is_narrow_integer(rhs);
+  if (are_floats || are_integers) return {};
+  return fmt::format(
+      "sums in {} of {} and {}: only f32 of f32, bf16 and f16, and i32 of i8, u8 and "
+      "i16",
+      dtype_name(out), dtype_name(lhs), dtype_name(rhs));
 }
 
 // Fills in the axes of a contraction from the operands' views. `size(value, d)` and strides are of
@@ -263,19 +271,32 @@ class AxesBuilder {
   Contraction c_;
 };
 
-bool is_worth_it(const Contraction& c, const LowerOptions& options) {
-  if (options.small_limits) return kernel::contraction_work(c) > 0;
+kernel::Refusal why_not_worth_it(const Contraction& c, const LowerOptions& options) {
+  if (options.small_limits) return {};
   const int64_t rows = kernel::axes_size(c.rows);
   const int64_t columns = kernel::axes_size(c.columns);
   const int64_t depth = kernel::axes_size(c.depth);
   const double work = kernel::contraction_work(c);
   if (c.chains > 1 && work >= kLeastChainedWork && std::max(rows, columns) >= kLeastWide) {
-    return true;
+    return {};
   }
-  return work >= kLeastWork &&
-         work >= kLeastBatchWork * static_cast<double>(kernel::axes_size(c.batch)) &&
-         depth >= kLeastDepth && std::max(rows, columns) >= kLeastWide &&
-         std::min(rows, columns) * depth >= kLeastNarrowWork;
+  const double batch_work = work / static_cast<double>(kernel::axes_size(c.batch));
+  const double narrow_work = static_cast<double>(std::min(rows, columns) * depth);
+  if (work < kLeastWork) return fmt::format("{} multiply-adds, fewer than {}", work, kLeastWork);
+  if (batch_work < kLeastBatchWork) {
+    return fmt::format("{} multiply-adds for an element of the batch, fewer than {}", batch_work,
+                       kLeastBatchWork);
+  }
+  if (depth < kLeastDepth)
+    return fmt::format("sums of {} products, fewer than {}", depth, kLeastDepth);
+  if (std::max(rows, columns) < kLeastWide) {
+    return fmt::format("{} rows and {} columns, both fewer than {}", rows, columns, kLeastWide);
+  }
+  if (narrow_work < kLeastNarrowWork) {
+    return fmt::format("{} products for each of the more rows or columns, fewer than {}",
+                       narrow_work, kLeastNarrowWork);
+  }
+  return {};
 }
 
 // Strides of the result of `op` inside of `output`, which it becomes by transposes and reshapes.
@@ -339,33 +360,40 @@ View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_
   return {&value, row_major(value.type().dims()), 0, {}};
 }
 
-std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
-                                                    const InMemory& in_memory,
-                                                    const ir::Value& output,
-                                                    const LowerOptions& options) {
+Result<LoweredContraction> lower_contraction(const ir::Operation& op, const InMemory& in_memory,
+                                             const ir::Value& output, const LowerOptions& options) {
   const bool is_dot = op.code() == OpCode::kDotGeneral;
-  if (!is_dot && op.code() != OpCode::kConvolution) return std::nullopt;
+  if (!is_dot && op.code() != OpCode::kConvolution) {
+    return unimplemented("it is neither dot_general nor convolution");
+  }
   for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
     const ir::Type& type = value->type();
-    if (!type.is_static_tensor() || type.quantization() != nullptr ||
-        element_count(type.dims()) == 0) {
-      return std::nullopt;
+    if (!type.is_static_tensor() || type.quantization() != nullptr) {
+      return unimplemented("{} is no plain static tensor", type.to_string());
     }
+    if (element_count(type.dims()) == 0) return unimplemented("{} is empty", type.to_string());
   }
-  if (!has_packed_types(op)) return std::nullopt;
-  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
-  if (!algorithm.ok() || !has_rounded_operands(op, *algorithm)) return std::nullopt;
+  if (const kernel::Refusal why = why_no_types(op); !why.empty()) return unimplemented("{}", why);
+  HEKLA_ASSIGN_OR_RETURN(const kernel::Algorithm algorithm, algorithm_of(op));
+  if (!has_rounded_operands(op, algorithm)) {
+    return unimplemented("operands are not rounded for {}", kernel::to_string(algorithm));
+  }
   const View lhs = view_of(*op.operand(0), *op.block(), in_memory);
   const View rhs = view_of(*op.operand(1), *op.block(), in_memory);
-  if (!has_place(*lhs.base) || !has_place(*rhs.base)) return std::nullopt;
+  if (!has_place(*lhs.base) || !has_place(*rhs.base)) {
+    return unimplemented("an operand is an iota, which is not in memory");
+  }
   std::optional<Sizes> out = output_strides(op, output);
-  if (!out.has_value()) return std::nullopt;
+  if (!out.has_value()) return unimplemented("the result is no view of what is written");
   AxesBuilder builder(op, lhs, rhs, std::move(*out));
   std::optional<Contraction> contraction = is_dot ? builder.dot() : builder.convolution();
-  if (!contraction.has_value()) return std::nullopt;
-  contraction->algorithm = *algorithm;
+  if (!contraction.has_value()) {
+    return unimplemented("its window has more than {} dimensions", kMostWindows);
+  }
+  contraction->algorithm = algorithm;
   if (is_dot) contraction->chains = dot_chains(op);
-  if (!is_worth_it(*contraction, options)) return std::nullopt;
+  const kernel::Refusal why = why_not_worth_it(*contraction, options);
+  if (!why.empty()) return unimplemented("{}", why);
   return LoweredContraction{std::move(*contraction), lhs.base, rhs.base};
 }
 
@@ -398,9 +426,9 @@ int64_t dot_chains(const ir::Operation& op) {
   return is_one || is_along[free[0] == 1 ? 1 : 0] ? kernel::kDotChains : 1;
 }
 
-bool is_contraction(const ir::Operation& op, const LowerOptions& options) {
-  if (op.code() != OpCode::kDotGeneral && op.code() != OpCode::kConvolution) return false;
-  return lower_contraction(op, kNothing, *op.result(), options).has_value();
+kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options) {
+  const auto lowered = lower_contraction(op, kNothing, *op.result(), options);
+  return lowered.ok() ? kernel::Refusal() : lowered.status().message();
 }
 
 const ir::Value& output_of(const ir::Operation& contraction, const LowerOptions& options) {
@@ -412,7 +440,7 @@ const ir::Value& output_of(const ir::Operation& contraction, const LowerOptions&
       break;
     }
     const auto lowered = lower_contraction(contraction, kNothing, *user.result(), options);
-    if (!lowered.has_value() || !writes_side_by_side(lowered->contraction)) break;
+    if (!lowered.ok() || !writes_side_by_side(lowered->contraction)) break;
     output = user.result();
   }
   return *output;

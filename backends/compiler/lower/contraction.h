@@ -7,10 +7,10 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/lower/lower.h"
 #include "runtime/program/ir/ir.h"
 
@@ -38,10 +38,10 @@ View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_
 // every form.
 int64_t dot_chains(const ir::Operation& op);
 
-// Whether an operation has the form of a Contraction that is worth code of its own: f32 sums of
-// f32, bf16 or f16, not too small in any direction. Results of other types: see
-// passes::widen_contractions.
-bool is_contraction(const ir::Operation& op, const LowerOptions& options);
+// Why an operation is none that is worth code of a device's own; empty: it is. It is one that has
+// the form of a Contraction, f32 sums of f32, bf16 or f16 or i32 sums of narrow integers, not too
+// small in any direction. Results of other types: see passes::widen_contractions.
+kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options);
 
 // The value that a contraction writes: its result, or, as long as nobody else uses what is before
 // it, that result transposed and reshaped. The operations between them are the values' own.
@@ -53,11 +53,9 @@ struct LoweredContraction {
   const ir::Value* rhs = nullptr;
 };
 
-// nullopt: not is_contraction. `in_memory` says which values may be read; `output`: what is
-// written, the operation's result or output_of it.
-std::optional<LoweredContraction> lower_contraction(const ir::Operation& op,
-                                                    const InMemory& in_memory,
-                                                    const ir::Value& output,
-                                                    const LowerOptions& options);
+// UNIMPLEMENTED: as why_no_contraction says. `in_memory` says which values may be read; `output`:
+// what is written, the operation's result or output_of it.
+Result<LoweredContraction> lower_contraction(const ir::Operation& op, const InMemory& in_memory,
+                                             const ir::Value& output, const LowerOptions& options);
 
 }  // namespace hekla::lower

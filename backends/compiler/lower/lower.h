@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
@@ -46,8 +47,11 @@ Role role_of(const ir::Operation& op, const LowerOptions& options = {});
 // reshape, and broadcast_in_dim that only adds dimensions of size 1.
 bool keeps_row_major_order(const ir::Operation& op);
 // Whether a reduce becomes several kernels, which compute its operands and nothing behind it: it
-// stands alone, its results in memory.
-bool is_staged_reduce(const ir::Operation& op, const LowerOptions& options);
+// stands alone, its results in memory. Empty: it does; else why not.
+kernel::Refusal why_no_staged_reduce(const ir::Operation& op, const LowerOptions& options);
+inline bool is_staged_reduce(const ir::Operation& op, const LowerOptions& options) {
+  return op.code() == ir::OpCode::kReduce && why_no_staged_reduce(op, options).empty();
+}
 // Whether two such operations go through the same lines in an order that both may take, so that the
 // same kernels can do both.
 bool are_siblings(const ir::Operation& a, const ir::Operation& b, const LowerOptions& options);

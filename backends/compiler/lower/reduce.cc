@@ -3,6 +3,8 @@
 // into temporary memory, then the parts. How a line is cut depends on shapes and reducer alone, so
 // sums are the same on every device and with any number of threads. Reductions of the same lines
 // may go through them together; each result is that of its reduction alone.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "backends/compiler/lower/dimensions.h"
@@ -531,31 +533,50 @@ class ReduceLowering {
 
 }  // namespace
 
-bool is_staged_reduce(const ir::Operation& op, const LowerOptions& options) {
+kernel::Refusal why_no_staged_reduce(const ir::Operation& op, const LowerOptions& options) {
   if (op.code() != OpCode::kReduce || op.result_count() == 0 || op.region_count() != 1 ||
       op.operand_count() != 2 * op.result_count()) {
-    return false;
+    return "it is no reduce";
   }
   for (size_t r = 0; r < op.result_count(); ++r) {
     const ir::Type& type = op.operand(r)->type();
-    if (!type.is_static_tensor() || !op.result(r)->type().is_static_tensor() ||
-        type.dtype() != op.result(r)->type().dtype()) {
-      return false;
+    if (!type.is_static_tensor() || !op.result(r)->type().is_static_tensor()) {
+      return "its types are no static tensors";
     }
+    if (type.dtype() != op.result(r)->type().dtype()) return "its result has another type";
   }
   const ReduceLimits limits = reduce_limits(options);
   const Lines lines = lines_of(op);
-  if (lines.count == 0 || lines.length == 0) return false;
+  if (lines.count == 0 || lines.length == 0) return "it is empty";
   if (lines.is_column) {
-    const bool fills =
-        lines.neighbours >= kFewNeighbours || lines.count * lines.length >= limits.large_array;
-    return fills && lines.count <= kManyColumns && lines.length / rows_of_part(lines, limits) >= 2;
+    if (lines.neighbours < kFewNeighbours && lines.count * lines.length < limits.large_array) {
+      return fmt::format("{} neighbours do not fill a vector, and {} elements are fewer than {}",
+                         lines.neighbours, lines.count * lines.length, limits.large_array);
+    }
+    if (lines.count > kManyColumns) {
+      return fmt::format("{} columns, more than {}, are work enough side by side", lines.count,
+                         kManyColumns);
+    }
+    if (lines.length / rows_of_part(lines, limits) < 2) {
+      return fmt::format("{} rows are less than two parts of {}", lines.length,
+                         rows_of_part(lines, limits));
+    }
+    return {};
   }
-  if (lines.length < limits.short_line) return false;
-  if (lines.is_dense && order_of(op) != Order::kFixed) return true;
+  if (lines.length < limits.short_line) {
+    return fmt::format("lines of {} elements, fewer than {}", lines.length, limits.short_line);
+  }
+  if (lines.is_dense && order_of(op) != Order::kFixed) return {};
   // Elsewhere a line's number is taken apart, which is cheap where vectors do not cross its ends.
-  const bool is_simple = lines.is_dense || lines.reduced_sizes.back() % kSide == 0;
-  return is_simple && lines.count <= kManyLines;
+  if (!lines.is_dense && lines.reduced_sizes.back() % kSide != 0) {
+    return fmt::format("lines of {} contiguous elements, no multiple of {}",
+                       lines.reduced_sizes.back(), kSide);
+  }
+  if (lines.count > kManyLines) {
+    return fmt::format("{} lines, more than {}, are work enough side by side", lines.count,
+                       kManyLines);
+  }
+  return {};
 }
 
 bool are_siblings(const ir::Operation& a, const ir::Operation& b, const LowerOptions& options) {

@@ -176,7 +176,10 @@ Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
   std::unordered_map<std::string, Role> known;
   for (const auto& op : ops) {
     roles_[op.get()] = role_like(*op, options.lower, known);
-    if (options.contractions && lower::is_contraction(*op, options.lower)) add_contraction(*op);
+    if (op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution) {
+      ask_contraction(*op, options.contractions);
+    }
+    if (op->code() == OpCode::kReduce && roles_[op.get()] != Role::kNone) ask_reduce(*op);
   }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
@@ -246,8 +249,8 @@ bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
       group.size + next.size > kMaxOperations) {
     return false;
   }
-  const bool is_staged = lower::is_staged_reduce(ours, lower_options_);
-  if (is_staged != lower::is_staged_reduce(theirs, lower_options_)) return false;
+  const bool is_staged = this->is_staged(ours);
+  if (is_staged != this->is_staged(theirs)) return false;
   if (is_staged) {
     if (group.members.size() >= kMaxSiblings || !lower::are_siblings(theirs, ours, lower_options_))
       return false;
@@ -322,10 +325,10 @@ void Fusion::merge_roots() {
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
-    const bool may_merge =
-        fuse_ && op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice &&
-        roles_.at(&op) != Role::kSequence && !is_contraction(op) && !is_cut(op) &&
-        (merge_reductions_ || !lower::is_staged_reduce(op, lower_options_));
+    const bool may_merge = fuse_ && op.result_count() == 1 &&
+                           op.code() != OpCode::kDynamicUpdateSlice &&
+                           roles_.at(&op) != Role::kSequence && !is_contraction(op) &&
+                           !is_cut(op) && (merge_reductions_ || !is_staged(op));
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
@@ -408,6 +411,27 @@ void Fusion::demand_captured(const ir::Operation& op) {
   }
 }
 
+void Fusion::ask_contraction(const ir::Operation& op, bool has_contractions) {
+  kernel::Implementations ways;
+  const kernel::Refusal why = has_contractions ? lower::why_no_contraction(op, lower_options_)
+                              : fuse_          ? "the device has none"
+                                      : "each operation is a kernel of its own (hekla_fuse=false)";
+  if (ways.ask("contraction step", why)) add_contraction(op);
+  const bool has_kernel = roles_.at(&op) != Role::kNone;
+  ways.ask("kernel of loops", has_kernel ? "" : lower::why_no_kernel(op));
+  ways.ask("evaluator on the host", "");
+  asked_[&op] = ways.take();
+}
+
+void Fusion::ask_reduce(const ir::Operation& op) {
+  kernel::Implementations ways;
+  if (ways.ask("kernels of parts of lines", lower::why_no_staged_reduce(op, lower_options_))) {
+    staged_.insert(&op);
+  }
+  ways.ask("a point for each line", "");
+  asked_[&op] = ways.take();
+}
+
 void Fusion::add_contraction(const ir::Operation& op) {
   const ir::Value& output = fuse_ ? lower::output_of(op, lower_options_) : *op.result();
   contractions_[&op] = &output;
@@ -453,8 +477,7 @@ void Fusion::decide(const ir::Operation& op) {
     for (size_t i = 0; i < count; ++i) demand(*op.operand(i));
   }
   bool is_stored = op.result_count() != 1 || role == Role::kSequence ||
-                   op.code() == OpCode::kDynamicUpdateSlice || is_cut(op) ||
-                   lower::is_staged_reduce(op, lower_options_);
+                   op.code() == OpCode::kDynamicUpdateSlice || is_cut(op) || is_staged(op);
   bool is_used = false;
   for (size_t i = 0; i < op.result_count(); ++i) {
     is_stored |= stored_.contains(op.result(i));

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/lower/lower.h"
 #include "runtime/program/ir/ir.h"
 
@@ -29,7 +30,7 @@ enum class StoredTransposes : uint8_t { kNone, kWherePays, kAll };
 struct FusionOptions {
   // Off: every operation stores its results, but constants and iotas.
   bool fuse = true;
-  // The operations of lower::is_contraction are steps of their own.
+  // Operations for which lower::why_no_contraction has no reason are steps of their own.
   bool contractions = false;
   // Staged reductions that read the same large value go through it together: for devices on which
   // loads cost more than arithmetic. The bits are the same.
@@ -54,6 +55,11 @@ class Fusion {
   bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
   lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
   bool is_contraction(const ir::Operation& op) const { return contractions_.contains(&op); }
+  // What each way to do the operation said; null: there is but one.
+  const std::vector<kernel::Implementation>* asked(const ir::Operation& op) const {
+    const auto it = asked_.find(&op);
+    return it == asked_.end() ? nullptr : &it->second;
+  }
   // Whether nobody needs what the operation computes: it takes no step.
   bool is_unwanted(const ir::Operation& op) const {
     return op.result_count() == 1 && unwanted_.contains(op.result());
@@ -89,6 +95,9 @@ class Fusion {
   bool looks_through(const ir::Operation& user, const ir::Value& value) const;
   void demand_operands(const ir::Operation& contraction);
   void add_contraction(const ir::Operation& op);
+  void ask_contraction(const ir::Operation& op, bool has_contractions);
+  void ask_reduce(const ir::Operation& op);
+  bool is_staged(const ir::Operation& op) const { return staged_.contains(&op); }
 
   // What the kernel of a root loads; `same` when only the elements that it computes itself.
   struct Load {
@@ -134,6 +143,8 @@ class Fusion {
   std::unordered_set<const ir::Value*> stored_;
   // Contractions with what they write, and the operations between a result and that.
   std::unordered_map<const ir::Operation*, const ir::Value*> contractions_;
+  std::unordered_set<const ir::Operation*> staged_;  // reductions of several kernels
+  std::unordered_map<const ir::Operation*, std::vector<kernel::Implementation>> asked_;
   std::unordered_set<const ir::Operation*> written_through_;
   std::unordered_set<const ir::Operation*> viewed_;  // what only contractions look through
   // Values that contractions look through to their operands' places, by contraction.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/ir.h"
@@ -140,6 +141,14 @@ struct Step {
       what;
 };
 
+// Why an operation that can be done in several ways is done in one of them. For people: steps do
+// not depend on it.
+struct Decision {
+  std::string operation;
+  std::vector<kernel::Implementation> implementations;
+  bool operator==(const Decision&) const = default;
+};
+
 struct LaunchPlan {
   std::vector<kernel::Kernel> kernels;            // no two equal
   std::vector<kernel::Contraction> contractions;  // no two equal
@@ -152,12 +161,15 @@ struct LaunchPlan {
   std::vector<int32_t> output_input;
   int64_t arena_bytes = 0;
   Steps steps;
+  std::vector<Decision> decisions;  // no two equal
 };
 
 // "input 1 [16]", "output 0 +64 [16]", "arena +128 [4096]".
 std::string to_string(const Slice& slice);
 // One line a step, kernels by number; for people and tests.
 std::string to_string(const LaunchPlan& plan);
+// The decisions, each with what every way said.
+std::string decisions_string(const LaunchPlan& plan);
 // The scalar code of every kernel, by number.
 std::string kernels_string(const LaunchPlan& plan);
 // What a step is, without its slices: "kernel 3 add grid [4, 8]", "copy", "repeat 5 times".

@@ -145,6 +145,9 @@ void for_each_field(T& value, const auto& each) {
   } else if constexpr (kCount == 6) {
     auto& [a, b, c, d, e, f] = value;
     all(a, b, c, d, e, f);
+  } else if constexpr (kCount == 9) {
+    auto& [a, b, c, d, e, f, g, h, i] = value;
+    all(a, b, c, d, e, f, g, h, i);
   } else {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = value;
     all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);

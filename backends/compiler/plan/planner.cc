@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/lower.h"
 #include "backends/compiler/passes/passes.h"
@@ -214,6 +215,7 @@ class Planner {
     for (size_t i = 0; i < op.result_count(); ++i) {
       if (!has_place(op.result(i)->type())) return no_place(op.result(i)->type(), op.name());
     }
+    if (op.result_count() > 0 && op.result()->has_uses()) add_decision(op, fusion);
     const Role role = fusion.role(op);
     if (role == Role::kNone) {
       switch (op.code()) {
@@ -253,13 +255,32 @@ class Planner {
     return plan_kernel(op, outputs, fusion, steps);
   }
 
+  void add_decision(const ir::Operation& op, const Fusion& fusion) {
+    const std::vector<kernel::Implementation>* asked = fusion.asked(op);
+    if (asked == nullptr) return;
+    Decision decision{std::string(op.name()), *asked};
+    for (size_t i = 0; i < op.operand_count(); ++i) {
+      decision.operation += (i == 0 ? " " : ", ") + op.operand(i)->type().to_string();
+    }
+    decision.operation += " -> " + op.result()->type().to_string();
+    const bool is_reduce = op.code() == OpCode::kReduce;
+    if (const auto algorithm = lower::algorithm_of(op); !is_reduce && algorithm.ok()) {
+      decision.operation += ", " + kernel::to_string(*algorithm);
+    }
+    auto& all = plan_.decisions;
+    if (std::find(all.begin(), all.end(), decision) == all.end())
+      all.push_back(std::move(decision));
+  }
+
   Status plan_contraction(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
     const ir::Value& output = fusion.output_of(op);
     if (!fusion.is_stored(output)) return ok_status();
-    std::optional<lower::LoweredContraction> lowered = lower::lower_contraction(
+    Result<lower::LoweredContraction> lowered = lower::lower_contraction(
         op, [&](const ir::Value& value) { return fusion.in_memory(value); }, output,
         lower_options());
-    if (!lowered.has_value()) return internal_error("{} is no contraction", op.name());
+    if (!lowered.ok()) {
+      return internal_error("{} is no contraction: {}", op.name(), lowered.status().message());
+    }
     ContractionStep step;
     HEKLA_ASSIGN_OR_RETURN(step.lhs, place_of(*lowered->lhs));
     HEKLA_ASSIGN_OR_RETURN(step.rhs, place_of(*lowered->rhs));

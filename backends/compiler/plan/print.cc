@@ -99,6 +99,14 @@ std::string to_string(const LaunchPlan& plan) {
   return out;
 }
 
+std::string decisions_string(const LaunchPlan& plan) {
+  std::string text;
+  for (const Decision& each : plan.decisions) {
+    text += each.operation + "\n" + kernel::to_string(each.implementations);
+  }
+  return text;
+}
+
 std::string kernels_string(const LaunchPlan& plan) {
   std::string text;
   for (size_t i = 0; i < plan.kernels.size(); ++i) {

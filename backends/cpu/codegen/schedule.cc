@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/codegen/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -301,15 +303,17 @@ double row_cost(const kernel::Function& f, const LaneAnalysis& analysis, int64_t
 }
 
 // Cuts the rows of a box where conditions on the lane's index change, if that gives contiguous
-// loads and does not cost more by short pieces, or always.
+// loads and does not cost more by short pieces, or always. `why`: why they stay whole.
 std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Box& box,
-                           int one_vector, bool always = false) {
+                           int one_vector, bool always, kernel::Refusal& why) {
   constexpr size_t kMostSegments = 6;
+  why = "the grid has no dimension";
   if (dimension < 0) return {{0, 1}};
   const auto lane = static_cast<size_t>(dimension);
   const std::vector<Range> whole{box[lane]};
   const LaneAnalysis analysis(kernel, dimension, box);
   const int scattered = analysis.scattered_loads();
+  why = "no load is scattered";
   if (scattered == 0 && !always) return whole;
   std::vector<Range> waiting = whole, done;
   int64_t longest = 0;
@@ -322,7 +326,10 @@ std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Bo
     part[lane] = range;
     const LaneAnalysis inner(kernel, dimension, part);
     const std::vector<int64_t> cuts = inner.changes(dimension);
-    if (cuts.size() + 1 + waiting.size() + done.size() > kMostSegments) return whole;
+    if (cuts.size() + 1 + waiting.size() + done.size() > kMostSegments) {
+      why = fmt::format("conditions cut a row into more than {} segments", kMostSegments);
+      return whole;
+    }
     if (cuts.empty()) {
       if (range.size() > longest) {
         longest = range.size();
@@ -341,7 +348,14 @@ std::vector<Range> cut_row(const kernel::Kernel& kernel, int dimension, const Bo
   }
   const bool pays = scattered_in_longest < scattered &&
                     pieces_cost < row_cost(kernel.body, analysis, box[lane].size(), one_vector);
-  if ((!pays && !always) || done.size() * kernel.body.size() > kMostInstructions) return whole;
+  why = done.size() == 1 ? "no condition changes along a row"
+                         : "segments would not cost less: short ones, or as many scattered loads";
+  if (!pays && !always) return whole;
+  if (done.size() * kernel.body.size() > kMostInstructions) {
+    why = fmt::format("{} segments of {} instructions, more than {}", done.size(),
+                      kernel.body.size(), kMostInstructions);
+    return whole;
+  }
   std::sort(done.begin(), done.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   return done;
@@ -384,6 +398,16 @@ RowKind make_kind(const kernel::Kernel& kernel, int dimension, Box box,
   return kind;
 }
 
+constexpr std::string_view kNames[] = {"points one by one", "vectors",        "tiles of rows",
+                                       "segments",          "blocks of rows", "staged tiles"};
+
+// The ways to run a kernel, by the number of their names, in the order in which they are asked.
+// Blocks of rows are of any of them.
+enum class Way : uint8_t { kPoints = 0, kVectors = 1, kTiles = 2, kSegments = 3, kStagedTiles = 5 };
+constexpr Way kWays[] = {Way::kSegments, Way::kStagedTiles, Way::kTiles, Way::kVectors,
+                         Way::kPoints};
+std::string_view name_of(Way way) { return kNames[static_cast<size_t>(way)]; }
+
 KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_vector,
                          const std::vector<Range>& ranges, const std::optional<BlockFit>& fit,
                          Draw& draw) {
@@ -392,7 +416,8 @@ KernelPlan plan_segments(const kernel::Kernel& kernel, int dimension, int one_ve
   const Box inside = inside_of(kernel, dimension);
   size_t instructions = ranges.size() * kernel.body.size();
   if (inside != whole) {
-    const std::vector<Range> inner = cut_row(kernel, dimension, inside, one_vector);
+    kernel::Refusal why;
+    const std::vector<Range> inner = cut_row(kernel, dimension, inside, one_vector, false, why);
     instructions += inner.size() * kernel.body.size();
     if (instructions <= kMostInstructions) {
       plan.kinds.push_back(make_kind(kernel, dimension, inside, inner));
@@ -421,7 +446,10 @@ bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& 
 }
 
 KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks,
-                       uint64_t seed, TileUse tiles, StridedUse strided) {
+                       uint64_t seed, TileUse tiles, StridedUse strided,
+                       kernel::Implementations* asked) {
+  kernel::Implementations own;
+  kernel::Implementations& ways = asked == nullptr ? own : *asked;
   Draw draw(kernel, seed);
   if (draw.chance(30)) tiles = draw.chance(50) ? TileUse::kNotStaged : TileUse::kNone;
   if (draw.chance(30)) strided = StridedUse::kByLane;
@@ -435,10 +463,12 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
   const std::optional<BlockFit> fit =
       blocks.rows == 0 ? std::nullopt : fit_blocks(kernel, dimension, blocks);
   const int64_t row = dimension < 0 ? 1 : kernel.grid[static_cast<size_t>(dimension)];
+  kernel::Refusal why_whole = "not drawn";
   if (!draw.chance(30)) {
     const std::vector<Range> ranges =
-        cut_row(kernel, dimension, whole_grid(kernel), one_vector, draw.chance(60));
+        cut_row(kernel, dimension, whole_grid(kernel), one_vector, draw.chance(60), why_whole);
     if (ranges.size() > 1) {
+      for (const Way way : kWays) ways.ask(name_of(way), "");
       KernelPlan plan = plan_segments(kernel, dimension, one_vector, ranges, fit, draw);
       plan.schedule.strided = strided;
       return plan;
@@ -479,16 +509,36 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
     KernelPlan plan;
     const bool may_tile = used > 1 && tiles != TileUse::kNone;
     int tile = may_tile ? choose_tile_dimension(kernel, analysis) : -1;
+    kernel::Refusal why_untiled, why_unstaged;
+    if (tile < 0) why_untiled = "no load is far apart along the lanes and contiguous across them";
+    if (tiles == TileUse::kNone) why_untiled = "not drawn";
+    if (used == 1) why_untiled = "a lane is a point";
     if (may_tile && rank > 1 && kernel.body.region_count() == 1 && draw.chance(40)) {
       tile = static_cast<int>((dimension + draw.any(1, rank - 1)) % rank);
+      why_untiled.clear();
     }
     // Blocks hold whole tiles of a power of two.
-    if (fit && (tile != fit->tile_dimension || fit->tile % kFewestTileRows != 0)) tile = -1;
+    if (tile >= 0 && fit && (tile != fit->tile_dimension || fit->tile % kFewestTileRows != 0)) {
+      tile = -1;
+      why_untiled = fmt::format("blocks of rows hold no whole tiles of {} rows", kFewestTileRows);
+    }
     std::vector<kernel::Value> staged;
     if (tile >= 0 && used >= kFewestTileRows && tiles == TileUse::kChosen &&
         kernel.grid[static_cast<size_t>(tile)] >= kFewestTileRows) {
       staged = loads_to_stage(kernel, analysis, tile);
     }
+    if (staged.empty()) {
+      why_unstaged = tile < 0 ? why_untiled
+                              : fmt::format("no load of 4 bytes to be read by {} lanes across rows",
+                                            kFewestTileRows);
+    }
+    const kernel::Refusal why_points =
+        used > 1 ? "" : fmt::format("rows of {} points, {} lanes", length, lanes);
+    ways.ask(name_of(Way::kSegments), why_whole);
+    ways.ask(name_of(Way::kStagedTiles), why_unstaged);
+    ways.ask(name_of(Way::kTiles), why_untiled);
+    ways.ask(name_of(Way::kVectors), why_points);
+    ways.ask(name_of(Way::kPoints), "");
     plan.schedule = cut(kernel, analysis, row, used, fit, draw, tile, std::move(staged));
     plan.schedule.strided = strided;
     plan.kinds.push_back({whole_grid(kernel), {}});
@@ -496,13 +546,6 @@ KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowB
     return plan;
   }
 }
-
-namespace {
-
-constexpr std::string_view kNames[] = {"points one by one", "vectors",        "tiles of rows",
-                                       "segments",          "blocks of rows", "staged tiles"};
-
-}  // namespace
 
 std::string_view schedule_name(const KernelPlan& plan) {
   const bool has_segments = plan.kinds.size() > 1 || plan.kinds.back().segments.size() > 1;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "backends/cpu/codegen/lane_analysis.h"
 
@@ -88,10 +89,11 @@ bool has_blocks(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& 
 // takes its time. The grid has no zero.
 // `seed`, for tests: not 0, lane dimension, lanes, segments, tiles of rows, strided accesses and
 // units are drawn from all that are right instead of chosen by sizes and costs. The bits are the
-// same.
+// same. `asked`: gets what each way to run the kernel said.
 KernelPlan plan_kernel(const kernel::Kernel& kernel, int vector_bits, const RowBlocks& blocks = {},
                        uint64_t seed = 0, TileUse tiles = TileUse::kChosen,
-                       StridedUse strided = StridedUse::kShuffles);
+                       StridedUse strided = StridedUse::kShuffles,
+                       kernel::Implementations* asked = nullptr);
 
 // What kind of schedule it is, in a few words: "vectors", "tiles of rows" ... There are no others
 // than those of schedule_names().

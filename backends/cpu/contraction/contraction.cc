@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/contraction/contraction.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -125,48 +127,122 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   }
 }
 
-// `drawn`: what else would be right may be chosen too.
-void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
-  const auto choose = [&](bool is_right, bool is_best) {
-    return is_right && (drawn == nullptr ? is_best : (*drawn)() % 2 == 0);
-  };
-  rows_in_place_ =
-      choose(rows_.narrow == Narrow::kF32 &&
-                 (depth_size_ == 1 || (rows_.depth.back() == 1 && inner_ >= kDenseRun)),
-             true);
-  const BlockingProblem problem{rows_.size,     columns_.size, depth_size_,
-                                rows_in_place_, is_paired_,    windowed_ != 0};
-  blocking_ = drawn == nullptr ? choose_blocking(problem, kernels_, second_level_cache_bytes())
-                               : draw_blocking(problem, kernels_, *drawn);
-  const bool plain_columns = columns_.narrow == Narrow::kF32 && columns_.is_dense &&
-                             depth_.size() <= 1 && windowed_ == 0 && columns_.lanes.size() == 1 &&
-                             columns_.lanes[0].out == 1;
-  const int64_t columns_step = depth_.empty() ? 0 : columns_.depth[0] * columns_.bytes;
-  const bool is_small = depth_size_ * columns_.size * columns_.bytes <= kCachedBytes;
-  // Lines a whole number of pages apart push each other out of the caches.
-  const bool shares_lines = columns_step % kPageBytes == 0;
-  // A column that is used by many rows is worth packing, unless it is too long to be read twice.
-  is_wide_ = choose(
-      plain_columns && !is_chained_ && rows_.narrow == Narrow::kF32 && rows_.size <= kWideRows,
-      rows_.size <= kWideTile ||
-          (columns_.size >= 256 &&
-           rows_.size <= (is_small && shares_lines ? kWideRows / 2 : kWideRows)));
-  columns_in_place_ = choose(is_wide_ && !depth_.empty() && rows_.depth[0] == 1,
-                             rows_.size > kWideTile && is_small && !shares_lines);
-}
-
 namespace {
 
-constexpr std::string_view kNames[] = {"partial sums", "columns streamed", "columns in place",
+// By number of PreparedContraction::Loops.
+constexpr std::string_view kNames[] = {"partial sums", "columns in place", "columns streamed",
                                        "rows in place", "rows packed"};
 
 }  // namespace
 
+// Columns that lie side by side, in memory and in the result, for few rows of f32.
+kernel::Refusal PreparedContraction::why_not_wide() const {
+  if (rows_.size > kWideRows) return fmt::format("{} rows, more than {}", rows_.size, kWideRows);
+  if (columns_.narrow != Narrow::kF32 || rows_.narrow != Narrow::kF32) {
+    return fmt::format("rows of {} and columns of {}, not f32", dtype_name(rows_.dtype),
+                       dtype_name(columns_.dtype));
+  }
+  if (windowed_ != 0) return "windows";
+  if (depth_.size() > 1) return fmt::format("a depth of {} axes", depth_.size());
+  if (columns_.lanes.size() != 1 || !columns_.is_dense) return "columns are not contiguous";
+  if (columns_.lanes[0].out != 1) return "columns of the result are not contiguous";
+  return {};
+}
+
+// Rows that lie along the depth.
+kernel::Refusal PreparedContraction::why_not_in_place() const {
+  if (rows_.narrow != Narrow::kF32) {
+    return fmt::format("rows of {}, not f32", dtype_name(rows_.dtype));
+  }
+  if (depth_size_ == 1) return {};
+  if (rows_.depth.back() != 1) return "rows are not contiguous";
+  if (inner_ >= kDenseRun) return {};
+  return fmt::format("runs of {} contiguous elements, fewer than {}", inner_, kDenseRun);
+}
+
+kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
+  if (loops == Loops::kPartialSums) {
+    return is_chained_ ? "" : "each sum takes its products one after the other";
+  }
+  if (is_chained_) return fmt::format("each sum has {} parts", kDotSums);
+  switch (loops) {
+    case Loops::kColumnsInPlace:
+      if (kernel::Refusal why = why_not_wide(); !why.empty()) return why;
+      return !depth_.empty() && rows_.depth[0] == 1 ? "" : "rows are not contiguous";
+    case Loops::kColumnsStreamed:
+      return why_not_wide();
+    case Loops::kRowsInPlace:
+      return why_not_in_place();
+    case Loops::kPartialSums:
+    case Loops::kRowsPacked:
+      break;
+  }
+  return {};
+}
+
+// Of loops that are right.
+kernel::Refusal PreparedContraction::why_slow(Loops loops) const {
+  if (loops != Loops::kColumnsInPlace && loops != Loops::kColumnsStreamed) return {};
+  constexpr int64_t kManyColumns = 256;
+  const int64_t column_bytes = depth_size_ * columns_.size * columns_.bytes;
+  const bool is_small = column_bytes <= kCachedBytes;
+  // Lines a whole number of pages apart push each other out of the caches.
+  const bool shares_lines =
+      (depth_.empty() ? 0 : columns_.depth[0] * columns_.bytes) % kPageBytes == 0;
+  if (loops == Loops::kColumnsInPlace) {
+    if (rows_.size <= kWideTile) {
+      return fmt::format("{} rows, not more than {}, stream", rows_.size, kWideTile);
+    }
+    if (!is_small) {
+      return fmt::format("columns of {} bytes, more than {}, stream", column_bytes, kCachedBytes);
+    }
+    if (shares_lines) return fmt::format("columns a multiple of {} bytes apart stream", kPageBytes);
+  }
+  // A column that is used by many rows is worth packing, unless it is too long to be read twice.
+  if (rows_.size <= kWideTile) return {};
+  if (columns_.size < kManyColumns) {
+    return fmt::format("{} rows, more than {}, of {} columns, fewer than {}, are worth packing",
+                       rows_.size, kWideTile, columns_.size, kManyColumns);
+  }
+  const int64_t most = is_small && shares_lines ? kWideRows / 2 : kWideRows;
+  if (rows_.size <= most) return {};
+  return fmt::format("{} rows, more than {}, are worth packing", rows_.size, most);
+}
+
+// `drawn`: what else would be right may be chosen too.
+void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
+  kernel::Implementations ways;
+  for (const Loops loops : {Loops::kPartialSums, Loops::kColumnsInPlace, Loops::kColumnsStreamed,
+                            Loops::kRowsInPlace, Loops::kRowsPacked}) {
+    kernel::Refusal why = why_wrong(loops);
+    if (why.empty() && !is_chained_ && loops != Loops::kRowsPacked) {
+      if (drawn == nullptr) {
+        why = why_slow(loops);
+      } else if ((*drawn)() % 2 == 0) {
+        why = "not drawn";
+      }
+    }
+    if (ways.ask(kNames[static_cast<size_t>(loops)], std::move(why))) loops_ = loops;
+  }
+  implementations_ = ways.take();
+  columns_in_place_ = loops_ == Loops::kColumnsInPlace;
+  is_wide_ = columns_in_place_ || loops_ == Loops::kColumnsStreamed;
+  // Of loops that do not look at rows so, whether they lie so.
+  rows_in_place_ =
+      loops_ == Loops::kRowsInPlace || (loops_ != Loops::kRowsPacked && why_not_in_place().empty());
+  const BlockingProblem problem{rows_.size,     columns_.size, depth_size_,
+                                rows_in_place_, is_paired_,    windowed_ != 0};
+  blocking_ = drawn == nullptr ? choose_blocking(problem, kernels_, second_level_cache_bytes())
+                               : draw_blocking(problem, kernels_, *drawn);
+}
+
 std::string_view PreparedContraction::schedule_name() const {
   if (!parts_.empty()) return parts_[0].schedule_name();
-  if (is_chained_) return kNames[0];
-  if (is_wide_) return kNames[columns_in_place_ ? 2 : 1];
-  return kNames[rows_in_place_ ? 3 : 4];
+  return kNames[static_cast<size_t>(loops_)];
+}
+
+const std::vector<kernel::Implementation>& PreparedContraction::implementations() const {
+  return parts_.empty() ? implementations_ : parts_[0].implementations();
 }
 
 std::span<const std::string_view> PreparedContraction::schedule_names() { return kNames; }

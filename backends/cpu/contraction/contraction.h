@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/cpu/contraction/blocking.h"
 #include "backends/cpu/contraction/micro_kernels.h"
 
@@ -40,6 +41,8 @@ class PreparedContraction {
   double estimated_ns() const { return estimated_ns_; }
   // The kind of loops that run, one of schedule_names().
   std::string_view schedule_name() const;
+  // What each kind said, by its name. Of contractions with base dilations: of their first part.
+  const std::vector<kernel::Implementation>& implementations() const;
   static std::span<const std::string_view> schedule_names();
 
  private:
@@ -92,7 +95,21 @@ class PreparedContraction {
     int64_t packed = 0;
   };
 
+  // The kinds of loops, in the order in which they are asked.
+  enum class Loops : uint8_t {
+    kPartialSums,
+    kColumnsInPlace,
+    kColumnsStreamed,
+    kRowsInPlace,
+    kRowsPacked
+  };
+
   void prepare(const kernel::Contraction& contraction, uint64_t schedule_seed);
+  // Why loops would be wrong here, or slower than those that are asked later.
+  kernel::Refusal why_wrong(Loops loops) const;
+  kernel::Refusal why_slow(Loops loops) const;
+  kernel::Refusal why_not_wide() const;
+  kernel::Refusal why_not_in_place() const;
   void choose_loops(std::mt19937_64* drawn);
   bool is_finite(const std::byte* rhs) const;
   void merge_axes();
@@ -106,13 +123,15 @@ class PreparedContraction {
   int64_t batches_ = 1;
   int64_t depth_size_ = 1;
   Blocking blocking_;
-  int64_t inner_ = 1;              // of the innermost depth axis
-  bool is_turned_ = false;         // rows are those of rhs
+  int64_t inner_ = 1;       // of the innermost depth axis
+  bool is_turned_ = false;  // rows are those of rhs
+  Loops loops_ = Loops::kRowsPacked;
   bool rows_in_place_ = false;     // read where they lie
   bool is_wide_ = false;           // few rows, columns not packed
   bool columns_in_place_ = false;  // of those: by tiles
   bool is_chained_ = false;        // one row, each sum in several
-  bool is_paired_ = false;         // of integers: see micro_kernels.h
+  std::vector<kernel::Implementation> implementations_;
+  bool is_paired_ = false;  // of integers: see micro_kernels.h
   int64_t out_offset_ = 0;
   int64_t rhs_elements_ = 0;
   DType rhs_dtype_ = DType::kF32;

@@ -172,8 +172,20 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     for (const uint64_t seed : {uint64_t{0}, random_() | uint64_t{1}, random_() | uint64_t{1}}) {
       const PreparedContraction prepared(c, *kernels_, seed);
       ++schedules_[prepared.schedule_name()];
+      expect_taken(prepared);
       for (const bool is_parallel : {false, true}) run(prepared, lhs, rhs, want, is_parallel);
     }
+  }
+
+  // The loops that run are those that the list says were taken, and all others say why not.
+  static void expect_taken(const PreparedContraction& prepared) {
+    size_t taken = 0;
+    for (const kernel::Implementation& each : prepared.implementations()) {
+      taken += each.refusal.empty() ? 1 : 0;
+      EXPECT_EQ(each.refusal.empty(), each.name == prepared.schedule_name()) << each.name;
+    }
+    EXPECT_EQ(taken, 1u);
+    EXPECT_EQ(prepared.implementations().size(), PreparedContraction::schedule_names().size());
   }
 
   static void run(const PreparedContraction& prepared, const std::vector<std::byte>& lhs,

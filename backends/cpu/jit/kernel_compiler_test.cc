@@ -147,9 +147,12 @@ TEST_P(Levels, DrawnSchedules) {
     const auto code = compiler_->compile(requests);
     ASSERT_TRUE(code.ok()) << code.status().to_string();
     for (size_t i = 0; i < requests.size(); ++i) {
+      kernel::Implementations asked;
       const KernelPlan plan =
-          plan_kernel(test.kernel, compiler_->target().vector_bits, {}, requests[i].schedule_seed);
+          plan_kernel(test.kernel, compiler_->target().vector_bits, {}, requests[i].schedule_seed,
+                      TileUse::kChosen, StridedUse::kShuffles, &asked);
       ++counts[schedule_name(plan)];
+      EXPECT_EQ(asked.taken(), schedule_name(plan)) << to_string(asked.asked());
       expect_as_interpreted((*code)->kernels[i], test, seed);
       if (HasFatalFailure()) return;
     }

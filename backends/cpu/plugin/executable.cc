@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/plugin/executable.h"
 
+#include <fmt/ranges.h>
+
 #include <atomic>
 
 #include "backends/cpu/execute/block_pool.h"
@@ -173,9 +175,27 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
     }
     return text;
   }
+  if (form == "implementations") {
+    text = plan::decisions_string(plan);
+    for (const KernelRequest& request : program_->requests()) {
+      if (request.kernel->points() == 0) continue;
+      kernel::Implementations asked;
+      plan_kernel(*request.kernel, compiler_->target().vector_bits, request.blocks,
+                  request.schedule_seed, TileUse::kChosen, StridedUse::kShuffles, &asked);
+      text += fmt::format("kernel {} {} grid [{}]\n{}", request.kernel - plan.kernels.data(),
+                          request.kernel->name, fmt::join(request.kernel->grid, ", "),
+                          kernel::to_string(asked.asked()));
+    }
+    for (size_t i = 0; i < plan.contractions.size(); ++i) {
+      text += fmt::format("contraction {} {}\n{}", i, kernel::to_string(plan.contractions[i]),
+                          kernel::to_string(program_->contractions()[i].implementations()));
+    }
+    return text;
+  }
   if (form != "llvm" && form != "asm") {
     return unimplemented(
-        "the CPU device shows an executable as plan, kernels, schedules, llvm or asm, not {}",
+        "the CPU device shows an executable as plan, kernels, schedules, implementations, llvm or "
+        "asm, not {}",
         form);
   }
   for (const KernelRequest& request : program_->requests()) {

@@ -192,11 +192,18 @@ TEST_F(OnDevice, DrawnSchedules) {
       const TestKernel test =
           seed % 4 == 0 ? testing::contraction_kernel(testing::random_contraction(seed), seed)
                         : kernel::testing::random_kernel(seed);
-      ++counts[codegen::schedule_name(
-          codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t))];
-      EXPECT_EQ(difference(test, t), "") << "kernel " << seed << ", schedule " << draw << ", "
-                                         << codegen::schedule_name(codegen::choose_schedule(
-                                                kernel::IndexAnalysis(test.kernel), t));
+      kernel::Implementations asked;
+      const codegen::Schedule schedule =
+          codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t, &asked);
+      const std::string_view name = codegen::schedule_name(schedule);
+      ++counts[name];
+      EXPECT_EQ(difference(test, t), "")
+          << "kernel " << seed << ", schedule " << draw << ", " << name;
+      // What was taken is what runs.
+      const std::string taken(asked.taken());
+      EXPECT_EQ(taken.ends_with("in shared memory"), schedule.staged_depth > 0) << name;
+      EXPECT_EQ(taken == "subgroup per point", schedule.shares_point) << name;
+      EXPECT_EQ(taken == "points", !schedule.is_tiled && !schedule.shares_point) << name;
     }
   }
   for (const auto& [name, count] : counts) {

@@ -28,16 +28,22 @@ class Draw {
         analysis_(analyse_tile(index)),
         random_(seed(kernel_, target)) {}
 
-  Schedule run() {
+  Schedule run(kernel::Implementations& asked) {
     const bool has_loops = kernel_.body.region_count() > 1;
     const uint64_t kind = below(has_loops ? 5 : 2);
     std::optional<Schedule> s;
-    if (kind == 4) s = shared_point(kernel_, target_);
-    if (kind == 3) s = staged_rows();
-    if (kind == 2) s = staged_tile();
+    const auto ask = [&](std::string_view name, bool is_drawn, const auto& answer) {
+      Answer said = s || is_drawn ? Answer() : kernel::Refusal("not drawn");
+      if (!s && is_drawn) said = answer();
+      const auto* refusal = std::get_if<kernel::Refusal>(&said);
+      if (asked.ask(name, refusal == nullptr ? "" : *refusal)) s = std::get<Schedule>(said);
+    };
+    ask(kSubgroupPerPoint, kind == 4, [&] { return shared_point(kernel_, target_); });
+    ask(kSharedRows, kind == 3, [&] { return staged_rows(); });
+    ask(kSharedTile, kind == 2, [&] { return staged_tile(); });
     // Half of the loops that allow no other schedule, and of those that got it.
-    if (!s && has_loops && kind > 0) s = tile();
-    if (!s) s = points();
+    ask(kTile, has_loops && kind > 0, [&] { return tile(); });
+    ask(kPoints, true, [&] { return Answer(points()); });
     if (has_loops) s->least_turns_at_once = pick({1, 1, 1, 2, 4, 8});
     limit_turns(index_, target_, *s);
     if (!s->is_tiled && !s->shares_point) {
@@ -84,10 +90,7 @@ class Draw {
     return s;
   }
 
-  bool may_be_tiled() const {
-    return analysis_.is_possible && kernel_.points() > 0 &&
-           kernel_.points() <= target_.max_narrow_points;
-  }
+  kernel::Refusal why_no_tile() const { return codegen::why_no_tile(kernel_, analysis_, target_); }
 
   // As small as it must be to be compiled in a moment.
   TileShape shape() {
@@ -101,8 +104,8 @@ class Draw {
     return shape;
   }
 
-  std::optional<Schedule> tile() {
-    if (!may_be_tiled()) return std::nullopt;
+  Answer tile() {
+    if (kernel::Refusal why = why_no_tile(); !why.empty()) return why;
     TileShape chosen = shape();
     // Mostly columns that divide the grid, which alone can lie side by side.
     if (chance(60)) {
@@ -124,13 +127,13 @@ class Draw {
     return s;
   }
 
-  std::optional<Schedule> staged_tile() {
-    if (!may_be_tiled()) return std::nullopt;
+  Answer staged_tile() {
+    if (kernel::Refusal why = why_no_tile(); !why.empty()) return why;
     return tiled(kernel_, shape(), pick({2, 3, 16, 32}));
   }
 
-  std::optional<Schedule> staged_rows() {
-    if (!may_be_tiled()) return std::nullopt;
+  Answer staged_rows() {
+    if (kernel::Refusal why = why_no_tile(); !why.empty()) return why;
     return tiled(kernel_, {power_of_two(most_), 1, 1, 1}, pick({2, 5, 32}));
   }
 
@@ -144,8 +147,9 @@ class Draw {
 
 }  // namespace
 
-Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target) {
-  return Draw(index, target).run();
+Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target,
+                       kernel::Implementations& asked) {
+  return Draw(index, target).run(asked);
 }
 
 }  // namespace hekla::vulkan::codegen

@@ -12,7 +12,8 @@
 namespace hekla::vulkan::codegen {
 
 // One of the right schedules, by Target::schedule_seed and the kernel's code: the same for both,
-// always. All give the same bits.
-Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target);
+// always. All give the same bits. `asked`: see choose_schedule.
+Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target,
+                       kernel::Implementations& asked);
 
 }  // namespace hekla::vulkan::codegen

@@ -419,7 +419,8 @@ namespace {
 
 Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& target) {
   const kernel::IndexAnalysis index(kernel);
-  const Schedule schedule = codegen::choose_schedule(index, target);
+  kernel::Implementations asked;
+  const Schedule schedule = codegen::choose_schedule(index, target, &asked);
   if (schedule.group_count > static_cast<int64_t>(kMaxGroups)) {
     return unimplemented("kernel {}: {} points are {} workgroups, more than {}", kernel.name,
                          kernel.points(), schedule.group_count, kMaxGroups);
@@ -430,6 +431,7 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
         target.max_loop_turns, target.device);
   }
   Shader shader = codegen::Generator(index, target, schedule).run();
+  shader.implementations = asked.take();
   const auto bytes = static_cast<int64_t>(shader.words.size() * sizeof(uint32_t));
   if (target.max_module_bytes > 0 && bytes > target.max_module_bytes) {
     return unimplemented("kernel {}: {} bytes of SPIR-V, and {} compiles {}", kernel.name, bytes,

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "backends/vulkan/codegen/target.h"
 
@@ -28,7 +29,8 @@ struct Shader {
   std::vector<uint32_t> words;
   uint32_t workgroup_size = 1;
   int64_t group_count = 0;
-  std::string_view schedule;  // one of codegen::schedule_names()
+  std::string_view schedule;                            // one of codegen::schedule_names()
+  std::vector<kernel::Implementation> implementations;  // what each way to run the kernel said
   // Vulkan's names of the device features that the module needs enabled: "shaderInt64" ... Sorted.
   std::vector<std::string> required_features;
 };

@@ -482,7 +482,12 @@ TEST(Generate, LanesThatPassValuesBranchTogether) {
   t.subgroup_size = 32;
   for (const bool has_lanes : {false, true}) {
     t.subgroup_shuffle = has_lanes;
-    EXPECT_EQ(codegen::choose_schedule(kernel::IndexAnalysis(k), t).shares_point, has_lanes);
+    kernel::Implementations asked;
+    EXPECT_EQ(codegen::choose_schedule(kernel::IndexAnalysis(k), t, &asked).shares_point,
+              has_lanes);
+    const kernel::Implementation& way = asked.asked()[3];
+    EXPECT_EQ(way.name, "subgroup per point");
+    EXPECT_EQ(way.refusal, has_lanes ? "" : "the device has no subgroup shuffles");
     size_t votes = 0;
     std::set<uint32_t> voted;
     for (const Instruction& i : parse(must_generate(k, t))) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/codegen/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -98,60 +100,72 @@ double idle(int64_t columns, int64_t per_group) {
          static_cast<double>(columns);
 }
 
-std::optional<Schedule> choose_tile(const kernel::IndexAnalysis& index, const Target& t,
-                                    uint32_t most) {
+// Too many lanes would have no column.
+kernel::Refusal idle_lanes(int64_t columns, int64_t per_group) {
+  return fmt::format(
+      "{} columns for lanes that do {} at a time: {:.2f} times as many, more than {}", columns,
+      per_group, idle(columns, per_group), kMostIdle);
+}
+
+Answer choose_tile(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
   const kernel::Kernel& kernel = index.kernel();
-  if (kernel.points() == 0 || kernel.points() > t.max_narrow_points) return std::nullopt;
+  if (!t.is_cpu) return "for devices of type CPU";
   const TileAnalysis analysis = analyse_tile(index);
-  if (!analysis.is_possible) return std::nullopt;
+  if (kernel::Refusal why = why_no_tile(kernel, analysis, t); !why.empty()) return why;
   const size_t rank = kernel.grid.size();
   const int64_t columns = kernel.grid[rank - 1];
   const int64_t rows = rank > 1 ? kernel.grid[rank - 2] : 1;
   const int64_t carried = std::max<int64_t>(analysis.carried, 1);
-  if (t.is_cpu) {
-    TileShape shape;
-    const uint32_t lanes =
-        std::min(std::clamp(t.subgroup_size, 1u, kCpuLanes), std::bit_floor(most));
-    shape.lanes_x = lanes;
-    if (!analysis.shares_by_rows && !analysis.shares_by_columns) {
-      // Several columns of a lane share an address, so few columns go to few lanes.
-      while (shape.lanes_x > 1 && shape.lanes_x * kCpuColumns > columns) shape.lanes_x /= 2;
-      shape.lanes_y = lanes / shape.lanes_x;
-      if (idle(rows, shape.lanes_y) > kMostIdle) {
-        shape.lanes_x = lanes;
-        shape.lanes_y = 1;
-      }
+  TileShape shape;
+  const uint32_t lanes = std::min(std::clamp(t.subgroup_size, 1u, kCpuLanes), std::bit_floor(most));
+  shape.lanes_x = lanes;
+  if (!analysis.shares_by_rows && !analysis.shares_by_columns) {
+    // Several columns of a lane share an address, so few columns go to few lanes.
+    while (shape.lanes_x > 1 && shape.lanes_x * kCpuColumns > columns) shape.lanes_x /= 2;
+    shape.lanes_y = lanes / shape.lanes_x;
+    if (idle(rows, shape.lanes_y) > kMostIdle) {
+      shape.lanes_x = lanes;
+      shape.lanes_y = 1;
     }
-    if (idle(columns, shape.lanes_x) > kMostIdle) return std::nullopt;
-    const int64_t most_instructions = analysis.shares_by_rows && analysis.shares_by_columns
-                                          ? kMostOfContraction
-                                          : kMostInstructions;
-    const auto fits = [&](const TileShape& s) {
-      return s.rows * s.columns * carried <= kCpuTileValues &&
-             tile_instructions(kernel.body, analysis, s.columns, s.rows) <= most_instructions &&
-             idle(columns, s.lanes_x * s.columns) <= kMostIdle &&
-             tiled(kernel, s, 0).group_count >= kCpuTileGroups;
-    };
-    for (TileShape wider = shape; wider.columns < kCpuColumns;) {
-      wider.columns *= 2;
-      if (!fits(wider)) break;
-      shape = wider;
-    }
-    for (TileShape taller = shape; analysis.shares_by_rows && taller.rows < kCpuRows;) {
-      taller.rows *= 2;
-      if (taller.rows > rows || !fits(taller)) break;
-      shape = taller;
-    }
-    if (t.tile_columns != 0) shape.columns = t.tile_columns;
-    if (t.tile_rows != 0) shape.rows = t.tile_rows;
-    Schedule s = tiled(kernel, shape, 0);
-    s.long_accesses = t.int64;
-    s.broadcasts = t.subgroup_shuffle && s.workgroup_size == t.subgroup_size && s.lanes_y == 1;
-    s.is_adjacent = s.columns > 1 && columns % s.columns == 0;
-    return s;
   }
-  // In shared memory where a workgroup's lanes load the same, so contractions.
-  if (!analysis.shares_by_rows || !analysis.shares_by_columns) return std::nullopt;
+  if (idle(columns, shape.lanes_x) > kMostIdle) return idle_lanes(columns, shape.lanes_x);
+  const int64_t most_instructions = analysis.shares_by_rows && analysis.shares_by_columns
+                                        ? kMostOfContraction
+                                        : kMostInstructions;
+  const auto fits = [&](const TileShape& s) {
+    return s.rows * s.columns * carried <= kCpuTileValues &&
+           tile_instructions(kernel.body, analysis, s.columns, s.rows) <= most_instructions &&
+           idle(columns, s.lanes_x * s.columns) <= kMostIdle &&
+           tiled(kernel, s, 0).group_count >= kCpuTileGroups;
+  };
+  for (TileShape wider = shape; wider.columns < kCpuColumns;) {
+    wider.columns *= 2;
+    if (!fits(wider)) break;
+    shape = wider;
+  }
+  for (TileShape taller = shape; analysis.shares_by_rows && taller.rows < kCpuRows;) {
+    taller.rows *= 2;
+    if (taller.rows > rows || !fits(taller)) break;
+    shape = taller;
+  }
+  if (t.tile_columns != 0) shape.columns = t.tile_columns;
+  if (t.tile_rows != 0) shape.rows = t.tile_rows;
+  Schedule s = tiled(kernel, shape, 0);
+  s.long_accesses = t.int64;
+  s.broadcasts = t.subgroup_shuffle && s.workgroup_size == t.subgroup_size && s.lanes_y == 1;
+  s.is_adjacent = s.columns > 1 && columns % s.columns == 0;
+  return s;
+}
+
+// In shared memory where a workgroup's lanes load the same, so contractions.
+Answer choose_shared_tile(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
+  const kernel::Kernel& kernel = index.kernel();
+  if (t.is_cpu) return "for GPUs";
+  const TileAnalysis analysis = analyse_tile(index);
+  if (kernel::Refusal why = why_no_tile(kernel, analysis, t); !why.empty()) return why;
+  const int64_t carried = std::max<int64_t>(analysis.carried, 1);
+  if (!analysis.shares_by_rows) return "no load of an innermost loop is that of all rows";
+  if (!analysis.shares_by_columns) return "no load of an innermost loop is that of all columns";
   std::optional<Schedule> best;
   for (const TileShape& shape : {TileShape{16, 16, 4, 1}, TileShape{16, 8, 4, 1},
                                  TileShape{8, 8, 4, 1}, TileShape{8, 8, 2, 1}}) {
@@ -162,7 +176,12 @@ std::optional<Schedule> choose_tile(const kernel::IndexAnalysis& index, const Ta
     best = tiled(kernel, shape,
                  shape.lanes_x * shape.lanes_y <= kSmallTile ? kStagedDepthOfSmall : kStagedDepth);
   }
-  return best;
+  if (best) return *best;
+  return fmt::format(
+      "no tile has {} instructions, {} values that loops carry and {} invocations at most: one of "
+      "8 x 8 invocations with two columns each has {} and {}",
+      kMostOfContraction, kGpuTileValues, most, tile_instructions(kernel.body, analysis, 2, 1),
+      2 * carried);
 }
 
 // Many points that each go along neighbours in memory, a row each: on a GPU the lanes of a
@@ -172,15 +191,18 @@ constexpr uint32_t kMostStagedLanes = 128;
 constexpr uint32_t kFewestStagedLanes = 8;
 constexpr int64_t kMostStagedBytes = 24576;  // of a workgroup, so that several fit a core
 
-std::optional<Schedule> choose_staged_rows(const kernel::IndexAnalysis& index, const Target& t,
-                                           uint32_t most) {
+Answer choose_staged_rows(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
   const kernel::Kernel& kernel = index.kernel();
-  if (t.is_cpu || kernel.points() <= kFewestStagedPoints || kernel.points() > t.max_narrow_points) {
-    return std::nullopt;
+  if (t.is_cpu) return "for GPUs";
+  if (kernel.points() <= kFewestStagedPoints) {
+    return fmt::format("{} points, not more than {}", kernel.points(), kFewestStagedPoints);
   }
   const kernel::Function& f = kernel.body;
   const TileAnalysis analysis = analyse_tile(index);
-  if (!analysis.is_possible || analysis.carried > kGpuTileValues) return std::nullopt;
+  if (kernel::Refusal why = why_no_tile(kernel, analysis, t); !why.empty()) return why;
+  if (analysis.carried > kGpuTileValues) {
+    return fmt::format("loops carry {} values, more than {}", analysis.carried, kGpuTileValues);
+  }
   int64_t bytes_of_lane = 0;
   for (size_t i = 0; i < f.size(); ++i) {
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
@@ -194,13 +216,15 @@ std::optional<Schedule> choose_staged_rows(const kernel::IndexAnalysis& index, c
       bytes_of_lane += kStagedDepthOfSmall * kernel::bit_width(f.type(load.load)) / 8;
     }
   }
-  if (bytes_of_lane == 0) return std::nullopt;
+  if (bytes_of_lane == 0) {
+    return fmt::format("no loop of {} iterations or more goes along memory", kStagedDepthOfSmall);
+  }
   uint32_t lanes = std::min(kMostStagedLanes, std::bit_floor(most));
   while (lanes > kFewestStagedLanes && (idle(kernel.grid.back(), lanes) > kMostIdle ||
                                         (lanes + 1) * bytes_of_lane > kMostStagedBytes)) {
     lanes /= 2;
   }
-  if (idle(kernel.grid.back(), lanes) > kMostIdle) return std::nullopt;
+  if (idle(kernel.grid.back(), lanes) > kMostIdle) return idle_lanes(kernel.grid.back(), lanes);
   return tiled(kernel, {lanes, 1, 1, 1}, kStagedDepthOfSmall);
 }
 
@@ -214,11 +238,14 @@ constexpr int64_t kMostScatteredPoints = 2048;
 // Elements between turns whose loads are neighbours all together (unrolled sums).
 constexpr int64_t kMostStep = 16;
 
-std::optional<Schedule> choose_shared_point(const kernel::IndexAnalysis& index, const Target& t) {
+Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, uint32_t) {
   const kernel::Kernel& kernel = index.kernel();
-  if (t.is_cpu || kernel.points() > kMostSharedPoints) return std::nullopt;
-  const std::optional<Schedule> shared = shared_point(kernel, t);
-  if (!shared) return std::nullopt;
+  if (t.is_cpu) return "for GPUs";
+  if (kernel.points() > kMostSharedPoints) {
+    return fmt::format("{} points, more than {}", kernel.points(), kMostSharedPoints);
+  }
+  Answer shared = shared_point(kernel, t);
+  if (std::holds_alternative<kernel::Refusal>(shared)) return shared;
   const kernel::Function& f = kernel.body;
   int64_t along = 0, across = 0;
   bool is_worth_it = false;
@@ -236,33 +263,17 @@ std::optional<Schedule> choose_shared_point(const kernel::IndexAnalysis& index, 
       ++(step > 0 && step <= kMostStep ? along : across);
     }
   }
-  if (!is_worth_it || (along <= across && kernel.points() > kMostScatteredPoints)) {
-    return std::nullopt;
+  if (!is_worth_it) return fmt::format("no loop has {} iterations", kFewestSharedTurns);
+  if (along <= across && kernel.points() > kMostScatteredPoints) {
+    return fmt::format("{} points, more than {} where memory lies along them", kernel.points(),
+                       kMostScatteredPoints);
   }
   return shared;
 }
 
-}  // namespace
-
-Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t) {
+Answer choose_points(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
   const kernel::Kernel& kernel = index.kernel();
   const int64_t points = kernel.points();
-  if (t.schedule_seed != 0) return draw_schedule(index, t);
-  const uint32_t most = most_invocations(t);
-  if (t.workgroup_size == 0 && t.points_per_invocation == 0) {
-    if (std::optional<Schedule> tile = choose_tile(index, t, most)) {
-      limit_turns(index, t, *tile);
-      return *tile;
-    }
-    if (std::optional<Schedule> staged = choose_staged_rows(index, t, most)) {
-      limit_turns(index, t, *staged);
-      return *staged;
-    }
-    if (std::optional<Schedule> shared = choose_shared_point(index, t)) {
-      limit_turns(index, t, *shared);
-      return *shared;
-    }
-  }
   Schedule s;
   if (t.is_cpu) {
     s.workgroup_size = std::clamp(t.subgroup_size, 1u, kCpuLanes);
@@ -285,9 +296,43 @@ Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t) {
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));
   if (t.workgroup_size != 0) s.workgroup_size = std::min(t.workgroup_size, most);
   if (t.points_per_invocation != 0) s.points_per_invocation = t.points_per_invocation;
+  return s;
+}
+
+// Those before the last one are for kernels whose workgroups nobody has given a size.
+struct Way {
+  std::string_view name;
+  Answer (*choose)(const kernel::IndexAnalysis& index, const Target& target, uint32_t most);
+};
+constexpr Way kWays[] = {{kTile, choose_tile},
+                         {kSharedTile, choose_shared_tile},
+                         {kSharedRows, choose_staged_rows},
+                         {kSubgroupPerPoint, choose_shared_point},
+                         {kPoints, choose_points}};
+
+}  // namespace
+
+Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t,
+                         kernel::Implementations* asked) {
+  kernel::Implementations own;
+  kernel::Implementations& ways = asked == nullptr ? own : *asked;
+  if (t.schedule_seed != 0) return draw_schedule(index, t, ways);
+  const bool is_given = t.workgroup_size != 0 || t.points_per_invocation != 0;
+  Schedule s;
+  for (const Way& way : kWays) {
+    Answer answer;
+    if (is_given && way.name != kPoints) {
+      answer = kernel::Refusal("the size of a workgroup is given");
+    } else if (ways.taken().empty()) {
+      answer = way.choose(index, t, most_invocations(t));
+    }
+    const auto* refusal = std::get_if<kernel::Refusal>(&answer);
+    if (ways.ask(way.name, refusal == nullptr ? "" : *refusal)) s = std::get<Schedule>(answer);
+  }
   limit_turns(index, t, s);
+  if (s.is_tiled || s.shares_point) return s;
   const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
-  s.group_count = ceil_div(points / s.columns, per_group);
+  s.group_count = ceil_div(index.kernel().points() / s.columns, per_group);
   return s;
 }
 

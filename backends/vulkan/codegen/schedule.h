@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/index_analysis.h"
 #include "backends/vulkan/codegen/target.h"
 
@@ -50,8 +51,10 @@ struct Schedule {
 // Instructions of an innermost loop's turns that are written out one after the other.
 inline constexpr int64_t kMostWrittenOut = 1300;
 
-// By the kernel's size and the device, or drawn where Target::schedule_seed says so.
-Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& target);
+// By the kernel's size and the device, or drawn where Target::schedule_seed says so. `asked`: gets
+// what each way to run the kernel said.
+Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& target,
+                         kernel::Implementations* asked = nullptr);
 
 // What kind of schedule it is, in a few words: "points", "tile, adjacent columns", "subgroup per
 // point" ... There are no others than those of schedule_names().

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/codegen/schedule_rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace hekla::vulkan::codegen {
@@ -83,12 +85,29 @@ bool stores_after_loops(const kernel::Function& f) {
   return true;
 }
 
-std::optional<Schedule> shared_point(const kernel::Kernel& kernel, const Target& t) {
-  const kernel::Function& f = kernel.body;
-  if (!t.subgroup_shuffle || t.subgroup_size > most_invocations(t) || kernel.points() == 0 ||
-      kernel.points() > t.max_narrow_points || !stores_after_loops(f)) {
-    return std::nullopt;
+kernel::Refusal why_no_tile(const kernel::Kernel& kernel, const TileAnalysis& analysis,
+                            const Target& t) {
+  if (kernel.points() == 0) return "the grid is empty";
+  if (kernel.points() > t.max_narrow_points) {
+    return fmt::format("{} points, more than {}", kernel.points(), t.max_narrow_points);
   }
+  if (kernel.body.region_count() < 2) return "there is no loop";
+  if (!analysis.is_possible) return "a loop's trip count depends on the point";
+  return {};
+}
+
+Answer shared_point(const kernel::Kernel& kernel, const Target& t) {
+  const kernel::Function& f = kernel.body;
+  if (!t.subgroup_shuffle) return "the device has no subgroup shuffles";
+  if (t.subgroup_size > most_invocations(t)) {
+    return fmt::format("a subgroup has {} lanes, a workgroup {} at most", t.subgroup_size,
+                       most_invocations(t));
+  }
+  if (kernel.points() == 0) return "the grid is empty";
+  if (kernel.points() > t.max_narrow_points) {
+    return fmt::format("{} points, more than {}", kernel.points(), t.max_narrow_points);
+  }
+  if (!stores_after_loops(f)) return "a loop comes after a store";
   // Registers, which hold what each lane passes on.
   constexpr size_t kMostPassed = 40;
   bool passes = false;
@@ -96,10 +115,12 @@ std::optional<Schedule> shared_point(const kernel::Kernel& kernel, const Target&
     const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
     if (inst.op != Op::kFor) continue;
     const size_t count = passed_values(f, static_cast<int32_t>(inst.immediate)).passed.size();
-    if (count > kMostPassed) return std::nullopt;
+    if (count > kMostPassed) {
+      return fmt::format("lanes would pass on {} values, more than {}", count, kMostPassed);
+    }
     passes |= count > 0;
   }
-  if (!passes) return std::nullopt;
+  if (!passes) return "no loop has work that does not depend on what it carries";
   Schedule s;
   s.workgroup_size = t.subgroup_size;
   s.group_count = kernel.points();

@@ -5,12 +5,24 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <string_view>
+#include <variant>
 
+#include "backends/compiler/kernel/implementations.h"
 #include "backends/vulkan/codegen/schedule.h"
 #include "backends/vulkan/codegen/tile.h"
 
 namespace hekla::vulkan::codegen {
+
+// The ways to run a kernel, in the order in which they are asked.
+inline constexpr std::string_view kTile = "tile";
+inline constexpr std::string_view kSharedTile = "tile in shared memory";
+inline constexpr std::string_view kSharedRows = "rows in shared memory";
+inline constexpr std::string_view kSubgroupPerPoint = "subgroup per point";
+inline constexpr std::string_view kPoints = "points";
+
+// What a way says: its schedule, or why it has none for this kernel.
+using Answer = std::variant<Schedule, kernel::Refusal>;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -25,8 +37,12 @@ struct TileShape {
 // The schedule of such tiles over the grid, which has a dimension.
 Schedule tiled(const kernel::Kernel& kernel, const TileShape& shape, uint32_t staged_depth);
 
-// One subgroup for each point; nullopt where the device or the kernel does not allow it.
-std::optional<Schedule> shared_point(const kernel::Kernel& kernel, const Target& target);
+// Why the points of a kernel cannot be done in tiles; empty: they can.
+kernel::Refusal why_no_tile(const kernel::Kernel& kernel, const TileAnalysis& analysis,
+                            const Target& target);
+
+// One subgroup for each point, where the device and the kernel allow it.
+Answer shared_point(const kernel::Kernel& kernel, const Target& target);
 
 // Invocations of a workgroup, at most.
 uint32_t most_invocations(const Target& target);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/plugin/backend.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <mutex>
@@ -45,7 +47,8 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return stats;
   }
 
-  // "plan", "kernels", "schedules", "spirv-asm", "spirv:N"; kernels by their numbers in the plan.
+  // "plan", "kernels", "schedules", "implementations", "spirv-asm", "spirv:N"; kernels by their
+  // numbers in the plan.
   Result<std::string> artefact(std::string_view form) const override {
     if (form == "plan") return plan::to_string(*program_->plan);
     if (form == "kernels") return plan::kernels_string(*program_->plan);
@@ -68,6 +71,16 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       }
       return text;
     }
+    if (form == "implementations") {
+      std::string text = plan::decisions_string(*program_->plan);
+      for (size_t i = 0; i < program_->kernels.size(); ++i) {
+        const kernel::Kernel& kernel = program_->plan->kernels[i];
+        text +=
+            fmt::format("kernel {} {} grid [{}]\n{}", i, kernel.name, fmt::join(kernel.grid, ", "),
+                        kernel::to_string(program_->kernels[i].implementations));
+      }
+      return text;
+    }
     if (form.substr(0, kBinary.size()) == kBinary) {
       size_t number = 0;
       const std::string_view digits = form.substr(kBinary.size());
@@ -83,8 +96,8 @@ class VulkanExecutable : public pjrt::BackendExecutable {
                          words.size() * sizeof(uint32_t));
     }
     return unimplemented(
-        "the Vulkan device shows an executable as plan, kernels, schedules, spirv-asm or spirv:N, "
-        "not {}",
+        "the Vulkan device shows an executable as plan, kernels, schedules, implementations, "
+        "spirv-asm or spirv:N, not {}",
         form);
   }
 

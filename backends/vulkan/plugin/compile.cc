@@ -65,6 +65,7 @@ class Compiler {
         code.code.words = std::move(shader->words);
         code.groups[0] = static_cast<uint32_t>(shader->group_count);
         code.schedule = shader->schedule;
+        code.implementations = std::move(shader->implementations);
       } else if (!shader.ok() && shader.status().code() != StatusCode::kUnimplemented) {
         return shader.status();
       } else {
@@ -73,6 +74,7 @@ class Compiler {
         log_message(LogLevel::kVerbose, "host step: kernel {} is interpreted: {}", kernel.name,
                     reason);
         fallbacks_.push_back(fmt::format("kernel {}: {}", kernel.name, reason));
+        code.implementations = {{"shader", reason}, {"on the host", ""}};
       }
       program_->kernels.push_back(std::move(code));
     }
