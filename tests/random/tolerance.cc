@@ -141,30 +141,65 @@ OpCode region_op(const ir::Operation& op, size_t region) {
 struct Sum {
   std::vector<bool> by_magnitude;  // per operand: takes its absolute value for the bound
   double terms = 1;                // at most, of one element
+  DType type = DType::kF32;        // that sums are taken in; the result is rounded from it
 };
 
-// How the result is a sum of operands, or of products of them; nullopt when it is not one.
+double product_of(const Dims& dims, const std::vector<int64_t>& which) {
+  double product = 1;
+  for (const int64_t d : which) product *= static_cast<double>(dims[static_cast<size_t>(d)]);
+  return product;
+}
+
+// Products of an element of a dot, dot_general or convolution.
+double products_of(const ir::Operation& op) {
+  const Dims& lhs = op.operand(0)->type().dims();
+  const Dims& rhs = op.operand(1)->type().dims();
+  if (const auto* n = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>()) {
+    return product_of(lhs, n->lhs_contracting_dimensions);
+  }
+  if (const auto* n = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>()) {
+    return product_of(rhs, n->kernel_spatial_dimensions) *
+           product_of(rhs, {n->kernel_input_feature_dimension});
+  }
+  return static_cast<double>(lhs.back());
+}
+
+// How the result is a sum of operands, or of products of them; nullopt when it is not one. Two more
+// terms stand for the start and for the rounding of what an operation gives in the end.
 std::optional<Sum> as_sum(const ir::Operation& op) {
   const DType dtype = op.result()->type().dtype();
   if (!is_float(dtype) && !is_complex(dtype)) return std::nullopt;
+  const DType part = complex_part(dtype);
   const auto size = [&](size_t operand) {
     return static_cast<double>(element_count(op.operand(operand)->type().dims()));
   };
   switch (op.code()) {
     case OpCode::kDot:
     case OpCode::kDotGeneral:
-    case OpCode::kConvolution:
-      return Sum{{true, true}, std::min(size(0), size(1)) + 2};
+    case OpCode::kConvolution: {
+      // A complex product has two real ones in each part.
+      const double products = products_of(op) * (is_complex(dtype) ? 2 : 1);
+      return Sum{{true, true}, products + 2, part == DType::kF64 ? part : DType::kF32};
+    }
     case OpCode::kReduce:
-    case OpCode::kReduceWindow:
       if (op.operand_count() != 2 || region_op(op, 0) != OpCode::kAdd) return std::nullopt;
-      return Sum{{true, true}, size(0) + 2};
+      return Sum{{true, true},
+                 product_of(op.operand(0)->type().dims(), ir::int_list(op, "dimensions")) + 2,
+                 part};
+    case OpCode::kReduceWindow: {
+      if (op.operand_count() != 2 || region_op(op, 0) != OpCode::kAdd) return std::nullopt;
+      double window = 1;
+      for (const int64_t w : ir::int_list(op, "window_dimensions")) {
+        window *= static_cast<double>(w);
+      }
+      return Sum{{true, true}, window + 2, part};
+    }
     case OpCode::kScatter:
       if (op.operand_count() != 3 || region_op(op, 0) != OpCode::kAdd) return std::nullopt;
-      return Sum{{true, false, true}, size(2) + 2};
+      return Sum{{true, false, true}, size(2) + 2, part};
     case OpCode::kSelectAndScatter:
       if (region_op(op, 1) != OpCode::kAdd) return std::nullopt;
-      return Sum{{false, true, true}, size(1) + 2};
+      return Sum{{false, true, true}, size(1) + 2, part};
     default:
       return std::nullopt;
   }
@@ -258,7 +293,11 @@ class Expected {
       const double size = std::fabs(part_value(bounds, is_complex_type ? i | 1 : i));
       // Near an overflow the order decides where the infinity comes.
       if (!(size < largest_finite(part) / 4)) return std::numeric_limits<double>::infinity();
-      return sum_->terms * (epsilon * (size + smallest_normal(part)) + zeros);
+      // Any order of the terms, twice: the evaluator's and the device's (docs/numerics.md).
+      const double sum_epsilon = std::ldexp(1, -float_format(sum_->type).mantissa_bits);
+      double most = sum_->terms * (sum_epsilon * (size + smallest_normal(sum_->type)) + zeros);
+      if (sum_->type != part) most += epsilon * (size + smallest_normal(part));
+      return most;
     }
     if (ulps_) {
       if (!is_complex_type) return *ulps_ * ulp(part, part_value(want, i));

@@ -3,9 +3,10 @@
 //
 // The rules are those of docs/numerics.md. Movement, integers, comparisons, conversions and basic
 // arithmetic: the same bits, all NaNs being equal. Functions: their bound in units of the last
-// place. Sums, products of matrices, convolutions and transforms: what rounding in any order may
-// give, from the sum of the magnitudes, which the evaluator computes from the operands' absolute
-// values.
+// place. Sums, products of matrices and convolutions: what rounding in any order may give, n units
+// of the sum of the magnitudes for n terms, which the evaluator computes from the operands'
+// absolute values: each kind of device has an order of its own. Transforms and factorisations: by
+// size.
 //
 // A device that may take subnormal numbers for zero (subnormals.h) may also give, element by
 // element, what the operation gives with zeros for them in its operands and in the results of the

@@ -4,12 +4,12 @@
 //   out[b, r, c] = sum over d of lhs[b, r, d] * rhs[b, d, c]
 //
 // Each of b, r, c and d stands for a list of axes, outermost first: a dot_general has any number of
-// each, a convolution's rows are batch and positions, its depth is the window and the features. The
-// sum of one element of `out` starts at 0 and takes its products one after the other in the
-// row-major order of the depth axes, each by a fused multiply-add (or a multiplication and an
-// addition, where the machine has none) in f32; those of integers wrap in i32. Products with a
-// vector have several such sums side by side (`chains`). Whoever computes a contraction keeps that
-// order, so that its bits do not depend on how it is cut. Nothing fails.
+// each, a convolution's rows are batch and positions, its depth is the window and the features.
+// Sums are in f32, those of integers wrap in i32. Their order is the device's, fixed by shapes and
+// types, so that no bit depends on how a contraction is cut; a device that may run generated
+// kernels too keeps theirs: from 0 on, one product after the other in the row-major order of the
+// depth axes, fused where the machine can; with a vector, several such sums (`chains`). Transposes
+// and reshapes of the result are the strides of `out`. Nothing fails.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of long lines to few results, in stages: parts of the lines are reduced side by side
 // into temporary memory, then the parts. How a line is cut depends on shapes and reducer alone, so
-// sums are the same on every device and with any number of threads. Reductions of the same lines
+// sums are the same in every schedule and with any number of threads. Reductions of the same lines
 // may go through them together; each result is that of its reduction alone.
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeviceTraits: what a device is, as far as its plans depend on it. A back end says it; users and
-// tests choose among what is right for any device by PlanOptions. No bit of a result depends on it.
+// tests choose among what is right by PlanOptions. Sums may be in an order of the device's own.
 #pragma once
 
 #include <cstdint>
