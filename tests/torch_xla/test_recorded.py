@@ -171,3 +171,29 @@ def test_recorded_program_gives_the_recorded_results(name, form, device, tmp_pat
         assert run.returncode == 1, f"no difference any more: {reason}"
         return
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+
+
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not there")
+def test_collectives_of_two_replicas(tmp_path):
+    """The recording that has no StableHLO form, as torch_xla cannot convert its all-to-all."""
+    recorded = np.load(RECORDINGS / "collectives.npz")
+    (tmp_path / "program").write_bytes((RECORDINGS / "collectives.hlo.pb").read_bytes())
+    def arrays(kind, device):
+        return [recorded[name] for name in sorted(recorded.files)
+                if name.startswith(kind) and name.endswith(f"_dev{device}")]
+    def described(array, file):
+        (tmp_path / file).write_bytes(np.ascontiguousarray(array).tobytes())
+        return {"dtype": "f32", "dims": list(array.shape), "file": file}
+    inputs = [[described(array, f"in{device}.{i}") for i, array in enumerate(arrays("arg", device))]
+              for device in range(2)]
+    (tmp_path / "cases.json").write_text(json.dumps(
+        [{"program": "program", "replicas": 2, "partitions": 1, "inputs": inputs}]))
+    subprocess.run([BUILD / "tests" / "evaluate_batch", tmp_path], check=True)
+    result = json.loads((tmp_path / "results.json").read_text())[0]
+    assert "error" not in result, result
+    for device, outputs in enumerate(result["outputs"]):
+        wanted = arrays("out", device)
+        assert len(outputs) == len(wanted) == 5
+        for output, want in zip(outputs, wanted):
+            got = np.fromfile(tmp_path / output["file"], np.float32).reshape(output["dims"])
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
