@@ -202,6 +202,25 @@ bool read_target(std::string_view target, Call& call) {
   return false;
 }
 
+// XLA's own call for all eigenvalues and vectors of Hermitian matrices, whose configuration is a
+// text: 1 for the lower triangle, 1 for sorted values (LAPACK's always are), two numbers of another
+// algorithm. It has no info.
+constexpr std::string_view kEigh = "Eigh";
+
+bool read_eigh(const ir::Operation& op, Call& call) {
+  if (op.operand_count() != 1 || op.result_count() != 2) return false;
+  const ir::Type& a = op.operand(0)->type();
+  const std::string config = ir::text_value(op, "backend_config");
+  const std::optional<Type> type = a.is_tensor() ? lapack_type(a.dtype()) : std::nullopt;
+  if (!type || (!config.starts_with("0") && !config.starts_with("1"))) return false;
+  call.routine = Routine::kSyevd;
+  call.dtype = a.dtype();
+  call.type = *type;
+  call.mode = 'V';
+  call.uplo = config[0] == '1' ? 'L' : 'U';
+  return true;
+}
+
 // Letters, sizes and the shapes that follow from them; false when a letter is not allowed.
 bool read_letters(const ir::DictionaryValue* config, Call& call) {
   switch (call.routine) {
@@ -335,13 +354,17 @@ bool needs_square(Routine routine) {
 Result<Call> read_call(const ir::Operation& op) {
   const std::string target = ir::text_value(op, "call_target_name");
   Call call;
-  if (!read_target(target, call)) return unimplemented("custom call target {}", target);
+  const bool is_eigh = target == kEigh;
+  if (!is_eigh && !read_target(target, call)) {
+    return unimplemented("custom call target {}", target);
+  }
   const auto misfit = [&](const char* what) {
     std::vector<ir::Type> operands;
     for (const ir::Value* operand : op.operands()) operands.push_back(operand->type());
-    return unimplemented("custom call {} on ({}) -> ({}): {} not as JAX sends them", target,
+    return unimplemented("custom call {} on ({}) -> ({}): {} not as clients send them", target,
                          ir::types_string(operands), ir::types_string(op.result_types()), what);
   };
+  if (is_eigh && !read_eigh(op, call)) return misfit("operands, results or configuration are");
   // The operand whose last two dimensions are m and n.
   const size_t main = call.routine == Routine::kTrsm    ? 1
                       : call.routine == Routine::kOrmqr ? 2
@@ -362,7 +385,7 @@ Result<Call> read_call(const ir::Operation& op) {
     }
     call.k = op.operand(1)->type().dims().back();
   }
-  if (!read_letters(configuration(op), call)) return misfit("attributes are");
+  if (!is_eigh && !read_letters(configuration(op), call)) return misfit("attributes are");
   const int64_t order = call.routine == Routine::kOrmqr ? (call.side == 'L' ? call.m : call.n)
                                                         : std::min(call.m, call.n);
   if ((needs_square(call.routine) && call.m != call.n) || call.k > order ||
@@ -381,7 +404,8 @@ Result<Call> read_call(const ir::Operation& op) {
       call.results = std::move(all);
     }
   }
-  if (op.operand_count() != call.operands.size() || op.result_count() != call.results.size()) {
+  const size_t shown = call.results.size() - (is_eigh ? 1 : 0);
+  if (op.operand_count() != call.operands.size() || op.result_count() != shown) {
     return misfit("operands or results are");
   }
   for (size_t i = 0; i < call.operands.size(); ++i) {
@@ -389,13 +413,15 @@ Result<Call> read_call(const ir::Operation& op) {
       return misfit("operands are");
     }
   }
-  for (size_t i = 0; i < call.results.size(); ++i) {
+  for (size_t i = 0; i < shown; ++i) {
     if (!has_shape(op.result(i)->type(), call.batch_dims, call.results[i])) {
       return misfit("results are");
     }
   }
-  if (!read_layouts(op, "operand_layouts", call.batch_dims.size(), call.operands) ||
-      !read_layouts(op, "result_layouts", call.batch_dims.size(), call.results)) {
+  if (is_eigh) {
+    call.operands[0].by_columns = call.results[0].by_columns = true;
+  } else if (!read_layouts(op, "operand_layouts", call.batch_dims.size(), call.operands) ||
+             !read_layouts(op, "result_layouts", call.batch_dims.size(), call.results)) {
     return misfit("layouts are");
   }
   for (const std::vector<Shape>* shapes : {&call.operands, &call.results}) {
@@ -790,6 +816,7 @@ char flipped(bool lower) { return lower ? 'U' : 'L'; }
 }  // namespace
 
 bool is_lapack_call(std::string_view target) {
+  if (target == kEigh) return true;
   Call call;
   return read_target(target, call);
 }
@@ -809,7 +836,20 @@ Status check_lapack_call(const ir::Operation& op) {
 Result<Data> execute_lapack_call(const ir::Operation& op, const Data& operands,
                                  const EvaluateOptions& options) {
   HEKLA_ASSIGN_OR_RETURN(const Call call, read_call(op));
-  return run_call(call, operands, ir::text_value(op, "call_target_name"), options);
+  const std::string target = ir::text_value(op, "call_target_name");
+  HEKLA_ASSIGN_OR_RETURN(Data results, run_call(call, operands, target, options));
+  if (target != kEigh) return results;
+  // What fails is NaN.
+  const int32_t* infos = results[2].array.as<int32_t>();
+  for (int64_t i = 0; i < call.batch(); ++i) {
+    if (infos[i] == 0) continue;
+    for (size_t r = 0; r < 2; ++r) {
+      std::byte* begin = results[r].array.mutable_data() + i * call.results[r].bytes();
+      fill_nan(call.results[r].dtype, begin, begin + call.results[r].bytes());
+    }
+  }
+  results.pop_back();
+  return results;
 }
 
 // Rows are the columns of the transpose: a^T = conj(a) has the factors conj(l) l^T, and what is the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The custom calls that JAX sends for linear algebra on CPUs, "lapack_dsyevd_ffi" and its kin, on
-// batches of matrices, through backends/lapack.
+// batches of matrices, through backends/lapack; and XLA's Eigh, which PyTorch/XLA sends.
 //
 // What they mean is jaxlib's: operands and results of the highest rank are matrices in the memory
 // order that operand_layouts and result_layouts give, `info` of each matrix is a result, and where

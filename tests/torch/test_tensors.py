@@ -152,3 +152,32 @@ def test_dlpack_of_the_host_is_refused_or_right(device):
         assert str(error)
         return
     assert torch.equal(dlpack.from_dlpack(capsule).cpu(), torch.arange(5.))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize('shape', [(5, 5), (3, 4, 4), (1, 1), (2, 0, 0)], ids=str)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
+def test_linear_algebra(device, shape, dtype):
+    a = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(3))
+    near, there = {'rtol': 1e-4, 'atol': 1e-4}, a.to(device)
+    for triangle in 'L', 'U':
+        # Of one triangle, whatever the other holds.
+        values, vectors = (t.cpu() for t in torch.linalg.eigh(there, UPLO=triangle))
+        torch.testing.assert_close(values, torch.linalg.eigh(a, UPLO=triangle)[0], **near)
+        whole = a.tril() + a.tril(-1).mT if triangle == 'L' else a.triu() + a.triu(1).mT
+        torch.testing.assert_close(vectors * values[..., None, :], whole @ vectors, **near)
+    torch.testing.assert_close(torch.linalg.inv(there).cpu() @ a, torch.eye(shape[-1], dtype=dtype).expand(shape),
+                               rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(torch.linalg.cholesky(there @ there.mT + torch.eye(shape[-1], dtype=dtype,
+                                                                                  device=device)).cpu(),
+                               torch.linalg.cholesky(a @ a.mT + torch.eye(shape[-1], dtype=dtype)), **near)
+    q, r = (t.cpu() for t in torch.linalg.qr(there))
+    torch.testing.assert_close(q @ r, a, **near)
+
+
+@pytest.mark.quick
+def test_eigenvalues_of_what_is_no_number(device):
+    a = torch.eye(3).expand(2, 3, 3).clone()
+    a[1, 2, 0] = float('nan')
+    values = torch.linalg.eigvalsh(a.to(device)).cpu()
+    assert torch.equal(values[0], torch.ones(3)) and values[1].isnan().all()
