@@ -19,7 +19,7 @@ def pytest_addoption(parser):
     group = parser.getgroup('hekla')
     group.addoption('--platform', choices=DEVICES, default='tbb', help='platform under test')
     group.addoption('--share', type=int, default=0,
-                    help='of the sweep over operations one sample of so many (1: all; 0: the quick share)')
+                    help='of the sweep over operations one sample of so many (1: all; 0: none)')
 
 
 def build_dir():
