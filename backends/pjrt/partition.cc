@@ -9,6 +9,7 @@
 
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/device_groups.h"
+#include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/sharding/convert.h"
 #include "runtime/program/sharding/text.h"
 
@@ -158,8 +159,8 @@ class Partitioner {
       HEKLA_RETURN_IF_ERROR(converted.status());
       found.push_back(*std::move(converted));
     }
-    if (const auto* text = attributes.get("mhlo.sharding").get<ir::StringValue>()) {
-      Result<HloSharding> read = sharding::read_hlo_sharding(text->value);
+    if (const ir::Attribute& given = attributes.get("mhlo.sharding")) {
+      Result<HloSharding> read = ir::hlo_sharding_of(given);
       if (!read.ok()) return read.status().with_context(what);
       HloSharding& whole = *read;
       if (whole.kind == Kind::kTuple) {

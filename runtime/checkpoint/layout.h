@@ -12,17 +12,11 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/host_array.h"
+#include "runtime/program/sharding/sharding.h"
 
 namespace hekla::checkpoint {
 
-// Part of a tensor in its global coordinates; both lists have the tensor's rank. A box without
-// elements (some size 0) and the box of a scalar (rank 0, one element) are boxes.
-struct Box {
-  Dims start;
-  Dims size;
-
-  bool operator==(const Box&) const = default;
-};
+using sharding::Box;
 
 struct TensorInfo {
   std::string name;  // UTF-8, '/' between levels: "state/layers/3/attn/wq"

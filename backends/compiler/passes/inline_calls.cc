@@ -50,6 +50,14 @@ bool is_annotation(const ir::Operation& op) {
   }
 }
 
+// Without what says where the results of an operation are: one device has them.
+ir::AttributeMap local_attributes(ir::AttributeMap attributes) {
+  for (std::string_view name : {"sdy.sharding", "mhlo.sharding", "sdy.sharding_rule"}) {
+    attributes.erase(name);
+  }
+  return attributes;
+}
+
 class Inliner {
  public:
   explicit Inliner(const ir::Module& module) : module_(module) {}
@@ -114,9 +122,9 @@ class Inliner {
     std::unique_ptr<ir::Operation> made =
         op.code() == OpCode::kUnknown
             ? ir::Operation::unknown(std::string(op.name()), std::move(operands), op.result_types(),
-                                     op.attributes(), op.location())
+                                     local_attributes(op.attributes()), op.location())
             : std::make_unique<ir::Operation>(op.code(), std::move(operands), op.result_types(),
-                                              op.attributes(), op.location());
+                                              local_attributes(op.attributes()), op.location());
     ir::Operation* copy = to.append(std::move(made));
     for (size_t i = 0; i < op.result_count(); ++i) map[op.result(i)] = copy->result(i);
     for (size_t i = 0; i < op.region_count(); ++i) {

@@ -12,11 +12,8 @@
 namespace hekla::checkpoint {
 namespace {
 
-// Index of the axis, or -1.
-int find_axis(const Mesh& mesh, std::string_view name) {
-  const sharding::Axis* const axis = mesh.find(name);
-  return axis == nullptr ? -1 : static_cast<int>(axis - mesh.axes.data());
-}
+// The mesh as programs have it, of partitions 0, 1, 2 ... in the order of the positions.
+sharding::Mesh numbered(const Mesh& mesh) { return {mesh.axes, {}}; }
 
 std::string ranks_text(const std::vector<int32_t>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks[0]);
@@ -55,25 +52,8 @@ HeldBoxes group(std::span<const Holding> holdings, const Dims& shape) {
 }  // namespace
 
 Status check_mesh(const Mesh& mesh) {
-  if (mesh.axes.size() > sharding::kMaxAxes) {
-    return invalid_argument("a mesh of {} axes; the limit is {}", mesh.axes.size(),
-                            sharding::kMaxAxes);
-  }
-  int64_t count = 1;
-  for (size_t a = 0; a < mesh.axes.size(); ++a) {
-    const sharding::Axis& axis = mesh.axes[a];
-    if (axis.name.empty()) return invalid_argument("axis {} of the mesh has no name", a);
-    if (find_axis(mesh, axis.name) != static_cast<int>(a)) {
-      return invalid_argument("two axes of the mesh are called \"{}\"", axis.name);
-    }
-    if (axis.size < 1) {
-      return invalid_argument("axis \"{}\" of the mesh has size {}", axis.name, axis.size);
-    }
-    if (axis.size > sharding::kMaxDevices / count) {
-      return invalid_argument("a mesh of more than {} devices", sharding::kMaxDevices);
-    }
-    count *= axis.size;
-  }
+  HEKLA_RETURN_IF_ERROR(sharding::check(numbered(mesh)));
+  const int64_t count = device_count(mesh);
   if (!mesh.granules.empty() && static_cast<int64_t>(mesh.granules.size()) != count) {
     return invalid_argument("the mesh has {} positions and names the granules of {}", count,
                             mesh.granules.size());
@@ -96,74 +76,33 @@ Status check_mesh(const Mesh& mesh) {
   return ok_status();
 }
 
+sharding::TensorSharding tensor_sharding(const PartitionSpec& spec, size_t rank) {
+  sharding::TensorSharding tensor;
+  tensor.dimensions.resize(std::max(rank, spec.dims.size()));
+  for (size_t d = 0; d < spec.dims.size(); ++d) {
+    for (const std::string& name : spec.dims[d]) tensor.dimensions[d].axes.push_back({name, {}});
+  }
+  for (const std::string& name : spec.replicated) tensor.replicated.push_back({name, {}});
+  return tensor;
+}
+
 Status check_sharding(const Sharding& sharding, int64_t rank) {
   HEKLA_RETURN_IF_ERROR(check_mesh(sharding.mesh));
-  const PartitionSpec& spec = sharding.spec;
-  if (static_cast<int64_t>(spec.dims.size()) > rank) {
-    return invalid_argument("the spec names {} dimensions of a tensor of {}", spec.dims.size(),
-                            rank);
-  }
-  std::vector<bool> is_used(sharding.mesh.axes.size());
-  const auto use = [&](const std::string& name) -> Status {
-    const int axis = find_axis(sharding.mesh, name);
-    if (axis < 0)
-      return invalid_argument("the spec names axis \"{}\", which is not the mesh's", name);
-    if (is_used[axis]) return invalid_argument("the spec uses axis \"{}\" twice", name);
-    is_used[axis] = true;
-    return ok_status();
-  };
-  for (const std::vector<std::string>& names : spec.dims) {
-    for (const std::string& name : names) HEKLA_RETURN_IF_ERROR(use(name));
-  }
-  for (const std::string& name : spec.replicated) HEKLA_RETURN_IF_ERROR(use(name));
-  return ok_status();
+  return sharding::check(tensor_sharding(sharding.spec, rank), numbered(sharding.mesh), rank);
 }
 
 Result<std::vector<DeviceBox>> device_boxes(const Sharding& sharding, const Dims& shape) {
   HEKLA_RETURN_IF_ERROR(check_shape(DType::kI8, shape));
-  const int64_t rank = static_cast<int64_t>(shape.size());
-  HEKLA_RETURN_IF_ERROR(check_sharding(sharding, rank));
   const Mesh& mesh = sharding.mesh;
-  // The part of dimension d at a position is the sum of coordinate * part_step over the axes.
-  struct Cut {
-    size_t dim;
-    int64_t part_step;
-  };
-  std::vector<std::vector<Cut>> cuts(mesh.axes.size());
-  Dims part_size = shape;
-  for (size_t d = 0; d < sharding.spec.dims.size(); ++d) {
-    int64_t parts = 1;
-    const std::vector<std::string>& names = sharding.spec.dims[d];
-    for (size_t i = names.size(); i-- > 0;) {
-      const int axis = find_axis(mesh, names[i]);
-      cuts[axis].push_back({d, parts});
-      parts *= mesh.axes[axis].size;
-    }
-    part_size[d] = sharding::block_of(shape[d], parts, 0).size;
-  }
-  const int64_t count = device_count(mesh);
-  std::vector<DeviceBox> boxes(count);
-  std::vector<int64_t> coordinates(mesh.axes.size());
-  Dims part(rank);
-  for (int64_t position = 0; position < count; ++position) {
-    std::fill(part.begin(), part.end(), 0);
-    for (size_t a = 0; a < cuts.size(); ++a) {
-      for (const Cut& cut : cuts[a]) part[cut.dim] += coordinates[a] * cut.part_step;
-    }
-    DeviceBox& held = boxes[position];
-    held.device = mesh.device_ids.empty() ? position : mesh.device_ids[position];
-    held.box.start.resize(rank);
-    held.box.size.resize(rank);
-    held.padded = part_size;
-    for (int64_t d = 0; d < rank; ++d) {
-      // part * part_size is below shape + parts, far from overflow.
-      held.box.start[d] = std::min(part[d] * part_size[d], shape[d]);
-      held.box.size[d] = std::min(part_size[d], shape[d] - held.box.start[d]);
-    }
-    for (size_t a = coordinates.size(); a-- > 0;) {
-      if (++coordinates[a] < mesh.axes[a].size) break;
-      coordinates[a] = 0;
-    }
+  HEKLA_RETURN_IF_ERROR(check_mesh(mesh));
+  const sharding::TensorSharding tensor = tensor_sharding(sharding.spec, shape.size());
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Box> held,
+                         sharding::position_boxes(tensor, numbered(mesh), shape));
+  HEKLA_ASSIGN_OR_RETURN(const Dims padded, sharding::local_shape(tensor, numbered(mesh), shape));
+  std::vector<DeviceBox> boxes(held.size());
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    const int64_t device = mesh.device_ids.empty() ? static_cast<int64_t>(i) : mesh.device_ids[i];
+    boxes[i] = {device, std::move(held[i]), padded};
   }
   return boxes;
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meshes of devices, partition specs, and the boxes that they give to each device.
 //
-// A mesh arranges devices along named axes, row major. A spec names for each dimension of a tensor
-// the axes that cut it: none, one, or several (the first is the major one). An axis that cuts no
-// dimension holds copies. A dimension of n elements over k parts is cut as XLA does it: every part
-// has ceil(n / k) elements, the last ones fewer or none; a device that pads holds ceil(n / k) in
-// memory all the same. JAX asks for even cuts, checkpoints do not.
+// Meshes and cuts are those of programs (runtime/program/sharding/sharding.h), which checks them
+// and gives their boxes. A checkpoint adds what a program need not say, where devices stand, and
+// lacks what only a compiler asks for: open dimensions, priorities, partial sums.
 //
 // Text form: mesh=(data:2,model:4) spec=(data,None,(model,expert)) replicated={pipe}
 // devices=[0-3,7-4] granules=[0*4,1*4]; the last three are optional. Axis names that are not plain
@@ -39,6 +37,7 @@ struct Mesh : sharding::Mesh {
   bool operator==(const Mesh&) const = default;
 };
 
+// A view of a TensorSharding, as JAX's users write it: whole axes by name, closed dimensions.
 struct PartitionSpec {
   // Axis names that cut each dimension; dimensions behind the last are not cut.
   std::vector<std::vector<std::string>> dims;
@@ -55,12 +54,15 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
+// The sharding that the spec means for a tensor of that many dimensions; of more, if it names more.
+sharding::TensorSharding tensor_sharding(const PartitionSpec& spec, size_t rank);
+
 using sharding::device_count;
-// INVALID_ARGUMENT: two axes of one name, an empty name, a size below 1, too many axes or devices,
-// a list of devices or granules of another length, a device twice, a negative number.
+// The axes' errors, and INVALID_ARGUMENT: a list of devices or granules of another length, a device
+// twice, a negative number.
 Status check_mesh(const Mesh& mesh);
-// The mesh's errors, and INVALID_ARGUMENT: more dimensions in the spec than `rank`, an axis that
-// the mesh does not have or that is used twice.
+// The mesh's errors and those of the sharding that the spec means: more dimensions than `rank`, an
+// axis that the mesh does not have or that is used twice.
 Status check_sharding(const Sharding& sharding, int64_t rank);
 
 // What the device at one position of the mesh holds: `box` of the tensor in memory of dimensions

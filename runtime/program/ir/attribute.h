@@ -20,6 +20,7 @@
 //                                     send and recv) has type 0
 //   callee, decomposition,            SymbolValue; in a discardable attribute a symbol without
 //   called_computations               nesting is a StringValue
+//   mhlo.sharding                     HloShardingValue; StringValue where it cannot be read
 // Attributes that have their default value are left out by both readers: `is_default_attribute` in
 // op_code.h knows which.
 #pragma once
@@ -34,6 +35,7 @@
 
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/type.h"
+#include "runtime/program/sharding/hlo_sharding.h"
 #include "runtime/program/sharding/mesh_axes.h"
 #include "runtime/program/sharding/sharding.h"
 
@@ -199,6 +201,13 @@ struct ShardingValue {
   bool operator==(const ShardingValue&) const = default;
 };
 
+// `mhlo.sharding`. Text and bytes have many spellings of one value: writers write `written`.
+struct HloShardingValue {
+  std::string written;
+  sharding::HloSharding value;
+  bool operator==(const HloShardingValue&) const = default;
+};
+
 // `replica_groups` by the axes of a mesh.
 struct MeshAxesValue {
   sharding::MeshAxes value;
@@ -218,7 +227,8 @@ class Attribute {
                    ArrayValue, DictionaryValue, TypeValue, EnumValue, DenseValue, IntArrayValue,
                    SymbolValue, ConvDimensionNumbers, DotDimensionNumbers, DotAlgorithm,
                    GatherDimensionNumbers, ScatterDimensionNumbers, ChannelHandle,
-                   OutputOperandAlias, ResultAccuracy, ShardingValue, MeshAxesValue, OpaqueValue>;
+                   OutputOperandAlias, ResultAccuracy, ShardingValue, HloShardingValue,
+                   MeshAxesValue, OpaqueValue>;
 
   Attribute() = default;  // absent
   template <typename T>

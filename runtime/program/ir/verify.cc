@@ -8,23 +8,27 @@
 #include <unordered_set>
 
 #include "runtime/program/ir/infer.h"
+#include "runtime/program/ir/verify_sharding.h"
 
 namespace hekla::ir {
 namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Module& module) : module_(module) {
+  explicit Verifier(const Module& module) : module_(module), shardings_(module) {
     for (const auto& function : module.functions)
       functions_.emplace(function->name(), function.get());
   }
 
   Status run() {
+    const auto report_text = [this](const std::string& problem) { problems_.push_back(problem); };
+    shardings_.check_meshes(report_text);
     for (const auto& function : module_.functions) {
       if (find(function->name()) != function.get()) {
         report("function @{} is defined twice", function->name());
       }
       check_function(*function);
+      shardings_.check_function(*function, report_text);
     }
     for (const auto& function : module_.functions) check_recursion(*function);
     if (problems_.empty()) return ok_status();
@@ -171,6 +175,7 @@ class Verifier {
                op.result(i)->type().to_string());
       }
     }
+    shardings_.check_operation(op, [&](const std::string& problem) { report(op, "{}", problem); });
   }
 
   void check_signature(const Operation& op, const Function& callee) {
@@ -255,6 +260,7 @@ class Verifier {
   }
 
   const Module& module_;
+  const ShardingVerifier shardings_;
   std::unordered_map<std::string_view, const Function*> functions_;
   std::vector<std::string> problems_;
   std::unordered_set<const Value*> visible_;

@@ -26,6 +26,33 @@ size_t axis_number(const Mesh& mesh, std::string_view name) {
   return i;
 }
 
+// A digit of the number of a part: position / stride % size.
+struct AxisDigit {
+  int64_t stride = 1;
+  int64_t size = 1;
+};
+
+// Of the parts that axes of the mesh cut a dimension into, the major one first.
+std::vector<AxisDigit> axis_digits(std::span<const AxisRef> axes, const Mesh& mesh) {
+  std::vector<AxisDigit> digits;
+  for (const AxisRef& ref : axes) {
+    const size_t number = axis_number(mesh, ref.name);
+    int64_t stride = 1;
+    for (size_t i = number + 1; i < mesh.axes.size(); ++i) stride *= mesh.axes[i].size;
+    const int64_t n = mesh.axes[number].size;
+    const Extent extent = extent_of(ref, n);
+    digits.push_back({stride * (n / extent.end), extent.end / extent.begin});
+  }
+  return digits;
+}
+
+int64_t part_at(std::span<const AxisDigit> digits, int64_t position) {
+  int64_t part = 0;
+  for (const AxisDigit& digit : digits)
+    part = part * digit.size + position / digit.stride % digit.size;
+  return part;
+}
+
 // Collects the axes of a tensor, which may be used once.
 class AxisUse {
  public:
@@ -79,7 +106,7 @@ class AxisUse {
   std::vector<std::vector<Entry>> used_;
 };
 
-// Joins neighbours of one axis.
+// Joins contiguous sub-axes of one axis.
 std::vector<AxisRef> joined(const std::vector<AxisRef>& axes, const Mesh& mesh) {
   std::vector<AxisRef> result;
   for (const AxisRef& ref : axes) {
@@ -266,17 +293,7 @@ int64_t part_count(std::span<const AxisRef> axes, const Mesh& mesh) {
 }
 
 int64_t part_index(std::span<const AxisRef> axes, const Mesh& mesh, int64_t position) {
-  int64_t index = 0;
-  for (const AxisRef& ref : axes) {
-    const size_t number = axis_number(mesh, ref.name);
-    int64_t stride = 1;
-    for (size_t i = number + 1; i < mesh.axes.size(); ++i) stride *= mesh.axes[i].size;
-    const int64_t n = mesh.axes[number].size;
-    const Extent extent = extent_of(ref, n);
-    const int64_t size = extent.end / extent.begin;
-    index = index * size + position / (stride * (n / extent.end)) % size;
-  }
-  return index;
+  return part_at(axis_digits(axes, mesh), position);
 }
 
 Block block_of(int64_t n, int64_t parts, int64_t i) {
@@ -297,25 +314,36 @@ Result<Dims> local_shape(const TensorSharding& sharding, const Mesh& mesh, const
   return local;
 }
 
-Result<std::vector<DeviceBox>> device_boxes(const TensorSharding& sharding, const Mesh& mesh,
-                                            const Dims& shape) {
+Result<std::vector<Box>> position_boxes(const TensorSharding& sharding, const Mesh& mesh,
+                                        const Dims& shape) {
   HEKLA_RETURN_IF_ERROR(check(sharding, mesh, shape.size()));
   HEKLA_RETURN_IF_ERROR(check_shape(shape));
   const Box whole{Dims(shape.size(), 0), shape};
-  if (mesh.is_maximal()) return std::vector<DeviceBox>{{mesh.device_ids[0], whole}};
-  std::vector<DeviceBox> boxes(static_cast<size_t>(device_count(mesh)), DeviceBox{0, whole});
-  for (size_t position = 0; position < boxes.size(); ++position) {
+  std::vector<Box> boxes(static_cast<size_t>(device_count(mesh)), whole);
+  for (size_t d = 0; d < sharding.dimensions.size(); ++d) {
+    const std::vector<AxisRef>& axes = sharding.dimensions[d].axes;
+    if (axes.empty()) continue;
+    const std::vector<AxisDigit> digits = axis_digits(axes, mesh);
+    const int64_t parts = part_count(axes, mesh);
+    for (size_t position = 0; position < boxes.size(); ++position) {
+      const Block block =
+          block_of(shape[d], parts, part_at(digits, static_cast<int64_t>(position)));
+      boxes[position].start[d] = block.start;
+      boxes[position].size[d] = block.size;
+    }
+  }
+  return boxes;
+}
+
+Result<std::vector<DeviceBox>> device_boxes(const TensorSharding& sharding, const Mesh& mesh,
+                                            const Dims& shape) {
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Box> held, position_boxes(sharding, mesh, shape));
+  if (mesh.is_maximal()) return std::vector<DeviceBox>{{mesh.device_ids[0], std::move(held[0])}};
+  std::vector<DeviceBox> boxes(held.size());
+  for (size_t position = 0; position < held.size(); ++position) {
     const size_t device =
         mesh.device_ids.empty() ? position : static_cast<size_t>(mesh.device_ids[position]);
-    boxes[device].device = static_cast<int64_t>(device);
-    for (size_t d = 0; d < shape.size(); ++d) {
-      const std::vector<AxisRef>& axes = sharding.dimensions[d].axes;
-      if (axes.empty()) continue;
-      const Block block = block_of(shape[d], part_count(axes, mesh),
-                                   part_index(axes, mesh, static_cast<int64_t>(position)));
-      boxes[device].box.start[d] = block.start;
-      boxes[device].box.size[d] = block.size;
-    }
+    boxes[device] = {static_cast<int64_t>(device), std::move(held[position])};
   }
   return boxes;
 }

@@ -153,7 +153,7 @@ Status check(const Mesh& mesh);
 Status check(const TensorSharding& sharding, const Mesh& mesh, size_t rank);
 Status check(const ManualAxes& axes, const Mesh& mesh);
 
-// Of what passed `check`: neighbouring sub-axes that join are joined, sub-axes that are their whole
+// Of what passed `check`: contiguous sub-axes are joined, sub-axes that are their whole
 // axis are the axis; replicated and unreduced axes, which are sets, are in the order of the mesh;
 // device ids 0, 1, 2 ... are left out, except in a maximal mesh.
 Mesh canonical(Mesh mesh);
@@ -165,6 +165,8 @@ int64_t part_count(std::span<const AxisRef> axes, const Mesh& mesh);
 // Which of them the partition at a position of the mesh holds.
 int64_t part_index(std::span<const AxisRef> axes, const Mesh& mesh, int64_t position);
 
+// Part of a tensor in its global coordinates; both lists have the tensor's rank. A box without
+// elements (some size 0) and the box of a scalar (rank 0, one element) are boxes.
 struct Box {
   Dims start;
   Dims size;
@@ -186,6 +188,9 @@ Block block_of(int64_t n, int64_t parts, int64_t i);
 // Sizes in a device's memory, padding included: ceil(n / k) of each dimension. Errors: check's, and
 // a negative size.
 Result<Dims> local_shape(const TensorSharding& sharding, const Mesh& mesh, const Dims& shape);
+// What each position of the mesh holds; one box with a maximal mesh.
+Result<std::vector<Box>> position_boxes(const TensorSharding& sharding, const Mesh& mesh,
+                                        const Dims& shape);
 // What each partition holds, ascending by partition; with a maximal mesh one alone holds anything.
 Result<std::vector<DeviceBox>> device_boxes(const TensorSharding& sharding, const Mesh& mesh,
                                             const Dims& shape);

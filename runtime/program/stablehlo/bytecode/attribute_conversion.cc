@@ -79,6 +79,11 @@ Result<ir::Attribute> AttributeConverter::convert(uint32_t index) {
   return convert_at_depth(index, 0);
 }
 
+Result<ir::Attribute> AttributeConverter::convert(std::string_view name, uint32_t index) {
+  HEKLA_ASSIGN_OR_RETURN(ir::Attribute attribute, convert(index));
+  return typed_.typed(name, attribute);
+}
+
 Result<ir::Attribute> AttributeConverter::convert_dense(uint32_t index) {
   if (auto it = dense_.find(index); it != dense_.end()) return it->second;
   HEKLA_ASSIGN_OR_RETURN(ir::Attribute attribute, make_dense(index));
@@ -144,7 +149,7 @@ Result<ir::Attribute> AttributeConverter::make(const RawAttribute& raw, int dept
       std::vector<ir::NamedAttribute> entries;
       for (const auto& [name, element] : raw.entries) {
         HEKLA_ASSIGN_OR_RETURN(ir::Attribute attribute, part(element));
-        entries.emplace_back(name, std::move(attribute));
+        entries.emplace_back(name, typed_.typed(name, attribute));
       }
       return ir::make_dictionary(std::move(entries));
     }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "runtime/program/ir/attribute.h"
+#include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/stablehlo/bytecode/attribute_table.h"
 
 namespace hekla::stablehlo {
@@ -18,6 +19,8 @@ class AttributeConverter {
   // Lists of i64 and i1 become IntArrayValue, symbols without nesting StringValue.
   // INVALID_ARGUMENT: malformed, too deep or too large.
   Result<ir::Attribute> convert(uint32_t index);
+  // The same for an attribute of that name, which may say what a string means.
+  Result<ir::Attribute> convert(std::string_view name, uint32_t index);
   // The same, but tensors stay DenseValue whatever their type: `value` of constant.
   Result<ir::Attribute> convert_dense(uint32_t index);
 
@@ -34,6 +37,7 @@ class AttributeConverter {
   };
   std::unordered_map<uint32_t, Converted> converted_;
   std::unordered_map<uint32_t, ir::Attribute> dense_;  // of convert_dense
+  ir::TypedAttributes typed_;
 };
 
 }  // namespace hekla::stablehlo

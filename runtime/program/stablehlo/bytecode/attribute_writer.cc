@@ -297,6 +297,9 @@ uint32_t AttributeWriter::vhlo(const ir::Attribute& attribute) {
                       bits_of_width(number->bits, dtype_bits(number->type.dtype())));
   }
   if (const auto* text = attribute.get<ir::StringValue>()) return file_.vhlo_string(text->value);
+  if (const auto* hlo = attribute.get<ir::HloShardingValue>()) {
+    return file_.vhlo_string(hlo->written);
+  }
   if (const auto* symbol = attribute.get<ir::SymbolValue>()) {
     return symbol->nested.empty() ? file_.vhlo_string(symbol->root) : builtin(attribute);
   }
@@ -347,6 +350,9 @@ uint32_t AttributeWriter::builtin(const ir::Attribute& attribute) {
                          bits_of_width(number->bits, dtype_bits(number->type.dtype())));
   }
   if (const auto* text = attribute.get<ir::StringValue>()) return file_.builtin_string(text->value);
+  if (const auto* hlo = attribute.get<ir::HloShardingValue>()) {
+    return file_.builtin_string(hlo->written);
+  }
   if (const auto* symbol = attribute.get<ir::SymbolValue>()) {
     const uint32_t root = file_.builtin_string(symbol->root);
     if (symbol->nested.empty()) return builtin_entry(varint(4) + varint(root));

@@ -56,7 +56,7 @@ class Converter {
   Result<AttributeMap> convert_named(const std::vector<RawNamed>& named) {
     std::vector<ir::NamedAttribute> entries;
     for (const auto& [name, index] : named) {
-      HEKLA_ASSIGN_OR_RETURN(Attribute attribute, attributes_.convert(index));
+      HEKLA_ASSIGN_OR_RETURN(Attribute attribute, attributes_.convert(name, index));
       entries.emplace_back(name, std::move(attribute));
     }
     return AttributeMap(std::move(entries));

@@ -151,6 +151,8 @@ TEST(WriteBytecode, RecordedShardedProgramsReadBack) {
     const std::string name = "spmd/" + entry.path().filename().string();
     const std::string bytes = testing::read_artifact(name);
     const std::unique_ptr<ir::Module> module = read(bytes);
+    const Status fits = ir::verify(*module);
+    EXPECT_TRUE(fits.ok()) << name << ": " << fits.to_string();
     const Result<std::string> written = write_bytecode(*module);
     ASSERT_TRUE(written.ok()) << name << ": " << written.status().to_string();
     EXPECT_EQ(ir::first_difference(*module, *read(*written)).value_or(""), "") << name;
@@ -189,6 +191,9 @@ TEST_P(Written, HasNoShardingAsText) {
       EXPECT_TRUE(opaque == nullptr || !opaque->text.starts_with("#sdy")) << opaque->text;
       if (name == "sdy.sharding") {
         EXPECT_NE(value.get<ir::ShardingValue>(), nullptr);
+      }
+      if (name == "mhlo.sharding") {
+        EXPECT_NE(value.get<ir::HloShardingValue>(), nullptr);
       }
     }
   };

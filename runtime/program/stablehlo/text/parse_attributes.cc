@@ -112,6 +112,7 @@ Result<std::vector<ir::NamedAttribute>> Parser::parse_dictionary(int depth) {
     if (symbol != nullptr && symbol->nested.empty() && name.find('.') != std::string::npos) {
       value = ir::StringValue{symbol->root};
     }
+    value = typed_attributes_.typed(name, value);
     entries.emplace_back(std::move(name), std::move(value));
   }
   return entries;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/program/ir/ir.h"
+#include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/sharding/text.h"
 #include "runtime/program/stablehlo/text/scanner.h"
 
@@ -207,6 +208,7 @@ class Parser {
   // Where the text of an alias stands, by "#name" or "!name".
   std::unordered_map<std::string, size_t> aliases_;
   std::unordered_map<std::string, AttributeAlias> attribute_aliases_;
+  ir::TypedAttributes typed_attributes_;
   std::unordered_map<std::string, TypeAlias> type_aliases_;
   std::unordered_map<std::string, LocationAlias> location_aliases_;
   int location_height_ = 0;                                      // of the location read last

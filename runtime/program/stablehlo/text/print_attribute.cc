@@ -237,6 +237,7 @@ struct Printer {
   std::string operator()(const ir::ShardingValue& v) const {
     return sharding::attribute_text(v.value);
   }
+  std::string operator()(const ir::HloShardingValue& v) const { return quoted(v.written); }
   std::string operator()(const ir::MeshAxesValue& v) const { return sharding::to_text(v.value); }
   std::string operator()(const ir::OpaqueValue& v) const {
     // Bytecode may hold any text, and parts of attributes that have no text by themselves.

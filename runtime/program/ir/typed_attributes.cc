@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/program/ir/typed_attributes.h"
+
+namespace hekla::ir {
+
+Attribute TypedAttributes::typed(std::string_view name, const Attribute& value) {
+  const auto* text = name == "mhlo.sharding" ? value.get<StringValue>() : nullptr;
+  if (text == nullptr) return value;
+  auto [it, is_new] = known_.try_emplace(&value.content(), value, value);
+  if (is_new) {
+    Result<sharding::HloSharding> read = sharding::read_hlo_sharding(text->value);
+    if (read.ok()) it->second.second = HloShardingValue{text->value, *std::move(read)};
+  }
+  return it->second.second;
+}
+
+Result<sharding::HloSharding> hlo_sharding_of(const Attribute& attribute) {
+  if (const auto* typed = attribute.get<HloShardingValue>()) return typed->value;
+  if (const auto* text = attribute.get<StringValue>()) {
+    return sharding::read_hlo_sharding(text->value);
+  }
+  return invalid_argument("mhlo.sharding is no string");
+}
+
+}  // namespace hekla::ir
