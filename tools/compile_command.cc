@@ -19,7 +19,6 @@
 
 #include "runtime/base/status.h"
 #include "runtime/client/open.h"
-#include "runtime/program/ir/dump.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/bytecode/raw_module.h"
 #include "runtime/program/stablehlo/bytecode/vhlo_json.h"
@@ -147,7 +146,7 @@ Result<std::string> emit(const Options& options) {
     }
     return stablehlo::write_bytecode(*module, target);
   }
-  return ir::dump(*module);
+  return stablehlo::print_module(*module, {.with_locations = true, .max_elements = 16});
 }
 
 Status compile(const Options& options) {

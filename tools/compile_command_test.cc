@@ -11,9 +11,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "runtime/program/ir/compare.h"
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/testing/sample_modules.h"
+#include "runtime/program/stablehlo/text/compare.h"
 
 namespace hekla::tools {
 namespace {
@@ -78,7 +78,7 @@ TEST_F(CompileCommand, WritesTextOfBytecodeThatReadsBack) {
   const auto before = stablehlo::read_program(bytes);
   const auto after = stablehlo::read_program(contents(output));
   ASSERT_TRUE(before.ok() && after.ok());
-  EXPECT_EQ(ir::first_difference(**before, **after), std::nullopt);
+  EXPECT_EQ(stablehlo::first_difference(**before, **after), std::nullopt);
 }
 
 TEST_F(CompileCommand, ShowsThePlanAndItsKernels) {
@@ -139,7 +139,7 @@ TEST_F(CompileCommand, WritesBytecodeOfAVersion) {
   const auto before = stablehlo::read_program(kProgram);
   const auto after = stablehlo::read_program(bytes);
   ASSERT_TRUE(before.ok() && after.ok());
-  EXPECT_EQ(ir::first_difference(**before, **after), std::nullopt);
+  EXPECT_EQ(stablehlo::first_difference(**before, **after), std::nullopt);
 }
 
 // What a device made of it, through its plugin.

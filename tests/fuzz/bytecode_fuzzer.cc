@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes through the bytecode reader: raw reading, JSON, conversion, dump, verifier, and through
-// the text printer and reader where the program is valid. Nothing may crash, hang or take memory
-// beyond measure, errors must be INVALID_ARGUMENT with a message, and text must mean the same.
+// Any bytes through the bytecode reader: raw reading, JSON, conversion, printer, verifier, and
+// through the text printer and reader where the program is valid. Nothing may crash, hang or take
+// memory beyond measure, errors must be INVALID_ARGUMENT with a message, and text must mean the
+// same.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -9,12 +10,11 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/program/ir/compare.h"
-#include "runtime/program/ir/dump.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/bytecode/raw_module.h"
 #include "runtime/program/stablehlo/bytecode/vhlo_json.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
 #include "runtime/program/stablehlo/text/text_reader.h"
 
@@ -40,21 +40,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(bytes);
   check(module.status());
   if (!module.ok()) return 0;
-  (void)ir::dump(**module);
+  (void)stablehlo::print_module(**module, {.with_locations = true, .max_elements = 16});
   const Status valid = ir::verify(**module);
   check(valid);
   if (valid.ok()) {
     Result<std::unique_ptr<ir::Module>> printed =
         stablehlo::read_text(stablehlo::print_module(**module));
-    if (!printed.ok() || ir::first_difference(**module, **printed).has_value()) {
+    if (!printed.ok() || stablehlo::first_difference(**module, **printed).has_value()) {
       std::fprintf(stderr, "printed text reads back differently: %s\n",
-                   printed.ok() ? ir::first_difference(**module, **printed)->c_str()
+                   printed.ok() ? stablehlo::first_difference(**module, **printed)->c_str()
                                 : printed.status().to_string().c_str());
       std::abort();
     }
   }
   Result<std::unique_ptr<ir::Module>> again = stablehlo::read_program(bytes);
-  if (!again.ok() || ir::first_difference(**module, **again).has_value()) {
+  if (!again.ok() || stablehlo::first_difference(**module, **again).has_value()) {
     std::fprintf(stderr, "reading twice gives two programs\n");
     std::abort();
   }

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/program/ir/compare.h"
 #include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
 #include "runtime/program/stablehlo/text/text_reader.h"
 
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                  printed.c_str());
     std::abort();
   }
-  if (const auto difference = ir::first_difference(**module, **again)) {
+  if (const auto difference = stablehlo::first_difference(**module, **again)) {
     std::fprintf(stderr, "reads back differently: %s\n%s", difference->c_str(), printed.c_str());
     std::abort();
   }

@@ -9,12 +9,12 @@
 #include <unordered_map>
 
 #include "runtime/program/ir/clone.h"
-#include "runtime/program/ir/compare.h"
 #include "runtime/program/ir/infer.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/bytecode/write_bytecode.h"
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/testing/artifacts.h"
+#include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::ir {
@@ -121,7 +121,7 @@ TEST(GraphBuilder, MakesEveryProgramOfSenders) {
       }
       const std::unique_ptr<Module> made = is_known ? remake.run(*module) : nullptr;
       if (made == nullptr) continue;
-      EXPECT_EQ(first_difference(*module, *made).value_or(""), "") << name << extension;
+      EXPECT_EQ(stablehlo::first_difference(*module, *made).value_or(""), "") << name << extension;
       ++count;
     }
   }
@@ -145,10 +145,10 @@ TEST(GraphBuilder, MakesConstantsOfEveryType) {
     ASSERT_TRUE(status.ok()) << status.to_string();
     ASSERT_TRUE(verify(module).ok()) << dtype_name(dtype);
     const std::string text = stablehlo::print_module(module);
-    EXPECT_EQ(first_difference(module, *read(text)).value_or(""), "") << text;
+    EXPECT_EQ(stablehlo::first_difference(module, *read(text)).value_or(""), "") << text;
     const Result<std::string> file = stablehlo::write_bytecode(module);
     ASSERT_TRUE(file.ok()) << file.status().to_string();
-    EXPECT_EQ(first_difference(module, *read(*file)).value_or(""), "") << text;
+    EXPECT_EQ(stablehlo::first_difference(module, *read(*file)).value_or(""), "") << text;
   }
 }
 
@@ -203,7 +203,7 @@ func.func public @main(%x: tensor<4x3xf32>, %p: tensor<i1>) -> tensor<4xf32> {
     }
   return %r#1 : tensor<4xf32>
 })");
-  EXPECT_EQ(first_difference(module, *wanted).value_or(""), "");
+  EXPECT_EQ(stablehlo::first_difference(module, *wanted).value_or(""), "");
 }
 
 TEST(GraphBuilder, TypesFollowOrAreAskedFor) {

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 // "/module/regions/0/0/ops/3/props/value/hex: 00 | 01"; empty when equal.
-std::string first_difference(const json& actual, const json& expected, const std::string& path) {
+std::string json_difference(const json& actual, const json& expected, const std::string& path) {
   const auto describe = [&] {
     return path + ": " + actual.dump().substr(0, 300) + " | " + expected.dump().substr(0, 300);
   };
@@ -25,7 +25,7 @@ std::string first_difference(const json& actual, const json& expected, const std
   if (expected.is_object()) {
     for (const auto& [key, value] : expected.items()) {
       if (!actual.contains(key)) return path + "/" + key + " is missing";
-      std::string inner = first_difference(actual[key], value, path + "/" + key);
+      std::string inner = json_difference(actual[key], value, path + "/" + key);
       if (!inner.empty()) return inner;
     }
     for (const auto& [key, value] : actual.items()) {
@@ -36,7 +36,7 @@ std::string first_difference(const json& actual, const json& expected, const std
   if (expected.is_array()) {
     if (actual.size() != expected.size()) return describe();
     for (size_t i = 0; i < expected.size(); ++i) {
-      std::string inner = first_difference(actual[i], expected[i], path + "/" + std::to_string(i));
+      std::string inner = json_difference(actual[i], expected[i], path + "/" + std::to_string(i));
       if (!inner.empty()) return inner;
     }
     return "";
@@ -55,7 +55,7 @@ TEST_P(Truth, DecodesToIt) {
   json expected = json::parse(testing::read_artifact(GetParam() + ".json"));
   // What no reader can know: how the file was made.
   for (const char* key : {"artifact", "note", "platform", "made_with"}) expected.erase(key);
-  EXPECT_EQ(first_difference(json::parse(*text), expected, ""), "");
+  EXPECT_EQ(json_difference(json::parse(*text), expected, ""), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Artifacts, Truth, ::testing::ValuesIn(testing::artifact_names(".mlirbc")),

@@ -2,8 +2,8 @@
 // write_bytecode: a program as a portable artifact (VHLO in MLIR bytecode), for any PJRT plugin.
 //
 // The inverse of read_bytecode and vhlo_to_ir: reading what was written gives the same module
-// (ir/compare.h), locations included. Takes modules that the verifier takes. Pure; time and memory
-// grow with the size of the module, constants are copied twice.
+// (text/compare.h), locations included. Takes modules that the verifier takes. Pure; time and
+// memory grow with the size of the module, constants are copied twice.
 #pragma once
 
 #include <compare>

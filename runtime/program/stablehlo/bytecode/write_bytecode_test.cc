@@ -8,7 +8,6 @@
 
 #include <filesystem>
 
-#include "runtime/program/ir/compare.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/sharding/text.h"
 #include "runtime/program/stablehlo/bytecode/bytecode_builder.h"
@@ -16,6 +15,7 @@
 #include "runtime/program/stablehlo/bytecode/vhlo_to_ir.h"
 #include "runtime/program/stablehlo/testing/artifacts.h"
 #include "runtime/program/stablehlo/testing/sample_modules.h"
+#include "runtime/program/stablehlo/text/compare.h"
 
 namespace hekla::stablehlo {
 namespace {
@@ -60,7 +60,7 @@ TEST_P(Written, ReadsBackAsTheSameProgram) {
   }
   ASSERT_TRUE(written.ok()) << written.status().to_string();
   const std::unique_ptr<ir::Module> again = read(*written);
-  EXPECT_EQ(ir::first_difference(*module, *again).value_or(""), "");
+  EXPECT_EQ(first_difference(*module, *again).value_or(""), "");
   EXPECT_EQ(locations(*module), locations(*again));
 }
 
@@ -79,7 +79,7 @@ TEST_P(Written, AnOlderVersionSaysTheSameOrNamesWhatItLacks) {
       continue;
     }
     was_written = true;
-    EXPECT_EQ(ir::first_difference(*module, *read(*written)).value_or(""), "") << "1." << minor;
+    EXPECT_EQ(first_difference(*module, *read(*written)).value_or(""), "") << "1." << minor;
   }
   EXPECT_TRUE(was_written);
 }
@@ -127,7 +127,7 @@ TEST(WriteBytecode, ShardyHasItsOwnEncoding) {
   const Result<std::string> written = write_bytecode(module);
   ASSERT_TRUE(written.ok()) << written.status().to_string();
   const std::unique_ptr<ir::Module> again = read(*written);
-  EXPECT_EQ(ir::first_difference(module, *again).value_or(""), "");
+  EXPECT_EQ(first_difference(module, *again).value_or(""), "");
   EXPECT_EQ(write_bytecode(module, {1, 10, 0}).status().code(), StatusCode::kUnimplemented);
   // The names of the attributes here are their texts; a program holds none.
   const std::unique_ptr<ir::Module> program =
@@ -155,7 +155,7 @@ TEST(WriteBytecode, RecordedShardedProgramsReadBack) {
     EXPECT_TRUE(fits.ok()) << name << ": " << fits.to_string();
     const Result<std::string> written = write_bytecode(*module);
     ASSERT_TRUE(written.ok()) << name << ": " << written.status().to_string();
-    EXPECT_EQ(ir::first_difference(*module, *read(*written)).value_or(""), "") << name;
+    EXPECT_EQ(first_difference(*module, *read(*written)).value_or(""), "") << name;
     EXPECT_EQ(written->find("#sdy"), std::string::npos) << name;
     ++programs;
   }

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/program/ir/compare.h"
+#include "runtime/program/stablehlo/text/compare.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <unordered_map>
 
-#include "runtime/program/ir/dump.h"
+#include "runtime/program/sharding/text.h"
+#include "runtime/program/stablehlo/text/print.h"
 
-namespace hekla::ir {
+namespace hekla::stablehlo {
 namespace {
 
 using Difference = std::optional<std::string>;
-using Numbers = std::unordered_map<const Value*, size_t>;
+using Numbers = std::unordered_map<const ir::Value*, size_t>;
 
-// In the order of dump.h: results before the contents of regions.
-void number_values(const Region& region, bool skip_constants, Numbers& numbers) {
+// Results before the contents of regions.
+void number_values(const ir::Region& region, bool skip_constants, Numbers& numbers) {
   for (const auto& block : region.blocks()) {
     for (size_t i = 0; i < block->argument_count(); ++i) {
       numbers.try_emplace(block->argument(i), numbers.size());
     }
     for (const auto& op : block->operations()) {
-      if (skip_constants && op->code() == OpCode::kConstant) continue;
+      if (skip_constants && op->code() == ir::OpCode::kConstant) continue;
       for (size_t i = 0; i < op->result_count(); ++i) {
         numbers.try_emplace(op->result(i), numbers.size());
       }
@@ -35,7 +36,7 @@ void number_values(const Region& region, bool skip_constants, Numbers& numbers) 
 constexpr int64_t kNoValue = -1;
 constexpr int64_t kElsewhere = -2;  // not a value of this function
 
-int64_t number_of(const Numbers& numbers, const Value* value) {
+int64_t number_of(const Numbers& numbers, const ir::Value* value) {
   if (value == nullptr) return kNoValue;
   auto it = numbers.find(value);
   return it == numbers.end() ? kElsewhere : static_cast<int64_t>(it->second);
@@ -46,16 +47,16 @@ std::string value_text(int64_t number) {
   return number == kElsewhere ? "a value of elsewhere" : fmt::format("value {}", number);
 }
 
-const Operation* constant_of(const Value* value) {
+const ir::Operation* constant_of(const ir::Value* value) {
   if (value == nullptr || value->defining_op() == nullptr) return nullptr;
-  return value->defining_op()->code() == OpCode::kConstant ? value->defining_op() : nullptr;
+  return value->defining_op()->code() == ir::OpCode::kConstant ? value->defining_op() : nullptr;
 }
 
 class Comparer {
  public:
   explicit Comparer(const CompareOptions& options) : options_(options) {}
 
-  Difference modules(const Module& left, const Module& right) {
+  Difference modules(const ir::Module& left, const ir::Module& right) {
     if (left.name != right.name) return differ("module name", left.name, right.name);
     if (Difference d = maps("module", left.attributes, right.attributes)) return d;
     if (Difference d = counts("meshes", left.meshes.size(), right.meshes.size())) return d;
@@ -81,32 +82,36 @@ class Comparer {
     return fmt::format("number of {}: {} | {}", path, left, right);
   }
 
-  static std::string mesh_text(const Mesh& mesh) {
-    Module module;
-    module.meshes.push_back(mesh);
-    std::string text = dump(module);
-    text = text.substr(text.find('\n') + 1);
-    if (!text.empty()) text.pop_back();
+  static std::string attribute_text(const ir::Attribute& attribute) {
+    return attribute.is_absent() ? "absent" : print_attribute(attribute, {.max_elements = 16});
+  }
+
+  static std::string mesh_text(const ir::Mesh& mesh) {
+    std::string text = fmt::format("@{} {}", mesh.name, sharding::to_text(mesh.value));
+    for (const auto& [name, value] : mesh.attributes) {
+      text += fmt::format(" {} = {}", name, attribute_text(value));
+    }
     return text;
   }
 
-  static Difference maps(std::string_view path, const AttributeMap& left,
-                         const AttributeMap& right) {
+  static Difference maps(std::string_view path, const ir::AttributeMap& left,
+                         const ir::AttributeMap& right) {
     for (const auto& [name, value] : left) {
-      const Attribute& other = right.get(name);
+      const ir::Attribute& other = right.get(name);
       if (value == other) continue;
-      return differ(fmt::format("{}, attribute {}", path, name), dump(value), dump(other));
+      return differ(fmt::format("{}, attribute {}", path, name), attribute_text(value),
+                    attribute_text(other));
     }
     for (const auto& [name, value] : right) {
       if (left.get(name).is_absent()) {
-        return differ(fmt::format("{}, attribute {}", path, name), "absent", dump(value));
+        return differ(fmt::format("{}, attribute {}", path, name), "absent", attribute_text(value));
       }
     }
     return std::nullopt;
   }
 
-  static Difference map_lists(std::string_view path, const std::vector<AttributeMap>& left,
-                              const std::vector<AttributeMap>& right) {
+  static Difference map_lists(std::string_view path, const std::vector<ir::AttributeMap>& left,
+                              const std::vector<ir::AttributeMap>& right) {
     if (left.size() != right.size()) {
       return differ(fmt::format("{}s with attributes", path), std::to_string(left.size()),
                     std::to_string(right.size()));
@@ -117,7 +122,7 @@ class Comparer {
     return std::nullopt;
   }
 
-  Difference functions(const Function& left, const Function& right) {
+  Difference functions(const ir::Function& left, const ir::Function& right) {
     if (left.name() != right.name()) return differ("function name", left.name(), right.name());
     const std::string path = "@" + left.name();
     if (left.visibility != right.visibility) {
@@ -144,20 +149,20 @@ class Comparer {
     return regions(path, left.body(), right.body());
   }
 
-  Difference regions(const std::string& path, const Region& left, const Region& right) {
+  Difference regions(const std::string& path, const ir::Region& left, const ir::Region& right) {
     if (left.blocks().size() != right.blocks().size()) {
       return differ(path + ", blocks", std::to_string(left.blocks().size()),
                     std::to_string(right.blocks().size()));
     }
     for (size_t b = 0; b < left.blocks().size(); ++b) {
-      const Block& l = *left.blocks()[b];
-      const Block& r = *right.blocks()[b];
+      const ir::Block& l = *left.blocks()[b];
+      const ir::Block& r = *right.blocks()[b];
       if (l.argument_types() != r.argument_types()) {
-        return differ(path + ", block arguments", types_string(l.argument_types()),
-                      types_string(r.argument_types()));
+        return differ(path + ", block arguments", ir::types_string(l.argument_types()),
+                      ir::types_string(r.argument_types()));
       }
-      const std::vector<const Operation*> left_ops = counted(l);
-      const std::vector<const Operation*> right_ops = counted(r);
+      const std::vector<const ir::Operation*> left_ops = counted(l);
+      const std::vector<const ir::Operation*> right_ops = counted(r);
       const size_t common = std::min(left_ops.size(), right_ops.size());
       for (size_t i = 0; i < common; ++i) {
         if (Difference d = operations(path, *left_ops[i], *right_ops[i])) return d;
@@ -170,22 +175,22 @@ class Comparer {
     return std::nullopt;
   }
 
-  std::vector<const Operation*> counted(const Block& block) const {
-    std::vector<const Operation*> ops;
+  std::vector<const ir::Operation*> counted(const ir::Block& block) const {
+    std::vector<const ir::Operation*> ops;
     for (const auto& op : block.operations()) {
-      if (options_.constants_by_value && op->code() == OpCode::kConstant) continue;
+      if (options_.constants_by_value && op->code() == ir::OpCode::kConstant) continue;
       ops.push_back(op.get());
     }
     return ops;
   }
 
-  Difference operations(const std::string& region_path, const Operation& left,
-                        const Operation& right) {
+  Difference operations(const std::string& region_path, const ir::Operation& left,
+                        const ir::Operation& right) {
     const std::string path = fmt::format("{}, op {} {}", region_path, op_count_++, left.name());
     if (left.name() != right.name()) return differ(path, left.name(), right.name());
     if (left.result_types() != right.result_types()) {
-      return differ(path + ", result types", types_string(left.result_types()),
-                    types_string(right.result_types()));
+      return differ(path + ", result types", ir::types_string(left.result_types()),
+                    ir::types_string(right.result_types()));
     }
     if (left.operand_count() != right.operand_count()) {
       return differ(path + ", operands", std::to_string(left.operand_count()),
@@ -193,8 +198,8 @@ class Comparer {
     }
     for (size_t i = 0; i < left.operand_count(); ++i) {
       if (options_.constants_by_value) {
-        const Operation* l = constant_of(left.operand(i));
-        const Operation* r = constant_of(right.operand(i));
+        const ir::Operation* l = constant_of(left.operand(i));
+        const ir::Operation* r = constant_of(right.operand(i));
         if (l != nullptr && r != nullptr) {
           const std::string constant = fmt::format("{}, operand {}, constant", path, i);
           if (!(l->result()->type() == r->result()->type())) {
@@ -232,9 +237,9 @@ class Comparer {
 
 }  // namespace
 
-std::optional<std::string> first_difference(const Module& left, const Module& right,
+std::optional<std::string> first_difference(const ir::Module& left, const ir::Module& right,
                                             const CompareOptions& options) {
   return Comparer(options).modules(left, right);
 }
 
-}  // namespace hekla::ir
+}  // namespace hekla::stablehlo

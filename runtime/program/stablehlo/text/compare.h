@@ -11,7 +11,7 @@
 
 #include "runtime/program/ir/ir.h"
 
-namespace hekla::ir {
+namespace hekla::stablehlo {
 
 struct CompareOptions {
   // Constants count where they are used, by content: where they stand, how many equal ones there
@@ -21,7 +21,7 @@ struct CompareOptions {
 
 // The first difference as one line: the path to it, then what `left` and `right` have there, such
 // as `@main, op 3 stablehlo.add, operand 1: value 4 | value 5`. nullopt when there is none.
-std::optional<std::string> first_difference(const Module& left, const Module& right,
+std::optional<std::string> first_difference(const ir::Module& left, const ir::Module& right,
                                             const CompareOptions& options = {});
 
-}  // namespace hekla::ir
+}  // namespace hekla::stablehlo

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "runtime/program/ir/compare.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/testing/artifacts.h"
+#include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
 #include "runtime/program/stablehlo/text/text_reader.h"
 
@@ -25,7 +25,7 @@ Status process(std::string_view text) {
   const std::string printed = print_module(*module);
   Result<std::unique_ptr<ir::Module>> again = read_text(printed);
   if (!again.ok()) return again.status().with_context("what was printed does not read back");
-  if (const auto difference = ir::first_difference(*module, **again)) {
+  if (const auto difference = first_difference(*module, **again)) {
     return internal_error("what was printed reads back differently: {}", *difference);
   }
   return ir::verify(*module);

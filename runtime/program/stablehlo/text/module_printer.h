@@ -9,6 +9,7 @@
 
 #include "runtime/program/ir/ir.h"
 #include "runtime/program/sharding/text.h"
+#include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::stablehlo {
 
@@ -16,14 +17,12 @@ namespace hekla::stablehlo {
 using sharding::quoted;
 // "@name", in quotes where it is no bare name.
 std::string symbol_text(std::string_view name);
-std::string dictionary_text(const std::vector<ir::NamedAttribute>& entries);
+std::string dictionary_text(const std::vector<ir::NamedAttribute>& entries,
+                            const PrintOptions& options);
 // "[1, 2]".
 std::string list_text(const std::vector<int64_t>& values);
 // "<lhs_precision_type = tf32, ...>".
 std::string algorithm_text(const ir::DotAlgorithm& algorithm);
-// " {...}" of all attributes but those that a form writes elsewhere; empty where none is left.
-std::string other_attributes(const ir::Operation& op,
-                             const std::vector<std::string_view>& written = {});
 // "[b, 0, f]x[0, i, o]->[b, 0, f]"; empty where the numbers are no permutation.
 std::string conv_lists_text(const ir::ConvDimensionNumbers& numbers);
 
@@ -37,6 +36,7 @@ const std::string* enum_word(const ir::Attribute& attribute, std::string_view ki
 
 class ModulePrinter {
  public:
+  explicit ModulePrinter(const PrintOptions& options) : options_(options) {}
   std::string run(const ir::Module& module);
 
  private:
@@ -53,6 +53,10 @@ class ModulePrinter {
   const std::string& name_argument(const ir::Value* value);
   const std::string& name(const ir::Value* value) const;
   std::string operand_list(const ir::Operation& op) const;
+  std::string map_text(const ir::AttributeMap& map) const;
+  // " {...}" of all attributes but those that a form writes elsewhere; empty where none is left.
+  std::string other_attributes(const ir::Operation& op,
+                               const std::vector<std::string_view>& written = {}) const;
 
   // print_pretty.cc. Each is false, and nothing is written, where the form cannot say all of the
   // operation: the generic form serves then.
@@ -67,6 +71,7 @@ class ModulePrinter {
   bool print_reduce(const ir::Operation& op, int depth);
   bool print_while(const ir::Operation& op, int depth);
 
+  const PrintOptions options_;
   std::string out_;
   std::unordered_map<const ir::Value*, std::string> names_;
   int next_value_ = 0;

@@ -4,19 +4,31 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/program/sharding/text.h"
 #include "runtime/program/stablehlo/text/module_printer.h"
 
 namespace hekla::stablehlo {
 namespace {
 
-std::string map_text(const ir::AttributeMap& map) {
-  return dictionary_text({map.begin(), map.end()});
+// Behind an operation; names may have any bytes.
+std::string location_comment(const ir::LocationRef& location) {
+  std::string text = "  // " + ir::location_string(location);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
 }
 
 }  // namespace
 
-std::string print_module(const ir::Module& module) { return ModulePrinter().run(module); }
+std::string print_module(const ir::Module& module, const PrintOptions& options) {
+  return ModulePrinter(options).run(module);
+}
+
+std::string ModulePrinter::map_text(const ir::AttributeMap& map) const {
+  return dictionary_text({map.begin(), map.end()}, options_);
+}
 
 std::string ModulePrinter::run(const ir::Module& module) {
   out_ = "module";
@@ -96,6 +108,9 @@ void ModulePrinter::print_operations(const ir::Block& block, int depth) {
   for (const auto& op : block.operations()) {
     indent(depth);
     print_operation(*op, depth);
+    if (options_.with_locations && op->location() != nullptr) {
+      out_ += location_comment(op->location());
+    }
     out_ += "\n";
   }
 }

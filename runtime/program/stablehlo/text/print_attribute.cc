@@ -67,13 +67,18 @@ void nested_text(const HostArray& array, size_t dim, int64_t& next, std::string&
   out += ']';
 }
 
-std::string dense_text(const ir::DenseValue& dense) {
+std::string dense_text(const ir::DenseValue& dense, int64_t max_elements) {
   std::string elements;
   int64_t next = 0;
   if (dense.values.size() == 0) {
     elements = "";
   } else if (dense.is_splat) {
     elements = scalar_text(dense.values.dtype(), dense.values, 0);
+  } else if (dense.values.size() > max_elements) {
+    for (int64_t i = 0; i < max_elements; ++i) {
+      elements += scalar_text(dense.values.dtype(), dense.values, i) + ", ";
+    }
+    elements += fmt::format("... {} in all", dense.values.size());
   } else if (dense.values.size() <= kMaxListedElements) {
     nested_text(dense.values, 0, next, elements);
   } else {
@@ -93,9 +98,12 @@ std::string dense_text(const ir::DenseValue& dense) {
   return fmt::format("dense<{}> : {}", elements, dense.type.to_string());
 }
 
-std::string int_array_text(const ir::IntArrayValue& list) {
+std::string int_array_text(const ir::IntArrayValue& list, int64_t max_elements) {
   std::string text = fmt::format("array<{}", dtype_name(list.dtype));
   for (size_t i = 0; i < list.values.size(); ++i) {
+    if (static_cast<int64_t>(i) == max_elements) {
+      return fmt::format("{}, ... {} in all>", text, list.values.size());
+    }
     text += i == 0 ? ": " : ", ";
     text += list.dtype == DType::kI1 ? (list.values[i] != 0 ? "true" : "false")
                                      : fmt::format("{}", list.values[i]);
@@ -160,6 +168,8 @@ std::string enum_text(const ir::EnumValue& value) {
 }
 
 struct Printer {
+  const PrintOptions& options;
+
   std::string operator()(std::monostate) const { return "unit"; }
   std::string operator()(const ir::UnitValue&) const { return "unit"; }
   std::string operator()(const ir::BoolValue& v) const { return v.value ? "true" : "false"; }
@@ -176,15 +186,21 @@ struct Printer {
   std::string operator()(const ir::ArrayValue& v) const {
     std::string text = "[";
     for (size_t i = 0; i < v.elements.size(); ++i) {
-      text += (i > 0 ? ", " : "") + print_attribute(v.elements[i]);
+      text += (i > 0 ? ", " : "") + print_attribute(v.elements[i], options);
     }
     return text + "]";
   }
-  std::string operator()(const ir::DictionaryValue& v) const { return dictionary_text(v.entries); }
+  std::string operator()(const ir::DictionaryValue& v) const {
+    return dictionary_text(v.entries, options);
+  }
   std::string operator()(const ir::TypeValue& v) const { return v.type.to_string(); }
   std::string operator()(const ir::EnumValue& v) const { return enum_text(v); }
-  std::string operator()(const ir::DenseValue& v) const { return dense_text(v); }
-  std::string operator()(const ir::IntArrayValue& v) const { return int_array_text(v); }
+  std::string operator()(const ir::DenseValue& v) const {
+    return dense_text(v, options.max_elements);
+  }
+  std::string operator()(const ir::IntArrayValue& v) const {
+    return int_array_text(v, options.max_elements);
+  }
   std::string operator()(const ir::SymbolValue& v) const {
     std::string text = symbol_text(v.root);
     for (const std::string& nested : v.nested) text += "::" + symbol_text(nested);
@@ -279,18 +295,19 @@ std::string symbol_text(std::string_view name) {
   return "@" + (sharding::is_bare_symbol(name) ? std::string(name) : quoted(name));
 }
 
-std::string dictionary_text(const std::vector<ir::NamedAttribute>& entries) {
+std::string dictionary_text(const std::vector<ir::NamedAttribute>& entries,
+                            const PrintOptions& options) {
   std::string text = "{";
   for (const auto& [name, value] : entries) {
     if (text.size() > 1) text += ", ";
     text += sharding::is_bare_symbol(name) ? name : quoted(name);
-    if (value.get<ir::UnitValue>() == nullptr) text += " = " + print_attribute(value);
+    if (value.get<ir::UnitValue>() == nullptr) text += " = " + print_attribute(value, options);
   }
   return text + "}";
 }
 
-std::string print_attribute(const ir::Attribute& attribute) {
-  return std::visit(Printer{}, attribute.content());
+std::string print_attribute(const ir::Attribute& attribute, const PrintOptions& options) {
+  return std::visit(Printer{options}, attribute.content());
 }
 
 }  // namespace hekla::stablehlo

@@ -95,15 +95,15 @@ int operand_count_of(OpCode code) {
 }
 }  // namespace
 
-std::string other_attributes(const ir::Operation& op,
-                             const std::vector<std::string_view>& written) {
+std::string ModulePrinter::other_attributes(const ir::Operation& op,
+                                            const std::vector<std::string_view>& written) const {
   std::vector<ir::NamedAttribute> rest;
   for (const ir::NamedAttribute& entry : op.attributes()) {
     if (std::find(written.begin(), written.end(), entry.first) == written.end()) {
       rest.push_back(printable(op.code(), entry));
     }
   }
-  return rest.empty() ? "" : " " + dictionary_text(rest);
+  return rest.empty() ? "" : " " + dictionary_text(rest, options_);
 }
 
 bool ModulePrinter::print_pretty(const ir::Operation& op, int depth) {
@@ -174,7 +174,7 @@ bool ModulePrinter::print_pretty(const ir::Operation& op, int depth) {
         return false;
       }
       out_ += fmt::format("stablehlo.constant{} ", other_attributes(op, {"value"}));
-      out_ += print_attribute(op.attribute("value"));
+      out_ += print_attribute(op.attribute("value"), options_);
       return true;
     }
     case OpCode::kSlice:

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/program/ir/compare.h"
-#include "runtime/program/ir/dump.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/bytecode/raw_module.h"
 #include "runtime/program/stablehlo/bytecode/vhlo_to_ir.h"
 #include "runtime/program/stablehlo/testing/artifacts.h"
 #include "runtime/program/stablehlo/testing/sample_modules.h"
+#include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
 #include "runtime/program/stablehlo/text/text_reader.h"
 
@@ -46,7 +45,7 @@ void expect_reads_back(const ir::Module& module) {
   Result<std::unique_ptr<ir::Module>> again = read_text(text);
   ASSERT_TRUE(again.ok()) << again.status().to_string() << "\n"
                           << excerpt(text, again.status().message());
-  EXPECT_EQ(ir::first_difference(module, **again), std::nullopt);
+  EXPECT_EQ(first_difference(module, **again), std::nullopt);
   EXPECT_EQ(print_module(**again), text) << "printing is not stable";
 }
 
@@ -105,6 +104,26 @@ TEST(Printing, AssertionsTakeBareNumbers) {
   EXPECT_EQ(printed("check.expect_almost_eq %x, %x, tolerance = 0.5 : tensor<4xf32>"),
             "    \"check.expect_almost_eq\"(%arg0, %arg0) {tolerance = 0.5 : f64} : "
             "(tensor<4xf32>, tensor<4xf32>) -> ()\n");
+}
+
+TEST(Printing, ForPeopleLongConstantsAreCutAndPlacesShown) {
+  const auto module = read_text(
+      "func.func @main() -> tensor<2x2xi32> {\n"
+      "  %0 = stablehlo.constant dense<[[1, 2], [3, 4]]> : tensor<2x2xi32> loc(\"a\\0Ab\")\n"
+      "  %1 = \"test.op\"() {l = array<i64: 5, 6, 7>} : () -> tensor<i32>\n"
+      "  return %0 : tensor<2x2xi32>\n}");
+  ASSERT_TRUE(module.ok()) << module.status().to_string();
+  const std::string text = print_module(**module, {.with_locations = true, .max_elements = 2});
+  EXPECT_NE(text.find("stablehlo.constant dense<1, 2, ... 4 in all> : tensor<2x2xi32>  // "),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("array<i64: 5, 6, ... 3 in all>"), std::string::npos) << text;
+  // A name cannot break the comment's line.
+  EXPECT_EQ(text.find("a\nb"), std::string::npos) << text;
+  const std::string whole = print_module(**module, {.with_locations = true});
+  const auto again = read_text(whole);
+  ASSERT_TRUE(again.ok()) << whole << again.status().to_string();
+  EXPECT_EQ(first_difference(**module, **again), std::nullopt);
 }
 
 TEST(Printing, UsesPrettyForms) {
@@ -170,7 +189,7 @@ void expect_same(const std::string& left, const std::string& right) {
   Result<std::unique_ptr<ir::Module>> r = read_text(right);
   ASSERT_TRUE(l.ok()) << l.status().to_string() << "\n" << left;
   ASSERT_TRUE(r.ok()) << r.status().to_string() << "\n" << right;
-  EXPECT_EQ(ir::first_difference(**l, **r), std::nullopt);
+  EXPECT_EQ(first_difference(**l, **r), std::nullopt);
 }
 
 TEST(Reading, GenericModulesAndFunctions) {
@@ -312,7 +331,7 @@ void expect_rewritten(Rewrite rewrite, ir::Module& text, ir::Module& bytecode) {
       for (ir::Module* module : {&text, &bytecode}) {
         for (const auto& function : module->functions) remove_unused(function->body());
       }
-      EXPECT_EQ(ir::first_difference(text, bytecode, {.constants_by_value = true}), std::nullopt);
+      EXPECT_EQ(first_difference(text, bytecode, {.constants_by_value = true}), std::nullopt);
       return;
   }
 }
@@ -323,7 +342,7 @@ TEST_P(TextArtifact, IsTheSameProgramAsTheBytecode) {
   Result<std::unique_ptr<ir::Module>> bytecode = from_bytecode(artifact(GetParam() + ".mlirbc"));
   ASSERT_TRUE(bytecode.ok()) << bytecode.status().to_string();
   const std::optional<std::string> difference =
-      ir::first_difference(**text, **bytecode, {.constants_by_value = true});
+      first_difference(**text, **bytecode, {.constants_by_value = true});
   auto rewrite = rewrites().find(GetParam());
   if (rewrite == rewrites().end()) {
     EXPECT_EQ(difference, std::nullopt);
