@@ -12,68 +12,16 @@
 namespace hekla::kernel {
 namespace {
 
-using Wide = __int128;
+constexpr int kMostZeros = kMostLowZeros;
 
-constexpr size_t kMostTerms = 12;  // of a form; what has more is a term
-// Sums of so many products with bounds of 63 bits fit into a Wide.
-constexpr int64_t kLargestFactor = int64_t{1} << 59;
-constexpr int kMostZeros = 30;
+int zeros(int64_t number) { return low_zeros(number); }
 
-bool is_small(Wide x) { return x >= -kLargestFactor && x <= kLargestFactor; }
-int zeros(uint64_t bits) { return std::min(std::countr_zero(bits), kMostZeros); }
-int zeros(int64_t number) { return zeros(static_cast<uint64_t>(number)); }
-
-Wide floor_divided(Wide a, Wide b) { return a / b - (a % b < 0 ? 1 : 0); }  // b > 0
-
-int64_t clamped(Wide x) {
-  constexpr Wide kMost = std::numeric_limits<int64_t>::max();
+int64_t clamped(__int128 x) {
+  constexpr __int128 kMost = std::numeric_limits<int64_t>::max();
   return static_cast<int64_t>(std::clamp(x, -kMost, kMost));
 }
 
 }  // namespace
-
-struct IndexAnalysis::Form {
-  std::array<Term, kMostTerms> terms;  // in ascending order
-  size_t count = 0;
-  int64_t constant = 0;
-  bool is_linear = true;  // as in Facts
-  bool fits = true;       // else the rest means nothing
-
-  std::span<const Term> all() const { return {terms.data(), count}; }
-
-  // += factor * term
-  void add(Value term, int64_t factor) {
-    size_t i = 0;
-    while (i < count && terms[i].term < term) ++i;
-    if (i == count || terms[i].term != term) {
-      if (count == kMostTerms) fits = false;
-      if (!fits) return;
-      std::move_backward(terms.begin() + static_cast<ptrdiff_t>(i),
-                         terms.begin() + static_cast<ptrdiff_t>(count),
-                         terms.begin() + static_cast<ptrdiff_t>(count) + 1);
-      terms[i] = {term, 0};
-      ++count;
-    }
-    Term& here = terms[i];
-    fits &= !__builtin_add_overflow(here.factor, factor, &here.factor) && is_small(here.factor);
-    if (here.factor != 0) return;
-    std::move(terms.begin() + static_cast<ptrdiff_t>(i) + 1,
-              terms.begin() + static_cast<ptrdiff_t>(count),
-              terms.begin() + static_cast<ptrdiff_t>(i));
-    --count;
-  }
-  void add_constant(int64_t number) {
-    fits &= !__builtin_add_overflow(constant, number, &constant) && is_small(constant);
-  }
-};
-
-// A form as by * whole + high + low, where high is a multiple of `multiple`, which divides `by`,
-// and low lies in [0, multiple): so a quotient by `by` does not depend on low, and a remainder is
-// low and something of high.
-struct IndexAnalysis::Parts {
-  Form whole, high, low;
-  int64_t multiple = 1;
-};
 
 Box whole_grid(const Kernel& kernel) {
   Box box;
@@ -122,7 +70,7 @@ void IndexAnalysis::analyse_parameters() {
     facts(v).depends = bit(dimension(static_cast<int>(d)));
     const int64_t size = kernel_->grid[d];
     if (blocks_.dimension == static_cast<int>(d)) {
-      Form form;
+      AffineForm form;
       if (blocks_.size > 1) {
         index_in_block_ = new_term({0, std::min(size, blocks_.size) - 1}, facts(v).depends);
         form.add(index_in_block_, 1);
@@ -227,29 +175,30 @@ void IndexAnalysis::analyse_condition(Value v) {
   const Value x = inst.arguments[0], y = inst.arguments[1];
   if (!is_integer(f_->type(x)) || !facts(x).is_linear || !facts(y).is_linear) return;
   if (is_unsigned && (facts(x).low < 0 || facts(y).low < 0)) return;
-  Form form;
+  AffineForm form;
   add(form, x, 1);
   add(form, y, -1);
   if (!form.fits) return;
-  const Range128 range = range_of(form);
+  const WideRange range = range_of(form, facts_);
   const Bounds difference{clamped(range.low), clamped(range.high)};
   const std::array<Bounds, 2> sides{difference, Bounds{0, 0}};
   const Op op = inst.op == Op::kLtU ? Op::kLtS : inst.op == Op::kLeU ? Op::kLeS : inst.op;
   set_bounds(v, bounds_of(op, ScalarType::kBool, sides));
-  facts(v).depends &= depends_of(form);
+  facts(v).depends &= depends_of(form, facts_);
   if (decided() || !is_order) return;
   // sum < limit
   const int64_t limit = (op == Op::kLeS ? 1 : 0) - form.constant;
   form.constant = 0;
-  const Parts parts = take_apart(form, limit == 0 ? int64_t{1} << kMostZeros : std::abs(limit));
-  facts(v).depends &= depends_of(parts.whole) | depends_of(parts.high);
+  const AffineParts parts =
+      take_apart(form, limit == 0 ? int64_t{1} << kMostZeros : std::abs(limit), facts_);
+  facts(v).depends &= depends_of(parts.whole, facts_) | depends_of(parts.high, facts_);
 }
 
 void IndexAnalysis::analyse_integer(Value v) {
   const Instruction& inst = (*f_)[v];
   const auto& a = inst.arguments;
   const auto scaled = [&](Value x, int64_t by) {
-    Form form;
+    AffineForm form;
     add(form, x, by);
     form.is_linear &= is_exact(v);
     set_form(v, form);
@@ -265,7 +214,7 @@ void IndexAnalysis::analyse_integer(Value v) {
   switch (inst.op) {
     case Op::kAdd:
     case Op::kSub: {
-      Form form;
+      AffineForm form;
       add(form, a[0], 1);
       add(form, a[1], inst.op == Op::kAdd ? 1 : -1);
       form.is_linear &= is_exact(v);
@@ -317,7 +266,7 @@ void IndexAnalysis::analyse_integer(Value v) {
       for (const size_t i : {size_t{0}, size_t{1}}) {
         const Facts &x = facts(a[i]), &y = facts(a[1 - i]);
         if (y.low < 0 || y.high >= int64_t{1} << x.zeros) continue;
-        Form form;
+        AffineForm form;
         add(form, a[i], 1);
         add(form, a[1 - i], 1);
         return set_form(v, form);
@@ -334,107 +283,51 @@ void IndexAnalysis::analyse_integer(Value v) {
 // What both sides of a selection have, and a term between what is left of them.
 void IndexAnalysis::keep_common(Value v) {
   const auto& a = (*f_)[v].arguments;
-  const Form x = form(a[1]), y = form(a[2]);
-  Form common;
-  common.is_linear = x.is_linear && y.is_linear;
-  for (const Term& term : x.all()) {
-    for (const Term& other : y.all()) {
-      if (term == other) common.add(term.term, term.factor);
-    }
-  }
+  const AffineForm x = form(a[1]), y = form(a[2]);
+  AffineForm common = common_terms(x, y);
   if (common.count == 0) return be_term(v);
-  Form rest_of_x = x, rest_of_y = y;
+  AffineForm rest_of_x = x, rest_of_y = y;
   for (const Term& term : common.all()) {
     rest_of_x.add(term.term, -term.factor);
     rest_of_y.add(term.term, -term.factor);
   }
-  const Range128 here = range_of(rest_of_x), there = range_of(rest_of_y);
+  const WideRange here = range_of(rest_of_x, facts_), there = range_of(rest_of_y, facts_);
   const Bounds rest{clamped(std::min(here.low, there.low)),
                     clamped(std::max(here.high, there.high))};
-  const uint64_t depends = facts(a[0]).depends | depends_of(rest_of_x) | depends_of(rest_of_y);
+  const uint64_t depends =
+      facts(a[0]).depends | depends_of(rest_of_x, facts_) | depends_of(rest_of_y, facts_);
   if (rest.is_one()) {
     common.add_constant(rest.low);
   } else {
-    common.add(new_term(rest, depends, std::min(zeros_of(rest_of_x), zeros_of(rest_of_y))), 1);
+    common.add(
+        new_term(rest, depends, std::min(zeros_of(rest_of_x, facts_), zeros_of(rest_of_y, facts_))),
+        1);
   }
   set_form(v, common);
 }
 
-IndexAnalysis::Parts IndexAnalysis::take_apart(const Form& x, int64_t by) const {
-  Parts parts;
-  Form rest;
-  for (const Term& term : x.all()) {
-    if (term.factor % by == 0) {
-      parts.whole.add(term.term, term.factor / by);
-    } else {
-      rest.add(term.term, term.factor);
-    }
-  }
-  const auto constant = static_cast<int64_t>(floor_divided(x.constant, by));
-  parts.whole.add_constant(constant);
-  rest.add_constant(x.constant - constant * by);
-  const Range128 range = range_of(rest);
-  const Wide first = floor_divided(range.low, by);
-  parts.multiple = by;
-  if (first == floor_divided(range.high, by) && is_small(first * by)) {
-    parts.whole.add_constant(static_cast<int64_t>(first));
-    parts.low = rest;
-    parts.low.add_constant(-static_cast<int64_t>(first) * by);
-    return parts;
-  }
-  // What divides each term, and `by`.
-  std::array<int64_t, kMostTerms> divisors;
-  for (size_t i = 0; i < rest.count; ++i) {
-    const auto factor = static_cast<unsigned __int128>(std::abs(rest.terms[i].factor))
-                        << facts(rest.terms[i].term).zeros;
-    divisors[i] = std::gcd(static_cast<int64_t>(factor % static_cast<uint64_t>(by)), by);
-  }
-  std::array<int64_t, kMostTerms> candidates = divisors;
-  std::sort(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(rest.count),
-            std::greater<>());
-  for (size_t c = 0; c < rest.count && candidates[c] > 1; ++c) {
-    const int64_t multiple = candidates[c];
-    Form high, low;
-    for (size_t i = 0; i < rest.count; ++i) {
-      Form& part = divisors[i] % multiple == 0 ? high : low;
-      part.add(rest.terms[i].term, rest.terms[i].factor);
-    }
-    low.constant = rest.constant % multiple;
-    high.constant = rest.constant - low.constant;
-    const Range128 range_of_low = range_of(low);
-    if (range_of_low.low < 0 || range_of_low.high >= multiple) continue;
-    parts.multiple = multiple;
-    parts.high = high;
-    parts.low = low;
-    return parts;
-  }
-  parts.multiple = 1;
-  parts.high = rest;
-  return parts;
-}
-
 void IndexAnalysis::divide(Value v, int64_t by) {
-  const Form x = form((*f_)[v].arguments[0]);
-  if (by <= 0 || !is_small(by)) return be_term(v);
-  Parts parts = take_apart(x, by);
+  const AffineForm x = form((*f_)[v].arguments[0]);
+  if (by <= 0 || !is_small_factor(by)) return be_term(v);
+  AffineParts parts = take_apart(x, by, facts_);
   if (parts.high.count > 0 || parts.high.constant != 0) {
-    const Range128 range = range_of(parts.high);
+    const WideRange range = range_of(parts.high, facts_);
     add_part(parts.whole, v,
-             {clamped(floor_divided(range.low, by)), clamped(floor_divided(range.high, by))},
-             depends_of(parts.high), 0);
+             {clamped(floor_divide(range.low, by)), clamped(floor_divide(range.high, by))},
+             depends_of(parts.high, facts_), 0);
   }
   set_form(v, parts.whole);
 }
 
 void IndexAnalysis::take_remainder(Value v, Value of, int64_t by) {
-  const Form x = form(of);
-  if (by <= 0 || !is_small(by)) return be_term(v);
-  Parts parts = take_apart(x, by);
+  const AffineForm x = form(of);
+  if (by <= 0 || !is_small_factor(by)) return be_term(v);
+  AffineParts parts = take_apart(x, by, facts_);
   parts.low.is_linear = true;
   if (parts.high.count > 0 || parts.high.constant != 0) {
     const int multiple = zeros(parts.multiple);
-    add_part(parts.low, v, {0, by - parts.multiple}, depends_of(parts.high),
-             std::max(multiple, std::min(zeros(by), zeros_of(parts.high))));
+    add_part(parts.low, v, {0, by - parts.multiple}, depends_of(parts.high, facts_),
+             std::max(multiple, std::min(zeros(by), zeros_of(parts.high, facts_))));
   }
   set_form(v, parts.low);
 }
@@ -481,11 +374,11 @@ void IndexAnalysis::analyse_loop(Value v) {
       const Value initial = inst.arguments[i + 1], yield = region.yields[i];
       Carried now = carried[i];
       if (is_integer(f_->type(initial))) {
-        Form change = form(yield);
+        AffineForm change = form(yield);
         add(change, initial, -1);
         if (change.fits) {
-          now.depends |= depends_of(change);
-          now.zeros = std::min(now.zeros, zeros_of(change));
+          now.depends |= depends_of(change, facts_);
+          now.zeros = std::min(now.zeros, zeros_of(change, facts_));
         } else {
           now.depends |= facts(yield).depends | facts(initial).depends;
           now.zeros = std::min<int>({now.zeros, facts(yield).zeros, facts(initial).zeros});
@@ -509,7 +402,7 @@ void IndexAnalysis::be_carried(Value v, Value initial, Value change, uint64_t de
   set_bounds(change, bounds_of(ScalarType::kI64));
   facts(change).depends = depends;
   facts(change).zeros = static_cast<uint8_t>(zeros);
-  Form sum = form(initial);
+  AffineForm sum = form(initial);
   sum.add(change, 1);
   sum.is_linear = false;
   if (!sum.fits) facts(v).depends |= facts(initial).depends;
@@ -549,7 +442,8 @@ Value IndexAnalysis::new_term(const Bounds& bounds, uint64_t depends, int zeros)
 }
 
 // to += a part of v that has no form: v itself where it is all.
-void IndexAnalysis::add_part(Form& to, Value v, const Bounds& bounds, uint64_t depends, int zeros) {
+void IndexAnalysis::add_part(AffineForm& to, Value v, const Bounds& bounds, uint64_t depends,
+                             int zeros) {
   if (to.count > 0 || to.constant != 0) return to.add(new_term(bounds, depends, zeros), 1);
   facts(v).depends = depends;
   facts(v).zeros = static_cast<uint8_t>(zeros);
@@ -560,7 +454,7 @@ void IndexAnalysis::add_part(Form& to, Value v, const Bounds& bounds, uint64_t d
 void IndexAnalysis::be_term(Value v) {
   const Instruction& inst = (*f_)[v];
   Facts& here = facts(v);
-  Form form;
+  AffineForm form;
   if (here.low == here.high && inst.op != Op::kParameter) {
     form.constant = here.low;
   } else {
@@ -599,7 +493,7 @@ void IndexAnalysis::be_term(Value v) {
   set_form(v, form);
 }
 
-void IndexAnalysis::set_form(Value v, const Form& form) {
+void IndexAnalysis::set_form(Value v, const AffineForm& form) {
   if (!form.fits) return be_term(v);
   Facts& here = facts(v);
   here.is_linear = form.is_linear;
@@ -623,13 +517,13 @@ void IndexAnalysis::set_form(Value v, const Form& form) {
   here.zeros = static_cast<uint8_t>(all_zeros);
 }
 
-IndexAnalysis::Form IndexAnalysis::form(Value v) const {
-  Form result;
+AffineForm IndexAnalysis::form(Value v) const {
+  AffineForm result;
   add(result, v, 1);
   return result;
 }
 
-void IndexAnalysis::add(Form& to, Value v, int64_t times) const {
+void IndexAnalysis::add(AffineForm& to, Value v, int64_t times) const {
   const Facts& x = facts(v);
   to.is_linear &= x.is_linear;
   int64_t product = 0;
@@ -640,30 +534,6 @@ void IndexAnalysis::add(Form& to, Value v, int64_t times) const {
     if (!to.fits) return;
     to.add(term.term, product);
   }
-}
-
-IndexAnalysis::Range128 IndexAnalysis::range_of(const Form& form) const {
-  Range128 range{form.constant, form.constant};
-  for (const Term& term : form.all()) {
-    const Facts& x = facts(term.term);
-    range.low += Wide{term.factor} * (term.factor > 0 ? x.low : x.high);
-    range.high += Wide{term.factor} * (term.factor > 0 ? x.high : x.low);
-  }
-  return range;
-}
-
-uint64_t IndexAnalysis::depends_of(const Form& form) const {
-  uint64_t all = 0;
-  for (const Term& term : form.all()) all |= facts(term.term).depends;
-  return all;
-}
-
-int IndexAnalysis::zeros_of(const Form& form) const {
-  int all = zeros(form.constant);
-  for (const Term& term : form.all()) {
-    all = std::min(all, zeros(term.factor) + facts(term.term).zeros);
-  }
-  return all;
 }
 
 std::span<const IndexAnalysis::Term> IndexAnalysis::terms(Value v) const {
@@ -712,7 +582,7 @@ std::optional<IndexAnalysis::Line> IndexAnalysis::line(Value v,
   if (!facts(v).is_linear || !is_integer(f_->type(v))) return std::nullopt;
   Line line;
   uint64_t bits = 0;
-  Form rest = form(v);
+  AffineForm rest = form(v);
   for (const Variable x : variables) {
     bits |= bit(x);
     int64_t slope = 0;
@@ -722,10 +592,10 @@ std::optional<IndexAnalysis::Line> IndexAnalysis::line(Value v,
     if (slope != 0) rest.add(term_of(x), -slope);
     line.slopes.push_back(slope);
   }
-  const Range128 range = range_of(rest);
+  const WideRange range = range_of(rest, facts_);
   line.low = range.low;
   line.high = range.high;
-  line.is_flat = (depends_of(rest) & bits) == 0;
+  line.is_flat = (depends_of(rest, facts_) & bits) == 0;
   return line;
 }
 

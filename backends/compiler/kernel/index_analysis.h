@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "backends/compiler/kernel/affine_form.h"
 #include "backends/compiler/kernel/bounds.h"
 #include "backends/compiler/kernel/kernel.h"
 
@@ -58,13 +59,9 @@ class IndexAnalysis {
   // What a value may depend on: one dimension of the grid or the iteration of one loop.
   using Variable = int;
 
-  // factor * term: a value that is no sum, or a number from the function's size on, which stands
-  // for a part of a value.
-  struct Term {
-    Value term = kNoValue;
-    int64_t factor = 0;
-    bool operator==(const Term&) const = default;
-  };
+  // A term is a value that is no sum, or a number from the function's size on, which stands for a
+  // part of a value.
+  using Term = AffineTerm;
 
   // The sum of variables times their slopes, and a rest within [low, high].
   struct Line {
@@ -128,24 +125,7 @@ class IndexAnalysis {
 
  private:
   static constexpr int kMostVariables = 63;  // the others share a bit
-  struct Facts {
-    int64_t low = 0;
-    int64_t high = 0;
-    uint64_t depends = 0;  // on variables, a bit each
-    int64_t constant = 0;
-    uint32_t first_term = 0;
-    Value resolved = kNoValue;
-    uint8_t term_count = 0;
-    uint8_t zeros = 0;      // low bits that are 0
-    bool is_exact = true;   // as in Bounds
-    bool is_linear = true;  // the value is its form without wrapping
-  };
-  struct Form;
-  struct Parts;
-  struct Range128 {
-    __int128 low = 0;
-    __int128 high = 0;
-  };
+  using Facts = ValueFacts;
 
   static uint64_t bit(Variable x) {
     return uint64_t{1} << (x < kMostVariables ? x : kMostVariables);
@@ -167,15 +147,11 @@ class IndexAnalysis {
   void be_term(Value v);
   void bound(Value v);
   void set_bounds(Value v, const Bounds& bounds);
-  void set_form(Value v, const Form& form);
+  void set_form(Value v, const AffineForm& form);
   Value new_term(const Bounds& bounds, uint64_t depends, int zeros = 0);
-  void add_part(Form& to, Value v, const Bounds& bounds, uint64_t depends, int zeros);
-  Form form(Value v) const;
-  void add(Form& to, Value v, int64_t times) const;
-  Parts take_apart(const Form& x, int64_t by) const;
-  Range128 range_of(const Form& form) const;
-  uint64_t depends_of(const Form& form) const;
-  int zeros_of(const Form& form) const;
+  void add_part(AffineForm& to, Value v, const Bounds& bounds, uint64_t depends, int zeros);
+  AffineForm form(Value v) const;
+  void add(AffineForm& to, Value v, int64_t times) const;
   Value term_of(Variable x) const;
 
   const Kernel* kernel_;  // not owned
