@@ -121,6 +121,12 @@ void add_fail_on_fallback(OptionTable& table, bool& fail_on_fallback) {
              "programs of which some operation would run in the evaluator on the host are refused");
 }
 
+Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fallbacks) {
+  if (!fail_on_fallback || fallbacks.empty()) return ok_status();
+  return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
+                       fmt::join(fallbacks, "\n"));
+}
+
 OptionTable compiler_option_table(CompilerSwitches& switches) {
   OptionTable table("compiler option");
   plan::PlanOptions& plan = switches.options.plan;

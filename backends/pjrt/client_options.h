@@ -70,6 +70,8 @@ struct CommonOptions {
 void add_common_options(OptionTable& table, CommonOptions& options, const char* limit);
 // Of those that compile: whether a program is refused when some of it would run on the host.
 void add_fail_on_fallback(OptionTable& table, bool& fail_on_fallback);
+// UNIMPLEMENTED where it is set and some operation would; a line for each.
+Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fallbacks);
 
 // What the user may say of one compilation (env_option_overrides, JAX's compiler_options).
 struct CompilerSwitches {

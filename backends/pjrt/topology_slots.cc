@@ -5,18 +5,12 @@
 #include <algorithm>
 
 #include "backends/pjrt/abi.h"
+#include "runtime/base/hash.h"
 
 namespace hekla::pjrt {
 namespace {
 
 constexpr std::string_view kMagic = "hekla topology 2\n";
-
-// FNV-1a, 64 bits.
-uint64_t hash_text(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ULL;
-  return hash;
-}
 
 // Name, version and number of devices of each process, a line each.
 std::string serialize(const PJRT_TopologyDescription& topology) {
@@ -154,7 +148,7 @@ Status TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args
 Status TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args* args) {
   HEKLA_REQUIRE(args, PJRT_TopologyDescription_Fingerprint_Args, fingerprint);
   HEKLA_REQUIRE_HANDLE(args, topology);
-  args->fingerprint = hash_text(serialize(*args->topology));
+  args->fingerprint = fnv1a(serialize(*args->topology));
   return ok_status();
 }
 
@@ -178,7 +172,7 @@ Status TopologyDescription_GetMemorySpaceKindIds(
 }  // namespace
 
 int memory_kind_id(const std::string& kind) {
-  const int id = static_cast<int>(hash_text(kind) & 0x7fffffff);
+  const int id = static_cast<int>(fnv1a(kind) & 0x7fffffff);
   return id == 0 ? 1 : id;
 }
 

@@ -8,6 +8,7 @@
 
 #include "backends/compiler/passes/isolate.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/base/hash.h"
 #include "runtime/client/open.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/verify.h"
@@ -81,10 +82,7 @@ class PluginDevice : public Device {
 
 void add_to_digest(uint64_t* digest, const std::vector<HostArray>& arrays) {
   if (digest == nullptr) return;
-  constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
-  for (const HostArray& array : arrays) {
-    for (const std::byte b : array.bytes()) *digest = (*digest ^ static_cast<uint64_t>(b)) * kPrime;
-  }
+  for (const HostArray& array : arrays) *digest = fnv1a(array.bytes(), *digest);
 }
 
 }  // namespace

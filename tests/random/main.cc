@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/hash.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/text/print.h"
 #include "tests/random/check.h"
@@ -262,7 +263,7 @@ class Run {
   Clock::time_point last_progress_ = start_;
   std::vector<std::unique_ptr<Device>> devices_;
   Counts counts_;
-  uint64_t digest_ = 0xcbf29ce484222325;
+  uint64_t digest_ = kFnv1aBasis;
   std::vector<nlohmann::json> findings_;
 };
 

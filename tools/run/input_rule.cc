@@ -3,17 +3,12 @@
 
 #include <cmath>
 
+#include "runtime/base/hash.h"
+
 namespace hekla::tools {
 namespace {
 
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
-
-uint64_t splitmix64(uint64_t z) {
-  z += kGolden;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
 
 // The lowest and the first too high value of an integer dtype, as doubles.
 bool fits(DType dtype, double value) {

@@ -2,9 +2,8 @@
 // Arrays made by a rule: reproducible inputs without files.
 //
 // Element k (row-major) of seed s comes from u = splitmix64(s * 0x9E3779B97F4A7C15 + k) in unsigned
-// 64-bit arithmetic and r = (u >> 11) * 2^-53 in [0, 1). splitmix64: Steele, Lea and Flood, "Fast
-// splittable pseudorandom number generators", OOPSLA 2014. tests/programs/rules.py makes the same
-// numbers. Pure.
+// 64-bit arithmetic (runtime/base/hash.h) and r = (u >> 11) * 2^-53 in [0, 1).
+// tests/programs/rules.py makes the same numbers. Pure.
 #pragma once
 
 #include <cstdint>

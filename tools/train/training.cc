@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/hash.h"
 #include "tools/run/compare.h"
 #include "tools/run/input_rule.h"
 
@@ -20,14 +21,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr char kFile[] = "training.json";
-
-// Steele, Lea and Flood's finaliser, as in input_rule.h.
-uint64_t splitmix64(uint64_t z) {
-  z += 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
 
 // The examples 0 to n-1 in the order of random keys.
 std::vector<int64_t> shuffled(int64_t n, uint64_t seed, int64_t epoch) {

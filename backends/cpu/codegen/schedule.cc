@@ -8,40 +8,19 @@
 #include <cstdlib>
 #include <numeric>
 #include <optional>
-#include <random>
 
+#include "backends/compiler/kernel/draw.h"
 #include "backends/compiler/kernel/row_access.h"
 
 namespace hekla::cpu {
 namespace {
 
+using kernel::Draw;
 using kernel::Instruction;
 using kernel::Op;
 
 constexpr int kLaneBits = 32;
 constexpr int64_t kFewestTileRows = 4;
-
-// What tests draw instead of what sizes and costs say. Not there without a seed.
-class Draw {
- public:
-  Draw(const kernel::Kernel& kernel, uint64_t seed) : is_on_(seed != 0) {
-    if (!is_on_) return;
-    constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
-    uint64_t hash = 0xcbf29ce484222325 ^ seed;
-    for (const char c : to_string(kernel)) hash = (hash ^ static_cast<uint8_t>(c)) * kPrime;
-    random_.seed(hash);
-  }
-  bool is_on() const { return is_on_; }
-  bool chance(uint64_t percent) { return is_on_ && random_() % 100 < percent; }
-  // One of low ... high.
-  int64_t any(int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
-  }
-
- private:
-  const bool is_on_;
-  std::mt19937_64 random_;
-};
 
 // Nanoseconds of one vector instruction, from the rates of a current core at 3 to 4 GHz: about two
 // simple instructions a cycle, and what is done lane by lane counted per lane.

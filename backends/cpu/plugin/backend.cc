@@ -121,10 +121,7 @@ class CpuBackend : public pjrt::Backend {
     std::vector<std::string> fallbacks;
     const ir::DeviceGrid grid{request.replica_count, request.partition_count};
     HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, grid, fallbacks));
-    if (options_.fail_on_fallback && !fallbacks.empty()) {
-      return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
-                           fmt::join(fallbacks, "\n"));
-    }
+    HEKLA_RETURN_IF_ERROR(pjrt::check_fallbacks(options_.fail_on_fallback, fallbacks));
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
                            Program::create(plan, *compiler_, request.options.schedule_seed));
     return std::unique_ptr<pjrt::BackendExecutable>(std::make_unique<CpuExecutable>(

@@ -5,8 +5,8 @@
 #include <bit>
 #include <initializer_list>
 #include <optional>
-#include <random>
 
+#include "backends/compiler/kernel/draw.h"
 #include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/schedule_rules.h"
 
@@ -18,15 +18,15 @@ constexpr int64_t kMostDrawnInstructions = 1500;
 // Of a workgroup that llvmpipe runs on one thread; GPUs do not mind.
 constexpr uint32_t kMostDrawnLanes = 256;
 
-class Draw {
+class DrawnSchedule {
  public:
-  Draw(const kernel::IndexAnalysis& index, const Target& target)
+  DrawnSchedule(const kernel::IndexAnalysis& index, const Target& target)
       : index_(index),
         kernel_(index.kernel()),
         target_(target),
         most_(std::min(kMostDrawnLanes, std::bit_floor(most_invocations(target)))),
         analysis_(analyse_tile(index)),
-        random_(seed(kernel_, target)) {}
+        draw_(kernel_, target.schedule_seed) {}
 
   Schedule run(kernel::Implementations& asked) {
     const bool has_loops = kernel_.body.region_count() > 1;
@@ -54,18 +54,9 @@ class Draw {
   }
 
  private:
-  static uint64_t seed(const kernel::Kernel& kernel, const Target& target) {
-    constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
-    uint64_t hash = 0xcbf29ce484222325 ^ target.schedule_seed;
-    for (const char c : to_string(kernel)) hash = (hash ^ static_cast<uint8_t>(c)) * kPrime;
-    return hash;
-  }
-
-  uint64_t below(uint64_t n) { return random_() % n; }
-  bool chance(uint64_t percent) { return below(100) < percent; }
-  uint32_t pick(std::initializer_list<uint32_t> values) {
-    return values.begin()[below(values.size())];
-  }
+  uint64_t below(uint64_t n) { return draw_.below(n); }
+  bool chance(uint64_t percent) { return draw_.chance(percent); }
+  uint32_t pick(std::initializer_list<uint32_t> values) { return draw_.pick(values); }
   uint32_t power_of_two(uint32_t most) {
     return 1U << below(static_cast<uint64_t>(std::bit_width(most)));
   }
@@ -142,14 +133,14 @@ class Draw {
   const Target& target_;
   const uint32_t most_;
   const TileAnalysis analysis_;
-  std::mt19937_64 random_;
+  kernel::Draw draw_;
 };
 
 }  // namespace
 
 Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target,
                        kernel::Implementations& asked) {
-  return Draw(index, target).run(asked);
+  return DrawnSchedule(index, target).run(asked);
 }
 
 }  // namespace hekla::vulkan::codegen

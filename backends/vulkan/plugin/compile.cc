@@ -7,6 +7,7 @@
 
 #include "backends/compiler/compile.h"
 #include "backends/compiler/plan/visit.h"
+#include "backends/pjrt/client_options.h"
 #include "backends/reference/evaluator.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/kernel_abi.h"
@@ -37,8 +38,7 @@ class Compiler {
     }
     if (fail_on_fallback_ && !fallbacks_.empty()) {
       HEKLA_RETURN_IF_ERROR(check_memory());
-      return unimplemented("fail_on_fallback is set, and these operations have no kernel:\n{}",
-                           fmt::join(fallbacks_, "\n"));
+      return pjrt::check_fallbacks(fail_on_fallback_, fallbacks_);
     }
     return std::shared_ptr<const LaunchProgram>(std::move(program_));
   }

@@ -11,6 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/hash.h"
+
 namespace hekla {
 namespace {
 
@@ -497,7 +499,7 @@ std::unique_ptr<MemoryIo> MemoryIo::after_power_cut(int64_t changes,
 
 uint64_t MemoryIo::fingerprint() const {
   const std::lock_guard lock(mutex_);
-  uint64_t hash = 0xcbf29ce484222325;
+  uint64_t hash = kFnv1aBasis;
   const std::function<void(uint64_t)> walk = [&](uint64_t id) {
     const Node& node = nodes_.at(id);
     mix(&hash, &node.kind, sizeof(node.kind));
