@@ -2,7 +2,6 @@
 #include "runtime/base/file_cache.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,12 +9,14 @@
 #include <fstream>
 #include <thread>
 
+#include "runtime/base/testing/child.h"
+
 namespace hekla {
 namespace {
 
 namespace fs = std::filesystem;
 
-class FileCacheTest : public testing::Test {
+class FileCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (fs::temp_directory_path() / "hekla-cache-XXXXXX").string();
@@ -112,9 +113,7 @@ TEST_F(FileCacheTest, StaysBelowItsLimitAndDropsTheOldest) {
 TEST_F(FileCacheTest, SeveralProcessesShareAFolder) {
   std::vector<pid_t> children;
   for (int child = 0; child < 3; ++child) {
-    const pid_t pid = fork();
-    ASSERT_GE(pid, 0);
-    if (pid == 0) {
+    children.push_back(testing::start_child([&] {
       const auto cache = open(40'000);
       int bad = 0;
       for (int i = 0; i < 200; ++i) {
@@ -127,15 +126,10 @@ TEST_F(FileCacheTest, SeveralProcessesShareAFolder) {
       }
       // Readers must never have seen half a file.
       if (cache->stats().corrupt != 0) ++bad;
-      _exit(bad == 0 ? 0 : 1);
-    }
-    children.push_back(pid);
+      return bad == 0 ? 0 : 1;
+    }));
   }
-  for (pid_t pid : children) {
-    int status = 1;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_EQ(status, 0);
-  }
+  for (pid_t pid : children) EXPECT_EQ(testing::wait_for_child(pid), 0);
 }
 
 TEST_F(FileCacheTest, RemovesWhatDeadWritersLeft) {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +13,7 @@
 
 #include "runtime/base/io/scripted_io.h"
 #include "runtime/base/io/temporary_folder.h"
+#include "runtime/base/testing/child.h"
 #include "runtime/rendezvous/file_store.h"
 #include "runtime/rendezvous/log_store.h"
 #include "runtime/rendezvous/testing/put_once.h"
@@ -157,29 +157,14 @@ TEST(OpenStore, NamesTheFormsThereAre) {
   EXPECT_NE(store.status().message().find("file:DIR"), std::string::npos);
 }
 
-// Runs `body` in a child, which never returns to the test.
-pid_t in_child(const std::function<void()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    body();
-    ::_exit(0);
-  }
-  return child;
-}
-
-int wait_of(pid_t child) {
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  return status;
-}
-
 TEST(FileStoreDeaths, AMemberIsLostWithItsProcess) {
   TemporaryFolder folder;
-  const pid_t child = in_child([&] {
+  const pid_t child = hekla::testing::start_child([&] {
     const auto store = FileStore::open(posix_io(), folder.path());
-    if (!(*store)->join("m").ok()) ::_exit(1);
-    if (!(*store)->set("joined", "1").ok()) ::_exit(1);
+    if (!(*store)->join("m").ok()) return 1;
+    if (!(*store)->set("joined", "1").ok()) return 1;
     ::pause();
+    return 0;
   });
   const auto store = FileStore::open(posix_io(), folder.path());
   while (!(*store)->get("joined")->has_value()) {
@@ -187,7 +172,7 @@ TEST(FileStoreDeaths, AMemberIsLostWithItsProcess) {
   }
   EXPECT_FALSE(*(*store)->is_lost("m"));
   ::kill(child, SIGKILL);
-  wait_of(child);
+  hekla::testing::wait_for_child(child);
   EXPECT_TRUE(*(*store)->is_lost("m"));
   ASSERT_TRUE((*store)->join("m").ok());  // its successor
   EXPECT_FALSE(*(*store)->is_lost("m"));
@@ -199,21 +184,21 @@ TEST(FileStoreDeaths, ADeathWithinACallLosesNothingThatWasSaid) {
   int64_t least = 0, deaths = 0;
   for (const bool torn : {false, true}) {
     for (int64_t call = 1; call <= 40; ++call) {
-      const pid_t child = in_child([&] {
+      const int code = hekla::testing::run_child([&] {
         ScriptedIo io(posix_io());
         io.add({.changes_only = true,
                 .first = call,
                 .action = torn ? FaultRule::Action::kTornKill : FaultRule::Action::kKill});
         const auto mine = FileStore::open(io, folder.path());
         for (int i = 0; i < 3; ++i) {
-          if (!(*mine)->add("n", 1).ok() || !(*mine)->add("said", 1).ok()) ::_exit(1);
-          if (!(*mine)->compare_set("cas", std::nullopt, "x").ok()) ::_exit(1);
-          if (!(*mine)->remove("cas").ok()) ::_exit(1);
+          if (!(*mine)->add("n", 1).ok() || !(*mine)->add("said", 1).ok()) return 1;
+          if (!(*mine)->compare_set("cas", std::nullopt, "x").ok()) return 1;
+          if (!(*mine)->remove("cas").ok()) return 1;
         }
+        return 0;
       });
-      const int status = wait_of(child);
-      ASSERT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
-      deaths += WIFSIGNALED(status);
+      ASSERT_TRUE(code == 0 || code == -SIGKILL) << code;
+      deaths += code != 0;
       // Whatever moment it was, the store works on, and what was said was done before.
       const int64_t said = *(*store)->add("said", 0), n = *(*store)->add("n", 0);
       EXPECT_GE(said, least);

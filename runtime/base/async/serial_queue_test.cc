@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,8 @@
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "runtime/base/testing/child.h"
 
 // Else ThreadSanitizer ends a child of fork() that starts a thread.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
@@ -185,19 +186,15 @@ TEST(SerialQueue, AChildOfForkHasQueuesOfItsOwn) {
   int runs = 0;
   queue.post([&] { ++runs; });
   queue.drain();
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const int code = testing::run_child([&] {
     int own = 0;
     {
       SerialQueue fresh;
       fresh.post([&] { ++own; });
     }
-    ::_exit(own == 1 ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return own == 1 ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
   queue.post([&] { ++runs; });
   queue.drain();
   EXPECT_EQ(runs, 2);

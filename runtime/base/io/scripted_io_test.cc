@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include "runtime/base/io/file.h"
 #include "runtime/base/io/memory_io.h"
 #include "runtime/base/io/temporary_folder.h"
+#include "runtime/base/testing/child.h"
 
 namespace hekla {
 namespace {
@@ -42,18 +42,14 @@ TEST(ScriptedIo, ChangesAreCountedApart) {
 TEST(ScriptedIo, KillsTheProcessWithAndWithoutAPart) {
   for (const bool torn : {false, true}) {
     TemporaryFolder folder;
-    const pid_t child = ::fork();
-    if (child == 0) {
+    const int code = testing::run_child([&] {
       ScriptedIo io(posix_io());
       io.add({.call = IoCall::kPwrite,
               .action = torn ? FaultRule::Action::kTornKill : FaultRule::Action::kKill});
       static_cast<void>(create_file(io, folder.file("a"), "12345678"));
-      ::_exit(0);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    EXPECT_EQ(WTERMSIG(status), SIGKILL);
+      return 0;
+    });
+    EXPECT_EQ(code, -SIGKILL);
     EXPECT_EQ(*read_file(posix_io(), folder.file("a"), 100), torn ? "1234" : "");
   }
 }

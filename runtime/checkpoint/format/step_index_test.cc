@@ -2,12 +2,12 @@
 #include "runtime/checkpoint/format/step_index.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <thread>
 
+#include "runtime/base/testing/child.h"
 #include "runtime/checkpoint/format/digest.h"
 #include "runtime/checkpoint/format/names.h"
 #include "runtime/checkpoint/format/testing/write_step.h"
@@ -161,16 +161,13 @@ TEST(StepIndex, IsWrittenInAChildOfForkToo) {
   const auto index = make_index(7, tensors(), pieces(), files(), digests());
   const auto bytes = write_index(*index);
   ASSERT_TRUE(bytes.ok());
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(20);
-    const auto again = write_index(*index);
-    _exit(again.ok() && *again == *bytes ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(hekla::testing::run_child(
+                [&] {
+                  const auto again = write_index(*index);
+                  return again.ok() && *again == *bytes ? 0 : 1;
+                },
+                /*limit_s=*/20),
+            0);
 }
 
 TEST(StepIndex, IsWrittenFromSeveralThreads) {

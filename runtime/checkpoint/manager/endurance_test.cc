@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "runtime/base/io/temporary_folder.h"
+#include "runtime/base/testing/child.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/manager/checkpoint_manager.h"
 #include "runtime/checkpoint/restore/testing/written_state.h"
@@ -148,16 +148,12 @@ TEST(Endurance, FiveHundredSavesLeaveMemoryDescriptorsAndStoreAsTheyWere) {
 // Runs `body` in a process that may have so many files open; its exit status.
 template <typename Body>
 int with_descriptors(rlim_t limit, const Body& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);
-    const rlimit limits{limit, limit};
-    if (::setrlimit(RLIMIT_NOFILE, &limits) != 0) ::_exit(100);
-    ::_exit(body());
-  }
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return hekla::testing::run_child(
+      [&] {
+        const rlimit limits{limit, limit};
+        return ::setrlimit(RLIMIT_NOFILE, &limits) != 0 ? 100 : body();
+      },
+      /*limit_s=*/60);
 }
 
 TEST(Descriptors, SixtyFourAreEnoughToSaveAndToReadAHundredFiles) {

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/io/temporary_folder.h"
+#include "runtime/base/testing/child.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/manager/checkpoint_manager.h"
 #include "runtime/rendezvous/file_store.h"
@@ -124,12 +124,7 @@ int train(const std::string& folder, const Life& life, int rank) {
 std::vector<pid_t> start(const std::string& folder, const Life& life) {
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < life.world; ++rank) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::alarm(120);
-      ::_exit(train(folder, life, rank));
-    }
-    ranks.push_back(child);
+    ranks.push_back(hekla::testing::start_child([&] { return train(folder, life, rank); }));
   }
   return ranks;
 }
@@ -154,9 +149,7 @@ std::vector<int64_t> said(const std::string& folder, std::string_view what, cons
 std::vector<int> wait_for(const std::vector<pid_t>& ranks) {
   std::vector<int> codes;
   for (const pid_t rank : ranks) {
-    int status = 0;
-    EXPECT_EQ(::waitpid(rank, &status, 0), rank);
-    codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    codes.push_back(hekla::testing::wait_for_child(rank));
   }
   return codes;
 }

@@ -19,6 +19,7 @@
 
 #include "runtime/base/io/file.h"
 #include "runtime/base/io/scripted_io.h"
+#include "runtime/base/testing/child.h"
 #include "runtime/checkpoint/commit/manager_lock.h"
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/recovery.h"
@@ -75,9 +76,7 @@ std::string base_folder() {
 
 int64_t new_step(Scene scene) { return scene == Scene::kReplacedStep ? 1 : 2; }
 
-[[noreturn]] void run_rank(const Point& point, int rank, const std::string& folder,
-                           Report* report) {
-  ::alarm(kAlarmSeconds);
+int run_rank(const Point& point, int rank, const std::string& folder, Report* report) {
   ScriptedIo file_io(posix_io()), store_io(posix_io());
   if (point.rank == rank && point.call > 0) {
     FaultRule rule;
@@ -103,7 +102,7 @@ int64_t new_step(Scene scene) { return scene == Scene::kReplacedStep ? 1 : 2; }
   report->file_calls[rank] = file_io.changes();
   report->store_calls[rank] = store_io.changes();
   report->committed[rank] = status.ok();
-  ::_exit(0);
+  return 0;
 }
 
 // The root as it is before the save.
@@ -119,9 +118,8 @@ Status prepare(Scene scene, const std::string& folder) {
 bool play(const Point& point, const std::string& folder, Report* report) {
   std::map<pid_t, int> ranks;
   for (int rank = 0; rank < kWorld; ++rank) {
-    const pid_t child = ::fork();
-    if (child == 0) run_rank(point, rank, folder, report);
-    ranks[child] = rank;
+    ranks[hekla::testing::start_child([&] { return run_rank(point, rank, folder, report); },
+                                      kAlarmSeconds)] = rank;
   }
   bool ok = true;
   while (!ranks.empty()) {
@@ -149,16 +147,13 @@ Status settle(const Point& point, const std::string& folder, const Report& repor
   const std::string root = join_path(folder, "run");
   HEKLA_RETURN_IF_ERROR(open_root(io, root).status());
   if (point.recovery_call > 0) {
-    const pid_t child = ::fork();
-    if (child == 0) {
+    hekla::testing::run_child([&] {
       ScriptedIo scripted(io);
       scripted.add(
           {.changes_only = true, .first = point.recovery_call, .action = FaultRule::Action::kKill});
       static_cast<void>(recover(scripted, root));
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
+      return 0;
+    });
   }
   {
     HEKLA_ASSIGN_OR_RETURN(const ManagerLock lock, ManagerLock::acquire(io, root));
@@ -187,7 +182,6 @@ Status settle(const Point& point, const std::string& folder, const Report& repor
 
 // In a process of its own: 0 when the promise holds.
 int run_point(const Point& point, int64_t number, Report* report) {
-  ::alarm(2 * kAlarmSeconds);
   std::string folder = join_path(base_folder(), "hekla-kill-XXXXXX");
   if (::mkdtemp(folder.data()) == nullptr) return 1;
   Status status = prepare(point.scene, folder);
@@ -214,14 +208,13 @@ std::vector<Point> all_points() {
     Report* report = shared_report();
     Point nobody;
     nobody.scene = scene;
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::setenv("HEKLA_LOG", "error", 1);
-      ::_exit(run_point(nobody, -1, report));
-    }
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0) << "a save without kills";
+    const int code = hekla::testing::run_child(
+        [&] {
+          ::setenv("HEKLA_LOG", "error", 1);
+          return run_point(nobody, -1, report);
+        },
+        2 * kAlarmSeconds);
+    EXPECT_EQ(code, 0) << "a save without kills";
     for (int rank = 0; rank < kWorld; ++rank) {
       EXPECT_EQ(report->committed[rank], 1);
       for (const Calls calls : {Calls::kFile, Calls::kStore}) {
@@ -271,11 +264,12 @@ TEST(KillSweep, TheRestartFindsThePreviousOrTheNewStep) {
     const Point& point = points[static_cast<size_t>(number) % points.size()];
     Report* report = shared_report();
     ASSERT_NE(report, nullptr);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      if (g_only < 0) ::setenv("HEKLA_LOG", "error", 1);
-      ::_exit(run_point(point, number, report));
-    }
+    const pid_t child = hekla::testing::start_child(
+        [&] {
+          if (g_only < 0) ::setenv("HEKLA_LOG", "error", 1);
+          return run_point(point, number, report);
+        },
+        2 * kAlarmSeconds);
     running[child] = report;
     if (end - begin > 1000 && number % 1000 == 0) {
       std::printf("%lld of %lld points, %lld failed\n", static_cast<long long>(number),
