@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/program/ir/infer.h"
+#include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/sharding/hlo_sharding.h"
 
 namespace hekla::hlo {
@@ -54,7 +55,7 @@ Status annotate(const Site& site, ir::Operation& op) {
     if (!sharding.ok()) {
       return sharding.status().with_context(describe(site.instruction, site.computation));
     }
-    op.attributes().set("mhlo.sharding", ir::StringValue{sharding::to_text(*sharding)});
+    op.attributes().set("mhlo.sharding", ir::hlo_sharding_attribute(*sharding));
   }
   HEKLA_ASSIGN_OR_RETURN(ir::Attribute notes, frontend_attributes(site.fields()));
   op.attributes().set("mhlo.frontend_attributes", std::move(notes));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/program/hlo/converter.h"
+#include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/sharding/hlo_sharding.h"
 
 namespace hekla::hlo {
@@ -124,9 +125,8 @@ class Entry {
       return invalid_argument("{} shardings for {}", whole.elements.size(), shape_text(shape));
     }
     for (size_t i = 0; i < shape.leaf_count; ++i) {
-      attributes[first + i].set(
-          "mhlo.sharding",
-          ir::StringValue{sharding::to_text(is_tuple ? whole.elements[i] : whole)});
+      attributes[first + i].set("mhlo.sharding",
+                                ir::hlo_sharding_attribute(is_tuple ? whole.elements[i] : whole));
     }
     return ok_status();
   }

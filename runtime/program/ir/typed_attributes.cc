@@ -14,6 +14,11 @@ Attribute TypedAttributes::typed(std::string_view name, const Attribute& value) 
   return it->second.second;
 }
 
+Attribute hlo_sharding_attribute(sharding::HloSharding value) {
+  std::string text = to_text(value);
+  return HloShardingValue{std::move(text), std::move(value)};
+}
+
 Result<sharding::HloSharding> hlo_sharding_of(const Attribute& attribute) {
   if (const auto* typed = attribute.get<HloShardingValue>()) return typed->value;
   if (const auto* text = attribute.get<StringValue>()) {

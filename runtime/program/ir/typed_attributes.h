@@ -24,6 +24,8 @@ class TypedAttributes {
   std::unordered_map<const Attribute::Content*, std::pair<Attribute, Attribute>> known_;
 };
 
+// mhlo.sharding in XLA's spelling.
+Attribute hlo_sharding_attribute(sharding::HloSharding value);
 // The sharding that an attribute called mhlo.sharding holds in either form. INVALID_ARGUMENT where
 // it is none, UNIMPLEMENTED for forms that only newer writers make.
 Result<sharding::HloSharding> hlo_sharding_of(const Attribute& attribute);
