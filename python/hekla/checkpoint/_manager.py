@@ -355,8 +355,8 @@ class CheckpointManager:
     comes while one is under way; 0: as fast as it goes. Whoever waits on any process (wait(), join(),
     save(), a preemption) ends that: the rest is written by ordinary threads as fast as it goes. A
     process that is killed meanwhile has the step before. 'normal': threads like others, without a
-    pace. `bandwidth_limit` bytes per second hold always, for disks that others use too. Compressed
-    states have no pace: coding takes longer than writing.
+    rate limit. `bandwidth_limit` bytes per second hold always, for disks that others use too. Compressed
+    states have none: coding takes longer than writing.
 
     Tensors whose names match a pattern of `frozen` ('base/*') lie in files of their own; a step
     that holds the same values takes them over from the step before by hard links. Values are

@@ -221,9 +221,9 @@ class Committer::Save {
       wait.what = "all ranks";
       wait.stop_key = name("decision");
       wait.stop = ending;
-      if (request_.on_hurry) {
-        wait.notice_key = name("hurry");
-        wait.notice = request_.on_hurry;
+      if (request_.on_priority_raised) {
+        wait.notice_key = name("priority");
+        wait.notice = request_.on_priority_raised;
       }
       const Result<rendezvous::Group::Waited> waited =
           group_.is_coordinator() ? group_.wait_ranks(name("ready/"), wait)
@@ -564,9 +564,9 @@ Status Committer::refuse(const std::string& id, const Status& reason) {
       .status();
 }
 
-void Committer::hurry(const std::string& id) {
+void Committer::raise_priority(const std::string& id) {
   // Nobody would be helped by an error: the save then only takes longer.
-  static_cast<void>(group_.store().set(group_.key(fmt::format("s/{}/hurry", id)), "hurry"));
+  static_cast<void>(group_.store().set(group_.key(fmt::format("s/{}/priority", id)), "priority"));
 }
 
 Status Committer::run(const SaveRequest& request, SavePayload& payload) {

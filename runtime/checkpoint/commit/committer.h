@@ -89,8 +89,8 @@ struct SaveRequest {
   bool reads_back = false;    // COMMIT is compared with the disk before it counts
   bool wants_parent = false;  // the coordinator's word counts
   // Called at most once, from a thread of its own, while this rank writes and another one has said
-  // hurry(); may be empty.
-  std::function<void()> on_hurry;
+  // raise_priority(); may be empty.
+  std::function<void()> on_priority_raised;
   std::stop_token stop;  // the caller gives up
 };
 
@@ -122,7 +122,7 @@ class Committer {
   Status refuse(const std::string& id, const Status& reason);
 
   // Tells all ranks that somebody waits for the save. Any thread.
-  void hurry(const std::string& id);
+  void raise_priority(const std::string& id);
 
   const std::string& root() const { return root_; }
 

@@ -41,9 +41,9 @@ Result<std::unique_ptr<WriterPool>> WriterPool::create(Io& io, const WriterOptio
   }
   std::unique_ptr<WriterPool> pool(new WriterPool(io, options));
   if (options.background && options.background_bandwidth != 0) {
-    pool->pace_.emplace(
+    pool->rate_limiter_.emplace(
         options.background_bandwidth < 0 ? background_bandwidth() : options.background_bandwidth,
-        pool->urgency_);
+        pool->priority_);
   }
   int& threads = pool->options_.threads;
   if (threads == 0) {
@@ -63,7 +63,7 @@ Result<std::unique_ptr<WriterPool>> WriterPool::create(Io& io, const WriterOptio
     pool->threads_.push_back(
         start_thread([pool = pool.get(), is_lowered] { pool->work(is_lowered); }));
   }
-  pool->watch_.emplace(pool->urgency_, [pool = pool.get()] {
+  pool->watch_.emplace(pool->priority_, [pool = pool.get()] {
     const std::lock_guard lock(pool->mutex_);
     pool->work_.notify_all();
   });
@@ -118,8 +118,9 @@ void WriterPool::work(bool is_lowered) {
     }
     Status status;
     if (!item.file->failed()) {
-      std::optional<Pace::Turn> turn;
-      if (pace_ && item.file->is_paced_) turn.emplace(*pace_, item.extent.bytes, item.file->stop_);
+      std::optional<RateLimiter::Permit> permit;
+      if (rate_limiter_ && item.file->is_rate_limited_)
+        permit.emplace(*rate_limiter_, item.extent.bytes, item.file->stop_);
       if (item.file->stop_.stop_requested() ||
           !wait_for_bandwidth(item.extent.bytes, item.file->stop_)) {
         status = cancelled("writing {} was cancelled", item.file->path());

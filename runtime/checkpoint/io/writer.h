@@ -35,9 +35,9 @@
 
 #include "runtime/base/io/file.h"
 #include "runtime/base/status.h"
-#include "runtime/checkpoint/io/pace.h"
+#include "runtime/checkpoint/io/priority.h"
+#include "runtime/checkpoint/io/rate_limiter.h"
 #include "runtime/checkpoint/io/staging.h"
-#include "runtime/checkpoint/io/urgency.h"
 
 namespace hekla::checkpoint {
 
@@ -48,7 +48,7 @@ struct WriterOptions {
   int64_t bandwidth_limit = 0;                 // bytes per second of this process; 0: none
   bool direct = true;                          // try O_DIRECT
   bool preallocate = true;                     // false where fallocate writes zeros
-  // Threads of low priority work, but while urgency() is held: for what goes on behind a program.
+  // Threads of low priority work, but while priority() is held: for what goes on behind a program.
   bool background = false;
   // Their bytes per second; < 0: background_bandwidth(), 0: as fast as it goes.
   int64_t background_bandwidth = -1;
@@ -74,12 +74,12 @@ class WriterPool {
   const WriterOptions& options() const { return options_; }
   StagingPool& staging() { return *staging_; }
   // Hold it while somebody waits for what this pool writes.
-  const std::shared_ptr<Urgency>& urgency() const { return urgency_; }
+  const std::shared_ptr<Priority>& priority() const { return priority_; }
   // Of files that are paced; null where nothing is.
-  Pace* pace() { return pace_ ? &*pace_ : nullptr; }
+  RateLimiter* rate_limiter() { return rate_limiter_ ? &*rate_limiter_ : nullptr; }
   // Whether a thread of this priority is to work now.
   bool is_turn_of(bool is_lowered) const {
-    return !options_.background || is_lowered != urgency_->is_urgent();
+    return !options_.background || is_lowered != priority_->is_raised();
   }
 
  private:
@@ -103,8 +103,8 @@ class WriterPool {
 
   Io& io_;
   WriterOptions options_;
-  const std::shared_ptr<Urgency> urgency_ = std::make_shared<Urgency>();
-  std::optional<Pace> pace_;
+  const std::shared_ptr<Priority> priority_ = std::make_shared<Priority>();
+  std::optional<RateLimiter> rate_limiter_;
   std::unique_ptr<StagingPool> staging_;
   std::unique_ptr<StagingPool>
       scratch_;  // for items that are copied; the lowest ones are used again
@@ -116,7 +116,7 @@ class WriterPool {
   std::condition_variable_any bandwidth_changed_;
   std::chrono::steady_clock::time_point bandwidth_free_;  // guarded by bandwidth_mutex_
   std::vector<std::jthread> threads_;
-  std::optional<Urgency::Watch> watch_;
+  std::optional<Priority::Watch> watch_;
 };
 
 enum class FileUse {
@@ -157,7 +157,7 @@ class FileWriter {
   // Also adds what is written to `counter`, which outlives the writer. Before the first add.
   void count_into(std::atomic<int64_t>* counter) { counter_ = counter; }
   // Written as fast as it goes, also while nobody waits. Before the first add.
-  void do_not_pace() { is_paced_ = false; }
+  void do_not_pace() { is_rate_limited_ = false; }
   int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
   const std::string& path() const { return path_; }
   // Whether payload goes past the page cache; may turn false at the first write.
@@ -184,7 +184,7 @@ class FileWriter {
   std::atomic<bool> direct_ok_{false};
   std::atomic<int64_t> bytes_written_{0};
   std::atomic<int64_t>* counter_ = nullptr;
-  bool is_paced_ = true;
+  bool is_rate_limited_ = true;
   std::vector<uint64_t> digests_;  // each entry written by one thread, read after drain
   mutable std::mutex mutex_;
   std::condition_variable done_;

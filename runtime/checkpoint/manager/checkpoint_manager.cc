@@ -147,7 +147,7 @@ Status CheckpointManager::Parts::open() {
                              log_message(LogLevel::kWarning,
                                          "rank {} was told to end; all ranks will save",
                                          group->rank());
-                             saver->hurry();
+                             saver->raise_priority();
                              preemption->request();
                            }));
   }
@@ -194,7 +194,7 @@ Result<std::vector<std::string>> CheckpointManager::Parts::gather(std::string_vi
 void CheckpointManager::Parts::note_end(const SaveHandle& handle) {
   if (handle.stage() != SaveStage::kCommitted) return;
   const SaveTimes times = handle.times();
-  save_seconds = times.total_seconds - times.stood_back_seconds;
+  save_seconds = times.total_seconds - times.throttled_seconds;
 }
 
 Clock::time_point CheckpointManager::Parts::preemption_deadline() const {
@@ -205,7 +205,7 @@ Clock::time_point CheckpointManager::Parts::preemption_deadline() const {
 }
 
 // What all ranks do before they end, from what each knows: its time left, how long its last save
-// took, and of rank 0 how old the one under way is and how much of that it stood back.
+// took, and of rank 0 how old the one under way is and how much of that it was throttled.
 Result<CheckpointManager::Parts::LastSave> CheckpointManager::Parts::agree_on_last_save(
     const SaveHandle* under_way) {
   if (options.preemption_grace.count() == 0 && options.preemption_reuse.count() == 0) {
@@ -218,7 +218,7 @@ Result<CheckpointManager::Parts::LastSave> CheckpointManager::Parts::agree_on_la
   const Clock::time_point now = Clock::now(), end = preemption_deadline();
   const double left = end == Clock::time_point::max() ? kNever : seconds(end - now);
   const double age = under_way != nullptr ? seconds(now - last_begin) : -1;
-  const double idle = under_way != nullptr ? under_way->times().stood_back_seconds : 0;
+  const double idle = under_way != nullptr ? under_way->times().throttled_seconds : 0;
   rendezvous::Group::Wait wait;
   wait.what = "what all ranks do before they end";
   wait.deadline =
@@ -576,13 +576,13 @@ Result<bool> CheckpointManager::reached_preemption(int64_t step) {
   Parts& s = *state_;
   if (s.is_preempted) return true;
   HEKLA_ASSIGN_OR_RETURN(s.is_preempted, s.preemption->reached(step));
-  if (s.is_preempted) s.saver->hurry();
+  if (s.is_preempted) s.saver->raise_priority();
   return s.is_preempted;
 }
 
 void CheckpointManager::request_preemption() {
   state_->signal_time = Clock::now().time_since_epoch().count();
-  state_->saver->hurry();
+  state_->saver->raise_priority();
   state_->preemption->request();
 }
 

@@ -84,8 +84,8 @@ class CheckpointManager {
   // kSkip not while a save is under way.
   Result<bool> should_save(int64_t step);
   // Returns when the arrays may change. The step will be there, whatever else is under way: it
-  // waits for a place, and whoever waits ends the pace of the save before (but see busy_policy, and
-  // Saver for large host arrays). What goes wrong later is the handle's to say.
+  // waits for a place, and whoever waits lifts the rate limit of the save before (but see
+  // busy_policy, and Saver for large host arrays). What goes wrong later is the handle's to say.
   Result<std::shared_ptr<SaveHandle>> save_async(int64_t step, State state,
                                                  const std::map<std::string, double>& metrics = {});
   // Returns when the step is committed.

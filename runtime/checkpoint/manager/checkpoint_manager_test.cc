@@ -110,7 +110,7 @@ TEST(Manager, TrainsStopsAndGoesOn) {
 }
 
 // A step that was asked for is there after wait(), and after the destructor alone. Nobody has to
-// wait for the pace of the save before.
+// wait for the rate limit of the save before.
 TEST(Manager, ASaveThatIsAskedForIsNeverDropped) {
   for (const int world : {1, 2}) {
     for (const bool waits : {true, false}) {

@@ -52,7 +52,7 @@ Result<std::unique_ptr<Compressor>> Compressor::create(WriterPool& pool, FileWri
     made->threads_.push_back(
         start_thread([raw = made.get(), is_lowered] { raw->work(is_lowered); }));
   }
-  made->watch_.emplace(pool.urgency(), [raw = made.get()] {
+  made->watch_.emplace(pool.priority(), [raw = made.get()] {
     const std::lock_guard lock(raw->mutex_);
     raw->changed_.notify_all();
   });

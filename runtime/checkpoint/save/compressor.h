@@ -103,7 +103,7 @@ class Compressor {
   bool is_closing_ = false;
   Status status_;
   std::vector<std::jthread> threads_;
-  std::optional<Urgency::Watch> watch_;
+  std::optional<Priority::Watch> watch_;
 };
 
 }  // namespace hekla::checkpoint

@@ -63,7 +63,8 @@ SaveProgress SaveHandle::progress() const {
 SaveTimes SaveHandle::times() const {
   const std::lock_guard lock(mutex_);
   SaveTimes times = times_;
-  if (pace_ != nullptr) times.stood_back_seconds = (pace_->stood_back() - pace_start_).count();
+  if (rate_limiter_ != nullptr)
+    times.throttled_seconds = (rate_limiter_->throttled_time() - throttled_before_).count();
   return times;
 }
 
@@ -78,7 +79,7 @@ bool SaveHandle::is_done() const {
 }
 
 Status SaveHandle::wait(Deadline deadline) const {
-  const Urgency::Hold hold = hurry();
+  const Priority::Hold hold = raise_priority();
   std::unique_lock lock(mutex_);
   const auto done = [&] { return stage_ >= SaveStage::kCommitted; };
   if (deadline.time() == Deadline::Clock::time_point::max()) {
@@ -89,17 +90,17 @@ Status SaveHandle::wait(Deadline deadline) const {
   return status_;
 }
 
-Urgency::Hold SaveHandle::hurry() const {
+Priority::Hold SaveHandle::raise_priority() const {
   {
     // Called under the lock: until end() has it, the saver lives.
     const std::lock_guard lock(mutex_);
     if (tell_peers_) std::exchange(tell_peers_, nullptr)();
   }
-  return urgency_ == nullptr || is_done() ? Urgency::Hold() : Urgency::Hold(urgency_);
+  return priority_ == nullptr || is_done() ? Priority::Hold() : Priority::Hold(priority_);
 }
 
 Status SaveHandle::wait_staged(Deadline deadline) const {
-  const Urgency::Hold hold = hurry();
+  const Priority::Hold hold = raise_priority();
   std::unique_lock lock(mutex_);
   const auto done = [&] { return is_staged_ || stage_ >= SaveStage::kCommitted; };
   if (deadline.time() == Deadline::Clock::time_point::max()) {
@@ -120,8 +121,9 @@ void SaveHandle::end(SaveStage stage, Status status) {
   const std::lock_guard lock(mutex_);
   if (payload_ != nullptr) progress_.bytes_done = payload_->bytes_done();
   payload_ = nullptr;
-  if (pace_ != nullptr) times_.stood_back_seconds = (pace_->stood_back() - pace_start_).count();
-  pace_ = nullptr;
+  if (rate_limiter_ != nullptr)
+    times_.throttled_seconds = (rate_limiter_->throttled_time() - throttled_before_).count();
+  rate_limiter_ = nullptr;
   tell_peers_ = nullptr;
   stage_ = stage;
   is_staged_ = true;
@@ -134,7 +136,7 @@ struct Saver::Job {
   std::shared_ptr<SaveHandle> handle;
   std::unique_ptr<ShardSave> payload;
   SaveRequest request;
-  Urgency::Hold hurried;  // once another rank is waited for
+  Priority::Hold raised;  // once another rank is waited for
 };
 
 Saver::Saver(Io& io, rendezvous::Group& group, std::string root, std::string run_uuid,
@@ -172,8 +174,8 @@ Result<std::unique_ptr<Saver>> Saver::create(Io& io, rendezvous::Group& group, s
 }
 
 Saver::~Saver() {
-  std::vector<Urgency::Hold> holds;
-  if (pool_ != nullptr) holds = hurry_all();
+  std::vector<Priority::Hold> holds;
+  if (pool_ != nullptr) holds = raise_all();
   {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
@@ -239,7 +241,7 @@ Result<bool> Saver::agree_on_room(std::string_view name, int64_t round) {
 
 Result<bool> Saver::has_room() {
   HEKLA_ASSIGN_OR_RETURN(const bool room, agree_on_room("room", ++questions_));
-  if (!room && pool_->pace() != nullptr) pool_->pace()->quicken();
+  if (!room && pool_->rate_limiter() != nullptr) pool_->rate_limiter()->double_rate();
   return room;
 }
 
@@ -277,23 +279,24 @@ Result<bool> Saver::may_start(BusyPolicy policy) {
     const std::lock_guard lock(mutex_);
     if (is_room()) return true;
   }
-  if (pool_->pace() != nullptr) pool_->pace()->quicken();
-  const std::vector<Urgency::Hold> holds = hurry_all();
+  if (pool_->rate_limiter() != nullptr) pool_->rate_limiter()->double_rate();
+  const std::vector<Priority::Hold> holds = raise_all();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return is_room(); });
   return true;
 }
 
-std::vector<Urgency::Hold> Saver::hurry_all() {
+std::vector<Priority::Hold> Saver::raise_all() {
   std::vector<std::shared_ptr<SaveHandle>> handles;
   {
     const std::lock_guard lock(mutex_);
     if (current_ != nullptr) handles.push_back(current_);
     for (const std::unique_ptr<Job>& job : queue_) handles.push_back(job->handle);
   }
-  std::vector<Urgency::Hold> holds;
-  holds.emplace_back(pool_->urgency());
-  for (const std::shared_ptr<SaveHandle>& handle : handles) holds.push_back(handle->hurry());
+  std::vector<Priority::Hold> holds;
+  holds.emplace_back(pool_->priority());
+  for (const std::shared_ptr<SaveHandle>& handle : handles)
+    holds.push_back(handle->raise_priority());
   return holds;
 }
 
@@ -321,7 +324,7 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
   HEKLA_ASSIGN_OR_RETURN(const bool go, may_start(arguments.policy));
   if (!go) {
     log_message(LogLevel::kInfo, "the save of step {} is skipped: one is still under way", step);
-    if (pool_->pace() != nullptr) pool_->pace()->quicken();
+    if (pool_->rate_limiter() != nullptr) pool_->rate_limiter()->double_rate();
     {
       const std::lock_guard lock(mutex_);
       ++counts_.skipped;
@@ -329,20 +332,20 @@ Result<std::shared_ptr<SaveHandle>> Saver::start(const std::string& id, int64_t 
     handle->end(SaveStage::kSkipped, ok_status());
     return handle;
   }
-  handle->urgency_ = pool_->urgency();
+  handle->priority_ = pool_->priority();
   auto job = std::make_unique<Job>();
   HEKLA_ASSIGN_OR_RETURN(
       job->payload, ShardSave::make(group_, *pool_, layout, std::move(state), id, options_.checks));
   ShardSave& payload = *job->payload;
   handle->progress_.bytes_total = payload.bytes_total();
   handle->payload_ = &payload;
-  handle->pace_ = pool_->pace();
-  if (handle->pace_ != nullptr) {
-    handle->pace_start_ = handle->pace_->stood_back();
+  handle->rate_limiter_ = pool_->rate_limiter();
+  if (handle->rate_limiter_ != nullptr) {
+    handle->throttled_before_ = handle->rate_limiter_->throttled_time();
     if (group_.world() > 1) {
-      handle->tell_peers_ = [this, id] { committer_->hurry(id); };
-      job->request.on_hurry = [this, raw = job.get()] {
-        raw->hurried = Urgency::Hold(pool_->urgency());
+      handle->tell_peers_ = [this, id] { committer_->raise_priority(id); };
+      job->request.on_priority_raised = [this, raw = job.get()] {
+        raw->raised = Priority::Hold(pool_->priority());
       };
     }
   }
@@ -417,7 +420,7 @@ void Saver::work() {
 
 void Saver::run(Job& job) {
   const Status status = committer_->run(job.request, *job.payload);
-  job.hurried = Urgency::Hold();
+  job.raised = Priority::Hold();
   {
     const std::lock_guard lock(mutex_);
     ++(status.ok() ? counts_.committed : counts_.failed);
@@ -443,13 +446,13 @@ void Saver::run(Job& job) {
   if (options_.after_save) options_.after_save(handle.step(), status);
 }
 
-void Saver::hurry() {
-  std::call_once(hurried_, [this] { hold_ = Urgency::Hold(pool_->urgency()); });
-  hurry_all();
+void Saver::raise_priority() {
+  std::call_once(raised_, [this] { hold_ = Priority::Hold(pool_->priority()); });
+  raise_all();
 }
 
 Status Saver::wait_idle(Deadline deadline) {
-  const std::vector<Urgency::Hold> holds = hurry_all();
+  const std::vector<Priority::Hold> holds = raise_all();
   std::unique_lock lock(mutex_);
   const auto idle = [&] { return queue_.empty() && !is_running_; };
   if (deadline.time() == Deadline::Clock::time_point::max()) {

@@ -39,7 +39,7 @@ struct ShardLayout;
 
 enum class BusyPolicy {
   kSkip,     // this save does not happen; counted and logged
-  kWait,     // until there is room, which ends the pace of those under way
+  kWait,     // until there is room, which lifts the rate limit of those under way
   kReplace,  // instead of one that waits and has not begun; if there is none, wait
 };
 
@@ -61,9 +61,9 @@ struct SaveProgress {
 };
 
 struct SaveTimes {
-  double blocked_seconds = 0;     // of the caller within save()
-  double total_seconds = 0;       // from the call to the end
-  double stood_back_seconds = 0;  // of that, when nothing was written because nobody waited
+  double blocked_seconds = 0;    // of the caller within save()
+  double total_seconds = 0;      // from the call to the end
+  double throttled_seconds = 0;  // of that, when nothing was written because nobody waited
   bool waited_for_staging = false;
 };
 
@@ -85,9 +85,9 @@ class SaveHandle {
  private:
   friend class Saver;
   explicit SaveHandle(int64_t step) : step_(step) {}
-  // While it is kept the save does not stand back behind other work, and from now on it does not on
+  // While it is kept the save does not yield to other work, and from now on it does not on
   // other ranks.
-  Urgency::Hold hurry() const;
+  Priority::Hold raise_priority() const;
   void enter(SaveStage stage);
   void end(SaveStage stage, Status status);
 
@@ -100,15 +100,15 @@ class SaveHandle {
   Status status_;
   SaveTimes times_;
   SaveProgress progress_;
-  const ShardSave* payload_ = nullptr;  // while it is under way
-  const Pace* pace_ = nullptr;          // likewise, if there is one
-  std::chrono::duration<double> pace_start_{0};
+  const ShardSave* payload_ = nullptr;         // while it is under way
+  const RateLimiter* rate_limiter_ = nullptr;  // likewise, if there is one
+  std::chrono::duration<double> throttled_before_{0};
   mutable std::function<void()> tell_peers_;  // likewise, until somebody waits
-  std::shared_ptr<Urgency> urgency_;          // the pool's; set before anybody else has the handle
+  std::shared_ptr<Priority> priority_;        // the pool's; set before anybody else has the handle
 };
 
 struct SaverOptions {
-  // Saves go on behind the training loop; whoever waits for one makes it urgent.
+  // Saves go on behind the training loop; whoever waits for one raises its priority.
   WriterOptions writer = {.background = true};
   SaveOptions plan;  // world_size is the group's
   CommitOptions commit;
@@ -139,11 +139,11 @@ class Saver {
   Result<std::shared_ptr<SaveHandle>> save(int64_t step, State state,
                                            const SaveArguments& arguments = {});
   // Whether the next save would begin without waiting, by rank 0's word: every rank asks as often,
-  // between the same saves. A save that was asked about too early makes the pace faster, as one
+  // between the same saves. A save that was asked about too early raises the rate, as one
   // that is skipped does.
   Result<bool> has_room();
-  // What is under way and what comes no longer stands back behind other work.
-  void hurry();
+  // What is under way and what comes no longer yields to other work.
+  void raise_priority();
   // Until nothing is under way.
   Status wait_idle(Deadline deadline = Deadline::never());
 
@@ -164,8 +164,8 @@ class Saver {
   Result<bool> may_start(BusyPolicy policy);
   bool is_room() const;  // mutex_ held
   Result<bool> agree_on_room(std::string_view name, int64_t round);
-  // What is under way does not stand back any more, here and on other ranks.
-  std::vector<Urgency::Hold> hurry_all();
+  // What is under way does not yield any more, here and on other ranks.
+  std::vector<Priority::Hold> raise_all();
   void work();
   void run(Job& job);
 
@@ -179,8 +179,8 @@ class Saver {
   std::map<std::vector<int64_t>, std::shared_ptr<const HeldBoxes>> whole_boxes_;
   int64_t calls_ = 0;
   int64_t questions_ = 0;  // likewise by has_room(), from the same thread
-  std::once_flag hurried_;
-  Urgency::Hold hold_;  // from hurry() on
+  std::once_flag raised_;
+  Priority::Hold hold_;  // from raise_priority() on
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

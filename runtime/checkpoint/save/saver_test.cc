@@ -241,7 +241,7 @@ TEST(Policy, SkipIsAgreedUpon) {
 }
 
 // Behind training the threads of low priority write; whoever waits gets the others.
-TEST(Policy, WhoWaitsForASaveMakesItUrgent) {
+TEST(Policy, WhoWaitsForASaveRaisesItsPriority) {
   const auto nice = [] {
     return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)));
   };
@@ -251,20 +251,20 @@ TEST(Policy, WhoWaitsForASaveMakesItUrgent) {
     ScriptedIo io(disk);
     std::mutex mutex;
     std::map<int, int> writes;  // of payload, by the writer's priority
-    const Urgency* urgency = nullptr;
+    const Priority* priority = nullptr;
     const int usual = nice();
     io.before_call = [&](IoCall call) {
-      if (call != IoCall::kPwrite || urgency == nullptr) return;
+      if (call != IoCall::kPwrite || priority == nullptr) return;
       {
         const std::lock_guard lock(mutex);
         ++writes[nice()];
       }
       // The first ones do not end before somebody waits.
-      while (waits && nice() != usual && !urgency->is_urgent()) std::this_thread::yield();
+      while (waits && nice() != usual && !priority->is_raised()) std::this_thread::yield();
     };
     const Values values = testing::make_state(4);
     with_savers(io, kRoot, 1, small_options(), [&](int, Saver& saver) {
-      urgency = saver.pool().urgency().get();
+      priority = saver.pool().priority().get();
       const auto handle = saver.save(1, state_of(values, 0, 1));
       ASSERT_TRUE(handle.ok()) << handle.status().to_string();
       const auto has_begun = [&] {
@@ -274,7 +274,7 @@ TEST(Policy, WhoWaitsForASaveMakesItUrgent) {
       while (waits ? !has_begun() : !(*handle)->is_done()) std::this_thread::yield();
       const Status status = (*handle)->wait();
       ASSERT_TRUE(status.ok()) << status.to_string();
-      EXPECT_FALSE(urgency->is_urgent());
+      EXPECT_FALSE(priority->is_raised());
       expect_step(io, kRoot, 1, values);
     });
     // The saver's own thread, which writes metadata, is always an ordinary one.
@@ -295,7 +295,7 @@ SaverOptions slow_options() {
 }
 
 // One rank waits for all; the others, whom nobody waits for, write as fast as they can then.
-TEST(Pace, OneWhoWaitsIsEnough) {
+TEST(RateLimiter, OneWhoWaitsIsEnough) {
   MemoryIo io;
   const Values values = testing::make_state(4);
   std::atomic<int> paced{0};
@@ -303,7 +303,7 @@ TEST(Pace, OneWhoWaitsIsEnough) {
   with_savers(io, kRoot, 3, slow_options(), [&](int rank, Saver& saver) {
     const auto handle = saver.save(1, state_of(values, rank, 3));
     ASSERT_TRUE(handle.ok()) << handle.status().to_string();
-    while ((*handle)->times().stood_back_seconds == 0) std::this_thread::yield();
+    while ((*handle)->times().throttled_seconds == 0) std::this_thread::yield();
     ++paced;
     while (paced < 3) std::this_thread::yield();
     if (rank == 1) {
@@ -314,14 +314,14 @@ TEST(Pace, OneWhoWaitsIsEnough) {
       while (!has_ended || !(*handle)->is_done()) std::this_thread::yield();
     }
     const SaveTimes times = (*handle)->times();
-    EXPECT_GT(times.stood_back_seconds, 0);
-    EXPECT_LT(times.stood_back_seconds, times.total_seconds);
-    EXPECT_FALSE(saver.pool().urgency()->is_urgent());
+    EXPECT_GT(times.throttled_seconds, 0);
+    EXPECT_LT(times.throttled_seconds, times.total_seconds);
+    EXPECT_FALSE(saver.pool().priority()->is_raised());
   });
   expect_step(io, kRoot, 1, values);
 }
 
-TEST(Pace, SavesThatComeTooEarlyMakeItFaster) {
+TEST(RateLimiter, SavesThatComeTooEarlyMakeItFaster) {
   MemoryIo io;
   const Values values = testing::make_state(4);
   with_savers(io, kRoot, 1, slow_options(), [&](int, Saver& saver) {
@@ -334,12 +334,12 @@ TEST(Pace, SavesThatComeTooEarlyMakeItFaster) {
       const auto early = saver.save(step, state_of(values, 0, 1), skip);
       ASSERT_TRUE(early.ok()) << early.status().to_string();
     }
-    EXPECT_GT(saver.pool().pace()->bytes_per_second(), 1 << 20);
+    EXPECT_GT(saver.pool().rate_limiter()->bytes_per_second(), 1 << 20);
   });
 }
 
 // To code chunks takes longer than to write them.
-TEST(Pace, CompressedStatesHaveNone) {
+TEST(RateLimiter, CompressedStatesHaveNone) {
   MemoryIo io;
   const Values values = testing::make_state(4);
   SaverOptions options = slow_options();
@@ -348,20 +348,20 @@ TEST(Pace, CompressedStatesHaveNone) {
     const auto handle = saver.save(1, state_of(values, 0, 1));
     ASSERT_TRUE(handle.ok()) << handle.status().to_string();
     while (!(*handle)->is_done()) std::this_thread::yield();
-    EXPECT_EQ((*handle)->times().stood_back_seconds, 0);
+    EXPECT_EQ((*handle)->times().throttled_seconds, 0);
   });
   expect_step(io, kRoot, 1, values);
 }
 
-TEST(Policy, HurryLastsUntilTheEnd) {
+TEST(Policy, RaisedPriorityLastsUntilTheEnd) {
   MemoryIo io;
   const Values values = testing::make_small_state(1);
   with_savers(io, kRoot, 1, small_options(), [&](int, Saver& saver) {
-    saver.hurry();
-    saver.hurry();
-    EXPECT_TRUE(saver.pool().urgency()->is_urgent());
+    saver.raise_priority();
+    saver.raise_priority();
+    EXPECT_TRUE(saver.pool().priority()->is_raised());
     testing::save(saver, 1, state_of(values, 0, 1));
-    EXPECT_TRUE(saver.pool().urgency()->is_urgent());
+    EXPECT_TRUE(saver.pool().priority()->is_raised());
   });
   expect_step(io, kRoot, 1, values);
 }

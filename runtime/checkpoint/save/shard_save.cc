@@ -233,7 +233,7 @@ Status ShardSave::open_writer(size_t f, const SaveSite& site, FileUse use) {
       targets_[f]->writer,
       FileWriter::create(pool_, join_path(site.folder, path), file.image.file_size(),
                          is_packed ? 0 : file.image.blocks(), site.stop, use));
-  if (!is_paced()) targets_[f]->writer->do_not_pace();
+  if (!is_rate_limited()) targets_[f]->writer->do_not_pace();
   if (!is_packed) {
     targets_[f]->writer->count_into(&bytes_done_);
     return ok_status();
@@ -292,16 +292,16 @@ void ShardSave::add_staged(Staged staged) {
 }
 
 // Compressing takes ten times the processor time of writing: to write slowly would spare nothing.
-bool ShardSave::is_paced() const {
-  return pool_.pace() != nullptr &&
+bool ShardSave::is_rate_limited() const {
+  return pool_.rate_limiter() != nullptr &&
          std::ranges::none_of(layout_->files, [](const ShardLayout::File& file) {
            return file.kind == ShardKind::kPacked;
          });
 }
 
 Status ShardSave::snapshot(const SaveSite& site) {
-  if (is_paced()) {
-    pool_.pace()->at_least(static_cast<double>(layout_->my_bytes) / kLongestSpread.count());
+  if (is_rate_limited()) {
+    pool_.rate_limiter()->at_least(static_cast<double>(layout_->my_bytes) / kLongestSpread.count());
   }
   HEKLA_RETURN_IF_ERROR(hash_replicas(site));
   // Their owners have made them: all ranks are past P1.

@@ -100,7 +100,7 @@ class ShardSave final : public SavePayload {
             std::string id, const SaveChecks& checks);
   Status find_sources(State state);
   static PieceSource source_of(const LocalArray& array, DType dtype, const Piece& piece);
-  bool is_paced() const;
+  bool is_rate_limited() const;
   Status open_writer(size_t file, const SaveSite& site, FileUse use);
   Status link_frozen(size_t file, const SaveSite& site);
   // What of the parent's file is not as it would be written; empty: nothing.

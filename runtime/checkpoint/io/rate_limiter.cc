@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/pace.h"
+#include "runtime/checkpoint/io/rate_limiter.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,67 +23,69 @@ int64_t background_bandwidth() {
   return std::max<int64_t>(1, cores * kBytesPerSecondAndCore / processes);
 }
 
-Pace::Pace(int64_t bytes_per_second, std::shared_ptr<Urgency> urgency)
-    : urgency_(std::move(urgency)),
+RateLimiter::RateLimiter(int64_t bytes_per_second, std::shared_ptr<Priority> priority)
+    : priority_(std::move(priority)),
       rate_(static_cast<double>(bytes_per_second)),
       base_time_(Clock::now()),
       counted_(base_time_),
-      watch_(urgency_, [this] {
+      watch_(priority_, [this] {
         const std::lock_guard lock(mutex_);
         changed_.notify_all();
       }) {}
 
-double Pace::due_bytes(Clock::time_point now) const {
+double RateLimiter::due_bytes(Clock::time_point now) const {
   if (rate_ == 0) return std::numeric_limits<double>::infinity();
   return base_bytes_ + std::chrono::duration<double>(now - base_time_).count() * rate_;
 }
 
-void Pace::rebase(Clock::time_point now) {
+void RateLimiter::rebase(Clock::time_point now) {
   base_bytes_ = reserved_;
   base_time_ = now;
 }
 
-void Pace::count(int waiting, int working) {
+void RateLimiter::count(int waiting, int working) {
   const Clock::time_point now = Clock::now();
-  if (waiting_ > 0 && working_ == 0) stood_back_ += now - counted_;
+  if (waiting_ > 0 && working_ == 0) throttled_ += now - counted_;
   counted_ = now;
   waiting_ += waiting;
   working_ += working;
 }
 
-Pace::Turn::Turn(Pace& pace, int64_t bytes, const std::stop_token& stop) : pace_(pace) {
-  std::unique_lock lock(pace.mutex_);
+RateLimiter::Permit::Permit(RateLimiter& limiter, int64_t bytes, const std::stop_token& stop)
+    : rate_limiter_(limiter) {
+  std::unique_lock lock(limiter.mutex_);
   // What was not written while there was nothing to write is not caught up with.
   const Clock::time_point start = Clock::now();
-  if (pace.due_bytes(start) > pace.reserved_) pace.rebase(start);
-  const double place = pace.reserved_;
-  pace.reserved_ += static_cast<double>(bytes);
+  if (limiter.due_bytes(start) > limiter.reserved_) limiter.rebase(start);
+  const double place = limiter.reserved_;
+  limiter.reserved_ += static_cast<double>(bytes);
   int waiting = 0;
   while (!stop.stop_requested()) {
     const Clock::time_point now = Clock::now();
-    if (pace.urgency_->is_urgent()) {
-      pace.rebase(now);  // no debt is left for what comes when nothing is urgent any more
+    if (limiter.priority_->is_raised()) {
+      limiter.rebase(
+          now);  // no debt is left for what comes when the priority is not raised any more
       break;
     }
-    const double missing = place - pace.due_bytes(now);
+    const double missing = place - limiter.due_bytes(now);
     if (missing <= 0) break;
-    if (waiting == 0) pace.count(waiting = 1, 0);
+    if (waiting == 0) limiter.count(waiting = 1, 0);
     // An hour is as good as for ever, and does not overflow.
     const auto step = std::min<std::chrono::duration<double>>(
-        std::chrono::duration<double>(missing / pace.rate_), std::chrono::hours(1));
-    pace.changed_.wait_for(lock, stop, step, [&, rate = pace.rate_] {
-      return pace.urgency_->is_urgent() || pace.rate_ != rate;
+        std::chrono::duration<double>(missing / limiter.rate_), std::chrono::hours(1));
+    limiter.changed_.wait_for(lock, stop, step, [&, rate = limiter.rate_] {
+      return limiter.priority_->is_raised() || limiter.rate_ != rate;
     });
   }
-  pace.count(-waiting, 1);
+  limiter.count(-waiting, 1);
 }
 
-Pace::Turn::~Turn() {
-  const std::lock_guard lock(pace_.mutex_);
-  pace_.count(0, -1);
+RateLimiter::Permit::~Permit() {
+  const std::lock_guard lock(rate_limiter_.mutex_);
+  rate_limiter_.count(0, -1);
 }
 
-void Pace::set_rate(double rate) {
+void RateLimiter::set_rate(double rate) {
   const Clock::time_point now = Clock::now();
   base_bytes_ = std::min(due_bytes(now), reserved_);
   base_time_ = now;
@@ -91,24 +93,24 @@ void Pace::set_rate(double rate) {
   changed_.notify_all();
 }
 
-void Pace::at_least(double bytes_per_second) {
+void RateLimiter::at_least(double bytes_per_second) {
   const std::lock_guard lock(mutex_);
   if (rate_ != 0 && rate_ < bytes_per_second) set_rate(bytes_per_second);
 }
 
-void Pace::quicken() {
+void RateLimiter::double_rate() {
   const std::lock_guard lock(mutex_);
   if (rate_ != 0) set_rate(2 * rate_);
 }
 
-double Pace::bytes_per_second() const {
+double RateLimiter::bytes_per_second() const {
   const std::lock_guard lock(mutex_);
   return rate_;
 }
 
-std::chrono::duration<double> Pace::stood_back() const {
+std::chrono::duration<double> RateLimiter::throttled_time() const {
   const std::lock_guard lock(mutex_);
-  Clock::duration all = stood_back_;
+  Clock::duration all = throttled_;
   if (waiting_ > 0 && working_ == 0) all += Clock::now() - counted_;
   return all;
 }

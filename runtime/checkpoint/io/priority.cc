@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/urgency.h"
+#include "runtime/checkpoint/io/priority.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -20,22 +20,22 @@ constexpr int kBackgroundNice = 15;
 
 }  // namespace
 
-Urgency::Watch::Watch(std::shared_ptr<Urgency> urgency, std::function<void()> changed)
-    : urgency_(std::move(urgency)) {
-  const std::lock_guard lock(urgency_->mutex_);
-  place_ = urgency_->watchers_.insert(urgency_->watchers_.end(), std::move(changed));
+Priority::Watch::Watch(std::shared_ptr<Priority> priority, std::function<void()> changed)
+    : priority_(std::move(priority)) {
+  const std::lock_guard lock(priority_->mutex_);
+  place_ = priority_->watchers_.insert(priority_->watchers_.end(), std::move(changed));
 }
 
-Urgency::Watch::~Watch() {
-  const std::lock_guard lock(urgency_->mutex_);
-  urgency_->watchers_.erase(place_);
+Priority::Watch::~Watch() {
+  const std::lock_guard lock(priority_->mutex_);
+  priority_->watchers_.erase(place_);
 }
 
-void Urgency::add(int change) {
+void Priority::add(int change) {
   const std::lock_guard lock(mutex_);
-  const bool was_urgent = holds_ > 0;
+  const bool was_raised = holds_ > 0;
   holds_ += change;
-  if (was_urgent == (holds_ > 0)) return;
+  if (was_raised == (holds_ > 0)) return;
   for (const std::function<void()>& changed : watchers_) changed();
 }
 

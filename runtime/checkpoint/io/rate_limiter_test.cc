@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/pace.h"
+#include "runtime/checkpoint/io/rate_limiter.h"
 
 #include <gtest/gtest.h>
 
@@ -16,12 +16,12 @@ namespace {
 
 constexpr int64_t kMany = int64_t{1} << 40;
 
-// Waits for its turn on a thread of its own.
+// Waits for its permit on a thread of its own.
 class Waiter {
  public:
-  explicit Waiter(Pace& pace, int64_t bytes = 1)
-      : thread_([this, &pace, bytes](const std::stop_token& stop) {
-          const Pace::Turn turn(pace, bytes, stop);
+  explicit Waiter(RateLimiter& limiter, int64_t bytes = 1)
+      : thread_([this, &limiter, bytes](const std::stop_token& stop) {
+          const RateLimiter::Permit permit(limiter, bytes, stop);
           has_turn_ = true;
         }) {}
   bool has_turn() const { return has_turn_; }
@@ -33,63 +33,65 @@ class Waiter {
   std::jthread thread_;
 };
 
-TEST(Pace, StandsBackUntilSomethingIsUrgent) {
-  const auto urgency = std::make_shared<Urgency>();
-  Pace pace(1, urgency);
-  { const Pace::Turn first(pace, kMany, {}); }  // at once; all others have thousands of years
-  Waiter second(pace), third(pace);
-  while (pace.stood_back().count() < 0.02) std::this_thread::yield();
+TEST(RateLimiter, WaitsUntilThePriorityIsRaised) {
+  const auto priority = std::make_shared<Priority>();
+  RateLimiter limiter(1, priority);
+  {
+    const RateLimiter::Permit first(limiter, kMany, {});
+  }  // at once; all others have thousands of years
+  Waiter second(limiter), third(limiter);
+  while (limiter.throttled_time().count() < 0.02) std::this_thread::yield();
   EXPECT_FALSE(second.has_turn() || third.has_turn());
   {
-    const Urgency::Hold hold(urgency);
+    const Priority::Hold hold(priority);
     second.join();
     third.join();
-    const Pace::Turn fourth(pace, kMany, {});  // nor does it wait now
+    const RateLimiter::Permit fourth(limiter, kMany, {});  // nor does it wait now
   }
-  // What was written in a hurry is no debt; the next ones are paced again.
-  { const Pace::Turn fifth(pace, kMany, {}); }
-  Waiter sixth(pace);
-  const double before = pace.stood_back().count();
-  while (pace.stood_back().count() < before + 0.02) std::this_thread::yield();
+  // What was written at a raised priority is no debt; the next ones are limited again.
+  { const RateLimiter::Permit fifth(limiter, kMany, {}); }
+  Waiter sixth(limiter);
+  const double before = limiter.throttled_time().count();
+  while (limiter.throttled_time().count() < before + 0.02) std::this_thread::yield();
   EXPECT_FALSE(sixth.has_turn());
   sixth.stop();
   sixth.join();
 }
 
-TEST(Pace, ChangesWhileSomebodyWaits) {
-  Pace pace(1, std::make_shared<Urgency>());
-  { const Pace::Turn first(pace, kMany, {}); }
-  Waiter second(pace);
-  pace.at_least(8);
-  EXPECT_EQ(pace.bytes_per_second(), 8);
-  pace.at_least(2);
-  EXPECT_EQ(pace.bytes_per_second(), 8);
-  pace.quicken();
-  EXPECT_EQ(pace.bytes_per_second(), 16);
+TEST(RateLimiter, ChangesWhileSomebodyWaits) {
+  RateLimiter limiter(1, std::make_shared<Priority>());
+  { const RateLimiter::Permit first(limiter, kMany, {}); }
+  Waiter second(limiter);
+  limiter.at_least(8);
+  EXPECT_EQ(limiter.bytes_per_second(), 8);
+  limiter.at_least(2);
+  EXPECT_EQ(limiter.bytes_per_second(), 8);
+  limiter.double_rate();
+  EXPECT_EQ(limiter.bytes_per_second(), 16);
   // Twice as fast for everybody who comes too early is soon as fast as it goes.
-  for (int i = 0; i < 100; ++i) pace.quicken();
+  for (int i = 0; i < 100; ++i) limiter.double_rate();
   second.join();
   EXPECT_TRUE(second.has_turn());
 }
 
-TEST(Pace, ZeroIsNone) {
-  Pace pace(0, std::make_shared<Urgency>());
-  pace.at_least(5);
-  pace.quicken();
-  for (int i = 0; i < 3; ++i) const Pace::Turn turn(pace, kMany, {});
-  EXPECT_EQ(pace.bytes_per_second(), 0);
+TEST(RateLimiter, ZeroIsNone) {
+  RateLimiter limiter(0, std::make_shared<Priority>());
+  limiter.at_least(5);
+  limiter.double_rate();
+  for (int i = 0; i < 3; ++i) const RateLimiter::Permit permit(limiter, kMany, {});
+  EXPECT_EQ(limiter.bytes_per_second(), 0);
 }
 
-TEST(Pace, TimeInWhichSomebodyWritesIsNotStoodBack) {
-  Pace pace(1, std::make_shared<Urgency>());
-  const Pace::Turn first(pace, kMany, {});
-  Waiter second(pace);
+TEST(RateLimiter, TimeInWhichSomebodyWritesIsNotStoodBack) {
+  RateLimiter limiter(1, std::make_shared<Priority>());
+  const RateLimiter::Permit first(limiter, kMany, {});
+  Waiter second(limiter);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(pace.stood_back().count(), 0);
+  EXPECT_EQ(limiter.throttled_time().count(), 0);
   second.stop();
 }
 
-TEST(Pace, IsTheMachinesAndSharedByItsProcesses) {
+TEST(RateLimiter, IsTheMachinesAndSharedByItsProcesses) {
   const int64_t alone = background_bandwidth();
   EXPECT_EQ(alone, int64_t{std::thread::hardware_concurrency()} * (int64_t{64} << 20));
   ::setenv("LOCAL_WORLD_SIZE", "4", 1);
@@ -119,15 +121,16 @@ TEST(PacedWriter, GoesOnWhenSomebodyWaitsAndEndsWhenCancelled) {
     std::stop_source stop;
     auto writer = FileWriter::create(**pool, is_cancelled ? "/b" : "/a", size, 8, stop.get_token());
     ASSERT_TRUE(writer.ok()) << writer.status().to_string();
-    const double before = (*pool)->pace()->stood_back().count();
+    const double before = (*pool)->rate_limiter()->throttled_time().count();
     (*writer)->add({data.data(), size, 0, 0});
-    while ((*pool)->pace()->stood_back().count() < before + 0.01) std::this_thread::yield();
+    while ((*pool)->rate_limiter()->throttled_time().count() < before + 0.01)
+      std::this_thread::yield();
     EXPECT_LE((*writer)->bytes_written(), int64_t{1} << 20);
     if (is_cancelled) {
       stop.request_stop();
       EXPECT_EQ((*writer)->drain().code(), StatusCode::kCancelled);
     } else {
-      const Urgency::Hold hold((*pool)->urgency());
+      const Priority::Hold hold((*pool)->priority());
       EXPECT_TRUE((*writer)->drain().ok());
       EXPECT_EQ((*writer)->bytes_written(), size);
     }
@@ -147,10 +150,10 @@ TEST(PacedWriter, LeavesFilesAloneThatAreNotPaced) {
   EXPECT_TRUE((*writer)->drain().ok());
   WriterOptions ordinary = slow_background();
   ordinary.background = false;
-  EXPECT_EQ((*WriterPool::create(io, ordinary))->pace(), nullptr);
+  EXPECT_EQ((*WriterPool::create(io, ordinary))->rate_limiter(), nullptr);
   ordinary.background = true;
   ordinary.background_bandwidth = 0;
-  EXPECT_EQ((*WriterPool::create(io, ordinary))->pace(), nullptr);
+  EXPECT_EQ((*WriterPool::create(io, ordinary))->rate_limiter(), nullptr);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Urgency: whether somebody stands still until work of the background is done.
+// Priority: whether somebody stands still until work of the background is done.
 //
 // Threads that work behind a training loop have a low priority, and what is lowered cannot be
 // raised again without privileges. So there are two sets of them: the lowered ones work while
-// nothing is urgent, the others while something is. A Hold makes it urgent as long as it lives.
+// nobody waits, the others while somebody does. A Hold raises the priority as long as it lives.
 //
 // Thread-safe. Watchers are called under a lock of this class: they may take locks under which
 // nobody makes or ends a Hold or a Watch.
@@ -18,40 +18,40 @@
 
 namespace hekla::checkpoint {
 
-class Urgency {
+class Priority {
  public:
   class Hold {
    public:
     Hold() = default;  // of nothing
-    explicit Hold(std::shared_ptr<Urgency> urgency) : urgency_(std::move(urgency)) {
-      urgency_->add(1);
+    explicit Hold(std::shared_ptr<Priority> priority) : priority_(std::move(priority)) {
+      priority_->add(1);
     }
     Hold(Hold&& other) noexcept = default;
     Hold& operator=(Hold&& other) noexcept {
-      std::swap(urgency_, other.urgency_);
+      std::swap(priority_, other.priority_);
       return *this;
     }
     ~Hold() {
-      if (urgency_ != nullptr) urgency_->add(-1);
+      if (priority_ != nullptr) priority_->add(-1);
     }
 
    private:
-    std::shared_ptr<Urgency> urgency_;
+    std::shared_ptr<Priority> priority_;
   };
 
   class Watch {
    public:
-    Watch(std::shared_ptr<Urgency> urgency, std::function<void()> changed);
+    Watch(std::shared_ptr<Priority> priority, std::function<void()> changed);
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
     ~Watch();  // its function is not running any more, and not called again
 
    private:
-    const std::shared_ptr<Urgency> urgency_;
+    const std::shared_ptr<Priority> priority_;
     std::list<std::function<void()>>::iterator place_;
   };
 
-  bool is_urgent() const { return holds_.load() > 0; }
+  bool is_raised() const { return holds_.load() > 0; }
 
  private:
   void add(int change);

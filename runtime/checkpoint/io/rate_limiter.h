@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pace: how fast threads write behind a program while nobody waits for them.
+// RateLimiter: how fast threads write behind a program while nobody waits for them.
 //
 // Writing as fast as the disk takes it slows a program that keeps all cores and the memory busy,
 // whatever the priority of the threads; written slower, the same bytes are not noticed. While
-// `urgency` is held there is no pace, and who stands back then goes on at once.
+// the priority is raised there is no limit, and who waits then goes on at once.
 //
-// Thread-safe. Nothing fails; waits end with urgency and with a request to stop.
+// Thread-safe. Nothing fails; waits end with priority and with a request to stop.
 #pragma once
 
 #include <chrono>
@@ -15,34 +15,34 @@
 #include <mutex>
 #include <stop_token>
 
-#include "runtime/checkpoint/io/urgency.h"
+#include "runtime/checkpoint/io/priority.h"
 
 namespace hekla::checkpoint {
 
-class Pace {
+class RateLimiter {
  public:
   // 0 bytes per second: as fast as it goes.
-  Pace(int64_t bytes_per_second, std::shared_ptr<Urgency> urgency);
+  RateLimiter(int64_t bytes_per_second, std::shared_ptr<Priority> priority);
 
-  // A transfer of so many bytes, from its turn on.
-  class Turn {
+  // For a transfer of so many bytes, once there is room for it.
+  class Permit {
    public:
-    Turn(Pace& pace, int64_t bytes, const std::stop_token& stop);  // waits for it
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    ~Turn();
+    Permit(RateLimiter& limiter, int64_t bytes, const std::stop_token& stop);  // waits for it
+    Permit(const Permit&) = delete;
+    Permit& operator=(const Permit&) = delete;
+    ~Permit();
 
    private:
-    Pace& pace_;
+    RateLimiter& rate_limiter_;
   };
 
   // From now on not slower than this.
   void at_least(double bytes_per_second);
   // Somebody came for whom it is too slow: from now on twice as fast.
-  void quicken();
+  void double_rate();
   double bytes_per_second() const;
-  // So far: time in which nobody wrote because of the pace.
-  std::chrono::duration<double> stood_back() const;
+  // So far: time in which nobody wrote because of the limit.
+  std::chrono::duration<double> throttled_time() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -51,7 +51,7 @@ class Pace {
   double due_bytes(Clock::time_point now) const;
   void rebase(Clock::time_point now);  // all bytes so far are due; mutex_ held
 
-  const std::shared_ptr<Urgency> urgency_;
+  const std::shared_ptr<Priority> priority_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   // At base_time_ the first base_bytes_ were due, and every second rate_ more are. Guarded by
@@ -59,11 +59,11 @@ class Pace {
   double rate_ = 0;  // 0: all of them
   double base_bytes_ = 0;
   Clock::time_point base_time_;
-  double reserved_ = 0;  // bytes of all turns so far
+  double reserved_ = 0;  // bytes of all permits so far
   int waiting_ = 0, working_ = 0;
   Clock::time_point counted_;
-  Clock::duration stood_back_{0};
-  Urgency::Watch watch_;
+  Clock::duration throttled_{0};
+  Priority::Watch watch_;
 };
 
 // 64 MiB/s for each core of this machine, shared by LOCAL_WORLD_SIZE processes when that is set:

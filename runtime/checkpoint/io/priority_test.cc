@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/io/urgency.h"
+#include "runtime/checkpoint/io/priority.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -21,29 +21,29 @@ namespace {
 
 int my_nice() { return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid))); }
 
-TEST(Urgency, IsThereWhileSomebodyHoldsIt) {
-  const auto urgency = std::make_shared<Urgency>();
+TEST(Priority, IsThereWhileSomebodyHoldsIt) {
+  const auto priority = std::make_shared<Priority>();
   int changes = 0;
   {
-    const Urgency::Watch watch(urgency, [&changes] { ++changes; });
-    Urgency::Hold kept;
+    const Priority::Watch watch(priority, [&changes] { ++changes; });
+    Priority::Hold kept;
     {
-      const Urgency::Hold first(urgency);
-      EXPECT_TRUE(urgency->is_urgent());
-      Urgency::Hold second(urgency);
+      const Priority::Hold first(priority);
+      EXPECT_TRUE(priority->is_raised());
+      Priority::Hold second(priority);
       kept = std::move(second);
     }
-    EXPECT_TRUE(urgency->is_urgent());
+    EXPECT_TRUE(priority->is_raised());
     EXPECT_EQ(changes, 1);
-    kept = Urgency::Hold();
-    EXPECT_FALSE(urgency->is_urgent());
+    kept = Priority::Hold();
+    EXPECT_FALSE(priority->is_raised());
     EXPECT_EQ(changes, 2);
   }
-  const Urgency::Hold unseen(urgency);
+  const Priority::Hold unseen(priority);
   EXPECT_EQ(changes, 2);
 }
 
-TEST(Urgency, OneThreadIsLoweredAndNoOther) {
+TEST(Priority, OneThreadIsLoweredAndNoOther) {
   const int before = my_nice();
   int lowered = 0, policy = -1;
   std::thread([&] {
@@ -60,7 +60,7 @@ TEST(Urgency, OneThreadIsLoweredAndNoOther) {
 }
 
 // Which threads write: those of low priority, but while somebody waits.
-TEST(Urgency, DecidesWhoseTurnItIsToWrite) {
+TEST(Priority, DecidesWhoseTurnItIsToWrite) {
   if (my_nice() >= 15) GTEST_SKIP() << "this process has a low priority already";
   const TemporaryFolder folder;
   ScriptedIo io(posix_io());
@@ -95,7 +95,7 @@ TEST(Urgency, DecidesWhoseTurnItIsToWrite) {
   ASSERT_EQ(found.size(), 1U);
   EXPECT_GT(*found.begin(), mine);
   {
-    const Urgency::Hold hold((*pool)->urgency());
+    const Priority::Hold hold((*pool)->priority());
     EXPECT_EQ(nices_of_a_file(), std::set<int>{mine});
   }
   found = nices_of_a_file();
@@ -103,8 +103,8 @@ TEST(Urgency, DecidesWhoseTurnItIsToWrite) {
   EXPECT_GT(*found.begin(), mine);
 }
 
-// What is under way goes on when urgency comes and goes all the time.
-TEST(Urgency, LosesNothingWhileItChanges) {
+// What is under way goes on when priority comes and goes all the time.
+TEST(Priority, LosesNothingWhileItChanges) {
   const TemporaryFolder folder;
   WriterOptions options;
   options.threads = 2;
@@ -117,7 +117,7 @@ TEST(Urgency, LosesNothingWhileItChanges) {
   const auto size = static_cast<int64_t>(data.size());
   std::jthread changes([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      const Urgency::Hold hold((*pool)->urgency());
+      const Priority::Hold hold((*pool)->priority());
       std::this_thread::yield();
     }
   });
