@@ -113,7 +113,7 @@ TEST_F(FileCacheTest, StaysBelowItsLimitAndDropsTheOldest) {
 TEST_F(FileCacheTest, SeveralProcessesShareAFolder) {
   std::vector<pid_t> children;
   for (int child = 0; child < 3; ++child) {
-    children.push_back(testing::start_child([&] {
+    children.push_back(start_child([&] {
       const auto cache = open(40'000);
       int bad = 0;
       for (int i = 0; i < 200; ++i) {
@@ -129,7 +129,7 @@ TEST_F(FileCacheTest, SeveralProcessesShareAFolder) {
       return bad == 0 ? 0 : 1;
     }));
   }
-  for (pid_t pid : children) EXPECT_EQ(testing::wait_for_child(pid), 0);
+  for (pid_t pid : children) EXPECT_EQ(wait_for_child(pid), 0);
 }
 
 TEST_F(FileCacheTest, RemovesWhatDeadWritersLeft) {

@@ -159,7 +159,7 @@ TEST(OpenStore, NamesTheFormsThereAre) {
 
 TEST(FileStoreDeaths, AMemberIsLostWithItsProcess) {
   TemporaryFolder folder;
-  const pid_t child = hekla::testing::start_child([&] {
+  const pid_t child = start_child([&] {
     const auto store = FileStore::open(posix_io(), folder.path());
     if (!(*store)->join("m").ok()) return 1;
     if (!(*store)->set("joined", "1").ok()) return 1;
@@ -172,7 +172,7 @@ TEST(FileStoreDeaths, AMemberIsLostWithItsProcess) {
   }
   EXPECT_FALSE(*(*store)->is_lost("m"));
   ::kill(child, SIGKILL);
-  hekla::testing::wait_for_child(child);
+  wait_for_child(child);
   EXPECT_TRUE(*(*store)->is_lost("m"));
   ASSERT_TRUE((*store)->join("m").ok());  // its successor
   EXPECT_FALSE(*(*store)->is_lost("m"));
@@ -184,7 +184,7 @@ TEST(FileStoreDeaths, ADeathWithinACallLosesNothingThatWasSaid) {
   int64_t least = 0, deaths = 0;
   for (const bool torn : {false, true}) {
     for (int64_t call = 1; call <= 40; ++call) {
-      const int code = hekla::testing::run_child([&] {
+      const int code = run_child([&] {
         ScriptedIo io(posix_io());
         io.add({.changes_only = true,
                 .first = call,

@@ -186,7 +186,7 @@ TEST(SerialQueue, AChildOfForkHasQueuesOfItsOwn) {
   int runs = 0;
   queue.post([&] { ++runs; });
   queue.drain();
-  const int code = testing::run_child([&] {
+  const int code = run_child([&] {
     int own = 0;
     {
       SerialQueue fresh;

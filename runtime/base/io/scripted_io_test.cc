@@ -42,7 +42,7 @@ TEST(ScriptedIo, ChangesAreCountedApart) {
 TEST(ScriptedIo, KillsTheProcessWithAndWithoutAPart) {
   for (const bool torn : {false, true}) {
     TemporaryFolder folder;
-    const int code = testing::run_child([&] {
+    const int code = run_child([&] {
       ScriptedIo io(posix_io());
       io.add({.call = IoCall::kPwrite,
               .action = torn ? FaultRule::Action::kTornKill : FaultRule::Action::kKill});

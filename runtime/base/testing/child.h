@@ -10,7 +10,7 @@
 
 #include <cstdlib>
 
-namespace hekla::testing {
+namespace hekla {
 
 // Runs body() in a child, which exits with what it returns.
 template <typename Body>
@@ -41,4 +41,4 @@ int run_child(const Body& body, unsigned limit_s = 120) {
   return wait_for_child(start_child(body, limit_s));
 }
 
-}  // namespace hekla::testing
+}  // namespace hekla

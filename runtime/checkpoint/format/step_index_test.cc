@@ -161,7 +161,7 @@ TEST(StepIndex, IsWrittenInAChildOfForkToo) {
   const auto index = make_index(7, tensors(), pieces(), files(), digests());
   const auto bytes = write_index(*index);
   ASSERT_TRUE(bytes.ok());
-  EXPECT_EQ(hekla::testing::run_child(
+  EXPECT_EQ(run_child(
                 [&] {
                   const auto again = write_index(*index);
                   return again.ok() && *again == *bytes ? 0 : 1;

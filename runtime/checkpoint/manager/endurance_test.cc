@@ -148,7 +148,7 @@ TEST(Endurance, FiveHundredSavesLeaveMemoryDescriptorsAndStoreAsTheyWere) {
 // Runs `body` in a process that may have so many files open; its exit status.
 template <typename Body>
 int with_descriptors(rlim_t limit, const Body& body) {
-  return hekla::testing::run_child(
+  return run_child(
       [&] {
         const rlimit limits{limit, limit};
         return ::setrlimit(RLIMIT_NOFILE, &limits) != 0 ? 100 : body();

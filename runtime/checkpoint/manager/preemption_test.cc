@@ -124,7 +124,7 @@ int train(const std::string& folder, const Life& life, int rank) {
 std::vector<pid_t> start(const std::string& folder, const Life& life) {
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < life.world; ++rank) {
-    ranks.push_back(hekla::testing::start_child([&] { return train(folder, life, rank); }));
+    ranks.push_back(start_child([&] { return train(folder, life, rank); }));
   }
   return ranks;
 }
@@ -149,7 +149,7 @@ std::vector<int64_t> said(const std::string& folder, std::string_view what, cons
 std::vector<int> wait_for(const std::vector<pid_t>& ranks) {
   std::vector<int> codes;
   for (const pid_t rank : ranks) {
-    codes.push_back(hekla::testing::wait_for_child(rank));
+    codes.push_back(wait_for_child(rank));
   }
   return codes;
 }

@@ -118,8 +118,7 @@ Status prepare(Scene scene, const std::string& folder) {
 bool play(const Point& point, const std::string& folder, Report* report) {
   std::map<pid_t, int> ranks;
   for (int rank = 0; rank < kWorld; ++rank) {
-    ranks[hekla::testing::start_child([&] { return run_rank(point, rank, folder, report); },
-                                      kAlarmSeconds)] = rank;
+    ranks[start_child([&] { return run_rank(point, rank, folder, report); }, kAlarmSeconds)] = rank;
   }
   bool ok = true;
   while (!ranks.empty()) {
@@ -147,7 +146,7 @@ Status settle(const Point& point, const std::string& folder, const Report& repor
   const std::string root = join_path(folder, "run");
   HEKLA_RETURN_IF_ERROR(open_root(io, root).status());
   if (point.recovery_call > 0) {
-    hekla::testing::run_child([&] {
+    run_child([&] {
       ScriptedIo scripted(io);
       scripted.add(
           {.changes_only = true, .first = point.recovery_call, .action = FaultRule::Action::kKill});
@@ -208,7 +207,7 @@ std::vector<Point> all_points() {
     Report* report = shared_report();
     Point nobody;
     nobody.scene = scene;
-    const int code = hekla::testing::run_child(
+    const int code = run_child(
         [&] {
           ::setenv("HEKLA_LOG", "error", 1);
           return run_point(nobody, -1, report);
@@ -264,7 +263,7 @@ TEST(KillSweep, TheRestartFindsThePreviousOrTheNewStep) {
     const Point& point = points[static_cast<size_t>(number) % points.size()];
     Report* report = shared_report();
     ASSERT_NE(report, nullptr);
-    const pid_t child = hekla::testing::start_child(
+    const pid_t child = start_child(
         [&] {
           if (g_only < 0) ::setenv("HEKLA_LOG", "error", 1);
           return run_point(point, number, report);
