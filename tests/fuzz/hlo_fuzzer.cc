@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as an HloModuleProto: reading, verifier, dump, and the way through the text printer and
+// Any bytes as an HloModuleProto: reading, verifier, and the way through the text printer and
 // reader where the program is valid. Nothing may crash, hang or take memory beyond measure, errors
 // must say what is wrong, and text must mean the same.
 #include <cstdint>
@@ -10,9 +10,8 @@
 #include <string_view>
 
 #include "runtime/program/hlo/read_hlo.h"
-#include "runtime/program/ir/compare.h"
-#include "runtime/program/ir/dump.h"
 #include "runtime/program/ir/verify.h"
+#include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
 #include "runtime/program/stablehlo/text/text_reader.h"
 
@@ -37,15 +36,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Result<std::unique_ptr<ir::Module>> module = hlo::read_hlo(bytes);
   check(module.status());
   if (!module.ok()) return 0;
-  (void)ir::dump(**module);
+  (void)stablehlo::print_module(**module, {.with_locations = true, .max_elements = 16});
   const Status valid = ir::verify(**module);
   check(valid);
   if (!valid.ok()) return 0;
   Result<std::unique_ptr<ir::Module>> printed =
       stablehlo::read_text(stablehlo::print_module(**module));
-  if (!printed.ok() || ir::first_difference(**module, **printed).has_value()) {
+  if (!printed.ok() || stablehlo::first_difference(**module, **printed).has_value()) {
     std::fprintf(stderr, "printed text reads back differently: %s\n",
-                 printed.ok() ? ir::first_difference(**module, **printed)->c_str()
+                 printed.ok() ? stablehlo::first_difference(**module, **printed)->c_str()
                               : printed.status().to_string().c_str());
     std::abort();
   }

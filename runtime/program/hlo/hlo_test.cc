@@ -8,9 +8,9 @@
 
 #include "runtime/base/protobuf_wire.h"
 #include "runtime/program/hlo/read_hlo.h"
-#include "runtime/program/ir/dump.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::hlo {
 namespace {
@@ -170,9 +170,10 @@ TEST(Hlo, ShardingsAndLocationsAreKept) {
   const auto module = read_exact(bytes);
   ASSERT_TRUE(module.ok()) << module.status().to_string();
   const ir::Function* entry = (*module)->entry();
-  const auto* sharding = entry->argument_attributes[0].get("mhlo.sharding").get<ir::StringValue>();
+  const auto* sharding =
+      entry->argument_attributes[0].get("mhlo.sharding").get<ir::HloShardingValue>();
   ASSERT_NE(sharding, nullptr);
-  EXPECT_EQ(sharding->value, "{devices=[2]1,0}");
+  EXPECT_EQ(sharding->written, "{devices=[2]1,0}");
   EXPECT_EQ(ir::location_string(entry->body().front().operations()[0]->location()), "\"add.5\"");
 }
 
@@ -303,8 +304,8 @@ TEST(Hlo, FormsAreToldApart) {
   EXPECT_EQ(stablehlo::program_format("module {}"), "mlir");
   EXPECT_EQ(stablehlo::program_format("\n\nfunc.func @main() { return }"), "mlir");
   EXPECT_EQ(stablehlo::program_format("ML\xefR"), "mlir");
-  EXPECT_EQ(ir::dump(**stablehlo::read_program(module)),
-            ir::dump(**stablehlo::read_program(*configured)));
+  EXPECT_EQ(stablehlo::print_module(**stablehlo::read_program(module)),
+            stablehlo::print_module(**stablehlo::read_program(*configured)));
 }
 
 }  // namespace
