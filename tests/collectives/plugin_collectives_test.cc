@@ -187,6 +187,49 @@ TEST_P(Collectives, GatherAcrossReplicas) {
   }
 }
 
+TEST_P(Collectives, IdsAreValuesOfTheLaunch) {
+  // In a kernel, as a loop's first value, in a branch and as a result; without a step on the host.
+  if (forms().size() > 1) {
+    auto plugin = Plugin::load("tested", library);
+    ASSERT_TRUE(plugin.ok());
+    auto client = Client::create(*plugin, {{"num_devices", count()}, {"fail_on_fallback", true}});
+    ASSERT_TRUE(client.ok()) << client.status().to_string();
+    client_ = std::make_unique<Client>(*client);
+  }
+  const auto results = run(R"(
+    func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<ui32>) {
+      %r = stablehlo.replica_id : tensor<ui32>
+      %p = stablehlo.partition_id : tensor<ui32>
+      %one = stablehlo.constant dense<1> : tensor<ui32>
+      %ten = stablehlo.constant dense<10> : tensor<ui32>
+      %w = stablehlo.while(%i = %p) : tensor<ui32>
+      cond {
+        %c = stablehlo.compare LT, %i, %ten : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      } do {
+        %j = stablehlo.add %i, %ten : tensor<ui32>
+        stablehlo.return %j : tensor<ui32>
+      }
+      %is_one = stablehlo.compare EQ, %r, %one : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+      %b = "stablehlo.if"(%is_one) ({ stablehlo.return %r : tensor<ui32> }, {
+        %m = stablehlo.multiply %r, %ten : tensor<ui32>
+        stablehlo.return %m : tensor<ui32>
+      }) : (tensor<i1>) -> tensor<ui32>
+      %wb = stablehlo.add %w, %b : tensor<ui32>
+      %f = stablehlo.convert %wb : (tensor<ui32>) -> tensor<f32>
+      %v = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<4xf32>
+      %y = stablehlo.add %v, %x : tensor<4xf32>
+      return %y, %p : tensor<4xf32>, tensor<ui32>
+    })",
+                           5);
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  for (int64_t d = 0; d < count(); ++d) {
+    const int64_t replica = d / partitions(), partition = d % partitions();
+    const int64_t branch = replica == 1 ? 1 : 10 * replica;
+    EXPECT_EQ((*results)[d][2], static_cast<float>(partition + 10 + branch + 100 * d + 2)) << d;
+  }
+}
+
 TEST_P(Collectives, RingOfPartitions) {
   std::string pairs;
   for (int64_t p = 0; p < partitions(); ++p) {

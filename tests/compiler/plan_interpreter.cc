@@ -45,6 +45,7 @@ class Runner {
     if (slice.space == Slice::Space::kInput) buffer = &inputs_.at(index);
     if (slice.space == Slice::Space::kOutput) buffer = &outputs_.at(index);
     if (slice.space == Slice::Space::kConstant) buffer = &constants_.at(index);
+    if (slice.space == Slice::Space::kLaunch) buffer = &launch_;
     return std::span<std::byte>(*buffer).subspan(static_cast<size_t>(slice.offset),
                                                  static_cast<size_t>(slice.bytes));
   }
@@ -157,6 +158,7 @@ class Runner {
   const plan::LaunchPlan& plan_;
   std::vector<Bytes> inputs_, outputs_, constants_;
   Bytes arena_;
+  Bytes launch_ = Bytes(plan::kLaunchBytes);  // device 0
   std::map<int32_t, std::pair<const plan::StartStep*, std::vector<Bytes>>> under_way_;
 };
 

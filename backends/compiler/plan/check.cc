@@ -233,6 +233,8 @@ class Checker {
         return index == 0 ? plan_.arena_bytes : -1;
       case Slice::Space::kConstant:
         return index < plan_.constants.size() ? plan_.constants[index].size_bytes() : -1;
+      case Slice::Space::kLaunch:
+        return index == 0 ? kLaunchBytes : -1;
     }
     return -1;
   }
@@ -246,8 +248,9 @@ class Checker {
     if (slice.offset < 0 || slice.bytes < 0 || slice.offset > there - slice.bytes) {
       return internal_error("{} is outside of its {} bytes", to_string(slice), there);
     }
-    const bool is_fixed =
-        slice.space == Slice::Space::kInput || slice.space == Slice::Space::kConstant;
+    const bool is_fixed = slice.space == Slice::Space::kInput ||
+                          slice.space == Slice::Space::kConstant ||
+                          slice.space == Slice::Space::kLaunch;
     if (use.is_written && is_fixed) {
       return internal_error("{} may not be written", to_string(slice));
     }

@@ -44,6 +44,7 @@ LaunchPlan sound() {
                 {CopyStep{{Space::kConstant, 0, 0, 16}, arena(0, 16)}},
                 {CopyStep{arena(8, 8), arena(8, 8)}},  // the same, which is nothing
                 {subtract(arena(0, 4), arena(4, 4), {Space::kOutput, 1, 4, 4})},
+                {KernelStep{0, {{Space::kLaunch, 0, kPartitionOffset, 4}, arena(4, 4)}}},
                 {RepeatStep{0, {{KernelStep{0, {arena(0, 4), arena(4, 4)}}}}}},
                 {WhileStep{{}, arena(3, 1), {}}},
                 {BranchStep{arena(4, 4), {{}}}},
@@ -81,6 +82,8 @@ TEST(Check, NamesStepAndReason) {
   expect([&](auto& p) { read(p, input(0, 8)); }, "input 0 [8] stands for 4 bytes");
   expect([&](auto& p) { write(p, input(0, 4)); }, "may not be written");
   expect([&](auto& p) { write(p, {Space::kConstant, 0, 0, 4}); }, "may not be written");
+  expect([&](auto& p) { write(p, {Space::kLaunch, 0, 4, 4}); }, "partition of the device [4] may");
+  expect([&](auto& p) { read(p, {Space::kLaunch, 0, 8, 4}); }, "is outside of its 8 bytes");
   expect([](auto& p) { p.arena_bytes = 999; }, "step 0: kernel 0 k");
   expect([](auto& p) { p.arena_bytes = -1; }, "less than no bytes");
   expect([](auto& p) { p.output_input.pop_back(); }, "2 outputs, 1 of them");

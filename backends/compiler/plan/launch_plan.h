@@ -2,9 +2,10 @@
 // LaunchPlan: what one launch of an executable does, as data.
 //
 // Steps run in order, or in any order that keeps what they read and write apart. Buffers are named
-// by slices: of the launch's inputs and outputs, of the arena (temporary memory of one launch) and
-// of constants, which live as long as the executable. There is no device handle in it: backends
-// turn kernels into code and slices into addresses. Immutable once made; read by any thread.
+// by slices: of the launch's inputs and outputs, of the arena (temporary memory of one launch), of
+// constants, which live as long as the executable, and of what the launch says of its device. There
+// is no device handle in it: backends turn kernels into code and slices into addresses. Immutable
+// once made; read by any thread.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +25,18 @@
 namespace hekla::plan {
 
 struct Slice {
-  enum class Space : uint8_t { kInput, kOutput, kArena, kConstant };
+  enum class Space : uint8_t { kInput, kOutput, kArena, kConstant, kLaunch };
   Space space = Space::kArena;
-  int32_t index = 0;  // which input, output or constant; 0 for the arena
+  int32_t index = 0;  // which input, output or constant; 0 for the others
   int64_t offset = 0;
   int64_t bytes = 0;
   bool operator==(const Slice&) const = default;
 };
+
+// What Space::kLaunch holds: which device of the launch this is, two u32.
+inline constexpr int64_t kReplicaOffset = 0;
+inline constexpr int64_t kPartitionOffset = 4;
+inline constexpr int64_t kLaunchBytes = 8;
 
 // Runs LaunchPlan::kernels[kernel]; one slice per operand of the kernel, of the operand's size.
 // Slices that are written overlap no other slice of the step, but for an identical one: an operand

@@ -159,7 +159,7 @@ void for_each_field(T& value, const auto& each) {
 void check_read(Reader&, const auto&) {}
 
 void check_read(Reader& a, const Slice& slice) {
-  if (slice.space > Slice::Space::kConstant) a.fail();
+  if (slice.space > Slice::Space::kLaunch) a.fail();
 }
 
 void check_read(Reader& a, const DType& dtype) {

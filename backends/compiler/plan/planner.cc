@@ -228,6 +228,14 @@ class Planner {
         case OpCode::kCreateToken:
           make_place(*op.result());  // of no bytes: the order of steps is the program's
           return ok_status();
+        case OpCode::kReplicaId:
+          places_[op.result()] = {Space::kLaunch, 0, kReplicaOffset,
+                                  byte_size(op.result()->type())};
+          return ok_status();
+        case OpCode::kPartitionId:
+          places_[op.result()] = {Space::kLaunch, 0, kPartitionOffset,
+                                  byte_size(op.result()->type())};
+          return ok_status();
         case OpCode::kSend:
         case OpCode::kRecv:
           return plan_host_step(op, steps);
@@ -377,7 +385,7 @@ class Planner {
     const auto it = places_.find(&value);
     if (shared_.contains(&value)) return false;
     if (it == places_.end() || it->second.space == Space::kInput ||
-        it->second.space == Space::kConstant) {
+        it->second.space == Space::kConstant || it->second.space == Space::kLaunch) {
       return false;
     }
     const ir::Block* home =

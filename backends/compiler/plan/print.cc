@@ -78,6 +78,9 @@ std::string to_string(const Slice& slice) {
       if (slice.offset == 0) return fmt::format("{} {} [{}]", name, slice.index, slice.bytes);
       return fmt::format("{} {} +{} [{}]", name, slice.index, slice.offset, slice.bytes);
     }
+    case Slice::Space::kLaunch:
+      return fmt::format("{} of the device [{}]",
+                         slice.offset == kReplicaOffset ? "replica" : "partition", slice.bytes);
     case Slice::Space::kArena:
       break;
   }

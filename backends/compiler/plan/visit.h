@@ -157,7 +157,7 @@ using Buffer = std::pair<Slice::Space, int32_t>;
 inline Buffer buffer_of(const Slice& slice) { return {slice.space, slice.index}; }
 struct BufferHash {
   size_t operator()(const Buffer& b) const {
-    return static_cast<size_t>(b.second) * 4 + static_cast<size_t>(b.first);
+    return static_cast<size_t>(b.second) * 8 + static_cast<size_t>(b.first);
   }
 };
 

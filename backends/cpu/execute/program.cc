@@ -42,6 +42,8 @@ class Run {
         row_groups_(row_groups),
         memory_(memory),
         options_(options),
+        ids_{static_cast<uint32_t>(options.replica_id),
+             static_cast<uint32_t>(options.partition_id)},
         host_steps_(host_steps),
         under_way_(options.lane) {}
 
@@ -57,11 +59,11 @@ class Run {
   const StepTimes& times() const { return times_; }
 
  private:
+  bool is_cancelled() const {
+    return options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_relaxed);
+  }
   Status check_cancelled() const {
-    if (options_.cancelled == nullptr || !options_.cancelled->load(std::memory_order_relaxed)) {
-      return ok_status();
-    }
-    return cancelled("the launch was called off");
+    return is_cancelled() ? cancelled("the launch was called off") : ok_status();
   }
 
   // Inputs and constants are read only: plan::check sees to it.
@@ -74,6 +76,8 @@ class Run {
         return memory_.outputs[index] + slice.offset;
       case Slice::Space::kArena:
         return memory_.arena + slice.offset;
+      case Slice::Space::kLaunch:
+        return reinterpret_cast<std::byte*>(const_cast<uint32_t*>(ids_.data())) + slice.offset;
       case Slice::Space::kConstant:
         break;
     }
@@ -97,9 +101,10 @@ class Run {
       return ok_status();
     }
     const auto grain = static_cast<int64_t>(kPieceNs / kernel.schedule.unit_ns);
-    ThreadPool::process_pool().for_ranges(
-        units, grain, [&](int64_t begin, int64_t end) { kernel.function(operands, begin, end); });
-    return ok_status();
+    ThreadPool::process_pool().for_ranges(units, grain, [&](int64_t begin, int64_t end) {
+      if (!is_cancelled()) kernel.function(operands, begin, end);
+    });
+    return check_cancelled();
   }
 
   Status run(const plan::ContractionStep& step) {
@@ -290,6 +295,7 @@ class Run {
   const RowGroups& row_groups_;
   const LaunchMemory& memory_;
   const RunOptions& options_;
+  const std::array<uint32_t, 2> ids_;  // plan::Slice::Space::kLaunch
   std::atomic<int64_t>& host_steps_;
   reference::CollectivesUnderWay under_way_;
   StepTimes times_;

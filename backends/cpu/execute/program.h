@@ -36,7 +36,8 @@ struct LaunchMemory {
 struct RunOptions {
   // Whether work may be split over the pool.
   bool is_parallel = false;
-  // Looked at between steps; CANCELLED soon after it becomes true. Null: never.
+  // Looked at between steps, iterations of loops and pieces of a split kernel; CANCELLED soon after
+  // it becomes true. Null: never.
   const std::atomic<bool>* cancelled = nullptr;
   // Where the devices of the launch meet in host steps; null: a launch of one device.
   reference::DeviceExchange* exchange = nullptr;

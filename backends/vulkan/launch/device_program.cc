@@ -117,6 +117,9 @@ Status DeviceProgram::prepare() {
   HEKLA_RETURN_IF_ERROR(load_pipelines());
   is_split_ = plain->is_split();
   for (const LoweredLoop& loop : plain->loops) pieces_.emplace_back(loop.first_pieces);
+  plan::for_each_slice_within(plan.steps, plan, [&](const plan::Slice& slice, const plan::Use&) {
+    reads_launch_ = reads_launch_ || slice.space == plan::Slice::Space::kLaunch;
+  });
   starts_on_host_ = !plain->parts.empty() && plain->parts.front().host.has_value();
 
   // The constants in one piece.
@@ -344,9 +347,9 @@ Status DeviceProgram::begin(Run& run) {
 
 Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered) {
   slot.recorded = nullptr;
-  const auto entries = static_cast<int64_t>(lowered->table.size());
-  const auto table_bytes = entries * static_cast<int64_t>(sizeof(uint64_t));
-  if (entries > 0 && (!slot.table || slot.table->bytes() < table_bytes)) {
+  const int64_t table_bytes = launch_offset(*lowered) + plan::kLaunchBytes;
+  const bool has_table = !lowered->table.empty() || reads_launch_;
+  if (has_table && (!slot.table || slot.table->bytes() < table_bytes)) {
     slot.table.reset();
     HEKLA_ASSIGN_OR_RETURN(slot.table, device_->memory().allocate(table_bytes, MemoryRole::kTable));
   }
@@ -468,6 +471,11 @@ void DeviceProgram::log_profile(const Slot& slot) const {
   log_line(LogLevel::kInfo, text);
 }
 
+// What the launch says of its device stands behind the argument table.
+int64_t DeviceProgram::launch_offset(const LoweredProgram& lowered) {
+  return static_cast<int64_t>(lowered.table.size() * sizeof(uint64_t));
+}
+
 // The memory that a slice lies in, none for an arena of no bytes, and its offset there.
 std::pair<const AllocationRef*, int64_t> DeviceProgram::find(const Run& run,
                                                              const plan::Slice& slice) const {
@@ -479,6 +487,8 @@ std::pair<const AllocationRef*, int64_t> DeviceProgram::find(const Run& run,
       return {&run.outputs[i], slice.offset};
     case plan::Slice::Space::kArena:
       return {&run.arena, slice.offset};
+    case plan::Slice::Space::kLaunch:
+      return {&run.slot->table, launch_offset(*run.slot->recorded) + slice.offset};
     case plan::Slice::Space::kConstant:
       break;
   }
@@ -486,8 +496,12 @@ std::pair<const AllocationRef*, int64_t> DeviceProgram::find(const Run& run,
 }
 
 void DeviceProgram::write_table(Run& run) const {
+  if (!run.slot->table) return;
+  const uint32_t ids[] = {static_cast<uint32_t>(run.request.replica),
+                          static_cast<uint32_t>(run.request.partition)};
+  static_assert(sizeof(ids) == plan::kLaunchBytes);
+  std::memcpy(run.slot->table->host() + launch_offset(*run.slot->recorded), ids, sizeof(ids));
   const std::vector<TableEntry>& table = run.slot->recorded->table;
-  if (table.empty()) return;
   auto* entry = reinterpret_cast<uint64_t*>(run.slot->table->host());
   for (const TableEntry& slice : table) {
     if (!slice) {

@@ -109,6 +109,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   Status record(const Slot& slot, size_t number, const LoweredRecording& recording) const;
   std::pair<const AllocationRef*, int64_t> find(const Run& run, const plan::Slice& slice) const;
   void write_table(Run& run) const;
+  static int64_t launch_offset(const LoweredProgram& lowered);
 
   void start(const RunRef& run);
   Status begin(Run& run);
@@ -142,6 +143,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   AllocationRef constants_;
   std::vector<int64_t> constant_offsets_;
   bool starts_on_host_ = false;
+  bool reads_launch_ = false;
   bool is_split_ = false;
   // How many pieces of each loop a launch begins with: what the last one needed.
   std::deque<std::atomic<int64_t>> pieces_;

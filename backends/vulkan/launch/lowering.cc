@@ -40,6 +40,8 @@ int64_t region_of(const plan::LaunchPlan& plan, const Slice& slice) {
       return inputs + outputs;
     case Slice::Space::kConstant:
       return inputs + outputs + 1 + slice.index;
+    case Slice::Space::kLaunch:
+      return inputs + outputs + 1 + static_cast<int64_t>(plan.constants.size());
   }
   return 0;
 }
