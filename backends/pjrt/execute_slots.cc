@@ -230,7 +230,7 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   const int64_t device_count =
       program.parsed_options.replica_count * program.parsed_options.partition_count;
   GangRef gang;
-  if (is_whole && device_count > 1) gang = std::make_shared<Gang>(device_count, launch_id);
+  if (is_whole && device_count > 1) gang = std::make_shared<Gang>();
   std::vector<Launch> launches(parts.size());
   for (size_t d = 0; d < launches.size(); ++d) {
     HEKLA_ASSIGN_OR_RETURN(

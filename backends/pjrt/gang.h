@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,15 +20,9 @@ namespace hekla::pjrt {
 
 class Gang {
  public:
-  // `device_count`: of the program, those of other processes included. `launch_id`: the client's,
-  // equal on all processes; 0: none.
-  Gang(int64_t device_count, int64_t launch_id)
-      : device_count_(device_count), launch_id_(launch_id) {}
+  Gang() = default;
   Gang(const Gang&) = delete;
   Gang& operator=(const Gang&) = delete;
-
-  int64_t device_count() const { return device_count_; }
-  int64_t launch_id() const { return launch_id_; }
 
   // The first error counts, later ones are ignored; not to be called with ok.
   void abort(Status status);
@@ -56,8 +49,6 @@ class Gang {
   }
 
  private:
-  const int64_t device_count_;
-  const int64_t launch_id_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
   Status status_;                                              // guarded by mutex_

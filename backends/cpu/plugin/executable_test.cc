@@ -204,7 +204,7 @@ TEST_F(Launches, OfAGangAreAllEnqueuedOrNone) {
   const auto tight = std::make_shared<MemoryAccount>("CPU device", bytes);
   CpuExecutable executable(make_program(kCount), {CpuDevice{account_}, CpuDevice{tight}},
                            compiler());
-  const auto gang = std::make_shared<pjrt::Gang>(2, 0);
+  const auto gang = std::make_shared<pjrt::Gang>();
   std::vector<Launch> launches;
   launches.push_back(make_launch(make_input(account_), Completion::ready(), false));
   launches.push_back(make_launch(make_input(tight), Completion::ready(), false));
@@ -223,7 +223,7 @@ TEST_F(Launches, OfAGangAreAllEnqueuedOrNone) {
 
 TEST_F(Launches, OfAGangThatIsCalledOffDoNotWaitForTheirInputs) {
   CpuExecutable executable(make_program(kCount), devices(), compiler());
-  const auto gang = std::make_shared<pjrt::Gang>(2, 0);
+  const auto gang = std::make_shared<pjrt::Gang>();
   Launch launch = make_launch(make_input(account_), Completion::make(), false);
   launch.gang = gang;
   const CompletionRef done = launch.done;

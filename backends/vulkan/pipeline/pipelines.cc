@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "runtime/base/async/thread.h"
 #include "runtime/base/log.h"
 #include "runtime/base/sha256.h"
 
@@ -161,10 +162,11 @@ Result<std::vector<PipelineRef>> Pipelines::get(std::span<const KernelCode> kern
   };
   const size_t helpers =
       std::min<size_t>(kernels.size(), std::max(std::thread::hardware_concurrency(), 1U));
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < helpers; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < helpers; ++i) threads.push_back(start_thread(work));
+    work();
+  }
 
   std::vector<PipelineRef> pipelines;
   for (std::optional<Result<PipelineRef>>& result : results) {
