@@ -31,8 +31,8 @@ size_t leaf_count(const ir::Type& type) {
 // The partition that alone meets the host; none: each does.
 Result<std::optional<int64_t>> host_partition(const ir::Operation& op, const ir::Module& module) {
   constexpr std::optional<int64_t> kEach;
-  if (const auto* text = op.attribute("mhlo.sharding").get<ir::StringValue>()) {
-    HEKLA_ASSIGN_OR_RETURN(HloSharding sharding, sharding::read_hlo_sharding(text->value));
+  if (const ir::Attribute& given = op.attribute("mhlo.sharding")) {
+    HEKLA_ASSIGN_OR_RETURN(HloSharding sharding, ir::hlo_sharding_of(given));
     if (sharding.kind == Kind::kTuple && !sharding.elements.empty()) {
       sharding = HloSharding(sharding.elements.front());
     }

@@ -159,13 +159,13 @@ TEST(Partition, TuplesHaveAShardingForEachElement) {
 
 // A transfer's sharding is JAX's in both of its forms: one partition calls for all.
 TEST(Partition, OnePartitionMeetsTheHostAndTellsTheOthers) {
-  const auto text = [](const std::string& sharding) {
+  const auto text = [](const std::string& sent, const std::string& received) {
     return program("", "",
                    R"(%t = stablehlo.create_token : !stablehlo.token
     %u = "stablehlo.send"(%a, %t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 2>, is_host_transfer = true)" +
-                       sharding + R"(} : (tensor<8x4xf32>, !stablehlo.token) -> !stablehlo.token
+                       sent + R"(} : (tensor<8x4xf32>, !stablehlo.token) -> !stablehlo.token
     %v:2 = "stablehlo.recv"(%u) {channel_handle = #stablehlo.channel_handle<handle = 2, type = 3>, is_host_transfer = true)" +
-                       sharding + R"(} : (!stablehlo.token) -> (tensor<8x4xf32>, !stablehlo.token)
+                       received + R"(} : (!stablehlo.token) -> (tensor<8x4xf32>, !stablehlo.token)
     %r = stablehlo.negate %v#0 : tensor<8x4xf32>)");
   };
   const auto count = [](const ir::Module& module, ir::OpCode code) {
@@ -173,9 +173,11 @@ TEST(Partition, OnePartitionMeetsTheHostAndTellsTheOthers) {
     ir::walk(module.entry()->body(), [&](const ir::Operation& op) { found += op.code() == code; });
     return found;
   };
-  for (const std::string sharding : {R"(, mhlo.sharding = "{maximal device=0}")",
-                                     ", sdy.sharding = #sdy.sharding_per_value<[<@one, []>]>"}) {
-    const auto made = partitioned(text(sharding));
+  const std::string hlo = R"(, mhlo.sharding = "{maximal device=0}")";
+  const std::string sdy = ", sdy.sharding = #sdy.sharding_per_value<[<@one, []>";
+  for (const auto& [sent, received] :
+       {std::pair(hlo, hlo), std::pair(sdy + "]>", sdy + ", <@one, []>]>")}) {
+    const auto made = partitioned(text(sent, received));
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     EXPECT_TRUE(ir::verify(*made->module).ok());
     EXPECT_TRUE(made->has_collectives);
@@ -183,13 +185,13 @@ TEST(Partition, OnePartitionMeetsTheHostAndTellsTheOthers) {
     EXPECT_EQ(made->host_channels.sends, std::vector<int64_t>{1});
     EXPECT_EQ(made->host_channels.receives, std::vector<int64_t>{2});
     // Of one partition nothing is to be told.
-    EXPECT_FALSE(partitioned(text(sharding), 1)->has_collectives);
+    EXPECT_FALSE(partitioned(text(sent, received), 1)->has_collectives);
   }
-  const auto each = partitioned(text(""));
+  const auto each = partitioned(text("", ""));
   ASSERT_TRUE(each.ok()) << each.status().to_string();
   EXPECT_FALSE(each->has_collectives);
-  EXPECT_EQ(partitioned(text(R"(, mhlo.sharding = "{maximal device=2}")")).status().code(),
-            StatusCode::kInvalidArgument);
+  const std::string absent = R"(, mhlo.sharding = "{maximal device=2}")";
+  EXPECT_EQ(partitioned(text(absent, absent)).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

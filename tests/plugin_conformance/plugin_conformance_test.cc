@@ -41,6 +41,8 @@ const std::set<std::string_view>& may_be_declined() {
       "gang-assignment",                //
       "gang-refused",                   //
       "gang-error",                     //
+      "callback-gang",                  //
+      "callback-gang-error",            //
       "dtype-s1",                       // StableHLO has no integers of one bit besides i1
       "dtype-u1",                       //
       "host-memory-allocator",          // ordinary host memory serves
