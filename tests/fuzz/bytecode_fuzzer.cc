@@ -16,7 +16,7 @@
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
-#include "runtime/program/stablehlo/text/text_reader.h"
+#include "tests/fuzz/text_round_trip.h"
 
 namespace {
 
@@ -43,16 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)stablehlo::print_module(**module, {.with_locations = true, .max_elements = 16});
   const Status valid = ir::verify(**module);
   check(valid);
-  if (valid.ok()) {
-    Result<std::unique_ptr<ir::Module>> printed =
-        stablehlo::read_text(stablehlo::print_module(**module));
-    if (!printed.ok() || stablehlo::first_difference(**module, **printed).has_value()) {
-      std::fprintf(stderr, "printed text reads back differently: %s\n",
-                   printed.ok() ? stablehlo::first_difference(**module, **printed)->c_str()
-                                : printed.status().to_string().c_str());
-      std::abort();
-    }
-  }
+  if (valid.ok()) check_text_round_trip(**module);
   Result<std::unique_ptr<ir::Module>> again = stablehlo::read_program(bytes);
   if (!again.ok() || stablehlo::first_difference(**module, **again).has_value()) {
     std::fprintf(stderr, "reading twice gives two programs\n");

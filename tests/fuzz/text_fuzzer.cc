@@ -10,9 +10,8 @@
 #include <string_view>
 
 #include "runtime/program/ir/verify.h"
-#include "runtime/program/stablehlo/text/compare.h"
-#include "runtime/program/stablehlo/text/print.h"
 #include "runtime/program/stablehlo/text/text_reader.h"
+#include "tests/fuzz/text_round_trip.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hekla;
@@ -31,16 +30,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::fprintf(stderr, "not a clear error: %s\n", valid.to_string().c_str());
     std::abort();
   }
-  const std::string printed = stablehlo::print_module(**module);
-  Result<std::unique_ptr<ir::Module>> again = stablehlo::read_text(printed);
-  if (!again.ok()) {
-    std::fprintf(stderr, "does not read back: %s\n%s", again.status().to_string().c_str(),
-                 printed.c_str());
-    std::abort();
-  }
-  if (const auto difference = stablehlo::first_difference(**module, **again)) {
-    std::fprintf(stderr, "reads back differently: %s\n%s", difference->c_str(), printed.c_str());
-    std::abort();
-  }
+  check_text_round_trip(**module);
   return 0;
 }
