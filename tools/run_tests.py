@@ -348,18 +348,25 @@ def stage_fuzz(log, counter, quick):
     return max(codes, default=0)
 
 
-def stage_foreign(log, counter, quick):
-    """The programs and the client's tests on other people's plugins; see tests/foreign."""
-    code = build("default", log)
-    if code:
-        return code
-    code = run([sys.executable, "tests/foreign/test_foreign.py"], log)
+def counted_script(script: str, log, counter: Counter) -> int:
+    """Runs a script of Python whose last line is "N passed, N failed", with or without ", N skipped"."""
+    code = run([sys.executable, script], log)
     last = pathlib.Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-1]
-    match = re.fullmatch(r"(\d+) passed, (\d+) failed, \d+ skipped", last)
+    match = re.fullmatch(r"(\d+) passed, (\d+) failed(, \d+ skipped)?", last)
     if match:
         counter.passed += int(match[1])
         counter.failed += int(match[2])
     return code
+
+
+def stage_foreign(log, counter, quick):
+    """The programs and the client's tests on other people's plugins; see tests/foreign."""
+    return build("default", log) or counted_script("tests/foreign/test_foreign.py", log, counter)
+
+
+def stage_install(log, counter, quick):
+    """What `cmake --install` makes of the build, for C++ programs; see tests/install."""
+    return build("default", log) or counted_script("tests/install/check_prefix.py", log, counter)
 
 
 def follow_stage(*pages: str):
@@ -380,6 +387,7 @@ STAGES = {
     **{f"python-{version}": python_stage(version) for version in JAX_RUNS},
     "torch": stage_torch,
     "foreign": stage_foreign,
+    "install": stage_install,
     "swiftshader": stage_swiftshader,
     "adding-a-backend": follow_stage("adding_a_backend.md"),
     "adding-an-op": follow_stage("adding_an_op.md", "adding_a_kernel.md"),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 
@@ -50,6 +51,26 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 bool ends_with_so(std::string_view text) { return text.ends_with(".so"); }
 
+// The folders in which the loader looks for this program's libraries: LD_LIBRARY_PATH, its RUNPATH,
+// the system's.
+std::vector<std::string> loader_folders() {
+  std::vector<std::string> folders;
+  void* self = dlopen(nullptr, RTLD_LAZY);
+  Dl_serinfo size{};
+  if (self != nullptr && dlinfo(self, RTLD_DI_SERINFOSIZE, &size) == 0) {
+    std::vector<std::max_align_t> memory(size.dls_size / sizeof(std::max_align_t) + 1);
+    auto* info = reinterpret_cast<Dl_serinfo*>(memory.data());
+    info->dls_size = size.dls_size;
+    info->dls_cnt = size.dls_cnt;
+    if (dlinfo(self, RTLD_DI_SERINFO, info) == 0) {
+      const Dl_serpath* paths = info->dls_serpath;
+      for (unsigned i = 0; i < info->dls_cnt; ++i) folders.emplace_back(paths[i].dls_name);
+    }
+  }
+  if (self != nullptr) dlclose(self);
+  return folders;
+}
+
 }  // namespace
 
 bool PluginEntry::is_there() const {
@@ -68,15 +89,19 @@ std::vector<std::string> builtin_plugin_folders() {
   }
   places.push_back(fs::read_symlink("/proc/self/exe", error).parent_path());
   std::vector<std::string> folders;
+  const auto add_once = [&folders](std::string folder) {
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+      folders.push_back(std::move(folder));
+    }
+  };
   for (const fs::path& place : places) {
     if (place.empty()) continue;
     for (const char* relative : {"../lib/hekla", "hekla", "lib/hekla", "."}) {
-      std::string folder = (place / relative).lexically_normal().string();
-      if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
-        folders.push_back(std::move(folder));
-      }
+      add_once((place / relative).lexically_normal().string());
     }
   }
+  // A C++ program that is linked to an installed Hekla has the plugins' folder as its RUNPATH.
+  for (std::string& folder : loader_folders()) add_once(std::move(folder));
   return folders;
 }
 

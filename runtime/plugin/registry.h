@@ -8,7 +8,8 @@
 //   3. PJRT_NAMES_AND_LIBRARY_PATHS, JAX's variable: NAME:LIBRARY,NAME:LIBRARY
 //   4. PJRT_LIBRARY_PATH, PyTorch/XLA's variable: the library of the name "library"
 //   5. built in: vulkan (pjrt_vulkan.so), cpu (pjrt_cpu.so), reference (pjrt_reference.so), in the
-//      folder hekla/ of the library folder beside this program or library
+//      folder hekla/ of the library folder beside this program or library, and where the loader
+//      looks for the program's libraries
 // Names are lower case; look-ups fold case. "tbb", the CPU device's name in JAX, is an alias of cpu
 // where no plugin has that name. Instances may be used from many threads.
 #pragma once
