@@ -20,10 +20,11 @@ using Values = ir::GraphBuilder::Values;
 constexpr int64_t kBlock = 64;
 constexpr int64_t kMaxBlocks = 8;
 
-// Rows of a matrix from which a host step by LAPACK takes less time than kernels. Products of f32
-// between the blocks of a solve are as fast as LAPACK's at all sizes.
+// Rows of a matrix from which a host step by LAPACK takes less time than kernels. Those of f32 are
+// as fast or faster with one right-hand side, and with few of them up to kLapackManyFrom rows.
 constexpr int64_t kLapackCholeskyFrom = 48;
 constexpr int64_t kLapackSolveFrom = 128;
+constexpr int64_t kLapackManyFrom = 256;
 
 int64_t block_size(int64_t n) {
   return std::min(n, std::max(kBlock, (n + kMaxBlocks - 1) / kMaxBlocks));
@@ -289,7 +290,11 @@ bool is_for_lapack(const ir::Operation& op) {
   const ir::Type& a = op.operand(0)->type();
   if (!is_complex(a.dtype()) && compute_dtype(a.dtype()) != a.dtype()) return false;
   if (op.code() == OpCode::kCholesky) return a.dims().back() >= kLapackCholeskyFrom;
-  return a.dtype() != DType::kF32 && a.dims().back() >= kLapackSolveFrom;
+  if (a.dims().back() < kLapackSolveFrom) return false;
+  if (a.dtype() != DType::kF32) return true;
+  const Dims& b = op.operand(1)->type().dims();
+  const int64_t columns = ir::bool_value(op, "left_side") ? b.back() : b[b.size() - 2];
+  return columns > 1 && std::max(a.dims().back(), columns) >= kLapackManyFrom;
 }
 
 Status expand(ir::Module& module, bool lapack) {

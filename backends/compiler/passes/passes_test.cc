@@ -247,6 +247,42 @@ TEST(Expand, CholeskyBecomesLoopsAndContractions) {
   EXPECT_GT(std::count(names.begin(), names.end(), "while"), 0);
 }
 
+TEST(Expand, SolvesAreLeftToLapackByTheirSizes) {
+  struct Case {
+    const char *rows, *columns, *dtype;
+    bool is_left, stays;
+  };
+  for (const Case& c : {
+           Case{"127", "256", "f32", true, false},
+           {"128", "255", "f32", true, false},
+           {"128", "256", "f32", true, true},
+           {"128", "256", "f32", false, true},
+           {"255", "2", "f32", true, false},
+           {"256", "2", "f32", true, true},
+           {"256", "2", "f32", false, true},
+           {"256", "1", "f32", true, false},
+           {"512", "1", "f32", false, false},
+           {"512", "512", "bf16", true, false},
+           {"127", "512", "f64", true, false},
+           {"128", "1", "f64", true, true},
+       }) {
+    const std::string rows = c.rows, columns = c.columns;
+    const std::string a = "tensor<" + rows + "x" + rows + "x" + c.dtype + ">";
+    const std::string b =
+        "tensor<" + (c.is_left ? rows + "x" + columns : columns + "x" + rows) + "x" + c.dtype + ">";
+    ModulePtr module = read("func.func @main(%x: " + a + ", %y: " + b + ") -> " + b +
+                            " {\n  %a = \"stablehlo.triangular_solve\"(%x, %y) {left_side = " +
+                            (c.is_left ? "true" : "false") +
+                            ", lower = true, unit_diagonal = false, transpose_a = "
+                            "#stablehlo<transpose NO_TRANSPOSE>} : (" +
+                            a + ", " + b + ") -> " + b + "\n  return %a : " + b + "\n}\n");
+    ASSERT_TRUE(expand(*module, /*lapack=*/true).ok());
+    expect_valid(*module);
+    EXPECT_EQ(operations(*module) == Names{"triangular_solve"}, c.stays)
+        << rows << ' ' << columns << ' ' << c.dtype << ' ' << c.is_left;
+  }
+}
+
 TEST(Expand, DotIsDotGeneral) {
   for (const std::string left : {"5", "4x5"}) {
     const std::string out = left == "5" ? "tensor<6xf32>" : "tensor<4x6xf32>";
