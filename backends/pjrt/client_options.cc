@@ -138,6 +138,10 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "chains of kernels along rows run block by block of rows");
   table.text("hekla_stored_transposes", "", switches.stored_transposes, {"true", "false"},
              "where it pays", "a transpose that several kernels read is stored once");
+  table.text(
+      "hekla_tree_reductions", "", switches.tree_reductions, {"true", "false"},
+      "as the device prefers",
+      "reductions go by trees of invocations, where the device has them; other bits of sums");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag("hekla_small_limits", "", plan.small_limits, "false",
@@ -164,6 +168,10 @@ Result<::hekla::CompileOptions> read_compiler_options(const Options& given) {
   if (!switches.stored_transposes.empty()) {
     plan.stored_transposes = switches.stored_transposes == "true" ? plan::StoredTransposes::kAll
                                                                   : plan::StoredTransposes::kNone;
+  }
+  if (!switches.tree_reductions.empty()) {
+    plan.tree_reductions = switches.tree_reductions == "true" ? plan::TreeReductions::kWherePossible
+                                                              : plan::TreeReductions::kNone;
   }
   const std::string& seed = switches.schedule_seed;
   if (!seed.empty()) {

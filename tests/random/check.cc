@@ -116,6 +116,9 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   const bool draws_all = options.schedule_seed % 2 == 1;
   std::vector<std::string> always;
   if (options.small_limits) always.emplace_back("hekla_small_limits=true");
+  if (options.tree_reductions) {
+    always.push_back(fmt::format("hekla_tree_reductions={}", *options.tree_reductions));
+  }
   std::vector<std::string> stored = always;
   if (draws_all) stored.push_back(drawn);
   const auto all = device.run(*exposed.module, program.inputs, stored, 1);

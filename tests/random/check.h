@@ -78,6 +78,8 @@ struct CheckOptions {
   // What large arrays are needed for otherwise is done for these: the compiler option
   // hekla_small_limits, in all forms.
   bool small_limits = false;
+  // How reductions are done in all forms, hekla_tree_reductions; empty: as the device prefers.
+  std::optional<bool> tree_reductions;
 };
 
 // The first thing that is wrong on the device. An error: the evaluator's, or of the program.

@@ -116,6 +116,7 @@ class Run {
       CheckOptions options;
       options.schedule_seed = seed;
       options.small_limits = seed % 3 == 0;
+      if (seed % 4 > 0) options.tree_reductions = seed % 4 != 3;
       if (settings_.all_drawn) options.schedule_seed |= 1;
       if (!settings_.all_forms) {
         Random random(seed);

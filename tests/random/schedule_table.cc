@@ -83,6 +83,7 @@ const std::vector<Required>& required() {
        {"reduction", "sort", "window"},
        {"tile, adjacent columns, lanes load for each other"}},
       {"vulkan", {"contraction", "reduction", "scan", "scatter", "window"}, {"subgroup per point"}},
+      {"vulkan", {"reduction"}, {"teams, shared memory", "teams, subgroups"}},
   };
   return all;
 }

@@ -112,6 +112,7 @@ Bounds Builder::find_bounds(const Instruction& inst) const {
     case Op::kStore:
     case Op::kFor:
     case Op::kForResult:
+    case Op::kShuffleXor:
       break;
     default: {
       std::array<Bounds, 3> arguments;

@@ -63,6 +63,11 @@ class Builder {
   Value bit_or(Value a, Value b) { return binary(Op::kOr, a, b); }
   Value bit_xor(Value a, Value b) { return binary(Op::kXor, a, b); }
 
+  // What the other point of the team has; outside of loops.
+  Value shuffle_xor(Value v, const Exchange& exchange) {
+    return emit(Op::kShuffleXor, type(v), {v}, pack_exchange(exchange));
+  }
+
   // `type` is the result's; see Access for what may be loaded as what.
   Value load(ScalarType type, const Access& access, Value element);
   void store(const Access& access, Value element, Value value);

@@ -20,11 +20,7 @@ class Interpreter {
   }
 
   Status run_point(std::span<const int64_t> index) {
-    point_ = index;
-    for (size_t i = 0; i < index.size(); ++i) {
-      set(f_.body().parameters[i], static_cast<uint64_t>(index[i]));
-      show(f_.body().parameters[i]);
-    }
+    begin_point(index);
     return run(0);
   }
 
@@ -51,43 +47,61 @@ class Interpreter {
   }
 
   Status run(int32_t region) {
-    for (Value v : f_.region(region).instructions) {
-      const Instruction& inst = f_[v];
-      switch (inst.op) {
-        case Op::kLoad: {
-          const Access access = unpack_access(inst.immediate);
-          HEKLA_ASSIGN_OR_RETURN(std::byte * from, address(v, access, index(inst.arguments[0])));
-          uint64_t bits = 0;
-          std::memcpy(&bits, from, access.bytes);
-          if (access.is_signed && access.bytes == 1) bits = extend<int8_t>(bits);
-          if (access.is_signed && access.bytes == 2) bits = extend<int16_t>(bits);
-          at(v) = bits;
-          break;
-        }
-        case Op::kStore: {
-          const Access access = unpack_access(inst.immediate);
-          HEKLA_ASSIGN_OR_RETURN(std::byte * to, address(v, access, index(inst.arguments[0])));
-          std::memcpy(to, &at(inst.arguments[1]), access.bytes);
-          break;
-        }
-        case Op::kFor:
-          HEKLA_RETURN_IF_ERROR(run_loop(v, inst));
-          break;
-        case Op::kForResult:
-          at(v) = results_[static_cast<size_t>(f_[inst.arguments[0]].immediate)][inst.immediate];
-          break;
-        default: {
-          const auto& a = inst.arguments;
-          const ScalarType from = f_.type(inst.op == Op::kSelect ? a[1] : a[0]);
-          at(v) = evaluate(inst.op, inst.type, from, at(a[0]), a.size() > 1 ? at(a[1]) : 0,
-                           a.size() > 2 ? at(a[2]) : 0);
-        }
-      }
-      if (inst.op != Op::kStore && inst.op != Op::kFor) show(v);
-    }
+    for (Value v : f_.region(region).instructions) HEKLA_RETURN_IF_ERROR(step(v));
     return Status();
   }
 
+ public:
+  // Parts of a run of the body, for points that exchange values.
+  void begin_point(std::span<const int64_t> index) {
+    point_ = index;
+    for (size_t i = 0; i < index.size(); ++i) {
+      set(f_.body().parameters[i], static_cast<uint64_t>(index[i]));
+      show(f_.body().parameters[i]);
+    }
+  }
+  uint64_t bits(Value v) const { return values_[static_cast<size_t>(v)]; }
+  void receive(Value v, uint64_t bits) {
+    at(v) = bits;
+    show(v);
+  }
+  Status step(Value v) {
+    const Instruction& inst = f_[v];
+    switch (inst.op) {
+      case Op::kLoad: {
+        const Access access = unpack_access(inst.immediate);
+        HEKLA_ASSIGN_OR_RETURN(std::byte * from, address(v, access, index(inst.arguments[0])));
+        uint64_t bits = 0;
+        std::memcpy(&bits, from, access.bytes);
+        if (access.is_signed && access.bytes == 1) bits = extend<int8_t>(bits);
+        if (access.is_signed && access.bytes == 2) bits = extend<int16_t>(bits);
+        at(v) = bits;
+        break;
+      }
+      case Op::kStore: {
+        const Access access = unpack_access(inst.immediate);
+        HEKLA_ASSIGN_OR_RETURN(std::byte * to, address(v, access, index(inst.arguments[0])));
+        std::memcpy(to, &at(inst.arguments[1]), access.bytes);
+        break;
+      }
+      case Op::kFor:
+        HEKLA_RETURN_IF_ERROR(run_loop(v, inst));
+        break;
+      case Op::kForResult:
+        at(v) = results_[static_cast<size_t>(f_[inst.arguments[0]].immediate)][inst.immediate];
+        break;
+      default: {
+        const auto& a = inst.arguments;
+        const ScalarType from = f_.type(inst.op == Op::kSelect ? a[1] : a[0]);
+        at(v) = evaluate(inst.op, inst.type, from, at(a[0]), a.size() > 1 ? at(a[1]) : 0,
+                         a.size() > 2 ? at(a[2]) : 0);
+      }
+    }
+    if (inst.op != Op::kStore && inst.op != Op::kFor) show(v);
+    return Status();
+  }
+
+ private:
   template <typename Narrow>
   static uint64_t extend(uint64_t bits) {
     return static_cast<uint32_t>(static_cast<int32_t>(static_cast<Narrow>(bits)));
@@ -131,8 +145,37 @@ Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> ope
 
 namespace {
 
+// The points of a team, instruction by instruction. `index`: of the first of them.
+Status run_team(const Kernel& kernel, std::vector<Interpreter>& team, size_t dimension,
+                const std::vector<int64_t>& index) {
+  std::vector<std::vector<int64_t>> points(team.size(), index);
+  for (size_t i = 0; i < team.size(); ++i) {
+    points[i][dimension] = static_cast<int64_t>(i);
+    team[i].begin_point(points[i]);
+  }
+  for (const Value v : kernel.body.body().instructions) {
+    const Instruction& inst = kernel.body[v];
+    for (size_t i = 0; i < team.size(); ++i) {
+      if (inst.op != Op::kShuffleXor) {
+        HEKLA_RETURN_IF_ERROR(team[i].step(v));
+        continue;
+      }
+      const size_t other = i ^ unpack_exchange(inst.immediate).distance;
+      if (other >= team.size()) {
+        return out_of_range("scalar IR: %{} {}: point {} of a team of {}", v, op_name(inst.op),
+                            other, team.size());
+      }
+      team[i].receive(v, team[other].bits(inst.arguments[0]));
+    }
+  }
+  return Status();
+}
+
 Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, int64_t end) {
   if (begin >= end) return Status();
+  const int dimension = team_dimension(kernel.body);
+  const int64_t team_points = dimension < 0 ? 0 : kernel.grid[static_cast<size_t>(dimension)];
+  std::vector<Interpreter> team(static_cast<size_t>(team_points), interpreter);
   std::vector<int64_t> index(kernel.grid.size(), 0);
   int64_t rest = begin;
   for (size_t d = index.size(); d-- > 0;) {
@@ -140,7 +183,11 @@ Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, 
     rest /= kernel.grid[d];
   }
   for (int64_t point = begin; point < end; ++point) {
-    HEKLA_RETURN_IF_ERROR(interpreter.run_point(index));
+    if (dimension < 0) {
+      HEKLA_RETURN_IF_ERROR(interpreter.run_point(index));
+    } else if (const auto at = static_cast<size_t>(dimension); index[at] == 0) {
+      HEKLA_RETURN_IF_ERROR(run_team(kernel, team, at, index));
+    }
     for (size_t d = index.size(); d-- > 0;) {
       if (++index[d] < kernel.grid[d]) break;
       index[d] = 0;

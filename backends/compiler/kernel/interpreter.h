@@ -14,7 +14,8 @@ namespace hekla::kernel {
 // `operands`: one buffer per operand of the kernel, in host byte order. OUT_OF_RANGE, naming the
 // instruction and the index, when a load or store leaves its buffer.
 Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands);
-// The points [begin, end) of the grid alone, in row-major order.
+// The points [begin, end) of the grid alone, in row-major order. Where points exchange values: the
+// teams whose first points are among them.
 Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
                         int64_t begin, int64_t end);
 

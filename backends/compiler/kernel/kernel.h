@@ -2,9 +2,10 @@
 // Kernel: one device function over a grid, the unit that generators compile and plans launch.
 //
 // The body runs once for every point of the grid, in any order and in parallel; points share no
-// memory that one of them writes. Grid dimensions are outermost first: the last one is the one
-// whose neighbours should run together (vector lanes, invocations of a subgroup), since its loads
-// and stores are mostly consecutive. A grid with a zero is never launched. Plain data.
+// memory that one of them writes; points of a team (Op::kShuffleXor) may exchange values. Grid
+// dimensions are outermost first: the last one is the one whose neighbours should run together
+// (vector lanes, invocations of a subgroup), since its loads and stores are mostly consecutive. A
+// grid with a zero is never launched. Plain data.
 #pragma once
 
 #include <string>

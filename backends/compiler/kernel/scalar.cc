@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <iterator>
 
 #include "backends/compiler/kernel/kernel.h"
@@ -81,6 +82,9 @@ class Printer {
         continue;
       } else if (inst.op == Op::kForResult) {
         out_ += fmt::format(" #{}", inst.immediate);
+      } else if (inst.op == Op::kShuffleXor) {
+        const Exchange exchange = unpack_exchange(inst.immediate);
+        out_ += fmt::format(" [{} ^ {}]", exchange.dimension, exchange.distance);
       }
       out_ += "\n";
     }
@@ -265,6 +269,17 @@ class Verifier {
         }
         break;
       }
+      case Op::kShuffleXor: {
+        const Exchange exchange = unpack_exchange(inst.immediate);
+        if (t(0) != type) return fail(v, "types");
+        if (inst.region != 0) return fail(v, "it is inside of a loop");
+        if (exchange.dimension != team_dimension(f_) || exchange.dimension < 0 ||
+            static_cast<size_t>(exchange.dimension) >= f_.body().parameters.size() ||
+            !std::has_single_bit(exchange.distance)) {
+          return fail(v, "no such team");
+        }
+        break;
+      }
     }
     return Status();
   }
@@ -304,6 +319,21 @@ uint64_t pack(const Access& access) {
 Access unpack_access(uint64_t immediate) {
   return {static_cast<int32_t>(immediate & 0xffffffff),
           static_cast<uint8_t>(immediate >> 32 & 0xff), (immediate >> 40 & 1) != 0};
+}
+
+uint64_t pack_exchange(const Exchange& exchange) {
+  return static_cast<uint32_t>(exchange.dimension) | uint64_t{exchange.distance} << 32;
+}
+
+Exchange unpack_exchange(uint64_t immediate) {
+  return {static_cast<int32_t>(immediate & 0xffffffff), static_cast<uint32_t>(immediate >> 32)};
+}
+
+int team_dimension(const Function& function) {
+  for (const Instruction& inst : function.instructions()) {
+    if (inst.op == Op::kShuffleXor) return unpack_exchange(inst.immediate).dimension;
+  }
+  return -1;
 }
 
 std::string to_string(const Function& function) { return Printer(function).print(); }

@@ -82,7 +82,9 @@ int bit_width(ScalarType type);
   X(kStore, "store", 2)            /* element index, value; immediate: Access; has no result */ \
   X(kFor, "for", -1)               /* trip count, initial values; immediate: region; its parameters
                                       are the iteration and the carried values */ \
-  X(kForResult, "for_result", 1)   /* the loop; immediate: which carried value */
+  X(kForResult, "for_result", 1)   /* the loop; immediate: which carried value */ \
+  X(kShuffleXor, "shuffle_xor", 1) /* outside of loops: the value that another point of the team
+                                      has; immediate: Exchange */
 // clang-format on
 
 enum class Op : uint8_t {
@@ -107,6 +109,20 @@ struct Access {
 };
 uint64_t pack(const Access& access);
 Access unpack_access(uint64_t immediate);
+
+// Points that differ in one grid index alone are a team, which may exchange values: lanes of a
+// subgroup or a workgroup. A kernel has teams along one dimension at most; its size is a power of
+// two. Each point gets the value of the one whose index there is its own XOR `distance`, a power of
+// two below the size. For devices whose plan::DeviceTraits has teams.
+struct Exchange {
+  int32_t dimension = 0;
+  uint32_t distance = 1;
+};
+uint64_t pack_exchange(const Exchange& exchange);
+Exchange unpack_exchange(uint64_t immediate);
+class Function;
+// The dimension of the teams; -1: points exchange nothing.
+int team_dimension(const Function& function);
 
 struct Instruction {
   Op op;

@@ -39,6 +39,7 @@ KernelMaker::KernelMaker(std::string name, const std::vector<int64_t>& grid, int
   int next = 0;
   for (int64_t size : grid) {
     if (size != 1) b_.set_grid_size(next, size);
+    dimensions_.push_back(size == 1 ? -1 : next);
     places_.push_back(size == 1 ? b_.index(0) : b_.grid_index(next++));
   }
 }
@@ -70,6 +71,12 @@ std::optional<int> KernelMaker::operand_of(const ir::Value& value) {
   if (value.defining_op() != nullptr && !in_memory_(value)) return std::nullopt;
   const ir::Type& type = value.type();
   return operand({&value, false}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+}
+
+Element KernelMaker::from_team(const Element& e, size_t dim, int64_t distance) {
+  const kernel::Exchange exchange{dimensions_[dim], static_cast<uint32_t>(distance)};
+  return {b_.shuffle_xor(e.re, exchange),
+          e.im == kernel::kNoValue ? e.im : b_.shuffle_xor(e.im, exchange)};
 }
 
 Value KernelMaker::smaller(Value x, Value y) {

@@ -53,6 +53,10 @@ class KernelMaker {
   // The dtype that indices have as elements.
   DType index_dtype() const;
 
+  // What the point of the team along `dim` has whose place there is this one's XOR `distance`;
+  // outside of loops.
+  Element from_team(const Element& e, size_t dim, int64_t distance);
+
   // The smaller of two indices, as signed numbers.
   Value smaller(Value x, Value y);
   Value at_most(Value x, int64_t limit) { return smaller(x, index(limit)); }
@@ -97,6 +101,7 @@ class KernelMaker {
   Builder b_;
   Emitter emitter_;
   std::vector<Value> places_;
+  std::vector<int32_t> dimensions_;  // of the kernel's grid, without those of size 1
   std::vector<BoundOperand> operands_;
   std::vector<int64_t> bytes_;
   std::vector<bool> is_own_;

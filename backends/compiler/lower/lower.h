@@ -35,6 +35,9 @@ struct LowerOptions {
   // Updates that a point of one kernel goes through, for devices that bound the turns of a loop; 0:
   // all. The bits are the same.
   int64_t most_updates_at_once = 0;
+  // Points of a team that reduces a line by a tree (kernel::Exchange), at most; a power of two. 1:
+  // elements are taken in their order. Sums of floats have other bits.
+  int64_t team_points = 1;
   // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways
   // that large ones do. Sums of floats may have other bits.
   bool small_limits = false;
@@ -46,11 +49,18 @@ Role role_of(const ir::Operation& op, const LowerOptions& options = {});
 // Whether an operation of one operand gives the operand's elements in the same row-major order:
 // reshape, and broadcast_in_dim that only adds dimensions of size 1.
 bool keeps_row_major_order(const ir::Operation& op);
-// Whether a reduce becomes several kernels, which compute its operands and nothing behind it: it
-// stands alone, its results in memory. Empty: it does; else why not.
+// Why a reduce is not done by trees of points that exchange values (LowerOptions::team_points), or
+// not in stages: parts of its lines, then the parts. Empty: it can be. Trees come first.
+kernel::Refusal why_no_tree_reduce(const ir::Operation& op, const LowerOptions& options);
+inline bool is_tree_reduce(const ir::Operation& op, const LowerOptions& options) {
+  return op.code() == ir::OpCode::kReduce && why_no_tree_reduce(op, options).empty();
+}
 kernel::Refusal why_no_staged_reduce(const ir::Operation& op, const LowerOptions& options);
+// Whether a reduce has kernels of its own, in one way or the other, which compute its operands and
+// nothing behind it: it stands alone, its results in memory.
 inline bool is_staged_reduce(const ir::Operation& op, const LowerOptions& options) {
-  return op.code() == ir::OpCode::kReduce && why_no_staged_reduce(op, options).empty();
+  return op.code() == ir::OpCode::kReduce &&
+         (is_tree_reduce(op, options) || why_no_staged_reduce(op, options).empty());
 }
 // Whether two such operations go through the same lines in an order that both may take, so that the
 // same kernels can do both.

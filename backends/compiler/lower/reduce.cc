@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "backends/compiler/lower/dimensions.h"
+#include "backends/compiler/lower/reduce_kernels.h"
 #include "backends/compiler/lower/sequence.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -47,96 +48,14 @@ ReduceLimits reduce_limits(const LowerOptions& options) {
   return options.small_limits ? ReduceLimits{3, 2 * kSide, 32, 2, 64} : ReduceLimits{};
 }
 
-// What may be done with a reducer beside keeping the order of the elements.
-enum class Order {
-  kSum,         // they may be taken in any order, and -0 or 0 changes nothing
-  kIdempotent,  // in any order, and any of them twice
-  kAny,         // in any order
-  kFixed,
-};
-
-Order order_of(const ir::Operation& op) {
-  const ir::Block& block = op.region(0).front();
-  const auto& ops = block.operations();
-  if (op.result_count() != 1 || ops.size() != 2 || block.argument_count() != 2) {
-    return Order::kFixed;
-  }
-  const ir::Operation& made = *ops[0];
-  if (made.operand_count() != 2 || ops[1]->operand(0) != made.result()) return Order::kFixed;
-  const ir::Value *a = made.operand(0), *b = made.operand(1);
-  const ir::Value *x = block.argument(0), *y = block.argument(1);
-  if (!((a == x && b == y) || (a == y && b == x))) return Order::kFixed;
-  switch (made.code()) {
-    case OpCode::kAdd:
-      return Order::kSum;
-    case OpCode::kAnd:
-    case OpCode::kMaximum:
-    case OpCode::kMinimum:
-    case OpCode::kOr:
-      return Order::kIdempotent;
-    case OpCode::kMultiply:
-    case OpCode::kXor:
-      return Order::kAny;
-    default:
-      return Order::kFixed;
-  }
-}
-
-// The shape of a reduction: lines of `length` elements, one per element of the kept dimensions.
-struct Lines {
-  std::vector<size_t> kept, reduced;  // dimensions of the operands
-  Dims kept_sizes, reduced_sizes;
-  int64_t count = 1;
-  int64_t length = 1;
-  int64_t neighbours = 1;  // kept elements behind the last reduced dimension
-  bool is_dense = false;   // a line's elements are neighbours
-  bool is_column = false;  // neighbours belong to different lines
-};
-
-Lines lines_of(const ir::Operation& op) {
-  Lines lines;
-  const Dims& from = op.operand(0)->type().dims();
-  const std::vector<int64_t> dimensions = ir::int_list(op, "dimensions");
-  lines.is_dense = true;
-  for (size_t d = 0; d < from.size(); ++d) {
-    const bool is_reduced = std::find(dimensions.begin(), dimensions.end(),
-                                      static_cast<int64_t>(d)) != dimensions.end();
-    (is_reduced ? lines.reduced : lines.kept).push_back(d);
-    (is_reduced ? lines.reduced_sizes : lines.kept_sizes).push_back(from[d]);
-    (is_reduced ? lines.length : lines.count) *= from[d];
-    lines.neighbours = is_reduced ? 1 : lines.neighbours * from[d];
-    if (from[d] == 1) continue;
-    lines.is_column = !is_reduced;
-    if (!is_reduced && lines.length > 1) lines.is_dense = false;
-  }
-  return lines;
-}
-
 int64_t rows_of_part(const Lines& lines, const ReduceLimits& limits) {
   const int64_t rows = std::max(limits.few_rows, limits.part / lines.count);
   return std::max(rows, lines.length / kMostParts);
 }
 
-class ReduceLowering {
+class ReduceLowering : private ReduceKernels {
  public:
-  // `outputs`: results of one operation, or of several that are_siblings.
-  ReduceLowering(const Outputs& outputs, const InMemory& in_memory, const LowerOptions& options)
-      : lines_(lines_of(*outputs.front()->defining_op())),
-        outputs_(outputs),
-        in_memory_(in_memory),
-        options_(options) {
-    for (const ir::Value* output : outputs) {
-      const ir::Operation* op = output->defining_op();
-      if (std::any_of(parts_.begin(), parts_.end(),
-                      [&](const Part& part) { return part.op == op; })) {
-        continue;
-      }
-      parts_.push_back({op, order_of(*op), dtypes_.size(), op->result_count()});
-      for (size_t r = 0; r < op->result_count(); ++r) {
-        dtypes_.push_back(op->result(r)->type().dtype());
-      }
-    }
-  }
+  using ReduceKernels::ReduceKernels;
 
   Result<LoweredSequence> run() {
     if (lines_.is_column) {
@@ -150,135 +69,8 @@ class ReduceLowering {
   }
 
  private:
-  using Temporaries = std::vector<Temporary>;
-  // The elements of all parts, one part's behind the other's.
-  using At = std::function<Elements(Value)>;
-
-  // A reduction; its elements are `count` from `first` on.
-  struct Part {
-    const ir::Operation* op = nullptr;
-    Order order = Order::kFixed;
-    size_t first = 0;
-    size_t count = 0;
-  };
-  static Elements of(const Part& part, const Elements& all) {
-    const auto begin = all.begin() + static_cast<ptrdiff_t>(part.first);
-    return {begin, begin + static_cast<ptrdiff_t>(part.count)};
-  }
-  static void append(Elements& to, const Elements& elements) {
-    to.insert(to.end(), elements.begin(), elements.end());
-  }
-
-  Temporaries add(int64_t elements) {
-    Temporaries added;
-    for (DType dtype : dtypes_) added.push_back(add_temporary(sequence_, dtype, elements));
-    return added;
-  }
-
-  Status finish(KernelMaker& k) {
-    HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
-    sequence_.kernels.push_back(std::move(made));
-    return ok_status();
-  }
-
-  // A grid over the lines and what is given, in this order or the other.
-  std::vector<int64_t> grid(std::vector<int64_t> outer, const std::vector<int64_t>& inner) const {
-    outer.insert(outer.end(), lines_.kept_sizes.begin(), lines_.kept_sizes.end());
-    outer.insert(outer.end(), inner.begin(), inner.end());
-    return outer;
-  }
   int64_t largest() const {
-    return lines_.count * lines_.length + kSide * reduce_limits(options_).deep;
-  }
-
-  // The number of the line, whose dimensions begin at `first` in the grid.
-  Value line(KernelMaker& k, size_t first) const {
-    Value at = k.index(0);
-    for (size_t i = 0; i < lines_.kept.size(); ++i) {
-      at = k.b().add(k.b().mul(at, k.index(lines_.kept_sizes[i])), k.at(first + i));
-    }
-    return at;
-  }
-
-  // Element `t` of the line of this point.
-  Elements element(KernelMaker& k, size_t first, Value t) const {
-    Builder& b = k.b();
-    Point point;
-    if (lines_.is_dense) {
-      point.linear = b.add(b.mul(line(k, first), k.index(lines_.length)), t);
-    } else {
-      point.dims.resize(lines_.kept.size() + lines_.reduced.size());
-      for (size_t i = 0; i < lines_.kept.size(); ++i) point.dims[lines_.kept[i]] = k.at(first + i);
-      for (size_t i = lines_.reduced.size(); i-- > 0;) {
-        const Value size = k.index(lines_.reduced_sizes[i]);
-        const bool is_outermost = i == 0;
-        point.dims[lines_.reduced[i]] = is_outermost ? t : b.binary(Op::kRemU, t, size);
-        if (!is_outermost) t = b.binary(Op::kDivU, t, size);
-      }
-    }
-    Elements elements;
-    for (const Part& part : parts_) {
-      for (size_t r = 0; r < part.count; ++r) {
-        elements.push_back(k.emitter().emit(*part.op->operand(r), point));
-      }
-    }
-    return elements;
-  }
-
-  Elements load(KernelMaker& k, const Temporaries& from, Value at) const {
-    Elements elements;
-    for (const Temporary& each : from) elements.push_back(k.load(each, at));
-    return elements;
-  }
-  void store(KernelMaker& k, const Temporaries& to, Value at, const Elements& elements) const {
-    for (size_t r = 0; r < elements.size(); ++r) k.store(to[r], at, elements[r]);
-  }
-  void store_result(KernelMaker& k, const Elements& elements) const {
-    const Value at = line(k, 0);
-    for (const Part& part : parts_) {
-      for (size_t r = 0; r < part.count; ++r) {
-        const ir::Value* result = part.op->result(r);
-        if (std::find(outputs_.begin(), outputs_.end(), result) != outputs_.end()) {
-          k.store(*result, at, elements[part.first + r]);
-        }
-      }
-    }
-  }
-
-  static Elements combine(KernelMaker& k, const Part& part, const Elements& before,
-                          const Elements& after) {
-    Elements arguments = before;
-    append(arguments, after);
-    const std::optional<Elements> reduced =
-        k.emitter().apply_region(part.op->region(0).front(), arguments);
-    if (!reduced.has_value() || reduced->size() != part.count) {
-      k.emitter().fail(*part.op);
-      return before;
-    }
-    return *reduced;
-  }
-
-  Elements initial(KernelMaker& k) const {
-    Elements elements;
-    for (const Part& part : parts_) {
-      for (size_t r = 0; r < part.count; ++r) {
-        elements.push_back(k.emitter().emit(*part.op->operand(part.count + r), Point{}));
-      }
-    }
-    return elements;
-  }
-
-  // `total` and then elements 0 .. count of `at`.
-  Elements add_chain(KernelMaker& k, int64_t count, const Elements& total, const At& at) const {
-    if (count == 0) return total;
-    return k.loop(k.index(count), dtypes_, total, [&](Value i, const Elements& carried) {
-      const Elements here = at(i);
-      Elements next;
-      for (const Part& part : parts_) {
-        append(next, combine(k, part, of(part, carried), of(part, here)));
-      }
-      return next;
-    });
+    return ReduceKernels::largest() + kSide * reduce_limits(options_).deep;
   }
 
   bool is_rounded(const Part& part) const {
@@ -405,16 +197,6 @@ class ReduceLowering {
     return add_chain(k, count - 1, first, [&](Value i) { return at(k.b().add(i, k.index(1))); });
   }
 
-  // x + -0 is x for every float x.
-  Elements zero(KernelMaker& k, const Part& part) const {
-    Element e = k.emitter().zero(dtypes_[part.first]);
-    if (is_float(complex_part(dtypes_[part.first]))) {
-      e.re = k.b().neg(e.re);
-      if (e.im != kernel::kNoValue) e.im = k.b().neg(e.im);
-    }
-    return {e};
-  }
-
   // Parts of rows first, then the parts: neighbours are different lines.
   Status run_columns() {
     const int64_t rows = rows_of_part(lines_, reduce_limits(options_));
@@ -436,7 +218,7 @@ class ReduceLowering {
     });
     total = add_chain(k, rest, total,
                       [&](Value i) { return element(k, 0, k.b().add(i, k.index(parts * rows))); });
-    store_result(k, total);
+    store_result(k, 0, total);
     return finish(k);
   }
 
@@ -482,7 +264,7 @@ class ReduceLowering {
                                  [&](Value i) { return load(k, sums, k.b().add(begin, i)); });
     total = add_all(k, lines_.length % kSide, total,
                     [&](Value i) { return element(k, 0, k.b().add(i, k.index(rows * kSide))); });
-    store_result(k, total);
+    store_result(k, 0, total);
     return finish(k);
   }
 
@@ -518,36 +300,17 @@ class ReduceLowering {
       total = add_chain(k, sizes[level] - begin, total,
                         [&](Value i) { return at_level(k, level, k.b().add(i, k.index(begin))); });
     }
-    store_result(k, total);
+    store_result(k, 0, total);
     return finish(k);
   }
-
-  const Lines lines_;
-  const Outputs& outputs_;
-  const InMemory& in_memory_;
-  const LowerOptions& options_;
-  std::vector<Part> parts_;
-  std::vector<DType> dtypes_;  // of all elements
-  LoweredSequence sequence_;
 };
 
 }  // namespace
 
 kernel::Refusal why_no_staged_reduce(const ir::Operation& op, const LowerOptions& options) {
-  if (op.code() != OpCode::kReduce || op.result_count() == 0 || op.region_count() != 1 ||
-      op.operand_count() != 2 * op.result_count()) {
-    return "it is no reduce";
-  }
-  for (size_t r = 0; r < op.result_count(); ++r) {
-    const ir::Type& type = op.operand(r)->type();
-    if (!type.is_static_tensor() || !op.result(r)->type().is_static_tensor()) {
-      return "its types are no static tensors";
-    }
-    if (type.dtype() != op.result(r)->type().dtype()) return "its result has another type";
-  }
+  if (kernel::Refusal why = why_no_lines(op); !why.empty()) return why;
   const ReduceLimits limits = reduce_limits(options);
   const Lines lines = lines_of(op);
-  if (lines.count == 0 || lines.length == 0) return "it is empty";
   if (lines.is_column) {
     if (lines.neighbours < kFewNeighbours && lines.count * lines.length < limits.large_array) {
       return fmt::format("{} neighbours do not fill a vector, and {} elements are fewer than {}",
@@ -580,17 +343,26 @@ kernel::Refusal why_no_staged_reduce(const ir::Operation& op, const LowerOptions
 }
 
 bool are_siblings(const ir::Operation& a, const ir::Operation& b, const LowerOptions& options) {
+  if (!is_staged_reduce(a, options) || !is_staged_reduce(b, options) ||
+      a.operand(0)->type().dims() != b.operand(0)->type().dims() ||
+      ir::int_list(a, "dimensions") != ir::int_list(b, "dimensions")) {
+    return false;
+  }
+  const bool is_tree = is_tree_reduce(a, options);
+  if (is_tree != is_tree_reduce(b, options)) return false;
+  if (is_tree) return is_of_free_orders(a) && is_of_free_orders(b);
   const auto has_free_order = [](const ir::Operation& op) {
     const Order order = order_of(op);
     return order == Order::kSum || order == Order::kIdempotent;
   };
-  return is_staged_reduce(a, options) && is_staged_reduce(b, options) && has_free_order(a) &&
-         has_free_order(b) && a.operand(0)->type().dims() == b.operand(0)->type().dims() &&
-         ir::int_list(a, "dimensions") == ir::int_list(b, "dimensions");
+  return has_free_order(a) && has_free_order(b);
 }
 
 Result<LoweredSequence> lower_reduce(const Outputs& outputs, const InMemory& in_memory,
                                      const LowerOptions& options) {
+  if (is_tree_reduce(*outputs.front()->defining_op(), options)) {
+    return lower_tree_reduce(outputs, in_memory, options);
+  }
   return ReduceLowering(outputs, in_memory, options).run();
 }
 

@@ -49,5 +49,8 @@ Result<LoweredSequence> lower_random(const ir::Operation& op, const Outputs& out
 // `outputs`: results of one, or of several that are_siblings.
 Result<LoweredSequence> lower_reduce(const Outputs& outputs, const InMemory& in_memory,
                                      const LowerOptions& options);
+// reduce_tree.cc: those for which is_tree_reduce says yes.
+Result<LoweredSequence> lower_tree_reduce(const Outputs& outputs, const InMemory& in_memory,
+                                          const LowerOptions& options);
 
 }  // namespace hekla::lower

@@ -20,6 +20,11 @@ struct DeviceTraits {
   bool scatters_in_order = false;
   // Loads cost more than arithmetic: staged reductions of one large value go through it together.
   bool merges_reductions = false;
+  // Points that may exchange values (kernel::Exchange), at most: invocations of a workgroup. 1:
+  // none.
+  int64_t team_points = 1;
+  // Trees of such points reduce lines in less time than a point each does.
+  bool reduces_by_trees = false;
   // Iterations after which the device ends the loops of a kernel; 0: never.
   int64_t max_loop_iterations = 0;
 };

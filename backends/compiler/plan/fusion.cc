@@ -425,9 +425,10 @@ void Fusion::ask_contraction(const ir::Operation& op, bool has_contractions) {
 
 void Fusion::ask_reduce(const ir::Operation& op) {
   kernel::Implementations ways;
-  if (ways.ask("kernels of parts of lines", lower::why_no_staged_reduce(op, lower_options_))) {
-    staged_.insert(&op);
-  }
+  const bool is_tree = ways.ask("trees of points", lower::why_no_tree_reduce(op, lower_options_));
+  const bool is_in_parts =
+      ways.ask("kernels of parts of lines", lower::why_no_staged_reduce(op, lower_options_));
+  if (is_tree || is_in_parts) staged_.insert(&op);
   ways.ask("a point for each line", "");
   asked_[&op] = ways.take();
 }

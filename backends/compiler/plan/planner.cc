@@ -151,6 +151,10 @@ class Planner {
     if (traits_.max_loop_iterations > 0) {
       options.most_updates_at_once = std::max<int64_t>(traits_.max_loop_iterations / kEnds, 1);
     }
+    const bool has_trees = options_.tree_reductions == TreeReductions::kDevice
+                               ? traits_.reduces_by_trees
+                               : options_.tree_reductions == TreeReductions::kWherePossible;
+    options.team_points = has_trees ? traits_.team_points : 1;
     options.small_limits = options_.small_limits;
     return options;
   }

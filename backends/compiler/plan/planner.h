@@ -15,8 +15,15 @@
 
 namespace hekla::plan {
 
-// Switches for tests and for the search of a wrong result; none but small_limits changes a bit of
-// any result.
+// Whether reductions are done by trees of points, which gives sums other bits.
+enum class TreeReductions : uint8_t {
+  kNone,           // in the order of the elements
+  kDevice,         // as the device's traits say
+  kWherePossible,  // on devices with teams
+};
+
+// Switches for tests and for the search of a wrong result; none but tree_reductions and
+// small_limits changes a bit of any result.
 struct PlanOptions {
   // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep.
   bool fuse = true;
@@ -26,6 +33,7 @@ struct PlanOptions {
   RowGroups row_groups = RowGroups::kWherePays;
   // See FusionOptions.
   StoredTransposes stored_transposes = StoredTransposes::kWherePays;
+  TreeReductions tree_reductions = TreeReductions::kDevice;
   // Off: collectives stand where the program has them, and nothing runs beside them.
   bool overlap_collectives = true;
   // Scalar instructions of a kernel that computes several operations; a longer one is cut into

@@ -71,6 +71,10 @@ class Compiler : public KernelCompiler {
     std::vector<std::string> symbols;                // of the requests; empty where nothing runs
     std::vector<Schedule> schedules;                 // of the requests: equal code has several
     for (const KernelRequest& request : requests) {
+      if (kernel::team_dimension(request.kernel->body) >= 0) {
+        return internal_error("kernel {}: its points exchange values, which the CPU's traits deny",
+                              request.kernel->name);
+      }
       if (request.kernel->points() == 0) {
         symbols.emplace_back();
         schedules.emplace_back().rows = 0;

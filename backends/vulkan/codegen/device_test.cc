@@ -191,7 +191,7 @@ TEST_F(OnDevice, DrawnSchedules) {
       t.schedule_seed = draw;
       const TestKernel test =
           seed % 4 == 0 ? testing::contraction_kernel(testing::random_contraction(seed), seed)
-                        : kernel::testing::random_kernel(seed);
+                        : kernel::testing::random_kernel(seed, {.teams = seed % 4 == 1});
       kernel::Implementations asked;
       const codegen::Schedule schedule =
           codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t, &asked);
@@ -203,12 +203,15 @@ TEST_F(OnDevice, DrawnSchedules) {
       const std::string taken(asked.taken());
       EXPECT_EQ(taken.ends_with("in shared memory"), schedule.staged_depth > 0) << name;
       EXPECT_EQ(taken == "subgroup per point", schedule.shares_point) << name;
-      EXPECT_EQ(taken == "points", !schedule.is_tiled && !schedule.shares_point) << name;
+      EXPECT_EQ(taken == "teams of a workgroup", schedule.team_points > 0) << name;
+      EXPECT_EQ(taken == "points",
+                !schedule.is_tiled && !schedule.shares_point && schedule.team_points == 0)
+          << name;
     }
   }
   for (const auto& [name, count] : counts) {
     const bool needs_lanes =
-        name.find("lanes") != std::string_view::npos || name.find("subgroup") == 0;
+        name.find("lanes") != std::string_view::npos || name.find("subgroup") != name.npos;
     if (last - first < 50 || (needs_lanes && !target().subgroup_shuffle)) continue;
     EXPECT_GT(count, 0) << name;
   }
@@ -272,6 +275,17 @@ TEST_F(OnDevice, GpuSchedules) {
     t.workgroup_size = seed % 2 == 0 ? 0 : 96;
     t.points_per_invocation = static_cast<uint32_t>(seed % 4);
     EXPECT_EQ(difference(kernel::testing::random_kernel(seed), t), "") << seed;
+  }
+}
+
+// Points that exchange values: as this device does it, as a GPU does, and without subgroups.
+TEST_F(OnDevice, Teams) {
+  for (uint64_t seed = 0; seed < hekla::testing::sweep(24, 9); ++seed) {
+    Target t = target();
+    if (seed % 3 == 1) t.is_cpu = t.splits_store_chains = false;
+    if (seed % 3 == 2) t.subgroup_shuffle = false;
+    const TestKernel test = kernel::testing::random_kernel(seed, {.teams = true});
+    EXPECT_EQ(difference(test, t), "") << seed;
   }
 }
 

@@ -38,15 +38,22 @@ class DrawnSchedule {
       const auto* refusal = std::get_if<kernel::Refusal>(&said);
       if (asked.ask(name, refusal == nullptr ? "" : *refusal)) s = std::get<Schedule>(said);
     };
+    const bool has_teams = team_points(kernel_) > 0;
+    if (has_teams) {
+      ask(kTeams, true, [&] { return drawn_teams(); });
+    } else {
+      asked.ask(kTeams, "points exchange no values");
+    }
     ask(kSubgroupPerPoint, kind == 4, [&] { return shared_point(kernel_, target_); });
     ask(kSharedRows, kind == 3, [&] { return staged_rows(); });
     ask(kSharedTile, kind == 2, [&] { return staged_tile(); });
     // Half of the loops that allow no other schedule, and of those that got it.
     ask(kTile, has_loops && kind > 0, [&] { return tile(); });
-    ask(kPoints, true, [&] { return Answer(points()); });
+    ask(kPoints, !has_teams, [&] { return Answer(points()); });
+    if (!s) return Schedule();
     if (has_loops) s->least_turns_at_once = pick({1, 1, 1, 2, 4, 8});
     limit_turns(index_, target_, *s);
-    if (!s->is_tiled && !s->shares_point) {
+    if (!s->is_tiled && !s->shares_point && !has_teams) {
       const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation;
       s->group_count = ceil_div(kernel_.points() / s->columns, per_group);
     }
@@ -63,6 +70,14 @@ class DrawnSchedule {
 
   bool fits(uint32_t columns, uint32_t rows) const {
     return tile_instructions(kernel_.body, analysis_, columns, rows) <= kMostDrawnInstructions;
+  }
+
+  Answer drawn_teams() {
+    if (kernel::Refusal why = why_no_teams(kernel_, target_); !why.empty()) return why;
+    const uint32_t points = team_points(kernel_);
+    const uint32_t most = std::max(points, most_);
+    const uint32_t invocations = points * power_of_two(most / points);
+    return teams(kernel_, target_, invocations, chance(50), chance(50));
   }
 
   // Points one by one, or several columns that fill a word.

@@ -107,7 +107,7 @@ Shader Generator::run() {
   const Bits group_id = built_in(spv::BuiltInWorkgroupId, "workgroup");
   const Bits groups = built_in(spv::BuiltInNumWorkgroups, "workgroups");
   const Bits local = component(built_in(spv::BuiltInLocalInvocationId, "invocation"), 0);
-  if (schedule_.broadcasts) {
+  if (schedule_.broadcasts || schedule_.shuffles) {
     m_.keep_lanes_together();
     b_.addCapability(spv::CapabilityGroupNonUniformShuffle);
     subgroup_lane_ = built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
@@ -125,6 +125,8 @@ Shader Generator::run() {
   memory_.load_table();
   if (schedule_.is_tiled) {
     emit_tile(group, local);
+  } else if (schedule_.team_points > 0) {
+    emit_teams(group, local);
   } else {
     emit_points(group, local);
   }
@@ -169,6 +171,60 @@ void Generator::emit_points(Bits group, Bits local) {
                  is_small ? spv::LoopControlUnrollMask : spv::LoopControlDontUnrollMask, {});
   emit_unit(start + loop.iteration.resized(width) * uint64_t{schedule_.workgroup_size}, has_tail);
   end_loop(loop, {});
+}
+
+// All invocations go the same way, as barriers and shuffles want it: those behind the end do the
+// last team again, and do not store.
+void Generator::emit_teams(Bits group, Bits local) {
+  if (schedule_.shuffles) {
+    // By what the lanes of subgroups are, which Vulkan does not say of local invocations.
+    local = built_in(spv::BuiltInSubgroupId, "subgroup", 1) * uint64_t{target_.subgroup_size} +
+            subgroup_lane_;
+  }
+  local_ = local;
+  const uint64_t points = schedule_.team_points;
+  const uint64_t per_group = schedule_.workgroup_size / points;
+  const bool is_adjacent = schedule_.team_step == 1;
+  Bits inner = local;
+  const Bits outer = divide(inner, is_adjacent ? points : per_group);
+  const int width = kernel_.points() > m_.target().max_narrow_points ? 64 : 32;
+  const Bits point = (is_adjacent ? inner : outer).resized(width);
+  Bits team = group.resized(width) * per_group + (is_adjacent ? outer : inner).resized(width);
+  const auto count = static_cast<uint64_t>(kernel_.points()) / points;
+  if (count % per_group != 0) {
+    inside_[0] = team < count;
+    team = select(inside_[0], team, count - 1);
+  }
+  const auto stride = static_cast<uint64_t>(team_stride(kernel_));
+  const Bits before = divide(team, stride);
+  emit_body((before * points + point) * stride + team);
+}
+
+spv::Id Generator::exchanged(const Instruction& inst) {
+  const uint64_t distance =
+      uint64_t{kernel::unpack_exchange(inst.immediate).distance} * schedule_.team_step;
+  const spv::Id value = id(inst.arguments[0]);
+  if (schedule_.shuffles && distance < target_.subgroup_size) {
+    return shuffle(m_, inst.type, value, subgroup_lane_ ^ distance);
+  }
+  // Whoever writes an array again has met all others at the barrier of the exchange between.
+  const bool is_bool = inst.type == ScalarType::kBool;
+  const ScalarType type = is_bool ? ScalarType::kI32 : inst.type;
+  spv::Id& array = exchange_arrays_[{type, exchanges_++ % 2}];
+  if (array == 0) {
+    const spv::Id all = b_.makeArrayType(
+        m_.type(type), b_.makeUintConstant(schedule_.workgroup_size), /*stride=*/0);
+    array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, all, "exchanged");
+    entry_->addIdOperand(array);
+  }
+  const auto element = [&](Bits at) {
+    return m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.type(type)),
+                 {array, at.id()});
+  };
+  b_.createStore(is_bool ? number({&m_, value}, 32).id() : value, element(local_));
+  barrier();
+  const spv::Id other = b_.createLoad(element(local_ ^ distance), spv::NoPrecision);
+  return is_bool ? (Bits{&m_, 32, other} != 0).id : other;
 }
 
 void Generator::emit_unit(Bits unit, bool has_tail) {
@@ -376,6 +432,8 @@ spv::Id Generator::value(Value v, const Instruction& inst) {
       const auto region = static_cast<int32_t>(f_[inst.arguments[0]].immediate);
       return id(f_.region(region).parameters[inst.immediate + 1]);
     }
+    case Op::kShuffleXor:
+      return exchanged(inst);
     default:
       return computed(inst, [&](Value a) { return id(a); });
   }
@@ -421,6 +479,10 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
   const kernel::IndexAnalysis index(kernel);
   kernel::Implementations asked;
   const Schedule schedule = codegen::choose_schedule(index, target, &asked);
+  if (asked.taken().empty()) {
+    return unimplemented("kernel {} cannot run on {}: {}", kernel.name, target.device,
+                         codegen::why_no_teams(kernel, target));
+  }
   if (schedule.group_count > static_cast<int64_t>(kMaxGroups)) {
     return unimplemented("kernel {}: {} points are {} workgroups, more than {}", kernel.name,
                          kernel.points(), schedule.group_count, kMaxGroups);

@@ -107,6 +107,8 @@ TEST(Generate, RandomKernelsGiveValidModules) {
     target.masks_bits_wrongly = seed % 3 == 1;
     if (seed % 5 == 0) target.max_narrow_bytes = 64;
     if (seed % 7 == 0) target.max_narrow_points = 5;
+    options.teams = seed % 5 == 1;
+    target.subgroup_shuffle = seed % 10 == 1;
     must_generate(kernel::testing::random_kernel(seed, options).kernel, target);
   }
 }
@@ -485,7 +487,7 @@ TEST(Generate, LanesThatPassValuesBranchTogether) {
     kernel::Implementations asked;
     EXPECT_EQ(codegen::choose_schedule(kernel::IndexAnalysis(k), t, &asked).shares_point,
               has_lanes);
-    const kernel::Implementation& way = asked.asked()[3];
+    const kernel::Implementation& way = asked.asked()[4];
     EXPECT_EQ(way.name, "subgroup per point");
     EXPECT_EQ(way.refusal, has_lanes ? "" : "the device has no subgroup shuffles");
     size_t votes = 0;

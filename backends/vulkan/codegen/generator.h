@@ -30,6 +30,9 @@ class Generator {
 
   // Points.
   void emit_points(Bits group, Bits local);
+  void emit_teams(Bits group, Bits local);
+  // What another point of the team has.
+  spv::Id exchanged(const kernel::Instruction& inst);
   void emit_unit(Bits unit, bool has_tail);
   void emit_body(Bits unit);
   void set_index(size_t dim, size_t point, Bits index);
@@ -203,6 +206,9 @@ class Generator {
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;
   std::map<kernel::Value, Staged> staged_;
+  // Of exchanges through shared memory: two arrays of a type, which take turns.
+  std::map<std::pair<kernel::ScalarType, size_t>, spv::Id> exchange_arrays_;
+  size_t exchanges_ = 0;
   uint32_t shared_bytes_ = 0;
   // Of turns at once: which one is emitted, which loads take several turns, and what they gave, by
   // place() and turn.

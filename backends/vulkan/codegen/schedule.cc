@@ -271,6 +271,17 @@ Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, 
   return shared;
 }
 
+// On a GPU as many teams as fill a workgroup: those whose points are neighbours in memory, or, of
+// points that are not, neighbouring teams.
+Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
+  const kernel::Kernel& kernel = index.kernel();
+  if (kernel::Refusal why = why_no_teams(kernel, t); !why.empty()) return why;
+  const uint32_t points = team_points(kernel);
+  uint32_t invocations = t.is_cpu ? t.subgroup_size : kGpuWorkgroup;
+  invocations = std::min(std::max(std::bit_ceil(invocations), points), std::bit_floor(most));
+  return teams(kernel, t, invocations, team_stride(kernel) == 1, /*shuffles=*/true);
+}
+
 Answer choose_points(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
   const kernel::Kernel& kernel = index.kernel();
   const int64_t points = kernel.points();
@@ -304,7 +315,8 @@ struct Way {
   std::string_view name;
   Answer (*choose)(const kernel::IndexAnalysis& index, const Target& target, uint32_t most);
 };
-constexpr Way kWays[] = {{kTile, choose_tile},
+constexpr Way kWays[] = {{kTeams, choose_teams},
+                         {kTile, choose_tile},
                          {kSharedTile, choose_shared_tile},
                          {kSharedRows, choose_staged_rows},
                          {kSubgroupPerPoint, choose_shared_point},
@@ -318,10 +330,13 @@ Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t,
   kernel::Implementations& ways = asked == nullptr ? own : *asked;
   if (t.schedule_seed != 0) return draw_schedule(index, t, ways);
   const bool is_given = t.workgroup_size != 0 || t.points_per_invocation != 0;
+  const bool has_teams = team_points(index.kernel()) > 0;
   Schedule s;
   for (const Way& way : kWays) {
     Answer answer;
-    if (is_given && way.name != kPoints) {
+    if (has_teams && way.name != kTeams) {
+      answer = kernel::Refusal("points exchange values");
+    } else if (is_given && way.name != kPoints && way.name != kTeams) {
       answer = kernel::Refusal("the size of a workgroup is given");
     } else if (ways.taken().empty()) {
       answer = way.choose(index, t, most_invocations(t));
@@ -330,7 +345,7 @@ Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t,
     if (ways.ask(way.name, refusal == nullptr ? "" : *refusal)) s = std::get<Schedule>(answer);
   }
   limit_turns(index, t, s);
-  if (s.is_tiled || s.shares_point) return s;
+  if (s.is_tiled || s.shares_point || has_teams) return s;
   const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
   s.group_count = ceil_div(index.kernel().points() / s.columns, per_group);
   return s;
@@ -345,11 +360,14 @@ constexpr std::string_view kNames[] = {"points",
                                        "tile, lanes load for each other",
                                        "tile, adjacent columns, lanes load for each other",
                                        "shared memory",
-                                       "subgroup per point"};
+                                       "subgroup per point",
+                                       "teams, shared memory",
+                                       "teams, subgroups"};
 
 }  // namespace
 
 std::string_view schedule_name(const Schedule& s) {
+  if (s.team_points > 0) return kNames[s.shuffles ? 9 : 8];
   if (s.shares_point) return kNames[7];
   if (s.staged_depth > 0) return kNames[6];
   if (!s.is_tiled) return kNames[s.is_adjacent ? 1 : 0];

@@ -44,6 +44,12 @@ struct Schedule {
   // Turns of innermost loops that are written out one after the other, at least: more than one
   // where the driver would end loops too early otherwise (Target::max_loop_turns).
   uint32_t least_turns_at_once = 1;
+  // Points of a team (kernel::Exchange), which stay together; 0: points exchange nothing. A
+  // workgroup does whole teams: the points of one are `team_step` invocations apart.
+  uint32_t team_points = 0;
+  uint32_t team_step = 1;
+  // Exchanges within a subgroup are shuffles; all others go through shared memory.
+  bool shuffles = false;
   // Even so they would be too many: the kernel cannot run on this device.
   bool has_too_many_turns = false;
 };

@@ -50,6 +50,48 @@ void limit_turns(const kernel::IndexAnalysis& index, const Target& t, Schedule& 
       static_cast<uint32_t>(std::clamp<int64_t>(most, 1, s.points_per_invocation));
 }
 
+uint32_t team_points(const kernel::Kernel& kernel) {
+  const int dimension = kernel::team_dimension(kernel.body);
+  return dimension < 0 ? 0 : static_cast<uint32_t>(kernel.grid[static_cast<size_t>(dimension)]);
+}
+
+int64_t team_stride(const kernel::Kernel& kernel) {
+  int64_t stride = 1;
+  for (size_t d = kernel.grid.size(); d-- > 0;) {
+    if (static_cast<int>(d) == kernel::team_dimension(kernel.body)) break;
+    stride *= kernel.grid[d];
+  }
+  return stride;
+}
+
+kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& t) {
+  const uint32_t points = team_points(kernel);
+  if (points == 0) return "points exchange no values";
+  if (points > most_invocations(t)) {
+    return fmt::format("teams of {} points, and a workgroup has {} invocations at most", points,
+                       most_invocations(t));
+  }
+  // Two arrays of each type.
+  constexpr uint32_t kBytes = 2 * (4 + 4 + 8 + 8);
+  if (points * kBytes > t.max_shared_memory_bytes) {
+    return fmt::format("teams of {} points want {} bytes of shared memory, more than {}", points,
+                       points * kBytes, t.max_shared_memory_bytes);
+  }
+  return {};
+}
+
+Schedule teams(const kernel::Kernel& kernel, const Target& t, uint32_t invocations,
+               bool is_adjacent, bool shuffles) {
+  Schedule s;
+  s.team_points = team_points(kernel);
+  s.workgroup_size = invocations;
+  const uint32_t count = invocations / s.team_points;
+  s.team_step = is_adjacent ? 1 : count;
+  s.shuffles = shuffles && t.subgroup_shuffle && invocations % t.subgroup_size == 0;
+  s.group_count = ceil_div(kernel.points() / s.team_points, count);
+  return s;
+}
+
 Schedule tiled(const kernel::Kernel& kernel, const TileShape& shape, uint32_t staged_depth) {
   const size_t rank = kernel.grid.size();
   Schedule s;

@@ -14,7 +14,9 @@
 
 namespace hekla::vulkan::codegen {
 
-// The ways to run a kernel, in the order in which they are asked.
+// The ways to run a kernel, in the order in which they are asked. The first is for kernels whose
+// points exchange values, which have no other.
+inline constexpr std::string_view kTeams = "teams of a workgroup";
 inline constexpr std::string_view kTile = "tile";
 inline constexpr std::string_view kSharedTile = "tile in shared memory";
 inline constexpr std::string_view kSharedRows = "rows in shared memory";
@@ -43,6 +45,17 @@ kernel::Refusal why_no_tile(const kernel::Kernel& kernel, const TileAnalysis& an
 
 // One subgroup for each point, where the device and the kernel allow it.
 Answer shared_point(const kernel::Kernel& kernel, const Target& target);
+
+// The points of a team of this kernel; 0: they exchange nothing. What there is in the way of its
+// teams on this device; empty: nothing. Teams in workgroups of `invocations`, a power of two that
+// is no less than a team; `shuffles`: whether subgroups exchange values without shared memory,
+// where there are whole subgroups.
+uint32_t team_points(const kernel::Kernel& kernel);
+kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& target);
+Schedule teams(const kernel::Kernel& kernel, const Target& target, uint32_t invocations,
+               bool is_adjacent, bool shuffles);
+// Points between two of a team that are next to each other, in row-major order.
+int64_t team_stride(const kernel::Kernel& kernel);
 
 // Invocations of a workgroup, at most.
 uint32_t most_invocations(const Target& target);

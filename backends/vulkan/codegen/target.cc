@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <string_view>
 
@@ -67,6 +68,15 @@ Target make_target(const DeviceSnapshot& s) {
   t.max_workgroup_size_x = s.limits.max_workgroup_size[0];
   t.max_shared_memory_bytes = s.limits.max_shared_memory_bytes;
   return t;
+}
+
+int64_t team_points(const Target& t) {
+  constexpr uint32_t kMost = 256;
+  // Two arrays of each type of values.
+  constexpr uint32_t kBytes = 2 * (4 + 4 + 8 + 8);
+  const uint32_t most = std::min({kMost, t.max_workgroup_invocations, t.max_workgroup_size_x,
+                                  t.max_shared_memory_bytes / kBytes});
+  return std::bit_floor(std::max(most, 1U));
 }
 
 // llvmpipe before Mesa 25, which alone splits chains, keeps subnormal numbers without saying so

@@ -121,6 +121,9 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   // A GPU sorts updates side by side; a processor is done with them before they are sorted.
   traits.scatters_in_order = target.is_cpu;
   traits.merges_reductions = true;
+  // A tree wants what a GPU has to spare; a processor is as fast along memory, without barriers.
+  traits.team_points = team_points(target);
+  traits.reduces_by_trees = !target.is_cpu;
   traits.max_loop_iterations = target.max_loop_turns;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
                          ::hekla::compile_program(request.module, request.options, traits));

@@ -58,6 +58,10 @@ void Rewriter::walk(int32_t region) {
     } else if (inst.op == Op::kForResult) {
       const auto loop = loops_.find(inst.arguments[0]);
       made_[v] = loop->second[inst.immediate];
+    } else if (inst.op == Op::kShuffleXor) {
+      for (Value part : of(inst.arguments[0])) {
+        made_[v].push_back(b_.shuffle_xor(part, unpack_exchange(inst.immediate)));
+      }
     } else {
       made_[v] = rewrite(inst);
     }

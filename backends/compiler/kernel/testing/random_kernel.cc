@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/testing/random_parts.h"
@@ -30,12 +31,20 @@ std::vector<int64_t> random_grid(Random& random, int max_points) {
   return grid;
 }
 
+// Gives the grid a dimension of 2, 4 ... 64 points; which.
+int add_team(Random& random, std::vector<int64_t>& grid) {
+  const auto at = static_cast<int>(random.below(grid.size() + 1));
+  grid.insert(grid.begin() + at, int64_t{2} << random.below(6));
+  return at;
+}
+
 class Generator {
  public:
   Generator(uint64_t seed, const RandomOptions& options)
       : options_(options),
         random_(seed),
         grid_(random_grid(random_, options.max_points)),
+        team_(options.teams ? add_team(random_, grid_) : -1),
         index_type_(options.i64 && random_.chance(30) ? kI64 : kI32),
         b_(static_cast<int>(grid_.size()), index_type_) {
     types_ = {kBool, kI32, kF32};
@@ -61,6 +70,7 @@ class Generator {
       push(t == kBool ? b_.binary(Op::kEq, linear_, b_.index(1)) : load(t));
     }
     for (size_t d = 0; d < grid_.size(); ++d) push(b_.grid_index(static_cast<int>(d)));
+    if (team_ >= 0) exchange();
     make_ops(options_.ops, 0);
     // Outputs of several types, and an update in place.
     update_in_place(random_.chance(50) ? kF32 : kI32);
@@ -272,6 +282,13 @@ class Generator {
     }
   }
 
+  void exchange() {
+    const auto size = static_cast<uint64_t>(grid_[static_cast<size_t>(team_)]);
+    const auto levels = static_cast<uint64_t>(std::countr_zero(size));
+    const auto distance = uint32_t{1} << random_.below(levels);
+    push(b_.shuffle_xor(pick(any_type()), {team_, distance}));
+  }
+
   void make_loop(int ops, int depth) {
     // Sometimes as long as what loads of several iterations together ask for.
     const auto constant =
@@ -308,7 +325,9 @@ class Generator {
 
   void make_ops(int count, int depth) {
     for (int i = 0; i < count; ++i) {
-      if (random_.chance(depth == 0 ? 8 : 15)) {
+      if (team_ >= 0 && depth == 0 && random_.chance(15)) {
+        exchange();
+      } else if (random_.chance(depth == 0 ? 8 : 15)) {
         const ScalarType t = any_type();
         if (t != kBool) push(load(t));
       } else if (depth < 2 && count > 8 && random_.chance(6)) {
@@ -323,6 +342,7 @@ class Generator {
   const RandomOptions options_;
   Random random_;
   std::vector<int64_t> grid_;
+  const int team_;  // the dimension along which points exchange values; -1: they do not
   ScalarType index_type_;
   Builder b_;
   std::vector<ScalarType> types_;

@@ -43,6 +43,8 @@ struct RandomOptions {
   // kFma, whose result a device may round twice.
   bool fma = false;
   bool division_and_square_root = true;
+  // Points exchange values along a dimension of 2 to 64 points.
+  bool teams = false;
   int ops = 40;          // about; address arithmetic comes on top
   int max_points = 400;  // of the grid
 };

@@ -19,6 +19,7 @@ TEST(RandomKernel, IsWellTypedAndStaysInItsOperands) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     RandomOptions options;
     options.fma = true;
+    options.teams = seed % 2 == 1;
     const TestKernel test = random_kernel(seed, options);
     ASSERT_TRUE(verify(test.kernel.body).ok())
         << seed << ": " << verify(test.kernel.body).message();
@@ -30,7 +31,7 @@ TEST(RandomKernel, IsWellTypedAndStaysInItsOperands) {
       ops.insert(test.kernel.body[static_cast<Value>(v)].op);
     }
   }
-  for (int op = 0; op <= static_cast<int>(Op::kForResult); ++op) {
+  for (int op = 0; op <= static_cast<int>(Op::kShuffleXor); ++op) {
     EXPECT_TRUE(ops.contains(static_cast<Op>(op))) << op_name(static_cast<Op>(op)) << " is missing";
   }
 }

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/lower/reduce_kernels.h"
+
+#include <algorithm>
+
+#include "runtime/program/ir/op_attributes.h"
+
+namespace hekla::lower {
+
+using ir::OpCode;
+using kernel::Op;
+
+namespace {
+
+// Of an operation that a reducer yields, on these of its arguments and nothing else.
+Order order_of(const ir::Operation& made, const ir::Value* x, const ir::Value* y) {
+  if (made.operand_count() != 2) return Order::kFixed;
+  const ir::Value *a = made.operand(0), *b = made.operand(1);
+  if (!((a == x && b == y) || (a == y && b == x))) return Order::kFixed;
+  switch (made.code()) {
+    case OpCode::kAdd:
+      return Order::kSum;
+    case OpCode::kAnd:
+    case OpCode::kMaximum:
+    case OpCode::kMinimum:
+    case OpCode::kOr:
+      return Order::kIdempotent;
+    case OpCode::kMultiply:
+    case OpCode::kXor:
+      return Order::kAny;
+    default:
+      return Order::kFixed;
+  }
+}
+
+}  // namespace
+
+Order order_of(const ir::Operation& op) {
+  const ir::Block& block = op.region(0).front();
+  const auto& ops = block.operations();
+  if (op.result_count() != 1 || ops.size() != 2 || block.argument_count() != 2 ||
+      ops[1]->operand(0) != ops[0]->result()) {
+    return Order::kFixed;
+  }
+  return order_of(*ops[0], block.argument(0), block.argument(1));
+}
+
+bool is_of_free_orders(const ir::Operation& op) {
+  const ir::Block& block = op.region(0).front();
+  const ir::Operation* yield = block.terminator();
+  const size_t count = op.result_count();
+  if (yield == nullptr || yield->operand_count() != count || block.argument_count() != 2 * count) {
+    return false;
+  }
+  for (size_t r = 0; r < count; ++r) {
+    const ir::Operation* made = yield->operand(r)->defining_op();
+    if (made == nullptr || made->block() != &block ||
+        order_of(*made, block.argument(r), block.argument(count + r)) == Order::kFixed) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool is_choice(const ir::Operation& op) {
+  const ir::Block& block = op.region(0).front();
+  const ir::Operation* yield = block.terminator();
+  return yield != nullptr &&
+         std::all_of(block.operations().begin(), block.operations().end(), [&](const auto& made) {
+           switch (made->code()) {
+             case OpCode::kAnd:
+             case OpCode::kCompare:
+             case OpCode::kConstant:
+             case OpCode::kImag:
+             case OpCode::kMaximum:
+             case OpCode::kMinimum:
+             case OpCode::kNot:
+             case OpCode::kOr:
+             case OpCode::kReal:
+             case OpCode::kSelect:
+             case OpCode::kXor:
+               return true;
+             default:
+               return made.get() == yield;
+           }
+         });
+}
+
+Lines lines_of(const ir::Operation& op) {
+  Lines lines;
+  const Dims& from = op.operand(0)->type().dims();
+  const std::vector<int64_t> dimensions = ir::int_list(op, "dimensions");
+  lines.is_dense = true;
+  for (size_t d = 0; d < from.size(); ++d) {
+    const bool is_reduced = std::find(dimensions.begin(), dimensions.end(),
+                                      static_cast<int64_t>(d)) != dimensions.end();
+    (is_reduced ? lines.reduced : lines.kept).push_back(d);
+    (is_reduced ? lines.reduced_sizes : lines.kept_sizes).push_back(from[d]);
+    (is_reduced ? lines.length : lines.count) *= from[d];
+    lines.neighbours = is_reduced ? 1 : lines.neighbours * from[d];
+    if (from[d] == 1) continue;
+    lines.is_column = !is_reduced;
+    if (!is_reduced && lines.length > 1) lines.is_dense = false;
+  }
+  return lines;
+}
+
+kernel::Refusal why_no_lines(const ir::Operation& op) {
+  if (op.code() != OpCode::kReduce || op.result_count() == 0 || op.region_count() != 1 ||
+      op.operand_count() != 2 * op.result_count()) {
+    return "it is no reduce";
+  }
+  for (size_t r = 0; r < op.result_count(); ++r) {
+    const ir::Type& type = op.operand(r)->type();
+    if (!type.is_static_tensor() || !op.result(r)->type().is_static_tensor()) {
+      return "its types are no static tensors";
+    }
+    if (type.dtype() != op.result(r)->type().dtype()) return "its result has another type";
+  }
+  const Lines lines = lines_of(op);
+  if (lines.count == 0 || lines.length == 0) return "it is empty";
+  return {};
+}
+
+ReduceKernels::ReduceKernels(const Outputs& outputs, const InMemory& in_memory,
+                             const LowerOptions& options)
+    : lines_(lines_of(*outputs.front()->defining_op())),
+      outputs_(outputs),
+      in_memory_(in_memory),
+      options_(options) {
+  for (const ir::Value* output : outputs) {
+    const ir::Operation* op = output->defining_op();
+    if (std::any_of(parts_.begin(), parts_.end(),
+                    [&](const Part& part) { return part.op == op; })) {
+      continue;
+    }
+    parts_.push_back({op, order_of(*op), dtypes_.size(), op->result_count()});
+    for (size_t r = 0; r < op->result_count(); ++r) {
+      dtypes_.push_back(op->result(r)->type().dtype());
+    }
+  }
+}
+
+ReduceKernels::Temporaries ReduceKernels::add(int64_t elements) {
+  Temporaries added;
+  for (DType dtype : dtypes_) added.push_back(add_temporary(sequence_, dtype, elements));
+  return added;
+}
+
+Status ReduceKernels::finish(KernelMaker& k) {
+  HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
+  sequence_.kernels.push_back(std::move(made));
+  return ok_status();
+}
+
+std::vector<int64_t> ReduceKernels::grid(std::vector<int64_t> outer,
+                                         const std::vector<int64_t>& inner) const {
+  outer.insert(outer.end(), lines_.kept_sizes.begin(), lines_.kept_sizes.end());
+  outer.insert(outer.end(), inner.begin(), inner.end());
+  return outer;
+}
+
+int64_t ReduceKernels::largest() const { return lines_.count * lines_.length; }
+
+Value ReduceKernels::line(KernelMaker& k, size_t first) const {
+  Value at = k.index(0);
+  for (size_t i = 0; i < lines_.kept.size(); ++i) {
+    at = k.b().add(k.b().mul(at, k.index(lines_.kept_sizes[i])), k.at(first + i));
+  }
+  return at;
+}
+
+Elements ReduceKernels::element(KernelMaker& k, size_t first, Value t) const {
+  Builder& b = k.b();
+  Point point;
+  if (lines_.is_dense) {
+    point.linear = b.add(b.mul(line(k, first), k.index(lines_.length)), t);
+  } else {
+    point.dims.resize(lines_.kept.size() + lines_.reduced.size());
+    for (size_t i = 0; i < lines_.kept.size(); ++i) point.dims[lines_.kept[i]] = k.at(first + i);
+    for (size_t i = lines_.reduced.size(); i-- > 0;) {
+      const Value size = k.index(lines_.reduced_sizes[i]);
+      const bool is_outermost = i == 0;
+      point.dims[lines_.reduced[i]] = is_outermost ? t : b.binary(Op::kRemU, t, size);
+      if (!is_outermost) t = b.binary(Op::kDivU, t, size);
+    }
+  }
+  Elements elements;
+  for (const Part& part : parts_) {
+    for (size_t r = 0; r < part.count; ++r) {
+      elements.push_back(k.emitter().emit(*part.op->operand(r), point));
+    }
+  }
+  return elements;
+}
+
+Elements ReduceKernels::load(KernelMaker& k, const Temporaries& from, Value at) const {
+  Elements elements;
+  for (const Temporary& each : from) elements.push_back(k.load(each, at));
+  return elements;
+}
+
+void ReduceKernels::store(KernelMaker& k, const Temporaries& to, Value at,
+                          const Elements& elements) const {
+  for (size_t r = 0; r < elements.size(); ++r) k.store(to[r], at, elements[r]);
+}
+
+void ReduceKernels::store_result(KernelMaker& k, size_t first, const Elements& elements) const {
+  const Value at = line(k, first);
+  for (const Part& part : parts_) {
+    for (size_t r = 0; r < part.count; ++r) {
+      const ir::Value* result = part.op->result(r);
+      if (std::find(outputs_.begin(), outputs_.end(), result) != outputs_.end()) {
+        k.store(*result, at, elements[part.first + r]);
+      }
+    }
+  }
+}
+
+Elements ReduceKernels::combine(KernelMaker& k, const Part& part, const Elements& before,
+                                const Elements& after) {
+  Elements arguments = before;
+  append(arguments, after);
+  const std::optional<Elements> reduced =
+      k.emitter().apply_region(part.op->region(0).front(), arguments);
+  if (!reduced.has_value() || reduced->size() != part.count) {
+    k.emitter().fail(*part.op);
+    return before;
+  }
+  return *reduced;
+}
+
+Elements ReduceKernels::initial(KernelMaker& k) const {
+  Elements elements;
+  for (const Part& part : parts_) {
+    for (size_t r = 0; r < part.count; ++r) {
+      elements.push_back(k.emitter().emit(*part.op->operand(part.count + r), Point{}));
+    }
+  }
+  return elements;
+}
+
+Elements ReduceKernels::zero(KernelMaker& k, const Part& part) const {
+  Element e = k.emitter().zero(dtypes_[part.first]);
+  if (is_float(complex_part(dtypes_[part.first]))) {
+    e.re = k.b().neg(e.re);
+    if (e.im != kernel::kNoValue) e.im = k.b().neg(e.im);
+  }
+  return {e};
+}
+
+Elements ReduceKernels::add_chain(KernelMaker& k, int64_t count, const Elements& total,
+                                  const At& at) const {
+  if (count == 0) return total;
+  return k.loop(k.index(count), dtypes_, total, [&](Value i, const Elements& carried) {
+    const Elements here = at(i);
+    Elements next;
+    for (const Part& part : parts_) {
+      append(next, combine(k, part, of(part, carried), of(part, here)));
+    }
+    return next;
+  });
+}
+
+}  // namespace hekla::lower

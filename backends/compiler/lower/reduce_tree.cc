@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions by trees. The points of a team share a line, or a part of one: each reduces its share
+// element by element, then pairs of points put together what they have, pairs of pairs and so on.
+// What parts of a line gave is reduced in the same way. Teams and parts depend on shapes, the
+// reducer and the size of the device's teams alone, so a sum has the same bits in every schedule.
+//
+// n terms in chains of c and trees of depth d are added with an error of (c + d) u instead of n u,
+// so nothing is compensated (Higham, "The accuracy of floating point summation", 1993).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "backends/compiler/lower/reduce_kernels.h"
+
+namespace hekla::lower {
+
+using kernel::Op;
+
+namespace {
+
+// What sizes decide.
+struct TreeLimits {
+  // Shorter lines are reduced by one point each.
+  int64_t least_line = 32;
+  // Elements of a point, so that there are not more points than work: at least; those of a part
+  // where that makes no more than `many_teams`; at most.
+  int64_t least_share = 4;
+  int64_t share = 16;
+  int64_t most_share = 64;
+  int64_t many_teams = 1024;
+  // So many columns are work enough, a point each.
+  int64_t many_columns = 64 * 1024;
+  // Columns that are read together: a subgroup's worth; and points of a team then, at least.
+  int64_t columns = 32;
+  int64_t few_points = 8;
+  int64_t most_points = 256;
+};
+
+TreeLimits tree_limits(const LowerOptions& options) {
+  return options.small_limits ? TreeLimits{3, 1, 2, 3, 3, 64, 4, 4, 16} : TreeLimits{};
+}
+
+// How a line is shared out: `parts` teams of `points` points.
+struct TreeShape {
+  int64_t points = 1;
+  int64_t parts = 1;
+};
+
+TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& options) {
+  const TreeLimits limits = tree_limits(options);
+  int64_t most = std::min(limits.most_points, options.team_points);
+  if (lines.is_column) {
+    const auto columns = static_cast<uint64_t>(std::min(lines.count, limits.columns));
+    most = std::min(
+        most, std::max(limits.few_points, most / static_cast<int64_t>(std::bit_ceil(columns))));
+  }
+  const auto fitting = static_cast<uint64_t>(std::max<int64_t>(1, length / limits.least_share));
+  TreeShape shape;
+  shape.points = std::min(most, static_cast<int64_t>(std::bit_floor(fitting)));
+  const auto parts_of = [&](int64_t share) {
+    const int64_t elements = shape.points * share;
+    return (length + elements - 1) / elements;
+  };
+  shape.parts = std::min(parts_of(limits.share),
+                         std::max(parts_of(limits.most_share), limits.many_teams / lines.count));
+  shape.parts = std::clamp<int64_t>(shape.parts, 1, length / shape.points);
+  return shape;
+}
+
+class TreeLowering : private ReduceKernels {
+ public:
+  using ReduceKernels::ReduceKernels;
+
+  Result<LoweredSequence> run() {
+    keeps_order_ = !is_of_free_orders(*parts_.front().op);
+    int64_t length = lines_.length;
+    Temporaries from;
+    for (;;) {
+      const TreeShape shape = tree_shape(lines_, length, options_);
+      const bool is_last = shape.parts == 1;
+      const Temporaries to = is_last ? Temporaries() : add(lines_.count * shape.parts);
+      HEKLA_RETURN_IF_ERROR(add_kernel(shape, length, from, to));
+      if (is_last) return std::move(sequence_);
+      from = to;
+      length = shape.parts;
+    }
+  }
+
+ private:
+  // Dimensions of the grid: the line's, and the part and the point of its team. Neighbours in
+  // memory are neighbours in the grid: columns, or points.
+  struct Places {
+    size_t line = 0, part = 0, point = 0;
+  };
+
+  // Element `t` of this stage: of the operands, or of what the parts of the last stage gave.
+  Elements element_of(KernelMaker& k, const Places& places, const Temporaries& from, int64_t length,
+                      Value t) const {
+    if (from.empty()) return element(k, places.line, t);
+    return load(k, from, number(k, places, length, t));
+  }
+
+  // Where what part `t` of `parts` of a line gave is.
+  Value number(KernelMaker& k, const Places& places, int64_t parts, Value t) const {
+    const Value at = line(k, places.line);
+    return lines_.is_column ? k.b().add(k.b().mul(t, k.index(lines_.count)), at)
+                            : k.b().add(k.b().mul(at, k.index(parts)), t);
+  }
+
+  // A kernel that reduces lines of `length` elements to `shape.parts` each; `to`: empty for the
+  // last one.
+  Status add_kernel(const TreeShape& shape, int64_t length, const Temporaries& from,
+                    const Temporaries& to) {
+    const size_t kept = lines_.kept.size();
+    const std::vector<int64_t> team{shape.parts, shape.points};
+    const Places places = lines_.is_column ? Places{2, 0, 1} : Places{0, kept, kept + 1};
+    KernelMaker k(to.empty() ? "reduce" : "reduce_parts",
+                  lines_.is_column ? grid(team, {}) : grid({}, team),
+                  largest() + lines_.count * shape.parts * shape.points, in_memory_);
+    const Elements share = reduce_share(k, shape, length, places, from);
+    const Elements total = reduce_team(k, shape.points, places, share);
+    const auto store_total = [&] {
+      if (!to.empty()) {
+        return store(k, to, number(k, places, shape.parts, k.at(places.part)), total);
+      }
+      const Elements before = initial(k);
+      Elements all;
+      for (const Part& part : parts_)
+        append(all, combine(k, part, of(part, before), of(part, total)));
+      store_result(k, places.line, all);
+    };
+    if (shape.points == 1) {
+      store_total();
+    } else {
+      k.when(k.b().binary(Op::kEq, k.at(places.point), k.index(0)), store_total);
+    }
+    return finish(k);
+  }
+
+  // The elements of this point, at least one: every so-many-th of the line, so that the points of a
+  // team read neighbours, or where the order counts those next to each other.
+  Elements reduce_share(KernelMaker& k, const TreeShape& shape, int64_t length,
+                        const Places& places, const Temporaries& from) const {
+    Builder& b = k.b();
+    const int64_t points = shape.parts * shape.points;  // of a line
+    const int64_t whole = length / points;
+    const int64_t rest = length % points;  // the first points have one more
+    const Value point = b.add(b.mul(k.at(places.part), k.index(shape.points)), k.at(places.point));
+    const At at = [&](Value i) {
+      Value t = b.add(b.mul(i, k.index(points)), point);
+      if (keeps_order_) {
+        t = b.add(b.mul(point, k.index(whole)), i);
+        if (rest != 0) t = b.add(t, k.at_most(point, rest));
+      }
+      return element_of(k, places, from, length, t);
+    };
+    bool has_start = true;
+    Elements start;
+    for (const Part& part : parts_) {
+      has_start = has_start && part.order == Order::kSum;
+      if (has_start) append(start, zero(k, part));
+    }
+    if (!has_start) start = at(k.index(0));
+    const int64_t first = has_start ? 0 : 1;
+    const Elements sum =
+        add_chain(k, whole - first, start, [&](Value i) { return at(b.add(i, k.index(first))); });
+    if (rest == 0) return sum;
+    // Behind its share a point without one more reads any element.
+    const Value has_more = b.binary(Op::kLtS, point, k.index(rest));
+    const Elements more =
+        element_of(k, places, from, length,
+                   k.at_most(keeps_order_ ? b.add(b.mul(point, k.index(whole + 1)), k.index(whole))
+                                          : b.add(point, k.index(whole * points)),
+                             length - 1));
+    Elements all;
+    for (const Part& part : parts_) append(all, combine(k, part, of(part, sum), of(part, more)));
+    return k.choose(has_more, all, sum);
+  }
+
+  // What the first point of the team has in the end is what all had, in their order.
+  Elements reduce_team(KernelMaker& k, int64_t points, const Places& places, Elements mine) const {
+    for (int64_t distance = 1; distance < points; distance *= 2) {
+      Elements theirs, both;
+      for (const Element& e : mine) theirs.push_back(k.from_team(e, places.point, distance));
+      for (const Part& part : parts_) {
+        append(both, combine(k, part, of(part, mine), of(part, theirs)));
+      }
+      mine = both;
+    }
+    return mine;
+  }
+
+  bool keeps_order_ = false;
+};
+
+}  // namespace
+
+kernel::Refusal why_no_tree_reduce(const ir::Operation& op, const LowerOptions& options) {
+  if (options.team_points < 2) return "the device takes elements in their order";
+  if (kernel::Refusal why = why_no_lines(op); !why.empty()) return why;
+  if (!is_of_free_orders(op) && !is_choice(op)) {
+    return "its reducer is none that is known to be associative";
+  }
+  const TreeLimits limits = tree_limits(options);
+  const Lines lines = lines_of(op);
+  if (lines.length < limits.least_line) {
+    return fmt::format("lines of {} elements, fewer than {}", lines.length, limits.least_line);
+  }
+  if (lines.is_column && lines.count >= limits.many_columns) {
+    return fmt::format("{} columns, no fewer than {}, are work enough side by side", lines.count,
+                       limits.many_columns);
+  }
+  return {};
+}
+
+Result<LoweredSequence> lower_tree_reduce(const Outputs& outputs, const InMemory& in_memory,
+                                          const LowerOptions& options) {
+  return TreeLowering(outputs, in_memory, options).run();
+}
+
+}  // namespace hekla::lower

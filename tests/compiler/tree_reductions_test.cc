@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions by trees: that they give what the evaluator gives, at sizes on both sides of what
+// decides on their shape, and which reductions are done so.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "backends/compiler/compile.h"
+#include "backends/compiler/plan/visit.h"
+#include "backends/reference/evaluator.h"
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "tests/compiler/plan_interpreter.h"
+
+namespace hekla::testing {
+namespace {
+
+// A reduction of one operand.
+std::string tree_reduction(const std::string& from, const std::string& to, const std::string& dims,
+                           const std::string& type, const std::string& op) {
+  const std::string x = "tensor<" + from + type + ">", r = "tensor<" + to + type + ">";
+  const std::string e = "tensor<" + type + ">";
+  return "module { func.func public @main(%x: " + x + ", %i: " + e + ") -> " + r +
+         " {\n %r = stablehlo.reduce(%x init: %i) applies stablehlo." + op +
+         " across dimensions = [" + dims + "] : (" + x + ", " + e + ") -> " + r +
+         "\n return %r : " + r + "\n } }";
+}
+
+// The greatest element and its place, as JAX writes argmax; sums and products at once; and a
+// reducer that nobody knows.
+std::string pair_reduction(const std::string& from, const std::string& to, const std::string& dims,
+                           const std::string& body) {
+  const auto t = [](const std::string& shape, const char* type) {
+    return "tensor<" + shape + type + ">";
+  };
+  const std::string x = t(from, "f32"), n = t(from, "i32"), rx = t(to, "f32"), rn = t(to, "i32");
+  return "module { func.func public @main(%x: " + x + ", %n: " + n +
+         ", %i: tensor<f32>, %j: tensor<i32>) -> (" + rx + ", " + rn +
+         ") {\n %r:2 = stablehlo.reduce(%x init: %i), (%n init: %j) across dimensions = [" + dims +
+         "] : (" + x + ", " + n + ", tensor<f32>, tensor<i32>) -> (" + rx + ", " + rn +
+         ")\n reducer(%a: tensor<f32>, %b: tensor<f32>) (%c: tensor<i32>, %d: tensor<i32>) {\n" +
+         body + " }\n return %r#0, %r#1 : " + rx + ", " + rn + "\n } }";
+}
+
+constexpr const char* kArgmax = R"(
+   %0 = stablehlo.compare GT, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+   %1 = stablehlo.compare NE, %a, %a, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+   %2 = stablehlo.or %0, %1 : tensor<i1>
+   %3 = stablehlo.compare EQ, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+   %4 = stablehlo.compare LT, %c, %d, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+   %5 = stablehlo.and %3, %4 : tensor<i1>
+   %6 = stablehlo.or %2, %5 : tensor<i1>
+   %7 = stablehlo.select %2, %a, %b : tensor<i1>, tensor<f32>
+   %8 = stablehlo.select %6, %c, %d : tensor<i1>, tensor<i32>
+   stablehlo.return %7, %8 : tensor<f32>, tensor<i32>
+)";
+constexpr const char* kApart = R"(
+   %0 = stablehlo.maximum %a, %b : tensor<f32>
+   %1 = stablehlo.add %c, %d : tensor<i32>
+   stablehlo.return %0, %1 : tensor<f32>, tensor<i32>
+)";
+constexpr const char* kUnknown = R"(
+   %0 = stablehlo.maximum %a, %b : tensor<f32>
+   %1 = stablehlo.subtract %c, %d : tensor<i32>
+   stablehlo.return %0, %1 : tensor<f32>, tensor<i32>
+)";
+
+HostArray drawn_array(const ir::Type& type, bool has_nan) {
+  std::mt19937_64 random(static_cast<uint64_t>(element_count(type.dims())) + 3);
+  HostArray array(type.dtype(), type.dims());
+  const int64_t width = dtype_bytes(type.dtype());
+  for (int64_t i = 0; i < array.size(); ++i) {
+    uint64_t bits = random() % 100;
+    if (is_float(type.dtype())) {
+      double value = static_cast<double>(random() % 64) / 16 - 2;
+      if (has_nan && random() % 50 == 0) value = std::nan("");
+      bits = float_to_bits(type.dtype(), value);
+    }
+    if (type.dtype() == DType::kI1) bits %= 2;
+    std::memcpy(array.mutable_data() + i * width, &bits, static_cast<size_t>(width));
+  }
+  return array;
+}
+
+struct Outcome {
+  std::vector<std::vector<std::byte>> got;
+  std::vector<HostArray> want, inputs;
+  std::shared_ptr<const plan::LaunchPlan> plan;
+};
+
+Outcome run(const std::string& text, int64_t team_points, bool small_limits, bool has_nan = false) {
+  Outcome outcome;
+  auto module = stablehlo::read_program(text);
+  EXPECT_TRUE(module.ok()) << module.status().message() << text;
+  if (!module.ok()) return outcome;
+  for (const ir::Type& input : (*module)->entry()->type.elements()) {
+    outcome.inputs.push_back(drawn_array(input, has_nan && outcome.inputs.empty()));
+  }
+  auto want = reference::evaluate(**module, outcome.inputs);
+  EXPECT_TRUE(want.ok()) << want.status().message();
+  if (want.ok()) outcome.want = *want;
+  CompileOptions options;
+  options.verify_passes = true;
+  options.plan.small_limits = small_limits;
+  plan::DeviceTraits traits;
+  traits.team_points = team_points;
+  traits.reduces_by_trees = true;
+  auto plan =
+      compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), options, traits);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  if (!plan.ok()) return outcome;
+  outcome.plan = *plan;
+  auto got = run_plan(**plan, outcome.inputs);
+  EXPECT_TRUE(got.ok()) << got.status().message() << "\n" << plan::to_string(**plan);
+  if (got.ok()) outcome.got = *got;
+  return outcome;
+}
+
+void expect_same(const Outcome& outcome) {
+  ASSERT_EQ(outcome.got.size(), outcome.want.size());
+  for (size_t r = 0; r < outcome.got.size(); ++r) {
+    const auto bytes = outcome.want[r].bytes();
+    EXPECT_EQ(outcome.got[r], std::vector<std::byte>(bytes.begin(), bytes.end())) << "result " << r;
+  }
+}
+
+std::string taken(const plan::LaunchPlan& plan) {
+  for (const kernel::Implementation& way : plan.decisions.at(0).implementations) {
+    if (way.refusal.empty()) return way.name;
+  }
+  return "";
+}
+
+struct Form {
+  std::string from, to, dims;
+};
+std::vector<Form> forms() {
+  std::vector<Form> all;
+  for (const int n : {0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 1025}) {
+    const std::string size = std::to_string(n) + "x";
+    all.push_back({size, "", "0"});
+    all.push_back({"3x" + size, "3x", "1"});
+    all.push_back({size + "5x", "5x", "0"});
+    all.push_back({"2x" + size + "33x", "2x33x", "1"});
+    all.push_back({"3x2x" + size, "2x", "0, 2"});
+  }
+  all.push_back({"100003x", "", "0"});
+  all.push_back({"20011x3x", "3x", "0"});
+  return all;
+}
+
+TEST(TreeReductions, GiveWhatTheEvaluatorGives) {
+  size_t number = 0;
+  for (const Form& form : forms()) {
+    for (const char* op : {"add", "multiply", "minimum", "or"}) {
+      const bool is_small = ++number % 2 == 0;
+      SCOPED_TRACE(form.from + " " + op);
+      expect_same(
+          run(tree_reduction(form.from, form.to, form.dims, number % 3 == 0 ? "i64" : "i32", op),
+              number % 5 == 0 ? 16 : 256, is_small));
+    }
+  }
+}
+
+TEST(TreeReductions, SumsOfFloatsKeepTheirBound) {
+  size_t number = 0;
+  for (const Form& form : forms()) {
+    SCOPED_TRACE(form.from);
+    const Outcome outcome =
+        run(tree_reduction(form.from, form.to, form.dims, "f32", "add"), 256, number++ % 2 == 0);
+    ASSERT_EQ(outcome.got.size(), 1u);
+    // Sixteenths, whose sums f32 holds: whatever the order.
+    const float* want = outcome.want[0].as<float>();
+    for (size_t i = 0; i < outcome.got[0].size() / sizeof(float); ++i) {
+      float got = 0;
+      std::memcpy(&got, outcome.got[0].data() + i * sizeof(float), sizeof(float));
+      EXPECT_NEAR(got, want[i], 1e-6 * std::abs(want[i])) << i;
+    }
+  }
+}
+
+TEST(TreeReductions, PairsKeepTheFirstOfEqualElementsAndOfNaNs) {
+  size_t number = 0;
+  for (const Form& form : forms()) {
+    const bool is_small = ++number % 2 == 0;
+    SCOPED_TRACE(form.from);
+    const Outcome outcome =
+        run(pair_reduction(form.from, form.to, form.dims, kArgmax), 256, is_small, number % 3 == 0);
+    ASSERT_EQ(outcome.got.size(), 2u);
+    const auto bytes = outcome.want[1].bytes();
+    EXPECT_EQ(outcome.got[1], std::vector<std::byte>(bytes.begin(), bytes.end()));
+    expect_same(run(pair_reduction(form.from, form.to, form.dims, kApart), 256, is_small));
+  }
+}
+
+TEST(TreeReductions, AreForTeamsLongLinesAndKnownReducers) {
+  const auto way = [](const std::string& text, int64_t team_points) {
+    return taken(*run(text, team_points, false).plan);
+  };
+  EXPECT_EQ(way(tree_reduction("9x32x", "9x", "1", "f32", "add"), 256), "trees of points");
+  EXPECT_EQ(way(tree_reduction("9x31x", "9x", "1", "f32", "add"), 256), "a point for each line");
+  EXPECT_EQ(way(tree_reduction("9x32x", "9x", "1", "f32", "add"), 1), "a point for each line");
+  EXPECT_EQ(way(tree_reduction("32x65535x", "65535x", "0", "i32", "add"), 256), "trees of points");
+  EXPECT_EQ(way(tree_reduction("32x65536x", "65536x", "0", "i32", "add"), 256),
+            "a point for each line");
+  EXPECT_EQ(way(pair_reduction("99x", "", "0", kArgmax), 256), "trees of points");
+  EXPECT_EQ(way(pair_reduction("99x", "", "0", kUnknown), 256), "a point for each line");
+}
+
+}  // namespace
+}  // namespace hekla::testing
