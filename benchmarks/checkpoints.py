@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hekla.checkpoint, Orbax and torch.distributed.checkpoint on one state and one disk.
 
-Each library has a process of its own; they take turns, round by round, with raw direct I/O among
+Each library has a process of its own; they are interleaved, round by round, with raw direct I/O among
 them, so that a busy disk slows all. For states of JAX, torch and NumPy arrays it prints (medians of
 the rounds):
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs on Hekla's devices against IREE, on the CPU and on the same Vulkan device.
 
-Both take the same StableHLO program (as jax.jit lowers it for Hekla) and run in turns, each in a process
+Both take the same StableHLO program (as jax.jit lowers it for Hekla) and run interleaved, each in a process
 of its own that stands still (SIGSTOP) while the other runs: on lavapipe the driver's queue threads of
 IREE's device poll without a pause as long as it is open. IREE compiles for this machine's processor, or
 for Vulkan with --vulkan-target; a launch of either side ends when its results are there. What IREE cannot
@@ -202,14 +202,14 @@ def agree(first, second):
                for a, b in zip(first, second))
 
 
-def take_turns(sides, limit_s, fewest):
+def interleave(sides, limit_s, fewest):
     runs = {side: [] for side in sides}
     start = time.perf_counter()
-    turn = 0
-    while turn < fewest or (time.perf_counter() - start < limit_s and turn < 200):
-        for side in list(sides) if turn % 2 == 0 else reversed(list(sides)):
+    iteration = 0
+    while iteration < fewest or (time.perf_counter() - start < limit_s and iteration < 200):
+        for side in list(sides) if iteration % 2 == 0 else reversed(list(sides)):
             runs[side].append(sides[side].run())
-        turn += 1
+        iteration += 1
     return runs
 
 
@@ -226,7 +226,7 @@ def measure(name, device, arguments):
                     return {"program": name,
                             "error" if side == "hekla" else "iree_error": row[side]["error"]}
             row["agree"] = agree(sides["hekla"].arrays(), sides["iree"].arrays())
-            runs = take_turns(sides, arguments.seconds, arguments.repeat)
+            runs = interleave(sides, arguments.seconds, arguments.repeat)
         except TimeoutError:
             return {"program": name, "error": f"no result within {arguments.timeout:.0f} s"}
         except RuntimeError as error:

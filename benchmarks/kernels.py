@@ -5,7 +5,7 @@
 Matrix products and convolutions: GF/s, beside jaxlib's CPU (--peer: another platform of JAX) and numpy's
 BLAS. Elementwise, reductions, scans, transposes, gathers: GB/s of what must be moved, as a share of plain
 copies of as many bytes: by the CPU, on Vulkan by the device (x + 1), or where the peer is no CPU by the
-peer. Sorts: million elements per second, beside jaxlib and numpy. All sides run in turns in one process;
+peer. Sorts: million elements per second, beside jaxlib and numpy. All sides run interleaved in one process;
 figures are of the best launch, the spread is the upper quartile over the median. On a busy machine
 --cpu-time says more, where the device is software.
 
@@ -164,11 +164,11 @@ def measure(platform, peer, function, arguments, numpy_function, work, unit, lim
         sides["copy"] = copy_on(platform, peer, work)
     times = {name: [] for name in sides}
     start = time.perf_counter()
-    turn = 0
-    while turn < 5 or (time.perf_counter() - start < limit_s and turn < 500):
+    iteration = 0
+    while iteration < 5 or (time.perf_counter() - start < limit_s and iteration < 500):
         for name, run in sides.items():
             times[name].append(timed(run, clock))
-        turn += 1
+        iteration += 1
     scale = 1e6 if unit == "M/s" else 1e9
     return {name: {"best_s": min(t), "median_s": statistics.median(t),
                   "upper_quartile_s": statistics.quantiles(t, n=4)[2],

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Linear algebra on a Hekla device against jaxlib's CPU, in one process, in turns of two launches.
+"""Linear algebra on a Hekla device against jaxlib's CPU, in one process, two launches of each interleaved.
 
 Prints for each function, size and dtype the best time of both (a busy machine only adds to a time) and
 the ratio jaxlib / Hekla: above 1 Hekla is faster. At the end the geometric mean and the worst.

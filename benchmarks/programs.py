@@ -4,7 +4,7 @@
 zoo_large.py.
 
 The peer is jaxlib's CPU, or with --peer another platform of JAX: `--platform vulkan --peer cuda` compares
-two ways to one GPU. Both run in one process, in turns, so that a busy machine slows both. Each program has
+two ways to one GPU. Both run in one process, interleaved, so that a busy machine slows both. Each program has
 two processes of its own for each platform: the first compiles with an empty cache on disk (cold), the
 second finds the first one's (warm) and takes the times. Prints medians with quartiles and ratios peer /
 Hekla (above 1: Hekla is faster), their geometric mean and the worst. --json keeps all of it, --svg draws
@@ -139,11 +139,11 @@ def child(name, platform, peer, mode, limit_s, fewest):
     pair = [ours, Side(peer, lower, inputs)]
     sides = [*pair, Copy(moved)] if moved else pair
     start = time.perf_counter()
-    turn = 0
-    while turn < fewest or (time.perf_counter() - start < limit_s and turn < 300):
-        for side in sides if turn % 2 == 0 else reversed(sides):
+    iteration = 0
+    while iteration < fewest or (time.perf_counter() - start < limit_s and iteration < 300):
+        for side in sides if iteration % 2 == 0 else reversed(sides):
             side.run()
-        turn += 1
+        iteration += 1
     row = {"hekla": pair[0].summary(), "peer": pair[1].summary()}
     if moved:
         row["moved_bytes"] = moved
@@ -171,7 +171,7 @@ class Copy:
 
 
 def launch_child(platform, peer):
-    """The cost of a launch from Python: four numbers plus one, seconds per call, in turns."""
+    """The cost of a launch from Python: four numbers plus one, seconds per call, interleaved."""
     sys.path[:0] = [str(ROOT / "build" / "python")]
     import jax
     import jax.numpy as jnp

@@ -5,7 +5,7 @@
     PYTHONPATH=build/python .venv/torch-2.9.0/bin/python benchmarks/torch_steps.py [--seconds S] [--rounds N]
 
 Both sides trace the same models with the same torch_xla. One process for each side holds its model; the
-two take turns of S seconds, one running while the other waits. Prints per model the median time of a
+two are interleaved, S seconds each, one running while the other waits. Prints per model the median time of a
 step of either (spread: quartiles), their ratio, and what was compiled in the first steps: seconds of all
 compilations cold, and in a second process that finds what the first has left on disk. HEKLA_CACHE_DIR
 is a fresh folder. Above 1 Hekla is faster.

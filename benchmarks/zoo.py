@@ -300,7 +300,7 @@ def _conjugate():
     return (a @ a.T + 2 * np.eye(512)).astype(np.float32), normal(512)
 
 
-@model('Conjugate gradients for 512 unknowns, 40 turns', _conjugate)
+@model('Conjugate gradients for 512 unknowns, 40 iterations', _conjugate)
 def conjugate_gradient(a, b):
     def step(_, state):
         x, r, p, rr = state
@@ -330,7 +330,7 @@ def gram_schmidt(a):
     return lax.fori_loop(0, a.shape[1], step, (a, jnp.zeros((a.shape[1], a.shape[1]))))
 
 
-def _mandelbrot(view, n, turns):
+def _mandelbrot(view, n, iterations):
     grid = jnp.arange(n, dtype=view.dtype) / n * view[2]
     cx, cy = (view[0] + grid)[None, :], (view[1] + grid)[:, None]
 
@@ -341,13 +341,13 @@ def _mandelbrot(view, n, turns):
         new_y = jnp.where(inside, 2 * x * y + cy, y)
         return new_x, new_y, count + inside, k + 1
     zero = jnp.zeros((n, n), view.dtype)
-    _, _, count, _ = lax.while_loop(lambda s: (s[3] < turns) & (s[0] ** 2 + s[1] ** 2 < 4).any(),
+    _, _, count, _ = lax.while_loop(lambda s: (s[3] < iterations) & (s[0] ** 2 + s[1] ** 2 < 4).any(),
                                     body, (zero, zero, zero, 0))
-    # Points at the border leave a turn sooner or later by rounding: a mean says little of them.
+    # Points at the border leave an iteration sooner or later by rounding: a mean says little of them.
     return count.reshape(n // 32, 32, n // 32, 32).mean((1, 3))
 
 
-@model('Mandelbrot set, 384x384 points, at most 40 turns', lambda: (
+@model('Mandelbrot set, 384x384 points, at most 40 iterations', lambda: (
     np.array([-2.0, -1.25, 2.5], np.float32),))
 def mandelbrot(view):
     return _mandelbrot(view, 384, 40)
@@ -358,7 +358,7 @@ def _life():
     return (rng.integers(0, 2, (256, 256), np.int32).astype(np.int8),)
 
 
-@model('Game of life, 256x256, 50 turns of 8-bit integers', _life)
+@model('Game of life, 256x256, 50 iterations of 8-bit integers', _life)
 def game_of_life(board):
     def step(_, b):
         n = sum(jnp.roll(b, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)) - b

@@ -174,13 +174,13 @@ def f16_loss_scaling(weights, scale, good, images, labels):
 
 
 @model('Mandelbrot set, 1,024 x 1,024 points, until all have left or 100 iterations',
-       lambda n, turns: (np.array([-2.0, -1.25, 2.5], np.float32), np.zeros((n, n), np.int8),
-                         np.int32(turns)), (32, 20), (1024, 100))
-def mandelbrot_1024(view, image, turns):
-    return _mandelbrot(view, image.shape[0], turns)
+       lambda n, iterations: (np.array([-2.0, -1.25, 2.5], np.float32), np.zeros((n, n), np.int8),
+                         np.int32(iterations)), (32, 20), (1024, 100))
+def mandelbrot_1024(view, image, iterations):
+    return _mandelbrot(view, image.shape[0], iterations)
 
 
-@model('Game of life, 1,024 x 1,024, 50 turns of 8-bit integers',
+@model('Game of life, 1,024 x 1,024, 50 iterations of 8-bit integers',
        lambda n: (_random(108)[0].integers(0, 2, (n, n), np.int32).astype(np.int8),),
        (37,), (1024,))
 def game_of_life_1024(board):

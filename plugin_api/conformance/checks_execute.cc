@@ -344,7 +344,7 @@ void check_donation_race(Session& s) {
 
   constexpr int kRounds = 2000;
   constexpr int kNoMore = kRounds + 1;
-  constexpr int kLongestDelay = 3000;  // turns of an empty loop: longer than a launch takes
+  constexpr int kLongestDelay = 3000;  // iterations of an empty loop: longer than a launch takes
   std::atomic<int> asked{0}, started{0}, answered{0};
   std::atomic<bool> is_granted{false};
   // Both come out of it within a few nanoseconds where each has a core.

@@ -58,7 +58,7 @@ TEST(LogStore, SaysThatTheServiceIsGone) {
   EXPECT_EQ(store->get("a").status().code(), StatusCode::kUnavailable);
   EXPECT_NE(store->get("a").status().message().find("coordinator is gone"), std::string::npos);
   EXPECT_EQ(LogStore::open(service, "hekla").status().code(), StatusCode::kUnavailable);
-  // Neither hangs nor turns without rest.
+  // Neither hangs nor spins without rest.
   store->wait_change(store->ticket(), Deadline::in(std::chrono::milliseconds(5)));
 }
 

@@ -5,7 +5,7 @@
 // selector's byte is not zero, else the second; 2 by the selector's word, the last when it is out of
 // range; 3 the first until it was chosen often enough), 1 and 2 place and number of the words that
 // vkCmdDispatchIndirect reads for this block, 3 and 4 number and place of the targets, 5 the place
-// of a word that counts choices of the first target (0: none), 6 and 7 counter and turns of a
+// of a word that counts choices of the first target (0: none), 6 and 7 counter and iterations of a
 // counted loop, 8 this block, 9 the place of the current block's number. Places are words of the
 // state. A target is four words: block, place of its grids, place and number of the words that
 // vkCmdDispatchIndirect reads for it.
@@ -32,10 +32,10 @@ void main() {
   } else if (kind == 2) {
     choice = min(Word(selector).value, targets - 1);
   } else if (kind == 3) {
-    const uint turns = load(push.constants[6]) + 1;
-    choice = turns < push.constants[7] ? 0 : 1;
+    const uint iterations = load(push.constants[6]) + 1;
+    choice = iterations < push.constants[7] ? 0 : 1;
     barrier();  // all have read it
-    if (gl_LocalInvocationID.x == 0) store(push.constants[6], choice == 0 ? turns : 0);
+    if (gl_LocalInvocationID.x == 0) store(push.constants[6], choice == 0 ? iterations : 0);
   }
   const uint target = push.constants[4] + 4 * choice;
   const uint block = load(target);

@@ -88,14 +88,14 @@ std::shared_ptr<const plan::LaunchPlan> checked_plan(const std::string& text, do
   return *plan;
 }
 
-// A loop of `turns` turns whose first carried array gets its neighbours' sum.
-std::string stencil_loop(const std::string& turns, const std::string& more_carried,
+// A loop whose first carried array gets the sums of adjacent elements.
+std::string stencil_loop(const std::string& iterations, const std::string& more_carried,
                          const std::string& types, const std::string& yields) {
   return R"(module { func.func public @main(%a: tensor<8x9xf32>, %b: tensor<8x9xf32>) -> (tensor<8x9xf32>, tensor<8x9xf32>) {
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
     %end = stablehlo.constant dense<)" +
-         turns + R"(> : tensor<i32>
+         iterations + R"(> : tensor<i32>
     %r:)" +
          more_carried + R"( : tensor<i32>, )" + types + R"(
      cond {
@@ -114,11 +114,11 @@ std::string stencil_loop(const std::string& turns, const std::string& more_carri
   } })";
 }
 
-TEST(Loops, CarriedBuffersTakeTurns) {
-  // u' = f(u), v stays: two bodies, no copy. An odd number of turns takes one out.
-  for (const char* turns : {"6", "7"}) {
+TEST(Loops, CarriedBuffersRotate) {
+  // u' = f(u), v stays: two bodies, no copy. An odd number of iterations takes one out.
+  for (const char* iterations : {"6", "7"}) {
     const auto plan =
-        checked_plan(stencil_loop(turns, "3 = stablehlo.while(%i = %zero, %u = %a, %v = %b)",
+        checked_plan(stencil_loop(iterations, "3 = stablehlo.while(%i = %zero, %u = %a, %v = %b)",
                                   "tensor<8x9xf32>, tensor<8x9xf32>",
                                   "%next, %v : tensor<i32>, tensor<8x9xf32>, tensor<8x9xf32>"));
     ASSERT_NE(plan, nullptr);
@@ -132,13 +132,13 @@ TEST(Loops, CarriedBuffersTakeTurns) {
 
 TEST(Loops, ThreeBuffersRotate) {
   // u' = f(u, v), v' = u.
-  for (const char* turns : {"9", "10", "11", "2", "1", "0"}) {
+  for (const char* iterations : {"9", "10", "11", "2", "1", "0"}) {
     const auto plan =
-        checked_plan(stencil_loop(turns, "3 = stablehlo.while(%i = %zero, %u = %a, %v = %b)",
+        checked_plan(stencil_loop(iterations, "3 = stablehlo.while(%i = %zero, %u = %a, %v = %b)",
                                   "tensor<8x9xf32>, tensor<8x9xf32>",
                                   "%next, %u : tensor<i32>, tensor<8x9xf32>, tensor<8x9xf32>"));
     ASSERT_NE(plan, nullptr);
-    if (std::string_view(turns) != "9") continue;
+    if (std::string_view(iterations) != "9") continue;
     const auto loops = loops_of(plan->steps);
     ASSERT_EQ(loops.size(), 1u);
     EXPECT_EQ(count(loops[0]->body).copies, 0) << plan::to_string(*plan);
@@ -147,9 +147,9 @@ TEST(Loops, ThreeBuffersRotate) {
 
 TEST(Loops, ValuesFromOutsideAreCopied) {
   // u' = b, which the loop does not write, and v' = u.
-  for (const char* turns : {"5", "6"}) {
+  for (const char* iterations : {"5", "6"}) {
     const auto plan =
-        checked_plan(stencil_loop(turns, "3 = stablehlo.while(%i = %zero, %u = %a, %v = %b)",
+        checked_plan(stencil_loop(iterations, "3 = stablehlo.while(%i = %zero, %u = %a, %v = %b)",
                                   "tensor<8x9xf32>, tensor<8x9xf32>",
                                   "%b, %u : tensor<i32>, tensor<8x9xf32>, tensor<8x9xf32>"));
     ASSERT_NE(plan, nullptr);

@@ -555,7 +555,7 @@ TEST(Rng, EveryTypeAndDistribution) {
   expect_near(draw_program("f64", "NORMAL"), 1e-13);
 }
 
-// Each turn of a loop and each branch draws on from where the one before ended.
+// Each iteration of a loop and each branch draws on from where the one before ended.
 TEST(Rng, LoopsAndBranchesCountTheirDraws) {
   expect_same(R"(
 func.func @main(%a: tensor<f32>, %b: tensor<f32>, %w: tensor<i1>)

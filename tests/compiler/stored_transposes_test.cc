@@ -51,10 +51,10 @@ size_t steps(const std::string& text, StoredTransposes which) {
 }
 
 TEST(StoredTransposes, LargeOnesThatTurnLinesAreStored) {
-  const auto check = [](const std::string& text, bool turns, bool is_large) {
+  const auto check = [](const std::string& text, bool transposes, bool is_large) {
     const size_t none = steps(text, StoredTransposes::kNone);
-    EXPECT_EQ(steps(text, StoredTransposes::kAll), none + (turns ? 1 : 0)) << text;
-    EXPECT_EQ(steps(text, StoredTransposes::kWherePays), none + (turns && is_large ? 1 : 0))
+    EXPECT_EQ(steps(text, StoredTransposes::kAll), none + (transposes ? 1 : 0)) << text;
+    EXPECT_EQ(steps(text, StoredTransposes::kWherePays), none + (transposes && is_large ? 1 : 0))
         << text;
   };
   check(two_readers("256x255", "255x256", "255", "1, 0", 1), true, false);

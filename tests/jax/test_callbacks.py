@@ -410,7 +410,7 @@ def print_static(x):
 
 def print_in_loop(x):
     def body(i, c):
-        jax.debug.print('turn {i} {c}', i=i, c=c, ordered=True)
+        jax.debug.print('iteration {i} {c}', i=i, c=c, ordered=True)
         return c + 1
     return jax.lax.fori_loop(0, 4, body, x[0, 0])
 
@@ -705,12 +705,12 @@ print(shards(jit(lambda v: jax.pure_callback(double, like, v) + 1)(x)), len(call
 """, ['[[1.0, 3.0, 5.0, 7.0], [1.0, 3.0, 5.0, 7.0]] 1']),
     ("""
 def body(i, v):
-    io_callback(lambda k: print('turn', k), None, i)
+    io_callback(lambda k: print('iteration', k), None, i)
     return v + jax.pure_callback(double, like, v)
 y = jit(lambda v: jax.lax.fori_loop(0, 3, body, v))(x)
 jax.effects_barrier()
 print(shards(y), len(calls))
-""", ['turn 0', 'turn 1', 'turn 2', '[[0.0, 27.0, 54.0, 81.0], [0.0, 27.0, 54.0, 81.0]] 3']),
+""", ['iteration 0', 'iteration 1', 'iteration 2', '[[0.0, 27.0, 54.0, 81.0], [0.0, 27.0, 54.0, 81.0]] 3']),
     # One in shard_map is each device's own.
     ("""
 y = jit(shard_map(lambda v: jax.pure_callback(double, like, v), mesh=mesh, in_specs=P(),

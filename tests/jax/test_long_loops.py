@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements that take more turns of a loop than a driver may allow (llvmpipe ends loops after 65,535),
+"""Elements that take more iterations of a loop than a driver may allow (llvmpipe ends loops after 65,535),
 against NumPy in f64. The values are small integers, whose sums are exact in any order."""
 import jax
 import jax.numpy as jnp

@@ -278,7 +278,7 @@ int main(int argc, char** argv) {
       "Each operation must agree within the tolerance of docs/numerics.md on the operands that "
       "the\n"
       "device computed; results must have the same bits fused and with all values stored, and in\n"
-      "another launch, without fusion or without memory reuse (one of these by turns, "
+      "another launch, without fusion or without memory reuse (one of these in rotation, "
       "--all-forms:\n"
       "each). A program that differs is shrunk and printed with its inputs; kept under\n"
       "tests/random/regressions it stays a test. Exit status: 0 all agree, 1 a finding, 2 bad "
@@ -304,7 +304,7 @@ int main(int argc, char** argv) {
                "Print which schedules ran which families of operations");
   app.add_flag("--require-schedules", settings.require_schedules,
                "Fail when a schedule that a device may choose for a family was not exercised");
-  app.add_flag("--all-forms", settings.all_forms, "All forms of each program, not one by turns");
+  app.add_flag("--all-forms", settings.all_forms, "All forms of each program, not one in rotation");
   app.add_flag("--print", settings.print, "Print the programs and run nothing");
   app.add_option("--out", settings.out_folder, "Folder for the texts of differing programs");
   app.add_option("--json", settings.json_file, "File for counts and findings");

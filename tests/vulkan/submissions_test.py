@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A launch is one queue submission: the real programs, each launched twice, by the device's counters.
 
-A loop whose turns the data decides may take more submissions in its first launch; later ones know.
+A loop whose iterations the data decide may take more submissions in its first launch; later ones know.
 What a host step splits takes one more for each. Each program's results are checked, its barriers are
 proved, and with --validation the validation layer must find nothing. A few programs run once more with
 the kernels of a discrete GPU. Skipped (77) without a Vulkan device.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `hekla ckpt bench`: what the disk gives, and what of it saves and restores reach.
 //
-// In turns, `repeat` times: a plain file written with direct I/O and synced, a committed step of
+// Interleaved, `repeat` times: a plain file written with direct I/O and synced, a committed step of
 // the same bytes written by `ranks` threads as ranks of a group, both read again into memory, the
 // step with every block verified. The best of each counts. Uses twice `bytes` of memory and of
 // disk.

@@ -32,8 +32,8 @@ struct LowerOptions {
   // For devices on which one thread that goes through all updates of a large scatter takes less
   // time than many that sort them. The bits are the same.
   bool scatters_in_order = false;
-  // Updates that a point of one kernel goes through, for devices that bound the turns of a loop; 0:
-  // all. The bits are the same.
+  // Updates that a point of one kernel goes through, for devices that bound the iterations of a
+  // loop; 0: all. The bits are the same.
   int64_t most_updates_at_once = 0;
   // Points of a team that reduces a line by a tree (kernel::Exchange), at most; a power of two. 1:
   // elements are taken in their order. Sums of floats have other bits.

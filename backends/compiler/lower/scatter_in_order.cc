@@ -71,8 +71,8 @@ class ScatterInOrder {
     if (is_part) {
       first = k.load(add_index_table(sequence_, k.index_dtype(), begin), k.index(0)).re;
     }
-    k.loop(k.index(count), {}, {}, [&](Value turn, const Elements&) {
-      const Value number = b.add(first, turn);
+    k.loop(k.index(count), {}, {}, [&](Value iteration, const Elements&) {
+      const Value number = b.add(first, iteration);
       ScatterForm::Entry entry;
       const Value vector = b.binary(Op::kDivU, number, k.index(form_.offsets()));
       entry.offsets = form_.offsets_at(k, b.binary(Op::kRemU, number, k.index(form_.offsets())));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorts. Blocks of a few neighbours are sorted in registers by a network of exchanges of direct
-// neighbours, which is stable (odd-even transposition; Knuth, volume 3, 5.3.4). Sorted runs are
+// Sorts. Blocks of a few elements are sorted in registers by a network of exchanges of adjacent
+// ones, which is stable (odd-even transposition; Knuth, volume 3, 5.3.4). Sorted runs are
 // then merged two by two until one is left. In a merge each point makes the same number of outputs:
 // where its share begins in both runs is found by binary search on its diagonal (merge path; Odeh,
 // Green, Mwassi, Shmueli and Birk, 2012).
@@ -308,7 +308,7 @@ class SortLowering {
       if (by_index_) elements.push_back({i, kernel::kNoValue});
       line.push_back(std::move(elements));
     }
-    // Places beyond the end are the last of the block and are never exchanged.
+    // Elements beyond the end are the last of the block and are never exchanged.
     const auto exchange = [&](size_t first) {
       for (size_t t = first; t + 1 < line.size(); t += 2) {
         const Value swap = b.bit_and(exists[t + 1], is_less(k, line[t + 1], line[t]));
@@ -317,7 +317,7 @@ class SortLowering {
         line[t] = std::move(less);
       }
     };
-    // Two rounds a turn: written out they would be most of a sort's code.
+    // Two rounds an iteration: unrolled they would be most of a sort's code.
     std::vector<DType> types;
     Elements initial;
     for (const Elements& elements : line) {
@@ -349,8 +349,8 @@ class SortLowering {
     return add(k);
   }
 
-  // What a merge that is shared by levels loads: the width of the runs, and how many turns the
-  // search on a diagonal takes.
+  // What a merge that is shared by levels loads: the width of the runs, and how many iterations
+  // the search on a diagonal takes.
   Table add_level(DType dtype, int64_t width, int64_t trips) {
     const std::array<int64_t, 2> wide = {width, trips};
     const std::array<int32_t, 2> narrow = {static_cast<int32_t>(width),
@@ -370,7 +370,7 @@ class SortLowering {
     const int64_t pairs = (size_ + 2 * width - 1) / (2 * width);
     const int64_t last = std::min(size_ - (pairs - 1) * 2 * width, kept_);
     const int64_t shares = (pairs - 1) * each + (last + outputs - 1) / outputs;
-    // Turns of the search; none where each pair of runs has but one share.
+    // Iterations of the search; none where each pair of runs has but one share.
     int64_t trips = each > 1 ? 1 : 0;
     while (trips > 0 && (int64_t{1} << (trips - 1)) < run) ++trips;
     // While runs double in length, all levels are one kernel, which loads what is different.

@@ -108,8 +108,8 @@ double repeats_of(const ir::Operation& user, Role role, const ir::Value& value) 
   }
 }
 
-// Whether neighbours in the result are no neighbours in the operand.
-bool turns_lines(const ir::Operation& op) {
+// Whether what is contiguous in the result is not in the operand.
+bool is_strided_transpose(const ir::Operation& op) {
   if (op.code() != OpCode::kTranspose) return false;
   const Dims& dims = op.result()->type().dims();
   const std::vector<int64_t> permutation = ir::int_list(op, "permutation");
@@ -540,7 +540,8 @@ bool Fusion::try_inline(const ir::Operation& op) {
     place.spare = std::min(place.spare, mine.spare);
   }
   if (is_first) return false;
-  if (is_shared && element_count(value.type().dims()) >= least_transpose_ && turns_lines(op)) {
+  if (is_shared && element_count(value.type().dims()) >= least_transpose_ &&
+      is_strided_transpose(op)) {
     return false;
   }
   if (role == Role::kReduction) {

@@ -121,7 +121,7 @@ TEST(Overlap, MemoryIsAliveAndUntouchedAllThrough) {
   const LaunchPlan plan = planned(body, "%c", 1, options);  // and check() proves it
   EXPECT_EQ(names_of(plan).at(1), "start 0");
   EXPECT_EQ(names_of(plan).at(8), "done 0");
-  // The operand, the result and two that take turns.
+  // The operand, the result and two that alternate.
   EXPECT_EQ(plan.arena_bytes, 4 * 1024);
 }
 

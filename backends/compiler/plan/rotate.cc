@@ -13,8 +13,8 @@ namespace {
 
 using Space = Slice::Space;
 
-// Bodies in a row, and steps of them all.
-constexpr int64_t kMostTurns = 4;
+// Unrolled iterations, and steps of them all.
+constexpr int64_t kMostUnroll = 4;
 constexpr int64_t kMostSteps = 256;
 
 using Renaming = std::unordered_map<Buffer, Buffer, BufferHash>;
@@ -75,24 +75,24 @@ class Rotation {
     };
     const std::optional<Tail> tail = read_tail(loop.body, is_local);
     if (!tail || tail->source.empty()) return {};
-    const std::optional<Renaming> step = next_places(*tail, loop.body);
+    const std::optional<Renaming> step = next_buffers(*tail, loop.body);
     if (!step) return {};
-    const int64_t turns = order_of(*step);
-    const int64_t rest = loop.count % turns;
-    if (turns > kMostTurns || turns > loop.count ||
-        (turns + rest) * count_steps(loop.body) > kMostSteps) {
+    const int64_t times = order_of(*step);
+    const int64_t rest = loop.count % times;
+    if (times > kMostUnroll || times > loop.count ||
+        (times + rest) * count_steps(loop.body) > kMostSteps) {
       return {};
     }
 
     Steps before;
     for (int64_t i = 0; i < rest; ++i) append(loop.body, fresh_locals(inside, is_local), before);
     Steps once(loop.body.begin(), loop.body.begin() + static_cast<std::ptrdiff_t>(tail->begin));
-    Renaming names;  // where each buffer's value is in this turn
+    Renaming names;  // where each buffer's value is in this iteration
     for (const auto& [buffer, next] : *step) names[buffer] = buffer;
     Steps body;
-    for (int64_t turn = 0; turn < turns; ++turn) {
+    for (int64_t i = 0; i < times; ++i) {
       Renaming all = fresh_locals(inside, is_local);
-      for (const auto& [buffer, place] : names) all[buffer] = place;
+      for (const auto& [buffer, current] : names) all[buffer] = current;
       append(once, all, body);
       Renaming following;
       for (const auto& [buffer, next] : *step) following[buffer] = names[next];
@@ -103,7 +103,7 @@ class Rotation {
       }
     }
     loop.body = std::move(body);
-    loop.count /= turns;
+    loop.count /= times;
     return before;
   }
 
@@ -143,9 +143,9 @@ class Rotation {
     return tail;
   }
 
-  // Where the next turn finds the value of each buffer that takes part: a carried one where its
-  // source was, and one that nobody's value comes from in the place that got free for it.
-  std::optional<Renaming> next_places(const Tail& tail, const Steps& body) {
+  // Where the next iteration finds the value of each buffer that takes part: a carried one where
+  // its source was, and one that nobody's value comes from in the buffer that got free for it.
+  std::optional<Renaming> next_buffers(const Tail& tail, const Steps& body) {
     Renaming next = tail.source;
     Renaming target;
     for (const auto& [to, from] : tail.source) target[from] = to;
@@ -155,7 +155,7 @@ class Rotation {
       while (target.contains(last)) last = target[last];
       next[from] = last;
     }
-    // They take each other's places: all whole and of one size.
+    // They stand for each other: all whole and of one size.
     std::unordered_map<Buffer, int64_t, BufferHash> bytes;
     bool fits = true;
     for_each_slice_within(body, plan_, [&](const Slice& s, const Use&) {
@@ -164,7 +164,7 @@ class Rotation {
       const auto [it, is_new] = bytes.emplace(buffer, s.bytes);
       fits &= s.offset == 0 && it->second == s.bytes;
     });
-    for (const auto& [buffer, place] : next) fits &= bytes[buffer] == bytes[place];
+    for (const auto& [buffer, following] : next) fits &= bytes[buffer] == bytes[following];
     if (!fits) return std::nullopt;
     return next;
   }
@@ -175,12 +175,12 @@ class Rotation {
       int64_t length = 1;
       for (Buffer at = next; at != start; at = permutation.at(at)) ++length;
       order = std::lcm(order, length);
-      if (order > kMostTurns) break;
+      if (order > kMostUnroll) break;
     }
     return order;
   }
 
-  // Buffers that do not outlive a turn get memory of their own in each.
+  // Buffers that do not outlive an iteration get memory of their own in each.
   template <typename IsLocal>
   Renaming fresh_locals(const std::unordered_map<Buffer, int64_t, BufferHash>& inside,
                         const IsLocal& is_local) {

@@ -9,7 +9,7 @@ inline float sum_256(__m256 v) {
 }
 
 // to[i * width + l] = lanes[l][at + i], for i and l below 8.
-inline void turn_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
+inline void transpose_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
   __m256 in[8], half[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) in[i] = _mm256_loadu_ps(lanes[i] + at);

@@ -79,20 +79,20 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   }
   if (!c.windows.empty()) windowed_ = 1;
   merge_axes();
-  // Vectors run along the columns: those should be the side whose neighbours are neighbours in
+  // Vectors run along the columns: those should be the side that is contiguous in
   // `out`, unless it is very narrow.
   const auto is_inner = [](const Side& side) {
     return !side.lanes.empty() && side.lanes.back().out == 1;
   };
   std::mt19937_64 random(schedule_seed ^
                          static_cast<uint64_t>(c.out_elements * 8191 + depth_size_));
-  bool turn = (is_inner(rows_) && !is_inner(columns_) && rows_.size >= 8) ||
-              (columns_.size < 8 && rows_.size >= 16 && !is_inner(columns_)) ||
-              (columns_.size < 4 && rows_.size >= 16);
-  if (schedule_seed != 0) turn = random() % 2 == 0;
+  bool swaps = (is_inner(rows_) && !is_inner(columns_) && rows_.size >= 8) ||
+               (columns_.size < 8 && rows_.size >= 16 && !is_inner(columns_)) ||
+               (columns_.size < 4 && rows_.size >= 16);
+  if (schedule_seed != 0) swaps = random() % 2 == 0;
   is_chained_ = c.chains > 1;
-  if (is_chained_ ? rows_.size > 1 : turn) {
-    is_turned_ = true;
+  if (is_chained_ ? rows_.size > 1 : swaps) {
+    is_swapped_ = true;
     std::swap(rows_, columns_);
     for (BatchAxis& axis : batch_) std::swap(axis.rows, axis.columns);
     if (windowed_ != 0) windowed_ = 2;

@@ -123,8 +123,8 @@ class PreparedContraction {
   int64_t batches_ = 1;
   int64_t depth_size_ = 1;
   Blocking blocking_;
-  int64_t inner_ = 1;       // of the innermost depth axis
-  bool is_turned_ = false;  // rows are those of rhs
+  int64_t inner_ = 1;        // of the innermost depth axis
+  bool is_swapped_ = false;  // rows are those of rhs
   Loops loops_ = Loops::kRowsPacked;
   bool rows_in_place_ = false;     // read where they lie
   bool is_wide_ = false;           // few rows, columns not packed

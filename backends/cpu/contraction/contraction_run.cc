@@ -75,8 +75,8 @@ class ContractionRun {
   ContractionRun(const Prepared& p, const std::byte* lhs, const std::byte* rhs, float* out)
       : p_(p),
         kernels_(p.kernels_),
-        rows_(p.is_turned_ ? rhs : lhs),
-        columns_(p.is_turned_ ? lhs : rhs),
+        rows_(p.is_swapped_ ? rhs : lhs),
+        columns_(p.is_swapped_ ? lhs : rhs),
         out_(out + p.out_offset_) {
     rows_ += p.rows_.offset * p.rows_.bytes;
     columns_ += p.columns_.offset * p.columns_.bytes;

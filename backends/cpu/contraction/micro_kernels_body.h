@@ -119,12 +119,12 @@ void copy_lanes(const typename From::Type* from, int64_t step, int64_t count, fl
 // A block of lanes all the way before the next: rows of memory that start in the same place of a
 // page share few lines of the first level cache.
 template <int kWidth>
-void turn_lanes(const float* const* lanes, int64_t count, float* to) {
+void transpose_lanes(const float* const* lanes, int64_t count, float* to) {
   const int64_t whole = count / kBlock * kBlock;
   int l = 0;
   for (; l + kBlock <= kWidth; l += kBlock) {
     for (int64_t d = 0; d < whole; d += kBlock) {
-      turn_block(lanes + l, d, to + d * kWidth + l, kWidth);
+      transpose_block(lanes + l, d, to + d * kWidth + l, kWidth);
     }
   }
   for (; l < kWidth; ++l) {
@@ -149,7 +149,7 @@ void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
     for (int l = 1; l < kWidth; ++l) side_by_side &= from[l] == from[0] + l;
     if (side_by_side) return copy_lanes<From, kWidth>(from[0], step, count, to);
     if constexpr (sizeof(Type) == 4) {
-      if (step == 1) return turn_lanes<kWidth>(from, count, to);
+      if (step == 1) return transpose_lanes<kWidth>(from, count, to);
     }
     if (step == 1) {
       // Widened lane by lane, some at a time, then turned.
@@ -160,7 +160,7 @@ void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
       for (int64_t d = 0; d < count; d += kSome) {
         const int64_t here = count - d < kSome ? count - d : kSome;
         for (int l = 0; l < kWidth; ++l) From::all(from[l] + d, here, wide[l]);
-        turn_lanes<kWidth>(rows, here, to + d * kWidth);
+        transpose_lanes<kWidth>(rows, here, to + d * kWidth);
       }
       return;
     }
@@ -229,7 +229,7 @@ void pack_pairs(const void* const* lanes, int64_t step, int64_t count, float* to
         if (here % 2 != 0) lane[here] = 0;
         __builtin_memcpy(wide[l], lane, static_cast<size_t>((here + 1) / 2) * sizeof(float));
       }
-      turn_lanes<kWidth>(rows, (here + 1) / 2, to + d / 2 * kWidth);
+      transpose_lanes<kWidth>(rows, (here + 1) / 2, to + d / 2 * kWidth);
     }
     return;
   }

@@ -76,7 +76,7 @@ inline void load_eight_f16(const uint16_t* from, float* to) {
 }
 
 constexpr int kBlock = 4;
-inline void turn_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
+inline void transpose_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
   for (int i = 0; i < kBlock; ++i) {
     for (int l = 0; l < kBlock; ++l) to[i * width + l] = lanes[l][at + i];
   }

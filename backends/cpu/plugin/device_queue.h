@@ -30,7 +30,7 @@ class DeviceJob {
 
 class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
  public:
-  // Runs the job before it returns, if nothing else runs or waits for its turn; else false.
+  // Runs the job before it returns, if nothing else runs or waits in the queue; else false.
   bool try_run_here(DeviceJob& job);
   // Starts the thread of jobs that may wait for peers, and the device's communication lane; to be
   // called before the first of them. RESOURCE_EXHAUSTED: there is no thread.

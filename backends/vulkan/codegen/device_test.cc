@@ -100,32 +100,34 @@ std::map<ScalarType, std::vector<OpCase>> cases_by_type() {
   return groups;
 }
 
-// Of each row of x [rows, turns]: the sum of x * x + 1 and of more sums, the place of the last
+// Of each row of x [rows, iterations]: the sum of x * x + 1 and of more sums, the place of the last
 // element that is greater than the one before, and whether an odd number of them is positive, as a
-// truth value that goes from turn to turn. In place: the sums take the rows' first elements' place.
-TestKernel row_kernel(ScalarType type, int64_t rows, int64_t turns, bool is_in_place) {
+// truth value that goes from iteration to iteration. In place: the sums take the rows' first
+// elements' place.
+TestKernel row_kernel(ScalarType type, int64_t rows, int64_t iterations, bool is_in_place) {
   const auto bytes = static_cast<uint8_t>(kernel::bit_width(type) / 8);
   kernel::Builder b(1, ScalarType::kI32);
-  const kernel::Value row = b.grid_index(0), first = b.mul(row, b.index(turns));
+  const kernel::Value row = b.grid_index(0), first = b.mul(row, b.index(iterations));
   const kernel::Value one = kernel::is_float(type) ? b.real(type, 1) : b.integer(type, 1);
   const kernel::Value none = kernel::is_float(type) ? b.real(type, 0) : b.integer(type, 0);
   const Op less = kernel::is_float(type) ? Op::kLt : Op::kLtS;
-  const std::vector<kernel::Value> results =
-      b.loop(b.index(turns), {none, none, b.index(-1), b.boolean(false)},
-             [&](kernel::Value turn, const std::vector<kernel::Value>& carried) {
-               const kernel::Value x = b.load(type, {0, bytes}, b.add(first, turn));
-               const kernel::Value rises = b.binary(less, carried[1], x);
-               return std::vector<kernel::Value>{
-                   b.add(carried[0], b.add(b.mul(x, x), one)), x, b.select(rises, turn, carried[2]),
-                   b.binary(Op::kXor, carried[3], b.binary(less, none, x))};
-             });
+  const std::vector<kernel::Value> results = b.loop(
+      b.index(iterations), {none, none, b.index(-1), b.boolean(false)},
+      [&](kernel::Value iteration, const std::vector<kernel::Value>& carried) {
+        const kernel::Value x = b.load(type, {0, bytes}, b.add(first, iteration));
+        const kernel::Value rises = b.binary(less, carried[1], x);
+        return std::vector<kernel::Value>{b.add(carried[0], b.add(b.mul(x, x), one)), x,
+                                          b.select(rises, iteration, carried[2]),
+                                          b.binary(Op::kXor, carried[3], b.binary(less, none, x))};
+      });
   const kernel::Value sum =
       b.loop(b.index(3), {results[0]}, [&](kernel::Value, const std::vector<kernel::Value>& outer) {
-        const kernel::Value again = b.loop(
-            b.index(turns), {none}, [&](kernel::Value turn, const std::vector<kernel::Value>& c) {
-              return std::vector<kernel::Value>{
-                  b.add(c[0], b.load(type, {0, bytes}, b.add(first, turn)))};
-            })[0];
+        const kernel::Value again =
+            b.loop(b.index(iterations), {none},
+                   [&](kernel::Value iteration, const std::vector<kernel::Value>& c) {
+                     return std::vector<kernel::Value>{
+                         b.add(c[0], b.load(type, {0, bytes}, b.add(first, iteration)))};
+                   })[0];
         return std::vector<kernel::Value>{b.sub(b.add(outer[0], again), one)};
       })[0];
   b.store({is_in_place ? 0 : 1, bytes}, is_in_place ? first : row, sum);
@@ -137,13 +139,13 @@ TestKernel row_kernel(ScalarType type, int64_t rows, int64_t turns, bool is_in_p
   test.kernel.body = b.finish();
   for (int i = 0; i < 4; ++i) {
     const ScalarType element = i < 2 ? type : ScalarType::kI32;
-    const int64_t size = rows * (i == 0 ? turns : 1) * kernel::bit_width(element) / 8;
+    const int64_t size = rows * (i == 0 ? iterations : 1) * kernel::bit_width(element) / 8;
     test.kernel.operands.push_back({size, i == 0, i > 0 || is_in_place, false});
     test.elements.push_back({element, static_cast<uint8_t>(kernel::bit_width(element) / 8)});
     test.labels.emplace_back("operand");
     test.contents.emplace_back(static_cast<size_t>(size));
   }
-  for (int64_t i = 0; i < rows * turns; ++i) {
+  for (int64_t i = 0; i < rows * iterations; ++i) {
     const int64_t number = i * 7919 % 31 - 15;
     const auto put = [&](auto value) {
       std::memcpy(&test.contents[0][static_cast<size_t>(i) * sizeof(value)], &value, sizeof(value));
@@ -294,30 +296,31 @@ TEST_F(OnDevice, PointsSharedByLanes) {
   Target t = target();
   if (!t.subgroup_shuffle) GTEST_SKIP() << t.device << " has no subgroups of one size";
   t.is_cpu = t.splits_store_chains = false;
-  for (const int64_t turns : {16, 31, 32, 33, 100}) {
+  for (const int64_t iterations : {16, 31, 32, 33, 100}) {
     for (const ScalarType type : {ScalarType::kI32, ScalarType::kF32, ScalarType::kF64}) {
       for (const bool is_in_place : {false, true}) {
-        const TestKernel test = row_kernel(type, 37, turns, is_in_place);
+        const TestKernel test = row_kernel(type, 37, iterations, is_in_place);
         EXPECT_TRUE(codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t).shares_point);
-        EXPECT_EQ(difference(test, t), "") << turns << " turns";
+        EXPECT_EQ(difference(test, t), "") << iterations << " iterations";
       }
     }
   }
 }
 
-// Many of them, which load the turns of a block together.
-TEST_F(OnDevice, TurnsThroughSharedMemory) {
+// Many of them, which load the iterations of a block together.
+TEST_F(OnDevice, IterationsThroughSharedMemory) {
   Target t = target();
   t.is_cpu = t.splits_store_chains = false;
   int number = 0;
-  for (const int64_t turns : {32, 45, 96}) {
+  for (const int64_t iterations : {32, 45, 96}) {
     for (const ScalarType type : {ScalarType::kI32, ScalarType::kF32, ScalarType::kF64}) {
       for (const bool is_in_place : {false, true}) {
-        // 5 and the six of a number of turns have no common divisor: each of the values occurs.
+        // 5 and the six of a number of iterations have no common divisor: each of the values
+        // occurs.
         if (number++ % hekla::testing::sweep(1, 5) != 0) continue;
-        const TestKernel test = row_kernel(type, 5001, turns, is_in_place);
+        const TestKernel test = row_kernel(type, 5001, iterations, is_in_place);
         EXPECT_GT(codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t).staged_depth, 0u);
-        EXPECT_EQ(difference(test, t), "") << turns << " turns";
+        EXPECT_EQ(difference(test, t), "") << iterations << " iterations";
       }
     }
   }

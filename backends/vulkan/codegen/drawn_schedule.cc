@@ -51,8 +51,8 @@ class DrawnSchedule {
     ask(kTile, has_loops && kind > 0, [&] { return tile(); });
     ask(kPoints, !has_teams, [&] { return Answer(points()); });
     if (!s) return Schedule();
-    if (has_loops) s->least_turns_at_once = pick({1, 1, 1, 2, 4, 8});
-    limit_turns(index_, target_, *s);
+    if (has_loops) s->least_unroll = pick({1, 1, 1, 2, 4, 8});
+    limit_iterations(index_, target_, *s);
     if (!s->is_tiled && !s->shares_point && !has_teams) {
       const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation;
       s->group_count = ceil_div(kernel_.points() / s->columns, per_group);

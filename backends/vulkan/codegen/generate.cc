@@ -257,7 +257,7 @@ void Generator::emit_body(Bits unit) {
 
 void Generator::set_index(size_t dim, size_t point, Bits index) {
   const int index_width = kernel::bit_width(kernel_.index_type);
-  ids_[place(f_.body().parameters[dim], point)] = index.resized(index_width).id();
+  ids_[id_index(f_.body().parameters[dim], point)] = index.resized(index_width).id();
 }
 
 Generator::Side Generator::side(int64_t size, Bits first, Bits lane, uint32_t lanes,
@@ -360,7 +360,7 @@ void Generator::emit(Value v) {
   if (!needed_.empty() && !needed_[static_cast<size_t>(v)]) return;
   if (loaded_.erase(v) > 0) return spread(v);
   if (inst.op != Op::kLoad || !(load_run(v, inst) || load_pair(v, inst))) {
-    for_leaders(v, [&] { ids_[place(v, point_)] = value(v, inst); });
+    for_leaders(v, [&] { ids_[id_index(v, point_)] = value(v, inst); });
   }
   spread(v);
 }
@@ -391,7 +391,7 @@ bool Generator::load_run(Value v, const Instruction& inst) {
     const std::vector<spv::Id> values =
         memory_.load_run(kernel::unpack_access(inst.immediate), inst.type,
                          integer(inst.arguments[0]), length, aligned_to);
-    for (uint32_t i = 0; i < length; ++i) ids_[place(v, point_ + i)] = values[i];
+    for (uint32_t i = 0; i < length; ++i) ids_[id_index(v, point_ + i)] = values[i];
   });
   return true;
 }
@@ -400,31 +400,31 @@ bool Generator::load_run(Value v, const Instruction& inst) {
 bool Generator::load_pair(Value v, const Instruction& inst) {
   const auto pair = pairs_.find(v);
   const Access access = kernel::unpack_access(inst.immediate);
-  if (pair == pairs_.end() || staged_.contains(v) || passed_.contains(place(v, 0)) ||
-      (turns_at_once_ > 1 && long_loads_.contains(v)) || !memory_.is_narrow(access)) {
+  if (pair == pairs_.end() || staged_.contains(v) || passed_.contains(id_index(v, 0)) ||
+      (unroll_ > 1 && long_loads_.contains(v)) || !memory_.is_narrow(access)) {
     return false;
   }
   for_leaders(v, [&] {
     const std::vector<spv::Id> values =
         memory_.load_run(access, inst.type, integer(inst.arguments[0]), 2, 2);
-    ids_[place(v, point_)] = values[0];
-    ids_[place(pair->second, point_)] = values[1];
+    ids_[id_index(v, point_)] = values[0];
+    ids_[id_index(pair->second, point_)] = values[1];
   });
   loaded_.insert(pair->second);
   return true;
 }
 
 spv::Id Generator::value(Value v, const Instruction& inst) {
-  if (const auto it = passed_.find(place(v, point_)); it != passed_.end()) {
-    return shuffle(m_, inst.type, it->second[turn_], passing_lane_);
+  if (const auto it = passed_.find(id_index(v, point_)); it != passed_.end()) {
+    return shuffle(m_, inst.type, it->second[unrolled_], passing_lane_);
   }
   switch (inst.op) {
     case Op::kLoad:
       if (const auto it = staged_.find(v); it != staged_.end()) return load_staged(it->second);
-      if (turns_at_once_ > 1 && long_loads_.contains(v)) {
-        std::vector<spv::Id>& loaded = ahead_[place(v, point_)];
-        if (turn_ == 0) loaded = load_turns(v, id(inst.arguments[0]), turns_at_once_);
-        return loaded[turn_];
+      if (unroll_ > 1 && long_loads_.contains(v)) {
+        std::vector<spv::Id>& loaded = ahead_[id_index(v, point_)];
+        if (unrolled_ == 0) loaded = load_iterations(v, id(inst.arguments[0]), unroll_);
+        return loaded[unrolled_];
       }
       return memory_.load(kernel::unpack_access(inst.immediate), inst.type,
                           integer(inst.arguments[0]));
@@ -487,10 +487,10 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
     return unimplemented("kernel {}: {} points are {} workgroups, more than {}", kernel.name,
                          kernel.points(), schedule.group_count, kMaxGroups);
   }
-  if (schedule.has_too_many_turns) {
+  if (schedule.has_too_many_iterations) {
     return unimplemented(
-        "kernel {}: its loops have more turns than the {} after which {} ends them", kernel.name,
-        target.max_loop_turns, target.device);
+        "kernel {}: its loops have more iterations than the {} after which {} ends them",
+        kernel.name, target.max_loop_iterations, target.device);
   }
   Shader shader = codegen::Generator(index, target, schedule).run();
   shader.implementations = asked.take();

@@ -465,19 +465,19 @@ TEST(Schedule, GuardsStoresOfLongChains) {
 // The lanes of a subgroup that pass values to each other behind a division must come there
 // together: a division that takes one of two ways takes the same one in all of them.
 TEST(Generate, LanesThatPassValuesBranchTogether) {
-  constexpr int64_t kRows = 37, kTurns = 64;
+  constexpr int64_t kRows = 37, kIterations = 64;
   Builder b(1, kI32);
-  const Value row = b.mul(b.grid_index(0), b.index(kTurns));
-  const Value sum =
-      b.loop(b.index(kTurns), {b.real(kF32, 0)}, [&](Value turn, const std::vector<Value>& c) {
-        const Value x = b.load(kF32, {0, 4}, b.add(row, turn));
+  const Value row = b.mul(b.grid_index(0), b.index(kIterations));
+  const Value sum = b.loop(
+      b.index(kIterations), {b.real(kF32, 0)}, [&](Value iteration, const std::vector<Value>& c) {
+        const Value x = b.load(kF32, {0, 4}, b.add(row, iteration));
         return std::vector<Value>{b.add(c[0], b.div(x, b.add(x, b.real(kF32, 1))))};
       })[0];
   b.store({1, 4}, b.grid_index(0), sum);
   Kernel k;
   k.name = "rows";
   k.grid = {kRows};
-  k.operands = {{kRows * kTurns * 4, true, false}, {kRows * 4, false, true}};
+  k.operands = {{kRows * kIterations * 4, true, false}, {kRows * 4, false, true}};
   k.body = b.finish();
   Target t = full_target();
   t.f32.fused_multiply_add = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generator: one kernel on its way to SPIR-V. generate.cc deals out points and does loads, values
-// and stores; turns.cc does loops. Of this folder alone. One thread, one run.
+// and stores; loops.cc does loops. Of this folder alone. One thread, one run.
 #pragma once
 
 #include <map>
@@ -49,7 +49,7 @@ class Generator {
   void emit_tile(Bits group, Bits local);
 
   // Values. Each is known by its place: which value, of which point of those done side by side.
-  size_t place(kernel::Value v, size_t point) const {
+  size_t id_index(kernel::Value v, size_t point) const {
     return static_cast<size_t>(v) * side_by_side_ + point;
   }
   // Of the points that have the same value, the first.
@@ -63,12 +63,13 @@ class Generator {
     point_ = 0;
   }
   void spread(kernel::Value v) {
-    for (size_t p = 0; p < side_by_side_; ++p) ids_[place(v, p)] = ids_[place(v, leader(v, p))];
+    for (size_t p = 0; p < side_by_side_; ++p)
+      ids_[id_index(v, p)] = ids_[id_index(v, leader(v, p))];
   }
   spv::Id id(kernel::Value v) {
     const kernel::Instruction& inst = f_[v];
     if (inst.op == kernel::Op::kConstant) return m_.constant(inst.type, inst.immediate);
-    return ids_[place(v, point_)];
+    return ids_[id_index(v, point_)];
   }
   Bits integer(kernel::Value v) { return {&m_, kernel::bit_width(f_.type(v)), id(v)}; }
   // Where a driver that sees a zero draws wrong conclusions, it sees none: constant zeros,
@@ -119,13 +120,13 @@ class Generator {
   };
   // Carried values with their types: of each value, once for each point that leads others.
   using Carried = std::vector<std::pair<spv::Id, kernel::ScalarType>>;
-  // Turns of an innermost loop.
-  struct Turns {
+  // Iterations of an innermost loop.
+  struct Iterations {
     int32_t region = 0;
     Bits first;  // id 0: 0
     Bits count;
     int64_t known_count = -1;  // -1: only the device knows
-    uint32_t at_once = 1;      // written out one after the other; the count is a multiple
+    uint32_t unroll = 1;       // the count is a multiple
   };
   spv::Id to_carry(spv::Id value, kernel::ScalarType type);
   // Afterwards the build point is in the loop's body.
@@ -151,9 +152,9 @@ class Generator {
   }
   static Carried with_types(const std::vector<spv::Id>& ids, const Carried& like);
   void emit_loop(const kernel::Instruction& inst);
-  Carried emit_body_turns(int32_t region, Bits turn, uint32_t count, Carried values);
-  Carried emit_turns(const Turns& turns, unsigned control, const Carried& initial);
-  Carried emit_all_turns(const Turns& turns, bool passes, const Carried& initial);
+  Carried emit_unrolled(int32_t region, Bits iteration, uint32_t count, Carried values);
+  Carried emit_iterations(const Iterations& range, unsigned control, const Carried& initial);
+  Carried emit_all_iterations(const Iterations& range, bool passes, const Carried& initial);
 
   // What a load's address is made of, for another row or column and iteration.
   struct Replay {
@@ -163,14 +164,14 @@ class Generator {
   };
   spv::Id replay(kernel::Value v, Replay& r);
 
-  // Loads of several turns at once.
-  uint32_t choose_turns_at_once(int32_t region, int64_t trip_count);
-  std::vector<spv::Id> load_turns(kernel::Value v, spv::Id first_index, uint32_t count);
+  // Loads for several iterations at once.
+  uint32_t choose_unroll(int32_t region, int64_t trip_count);
+  std::vector<spv::Id> load_iterations(kernel::Value v, spv::Id first_index, uint32_t count);
 
   // Loads that lanes do for each other, or whatever comes of loads where all do the same point.
   std::vector<kernel::Value> passed_by_lanes(int32_t region) const;
   bool may_be_loaded_early(kernel::Value load) const;
-  Carried emit_passed_turns(const Turns& turns, const Carried& initial);
+  Carried emit_passed_iterations(const Iterations& range, const Carried& initial);
 
   // Loads through shared memory: [iteration][row or column], with one more of these, so that lanes
   // that differ in the iteration meet different banks.
@@ -179,14 +180,15 @@ class Generator {
     spv::Id array = 0;
     uint32_t extent = 0;
     uint32_t lanes = 0;
-    Bits turn;  // within the block
+    Bits iteration;  // within the block
   };
   bool stage(int32_t region, int64_t trip_count, int64_t depth);
-  spv::Id shared_element(const Staged& staged, Bits turn, Bits index);
+  spv::Id shared_element(const Staged& staged, Bits iteration, Bits index);
   spv::Id load_staged(const Staged& staged);
-  void fill(int32_t region, const Staged& staged, Bits first_turn, uint64_t depth);
+  void fill(int32_t region, const Staged& staged, Bits first_iteration, uint64_t depth);
   void barrier();
-  Carried emit_staged_turns(int32_t region, Bits blocks, uint64_t depth, const Carried& initial);
+  Carried emit_staged_iterations(int32_t region, Bits blocks, uint64_t depth,
+                                 const Carried& initial);
 
   const kernel::IndexAnalysis& index_;
   const kernel::Kernel& kernel_;
@@ -200,7 +202,7 @@ class Generator {
   const size_t side_by_side_;     // points of an invocation
   const bool stores_come_last_;   // behind all loops
   std::vector<uint8_t> depends_;  // by Value: on what of the tile
-  std::vector<spv::Id> ids_;      // by place()
+  std::vector<spv::Id> ids_;      // by id_index()
   std::vector<Flag> inside_;      // of each point: whether it is one; id 0: it is
   size_t point_ = 0;              // that is emitted
   // Of a tile.
@@ -210,13 +212,14 @@ class Generator {
   std::map<std::pair<kernel::ScalarType, size_t>, spv::Id> exchange_arrays_;
   size_t exchanges_ = 0;
   uint32_t shared_bytes_ = 0;
-  // Of turns at once: which one is emitted, which loads take several turns, and what they gave, by
-  // place() and turn.
-  uint32_t turn_ = 0;
-  uint32_t turns_at_once_ = 1;
+  // Of unrolled iterations: which one is emitted, how many there are, which loads load for several,
+  // and what they gave, by id_index() and iteration.
+  uint32_t unrolled_ = 0;
+  uint32_t unroll_ = 1;
   std::set<kernel::Value> long_loads_;
   std::map<size_t, std::vector<spv::Id>> ahead_;
-  // Of loads that lanes did for each other: what this lane loaded, and whose turn it is.
+  // Of loads that lanes did for each other: what this lane loaded, and which lane passes its own
+  // now.
   Bits subgroup_lane_;
   std::map<size_t, std::vector<spv::Id>> passed_;
   Bits passing_lane_;

@@ -185,7 +185,7 @@ Answer choose_shared_tile(const kernel::IndexAnalysis& index, const Target& t, u
 }
 
 // Many points that each go along neighbours in memory, a row each: on a GPU the lanes of a
-// workgroup load the turns of a block together, neighbours by neighbours, into shared memory.
+// workgroup load the iterations of a block together, neighbours by neighbours, into shared memory.
 constexpr int64_t kFewestStagedPoints = 4096;
 constexpr uint32_t kMostStagedLanes = 128;
 constexpr uint32_t kFewestStagedLanes = 8;
@@ -232,10 +232,10 @@ Answer choose_staged_rows(const kernel::IndexAnalysis& index, const Target& t, u
 // neighbours and wait for memory together. An NVIDIA H100 takes 6 us instead of 70 to 175 for the
 // rows of layer norms, and 45 instead of 270 for a product with transposed weights.
 constexpr int64_t kMostSharedPoints = 8192;
-constexpr int64_t kFewestSharedTurns = 16;
-// Where neighbouring points rather than turns are neighbours in memory.
+constexpr int64_t kFewestSharedIterations = 16;
+// Where neighbouring points rather than iterations are neighbours in memory.
 constexpr int64_t kMostScatteredPoints = 2048;
-// Elements between turns whose loads are neighbours all together (unrolled sums).
+// Elements between iterations whose loads are neighbours all together (unrolled sums).
 constexpr int64_t kMostStep = 16;
 
 Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, uint32_t) {
@@ -254,7 +254,7 @@ Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, 
     if (inst.op != Op::kFor) continue;
     const auto region = static_cast<int32_t>(inst.immediate);
     if (passed_values(f, region).passed.empty()) continue;
-    is_worth_it |= index.trips(static_cast<kernel::Value>(i)) >= kFewestSharedTurns;
+    is_worth_it |= index.trips(static_cast<kernel::Value>(i)) >= kFewestSharedIterations;
     const kernel::RegionBody& body = f.region(region);
     for (const kernel::Value v : body.instructions) {
       if (f[v].op != Op::kLoad) continue;
@@ -263,7 +263,7 @@ Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, 
       ++(step > 0 && step <= kMostStep ? along : across);
     }
   }
-  if (!is_worth_it) return fmt::format("no loop has {} iterations", kFewestSharedTurns);
+  if (!is_worth_it) return fmt::format("no loop has {} iterations", kFewestSharedIterations);
   if (along <= across && kernel.points() > kMostScatteredPoints) {
     return fmt::format("{} points, more than {} where memory lies along them", kernel.points(),
                        kMostScatteredPoints);
@@ -344,7 +344,7 @@ Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t,
     const auto* refusal = std::get_if<kernel::Refusal>(&answer);
     if (ways.ask(way.name, refusal == nullptr ? "" : *refusal)) s = std::get<Schedule>(answer);
   }
-  limit_turns(index, t, s);
+  limit_iterations(index, t, s);
   if (s.is_tiled || s.shares_point || has_teams) return s;
   const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
   s.group_count = ceil_div(index.kernel().points() / s.columns, per_group);

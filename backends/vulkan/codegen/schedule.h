@@ -34,16 +34,17 @@ struct Schedule {
   // The workgroup is one subgroup whose lanes share uniform loads of innermost loops: each loads
   // that of another iteration, and passes it to the others.
   bool broadcasts = false;
-  // All lanes do the same point, and each computes `passed_values` of its own turns; broadcasts.
+  // All lanes do the same point, and each computes `passed_values` of its own iterations;
+  // broadcasts.
   bool shares_point = false;
   // Columns of an invocation are neighbours: (gx * lanes_x + x) * columns + c; the grid's are a
   // multiple of them.
   bool is_adjacent = false;
   // An access costs the same whatever its width: neighbours in memory go in words of 64 bits.
   bool long_accesses = false;
-  // Turns of innermost loops that are written out one after the other, at least: more than one
-  // where the driver would end loops too early otherwise (Target::max_loop_turns).
-  uint32_t least_turns_at_once = 1;
+  // Iterations of innermost loops that are unrolled, at least: more than one where the driver would
+  // end loops too early otherwise (Target::max_loop_iterations).
+  uint32_t least_unroll = 1;
   // Points of a team (kernel::Exchange), which stay together; 0: points exchange nothing. A
   // workgroup does whole teams: the points of one are `team_step` invocations apart.
   uint32_t team_points = 0;
@@ -51,11 +52,11 @@ struct Schedule {
   // Exchanges within a subgroup are shuffles; all others go through shared memory.
   bool shuffles = false;
   // Even so they would be too many: the kernel cannot run on this device.
-  bool has_too_many_turns = false;
+  bool has_too_many_iterations = false;
 };
 
-// Instructions of an innermost loop's turns that are written out one after the other.
-inline constexpr int64_t kMostWrittenOut = 1300;
+// Instructions of the unrolled iterations of an innermost loop.
+inline constexpr int64_t kMostUnrolledInstructions = 1300;
 
 // By the kernel's size and the device, or drawn where Target::schedule_seed says so. `asked`: gets
 // what each way to run the kernel said.

@@ -11,41 +11,41 @@ namespace {
 using kernel::Op;
 
 // More would be compiled for minutes.
-constexpr uint32_t kMostTurnsAtOnce = 64;
-constexpr int64_t kManyTurns = int64_t{1} << 40;
+constexpr uint32_t kMostUnroll = 64;
+constexpr int64_t kManyIterations = int64_t{1} << 40;
 
-// How often an invocation comes to the end of a loop's body for one point, when `at_once` turns of
-// innermost loops are written out: once a turn, and once more to leave the loop.
-int64_t loop_turns(const kernel::IndexAnalysis& index, int32_t region, uint32_t at_once) {
+// How often an invocation comes to the end of a loop's body for one point, when `unroll` iterations
+// of innermost loops are unrolled: once an iteration, and once more to leave the loop.
+int64_t loop_iterations(const kernel::IndexAnalysis& index, int32_t region, uint32_t unroll) {
   const kernel::Function& f = index.kernel().body;
   int64_t sum = 0;
   for (const kernel::Value v : f.region(region).instructions) {
     if (f[v].op != Op::kFor) continue;
     const kernel::Instruction& count = f[f[v].arguments[0]];
     const int64_t trips = index.trips(v);
-    const int64_t inner = loop_turns(index, static_cast<int32_t>(f[v].immediate), at_once);
-    // Lanes that load for each other have a loop over their turns around, a quarter more.
-    int64_t turns = trips + trips / 4 + 2;
-    if (inner == 0 && count.op == Op::kConstant) turns = turns / at_once + at_once + 2;
-    sum += std::min(kManyTurns, turns) + std::min(kManyTurns, trips) * inner;
-    if (sum > kManyTurns) return kManyTurns;
+    const int64_t inner = loop_iterations(index, static_cast<int32_t>(f[v].immediate), unroll);
+    // Lanes that load for each other have a loop over their iterations around, a quarter more.
+    int64_t ends = trips + trips / 4 + 2;
+    if (inner == 0 && count.op == Op::kConstant) ends = ends / unroll + unroll + 2;
+    sum += std::min(kManyIterations, ends) + std::min(kManyIterations, trips) * inner;
+    if (sum > kManyIterations) return kManyIterations;
   }
   return sum;
 }
 
 }  // namespace
 
-void limit_turns(const kernel::IndexAnalysis& index, const Target& t, Schedule& s) {
-  if (t.max_loop_turns == 0) return;
-  const auto turns = [&](int64_t points) {
-    return points * (loop_turns(index, 0, s.least_turns_at_once) + 1) + 1;
+void limit_iterations(const kernel::IndexAnalysis& index, const Target& t, Schedule& s) {
+  if (t.max_loop_iterations == 0) return;
+  const auto ends = [&](int64_t points) {
+    return points * (loop_iterations(index, 0, s.least_unroll) + 1) + 1;
   };
-  if (turns(s.points_per_invocation) <= t.max_loop_turns) return;
-  while (turns(1) > t.max_loop_turns && s.least_turns_at_once < kMostTurnsAtOnce) {
-    s.least_turns_at_once *= 2;
+  if (ends(s.points_per_invocation) <= t.max_loop_iterations) return;
+  while (ends(1) > t.max_loop_iterations && s.least_unroll < kMostUnroll) {
+    s.least_unroll *= 2;
   }
-  s.has_too_many_turns = turns(1) > t.max_loop_turns;
-  const int64_t most = t.max_loop_turns / turns(1);
+  s.has_too_many_iterations = ends(1) > t.max_loop_iterations;
+  const int64_t most = t.max_loop_iterations / ends(1);
   s.points_per_invocation =
       static_cast<uint32_t>(std::clamp<int64_t>(most, 1, s.points_per_invocation));
 }

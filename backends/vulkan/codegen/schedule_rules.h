@@ -30,7 +30,7 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Keeps the loops of an invocation below the driver's limit. A trip count without a known limit is
 // a search, of a few iterations.
-void limit_turns(const kernel::IndexAnalysis& index, const Target& target, Schedule& schedule);
+void limit_iterations(const kernel::IndexAnalysis& index, const Target& target, Schedule& schedule);
 
 // Invocations of a workgroup, and the points that each does side by side.
 struct TileShape {

@@ -54,8 +54,8 @@ std::vector<kernel::Value> uniform_loads(const kernel::Function& function, int32
                                          const std::vector<uint8_t>& depends);
 
 // What lanes that all do the same point can do for each other in an innermost loop: each computes
-// `passed` for another turn, from loads and what is made of them without carried values. What is
-// then left of the body, the passed values among it, is `needed`, by Value.
+// `passed` for another iteration, from loads and what is made of them without carried values. What
+// is then left of the body, the passed values among it, is `needed`, by Value.
 struct PassedValues {
   std::vector<kernel::Value> passed;
   std::vector<bool> needed;

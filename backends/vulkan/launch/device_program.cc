@@ -430,7 +430,7 @@ Status DeviceProgram::record(const Slot& slot, size_t number,
 }
 
 // One line for the launch and one for each pipeline, the dearest first. Of command buffers that ran
-// several times (turns of loops) the last time counts.
+// several times (iterations of loops) the last time counts.
 void DeviceProgram::log_profile(const Slot& slot) const {
   struct Sum {
     double ns = 0;
@@ -565,9 +565,9 @@ bool DeviceProgram::came_to_end(Run& run) {
     const auto number = static_cast<size_t>(recording.loop);
     const LoweredLoop& loop = lowered.loops[number];
     int64_t needed = run.pieces[number];
-    if (loop.turns_offset >= 0) {
-      const int64_t turns = state_word(run, loop.turns_offset);
-      needed = (turns + loop.turns_per_piece - 1) / loop.turns_per_piece;
+    if (loop.iterations_offset >= 0) {
+      const int64_t iterations = state_word(run, loop.iterations_offset);
+      needed = (iterations + loop.iterations_per_piece - 1) / loop.iterations_per_piece;
     }
     pieces_[number] = std::clamp<int64_t>(needed, 1, loop.max_pieces);
   }
@@ -579,8 +579,8 @@ Status DeviceProgram::check_progress(Run& run) {
   const LoweredProgram& lowered = *run.slot->recorded;
   const bool all_count =
       std::all_of(lowered.loops.begin(), lowered.loops.end(),
-                  [](const LoweredLoop& loop) { return loop.turns_offset >= 0; });
-  // Each submission takes a turn at least, and counts it.
+                  [](const LoweredLoop& loop) { return loop.iterations_offset >= 0; });
+  // Each submission takes an iteration at least, and counts it.
   if (all_count &&
       std::memcmp(run.state.data(), run.slot->loop_state->host(), run.state.size()) == 0) {
     return internal_error(

@@ -4,9 +4,10 @@
 // Loading compiles the pipelines and uploads the constants. A launch never waits: it allocates the
 // outputs, and as soon as its inputs are in order it takes a slot (recorded command buffers and an
 // argument table), writes the table and submits once; with host steps once per run of dispatches
-// between them, and again while a loop has more turns than were submitted. Slots are recorded when
-// first needed and used again; when all are in flight a launch waits in a queue, not its caller.
-// Errors of inputs, of host steps and of the device end in the launch's `done`. Thread-safe.
+// between them, and again while a loop has more iterations than were submitted. Slots are recorded
+// when first needed and used again; when all are in flight a launch waits in a queue, not its
+// caller. Errors of inputs, of host steps and of the device end in the launch's `done`.
+// Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -302,7 +302,8 @@ TEST_P(LaunchTest, HostStepsRunBetweenPartsOfTheDevice) {
   EXPECT_EQ(after.done->await().code(), bad.done->status().code());
 }
 
-// A loop that the data ends: the counter goes down by one each turn; its low byte is the condition.
+// A loop that the data ends: the counter goes down by one each iteration; its low byte is the
+// condition.
 TEST_P(LaunchTest, LoopsTurnOnTheDeviceUntilTheDataEndsThem) {
   open();
   if (!device_) return;
@@ -320,20 +321,20 @@ TEST_P(LaunchTest, LoopsTurnOnTheDeviceUntilTheDataEndsThem) {
                   p.multiply_add(output(1, 4), output(0, 4), output(1, 4), 5)};
   const auto loaded = load(p);
   const AllocationRef minus_one = upload({~0U});
-  // 51 turns of four dispatches and a gate are a piece. A launch begins with as many pieces as the
-  // one before needed, and goes on with as many again.
+  // 51 iterations of four dispatches and a gate are a piece. A launch begins with as many pieces as
+  // the one before needed, and goes on with as many again.
   const std::pair<uint32_t, int> runs[] = {{0, 1},   {1, 1},   {2, 1},   {50, 1},  {51, 1},
                                            {52, 2},  {102, 1}, {153, 2}, {153, 1}, {250, 2},
                                            {250, 1}, {3, 1},   {60, 2}};
-  for (const auto& [turns, submissions] : runs) {
+  for (const auto& [iterations, submissions] : runs) {
     const int64_t before = device_->counters().submissions;
-    Launched l = start(*loaded, {ready_input(upload({turns})), ready_input(minus_one)});
+    Launched l = start(*loaded, {ready_input(upload({iterations})), ready_input(minus_one)});
     ASSERT_TRUE(l.done->await().ok());
     uint32_t power = 1;
-    for (uint32_t i = 0; i < turns; ++i) power *= 3;
-    EXPECT_EQ(download(l.outputs.memory[0])[0], 0u) << turns;
-    EXPECT_EQ(download(l.outputs.memory[1])[0], 5 * power) << turns;
-    EXPECT_EQ(device_->counters().submissions - before, submissions) << turns;
+    for (uint32_t i = 0; i < iterations; ++i) power *= 3;
+    EXPECT_EQ(download(l.outputs.memory[0])[0], 0u) << iterations;
+    EXPECT_EQ(download(l.outputs.memory[1])[0], 5 * power) << iterations;
+    EXPECT_EQ(device_->counters().submissions - before, submissions) << iterations;
   }
   EXPECT_EQ(device_->counters().host_steps, 0);
 }
@@ -388,10 +389,10 @@ TEST_P(LaunchTest, CountedLoopsStayInOneSubmissionUnlessTheyAreHuge) {
   open();
   if (!device_) return;
   ProgramOptions options;
-  const auto run = [&](int64_t turns, int64_t inner) {
+  const auto run = [&](int64_t iterations, int64_t inner) {
     ProgramBuilder p({4}, {4});
     const plan::Step step = p.multiply_add(output(0, 4), input(0, 4), output(0, 4), 3);
-    RepeatStep loop{turns, {step}};
+    RepeatStep loop{iterations, {step}};
     if (inner != 1) loop.body = {{RepeatStep{inner, {step}}}};
     p.plan.steps = {p.fill(output(0, 4), 1), {loop}, {CopyStep{arena(0, 0), arena(0, 0)}}};
     const auto loaded = load(p, options);
@@ -399,17 +400,17 @@ TEST_P(LaunchTest, CountedLoopsStayInOneSubmissionUnlessTheyAreHuge) {
     Launched l = start(*loaded, {ready_input(upload({1}))});
     EXPECT_TRUE(l.done->await().ok());
     uint32_t wanted = 1;
-    for (int64_t i = 0; i < turns * inner; ++i) wanted = 3 * wanted + 1;
-    EXPECT_EQ(download(l.outputs.memory[0])[0], wanted) << turns << " of " << inner;
+    for (int64_t i = 0; i < iterations * inner; ++i) wanted = 3 * wanted + 1;
+    EXPECT_EQ(download(l.outputs.memory[0])[0], wanted) << iterations << " of " << inner;
     return device_->counters().submissions - before;
   };
   EXPECT_EQ(run(0, 1), 1);
   EXPECT_EQ(run(1000, 1), 1);
   EXPECT_EQ(run(2500, 1), 1);  // one recording, twice, and the rest
-  EXPECT_EQ(run(7, 30), 1);    // all written out
+  EXPECT_EQ(run(7, 30), 1);    // all unrolled
   EXPECT_EQ(run(3, 1100), 1);  // gates
   options.max_dispatches_per_submission = 1000;
-  EXPECT_EQ(run(1500, 1), 4);  // seven pieces of 64 turns at a time
+  EXPECT_EQ(run(1500, 1), 4);  // seven pieces of 64 iterations at a time
 }
 
 // Programs of nested loops and branches, decided by values that they compute.

@@ -230,9 +230,9 @@ class Lowering {
     GateKind kind = GateKind::kAlways;
     Slice selector;
     std::vector<size_t> targets;
-    int64_t turns = 0;    // words into the loop state; 0: none
-    int64_t counter = 0;  // the same
-    uint32_t count = 0;   // of iterations
+    int64_t iterations = 0;  // words into the loop state; 0: none
+    int64_t counter = 0;     // the same
+    uint32_t count = 0;      // of iterations
   };
 
   // The end of a block: how the next one is chosen, and among which.
@@ -315,11 +315,12 @@ class Lowering {
     gate.targets = {loop.body, loop.after};
     add_body(loop, {&step.body}, gate);
     LoweredLoop& about = lowered_.loops[loop.number];
-    about.turns_per_piece = std::min(about.turns_per_piece, step.count);
+    about.iterations_per_piece = std::min(about.iterations_per_piece, step.count);
     // An iteration with a loop in it that has more than were recorded takes several pieces.
     const int64_t iterations = step.count * (1 + more_pieces(loop.node.body));
-    about.first_pieces = std::min((iterations + about.turns_per_piece - 1) / about.turns_per_piece,
-                                  about.max_pieces);
+    about.first_pieces =
+        std::min((iterations + about.iterations_per_piece - 1) / about.iterations_per_piece,
+                 about.max_pieces);
     end_loop(std::move(loop), out);
   }
 
@@ -329,12 +330,12 @@ class Lowering {
     Gate gate;
     gate.kind = GateKind::kPredicate;
     gate.selector = step.predicate;
-    gate.turns = add_state({0});
+    gate.iterations = add_state({0});
     gate.targets = {loop.body, loop.after};
     end_block(gate, out);
     add_body(loop, {&step.body, &step.condition}, gate);
     if (!has_loops(loop.node.body)) {
-      lowered_.loops[loop.number].turns_offset = gate.turns * kWord;
+      lowered_.loops[loop.number].iterations_offset = gate.iterations * kWord;
     }
     end_loop(std::move(loop), out);
   }
@@ -385,15 +386,16 @@ class Lowering {
     end_block(gate, loop.node.body);
     LoweredLoop& about = lowered_.loops[loop.number];
     const int64_t size = std::max<int64_t>(size_of(loop.node.body), 1);
-    about.turns_per_piece = std::clamp<int64_t>(kDispatchesPerPiece / size, 1, kMaxTurnsPerPiece);
+    about.iterations_per_piece =
+        std::clamp<int64_t>(kDispatchesPerPiece / size, 1, kMaxIterationsPerPiece);
     about.max_pieces = std::max<int64_t>(
-        options_.max_dispatches_per_submission / (about.turns_per_piece * size), 1);
+        options_.max_dispatches_per_submission / (about.iterations_per_piece * size), 1);
   }
 
   void end_loop(DeviceLoop loop, Sequence& out) {
     current_ = loop.after;
     loop.node.loop = static_cast<int64_t>(loop.number);
-    loop.node.times = lowered_.loops[loop.number].turns_per_piece;
+    loop.node.times = lowered_.loops[loop.number].iterations_per_piece;
     out.push_back(std::move(loop.node));
   }
 
@@ -426,11 +428,12 @@ class Lowering {
     std::vector<Access> accesses;
     const bool reads = gate.kind == GateKind::kPredicate || gate.kind == GateKind::kIndex;
     if (reads) accesses.push_back(access(gate.selector, false));
-    add_dispatch(gate_pipeline(program_), {reads ? TableEntry(gate.selector) : state, state},
-                 std::move(accesses), {1, 1, 1},
-                 {static_cast<uint32_t>(gate.kind), 0, 0, 0, 0, static_cast<uint32_t>(gate.turns),
-                  static_cast<uint32_t>(gate.counter), gate.count, 0, 0},
-                 out);
+    add_dispatch(
+        gate_pipeline(program_), {reads ? TableEntry(gate.selector) : state, state},
+        std::move(accesses), {1, 1, 1},
+        {static_cast<uint32_t>(gate.kind), 0, 0, 0, 0, static_cast<uint32_t>(gate.iterations),
+         static_cast<uint32_t>(gate.counter), gate.count, 0, 0},
+        out);
   }
 
   // A block of nothing but a way to one other block is that block.
@@ -570,12 +573,12 @@ class Lowering {
         HEKLA_RETURN_IF_ERROR(close_recording(part, piece, 1, node.loop));
         continue;
       }
-      // The turns that do not fill a piece come first.
-      const int64_t turns = std::max<int64_t>(kMaxDispatchesPerRecording / size, 1);
-      expand({{{}, node.body, node.times % turns, -1}}, open);
+      // The iterations that do not fill a piece come first.
+      const int64_t iterations = std::max<int64_t>(kMaxDispatchesPerRecording / size, 1);
+      expand({{{}, node.body, node.times % iterations, -1}}, open);
       HEKLA_RETURN_IF_ERROR(close_recording(part, open, 1, -1));
-      expand({{{}, node.body, turns, -1}}, piece);
-      HEKLA_RETURN_IF_ERROR(close_recording(part, piece, node.times / turns, -1));
+      expand({{{}, node.body, iterations, -1}}, piece);
+      HEKLA_RETURN_IF_ERROR(close_recording(part, piece, node.times / iterations, -1));
     }
     HEKLA_RETURN_IF_ERROR(close_recording(part, open, 1, -1));
     if (!part.recordings.empty()) lowered_.parts.push_back(std::move(part));

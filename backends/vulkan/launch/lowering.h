@@ -51,13 +51,14 @@ struct LoweredRecording {
   int64_t loop = -1;    // into LoweredProgram::loops, which says how often instead
 };
 
-// A loop whose turns the device decides, recorded as pieces of several turns.
+// A loop whose iterations the device decides, recorded as pieces of several iterations.
 struct LoweredLoop {
-  int64_t turns_per_piece = 1;
+  int64_t iterations_per_piece = 1;
   int64_t first_pieces = 1;  // of a first submission, when no launch is there to learn from
   int64_t max_pieces = 1;    // of any submission
-  // Bytes into the loop state of a word that counts turns; -1 when a turn may take several pieces.
-  int64_t turns_offset = -1;
+  // Bytes into the loop state of a word that counts iterations; -1 when an iteration may take
+  // several pieces.
+  int64_t iterations_offset = -1;
 };
 
 // One submission, again until the device comes to the end of its blocks; or something of the host.
@@ -90,9 +91,9 @@ struct LoweredProgram {
 inline constexpr int64_t kMaxDispatchesPerRecording = 1024;
 // Watchdogs limit what may be submitted at once; a GPU's dispatch takes microseconds.
 inline constexpr int64_t kMaxDispatchesPerSubmission = 65536;
-// Of a piece of a loop whose turns the device decides.
+// Of a piece of a loop whose iterations the device decides.
 inline constexpr int64_t kDispatchesPerPiece = 256;
-inline constexpr int64_t kMaxTurnsPerPiece = 64;
+inline constexpr int64_t kMaxIterationsPerPiece = 64;
 
 struct LoweringOptions {
   std::array<uint32_t, 3> max_group_count = {65535, 65535, 65535};

@@ -124,7 +124,7 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   // A tree wants what a GPU has to spare; a processor is as fast along memory, without barriers.
   traits.team_points = team_points(target);
   traits.reduces_by_trees = !target.is_cpu;
-  traits.max_loop_iterations = target.max_loop_turns;
+  traits.max_loop_iterations = target.max_loop_iterations;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
                          ::hekla::compile_program(request.module, request.options, traits));
   Target drawn = target;

@@ -16,8 +16,9 @@
 namespace hekla::vulkan {
 namespace {
 
-// A contraction, a sort, a gather with a constant, a loop whose turns the data decide and a branch.
-// For x = 0, 1, ... 15 in rows of four: 40 turns that add 1 each, then the larger of two sums.
+// A contraction, a sort, a gather with a constant, a loop whose iterations the data decide and a
+// branch. For x = 0, 1, ... 15 in rows of four: 40 iterations that add 1 each, then the larger of
+// two sums.
 constexpr const char* kProgram = R"(
 func.func @main(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<f32>) {
   %order = stablehlo.constant dense<[[3], [2], [1], [0]]> : tensor<4x1xi32>
@@ -35,7 +36,7 @@ func.func @main(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<f32>) {
       : (tensor<4x4xf32>, tensor<4x1xi32>) -> tensor<4x4xf32>
   %product = stablehlo.dot_general %turned, %x, contracting_dims = [1] x [0]
       : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
-  %turns:2 = stablehlo.while(%t = %zero, %y = %product) : tensor<f32>, tensor<4x4xf32>
+  %loop:2 = stablehlo.while(%t = %zero, %y = %product) : tensor<f32>, tensor<4x4xf32>
     cond {
       %less = stablehlo.compare LT, %t, %limit : (tensor<f32>, tensor<f32>) -> tensor<i1>
       stablehlo.return %less : tensor<i1>
@@ -45,7 +46,7 @@ func.func @main(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<f32>) {
       %more = stablehlo.add %y, %ones : tensor<4x4xf32>
       stablehlo.return %next, %more : tensor<f32>, tensor<4x4xf32>
     }
-  %sum = stablehlo.reduce(%turns#1 init: %zero) applies stablehlo.add across dimensions = [0, 1]
+  %sum = stablehlo.reduce(%loop#1 init: %zero) applies stablehlo.add across dimensions = [0, 1]
       : (tensor<4x4xf32>, tensor<f32>) -> tensor<f32>
   %is_large = stablehlo.compare GT, %sum, %limit : (tensor<f32>, tensor<f32>) -> tensor<i1>
   %chosen = "stablehlo.if"(%is_large) ({
@@ -53,7 +54,7 @@ func.func @main(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<f32>) {
   }, {
       stablehlo.return %zero : tensor<f32>
   }) : (tensor<i1>) -> tensor<f32>
-  return %turns#1, %chosen : tensor<4x4xf32>, tensor<f32>
+  return %loop#1, %chosen : tensor<4x4xf32>, tensor<f32>
 }
 )";
 

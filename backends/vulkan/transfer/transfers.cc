@@ -170,19 +170,19 @@ Status Transfers::run_download(const AllocationRef& source, int64_t offset, std:
     std::memcpy(target + first.at, first.slot->staging->host(), static_cast<size_t>(first.bytes));
     return ok_status();
   };
-  // Slots are taken in turns, so all of them must exist before any is waited for.
+  // Slots are taken in rotation, so all of them must exist before any is waited for.
   while (down_slots_.size() < static_cast<size_t>(options_.slots)) {
     const Status status = add_slot(down_slots_, MemoryRole::kDownload);
     if (status.ok()) continue;
     if (down_slots_.empty()) return status;
     break;
   }
-  size_t turn = 0;
+  size_t next_slot = 0;
   const auto fetch = [&]() -> Status {
     for (int64_t at = 0; at < bytes; at += options_.chunk_bytes) {
       const int64_t part = std::min(options_.chunk_bytes, bytes - at);
       if (pending.size() == down_slots_.size()) HEKLA_RETURN_IF_ERROR(take_first());
-      Slot& slot = down_slots_[turn++ % down_slots_.size()];
+      Slot& slot = down_slots_[next_slot++ % down_slots_.size()];
       HEKLA_ASSIGN_OR_RETURN(
           slot.epoch,
           submit_copy(slot, transfer_, compute_, source->buffer(), source->offset() + offset + at,

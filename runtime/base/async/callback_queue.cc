@@ -31,8 +31,8 @@ struct CallbackQueue::State {
   size_t threads = 0;
   size_t busy = 0;       // threads that run a job
   uint64_t started = 0;  // jobs in the order of the queue
-  uint64_t turn = 0;     // the job whose end the next one waits for; 0: none
-  Clock::time_point turn_began;
+  uint64_t current = 0;  // the job whose end the next one waits for; 0: none
+  Clock::time_point current_began;
   bool is_closing = false;
 };
 
@@ -71,7 +71,7 @@ void CallbackQueue::post(std::function<void()> job) {
   const std::lock_guard lock(state_->mutex);
   if (CallbackScope::is_inside() && add_thread(state_, job)) return;
   state_->jobs.push_back(std::move(job));
-  // One that is free watches the turn. Without it the job waits for a thread that there is.
+  // One that is free watches the current job. Without it the job waits for a thread that there is.
   if (state_->busy == state_->threads && state_->threads < kMaxThreads) {
     add_thread(state_, nullptr);
   }
@@ -94,8 +94,8 @@ void CallbackQueue::run(const std::shared_ptr<State>& state, std::function<void(
       state->changed.wait(lock);
       continue;
     }
-    if (state->turn != 0) {
-      const Clock::time_point end = state->turn_began + kPatience;
+    if (state->current != 0) {
+      const Clock::time_point end = state->current_began + kPatience;
       if (Clock::now() < end) {
         state->changed.wait_until(lock, end);
         continue;
@@ -104,8 +104,8 @@ void CallbackQueue::run(const std::shared_ptr<State>& state, std::function<void(
     std::function<void()> job = std::move(state->jobs.front());
     state->jobs.pop_front();
     const uint64_t number = ++state->started;
-    state->turn = number;
-    state->turn_began = Clock::now();
+    state->current = number;
+    state->current_began = Clock::now();
     ++state->busy;
     // Somebody must see when this job has had its time.
     if (!state->jobs.empty() && state->busy == state->threads && state->threads < kMaxThreads) {
@@ -116,7 +116,7 @@ void CallbackQueue::run(const std::shared_ptr<State>& state, std::function<void(
     job = nullptr;
     lock.lock();
     --state->busy;
-    if (state->turn == number) state->turn = 0;
+    if (state->current == number) state->current = 0;
     state->changed.notify_all();
   }
   --state->threads;

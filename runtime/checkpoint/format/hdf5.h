@@ -17,7 +17,7 @@
 
 namespace hekla::checkpoint {
 
-// Runs `work` on the lane and waits. Callers from several threads take turns.
+// Runs `work` on the lane and waits. One caller at a time; others wait.
 Status on_hdf5_lane(const std::function<Status()>& work);
 
 // INTERNAL with `what` and HDF5's error stack; clears the stack.

@@ -22,14 +22,14 @@ class Waiter {
   explicit Waiter(RateLimiter& limiter, int64_t bytes = 1)
       : thread_([this, &limiter, bytes](const std::stop_token& stop) {
           const RateLimiter::Permit permit(limiter, bytes, stop);
-          has_turn_ = true;
+          is_admitted_ = true;
         }) {}
-  bool has_turn() const { return has_turn_; }
+  bool is_admitted() const { return is_admitted_; }
   void stop() { thread_.request_stop(); }
   void join() { thread_.join(); }
 
  private:
-  std::atomic<bool> has_turn_{false};
+  std::atomic<bool> is_admitted_{false};
   std::jthread thread_;
 };
 
@@ -41,7 +41,7 @@ TEST(RateLimiter, WaitsUntilThePriorityIsRaised) {
   }  // at once; all others have thousands of years
   Waiter second(limiter), third(limiter);
   while (limiter.throttled_time().count() < 0.02) std::this_thread::yield();
-  EXPECT_FALSE(second.has_turn() || third.has_turn());
+  EXPECT_FALSE(second.is_admitted() || third.is_admitted());
   {
     const Priority::Hold hold(priority);
     second.join();
@@ -53,7 +53,7 @@ TEST(RateLimiter, WaitsUntilThePriorityIsRaised) {
   Waiter sixth(limiter);
   const double before = limiter.throttled_time().count();
   while (limiter.throttled_time().count() < before + 0.02) std::this_thread::yield();
-  EXPECT_FALSE(sixth.has_turn());
+  EXPECT_FALSE(sixth.is_admitted());
   sixth.stop();
   sixth.join();
 }
@@ -71,7 +71,7 @@ TEST(RateLimiter, ChangesWhileSomebodyWaits) {
   // Twice as fast for everybody who comes too early is soon as fast as it goes.
   for (int i = 0; i < 100; ++i) limiter.double_rate();
   second.join();
-  EXPECT_TRUE(second.has_turn());
+  EXPECT_TRUE(second.is_admitted());
 }
 
 TEST(RateLimiter, ZeroIsNone) {

@@ -94,7 +94,7 @@ void WriterPool::work(bool is_lowered) {
     Item item;
     {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [&] { return closing_ || (!tasks_.empty() && is_turn_of(is_lowered)); });
+      work_.wait(lock, [&] { return closing_ || (!tasks_.empty() && is_scheduled(is_lowered)); });
       if (tasks_.empty()) return;
       Task& task = tasks_.front();
       FileWriter* file = task.file;

@@ -78,7 +78,7 @@ class WriterPool {
   // Of files that are paced; null where nothing is.
   RateLimiter* rate_limiter() { return rate_limiter_ ? &*rate_limiter_ : nullptr; }
   // Whether a thread of this priority is to work now.
-  bool is_turn_of(bool is_lowered) const {
+  bool is_scheduled(bool is_lowered) const {
     return !options_.background || is_lowered != priority_->is_raised();
   }
 

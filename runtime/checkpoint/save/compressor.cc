@@ -90,7 +90,7 @@ void Compressor::work(bool is_lowered) {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(
-          lock, [&] { return is_closing_ || (!jobs_.empty() && pool_.is_turn_of(is_lowered)); });
+          lock, [&] { return is_closing_ || (!jobs_.empty() && pool_.is_scheduled(is_lowered)); });
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();

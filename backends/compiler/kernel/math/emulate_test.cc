@@ -106,9 +106,9 @@ TEST(Emulate, KernelsThatReadWhatTheyWrite) {
         .name = "sum", .grid = {1}, .operands = {{40, true, false}, {bytes, true, true}}};
     Builder b(1, ScalarType::kI32);
     b.set_updated(1);
-    b.loop(b.index(5), {}, [&](Value turn, const std::vector<Value>&) {
+    b.loop(b.index(5), {}, [&](Value iteration, const std::vector<Value>&) {
       const Value before = b.load(type, {1, bytes}, b.index(0));
-      const Value long_number = b.load(ScalarType::kI64, {0, 8}, turn);
+      const Value long_number = b.load(ScalarType::kI64, {0, 8}, iteration);
       const Value number = type == ScalarType::kI64 ? long_number
                            : type == ScalarType::kF64
                                ? b.convert(Op::kSIntToFloat, type, long_number)

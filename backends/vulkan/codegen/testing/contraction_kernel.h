@@ -12,7 +12,7 @@ struct ContractionShape {
   bool is_float = true;        // f32 by mul and add, else i32
   bool is_narrow = false;      // the right operand has elements of 2 bytes
   bool is_transposed = false;  // the right operand is [columns, depth]
-  bool is_nested = false;      // the depth is cut in two loops, the inner of 4 turns
+  bool is_nested = false;      // the depth is cut in two loops, the inner of 4 iterations
 };
 // Sizes from 1 to a little above the tiles of any schedule.
 ContractionShape random_contraction(uint64_t seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops: turn by turn, several turns at once, with loads that lanes do for each other, and with
+// Loops: one iteration after the other, unrolled, with loads that lanes do for each other, and with
 // loads through shared memory.
 #include <algorithm>
 
@@ -73,7 +73,7 @@ void Generator::set_carried(const kernel::RegionBody& region, const Carried& val
   size_t next = 0;
   for (size_t i = 1; i < region.parameters.size(); ++i) {
     const Value v = region.parameters[i];
-    for_leaders(v, [&] { ids_[place(v, point_)] = values[next++].first; });
+    for_leaders(v, [&] { ids_[id_index(v, point_)] = values[next++].first; });
     spread(v);
   }
 }
@@ -84,33 +84,33 @@ Generator::Carried Generator::with_types(const std::vector<spv::Id>& ids, const 
   return values;
 }
 
-// `count` turns one after the other, the first of which is `turn`; gives what they carry on.
-Generator::Carried Generator::emit_body_turns(int32_t region, Bits turn, uint32_t count,
-                                              Carried values) {
+// `count` unrolled iterations, the first of which is `iteration`; gives what they carry on.
+Generator::Carried Generator::emit_unrolled(int32_t region, Bits iteration, uint32_t count,
+                                            Carried values) {
   const kernel::RegionBody& body = f_.region(region);
-  turns_at_once_ = count;
+  unroll_ = count;
   for (uint32_t u = 0; u < count; ++u) {
-    turn_ = u;
-    const spv::Id number = u == 0 ? turn.id() : (turn + uint64_t{u}).id();
-    for (size_t p = 0; p < side_by_side_; ++p) ids_[place(body.parameters[0], p)] = number;
+    unrolled_ = u;
+    const spv::Id number = u == 0 ? iteration.id() : (iteration + uint64_t{u}).id();
+    for (size_t p = 0; p < side_by_side_; ++p) ids_[id_index(body.parameters[0], p)] = number;
     set_carried(body, values);
     emit_region(region);
     values = yields(body);
   }
-  turn_ = 0;
-  turns_at_once_ = 1;
+  unrolled_ = 0;
+  unroll_ = 1;
   ahead_.clear();
   return values;
 }
 
-Generator::Carried Generator::emit_turns(const Turns& turns, unsigned control,
-                                         const Carried& initial) {
-  Loop loop = begin_loop(turns.count / uint64_t{turns.at_once}, control, initial);
-  Bits turn = loop.iteration;
-  if (turns.at_once > 1) turn = turn * uint64_t{turns.at_once};
-  if (turns.first.id() != 0) turn = turns.first + turn;
+Generator::Carried Generator::emit_iterations(const Iterations& range, unsigned control,
+                                              const Carried& initial) {
+  Loop loop = begin_loop(range.count / uint64_t{range.unroll}, control, initial);
+  Bits iteration = loop.iteration;
+  if (range.unroll > 1) iteration = iteration * uint64_t{range.unroll};
+  if (range.first.id() != 0) iteration = range.first + iteration;
   end_loop(loop,
-           emit_body_turns(turns.region, turn, turns.at_once, with_types(loop.carried, initial)));
+           emit_unrolled(range.region, iteration, range.unroll, with_types(loop.carried, initial)));
   return with_types(loop.carried, initial);
 }
 
@@ -119,64 +119,65 @@ void Generator::emit_loop(const Instruction& inst) {
   const kernel::RegionBody& region = f_.region(number);
   Carried values = get_carried(region, [&](size_t i) { return inst.arguments[i]; });
   const Bits count = integer(inst.arguments[0]);
-  const Instruction& turns = f_[inst.arguments[0]];
-  const int64_t trip_count = turns.op == Op::kConstant ? static_cast<int64_t>(turns.immediate) : -1;
+  const Instruction& count_of = f_[inst.arguments[0]];
+  const int64_t trip_count =
+      count_of.op == Op::kConstant ? static_cast<int64_t>(count_of.immediate) : -1;
   int64_t depth = 0;
   if (schedule_.staged_depth > 0 && trip_count >= 2) {
     depth = std::min<int64_t>(schedule_.staged_depth, trip_count);
     if (!stage(number, trip_count, depth)) depth = 0;
   }
-  Turns all;
+  Iterations all;
   all.region = number;
   all.count = count;
   all.known_count = trip_count;
   if (depth > 0) {
-    values = emit_staged_turns(number, count.like(static_cast<uint64_t>(trip_count / depth)),
-                               static_cast<uint64_t>(depth), values);
+    values = emit_staged_iterations(number, count.like(static_cast<uint64_t>(trip_count / depth)),
+                                    static_cast<uint64_t>(depth), values);
     staged_.clear();
     if (trip_count % depth != 0) {
       all.first = count.like(static_cast<uint64_t>(trip_count / depth * depth));
       all.count = count.like(static_cast<uint64_t>(trip_count % depth));
-      values = emit_turns(all, spv::LoopControlMaskNone, values);
+      values = emit_iterations(all, spv::LoopControlMaskNone, values);
     }
   } else {
     const bool passes = schedule_.broadcasts && !passed_by_lanes(number).empty();
-    values = emit_all_turns(all, passes, values);
+    values = emit_all_iterations(all, passes, values);
   }
   set_carried(region, values);
 }
 
-// As many turns as possible several at once, then the others.
-Generator::Carried Generator::emit_all_turns(const Turns& turns, bool passes,
-                                             const Carried& initial) {
-  const auto emit_some = [&](const Turns& some, const Carried& values) {
-    return passes ? emit_passed_turns(some, values)
-                  : emit_turns(some, spv::LoopControlMaskNone, values);
+// As many iterations as possible unrolled, then the others.
+Generator::Carried Generator::emit_all_iterations(const Iterations& range, bool passes,
+                                                  const Carried& initial) {
+  const auto emit_some = [&](const Iterations& some, const Carried& values) {
+    return passes ? emit_passed_iterations(some, values)
+                  : emit_iterations(some, spv::LoopControlMaskNone, values);
   };
-  const uint32_t at_once = choose_turns_at_once(turns.region, turns.known_count);
-  const int64_t block = int64_t{at_once} * (passes ? schedule_.workgroup_size : 1);
-  if (at_once == 1 || turns.known_count < block) {
+  const uint32_t unroll = choose_unroll(range.region, range.known_count);
+  const int64_t block = int64_t{unroll} * (passes ? schedule_.workgroup_size : 1);
+  if (unroll == 1 || range.known_count < block) {
     long_loads_.clear();
-    return emit_some(turns, initial);
+    return emit_some(range, initial);
   }
-  Turns whole = turns;
-  whole.at_once = at_once;
-  whole.known_count = turns.known_count / block * block;
-  whole.count = turns.count.like(static_cast<uint64_t>(whole.known_count));
+  Iterations whole = range;
+  whole.unroll = unroll;
+  whole.known_count = range.known_count / block * block;
+  whole.count = range.count.like(static_cast<uint64_t>(whole.known_count));
   Carried values = emit_some(whole, initial);
   long_loads_.clear();
-  Turns rest = turns;
-  rest.known_count = turns.known_count - whole.known_count;
+  Iterations rest = range;
+  rest.known_count = range.known_count - whole.known_count;
   if (rest.known_count == 0) return values;
   rest.first = whole.count;
-  rest.count = turns.count.like(static_cast<uint64_t>(rest.known_count));
+  rest.count = range.count.like(static_cast<uint64_t>(rest.known_count));
   return emit_some(rest, values);
 }
 
 // Where a load costs the same whatever its width, one of 64 bits is better than two of 32: loads of
-// an innermost loop whose neighbours are those of the next turns take several turns at once.
+// an innermost loop that is contiguous along its iterations load for several iterations at once.
 // long_loads_ says which.
-uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
+uint32_t Generator::choose_unroll(int32_t region, int64_t trip_count) {
   long_loads_.clear();
   if (trip_count < 2) return 1;
   const kernel::RegionBody& body = f_.region(region);
@@ -186,9 +187,9 @@ uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
                        [&](Value v) { return f_[v].op == op; });
   };
   if (has(Op::kFor)) return 1;
-  const uint32_t least = schedule_.least_turns_at_once;
+  const uint32_t least = schedule_.least_unroll;
   if (!schedule_.long_accesses || has(Op::kStore)) return least;
-  uint32_t at_once = 1;
+  uint32_t unroll = 1;
   const auto iteration = index_.iteration(region);
   for (Value v : instructions) {
     const Instruction& inst = f_[v];
@@ -200,22 +201,22 @@ uint32_t Generator::choose_turns_at_once(int32_t region, int64_t trip_count) {
     const uint32_t count = kLongAccessBytes / access.bytes;
     if (count < 2 || index_.factor(inst.arguments[0], iteration, count) < count) continue;
     long_loads_.insert(v);
-    at_once = std::max(at_once, count);
+    unroll = std::max(unroll, count);
   }
-  // Turns that are written out make the code longer.
+  // Unrolled iterations make the code longer.
   int64_t size = 0;
   for (Value v : instructions) {
     const uint8_t on = depends_[static_cast<size_t>(v)];
     size += ((on & kOnColumn) != 0 ? schedule_.columns : 1) *
             int64_t{(on & kOnRow) != 0 ? schedule_.rows : 1};
   }
-  while (at_once > 1 && size * at_once > kMostWrittenOut) at_once /= 2;
-  at_once = std::max(at_once, least);
-  // Of what is shorter than the turns at once, the run fits; of what is longer, it is cut.
-  return at_once;
+  while (unroll > 1 && size * unroll > kMostUnrolledInstructions) unroll /= 2;
+  unroll = std::max(unroll, least);
+  // Runs shorter than the unrolled iterations fit; longer ones are cut.
+  return unroll;
 }
 
-std::vector<spv::Id> Generator::load_turns(Value v, spv::Id first_index, uint32_t count) {
+std::vector<spv::Id> Generator::load_iterations(Value v, spv::Id first_index, uint32_t count) {
   const Instruction& inst = f_[v];
   const Bits index{&m_, kernel::bit_width(f_.type(inst.arguments[0])), first_index};
   const kernel::Access access = kernel::unpack_access(inst.immediate);
@@ -234,10 +235,10 @@ spv::Id Generator::replay(Value v, Replay& r) {
   const Instruction& inst = f_[v];
   if (inst.op == Op::kConstant) return m_.constant(inst.type, inst.immediate);
   if (const auto it = r.known.find(v); it != r.known.end()) return it->second;
-  if (r.point && inst.region != r.region) return ids_[place(v, *r.point)];
+  if (r.point && inst.region != r.region) return ids_[id_index(v, *r.point)];
   if (inst.op == Op::kParameter ||
       (inst.region != r.region && depends_[static_cast<size_t>(v)] == 0)) {
-    return ids_[place(v, 0)];
+    return ids_[id_index(v, 0)];
   }
   spv::Id result = 0;
   if (inst.op == Op::kLoad) {
@@ -263,55 +264,59 @@ bool Generator::may_be_loaded_early(Value load) const {
   return stores_come_last_ || memory_.is_read_only(static_cast<size_t>(access.operand));
 }
 
-// As many turns at a time as there are lanes, times those at once; each lane loads for its own.
-Generator::Carried Generator::emit_passed_turns(const Turns& turns, const Carried& initial) {
-  const kernel::RegionBody& body = f_.region(turns.region);
+// As many iterations at a time as there are lanes, times the unrolled ones; each lane loads for its
+// own.
+Generator::Carried Generator::emit_passed_iterations(const Iterations& range,
+                                                     const Carried& initial) {
+  const kernel::RegionBody& body = f_.region(range.region);
   const uint64_t lanes = schedule_.workgroup_size;
-  const uint64_t block = lanes * turns.at_once;
+  const uint64_t block = lanes * range.unroll;
   const bool is_whole =
-      turns.known_count > 0 && turns.known_count % static_cast<int64_t>(block) == 0;
-  const Bits blocks = (turns.count + (block - 1)) / block;
+      range.known_count > 0 && range.known_count % static_cast<int64_t>(block) == 0;
+  const Bits blocks = (range.count + (block - 1)) / block;
   Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
   const Bits done = loop.iteration * block;
-  Bits mine = done + subgroup_lane_.resized(done.width()) * uint64_t{turns.at_once};
-  // Only with one turn at once there may be lanes without one.
-  if (!is_whole) mine = select(mine < turns.count, mine, turns.count - 1);
-  const auto of_all = [&](Bits turn) { return turns.first.id() != 0 ? turns.first + turn : turn; };
+  Bits mine = done + subgroup_lane_.resized(done.width()) * uint64_t{range.unroll};
+  // Only where nothing is unrolled there may be lanes without an iteration.
+  if (!is_whole) mine = select(mine < range.count, mine, range.count - 1);
+  const auto of_all = [&](Bits iteration) {
+    return range.first.id() != 0 ? range.first + iteration : iteration;
+  };
   mine = of_all(mine);
   // What values are made of together is computed once.
-  std::vector<Replay> replays(turns.at_once);
-  for (Value v : passed_by_lanes(turns.region)) {
+  std::vector<Replay> replays(range.unroll);
+  for (Value v : passed_by_lanes(range.region)) {
     for_leaders(v, [&] {
-      std::vector<spv::Id>& loaded = passed_[place(v, point_)];
-      for (uint32_t u = 0; u < turns.at_once; ++u) {
+      std::vector<spv::Id>& loaded = passed_[id_index(v, point_)];
+      for (uint32_t u = 0; u < range.unroll; ++u) {
         Replay& r = replays[u];
         if (!schedule_.shares_point) r.known.clear();
-        r.region = turns.region;
+        r.region = range.region;
         r.point = point_;
         r.known[body.parameters[0]] = (u == 0 ? mine : mine + uint64_t{u}).id();
-        if (turns.at_once > 1 && long_loads_.contains(v)) {
-          loaded = load_turns(v, replay(f_[v].arguments[0], r), turns.at_once);
+        if (range.unroll > 1 && long_loads_.contains(v)) {
+          loaded = load_iterations(v, replay(f_[v].arguments[0], r), range.unroll);
           break;
         }
         loaded.push_back(replay(v, r));
       }
     });
     for (size_t p = 0; p < side_by_side_; ++p) {
-      passed_[place(v, p)] = passed_[place(v, leader(v, p))];
+      passed_[id_index(v, p)] = passed_[id_index(v, leader(v, p))];
     }
   }
   const Carried before = with_types(loop.carried, initial);
-  Bits turns_now = turns.count.like(lanes);
+  Bits count_now = range.count.like(lanes);
   if (!is_whole) {
-    const Bits left = turns.count - done;
-    turns_now = select(left < lanes, left, turns_now);
+    const Bits left = range.count - done;
+    count_now = select(left < lanes, left, count_now);
   }
-  Loop inner = begin_loop(turns_now, spv::LoopControlDontUnrollMask, before);
+  Loop inner = begin_loop(count_now, spv::LoopControlDontUnrollMask, before);
   passing_lane_ = inner.iteration.resized(32);
-  const Bits turn = of_all(done + inner.iteration * uint64_t{turns.at_once});
-  if (schedule_.shares_point) needed_ = passed_values(f_, turns.region).needed;
-  end_loop(inner,
-           emit_body_turns(turns.region, turn, turns.at_once, with_types(inner.carried, initial)));
+  const Bits iteration = of_all(done + inner.iteration * uint64_t{range.unroll});
+  if (schedule_.shares_point) needed_ = passed_values(f_, range.region).needed;
+  end_loop(inner, emit_unrolled(range.region, iteration, range.unroll,
+                                with_types(inner.carried, initial)));
   needed_.clear();
   passed_.clear();
   end_loop(loop, with_types(inner.carried, initial));
@@ -343,8 +348,8 @@ bool Generator::stage(int32_t region, int64_t trip_count, int64_t depth) {
   return !staged_.empty();
 }
 
-spv::Id Generator::shared_element(const Staged& staged, Bits turn, Bits index) {
-  const Bits at = turn.resized(32) * uint64_t{staged.extent + 1} + index;
+spv::Id Generator::shared_element(const Staged& staged, Bits iteration, Bits index) {
+  const Bits at = iteration.resized(32) * uint64_t{staged.extent + 1} + index;
   return m_.op(spv::OpAccessChain,
                b_.makePointer(spv::StorageClassWorkgroup, m_.type(f_.type(staged.load.load))),
                {staged.array, at.id()});
@@ -353,12 +358,12 @@ spv::Id Generator::shared_element(const Staged& staged, Bits turn, Bits index) {
 spv::Id Generator::load_staged(const Staged& staged) {
   const Bits lane = staged.load.is_by_row ? lane_y_ : lane_x_;
   const size_t i = staged.load.is_by_row ? point_ / schedule_.columns : point_ % schedule_.columns;
-  return b_.createLoad(shared_element(staged, staged.turn, lane + uint64_t{i} * staged.lanes),
+  return b_.createLoad(shared_element(staged, staged.iteration, lane + uint64_t{i} * staged.lanes),
                        spv::NoPrecision);
 }
 
-// All lanes of the workgroup together load what the next `depth` turns need.
-void Generator::fill(int32_t region, const Staged& staged, Bits first_turn, uint64_t depth) {
+// All lanes of the workgroup together load what the next `depth` iterations need.
+void Generator::fill(int32_t region, const Staged& staged, Bits first_iteration, uint64_t depth) {
   const int index_width = kernel::bit_width(kernel_.index_type);
   const auto& parameters = f_.body().parameters;
   const size_t dim = parameters.size() - (staged.load.is_by_row ? 2 : 1);
@@ -366,12 +371,12 @@ void Generator::fill(int32_t region, const Staged& staged, Bits first_turn, uint
   const uint64_t elements = staged.extent * depth;
   for (uint64_t done = 0; done < elements; done += schedule_.workgroup_size) {
     Bits across = local_ + done;
-    Bits turn = across;
+    Bits iteration = across;
     const Flag is_needed = across < elements;
     if (staged.load.is_along_iteration) {
-      across = divide(turn, depth);
+      across = divide(iteration, depth);
     } else {
-      turn = divide(across, staged.extent);
+      iteration = divide(across, staged.extent);
     }
     std::optional<spv::Builder::If> guard;
     if (elements - done < schedule_.workgroup_size) {
@@ -382,9 +387,10 @@ void Generator::fill(int32_t region, const Staged& staged, Bits first_turn, uint
     Replay r;
     r.region = region;
     r.known[parameters[dim]] = index.resized(index_width).id();
-    r.known[f_.region(region).parameters[0]] = (first_turn + turn.resized(first_turn.width())).id();
+    r.known[f_.region(region).parameters[0]] =
+        (first_iteration + iteration.resized(first_iteration.width())).id();
     const spv::Id value = replay(staged.load.load, r);
-    b_.createStore(value, shared_element(staged, turn, across));
+    b_.createStore(value, shared_element(staged, iteration, across));
     if (guard) guard->makeEndIf();
   }
 }
@@ -396,23 +402,23 @@ void Generator::barrier() {
                                             spv::MemorySemanticsWorkgroupMemoryMask));
 }
 
-Generator::Carried Generator::emit_staged_turns(int32_t region, Bits blocks, uint64_t depth,
-                                                const Carried& initial) {
+Generator::Carried Generator::emit_staged_iterations(int32_t region, Bits blocks, uint64_t depth,
+                                                     const Carried& initial) {
   Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
   const Bits first = loop.iteration * depth;
   for (const auto& [load, staged] : staged_) fill(region, staged, first, depth);
   barrier();
   const Carried before = with_types(loop.carried, initial);
   const bool is_long = schedule_.lanes_y * schedule_.rows == 1 &&
-                       f_.region(region).instructions.size() * depth > kMostWrittenOut;
-  Loop turns =
+                       f_.region(region).instructions.size() * depth > kMostUnrolledInstructions;
+  Loop inner =
       begin_loop(blocks.like(depth),
                  is_long ? spv::LoopControlDontUnrollMask : spv::LoopControlUnrollMask, before);
-  for (auto& [load, staged] : staged_) staged.turn = turns.iteration;
-  end_loop(turns,
-           emit_body_turns(region, first + turns.iteration, 1, with_types(turns.carried, initial)));
+  for (auto& [load, staged] : staged_) staged.iteration = inner.iteration;
+  end_loop(inner,
+           emit_unrolled(region, first + inner.iteration, 1, with_types(inner.carried, initial)));
   barrier();
-  end_loop(loop, with_types(turns.carried, initial));
+  end_loop(loop, with_types(inner.carried, initial));
   return with_types(loop.carried, initial);
 }
 
