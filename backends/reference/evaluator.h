@@ -9,43 +9,26 @@
 // Status that names the op and its location.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "backends/reference/launch_context.h"
 #include "runtime/base/host_array.h"
-#include "runtime/base/host_transfers.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::reference {
 
-class DeviceExchange;
-
 // Calls body(i) for each i in [0, count), in any order and on any threads, and returns when all are
 // done. Empty: one after the other.
 using ForEach = std::function<void(int64_t count, const std::function<void(int64_t)>& body)>;
 
-struct EvaluateOptions {
-  // Bytes of live values, arguments included.
-  int64_t memory_limit_bytes = std::numeric_limits<int64_t>::max();
-  // Looked at between operations; CANCELLED soon after it becomes true.
-  const std::atomic<bool>* cancelled = nullptr;
-  // Which device of the launch this is.
-  int64_t replica_id = 0;
-  int64_t partition_id = 0;
-  // Where the devices of the launch meet in collectives, which wait there for each other; null: a
-  // launch of one device. Whoever cancels the launch also aborts the exchange, which does not look
-  // at `cancelled`; whoever made it says when a device has finished.
-  DeviceExchange* exchange = nullptr;
-  // Where sends to the host and receives from it go; null: they are errors.
-  HostTransfers* transfers = nullptr;
+struct EvaluateOptions : LaunchContext {
   // Runs the pieces of LAPACK's work. Results do not depend on it.
   ForEach for_each;
   // Memory for LAPACK's temporaries, uninitialized, null where there is none; empty: the system's.

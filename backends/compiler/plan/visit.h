@@ -152,6 +152,14 @@ bool holds(const Step& step) {
   return found;
 }
 
+// Whether the host does the step itself, whatever the device: what the evaluator runs, and the ends
+// of collectives.
+inline bool is_on_host(const Step& step) {
+  return std::holds_alternative<HostStep>(step.what) ||
+         std::holds_alternative<StartStep>(step.what) ||
+         std::holds_alternative<DoneStep>(step.what);
+}
+
 // Before memory is assigned a buffer is a space and an index.
 using Buffer = std::pair<Slice::Space, int32_t>;
 inline Buffer buffer_of(const Slice& slice) { return {slice.space, slice.index}; }

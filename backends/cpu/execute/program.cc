@@ -137,13 +137,7 @@ class Run {
   }
 
   reference::EvaluateOptions evaluate_options() const {
-    reference::EvaluateOptions options;
-    options.replica_id = options_.replica_id;
-    options.partition_id = options_.partition_id;
-    options.cancelled = options_.cancelled;
-    options.exchange = options_.exchange;
-    options.transfers = options_.transfers;
-    options.memory_limit_bytes = options_.memory_limit_bytes;
+    reference::EvaluateOptions options{options_};
     options.use_lapack = true;
     options.allocate = [](int64_t bytes) -> std::shared_ptr<void> {
       Result<Block> block = BlockPool::process_pool().allocate(bytes);

@@ -14,13 +14,10 @@
 #include "backends/cpu/contraction/contraction.h"
 #include "backends/cpu/execute/row_blocks.h"
 #include "backends/cpu/jit/kernel_compiler.h"
-#include "runtime/base/host_transfers.h"
+#include "backends/reference/launch_context.h"
 
 namespace hekla {
 class SerialQueue;
-}
-namespace hekla::reference {
-class DeviceExchange;
 }
 
 namespace hekla::cpu {
@@ -33,22 +30,13 @@ struct LaunchMemory {
   std::byte* arena = nullptr;  // arena_bytes, aligned to 64
 };
 
-struct RunOptions {
+// `cancelled` is looked at between steps, iterations of loops and pieces of a split kernel too; the
+// memory limit is that of each host step.
+struct RunOptions : reference::LaunchContext {
   // Whether work may be split over the pool.
   bool is_parallel = false;
-  // Looked at between steps, iterations of loops and pieces of a split kernel; CANCELLED soon after
-  // it becomes true. Null: never.
-  const std::atomic<bool>* cancelled = nullptr;
-  // Where the devices of the launch meet in host steps; null: a launch of one device.
-  reference::DeviceExchange* exchange = nullptr;
   // Where collectives wait for peers; null: a launch of one device.
   SerialQueue* lane = nullptr;
-  // Where the launch meets its host; null: nowhere.
-  HostTransfers* transfers = nullptr;
-  int64_t replica_id = 0;
-  int64_t partition_id = 0;
-  // For the values of host steps.
-  int64_t memory_limit_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // The row groups of a plan that run block by block.

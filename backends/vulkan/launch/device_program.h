@@ -129,7 +129,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   HostOperand host_operand(const Run& run, const plan::Slice& slice) const;
   Status download(HostOperand& operand) const;
   Status upload(const HostOperand& operand) const;
-  static HostCall host_call(const Run& run);
+  reference::LaunchContext launch_context(const Run& run) const;
   Status start_collective(Run& run, const plan::StartStep& step);
   Status end_collective(Run& run, const plan::DoneStep& step);
   void log_profile(const Slot& slot) const;

@@ -23,19 +23,9 @@ size_t count(const HostPart& part, std::vector<int64_t>& counters) {
   return 0;
 }
 
-reference::EvaluateOptions evaluate_options(const LaunchProgram& program, const HostCall& call) {
-  reference::EvaluateOptions options;
-  options.replica_id = call.replica;
-  options.partition_id = call.partition;
-  options.cancelled = call.cancelled;
-  options.exchange = call.exchange;
-  options.transfers = call.transfers;
-  options.memory_limit_bytes = program.host_memory_limit_bytes;
-  return options;
-}
-
 Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
-                             std::span<const std::span<std::byte>> memory, const HostCall& call) {
+                             std::span<const std::span<std::byte>> memory,
+                             const reference::LaunchContext& context) {
   const auto& what = part.step->what;
   if (std::holds_alternative<plan::WhileStep>(what)) {
     return size_t{memory[0][0] != std::byte{0} ? 0U : 1U};
@@ -50,9 +40,9 @@ Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
     return size_t{0};
   }
   const auto& step = std::get<plan::HostStep>(what);
-  HEKLA_RETURN_IF_ERROR(reference::evaluate_in_memory(
-                            *step.program, memory.first(step.inputs.size()),
-                            memory.subspan(step.inputs.size()), evaluate_options(program, call))
+  HEKLA_RETURN_IF_ERROR(reference::evaluate_in_memory(*step.program,
+                                                      memory.first(step.inputs.size()),
+                                                      memory.subspan(step.inputs.size()), {context})
                             .with_context(fmt::format("host step {}", step.name)));
   return size_t{0};
 }

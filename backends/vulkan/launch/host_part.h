@@ -3,19 +3,13 @@
 // decisions of loops and branches around them.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "backends/reference/launch_context.h"
 #include "backends/vulkan/launch/launch_program.h"
-#include "runtime/base/host_transfers.h"
-
-namespace hekla::reference {
-class DeviceExchange;
-struct EvaluateOptions;
-}  // namespace hekla::reference
 
 namespace hekla::vulkan {
 
@@ -43,23 +37,10 @@ struct HostPart {
 // The choice of a part without memory.
 size_t count(const HostPart& part, std::vector<int64_t>& counters);
 
-struct HostCall {
-  int64_t replica = 0;
-  int64_t partition = 0;
-  // Once it is true a host step may end with CANCELLED; null: never.
-  const std::atomic<bool>* cancelled = nullptr;
-  // Where the devices of the launch meet in host steps; null: a launch of one device.
-  reference::DeviceExchange* exchange = nullptr;
-  // Where the launch meets its host; null: nowhere.
-  HostTransfers* transfers = nullptr;
-};
-
-// As the evaluator wants them.
-reference::EvaluateOptions evaluate_options(const LaunchProgram& program, const HostCall& call);
-
 // The choice of a kRun or kChoose. `memory`: of each slice that the step names, in the order of
 // plan::for_each_slice. Errors of the evaluator and the interpreter.
 Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
-                             std::span<const std::span<std::byte>> memory, const HostCall& call);
+                             std::span<const std::span<std::byte>> memory,
+                             const reference::LaunchContext& context);
 
 }  // namespace hekla::vulkan

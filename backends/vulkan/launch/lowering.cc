@@ -125,11 +125,7 @@ class Lowering {
   // ---- what needs the host: parts of its own, in the order of the steps
 
   bool needs_host(const plan::Step& step) const {
-    if (std::holds_alternative<plan::HostStep>(step.what) ||
-        std::holds_alternative<plan::StartStep>(step.what) ||
-        std::holds_alternative<plan::DoneStep>(step.what)) {
-      return true;
-    }
+    if (plan::is_on_host(step)) return true;
     const auto* run = std::get_if<plan::KernelStep>(&step.what);
     if (run != nullptr) return program_.kernels[static_cast<size_t>(run->kernel)].is_interpreted();
     bool found = false;
