@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts JAX with the plugin under test, before anything imports JAX."""
 import importlib.metadata
-import os
 import pathlib
 import sys
 
 import pytest
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent / 'programs'))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / 'support'), str(TESTS / 'programs')]
+
+import plugin_session  # noqa: E402
+from plugin_session import ROOT, build_dir, platform  # noqa: E402,F401
 
 
 def pytest_addoption(parser):
@@ -22,10 +23,6 @@ def pytest_addoption(parser):
                     help='plugin library; default HEKLA_BUILD_DIR/lib/hekla/pjrt_PLATFORM.so, of tbb pjrt_cpu.so')
     group.addoption('--harness-share', type=int, default=24,
                     help="run one of so many programs of JAX's own harness (1: all)")
-
-
-def build_dir():
-    return pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build')).resolve()
 
 
 def environment(config):
@@ -48,37 +45,20 @@ def environment(config):
     # custom calls (mhlo.cosh, mhlo.asinh), which the evaluator runs on the host.
     if platform == 'tbb' and not importlib.metadata.version('jaxlib').startswith('0.8.'):
         values['HEKLA_FAIL_ON_FALLBACK'] = '1'
-    if platform == 'vulkan':  # each recorded program is proved to have its barriers
-        values['HEKLA_CHECK_BARRIERS'] = '1'
-    return values
+    return {**values, **plugin_session.checks(platform)}
 
 
 def pytest_configure(config):
-    config.addinivalue_line('markers', 'quick: part of the quick set (pytest -m quick)')
-    config.addinivalue_line('markers', 'any_platform: says nothing about a device; part of the runs '
-                            'with --platform reference alone')
     config.addinivalue_line('markers', 'sizes: what a device decides by sizes; part of the runs with '
                             'all platforms but reference, which decides nothing')
-    if 'jax' in sys.modules:
-        raise pytest.UsageError('JAX is imported already; run this folder on its own')
-    for name in ('PJRT_NAMES_AND_LIBRARY_PATHS', 'HEKLA_PLUGIN_PATH', 'JAX_ENABLE_X64'):
-        os.environ.pop(name, None)
-    os.environ.update(environment(config))
-    if 'PYTHONPATH' in environment(config):
-        sys.path.insert(0, environment(config)['PYTHONPATH'])
+    plugin_session.configure(
+        config, 'jax', first_platform='reference', values=environment(config),
+        removed=('PJRT_NAMES_AND_LIBRARY_PATHS', 'HEKLA_PLUGIN_PATH', 'JAX_ENABLE_X64'))
 
 
 def pytest_collection_modifyitems(config, items):
     is_reference = config.getoption('--platform') == 'reference'
-    marker = 'sizes' if is_reference else 'any_platform'
-    elsewhere = [item for item in items if item.get_closest_marker(marker)]
-    items[:] = [item for item in items if not item.get_closest_marker(marker)]
-    config.hook.pytest_deselected(items=elsewhere)
-
-
-@pytest.fixture(scope='session')
-def platform(pytestconfig):
-    return pytestconfig.getoption('--platform')
+    plugin_session.deselect(config, items, 'sizes' if is_reference else 'any_platform')
 
 
 @pytest.fixture(scope='session')
@@ -116,12 +96,4 @@ def on_device(request):
 @pytest.fixture
 def child(pytestconfig):
     """function(code, **environment) -> subprocess.CompletedProcess of Python running code."""
-    import subprocess
-    values = environment(pytestconfig)
-
-    def run(code, timeout=120, **changes):
-        merged = {**os.environ, **values, **changes}
-        return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
-                              timeout=timeout, check=False,
-                              env={k: v for k, v in merged.items() if v is not None})
-    return run
+    return plugin_session.child_runner(environment(pytestconfig), timeout=120)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the suites of JAX and PyTorch/XLA share: a pytest session with one plugin under test.
+
+A conftest of such a suite says which variables a process needs (`environment`) and calls the rest.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def build_dir():
+    return pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build')).resolve()
+
+
+def checks(platform):
+    """{name: value}: what a device proves of itself while the suite runs."""
+    # Each recorded program is proved to have its barriers.
+    return {'HEKLA_CHECK_BARRIERS': '1'} if platform == 'vulkan' else {}
+
+
+def configure(config, framework, first_platform, values, removed):
+    """Prepares this process, before anything imports `framework`: sets `values`, unsets `removed`."""
+    config.addinivalue_line('markers', 'quick: part of the quick set (pytest -m quick)')
+    config.addinivalue_line('markers', 'any_platform: says nothing about a device; part of the runs '
+                            f'with --platform {first_platform} alone')
+    if framework in sys.modules:
+        raise pytest.UsageError(f'{framework} is imported already; run this folder on its own')
+    for name in removed:
+        os.environ.pop(name, None)
+    os.environ.update(values)
+    if 'PYTHONPATH' in values:
+        sys.path.insert(0, values['PYTHONPATH'])
+
+
+def deselect(config, items, marker):
+    """Leaves out the tests that have the marker."""
+    elsewhere = [item for item in items if item.get_closest_marker(marker)]
+    items[:] = [item for item in items if not item.get_closest_marker(marker)]
+    config.hook.pytest_deselected(items=elsewhere)
+
+
+def child_runner(values, timeout):
+    """function(code, **environment) -> subprocess.CompletedProcess of Python running code."""
+    def run(code, timeout=timeout, **changes):
+        merged = {**os.environ, **values, **changes}
+        return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
+                              timeout=timeout, check=False,
+                              env={k: v for k, v in merged.items() if v is not None})
+    return run
+
+
+@pytest.fixture(scope='session')
+def platform(pytestconfig):
+    return pytestconfig.getoption('--platform')
