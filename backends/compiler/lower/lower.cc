@@ -132,7 +132,8 @@ class Scanner {
           shape_.has_contraction = true;
         }
         break;
-      default:
+      case Role::kElementwise:
+      case Role::kNone:
         break;
     }
     for (const ir::Value* operand : op->operands()) visit(*operand, at_points && keeps_points);

@@ -41,7 +41,8 @@ double cost_of(const ir::Operation& op, Role role) {
     case Role::kReduction:
     case Role::kSequence:
       return 1000;
-    default:
+    case Role::kElementwise:
+    case Role::kNone:
       break;
   }
   switch (op.code()) {

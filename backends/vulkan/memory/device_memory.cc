@@ -59,9 +59,10 @@ const std::vector<uint32_t>& types_of(const DevicePlan& plan, MemoryRole role) {
       return plan.download_types;
     case MemoryRole::kTable:
       return plan.table_types;
-    default:
-      return plan.device_types;
+    case MemoryRole::kTensor:
+      break;
   }
+  return plan.device_types;
 }
 
 }  // namespace

@@ -86,9 +86,11 @@ Storage storage_of(DType dtype) {
       return {12, Coding::kFixed};
     case DType::kC128:
       return {18, Coding::kFixed};
-    default:
-      return {};
+    case DType::kTF32:
+    case DType::kInvalid:
+      break;
   }
+  return {};
 }
 
 // The elements as host memory has them, in the order of the literal's layout.

@@ -130,9 +130,11 @@ std::string show(ScalarType type, uint64_t bits) {
       return fmt::format("{} ({:#x})", std::bit_cast<double>(bits), bits);
     case ScalarType::kI64:
       return fmt::format("{} ({:#x})", static_cast<int64_t>(bits), bits);
-    default:
-      return fmt::format("{} ({:#x})", static_cast<int32_t>(bits), bits);
+    case ScalarType::kBool:
+    case ScalarType::kI32:
+      break;
   }
+  return fmt::format("{} ({:#x})", static_cast<int32_t>(bits), bits);
 }
 
 }  // namespace hekla::kernel::testing
