@@ -208,7 +208,7 @@ class Generator {
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;
   std::map<kernel::Value, Staged> staged_;
-  // Of exchanges through shared memory: two arrays of a type, which take turns.
+  // Of exchanges through shared memory: two arrays of a type, used alternately.
   std::map<std::pair<kernel::ScalarType, size_t>, spv::Id> exchange_arrays_;
   size_t exchanges_ = 0;
   uint32_t shared_bytes_ = 0;
