@@ -25,8 +25,10 @@ BodyEmitter::BodyEmitter(const KernelCode& code, const LaneAnalysis& analysis,
       vectors_(f_.size()),
       loop_results_(f_.region_count()),
       stages_(f_.size()),
-      store_group_(f_.size(), -1) {
-  if (code.plan.schedule.strided == StridedUse::kShuffles) find_store_groups();
+      group_number_(f_.size(), -1) {
+  if (code.plan.schedule.strided != StridedUse::kShuffles) return;
+  find_groups(Op::kLoad);
+  find_groups(Op::kStore);
 }
 
 void BodyEmitter::emit_level(Level level) {
@@ -41,6 +43,7 @@ void BodyEmitter::begin_points(int lanes) {
     vectors_[i] = nullptr;  // of another width, or placed where it is not seen
     if (analysis_.level(static_cast<Value>(i)) == Level::kPoint) scalars_[i] = nullptr;
   }
+  for (Group& group : groups_) group.values.clear();
 }
 
 void BodyEmitter::set_scalar(Value v, llvm::Value* value) {

@@ -92,15 +92,19 @@ class BodyEmitter {
   // See emit_strided.cc. Null: not that way.
   llvm::Value* load_strided(llvm::Type* element, llvm::Value* first, int64_t stride,
                             llvm::Align align);
-  struct StoreGroup {
-    std::vector<kernel::Value> stores;  // in the order of memory
-    std::vector<llvm::Value*> values;
-    size_t count = 0;  // of the values that are there
+  // Loads or stores of the body that together take memory without gaps.
+  struct Group {
+    std::vector<kernel::Value> members;  // in the order of memory
+    std::vector<llvm::Value*> values;    // of the points begun
+    size_t count = 0;                    // of the values of stores that are there
   };
-  void find_store_groups();
+  void find_groups(kernel::Op op);
+  void find_runs(std::vector<kernel::Value> members, size_t size);
+  Group* group_of(kernel::Value v);
+  llvm::Value* load_in_group(kernel::Value v, const kernel::Access& access, llvm::Type* element);
   bool store_in_group(kernel::Value v, llvm::Value* value, const kernel::Access& access);
-  void put_group(const std::vector<llvm::Value*>& values, llvm::Value* first, llvm::Align align);
   std::vector<llvm::Value*> interleave(const std::vector<llvm::Value*>& values);
+  std::vector<llvm::Value*> deinterleave(const std::vector<llvm::Value*>& values);
   llvm::Value* join(llvm::Value* low, llvm::Value* high);
   void emit_parts_of(const std::vector<kernel::Value>& loads);
   void stage_block(const std::vector<StagedLoad>& loads, llvm::Value* first);
@@ -125,8 +129,8 @@ class BodyEmitter {
   std::vector<std::vector<llvm::Value*>> loop_results_;  // by region
   std::vector<llvm::Value*> stages_;                     // of tiles, by load
   llvm::Value* staged_row_ = nullptr;
-  std::vector<StoreGroup> store_groups_;
-  std::vector<int> store_group_;  // by store; -1: none
+  std::vector<Group> groups_;
+  std::vector<int> group_number_;  // by load or store; -1: none
   bool defers_ = false;
   Deferred deferred_;
 };

@@ -36,7 +36,8 @@ void BodyEmitter::emit_load(Value v) {
     return define(v, b_.CreateLoad(type, stage));
   }
   if (is_vector(v)) {
-    value = load_vector(access, element, index);
+    value = load_in_group(v, access, element);
+    if (value == nullptr) value = load_vector(access, element, index);
   } else {
     llvm::Value* pointer = element_pointer(access, element, scalar(index));
     value = b_.CreateAlignedLoad(element, pointer, element_align(access));

@@ -17,7 +17,7 @@ using kernel::Value;
 namespace {
 
 constexpr int64_t kMostLoadStride = 4;
-constexpr int64_t kMostStoreStride = 16;
+constexpr int64_t kMostGroupStride = 16;
 
 }  // namespace
 
@@ -47,68 +47,79 @@ llvm::Value* BodyEmitter::load_strided(llvm::Type* element, llvm::Value* first, 
   return value;
 }
 
-// Stores of the body that together fill memory without gaps, by the number of the group; see
-// put_group.
-void BodyEmitter::find_store_groups() {
-  const kernel::IndexAnalysis& index = analysis_.index();
-  const auto place_of = [&](Value store) { return f_[store].arguments[0]; };
+// Loads or stores `stride` elements apart in the lanes, of which as many lie side by side: whole
+// vectors of memory, taken apart or put together in registers. Loads of what the kernel writes stay
+// where they are, as do stores to what it reads.
+void BodyEmitter::find_groups(Op op) {
   std::map<std::pair<int32_t, int64_t>, std::vector<Value>> by_place;  // operand, stride
   for (Value v : f_.body().instructions) {
     const Instruction& inst = f_[v];
-    if (inst.op != Op::kStore || !is_emitted(v)) continue;
+    if (inst.op != op || !is_emitted(v)) continue;
     const Access access = kernel::unpack_access(inst.immediate);
+    const kernel::KernelOperand& operand =
+        code_.kernel.operands[static_cast<size_t>(access.operand)];
     const LaneShape shape = analysis_.shape(inst.arguments[0]);
     const auto stride = static_cast<uint64_t>(shape.stride);
     if (access.bytes < 4 || shape.kind != LaneKind::kAffine || shape.stride < 2 ||
-        shape.stride > kMostStoreStride || !std::has_single_bit(stride) ||
-        code_.kernel.operands[static_cast<size_t>(access.operand)].is_read) {
+        shape.stride > kMostGroupStride || !std::has_single_bit(stride) ||
+        (op == Op::kLoad ? operand.is_written : operand.is_read)) {
       continue;
     }
     by_place[{access.operand, shape.stride}].push_back(v);
   }
-  for (auto& [place, stores] : by_place) {
+  const kernel::IndexAnalysis& index = analysis_.index();
+  const auto type = [&](Value v) {
+    return op == Op::kLoad ? f_[v].type : f_.type(f_[v].arguments[1]);
+  };
+  for (auto& [place, members] : by_place) {
     const auto size = static_cast<size_t>(place.second);
-    while (stores.size() >= size) {
-      // Those beside the first one of what is left.
-      std::vector<Value> beside, others;
-      for (const Value store : stores) {
-        const auto terms = index.terms(place_of(store)), first = index.terms(place_of(stores[0]));
-        const bool is_beside =
-            std::equal(terms.begin(), terms.end(), first.begin(), first.end()) &&
-            f_.type(f_[store].arguments[1]) == f_.type(f_[stores[0]].arguments[1]);
-        (is_beside ? beside : others).push_back(store);
+    while (members.size() >= size) {
+      // Those a constant distance from the first one of what is left.
+      std::vector<Value> near, others;
+      const auto first = index.terms(f_[members[0]].arguments[0]);
+      for (const Value v : members) {
+        const auto terms = index.terms(f_[v].arguments[0]);
+        const bool is_near = std::equal(terms.begin(), terms.end(), first.begin(), first.end()) &&
+                             type(v) == type(members[0]);
+        (is_near ? near : others).push_back(v);
       }
-      const auto constant = [&](Value store) { return index.constant(place_of(store)); };
-      std::sort(beside.begin(), beside.end(),
-                [&](Value a, Value b) { return constant(a) < constant(b); });
-      bool is_run = beside.size() == size;
-      for (size_t i = 1; i < beside.size(); ++i) {
-        is_run &= constant(beside[i]) == constant(beside[0]) + static_cast<int64_t>(i);
-      }
-      if (is_run) {
-        StoreGroup group;
-        for (const Value store : beside) {
-          group.stores.push_back(store);
-          store_group_[static_cast<size_t>(store)] = static_cast<int>(store_groups_.size());
-        }
-        store_groups_.push_back(std::move(group));
-      }
-      stores = std::move(others);
+      find_runs(std::move(near), size);
+      members = std::move(others);
     }
   }
 }
 
-// Element i * n + k of memory is lane i of value k, of n.
-void BodyEmitter::put_group(const std::vector<llvm::Value*>& values, llvm::Value* first,
-                            llvm::Align align) {
-  const std::vector<llvm::Value*> all = interleave(values);
-  llvm::Type* element = values[0]->getType()->getScalarType();
-  for (size_t i = 0; i < all.size(); ++i) {
-    const uint64_t at = i * static_cast<uint64_t>(lanes_);
-    put(all[i], b_.CreateConstInBoundsGEP1_64(element, first, at), align);
+// Groups of `size` consecutive elements among members whose indices differ by constants.
+void BodyEmitter::find_runs(std::vector<Value> members, size_t size) {
+  const auto constant = [&](Value v) { return analysis_.index().constant(f_[v].arguments[0]); };
+  std::sort(members.begin(), members.end(),
+            [&](Value a, Value b) { return constant(a) < constant(b); });
+  // Of two stores to one element the order would matter.
+  const auto same = [&](Value a, Value b) { return constant(a) == constant(b); };
+  if (std::adjacent_find(members.begin(), members.end(), same) != members.end()) return;
+  for (size_t begin = 0, end = 1; begin < members.size(); begin = end++) {
+    while (end < members.size() && end - begin < size &&
+           constant(members[end]) == constant(members[end - 1]) + 1) {
+      ++end;
+    }
+    if (end - begin < size) continue;
+    Group group;
+    for (size_t i = begin; i < end; ++i) {
+      group.members.push_back(members[i]);
+      group_number_[static_cast<size_t>(members[i])] = static_cast<int>(groups_.size());
+    }
+    groups_.push_back(std::move(group));
   }
 }
 
+// Null: none, or not for the lanes as they are.
+BodyEmitter::Group* BodyEmitter::group_of(Value v) {
+  const int number = group_number_[static_cast<size_t>(v)];
+  if (number < 0 || mask_ != nullptr || lanes_ < 2) return nullptr;
+  return &groups_[static_cast<size_t>(number)];
+}
+
+// Element i * n + k of the result is lane i of value k, of n.
 std::vector<llvm::Value*> BodyEmitter::interleave(const std::vector<llvm::Value*>& values) {
   if (values.size() == 1) return values;
   std::vector<llvm::Value*> even, odd;
@@ -128,19 +139,64 @@ std::vector<llvm::Value*> BodyEmitter::interleave(const std::vector<llvm::Value*
   return all;
 }
 
-// Whether the store waits for, or went with, others of its group.
+// The other way: value k has the elements k, k + n, ... of memory in its lanes.
+std::vector<llvm::Value*> BodyEmitter::deinterleave(const std::vector<llvm::Value*>& values) {
+  if (values.size() == 1) return values;
+  std::vector<llvm::Value*> halves[2];
+  for (size_t i = 0; i < values.size(); i += 2) {
+    for (int odd = 0; odd < 2; ++odd) {
+      std::vector<int> order(static_cast<size_t>(lanes_));
+      for (int p = 0; p < lanes_; ++p) order[static_cast<size_t>(p)] = 2 * p + odd;
+      halves[odd].push_back(b_.CreateShuffleVector(values[i], values[i + 1], order));
+    }
+  }
+  const std::vector<llvm::Value*> even = deinterleave(halves[0]), odd = deinterleave(halves[1]);
+  std::vector<llvm::Value*> all;
+  for (size_t i = 0; i < even.size(); ++i) {
+    all.push_back(even[i]);
+    all.push_back(odd[i]);
+  }
+  return all;
+}
+
+// The first load of a group reads for all. Null: it is in none.
+llvm::Value* BodyEmitter::load_in_group(Value v, const Access& access, llvm::Type* element) {
+  Group* const group = group_of(v);
+  if (group == nullptr) return nullptr;
+  const auto at = std::find(group->members.begin(), group->members.end(), v);
+  const auto number = at - group->members.begin();
+  if (group->values.empty()) {
+    auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
+    llvm::Value* here = element_pointer(access, element, scalar(f_[v].arguments[0]));
+    std::vector<llvm::Value*> all;
+    for (size_t i = 0; i < group->members.size(); ++i) {
+      const int64_t offset = static_cast<int64_t>(i) * lanes_ - number;
+      llvm::Value* from =
+          b_.CreateConstInBoundsGEP1_64(element, here, static_cast<uint64_t>(offset));
+      all.push_back(b_.CreateAlignedLoad(type, from, llvm::Align(access.bytes)));
+    }
+    group->values = deinterleave(all);
+  }
+  return group->values[static_cast<size_t>(number)];
+}
+
+// Whether the store waits for, or went with, others of its group: element i * n + k of memory is
+// lane i of value k, of n.
 bool BodyEmitter::store_in_group(Value v, llvm::Value* value, const Access& access) {
-  const int number = store_group_[static_cast<size_t>(v)];
-  if (number < 0 || mask_ != nullptr || lanes_ < 2) return false;
-  StoreGroup& group = store_groups_[static_cast<size_t>(number)];
-  group.values.resize(group.stores.size());
-  const auto at = std::find(group.stores.begin(), group.stores.end(), v) - group.stores.begin();
-  group.values[static_cast<size_t>(at)] = value;
-  if (++group.count < group.stores.size()) return true;
-  group.count = 0;
-  llvm::Value* first = element_pointer(access, value->getType()->getScalarType(),
-                                       scalar(f_[group.stores[0]].arguments[0]));
-  put_group(group.values, first, llvm::Align(access.bytes));
+  Group* const group = group_of(v);
+  if (group == nullptr) return false;
+  group->values.resize(group->members.size());
+  const auto at = std::find(group->members.begin(), group->members.end(), v);
+  group->values[static_cast<size_t>(at - group->members.begin())] = value;
+  if (++group->count < group->members.size()) return true;
+  group->count = 0;
+  llvm::Type* element = value->getType()->getScalarType();
+  llvm::Value* first = element_pointer(access, element, scalar(f_[group->members[0]].arguments[0]));
+  const std::vector<llvm::Value*> all = interleave(group->values);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const uint64_t offset = i * static_cast<uint64_t>(lanes_);
+    put(all[i], b_.CreateConstInBoundsGEP1_64(element, first, offset), llvm::Align(access.bytes));
+  }
   return true;
 }
 

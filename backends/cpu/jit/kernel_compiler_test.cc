@@ -503,9 +503,10 @@ TEST_P(Levels, TransposesInTilesOfBlocks) {
 }
 
 // Loads `from` elements apart and stores that lie `to` apart, of which `stored` side by side are
-// written: all of them, or not; in reversed order. `blocks`: runs of 8 points that lie apart by
-// more.
-TestKernel strided(int64_t row, int64_t from, int64_t to, int64_t stored, int bytes, bool blocks) {
+// written: all of them, or not; in reversed order, to each of `planes` that lie one behind the
+// other. `blocks`: runs of 8 points that lie apart by more.
+TestKernel strided(int64_t row, int64_t from, int64_t to, int64_t stored, int64_t planes, int bytes,
+                   bool blocks) {
   const ScalarType type = bytes == 8 ? kI64 : kI32;
   const auto width = static_cast<uint8_t>(bytes);
   constexpr int64_t kRows = 2, kRun = 8;
@@ -522,18 +523,21 @@ TestKernel strided(int64_t row, int64_t from, int64_t to, int64_t stored, int by
   }
   const Value in = b.add(b.mul(b.grid_index(0), b.index(row)), at);
   const Value out = b.add(b.mul(b.grid_index(0), b.index(most)), place);
-  for (int64_t k = stored; k-- > 0;) {
-    const Value x = b.load(type, {0, width}, b.add(b.mul(in, b.index(from)), b.index(k % from)));
-    const Value y = b.mul(b.add(x, b.integer(type, 3)), b.integer(type, 2 * k + 1));
-    // As the parts of complex numbers lie.
-    const Value pair = b.mul(b.add(b.mul(out, b.index(to / 2)), b.index(k / 2)), b.index(2));
-    b.store({1, width}, k % 2 == 0 ? pair : b.add(pair, b.index(1)), y);
+  for (int64_t plane = planes; plane-- > 0;) {
+    const Value here = b.add(out, b.index(plane * kRows * most));
+    for (int64_t k = stored; k-- > 0;) {
+      const Value x = b.load(type, {0, width}, b.add(b.mul(in, b.index(from)), b.index(k % from)));
+      const Value y = b.mul(b.add(x, b.integer(type, 3 + plane)), b.integer(type, 2 * k + 1));
+      // As the parts of complex numbers lie.
+      const Value pair = b.mul(b.add(b.mul(here, b.index(to / 2)), b.index(k / 2)), b.index(2));
+      b.store({1, width}, k % 2 == 0 ? pair : b.add(pair, b.index(1)), y);
+    }
   }
   TestKernel test;
   test.elements = {{type, width}, {type, width}};
   test.labels = {"from", "to"};
   std::mt19937 random(static_cast<uint32_t>(row));
-  const int64_t counts[] = {kRows * row * from, kRows * most * to};
+  const int64_t counts[] = {kRows * row * from, planes * kRows * most * to};
   for (int i = 0; i < 2; ++i) {
     test.kernel.operands.push_back({counts[i] * bytes, i == 0, i == 1});
     std::vector<std::byte> content(static_cast<size_t>(counts[i] * bytes));
@@ -551,9 +555,16 @@ TEST_P(Levels, StridedLoadsAndStores) {
     for (const int bytes : {1, 2, 4, 8}) {
       for (const int64_t row : {1, 7, 16, 17, 48}) {
         if (blocks && row % 8 != 0) continue;
-        for (const auto& [from, to, stored] : std::vector<std::array<int64_t, 3>>{
-                 {1, 2, 2}, {2, 2, 1}, {3, 4, 4}, {4, 4, 3}, {5, 8, 8}, {2, 16, 16}, {2, 32, 4}}) {
-          const TestKernel test = strided(row, from, to, stored, bytes, blocks);
+        for (const auto& [from, to, stored, planes] :
+             std::vector<std::array<int64_t, 4>>{{1, 2, 2, 1},
+                                                 {2, 2, 2, 3},
+                                                 {2, 2, 1, 1},
+                                                 {3, 4, 4, 1},
+                                                 {4, 4, 3, 2},
+                                                 {5, 8, 8, 2},
+                                                 {2, 16, 16, 1},
+                                                 {2, 32, 4, 1}}) {
+          const TestKernel test = strided(row, from, to, stored, planes, bytes, blocks);
           for (const StridedUse use : {StridedUse::kShuffles, StridedUse::kByLane}) {
             KernelRequest request{&test.kernel};
             request.strided = use;
