@@ -40,6 +40,7 @@ struct Options {
   std::string output;
   std::string device;
   std::string vhlo;
+  std::vector<std::string> compiler_options;
   bool skip_verifier = false;
 };
 
@@ -107,8 +108,16 @@ Result<std::string> emit_by_device(const Options& options, const std::string& pr
   const bool is_spirv = options.stage.substr(0, 5) == "spirv";
   const std::string name = !options.device.empty() ? options.device : is_spirv ? "vulkan" : "cpu";
   HEKLA_ASSIGN_OR_RETURN(const runtime::Client client, runtime::open_client(name));
+  runtime::CompileOptions compile;
+  for (const std::string& option : options.compiler_options) {
+    const size_t at = option.find('=');
+    if (at == std::string::npos) {
+      return invalid_argument("--option takes NAME=VALUE, not '{}'", option);
+    }
+    compile.overrides.emplace_back(option.substr(0, at), option.substr(at + 1));
+  }
   HEKLA_ASSIGN_OR_RETURN(const runtime::Executable executable,
-                         client.compile(program, {}, stablehlo::program_format(program)));
+                         client.compile(program, compile, stablehlo::program_format(program)));
   if (options.stage == "spirv") return write_spirv(executable, options.output);
   return executable.artefact(options.stage);
 }
@@ -186,6 +195,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
   command->add_option("--vhlo", options->vhlo,
                       "The version of VHLO that --emit bytecode writes, 1.0.0 to 1.20.0; unset: "
                       "the newest");
+  command->add_option("--option", options->compiler_options,
+                      "NAME=VALUE of a compiler option (docs/options.md), for what a device makes");
   command->add_flag("--skip-verifier", options->skip_verifier,
                     "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {

@@ -106,6 +106,26 @@ TEST_F(CompileCommand, ShowsThePlanOfTheDeviceThatIsNamed) {
   EXPECT_NE(vulkan.out.find("kernel 0 dot_general"), std::string::npos) << vulkan.out << vulkan.err;
 }
 
+// Compiler options, by way of one that another kind of device prefers.
+TEST_F(CompileCommand, TakesCompilerOptions) {
+  const std::string sum =
+      file("sum.mlir",
+           "func.func @main(%x: tensor<64xf32>, %i: tensor<f32>) -> tensor<f32> {\n"
+           "  %y = stablehlo.reduce(%x init: %i) applies stablehlo.add across dimensions = [0] : "
+           "(tensor<64xf32>, tensor<f32>) -> tensor<f32>\n  return %y : tensor<f32>\n}\n");
+  const auto shown = [&](const std::string& option) {
+    return run({sum, "--emit", "implementations", "--device", "vulkan", "--option", option});
+  };
+  const Outcome trees = shown("hekla_tree_reductions=true");
+  EXPECT_NE(trees.out.find("trees of points: taken"), std::string::npos) << trees.out << trees.err;
+  EXPECT_NE(trees.out.find("teams of a workgroup: taken"), std::string::npos) << trees.out;
+  const Outcome ordered = shown("hekla_tree_reductions=false");
+  EXPECT_NE(ordered.out.find("trees of points: the device takes elements in their order"),
+            std::string::npos)
+      << ordered.out << ordered.err;
+  EXPECT_EQ(shown("hekla_tree_reductions").exit_code, 1);
+}
+
 // Ways to do a product, each with its reason: limits and values.
 TEST_F(CompileCommand, ShowsInWhichWaysAStepMayBeDone) {
   const std::string product = file("small.mlir",

@@ -162,23 +162,23 @@ Role role_like(const ir::Operation& op, const lower::LowerOptions& options,
 
 }  // namespace
 
-Fusion::Fusion(const ir::Block& block, const FusionOptions& options,
-               std::unordered_set<const ir::Value*> unwanted)
+Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceTraits& traits,
+               const Operations* cuts, std::unordered_set<const ir::Value*> unwanted)
     : block_(block),
       fuse_(options.fuse),
-      merge_reductions_(options.fuse && options.merge_reductions),
+      merge_reductions_(options.fuse && traits.merges_reductions),
       least_transpose_(options.stored_transposes == StoredTransposes::kAll    ? 2
                        : options.stored_transposes == StoredTransposes::kNone ? kNever
                                                                               : kLeastTranspose),
-      lower_options_(options.lower),
+      lower_options_(lower_options(options, traits)),
       unwanted_(std::move(unwanted)),
-      cuts_(options.cuts) {
+      cuts_(cuts) {
   const auto& ops = block.operations();
   std::unordered_map<std::string, Role> known;
   for (const auto& op : ops) {
-    roles_[op.get()] = role_like(*op, options.lower, known);
+    roles_[op.get()] = role_like(*op, lower_options_, known);
     if (op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution) {
-      ask_contraction(*op, options.contractions);
+      ask_contraction(*op, fuse_ && traits.has_contractions);
     }
     if (op->code() == OpCode::kReduce && roles_[op.get()] != Role::kNone) ask_reduce(*op);
   }

@@ -19,33 +19,21 @@
 
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/lower/lower.h"
+#include "backends/compiler/plan/device_traits.h"
+#include "backends/compiler/plan/plan_options.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::plan {
 
-// Transpositions that several kernels, or several places of one, would each read across their
-// lines: stored once instead. kWherePays: large ones.
-enum class StoredTransposes : uint8_t { kNone, kWherePays, kAll };
-
-struct FusionOptions {
-  // Off: every operation stores its results, but constants and iotas.
-  bool fuse = true;
-  // Operations for which lower::why_no_contraction has no reason are steps of their own.
-  bool contractions = false;
-  // Staged reductions that read the same large value go through it together: for devices on which
-  // loads cost more than arithmetic. The bits are the same.
-  bool merge_reductions = false;
-  StoredTransposes stored_transposes = StoredTransposes::kWherePays;
-  lower::LowerOptions lower;
-  // Operations whose results are stored, each by a kernel that stores nothing else: where a kernel
-  // would get too long. Outlive the object; null: none.
-  const std::unordered_set<const ir::Operation*>* cuts = nullptr;
-};
-
 class Fusion {
  public:
-  // `unwanted`: values that only the block's terminator uses and that nobody needs after all.
-  explicit Fusion(const ir::Block& block, const FusionOptions& options = {},
+  using Operations = std::unordered_set<const ir::Operation*>;
+
+  // `cuts`: operations whose results are stored, each by a kernel that stores nothing else: where a
+  // kernel would get too long. Outlive the object; null: none. `unwanted`: values that only the
+  // block's terminator uses and that nobody needs after all.
+  explicit Fusion(const ir::Block& block, const PlanOptions& options = {},
+                  const DeviceTraits& traits = {}, const Operations* cuts = nullptr,
                   std::unordered_set<const ir::Value*> unwanted = {});
 
   // Whether a kernel loads this value (true) or computes it. Values of other blocks and block
@@ -134,7 +122,7 @@ class Fusion {
   const int64_t least_transpose_;  // elements
   const lower::LowerOptions lower_options_;
   const std::unordered_set<const ir::Value*> unwanted_;
-  const std::unordered_set<const ir::Operation*>* const cuts_;
+  const Operations* const cuts_;
   std::vector<Group> groups_;
   std::unordered_map<const ir::Operation*, size_t> last_of_;  // group whose last member it is
   std::unordered_map<const ir::Operation*, lower::Role> roles_;

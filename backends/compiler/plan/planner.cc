@@ -95,7 +95,7 @@ bool has_place(const ir::Type& type) { return type.is_static_tensor() || type.is
 
 class Planner {
  public:
-  // `cuts`: see FusionOptions; grows by what would make the kernels short enough that are too long.
+  // `cuts`: see Fusion; grows by what would make the kernels short enough that are too long.
   Planner(const ir::Module& module, const PlanOptions& options, const DeviceTraits& traits,
           std::unordered_set<const ir::Operation*>& cuts)
       : module_(module), options_(options), traits_(traits), known_cuts_(cuts), cuts_(cuts) {}
@@ -143,21 +143,7 @@ class Planner {
     return unimplemented("{} of type {} has no place in a launch plan", what, type.to_string());
   }
 
-  lower::LowerOptions lower_options() const {
-    lower::LowerOptions options;
-    options.scatters_in_order = options_.fuse && traits_.scatters_in_order;
-    // An iteration, and whether an update is inside, end a loop's body three times.
-    constexpr int64_t kEnds = 4;
-    if (traits_.max_loop_iterations > 0) {
-      options.most_updates_at_once = std::max<int64_t>(traits_.max_loop_iterations / kEnds, 1);
-    }
-    const bool has_trees = options_.tree_reductions == TreeReductions::kDevice
-                               ? traits_.reduces_by_trees
-                               : options_.tree_reductions == TreeReductions::kWherePossible;
-    options.team_points = has_trees ? traits_.team_points : 1;
-    options.small_limits = options_.small_limits;
-    return options;
-  }
+  lower::LowerOptions lower_options() const { return plan::lower_options(options_, traits_); }
 
   Slice new_buffer(int64_t bytes) { return {Space::kArena, next_buffer_++, 0, bytes}; }
 
@@ -202,11 +188,7 @@ class Planner {
 
   Status plan_block(const ir::Block& block, Steps& steps,
                     std::unordered_set<const ir::Value*> unwanted = {}) {
-    const Fusion fusion(
-        block,
-        {options_.fuse, options_.fuse && traits_.has_contractions, traits_.merges_reductions,
-         options_.stored_transposes, lower_options(), &known_cuts_},
-        std::move(unwanted));
+    const Fusion fusion(block, options_, traits_, &known_cuts_, std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/plan/plan_options.h"
+
+#include <algorithm>
+
+namespace hekla::plan {
+
+lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& traits) {
+  lower::LowerOptions options;
+  options.scatters_in_order = plan.fuse && traits.scatters_in_order;
+  // An iteration, and whether an update is inside, end a loop's body three times.
+  constexpr int64_t kEnds = 4;
+  if (traits.max_loop_iterations > 0) {
+    options.most_updates_at_once = std::max<int64_t>(traits.max_loop_iterations / kEnds, 1);
+  }
+  const bool has_trees = plan.tree_reductions == TreeReductions::kDevice
+                             ? traits.reduces_by_trees
+                             : plan.tree_reductions == TreeReductions::kWherePossible;
+  options.team_points = has_trees ? traits.team_points : 1;
+  options.small_limits = plan.small_limits;
+  return options;
+}
+
+}  // namespace hekla::plan

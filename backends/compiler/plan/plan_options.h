@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// PlanOptions: what users and tests choose of a plan, beside what a device is (device_traits.h).
+// Plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/compiler/lower/lower.h"
+#include "backends/compiler/plan/device_traits.h"
+#include "backends/compiler/plan/row_groups.h"
+
+namespace hekla::plan {
+
+// Transpositions that several kernels, or several places of one, would each read across their
+// lines: stored once instead. kWherePays: large ones.
+enum class StoredTransposes : uint8_t { kNone, kWherePays, kAll };
+
+// Whether reductions are done by trees of points, which gives sums other bits.
+enum class TreeReductions : uint8_t {
+  kNone,           // in the order of the elements
+  kDevice,         // as the device's traits say
+  kWherePossible,  // on devices with teams
+};
+
+// Switches for tests and for the search of a wrong result; none but tree_reductions and
+// small_limits changes a bit of any result.
+struct PlanOptions {
+  // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep.
+  bool fuse = true;
+  // Off: every value has bytes of its own in the arena, and nothing is updated in place.
+  bool reuse_memory = true;
+  // Which row groups there are (row_groups.h), where the device gains by them.
+  RowGroups row_groups = RowGroups::kWherePays;
+  // Which transpositions are stored once.
+  StoredTransposes stored_transposes = StoredTransposes::kWherePays;
+  TreeReductions tree_reductions = TreeReductions::kDevice;
+  // Off: collectives stand where the program has them, and nothing runs beside them.
+  bool overlap_collectives = true;
+  // Scalar instructions of a kernel that computes several operations; a longer one is cut into
+  // several kernels, with the same bits.
+  size_t max_instructions = 20'000;
+  // See lower::LowerOptions; other bits.
+  bool small_limits = false;
+};
+
+// How operations become kernels on a device of these traits.
+lower::LowerOptions lower_options(const PlanOptions& options, const DeviceTraits& traits);
+
+}  // namespace hekla::plan
