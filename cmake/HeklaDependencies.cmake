@@ -20,14 +20,4 @@ endfunction()
 
 hekla_dependency(zstd zstd)
 hekla_dependency(xxhash xxhash)
-if(HEKLA_STATIC_HDF5)
-  # HDF5's archive wants these; what of it reads from the network, and its TLS, nobody calls.
-  hekla_dependency(sz libsz.a)
-  hekla_dependency(aec libaec.a)
-  hekla_dependency(hdf5 libhdf5_serial.a libhdf5.a)
-  find_package(ZLIB REQUIRED)
-  set_property(TARGET HeklaDependencies::hdf5 PROPERTY INTERFACE_LINK_LIBRARIES
-               HeklaDependencies::sz HeklaDependencies::aec ZLIB::ZLIB ${CMAKE_DL_LIBS} m)
-else()
-  hekla_dependency(hdf5 hdf5_serial hdf5)
-endif()
+hekla_dependency(hdf5 hdf5_serial hdf5)

@@ -9,6 +9,9 @@
 #   tools/install.sh --python 0.10.2     a virtual environment with that jaxlib and pytest
 #   tools/install.sh --torch             a virtual environment with torch, torch_xla and pytest, 2 GB,
 #                                        without the GPU libraries that PyPI's torch names
+#   tools/install.sh --wheel             a virtual environment with the tools of tools/wheel.sh
+#   tools/install.sh --roots             small roots of Debian 12 and sid with Python, 300 MB each, in
+#                                        .cache/roots; needs root
 #   tools/install.sh --swiftshader       SwiftShader of Debian's chromium-common, in .cache/drivers
 #   tools/install.sh --sid               a small root of Debian sid with the newest Mesa, 600 MB, in
 #                                        .cache/drivers; needs root
@@ -24,15 +27,19 @@ packages=(
 )
 python_versions=()
 has_torch=
+has_wheel=
+roots=()
 drivers=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --clang) packages+=(clang libclang-rt-14-dev) ;;
     --python) python_versions+=("$2"); shift ;;
     --torch) has_torch=1; packages+=(libpython3.11) ;;
+    --wheel) has_wheel=1 ;;
+    --roots) packages+=(debootstrap); roots=(bookworm sid) ;;
     --swiftshader) drivers+=(swiftshader) ;;
     --sid) packages+=(debootstrap); drivers+=(sid) ;;
-    -h|--help) sed -n '3,14p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h|--help) sed -n '3,17p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     *) echo "install.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -93,6 +100,14 @@ if [ -n "$has_torch" ]; then
   fi
 fi
 
+if [ -n "$has_wheel" ]; then
+  wanted=$(cat tools/requirements-wheel.txt)
+  if ! is_complete .venv/wheel "$wanted"; then
+    make_venv .venv/wheel "$wanted" --no-deps
+    touch .venv/wheel/complete
+  fi
+fi
+
 # Each is made in a folder beside its own and moved there when it is whole.
 fetch_swiftshader() {  # $1: an empty folder
   # Without a list of packages, or with one that names a package that has gone since.
@@ -119,5 +134,18 @@ for driver in ${drivers[@]+"${drivers[@]}"}; do
   "${as_root[@]}" rm -rf "$folder.partial"
   mkdir -p "$folder.partial"
   "fetch_$driver" "$folder.partial"
+  "${as_root[@]}" mv "$folder.partial" "$folder"
+done
+
+for suite in ${roots[@]+"${roots[@]}"}; do
+  folder=.cache/roots/$suite
+  [ -d "$folder" ] && continue
+  echo "making $folder"
+  need_root "make a root of Debian $suite in $folder by hand"
+  "${as_root[@]}" rm -rf "$folder.partial"
+  include=python3-venv
+  [ "$suite" != bookworm ] || include+=,libpython3.11  # torch_xla is linked to it
+  mkdir -p .cache/roots
+  "${as_root[@]}" debootstrap --variant=minbase --include="$include" "$suite" "$folder.partial" >/dev/null
   "${as_root[@]}" mv "$folder.partial" "$folder"
 done

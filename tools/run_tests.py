@@ -145,6 +145,7 @@ def python_stage(version: str):
                              ["tests/jax", f"--platform={platform}", f"--plugin={plugin}", *select],
                              log, counter)
         if version == NEWEST:
+            status |= quickstart("quickstart_jax.md", python, log, counter)
             status |= pytest(python, LOGS / "pytest-checkpoint.xml", ["tests/checkpoint"], log, counter)
             status |= pytest(python, LOGS / "pytest-evaluator.xml", ["tests/evaluator"], log, counter)
         if not quick and version == NEWEST:
@@ -161,7 +162,7 @@ def stage_torch(log, counter, quick):
     names = (ROOT / "tests" / "requirements-torch.txt").read_text(encoding="utf-8")
     version = re.search("^torch==(.*)$", names, re.MULTILINE)[1]
     python = ROOT / ".venv" / f"torch-{version}" / "bin" / "python"
-    status = 0
+    status = quickstart("quickstart_pytorch.md", python, log, counter)
     for platform, select in TORCH_QUICK if quick else TORCH_RUNS:
         status |= pytest(python, LOGS / f"pytest-torch-{platform}.xml",
                          ["tests/torch", f"--platform={platform}", *select], log, counter)
@@ -369,6 +370,22 @@ def stage_install(log, counter, quick):
     return build("default", log) or counted_script("tests/install/check_prefix.py", log, counter)
 
 
+def stage_wheel(log, counter, quick):
+    """The wheel, in bare roots of Debian 12 and sid; see tests/install."""
+    return (run(["tools/install.sh", "--wheel", "--roots", "--torch"], log) or
+            counted_script("tests/install/check_wheel.py", log, counter))
+
+
+def quickstart(page: str, python: pathlib.Path, log, counter: Counter) -> int:
+    """The files and commands of a quickstart, with the build tree instead of an installed wheel."""
+    code = run([sys.executable, "tests/docs/quickstart.py", f"docs/{page}", "--without", "build",
+                "--without", "install", "--venv", python.parent.parent], log,
+               {"PYTHONPATH": str(ROOT / "build" / "python")})
+    counter.passed += code == 0
+    counter.failed += code != 0
+    return code
+
+
 def follow_stage(*pages: str):
     """Pages of docs/ that say how to add something, followed to the letter in a copy of the sources."""
     def stage(log, counter, quick):
@@ -388,6 +405,7 @@ STAGES = {
     "torch": stage_torch,
     "foreign": stage_foreign,
     "install": stage_install,
+    "wheel": stage_wheel,
     "swiftshader": stage_swiftshader,
     "adding-a-backend": follow_stage("adding_a_backend.md"),
     "adding-an-op": follow_stage("adding_an_op.md", "adding_a_kernel.md"),
@@ -405,7 +423,9 @@ SANITIZERS = ["asan", "tsan", "fuzz"]
 OTHER_DRIVERS = ["mesa26", "absent-gpus"]
 # Compiles all but the tests and the drivers once more: minutes.
 LONG = ["adding-an-op", "adding-a-step"]
-ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS + LONG]
+# In roots of two distributions, 300 MB each.
+ROOTS = ["wheel"]
+ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS + LONG + ROOTS]
 
 
 def main() -> int:

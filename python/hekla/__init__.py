@@ -5,7 +5,7 @@ This module only finds the plugin libraries; it imports neither JAX nor torch. A
 pjrt_NAME.so and serves the platform NAME; pjrt_cpu.so serves "tbb", since JAX's own CPU is "cpu". It
 is looked for, in this order, in
   1. each entry of HEKLA_PLUGIN_PATH (a folder or a library, separated as PATH is),
-  2. hekla/lib beside this file (an installed wheel),
+  2. lib/hekla beside this file (an installed wheel),
   3. ../../lib/hekla seen from this folder (a build tree: build/python/hekla, build/lib/hekla).
 """
 import os
@@ -19,12 +19,17 @@ _PREFIX, _SUFFIX = 'pjrt_', '.so'
 _PLATFORMS = {'cpu': 'tbb'}  # of libraries that serve another name than their own
 
 
+def _prefixes():
+    """Where bin/ and lib/ may be: in an installed wheel, and in a build tree."""
+    here = pathlib.Path(__file__).resolve().parent
+    return here, here.parents[1]
+
+
 def search_path():
     """The places where libraries are looked for, first one first; they need not exist."""
-    here = pathlib.Path(__file__).resolve().parent
     places = [pathlib.Path(p) for p in os.environ.get('HEKLA_PLUGIN_PATH', '').split(os.pathsep)
               if p]
-    return [*places, here / 'lib', here.parents[1] / 'lib' / 'hekla']
+    return [*places, *(prefix / 'lib' / 'hekla' for prefix in _prefixes())]
 
 
 def plugins():

@@ -26,12 +26,12 @@ _EXCEPTIONS = {1: InterruptedError, 3: ValueError, 4: TimeoutError, 5: FileNotFo
 
 
 def _path():
-    """Beside the plugins: HEKLA_CHECKPOINT_LIBRARY, hekla/lib, or the build tree."""
+    """Beside the plugins: HEKLA_CHECKPOINT_LIBRARY, the installed wheel, or the build tree."""
     chosen = os.environ.get('HEKLA_CHECKPOINT_LIBRARY')
     if chosen:
         return chosen
     package = pathlib.Path(__file__).resolve().parents[1]
-    places = [package / 'lib', package.parents[1] / 'lib' / 'hekla']
+    places = [prefix / 'lib' / 'hekla' for prefix in (package, package.parents[1])]
     for place in places:
         if (place / 'libhekla_checkpoint.so').exists():
             return str(place / 'libhekla_checkpoint.so')
