@@ -46,7 +46,6 @@ class Doctor {
     examine_manifests();
     examine_layers();
     examine_devices();
-    examine_libraries();
     std::move(plugins.begin(), plugins.end(), std::back_inserter(findings_));
     examine_environment();
     return std::move(findings_);
@@ -223,23 +222,6 @@ class Doctor {
     if (devices->size() == 1 && devices->front().type == vulkan::DeviceType::kCpu) {
       add(Finding::State::kNote, "devices", "the only Vulkan device runs on the CPU",
           "install the GPU's driver if there is a GPU");
-    }
-  }
-
-  void examine_libraries() {
-    // Opened at run time by parts of Hekla; what a part links is there when this program runs.
-    constexpr std::pair<const char*, const char*> kLibraries[] = {
-        {"libtbb.so.12", "libtbb12"},
-    };
-    for (const auto& [library, package] : kLibraries) {
-      void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-      if (handle == nullptr) {
-        add(Finding::State::kNote, "libraries", fmt::format("{} is not there", library),
-            fmt::format("install {} for the CPU back end", package));
-        continue;
-      }
-      dlclose(handle);
-      add(Finding::State::kOk, "libraries", library);
     }
   }
 
