@@ -16,7 +16,7 @@ CC=cc CXX=c++ "$tools/pip" wheel --quiet --no-build-isolation --no-deps --disabl
 # HDF5's reader of S3, which nobody here calls, would bring libcurl, OpenSSL, GnuTLS, Kerberos and
 # LDAP along, 25 libraries of 15 MB that get no security updates in a wheel. The wheel's copy of HDF5
 # has stand-ins for them.
-library_path() { ldconfig -p | sed -n "s|.*${1//./\\.} .*=> ||p" | head -n1; }
+library_path() { /sbin/ldconfig -p | sed -n "s|.*${1//./\\.} .*=> ||p" | head -n1; }
 for name in libhdf5_serial.so.103 libsz.so.2 libaec.so.0 libz.so.1; do
   cp "$(library_path "$name")" "$work/libraries/$name"
 done
