@@ -556,13 +556,12 @@ TEST_P(Levels, StridedLoadsAndStores) {
       for (const int64_t row : {1, 7, 16, 17, 48}) {
         if (blocks && row % 8 != 0) continue;
         for (const auto& [from, to, stored, planes] :
-             std::vector<std::array<int64_t, 4>>{{1, 2, 2, 1},
-                                                 {2, 2, 2, 3},
+             std::vector<std::array<int64_t, 4>>{{3, 2, 2, 3},
                                                  {2, 2, 1, 1},
-                                                 {3, 4, 4, 1},
+                                                 {5, 4, 4, 1},
                                                  {4, 4, 3, 2},
-                                                 {5, 8, 8, 2},
-                                                 {2, 16, 16, 1},
+                                                 {8, 8, 8, 2},
+                                                 {16, 16, 16, 1},
                                                  {2, 32, 4, 1}}) {
           const TestKernel test = strided(row, from, to, stored, planes, bytes, blocks);
           for (const StridedUse use : {StridedUse::kShuffles, StridedUse::kByLane}) {
