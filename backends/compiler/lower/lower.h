@@ -67,7 +67,13 @@ inline bool is_staged_reduce(const ir::Operation& op, const LowerOptions& option
 bool are_siblings(const ir::Operation& a, const ir::Operation& b, const LowerOptions& options);
 // Whether a scatter goes through its updates in order: each is asked for once, each index vector by
 // a thread or a few, so both may be computed inside.
-bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options);
+kernel::Refusal why_no_scatter_in_order(const ir::Operation& op, const LowerOptions& options);
+inline bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options) {
+  return op.code() == ir::OpCode::kScatter && why_no_scatter_in_order(op, options).empty();
+}
+// Why the updates of a scatter are so few that each element of the result looks through them;
+// empty: they are more, and are sorted or taken in order.
+kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions& options);
 // How many updates an element of a scatter's result looks through.
 double scatter_updates(const ir::Operation& op);
 // Why role_of says kNone, for people.

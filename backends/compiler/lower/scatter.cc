@@ -4,6 +4,8 @@
 // updates in order, for any reducer, without atomics; the work grows with the updates, not with
 // their product with the result. A scatter with few of both looks through all updates for every
 // element instead (emit_scatter.cc): one kernel, which fuses.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -289,30 +291,35 @@ class ScatterLowering {
 
 }  // namespace
 
-bool is_large_scatter(const ir::Operation& op, const LowerOptions& options) {
+kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions& options) {
   if (op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>() == nullptr ||
       op.operand_count() < 3 || !op.operand(0)->type().is_static_tensor() ||
       !op.operand(op.operand_count() / 2)->type().is_static_tensor()) {
-    return false;
+    return "it is no scatter of static tensors";
   }
   const double updates = scatter_updates(op);
+  const auto elements = static_cast<double>(element_count(op.operand(0)->type().dims()));
   const double most = options.small_limits        ? kMaxLookedForTests
                       : options.scatters_in_order ? kMaxLookedInOrder
                                                   : kMaxLooked;
-  return updates > 1 &&
-         updates * static_cast<double>(element_count(op.operand(0)->type().dims())) > most;
+  if (updates <= 1) return "an element looks at one update";
+  if (updates * elements <= most) {
+    return fmt::format("{} elements that look through {} updates, in all no more than {}", elements,
+                       updates, most);
+  }
+  return {};
 }
 
-bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& options) {
-  if (!options.scatters_in_order || op.code() != OpCode::kScatter ||
-      !is_large_scatter(op, options)) {
-    return false;
-  }
+kernel::Refusal why_no_scatter_in_order(const ir::Operation& op, const LowerOptions& options) {
+  if (!options.scatters_in_order) return "the device sorts updates";
+  if (kernel::Refusal why = why_no_large_scatter(op, options); !why.empty()) return why;
   // Every operand has a place of its own then, which results that nobody wants do not have.
   for (size_t r = 0; r < op.result_count(); ++r) {
-    if (op.result_count() > 1 && !op.result(r)->has_uses()) return false;
+    if (op.result_count() > 1 && !op.result(r)->has_uses()) {
+      return fmt::format("nobody reads result {} of {}", r, op.result_count());
+    }
   }
-  return true;
+  return {};
 }
 
 Result<LoweredSequence> lower_scatter(const ir::Operation& op, const Outputs& outputs,

@@ -33,7 +33,9 @@ Result<LoweredSequence> lower_fft(const ir::Operation& op, const Outputs& output
 // scatter.cc: updates sorted by where they go, and runs of equal places reduced in order; with
 // `options.scatters_in_order` scatter_in_order.cc instead. For scatters with more updates times
 // elements than is looked through for each element.
-bool is_large_scatter(const ir::Operation& op, const LowerOptions& options);
+inline bool is_large_scatter(const ir::Operation& op, const LowerOptions& options) {
+  return why_no_large_scatter(op, options).empty();
+}
 Result<LoweredSequence> lower_scatter(const ir::Operation& op, const Outputs& outputs,
                                       const InMemory& in_memory, const LowerOptions& options);
 // scatter_in_order.cc: all updates one after the other, for every element of a window at once.

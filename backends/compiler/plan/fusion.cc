@@ -181,6 +181,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
       ask_contraction(*op, fuse_ && traits.has_contractions);
     }
     if (op->code() == OpCode::kReduce && roles_[op.get()] != Role::kNone) ask_reduce(*op);
+    if (op->code() == OpCode::kScatter && roles_[op.get()] != Role::kNone) ask_scatter(*op);
   }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
@@ -431,6 +432,15 @@ void Fusion::ask_reduce(const ir::Operation& op) {
       ways.ask("kernels of parts of lines", lower::why_no_staged_reduce(op, lower_options_));
   if (is_tree || is_in_parts) staged_.insert(&op);
   ways.ask("a point for each line", "");
+  asked_[&op] = ways.take();
+}
+
+// The order in which lower_sequence asks.
+void Fusion::ask_scatter(const ir::Operation& op) {
+  kernel::Implementations ways;
+  ways.ask("updates in order", lower::why_no_scatter_in_order(op, lower_options_));
+  ways.ask("updates sorted by place", lower::why_no_large_scatter(op, lower_options_));
+  ways.ask("each element looks through the updates", "");
   asked_[&op] = ways.take();
 }
 

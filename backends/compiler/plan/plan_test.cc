@@ -154,6 +154,41 @@ constexpr char kDot[] =
     " = stablehlo.dot_general %l, %w, contracting_dims = [1] x [0] : (tensor<64x128xf32>, "
     "tensor<128x32xf32>) -> tensor<64x32xf32>\n";
 
+// The ways to do a scatter, each with its reason: limits and values.
+TEST(Fusion, SaysHowAScatterIsDone) {
+  const auto decided = [](const char* updates, bool in_order) {
+    DeviceTraits traits;
+    traits.scatters_in_order = in_order;
+    const std::string u = std::string(updates) + "x", x = "tensor<1000xf32>";
+    return decisions_string(
+        plan_of("module { func.func public @main(%x: " + x + ", %i: tensor<" + u +
+                    "1xi32>, %u: tensor<" + u + "f32>) -> " + x +
+                    " {\n %r = \"stablehlo.scatter\"(%x, %i, %u) ({\n ^bb0(%a: "
+                    "tensor<f32>, %b: tensor<f32>):\n %s = stablehlo.add %a, %b : "
+                    "tensor<f32>\n stablehlo.return %s : tensor<f32>\n }) "
+                    "{scatter_dimension_numbers = "
+                    "#stablehlo.scatter<inserted_window_dims = [0], "
+                    "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>} : "
+                    "(" +
+                    x + ", tensor<" + u + "1xi32>, tensor<" + u + "f32>) -> " + x +
+                    "\n return %r : " + x + "\n } }",
+                {}, traits));
+  };
+  EXPECT_NE(decided("5000", true).find("updates in order: taken"), std::string::npos)
+      << decided("5000", true);
+  EXPECT_NE(decided("5000", false)
+                .find("updates in order: the device sorts updates\n"
+                      "  updates sorted by place: taken"),
+            std::string::npos)
+      << decided("5000", false);
+  EXPECT_NE(decided("7", false)
+                .find("updates sorted by place: 1000 elements that look through 7 "
+                      "updates, in all no more than 131072\n"
+                      "  each element looks through the updates: taken"),
+            std::string::npos)
+      << decided("7", false);
+}
+
 TEST(Fusion, AContractionTakesItsEpilogueButNoPrologue) {
   const std::string after = "  %l = stablehlo.negate %x : tensor<64x128xf32>\n  %p" +
                             std::string(kDot) + "  %r = stablehlo.tanh %p : tensor<64x32xf32>\n";

@@ -257,8 +257,8 @@ class Planner {
       decision.operation += (i == 0 ? " " : ", ") + op.operand(i)->type().to_string();
     }
     decision.operation += " -> " + op.result()->type().to_string();
-    const bool is_reduce = op.code() == OpCode::kReduce;
-    if (const auto algorithm = lower::algorithm_of(op); !is_reduce && algorithm.ok()) {
+    const bool multiplies = op.code() == OpCode::kDotGeneral || op.code() == OpCode::kConvolution;
+    if (const auto algorithm = lower::algorithm_of(op); multiplies && algorithm.ok()) {
       decision.operation += ", " + kernel::to_string(*algorithm);
     }
     auto& all = plan_.decisions;
