@@ -253,6 +253,31 @@ struct PJRT_FFI_Extension {
   PJRT_FFI_Register_Handler_Fn* register_handler;
 };
 
+// ---- Gpu (version 3): custom-call targets by name, typed ones of all stages and untyped ones.
+
+typedef struct PJRT_Gpu_Register_Custom_Call_Args PJRT_Gpu_Register_Custom_Call_Args;
+typedef struct PJRT_Gpu_Custom_Call PJRT_Gpu_Custom_Call;
+
+typedef PJRT_Error* PJRT_Gpu_Register_Custom_Call(PJRT_Gpu_Register_Custom_Call_Args* args);
+
+struct PJRT_Gpu_Register_Custom_Call_Args {
+  size_t struct_size;
+  const char* function_name;  // in
+  size_t function_name_size;  // in
+  int api_version;            // in; 0: untyped, 1: typed
+  void* handler_instantiate;  // in
+  void* handler_prepare;      // in
+  void* handler_initialize;   // in
+  void* handler_execute;      // in
+  uint32_t traits;            // in
+};
+
+struct PJRT_Gpu_Custom_Call {
+  PJRT_Extension_Base base;
+  PJRT_Gpu_Register_Custom_Call* custom_call;
+  bool custom_call_handles_traits;
+};
+
 // ---- HostMemoryAllocator (version 0): Pinned host memory for the framework.
 
 typedef struct PJRT_HostMemoryAllocator_Allocate_Args PJRT_HostMemoryAllocator_Allocate_Args;

@@ -70,6 +70,8 @@ void add_execute_slots(PJRT_Api& api);
 PJRT_Extension_Base* extension_chain();
 PJRT_Extension_Base* inspection_extension();
 PJRT_Extension_Base* holds_extension();
+// Two nodes; the second one's `next` is free.
+PJRT_Extension_Base* ffi_extension();
 
 // The factory of this plugin.
 const BackendFactory& backend_factory();

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backends/compiler/compile.h"
+#include "backends/ffi/launch.h"
 #include "backends/pjrt/gang.h"
 #include "runtime/base/async/completion.h"
 #include "runtime/base/host_array.h"
@@ -87,6 +88,8 @@ struct Launch {
   // Where the program meets its host; null where it does not. Its calls may block for long and
   // launch programs on the same device, so they hold up no launch but this one.
   std::shared_ptr<HostTransfers> transfers;
+  // For functions of the user's.
+  ffi::LaunchInfo info;
   // Completed by the backend when all outputs are written, or with the launch's error.
   CompletionRef done;
   // The backend's answer: one per flat result of the entry function, tokens included (of size 0).

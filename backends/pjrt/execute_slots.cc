@@ -8,7 +8,6 @@
 #include "backends/pjrt/abi.h"
 
 // Carries a client's data through a launch; nothing here reads any.
-struct PJRT_ExecuteContext {};
 
 namespace hekla::pjrt {
 namespace {
@@ -188,6 +187,7 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     Part& part = parts[taken];
     Launch& launch = launches[taken];
     launch.device = part.device->local_index;
+    launch.info.device_ordinal = part.device->local_index;
     launch.replica = part.logical.replica;
     launch.partition = part.logical.partition;
     launch.launch_id = launch_id;
@@ -206,6 +206,18 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     for (size_t i = 0; i < taken; ++i) give_back_inputs(launches[i].inputs, parts[i].arguments);
   }
   return status;
+}
+
+// What all devices of a launch have in common.
+ffi::LaunchInfo launch_info(const PJRT_ExecuteOptions* options) {
+  static std::atomic<int64_t> count = 0;
+  ffi::LaunchInfo info;
+  info.run_id = ++count;
+  if (options != nullptr && HEKLA_COVERS(options, PJRT_ExecuteOptions, context) &&
+      options->context != nullptr) {
+    info.user_data = std::make_shared<const ffi::UserData>(*options->context->user_data);
+  }
+  return info;
 }
 
 Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
@@ -231,11 +243,13 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       program.parsed_options.replica_count * program.parsed_options.partition_count;
   GangRef gang;
   if (is_whole && device_count > 1) gang = std::make_shared<Gang>();
+  const ffi::LaunchInfo info = launch_info(options);
   std::vector<Launch> launches(parts.size());
   for (size_t d = 0; d < launches.size(); ++d) {
     HEKLA_ASSIGN_OR_RETURN(
         launches[d].transfers,
         make_host_transfers(program.partitioned.host_channels, options, d, gang));
+    launches[d].info = info;
   }
   HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
   for (size_t d = 0; d < parts.size(); ++d) {

@@ -192,6 +192,7 @@ PJRT_Layouts_Extension layouts_node = {
 PJRT_Extension_Base* extension_chain() {
   profiler_node.base.next = inspection_extension();
   profiler_node.base.next->next = holds_extension();
+  profiler_node.base.next->next->next = ffi_extension();
   return &layouts_node.base;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/ffi/launch.h"
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/compile_options.h"
 #include "backends/pjrt/partition.h"
@@ -214,4 +215,9 @@ struct PJRT_LoadedExecutable {
   std::vector<PJRT_LogicalDeviceIds> logical_ids;
   std::mutex mutex;
   std::shared_ptr<hekla::pjrt::BackendExecutable> executable;  // guarded by mutex; null: deleted
+};
+
+struct PJRT_ExecuteContext {
+  // Launches keep what was there when they began.
+  std::shared_ptr<hekla::ffi::UserData> user_data = std::make_shared<hekla::ffi::UserData>();
 };

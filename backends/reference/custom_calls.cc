@@ -7,6 +7,7 @@
 #include "backends/reference/assertions.h"
 #include "backends/reference/kernels/kernels.h"
 #include "backends/reference/lapack_calls.h"
+#include "backends/reference/user_calls.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
@@ -193,7 +194,16 @@ Status check_custom_call(const ir::Operation& op) {
     if (is_defined_for(*function, op.operand(0)->type().dtype())) return ok_status();
     return unimplemented("{} of {}", target, op.operand(0)->type().to_string());
   }
-  return unimplemented("custom call target {}", target);
+  return check_user_call(op);
+}
+
+bool is_user_call(const ir::Operation& op) {
+  if (op.code() != ir::OpCode::kCustomCall) return false;
+  const std::string target = text_value(op, "call_target_name");
+  return !is_approx_top_k(op) && !is_lapack_call(target) && !is_identity(target) &&
+         target != "dce_sink" && target != "Qr" &&
+         target != "ProductOfElementaryHouseholderReflectors" && !is_top_k(target) &&
+         target != "shape_assertion" && !is_assertion(target) && find_function(target) == nullptr;
 }
 
 bool is_known_composite(const ir::Operation& op) {
@@ -227,7 +237,7 @@ Result<Data> execute_custom_call(const ir::Operation& op, Data& operands,
   if (is_top_k(target)) return run_top_k(op, operands[0].array);
   if (target == "shape_assertion") return run_shape_assertion(op, operands);
   if (is_assertion(target)) return run_assertion(target, op, operands);
-  return unimplemented("custom call target {}", target);
+  return execute_user_call(op, operands, options);
 }
 
 Result<Data> execute_check(const ir::Operation& op, Data& operands) {

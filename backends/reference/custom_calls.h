@@ -15,6 +15,10 @@ namespace hekla::reference {
 // Whether execute_custom_call runs this call; UNIMPLEMENTED in words when not.
 Status check_custom_call(const ir::Operation& op);
 
+// Whether it is one that a function of the user's must compute: user_calls.h. No function takes a
+// name that the evaluator knows itself.
+bool is_user_call(const ir::Operation& op);
+
 // The custom call ApproxTopK, which needs a comparator function and so runs in the interpreter:
 // n inputs and n values for padding; the n results hold the best along `dimension`.
 struct ApproxTopK {
@@ -28,7 +32,7 @@ ApproxTopK approx_top_k_of(const ir::Operation& op);
 // Annotations (Sharding, annotate_device_placement ...) are identity; Qr and
 // ProductOfElementaryHouseholderReflectors, mhlo.erf and its kin, mhlo.topk,
 // shape_assertion and check.* are computed. FAILED_PRECONDITION: an assertion does not hold.
-// Calls of LAPACK's kind: lapack_calls.h, with options.for_each.
+// Calls of LAPACK's kind: lapack_calls.h, with options.for_each. The user's: user_calls.h.
 Result<std::vector<Datum>> execute_custom_call(const ir::Operation& op,
                                                std::vector<Datum>& operands,
                                                const EvaluateOptions& options);

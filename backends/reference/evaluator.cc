@@ -122,23 +122,22 @@ Status check_op(const ir::Operation& op, const ir::Module& module, const ir::Dev
   }
 }
 
-bool is_for_lapack(const ir::Module& module) {
-  const ir::Function* entry = module.entry();
-  if (entry == nullptr || entry->is_declaration() || lapack::table() == nullptr) return false;
-  const auto& operations = entry->body().front().operations();
-  if (operations.size() != 2) return false;  // it and the return
-  const ir::Operation& op = *operations.front();
-  if (op.code() == OpCode::kCustomCall) {
-    return is_lapack_call(ir::text_value(op, "call_target_name"));
-  }
-  return op.code() == OpCode::kCholesky || op.code() == OpCode::kTriangularSolve;
-}
-
-bool is_host_transfer(const ir::Module& module) {
+bool is_for_host(const ir::Module& module) {
   const ir::Function* entry = module.entry();
   if (entry == nullptr || entry->is_declaration()) return false;
   const auto& operations = entry->body().front().operations();
-  return operations.size() == 2 && ir::is_host_transfer(*operations.front());
+  if (operations.size() != 2) return false;  // it and the return
+  const ir::Operation& op = *operations.front();
+  if (ir::is_host_transfer(op) || is_user_call(op)) return true;
+  const bool is_linear_algebra =
+      op.code() == OpCode::kCustomCall
+          ? is_lapack_call(ir::text_value(op, "call_target_name"))
+          : op.code() == OpCode::kCholesky || op.code() == OpCode::kTriangularSolve;
+  return is_linear_algebra && lapack::table() != nullptr;
+}
+
+Result<ffi::CallsRef> instantiate_calls(std::span<const ir::Module* const> modules) {
+  return ffi::Calls::create(modules, is_user_call);
 }
 
 Status check_supported(const ir::Module& module, const ir::DeviceGrid& grid) {

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "backends/ffi/call.h"
 #include "backends/reference/launch_context.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
@@ -49,12 +50,14 @@ struct EvaluateOptions : LaunchContext {
 // error with a line per op: its name, types and location. Ok when it can run all of it.
 Status check_supported(const ir::Module& module, const ir::DeviceGrid& grid = {});
 
-// Whether the program is one operation that LAPACK computes: a host step because that is the way to
-// compute it, not for want of a kernel.
-bool is_for_lapack(const ir::Module& module);
+// Whether the program is a host step by what it is, and not for want of a kernel: one operation
+// that LAPACK computes, one send to the host or receive from it, one call of a function of the
+// user's.
+bool is_for_host(const ir::Module& module);
 
-// Whether the program is one send to the host or receive from it: a host step by what it says.
-bool is_host_transfer(const ir::Module& module);
+// The calls of the user's functions in the modules, instantiated; null where there are none. The
+// modules passed check_supported, and outlive it.
+Result<ffi::CallsRef> instantiate_calls(std::span<const ir::Module* const> modules);
 
 // Runs module.entry() on `arguments`, one array per parameter in order; parameters and results that
 // are tuples are flattened, tokens are arrays of dtype kInvalid. Arguments are taken by value:

@@ -9,6 +9,10 @@
 
 #include "runtime/base/host_transfers.h"
 
+namespace hekla::ffi {
+class LaunchCalls;
+}
+
 namespace hekla::reference {
 
 class DeviceExchange;
@@ -27,6 +31,8 @@ struct LaunchContext {
   DeviceExchange* exchange = nullptr;
   // Where sends to the host and receives from it go; null: they are errors.
   HostTransfers* transfers = nullptr;
+  // For custom calls that the user's own functions compute; null: they are errors.
+  ffi::LaunchCalls* calls = nullptr;
 };
 
 }  // namespace hekla::reference

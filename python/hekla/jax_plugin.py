@@ -40,10 +40,12 @@ def initialize():
             _step(f'donation on {name}', _allow_donation, name)
             _later(f'linear algebra on {name}', _add_linalg, name, named[name])
             _later(f'callbacks on {name}', _add_callbacks, name)
+            _step(f'foreign functions on {name}', _add_ffi, name, named[name])
         elif _step(f'platform {name} from {path}', _register, name, path):
             _step(f'donation on {name}', _allow_donation, name)
             _step(f'linear algebra on {name}', _add_linalg, name, path)
             _step(f'callbacks on {name}', _add_callbacks, name)
+            _step(f'foreign functions on {name}', _add_ffi, name, path)
     _step('version check', _check_version)
 
 
@@ -90,6 +92,11 @@ def _add_linalg(name, path):
 def _add_callbacks(name):
     from hekla import jax_callbacks
     jax_callbacks.register(name)
+
+
+def _add_ffi(name, path):
+    from hekla import jax_ffi
+    jax_ffi.register(name, path)
 
 
 def _later(what, function, *args):

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ["pjrt_base.h", "pjrt_device.h", "pjrt_client.h", "pjrt_buffer.h", "pjrt_executable.h",
            "pjrt_topology.h", "pjrt_c_api.h", "pjrt_extensions.h"]
 # The extensions that pjrt_extensions.h declares, by their names in the description.
-EXTENSIONS = ["Layouts", "MemoryDescriptions", "Shardings", "FFI", "HostMemoryAllocator",
+EXTENSIONS = ["Layouts", "MemoryDescriptions", "Shardings", "FFI", "Gpu", "HostMemoryAllocator",
               "ProfilerApi", "Profiler"]
 DESCRIPTION = pathlib.Path(__file__).resolve().parent / "pjrt_abi.json"
 LEAST_COMPARISONS = 4196

@@ -119,13 +119,15 @@ class CpuBackend : public pjrt::Backend {
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            plan_of(request, traits));
     std::vector<std::string> fallbacks;
+    std::vector<const ir::Module*> host_programs;
     const ir::DeviceGrid grid{request.replica_count, request.partition_count};
-    HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, grid, fallbacks));
+    HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, grid, fallbacks, host_programs));
     HEKLA_RETURN_IF_ERROR(pjrt::check_fallbacks(options_.fail_on_fallback, fallbacks));
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
                            Program::create(plan, *compiler_, request.options.schedule_seed));
+    HEKLA_ASSIGN_OR_RETURN(ffi::CallsRef calls, reference::instantiate_calls(host_programs));
     return std::unique_ptr<pjrt::BackendExecutable>(std::make_unique<CpuExecutable>(
-        std::move(program), devices_, compiler_,
+        std::move(program), std::move(calls), devices_, compiler_,
         request.has_collectives ? std::optional(grid) : std::nullopt));
   }
 
@@ -156,18 +158,20 @@ class CpuBackend : public pjrt::Backend {
 
   // What the evaluator cannot run either is an error now, not at the launch.
   static Status check_host_steps(const plan::LaunchPlan& plan, const ir::DeviceGrid& grid,
-                                 std::vector<std::string>& fallbacks) {
+                                 std::vector<std::string>& fallbacks,
+                                 std::vector<const ir::Module*>& host_programs) {
     Status status = ok_status();
     plan::for_each_step(plan.steps, [&](const plan::Step& step) {
       if (!status.ok()) return;
       if (const auto* start = std::get_if<plan::StartStep>(&step.what)) {
         status = reference::check_supported(*start->program, grid);
+        host_programs.push_back(start->program.get());
       }
       const auto* host = std::get_if<plan::HostStep>(&step.what);
       if (host == nullptr) return;
       status = reference::check_supported(*host->program, grid);
-      if (reference::is_for_lapack(*host->program)) return;
-      if (reference::is_host_transfer(*host->program)) return;
+      host_programs.push_back(host->program.get());
+      if (reference::is_for_host(*host->program)) return;
       fallbacks.push_back(fmt::format("{}: {}", host->name, host->reason));
     });
     return status;

@@ -52,9 +52,10 @@ class Arena {
 class Job : public DeviceJob {
  public:
   // Takes the launch over; its outputs stay there too.
-  Job(std::shared_ptr<const Program> program, const CpuDevice& device, pjrt::Launch& launch,
-      reference::GangMember member = {})
+  Job(std::shared_ptr<const Program> program, ffi::CallsRef calls, const CpuDevice& device,
+      pjrt::Launch& launch, reference::GangMember member = {})
       : program_(std::move(program)),
+        calls_(std::move(calls)),
         account_(device.account),
         lane_(launch.gang == nullptr ? nullptr : device.queue->lane()),
         launch_(std::move(launch)),
@@ -69,6 +70,7 @@ class Job : public DeviceJob {
     if (launch_.gang != nullptr && launch_.gang->is_aborted()) status_ = launch_.gang->status();
     launch_.inputs.clear();
     launch_.outputs.clear();
+    calls_.reset();
     program_.reset();
     account_.reset();
   }
@@ -99,6 +101,8 @@ class Job : public DeviceJob {
     if (launch_.gang != nullptr) options.cancelled = &launch_.gang->aborted();
     options.exchange = member_.exchange();
     options.transfers = launch_.transfers.get();
+    std::optional<ffi::LaunchCalls> calls;
+    if (calls_ != nullptr) options.calls = &calls.emplace(calls_, launch_.info);
     // Several such launches may be on the device at once, one waiting for the other in a callback.
     std::optional<SerialQueue> own_lane;
     if (launch_.gang != nullptr && launch_.transfers != nullptr) own_lane.emplace();
@@ -140,6 +144,7 @@ class Job : public DeviceJob {
   }
 
   std::shared_ptr<const Program> program_;
+  ffi::CallsRef calls_;
   std::shared_ptr<MemoryAccount> account_;
   SerialQueue* lane_;  // of the queue that runs this job
   pjrt::Launch launch_;
@@ -275,14 +280,14 @@ void CpuExecutable::enqueue(pjrt::Launch& launch, size_t launch_count) const {
   const bool has_transfers = launch.transfers != nullptr;
   if (gang == nullptr && !has_transfers && waiting.empty() &&
       program_->estimated_ns() < kInlineNs) {
-    Job job(program_, device, launch);
+    Job job(program_, calls_, device, launch);
     if (device.queue->try_run_here(job)) return;
     device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, false);
     return;
   }
   reference::GangMember member;
   if (collectives_.has_value()) member = {launch, launch_count, *collectives_};
-  auto job = std::make_shared<Job>(program_, device, launch, std::move(member));
+  auto job = std::make_shared<Job>(program_, calls_, device, launch, std::move(member));
   CompletionRef ready;
   if (!waiting.empty()) {
     ready = gang == nullptr ? Completion::all(std::move(waiting))

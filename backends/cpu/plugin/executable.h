@@ -14,6 +14,7 @@
 
 #include "backends/cpu/execute/program.h"
 #include "backends/cpu/plugin/device_queue.h"
+#include "backends/ffi/call.h"
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/memory_account.h"
 #include "runtime/base/async/callback_queue.h"
@@ -30,11 +31,13 @@ struct CpuDevice {
 
 class CpuExecutable : public pjrt::BackendExecutable {
  public:
-  // `collectives`: the devices of a launch where they meet in the program.
-  CpuExecutable(std::shared_ptr<const Program> program, std::vector<CpuDevice> devices,
-                std::shared_ptr<KernelCompiler> compiler,
+  // `calls`: of the user's functions in the plan's host steps; null: none. `collectives`: the
+  // devices of a launch where they meet in the program.
+  CpuExecutable(std::shared_ptr<const Program> program, ffi::CallsRef calls,
+                std::vector<CpuDevice> devices, std::shared_ptr<KernelCompiler> compiler,
                 std::optional<ir::DeviceGrid> collectives = std::nullopt)
       : program_(std::move(program)),
+        calls_(std::move(calls)),
         devices_(std::move(devices)),
         compiler_(std::move(compiler)),
         collectives_(collectives) {}
@@ -52,6 +55,7 @@ class CpuExecutable : public pjrt::BackendExecutable {
                                   CompletionRef ready, bool is_in_gang);
 
   const std::shared_ptr<const Program> program_;    // shared with launches that still run
+  const ffi::CallsRef calls_;                       // the same
   const std::vector<CpuDevice> devices_;            // shared with the client
   const std::shared_ptr<KernelCompiler> compiler_;  // shared with the client; for artefacts
   const std::optional<ir::DeviceGrid> collectives_;

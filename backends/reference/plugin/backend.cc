@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "backends/pjrt/client_options.h"
 #include "backends/reference/evaluator.h"
@@ -35,9 +36,12 @@ int64_t bytes_of(const ir::Type& type) {
 
 class ReferenceExecutable : public pjrt::BackendExecutable {
  public:
-  ReferenceExecutable(std::shared_ptr<const ir::Module> module, const ir::DeviceGrid& grid,
-                      std::vector<std::shared_ptr<Device>> devices)
-      : module_(std::move(module)), grid_(grid), devices_(std::move(devices)) {
+  ReferenceExecutable(std::shared_ptr<const ir::Module> module, ffi::CallsRef calls,
+                      const ir::DeviceGrid& grid, std::vector<std::shared_ptr<Device>> devices)
+      : module_(std::move(module)),
+        calls_(std::move(calls)),
+        grid_(grid),
+        devices_(std::move(devices)) {
     parameters_ = ir::flat_types(module_->entry()->type.elements());
     results_ = ir::flat_types(module_->entry()->type.results());
   }
@@ -76,11 +80,11 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     // One that waits for inputs without peers lets later ones pass: it begins when they are there.
     CompletionRef begins;
     if (job->transfers != nullptr) begins = job->gang == nullptr ? inputs_of(*job) : nullptr;
-    auto work = [module = module_, parameters = parameters_, outputs, job, member,
+    auto work = [module = module_, calls = calls_, parameters = parameters_, outputs, job, member,
                  account = device->account] {
       const CompletionRef done = job->done;
-      Status status =
-          member->ends_with(run(*module, parameters, *job, member->exchange(), outputs, *account));
+      Status status = member->ends_with(
+          run(*module, calls, parameters, *job, member->exchange(), outputs, *account));
       if (job->gang != nullptr && job->gang->is_aborted()) status = job->gang->status();
       // Inputs are released before anybody hears of the end, so that memory is there again.
       job->inputs.clear();
@@ -101,8 +105,8 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
                                : Completion::all(std::move(ready));
   }
 
-  static Status run(const ir::Module& module, const std::vector<ir::Type>& parameters,
-                    pjrt::Launch& job, DeviceExchange* exchange,
+  static Status run(const ir::Module& module, const ffi::CallsRef& calls,
+                    const std::vector<ir::Type>& parameters, pjrt::Launch& job, DeviceExchange* exchange,
                     const std::vector<StorageRef>& outputs, const MemoryAccount& account) {
     HEKLA_RETURN_IF_ERROR(inputs_of(job)->await());
     std::vector<HostArray> arguments;
@@ -126,6 +130,8 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     options.partition_id = job.partition;
     options.exchange = exchange;
     options.transfers = job.transfers.get();
+    std::optional<ffi::LaunchCalls> launch_calls;
+    if (calls != nullptr) options.calls = &launch_calls.emplace(calls, job.info);
     if (job.gang != nullptr) options.cancelled = &job.gang->aborted();
     const pjrt::MemoryStats stats = account.stats();
     if (stats.bytes_limit < kUnlimited) {
@@ -152,6 +158,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
   static constexpr int64_t kUnlimited = int64_t{1} << 62;
 
   std::shared_ptr<const ir::Module> module_;  // shared with the program
+  ffi::CallsRef calls_;                       // of the module; null: none
   ir::DeviceGrid grid_;
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<ir::Type> parameters_;
@@ -231,8 +238,10 @@ class ReferenceBackend : public pjrt::Backend {
       const pjrt::CompileRequest& request) override {
     const ir::DeviceGrid grid{request.replica_count, request.partition_count};
     HEKLA_RETURN_IF_ERROR(check_supported(*request.module, grid));
-    return std::unique_ptr<pjrt::BackendExecutable>(
-        std::make_unique<ReferenceExecutable>(request.module, grid, devices_));
+    const ir::Module* const modules[] = {request.module.get()};
+    HEKLA_ASSIGN_OR_RETURN(ffi::CallsRef calls, instantiate_calls(modules));
+    return std::unique_ptr<pjrt::BackendExecutable>(std::make_unique<ReferenceExecutable>(
+        request.module, std::move(calls), grid, devices_));
   }
 
  private:

@@ -165,6 +165,7 @@ CompletionRef without_error(const CompletionRef& part) {
 LaunchOutputs DeviceProgram::enqueue(const RunRef& run, LaunchRequest request) {
   run->program = shared_from_this();
   run->request = std::move(request);
+  if (program_->calls != nullptr) run->calls.emplace(program_->calls, run->request.info);
   run->submitted = Completion::make();
   const LaunchOutputs outputs{run->outputs, run->submitted};
   std::vector<CompletionRef> gates;

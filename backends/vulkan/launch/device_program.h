@@ -64,6 +64,8 @@ struct LaunchRequest {
   pjrt::GangRef gang;
   // Where it meets its host; null: nowhere.
   std::shared_ptr<HostTransfers> transfers;
+  // For the program's calls of the user's functions.
+  ffi::LaunchInfo info;
   // Its place among the devices that meet in host steps; empty where none do.
   reference::GangMember member;
   // Completed when all outputs are written, or with the error.
@@ -129,7 +131,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   HostOperand host_operand(const Run& run, const plan::Slice& slice) const;
   Status download(HostOperand& operand) const;
   Status upload(const HostOperand& operand) const;
-  reference::LaunchContext launch_context(const Run& run) const;
+  reference::LaunchContext launch_context(Run& run) const;
   Status start_collective(Run& run, const plan::StartStep& step);
   Status end_collective(Run& run, const plan::DoneStep& step);
   void log_profile(const Slot& slot) const;

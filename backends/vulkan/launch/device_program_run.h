@@ -63,6 +63,7 @@ struct DeviceProgram::Run {
   InFlight in_flight;  // first, so that it is destroyed last
   std::shared_ptr<DeviceProgram> program;
   LaunchRequest request;
+  std::optional<ffi::LaunchCalls> calls;
   std::vector<AllocationRef> outputs;
   std::vector<bool> is_shared;  // per output: with the input whose memory it takes
   std::vector<bool> is_taken;   // per input: by such an output

@@ -44,12 +44,13 @@ Status DeviceProgram::upload(const HostOperand& operand) const {
   });
 }
 
-reference::LaunchContext DeviceProgram::launch_context(const Run& run) const {
+reference::LaunchContext DeviceProgram::launch_context(Run& run) const {
   reference::LaunchContext context{run.request.replica, run.request.partition,
                                    program_->host_memory_limit_bytes};
   if (run.request.gang != nullptr) context.cancelled = &run.request.gang->aborted();
   context.exchange = run.request.member.exchange();
   context.transfers = run.request.transfers.get();
+  if (run.calls) context.calls = &*run.calls;
   return context;
 }
 

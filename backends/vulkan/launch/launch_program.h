@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backends/compiler/plan/launch_plan.h"
+#include "backends/ffi/call.h"
 #include "backends/vulkan/pipeline/pipelines.h"
 #include "runtime/base/status.h"
 
@@ -33,6 +34,8 @@ struct LaunchProgram {
   std::string name;
   std::shared_ptr<const plan::LaunchPlan> plan;
   std::vector<DeviceKernel> kernels;  // one for each of the plan's
+  // Of the user's functions in the plan's host steps; null: none.
+  ffi::CallsRef calls;
   // Of the values of each host step.
   int64_t host_memory_limit_bytes = std::numeric_limits<int64_t>::max();
 };

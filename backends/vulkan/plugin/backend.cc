@@ -160,6 +160,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     one.request.partition = launch.partition;
     one.request.gang = launch.gang;
     one.request.transfers = launch.transfers;
+    one.request.info = launch.info;
     if (collectives_.has_value()) one.request.member = {launch, launch_count, *collectives_};
     one.request.done = launch.done;
     for (const pjrt::LaunchInput& input : launch.inputs) {

@@ -36,6 +36,7 @@ class Compiler {
       return unimplemented("the program has {} operations that cannot run:\n{}",
                            unsupported_.size(), fmt::join(unsupported_, "\n"));
     }
+    HEKLA_ASSIGN_OR_RETURN(program_->calls, reference::instantiate_calls(host_programs_));
     if (fail_on_fallback_ && !fallbacks_.empty()) {
       HEKLA_RETURN_IF_ERROR(check_memory());
       return pjrt::check_fallbacks(fail_on_fallback_, fallbacks_);
@@ -85,6 +86,7 @@ class Compiler {
     const auto is_supported = [&](const ir::Module& program) {
       const Status status = reference::check_supported(program, grid_);
       if (!status.ok()) unsupported_.push_back(status.message());
+      host_programs_.push_back(&program);
       return status.ok();
     };
     plan::for_each_step(plan_->steps, [&](const plan::Step& step) {
@@ -93,8 +95,7 @@ class Compiler {
       const auto* host = std::get_if<plan::HostStep>(&step.what);
       if (host == nullptr || !is_supported(*host->program)) return;
       log_message(LogLevel::kVerbose, "host step: {}: {}", host->name, host->reason);
-      if (!reference::is_for_lapack(*host->program) &&
-          !reference::is_host_transfer(*host->program)) {
+      if (!reference::is_for_host(*host->program)) {
         fallbacks_.push_back(fmt::format("{}: {}", host->name, host->reason));
       }
     });
@@ -108,6 +109,7 @@ class Compiler {
   std::shared_ptr<LaunchProgram> program_ = std::make_shared<LaunchProgram>();
   std::vector<std::string> unsupported_;
   std::vector<std::string> fallbacks_;
+  std::vector<const ir::Module*> host_programs_;
 };
 
 }  // namespace
