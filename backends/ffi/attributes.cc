@@ -84,17 +84,9 @@ struct Attributes::Value {
       HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Dictionary> inner, Dictionary::make(entries->entries));
       return set_dictionary(std::move(inner));
     }
-    if (const auto* list = attribute.get<ir::ArrayValue>()) {
-      std::vector<ir::NamedAttribute> entries;
-      for (size_t i = 0; i < list->elements.size(); ++i) {
-        entries.emplace_back(std::to_string(i), list->elements[i]);
-      }
-      HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Dictionary> inner,
-                             Dictionary::make(std::move(entries)));
-      return set_dictionary(std::move(inner));
-    }
     return unimplemented(
-        "handlers take booleans, numbers, strings, dense elements, dictionaries and lists");
+        "handlers take booleans, numbers, strings, arrays and dictionaries, not lists nor types; a "
+        "list of numbers goes as a NumPy array");
   }
 };
 

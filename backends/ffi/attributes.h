@@ -2,8 +2,7 @@
 // The attributes of a custom call in the form of XLA's foreign functions. Internal to this folder.
 //
 // As XLA has them: booleans, integers and floats are scalars; dense elements and arrays of integers
-// are arrays; strings are strings; dictionaries are dictionaries, and so are lists, by the numbers
-// of their elements.
+// are arrays; strings are strings; dictionaries are dictionaries. Lists have no form there.
 #pragma once
 
 #include <memory>

@@ -44,7 +44,7 @@ def main():
     expected = z / np.sqrt((z * z).mean(axis=-1, keepdims=True) + 1e-5) + 1
     np.testing.assert_allclose(y, expected, rtol=1e-6)
     np.testing.assert_array_equal(batch[1], -batch[0])
-    print(f'rms_norm on {platform}:', np.asarray(y).round(3).tolist())
+    print(f'rms_norm on {platform}:', np.asarray(y, np.float64).round(3).tolist())
 
 
 if __name__ == '__main__':

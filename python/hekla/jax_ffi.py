@@ -8,6 +8,9 @@ takes handlers of all stages and untyped functions. plugin_api/pjrt_extensions.h
 """
 import ctypes
 import functools
+import logging
+
+logger = logging.getLogger('hekla')
 
 _CUSTOM_CALL, _FFI = 0, 5  # types of extensions
 STAGES = ('instantiate', 'prepare', 'initialize', 'execute')
@@ -59,12 +62,26 @@ class _UserTypeInfo(ctypes.Structure):
 
 
 def register(platform, path):
-    """Takes the functions and types for `platform`, whose plugin is the library at `path`; those
-    that were registered before too. Raises where this JAX has no such registry."""
+    """Takes the functions and types for `platform`, whose plugin is the library at `path`. Of those
+    that were registered before, what is wrong is a warning: here nobody waits for it. Raises where
+    this JAX has no such registry."""
     from jaxlib import xla_client
     plugin = _Plugin(path)
-    xla_client.register_custom_call_handler(platform, functools.partial(_register_target, plugin))
-    xla_client.register_custom_type_handler(platform, functools.partial(_register_type, plugin))
+    is_waited_for = False
+
+    def taking(function):
+        def take(name, *args):
+            try:
+                function(plugin, name, *args)
+            except Exception as error:
+                if is_waited_for:
+                    raise
+                logger.warning('Hekla: %s is not registered for %s: %s', name, platform, error)
+        return take
+    # A handler's metadata names the type of its state.
+    xla_client.register_custom_type_handler(platform, taking(_register_type))
+    xla_client.register_custom_call_handler(platform, taking(_register_target))
+    is_waited_for = True
 
 
 class _Plugin:
