@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// The C ABI of XLA's typed foreign functions, minor version 3: what passes between a user's handler,
-// compiled against the headers that jaxlib ships, and the plugin that calls it.
+// The C ABI of XLA's typed foreign functions, minor version 3: what passes between a user's
+// handler, compiled against the headers that jaxlib ships, and the plugin that calls it.
 //
 // Handlers are called with an XLA_FFI_CallFrame and return null or an error, which then belongs to
 // the caller. They reach the runtime through the table XLA_FFI_Api of the frame. Structs begin with

@@ -107,14 +107,14 @@ StateArgs2 state_args(const Args& args, int& stage) {
 Status state_set(XLA_FFI_State_Set_Args& args) {
   int stage = 0;
   const StateArgs2 given = state_args(args, stage);
-  HEKLA_ASSIGN_OR_RETURN(State* state, state_of(*given.ctx, stage));
+  HEKLA_ASSIGN_OR_RETURN(State * state, state_of(*given.ctx, stage));
   return state->set(given.type_id->type_id, given.state);
 }
 
 Status state_get(XLA_FFI_State_Get_Args& args) {
   int stage = 0;
   const StateArgs2 given = state_args(args, stage);
-  HEKLA_ASSIGN_OR_RETURN(State* state, state_of(*given.ctx, stage));
+  HEKLA_ASSIGN_OR_RETURN(State * state, state_of(*given.ctx, stage));
   HEKLA_ASSIGN_OR_RETURN(void* const data, state->get(given.type_id->type_id));
   if (args.struct_size < sizeof(args)) {
     reinterpret_cast<StateArgs2&>(args).state = data;

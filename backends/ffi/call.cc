@@ -274,8 +274,8 @@ Status LaunchCalls::run(const ir::Operation& op, std::span<const CallArray> oper
   context.states = {site.state(), &states.prepared, &states.initialized};
   std::call_once(states.once, [&] {
     const XLA_FFI_Handler_Bundle& handler = site.handler();
-    states.status = site.run_stage(XLA_FFI_ExecutionStage_PREPARE, handler.prepare, context,
-                                   operands, results);
+    states.status =
+        site.run_stage(XLA_FFI_ExecutionStage_PREPARE, handler.prepare, context, operands, results);
     if (!states.status.ok()) return;
     states.status = site.run_stage(XLA_FFI_ExecutionStage_INITIALIZE, handler.initialize, context,
                                    operands, results);

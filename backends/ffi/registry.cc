@@ -38,9 +38,9 @@ Status check_version(XLA_FFI_Handler* handler) {
 }
 
 Status another(std::string_view name) {
-  return Status(StatusCode::kAlreadyExists,
-                fmt::format("custom call target {} is registered already, with another function",
-                            name));
+  return Status(
+      StatusCode::kAlreadyExists,
+      fmt::format("custom call target {} is registered already, with another function", name));
 }
 
 // FNV-1a, positive.
@@ -103,8 +103,7 @@ std::optional<Target> Registry::find(std::string_view name) const {
   return it == targets_.end() ? std::nullopt : std::optional(it->second);
 }
 
-Result<int64_t> Registry::add_type(std::string_view name, int64_t type_id,
-                                   void (*deleter)(void*)) {
+Result<int64_t> Registry::add_type(std::string_view name, int64_t type_id, void (*deleter)(void*)) {
   if (name.empty()) return invalid_argument("a type without a name");
   if (type_id < 0) return invalid_argument("type {} has the number {}", name, type_id);
   const std::lock_guard lock(mutex_);
@@ -112,8 +111,8 @@ Result<int64_t> Registry::add_type(std::string_view name, int64_t type_id,
                                   [&](const auto& entry) { return entry.second.name == name; });
   if (known != types_.end()) {
     if (type_id == 0 || type_id == known->first) return known->first;
-    return Status(StatusCode::kAlreadyExists, fmt::format("type {} has the number {}, not {}", name,
-                                                          known->first, type_id));
+    return Status(StatusCode::kAlreadyExists,
+                  fmt::format("type {} has the number {}, not {}", name, known->first, type_id));
   }
   if (type_id == 0) {
     type_id = number_of(name);

@@ -53,7 +53,7 @@ class Registry {
     void (*deleter)(void*) = nullptr;
   };
   mutable std::mutex mutex_;
-  std::string platform_;                              // guarded by mutex_, as all below
+  std::string platform_;  // guarded by mutex_, as all below
   std::map<std::string, Target, std::less<>> targets_;
   std::map<int64_t, Type> types_;
 };

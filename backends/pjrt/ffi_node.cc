@@ -36,8 +36,8 @@ Status UserData_Add(PJRT_FFI_UserData_Add_Args* args) {
   const bool is_new =
       args->context->user_data->emplace(args->user_data.type_id, args->user_data.data).second;
   if (is_new) return ok_status();
-  return Status(StatusCode::kAlreadyExists, fmt::format("user data of the type number {} is there",
-                                                        args->user_data.type_id));
+  return Status(StatusCode::kAlreadyExists,
+                fmt::format("user data of the type number {} is there", args->user_data.type_id));
 }
 
 Status Register_Handler(PJRT_FFI_Register_Handler_Args* args) {
@@ -49,8 +49,8 @@ Status Register_Handler(PJRT_FFI_Register_Handler_Args* args) {
   }
   XLA_FFI_Handler_Bundle bundle{};
   bundle.execute = function_at<XLA_FFI_Handler>(args->handler);
-  return ffi::Registry::of_process().add_handler(
-      text_of(args->target_name, args->target_name_size), bundle);
+  return ffi::Registry::of_process().add_handler(text_of(args->target_name, args->target_name_size),
+                                                 bundle);
 }
 
 Status Register_Custom_Call(PJRT_Gpu_Register_Custom_Call_Args* args) {

@@ -75,9 +75,8 @@ std::optional<size_t> leaf_at(const std::vector<ir::Type>& types, size_t number,
   for (size_t i = 0; i < number; ++i) leaf += ir::flat_types({types[i]}).size();
   if (path.empty()) return types[number].is_tuple() ? std::nullopt : std::optional(leaf);
   if (!types[number].is_tuple() || path[0] < 0) return std::nullopt;
-  const std::optional<size_t> inner = leaf_at(types[number].elements(),
-                                              static_cast<size_t>(path[0]),
-                                              {path.begin() + 1, path.end()});
+  const std::optional<size_t> inner = leaf_at(
+      types[number].elements(), static_cast<size_t>(path[0]), {path.begin() + 1, path.end()});
   return inner ? std::optional(leaf + *inner) : std::nullopt;
 }
 

@@ -2,7 +2,8 @@
 // A function of yours for jax.jit: y = x / sqrt(mean(x^2) + epsilon) over the last dimension.
 //
 // It is written with the headers that jaxlib ships (jax.ffi.include_dir()) and knows nothing of
-// Hekla: the same library serves jaxlib's own CPU. run.py beside it compiles, registers and calls it.
+// Hekla: the same library serves jaxlib's own CPU. run.py beside it compiles, registers and calls
+// it.
 #include <cmath>
 #include <cstdint>
 

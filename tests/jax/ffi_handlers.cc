@@ -103,7 +103,8 @@ ffi::Error axpy(float a, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> y,
   return ffi::Error::Success();
 }
 
-ffi::Error fail(int32_t code, std::string_view message, ffi::AnyBuffer, ffi::Result<ffi::AnyBuffer>) {
+ffi::Error fail(int32_t code, std::string_view message, ffi::AnyBuffer,
+                ffi::Result<ffi::AnyBuffer>) {
   return ffi::Error(static_cast<ffi::ErrorCode>(code), std::string(message));
 }
 
@@ -161,7 +162,8 @@ ffi::Error pooled(ffi::ThreadPool pool, ffi::ScratchAllocator scratch, ffi::Buff
   const size_t count = x.element_count();
   if (pool.num_threads() < 1) return failed("a pool without threads");
   std::optional<void*> memory = scratch.Allocate(count * 4 + 4, 128);
-  if (!memory || reinterpret_cast<uintptr_t>(*memory) % 128 != 0) return failed("no scratch memory");
+  if (!memory || reinterpret_cast<uintptr_t>(*memory) % 128 != 0)
+    return failed("no scratch memory");
   auto* squares = static_cast<int32_t*>(*memory);
   std::atomic<size_t> left{count};
   for (size_t i = 0; i < count; ++i) {
@@ -235,9 +237,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(Fail, fail,
                                   .Attr<std::string_view>("message")
                                   .Arg<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(Increment, increment,
-                              ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::S32>>().Ret<ffi::Buffer<ffi::S32>>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(MakeBase, make_base, ffi::Ffi::BindInstantiate().Attr<int64_t>("base"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    Increment, increment,
+    ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::S32>>().Ret<ffi::Buffer<ffi::S32>>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(MakeBase, make_base,
+                              ffi::Ffi::BindInstantiate().Attr<int64_t>("base"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(PrepareBase, prepare_base, ffi::Ffi::BindPrepare().RemainingArgs());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(InitializeBase, initialize_base,
                               ffi::Ffi::BindInitialize().RemainingArgs());
@@ -246,11 +250,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(AddBase, add_base,
                                   .Ctx<ffi::State<Base>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::Buffer<ffi::S32>>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(Later, later,
-                              ffi::Ffi::Bind()
-                                  .Attr<bool>("fails")
-                                  .Arg<ffi::Buffer<ffi::S32>>()
-                                  .Ret<ffi::Buffer<ffi::S32>>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    Later, later,
+    ffi::Ffi::Bind().Attr<bool>("fails").Arg<ffi::Buffer<ffi::S32>>().Ret<ffi::Buffer<ffi::S32>>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Pooled, pooled,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()

@@ -127,8 +127,8 @@ class CpuBackend : public pjrt::Backend {
                            Program::create(plan, *compiler_, request.options.schedule_seed));
     HEKLA_ASSIGN_OR_RETURN(ffi::CallsRef calls, reference::instantiate_calls(host_programs));
     return std::unique_ptr<pjrt::BackendExecutable>(std::make_unique<CpuExecutable>(
-        std::move(program), std::move(calls), devices_, compiler_,
-        request.has_collectives ? std::optional(grid) : std::nullopt));
+        std::move(program), devices_, compiler_,
+        request.has_collectives ? std::optional(grid) : std::nullopt, std::move(calls)));
   }
 
  private:

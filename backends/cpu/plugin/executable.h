@@ -31,11 +31,12 @@ struct CpuDevice {
 
 class CpuExecutable : public pjrt::BackendExecutable {
  public:
-  // `calls`: of the user's functions in the plan's host steps; null: none. `collectives`: the
-  // devices of a launch where they meet in the program.
-  CpuExecutable(std::shared_ptr<const Program> program, ffi::CallsRef calls,
-                std::vector<CpuDevice> devices, std::shared_ptr<KernelCompiler> compiler,
-                std::optional<ir::DeviceGrid> collectives = std::nullopt)
+  // `collectives`: the devices of a launch where they meet in the program. `calls`: of the user's
+  // functions in the plan's host steps; null: none.
+  CpuExecutable(std::shared_ptr<const Program> program, std::vector<CpuDevice> devices,
+                std::shared_ptr<KernelCompiler> compiler,
+                std::optional<ir::DeviceGrid> collectives = std::nullopt,
+                ffi::CallsRef calls = nullptr)
       : program_(std::move(program)),
         calls_(std::move(calls)),
         devices_(std::move(devices)),

@@ -106,8 +106,9 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
   }
 
   static Status run(const ir::Module& module, const ffi::CallsRef& calls,
-                    const std::vector<ir::Type>& parameters, pjrt::Launch& job, DeviceExchange* exchange,
-                    const std::vector<StorageRef>& outputs, const MemoryAccount& account) {
+                    const std::vector<ir::Type>& parameters, pjrt::Launch& job,
+                    DeviceExchange* exchange, const std::vector<StorageRef>& outputs,
+                    const MemoryAccount& account) {
     HEKLA_RETURN_IF_ERROR(inputs_of(job)->await());
     std::vector<HostArray> arguments;
     for (size_t i = 0; i < job.inputs.size(); ++i) {
@@ -240,8 +241,8 @@ class ReferenceBackend : public pjrt::Backend {
     HEKLA_RETURN_IF_ERROR(check_supported(*request.module, grid));
     const ir::Module* const modules[] = {request.module.get()};
     HEKLA_ASSIGN_OR_RETURN(ffi::CallsRef calls, instantiate_calls(modules));
-    return std::unique_ptr<pjrt::BackendExecutable>(std::make_unique<ReferenceExecutable>(
-        request.module, std::move(calls), grid, devices_));
+    return std::unique_ptr<pjrt::BackendExecutable>(
+        std::make_unique<ReferenceExecutable>(request.module, std::move(calls), grid, devices_));
   }
 
  private:
