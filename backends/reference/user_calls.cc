@@ -184,6 +184,11 @@ void normalize(HostArray& array) {
 }  // namespace
 
 Status check_user_call(const ir::Operation& op) {
+  if (ir::text_value(op, "call_target_name") == "hekla.vulkan_kernel") {
+    return unimplemented(
+        "hekla.vulkan_kernel: a shader runs on the platform vulkan alone, in programs of static "
+        "shapes; its argument fallback= takes a function for other platforms");
+  }
   HEKLA_RETURN_IF_ERROR(ffi::check_call(op));
   return form_of(op).status().with_context(
       fmt::format("custom call target {}", ir::text_value(op, "call_target_name")));

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hekla: StableHLO programs on Vulkan GPUs and CPUs, behind the PJRT C API.
 
-This module only finds the plugin libraries; it imports neither JAX nor torch. A library is called
+This module finds the plugin libraries and imports neither JAX nor torch. A library is called
 pjrt_NAME.so and serves the platform NAME; pjrt_cpu.so serves "tbb", since JAX's own CPU is "cpu". It
 is looked for, in this order, in
   1. each entry of HEKLA_PLUGIN_PATH (a folder or a library, separated as PATH is),
@@ -13,7 +13,7 @@ import pathlib
 
 __version__ = '0.1.0'
 
-__all__ = ['__version__', 'has_lapack', 'plugin_path', 'plugins', 'search_path']
+__all__ = ['__version__', 'has_lapack', 'plugin_path', 'plugins', 'search_path', 'vulkan_kernel']
 
 _PREFIX, _SUFFIX = 'pjrt_', '.so'
 _PLATFORMS = {'cpu': 'tbb'}  # of libraries that serve another name than their own
@@ -65,3 +65,9 @@ def plugin_path(name):
     places = ', '.join(str(p) for p in search_path())
     raise FileNotFoundError(f"no Hekla plugin '{name}'; found: {there}; looked in: {places}; "
                             'set HEKLA_PLUGIN_PATH to the folder of pjrt_*.so')
+
+
+def vulkan_kernel(*args, **kwargs):
+    """A compute shader of yours as a function inside of jax.jit; hekla.jax_kernel says how."""
+    from hekla import jax_kernel
+    return jax_kernel.vulkan_kernel(*args, **kwargs)

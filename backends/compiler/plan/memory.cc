@@ -169,9 +169,15 @@ class CopyElision {
     });
     return writes && !reads;
   }
+  // A shader of the user's, which becomes a kernel, reads while it writes.
+  static bool is_shader(const HostStep& step) {
+    return step.name == "stablehlo.custom_call @hekla.vulkan_kernel";
+  }
   // Whether the step may write its result to `to`, which it reads.
   bool updates(const Step& step, const Slice& to) const {
-    if (std::holds_alternative<HostStep>(step.what)) return !writes(step, buffer_of(to));
+    if (const auto* host = std::get_if<HostStep>(&step.what)) {
+      return !is_shader(*host) && !writes(step, buffer_of(to));
+    }
     const auto* run = std::get_if<KernelStep>(&step.what);
     if (run == nullptr) return false;
     const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];

@@ -263,7 +263,8 @@ class Lowering {
       accesses.push_back(access(slice, use.is_written));
       entries.emplace_back(slice);
     });
-    add_dispatch(number, std::move(entries), std::move(accesses), groups, {}, out);
+    add_dispatch(number, std::move(entries), std::move(accesses), groups,
+                 program_.kernels[number].constants, out);
   }
 
   void add(const plan::CopyStep& step, Sequence& out) {

@@ -24,6 +24,9 @@ std::string hash_of(const KernelCode& kernel) {
   Sha256 hash;
   hash.update(std::as_bytes(std::span(kernel.words)));
   hash.update(std::as_bytes(std::span(&kernel.subgroup_size, 1)));
+  hash.update(std::as_bytes(std::span(kernel.entry)));
+  hash.update(std::as_bytes(std::span(kernel.constant_ids)));
+  hash.update(std::as_bytes(std::span(kernel.constant_values)));
   return hash.hex();
 }
 
@@ -244,7 +247,16 @@ Result<PipelineRef> Pipelines::compile(const KernelCode& kernel) {
   }
   info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
   info.stage.module = module;
-  info.stage.pName = "main";
+  info.stage.pName = kernel.entry.c_str();
+  std::vector<VkSpecializationMapEntry> entries;
+  for (const uint32_t id : kernel.constant_ids) {
+    entries.push_back(
+        {id, static_cast<uint32_t>(entries.size() * sizeof(uint32_t)), sizeof(uint32_t)});
+  }
+  const VkSpecializationInfo constants = {static_cast<uint32_t>(entries.size()), entries.data(),
+                                          kernel.constant_values.size() * sizeof(uint32_t),
+                                          kernel.constant_values.data()};
+  if (!entries.empty()) info.stage.pSpecializationInfo = &constants;
   info.layout = layout_;
   VkPipeline pipeline = VK_NULL_HANDLE;
   const VkResult result =

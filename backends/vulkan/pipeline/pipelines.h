@@ -24,12 +24,16 @@ namespace hekla::vulkan {
 
 inline constexpr uint32_t kPushConstantBytes = 128;
 
-// One kernel as the driver takes it; the entry point is called "main".
+// One kernel as the driver takes it.
 struct KernelCode {
   std::vector<uint32_t> words;
   // Lanes per subgroup that the kernel is written for; 0: whatever the driver chooses.
   uint32_t subgroup_size = 0;
   std::string name;  // for errors
+  std::string entry = "main";
+  // Specialization constants, of 32 bits each.
+  std::vector<uint32_t> constant_ids;
+  std::vector<uint32_t> constant_values;
 };
 
 // A VkPipeline, shared by the programs that use it.

@@ -3,6 +3,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "backends/compiler/compile.h"
@@ -11,6 +14,7 @@
 #include "backends/reference/evaluator.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/kernel_abi.h"
+#include "backends/vulkan/plugin/user_kernels.h"
 #include "runtime/base/log.h"
 
 namespace hekla::vulkan {
@@ -18,9 +22,10 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(std::shared_ptr<const plan::LaunchPlan> plan, const Target& target,
-           int64_t memory_limit_bytes, bool fail_on_fallback, const ir::DeviceGrid& grid)
-      : plan_(std::move(plan)),
+  Compiler(UserKernels user, const Target& target, int64_t memory_limit_bytes,
+           bool fail_on_fallback, const ir::DeviceGrid& grid)
+      : plan_(std::move(user.plan)),
+        user_kernels_(std::move(user.kernels)),
         target_(target),
         grid_(grid),
         memory_limit_bytes_(memory_limit_bytes),
@@ -58,7 +63,8 @@ class Compiler {
   }
 
   Status generate_kernels() {
-    for (const kernel::Kernel& kernel : plan_->kernels) {
+    const size_t own = plan_->kernels.size() - user_kernels_.size();
+    for (const kernel::Kernel& kernel : std::span(plan_->kernels).first(own)) {
       Result<Shader> shader = generate(kernel, target_);
       DeviceKernel code;
       code.code.name = kernel.name;
@@ -79,6 +85,7 @@ class Compiler {
       }
       program_->kernels.push_back(std::move(code));
     }
+    std::move(user_kernels_.begin(), user_kernels_.end(), std::back_inserter(program_->kernels));
     return ok_status();
   }
 
@@ -102,6 +109,7 @@ class Compiler {
   }
 
   const std::shared_ptr<const plan::LaunchPlan> plan_;
+  std::vector<DeviceKernel> user_kernels_;  // the last ones of the plan's
   const Target& target_;
   const ir::DeviceGrid grid_;
   const int64_t memory_limit_bytes_;
@@ -132,7 +140,8 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   Target drawn = target;
   drawn.schedule_seed = request.options.schedule_seed;
   const ir::DeviceGrid grid{request.replica_count, request.partition_count};
-  return Compiler(std::move(plan), drawn, memory_limit_bytes, fail_on_fallback, grid).run();
+  HEKLA_ASSIGN_OR_RETURN(UserKernels user, take_user_kernels(std::move(plan), target));
+  return Compiler(std::move(user), drawn, memory_limit_bytes, fail_on_fallback, grid).run();
 }
 
 }  // namespace hekla::vulkan
