@@ -122,10 +122,11 @@ class BackendExecutable {
   virtual ~BackendExecutable() = default;
   virtual ProgramStats stats() const = 0;
   // Enqueues all launches or none, each on another device, moving their inputs out and setting
-  // their outputs. Does not wait for anything. Launches of a device that come one after the other
-  // begin in that order; with a gang each must come to run although its peers do nothing but wait
-  // for it. An error means that nothing was enqueued and `launches` are as they were; no `done` is
-  // then completed.
+  // their outputs. Does not wait for anything. Launches of a device whose inputs are there begin in
+  // the order of the calls; one that waits for inputs, its own or a peer's, lets later ones pass,
+  // since a callback may make the input with the help of those. With a gang each must come to run
+  // although its peers do nothing but wait for it. An error means that nothing was enqueued and
+  // `launches` are as they were; no `done` is then completed.
   virtual Status launch(std::span<Launch> launches) = 0;
   // What was made of the program, in one of the forms of plugin_api/hekla_inspection.h.
   // UNIMPLEMENTED: a form that this backend has not; lists those that it has.

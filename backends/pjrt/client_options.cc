@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 namespace hekla::pjrt {
 namespace {
@@ -103,10 +104,33 @@ Status OptionTable::read(const Options& given) const {
   return ok_status();
 }
 
+Status OptionTable::take(Options& given) const {
+  Options own, others;
+  for (auto& option : given) {
+    (find(option.first) != nullptr ? own : others).push_back(std::move(option));
+  }
+  given = std::move(others);
+  return read(own);
+}
+
 const OptionTable::Option* OptionTable::find(std::string_view name) const {
   const auto known = std::find_if(options_.begin(), options_.end(),
                                   [&](const Option& option) { return option.name == name; });
   return known == options_.end() ? nullptr : &*known;
+}
+
+OptionTable gang_option_table(GangOptions& options) {
+  constexpr int64_t kMostSeconds = int64_t{1} << 30;
+  OptionTable table;
+  table.integer("gang_warning_seconds", "HEKLA_GANG_WARNING_SECONDS", options.warning_seconds,
+                {0, kMostSeconds}, "10",
+                "how long a device waits at a collective before the log says, once a launch, which "
+                "devices it waits for; 0: the log says nothing");
+  table.integer("gang_deadline_seconds", "HEKLA_GANG_DEADLINE_SECONDS", options.deadline_seconds,
+                {0, kMostSeconds}, "0: none",
+                "how long a device waits at a collective before the launch ends on all its devices "
+                "with DEADLINE_EXCEEDED, which names those that are missing");
+  return table;
 }
 
 void add_common_options(OptionTable& table, CommonOptions& options, const char* limit) {

@@ -53,6 +53,9 @@ class OptionTable {
   Status read(const Options& given) const;
 
   const std::vector<Option>& options() const { return options_; }
+  // The same for what the table has of `given`, which keeps the rest.
+  Status take(Options& given) const;
+
   // Null when there is none.
   const Option* find(std::string_view name) const;
 
@@ -60,6 +63,9 @@ class OptionTable {
   std::string what_;
   std::vector<Option> options_;
 };
+
+// Of launches over several devices, whatever the backend: the C API layer's own.
+OptionTable gang_option_table(GangOptions& options);
 
 // What all our backends know.
 struct CommonOptions {

@@ -103,6 +103,7 @@ Status Client_Create(PJRT_Client_Create_Args* args) {
   client->state = std::make_shared<ClientState>();
   ClientState& state = *client->state;
   HEKLA_ASSIGN_OR_RETURN(state.process, take_process_options(options));
+  HEKLA_RETURN_IF_ERROR(gang_option_table(state.gang).take(options));
   // The callbacks hold garbage where there is one process.
   if (state.process.count > 1) {
     HEKLA_ASSIGN_OR_RETURN(state.store, make_key_value_store(*args));

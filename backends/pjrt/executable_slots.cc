@@ -79,8 +79,10 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
       }
     }
   }
+  auto names = std::make_shared<GangNames>(GangNames{program->name, {}});
   for (size_t i = 0; i < ids.size(); ++i) {
     PJRT_Device* device = state->device_pointers[static_cast<size_t>(ids[i])];
+    names->devices.push_back(device->description->debug_string);
     if (!device->is_addressable()) continue;
     loaded->devices.push_back(device);
     PJRT_LogicalDeviceIds logical = {};
@@ -88,6 +90,7 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
     logical.partition = static_cast<int>(static_cast<int64_t>(i) % options.partition_count);
     loaded->logical_ids.push_back(logical);
   }
+  if (ids.size() > 1) loaded->gang_names = std::move(names);
   const bool has_collectives = ids.size() > 1 && program->partitioned.has_collectives;
   if (has_collectives && loaded->devices.size() < ids.size()) {
     return unimplemented(

@@ -239,10 +239,10 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   HEKLA_ASSIGN_OR_RETURN(std::vector<Part> parts, parts_of(executable, *args));
   const int64_t launch_id = options == nullptr ? 0 : options->launch_id;
   const bool is_whole = parts.size() == executable.devices.size();
-  const int64_t device_count =
-      program.parsed_options.replica_count * program.parsed_options.partition_count;
   GangRef gang;
-  if (is_whole && device_count > 1) gang = std::make_shared<Gang>();
+  if (is_whole && executable.gang_names != nullptr) {
+    gang = std::make_shared<Gang>(executable.state->gang, executable.gang_names);
+  }
   const ffi::LaunchInfo info = launch_info(options);
   std::vector<Launch> launches(parts.size());
   for (size_t d = 0; d < launches.size(); ++d) {

@@ -5,12 +5,21 @@
 // it. The first error of any of them aborts all: back ends look at aborted() between steps, and
 // what waits (for inputs, for peers) is woken by on_abort. Each launch then ends with status(),
 // which names the device where it began. Thread-safe; callbacks run without a lock held.
+//
+// A device that waits for others of its launch, at a collective of the program, waits for
+// GangOptions::warning_seconds before the log says who is missing, and for deadline_seconds before
+// the launch ends. Devices that compute, or wait for inputs or for their host, wait for nobody of
+// the gang: however long they take, only those who wait for them count the time. Devices of other
+// processes are not waited for: programs with collectives over several processes are refused.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/async/completion.h"
@@ -18,11 +27,29 @@
 
 namespace hekla::pjrt {
 
+// Of a client.
+struct GangOptions {
+  int64_t warning_seconds = 10;  // 0: no warning
+  int64_t deadline_seconds = 0;  // 0: none
+};
+
+// What messages call a launch and its devices; by replica * partition_count + partition, those of
+// other processes too.
+struct GangNames {
+  std::string program;
+  std::vector<std::string> devices;
+};
+
 class Gang {
  public:
-  Gang() = default;
+  Gang() = default;  // without names; its devices wait for each other without limit
+  Gang(const GangOptions& options, std::shared_ptr<const GangNames> names)
+      : options_(options), names_(std::move(names)) {}
   Gang(const Gang&) = delete;
   Gang& operator=(const Gang&) = delete;
+
+  const GangOptions& options() const { return options_; }
+  const std::shared_ptr<const GangNames>& names() const { return names_; }  // null: none
 
   // The first error counts, later ones are ignored; not to be called with ok.
   void abort(Status status);
@@ -49,6 +76,8 @@ class Gang {
   }
 
  private:
+  const GangOptions options_{0, 0};
+  const std::shared_ptr<const GangNames> names_;  // shared with the executable
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
   Status status_;                                              // guarded by mutex_

@@ -99,6 +99,7 @@ namespace hekla::pjrt {
 struct ClientState {
   std::mutex gang_mutex;  // held while the launches of one gang are enqueued
   ProcessOptions process;
+  GangOptions gang;
   std::shared_ptr<KeyValueStore> store;  // null: one process
   std::unique_ptr<Backend> backend;
   std::shared_ptr<PJRT_TopologyDescription> topology;
@@ -213,6 +214,7 @@ struct PJRT_LoadedExecutable {
   std::shared_ptr<const hekla::pjrt::Program> program;
   std::vector<PJRT_Device*> devices;  // in the order of Execute
   std::vector<PJRT_LogicalDeviceIds> logical_ids;
+  std::shared_ptr<const hekla::pjrt::GangNames> gang_names;  // null: one device
   std::mutex mutex;
   std::shared_ptr<hekla::pjrt::BackendExecutable> executable;  // guarded by mutex; null: deleted
 };

@@ -5,6 +5,10 @@
 // A value that is sent goes in one chunk, row-major, in memory of its own. A stream belongs to the
 // client's callback, which fills it from any thread and destroys it; the launch waits until it is
 // full or gone. Functions and user arguments stay the client's, valid until the launch has ended.
+//
+// A callback may launch programs, also gangs on the devices of its own launch, from any thread, and
+// wait for them: its launch holds up no other, and launches that need its results stand before
+// nobody (backend.h). What it must not wait for is what needs the results of its own launch.
 #pragma once
 
 #include <memory>

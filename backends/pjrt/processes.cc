@@ -184,13 +184,7 @@ OptionTable process_option_table(ProcessOptions& options) {
 
 Result<ProcessOptions> take_process_options(Options& options) {
   ProcessOptions process;
-  const OptionTable table = process_option_table(process);
-  Options own, others;
-  for (auto& option : options) {
-    (table.find(option.first) != nullptr ? own : others).push_back(std::move(option));
-  }
-  options = std::move(others);
-  HEKLA_RETURN_IF_ERROR(table.read(own));
+  HEKLA_RETURN_IF_ERROR(process_option_table(process).take(options));
   if (process.index >= process.count) {
     return invalid_argument("node_id is {}, and there are {} processes (num_nodes)", process.index,
                             process.count);

@@ -25,6 +25,8 @@ std::string serialize(const PJRT_TopologyDescription& topology) {
 
 Result<std::shared_ptr<PJRT_TopologyDescription>> topology_of_options(Options options) {
   HEKLA_RETURN_IF_ERROR(take_process_options(options).status());
+  GangOptions gang;
+  HEKLA_RETURN_IF_ERROR(gang_option_table(gang).take(options));
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, backend_factory().create(options));
   return make_topology(*backend, {backend->devices()});
 }

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "runtime/base/log.h"
 
 namespace hekla::reference {
 namespace {
@@ -29,8 +32,18 @@ Status detach_all(std::vector<HostArray>& arrays) {
 
 }  // namespace
 
-DeviceExchange::DeviceExchange(ir::DeviceGrid grid)
-    : grid_(grid), devices_(static_cast<size_t>(grid.size())) {}
+DeviceExchange::DeviceExchange(ir::DeviceGrid grid, WaitLimits limits)
+    : grid_(grid), limits_(std::move(limits)), devices_(static_cast<size_t>(grid.size())) {}
+
+std::string DeviceExchange::name(int64_t device) const {
+  const auto index = static_cast<size_t>(device);
+  return index < limits_.devices.size() ? limits_.devices[index] : grid_.name(device);
+}
+
+void DeviceExchange::begin(int64_t device) {
+  const std::lock_guard lock(mutex_);
+  devices_[static_cast<size_t>(device)].has_begun = true;
+}
 
 Status DeviceExchange::check_device(int64_t device, Thread thread) const {
   if (!status_.ok()) return status_;
@@ -49,9 +62,18 @@ Status DeviceExchange::wait(std::unique_lock<std::mutex>& lock, int64_t device, 
   Device& self = devices_[static_cast<size_t>(device)];
   std::optional<Wait>& mine = thread == Thread::kMain ? self.main : self.lane;
   mine = std::move(what);
+  mine->since = Clock::now();
   look_for_endless_waits();
   const auto is_called_off = [&] { return thread == Thread::kLane && self.is_lane_called_off; };
-  changed_.wait(lock, [&] { return is_there() || !status_.ok() || is_called_off(); });
+  while (!is_there() && status_.ok() && !is_called_off()) {
+    const Deadline patience = patience_of(device, *mine);
+    if (patience.is_never()) {
+      changed_.wait(lock);
+    } else if (changed_.wait_until(lock, patience.time()) == std::cv_status::timeout) {
+      // Somebody may have come in the same moment.
+      if (!is_there() && status_.ok()) complain(*mine);
+    }
+  }
   mine.reset();
   if (!status_.ok()) return status_;
   if (is_there()) return ok_status();
@@ -60,8 +82,12 @@ Status DeviceExchange::wait(std::unique_lock<std::mutex>& lock, int64_t device, 
 
 void DeviceExchange::set_waits_for_lane(int64_t device, bool waits) {
   const std::lock_guard lock(mutex_);
-  devices_[static_cast<size_t>(device)].waits_for_lane = waits;
-  if (waits) look_for_endless_waits();
+  Device& self = devices_[static_cast<size_t>(device)];
+  self.waits_for_lane = waits;
+  if (!waits) return;
+  if (self.lane) self.lane->since = Clock::now();
+  changed_.notify_all();  // from now on the lane's patience counts
+  look_for_endless_waits();
 }
 
 void DeviceExchange::call_off_lane(int64_t device) {
@@ -80,6 +106,7 @@ Result<DeviceExchange::Ticket> DeviceExchange::post(int64_t device, const Site& 
     return internal_error("{}: device {} is no member of its own group", site.name, device);
   }
   const size_t index = static_cast<size_t>(position - members.begin());
+  devices_[static_cast<size_t>(device)].last_site = site.name;
   const int64_t round = devices_[static_cast<size_t>(device)].rounds[{site.id, members}]++;
   auto [it, is_new] = meetings_.try_emplace(MeetingKey{{site.id, round}, members});
   Meeting& meeting = it->second;
@@ -121,6 +148,7 @@ Status DeviceExchange::send(int64_t device, const Site& site, const Channel& cha
   HEKLA_RETURN_IF_ERROR(detach_all(arrays));
   const std::lock_guard lock(mutex_);
   HEKLA_RETURN_IF_ERROR(check_device(device, Thread::kMain));
+  devices_[static_cast<size_t>(device)].last_site = site.name;
   std::deque<Mail>& queue = mails_[{channel, target ? device : kAnyone, target.value_or(kAnyone)}];
   if (!target && !queue.empty() && queue.front().sender != device) {
     return failed_precondition(
@@ -141,6 +169,7 @@ Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Sit
                                                        Thread thread) {
   std::unique_lock lock(mutex_);
   HEKLA_RETURN_IF_ERROR(check_device(device, thread));
+  devices_[static_cast<size_t>(device)].last_site = site.name;
   const Queue key{channel, source.value_or(kAnyone), source ? device : kAnyone};
   std::deque<Mail>& queue = mails_[key];
   HEKLA_RETURN_IF_ERROR(
@@ -226,6 +255,71 @@ std::pair<std::vector<int64_t>, bool> DeviceExchange::waits_for(int64_t device) 
     if (other != device) others.push_back(other);
   }
   return {others, true};
+}
+
+Deadline DeviceExchange::patience_of(int64_t device, const Wait& wait) const {
+  if (obstacle(device) != &wait) return Deadline::never();
+  auto shortest = std::chrono::nanoseconds::max();
+  if (!has_warned_ && limits_.warn_after.count() > 0) shortest = limits_.warn_after;
+  if (limits_.deadline.count() > 0) shortest = std::min(shortest, limits_.deadline);
+  if (shortest >= Clock::time_point::max() - wait.since) return Deadline::never();
+  return Deadline::at(wait.since + shortest);
+}
+
+void DeviceExchange::complain(const Wait& wait) {
+  const auto waited = Clock::now() - wait.since;
+  const std::string program = limits_.program.empty() ? "a launch" : limits_.program;
+  if (limits_.deadline.count() > 0 && waited >= limits_.deadline) {
+    fail(Status(StatusCode::kDeadlineExceeded,
+                fmt::format("{} on {} devices: some waited for others for longer than "
+                            "gang_deadline_seconds allows:{}",
+                            program, devices_.size(), who_waits())));
+    return;
+  }
+  if (has_warned_ || limits_.warn_after.count() == 0 || waited < limits_.warn_after) return;
+  has_warned_ = true;
+  log_message(LogLevel::kWarning, "{} on {} devices: some wait for others:{}", program,
+              devices_.size(), who_waits());
+}
+
+std::string DeviceExchange::who_waits() const {
+  // Devices that stand at the same operation for the same others share a line.
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, double>> lines;
+  std::vector<bool> is_missing(devices_.size());
+  const Clock::time_point now = Clock::now();
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const auto device = static_cast<int64_t>(i);
+    const Wait* const wait = devices_[i].is_finished ? nullptr : obstacle(device);
+    if (wait == nullptr || can_go_on(device)) continue;
+    const auto [others, one_is_enough] = waits_for(device);
+    std::string missing;
+    for (const int64_t other : others) {
+      is_missing[static_cast<size_t>(other)] = true;
+      if (!missing.empty()) missing += one_is_enough ? " or " : ", ";
+      missing += name(other);
+    }
+    std::string where = wait->where;
+    if (wait->meeting) where += fmt::format(", time {},", wait->meeting->first.second + 1);
+    auto& [waiting, seconds] = lines[{where, missing}];
+    waiting += (waiting.empty() ? "" : ", ") + name(device);
+    seconds = std::max(seconds, std::chrono::duration<double>(now - wait->since).count());
+  }
+  std::string text;
+  for (const auto& [key, value] : lines) {
+    text += fmt::format("\n  {} waited {:.1f} s at {} for {}", value.first, value.second, key.first,
+                        key.second);
+  }
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const Device& device = devices_[i];
+    if (!is_missing[i] || device.main || (device.waits_for_lane && device.lane)) continue;
+    text += fmt::format("\n  {} {}", name(static_cast<int64_t>(i)),
+                        device.is_finished          ? "has finished"
+                        : !device.last_site.empty() ? "runs; it last came to " + device.last_site
+                        : device.has_begun          ? "runs, and has come to no other device so far"
+                                           : "has not begun: its inputs or an earlier launch on it "
+                                             "are not ready");
+  }
+  return text;
 }
 
 void DeviceExchange::look_for_endless_waits() {

@@ -14,10 +14,16 @@
 // every device must call finish() when it is done, and whoever cancels a launch calls abort(): the
 // exchange cannot see a device that died without a word.
 //
+// Nor can it see whether a device that runs, or has not begun, will come. WaitLimits bound the wait
+// for it: after warn_after the log says, once, who waits where for whom and what is known of those
+// that are missing; after deadline the launch fails with DEADLINE_EXCEEDED, which says the same.
+// Time counts while the device can do nothing else: not while its lane alone waits.
+//
 // All calls are thread-safe. Arrays that go in are copied unless the caller moved the only
 // reference in; what comes out is shared by the receivers, who only read it.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -29,11 +35,19 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/async/deadline.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/device_groups.h"
 
 namespace hekla::reference {
+
+struct WaitLimits {
+  std::chrono::nanoseconds warn_after{0};  // 0: never
+  std::chrono::nanoseconds deadline{0};    // 0: none
+  std::string program = {};                // for messages; empty: "a launch"
+  std::vector<std::string> devices = {};   // their names, for messages; empty: the grid's
+};
 
 class DeviceExchange {
  public:
@@ -56,11 +70,14 @@ class DeviceExchange {
   // Which of its threads a device calls from.
   enum class Thread : uint8_t { kMain, kLane };
 
-  explicit DeviceExchange(ir::DeviceGrid grid);
+  explicit DeviceExchange(ir::DeviceGrid grid, WaitLimits limits = {});
   DeviceExchange(const DeviceExchange&) = delete;
   DeviceExchange& operator=(const DeviceExchange&) = delete;
 
   const ir::DeviceGrid& grid() const { return grid_; }
+
+  // The device's part of the launch runs from now on; for messages.
+  void begin(int64_t device);
 
   // Brings `arrays` to the meeting of `members` at `site`; `device` is one of them. Does not wait.
   Result<Ticket> post(int64_t device, const Site& site, std::vector<int64_t> members,
@@ -99,6 +116,7 @@ class DeviceExchange {
   Status status() const;
 
  private:
+  using Clock = Deadline::Clock;
   struct Meeting {
     std::vector<std::optional<Arrays>> brought;  // by member
     size_t missing = 0;
@@ -121,9 +139,12 @@ class DeviceExchange {
     std::string where;
     std::optional<MeetingKey> meeting;
     std::optional<Queue> queue;
+    Clock::time_point since = {};  // the device can do nothing else
   };
   struct Device {
+    bool has_begun = false;
     bool is_finished = false;
+    std::string last_site;  // that it came to; empty: none so far
     std::optional<Wait> main, lane;
     bool waits_for_lane = false;
     bool is_lane_called_off = false;
@@ -143,17 +164,26 @@ class DeviceExchange {
   std::pair<std::vector<int64_t>, bool> waits_for(int64_t device) const;
   bool can_go_on(int64_t device) const;
   void look_for_endless_waits();
+  // When a device that waits is to be heard of next.
+  Deadline patience_of(int64_t device, const Wait& wait) const;
+  // The device has waited for as long as its patience lasts.
+  void complain(const Wait& wait);
+  // Who waits where for whom, a line each, and what is known of those that are missing.
+  std::string who_waits() const;
+  std::string name(int64_t device) const;
   // Messages that `device`, which has finished, can no longer receive: an error, which is returned.
   Status look_for_lost_mail(int64_t device);
   Status check_device(int64_t device, Thread thread) const;
 
   const ir::DeviceGrid grid_;
+  const WaitLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   Status status_;
   std::vector<Device> devices_;
   size_t finished_ = 0;
+  bool has_warned_ = false;
   std::map<MeetingKey, Meeting> meetings_;
   std::map<Queue, std::deque<Mail>> mails_;
 };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -214,6 +215,105 @@ TEST(DeviceExchange, MessagesThatNobodyReceivesAreAnError) {
   });
   EXPECT_EQ(exchange.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(contains(exchange.status(), "a.py:1")) << exchange.status().to_string();
+}
+
+TEST(DeviceExchange, WhoWaitsTooLongForADeviceThatRunsNamesIt) {
+  using std::chrono::milliseconds;
+  DeviceExchange exchange({1, 4}, {.deadline = milliseconds(50),
+                                   .program = "step",
+                                   .devices = {"dev:a", "dev:b", "dev:c", "dev:d"}});
+  const auto ends = run(exchange, [&](int64_t device) -> Status {
+    if (device == 3) {  // never begins; ends when it hears of the end
+      while (exchange.status().ok()) std::this_thread::sleep_for(milliseconds(1));
+      return exchange.status();
+    }
+    exchange.begin(device);
+    HEKLA_RETURN_IF_ERROR(meet(exchange, device, kB, {0, 1, 2}, 1).status());
+    if (device == 2) {
+      while (exchange.status().ok()) std::this_thread::sleep_for(milliseconds(1));
+      return exchange.status();
+    }
+    return meet(exchange, device, kA, {0, 1, 2, 3}, 2).status();
+  });
+  for (const Status& end : ends) {
+    EXPECT_EQ(end.code(), StatusCode::kDeadlineExceeded) << end.to_string();
+    for (const char* text :
+         {"step on 4 devices", "dev:a, dev:b waited 0.", "s at all_reduce at a.py:1",
+          "time 1, for dev:c, dev:d", "dev:c runs; it last came to all_gather at b.py:2",
+          "dev:d has not begun"}) {
+      EXPECT_TRUE(contains(end, text)) << text << "\n" << end.to_string();
+    }
+  }
+}
+
+TEST(DeviceExchange, AMessageIsWaitedForNoLongerThanAMeeting) {
+  using std::chrono::milliseconds;
+  DeviceExchange exchange({2, 1}, {.deadline = milliseconds(50)});
+  const auto ends = run(exchange, [&](int64_t device) -> Status {
+    exchange.begin(device);
+    if (device == 0) return exchange.receive(0, kA, {1, nullptr}, 1).status();
+    while (exchange.status().ok()) std::this_thread::sleep_for(milliseconds(1));
+    return exchange.status();
+  });
+  EXPECT_EQ(ends[0].code(), StatusCode::kDeadlineExceeded) << ends[0].to_string();
+  EXPECT_TRUE(contains(ends[0], "runs, and has come to no other device so far"))
+      << ends[0].to_string();
+}
+
+// Patience counts from the wait at hand: each of these is short, all together are not.
+TEST(DeviceExchange, ManyShortWaitsAreNoLongOne) {
+  using std::chrono::milliseconds;
+  DeviceExchange exchange({2, 1}, {.deadline = std::chrono::seconds(1)});
+  const auto ends = run(exchange, [&](int64_t device) -> Status {
+    for (int32_t round = 0; round < 12; ++round) {
+      if (device == 1) std::this_thread::sleep_for(milliseconds(100));
+      HEKLA_RETURN_IF_ERROR(meet(exchange, device, kA, {0, 1}, round).status());
+    }
+    return ok_status();
+  });
+  for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.to_string();
+}
+
+TEST(DeviceExchange, WhatALaneWaitsForCountsOnceItsDeviceHasNothingElseToDo) {
+  using std::chrono::milliseconds;
+  DeviceExchange exchange({2, 1}, {.deadline = milliseconds(100)});
+  const auto ends = run(exchange, [&](int64_t device) -> Status {
+    if (device == 1) {
+      while (exchange.status().ok()) std::this_thread::sleep_for(milliseconds(1));
+      return exchange.status();
+    }
+    HEKLA_ASSIGN_OR_RETURN(auto ticket, exchange.post(0, kA, {0, 1}, number(1)));
+    Status lane_end;
+    std::thread lane([&] {
+      lane_end = exchange.collect(0, kA, ticket, DeviceExchange::Thread::kLane).status();
+    });
+    std::this_thread::sleep_for(milliseconds(250));
+    const Status so_far = exchange.status();
+    exchange.set_waits_for_lane(0, true);
+    lane.join();
+    exchange.set_waits_for_lane(0, false);
+    EXPECT_TRUE(so_far.ok()) << so_far.to_string();
+    return lane_end;
+  });
+  EXPECT_EQ(ends[0].code(), StatusCode::kDeadlineExceeded) << ends[0].to_string();
+}
+
+TEST(DeviceExchange, AWarningIsLoggedOnceALaunch) {
+  using std::chrono::milliseconds;
+  DeviceExchange exchange({2, 1}, {.warn_after = milliseconds(30)});
+  testing::internal::CaptureStderr();
+  const auto ends = run(exchange, [&](int64_t device) -> Status {
+    for (int32_t round = 0; round < 3; ++round) {
+      if (device == 1) std::this_thread::sleep_for(milliseconds(120));
+      HEKLA_RETURN_IF_ERROR(meet(exchange, device, kA, {0, 1}, round).status());
+    }
+    return ok_status();
+  });
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.to_string();
+  const size_t first = log.find("some wait for others");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("some wait for others", first + 1), std::string::npos) << log;
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 // at a time.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <utility>
 
 #include "backends/pjrt/backend.h"
 #include "backends/reference/device_exchange.h"
@@ -24,7 +26,14 @@ class GangMember {
     if (launch.gang == nullptr) return;
     pjrt::Gang& gang = *launch.gang;
     exchange_ = gang.shared_state<DeviceExchange>([&] {
-      auto exchange = std::make_shared<DeviceExchange>(grid);
+      WaitLimits limits;
+      limits.warn_after = std::chrono::seconds(gang.options().warning_seconds);
+      limits.deadline = std::chrono::seconds(gang.options().deadline_seconds);
+      if (gang.names() != nullptr) {
+        limits.program = gang.names()->program;
+        limits.devices = gang.names()->devices;
+      }
+      auto exchange = std::make_shared<DeviceExchange>(grid, std::move(limits));
       gang.on_abort([weak = std::weak_ptr(exchange)](const Status& status) {
         if (const auto alive = weak.lock()) alive->abort(status);
       });
@@ -40,6 +49,10 @@ class GangMember {
   // Null without a gang: a launch of one device.
   DeviceExchange* exchange() const { return exchange_.get(); }
 
+  // The launch's program runs from now on.
+  void begin() {
+    if (exchange_ != nullptr) exchange_->begin(device_);
+  }
   // What the launch ends with, given what its steps ended with: one that ends well may have left
   // messages behind. Before anybody hears of the end.
   Status ends_with(Status status) {

@@ -35,6 +35,8 @@ int main() {
   print("Vulkan device", hekla::vulkan::option_table(vulkan));
   hekla::pjrt::CommonOptions reference;
   print("Reference device", hekla::reference::option_table(reference));
+  hekla::pjrt::GangOptions gangs;
+  print("Launches over several devices, any device", hekla::pjrt::gang_option_table(gangs));
   hekla::pjrt::ProcessOptions processes;
   print("Several processes, any device", hekla::pjrt::process_option_table(processes));
   hekla::pjrt::CompilerSwitches switches;

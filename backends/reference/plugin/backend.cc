@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/reference/plugin/backend.h"
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "backends/pjrt/client_options.h"
 #include "backends/reference/evaluator.h"
@@ -55,7 +58,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
         return status;
       }
     }
-    for (pjrt::Launch& launch : launches) enqueue(launch, launches.size());
+    enqueue(launches);
     return ok_status();
   }
 
@@ -71,45 +74,78 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     return ok_status();
   }
 
-  void enqueue(pjrt::Launch& launch, size_t launch_count) const {
+  // A gang, or one launch: begins when all inputs are there, and later ones pass while it waits,
+  // since one of them may be what a callback waits for that makes an input. Gangs come to all
+  // devices in one order.
+  void enqueue(std::span<pjrt::Launch> launches) const {
+    const pjrt::GangRef gang = launches.front().gang;
+    std::vector<CompletionRef> waiting;
+    std::vector<std::function<void()>> posts;
+    for (pjrt::Launch& launch : launches) {
+      for (const pjrt::LaunchInput& input : launch.inputs) {
+        if (!input.ready->is_done()) waiting.push_back(input.ready);
+      }
+      const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
+      if (launch.transfers == nullptr) {
+        posts.emplace_back(
+            [device, work = make_work(launch, launches.size())] { device->worker.post(work); });
+      } else {
+        posts.emplace_back(
+            [device, work = make_work(launch, launches.size())] { device->callbacks.post(work); });
+      }
+    }
+    const auto post = [posts = std::move(posts)] {
+      static std::mutex order;
+      const std::lock_guard lock(order);
+      for (const auto& each : posts) each();
+    };
+    if (waiting.empty()) return post();
+    const CompletionRef ready = gang == nullptr ? Completion::all(std::move(waiting))
+                                                : gang->all_or_abort(std::move(waiting));
+    ready->on_done([post](const Status&) { post(); });
+  }
+
+  // Takes the launch over; its outputs stay there too.
+  std::function<void()> make_work(pjrt::Launch& launch, size_t launch_count) const {
     const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
     std::vector<StorageRef> outputs = launch.outputs;
     const auto member = std::make_shared<GangMember>(launch, launch_count, grid_);
     auto job = std::make_shared<pjrt::Launch>(std::move(launch));
     launch.outputs = outputs;
-    // One that waits for inputs without peers lets later ones pass: it begins when they are there.
-    CompletionRef begins;
-    if (job->transfers != nullptr) begins = job->gang == nullptr ? inputs_of(*job) : nullptr;
-    auto work = [module = module_, calls = calls_, parameters = parameters_, outputs, job, member,
-                 account = device->account] {
-      const CompletionRef done = job->done;
-      Status status = member->ends_with(
-          run(*module, calls, parameters, *job, member->exchange(), outputs, *account));
-      if (job->gang != nullptr && job->gang->is_aborted()) status = job->gang->status();
-      // Inputs are released before anybody hears of the end, so that memory is there again.
-      job->inputs.clear();
-      done->complete(status);
-      member->ended(status);
+    // Set by who runs the job, or who calls it off: an abort before its turn ends it at once,
+    // whatever stands before it on its device.
+    const auto is_taken = std::make_shared<std::atomic<bool>>(false);
+    if (job->gang != nullptr) {
+      job->gang->on_abort([is_taken, member, weak = std::weak_ptr(job)](const Status& status) {
+        const auto waiting = weak.lock();
+        if (waiting != nullptr && !is_taken->exchange(true)) end(*waiting, *member, status);
+      });
+    }
+    return [module = module_, calls = calls_, parameters = parameters_, outputs, job, member,
+            is_taken, account = device->account] {
+      if (is_taken->exchange(true)) return;
+      end(*job, *member,
+          member->ends_with(run(*module, calls, parameters, *job, *member, outputs, *account)));
     };
-    if (job->transfers == nullptr) return device->worker.post(std::move(work));
-    if (begins == nullptr) return device->callbacks.post(std::move(work));
-    begins->on_done(
-        [device, work = std::move(work)](const Status&) { device->callbacks.post(work); });
   }
 
-  // When all inputs are there; a gang's error ends the waiting too.
-  static CompletionRef inputs_of(const pjrt::Launch& job) {
-    std::vector<CompletionRef> ready;
-    for (const pjrt::LaunchInput& input : job.inputs) ready.push_back(input.ready);
-    return job.gang != nullptr ? job.gang->all_or_abort(std::move(ready))
-                               : Completion::all(std::move(ready));
+  static void end(pjrt::Launch& job, GangMember& member, Status status) {
+    const CompletionRef done = job.done;
+    if (job.gang != nullptr && job.gang->is_aborted()) status = job.gang->status();
+    // Inputs are released before anybody hears of the end, so that memory is there again.
+    job.inputs.clear();
+    done->complete(status);
+    member.ended(status);
   }
 
   static Status run(const ir::Module& module, const ffi::CallsRef& calls,
-                    const std::vector<ir::Type>& parameters, pjrt::Launch& job,
-                    DeviceExchange* exchange, const std::vector<StorageRef>& outputs,
-                    const MemoryAccount& account) {
-    HEKLA_RETURN_IF_ERROR(inputs_of(job)->await());
+                    const std::vector<ir::Type>& parameters, pjrt::Launch& job, GangMember& member,
+                    const std::vector<StorageRef>& outputs, const MemoryAccount& account) {
+    if (job.gang != nullptr && job.gang->is_aborted()) return job.gang->status();
+    for (const pjrt::LaunchInput& input : job.inputs) {
+      HEKLA_RETURN_IF_ERROR(input.ready->status());
+    }
+    member.begin();
     std::vector<HostArray> arguments;
     for (size_t i = 0; i < job.inputs.size(); ++i) {
       pjrt::LaunchInput& input = job.inputs[i];
@@ -129,7 +165,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     EvaluateOptions options;
     options.replica_id = job.replica;
     options.partition_id = job.partition;
-    options.exchange = exchange;
+    options.exchange = member.exchange();
     options.transfers = job.transfers.get();
     std::optional<ffi::LaunchCalls> launch_calls;
     if (calls != nullptr) options.calls = &launch_calls.emplace(calls, job.info);
