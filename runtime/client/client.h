@@ -140,6 +140,10 @@ struct LaunchOptions {
   std::vector<int64_t> non_donatable_inputs;
   // Equal on all processes for the same launch; 0 for none.
   int launch_id = 0;
+  // Where the program meets its host: each device's callbacks, as many on all; empty: none. What
+  // they point to stays until the launch has ended.
+  std::vector<std::vector<PJRT_SendCallbackInfo>> sends = {};
+  std::vector<std::vector<PJRT_RecvCallbackInfo>> receives = {};
 };
 
 // What a launch returns at once: outputs[d][o] on the executable's d-th device.

@@ -183,6 +183,30 @@ Result<Launch> Executable::launch(std::span<const std::vector<const Buffer*>> ar
   execute.options.launch_id = options.launch_id;
   execute.options.non_donatable_input_indices = options.non_donatable_inputs.data();
   execute.options.num_non_donatable_input_indices = options.non_donatable_inputs.size();
+  for (const size_t lists : {options.sends.size(), options.receives.size()}) {
+    if (lists == 0 || lists == device_count) continue;
+    return invalid_argument("program '{}' runs on {} devices; callbacks for {} were given", name_,
+                            device_count, lists);
+  }
+  std::vector<PJRT_SendCallbackInfo*> sends;
+  std::vector<PJRT_RecvCallbackInfo*> receives;
+  // The C API promises to leave them as they are.
+  for (const auto& list : options.sends) {
+    sends.push_back(const_cast<PJRT_SendCallbackInfo*>(list.data()));
+  }
+  for (const auto& list : options.receives) {
+    receives.push_back(const_cast<PJRT_RecvCallbackInfo*>(list.data()));
+  }
+  if (!sends.empty()) {
+    execute.options.send_callbacks = sends.data();
+    execute.options.num_send_ops = options.sends[0].size();
+  }
+  if (!receives.empty()) {
+    execute.options.recv_callbacks = receives.data();
+    execute.options.num_recv_ops = options.receives[0].size();
+  }
+  execute.options.use_major_to_minor_data_layout_for_callbacks =
+      !sends.empty() || !receives.empty();
   HEKLA_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args, execute_device);
   args.executable = handle_;
   args.options = &execute.options;

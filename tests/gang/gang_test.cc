@@ -3,15 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
-#include "runtime/client/client.h"
+#include "tests/gang/gang_fixture.h"
 
 namespace hekla::runtime {
 namespace {
-
-constexpr int kDevices = 8;
 
 // Partition 3 leaves the loop after 50 steps and fails at the check behind it; the others would go
 // on for hours.
@@ -111,34 +108,7 @@ constexpr std::string_view kFailsBeforeSum = R"(module @fails_before_sum {
   }
 })";
 
-class GangTest : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    const std::string path = std::string(HEKLA_BINARY_DIR "/lib/hekla/") + GetParam() + ".so";
-    ASSERT_TRUE(std::filesystem::exists(path)) << path;
-    auto plugin = Plugin::load("tested", path);
-    ASSERT_TRUE(plugin.ok()) << plugin.status().to_string();
-    auto client = Client::create(*plugin, {{"num_devices", int64_t{kDevices}}});
-    ASSERT_TRUE(client.ok()) << client.status().to_string();
-    client_.emplace(*std::move(client));
-  }
-
-  Result<Executable> compile(std::string_view program) const {
-    CompileOptions options;
-    options.num_partitions = kDevices;
-    options.use_spmd_partitioning = false;
-    return client_->compile(program, options);
-  }
-  Buffer upload(const HostArray& array, int device) const {
-    return *client_->to_device(array, client_->addressable_devices()[static_cast<size_t>(device)]);
-  }
-  static HostArray floats(Dims dims, float value) {
-    const auto count = static_cast<size_t>(element_count(dims));
-    return HostArray::from<float>(DType::kF32, std::move(dims), std::vector<float>(count, value));
-  }
-
-  std::optional<Client> client_;
-};
+class GangTest : public GangFixture {};
 
 TEST_P(GangTest, AProgramThatFailsOnOneDeviceSoonEndsOnAll) {
   using Clock = std::chrono::steady_clock;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <random>
 #include <span>
@@ -35,8 +36,11 @@ class PreparedContraction {
                       uint64_t schedule_seed = 0);
 
   // Pointers to element 0 of the buffers; `out` holds f32, or the i32 sums of integers.
-  // `is_parallel`: see RunOptions.
-  void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel) const;
+  // `is_parallel` and `cancelled`: see RunOptions. Once `cancelled` is true it returns when each
+  // thread has ended its block of rows, columns and depth, or the 32 columns of a product with one
+  // vector; `out` then holds anything.
+  void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel,
+           const std::atomic<bool>* cancelled = nullptr) const;
   // On one thread.
   double estimated_ns() const { return estimated_ns_; }
   // The kind of loops that run, one of schedule_names().

@@ -72,8 +72,10 @@ class ContractionRun {
   using Run = Prepared::Run;
   using DepthBlock = Prepared::DepthBlock;
 
-  ContractionRun(const Prepared& p, const std::byte* lhs, const std::byte* rhs, float* out)
+  ContractionRun(const Prepared& p, const std::byte* lhs, const std::byte* rhs, float* out,
+                 const std::atomic<bool>* cancelled)
       : p_(p),
+        cancelled_(cancelled),
         kernels_(p.kernels_),
         rows_(p.is_swapped_ ? rhs : lhs),
         columns_(p.is_swapped_ ? lhs : rhs),
@@ -103,6 +105,11 @@ class ContractionRun {
     float* out;
   };
 
+  // Asked once per block: what it costs is lost in the block's work.
+  bool is_cancelled() const {
+    return cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed);
+  }
+
   Batch batch_at(int64_t number) const {
     Batch batch{rows_, columns_, out_};
     for (size_t a = p_.batch_.size(); a-- > 0;) {
@@ -117,7 +124,7 @@ class ContractionRun {
   }
 
   void run_batches(int64_t begin, int64_t end, bool is_parallel) const {
-    for (int64_t b = begin; b < end; ++b) {
+    for (int64_t b = begin; b < end && !is_cancelled(); ++b) {
       const Batch batch = batch_at(b);
       if (p_.is_chained_) {
         run_chained(batch, is_parallel);
@@ -295,7 +302,7 @@ class ContractionRun {
       rest[r] = out[r] + tiled;
       std::fill(out[r], out[r] + width, 0.0F);
     }
-    for (int64_t d = 0; d < p_.depth_size_; d += kWideDepth) {
+    for (int64_t d = 0; d < p_.depth_size_ && !is_cancelled(); d += kWideDepth) {
       const int64_t depth = std::min(kWideDepth, p_.depth_size_ - d);
       const float* block = columns + d * columns_step;
       multiply_in_place(rows, lanes.size(), block, columns_step, depth, tiled, out, d != 0);
@@ -352,7 +359,7 @@ class ContractionRun {
     for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
       const int64_t last = std::min(end * chunk, width);
       const int64_t most = is_across ? kAcrossColumns : kChainedColumns;
-      for (int64_t c = begin * chunk; c < last; c += most) {
+      for (int64_t c = begin * chunk; c < last && !is_cancelled(); c += most) {
         const int64_t count = std::min(most, last - c);
         if (is_across) {
           run_chained_across(batch, row, c, count);
@@ -375,7 +382,7 @@ class ContractionRun {
     const int64_t distance = round_up(count, kDotSums) + kDotSums;
     sums.assign(static_cast<size_t>(distance * kDotSums), 0.0F);
     constexpr int64_t kBlock = kAcrossDepth * kDotSums;
-    for (int64_t d = 0; d < depth; d += kBlock) {
+    for (int64_t d = 0; d < depth && !is_cancelled(); d += kBlock) {
       for (int64_t k = 0; k < std::min<int64_t>(kDotSums, depth - d); ++k) {
         const int64_t here = (std::min(kBlock, depth - d) - k + kDotSums - 1) / kDotSums;
         const float* from = row + d + k;
@@ -552,7 +559,7 @@ class ContractionRun {
     // Rows in equal parts, of whole tiles.
     const int64_t parts = (rows + p_.blocking_.rows - 1) / p_.blocking_.rows;
     const int64_t part = round_up((rows + parts - 1) / parts, kernels_.rows);
-    for (size_t k = 0; k < p_.blocks_.size(); ++k) {
+    for (size_t k = 0; k < p_.blocks_.size() && !is_cancelled(); ++k) {
       const DepthBlock& block = p_.blocks_[k];
       const int64_t stride = panel_size(block, width);
       mine.panels.resize(static_cast<size_t>((columns + width - 1) / width * stride));
@@ -562,7 +569,7 @@ class ContractionRun {
         pack(p_.columns_, false, batch.columns, mine.column_lanes.data() + whole, column + whole,
              rest, half, block, mine.panels.data() + whole / width * stride);
       }
-      for (int64_t r = 0; r < rows; r += part) {
+      for (int64_t r = 0; r < rows && !is_cancelled(); r += part) {
         const int64_t here = std::min(part, rows - r);
         prepare_rows(batch, row + r, here, block, mine.rows);
         for (int64_t c = 0; c < columns; c += width) {
@@ -680,6 +687,7 @@ class ContractionRun {
   }
 
   const Prepared& p_;
+  const std::atomic<bool>* const cancelled_;
   const MicroKernels& kernels_;
   const std::byte* rows_;
   const std::byte* columns_;
@@ -687,13 +695,13 @@ class ContractionRun {
 };
 
 void PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, float* out,
-                              bool is_parallel) const {
+                              bool is_parallel, const std::atomic<bool>* cancelled) const {
   if (parts_.empty() || !is_finite(rhs)) {
-    ContractionRun(*this, lhs, rhs, out).run(is_parallel);
+    ContractionRun(*this, lhs, rhs, out, cancelled).run(is_parallel);
     return;
   }
   for (const PreparedContraction& part : parts_) {
-    ContractionRun(part, lhs, rhs, out).run(is_parallel);
+    ContractionRun(part, lhs, rhs, out, cancelled).run(is_parallel);
   }
 }
 

@@ -110,15 +110,16 @@ class Run {
   Status run(const plan::ContractionStep& step) {
     contractions_[static_cast<size_t>(step.contraction)].run(
         address(step.lhs), address(step.rhs), reinterpret_cast<float*>(address(step.out)),
-        options_.is_parallel);
-    return ok_status();
+        options_.is_parallel, options_.cancelled);
+    return check_cancelled();
   }
 
   Status run(const plan::RowsStep& step) {
     const auto it = row_groups_.find(&step);
     if (it == row_groups_.end()) return run(step.steps);
-    it->second.run([this](const Slice& slice) { return address(slice); }, options_.is_parallel);
-    return ok_status();
+    it->second.run([this](const Slice& slice) { return address(slice); }, options_.is_parallel,
+                   options_.cancelled);
+    return check_cancelled();
   }
 
   Status run(const plan::CopyStep& step) {
@@ -131,9 +132,10 @@ class Run {
       return ok_status();
     }
     ThreadPool::process_pool().for_ranges(step.from.bytes, kPiece, [&](int64_t begin, int64_t end) {
+      if (is_cancelled()) return;
       std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
     });
-    return ok_status();
+    return check_cancelled();
   }
 
   reference::EvaluateOptions evaluate_options() const {

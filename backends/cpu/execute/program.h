@@ -30,8 +30,10 @@ struct LaunchMemory {
   std::byte* arena = nullptr;  // arena_bytes, aligned to 64
 };
 
-// `cancelled` is looked at between steps, iterations of loops and pieces of a split kernel too; the
-// memory limit is that of each host step.
+// `cancelled` is looked at between steps, iterations of loops, pieces of a split kernel or copy,
+// blocks of rows and blocks of a contraction: CANCELLED soon after it becomes true. What is not cut
+// ends first: one unit of a kernel (the sum of a whole row), and one operation of a host step,
+// LAPACK's too. The memory limit is that of each host step.
 struct RunOptions : reference::LaunchContext {
   // Whether work may be split over the pool.
   bool is_parallel = false;

@@ -71,13 +71,17 @@ PreparedRows::PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
   }
 }
 
-void PreparedRows::run(const Address& address, bool is_parallel) const {
+void PreparedRows::run(const Address& address, bool is_parallel,
+                       const std::atomic<bool>* cancelled) const {
   std::vector<const std::byte*> addresses;
   for (const Operand& operand : operands_) {
     addresses.push_back(operand.scratch == kNoScratch ? address(operand.slice) : nullptr);
   }
   const auto run_blocks = [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) run_block(block, addresses);
+    for (int64_t block = begin; block < end; ++block) {
+      if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) return;
+      run_block(block, addresses);
+    }
   };
   if (!is_parallel || estimated_ns() < kSplitNs) return run_blocks(0, blocks_.count());
   const auto grain = static_cast<int64_t>(kPieceNs / block_ns_);

@@ -33,8 +33,10 @@ class PreparedRows {
   PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
                const std::vector<const CompiledKernel*>& kernels);
 
-  // `is_parallel`: see RunOptions.
-  void run(const Address& address, bool is_parallel) const;
+  // `is_parallel` and `cancelled`: see RunOptions. Once `cancelled` is true no thread begins
+  // another block.
+  void run(const Address& address, bool is_parallel,
+           const std::atomic<bool>* cancelled = nullptr) const;
   // On one thread.
   double estimated_ns() const { return static_cast<double>(blocks_.count()) * block_ns_; }
 

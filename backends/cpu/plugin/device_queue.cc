@@ -18,9 +18,8 @@ bool DeviceQueue::try_run_here(DeviceJob& job) {
   return true;
 }
 
-void DeviceQueue::post(std::shared_ptr<DeviceJob> job, CompletionRef ready,
-                       bool may_wait_for_peers) {
-  insert({std::move(job), std::move(ready), may_wait_for_peers}, /*is_first=*/false);
+void DeviceQueue::post(std::shared_ptr<DeviceJob> job, CompletionRef ready, bool on_own_thread) {
+  insert({std::move(job), std::move(ready), on_own_thread}, /*is_first=*/false);
 }
 
 Status DeviceQueue::start_threads() {
@@ -67,10 +66,6 @@ void DeviceQueue::next() {
     const CompletionRef ready = std::exchange(entry.ready, nullptr);
     if (ready == nullptr || ready->is_done()) return start(std::move(entry));
     auto self = shared_from_this();
-    if (entry.may_wait_for_peers) {
-      ready->on_done([self, entry](const Status&) { self->start(entry); });
-      return;
-    }
     ready->on_done([self, entry](const Status&) { self->insert(entry, /*is_first=*/true); });
   }
 }
@@ -79,7 +74,7 @@ void DeviceQueue::start(Entry entry) {
   const auto work = [self = shared_from_this(), job = std::move(entry.job)] {
     self->run(*job, /*is_parallel=*/true);
   };
-  if (!entry.may_wait_for_peers) return ThreadPool::process_pool().post(work);
+  if (!entry.on_own_thread) return ThreadPool::process_pool().post(work);
   thread_->post(work);
 }
 

@@ -2,11 +2,12 @@
 // DeviceQueue: the order of one CPU device's launches.
 //
 // One job runs at a time, in the order of the calls. A job that waits for its inputs lets later
-// ones pass, since nothing may ever make them but those; a job that may wait for peers on other
-// devices keeps its place, or two devices could run two such jobs in different orders and wait for
-// ever. Such a job runs on a thread of the device's own: the pool has fewer threads than there may
-// be devices. Others run on the pool, or on the caller's thread (try_run_here). Thread-safe; jobs
-// keep the queue alive.
+// ones pass, since nothing may ever make them but those. A job that may wait for peers on other
+// devices never passes another such job, or two devices could run two of them in different orders
+// and wait for ever: so it is posted when its inputs are there, on all devices in one order. Jobs
+// of a launch over several devices run on a thread of the device's own: the pool has fewer threads
+// than there may be devices, and each of them may be what ends the others. Others run on the pool,
+// or on the caller's thread (try_run_here). Thread-safe; jobs keep the queue alive.
 #pragma once
 
 #include <deque>
@@ -32,19 +33,20 @@ class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
  public:
   // Runs the job before it returns, if nothing else runs or waits in the queue; else false.
   bool try_run_here(DeviceJob& job);
-  // Starts the thread of jobs that may wait for peers, and the device's communication lane; to be
+  // Starts the thread of jobs of several devices, and the device's communication lane; to be
   // called before the first of them. RESOURCE_EXHAUSTED: there is no thread.
   Status start_threads();
   // Where the collectives of the job that runs wait for peers; null before start_threads().
   SerialQueue* lane() const { return lane_.get(); }
-  // `ready`: when the job may run, whatever its status; null: now.
-  void post(std::shared_ptr<DeviceJob> job, CompletionRef ready, bool may_wait_for_peers);
+  // `ready`: when the job may run, whatever its status; null: now. On the device's own thread only
+  // after start_threads().
+  void post(std::shared_ptr<DeviceJob> job, CompletionRef ready, bool on_own_thread);
 
  private:
   struct Entry {
     std::shared_ptr<DeviceJob> job;
     CompletionRef ready;
-    bool may_wait_for_peers = false;
+    bool on_own_thread = false;
   };
   void insert(Entry entry, bool is_first);
   void next();

@@ -26,16 +26,16 @@ class Job : public DeviceJob {
 class DeviceQueueTest : public ::testing::Test {
  protected:
   CompletionRef post(const std::shared_ptr<DeviceQueue>& queue, std::function<void()> work,
-                     CompletionRef ready = nullptr, bool may_wait = false) {
+                     CompletionRef ready = nullptr, bool on_own_thread = false) {
     auto job = std::make_shared<Job>(std::move(work));
-    EXPECT_TRUE(!may_wait || queue->start_threads().ok());
-    queue->post(job, std::move(ready), may_wait);
+    EXPECT_TRUE(!on_own_thread || queue->start_threads().ok());
+    queue->post(job, std::move(ready), on_own_thread);
     return job->done;
   }
   // A job that notes its number; the jobs of one queue need no lock among each other.
-  CompletionRef note(int number, CompletionRef ready = nullptr, bool may_wait = false) {
+  CompletionRef note(int number, CompletionRef ready = nullptr, bool on_own_thread = false) {
     return post(
-        queue_, [this, number] { order_.push_back(number); }, std::move(ready), may_wait);
+        queue_, [this, number] { order_.push_back(number); }, std::move(ready), on_own_thread);
   }
 
   std::shared_ptr<DeviceQueue> queue_ = std::make_shared<DeviceQueue>();
@@ -47,7 +47,7 @@ TEST_F(DeviceQueueTest, RunsJobsOneAfterTheOtherInTheirOrder) {
   std::vector<int> expected;
   for (int i = 0; i < 200; ++i) {
     expected.push_back(i);
-    last = note(i, nullptr, /*may_wait=*/i % 3 == 0);
+    last = note(i, nullptr, /*on_own_thread=*/i % 3 == 0);
   }
   ASSERT_TRUE(last->await().ok());
   EXPECT_EQ(order_, expected);
@@ -83,13 +83,15 @@ TEST_F(DeviceQueueTest, AJobThatWaitsForItsInputsLetsOthersPass) {
   EXPECT_EQ(order_, (std::vector<int>{2, 1}));
 }
 
-TEST_F(DeviceQueueTest, AJobThatMayWaitForPeersKeepsItsPlace) {
-  const CompletionRef input = Completion::make();
-  note(1, input, /*may_wait=*/true);
+TEST_F(DeviceQueueTest, AJobOnTheDevicesThreadKeepsItsPlaceWhileItRuns) {
+  const CompletionRef go_on = Completion::make();
+  post(
+      queue_, [&] { EXPECT_TRUE(go_on->await().ok()); }, nullptr, /*on_own_thread=*/true);
+  note(1, nullptr, /*on_own_thread=*/true);
   const CompletionRef later = note(2);
   Job refused([] { FAIL(); });
   EXPECT_FALSE(queue_->try_run_here(refused));
-  input->complete(ok_status());
+  go_on->complete(ok_status());
   ASSERT_TRUE(later->await().ok());
   EXPECT_EQ(order_, (std::vector<int>{1, 2}));
 }
@@ -117,7 +119,7 @@ TEST_F(DeviceQueueTest, PeersThatWaitForEachOtherAllComeToRun) {
                 4, 1, [&](int64_t begin, int64_t end) { pieces += end - begin; });
             meet->arrive_and_wait();
           },
-          nullptr, /*may_wait=*/true));
+          nullptr, /*on_own_thread=*/true));
     }
   }
   ASSERT_TRUE(Completion::all(all)->await().ok());

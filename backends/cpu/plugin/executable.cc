@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <atomic>
+#include <mutex>
+#include <utility>
 
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/plugin/storage.h"
@@ -63,10 +65,11 @@ class Job : public DeviceJob {
     launch.outputs = launch_.outputs;
   }
 
-  // Lets go of everything before anybody hears of the end: the memory is there again, and what
-  // reads the outputs next may find itself to be their only owner.
-  void run(bool is_parallel) override {
-    status_ = member_.ends_with(run_program(is_parallel));
+  void run(bool is_parallel) override { end(member_.ends_with(run_program(is_parallel))); }
+  // In place of run() and before tell(). Lets go of everything before anybody hears of the end: the
+  // memory is there again, and what reads the outputs next may find itself to be their only owner.
+  void end(Status status) {
+    status_ = std::move(status);
     if (launch_.gang != nullptr && launch_.gang->is_aborted()) status_ = launch_.gang->status();
     launch_.inputs.clear();
     launch_.outputs.clear();
@@ -85,6 +88,7 @@ class Job : public DeviceJob {
     for (const pjrt::LaunchInput& input : launch_.inputs) {
       HEKLA_RETURN_IF_ERROR(input.ready->status());
     }
+    member_.begin();
     HEKLA_RETURN_IF_ERROR(bind_outputs());
     const plan::LaunchPlan& plan = program_->plan();
     Arena arena;
@@ -152,6 +156,42 @@ class Job : public DeviceJob {
   std::vector<const std::byte*> inputs_;
   Status status_;
 };
+
+// A gang's launch: an abort before its turn ends it at once, whatever stands before it on its
+// device.
+class GangJob : public DeviceJob {
+ public:
+  static std::shared_ptr<GangJob> make(Job job, pjrt::Gang& gang) {
+    auto made = std::make_shared<GangJob>(std::move(job));
+    gang.on_abort([weak = std::weak_ptr(made)](const Status& status) {
+      const std::shared_ptr<GangJob> waiting = weak.lock();
+      if (waiting == nullptr || waiting->is_taken_.exchange(true)) return;
+      waiting->job_.end(status);
+      waiting->job_.tell();
+    });
+    return made;
+  }
+  explicit GangJob(Job job) : job_(std::move(job)) {}
+
+  void run(bool is_parallel) override {
+    runs_ = !is_taken_.exchange(true);
+    if (runs_) job_.run(is_parallel);
+  }
+  void tell() override {
+    if (runs_) job_.tell();
+  }
+
+ private:
+  Job job_;
+  std::atomic<bool> is_taken_ = false;  // by who runs it or by who calls it off
+  bool runs_ = false;
+};
+
+void add_waiting(const pjrt::Launch& launch, std::vector<CompletionRef>& waiting) {
+  for (const pjrt::LaunchInput& input : launch.inputs) {
+    if (!input.ready->is_done()) waiting.push_back(input.ready);
+  }
+}
 
 }  // namespace
 
@@ -254,49 +294,82 @@ Status CpuExecutable::launch(std::span<pjrt::Launch> launches) {
       return status;
     }
   }
-  for (pjrt::Launch& launch : launches) enqueue(launch, launches.size());
+  if (collectives_.has_value() && launches.front().gang != nullptr) {
+    enqueue_peers(launches);
+  } else {
+    for (pjrt::Launch& launch : launches) enqueue(launch);
+  }
   return ok_status();
 }
 
-// One that waits for inputs lets later ones pass, unless it keeps its place among gangs.
+// Of launches that call the client; those that wait for inputs let later ones pass.
 void CpuExecutable::post_with_transfers(const CpuDevice& device, std::shared_ptr<DeviceJob> job,
-                                        CompletionRef ready, bool is_in_gang) {
-  const auto work = [job = std::move(job), ready, is_in_gang] {
-    if (is_in_gang && ready != nullptr) static_cast<void>(ready->await());
+                                        const CompletionRef& ready) {
+  const auto work = [job = std::move(job)] {
     job->run(/*is_parallel=*/true);
     job->tell();
   };
-  if (is_in_gang || ready == nullptr) return device.callbacks->post(work);
+  if (ready == nullptr) return device.callbacks->post(work);
   ready->on_done([callbacks = device.callbacks, work](const Status&) { callbacks->post(work); });
 }
 
-void CpuExecutable::enqueue(pjrt::Launch& launch, size_t launch_count) const {
+// Devices that meet in the program come to run in one order, and hold up what comes later: so they
+// begin when the inputs of all are there. One whose inputs an earlier launch makes would otherwise
+// stand before what a callback of that launch launches and waits for.
+void CpuExecutable::enqueue_peers(std::span<pjrt::Launch> launches) const {
+  const pjrt::GangRef gang = launches.front().gang;
+  std::vector<CompletionRef> waiting;
+  std::vector<std::pair<CpuDevice, std::shared_ptr<DeviceJob>>> jobs;
+  const bool has_transfers = launches.front().transfers != nullptr;
+  for (pjrt::Launch& launch : launches) {
+    add_waiting(launch, waiting);
+    const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
+    reference::GangMember member(launch, launches.size(), *collectives_);
+    jobs.emplace_back(device,
+                      GangJob::make(Job(program_, calls_, device, launch, std::move(member)), *gang));
+  }
+  const auto post = [jobs = std::move(jobs), has_transfers] {
+    static std::mutex order;  // of gangs, on all devices
+    const std::lock_guard lock(order);
+    for (const auto& [device, job] : jobs) {
+      if (has_transfers) {
+        post_with_transfers(device, job, nullptr);
+      } else {
+        device.queue->post(job, nullptr, /*on_own_thread=*/true);
+      }
+    }
+  };
+  if (waiting.empty()) return post();
+  gang->all_or_abort(std::move(waiting))->on_done([post](const Status&) { post(); });
+}
+
+void CpuExecutable::enqueue(pjrt::Launch& launch) const {
   const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
   const pjrt::GangRef gang = launch.gang;
   std::vector<CompletionRef> waiting;
-  for (const pjrt::LaunchInput& input : launch.inputs) {
-    if (!input.ready->is_done()) waiting.push_back(input.ready);
-  }
+  add_waiting(launch, waiting);
   const bool has_transfers = launch.transfers != nullptr;
   if (gang == nullptr && !has_transfers && waiting.empty() &&
       program_->estimated_ns() < kInlineNs) {
     Job job(program_, calls_, device, launch);
     if (device.queue->try_run_here(job)) return;
-    device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, false);
+    device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, /*on_own_thread=*/false);
     return;
   }
-  reference::GangMember member;
-  if (collectives_.has_value()) member = {launch, launch_count, *collectives_};
-  auto job = std::make_shared<Job>(program_, calls_, device, launch, std::move(member));
+  Job made(program_, calls_, device, launch);
+  std::shared_ptr<DeviceJob> job;
+  if (gang == nullptr) {
+    job = std::make_shared<Job>(std::move(made));
+  } else {
+    job = GangJob::make(std::move(made), *gang);
+  }
   CompletionRef ready;
   if (!waiting.empty()) {
     ready = gang == nullptr ? Completion::all(std::move(waiting))
                             : gang->all_or_abort(std::move(waiting));
   }
-  if (has_transfers) {
-    return post_with_transfers(device, std::move(job), std::move(ready), gang != nullptr);
-  }
-  device.queue->post(std::move(job), std::move(ready), /*may_wait_for_peers=*/gang != nullptr);
+  if (has_transfers) return post_with_transfers(device, std::move(job), ready);
+  device.queue->post(std::move(job), std::move(ready), /*on_own_thread=*/gang != nullptr);
 }
 
 }  // namespace hekla::cpu

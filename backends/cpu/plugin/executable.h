@@ -3,8 +3,9 @@
 //
 // A launch returns its outputs at once. It runs when its inputs are ready and its device's queue
 // has come to it: on the caller's thread when that is now and the program is small, else on the
-// thread pool, or, one of several devices, on a thread of the device. An error, also one of an
-// input, ends in the launch's completion.
+// thread pool, or, one of several devices, on a thread of the device; where these meet in the
+// program, once the inputs of all are there. An error, also one of an input, ends in the launch's
+// completion.
 #pragma once
 
 #include <memory>
@@ -51,9 +52,10 @@ class CpuExecutable : public pjrt::BackendExecutable {
 
  private:
   Status prepare(pjrt::Launch& launch) const;
-  void enqueue(pjrt::Launch& launch, size_t launch_count) const;
+  void enqueue(pjrt::Launch& launch) const;
+  void enqueue_peers(std::span<pjrt::Launch> launches) const;
   static void post_with_transfers(const CpuDevice& device, std::shared_ptr<DeviceJob> job,
-                                  CompletionRef ready, bool is_in_gang);
+                                  const CompletionRef& ready);
 
   const std::shared_ptr<const Program> program_;    // shared with launches that still run
   const ffi::CallsRef calls_;                       // the same

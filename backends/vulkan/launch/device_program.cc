@@ -118,7 +118,9 @@ Result<std::shared_ptr<const LoweredProgram>> DeviceProgram::lowered(
 
 Result<LaunchOutputs> DeviceProgram::launch(LaunchRequest& request) {
   HEKLA_ASSIGN_OR_RETURN(const RunRef run, prepare(request));
-  return enqueue(run, std::move(request));
+  LaunchOutputs outputs = accept(run, std::move(request));
+  enqueue(run);
+  return outputs;
 }
 
 Result<DeviceProgram::RunRef> DeviceProgram::prepare(const LaunchRequest& request) {
@@ -162,32 +164,37 @@ CompletionRef without_error(const CompletionRef& part) {
 
 }  // namespace
 
-LaunchOutputs DeviceProgram::enqueue(const RunRef& run, LaunchRequest request) {
+LaunchOutputs DeviceProgram::accept(const RunRef& run, LaunchRequest request) {
   run->program = shared_from_this();
   run->request = std::move(request);
   if (program_->calls != nullptr) run->calls.emplace(program_->calls, run->request.info);
   run->submitted = Completion::make();
-  const LaunchOutputs outputs{run->outputs, run->submitted};
-  std::vector<CompletionRef> gates;
   for (size_t i = 0; i < run->request.inputs.size(); ++i) {
     LaunchInput& input = run->request.inputs[i];
     if (!run->is_taken[i]) {
       ++input.memory->unordered_readers;
       run->counted_readers.push_back(input.memory.get());
     }
+  }
+  ++device_->counters().launches;
+  return {run->outputs, run->submitted};
+}
+
+void DeviceProgram::enqueue(const RunRef& run) {
+  std::vector<CompletionRef> gates;
+  for (const LaunchInput& input : run->request.inputs) {
     // A host step in front reads bytes; the lane's order is enough for the device.
-    CompletionRef gate = starts_on_host_ ? input.ready : input.submitted;
-    if (gate && !(gate->is_done() && gate->status().ok())) gates.push_back(std::move(gate));
+    const CompletionRef& gate = starts_on_host_ ? input.ready : input.submitted;
+    if (gate && !(gate->is_done() && gate->status().ok())) gates.push_back(gate);
   }
   const pjrt::GangRef gang = run->request.gang;
-  // Gangs of a device run one after the other: their host steps may wait for peers, which must not
-  // stand behind another gang's.
-  // One that a callback launches may be waited for by the gang before it.
-  if (gang != nullptr && !CallbackScope::is_inside()) {
+  // Gangs whose devices meet run one after the other: their host steps wait for peers, which must
+  // not stand behind another gang's. Those that call their host have threads of their own, and may
+  // wait there for what comes later.
+  if (run->request.member.exchange() != nullptr && run->request.transfers == nullptr) {
     const CompletionRef before = device_->replace_last_gang(run->submitted);
     if (before != nullptr && !before->is_done()) gates.push_back(without_error(before));
   }
-  ++device_->counters().launches;
   if (gates.empty()) {
     start(run);
   } else {
@@ -202,7 +209,6 @@ LaunchOutputs DeviceProgram::enqueue(const RunRef& run, LaunchRequest request) {
       }
     });
   }
-  return outputs;
 }
 
 bool DeviceProgram::take_slot(const RunRef& run) {
@@ -261,6 +267,7 @@ Status DeviceProgram::begin(Run& run) {
   }
   run.counters.resize(run.slot->recorded->host_counter_count);
   write_table(run);
+  run.request.member.begin();
   return ok_status();
 }
 

@@ -8,6 +8,10 @@
 // when first needed and used again; when all are in flight a launch waits in a queue, not its
 // caller. Errors of inputs, of host steps and of the device end in the launch's `done`.
 // Thread-safe.
+//
+// A gang's abort is seen between submissions, which nobody can call back: a launch then ends when the
+// device has run the steps up to the next one of the host, and 20 ms of a loop, and what stands
+// before it in the queue that the logical devices of a GPU share.
 #pragma once
 
 #include <atomic>
@@ -92,9 +96,12 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   // Memory for the outputs. RESOURCE_EXHAUSTED: they do not fit; INVALID_ARGUMENT: not as many
   // inputs as planned.
   Result<RunRef> prepare(const LaunchRequest& request);
-  // Cannot fail; what goes wrong from here on ends in `done`.
-  LaunchOutputs enqueue(const RunRef& run, LaunchRequest request);
-  // Both. After an error nothing was enqueued and `request` is as it was.
+  // The launch's outputs, which it will write once it is enqueued. Neither can fail; what goes
+  // wrong from here on ends in `done`. Devices that meet in the program run their gangs in the
+  // order of enqueue(), one after the other, but for those that call their host.
+  LaunchOutputs accept(const RunRef& run, LaunchRequest request);
+  void enqueue(const RunRef& run);
+  // All three. After an error nothing was enqueued and `request` is as it was.
   Result<LaunchOutputs> launch(LaunchRequest& request);
 
   const LaunchProgram& program() const { return *program_; }

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/device_program.h"
@@ -133,15 +134,40 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       HEKLA_ASSIGN_OR_RETURN(Prepared one, prepare(launch, launches.size()));
       prepared.push_back(std::move(one));
     }
+    std::vector<CompletionRef> waiting;
+    std::vector<std::pair<std::shared_ptr<DeviceProgram>, DeviceProgram::RunRef>> runs;
     for (size_t i = 0; i < prepared.size(); ++i) {
       Prepared& one = prepared[i];
       pjrt::Launch& launch = launches[i];
-      LaunchOutputs outputs = one.program->enqueue(one.run, std::move(one.request));
+      for (const pjrt::LaunchInput& input : launch.inputs) {
+        if (!input.ready->is_done()) waiting.push_back(input.ready);
+      }
+      LaunchOutputs outputs = one.program->accept(one.run, std::move(one.request));
+      runs.emplace_back(std::move(one.program), std::move(one.run));
       launch.inputs.clear();
       for (AllocationRef& memory : outputs.memory) {
         launch.outputs.push_back(std::make_shared<VulkanStorage>(launch.device, std::move(memory),
                                                                  outputs.submitted, launch.done));
       }
+    }
+    const pjrt::GangRef gang = launches.front().gang;
+    if (!collectives_.has_value() || gang == nullptr) {
+      for (const auto& [program, run] : runs) program->enqueue(run);
+      return ok_status();
+    }
+    // Devices that meet in the program hold up the gangs that come later: so they begin when the
+    // inputs of all are there. One whose inputs an earlier launch makes would otherwise stand
+    // before what a callback of that launch launches and waits for.
+    const auto enqueue = [runs = std::move(runs)] {
+      // Of gangs, on all devices. What ends here at once may be what another gang waits for.
+      static std::recursive_mutex order;
+      const std::lock_guard lock(order);
+      for (const auto& [program, run] : runs) program->enqueue(run);
+    };
+    if (waiting.empty()) {
+      enqueue();
+    } else {
+      gang->all_or_abort(std::move(waiting))->on_done([enqueue](const Status&) { enqueue(); });
     }
     return ok_status();
   }
