@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "runtime/program/stablehlo/bytecode/vhlo_words.h"
 
@@ -269,6 +270,67 @@ uint32_t AttributeWriter::vhlo_list(const std::vector<int64_t>& values) {
   return dense(dense_list(DType::kI64, values), true);
 }
 
+uint32_t AttributeWriter::vhlo_mesh_axes(const sharding::MeshAxes& axes) {
+  if (target_.major == 1 && target_.minor < 16) return dense_groups(axes);
+  uint32_t mesh = 0;
+  if (const auto* name = std::get_if<std::string>(&axes.mesh)) {
+    mesh = file_.vhlo_string(*name);
+  } else {
+    const auto& value = std::get<sharding::Mesh>(axes.mesh);
+    std::vector<uint32_t> of_mesh;
+    for (const sharding::Axis& axis : value.axes) {
+      of_mesh.push_back(
+          vhlo_entry(varint(24) + varint(file_.vhlo_string(axis.name)) + svarint(axis.size)));
+    }
+    const std::string ids = value.device_ids.empty()
+                                ? varint(0)
+                                : varint(uint64_t{vhlo_list(value.device_ids)} << 1 | 1);
+    mesh = vhlo_entry(varint(25) + varint(vhlo_array(of_mesh)) + ids);
+  }
+  std::vector<uint32_t> of_groups;
+  for (const sharding::AxisRef& axis : axes.axes) {
+    std::string payload = varint(22) + varint(file_.vhlo_string(axis.name));
+    if (axis.sub) {
+      const uint32_t part =
+          vhlo_entry(varint(21) + svarint(axis.sub->pre_size) + svarint(axis.sub->size));
+      payload += varint(1) + varint(part);
+    } else {
+      payload += varint(0);
+    }
+    of_groups.push_back(vhlo_entry(std::move(payload)));
+  }
+  return vhlo_entry(varint(23) + varint(mesh) + varint(vhlo_array(of_groups)));
+}
+
+uint32_t AttributeWriter::dense_groups(const sharding::MeshAxes& axes) {
+  const auto* mesh = std::get_if<sharding::Mesh>(&axes.mesh);
+  if (const auto* name = std::get_if<std::string>(&axes.mesh)) {
+    for (const ir::Mesh& each : meshes_) {
+      if (each.name == *name) mesh = &each.value;
+    }
+    if (mesh == nullptr) {
+      fail(invalid_argument("bytecode: {} names a mesh that the module has not",
+                            sharding::to_text(axes)));
+      return 0;
+    }
+  }
+  const Result<std::vector<std::vector<int64_t>>> groups =
+      sharding::device_groups(axes.axes, *mesh);
+  if (!groups.ok()) {
+    fail(groups.status().with_context("bytecode: " + sharding::to_text(axes)));
+    return 0;
+  }
+  const auto columns = static_cast<int64_t>(groups->empty() ? 0 : groups->front().size());
+  const Dims dims = {static_cast<int64_t>(groups->size()), columns};
+  HostArray array(DType::kI64, dims);
+  int64_t* next = array.mutable_as<int64_t>();
+  for (const std::vector<int64_t>& group : *groups)
+    next = std::copy(group.begin(), group.end(), next);
+  return dense(
+      *ir::make_dense(ir::Type::tensor(DType::kI64, dims), std::move(array)).get<ir::DenseValue>(),
+      true);
+}
+
 uint32_t AttributeWriter::vhlo_type_attribute(const ir::Type& type) {
   return vhlo_entry(varint(17) + varint(vhlo_type(type)));
 }
@@ -306,7 +368,7 @@ uint32_t AttributeWriter::vhlo(const ir::Attribute& attribute) {
   if (const auto* array = attribute.get<ir::ArrayValue>()) {
     std::vector<uint32_t> elements;
     for (const ir::Attribute& element : array->elements) elements.push_back(vhlo(element));
-    return vhlo_entry(varint(1) + refs(elements));
+    return vhlo_array(elements);
   }
   if (const auto* dictionary = attribute.get<ir::DictionaryValue>()) {
     std::string payload = varint(6) + varint(dictionary->entries.size());
@@ -331,6 +393,7 @@ uint32_t AttributeWriter::vhlo(const ir::Attribute& attribute) {
     return vhlo_entry(varint(20) + double_bits(accuracy->atol) + double_bits(accuracy->rtol) +
                       svarint(accuracy->ulps) + varint(mode));
   }
+  if (const auto* axes = attribute.get<ir::MeshAxesValue>()) return vhlo_mesh_axes(axes->value);
   return builtin(attribute);
 }
 

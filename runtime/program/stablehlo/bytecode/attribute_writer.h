@@ -6,6 +6,7 @@
 // first failure is kept in `status`; numbers given after it mean nothing. One thread.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,7 +21,9 @@ namespace hekla::stablehlo {
 
 class AttributeWriter {
  public:
-  AttributeWriter(BytecodeBuilder& file, VhloVersion target) : file_(file), target_(target) {}
+  // `meshes`: the module's, which outlive this.
+  AttributeWriter(BytecodeBuilder& file, VhloVersion target, std::span<const ir::Mesh> meshes)
+      : file_(file), target_(target), meshes_(meshes) {}
 
   const Status& status() const { return status_; }
   // Keeps the first.
@@ -35,6 +38,8 @@ class AttributeWriter {
   // Lists become tensors, symbols strings. What VHLO has no form for becomes builtin.
   uint32_t vhlo(const ir::Attribute& attribute);
   uint32_t builtin(const ir::Attribute& attribute);
+  // Replica groups by the axes of a mesh; before 1.16 the lists that they stand for.
+  uint32_t vhlo_mesh_axes(const sharding::MeshAxes& axes);
   // Rank 1, of i64.
   uint32_t vhlo_list(const std::vector<int64_t>& values);
   uint32_t vhlo_type_attribute(const ir::Type& type);
@@ -49,6 +54,10 @@ class AttributeWriter {
     return file_.shared_attribute("builtin", std::move(payload));
   }
   uint32_t sdy(const sharding::Attribute& attribute);
+  uint32_t vhlo_array(const std::vector<uint32_t>& elements) {
+    return vhlo_entry(varint(1) + refs(elements));
+  }
+  uint32_t dense_groups(const sharding::MeshAxes& axes);
   uint32_t text_type(std::string_view name);
   uint32_t scalar_type(const ir::Type& type);
   uint32_t quantized_type(const ir::Quantization& quantization);
@@ -59,6 +68,7 @@ class AttributeWriter {
 
   BytecodeBuilder& file_;
   const VhloVersion target_;
+  const std::span<const ir::Mesh> meshes_;
   Status status_;
   std::unordered_map<const ir::Location*, uint32_t> locations_;
   std::unordered_map<std::string, uint32_t> text_types_;

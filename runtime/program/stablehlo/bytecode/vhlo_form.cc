@@ -257,11 +257,6 @@ VhloForm vhlo_form(const ir::Operation& op, AttributeWriter& writer) {
           invalid_argument("bytecode: {} has a sharding as its {}", op.name(), declared.name));
       return form;
     }
-    if (const auto* axes = value.get<ir::MeshAxesValue>()) {
-      writer.fail(unimplemented("bytecode: {} with {} = {} is not written yet", op.name(),
-                                declared.name, sharding::to_text(axes->value)));
-      return form;
-    }
     if (value.get<ir::OpaqueValue>() != nullptr) {
       writer.fail(unimplemented("bytecode: {} with {} = {} is not written yet", op.name(),
                                 declared.name, value.get<ir::OpaqueValue>()->text));

@@ -22,7 +22,7 @@ class ProgramWriter {
       : module_(module),
         file_(kContainerVersion,
               fmt::format("StableHLO_v{}.{}.{}", target.major, target.minor, target.patch)),
-        attributes_(file_, target) {}
+        attributes_(file_, target, module.meshes) {}
 
   Result<std::string> run() {
     std::vector<OpSpec> top;

@@ -4,6 +4,7 @@
 // holds the same files to MLIR's own reader.
 #include "runtime/program/stablehlo/bytecode/write_bytecode.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "runtime/program/stablehlo/testing/artifacts.h"
 #include "runtime/program/stablehlo/testing/sample_modules.h"
 #include "runtime/program/stablehlo/text/compare.h"
+#include "runtime/program/stablehlo/text/text_reader.h"
 
 namespace hekla::stablehlo {
 namespace {
@@ -202,6 +204,62 @@ TEST_P(Written, HasNoShardingAsText) {
     for (const ir::AttributeMap& map : function->result_attributes) look(map);
     ir::walk(function->body(), [&](const ir::Operation& op) { look(op.attributes()); });
   }
+}
+
+// The sum over groups by the axes of a mesh: in VHLO 1.16 as they are, before as lists.
+TEST(WriteBytecode, GroupsByTheAxesOfAMesh) {
+  const auto with_groups = [](std::string_view groups) {
+    const std::string text = fmt::format(
+        R"(module @g {{
+  sdy.mesh @mesh = <["x"=2, "y"=4]>
+  func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+    %r = "stablehlo.all_reduce"(%a) ({{
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }}) {{replica_groups = {}}} : (tensor<4xf32>) -> tensor<4xf32>
+    return %r : tensor<4xf32>
+  }}
+}})",
+        groups);
+    Result<std::unique_ptr<ir::Module>> module = read_text(text);
+    if (!module.ok()) die_of_bad_result(module.status());
+    return *std::move(module);
+  };
+  const auto by_axes = [](std::string_view mesh, std::string_view axes) {
+    return fmt::format("#stablehlo.replica_group_mesh_axes<mesh = {}, axes = [{}]>", mesh, axes);
+  };
+  const std::string x = "#stablehlo.axis_ref<name = \"x\">",
+                    y = "#stablehlo.axis_ref<name = \"y\">";
+  const std::string part = "#stablehlo.axis_ref<name = \"y\", sub_axis_info = (2)2>";
+  const std::string own =
+      "#stablehlo.mesh<axes = [#stablehlo.mesh_axis<name = \"x\", size = 2>, "
+      "#stablehlo.mesh_axis<name = \"y\", size = 4>]";
+  const std::string turned =
+      own + ", device_ids = dense<[7, 6, 5, 4, 3, 2, 1, 0]> : tensor<8xi64>>";
+  struct Case {
+    std::string by_axes, as_lists;
+  };
+  for (const Case& each : std::vector<Case>{
+           {by_axes("@mesh", y), "dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>"},
+           {by_axes(own + ">", x), "dense<[[0, 4], [1, 5], [2, 6], [3, 7]]> : tensor<4x2xi64>"},
+           {by_axes(turned, x), "dense<[[7, 3], [6, 2], [5, 1], [4, 0]]> : tensor<4x2xi64>"},
+           {by_axes("@mesh", part), "dense<[[0, 1], [2, 3], [4, 5], [6, 7]]> : tensor<4x2xi64>"}}) {
+    SCOPED_TRACE(each.by_axes);
+    const std::unique_ptr<ir::Module> module = with_groups(each.by_axes);
+    for (const int minor : {16, 20}) {
+      const Result<std::string> written = write_bytecode(*module, {1, minor, 0});
+      ASSERT_TRUE(written.ok()) << written.status().to_string();
+      EXPECT_EQ(first_difference(*module, *read(*written)).value_or(""), "");
+    }
+    // Before 1.11 there is no mesh in the module either.
+    const Result<std::string> older = write_bytecode(*module, {1, 15, 0});
+    ASSERT_TRUE(older.ok()) << older.status().to_string();
+    EXPECT_EQ(first_difference(*with_groups(each.as_lists), *read(*older)).value_or(""), "");
+  }
+  const Status refused = write_bytecode(*with_groups(by_axes("@absent", y)), {1, 15, 0}).status();
+  EXPECT_NE(refused.message().find("names a mesh that the module has not"), std::string::npos)
+      << refused.to_string();
 }
 
 TEST(WriteBytecode, VersionsOutsideOfWhatIsWrittenAreRefused) {
