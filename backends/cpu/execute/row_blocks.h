@@ -8,6 +8,7 @@
 // none.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <vector>
 
