@@ -20,6 +20,7 @@ typedef struct Hekla_Inspection_Holder Hekla_Inspection_Holder;
 // One form of the executable. Forms of Hekla's plugins: "plan" (the steps of a launch), "kernels"
 // (scalar code), "schedules" (how each kernel runs), "implementations" (why so), "llvm" and "asm"
 // (CPU), "spirv-asm" and "spirv:N" (Vulkan; the second is the binary module of kernel N).
+// "plan:json", "kernels:json" and "implementations:json" are the same as JSON.
 // UNIMPLEMENTED lists the forms that there are.
 typedef struct Hekla_Executable_Artefact_Args {
   size_t struct_size;

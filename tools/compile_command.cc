@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/compile_command.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -33,6 +33,8 @@ constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "bytecode", "ir"};
 // Made by a device: its plugin shows them.
 constexpr const char* kDeviceStages[] = {"plan", "kernels", "schedules", "implementations",
                                          "llvm", "asm",     "spirv-asm", "spirv"};
+// Of these, what plugins also give as JSON.
+constexpr const char* kJsonStages[] = {"plan", "kernels", "implementations"};
 
 struct Options {
   std::string file;
@@ -42,6 +44,7 @@ struct Options {
   std::string vhlo;
   std::vector<std::string> compiler_options;
   bool skip_verifier = false;
+  bool as_json = false;
 };
 
 Result<std::string> read_file(const std::string& path) {
@@ -119,7 +122,7 @@ Result<std::string> emit_by_device(const Options& options, const std::string& pr
   HEKLA_ASSIGN_OR_RETURN(const runtime::Executable executable,
                          client.compile(program, compile, stablehlo::program_format(program)));
   if (options.stage == "spirv") return write_spirv(executable, options.output);
-  return executable.artefact(options.stage);
+  return executable.artefact(options.as_json ? options.stage + ":json" : options.stage);
 }
 
 Result<stablehlo::VhloVersion> parse_version(const std::string& text) {
@@ -133,6 +136,11 @@ Result<stablehlo::VhloVersion> parse_version(const std::string& text) {
 }
 
 Result<std::string> emit(const Options& options) {
+  if (options.as_json && std::find(std::begin(kJsonStages), std::end(kJsonStages), options.stage) ==
+                             std::end(kJsonStages)) {
+    return invalid_argument("--json is there for --emit {}, not for {}",
+                            fmt::join(kJsonStages, ", "), options.stage);
+  }
   HEKLA_ASSIGN_OR_RETURN(std::string bytes, read_file(options.file));
   if (is_device_stage(options.stage)) return emit_by_device(options, bytes);
   if (options.stage == "vhlo-json") {
@@ -197,6 +205,9 @@ void add_compile_command(CLI::App& app, int& exit_code) {
                       "the newest");
   command->add_option("--option", options->compiler_options,
                       "NAME=VALUE of a compiler option (docs/options.md), for what a device makes");
+  command->add_flag("--json", options->as_json,
+                    "Print plan, kernels or implementations as JSON: steps with their slices and "
+                    "inner steps, kernels with grid, operands and code, each way with its refusal");
   command->add_flag("--skip-verifier", options->skip_verifier,
                     "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {

@@ -5,11 +5,14 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/testing/sample_modules.h"
@@ -146,6 +149,73 @@ TEST_F(CompileCommand, ShowsInWhichWaysAStepMayBeDone) {
   EXPECT_NE(vulkan.out.find(title + "  contraction step: the device has none\n"), std::string::npos)
       << vulkan.out << vulkan.err;
   EXPECT_NE(vulkan.out.find("  tile in shared memory: "), std::string::npos) << vulkan.out;
+}
+
+// The same as the text, for programs: on both devices, and through loops and branches.
+TEST_F(CompileCommand, ShowsPlanKernelsAndImplementationsAsJson) {
+  const std::string loop =
+      file("loop.mlir",
+           "func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> tensor<4xf32> {\n"
+           "  %one = stablehlo.constant dense<1> : tensor<i32>\n"
+           "  %r:2 = stablehlo.while(%i = %n, %a = %x) : tensor<i32>, tensor<4xf32>\n"
+           "    cond {\n"
+           "      %c = stablehlo.compare GT, %i, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+           "      stablehlo.return %c : tensor<i1>\n"
+           "    } do {\n"
+           "      %j = stablehlo.subtract %i, %one : tensor<i32>\n"
+           "      %b = stablehlo.add %a, %a : tensor<4xf32>\n"
+           "      stablehlo.return %j, %b : tensor<i32>, tensor<4xf32>\n"
+           "    }\n"
+           "  return %r#1 : tensor<4xf32>\n"
+           "}\n");
+  for (const char* device : {"cpu", "vulkan"}) {
+    const auto shown = [&](const char* stage, bool as_json) {
+      std::vector<std::string> words = {loop, "--emit", stage, "--device", device};
+      if (as_json) words.emplace_back("--json");
+      const Outcome outcome = run(words);
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      return outcome.out;
+    };
+    const auto plan = nlohmann::json::parse(shown("plan", true));
+    EXPECT_EQ(plan["inputs"], nlohmann::json({16, 4}));
+    EXPECT_EQ(plan["outputs"][0]["bytes"], 16);
+    // Each step of the text is there, with as many of each kind.
+    std::map<std::string, size_t> kinds;
+    int64_t slices = 0;
+    const std::function<void(const nlohmann::json&)> visit = [&](const nlohmann::json& steps) {
+      for (const auto& step : steps) {
+        ++kinds[step["kind"]];
+        EXPECT_NE(shown("plan", false).find(step["text"]), std::string::npos) << step["text"];
+        slices += static_cast<int64_t>(step["reads"].size() + step["writes"].size());
+        for (const auto& list : step["lists"]) visit(list);
+      }
+    };
+    visit(plan["steps"]);
+    EXPECT_EQ(kinds["while"], 1u) << plan;
+    EXPECT_GE(kinds["kernel"], 2u) << plan;
+    EXPECT_GT(slices, 4) << plan;
+    const auto kernels = nlohmann::json::parse(shown("kernels", true));
+    ASSERT_FALSE(kernels.empty());
+    for (const auto& kernel : kernels) {
+      EXPECT_NE(shown("kernels", false).find(kernel["code"]), std::string::npos) << kernel;
+      EXPECT_TRUE(kernel["grid"].is_array() && !kernel["operands"].empty()) << kernel;
+    }
+    const std::string text = shown("implementations", false);
+    const auto decisions = nlohmann::json::parse(shown("implementations", true));
+    ASSERT_FALSE(decisions.empty());
+    for (const auto& decision : decisions) {
+      EXPECT_NE(text.find(decision["step"]), std::string::npos) << decision;
+      for (const auto& way : decision["implementations"]) {
+        EXPECT_EQ(way["is_taken"], way["refusal"].is_null()) << way;
+      }
+    }
+  }
+  const Outcome refused = run({loop, "--emit", "asm", "--json"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("--json is there for --emit plan, kernels, implementations, not for "
+                             "asm"),
+            std::string::npos)
+      << refused.err;
 }
 
 TEST_F(CompileCommand, WritesBytecodeOfAVersion) {

@@ -170,14 +170,18 @@ struct LaunchPlan {
   std::vector<Decision> decisions;  // no two equal
 };
 
+// "input", "output", "arena", "constant", "launch".
+const char* space_name(Slice::Space space);
 // "input 1 [16]", "output 0 +64 [16]", "arena +128 [4096]".
 std::string to_string(const Slice& slice);
 // One line a step, kernels by number; for people and tests.
 std::string to_string(const LaunchPlan& plan);
-// The decisions, each with what every way said.
-std::string decisions_string(const LaunchPlan& plan);
+// Each with what every way said.
+std::string decisions_string(const std::vector<Decision>& decisions);
 // The scalar code of every kernel, by number.
 std::string kernels_string(const LaunchPlan& plan);
+// Of a kernel by number: "kernel 3 add grid [4, 8]".
+std::string kernel_title(const LaunchPlan& plan, size_t number);
 // What a step is, without its slices: "kernel 3 add grid [4, 8]", "copy", "repeat 5 times".
 std::string to_string(const Step& step, const LaunchPlan& plan);
 // Sizes and numbers of steps by name, those inside loops and branches counted once.

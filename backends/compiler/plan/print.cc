@@ -9,9 +9,7 @@ namespace {
 // ---- what a type of step is, without its slices
 
 std::string name_of(const KernelStep& step, const LaunchPlan& plan) {
-  const kernel::Kernel& kernel = plan.kernels[static_cast<size_t>(step.kernel)];
-  return fmt::format("kernel {} {} grid [{}]", step.kernel, kernel.name,
-                     fmt::join(kernel.grid, ", "));
+  return kernel_title(plan, static_cast<size_t>(step.kernel));
 }
 std::string name_of(const ContractionStep& step, const LaunchPlan& plan) {
   return fmt::format("contraction {} {}", step.contraction,
@@ -68,13 +66,17 @@ void print(const Steps& steps, const LaunchPlan& plan, int indent, std::string& 
 
 }  // namespace
 
+const char* space_name(Slice::Space space) {
+  constexpr const char* kNames[] = {"input", "output", "arena", "constant", "launch"};
+  return kNames[static_cast<size_t>(space)];
+}
+
 std::string to_string(const Slice& slice) {
   switch (slice.space) {
     case Slice::Space::kInput:
     case Slice::Space::kOutput:
     case Slice::Space::kConstant: {
-      constexpr const char* kNames[] = {"input", "output", "arena", "constant"};
-      const char* name = kNames[static_cast<size_t>(slice.space)];
+      const char* name = space_name(slice.space);
       if (slice.offset == 0) return fmt::format("{} {} [{}]", name, slice.index, slice.bytes);
       return fmt::format("{} {} +{} [{}]", name, slice.index, slice.offset, slice.bytes);
     }
@@ -102,9 +104,14 @@ std::string to_string(const LaunchPlan& plan) {
   return out;
 }
 
-std::string decisions_string(const LaunchPlan& plan) {
+std::string kernel_title(const LaunchPlan& plan, size_t number) {
+  const kernel::Kernel& kernel = plan.kernels[number];
+  return fmt::format("kernel {} {} grid [{}]", number, kernel.name, fmt::join(kernel.grid, ", "));
+}
+
+std::string decisions_string(const std::vector<Decision>& decisions) {
   std::string text;
-  for (const Decision& each : plan.decisions) {
+  for (const Decision& each : decisions) {
     text += each.operation + "\n" + kernel::to_string(each.implementations);
   }
   return text;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/plugin/executable.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <mutex>
 #include <utility>
 
+#include "backends/compiler/plan/artefact.h"
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
@@ -202,10 +203,28 @@ pjrt::ProgramStats CpuExecutable::stats() const {
   return stats;
 }
 
+std::vector<plan::Decision> CpuExecutable::decisions() const {
+  const plan::LaunchPlan& plan = program_->plan();
+  std::vector<plan::Decision> decisions = plan.decisions;
+  for (const KernelRequest& request : program_->requests()) {
+    if (request.kernel->points() == 0) continue;
+    kernel::Implementations asked;
+    plan_kernel(*request.kernel, compiler_->target().vector_bits, request.blocks,
+                request.schedule_seed, TileUse::kChosen, StridedUse::kShuffles, &asked);
+    const auto number = static_cast<size_t>(request.kernel - plan.kernels.data());
+    decisions.push_back({plan::kernel_title(plan, number), asked.take()});
+  }
+  for (size_t i = 0; i < plan.contractions.size(); ++i) {
+    decisions.push_back(
+        {fmt::format("contraction {} {}", i, kernel::to_string(plan.contractions[i])),
+         program_->contractions()[i].implementations()});
+  }
+  return decisions;
+}
+
 Result<std::string> CpuExecutable::artefact(std::string_view form) const {
   const plan::LaunchPlan& plan = program_->plan();
-  if (form == "plan") return plan::to_string(plan);
-  if (form == "kernels") return plan::kernels_string(plan);
+  if (auto shown = plan::artefact(form, plan, [this] { return decisions(); })) return *shown;
   std::string text;
   if (form == "schedules") {
     const int vector_bits = compiler_->target().vector_bits;
@@ -217,23 +236,6 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
     }
     for (const PreparedContraction& contraction : program_->contractions()) {
       text += fmt::format("packed contraction: {}\n", contraction.schedule_name());
-    }
-    return text;
-  }
-  if (form == "implementations") {
-    text = plan::decisions_string(plan);
-    for (const KernelRequest& request : program_->requests()) {
-      if (request.kernel->points() == 0) continue;
-      kernel::Implementations asked;
-      plan_kernel(*request.kernel, compiler_->target().vector_bits, request.blocks,
-                  request.schedule_seed, TileUse::kChosen, StridedUse::kShuffles, &asked);
-      text += fmt::format("kernel {} {} grid [{}]\n{}", request.kernel - plan.kernels.data(),
-                          request.kernel->name, fmt::join(request.kernel->grid, ", "),
-                          kernel::to_string(asked.asked()));
-    }
-    for (size_t i = 0; i < plan.contractions.size(); ++i) {
-      text += fmt::format("contraction {} {}\n{}", i, kernel::to_string(plan.contractions[i]),
-                          kernel::to_string(program_->contractions()[i].implementations()));
     }
     return text;
   }

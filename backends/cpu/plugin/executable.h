@@ -51,6 +51,8 @@ class CpuExecutable : public pjrt::BackendExecutable {
   std::vector<std::pair<std::string, int64_t>> statistics() const override;
 
  private:
+  // What the plan decided, and behind it how each kernel and contraction runs.
+  std::vector<plan::Decision> decisions() const;
   Status prepare(pjrt::Launch& launch) const;
   void enqueue(pjrt::Launch& launch) const;
   void enqueue_peers(std::span<pjrt::Launch> launches) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/plugin/backend.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "backends/compiler/plan/artefact.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/device_program.h"
 #include "backends/vulkan/plugin/compile.h"
@@ -48,11 +49,12 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return stats;
   }
 
-  // "plan", "kernels", "schedules", "implementations", "spirv-asm", "spirv:N"; kernels by their
-  // numbers in the plan.
+  // Those of plan::artefact, "schedules", "spirv-asm", "spirv:N"; kernels by their numbers in the
+  // plan.
   Result<std::string> artefact(std::string_view form) const override {
-    if (form == "plan") return plan::to_string(*program_->plan);
-    if (form == "kernels") return plan::kernels_string(*program_->plan);
+    if (auto shown = plan::artefact(form, *program_->plan, [this] { return decisions(); })) {
+      return *shown;
+    }
     constexpr std::string_view kBinary = "spirv:";
     if (form == "spirv-asm") {
       std::string text;
@@ -69,16 +71,6 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       for (const DeviceKernel& kernel : program_->kernels) {
         text += fmt::format("{}: {}\n", kernel.code.name,
                             kernel.is_interpreted() ? "on the host" : kernel.schedule);
-      }
-      return text;
-    }
-    if (form == "implementations") {
-      std::string text = plan::decisions_string(*program_->plan);
-      for (size_t i = 0; i < program_->kernels.size(); ++i) {
-        const kernel::Kernel& kernel = program_->plan->kernels[i];
-        text +=
-            fmt::format("kernel {} {} grid [{}]\n{}", i, kernel.name, fmt::join(kernel.grid, ", "),
-                        kernel::to_string(program_->kernels[i].implementations));
       }
       return text;
     }
@@ -173,6 +165,16 @@ class VulkanExecutable : public pjrt::BackendExecutable {
   }
 
  private:
+  // What the plan decided, and behind it how each kernel runs.
+  std::vector<plan::Decision> decisions() const {
+    const plan::LaunchPlan& plan = *program_->plan;
+    std::vector<plan::Decision> decisions = plan.decisions;
+    for (size_t i = 0; i < program_->kernels.size(); ++i) {
+      decisions.push_back({plan::kernel_title(plan, i), program_->kernels[i].implementations});
+    }
+    return decisions;
+  }
+
   struct Prepared {
     std::shared_ptr<DeviceProgram> program;
     LaunchRequest request;
