@@ -106,20 +106,34 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
   return ok_status();
 }
 
+struct BufferShape {
+  DType dtype = DType::kInvalid;
+  Dims dims;
+  int64_t bytes = 0;
+};
+
+// Of a call that names a shape and a layout.
+template <typename Args>
+Result<BufferShape> shape_of(const Args& args) {
+  BufferShape shape;
+  HEKLA_ASSIGN_OR_RETURN(shape.dtype, to_dtype(args.shape_element_type));
+  HEKLA_RETURN_IF_ERROR(check_shape(shape.dtype, args.shape_dims, args.shape_num_dims));
+  shape.dims.assign(args.shape_dims, args.shape_dims + args.shape_num_dims);
+  HEKLA_RETURN_IF_ERROR(check_device_layout(args.shape_layout, shape.dtype, shape.dims));
+  HEKLA_ASSIGN_OR_RETURN(shape.bytes, checked_bytes(shape.dtype, shape.dims));
+  return shape;
+}
+
 Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_CreateUninitializedBuffer_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, client);
-  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->shape_element_type));
-  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->shape_dims, args->shape_num_dims));
-  const Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
-  HEKLA_RETURN_IF_ERROR(check_device_layout(args->shape_layout, dtype, dims));
-  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(const BufferShape shape, shape_of(*args));
   HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
-                         args->client->state->backend->allocate(place.first->local_index,
-                                                                place.second->kind_index, bytes));
-  args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
-                             std::move(storage), Completion::ready());
+                         args->client->state->backend->allocate(
+                             place.first->local_index, place.second->kind_index, shape.bytes));
+  args->buffer = make_buffer(args->client->state, place.second, place.first, shape.dtype,
+                             shape.dims, std::move(storage), Completion::ready());
   return ok_status();
 }
 
@@ -147,22 +161,18 @@ Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
 Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_CreateAliasBuffer_Args, fulfill_alias_buffer_cb);
   HEKLA_REQUIRE_HANDLE(args, client);
-  HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->shape_element_type));
-  HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->shape_dims, args->shape_num_dims));
-  const Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
-  HEKLA_RETURN_IF_ERROR(check_device_layout(args->shape_layout, dtype, dims));
-  HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(const BufferShape shape, shape_of(*args));
   HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
-                         args->client->state->backend->allocate(place.first->local_index,
-                                                                place.second->kind_index, bytes));
+                         args->client->state->backend->allocate(
+                             place.first->local_index, place.second->kind_index, shape.bytes));
   auto* callback = new PJRT_FulfillAliasBufferCallback;
   callback->state = args->client->state;
   callback->storage = storage;
-  callback->size_bytes = bytes;
+  callback->size_bytes = shape.bytes;
   callback->ready = Completion::make();
-  args->alias_buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
-                                   std::move(storage), callback->ready);
+  args->alias_buffer = make_buffer(args->client->state, place.second, place.first, shape.dtype,
+                                   shape.dims, std::move(storage), callback->ready);
   args->fulfill_alias_buffer_cb = callback;
   return ok_status();
 }

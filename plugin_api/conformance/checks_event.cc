@@ -22,23 +22,6 @@ PJRT_Event* busy_event(Session& s) {
   return s.ready_event(launch.outputs[0]);
 }
 
-// A buffer whose ready event brings an error.
-PJRT_Buffer* error_buffer(Session& s) {
-  const int64_t dims[] = {4};
-  auto args = make_args<PJRT_Client_CreateErrorBuffer_Args>();
-  args.client = s.client();
-  args.error_code = PJRT_Error_Code_DATA_LOSS;
-  args.error_message = "made to fail";
-  args.error_message_size = 12;
-  args.shape_dims = dims;
-  args.shape_num_dims = 1;
-  args.shape_element_type = PJRT_Buffer_Type_F32;
-  args.memory = s.default_memory(s.device());
-  s.call_optional(HEKLA_SLOT(PJRT_Client_CreateErrorBuffer), &args);
-  s.own(args.buffer);
-  return args.buffer;
-}
-
 void check_states(Session& s) {
   PJRT_Event* event = s.ready_event(s.upload_f32({1, 2}, {2}));
   require_no_error(s.await(event), "Await");
@@ -159,7 +142,7 @@ void check_calls_in_callback(Session& s) {
 }
 
 void check_error(Session& s) {
-  PJRT_Event* event = s.ready_event(error_buffer(s));
+  PJRT_Event* event = s.ready_event(s.error_buffer(PJRT_Error_Code_DATA_LOSS, "made to fail"));
   for (int i = 0; i < 2; ++i) {
     auto error = s.await(event);
     require(error.has_value(), "Await of a failed event brought no error");

@@ -482,21 +482,10 @@ void check_many_launches(Session& s) {
 }
 
 void check_error_argument(Session& s) {
-  const int64_t dims[] = {4};
-  auto args = make_args<PJRT_Client_CreateErrorBuffer_Args>();
-  args.client = s.client();
-  args.error_code = PJRT_Error_Code_DATA_LOSS;
-  args.error_message = "lost on the way";
-  args.error_message_size = 15;
-  args.shape_dims = dims;
-  args.shape_num_dims = 1;
-  args.shape_element_type = PJRT_Buffer_Type_F32;
-  args.memory = s.default_memory(s.device());
-  s.call_optional(HEKLA_SLOT(PJRT_Client_CreateErrorBuffer), &args);
-  s.own(args.buffer);
+  PJRT_Buffer* failed = s.error_buffer(PJRT_Error_Code_DATA_LOSS, "lost on the way");
   PJRT_LoadedExecutable* executable = s.compile(kAddOne);
   Launch launch;
-  if (auto error = s.try_execute(executable, {args.buffer}, {}, &launch)) {
+  if (auto error = s.try_execute(executable, {failed}, {}, &launch)) {
     require(error->message.find("lost on the way") != std::string::npos, error->text());
     s.remark("refused by the call");
     return;

@@ -30,22 +30,6 @@ void check_uninitialized(Session& s) {
   s.download(args.buffer, 16);
 }
 
-PJRT_Buffer* error_buffer(Session& s, int code, const std::string& message) {
-  auto args = make_args<PJRT_Client_CreateErrorBuffer_Args>();
-  args.client = s.client();
-  args.error_code = static_cast<PJRT_Error_Code>(code);
-  args.error_message = message.data();
-  args.error_message_size = message.size();
-  args.shape_dims = kDims;
-  args.shape_num_dims = 1;
-  args.shape_element_type = PJRT_Buffer_Type_F32;
-  args.memory = s.default_memory(s.device());
-  s.call_optional(HEKLA_SLOT(PJRT_Client_CreateErrorBuffer), &args);
-  require(args.buffer != nullptr, "the buffer is null");
-  s.own(args.buffer);
-  return args.buffer;
-}
-
 void require_error(const std::optional<ErrorInfo>& error, const std::string& words,
                    const std::string& what) {
   require(error.has_value(), what + " brought no error");
@@ -54,7 +38,7 @@ void require_error(const std::optional<ErrorInfo>& error, const std::string& wor
 }
 
 void check_error_buffer(Session& s) {
-  PJRT_Buffer* buffer = error_buffer(s, PJRT_Error_Code_RESOURCE_EXHAUSTED, "a planned failure");
+  PJRT_Buffer* buffer = s.error_buffer(PJRT_Error_Code_RESOURCE_EXHAUSTED, "a planned failure");
   const auto error = s.finish_event(s.ready_event(buffer));
   require_error(error, "a planned failure", "the ready event");
   require_equal(error->code, PJRT_Error_Code_RESOURCE_EXHAUSTED, "code");

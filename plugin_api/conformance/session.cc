@@ -333,6 +333,23 @@ PJRT_Event* Session::ready_event(PJRT_Buffer* buffer) {
   return args.event;
 }
 
+PJRT_Buffer* Session::error_buffer(PJRT_Error_Code code, const std::string& message) {
+  const int64_t dims[] = {4};
+  auto args = make_args<PJRT_Client_CreateErrorBuffer_Args>();
+  args.client = client();
+  args.error_code = code;
+  args.error_message = message.data();
+  args.error_message_size = message.size();
+  args.shape_dims = dims;
+  args.shape_num_dims = 1;
+  args.shape_element_type = PJRT_Buffer_Type_F32;
+  args.memory = default_memory(device());
+  call_optional(HEKLA_SLOT(PJRT_Client_CreateErrorBuffer), &args);
+  require(args.buffer != nullptr, "the buffer is null");
+  own(args.buffer);
+  return args.buffer;
+}
+
 PJRT_Client_BufferFromHostBuffer_Args Session::upload_args(const HostData& host,
                                                            PJRT_Client* client) {
   auto args = make_args<PJRT_Client_BufferFromHostBuffer_Args>();

@@ -195,6 +195,8 @@ class Session {
   // Awaits, destroys and returns the event's error.
   std::optional<ErrorInfo> finish_event(PJRT_Event* event);
   PJRT_Event* ready_event(PJRT_Buffer* buffer);
+  // A buffer of four f32 whose ready event brings an error.
+  PJRT_Buffer* error_buffer(PJRT_Error_Code code, const std::string& message);
 
   // ---- Buffers.
 

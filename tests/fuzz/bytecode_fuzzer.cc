@@ -16,33 +16,23 @@
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/text/compare.h"
 #include "runtime/program/stablehlo/text/print.h"
+#include "tests/fuzz/clear_error.h"
 #include "tests/fuzz/text_round_trip.h"
-
-namespace {
-
-void check(const hekla::Status& status) {
-  if (status.ok()) return;
-  if (status.code() == hekla::StatusCode::kInvalidArgument && !status.message().empty()) return;
-  std::fprintf(stderr, "not a clear error: %s\n", status.to_string().c_str());
-  std::abort();
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hekla;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   if (!stablehlo::is_bytecode(bytes)) return -1;  // not for the corpus
   Result<stablehlo::RawModule> raw = stablehlo::read_bytecode(bytes);
-  check(raw.status());
+  check_clear(raw.status());
   if (!raw.ok()) return 0;
-  check(stablehlo::vhlo_json(*raw).status());
+  check_clear(stablehlo::vhlo_json(*raw).status());
   Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(bytes);
-  check(module.status());
+  check_clear(module.status());
   if (!module.ok()) return 0;
   (void)stablehlo::print_module(**module, {.with_locations = true, .max_elements = 16});
   const Status valid = ir::verify(**module);
-  check(valid);
+  check_clear(valid);
   if (valid.ok()) check_text_round_trip(**module);
   Result<std::unique_ptr<ir::Module>> again = stablehlo::read_program(bytes);
   if (!again.ok() || stablehlo::first_difference(**module, **again).has_value()) {

@@ -202,6 +202,46 @@ std::pair<HostArray, HostArray> interesting_pairs(DType dtype, int64_t random_co
   return {array_of_patterns(dtype, first), array_of_patterns(dtype, second)};
 }
 
+int for_each_function(const std::function<void(const FunctionCase&)>& check) {
+  using ir::OpCode;
+  constexpr OpCode kUnary[] = {OpCode::kExponential,
+                               OpCode::kExponentialMinusOne,
+                               OpCode::kLog,
+                               OpCode::kLogPlusOne,
+                               OpCode::kTanh,
+                               OpCode::kLogistic,
+                               OpCode::kSqrt,
+                               OpCode::kRsqrt,
+                               OpCode::kCbrt,
+                               OpCode::kSine,
+                               OpCode::kTan,
+                               OpCode::kRoundNearestAfz,
+                               OpCode::kSign,
+                               OpCode::kPopcnt,
+                               OpCode::kCountLeadingZeros};
+  constexpr OpCode kBinary[] = {OpCode::kPower,    OpCode::kAtan2,   OpCode::kRemainder,
+                                OpCode::kDivide,   OpCode::kMaximum, OpCode::kShiftLeft,
+                                OpCode::kMultiply, OpCode::kMinimum};
+  int count = 0;
+  for (const DType dtype : {DType::kI8, DType::kUI16, DType::kI32, DType::kUI64, DType::kF8E4M3FN,
+                            DType::kBF16, DType::kF16, DType::kF32, DType::kF64, DType::kC64}) {
+    const auto [x, y] = interesting_pairs(dtype, 2000);
+    const auto add = [&](OpCode code, const std::vector<HostArray>& operands) {
+      const Expansion expand = [code, dtype = dtype](Builder& b, const std::vector<Element>& e) {
+        return e.size() == 1 ? unary(b, code, dtype, e[0]) : binary(b, code, dtype, e[0], e[1]);
+      };
+      const std::optional<Kernel> kernel = make_kernel(dtype, operands, expand);
+      if (!kernel) return;
+      ++count;
+      check({fmt::format("{} {}", ir::op_name(code), dtype_name(dtype)), dtype, operands, expand,
+             *kernel});
+    };
+    for (const OpCode code : kUnary) add(code, {x});
+    for (const OpCode code : kBinary) add(code, {x, y});
+  }
+  return count;
+}
+
 std::string differences(const HostArray& ours, const HostArray& wanted,
                         const std::vector<HostArray>& inputs) {
   std::string text;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
@@ -32,6 +33,18 @@ std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray
 HostArray interesting_values(DType dtype, int64_t random_count);
 // Two arrays holding pairs: all of them up to 8 bits, edges with edges and random ones above.
 std::pair<HostArray, HostArray> interesting_pairs(DType dtype, int64_t random_count);
+
+// A function of an element or two of one dtype, at the edges and at random.
+struct FunctionCase {
+  std::string name;  // "stablehlo.tanh f16"
+  DType dtype;
+  std::vector<HostArray> operands;
+  Expansion expand;
+  Kernel kernel;  // from make_kernel
+};
+// Functions of all kinds for dtypes of all kinds: what a device is to compute with the bits of the
+// scalar IR. Gives how many there are.
+int for_each_function(const std::function<void(const FunctionCase&)>& check);
 
 // The first few differences in words, empty when there are none. NaNs are all equal.
 std::string differences(const HostArray& ours, const HostArray& wanted,

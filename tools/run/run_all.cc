@@ -128,23 +128,27 @@ std::string short_name(const std::string& device) {
 
 }  // namespace
 
+std::vector<std::string> chosen_devices(const std::vector<std::string>& named) {
+  std::vector<std::string> devices = named;
+  if (!devices.empty()) return devices;
+  for (const runtime::PluginEntry& entry : runtime::Registry::instance().list()) {
+    if (entry.is_there()) devices.push_back(entry.name);
+  }
+  if (devices.empty()) {
+    fmt::print(stderr, "hekla: there is no device. Known plugins: {}\n",
+               runtime::Registry::instance().list_text());
+  }
+  return devices;
+}
+
 int run_all(const RunAllRequest& request) {
   Result<std::vector<std::string>> cases = find_cases(request.folder);
   if (!cases.ok()) {
     fmt::print(stderr, "hekla: {}\n", cases.status().message());
     return kBadInput;
   }
-  std::vector<std::string> devices = request.devices;
-  if (devices.empty()) {
-    for (const runtime::PluginEntry& entry : runtime::Registry::instance().list()) {
-      if (entry.is_there()) devices.push_back(entry.name);
-    }
-  }
-  if (devices.empty()) {
-    fmt::print(stderr, "hekla: there is no device. Known plugins: {}\n",
-               runtime::Registry::instance().list_text());
-    return kDeviceError;
-  }
+  const std::vector<std::string> devices = chosen_devices(request.devices);
+  if (devices.empty()) return kDeviceError;
   size_t program_width = 7;
   size_t device_width = 6;
   for (const std::string& folder : *cases) {

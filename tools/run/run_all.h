@@ -20,6 +20,9 @@ struct RunAllRequest {
   bool as_json = false;
 };
 
+// `named`, or where that is empty every plugin whose library is there; none: says so on stderr.
+std::vector<std::string> chosen_devices(const std::vector<std::string>& named);
+
 // Prints the table as it grows, or the JSON at the end. The exit code: 0 all passed, 1 a case
 // failed, 2 no case, 3 no device works or a device's error.
 int run_all(const RunAllRequest& request);

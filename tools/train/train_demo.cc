@@ -15,9 +15,9 @@
 #include "runtime/checkpoint/commit/names.h"
 #include "runtime/checkpoint/commit/steps.h"
 #include "runtime/checkpoint/restore/step_reader.h"
-#include "runtime/plugin/registry.h"
 #include "tools/run/child_process.h"
 #include "tools/run/exit_codes.h"
+#include "tools/run/run_all.h"
 #include "tools/train/training.h"
 
 namespace hekla::tools {
@@ -263,17 +263,8 @@ int train_demo(const TrainDemoRequest& request) {
     fmt::print(stderr, "hekla: {}\n", training.status().message());
     return kBadInput;
   }
-  std::vector<std::string> devices = request.devices;
-  if (devices.empty()) {
-    for (const runtime::PluginEntry& entry : runtime::Registry::instance().list()) {
-      if (entry.is_there()) devices.push_back(entry.name);
-    }
-  }
-  if (devices.empty()) {
-    fmt::print(stderr, "hekla: there is no device. Known plugins: {}\n",
-               runtime::Registry::instance().list_text());
-    return kDeviceError;
-  }
+  const std::vector<std::string> devices = chosen_devices(request.devices);
+  if (devices.empty()) return kDeviceError;
   int exit_code = 0;
   Json list = Json::array();
   for (const std::string& device : devices) {

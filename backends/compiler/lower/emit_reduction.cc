@@ -410,17 +410,26 @@ Elements Emitter::chained(const ir::Operation& op, const Sizes& sizes, const Ele
   return sums;
 }
 
+namespace {
+
+// Whether a product of two arrays can be emitted: no element is quantized, and the algorithm takes
+// its operands as they are.
+bool is_computed_product(const ir::Operation& op) {
+  for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
+    if (value->type().quantization() != nullptr) return false;
+  }
+  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
+  return algorithm.ok() && has_rounded_operands(op, *algorithm);
+}
+
+}  // namespace
+
 Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points) {
   const auto* numbers = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
   const ir::Type& lhs = op.operand(0)->type();
   const ir::Type& rhs = op.operand(1)->type();
   const ir::Type& type = op.result()->type();
-  if (numbers == nullptr || lhs.quantization() != nullptr || rhs.quantization() != nullptr ||
-      type.quantization() != nullptr) {
-    return {};
-  }
-  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
-  if (!algorithm.ok() || !has_rounded_operands(op, *algorithm)) return {};
+  if (numbers == nullptr || !is_computed_product(op)) return {};
   const DType accumulator = accumulator_dtype(type.dtype());
   Sizes sizes;
   for (int64_t d : numbers->lhs_contracting_dimensions) {
@@ -489,12 +498,7 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
   const ir::Type& lhs = op.operand(0)->type();
   const ir::Type& rhs = op.operand(1)->type();
   const ir::Type& type = op.result()->type();
-  if (n == nullptr || lhs.quantization() != nullptr || rhs.quantization() != nullptr ||
-      type.quantization() != nullptr) {
-    return {};
-  }
-  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
-  if (!algorithm.ok() || !has_rounded_operands(op, *algorithm)) return {};
+  if (n == nullptr || !is_computed_product(op)) return {};
   const std::vector<int64_t> strides = ir::int_list(op, "window_strides");
   const std::vector<int64_t> lhs_dilation = ir::int_list(op, "lhs_dilation");
   const std::vector<int64_t> rhs_dilation = ir::int_list(op, "rhs_dilation");

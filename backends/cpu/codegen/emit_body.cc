@@ -401,9 +401,15 @@ void BodyEmitter::emit_condition(Value v) {
   llvm::BasicBlock* end = b_.GetInsertBlock();
   b_.CreateBr(done);
   b_.SetInsertPoint(done);
+  set_loop_results(number, initial, before, next, end);
+}
+
+void BodyEmitter::set_loop_results(int32_t number, const std::vector<llvm::Value*>& initial,
+                                   llvm::BasicBlock* before, const std::vector<llvm::Value*>& next,
+                                   llvm::BasicBlock* end) {
   auto& results = loop_results_[static_cast<size_t>(number)];
-  results.resize(carried);
-  for (size_t i = 0; i < carried; ++i) {
+  results.resize(next.size());
+  for (size_t i = 0; i < next.size(); ++i) {
     llvm::PHINode* result = b_.CreatePHI(initial[i]->getType(), 2);
     result->addIncoming(initial[i], before);
     result->addIncoming(next[i], end);
@@ -454,14 +460,10 @@ void BodyEmitter::emit_counted_loop(Value v) {
   for (size_t i = 0; i < carried; ++i) phis[i]->addIncoming(next[i], latch);
   b_.CreateCondBr(b_.CreateICmpSLT(following, count), body, done);
   b_.SetInsertPoint(done);
-  auto& results = loop_results_[static_cast<size_t>(number)];
-  results = next;
-  if (always_runs) return;
-  for (size_t i = 0; i < carried; ++i) {
-    llvm::PHINode* result = b_.CreatePHI(initial[i]->getType(), 2);
-    result->addIncoming(initial[i], before);
-    result->addIncoming(next[i], latch);
-    results[i] = result;
+  if (always_runs) {
+    loop_results_[static_cast<size_t>(number)] = next;
+  } else {
+    set_loop_results(number, initial, before, next, latch);
   }
 }
 

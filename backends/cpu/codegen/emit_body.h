@@ -77,6 +77,11 @@ class BodyEmitter {
   void emit_loop(kernel::Value v);
   void emit_condition(kernel::Value v);
   void emit_counted_loop(kernel::Value v);
+  // Behind a region that may not run: values are those of `initial` from `before` and of `next`
+  // from `end`.
+  void set_loop_results(int32_t number, const std::vector<llvm::Value*>& initial,
+                        llvm::BasicBlock* before, const std::vector<llvm::Value*>& next,
+                        llvm::BasicBlock* end);
   void emit_divergent_loop(kernel::Value v);
   void emit_region(int32_t region);
 

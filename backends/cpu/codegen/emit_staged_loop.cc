@@ -263,14 +263,10 @@ void BodyEmitter::emit_staged_loop(Value v, std::vector<StagedLoad> loads) {
   b_.CreateCondBr(b_.CreateICmpSLT(next_first, count), outer, done);
 
   b_.SetInsertPoint(done);
-  auto& results = loop_results_[static_cast<size_t>(number)];
-  results = next;
-  if (always_runs) return;
-  for (size_t i = 0; i < carried; ++i) {
-    llvm::PHINode* result = b_.CreatePHI(initial[i]->getType(), 2);
-    result->addIncoming(initial[i], before);
-    result->addIncoming(next[i], block_done);
-    results[i] = result;
+  if (always_runs) {
+    loop_results_[static_cast<size_t>(number)] = next;
+  } else {
+    set_loop_results(number, initial, before, next, block_done);
   }
 }
 

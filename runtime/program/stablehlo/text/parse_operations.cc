@@ -196,16 +196,18 @@ Status Parser::parse_generic(OpState& op) {
     HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
     HEKLA_RETURN_IF_ERROR(scan_.expect('>'));
   }
-  if (scan_.accept('(')) {
-    do {
-      HEKLA_ASSIGN_OR_RETURN(auto region, parse_region());
-      op.regions.push_back(std::move(region));
-    } while (scan_.accept(','));
-    HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
-  }
+  if (scan_.accept('(')) HEKLA_RETURN_IF_ERROR(parse_regions(op));
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));
   return parse_operation_type(op);
+}
+
+Status Parser::parse_regions(OpState& op) {
+  do {
+    HEKLA_ASSIGN_OR_RETURN(auto region, parse_region());
+    op.regions.push_back(std::move(region));
+  } while (scan_.accept(','));
+  return scan_.expect(')');
 }
 
 Status Parser::parse_operation_type(OpState& op) {

@@ -250,11 +250,7 @@ Status Parser::parse_composite(OpState& op) {
   HEKLA_RETURN_IF_ERROR(parse_operand_list(op));
   if (scan_.peek_text("({")) {
     scan_.accept('(');
-    do {
-      HEKLA_ASSIGN_OR_RETURN(auto region, parse_region());
-      op.regions.push_back(std::move(region));
-    } while (scan_.accept(','));
-    HEKLA_RETURN_IF_ERROR(scan_.expect(')'));
+    HEKLA_RETURN_IF_ERROR(parse_regions(op));
   }
   HEKLA_RETURN_IF_ERROR(parse_optional_attributes(op));
   HEKLA_RETURN_IF_ERROR(scan_.expect(':'));

@@ -173,6 +173,8 @@ class Parser {
   Status parse_pretty(OpState& op);
   Status parse_pretty_other(OpState& op);
   // "(t) -> t".
+  // Behind the opening parenthesis, up to the closing one.
+  Status parse_regions(OpState& op);
   Status parse_operation_type(OpState& op);
   // A word of an enumeration.
   Result<ir::Attribute> parse_enum(std::string_view kind);
