@@ -172,7 +172,8 @@ TEST(Fusion, SaysHowAScatterIsDone) {
                     "(" +
                     x + ", tensor<" + u + "1xi32>, tensor<" + u + "f32>) -> " + x +
                     "\n return %r : " + x + "\n } }",
-                {}, traits));
+                {}, traits)
+            .decisions);
   };
   EXPECT_NE(decided("5000", true).find("updates in order: taken"), std::string::npos)
       << decided("5000", true);
