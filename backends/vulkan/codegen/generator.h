@@ -80,9 +80,10 @@ class Generator {
   spv::Id hide(kernel::ScalarType type, spv::Id value) {
     return or_low_word(m_, type, value, unknown_zero_);
   }
-  // In another way, which has nothing in common with the first.
+  // In another way, for what may be hidden already: (0 ^ z) ^ z is 0 to every compiler, (0 | z) + z
+  // to none.
   spv::Id hide_otherwise(kernel::ScalarType type, spv::Id value) {
-    return xor_low_word(m_, type, value, unknown_zero_);
+    return add_low_word(m_, type, value, unknown_zero_);
   }
   spv::Id operand(kernel::Value v, spv::Id value);
   bool is_made_by_bits(kernel::Value v) const;

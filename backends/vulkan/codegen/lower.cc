@@ -211,8 +211,8 @@ spv::Id or_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
   return with_low_word(m, type, value, word, [](Bits a, Bits b) { return a | b; });
 }
 
-spv::Id xor_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
-  return with_low_word(m, type, value, word, [](Bits a, Bits b) { return a ^ b; });
+spv::Id add_low_word(Module& m, ScalarType type, spv::Id value, Bits word) {
+  return with_low_word(m, type, value, word, [](Bits a, Bits b) { return a + b; });
 }
 
 spv::Id shuffle(Module& m, ScalarType type, spv::Id value, Bits lane) {

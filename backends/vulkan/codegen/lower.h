@@ -12,11 +12,11 @@ namespace hekla::vulkan::codegen {
 spv::Id lower(Module& m, kernel::Op op, kernel::ScalarType type, kernel::ScalarType from,
               std::span<const spv::Id> arguments);
 
-// The lower 32 bits of a value that is no boolean, and the value with `word` added to them by OR
-// and by XOR.
+// The lower 32 bits of a value that is no boolean, and the value with them OR `word`, and plus `word`
+// (which must not carry).
 Bits low_word(Module& m, kernel::ScalarType type, spv::Id value);
 spv::Id or_low_word(Module& m, kernel::ScalarType type, spv::Id value, Bits word);
-spv::Id xor_low_word(Module& m, kernel::ScalarType type, spv::Id value, Bits word);
+spv::Id add_low_word(Module& m, kernel::ScalarType type, spv::Id value, Bits word);
 // The value that the lane of this number has, of 32 or 64 bits.
 spv::Id shuffle(Module& m, kernel::ScalarType type, spv::Id value, Bits lane);
 
