@@ -82,6 +82,7 @@ struct Launch {
   int64_t replica = 0;
   int64_t partition = 0;
   int64_t launch_id = 0;
+  uint32_t number = 0;  // how often the executable was launched before
   // Null where the program runs on one device. Once it is aborted the launch ends soon: it starts
   // no further step, and waits for nothing that may never come.
   GangRef gang;

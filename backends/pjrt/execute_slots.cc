@@ -181,6 +181,7 @@ CompletionRef in_gang(const GangRef& gang, const Launch& launch, const PJRT_Devi
 Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, int64_t launch_id,
                     const GangRef& gang, std::vector<Part>& parts, std::span<Launch> launches) {
   const Program& program = *executable.program;
+  const uint32_t number = executable.launches++;
   Status status;
   size_t taken = 0;
   for (; taken < parts.size() && status.ok(); ++taken) {
@@ -191,6 +192,7 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     launch.replica = part.logical.replica;
     launch.partition = part.logical.partition;
     launch.launch_id = launch_id;
+    launch.number = number;
     launch.gang = gang;
     launch.done = Completion::make();
     part.done = gang == nullptr ? launch.done : in_gang(gang, launch, *part.device);

@@ -217,6 +217,7 @@ struct PJRT_LoadedExecutable {
   std::shared_ptr<const hekla::pjrt::GangNames> gang_names;  // null: one device
   std::mutex mutex;
   std::shared_ptr<hekla::pjrt::BackendExecutable> executable;  // guarded by mutex; null: deleted
+  std::atomic<uint32_t> launches = 0;
 };
 
 struct PJRT_ExecuteContext {

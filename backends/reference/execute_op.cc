@@ -527,6 +527,8 @@ Result<Data> execute_other(const Step& step, Interpreter& interpreter, Data& ope
     case OpCode::kPartitionId:
       return one(HostArray::scalar<uint32_t>(
           DType::kUI32, static_cast<uint32_t>(interpreter.options().partition_id)));
+    case OpCode::kLaunchNumber:
+      return one(HostArray::scalar<uint32_t>(DType::kUI32, interpreter.options().launch_number));
     // Sharding annotations mean nothing on one device.
     case OpCode::kSdyShardingConstraint:
     case OpCode::kSdyReshard:

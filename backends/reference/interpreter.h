@@ -40,8 +40,9 @@ class Interpreter {
   Result<std::vector<Datum>> finish_collective(const Collectives::Pending& pending, Frame& frame,
                                                DeviceExchange::Thread thread);
 
-  // The next number for ops that need a seed: the same in every evaluation of a program.
-  uint64_t next_seed() { return seed_++; }
+  // The next number for ops that need a seed: the same in every evaluation of a program that has
+  // the launch number.
+  uint64_t next_seed() { return (uint64_t{options_.launch_number} << 32U) + seed_++; }
 
  private:
   Status run_step(const Step& step, Frame& frame);

@@ -21,6 +21,8 @@ struct LaunchContext {
   // Which device of the launch this is.
   int64_t replica_id = 0;
   int64_t partition_id = 0;
+  // How often the executable was launched before: each launch has other random numbers.
+  uint32_t launch_number = 0;
   // Bytes of live values, arguments included.
   int64_t memory_limit_bytes = std::numeric_limits<int64_t>::max();
   // Looked at between operations; CANCELLED soon after it becomes true. Null: never.

@@ -96,6 +96,20 @@ def test_same_as_cpu(device, cpu, name):
     check_same(device, cpu, function, args)
 
 
+# What each launch draws is the launch's own; an executable's n-th launch draws the same everywhere.
+def test_rng_draws_anew(device):
+    def drawn(count):
+        zero, one = jax.device_put((F32(0), F32(1)), device)
+        draw = jax.jit(lambda a, b: lax.rng_uniform(a, b, (1000,)))
+        numbers = [np.asarray(draw(zero, one)) for _ in range(count)]
+        jax.clear_caches()
+        return numbers
+    first = drawn(3)
+    assert len(np.unique(first)) > 2900 and 0 <= np.min(first) and np.max(first) < 1
+    if device.platform != 'cpu':
+        np.testing.assert_array_equal(drawn(2), first[:2])
+
+
 def test_no_outputs():
     assert jax.jit(lambda x: None)(jnp.ones(3)) is None
     assert jax.jit(lambda x: ())(jnp.ones(3)) == ()

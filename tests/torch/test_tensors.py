@@ -109,8 +109,6 @@ def test_rng_state(device):
 
 
 @pytest.mark.quick
-@pytest.mark.xfail(reason='the program has no seed, only HLO\'s rng, and one program gives the same bits in '
-                          'each launch', strict=True)
 def test_randperms_differ(device):
     xm.set_rng_state(9)
     first, second = (torch.randperm(100, device=device).cpu() for _ in range(2))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rng as elementwise arithmetic, with the numbers that the reference evaluator gives: Philox 4x32
 // of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011. The n-th
-// rng that a launch runs is keyed by n, element i of its result takes the counter i. Loops and
-// branches that draw carry n along.
+// rng of the m-th launch is keyed by n + m * 2^32, element i of its result takes the counter i.
+// Loops and branches that draw carry n along.
 #include <array>
 #include <numbers>
 #include <utility>
@@ -19,14 +19,13 @@ using ir::OpCode;
 using ir::Value;
 using Values = ir::GraphBuilder::Values;
 
-// How many numbers were drawn so far: a constant, added to a value where there is one.
+// The key of the next rng: what was drawn here so far, added to the key at the block's begin.
 struct Drawn {
   Value* before = nullptr;
   int64_t count = 0;
 
   Value* value(ir::GraphBuilder& g) const {
-    Value* constant = g.constant(DType::kUI64, {}, static_cast<double>(count));
-    return before == nullptr ? constant : g.add(before, constant);
+    return g.add(before, g.constant(DType::kUI64, {}, static_cast<double>(count)));
   }
 };
 
@@ -216,7 +215,11 @@ Status expand_rng(ir::Module& module) {
   if (module.entry() == nullptr || module.entry()->is_declaration()) return ok_status();
   ir::Region& body = module.entry()->body();
   if (!draws(body) || !is_countable(body)) return ok_status();
-  Drawn drawn;
+  ir::Operation* first = body.front().operations().front().get();
+  ir::GraphBuilder g(body.front(), first, first->location());
+  Value* launch = g.convert(g.make(OpCode::kLaunchNumber, {}), DType::kUI64);
+  Drawn drawn{g.binary(OpCode::kShiftLeft, launch, g.constant(DType::kUI64, {}, 32))};
+  HEKLA_RETURN_IF_ERROR(g.status());
   return expand_block(body.front(), &drawn);
 }
 

@@ -83,7 +83,7 @@ TEST(Check, NamesStepAndReason) {
   expect([&](auto& p) { write(p, input(0, 4)); }, "may not be written");
   expect([&](auto& p) { write(p, {Space::kConstant, 0, 0, 4}); }, "may not be written");
   expect([&](auto& p) { write(p, {Space::kLaunch, 0, 4, 4}); }, "partition of the device [4] may");
-  expect([&](auto& p) { read(p, {Space::kLaunch, 0, 8, 4}); }, "is outside of its 8 bytes");
+  expect([&](auto& p) { read(p, {Space::kLaunch, 0, 12, 4}); }, "is outside of its 12 bytes");
   expect([](auto& p) { p.arena_bytes = 999; }, "step 0: kernel 0 k");
   expect([](auto& p) { p.arena_bytes = -1; }, "less than no bytes");
   expect([](auto& p) { p.output_input.pop_back(); }, "2 outputs, 1 of them");

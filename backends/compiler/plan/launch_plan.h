@@ -33,10 +33,12 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-// What Space::kLaunch holds: which device of the launch this is, two u32.
+// What Space::kLaunch holds, u32 each: which device of the launch this is, and how often the
+// executable was launched before.
 inline constexpr int64_t kReplicaOffset = 0;
 inline constexpr int64_t kPartitionOffset = 4;
-inline constexpr int64_t kLaunchBytes = 8;
+inline constexpr int64_t kLaunchNumberOffset = 8;
+inline constexpr int64_t kLaunchBytes = 12;
 
 // Runs LaunchPlan::kernels[kernel]; one slice per operand of the kernel, of the operand's size.
 // Slices that are written overlap no other slice of the step, but for an identical one: an operand

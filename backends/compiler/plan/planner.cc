@@ -222,6 +222,10 @@ class Planner {
           places_[op.result()] = {Space::kLaunch, 0, kPartitionOffset,
                                   byte_size(op.result()->type())};
           return ok_status();
+        case OpCode::kLaunchNumber:
+          places_[op.result()] = {Space::kLaunch, 0, kLaunchNumberOffset,
+                                  byte_size(op.result()->type())};
+          return ok_status();
         case OpCode::kSend:
         case OpCode::kRecv:
           return plan_host_step(op, steps);

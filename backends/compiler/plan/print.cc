@@ -81,6 +81,8 @@ std::string to_string(const Slice& slice) {
       return fmt::format("{} {} +{} [{}]", name, slice.index, slice.offset, slice.bytes);
     }
     case Slice::Space::kLaunch:
+      if (slice.offset == kLaunchNumberOffset)
+        return fmt::format("launch number [{}]", slice.bytes);
       return fmt::format("{} of the device [{}]",
                          slice.offset == kReplicaOffset ? "replica" : "partition", slice.bytes);
     case Slice::Space::kArena:

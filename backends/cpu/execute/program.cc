@@ -42,8 +42,8 @@ class Run {
         row_groups_(row_groups),
         memory_(memory),
         options_(options),
-        ids_{static_cast<uint32_t>(options.replica_id),
-             static_cast<uint32_t>(options.partition_id)},
+        ids_{static_cast<uint32_t>(options.replica_id), static_cast<uint32_t>(options.partition_id),
+             options.launch_number},
         host_steps_(host_steps),
         under_way_(options.lane) {}
 
@@ -291,7 +291,7 @@ class Run {
   const RowGroups& row_groups_;
   const LaunchMemory& memory_;
   const RunOptions& options_;
-  const std::array<uint32_t, 2> ids_;  // plan::Slice::Space::kLaunch
+  const std::array<uint32_t, 3> ids_;  // plan::Slice::Space::kLaunch
   std::atomic<int64_t>& host_steps_;
   reference::CollectivesUnderWay under_way_;
   StepTimes times_;

@@ -103,6 +103,7 @@ class Job : public DeviceJob {
     options.is_parallel = is_parallel;
     options.replica_id = launch_.replica;
     options.partition_id = launch_.partition;
+    options.launch_number = launch_.number;
     if (launch_.gang != nullptr) options.cancelled = &launch_.gang->aborted();
     options.exchange = member_.exchange();
     options.transfers = launch_.transfers.get();

@@ -165,6 +165,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     EvaluateOptions options;
     options.replica_id = job.replica;
     options.partition_id = job.partition;
+    options.launch_number = job.number;
     options.exchange = member.exchange();
     options.transfers = job.transfers.get();
     std::optional<ffi::LaunchCalls> launch_calls;

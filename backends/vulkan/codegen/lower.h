@@ -12,8 +12,8 @@ namespace hekla::vulkan::codegen {
 spv::Id lower(Module& m, kernel::Op op, kernel::ScalarType type, kernel::ScalarType from,
               std::span<const spv::Id> arguments);
 
-// The lower 32 bits of a value that is no boolean, and the value with them OR `word`, and plus `word`
-// (which must not carry).
+// The lower 32 bits of a value that is no boolean, and the value with them OR `word`, and plus
+// `word` (which must not carry).
 Bits low_word(Module& m, kernel::ScalarType type, spv::Id value);
 spv::Id or_low_word(Module& m, kernel::ScalarType type, spv::Id value, Bits word);
 spv::Id add_low_word(Module& m, kernel::ScalarType type, spv::Id value, Bits word);

@@ -64,6 +64,7 @@ struct LaunchRequest {
   std::vector<LaunchInput> inputs;
   int64_t replica = 0;
   int64_t partition = 0;
+  uint32_t number = 0;  // see pjrt::Launch
   // Null where the program runs on one device; see pjrt::Launch.
   pjrt::GangRef gang;
   // Where it meets its host; null: nowhere.

@@ -45,7 +45,7 @@ Status DeviceProgram::upload(const HostOperand& operand) const {
 }
 
 reference::LaunchContext DeviceProgram::launch_context(Run& run) const {
-  reference::LaunchContext context{run.request.replica, run.request.partition,
+  reference::LaunchContext context{run.request.replica, run.request.partition, run.request.number,
                                    program_->host_memory_limit_bytes};
   if (run.request.gang != nullptr) context.cancelled = &run.request.gang->aborted();
   context.exchange = run.request.member.exchange();

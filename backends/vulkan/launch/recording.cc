@@ -163,7 +163,7 @@ std::pair<const AllocationRef*, int64_t> DeviceProgram::find(const Run& run,
 void DeviceProgram::write_table(Run& run) const {
   if (!run.slot->table) return;
   const uint32_t ids[] = {static_cast<uint32_t>(run.request.replica),
-                          static_cast<uint32_t>(run.request.partition)};
+                          static_cast<uint32_t>(run.request.partition), run.request.number};
   static_assert(sizeof(ids) == plan::kLaunchBytes);
   std::memcpy(run.slot->table->host() + launch_offset(*run.slot->recorded), ids, sizeof(ids));
   const std::vector<TableEntry>& table = run.slot->recorded->table;

@@ -186,6 +186,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     HEKLA_ASSIGN_OR_RETURN(one.program, loaded(static_cast<size_t>(launch.device)));
     one.request.replica = launch.replica;
     one.request.partition = launch.partition;
+    one.request.number = launch.number;
     one.request.gang = launch.gang;
     one.request.transfers = launch.transfers;
     one.request.info = launch.info;

@@ -131,6 +131,7 @@ Outcome infer_control(const Operation& op) {
       return {true, infer_composite(op)};
     case OpCode::kReplicaId:
     case OpCode::kPartitionId:
+    case OpCode::kLaunchNumber:
       return {true, Types{Type::tensor(DType::kUI32, {})}};
     case OpCode::kReturn:
     case OpCode::kFuncReturn:

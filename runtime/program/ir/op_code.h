@@ -2,9 +2,10 @@
 // OpCode: the operations that the IR knows by name, and the plain facts about them.
 //
 // StableHLO's ops, the terminator and call of `func`, the ops of Shardy and of StableHLO's `check`
-// dialect, and the cast that stands between VHLO and builtin types. Any other operation is
-// kUnknown and carries its name, so that a program is read whole and all that is unsupported in it
-// can be named at once. Pure data, thread-safe.
+// dialect, the cast that stands between VHLO and builtin types, and hekla.launch_number, which
+// compiled programs hold (ui32: how often the executable was launched before). Any other operation
+// is kUnknown and carries its name, so that a program is read whole and all that is unsupported in
+// it can be named at once. Pure data, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -145,6 +146,7 @@ class Attribute;
   X(kSdyPropagationBarrier, "sdy.propagation_barrier") \
   X(kSdyNamedComputation, "sdy.named_computation") \
   X(kUnrealizedCast, "builtin.unrealized_conversion_cast") \
+  X(kLaunchNumber, "hekla.launch_number") \
   X(kCheckExpectEq, "check.expect_eq") \
   X(kCheckExpectEqConst, "check.expect_eq_const") \
   X(kCheckExpectAlmostEq, "check.expect_almost_eq") \
