@@ -328,8 +328,8 @@ void CpuExecutable::enqueue_peers(std::span<pjrt::Launch> launches) const {
     add_waiting(launch, waiting);
     const CpuDevice& device = devices_[static_cast<size_t>(launch.device)];
     reference::GangMember member(launch, launches.size(), *collectives_);
-    jobs.emplace_back(device,
-                      GangJob::make(Job(program_, calls_, device, launch, std::move(member)), *gang));
+    jobs.emplace_back(
+        device, GangJob::make(Job(program_, calls_, device, launch, std::move(member)), *gang));
   }
   const auto post = [jobs = std::move(jobs), has_transfers] {
     static std::mutex order;  // of gangs, on all devices
