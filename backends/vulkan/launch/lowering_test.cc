@@ -32,7 +32,9 @@ LaunchProgram program(plan::LaunchPlan plan) {
   LaunchProgram p;
   p.name = "test";
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    p.kernels.push_back({{{1}, 0, "k"}, {1, 1, 1}, ""});
+    DeviceKernel& kernel = p.kernels.emplace_back();
+    kernel.code.words = {1};
+    kernel.groups = {1, 1, 1};
   }
   p.plan = std::make_shared<const plan::LaunchPlan>(std::move(plan));
   return p;
