@@ -358,7 +358,7 @@ def test_two_devices(handlers, child, ours):
     done = child(f'''
 import ctypes, functools, jax, numpy as np
 from jax import shard_map
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 library = ctypes.CDLL({handlers._name!r})
 platform = jax.default_backend()
 for name in ('Where', 'Axpy'):
@@ -368,7 +368,8 @@ def run(v):
     where = jax.ffi.ffi_call('Where', jax.ShapeDtypeStruct((2,), np.int32))()
     call = jax.ffi.ffi_call('Axpy', jax.ShapeDtypeStruct(v.shape, v.dtype))
     return where, call(v, v, a=np.float32(3))
-f = jax.jit(shard_map(run, mesh=mesh, in_specs=P(), out_specs=(P(), P()), check_vma=False))
+f = jax.jit(shard_map(run, mesh=mesh, in_specs=P(), out_specs=(P(), P()), check_vma=False),
+            out_shardings=NamedSharding(mesh, P()))
 where, y = f(np.arange(3, dtype=np.float32))
 print([np.asarray(s.data).tolist() for s in where.addressable_shards])
 print([np.asarray(s.data).tolist() for s in y.addressable_shards])
