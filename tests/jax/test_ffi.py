@@ -368,9 +368,10 @@ def run(v):
     where = jax.ffi.ffi_call('Where', jax.ShapeDtypeStruct((2,), np.int32))()
     call = jax.ffi.ffi_call('Axpy', jax.ShapeDtypeStruct(v.shape, v.dtype))
     return where, call(v, v, a=np.float32(3))
+replicated = NamedSharding(mesh, P())
 f = jax.jit(shard_map(run, mesh=mesh, in_specs=P(), out_specs=(P(), P()), check_vma=False),
-            out_shardings=NamedSharding(mesh, P()))
-where, y = f(np.arange(3, dtype=np.float32))
+            out_shardings=replicated)
+where, y = f(jax.device_put(np.arange(3, dtype=np.float32), replicated))
 print([np.asarray(s.data).tolist() for s in where.addressable_shards])
 print([np.asarray(s.data).tolist() for s in y.addressable_shards])
 ''', HEKLA_NUM_DEVICES='2', HEKLA_FAIL_ON_FALLBACK=None)
