@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/ffi/task_pool.h"
 
-#include <sched.h>
-
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <system_error>
 
 #include "runtime/base/async/thread.h"
+#include "runtime/base/cpu_info.h"
 
 namespace hekla::ffi {
-namespace {
-
-int64_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
-}  // namespace
 
 struct TaskPool::State {
   std::mutex mutex;
@@ -44,7 +34,8 @@ struct TaskPool::State {
   }
 };
 
-TaskPool::TaskPool() : thread_count_(usable_cores()), state_(new State) {}
+TaskPool::TaskPool()
+    : thread_count_(std::max(1, read_cpu_info().usable_cores)), state_(new State) {}
 
 TaskPool& TaskPool::of_process() {
   static TaskPool& pool = *new TaskPool;

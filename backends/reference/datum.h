@@ -7,6 +7,10 @@
 
 #include "runtime/base/host_array.h"
 
+namespace hekla::ir {
+class Type;
+}
+
 namespace hekla::reference {
 
 struct Future;
@@ -25,5 +29,10 @@ struct Datum {
   }
   bool is_tuple() const { return parts != nullptr; }
 };
+
+// Appends the arrays inside a datum, tuples flattened.
+void flatten(Datum datum, std::vector<HostArray>& out);
+// The datum of a type whose arrays are those of `leaves` from `next` on, which it moves past them.
+Datum build(const ir::Type& type, std::vector<HostArray>& leaves, size_t& next);
 
 }  // namespace hekla::reference

@@ -28,24 +28,6 @@ void flatten_types(const ir::Type& type, std::vector<ir::Type>& out) {
   for (const ir::Type& element : type.elements()) flatten_types(element, out);
 }
 
-Datum build(const ir::Type& type, std::vector<HostArray>& leaves, size_t& next) {
-  if (!type.is_tuple()) return Datum(std::move(leaves[next++]));
-  std::vector<Datum> parts;
-  for (const ir::Type& element : type.elements()) parts.push_back(build(element, leaves, next));
-  return Datum::tuple(std::move(parts));
-}
-
-void flatten(Datum& datum, std::vector<HostArray>& out) {
-  if (!datum.is_tuple()) {
-    out.push_back(std::move(datum.array));
-    return;
-  }
-  for (const Datum& part : *datum.parts) {
-    Datum copy = part;
-    flatten(copy, out);
-  }
-}
-
 bool fits(const HostArray& array, const ir::Type& type) {
   if (type.is_token()) return true;
   if (!type.is_tensor() || array.dtype() != type.dtype() || array.rank() != type.rank()) {
@@ -217,7 +199,7 @@ Result<std::vector<HostArray>> evaluate(const ir::Module& module, std::vector<Ho
   Interpreter interpreter(module, here);
   HEKLA_ASSIGN_OR_RETURN(std::vector<Datum> results, interpreter.call(*entry, std::move(data)));
   std::vector<HostArray> flat;
-  for (Datum& result : results) flatten(result, flat);
+  for (Datum& result : results) flatten(std::move(result), flat);
   return flat;
 }
 

@@ -17,15 +17,6 @@ namespace {
 
 using ir::OpCode;
 
-// The arrays inside a datum, tuples flattened.
-void flatten(const Datum& datum, std::vector<HostArray>& out) {
-  if (!datum.is_tuple()) {
-    out.push_back(datum.array);
-    return;
-  }
-  for (const Datum& part : *datum.parts) flatten(part, out);
-}
-
 int64_t bytes_of(const Datum& datum, std::unordered_set<const void*>& seen) {
   if (datum.is_tuple()) {
     int64_t bytes = 0;

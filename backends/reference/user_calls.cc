@@ -142,24 +142,6 @@ Order inverse(const Order& order) {
   return result;
 }
 
-void flatten(Datum& datum, std::vector<HostArray>& out) {
-  if (!datum.is_tuple()) {
-    out.push_back(std::move(datum.array));
-    return;
-  }
-  for (const Datum& part : *datum.parts) {
-    Datum copy = part;
-    flatten(copy, out);
-  }
-}
-
-Datum build(const ir::Type& type, std::vector<HostArray>& leaves, size_t& next) {
-  if (!type.is_tuple()) return Datum(std::move(leaves[next++]));
-  std::vector<Datum> parts;
-  for (const ir::Type& element : type.elements()) parts.push_back(build(element, leaves, next));
-  return Datum::tuple(std::move(parts));
-}
-
 // Uninitialized, in the memory of the program's result where it may be.
 Result<HostArray> make_result(size_t number, const Form& form, const EvaluateOptions& options) {
   const ir::Type& type = form.results[number];
@@ -202,7 +184,7 @@ Result<std::vector<Datum>> execute_user_call(const ir::Operation& op, std::vecto
   }
   HEKLA_ASSIGN_OR_RETURN(const Form form, form_of(op));
   std::vector<HostArray> in, out;
-  for (Datum& operand : operands) flatten(operand, in);
+  for (Datum& operand : operands) flatten(std::move(operand), in);
   for (size_t i = 0; i < in.size(); ++i) {
     if (form.operand_orders[i].empty()) continue;
     HEKLA_ASSIGN_OR_RETURN(in[i], transpose(in[i], form.operand_orders[i]));
