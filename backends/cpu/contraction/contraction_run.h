@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// ContractionRun: one run of a PreparedContraction, for the files of contractions alone:
+// contraction_run.cc (rectangles of packed columns, and how threads share them), pack_lanes.cc
+// (rows and columns into panels), few_rows.cc (few rows with columns that are not packed). It
+// borrows the prepared contraction and the operands for the run; any number of threads run its
+// pieces.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "backends/cpu/contraction/contraction.h"
+
+namespace hekla::cpu {
+
+// One row or column: where its depth begins, where its sums go, and its place in each window.
+struct Lane {
+  int64_t offset = 0;
+  int64_t out = 0;
+  std::array<int64_t, 4> at{};
+};
+
+// Rows of a block, ready for tiles: entry (tile * runs + run) * kMostTileRows + row of `pointers`.
+struct BlockRows {
+  std::vector<Lane> lanes;
+  std::vector<const float*> pointers;
+  std::vector<int32_t> counts;  // elements of each run
+  std::vector<float> packed;
+};
+
+// Temporary memory of a thread, for a task that waits for nobody.
+struct ContractionScratch {
+  BlockRows rows;
+  std::vector<float> panels;
+  std::vector<Lane> row_lanes;
+  std::vector<Lane> column_lanes;
+};
+
+inline ContractionScratch& contraction_scratch() {
+  thread_local ContractionScratch mine;
+  return mine;
+}
+
+// One run of a contraction: the loops around the micro-kernels.
+class ContractionRun {
+ public:
+  using Prepared = PreparedContraction;
+  using Side = Prepared::Side;
+  using Run = Prepared::Run;
+  using DepthBlock = Prepared::DepthBlock;
+
+  ContractionRun(const Prepared& p, const std::byte* lhs, const std::byte* rhs, float* out,
+                 const std::atomic<bool>* cancelled)
+      : p_(p),
+        cancelled_(cancelled),
+        kernels_(p.kernels_),
+        rows_(p.is_swapped_ ? rhs : lhs),
+        columns_(p.is_swapped_ ? lhs : rhs),
+        out_(out + p.out_offset_) {
+    rows_ += p.rows_.offset * p.rows_.bytes;
+    columns_ += p.columns_.offset * p.columns_.bytes;
+  }
+
+  void run(bool is_parallel);
+
+ private:
+  // Where the operands of one element of the batch begin.
+  struct Batch {
+    const std::byte* rows;
+    const std::byte* columns;
+    float* out;
+  };
+
+  // Asked once per block: what it costs is lost in the block's work.
+  bool is_cancelled() const {
+    return cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed);
+  }
+
+  Batch batch_at(int64_t number) const;
+
+  void run_batches(int64_t begin, int64_t end, bool is_parallel) const;
+
+  static void for_ranges(bool is_parallel, int64_t count, int64_t grain,
+                         const std::function<void(int64_t, int64_t)>& body);
+
+  // Lanes [first, first + count) of a side.
+  static void fill_lanes(const Side& side, int64_t first, int64_t count, std::vector<Lane>& lanes);
+
+  // Where a lane's run begins, or null when it is zeros.
+  static const std::byte* find(const Side& side, const std::byte* base, const Lane& lane,
+                               int64_t offset, const Run& run);
+
+  // Elements of a panel. One line more than it holds: panels that start at the same offset in a
+  // page would push each other out of the first level cache.
+  static int64_t panel_size(const DepthBlock& block, int64_t width) {
+    return block.packed * width + 16;
+  }
+
+  // Packs lanes [first, first + count), which `lanes` describes, of a block of the depth into
+  // panels of `width`, one after the other.
+  void pack(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes, int64_t first,
+            int64_t count, int width, const DepthBlock& block, float* to) const;
+
+  // The same for lanes that lie side by side along their innermost axis: all panels at once, so
+  // that memory is read in order.
+  void pack_side_by_side(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes,
+                         int64_t first, int64_t count, int width, const DepthBlock& block,
+                         float* to) const;
+
+  // Few rows, and columns that lie side by side: they stream by, four rows at a time, or stay in
+  // the caches and are read by tiles in place.
+  void run_wide(const Batch& batch, bool is_parallel) const;
+
+  void run_wide_chunk(const Batch& batch, int64_t first, int64_t width) const;
+
+  // Rows that lie along the depth, with columns where they are: a number that tiles cover.
+  void multiply_in_place(const std::array<const float*, kWideRows>& rows, size_t count,
+                         const float* columns, int64_t columns_step, int64_t depth, int64_t width,
+                         const std::array<float*, kWideRows>& out, bool adds) const;
+
+  // A vector with columns, whose sums are several each.
+  void run_chained(const Batch& batch, bool is_parallel) const;
+
+  // Columns that lie side by side: partial sum k of all of them takes depths k, k + kDotSums, ...,
+  // and memory streams by in its order, some hundred columns of each depth.
+  void run_chained_across(const Batch& batch, const float* row, int64_t first, int64_t count) const;
+
+  void run_chained_columns(const Batch& batch, const float* row, int64_t first,
+                           int64_t count) const;
+
+  // How the sums of one element of the batch are cut into rectangles, which know nothing of each
+  // other: a thread packs what it needs of the columns.
+  struct Cut {
+    int64_t rows = 0;  // of a rectangle
+    int64_t row_groups = 1;
+    int64_t panels = 0;  // of a rectangle
+    int64_t panel_groups = 1;
+    // The last rectangles are cut once more, into as many parts each, so that threads end together.
+    int64_t whole = 0;
+    int64_t parts = 1;
+    bool splits_columns = false;
+
+    int64_t rectangles() const { return row_groups * panel_groups; }
+    int64_t tasks() const { return whole + (rectangles() - whole) * parts; }
+  };
+
+  Cut cut(bool is_parallel) const;
+
+  void run_rectangles(const Batch& batch, bool is_parallel) const;
+
+  void run_task(const Batch& batch, const Cut& cut, int64_t task) const;
+
+  void run_rectangle(const Batch& batch, int64_t row, int64_t rows, int64_t column,
+                     int64_t columns) const;
+
+  // Rows [first, first + count) of a block of the depth, tile by tile; packed where they cannot be
+  // read in place.
+  void prepare_rows(const Batch& batch, int64_t first, int64_t count, const DepthBlock& block,
+                    BlockRows& to) const;
+
+  // The prepared rows times one panel of `width`, of which `count` columns are wanted.
+  void multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,
+                      const float* panel, const Lane* columns, int64_t count, int width,
+                      bool adds) const;
+
+  // Of the next tile, which may be far: in the third level cache or in memory.
+  static void prefetch_sums(const Batch& batch, const Lane* rows, int64_t count, const Lane& column,
+                            int width);
+
+  const Prepared& p_;
+  const std::atomic<bool>* const cancelled_;
+  const MicroKernels& kernels_;
+  const std::byte* rows_;
+  const std::byte* columns_;
+  float* const out_;
+};
+
+}  // namespace hekla::cpu

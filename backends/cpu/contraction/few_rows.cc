@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// ContractionRun: few rows with columns that are not packed, and products with a vector.
+#include <algorithm>
+
+#include "backends/cpu/contraction/contraction_run.h"
+#include "backends/cpu/threads/thread_pool.h"
+
+namespace hekla::cpu {
+namespace {
+
+// Few rows: so much of the depth and so many columns at a time, which stay in the second level
+// cache for the next ones.
+constexpr int64_t kWideDepth = 64;
+constexpr int64_t kWideColumns = 1024;
+// Columns of a product with a vector that a thread takes at least; sums of so many are written
+// together.
+constexpr int64_t kChainedColumns = 32;
+// The same where columns lie side by side, and how many depths of a partial sum at a time.
+constexpr int64_t kAcrossColumns = 512;
+constexpr int64_t kAcrossDepth = 8;
+static_assert(kDotSums == kernel::kDotChains);
+
+}  // namespace
+
+void ContractionRun::run_wide(const Batch& batch, bool is_parallel) const {
+  const int64_t width = p_.columns_.size;
+  const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 1;
+  const int64_t chunk =
+      threads == 1 ? kWideColumns
+                   : std::clamp<int64_t>(round_up(width / (2 * threads), 64), 256, kWideColumns);
+  for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin * chunk; c < std::min(end * chunk, width); c += chunk) {
+      run_wide_chunk(batch, c, std::min(chunk, width - c));
+    }
+  });
+}
+
+void ContractionRun::run_wide_chunk(const Batch& batch, int64_t first, int64_t width) const {
+  const int64_t step = p_.rows_.depth.empty() ? 1 : p_.rows_.depth[0];
+  const int64_t columns_step = p_.columns_.depth.empty() ? 0 : p_.columns_.depth[0];
+  const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
+  std::vector<Lane>& lanes = contraction_scratch().row_lanes;
+  fill_lanes(p_.rows_, 0, p_.rows_.size, lanes);
+  const int64_t tiled = p_.columns_in_place_ ? width / kernels_.columns * kernels_.columns : 0;
+  std::array<const float*, kWideRows> rows{};
+  std::array<float*, kWideRows> out{};
+  std::array<float*, kWideRows> rest{};  // behind the tiled columns
+  for (size_t r = 0; r < lanes.size(); ++r) {
+    rows[r] = reinterpret_cast<const float*>(batch.rows) + lanes[r].offset;
+    out[r] = batch.out + lanes[r].out + first;
+    rest[r] = out[r] + tiled;
+    std::fill(out[r], out[r] + width, 0.0F);
+  }
+  for (int64_t d = 0; d < p_.depth_size_ && !is_cancelled(); d += kWideDepth) {
+    const int64_t depth = std::min(kWideDepth, p_.depth_size_ - d);
+    const float* block = columns + d * columns_step;
+    multiply_in_place(rows, lanes.size(), block, columns_step, depth, tiled, out, d != 0);
+    for (size_t r = 0; r < lanes.size(); r += kWideTile) {
+      const auto count = std::min<size_t>(kWideTile, lanes.size() - r);
+      kernels_.wide(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step,
+                    depth, width - tiled, rest.data() + r);
+    }
+    for (size_t r = 0; r < lanes.size(); ++r) rows[r] += depth * step;
+  }
+}
+
+void ContractionRun::multiply_in_place(const std::array<const float*, kWideRows>& rows,
+                                       size_t count, const float* columns, int64_t columns_step,
+                                       int64_t depth, int64_t width,
+                                       const std::array<float*, kWideRows>& out, bool adds) const {
+  const auto height = static_cast<size_t>(kernels_.rows);
+  const size_t tiles = (count + height - 1) / height;
+  const auto run = static_cast<int32_t>(depth);
+  std::array<float*, kMostTileRows> to{};
+  Tile tile;
+  tile.runs = &run;
+  tile.run_count = 1;
+  tile.columns_step = columns_step;
+  tile.out = to.data();
+  tile.adds = adds;
+  for (int64_t c = 0; c < width; c += kernels_.columns) {
+    tile.columns = columns + c;
+    for (size_t t = 0, first = 0; t < tiles; ++t) {
+      const size_t here = (count - first) / (tiles - t);
+      tile.rows = rows.data() + first;
+      for (size_t r = 0; r < here; ++r) to[r] = out[first + r] + c;
+      kernels_.tile[here](tile);
+      first += here;
+    }
+  }
+}
+
+void ContractionRun::run_chained(const Batch& batch, bool is_parallel) const {
+  const int64_t width = p_.columns_.size;
+  const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 1;
+  const int64_t chunk = round_up((width + 2 * threads - 1) / (2 * threads), kChainedColumns);
+  const auto depth = static_cast<size_t>(p_.depth_size_);
+  const int64_t row_step = p_.rows_.depth[0];
+  const auto* row = reinterpret_cast<const float*>(batch.rows);
+  std::vector<float> copy;
+  if (row_step != 1) {
+    copy.resize(depth);
+    for (size_t d = 0; d < depth; ++d) copy[d] = row[static_cast<int64_t>(d) * row_step];
+    row = copy.data();
+  }
+  const bool is_across = p_.columns_.has_rows && p_.columns_.lanes.size() == 1;
+  for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
+    const int64_t last = std::min(end * chunk, width);
+    const int64_t most = is_across ? kAcrossColumns : kChainedColumns;
+    for (int64_t c = begin * chunk; c < last && !is_cancelled(); c += most) {
+      const int64_t count = std::min(most, last - c);
+      if (is_across) {
+        run_chained_across(batch, row, c, count);
+      } else {
+        run_chained_columns(batch, row, c, count);
+      }
+    }
+  });
+}
+
+void ContractionRun::run_chained_across(const Batch& batch, const float* row, int64_t first,
+                                        int64_t count) const {
+  const int64_t depth = p_.depth_size_;
+  const int64_t step = p_.columns_.depth[0];
+  const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
+  std::vector<float>& sums = contraction_scratch().panels;
+  // A line more than there are columns: sums a whole number of pages apart share lines.
+  const int64_t distance = round_up(count, kDotSums) + kDotSums;
+  sums.assign(static_cast<size_t>(distance * kDotSums), 0.0F);
+  constexpr int64_t kBlock = kAcrossDepth * kDotSums;
+  for (int64_t d = 0; d < depth && !is_cancelled(); d += kBlock) {
+    for (int64_t k = 0; k < std::min<int64_t>(kDotSums, depth - d); ++k) {
+      const int64_t here = (std::min(kBlock, depth - d) - k + kDotSums - 1) / kDotSums;
+      const float* from = row + d + k;
+      float* to = sums.data() + k * distance;
+      kernels_.wide(&from, 1, kDotSums, columns + (d + k) * step, step * kDotSums, here, count,
+                    &to);
+    }
+  }
+  for (int64_t half = kDotSums / 2; half > 0; half /= 2) {
+    for (int64_t k = 0; k < half; ++k) {
+      float* to = sums.data() + k * distance;
+      const float* from = to + half * distance;
+      for (int64_t c = 0; c < count; ++c) to[c] += from[c];
+    }
+  }
+  const Prepared::LaneAxis& axis = p_.columns_.lanes[0];
+  float* out = batch.out + first * axis.out;
+  for (int64_t c = 0; c < count; ++c) out[c * axis.out] = sums[static_cast<size_t>(c)];
+}
+
+void ContractionRun::run_chained_columns(const Batch& batch, const float* row, int64_t first,
+                                         int64_t count) const {
+  const int64_t depth = p_.depth_size_;
+  const int64_t step = p_.columns_.depth[0];
+  const auto* columns = reinterpret_cast<const float*>(batch.columns);
+  ContractionScratch& mine = contraction_scratch();
+  std::vector<Lane>& lanes = mine.column_lanes;
+  fill_lanes(p_.columns_, first, count, lanes);
+  // Columns that lie along their depth at equal distances are read where they lie; others are
+  // copied one by one, in blocks where they lie side by side.
+  const bool is_even = p_.columns_.lanes.size() <= 1;
+  std::array<float, kChainedColumns> sums{};
+  if (step == 1 && is_even) {
+    const int64_t distance = count > 1 ? lanes[1].offset - lanes[0].offset : 0;
+    kernels_.chained(row, columns + lanes[0].offset, distance, depth, count, sums.data());
+  } else {
+    std::vector<float>& copies = mine.panels;
+    copies.resize(static_cast<size_t>(depth * count));
+    for (int64_t d = 0; d < depth; ++d) {
+      for (int64_t c = 0; c < count; ++c) {
+        copies[static_cast<size_t>(c * depth + d)] =
+            columns[lanes[static_cast<size_t>(c)].offset + d * step];
+      }
+    }
+    kernels_.chained(row, copies.data(), depth, depth, count, sums.data());
+  }
+  for (int64_t c = 0; c < count; ++c) {
+    batch.out[lanes[static_cast<size_t>(c)].out] = sums[static_cast<size_t>(c)];
+  }
+}
+
+}  // namespace hekla::cpu
