@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches and their contexts.
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -210,6 +211,17 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
   return status;
 }
 
+// For a launch that calls its host: most callbacks take less time than it takes to wake the thread
+// that runs them and, later, the caller. So the caller stays awake for a moment; it never waits for
+// longer, since the callback may need what it does next.
+constexpr std::chrono::microseconds kCallbackMoment{100};
+
+void wait_briefly(BriefWait& brief, std::span<const Part> parts) {
+  brief.wait(kCallbackMoment, [&] {
+    return std::ranges::all_of(parts, [](const Part& part) { return part.done->is_done(); });
+  });
+}
+
 // What all devices of a launch have in common.
 ffi::LaunchInfo launch_info(const PJRT_ExecuteOptions* options) {
   static std::atomic<int64_t> count = 0;
@@ -267,6 +279,7 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       args->device_complete_events[d] = make_event(parts[d].done, executable.state);
     }
   }
+  if (program.partitioned.host_channels.any()) wait_briefly(executable.brief, parts);
   return ok_status();
 }
 

@@ -19,6 +19,7 @@
 #include "backends/pjrt/partition.h"
 #include "backends/pjrt/processes.h"
 #include "plugin_api/pjrt_extensions.h"
+#include "runtime/base/async/brief_wait.h"
 #include "runtime/base/async/serial_queue.h"
 
 namespace hekla::pjrt {
@@ -218,6 +219,7 @@ struct PJRT_LoadedExecutable {
   std::mutex mutex;
   std::shared_ptr<hekla::pjrt::BackendExecutable> executable;  // guarded by mutex; null: deleted
   std::atomic<uint32_t> launches = 0;
+  hekla::BriefWait brief;  // for launches that call their host
 };
 
 struct PJRT_ExecuteContext {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/async/callback_queue.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -8,6 +9,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "runtime/base/async/brief_wait.h"
 
 namespace hekla {
 namespace {
@@ -27,7 +30,11 @@ bool CallbackScope::is_inside() { return callback_depth > 0; }
 struct CallbackQueue::State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> jobs;  // guarded by mutex, as all below
+  // How many jobs were posted: who waits without sleeping sees it.
+  std::atomic<uint64_t> posted = 0;
+  BriefWait brief;
+  std::deque<std::function<void()>> jobs;    // guarded by mutex, as all below
+  std::deque<std::function<void()>> urgent;  // posted inside of callbacks; each has a free thread
   size_t threads = 0;
   size_t busy = 0;       // threads that run a job
   uint64_t started = 0;  // jobs in the order of the queue
@@ -46,77 +53,98 @@ CallbackQueue::~CallbackQueue() {
   state_->changed.wait(lock, [&] { return state_->threads == 0; });
 }
 
-bool CallbackQueue::add_thread(const std::shared_ptr<State>& state, std::function<void()> first) {
-  const bool is_busy = first != nullptr;
+bool CallbackQueue::add_thread(const std::shared_ptr<State>& state) {
   try {
     // Signals stay as the caller has them: processes that a callback starts inherit them.
-    std::thread([state, first = std::move(first)]() mutable {
-      run(state, std::move(first));
-    }).detach();
+    std::thread([state] { run(state); }).detach();
   } catch (const std::system_error&) {
     return false;
   }
   ++state->threads;
-  if (is_busy) ++state->busy;
   return true;
 }
 
 Status CallbackQueue::start_thread() {
   const std::lock_guard lock(state_->mutex);
-  if (state_->threads > 0 || add_thread(state_, nullptr)) return ok_status();
+  if (state_->threads > 0 || add_thread(state_)) return ok_status();
   return resource_exhausted("no thread for the callbacks of a launch");
 }
 
 void CallbackQueue::post(std::function<void()> job) {
-  const std::lock_guard lock(state_->mutex);
-  if (CallbackScope::is_inside() && add_thread(state_, job)) return;
-  state_->jobs.push_back(std::move(job));
-  // One that is free watches the current job. Without it the job waits for a thread that there is.
-  if (state_->busy == state_->threads && state_->threads < kMaxThreads) {
-    add_thread(state_, nullptr);
+  {
+    const std::lock_guard lock(state_->mutex);
+    const size_t free = state_->threads - state_->busy - state_->urgent.size();
+    if (CallbackScope::is_inside() && (free > 0 || add_thread(state_))) {
+      state_->urgent.push_back(std::move(job));
+    } else {
+      state_->jobs.push_back(std::move(job));
+      // One that is free watches the current job. Without it the job waits for a thread that there
+      // is.
+      if (free == 0 && state_->threads < kMaxThreads) add_thread(state_);
+    }
+    state_->posted.fetch_add(1, std::memory_order_relaxed);
   }
   state_->changed.notify_all();
 }
 
-void CallbackQueue::run(const std::shared_ptr<State>& state, std::function<void()> first) {
-  running_state = state.get();
-  const bool was_first = first != nullptr;
-  if (was_first) {
-    first();
-    first = nullptr;
+// Where there is no job; whether the thread is to look again.
+bool CallbackQueue::rest(State& state, std::unique_lock<std::mutex>& lock) {
+  const auto free = [&] { return state.threads - state.busy; };
+  // One to run the next job, and one to watch it.
+  if (state.is_closing || free() > 2) return false;
+  if (free() == 1) {
+    const uint64_t posted = state.posted.load(std::memory_order_relaxed);
+    lock.unlock();
+    const bool has_news = state.brief.wait(
+        kAwake, [&] { return state.posted.load(std::memory_order_relaxed) != posted; });
+    lock.lock();
+    if (has_news || state.posted.load(std::memory_order_relaxed) != posted) return true;
+    if (state.is_closing) return false;
   }
+  if (free() == 1) {
+    state.changed.wait(lock);
+    return true;
+  }
+  return state.changed.wait_for(lock, kRest) == std::cv_status::no_timeout || free() == 1 ||
+         !state.jobs.empty() || !state.urgent.empty();
+}
+
+void CallbackQueue::run(const std::shared_ptr<State>& state) {
+  running_state = state.get();
   std::unique_lock lock(state->mutex);
-  if (was_first) --state->busy;
   while (true) {
-    if (state->jobs.empty()) {
-      // One free thread is enough, and none where the queue ends.
-      if (state->is_closing || state->threads - state->busy > 1) break;
-      state->changed.wait(lock);
+    const bool is_urgent = !state->urgent.empty();
+    if (!is_urgent && state->jobs.empty()) {
+      if (!rest(*state, lock)) break;
       continue;
     }
-    if (state->current != 0) {
+    if (!is_urgent && state->current != 0) {
       const Clock::time_point end = state->current_began + kPatience;
       if (Clock::now() < end) {
         state->changed.wait_until(lock, end);
         continue;
       }
     }
-    std::function<void()> job = std::move(state->jobs.front());
-    state->jobs.pop_front();
-    const uint64_t number = ++state->started;
-    state->current = number;
-    state->current_began = Clock::now();
+    auto& queue = is_urgent ? state->urgent : state->jobs;
+    std::function<void()> job = std::move(queue.front());
+    queue.pop_front();
+    uint64_t number = 0;
+    if (!is_urgent) {
+      number = ++state->started;
+      state->current = number;
+      state->current_began = Clock::now();
+    }
     ++state->busy;
-    // Somebody must see when this job has had its time.
+    // Somebody must see when the current job has had its time.
     if (!state->jobs.empty() && state->busy == state->threads && state->threads < kMaxThreads) {
-      add_thread(state, nullptr);
+      add_thread(state);
     }
     lock.unlock();
     job();
     job = nullptr;
     lock.lock();
     --state->busy;
-    if (state->current == number) state->current = 0;
+    if (number != 0 && state->current == number) state->current = 0;
     state->changed.notify_all();
   }
   --state->threads;

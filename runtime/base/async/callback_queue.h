@@ -6,8 +6,9 @@
 // once, since the callback may wait for it, and a job that has run for kPatience lets the next
 // ones pass, since it may wait for them by way of another thread of the client. So the order is
 // what callers can expect where nobody blocks, and not a promise. A thread is kept for the next
-// job, and ends where another one is idle already; at most kMaxThreads stand in callbacks at a
-// time, nested ones not counted. Thread-safe. Jobs must not throw.
+// job, for kAwake without sleeping where jobs come that often (BriefWait), and a second one for
+// kRest; others end once they are idle. At most kMaxThreads stand in callbacks at a time, nested
+// ones not counted. Thread-safe. Jobs must not throw.
 //
 // The destructor waits for the jobs posted so far; where one of them is what destroys the queue the
 // threads end by themselves.
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "runtime/base/status.h"
 
@@ -35,6 +37,8 @@ class CallbackScope {
 class CallbackQueue {
  public:
   static constexpr std::chrono::milliseconds kPatience{100};
+  static constexpr std::chrono::microseconds kAwake{150};
+  static constexpr std::chrono::seconds kRest{5};
   static constexpr size_t kMaxThreads = 256;
 
   CallbackQueue();
@@ -49,9 +53,10 @@ class CallbackQueue {
 
  private:
   struct State;
-  static void run(const std::shared_ptr<State>& state, std::function<void()> first);
+  static void run(const std::shared_ptr<State>& state);
+  static bool rest(State& state, std::unique_lock<std::mutex>& lock);
   // Under the mutex; whether there is a thread more.
-  static bool add_thread(const std::shared_ptr<State>& state, std::function<void()> first);
+  static bool add_thread(const std::shared_ptr<State>& state);
   std::shared_ptr<State> state_;  // shared with the threads, which may outlive this object
 };
 

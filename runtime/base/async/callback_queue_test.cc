@@ -6,6 +6,8 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
 namespace hekla {
@@ -60,6 +62,31 @@ TEST(CallbackQueue, JobsThatWaitForLaterOnesEnd) {
     });
   }
   all.get_future().wait();
+}
+
+// Bursts of jobs, each of which finds the one before at work, start no threads anew.
+TEST(CallbackQueue, ThreadsAreKept) {
+  CallbackQueue queue;
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  for (int burst = 0; burst < 50; ++burst) {
+    std::promise<void> all_posted, done;
+    const std::shared_future<void> posted = all_posted.get_future();
+    for (int i = 0; i < 3; ++i) {
+      queue.post([&, posted, i] {
+        if (i == 0) posted.wait();
+        {
+          const std::lock_guard lock(mutex);
+          threads.insert(std::this_thread::get_id());
+        }
+        if (i == 2) done.set_value();
+      });
+    }
+    all_posted.set_value();
+    done.get_future().wait();
+  }
+  // Two, unless one was held up for longer than kPatience.
+  EXPECT_LE(threads.size(), 4u);
 }
 
 TEST(CallbackQueue, AJobMayDestroyTheQueue) {
