@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <cstdlib>
 #include <limits>
 
@@ -113,6 +114,45 @@ void check_exact_points(DType dtype) {
   EXPECT_EQ(run(OpCode::kPower, twos, whole), powers);
   EXPECT_EQ(run(OpCode::kPower, bases, ones), bases);
 }
+// A positive number to a real one is the power of real numbers, bit for bit, as complex numbers
+// too.
+template <typename T>
+void check_real_powers_of_complex(DType complex_dtype) {
+  using C = std::complex<T>;
+  std::vector<C> x, y;
+  for (const T base :
+       {T(0.37), T(1), T(2), T(3), T(9), T(250), std::numeric_limits<T>::max() / 2}) {
+    for (const T exponent : {T(-2), T(-0.5), T(0), T(0.5), T(1), T(2), T(3), T(15), T(30.25)}) {
+      x.emplace_back(base, 0);
+      y.emplace_back(exponent, 0);
+    }
+  }
+  const auto run = [&](DType dtype, const HostArray& a, const HostArray& b) {
+    return *run_expansion(dtype, {a, b}, [&](Builder& builder, const auto& e) {
+      return binary(builder, OpCode::kPower, dtype, e[0], e[1]);
+    });
+  };
+  const auto real = [](const std::vector<C>& values) {
+    std::vector<T> parts;
+    for (const C& value : values) parts.push_back(value.real());
+    return parts;
+  };
+  const Dims dims = {static_cast<int64_t>(x.size())};
+  const DType dtype = complex_part(complex_dtype);
+  const HostArray wanted = run(dtype, HostArray::from<T>(dtype, dims, real(x)),
+                               HostArray::from<T>(dtype, dims, real(y)));
+  const HostArray ours = run(complex_dtype, HostArray::from<C>(complex_dtype, dims, x),
+                             HostArray::from<C>(complex_dtype, dims, y));
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(ours.as<C>()[i].real(), wanted.as<T>()[i]) << x[i] << " to " << y[i];
+    EXPECT_EQ(ours.as<C>()[i].imag(), 0) << x[i] << " to " << y[i];
+  }
+}
+TEST(Accuracy, RealPowersOfComplex) {
+  check_real_powers_of_complex<float>(DType::kC64);
+  check_real_powers_of_complex<double>(DType::kC128);
+}
+
 TEST(Accuracy, ExactPoints) {
   check_exact_points<float>(DType::kF32);
   check_exact_points<double>(DType::kF64);

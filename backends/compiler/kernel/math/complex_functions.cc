@@ -185,11 +185,19 @@ Complex tan(Complex z) {
 Complex pow(Complex x, Complex y) {
   const Num zero = x.re.constant(0);
   const Num one = x.re.constant(1);
-  const Complex general = exp(y * log(x));
+  const Complex log_x = log(x);
+  const Complex general = exp(y * log_x);
+  // To a real exponent the modulus is a power of real numbers, whose error does not grow with it.
+  const Num modulus = abs(x);
+  const Num size = pow(modulus, y.re);
+  const Num angle = y.re * log_x.im;
+  const Complex polar{size * cos(angle), select(equal(angle, zero), angle, size * sin(angle))};
+  const Num has_polar = equal(y.im, zero) & (modulus > 0.0) & is_finite(modulus);
   // 0 to a positive real number is 0, to others undefined; anything to 0 is 1.
   const Num of_zero =
       select(equal(y.im, zero) & (y.re > 0.0), zero, quiet_nan(zero.type(), *zero.b));
-  const Complex result = select(is_zero(x), Complex{of_zero, of_zero}, general);
+  const Complex result =
+      select(is_zero(x), Complex{of_zero, of_zero}, select(has_polar, polar, general));
   return select(is_zero(y), Complex{one, zero}, result);
 }
 
