@@ -137,7 +137,8 @@ class Suite:
                   'TORCH_TEST_DEVICES': str(ROOT / 'tests' / 'support' / 'torch_test_device.py')}
         for name in ('PJRT_LIBRARY_PATH', 'XLA_STABLEHLO_COMPILE', 'HEKLA_PLUGIN_PATH'):
             values.pop(name, None)
-        path = [ROOT / 'tests' / 'support', self.tests, self.packages]
+        # examples: upstream's files find it by the name that they are called by.
+        path = [ROOT / 'tests' / 'support', self.tests, self.checkout / 'examples', self.packages]
         if device != UPSTREAM:
             build = pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build')).resolve()
             library = build / 'lib' / 'hekla' / f'pjrt_{DEVICES[device]}.so'
