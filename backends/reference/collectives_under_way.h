@@ -30,7 +30,8 @@ class CollectivesUnderWay {
   ~CollectivesUnderWay();
 
   // Begins `program`, one collective by itself, which outlives this object. Arguments and results
-  // as for evaluate_in_memory; they do not overlap. `number` names it until it is awaited;
+  // as for evaluate_in_memory; a result may have an argument's memory, since what is brought to the
+  // exchange is a copy. Else they do not overlap. `number` names it until it is awaited;
   // `options.exchange` is the same in all calls. Errors that need no peer.
   Status start(int32_t number, const ir::Module& program,
                std::span<const std::span<std::byte>> arguments,

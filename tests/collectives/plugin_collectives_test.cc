@@ -169,6 +169,40 @@ TEST_P(Collectives, SumInALoop) {
   }
 }
 
+TEST_P(Collectives, ACarriedValueIsWhatASumMakesOfIt) {
+  // Two values that change sides: one has the sum in the place of its operand, or it is copied.
+  for (const char* next : {"%0, %w", "%w, %0"}) {
+    const auto results = run(fmt::format(R"(
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %three = stablehlo.constant dense<3> : tensor<i32>
+      %r:3 = stablehlo.while(%i = %zero, %v = %x, %w = %x) : tensor<i32>, tensor<4xf32>, tensor<4xf32>
+      cond {{
+        %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      }} do {{
+        %j = stablehlo.add %i, %one : tensor<i32>
+        {}
+        stablehlo.return %j, {} : tensor<i32>, tensor<4xf32>, tensor<4xf32>
+      }}
+      %s = stablehlo.add %r#1, %r#2 : tensor<4xf32>
+      return %s : tensor<4xf32>
+    }})",
+                                         all_reduce("%0", "%v"), next));
+    ASSERT_TRUE(results.ok()) << results.status().to_string();
+    for (size_t d = 0; d < results->size(); ++d) {
+      for (size_t i = 0; i < 4; ++i) {
+        const auto n = static_cast<float>(count());
+        const float own = 100 * static_cast<float>(d) + static_cast<float>(i);
+        const float sum = n * (50 * (n - 1) + static_cast<float>(i));
+        const float expected = next[1] == '0' ? n * n * sum + own : n * sum + sum;
+        EXPECT_EQ((*results)[d][i], expected) << next << " on " << d;
+      }
+    }
+  }
+}
+
 TEST_P(Collectives, GatherAcrossReplicas) {
   std::string ids;
   for (int64_t r = replicas() - 1; r >= 0; --r) ids += fmt::format("{}{}", r, r > 0 ? ", " : "");

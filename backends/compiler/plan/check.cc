@@ -165,7 +165,10 @@ class Checker {
   Status check_numbers(const StartStep& step) const {
     HEKLA_RETURN_IF_ERROR(check_program(step));
     for (size_t i = 0; i < step.outputs.size(); ++i) {
-      for (const Slice& input : step.inputs) HEKLA_RETURN_IF_ERROR(check_apart(step, i, input));
+      for (const Slice& input : step.inputs) {
+        if (input == step.outputs[i]) continue;
+        HEKLA_RETURN_IF_ERROR(check_apart(step, i, input));
+      }
       for (size_t k = 0; k < i; ++k) {
         HEKLA_RETURN_IF_ERROR(check_apart(step, i, step.outputs[k]));
       }

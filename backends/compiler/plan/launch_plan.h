@@ -82,7 +82,8 @@ struct StartStep {
   std::string name;                           // "stablehlo.all_reduce"
   std::shared_ptr<const ir::Module> program;  // entry function: the operation on its operands
   std::vector<Slice> inputs;                  // one per argument of the entry, dense
-  std::vector<Slice> outputs;                 // one per result; they overlap no input
+  // One per result, each in the place of an input or apart from all.
+  std::vector<Slice> outputs;
 };
 
 // Waits for it. The same slices: to whoever asks what happens before what, both steps do with them

@@ -120,9 +120,9 @@ class CopyElision {
     }
     if (here != uses_[source] || first >= at || !makes(steps[first], source)) return false;
     for (size_t i = first; i < at; ++i) {
-      if (names(steps[i], buffer_of(to)) && !(i == first && updates(steps[i], to))) {
-        return false;
-      }
+      if (!names(steps[i], buffer_of(to))) continue;
+      const bool is_update = i == first || is_done_of(steps[i], steps[first]);
+      if (!is_update || !updates(steps[first], to)) return false;
     }
     // After the copy both hold the same until somebody writes one of them.
     for (size_t i = at + 1; i < steps.size(); ++i) {
@@ -169,6 +169,12 @@ class CopyElision {
     });
     return writes && !reads;
   }
+  // Whether the step is where the collective that `first` starts ends.
+  static bool is_done_of(const Step& step, const Step& first) {
+    const auto* start = std::get_if<StartStep>(&first.what);
+    const auto* done = std::get_if<DoneStep>(&step.what);
+    return start != nullptr && done != nullptr && done->number == start->number;
+  }
   // A shader of the user's, which becomes a kernel, reads while it writes.
   static bool is_shader(const HostStep& step) {
     return step.name == "stablehlo.custom_call @hekla.vulkan_kernel";
@@ -177,6 +183,15 @@ class CopyElision {
   bool updates(const Step& step, const Slice& to) const {
     if (const auto* host = std::get_if<HostStep>(&step.what)) {
       return !is_shader(*host) && !writes(step, buffer_of(to));
+    }
+    if (const auto* start = std::get_if<StartStep>(&step.what)) {
+      const auto is_apart_or_same = [&](const Slice& slice) {
+        return buffer_of(slice) != buffer_of(to) || slice == to;
+      };
+      return std::ranges::none_of(
+                 start->outputs,
+                 [&](const Slice& slice) { return buffer_of(slice) == buffer_of(to); }) &&
+             std::ranges::all_of(start->inputs, is_apart_or_same);
     }
     const auto* run = std::get_if<KernelStep>(&step.what);
     if (run == nullptr) return false;

@@ -19,7 +19,8 @@ inline constexpr int64_t kArenaAlignment = 64;
 void assign_arena(LaunchPlan& plan, bool reuse = true);
 
 // Removes copies that are not needed: a value is made where it is to be copied, when nobody needs
-// what is there in between. So loops write their carried buffers in place. Run before assign_arena.
+// what is there in between. So loops write their carried buffers in place, collectives too, whose
+// start and done both stand for the time in between. Run before assign_arena.
 void elide_copies(LaunchPlan& plan);
 
 }  // namespace hekla::plan

@@ -133,6 +133,50 @@ TEST(Overlap, AnInputIsGivenAwayOnlyAfterTheEnd) {
   EXPECT_EQ(plan.output_input, (std::vector<int32_t>{-1, 0}));
 }
 
+// A loop whose carried value is what a collective makes of it has it in one place.
+TEST(Overlap, ACollectiveUpdatesACarriedValueInPlace) {
+  const auto loop = [](const std::string& body, const std::string& next) {
+    return R"(  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<256xf32>
+  cond {
+    %n = stablehlo.constant dense<50> : tensor<i32>
+    %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+)" + body + "    stablehlo.return %j, %" +
+           next + " : tensor<i32>, tensor<256xf32>\n  }\n";
+  };
+  const auto copies_inside = [](const LaunchPlan& plan) {
+    int64_t loops = 0, copies = 0;
+    for_each_step(plan.steps, [&](const Step& step) {
+      for_each_list(step, [&](const Steps& inner) {
+        ++loops;
+        copies += std::ranges::count_if(
+            inner, [](const Step& s) { return std::holds_alternative<CopyStep>(s.what); });
+      });
+    });
+    EXPECT_GE(loops, 1) << to_string(plan);
+    return copies;
+  };
+  const std::string permute =
+      "    %w = \"stablehlo.collective_permute\"(%v) <{source_target_pairs = dense<[[0, 1], [1, "
+      "0]]> : "
+      "tensor<2x2xi64>}> : (tensor<256xf32>) -> tensor<256xf32>\n";
+  for (const std::string& body : {all_reduce("w", "v"), permute}) {
+    for (const PlanOptions& options : {PlanOptions{}, kNoOverlap}) {
+      const LaunchPlan plan = planned(loop(body, "w"), "%r#1", 1, options);
+      EXPECT_EQ(copies_inside(plan), 0) << to_string(plan);
+    }
+  }
+  // Where something else needs the old value meanwhile, it stays where it is.
+  const std::string beside = permute + "    %t = stablehlo.tanh %v : tensor<256xf32>\n" +
+                             "    %u = stablehlo.add %t, %w : tensor<256xf32>\n";
+  const LaunchPlan plan = planned(loop(beside, "u"), "%r#1", 1);  // and check() proves it
+  EXPECT_LE(copies_inside(plan), 1) << to_string(plan);
+}
+
 TEST(Overlap, LoopsAreOneStepAndHaveIntervalsOfTheirOwn) {
   const std::string loop = R"(  %zero = stablehlo.constant dense<0> : tensor<i32>
   %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<256xf32>
