@@ -37,12 +37,12 @@ def initialize():
     for name, path in found.items():
         if name in named:
             # JAX registers these itself, after the packages, and stops if one is there already.
-            _step(f'donation on {name}', _allow_donation, name)
+            _add_services(name)
             _later(f'linear algebra on {name}', _add_linalg, name, named[name])
             _later(f'callbacks on {name}', _add_callbacks, name)
             _step(f'foreign functions on {name}', _add_ffi, name, named[name])
         elif _step(f'platform {name} from {path}', _register, name, path):
-            _step(f'donation on {name}', _allow_donation, name)
+            _add_services(name)
             _step(f'linear algebra on {name}', _add_linalg, name, path)
             _step(f'callbacks on {name}', _add_callbacks, name)
             _step(f'foreign functions on {name}', _add_ffi, name, path)
@@ -71,6 +71,22 @@ def _register(name, path):
     if name not in getattr(xla_bridge, '_backend_factories', {}):
         xla_bridge.register_plugin(name, priority=PRIORITIES.get(name, OTHER_PRIORITY),
                                    library_path=path)
+
+
+def _add_services(name):
+    _step(f'donation on {name}', _allow_donation, name)
+    _step(f'compilation cache on {name}', _add_cache, name)
+    _step(f'DLPack on {name}', _add_dlpack, name)
+
+
+def _add_cache(name):
+    from hekla import jax_cache
+    jax_cache.register(name)
+
+
+def _add_dlpack(name):
+    from hekla import jax_dlpack
+    jax_dlpack.register(name)
 
 
 def _allow_donation(name):

@@ -128,3 +128,32 @@ def test_threads(device):
         return float(jax.jit(lambda a: (a * 2).sum())(x)) == 16 * i * (8 + i % 3)
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(40)))
+
+
+@pytest.mark.parametrize('name', ['bool', 'int8', 'uint32', 'float16', 'float32', 'complex64'])
+def test_dlpack_out(device, shim, name):
+    if not shim:
+        pytest.skip('the package packs arrays')
+    for shape in ((), (3, 4), (2, 0)):
+        x = jax.device_put(sample(name, shape), device)
+        there = np.from_dlpack(x)
+        assert there.dtype == x.dtype
+        np.testing.assert_array_equal(there, sample(name, shape))
+
+
+@pytest.mark.quick
+def test_dlpack_out_is_in_place(device, shim):
+    if not shim:
+        pytest.skip('the package packs arrays')
+    x = jax.jit(lambda x: x + 1)(jax.device_put(np.arange(1000, dtype=np.float32), device))
+    pointer = x.unsafe_buffer_pointer()
+    if np.asarray(x).ctypes.data == pointer:  # the host reads the device's memory
+        there = np.from_dlpack(x, copy=False)
+        assert there.ctypes.data == pointer
+        del x
+    else:
+        with pytest.raises(BufferError, match='copy=False'):
+            np.from_dlpack(x, copy=False)
+        there = np.from_dlpack(x)
+    np.testing.assert_array_equal(there, np.arange(1000) + 1)
+    assert np.from_dlpack(jax.device_put(there, device), copy=True).ctypes.data != pointer

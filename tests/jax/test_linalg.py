@@ -5,6 +5,7 @@ With LAPACK each call is run on the device. The rules for plugins without it are
 operations, the same for all platforms: these are lowered for the platform under test and run by
 jaxlib's CPU, and by the device itself in a process of its own.
 """
+import inspect
 import itertools
 
 import jax
@@ -308,6 +309,41 @@ def test_tridiagonal_solve(lapack):
             x, = lapack(lax.linalg.tridiagonal_solve, low, d.astype(dtype), high, b)
             t = np.diag(d) + np.diag(low[1:], -1) + np.diag(high[:-1], 1)
             near(t.astype(dtype) @ x, b, 10)
+
+
+@pytest.mark.skipif(not hasattr(lax.linalg, 'tridiagonal_solve')
+                    or 'perturb_singular' not in inspect.signature(
+                        lax.linalg.tridiagonal_solve).parameters,
+                    reason='this release has no perturb_singular')
+def test_singular_tridiagonal_solve(lapack):
+    solve = lambda *args: lax.linalg.tridiagonal_solve(*args, perturb_singular=True)
+    for dtype in DTYPES:
+        eps = np.finfo(dtype).eps
+        for n in (1, 2, 3, 65):
+            d = matrix(2, n, dtype=dtype)  # not dominant: pivoting swaps rows
+            low, high = matrix(2, n, dtype=dtype, seed=1), matrix(2, n, dtype=dtype, seed=2)
+            low[:, 0] = high[:, -1] = 0
+            b = matrix(2, n, 3, dtype=dtype, seed=3)
+            x, = lapack(solve, low, d, high, b)
+            for i in range(2):
+                t = np.diag(d[i]) + np.diag(low[i, 1:], -1) + np.diag(high[i, :-1], 1)
+                size = abs(t).max() * abs(x[i]).max() + abs(b[i]).max()
+                assert abs(t @ x[i] - b[i]).max() <= 10 * ROOM * eps * size
+        # Inverse iteration: a vector of the null space of a graph's Laplacian is constant.
+        d, off = np.full(9, 2, dtype), np.full(9, -1, dtype)
+        d[[0, -1]] = 1
+        x, = lapack(solve, off, d, off, matrix(9, 1, dtype=dtype) + 2)
+        assert np.isfinite(x).all() and abs(x).max() > 1e3
+        np.testing.assert_allclose(x / x[0], np.ones_like(x), atol=ROOM * eps * 9)
+        x, = lapack(solve, 0 * off, 0 * d, 0 * off, matrix(9, 1, dtype=dtype))
+        assert np.isfinite(x).all()
+
+
+def test_strict_promotion_of_types(lapack):
+    a = matrix(5, 5)
+    with jax.numpy_dtype_promotion('strict'):
+        w, v = lapack(lambda x: tuple(jnp.linalg.eig(x)), a)
+    near(a @ v, v * w, 20)
 
 
 def test_narrow_types_and_subsets(lapack):
