@@ -222,6 +222,25 @@ void wait_briefly(BriefWait& brief, std::span<const Part> parts) {
   });
 }
 
+// What each device waits for before it can begin.
+std::vector<GangInputWait::Device> missing_inputs(const Program& program,
+                                                  std::span<const Part> parts) {
+  std::vector<GangInputWait::Device> devices;
+  for (const Part& part : parts) {
+    GangInputWait::Device& device = devices.emplace_back();
+    device.name = part.device->description->debug_string;
+    for (size_t i = 0; i < program.parameters.size(); ++i) {
+      const CompletionRef& ready = part.arguments[i]->ready;
+      if (ready->is_done()) continue;
+      const ArrayInfo& parameter = program.parameters[i];
+      device.missing.push_back(
+          {fmt::format("argument {}, {}", i, shape_string(parameter.dtype, parameter.dims)),
+           ready});
+    }
+  }
+  return devices;
+}
+
 // What all devices of a launch have in common.
 ffi::LaunchInfo launch_info(const PJRT_ExecuteOptions* options) {
   static std::atomic<int64_t> count = 0;
@@ -266,6 +285,9 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     launches[d].info = info;
   }
   HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
+  if (gang != nullptr && program.partitioned.has_collectives) {
+    executable.state->gang_inputs.watch(gang, missing_inputs(program, parts));
+  }
   for (size_t d = 0; d < parts.size(); ++d) {
     // The launch runs on although the executable may be deleted meanwhile.
     parts[d].done->on_done([code](const Status&) {});

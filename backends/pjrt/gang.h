@@ -8,8 +8,9 @@
 //
 // A device that waits for others of its launch, at a collective of the program, waits for
 // GangOptions::warning_seconds before the log says who is missing, and for deadline_seconds before
-// the launch ends. Devices that compute, or wait for inputs or for their host, wait for nobody of
-// the gang: however long they take, only those who wait for them count the time. Devices of other
+// the launch ends; so does one that has its inputs, for those that lack theirs (gang_inputs.h).
+// Devices that compute, or wait for inputs or for their host, wait for nobody of the gang: however
+// long they take, only those who wait for them count the time. Devices of other
 // processes are not waited for: programs with collectives over several processes are refused.
 #pragma once
 

@@ -16,6 +16,7 @@
 #include "backends/ffi/launch.h"
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/compile_options.h"
+#include "backends/pjrt/gang_inputs.h"
 #include "backends/pjrt/partition.h"
 #include "backends/pjrt/processes.h"
 #include "plugin_api/pjrt_extensions.h"
@@ -101,6 +102,7 @@ struct ClientState {
   std::mutex gang_mutex;  // held while the launches of one gang are enqueued
   ProcessOptions process;
   GangOptions gang;
+  GangInputs gang_inputs;
   std::shared_ptr<KeyValueStore> store;  // null: one process
   std::unique_ptr<Backend> backend;
   std::shared_ptr<PJRT_TopologyDescription> topology;

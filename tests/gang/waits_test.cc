@@ -329,6 +329,29 @@ TEST_P(GangWaitsTest, AGangThatWaitsForAnInputLetsOthersPass) {
   EXPECT_EQ(first->outputs[0][0].to_host()->as<float>()[0], 9);
 }
 
+TEST_P(GangWaitsTest, ADeadlineNamesTheDeviceWhoseInputDoesNotCome) {
+  make_client({{"gang_deadline_seconds", int64_t{1}}});
+  auto sum = compile(kSum);
+  ASSERT_TRUE(sum.ok()) << sum.status().to_string();
+  const std::vector<Buffer> a = upload_to_all(floats({4}, 1));
+  const auto release = std::make_shared<std::promise<void>>();
+  const Buffer late = held(release);
+  std::vector<std::vector<const Buffer*>> arguments = each_of(a);
+  arguments[3] = {&late};
+  auto launch = sum->launch(arguments);
+  EXPECT_TRUE(launch.ok()) << launch.status().to_string();
+  for (const Event& done : launch->done) {
+    const Status status = done.await(minute());
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    for (const std::string& text :
+         {std::string("8 devices has not begun"), device_name(3) + " lacks argument 0, f32[4]"}) {
+      EXPECT_NE(status.message().find(text), std::string::npos) << status.to_string();
+    }
+    EXPECT_EQ(status.message().find(device_name(5) + " lacks"), std::string::npos);
+  }
+  release->set_value();
+}
+
 // Each callback of a gang launches gangs on the same devices and waits for them, while a gang that
 // needs the outer one's results stands in line already; those launch again.
 TEST_P(GangWaitsTest, ACallbackOfAGangLaunchesGangs) {
