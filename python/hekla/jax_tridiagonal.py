@@ -39,11 +39,13 @@ def solve_perturbed(dl, d, du, b):
         jnp.concatenate([above, end[None]])
         for above, end in zip(rows, (last[0], zero, zero, last[2])))
 
-    largest = abs(jnp.stack([pivots, first_upper, second_upper])).max(axis=(0, 1))
-    eps = jnp.finfo(d.dtype).eps
-    tiny = jnp.where(largest == 0, jnp.ones_like(largest), largest) * eps
+    # Ranks are equal throughout: JAX may be told to raise where they differ.
+    largest = abs(jnp.stack([pivots, first_upper, second_upper])).max(axis=(0, 1))[None]
+    tiny = jnp.where(largest == 0, jnp.ones_like(largest), largest) * jnp.finfo(d.dtype).eps
     size = abs(pivots)
-    direction = jnp.where(size == 0, zero + 1, pivots / jnp.where(size == 0, 1, size).astype(d.dtype))
+    is_zero = size == 0
+    direction = jnp.where(is_zero, jnp.ones_like(pivots),
+                          pivots / jnp.where(is_zero, jnp.ones_like(size), size).astype(d.dtype))
     pivots = jnp.where(size < tiny, pivots + direction * tiny.astype(d.dtype), pivots)
 
     def substitute(below, row):

@@ -316,7 +316,10 @@ def test_tridiagonal_solve(lapack):
                         lax.linalg.tridiagonal_solve).parameters,
                     reason='this release has no perturb_singular')
 def test_singular_tridiagonal_solve(lapack):
-    solve = lambda *args: lax.linalg.tridiagonal_solve(*args, perturb_singular=True)
+    def solve(*args):
+        return lax.linalg.tridiagonal_solve(*args, perturb_singular=True)
+    with jax.numpy_dtype_promotion('strict'), jax.numpy_rank_promotion('raise'):
+        lapack(solve, *np.ones((3, 2, 5), np.float32), np.ones((2, 5, 3), np.float32))
     for dtype in DTYPES:
         eps = np.finfo(dtype).eps
         for n in (1, 2, 3, 65):

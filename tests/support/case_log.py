@@ -8,6 +8,7 @@ Loaded with `-p case_log`; what it does is said by variables, since workers of x
   CASE_ONLY_IDS     file of ids, one a line, that alone are run
   CASE_TIMEOUT      seconds after which a case ends its process; xdist starts another
   CASE_JAX_DUT      what JAX's test_util shall take the device for
+  CASE_JAX_SOURCE   folder jax/_src of its repository, for modules of its tests that the wheel lacks
 An id is pytest's node id.
 """
 import faulthandler
@@ -45,6 +46,12 @@ def pytest_configure(config):
         import jax
         from jax._src import test_util  # noqa: F401  defines the option
         jax.config.update('jax_test_dut', device)
+    source = os.environ.get('CASE_JAX_SOURCE')
+    if source:
+        import jax._src.pallas
+        # Behind the installed files, which win.
+        jax._src.__path__.append(source)
+        jax._src.pallas.__path__.append(os.path.join(source, 'pallas'))
     config.pluginmanager.register(_Selection(), 'case_log_selection')
     if not hasattr(config, 'workerinput'):
         config.pluginmanager.register(_Log(os.environ['CASE_LOG']), 'case_log_reports')

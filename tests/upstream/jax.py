@@ -153,8 +153,8 @@ class Suite:
             git = ['git', '-c', 'advice.detachedHead=false']
             subprocess.run(git + ['clone', '--quiet', '--depth', '1', '--branch', tag, '--sparse',
                                   self.options.repository, str(self.checkout)], check=True)
-            subprocess.run(git + ['-C', str(self.checkout), 'sparse-checkout', 'set', 'tests'],
-                           check=True)
+            subprocess.run(git + ['-C', str(self.checkout), 'sparse-checkout', 'set', 'tests',
+                                  'jax/_src'], check=True)
         if not self.packages.is_dir():
             print('installing what the tests import', flush=True)
             subprocess.run([sys.executable, '-m', 'pip', 'install', '--quiet', '--target',
@@ -166,6 +166,7 @@ class Suite:
         values = {**os.environ, 'PYTHONSAFEPATH': '1', 'JAX_NUM_GENERATED_CASES': '10',
                   'JAX_SKIP_SLOW_TESTS': '1', 'PYTHONHASHSEED': '0',
                   'CASE_JAX_DUT': self.options.device_under_test,
+                  'CASE_JAX_SOURCE': str(self.checkout / 'jax' / '_src'),
                   'CASE_TIMEOUT': str(self.options.timeout),
                   'JAX_ENABLE_X64': '1' if self.options.x64 else '0'}
         for name in ('PJRT_NAMES_AND_LIBRARY_PATHS', 'JAX_COMPILATION_CACHE_DIR'):
@@ -287,7 +288,8 @@ def main():
     rows, used = {}, set()
     for file in files:
         cpu, selections = store.read(cpu_key, file)
-        if not options.report and '1:0:' not in selections and selection not in selections:
+        is_kept = '1:0:' in selections or selection in selections
+        if not (options.report or options.failed or is_kept):
             store.add(cpu_key, file, suite.run('cpu', file, skip=cpu), selection)
             cpu, _ = store.read(cpu_key, file)
         ours, _ = store.read(our_key, file)
