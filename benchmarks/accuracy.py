@@ -5,9 +5,10 @@
 Errors are in units of the last place (ULP) of the exact result, which numpy and scipy in f64 give for
 narrower types and mpmath for f64 and complex ones. Complex: the distance in ULP of the greater part. One
 argument of 16 bits: all of them; else arguments of every magnitude, everyday ones, and some close to where
-functions turn (accuracy_functions.py); complex ones have two parts other than zero, below 50. Results or arguments below the normal numbers are left out of the
-greatest error where a device takes them for zero, and marked with `s`; results that are infinite or NaN
-where the exact one is not, or the reverse, are counted apart.
+functions turn (accuracy_functions.py); complex ones have two parts other than zero, below 50. Results or
+arguments below the normal numbers are left out of the greatest error where a device takes them for zero,
+and marked with `s`; results that are infinite or NaN where the exact one is not, or the reverse, are
+counted apart.
 
   .venv/jax-0.10.2/bin/pip install mpmath
   .venv/jax-0.10.2/bin/python benchmarks/accuracy.py --write          # docs/accuracy.md
