@@ -5,6 +5,7 @@ Loaded with `-p torch_cases`. A case draws the same numbers whichever cases ran 
 device, and counts no launch of what those left pending; default dtype and precision of matrix products
 are those that the files' own main asks for.
 """
+import contextlib
 import random
 
 import pytest
@@ -20,4 +21,6 @@ def _fresh_start():
     random.seed(42)
     numpy.random.seed(42)
     torch.manual_seed(42)
-    torch_xla.sync(wait=True)
+    # An earlier case that failed, and was reported, may leave tensors for which there is no value.
+    with contextlib.suppress(RuntimeError):
+        torch_xla.sync(wait=True)

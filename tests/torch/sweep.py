@@ -136,12 +136,13 @@ def worker(arguments):
 
     def say(**message):
         print(json.dumps(message), file=sys.__stdout__, flush=True)
-    number = -1
+    number = arguments.number
     for op in sorted(database.op_db, key=lambda o: (o.name, o.variant_test_name)):
         name = op.name + (f'/{op.variant_test_name}' if op.variant_test_name else '')
-        if not pattern.fullmatch(name):
+        if not pattern.fullmatch(name) or (arguments.at and name != arguments.at):
             continue
-        say(at=name)
+        arguments.at = None
+        say(at=name, number=number)
         for form, dtype, has_gradient in forms:
             if dtype not in op.supported_dtypes('cpu') or (has_gradient and not op.supports_autograd):
                 continue
@@ -195,12 +196,19 @@ def worker(arguments):
 # -- in the process that was called --------------------------------------------------------------
 
 
+def progress(words, is_kept=False):
+    """On a terminal the operation that runs; anywhere what ended a process."""
+    if is_kept or sys.stderr.isatty():
+        print(f'\x1b[2K\r{words}' if sys.stderr.isatty() else words, end='\n' if is_kept else '',
+              file=sys.stderr, flush=True)
+
+
 def run_samples(choice, environment):
     """{operation: [passed, skipped, {sample: failure}]} of the samples that the arguments choose."""
     rows = collections.defaultdict(lambda: [0, 0, {}])
-    start = 0
+    start, at = 0, []
     while True:
-        process = subprocess.Popen([sys.executable, __file__, '--worker', *choice, '--start', str(start)],
+        process = subprocess.Popen([sys.executable, __file__, '--worker', *choice, '--start', str(start), *at],
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                    env={**os.environ, **environment})
         running, is_done, is_late, has_begun = None, False, False, False
@@ -220,7 +228,10 @@ def run_samples(choice, environment):
             except ValueError:  # what the operation prints
                 continue
             is_done, has_begun = 'done' in message, True
-            if 'start' in message:
+            if 'at' in message:
+                at = ['--at', message['at'], '--number', str(message['number'])]
+                progress(f'{message["at"]}, sample {message["number"] + 1}')
+            elif 'start' in message:
                 running = message
             elif 'end' in message:
                 row, running, start = rows[message['name']], None, message['end'] + 1
@@ -239,6 +250,7 @@ def run_samples(choice, environment):
         if running is None:
             raise RuntimeError(f'the process of the sweep ended with status {status} before sample {start}')
         words = f'took more than {LIMIT} s' if is_late else f'ended the process with status {status}'
+        progress(f'{running["key"]}: {words}', is_kept=True)
         rows[running['name']][2][running['key']] = words
         start = running['start'] + 1
 
@@ -276,6 +288,9 @@ def main():
     parser.add_argument('--all', action='store_true')
     parser.add_argument('--worker', action='store_true', help=argparse.SUPPRESS)
     parser.add_argument('--keys', type=pathlib.Path, help=argparse.SUPPRESS)
+    # Where a worker goes on: at this operation, whose first sample follows this number, with sample --start.
+    parser.add_argument('--at', help=argparse.SUPPRESS)
+    parser.add_argument('--number', type=int, default=-1, help=argparse.SUPPRESS)
     parser.add_argument('--start', type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
