@@ -20,7 +20,9 @@ class Checker {
  private:
   Status check_memory() const {
     const auto is_negative = [](int64_t bytes) { return bytes < 0; };
-    if (plan_.arena_bytes < 0 || std::ranges::any_of(plan_.input_bytes, is_negative) ||
+    if (plan_.arena_bytes < 0 || plan_.row_scratch_bytes < 0 ||
+        plan_.row_scratch_bytes > plan_.arena_bytes ||
+        std::ranges::any_of(plan_.input_bytes, is_negative) ||
         std::ranges::any_of(plan_.output_bytes, is_negative)) {
       return internal_error("memory of less than no bytes");
     }
@@ -210,9 +212,19 @@ class Checker {
                           step.branches.size());
   }
 
+  Status check_rows(const ContractionStep& step, int64_t rows) const {
+    HEKLA_RETURN_IF_ERROR(check_numbers(step));
+    const auto found = kernel::contraction_rows(
+        plan_.contractions[static_cast<size_t>(step.contraction)], step.rows_of);
+    if (found && found->rows == rows) return ok_status();
+    return internal_error("contraction {} has no {} rows", step.contraction, rows);
+  }
+
   Status check_numbers(const RowsStep& step) const {
     for (const Step& inner : step.steps) {
-      if (!std::holds_alternative<KernelStep>(inner.what)) {
+      if (const auto* product = std::get_if<ContractionStep>(&inner.what)) {
+        HEKLA_RETURN_IF_ERROR(check_rows(*product, step.rows));
+      } else if (!std::holds_alternative<KernelStep>(inner.what)) {
         return internal_error("a row group has a step that is no kernel");
       }
     }

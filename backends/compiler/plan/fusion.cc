@@ -15,6 +15,8 @@ using lower::Role;
 
 // Operations of one kernel. Compile time grows with it, and a fused chain of this length is bound
 // by arithmetic, not by memory.
+// Values of so many elements that need nothing from memory are computed wherever they are used.
+constexpr int64_t kLeastComputedMask = 64 * 1024;
 constexpr int kMaxOperations = 400;
 // Staged reductions that go through their lines together: more would want more registers than there
 // are.
@@ -517,11 +519,39 @@ void Fusion::decide(const ir::Operation& op) {
   }
 }
 
+bool Fusion::is_of_indices(const ir::Operation& op) const {
+  constexpr int kMostOperations = 8;
+  std::vector<const ir::Operation*> open{&op};
+  for (int count = 0; !open.empty(); ++count) {
+    const ir::Operation& one = *open.back();
+    open.pop_back();
+    if (count == kMostOperations || one.block() != &block_) return false;
+    if (one.code() == OpCode::kIota) continue;
+    if (one.code() == OpCode::kConstant) {
+      if (in_memory(*one.result())) return false;
+      continue;
+    }
+    const Role role = roles_.at(&one);
+    if (role == Role::kNone || role == Role::kSequence || role == Role::kReduction ||
+        cost_of(one, role) > 1 || is_cut(one)) {
+      return false;
+    }
+    for (const ir::Value* operand : one.operands()) {
+      if (operand->defining_op() == nullptr) return false;
+      open.push_back(operand->defining_op());
+    }
+  }
+  return true;
+}
+
 bool Fusion::try_inline(const ir::Operation& op) {
   const ir::Value& value = *op.result();
   const Role role = roles_.at(&op);
   const double cost = cost_of(op, role);
   const bool is_small = element_count(value.type().dims()) == 1;
+  // What stands above the diagonal, for one: large, and a few operations on indices.
+  const bool is_mask =
+      element_count(value.type().dims()) >= kLeastComputedMask && is_of_indices(op);
 
   std::vector<const ir::Operation*> users(value.users().begin(), value.users().end());
   std::sort(users.begin(), users.end());
@@ -567,9 +597,9 @@ bool Fusion::try_inline(const ir::Operation& op) {
     // One element, found by index arithmetic: what a kernel would do to load it anyway.
     const bool is_free = is_small && cost < 1;
     const int limit = is_small ? 4 * kMaxCopies : kMaxCopies;
-    if (!is_free && (place.copies > limit || (!is_small && cost > 1))) return false;
+    if (!is_free && !is_mask && (place.copies > limit || (!is_small && cost > 1))) return false;
   }
-  if (place.repeats > 1 && !is_small) {
+  if (place.repeats > 1 && !is_small && !is_mask) {
     place.spare -= cost;
     if (place.spare < 0) return false;
   }

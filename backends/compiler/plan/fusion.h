@@ -78,6 +78,8 @@ class Fusion {
   void demand(const ir::Value& value);
   void demand_captured(const ir::Operation& op);
   bool try_inline(const ir::Operation& op);
+  // Whether a few operations make it of indices and constants of one element.
+  bool is_of_indices(const ir::Operation& op) const;
   // Whether `user` needs no place for its operand `value`: it is a contraction that looks through
   // it, or is itself only looked through.
   bool looks_through(const ir::Operation& user, const ir::Value& value) const;

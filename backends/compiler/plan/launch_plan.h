@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
+#include "backends/compiler/kernel/contraction_rows.h"
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "runtime/base/host_array.h"
@@ -55,6 +56,7 @@ struct ContractionStep {
   Slice lhs;
   Slice rhs;
   Slice out;
+  kernel::RowsOf rows_of = kernel::RowsOf::kNone;  // in a RowsStep: what its rows are
 };
 
 // Copies `from` to `to`, of equal size. They do not overlap, or are the same.
@@ -130,8 +132,9 @@ inline size_t chosen_branch(const BranchStep& step, const std::byte* selector) {
   return index < 0 || static_cast<size_t>(index) > last ? last : static_cast<size_t>(index);
 }
 
-// Runs `steps`, which are kernels, in order; or all of them on some rows, then all on
-// others, in any order and in parallel. Each has `rows` rows (kernel/row_access.h). What one of
+// Runs `steps`, which are kernels and contractions, in order; or all of them on some rows, then all
+// on others, in any order and in parallel. Each has `rows` rows (kernel/row_access.h,
+// kernel/contraction_rows.h). What one of
 // them writes and another touches is row-wise in both, with rows of the same bytes; rows of a slice
 // begin at its offset.
 struct RowsStep {
@@ -169,6 +172,9 @@ struct LaunchPlan {
   // when both are the same memory, stands where the input's value is still needed there.
   std::vector<int32_t> output_input;
   int64_t arena_bytes = 0;
+  // The last bytes of the arena, which scratch of RowsSteps alone has: whoever runs all of those a
+  // few rows at a time needs no memory there.
+  int64_t row_scratch_bytes = 0;
   Steps steps;
   std::vector<Decision> decisions;  // no two equal
 };

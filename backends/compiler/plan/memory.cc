@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "backends/compiler/plan/visit.h"
 
@@ -223,12 +224,28 @@ void assign_arena(LaunchPlan& plan, bool reuse) {
   std::sort(buffers.begin(), buffers.end(), [](const Placed& a, const Placed& b) {
     return a.life.bytes != b.life.bytes ? a.life.bytes > b.life.bytes : a.buffer < b.buffer;
   });
+  std::unordered_set<int32_t> scratch;
+  for_each_step(plan.steps, [&](const Step& step) {
+    const auto* rows = std::get_if<RowsStep>(&step.what);
+    if (rows == nullptr) return;
+    for (const Slice& slice : rows->scratch) scratch.insert(slice.index);
+  });
+  // Scratch last, behind all others: it is memory only where rows do not go a few at a time.
+  const auto first_scratch =
+      std::stable_partition(buffers.begin(), buffers.end(),
+                            [&](const Placed& buffer) { return !scratch.contains(buffer.buffer); });
   std::unordered_map<int32_t, int64_t> offsets;
   std::vector<const Placed*> placed;  // by offset
-  for (Placed& buffer : buffers) {
+  int64_t begin = 0;
+  for (auto it = buffers.begin(); it != buffers.end(); ++it) {
+    Placed& buffer = *it;
+    if (it == first_scratch) {
+      begin = plan.arena_bytes;
+      placed.clear();
+    }
     const int64_t size =
         (buffer.life.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-    int64_t offset = 0;
+    int64_t offset = begin;
     for (const Placed* other : placed) {
       const bool together = !reuse || (other->life.first <= buffer.life.last &&
                                        buffer.life.first <= other->life.last);
@@ -244,6 +261,7 @@ void assign_arena(LaunchPlan& plan, bool reuse) {
                          [](const Placed* a, const Placed* b) { return a->offset < b->offset; }),
         &buffer);
   }
+  if (first_scratch != buffers.end()) plan.row_scratch_bytes = plan.arena_bytes - begin;
   for_each_slice_within(plan.steps, plan, [&](Slice& slice, const Use&) {
     if (slice.space != Space::kArena) return;
     slice.offset += offsets[slice.index];

@@ -148,6 +148,9 @@ void for_each_field(T& value, const auto& each) {
   } else if constexpr (kCount == 9) {
     auto& [a, b, c, d, e, f, g, h, i] = value;
     all(a, b, c, d, e, f, g, h, i);
+  } else if constexpr (kCount == 10) {
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    all(a, b, c, d, e, f, g, h, i, j);
   } else {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = value;
     all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);

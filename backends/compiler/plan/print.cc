@@ -96,8 +96,11 @@ std::string to_string(const Step& step, const LaunchPlan& plan) {
 }
 
 std::string to_string(const LaunchPlan& plan) {
-  std::string out = fmt::format("arena {} bytes, {} kernels, {} constants\n", plan.arena_bytes,
-                                plan.kernels.size(), plan.constants.size());
+  std::string out = fmt::format("arena {} bytes", plan.arena_bytes - plan.row_scratch_bytes);
+  if (plan.row_scratch_bytes > 0) {
+    out += fmt::format(" and {} where rows do not go a few at a time", plan.row_scratch_bytes);
+  }
+  out += fmt::format(", {} kernels, {} constants\n", plan.kernels.size(), plan.constants.size());
   for (size_t o = 0; o < plan.output_input.size(); ++o) {
     if (plan.output_input[o] < 0) continue;
     out += fmt::format("output {} may take input {}\n", o, plan.output_input[o]);

@@ -18,6 +18,11 @@ constexpr int64_t kLeastBytes = 256 * 1024;
 constexpr int64_t kFewestRows = 16;
 // Bytes of a row in all buffers of a group: a few rows should fit a core's cache.
 constexpr int64_t kMostRowBytes = 64 * 1024;
+// With contractions, whose blocks have to be worth packing the other operand.
+constexpr int64_t kMostProductRowBytes = 512 * 1024;
+// Bytes of an element of the batch of a contraction's other operand, for each byte of a row that it
+// shares: each block of rows reads all of it again.
+constexpr int64_t kMostOtherBytes = 128;
 // How many steps after the first one its number of rows is looked for, how many steps in a row may
 // stand between two of a group, and how many of those may be put off.
 constexpr size_t kLookAhead = 4;
@@ -82,18 +87,30 @@ class Touched {
 
 bool is_kernel(const Step& step) { return std::holds_alternative<KernelStep>(step.what); }
 
+// How a step takes part.
+struct Member {
+  Touches touches;
+  int64_t shared = 0;  // bytes of a row that others of the group touch
+  bool joins = false;
+  kernel::RowsOf rows_of = kernel::RowsOf::kNone;
+};
+
 struct Group {
   int64_t rows = 0;
   int64_t saved = 0;  // bytes
   int64_t row_bytes = 0;
   std::vector<size_t> members;
-  std::vector<size_t> before, after;  // steps between them that go there
+  std::map<size_t, kernel::RowsOf> contractions;  // members among them
+  std::vector<size_t> before, after;              // steps between them that go there
 };
 
 class Grouping {
  public:
   Grouping(LaunchPlan& plan, bool all)
-      : plan_(plan), least_bytes_(all ? 1 : kLeastBytes), fewest_rows_(all ? 2 : kFewestRows) {}
+      : plan_(plan),
+        all_(all),
+        least_bytes_(all ? 1 : kLeastBytes),
+        fewest_rows_(all ? 2 : kFewestRows) {}
 
   void run() {
     for_each_slice_within(plan_.steps, plan_,
@@ -119,7 +136,9 @@ class Grouping {
   // Numbers of rows that a group from `first` on may have: those of reductions.
   std::vector<int64_t> candidates(const Steps& steps, size_t first) const {
     std::vector<int64_t> all;
-    if (!is_kernel(steps[first])) return all;
+    if (!is_kernel(steps[first]) && !std::holds_alternative<ContractionStep>(steps[first].what)) {
+      return all;
+    }
     for (size_t i = first; i < steps.size() && i <= first + kLookAhead; ++i) {
       const auto* run = std::get_if<KernelStep>(&steps[i].what);
       if (run == nullptr) continue;
@@ -160,9 +179,60 @@ class Grouping {
     return touches;
   }
 
+  // Of a contraction: the first way to number its rows in which it joins.
+  Member member_of(const Step& step, int64_t rows, const Touched& inside, const Touched& put_off,
+                   bool is_first) {
+    const auto* product = std::get_if<ContractionStep>(&step.what);
+    if (product == nullptr) {
+      const std::vector<int64_t>* row_bytes = nullptr;
+      if (is_kernel(step)) {
+        const auto& found = rows_of(step, rows);
+        if (found) row_bytes = &*found;
+      }
+      Member member{touches_of(step, row_bytes)};
+      if (row_bytes != nullptr) join(member, inside, put_off, is_first);
+      return member;
+    }
+    const kernel::Contraction& contraction =
+        plan_.contractions[static_cast<size_t>(product->contraction)];
+    for (const kernel::RowsOf of : kernel::kAllRowsOf) {
+      const auto cut = kernel::contraction_rows(contraction, of);
+      if (!cut || cut->rows != rows) continue;
+      const std::vector<int64_t> row_bytes(cut->bytes.begin(), cut->bytes.end());
+      Member member{touches_of(step, &row_bytes), 0, false, of};
+      join(member, inside, put_off, is_first);
+      const int64_t shared = is_first ? cut->bytes[2] : member.shared;
+      member.joins = member.joins && (all_ || pays(contraction, of, shared));
+      if (member.joins) return member;
+    }
+    return {touches_of(step, nullptr)};
+  }
+
+  void join(Member& member, const Touched& inside, const Touched& put_off, bool is_first) const {
+    member.joins = put_off.is_independent(member.touches);
+    for (const Touch& touch : member.touches) {
+      member.joins = member.joins && inside.allows(touch);
+      member.shared += inside.shared(touch);
+    }
+    const bool has_products = member.rows_of != kernel::RowsOf::kNone || has_products_;
+    const int64_t most = has_products ? kMostProductRowBytes : kMostRowBytes;
+    member.joins =
+        member.joins && inside.row_bytes(member.touches) <= most && (is_first || member.shared > 0);
+  }
+
+  // Whether what a block of rows reads of the other operand is little beside what stays in the
+  // caches.
+  static bool pays(const kernel::Contraction& c, kernel::RowsOf of, int64_t shared) {
+    const bool by_rows = kernel::is_by_rows(of);
+    const int64_t other = axes_size(by_rows ? c.columns : c.rows) * axes_size(c.depth) *
+                          dtype_bytes(by_rows ? c.rhs_dtype : c.lhs_dtype);
+    return other <= kMostOtherBytes * shared;
+  }
+
   Group find_group(Steps& steps, size_t first, int64_t rows) {
     Group group;
     group.rows = rows;
+    has_products_ = false;
     Touched inside, put_off;
     for (size_t i = first; i < steps.size(); ++i) {
       Step& step = steps[i];
@@ -170,22 +240,15 @@ class Grouping {
           !std::holds_alternative<CopyStep>(step.what))
         break;
       if (!group.members.empty() && i - group.members.back() > kMostBetween) break;
-      const std::vector<int64_t>* row_bytes = nullptr;
-      if (is_kernel(step)) {
-        const auto& found = rows_of(step, rows);
-        if (found) row_bytes = &*found;
-      }
-      const Touches touches = touches_of(step, row_bytes);
-      int64_t shared = 0;
-      bool joins = row_bytes != nullptr && put_off.is_independent(touches);
-      for (const Touch& touch : touches) {
-        joins = joins && inside.allows(touch);
-        shared += inside.shared(touch);
-      }
-      joins = joins && inside.row_bytes(touches) <= kMostRowBytes;
-      if (joins && (i == first || shared > 0)) {
+      const Member member = member_of(step, rows, inside, put_off, i == first);
+      const Touches& touches = member.touches;
+      if (member.joins) {
         group.members.push_back(i);
-        group.saved += shared * rows;
+        if (!is_kernel(step)) {
+          group.contractions[i] = member.rows_of;
+          has_products_ = true;
+        }
+        group.saved += member.shared * rows;
         inside.add(touches);
         continue;
       }
@@ -220,7 +283,8 @@ class Grouping {
         joins = joins && inside.allows(touch);
         shared += inside.shared(touch);
       }
-      if (joins && shared > 0 && inside.row_bytes(touches) <= kMostRowBytes) {
+      const int64_t most = has_products_ ? kMostProductRowBytes : kMostRowBytes;
+      if (joins && shared > 0 && inside.row_bytes(touches) <= most) {
         group.members.push_back(*it);
         group.saved += shared * group.rows;
         inside.add(touches);
@@ -245,6 +309,9 @@ class Grouping {
       if (i < last) moved.push_back(std::move(steps[i]));
     }
     const size_t place = first + moved.size();
+    for (const auto& [i, of] : group.contractions) {
+      std::get<ContractionStep>(steps[i].what).rows_of = of;
+    }
     for (const size_t i : group.members) made.steps.push_back(std::move(steps[i]));
     find_scratch(made);
     moved.push_back({std::move(made)});
@@ -265,7 +332,7 @@ class Grouping {
     };
     std::map<Buffer, Found> all;
     for (const Step& step : group.steps) {
-      const std::vector<int64_t>& rows = *rows_of(step, group.rows);
+      const std::vector<int64_t> rows = row_bytes_in(step, group.rows);
       size_t next = 0;
       for_each_slice(step, plan_, [&](const Slice& slice, const Use& use) {
         Found& found = all[buffer_of(slice)];
@@ -286,6 +353,15 @@ class Grouping {
     }
   }
 
+  // Of a step that is in a group.
+  std::vector<int64_t> row_bytes_in(const Step& step, int64_t rows) {
+    const auto* product = std::get_if<ContractionStep>(&step.what);
+    if (product == nullptr) return *rows_of(step, rows);
+    const auto cut = kernel::contraction_rows(
+        plan_.contractions[static_cast<size_t>(product->contraction)], product->rows_of);
+    return {cut->bytes.begin(), cut->bytes.end()};
+  }
+
   bool reads(const Step& step, const Buffer& buffer) const {
     bool found = false;
     for_each_slice(step, plan_, [&](const Slice& slice, const Use& use) {
@@ -295,9 +371,11 @@ class Grouping {
   }
 
   LaunchPlan& plan_;
+  const bool all_;
   const int64_t least_bytes_;
   const int64_t fewest_rows_;
   std::unordered_map<Buffer, int64_t, BufferHash> uses_;
+  bool has_products_ = false;  // the group that is looked for
   // By kernel and number of rows.
   std::map<std::pair<int32_t, int64_t>, std::optional<std::vector<int64_t>>> known_;
 };

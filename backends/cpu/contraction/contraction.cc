@@ -39,8 +39,8 @@ Narrow narrow_of(DType dtype) {
 }  // namespace
 
 PreparedContraction::PreparedContraction(const kernel::Contraction& c, const MicroKernels& kernels,
-                                         uint64_t schedule_seed)
-    : kernels_(kernels) {
+                                         uint64_t schedule_seed, bool by_rows)
+    : kernels_(kernels), by_rows_(by_rows) {
   prepare(c, schedule_seed);
   rhs_elements_ = c.rhs_elements;
   rhs_dtype_ = c.rhs_dtype;
@@ -165,6 +165,9 @@ kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
     return is_chained_ ? "" : "each sum takes its products one after the other";
   }
   if (is_chained_) return fmt::format("each sum has {} parts", kDotSums);
+  if (by_rows_ && (loops == Loops::kColumnsInPlace || loops == Loops::kColumnsStreamed)) {
+    return "a few rows at a time";
+  }
   switch (loops) {
     case Loops::kColumnsInPlace:
       if (kernel::Refusal why = why_not_wide(); !why.empty()) return why;

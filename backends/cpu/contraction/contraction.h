@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
+#include "backends/compiler/kernel/contraction_rows.h"
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/cpu/contraction/blocking.h"
 #include "backends/cpu/contraction/micro_kernels.h"
@@ -32,8 +33,9 @@ class PreparedContraction {
  public:
   // Contractions with base dilations: those of their parts are `prepared` too. `schedule_seed` not
   // 0, for tests: how it runs is drawn from all that is right, differently for each number.
+  // `by_rows`: for run_rows.
   PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels,
-                      uint64_t schedule_seed = 0);
+                      uint64_t schedule_seed = 0, bool by_rows = false);
 
   // Pointers to element 0 of the buffers; `out` holds f32, or the i32 sums of integers.
   // `is_parallel` and `cancelled`: see RunOptions. Once `cancelled` is true it returns when each
@@ -41,6 +43,10 @@ class PreparedContraction {
   // vector; `out` then holds anything.
   void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel,
            const std::atomic<bool>* cancelled = nullptr) const;
+  // Rows [first, first + count) of those that `of` numbers (kernel/contraction_rows.h), on this
+  // thread. Of a contraction that was prepared `by_rows` and has such rows.
+  void run_rows(kernel::RowsOf of, const std::byte* lhs, const std::byte* rhs, float* out,
+                int64_t first, int64_t count) const;
   // On one thread.
   double estimated_ns() const { return estimated_ns_; }
   // The kind of loops that run, one of schedule_names().
@@ -120,6 +126,7 @@ class PreparedContraction {
   void find_runs();
 
   const MicroKernels& kernels_;
+  const bool by_rows_;  // for run_rows
   Side rows_, columns_;
   std::vector<DepthAxis> depth_;
   std::vector<BatchAxis> batch_;

@@ -37,6 +37,24 @@ void ContractionRun::run(bool is_parallel) {
       p_.batches_, grain, [&](int64_t begin, int64_t end) { run_batches(begin, end, false); });
 }
 
+void ContractionRun::run_rows(bool is_rows, int64_t first, int64_t count) const {
+  const int64_t lanes = is_rows ? p_.rows_.size : p_.columns_.size;
+  const int64_t most_columns = p_.blocking_.panels * int64_t{kernels_.columns};
+  while (count > 0) {
+    const Batch batch = batch_at(first / lanes);
+    const int64_t lane = first % lanes;
+    const int64_t here = std::min(count, lanes - lane);
+    const int64_t begin = is_rows ? 0 : lane;
+    const int64_t end = is_rows ? p_.columns_.size : lane + here;
+    for (int64_t column = begin; column < end; column += most_columns) {
+      run_rectangle(batch, is_rows ? lane : 0, is_rows ? here : p_.rows_.size, column,
+                    std::min(most_columns, end - column));
+    }
+    first += here;
+    count -= here;
+  }
+}
+
 ContractionRun::Batch ContractionRun::batch_at(int64_t number) const {
   Batch batch{rows_, columns_, out_};
   for (size_t a = p_.batch_.size(); a-- > 0;) {
@@ -304,6 +322,12 @@ void PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, float*
   for (const PreparedContraction& part : parts_) {
     ContractionRun(part, lhs, rhs, out, cancelled).run(is_parallel);
   }
+}
+
+void PreparedContraction::run_rows(kernel::RowsOf of, const std::byte* lhs, const std::byte* rhs,
+                                   float* out, int64_t first, int64_t count) const {
+  ContractionRun(*this, lhs, rhs, out, nullptr)
+      .run_rows(kernel::is_by_rows(of) != is_swapped_, first, count);
 }
 
 }  // namespace hekla::cpu

@@ -64,6 +64,8 @@ class ContractionRun {
   }
 
   void run(bool is_parallel);
+  // See PreparedContraction::run_rows. `is_rows`: of the rows_ here, not of the columns_.
+  void run_rows(bool is_rows, int64_t first, int64_t count) const;
 
  private:
   // Where the operands of one element of the batch begin.

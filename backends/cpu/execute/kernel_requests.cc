@@ -60,7 +60,9 @@ RequestList list_requests(const plan::LaunchPlan& plan, int vector_bits) {
   // A kernel that never runs as a whole has its first blocks in its place.
   for (const auto& [group, blocks] : list.blocks) {
     for (const plan::Step& step : group->steps) {
-      const int32_t number = std::get<plan::KernelStep>(step.what).kernel;
+      const auto* kernel = std::get_if<plan::KernelStep>(&step.what);
+      if (kernel == nullptr) continue;
+      const int32_t number = kernel->kernel;
       const auto at = static_cast<size_t>(number);
       if (list.find(number, blocks) < list.requests.size()) continue;
       if (!is_whole[at] && list.requests[at].blocks.rows == 0) {

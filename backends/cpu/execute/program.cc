@@ -298,6 +298,10 @@ class Run {
   std::unordered_map<const plan::Steps*, std::unique_ptr<PreparedSteps>> prepared_;  // of loops
 };
 
+const MicroKernels& kernels_of(const Target& target) {
+  return micro_kernels(target.vector_bits, target.has_fma, target.has_vnni);
+}
+
 void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {
   if (!log_enabled(LogLevel::kVerbose)) return;
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
@@ -365,11 +369,8 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
   HEKLA_RETURN_IF_ERROR(plan::check(*plan));
   std::shared_ptr<Program> program(new Program(plan));
   HEKLA_RETURN_IF_ERROR(program->compile(compiler, schedule_seed));
-  const Target& target = compiler.target();
   for (const kernel::Contraction& contraction : plan->contractions) {
-    program->contractions_.emplace_back(
-        contraction, micro_kernels(target.vector_bits, target.has_fma, target.has_vnni),
-        schedule_seed);
+    program->contractions_.emplace_back(contraction, kernels_of(compiler.target()), schedule_seed);
   }
   program->estimated_ns_ = Estimate(*program).of(plan->steps);
   plan::for_each_step(plan->steps, [&](const plan::Step& step) {
@@ -394,15 +395,32 @@ Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
   }
   HEKLA_ASSIGN_OR_RETURN(code_, std::move(code));
   for (const auto& [group, blocks] : list.blocks) {
-    std::vector<const CompiledKernel*> kernels;
+    std::vector<PreparedRows::PreparedStep> prepared;
     for (const plan::Step& step : group->steps) {
+      if (const auto* product = std::get_if<plan::ContractionStep>(&step.what)) {
+        const auto number = static_cast<size_t>(product->contraction);
+        const kernel::Contraction& contraction = plan_->contractions[number];
+        row_contractions_.emplace_back(contraction, kernels_of(compiler.target()), schedule_seed,
+                                       true);
+        prepared.push_back({nullptr, &row_contractions_.back()});
+        continue;
+      }
       const int32_t number = std::get<plan::KernelStep>(step.what).kernel;
-      kernels.push_back(&code_->kernels[list.find(number, blocks)]);
+      prepared.push_back({&code_->kernels[list.find(number, blocks)], nullptr});
     }
-    row_groups_.try_emplace(group, *group, blocks, kernels);
+    row_groups_.try_emplace(group, *group, blocks, prepared);
   }
   requests_ = std::move(list.requests);
   return ok_status();
+}
+
+int64_t Program::arena_bytes() const {
+  bool has_blocks = true;
+  plan::for_each_step(plan_->steps, [&](const plan::Step& step) {
+    const auto* rows = std::get_if<plan::RowsStep>(&step.what);
+    has_blocks = has_blocks && (rows == nullptr || row_groups_.contains(rows));
+  });
+  return plan_->arena_bytes - (has_blocks ? plan_->row_scratch_bytes : 0);
 }
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {

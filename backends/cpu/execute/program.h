@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -27,7 +28,7 @@ struct LaunchMemory {
   // output_input names; no other memory is shared.
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
-  std::byte* arena = nullptr;  // arena_bytes, aligned to 64
+  std::byte* arena = nullptr;  // Program::arena_bytes, aligned to 64
 };
 
 // `cancelled` is looked at between steps, iterations of loops, pieces of a split kernel or copy,
@@ -57,6 +58,8 @@ class Program {
   // What was compiled, in the order of `code`: the plan's kernels, then more forms of some.
   const std::vector<KernelRequest>& requests() const { return requests_; }
   const std::vector<PreparedContraction>& contractions() const { return contractions_; }
+  // What a launch needs of the plan's: less where all rows go a few at a time.
+  int64_t arena_bytes() const;
   // How long a launch takes on one thread; a guess where a loop's trips are not known. Host steps
   // count as a millisecond.
   double estimated_ns() const { return estimated_ns_; }
@@ -75,7 +78,8 @@ class Program {
   const std::shared_ptr<const plan::LaunchPlan> plan_;  // shared with whoever shows it
   std::shared_ptr<const CompiledKernels> code_;
   std::vector<KernelRequest> requests_;
-  std::vector<PreparedContraction> contractions_;  // those of the plan
+  std::vector<PreparedContraction> contractions_;     // those of the plan
+  std::deque<PreparedContraction> row_contractions_;  // those in row groups
   RowGroups row_groups_;
   double estimated_ns_ = 0;
   int64_t host_steps_ = 0;

@@ -13,6 +13,8 @@ using plan::Slice;
 
 // Of all slices of a block: half of the second-level cache of a current core.
 constexpr int64_t kBlockBytes = 256 * 1024;
+// With contractions: every block packs what all rows need, which costs as much as a dozen rows.
+constexpr int64_t kProductBlockBytes = 2 * 1024 * 1024;
 constexpr int64_t kFewestRows = 8;    // of a block: a vector of them for reductions
 constexpr int64_t kFewestBlocks = 8;  // so that threads have something to share
 constexpr size_t kAlignment = 64;
@@ -31,7 +33,12 @@ std::byte* thread_scratch(int64_t bytes) {
 }  // namespace
 
 RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan, int vector_bits) {
-  const int64_t fitting = kBlockBytes / std::max<int64_t>(step.row_bytes, 1);
+  const bool has_products =
+      std::any_of(step.steps.begin(), step.steps.end(), [](const plan::Step& each) {
+        return std::holds_alternative<plan::ContractionStep>(each.what);
+      });
+  const int64_t fitting =
+      (has_products ? kProductBlockBytes : kBlockBytes) / std::max<int64_t>(step.row_bytes, 1);
   const int64_t most = std::max(std::min(fitting, step.rows / kFewestBlocks), kFewestRows);
   auto size = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
   // Reductions of fewer rows at a time cost more than the group saves.
@@ -39,7 +46,7 @@ RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan
     const RowBlocks blocks{step.rows, std::min(size, step.rows)};
     const bool fits = std::all_of(step.steps.begin(), step.steps.end(), [&](const auto& each) {
       const auto* run = std::get_if<plan::KernelStep>(&each.what);
-      return run != nullptr &&
+      return run == nullptr ||
              has_blocks(plan.kernels[static_cast<size_t>(run->kernel)], vector_bits, blocks);
     });
     if (fits) return blocks;
@@ -48,7 +55,7 @@ RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan
 }
 
 PreparedRows::PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
-                           const std::vector<const CompiledKernel*>& kernels)
+                           const std::vector<PreparedStep>& prepared)
     : blocks_(blocks) {
   // The last block is the largest.
   const int64_t most_rows = blocks.rows - (blocks.count() - 1) * blocks.size;
@@ -59,15 +66,24 @@ PreparedRows::PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
     scratch_.push_back(scratch);
   }
   for (size_t i = 0; i < step.steps.size(); ++i) {
-    const auto& run = std::get<plan::KernelStep>(step.steps[i].what);
-    parts_.push_back({kernels[i], operands_.size()});
-    const Schedule& schedule = kernels[i]->schedule;
-    block_ns_ += static_cast<double>(schedule.block_units) * schedule.unit_ns;
-    for (const Slice& slice : run.operands) {
+    const auto add = [&](const Slice& slice) {
       const auto it = std::find(step.scratch.begin(), step.scratch.end(), slice);
       const auto number = static_cast<int32_t>(it - step.scratch.begin());
       operands_.push_back({slice, it == step.scratch.end() ? kNoScratch : number});
+    };
+    Part part{prepared[i].kernel, prepared[i].contraction, kernel::RowsOf::kNone, operands_.size()};
+    if (const auto* product = std::get_if<plan::ContractionStep>(&step.steps[i].what)) {
+      part.rows_of = product->rows_of;
+      const double share = static_cast<double>(blocks.size) / static_cast<double>(blocks.rows);
+      block_ns_ += part.contraction->estimated_ns() * share;
+      for (const Slice& slice : {product->lhs, product->rhs, product->out}) add(slice);
+    } else {
+      const Schedule& schedule = part.kernel->schedule;
+      block_ns_ += static_cast<double>(schedule.block_units) * schedule.unit_ns;
+      const auto& run = std::get<plan::KernelStep>(step.steps[i].what);
+      for (const Slice& slice : run.operands) add(slice);
     }
+    parts_.push_back(part);
   }
 }
 
@@ -107,6 +123,15 @@ void PreparedRows::run_block(int64_t block, const std::vector<const std::byte*>&
         reinterpret_cast<const void*>(here - static_cast<uintptr_t>(first_row * mine.row_bytes));
   }
   for (const Part& part : parts_) {
+    const void* const* operands = pointers.data() + part.operands;
+    if (part.contraction != nullptr) {
+      part.contraction->run_rows(part.rows_of, static_cast<const std::byte*>(operands[0]),
+                                 static_cast<const std::byte*>(operands[1]),
+                                 const_cast<float*>(static_cast<const float*>(operands[2])),
+                                 first_row,
+                                 (is_last ? blocks_.rows : first_row + blocks_.size) - first_row);
+      continue;
+    }
     const Schedule& schedule = part.kernel->schedule;
     const int64_t begin = block * schedule.block_units;
     const int64_t end = is_last ? schedule.units() : begin + schedule.block_units;

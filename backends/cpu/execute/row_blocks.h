@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backends/compiler/plan/launch_plan.h"
+#include "backends/cpu/contraction/contraction.h"
 #include "backends/cpu/jit/kernel_compiler.h"
 
 namespace hekla::cpu {
@@ -30,9 +31,15 @@ class PreparedRows {
  public:
   using Address = std::function<std::byte*(const plan::Slice&)>;
 
-  // `kernels`: of each step, compiled for `blocks`.
+  // One of both.
+  struct PreparedStep {
+    const CompiledKernel* kernel = nullptr;            // compiled for the blocks
+    const PreparedContraction* contraction = nullptr;  // by rows
+  };
+
+  // `prepared`: each step; what it names outlives this.
   PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
-               const std::vector<const CompiledKernel*>& kernels);
+               const std::vector<PreparedStep>& prepared);
 
   // `is_parallel` and `cancelled`: see RunOptions. Once `cancelled` is true no thread begins
   // another block.
@@ -49,6 +56,8 @@ class PreparedRows {
   };
   struct Part {
     const CompiledKernel* kernel = nullptr;
+    const PreparedContraction* contraction = nullptr;
+    kernel::RowsOf rows_of = kernel::RowsOf::kNone;
     size_t operands = 0;  // the first of its operands
   };
   struct Scratch {

@@ -20,7 +20,8 @@ void StepTimes::add(const plan::LaunchPlan& plan, const plan::Step& step, double
   if (rows != nullptr) {
     name += ": kernels";
     for (const plan::Step& inner : rows->steps) {
-      name += fmt::format(" {}", std::get<plan::KernelStep>(inner.what).kernel);
+      const auto* kernel = std::get_if<plan::KernelStep>(&inner.what);
+      name += kernel != nullptr ? fmt::format(" {}", kernel->kernel) : " contraction";
     }
   }
   Time& time = times_[name];

@@ -93,7 +93,7 @@ class Job : public DeviceJob {
     HEKLA_RETURN_IF_ERROR(bind_outputs());
     const plan::LaunchPlan& plan = program_->plan();
     Arena arena;
-    HEKLA_RETURN_IF_ERROR(arena.allocate(*account_, plan.arena_bytes));
+    HEKLA_RETURN_IF_ERROR(arena.allocate(*account_, program_->arena_bytes()));
     LaunchMemory memory;
     memory.arena = arena.data();
     memory.inputs = inputs_;
@@ -117,7 +117,7 @@ class Job : public DeviceJob {
     const pjrt::MemoryStats stats = account_->stats();
     if (program_->host_step_count() > 0 && stats.bytes_limit < kUnlimited) {
       // A host step's own inputs and outputs are counted by both.
-      options.memory_limit_bytes = stats.bytes_limit - stats.bytes_in_use + plan.arena_bytes;
+      options.memory_limit_bytes = stats.bytes_limit - stats.bytes_in_use + program_->arena_bytes();
       for (const int64_t bytes : plan.input_bytes) options.memory_limit_bytes += bytes;
       for (const int64_t bytes : plan.output_bytes) options.memory_limit_bytes += bytes;
     }
@@ -200,7 +200,7 @@ void add_waiting(const pjrt::Launch& launch, std::vector<CompletionRef>& waiting
 pjrt::ProgramStats CpuExecutable::stats() const {
   pjrt::ProgramStats stats;
   stats.generated_code_bytes = program_->code().code_bytes;
-  stats.temporary_bytes = program_->plan().arena_bytes;
+  stats.temporary_bytes = program_->arena_bytes();
   return stats;
 }
 
