@@ -183,6 +183,46 @@ std::string attention(int64_t heads, int64_t queries, int64_t keys, int64_t widt
   return w.finish("%x: " + q + ", %y: " + k + ", %z: " + k, "%o", q);
 }
 
+std::string interleaved_attention(int64_t batch, int64_t length, int64_t heads, int64_t width,
+                                  bool causal) {
+  Writer w("f32", {batch, heads, length}, length);
+  const std::string q = tensor("f32", {batch, length, heads, width});
+  const std::string flags = tensor("i1", {batch, heads, length, length});
+  const std::string few_flags = tensor("i1", {length, length});
+  const std::string places = tensor("i32", {length, length});
+  w.constant("%least", "-100.0");
+  w.constant("%zero", "0.0");
+  w.line(
+      fmt::format("%dot = stablehlo.dot_general %x, %y, batching_dims = [0, 2] x [0, 2], "
+                  "contracting_dims = [3] x [3] : ({0}, {0}) -> {1}",
+                  q, w.whole()));
+  if (causal) {
+    w.line("%row = stablehlo.iota dim = 0 : " + places);
+    w.line("%column = stablehlo.iota dim = 1 : " + places);
+    w.line(fmt::format("%few = stablehlo.compare GE, %row, %column : ({0}, {0}) -> {1}", places,
+                       few_flags));
+    w.line(fmt::format("%see = stablehlo.broadcast_in_dim %few, dims = [2, 3] : ({}) -> {}",
+                       few_flags, flags));
+    w.spread_scalar("%none", "%least");
+    w.line(fmt::format("%s = stablehlo.select %see, %dot, %none : {}, {}", flags, w.whole()));
+  }
+  const std::string scores = causal ? "%s" : "%dot";
+  w.reduce("%max", "maximum", scores, "%least");
+  w.spread("%m", "%max");
+  w.op("%d", "subtract", scores + ", %m");
+  w.op("%e", "exponential", "%d");
+  w.reduce("%sum", "add", "%e", "%zero");
+  w.spread("%t", "%sum");
+  w.op("%p", "divide", "%e, %t");
+  const std::string out = tensor("f32", {batch, heads, width, length});
+  w.line(
+      fmt::format("%o = stablehlo.dot_general %z, %p, batching_dims = [0, 2] x [0, 1], "
+                  "contracting_dims = [1] x [3] : ({}, {}) -> {}",
+                  q, w.whole(), out));
+  w.line(fmt::format("%r = stablehlo.transpose %o, dims = [0, 3, 1, 2] : ({}) -> {}", out, q));
+  return w.finish("%x: " + q + ", %y: " + q + ", %z: " + q, "%r", q);
+}
+
 std::string other_rows(int64_t rows, int64_t columns) {
   Writer w("f32", {rows}, columns);
   w.constant("%zero", "0.0");
@@ -222,6 +262,8 @@ std::vector<RowProgram> row_programs() {
   add("arg max of integers", arg_max("i32", 30, 20));
   add("attention", attention(3, 64, 80, 16, false));
   add("attention, causal", attention(2, 48, 600, 24, true));
+  add("attention, interleaved heads", interleaved_attention(2, 64, 3, 16, true));
+  add("attention, interleaved heads, odd sizes", interleaved_attention(2, 37, 3, 5, false));
   add("attention of odd sizes", attention(2, 37, 41, 7, true));
   add("readers of other rows", other_rows(64, 48));
   add("readers of other long rows", other_rows(50, 600));

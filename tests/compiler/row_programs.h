@@ -26,6 +26,10 @@ std::string arg_max(const std::string& dtype, int64_t rows, int64_t columns);
 // softmax(x y^T) z by heads, with what is above the diagonal left out when `causal`.
 std::string attention(int64_t heads, int64_t queries, int64_t keys, int64_t width, bool causal);
 
+// The same for operands of batch x length x heads x width, over both dimensions of heads.
+std::string interleaved_attention(int64_t batch, int64_t length, int64_t heads, int64_t width,
+                                  bool causal);
+
 // exp(x - sum), and its rows in reverse order by the sums of its rows.
 std::string other_rows(int64_t rows, int64_t columns);
 

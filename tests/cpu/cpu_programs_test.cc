@@ -221,6 +221,41 @@ TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
   }
 }
 
+// What attention keeps in memory besides its arguments and result does not grow with the square of
+// its length, in whatever order its dimensions lie and whether it is causal or not.
+TEST(RowGroups, ScoresOfAttentionAreNeverInMemory) {
+  const auto compiler = cpu::KernelCompiler::create().value();
+  const auto whole = [](int64_t length, bool causal) {
+    return attention(8, length, length, 64, causal);
+  };
+  // (batch, length, heads, width), as jax.nn.dot_product_attention has it.
+  const auto interleaved = [](int64_t n, bool causal) {
+    return interleaved_attention(2, n, 4, 64, causal);
+  };
+  for (const int64_t length : {1024, 1000, 2048}) {
+    for (const bool causal : {false, true}) {
+      for (const std::string& text : {whole(length, causal), interleaved(length, causal)}) {
+        SCOPED_TRACE(text);
+        Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+        ASSERT_TRUE(read.ok()) << read.status().message();
+        plan::DeviceTraits traits;
+        traits.has_contractions = true;
+        const auto plan =
+            compile_program(std::shared_ptr<const ir::Module>(std::move(*read)), {}, traits);
+        ASSERT_TRUE(plan.ok()) << plan.status().message();
+        const auto program = cpu::Program::create(*plan, *compiler);
+        ASSERT_TRUE(program.ok()) << program.status().to_string();
+        // A copy of queries, keys or values would be 8 * 64 * 4 bytes for each of them.
+        EXPECT_LE((*program)->arena_bytes(), length * 3 * 8 * 64 * 4) << plan::to_string(**plan);
+        EXPECT_GE((*plan)->arena_bytes, 8 * length * length * 4);
+        EXPECT_NE(plan::decisions_string((*plan)->decisions)
+                      .find("a few rows at a time, with the steps around it: taken"),
+                  std::string::npos);
+      }
+    }
+  }
+}
+
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   for (char& c : name) {

@@ -74,6 +74,12 @@ inline bool is_scatter_in_order(const ir::Operation& op, const LowerOptions& opt
 // Why the updates of a scatter are so few that each element of the result looks through them;
 // empty: they are more, and are sorted or taken in order.
 kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions& options);
+// Why a reduce_window is not done in blocks of its lines, as a cumulative reduction: each element
+// of the result then reads its whole window. Empty: it is.
+kernel::Refusal why_no_scan(const ir::Operation& op, const LowerOptions& options);
+// Why a sort does not keep the first few elements of parts of its lines alone: it then sorts blocks
+// and merges them. Empty: nobody wants more. For a sort with a kernel.
+kernel::Refusal why_no_partial_sort(const ir::Operation& op, const LowerOptions& options);
 // How many updates an element of a scatter's result looks through.
 double scatter_updates(const ir::Operation& op);
 // Why role_of says kNone, for people.

@@ -2,6 +2,8 @@
 // Cumulative reductions: reduce_window whose windows all begin before the first element, or all end
 // behind the last one. Blocks are summed, the sums scanned the same way, and each block is then run
 // through once more from what stands before it. The order of additions depends on the shape alone.
+#include <fmt/format.h>
+
 #include <array>
 
 #include "backends/compiler/lower/dimensions.h"
@@ -36,7 +38,9 @@ struct Cumulative {
   int64_t shift = 0;
 };
 
-std::optional<Cumulative> cumulative_of(const ir::Operation& op, const ScanLimits& limits) {
+// nullopt, and why: it is none that is done in blocks.
+std::optional<Cumulative> cumulative_of(const ir::Operation& op, const ScanLimits& limits,
+                                        kernel::Refusal& why) {
   const Dims& from = op.operand(0)->type().dims();
   const Dims& to = op.result()->type().dims();
   const std::vector<int64_t> window = ir::int_list(op, "window_dimensions");
@@ -49,21 +53,35 @@ std::optional<Cumulative> cumulative_of(const ir::Operation& op, const ScanLimit
     const bool is_dense = at_or(ir::int_list(op, "window_strides"), d, 1) == 1 &&
                           at_or(ir::int_list(op, "base_dilations"), d, 1) == 1 &&
                           at_or(ir::int_list(op, "window_dilations"), d, 1) == 1;
-    if (!is_dense) return std::nullopt;
-    if (w == 1 && low == 0 && high == 0) continue;
-    if (found.has_value() || w <= limits.short_window || from[d] <= limits.short_window)
+    if (!is_dense) {
+      why = "strides or dilations";
       return std::nullopt;
-    // Few outputs: no more work than reading all for each.
-    if (to[d] <= limits.few_outputs) return std::nullopt;
+    }
+    if (w == 1 && low == 0 && high == 0) continue;
+    if (found.has_value()) {
+      why = "windows along several dimensions";
+      return std::nullopt;
+    }
+    if (const int64_t least = std::min(w, from[d]); least <= limits.short_window) {
+      why = fmt::format("windows of {} elements, not more than {}", least, limits.short_window);
+      return std::nullopt;
+    }
+    // No more work than reading all for each.
+    if (to[d] <= limits.few_outputs) {
+      why = fmt::format("{} outputs, not more than {}", to[d], limits.few_outputs);
+      return std::nullopt;
+    }
     // The window of output o is [o - low, o - low + w).
     if (to[d] - 1 <= low) {
       found = Cumulative{d, false, w - 1 - low};
     } else if (w - low >= from[d]) {
       found = Cumulative{d, true, -low};
     } else {
+      why = "windows that neither begin nor end with the line";
       return std::nullopt;
     }
   }
+  if (!found) why = "windows of one element";
   return found;
 }
 
@@ -277,16 +295,20 @@ class ScanLowering {
 
 }  // namespace
 
-bool is_cumulative(const ir::Operation& op, const LowerOptions& options) {
-  return op.operand_count() > 0 && op.operand(0)->type().is_static_tensor() &&
-         op.result()->type().is_static_tensor() &&
-         cumulative_of(op, scan_limits(options)).has_value();
+kernel::Refusal why_no_scan(const ir::Operation& op, const LowerOptions& options) {
+  if (op.operand_count() == 0 || !op.operand(0)->type().is_static_tensor() ||
+      !op.result()->type().is_static_tensor()) {
+    return "sizes are not known";
+  }
+  kernel::Refusal why;
+  return cumulative_of(op, scan_limits(options), why) ? "" : why;
 }
 
 Result<LoweredSequence> lower_scan(const ir::Operation& op, const Outputs& outputs,
                                    const InMemory& in_memory, const LowerOptions& options) {
-  const std::optional<Cumulative> what = cumulative_of(op, scan_limits(options));
-  if (!what.has_value()) return internal_error("not a cumulative reduction");
+  kernel::Refusal why;
+  const std::optional<Cumulative> what = cumulative_of(op, scan_limits(options), why);
+  if (!what.has_value()) return internal_error("not a cumulative reduction: {}", why);
   return ScanLowering(op, *what, outputs, in_memory, options).run();
 }
 

@@ -20,7 +20,9 @@ Result<LoweredSequence> lower_sort(const ir::Operation& op, const Outputs& outpu
                                    const InMemory& in_memory, const LowerOptions& options);
 
 // scan.cc: reduce_window whose windows are all beginnings of a line, or all ends of it.
-bool is_cumulative(const ir::Operation& op, const LowerOptions& options);
+inline bool is_cumulative(const ir::Operation& op, const LowerOptions& options) {
+  return why_no_scan(op, options).empty();
+}
 Result<LoweredSequence> lower_scan(const ir::Operation& op, const Outputs& outputs,
                                    const InMemory& in_memory, const LowerOptions& options);
 

@@ -13,6 +13,8 @@
 // is merged further than that: a merge then costs what it keeps, and the rest of the results is
 // left as it is. Of a handful, each point finds those of its part of the line, which it keeps in
 // registers, instead of sorting a block.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -92,6 +94,12 @@ class SortLowering {
       carried_.push_back({payloads_[0], true});
       dtypes_.push_back(op.operand(payloads_[0])->type().dtype());
     }
+  }
+
+  kernel::Refusal why_not_partial() {
+    if (const auto block = block_size(); !block.ok()) return block.status().message();
+    if (kernel::Refusal why = why_no_parts(); !why.empty()) return why;
+    return part_size() > 0 ? "" : fmt::format("the last part of {} elements is too short", size_);
   }
 
   Result<LoweredSequence> run() {
@@ -190,14 +198,27 @@ class SortLowering {
     return std::min(block, size_);
   }
 
+  int64_t least_part() const {
+    return size_ >= limits_.long_line ? limits_.long_part : limits_.short_part;
+  }
+  // Once block_size() was asked.
+  kernel::Refusal why_no_parts() const {
+    if (kept_ > kMostKept) {
+      return fmt::format("{} elements of a line are wanted, more than {}", kept_, kMostKept);
+    }
+    if (size_ < 4 * least_part()) {
+      return fmt::format("lines of {} elements, fewer than {}", size_, 4 * least_part());
+    }
+    const size_t instructions = 2 * static_cast<size_t>(kept_) * exchange_;
+    if (instructions <= kMaxNetwork) return {};
+    return fmt::format("{} instructions for an element, more than {}", instructions, kMaxNetwork);
+  }
+
   // How long the parts are of which each keeps its first few; 0: blocks are sorted. The last part
   // has as many elements as are kept, too.
   int64_t part_size() const {
-    const int64_t least = size_ >= limits_.long_line ? limits_.long_part : limits_.short_part;
-    if (kept_ > kMostKept || size_ < 4 * least ||
-        2 * static_cast<size_t>(kept_) * exchange_ > kMaxNetwork) {
-      return 0;
-    }
+    if (!why_no_parts().empty()) return 0;
+    const int64_t least = least_part();
     for (int64_t part = least; part < 2 * least; part += kMergeOutputs) {
       if ((size_ - 1) % part + 1 >= kept_) return part;
     }
@@ -508,6 +529,16 @@ class SortLowering {
 };
 
 }  // namespace
+
+kernel::Refusal why_no_partial_sort(const ir::Operation& op, const LowerOptions& options) {
+  Outputs outputs;
+  for (size_t i = 0; i < op.result_count(); ++i) {
+    if (op.result(i)->has_uses()) outputs.push_back(op.result(i));
+  }
+  if (outputs.empty()) return "nobody wants a result";
+  const InMemory in_memory = [](const ir::Value&) { return true; };
+  return SortLowering(op, outputs, in_memory, options).why_not_partial();
+}
 
 Result<LoweredSequence> lower_sort(const ir::Operation& op, const Outputs& outputs,
                                    const InMemory& in_memory, const LowerOptions& options) {

@@ -118,6 +118,20 @@ TEST(Check, NamesStepAndReason) {
   expect(one({BranchStep{arena(0, 1), {{}, {}, {}}}}), "among 3 branches");
   expect(one({BranchStep{arena(0, 1), {{}, {{KernelStep{7, {}}}}}}}), "no kernel 7");
   expect(one({RowsStep{2, {{CopyStep{}}}, 0, {}}}), "a step that is no kernel");
+  expect(one({RowsStep{2, {{ContractionStep{}}}, 0, {}}}), "there is no contraction 0");
+  expect(
+      [](auto& p) {
+        kernel::Contraction product;
+        product.rows = {{3, 1, 0, 1}};
+        product.lhs_elements = product.out_elements = 3;
+        product.rhs_elements = 1;
+        p.contractions = {product};
+        const ContractionStep step{0, arena(0, 12), arena(16, 4), arena(32, 12),
+                                   kernel::RowsOf::kOutByRows};
+        p.steps = {{RowsStep{2, {{step}}, 0, {}}}};
+      },
+      "contraction 0 has no 2 rows");
+  expect([](auto& p) { p.row_scratch_bytes = 1001; }, "less than no bytes");
   expect(one({RowsStep{3, {}, 0, {arena(0, 4)}}}), "no scratch of 3 rows");
   expect(one({RowsStep{2, {}, 0, {input(0, 4)}}}), "no scratch");
   expect(one({RowsStep{2, {{KernelStep{5, {}}}}, 0, {}}}), "there is no kernel 5");

@@ -183,6 +183,8 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
       ask_contraction(*op, fuse_ && traits.has_contractions);
     }
     if (op->code() == OpCode::kReduce && roles_[op.get()] != Role::kNone) ask_reduce(*op);
+    if (op->code() == OpCode::kReduceWindow && roles_[op.get()] != Role::kNone) ask_scan(*op);
+    if (op->code() == OpCode::kSort && roles_[op.get()] != Role::kNone) ask_sort(*op);
     if (op->code() == OpCode::kScatter && roles_[op.get()] != Role::kNone) ask_scatter(*op);
   }
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
@@ -443,6 +445,20 @@ void Fusion::ask_scatter(const ir::Operation& op) {
   ways.ask("updates in order", lower::why_no_scatter_in_order(op, lower_options_));
   ways.ask("updates sorted by place", lower::why_no_large_scatter(op, lower_options_));
   ways.ask("each element looks through the updates", "");
+  asked_[&op] = ways.take();
+}
+
+void Fusion::ask_scan(const ir::Operation& op) {
+  kernel::Implementations ways;
+  ways.ask("blocks of lines", lower::why_no_scan(op, lower_options_));
+  ways.ask("each element reads its window", "");
+  asked_[&op] = ways.take();
+}
+
+void Fusion::ask_sort(const ir::Operation& op) {
+  kernel::Implementations ways;
+  ways.ask("first elements of parts, then merges", lower::why_no_partial_sort(op, lower_options_));
+  ways.ask("sorted blocks, then merges", "");
   asked_[&op] = ways.take();
 }
 

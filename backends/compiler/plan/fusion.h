@@ -88,6 +88,8 @@ class Fusion {
   void ask_contraction(const ir::Operation& op, bool has_contractions);
   void ask_reduce(const ir::Operation& op);
   void ask_scatter(const ir::Operation& op);
+  void ask_scan(const ir::Operation& op);
+  void ask_sort(const ir::Operation& op);
   bool is_staged(const ir::Operation& op) const { return staged_.contains(&op); }
 
   // What the kernel of a root loads; `same` when only the elements that it computes itself.

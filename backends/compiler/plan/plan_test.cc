@@ -154,6 +154,46 @@ constexpr char kDot[] =
     " = stablehlo.dot_general %l, %w, contracting_dims = [1] x [0] : (tensor<64x128xf32>, "
     "tensor<128x32xf32>) -> tensor<64x32xf32>\n";
 
+TEST(Fusion, SaysHowSortsAndScansAreDone) {
+  const auto decided = [](const std::string& operations, const std::string& result) {
+    return decisions_string(plan_of("module { func.func public @main(%x: tensor<3x5000xf32>) -> " +
+                                    result + " {\n" + operations + " return %r : " + result +
+                                    "\n } }")
+                                .decisions);
+  };
+  const std::string compare =
+      "({\n ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n %c = stablehlo.compare LT, %a, %b : "
+      "(tensor<f32>, tensor<f32>) -> tensor<i1>\n stablehlo.return %c : tensor<i1>\n }) ";
+  const auto sorted = [&](const char* name) {
+    return " %" + std::string(name) + " = \"stablehlo.sort\"(%x) " + compare +
+           "{dimension = 1 : i64} : (tensor<3x5000xf32>) -> tensor<3x5000xf32>\n";
+  };
+  EXPECT_NE(decided(sorted("r"), "tensor<3x5000xf32>")
+                .find("first elements of parts, then merges: 5000 elements of a line are wanted, "
+                      "more than 16\n  sorted blocks, then merges: taken"),
+            std::string::npos);
+  EXPECT_NE(decided(sorted("s") + " %r = stablehlo.slice %s [0:3, 0:4] : (tensor<3x5000xf32>) -> "
+                                  "tensor<3x4xf32>\n",
+                    "tensor<3x4xf32>")
+                .find("first elements of parts, then merges: taken"),
+            std::string::npos);
+  const auto summed = [&](int64_t window) {
+    const std::string w = std::to_string(window), low = std::to_string(window - 1);
+    return decided(
+        " %z = stablehlo.constant dense<0.0> : tensor<f32>\n %r = "
+        "\"stablehlo.reduce_window\"(%x, %z) ({\n ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n %c = "
+        "stablehlo.add %a, %b : tensor<f32>\n stablehlo.return %c : tensor<f32>\n }) "
+        "{window_dimensions = array<i64: 1, " +
+            w + ">, padding = dense<[[0, 0], [" + low +
+            ", 0]]> : tensor<2x2xi64>} : (tensor<3x5000xf32>, tensor<f32>) -> tensor<3x5000xf32>\n",
+        "tensor<3x5000xf32>");
+  };
+  EXPECT_NE(summed(5000).find("blocks of lines: taken"), std::string::npos) << summed(5000);
+  EXPECT_NE(summed(3).find("blocks of lines: windows of 3 elements, not more than"),
+            std::string::npos)
+      << summed(3);
+}
+
 // The ways to do a scatter, each with its reason: limits and values.
 TEST(Fusion, SaysHowAScatterIsDone) {
   const auto decided = [](const char* updates, bool in_order) {

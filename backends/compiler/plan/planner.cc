@@ -261,9 +261,9 @@ class Planner {
       decision.operation += (i == 0 ? " " : ", ") + op.operand(i)->type().to_string();
     }
     decision.operation += " -> " + op.result()->type().to_string();
-    const bool multiplies = op.code() == OpCode::kDotGeneral || op.code() == OpCode::kConvolution;
-    if (const auto algorithm = lower::algorithm_of(op); multiplies && algorithm.ok()) {
-      decision.operation += ", " + kernel::to_string(*algorithm);
+    if (op.code() == OpCode::kDotGeneral || op.code() == OpCode::kConvolution) {
+      const auto algorithm = lower::algorithm_of(op);
+      if (algorithm.ok()) decision.operation += ", " + kernel::to_string(*algorithm);
     }
     auto& all = plan_.decisions;
     if (std::find(all.begin(), all.end(), decision) == all.end())

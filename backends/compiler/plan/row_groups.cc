@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/plan/row_groups.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -116,9 +118,38 @@ class Grouping {
     for_each_slice_within(plan_.steps, plan_,
                           [&](const Slice& s, const Use&) { ++uses_[buffer_of(s)]; });
     run(plan_.steps);
+    for_each_step(plan_.steps, [&](const Step& step) {
+      if (const auto* product = std::get_if<ContractionStep>(&step.what)) decide(*product);
+    });
   }
 
  private:
+  void decide(const ContractionStep& step) {
+    const kernel::Contraction& contraction =
+        plan_.contractions[static_cast<size_t>(step.contraction)];
+    kernel::Implementations ways;
+    std::string why;
+    if (step.rows_of == kernel::RowsOf::kNone) {
+      const auto has_rows = [&](kernel::RowsOf of) {
+        return kernel::contraction_rows(contraction, of).has_value();
+      };
+      const auto known = refusals_.find(step.contraction);
+      why = known != refusals_.end() ? known->second
+            : std::none_of(std::begin(kernel::kAllRowsOf), std::end(kernel::kAllRowsOf), has_rows)
+                ? "no operand lies in memory row by row"
+                : "no group of steps hands it rows or takes them";
+    }
+    ways.ask("a few rows at a time, with the steps around it", std::move(why));
+    ways.ask("as a whole", "");
+    Decision decision{
+        fmt::format("contraction {} {}", step.contraction, kernel::to_string(contraction)),
+        ways.take()};
+    auto& all = plan_.decisions;
+    if (std::find(all.begin(), all.end(), decision) == all.end()) {
+      all.push_back(std::move(decision));
+    }
+  }
+
   void run(Steps& steps) {
     for (Step& step : steps) {
       for_each_list(step, [&](Steps& inner) { run(inner); });
@@ -202,8 +233,15 @@ class Grouping {
       Member member{touches_of(step, &row_bytes), 0, false, of};
       join(member, inside, put_off, is_first);
       const int64_t shared = is_first ? cut->bytes[2] : member.shared;
-      member.joins = member.joins && (all_ || pays(contraction, of, shared));
+      const bool fits = member.joins;
+      member.joins = fits && (all_ || pays(contraction, of, shared));
       if (member.joins) return member;
+      if (fits) {
+        refusals_[product->contraction] = fmt::format(
+            "each block of rows reads {} bytes again, more than {} for each of the {} "
+            "bytes of a row that stay in the caches",
+            other_bytes(contraction, of), kMostOtherBytes, shared);
+      }
     }
     return {touches_of(step, nullptr)};
   }
@@ -223,10 +261,12 @@ class Grouping {
   // Whether what a block of rows reads of the other operand is little beside what stays in the
   // caches.
   static bool pays(const kernel::Contraction& c, kernel::RowsOf of, int64_t shared) {
+    return other_bytes(c, of) <= kMostOtherBytes * shared;
+  }
+  static int64_t other_bytes(const kernel::Contraction& c, kernel::RowsOf of) {
     const bool by_rows = kernel::is_by_rows(of);
-    const int64_t other = axes_size(by_rows ? c.columns : c.rows) * axes_size(c.depth) *
-                          dtype_bytes(by_rows ? c.rhs_dtype : c.lhs_dtype);
-    return other <= kMostOtherBytes * shared;
+    return axes_size(by_rows ? c.columns : c.rows) * axes_size(c.depth) *
+           dtype_bytes(by_rows ? c.rhs_dtype : c.lhs_dtype);
   }
 
   Group find_group(Steps& steps, size_t first, int64_t rows) {
@@ -375,7 +415,8 @@ class Grouping {
   const int64_t least_bytes_;
   const int64_t fewest_rows_;
   std::unordered_map<Buffer, int64_t, BufferHash> uses_;
-  bool has_products_ = false;  // the group that is looked for
+  std::map<int32_t, std::string> refusals_;  // of contractions
+  bool has_products_ = false;                // the group that is looked for
   // By kernel and number of rows.
   std::map<std::pair<int32_t, int64_t>, std::optional<std::vector<int64_t>>> known_;
 };

@@ -3,9 +3,10 @@
 //
 // Softmax, layer norm, cross entropy and their gradients are chains of reductions along rows and
 // elementwise work with what they give. Each step reads and writes rows that only the same row of
-// the others touches, so a few rows may go through all steps while they are in the cache. Nothing
-// is matched by name: what kernels touch says it (kernel/row_access.h). The same kernels compute
-// the same points, so no bit depends on it. Pure.
+// the others touches, so a few rows may go through all steps while they are in the cache. Products
+// whose rows these are join them: the scores of attention, all queries by all keys, then need no
+// memory but for a few rows. Nothing is matched by name: what kernels touch says it
+// (kernel/row_access.h). The same kernels compute the same points, so no bit depends on it. Pure.
 #pragma once
 
 #include "backends/compiler/plan/launch_plan.h"
