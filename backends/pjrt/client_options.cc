@@ -122,14 +122,18 @@ const OptionTable::Option* OptionTable::find(std::string_view name) const {
 OptionTable gang_option_table(GangOptions& options) {
   constexpr int64_t kMostSeconds = int64_t{1} << 30;
   OptionTable table;
-  table.integer("gang_warning_seconds", "HEKLA_GANG_WARNING_SECONDS", options.warning_seconds,
-                {0, kMostSeconds}, "10",
-                "how long a device waits at a collective before the log says, once a launch, which "
-                "devices it waits for; 0: the log says nothing");
-  table.integer("gang_deadline_seconds", "HEKLA_GANG_DEADLINE_SECONDS", options.deadline_seconds,
-                {0, kMostSeconds}, "0: none",
-                "how long a device waits at a collective before the launch ends on all its devices "
-                "with DEADLINE_EXCEEDED, which names those that are missing");
+  table.integer(
+      "gang_warning_seconds", "HEKLA_GANG_WARNING_SECONDS", options.warning_seconds,
+      {0, kMostSeconds}, "10",
+      "how long a device waits at a collective, or for a device whose inputs are not there, "
+      "before the log says, once a launch, which devices it waits for; 0: the log says "
+      "nothing");
+  table.integer(
+      "gang_deadline_seconds", "HEKLA_GANG_DEADLINE_SECONDS", options.deadline_seconds,
+      {0, kMostSeconds}, "0: none",
+      "how long a device waits at a collective, or for a device whose inputs are not there, "
+      "before the launch ends on all its devices with DEADLINE_EXCEEDED, which names those "
+      "that are missing");
   return table;
 }
 
