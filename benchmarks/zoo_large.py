@@ -309,6 +309,18 @@ def embedding_bag(table, out, words, labels):
     return _descend(loss, (table, out))
 
 
+# --- attention ---
+
+def _heads(n, heads, width):
+    _, normal = _random(120)
+    return tuple(normal(1, n, heads, width) for _ in range(3))
+
+
+@model('Causal attention of 2,048 tokens, 8 heads of 64', _heads, (40, 2, 8), (2048, 8, 64))
+def causal_attention(q, k, v):
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
 # --- transforms, sorts ---
 
 @model('2-D convolution of 1,024 x 1,024 by FFT', lambda n: tuple(
