@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -68,14 +69,18 @@ Status write_output(const std::string& path, const std::string& text) {
     }
     return ok_status();
   }
-  // A reader of `path` sees the old file or the whole new one.
-  const std::string partial = path + ".partial";
-  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
+  // A reader of `path` sees the old file or the whole new one. Devices, pipes and links are written
+  // into: what is at their names is not ours to replace.
+  std::error_code ignored;
+  const std::filesystem::file_status old = std::filesystem::symlink_status(path, ignored);
+  const bool is_replaced = !std::filesystem::exists(old) || std::filesystem::is_regular_file(old);
+  const std::string written = is_replaced ? path + ".partial" : path;
+  std::ofstream stream(written, std::ios::binary | std::ios::trunc);
   stream << text;
   stream.close();
-  if (!stream || std::rename(partial.c_str(), path.c_str()) != 0) {
+  if (!stream || (is_replaced && std::rename(written.c_str(), path.c_str()) != 0)) {
     const std::string reason = std::strerror(errno);
-    std::remove(partial.c_str());
+    if (is_replaced) std::remove(written.c_str());
     return data_loss("{} could not be written: {}", path, reason);
   }
   return ok_status();

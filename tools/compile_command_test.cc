@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/compile_command.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -82,6 +86,30 @@ TEST_F(CompileCommand, WritesTextOfBytecodeThatReadsBack) {
   const auto after = stablehlo::read_program(contents(output));
   ASSERT_TRUE(before.ok() && after.ok());
   EXPECT_EQ(stablehlo::first_difference(**before, **after), std::nullopt);
+}
+
+// Such as /dev/null, which root could replace by a file.
+TEST_F(CompileCommand, WritesIntoPipesAndLinksAndReplacesNone) {
+  const std::string pipe = path("pipe"), target = path("target.mlir"), link = path("link.mlir");
+  for (const std::string& old : {pipe, target, link}) std::filesystem::remove(old);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  const std::string input = file("add.mlir", kProgram);
+  const Outcome piped = run({input, "--emit", "stablehlo", "--output", pipe});
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  std::string text(4096, '\0');
+  const ssize_t count = read(reader, text.data(), text.size());
+  close(reader);
+  ASSERT_GE(count, 0);
+  EXPECT_EQ(text.substr(0, static_cast<size_t>(count)), kProgram);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+
+  std::filesystem::create_symlink(target, link);
+  const Outcome linked = run({input, "--emit", "stablehlo", "--output", link});
+  EXPECT_EQ(linked.exit_code, 0) << linked.err;
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(contents(target), kProgram);
 }
 
 TEST_F(CompileCommand, ShowsThePlanAndItsKernels) {
