@@ -13,21 +13,22 @@ any more although its whole file ran.
 """
 import argparse
 import collections
-import fnmatch
+import functools
 import importlib.metadata
 import json
 import os
 import pathlib
-import re
-import subprocess
 import sys
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / 'tests' / 'support'))
+import upstream_cases  # noqa: E402
+from upstream_cases import explains, stale  # noqa: E402
+
 KNOWN = HERE / 'jax_known.txt'
 REPOSITORY = 'https://github.com/jax-ml/jax'
-PROGRESS_SECONDS = 15
+read_known = functools.partial(upstream_cases.read_known, name=KNOWN.name)
 
 # By value for a plugin. Of tier 4 what one device can show; pallas runs there in its interpreter.
 TIERS = {
@@ -45,29 +46,8 @@ TIERS = {
        'pallas/pallas_vmap_test pallas/pallas_shape_poly_test',
 }
 
-# pattern: of ids, with *; platforms: of ours, or none for all of them.
-Known = collections.namedtuple('Known', 'pattern platforms reason')
 # A file's counts. cpu: passed by jaxlib's CPU; new and known: ids that fail on ours among those.
 Row = collections.namedtuple('Row', 'cpu passed skipped known new')
-
-
-def read_known(text):
-    """[Known] of lines "pattern [platform,platform]: reason"; the brackets may be left out."""
-    entries = []
-    for line in text.splitlines():
-        if not line.strip() or line.startswith('#'):
-            continue
-        match = re.fullmatch(r'(\S+?)(?: \[([\w,]+)\])?: (.+)', line)
-        if not match:
-            raise SystemExit(f'{KNOWN.name}: no "pattern [platforms]: reason" but "{line}"')
-        platforms = tuple(match[2].split(',')) if match[2] else None
-        entries.append(Known(match[1], platforms, match[3]))
-    return entries
-
-
-def explains(entry, case, platform):
-    return ((entry.platforms is None or platform in entry.platforms)
-            and fnmatch.fnmatchcase(case, entry.pattern))
 
 
 def compare(cpu, ours, known, platform):
@@ -80,13 +60,6 @@ def compare(cpu, ours, known, platform):
                skipped=sum(ours[case][0] == 'skipped' for case in counted),
                known=[case for case in failed if case in used],
                new=[case for case in failed if case not in used]), set(used.values())
-
-
-def stale(known, used, platform, files):
-    """Entries for this platform and these files, all of whose cases ran, that explained nothing."""
-    return [entry for entry in known if entry not in used
-            and (entry.platforms is None or platform in entry.platforms)
-            and any(entry.pattern.split('::')[0] == f'{file}.py' for file in files)]
 
 
 def read_log(path):
@@ -126,12 +99,8 @@ class Store:
         old, selections = self.read(platform, file)
         if selection is not None and selection not in selections:
             selections.append(selection)
-        path = self.path(platform, file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = json.dumps({'selections': selections, 'cases': {**old, **cases}}, indent=0)
-        partial = path.with_suffix('.partial')
-        partial.write_text(content, encoding='utf-8')
-        partial.replace(path)
+        upstream_cases.write_json(self.path(platform, file),
+                                  {'selections': selections, 'cases': {**old, **cases}})
 
 
 class Suite:
@@ -147,19 +116,9 @@ class Suite:
         if not (self.checkout / 'tests').is_dir():
             if self.options.checkout:
                 raise SystemExit(f'{self.checkout} has no folder tests')
-            tag = f'jax-v{importlib.metadata.version("jax")}'
-            print(f'cloning {self.options.repository} at {tag}', flush=True)
-            self.checkout.parent.mkdir(parents=True, exist_ok=True)
-            git = ['git', '-c', 'advice.detachedHead=false']
-            subprocess.run(git + ['clone', '--quiet', '--depth', '1', '--branch', tag, '--sparse',
-                                  self.options.repository, str(self.checkout)], check=True)
-            subprocess.run(git + ['-C', str(self.checkout), 'sparse-checkout', 'set', 'tests',
-                                  'jax/_src'], check=True)
-        if not self.packages.is_dir():
-            print('installing what the tests import', flush=True)
-            subprocess.run([sys.executable, '-m', 'pip', 'install', '--quiet', '--target',
-                            str(self.packages), '-r', str(HERE / 'jax_requirements.txt')],
-                           check=True)
+            upstream_cases.clone(self.options.repository, f'jax-v{importlib.metadata.version("jax")}',
+                                 self.checkout, ['tests', 'jax/_src'])
+        upstream_cases.install(self.packages, HERE / 'jax_requirements.txt')
 
     def environment(self, platform):
         # The checkout has a folder jax of its own, which must not be imported.
@@ -175,10 +134,7 @@ class Suite:
         if platform == 'cpu':
             values['JAX_PLATFORMS'] = 'cpu'
         else:
-            build = pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build')).resolve()
-            library = build / 'lib' / 'hekla' / f'pjrt_{"cpu" if platform == "tbb" else platform}.so'
-            if not library.exists():
-                raise SystemExit(f'no plugin library {library}: build it, or set HEKLA_BUILD_DIR')
+            build, library = upstream_cases.build_with('cpu' if platform == 'tbb' else platform)
             values.update({'JAX_PLATFORMS': f'{platform},cpu', 'HEKLA_PLUGIN_PATH': str(library)})
             path.insert(0, str(build / 'python'))
         values['PYTHONPATH'] = os.pathsep.join(path)
@@ -205,31 +161,10 @@ class Suite:
                    f'--rootdir={self.checkout}', str(self.checkout / 'tests' / f'{file}.py')]
         if self.options.k:
             command += ['-k', self.options.k]
-        with open(base.with_suffix('.out'), 'w', encoding='utf-8') as out:
-            process = subprocess.Popen(command, cwd=self.checkout, env=values, stdout=out,
-                                       stderr=subprocess.STDOUT)
-            try:
-                self._watch(process, platform, file, log, note)
-            except BaseException:
-                process.terminate()
-                process.wait()
-                raise
-        if process.returncode not in (0, 1, 5):  # passed, failed, none selected
-            print(f'{platform} {file}: pytest ended with status {process.returncode}, see {out.name}',
-                  flush=True)
+        upstream_cases.run_pytest(command, self.checkout, values, base.with_suffix('.out'),
+                                  f'{platform} {file}{note}',
+                                  lambda: upstream_cases.failures(read_log(log)))
         return read_log(log)
-
-    def _watch(self, process, platform, file, log, note):
-        began = time.monotonic()
-        while True:
-            try:
-                process.wait(PROGRESS_SECONDS)
-                return
-            except subprocess.TimeoutExpired:
-                cases = read_log(log)
-                failed = sum(case[0] == 'failed' for case in cases.values())
-                print(f'  {platform} {file}{note}: {len(cases)} cases, {failed} failed, '
-                      f'{time.monotonic() - began:.0f} s', flush=True)
 
 
 def print_table(rows, platform):

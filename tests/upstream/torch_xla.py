@@ -14,25 +14,26 @@ whole.
 """
 import argparse
 import collections
-import fnmatch
+import functools
 import importlib.metadata
 import json
 import os
 import pathlib
 import random
-import re
-import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / 'tests' / 'support'))
+import upstream_cases  # noqa: E402
+from upstream_cases import explains, stale  # noqa: E402
+
 KNOWN = HERE / 'torch_xla_known.txt'
 REPOSITORY = 'https://github.com/pytorch/xla'
 DEVICES = {'HEKLA_CPU': 'cpu', 'VULKAN': 'vulkan', 'HEKLA_REFERENCE': 'reference'}
 UPSTREAM = 'CPU'
-PROGRESS_SECONDS = 15
+read_known = functools.partial(upstream_cases.read_known, name=KNOWN.name)
 
 # File: variables that upstream's own script sets for it. The other files of dynamo/ start processes of
 # several devices or need more than one.
@@ -46,27 +47,8 @@ FILES = {
 }
 SHARES = {'test_ops': 10}  # without --share; of the other files every case
 
-# pattern: of ids, with *; devices: of ours, or None for all of them.
-Known = collections.namedtuple('Known', 'pattern devices reason')
 # A file's counts. upstream: cases that count; ahead: ids that fail upstream and pass on ours.
 Row = collections.namedtuple('Row', 'upstream passed skipped failed_upstream ahead known new')
-
-
-def read_known(text):
-    """[Known] of lines "pattern [DEVICE,DEVICE]: reason"; the brackets may be left out."""
-    entries = []
-    for line in text.splitlines():
-        if not line.strip() or line.startswith('#'):
-            continue
-        match = re.fullmatch(r'(\S+?)(?: \[([\w,]+)\])?: (.+)', line)
-        if not match:
-            raise SystemExit(f'{KNOWN.name}: no "pattern [DEVICES]: reason" but "{line}"')
-        entries.append(Known(match[1], tuple(match[2].split(',')) if match[2] else None, match[3]))
-    return entries
-
-
-def explains(entry, case, device):
-    return (entry.devices is None or device in entry.devices) and fnmatch.fnmatchcase(case, entry.pattern)
 
 
 def compare(theirs, ours, known, device):
@@ -82,13 +64,6 @@ def compare(theirs, ours, known, device):
                failed_upstream=sum(outcome(case) == 'failed' for case in ours),
                ahead=[case for case in ours if outcome(case) == 'failed' and ours[case][0] == 'passed'],
                known=[case for case in failed if case not in new], new=new), used
-
-
-def stale(known, used, device, files):
-    """Entries for this device and these files, all of whose cases ran, that explain nothing."""
-    return [entry for entry in known if entry not in used
-            and (entry.devices is None or device in entry.devices)
-            and any(entry.pattern.startswith(f'{file}.py::') for file in files)]
 
 
 def read_log(path):
@@ -117,18 +92,9 @@ class Suite:
         if not self.tests.is_dir():
             if self.options.checkout:
                 raise SystemExit(f'{self.checkout} has no folder test')
-            tag = f'v{importlib.metadata.version("torch_xla")}'
-            print(f'cloning {self.options.repository} at {tag}', flush=True)
-            self.checkout.parent.mkdir(parents=True, exist_ok=True)
-            git = ['git', '-c', 'advice.detachedHead=false']
-            subprocess.run(git + ['clone', '--quiet', '--depth', '1', '--branch', tag, '--sparse',
-                                  self.options.repository, str(self.checkout)], check=True)
-            subprocess.run(git + ['-C', str(self.checkout), 'sparse-checkout', 'set', 'test', 'examples'],
-                           check=True)
-        if not self.packages.is_dir():
-            print('installing what the tests import', flush=True)
-            subprocess.run([sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--target',
-                            str(self.packages), '-r', str(HERE / 'torch_xla_requirements.txt')], check=True)
+            upstream_cases.clone(self.options.repository, f'v{importlib.metadata.version("torch_xla")}',
+                                 self.checkout, ['test', 'examples'])
+        upstream_cases.install(self.packages, HERE / 'torch_xla_requirements.txt', '--no-deps')
 
     def environment(self, device):
         # TORCH_TEST_DEVICES: torch's own test helpers make their cases for the device xla by it.
@@ -140,10 +106,7 @@ class Suite:
         # examples: upstream's files find it by the name that they are called by.
         path = [ROOT / 'tests' / 'support', self.tests, self.checkout / 'examples', self.packages]
         if device != UPSTREAM:
-            build = pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build')).resolve()
-            library = build / 'lib' / 'hekla' / f'pjrt_{DEVICES[device]}.so'
-            if not library.exists():
-                raise SystemExit(f'no plugin library {library}: build it, or set HEKLA_BUILD_DIR')
+            build, _ = upstream_cases.build_with(DEVICES[device])
             path.insert(0, build / 'python')
         values['PYTHONPATH'] = os.pathsep.join(map(str, path))
         return values
@@ -170,30 +133,9 @@ class Suite:
                        str(self.tests / f'{file}.py')]
             if self.options.k:
                 command += ['-k', self.options.k]
-            with open(base.with_suffix('.out'), 'w', encoding='utf-8') as out:
-                process = subprocess.Popen(command, cwd=self.tests, env=values, stdout=out,
-                                           stderr=subprocess.STDOUT)
-                try:
-                    self._watch(process, device, file, log)
-                except BaseException:
-                    process.terminate()
-                    process.wait()
-                    raise
-        if process.returncode not in (0, 1, 5):  # passed, failed, none selected
-            print(f'{device} {file}: pytest ended with status {process.returncode}, see {base}.out', flush=True)
+            upstream_cases.run_pytest(command, self.tests, values, base.with_suffix('.out'), f'{device} {file}',
+                                      lambda: upstream_cases.failures(read_log(log)))
         return read_log(log)
-
-    def _watch(self, process, device, file, log):
-        began = time.monotonic()
-        while True:
-            try:
-                process.wait(PROGRESS_SECONDS)
-                return
-            except subprocess.TimeoutExpired:
-                cases = read_log(log)
-                failed = sum(case[0] == 'failed' for case in cases.values())
-                print(f'  {device} {file}: {len(cases)} cases, {failed} failed, '
-                      f'{time.monotonic() - began:.0f} s', flush=True)
 
     def upstream(self, file, cases):
         """What upstream's CPU device says of the cases: {id: [outcome, message]}, run where it is not kept."""
@@ -204,10 +146,7 @@ class Suite:
             ran = self.run(UPSTREAM, file, only=missing)
             # A file that ours could not even collect, and upstream could, has no case that says so.
             kept.update({**{case: ['passed', ''] for case in missing if '::' not in case}, **ran})
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix('.partial')
-            partial.write_text(json.dumps(kept, indent=0), encoding='utf-8')
-            partial.replace(path)
+            upstream_cases.write_json(path, kept)
         return kept
 
 
