@@ -79,19 +79,24 @@ class Writer {
   std::string lines_;
 };
 
+// Along rows, with %least and %zero to start from; of integers what has its form.
+void add_softmax(Writer& w, const std::string& from, const std::string& to) {
+  w.reduce("%max", "maximum", from, "%least");
+  w.spread("%m", "%max");
+  w.op("%d", "subtract", from + ", %m");
+  w.op("%e", w.is_float() ? "exponential" : "abs", "%d");
+  w.reduce("%sum", "add", "%e", "%zero");
+  w.spread("%t", "%sum");
+  w.op(to, w.is_float() ? "divide" : "multiply", "%e, %t");
+}
+
 }  // namespace
 
 std::string softmax(const std::string& dtype, const std::vector<int64_t>& rows, int64_t columns) {
   Writer w(dtype, rows, columns);
   w.constant("%least", "-100.0");
   w.constant("%zero", "0.0");
-  w.reduce("%max", "maximum", "%x", "%least");
-  w.spread("%m", "%max");
-  w.op("%d", "subtract", "%x, %m");
-  w.op("%e", w.is_float() ? "exponential" : "abs", "%d");
-  w.reduce("%sum", "add", "%e", "%zero");
-  w.spread("%s", "%sum");
-  w.op("%y", w.is_float() ? "divide" : "multiply", "%e, %s");
+  add_softmax(w, "%x", "%y");
   return w.finish("%x: " + w.whole(), "%y", w.whole());
 }
 
@@ -168,14 +173,7 @@ std::string attention(int64_t heads, int64_t queries, int64_t keys, int64_t widt
     w.spread_scalar("%none", "%least");
     w.line(fmt::format("%s = stablehlo.select %see, %dot, %none : {}, {}", flags, w.whole()));
   }
-  const std::string scores = causal ? "%s" : "%dot";
-  w.reduce("%max", "maximum", scores, "%least");
-  w.spread("%m", "%max");
-  w.op("%d", "subtract", scores + ", %m");
-  w.op("%e", "exponential", "%d");
-  w.reduce("%sum", "add", "%e", "%zero");
-  w.spread("%t", "%sum");
-  w.op("%p", "divide", "%e, %t");
+  add_softmax(w, causal ? "%s" : "%dot", "%p");
   w.line(
       fmt::format("%o = stablehlo.dot_general %p, %z, batching_dims = [0] x [0], "
                   "contracting_dims = [2] x [1] : ({}, {}) -> {}",
@@ -206,14 +204,7 @@ std::string interleaved_attention(int64_t batch, int64_t length, int64_t heads, 
     w.spread_scalar("%none", "%least");
     w.line(fmt::format("%s = stablehlo.select %see, %dot, %none : {}, {}", flags, w.whole()));
   }
-  const std::string scores = causal ? "%s" : "%dot";
-  w.reduce("%max", "maximum", scores, "%least");
-  w.spread("%m", "%max");
-  w.op("%d", "subtract", scores + ", %m");
-  w.op("%e", "exponential", "%d");
-  w.reduce("%sum", "add", "%e", "%zero");
-  w.spread("%t", "%sum");
-  w.op("%p", "divide", "%e, %t");
+  add_softmax(w, causal ? "%s" : "%dot", "%p");
   const std::string out = tensor("f32", {batch, heads, width, length});
   w.line(
       fmt::format("%o = stablehlo.dot_general %z, %p, batching_dims = [0, 2] x [0, 1], "

@@ -133,21 +133,24 @@ TEST(Overlap, AnInputIsGivenAwayOnlyAfterTheEnd) {
   EXPECT_EQ(plan.output_input, (std::vector<int32_t>{-1, 0}));
 }
 
-// A loop whose carried value is what a collective makes of it has it in one place.
-TEST(Overlap, ACollectiveUpdatesACarriedValueInPlace) {
-  const auto loop = [](const std::string& body, const std::string& next) {
-    return R"(  %zero = stablehlo.constant dense<0> : tensor<i32>
+// %r#1 is %x after so many iterations of what the body makes of %v.
+std::string loop(int iterations, const std::string& body, const std::string& next) {
+  return R"(  %zero = stablehlo.constant dense<0> : tensor<i32>
   %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<256xf32>
   cond {
-    %n = stablehlo.constant dense<50> : tensor<i32>
+    %n = stablehlo.constant dense<)" +
+         std::to_string(iterations) + R"(> : tensor<i32>
     %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
   } do {
     %one = stablehlo.constant dense<1> : tensor<i32>
     %j = stablehlo.add %i, %one : tensor<i32>
-)" + body + "    stablehlo.return %j, %" +
-           next + " : tensor<i32>, tensor<256xf32>\n  }\n";
-  };
+)" + body +
+         "    stablehlo.return %j, %" + next + " : tensor<i32>, tensor<256xf32>\n  }\n";
+}
+
+// A loop whose carried value is what a collective makes of it has it in one place.
+TEST(Overlap, ACollectiveUpdatesACarriedValueInPlace) {
   const auto copies_inside = [](const LaunchPlan& plan) {
     int64_t loops = 0, copies = 0;
     for_each_step(plan.steps, [&](const Step& step) {
@@ -166,32 +169,22 @@ TEST(Overlap, ACollectiveUpdatesACarriedValueInPlace) {
       "tensor<2x2xi64>}> : (tensor<256xf32>) -> tensor<256xf32>\n";
   for (const std::string& body : {all_reduce("w", "v"), permute}) {
     for (const PlanOptions& options : {PlanOptions{}, kNoOverlap}) {
-      const LaunchPlan plan = planned(loop(body, "w"), "%r#1", 1, options);
+      const LaunchPlan plan = planned(loop(50, body, "w"), "%r#1", 1, options);
       EXPECT_EQ(copies_inside(plan), 0) << to_string(plan);
     }
   }
   // Where something else needs the old value meanwhile, it stays where it is.
   const std::string beside = permute + "    %t = stablehlo.tanh %v : tensor<256xf32>\n" +
                              "    %u = stablehlo.add %t, %w : tensor<256xf32>\n";
-  const LaunchPlan plan = planned(loop(beside, "u"), "%r#1", 1);  // and check() proves it
+  const LaunchPlan plan = planned(loop(50, beside, "u"), "%r#1", 1);  // and check() proves it
   EXPECT_LE(copies_inside(plan), 1) << to_string(plan);
 }
 
 TEST(Overlap, LoopsAreOneStepAndHaveIntervalsOfTheirOwn) {
-  const std::string loop = R"(  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<256xf32>
-  cond {
-    %n = stablehlo.constant dense<5> : tensor<i32>
-    %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  } do {
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %j = stablehlo.add %i, %one : tensor<i32>
-)" + all_reduce("w", "v") + "    %u = stablehlo.tanh %w : tensor<256xf32>\n" +
-                           R"(    stablehlo.return %j, %u : tensor<i32>, tensor<256xf32>
-  }
-)";
-  const LaunchPlan plan = planned(all_reduce("s", "y") + loop, "%s, %r#1", 2);
+  const LaunchPlan plan = planned(
+      all_reduce("s", "y") +
+          loop(5, all_reduce("w", "v") + "    %u = stablehlo.tanh %w : tensor<256xf32>\n", "u"),
+      "%s, %r#1", 2);
   const Names names = names_of(plan);
   EXPECT_EQ(names.front(), "start 0");
   EXPECT_EQ(names.back(), "done 0") << "the loop runs beside the first sum: " << to_string(plan);
