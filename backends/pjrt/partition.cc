@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/pjrt/partition.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "backends/compiler/spmd/one_device.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/device_groups.h"
+#include "runtime/program/ir/op_attributes.h"
 #include "runtime/program/ir/typed_attributes.h"
+#include "runtime/program/ir/verify.h"
 #include "runtime/program/sharding/convert.h"
 #include "runtime/program/sharding/text.h"
 
@@ -103,15 +108,23 @@ Status place_host_transfers(ir::Region& region, const ir::Module& module, int64_
   return ok_status();
 }
 
-class Partitioner {
+// What a program says about its arrays, read and held to its meshes.
+class Shardings {
  public:
-  Partitioner(const ir::Module& module, int64_t partitions)
-      : module_(module), partitions_(partitions) {}
+  Shardings(const ir::Module& module, int64_t partitions)
+      : module_(module), partitions_(partitions) {
+    for (const auto& function : module.functions) {
+      ir::walk(function->body(), [&](const ir::Operation& op) {
+        has_gspmd_regions_ |= ir::text_value(op, "call_target_name") == "SPMDFullToShardShape";
+      });
+    }
+  }
 
-  Result<std::vector<HloSharding>> read(const std::vector<ir::Type>& types,
-                                        const std::vector<ir::AttributeMap>& attributes,
-                                        std::string_view what) const {
-    std::vector<HloSharding> flat;
+  // One for each flat array; none where nothing is said.
+  Result<std::vector<std::optional<HloSharding>>> read(
+      const std::vector<ir::Type>& types, const std::vector<ir::AttributeMap>& attributes,
+      std::string_view what) {
+    std::vector<std::optional<HloSharding>> flat;
     for (size_t i = 0; i < types.size(); ++i) {
       const std::string name = fmt::format("{} {}", what, i);
       std::vector<HloSharding> shardings;
@@ -121,13 +134,13 @@ class Partitioner {
         shardings = *std::move(given);
       }
       const size_t leaves = leaf_count(types[i]);
-      if (shardings.empty()) shardings.resize(leaves);
       if (shardings.size() == 1) shardings.resize(leaves, shardings.front());
-      if (shardings.size() != leaves) {
+      if (!shardings.empty() && shardings.size() != leaves) {
         return invalid_argument("{} has {} shardings for {} arrays", name, shardings.size(),
                                 leaves);
       }
       flat.insert(flat.end(), shardings.begin(), shardings.end());
+      if (shardings.empty()) flat.resize(flat.size() + leaves);
     }
     return flat;
   }
@@ -138,18 +151,13 @@ class Partitioner {
     return check(function.body(), is_manual);
   }
 
- private:
-  Status needs_partitioner(const std::string& what, const std::string& sharding) const {
-    return unimplemented(
-        "{} has the sharding {}, and programs are not partitioned yet: over {} partitions every "
-        "array must be replicated. Replicate it (a PartitionSpec without axes), or send the "
-        "program of one device with use_spmd_partitioning off",
-        what, sharding, partitions_);
-  }
+  // Of all that was read: whether any array is anything but replicated.
+  bool cut_something() const { return cut_something_; }
 
+ private:
   // Nothing for an attribute that is not there; one for each element of a tuple.
   Result<std::vector<HloSharding>> read(const ir::AttributeMap& attributes, const ir::Type& type,
-                                        const std::string& what) const {
+                                        const std::string& what) {
     std::vector<HloSharding> found;
     if (const auto* value = attributes.get("sdy.sharding").get<ir::ShardingValue>()) {
       const auto* tensor = std::get_if<TensorSharding>(&value->value);
@@ -171,14 +179,13 @@ class Partitioner {
       for (HloSharding& one : found) {
         HEKLA_RETURN_IF_ERROR(sharding::check(one).with_context(what));
         one = sharding::canonical(std::move(one));
-        if (one.kind != Kind::kReplicated) return needs_partitioner(what, to_text(one));
+        cut_something_ |= one.kind != Kind::kReplicated;
       }
     }
     return found;
   }
 
-  Result<HloSharding> read(const TensorSharding& given, size_t rank,
-                           const std::string& what) const {
+  Result<HloSharding> read(const TensorSharding& given, size_t rank, const std::string& what) {
     const sharding::Mesh* mesh = given.inline_mesh();
     if (const std::string* name = given.mesh_name()) {
       for (const ir::Mesh& known : module_.meshes) {
@@ -191,7 +198,7 @@ class Partitioner {
     }
     Result<HloSharding> hlo = sharding::to_hlo(given, *mesh, rank);
     if (!hlo.ok()) return hlo.status().with_context(what);
-    if (hlo->kind != Kind::kReplicated) return needs_partitioner(what, to_text(given));
+    cut_something_ |= hlo->kind != Kind::kReplicated;
     return hlo;
   }
 
@@ -216,7 +223,7 @@ class Partitioner {
       }
       return ok_status();
     }
-    if (op.code() == OpCode::kPartitionId && !is_manual) {
+    if (op.code() == OpCode::kPartitionId && !is_manual && !has_gspmd_regions_) {
       return unimplemented(
           "{}: outside of a manual computation the partitions' results would differ where clients "
           "take them for equal. A program of one device, sent with use_spmd_partitioning off, may "
@@ -254,6 +261,8 @@ class Partitioner {
 
   const ir::Module& module_;
   const int64_t partitions_;
+  bool has_gspmd_regions_ = false;  // where partition_id may stand is then not known by regions
+  bool cut_something_ = false;
   std::set<std::pair<const ir::Function*, bool>> visited_;
 };
 
@@ -267,6 +276,39 @@ Result<std::shared_ptr<const ir::Module>> on_one_device(const ir::Module& module
   for (ir::Mesh& mesh : local->meshes) {
     for (sharding::Axis& axis : mesh.value.axes) axis.size = 1;
     if (!mesh.value.is_maximal()) mesh.value.device_ids.clear();
+  }
+  return std::shared_ptr<const ir::Module>(std::move(local));
+}
+
+// What the client left out and does not leave to the compiler is replicated.
+void settle(std::vector<std::optional<HloSharding>>& shardings,
+            const std::vector<bool>& may_choose) {
+  for (size_t i = 0; i < shardings.size(); ++i) {
+    const bool is_open =
+        may_choose.size() == 1 ? may_choose[0] : i < may_choose.size() && may_choose[i];
+    if (!shardings[i] && !is_open) shardings[i] = HloSharding();
+  }
+}
+
+Result<std::shared_ptr<const ir::Module>> cut(const ir::Module& module, spmd::Layout& layout) {
+  const ir::Function& entry = *module.entry();
+  if (layout.parameters.size() != entry.type.elements().size() ||
+      layout.results.size() != entry.type.results().size()) {
+    return unimplemented(
+        "the entry @{} of a program over {} partitions whose arrays are cut has tuples as "
+        "parameters or results; send their elements one by one",
+        entry.name(), layout.partitions);
+  }
+  std::unique_ptr<ir::Module> local = ir::clone_module(module);
+  for (const auto& function : local->functions) {
+    HEKLA_RETURN_IF_ERROR(place_host_transfers(function->body(), *local, layout.partitions));
+  }
+  HEKLA_RETURN_IF_ERROR(spmd::to_one_device(*local, layout));
+  // Its programs are those of one device.
+  local->meshes.clear();
+  local->attributes.erase("mhlo.num_partitions");
+  if (const Status status = ir::verify(*local); !status.ok()) {
+    return internal_error("the program of one device is wrong: {}", status.message());
   }
   return std::shared_ptr<const ir::Module>(std::move(local));
 }
@@ -304,14 +346,29 @@ Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
     program.module = std::move(module);
     return program;
   }
-  Partitioner partitioner(*module, options.partition_count);
-  HEKLA_ASSIGN_OR_RETURN(
-      program.parameters,
-      partitioner.read(entry.type.elements(), entry.argument_attributes, "parameter"));
-  HEKLA_ASSIGN_OR_RETURN(program.results,
-                         partitioner.read(entry.type.results(), entry.result_attributes, "result"));
-  HEKLA_RETURN_IF_ERROR(partitioner.check(entry, /*is_manual=*/false));
-  HEKLA_ASSIGN_OR_RETURN(program.module, on_one_device(*module, options.partition_count));
+  Shardings shardings(*module, options.partition_count);
+  spmd::Layout layout;
+  layout.replicas = options.replica_count;
+  layout.partitions = options.partition_count;
+  HEKLA_ASSIGN_OR_RETURN(layout.parameters, shardings.read(entry.type.elements(),
+                                                           entry.argument_attributes, "parameter"));
+  HEKLA_ASSIGN_OR_RETURN(layout.results,
+                         shardings.read(entry.type.results(), entry.result_attributes, "result"));
+  HEKLA_RETURN_IF_ERROR(shardings.check(entry, /*is_manual=*/false));
+  if (shardings.cut_something()) {
+    settle(layout.parameters, options.may_choose_parameters);
+    settle(layout.results, options.may_choose_results);
+    HEKLA_ASSIGN_OR_RETURN(program.module, cut(*module, layout));
+  } else {
+    HEKLA_ASSIGN_OR_RETURN(program.module, on_one_device(*module, options.partition_count));
+  }
+  const auto whole = [](const std::optional<HloSharding>& one) {
+    return one.value_or(HloSharding());
+  };
+  std::transform(layout.parameters.begin(), layout.parameters.end(),
+                 std::back_inserter(program.parameters), whole);
+  std::transform(layout.results.begin(), layout.results.end(), std::back_inserter(program.results),
+                 whole);
   program.has_collectives = has_collectives(*program.module);
   return program;
 }

@@ -64,18 +64,6 @@ print(float(y[0]), x.is_deleted())
 ''') == [f'1.0 {shim}']
 
 
-def test_cut_arrays_are_held_and_refused_in_words(run):
-    lines = run('''
-y = jax.device_put(np.arange(8, dtype=np.float32), cut)
-print([shard.data.shape for shard in y.addressable_shards], np.asarray(y).sum())
-try:
-    jax.jit(lambda v: v * 2)(y)
-except Exception as error:
-    print('UNIMPLEMENTED' in str(error), 'not partitioned yet' in str(error))
-''')
-    assert lines == ['[(4,), (4,)] 28.0', 'True True']
-
-
 def test_each_device_knows_which_it_is(run):
     """The host writes the number, which is a step of its own kind and no fallback of any size."""
     assert run('''

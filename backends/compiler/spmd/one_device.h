@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// to_one_device: a program over all partitions becomes the one that each device runs.
+//
+// Operations outside of manual computations are computed whole on each device, elementwise ones in
+// parts where all their arrays are cut alike. Pure but for lines in the log; one thread a module.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/program/ir/ir.h"
+#include "runtime/program/sharding/hlo_sharding.h"
+
+namespace hekla::spmd {
+
+struct Layout {
+  int64_t replicas = 1;
+  int64_t partitions = 1;
+  // Of the entry's parameters and results; none: to be chosen here. Afterwards none is left.
+  std::vector<std::optional<sharding::HloSharding>> parameters, results;
+};
+
+// `module` is verified and over `layout.partitions` partitions, cut as `layout` says where that
+// says something. Afterwards it is inlined, has no shardings, and its entry has the types of one
+// device. Chosen shardings cut evenly. Errors leave a module that may only be destroyed:
+// UNIMPLEMENTED, what arrays may not be (cut.h) and parts of tuples; INVALID_ARGUMENT, shardings
+// that do not fit; passes::inline_calls' errors.
+Status to_one_device(ir::Module& module, Layout& layout);
+
+}  // namespace hekla::spmd
