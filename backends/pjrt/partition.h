@@ -30,9 +30,9 @@ struct PartitionedProgram {
 // use_spmd_partitioning it is the program of one device already, whose arrays are nobody's parts
 // (manual). Else partition_id may stand in manual computations alone: elsewhere results that
 // clients take for equal would differ. A transfer with the host may be one partition's (maximal):
-// it tells the others what it receives. UNIMPLEMENTED: arrays on one partition alone, partial sums
-// over partitions, parts of tuples, groups by the axes of a mesh; INVALID_ARGUMENT: shardings that
-// do not fit their meshes or tensors.
+// it tells the others what it receives. UNIMPLEMENTED: arrays on one partition alone, parts of
+// tuples, groups by the axes of a mesh; INVALID_ARGUMENT: shardings that do not fit their meshes or
+// tensors.
 Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
                                      const CompileOptions& options);
 

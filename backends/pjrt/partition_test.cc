@@ -80,8 +80,8 @@ TEST(Partition, WhatIsCutHasTheTypesOfItsParts) {
 }
 
 TEST(Partition, WhatNobodyCutsIsRefusedInWords) {
-  for (const std::string& cut : {sdy("@one, []"), sdy(R"(@mesh, [{}, {}], unreduced={"x"})"),
-                                 std::string(R"({mhlo.sharding = "{maximal device=0}"})")}) {
+  for (const std::string& cut :
+       {sdy("@one, []"), std::string(R"({mhlo.sharding = "{maximal device=0}"})")}) {
     const Status argument = partitioned(program(cut, "")).status();
     EXPECT_EQ(argument.code(), StatusCode::kUnimplemented) << cut;
     EXPECT_NE(argument.message().find("parameter 0 has the sharding"), std::string::npos)

@@ -24,6 +24,8 @@ struct Cut {
     bool operator==(const Dimension&) const = default;
   };
   std::vector<Dimension> dimensions;
+  // Where the array is a sum of what several partitions hold: the addends, numbered as parts are.
+  Dimension sum;
 
   bool is_whole() const;  // each partition holds everything
   // The shape of each partition's memory, the padding of last blocks included.
@@ -35,7 +37,7 @@ struct Cut {
 
 // Of an array of `rank` dimensions over so many partitions; `what` stands in front of errors.
 // INVALID_ARGUMENT: another number of partitions or dimensions; UNIMPLEMENTED: arrays on one
-// partition alone, partial sums, and what only a manual computation knows.
+// partition alone, and what only a manual computation knows.
 Result<Cut> cut_of(const sharding::HloSharding& sharding, int64_t partitions, size_t rank,
                    const std::string& what);
 

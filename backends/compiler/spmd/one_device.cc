@@ -29,6 +29,9 @@ constexpr const char* kBorder = "hekla.border";
 // A constraint on an array in between, which inlining would drop.
 constexpr std::string_view kConstraint = "hekla.constraint";
 
+// Programs that gather more say so in the log without being asked.
+constexpr int64_t kLoudBytes = int64_t{1} << 20;
+
 // An array in parts.
 struct Parts {
   Cut cut;
@@ -142,9 +145,10 @@ class ToOneDevice {
       passes::clean_up(module_);
     } while (resharder_.erase_unused());
     if (const int64_t bytes = resharder_.gathered_bytes(); bytes > 0) {
-      log_message(LogLevel::kVerbose,
-                  "program {}: each of {} partitions gathers {} bytes, since operations outside of "
-                  "manual computations but elementwise ones are computed whole",
+      log_message(bytes < kLoudBytes ? LogLevel::kVerbose : LogLevel::kInfo,
+                  "program {}: each of {} partitions gathers {} bytes (loops counted once), since "
+                  "operations outside of manual computations (shard_map) are computed whole unless "
+                  "they are elementwise",
                   module_.name, layout_.partitions, bytes);
     }
     return ok_status();
@@ -171,7 +175,7 @@ class ToOneDevice {
       HEKLA_ASSIGN_OR_RETURN(parts.cut,
                              cut_of(parts.sharding, layout_.partitions, whole.size(), what));
       const ir::Type element = parameter->type().element();
-      // A stand-in keeps the uses while the parameter changes its type.
+      // All uses become those of the whole array, but for its own.
       GraphBuilder g(block, first, block.operations().front()->location());
       const std::vector<ir::Operation*> users = parameter->users();
       parameter->set_type(ir::Type::tensor(element, parts.cut.local_shape(whole)));
@@ -202,7 +206,7 @@ class ToOneDevice {
                                                                parameter.type().dims().size()));
           HEKLA_ASSIGN_OR_RETURN(const Cut cut, cut_of(wanted, layout_.partitions,
                                                        parameter.type().dims().size(), what));
-          if (cut.is_even(parameter.type().dims())) given = std::move(wanted);
+          if (cut.sum.parts == 1 && cut.is_even(parameter.type().dims())) given = std::move(wanted);
         }
         break;
       }
@@ -227,7 +231,8 @@ class ToOneDevice {
         const auto known = parts_.find(value);
         if (const auto wanted = wanted_.find(value); wanted != wanted_.end()) {
           given = wanted->second;
-        } else if (known != parts_.end() && known->second.cut.is_even(value->type().dims())) {
+        } else if (known != parts_.end() && known->second.cut.sum.parts == 1 &&
+                   known->second.cut.is_even(value->type().dims())) {
           given = known->second.sharding;
         }
       }
@@ -338,23 +343,21 @@ class ToOneDevice {
       return invalid_argument("{} has no {} for array {}", where(op), name, k);
     }
     TensorSharding own = list->values[k];
-    if (!own.unreduced.empty()) {
-      return unimplemented("{}: {} {}: partial sums over partitions are not there", where(op), name,
-                           to_text(own));
-    }
     const sharding::Mesh* mesh = mesh_of(own, module_);
     if (mesh == nullptr) return invalid_argument("{}: {} names no mesh", where(op), to_text(own));
     if (mesh->is_maximal()) {
       return unimplemented("{}: {} {}: arrays on one partition alone are not there", where(op),
                            name, to_text(own));
     }
+    const auto is_free = [&](const sharding::AxisRef& axis) {
+      return std::find(axes->names.begin(), axes->names.end(), axis.name) == axes->names.end();
+    };
     own.replicated.clear();
+    std::erase_if(own.unreduced, is_free);
     for (sharding::DimensionSharding& dimension : own.dimensions) {
       dimension.is_open = false;
       dimension.priority.reset();
-      std::erase_if(dimension.axes, [&](const sharding::AxisRef& axis) {
-        return std::find(axes->names.begin(), axes->names.end(), axis.name) == axes->names.end();
-      });
+      std::erase_if(dimension.axes, is_free);
     }
     return sharding::to_hlo(own, *mesh, rank);
   }
@@ -471,9 +474,8 @@ class ToOneDevice {
       Parts parts;
       HEKLA_ASSIGN_OR_RETURN(parts.sharding, ir::hlo_sharding_of(op.attribute(kBorder)));
       Result<Cut> cut = cut_of(parts.sharding, layout_.partitions, dims.size(), where(op));
-      // Partial sums are a suggestion like any other.
-      if (!cut.ok() && cut.status().code() != StatusCode::kUnimplemented) return cut.status();
-      if (cut.ok() && !cut->is_whole()) {
+      HEKLA_RETURN_IF_ERROR(cut.status());
+      if (!cut->is_whole() && cut->sum.parts == 1) {
         if (cut->is_even(dims)) wanted_.insert_or_assign(value, parts.sharding);
         // Parts of what comes from around a region would not be seen after it.
         const ir::Block* home =
@@ -502,6 +504,7 @@ class ToOneDevice {
     for (ir::Value* operand : op.operands()) {
       const auto known = parts_.find(operand);
       if (known == parts_.end() || operand->type().dims() != whole) continue;
+      if (known->second.cut.sum.parts > 1) continue;  // functions of sums are not sums of functions
       first = &known->second;
       break;
     }

@@ -43,27 +43,45 @@ std::vector<int64_t> groups_of(const Cut::Dimension& dimension, int64_t replicas
 
 }  // namespace
 
+// Among the partitions of a group of `dimension`, in the order of the parts.
+ir::Operation* Resharder::collective(ir::GraphBuilder& g, OpCode code, ir::Value* value,
+                                     const Cut::Dimension& dimension, const ir::Type& type,
+                                     ir::AttributeMap attributes) {
+  const std::vector<int64_t> devices = groups_of(dimension, replicas_);
+  const Dims shape = {static_cast<int64_t>(devices.size()) / dimension.parts, dimension.parts};
+  attributes.set("replica_groups",
+                 ir::make_dense(ir::Type::tensor(DType::kI64, shape), numbers(shape, devices)));
+  attributes.set("channel_handle", ir::ChannelHandle{next_channel_++, 0});
+  attributes.set("use_global_device_ids", ir::BoolValue{true});
+  std::vector<ir::GraphBuilder::RegionSpec> regions;
+  if (code == OpCode::kAllReduce) {
+    const ir::Type scalar = ir::Type::tensor(type.element(), {});
+    regions.push_back({{scalar, scalar}, [](ir::GraphBuilder& body, const auto& x) {
+                         return ir::GraphBuilder::Values{body.add(x[0], x[1])};
+                       }});
+  }
+  ir::Operation* op = g.make_op(code, {value}, std::move(attributes), regions, {type});
+  collectives_.push_back(op);
+  return op;
+}
+
 ir::Value* Resharder::gather(ir::GraphBuilder& g, ir::Value* part, const Cut& cut,
                              const Dims& whole) {
   ir::Value* value = part;
+  if (cut.sum.parts > 1) {
+    value = collective(g, OpCode::kAllReduce, value, cut.sum, value->type(), {})->result();
+  }
   for (size_t i = 0; i < cut.dimensions.size(); ++i) {
     const Cut::Dimension& dimension = cut.dimensions[i];
     if (dimension.parts == 1) continue;
     Dims dims = value->type().dims();
     dims[i] *= dimension.parts;
-    const std::vector<int64_t> devices = groups_of(dimension, replicas_);
-    const Dims shape = {static_cast<int64_t>(devices.size()) / dimension.parts, dimension.parts};
     ir::AttributeMap attributes;
     attributes.set("all_gather_dim",
                    ir::IntegerValue{ir::Type::scalar(DType::kI64), static_cast<int64_t>(i)});
-    attributes.set("replica_groups",
-                   ir::make_dense(ir::Type::tensor(DType::kI64, shape), numbers(shape, devices)));
-    attributes.set("channel_handle", ir::ChannelHandle{next_channel_++, 0});
-    attributes.set("use_global_device_ids", ir::BoolValue{true});
-    ir::Operation* op = g.make_op(OpCode::kAllGather, {value}, std::move(attributes), {},
-                                  {with_dims(*value, dims)});
-    gathers_.push_back(op);
-    value = op->result();
+    value = collective(g, OpCode::kAllGather, value, dimension, with_dims(*value, dims),
+                       std::move(attributes))
+                ->result();
     if (dims[i] != whole[i]) {
       Dims end = dims;
       end[i] = whole[i];
@@ -86,6 +104,11 @@ ir::Value* Resharder::take_part(ir::GraphBuilder& g, ir::Value* whole, const Cut
   if (is_padded) whole = g.pad(whole, Dims(dims.size(), 0), padding);
   ir::Value* id = g.make(OpCode::kPartitionId, {}, {}, ir::Type::tensor(DType::kUI32, {}));
   id = g.convert(id, DType::kI64);
+  // This partition's entry.
+  const auto own = [&](const std::vector<int64_t>& by_partition) {
+    ir::Value* table = g.constant(numbers({partitions_}, by_partition));
+    return g.reshape(g.dynamic_slice(table, {id}, {1}), {});
+  };
   ir::GraphBuilder::Values starts;
   for (size_t i = 0; i < dims.size(); ++i) {
     const Cut::Dimension& dimension = cut.dimensions[i];
@@ -95,26 +118,28 @@ ir::Value* Resharder::take_part(ir::GraphBuilder& g, ir::Value* whole, const Cut
     }
     std::vector<int64_t> offsets;
     for (int64_t part : dimension.part) offsets.push_back(part * local[i]);
-    ir::Value* table = g.constant(numbers({partitions_}, offsets));
-    starts.push_back(g.reshape(g.dynamic_slice(table, {id}, {1}), {}));
+    starts.push_back(own(offsets));
   }
-  return g.dynamic_slice(whole, starts, local);
+  ir::Value* part = local == whole->type().dims() ? whole : g.dynamic_slice(whole, starts, local);
+  if (cut.sum.parts == 1) return part;
+  ir::Value* is_first = g.compare("EQ", own(cut.sum.part), g.integer_constant(DType::kI64, {}, 0));
+  return g.select(is_first, part, g.constant(part->type().dtype(), local, 0));
 }
 
 bool Resharder::erase_unused() {
-  const size_t before = gathers_.size();
-  for (size_t i = gathers_.size(); i-- > 0;) {
-    ir::Operation* op = gathers_[i];
+  const size_t before = collectives_.size();
+  for (size_t i = collectives_.size(); i-- > 0;) {
+    ir::Operation* op = collectives_[i];
     if (op->result()->has_uses()) continue;
     op->block()->erase(op);
-    gathers_.erase(gathers_.begin() + static_cast<std::ptrdiff_t>(i));
+    collectives_.erase(collectives_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  return gathers_.size() != before;
+  return collectives_.size() != before;
 }
 
 int64_t Resharder::gathered_bytes() const {
   int64_t bytes = 0;
-  for (const ir::Operation* op : gathers_) {
+  for (const ir::Operation* op : collectives_) {
     const auto size = [](const ir::Value& value) {
       const Result<int64_t> known = checked_bytes(value.type().dtype(), value.type().dims());
       return known.ok() ? *known : 0;
