@@ -385,6 +385,18 @@ TEST(Spmd, WhatIsNotThereIsRefusedInWords) {
       EXPECT_NE(status.message().find(is_result ? "result 0" : "parameter 0"), std::string::npos);
     }
   }
+  const auto border = read(R"(module {
+  func.func public @main(%a: tensor<8xi32>) -> tensor<4xi32> {
+    %r = stablehlo.custom_call @SPMDFullToShardShape(%a) : (tensor<8xi32>) -> tensor<4xi32>
+    return %r : tensor<4xi32>
+  }
+})");
+  Layout two;
+  two.partitions = 2;
+  two.parameters.resize(1);
+  two.results.resize(1);
+  EXPECT_NE(to_one_device(*border, two).message().find("no sharding that says how it is cut"),
+            std::string::npos);
   // Another number of partitions, another number of dimensions.
   for (const char* text : {"{devices=[2]<=[2]}", "{devices=[2,2]<=[4]}"}) {
     const auto module = read(function({8}, "  %r = stablehlo.negate %a : tensor<8xi32>"));

@@ -195,6 +195,7 @@ class ToOneDevice {
   // Settles the parameter's sharding; whether it cuts anything.
   Result<bool> choose_parameter(size_t i, const ir::Value& parameter, const std::string& what) {
     std::optional<HloSharding>& given = layout_.parameters[i];
+    if (!given && !parameter.type().is_static_tensor()) given = HloSharding();
     if (!given) {
       given = HloSharding();
       // What a manual computation takes in parts is best brought in parts.
@@ -435,6 +436,10 @@ class ToOneDevice {
     const ir::Type& local = is_entry ? op.result()->type() : operand->type();
     ir::Value* made = operand;
     if (!(whole == local)) {
+      if (!whole.is_static_tensor() || !local.is_static_tensor()) {
+        return invalid_argument("{} makes {} of {}: only arrays of known shape are cut", where(op),
+                                op.result()->type().to_string(), operand->type().to_string());
+      }
       const ir::Attribute& given = op.attribute(kBorder);
       if (given.is_absent()) {
         return unimplemented("{}: the array outside has no sharding that says how it is cut",
@@ -502,11 +507,11 @@ class ToOneDevice {
     const Dims& whole = op.result()->type().dims();
     const Parts* first = nullptr;
     for (ir::Value* operand : op.operands()) {
+      if (!operand->type().is_static_tensor()) return;
       const auto known = parts_.find(operand);
       if (known == parts_.end() || operand->type().dims() != whole) continue;
       if (known->second.cut.sum.parts > 1) continue;  // functions of sums are not sums of functions
-      first = &known->second;
-      break;
+      if (first == nullptr) first = &known->second;
     }
     if (first == nullptr) return;
     const Dims local = first->cut.local_shape(whole);
