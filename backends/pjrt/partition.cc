@@ -52,12 +52,7 @@ Result<std::optional<int64_t>> host_partition(const ir::Operation& op, const ir:
   const auto* one = std::get_if<TensorSharding>(&value->value);
   if (list != nullptr && !list->values.empty()) one = &list->values.front();
   if (one == nullptr) return kEach;
-  const sharding::Mesh* mesh = one->inline_mesh();
-  if (const std::string* name = one->mesh_name()) {
-    for (const ir::Mesh& known : module.meshes) {
-      if (known.name == *name) mesh = &known.value;
-    }
-  }
+  const sharding::Mesh* mesh = ir::mesh_of(*one, module);
   if (mesh != nullptr && mesh->is_maximal()) return std::optional(mesh->device_ids.front());
   for (const sharding::DimensionSharding& dimension : one->dimensions) {
     if (!dimension.axes.empty()) {
@@ -186,12 +181,7 @@ class Shardings {
   }
 
   Result<HloSharding> read(const TensorSharding& given, size_t rank, const std::string& what) {
-    const sharding::Mesh* mesh = given.inline_mesh();
-    if (const std::string* name = given.mesh_name()) {
-      for (const ir::Mesh& known : module_.meshes) {
-        if (known.name == *name) mesh = &known.value;
-      }
-    }
+    const sharding::Mesh* mesh = ir::mesh_of(given, module_);
     if (mesh == nullptr) {
       return invalid_argument("{}: the sharding {} names a mesh that there is not", what,
                               to_text(given));

@@ -64,6 +64,15 @@ print(float(y[0]), x.is_deleted())
 ''') == [f'1.0 {shim}']
 
 
+def test_cut_arrays_are_held_and_computed_with(run):
+    assert run('''
+y = jax.device_put(np.arange(8, dtype=np.float32), cut)
+print([shard.data.shape for shard in y.addressable_shards], np.asarray(y).sum())
+z = jax.jit(lambda v: v * 2)(y)
+print([shard.data.shape for shard in z.addressable_shards], np.asarray(z).sum())
+''') == ['[(4,), (4,)] 28.0', '[(4,), (4,)] 56.0']
+
+
 def test_each_device_knows_which_it_is(run):
     """The host writes the number, which is a step of its own kind and no fallback of any size."""
     assert run('''

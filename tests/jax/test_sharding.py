@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.quick
 
 START = '''
-import functools, json, sys
+import functools, json
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -35,7 +35,7 @@ cpu = jax.devices('cpu')[0]
 outcomes = {}
 
 
-def report(name, given, expected, shardings=()):
+def report(name, given, expected):
     problem = ''
     for k, (one, other) in enumerate(zip(jax.tree.leaves(given), jax.tree.leaves(expected), strict=True)):
         if one.shape != other.shape or one.dtype != other.dtype:

@@ -69,16 +69,6 @@ void mark_borders(ir::Module& module) {
   }
 }
 
-const sharding::Mesh* mesh_of(const TensorSharding& sharding, const ir::Module& module) {
-  const sharding::Mesh* mesh = sharding.inline_mesh();
-  if (const std::string* name = sharding.mesh_name()) {
-    for (const ir::Mesh& known : module.meshes) {
-      if (known.name == *name) mesh = &known.value;
-    }
-  }
-  return mesh;
-}
-
 // The tiles that a constraint asks for, open dimensions as far as it goes; none where it says
 // something else.
 std::optional<HloSharding> wanted_by(const ir::Operation& op, const ir::Module& module) {
@@ -86,7 +76,7 @@ std::optional<HloSharding> wanted_by(const ir::Operation& op, const ir::Module& 
   if (op.code() == OpCode::kSdyShardingConstraint) {
     const auto* value = op.attribute("sharding").get<ir::ShardingValue>();
     const auto* given = value == nullptr ? nullptr : std::get_if<TensorSharding>(&value->value);
-    const sharding::Mesh* mesh = given == nullptr ? nullptr : mesh_of(*given, module);
+    const sharding::Mesh* mesh = given == nullptr ? nullptr : ir::mesh_of(*given, module);
     if (mesh == nullptr || mesh->is_maximal()) return std::nullopt;
     wanted = sharding::to_hlo(*given, *mesh, given->dimensions.size());
   } else if (is_call_of(op, "Sharding") && op.attribute("mhlo.sharding")) {
@@ -344,7 +334,7 @@ class ToOneDevice {
       return invalid_argument("{} has no {} for array {}", where(op), name, k);
     }
     TensorSharding own = list->values[k];
-    const sharding::Mesh* mesh = mesh_of(own, module_);
+    const sharding::Mesh* mesh = ir::mesh_of(own, module_);
     if (mesh == nullptr) return invalid_argument("{}: {} names no mesh", where(op), to_text(own));
     if (mesh->is_maximal()) {
       return unimplemented("{}: {} {}: arrays on one partition alone are not there", where(op),

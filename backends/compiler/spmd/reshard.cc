@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/program/ir/op_attributes.h"
-
 namespace hekla::spmd {
 
 using ir::OpCode;

@@ -5,7 +5,7 @@
 // One object a program; one thread. Operands must have the shapes that the cut says.
 #pragma once
 
-#include <unordered_set>
+#include <vector>
 
 #include "backends/compiler/spmd/cut.h"
 #include "runtime/program/builder/graph_builder.h"

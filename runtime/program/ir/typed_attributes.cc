@@ -27,4 +27,14 @@ Result<sharding::HloSharding> hlo_sharding_of(const Attribute& attribute) {
   return invalid_argument("mhlo.sharding is no string");
 }
 
+const sharding::Mesh* mesh_of(const sharding::TensorSharding& sharding, const Module& module) {
+  const sharding::Mesh* mesh = sharding.inline_mesh();
+  if (const std::string* name = sharding.mesh_name()) {
+    for (const Mesh& known : module.meshes) {
+      if (known.name == *name) mesh = &known.value;
+    }
+  }
+  return mesh;
+}
+
 }  // namespace hekla::ir

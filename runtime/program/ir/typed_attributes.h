@@ -8,6 +8,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/program/ir/attribute.h"
+#include "runtime/program/ir/ir.h"
 
 namespace hekla::ir {
 
@@ -29,5 +30,9 @@ Attribute hlo_sharding_attribute(sharding::HloSharding value);
 // The sharding that an attribute called mhlo.sharding holds in either form. INVALID_ARGUMENT where
 // it is none, UNIMPLEMENTED for forms that only newer writers make.
 Result<sharding::HloSharding> hlo_sharding_of(const Attribute& attribute);
+
+// What the sharding's mesh stands for: its own, or the module's of that name; null where there is
+// none.
+const sharding::Mesh* mesh_of(const sharding::TensorSharding& sharding, const Module& module);
 
 }  // namespace hekla::ir
