@@ -18,8 +18,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include "backends/compiler/passes/passes.h"
+#include "backends/compiler/spmd/partition_program.h"
+#include "backends/compiler/spmd/report.h"
 #include "runtime/base/status.h"
 #include "runtime/client/open.h"
+#include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/bytecode/raw_module.h"
 #include "runtime/program/stablehlo/bytecode/vhlo_json.h"
@@ -30,12 +34,13 @@
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json", "stablehlo", "bytecode", "ir"};
+constexpr const char* kStages[] = {"vhlo-json", "stablehlo",   "bytecode",
+                                   "ir",        "partitioned", "collectives"};
 // Made by a device: its plugin shows them.
 constexpr const char* kDeviceStages[] = {"plan", "kernels", "schedules", "implementations",
                                          "llvm", "asm",     "spirv-asm", "spirv"};
-// Of these, what plugins also give as JSON.
-constexpr const char* kJsonStages[] = {"plan", "kernels", "implementations"};
+// What is also there as JSON.
+constexpr const char* kJsonStages[] = {"plan", "kernels", "implementations", "collectives"};
 
 struct Options {
   std::string file;
@@ -44,6 +49,7 @@ struct Options {
   std::string device;
   std::string vhlo;
   std::vector<std::string> compiler_options;
+  int64_t devices = 0;
   bool skip_verifier = false;
   bool as_json = false;
 };
@@ -140,6 +146,36 @@ Result<stablehlo::VhloVersion> parse_version(const std::string& text) {
   return version;
 }
 
+// The program of one device of a program over partitions, or what it sends to others.
+Result<std::string> emit_partitioned(const Options& options, const ir::Module& module) {
+  if (module.entry() == nullptr || module.entry()->is_declaration()) {
+    return invalid_argument("the program has no entry: no @main and not one public function");
+  }
+  int64_t devices = options.devices;
+  if (devices == 0) {
+    const auto* said = module.attributes.get("mhlo.num_partitions").get<ir::IntegerValue>();
+    if (said == nullptr) {
+      return invalid_argument(
+          "the program does not say over how many partitions it is: give --devices");
+    }
+    devices = said->value;
+  }
+  if (devices < 1 || devices > sharding::kMaxDevices) {
+    return invalid_argument("a program over {} devices; there may be 1 to {}", devices,
+                            sharding::kMaxDevices);
+  }
+  HEKLA_ASSIGN_OR_RETURN(const spmd::OneDeviceProgram program,
+                         spmd::partition_program(module, {.partitions = devices,
+                                                          .may_choose_parameters = {true},
+                                                          .may_choose_results = {true}}));
+  if (options.stage == "partitioned") return stablehlo::print_module(*program.module);
+  const std::unique_ptr<ir::Module> flat = ir::clone_module(*program.module);
+  HEKLA_RETURN_IF_ERROR(passes::inline_calls(*flat));
+  HEKLA_ASSIGN_OR_RETURN(const spmd::CollectiveReport report,
+                         spmd::report_collectives(*flat, {1, devices}));
+  return options.as_json ? spmd::to_json(report) : spmd::to_text(report);
+}
+
 Result<std::string> emit(const Options& options) {
   if (options.as_json && std::find(std::begin(kJsonStages), std::end(kJsonStages), options.stage) ==
                              std::end(kJsonStages)) {
@@ -161,6 +197,9 @@ Result<std::string> emit(const Options& options) {
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(bytes));
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
   if (options.stage == "stablehlo") return stablehlo::print_module(*module);
+  if (options.stage == "partitioned" || options.stage == "collectives") {
+    return emit_partitioned(options, *module);
+  }
   if (options.stage == "bytecode") {
     stablehlo::VhloVersion target = stablehlo::kNewestVhlo;
     if (!options.vhlo.empty()) {
@@ -192,8 +231,10 @@ void add_compile_command(CLI::App& app, int& exit_code) {
           "--emit", options->stage,
           "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
           "StableHLO tool reads; bytecode: the program as a portable artifact; ir: the graph with "
-          "canonical attributes and locations; plan: the "
-          "steps of a launch on the device; kernels: the scalar code of its kernels; llvm, asm: "
+          "canonical attributes and locations; partitioned: of a program over several devices, the "
+          "one that each runs; collectives: what it sends to the others, and how many bytes; plan: "
+          "the steps of a launch on the device; kernels: the scalar code of its kernels; llvm, "
+          "asm: "
           "what the CPU "
           "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does; "
           "schedules: how a device runs each kernel; implementations: in which ways it may do each "
@@ -205,14 +246,20 @@ void add_compile_command(CLI::App& app, int& exit_code) {
   command->add_option("--device", options->device,
                       "Whose plan and code: a device's name or a plugin's path; unset: vulkan for "
                       "spirv, else cpu");
+  command->add_option(
+      "--devices", options->devices,
+      "Over how many devices partitioned and collectives cut the program; unset: as "
+      "it says (mhlo.num_partitions)");
   command->add_option("--vhlo", options->vhlo,
                       "The version of VHLO that --emit bytecode writes, 1.0.0 to 1.20.0; unset: "
                       "the newest");
   command->add_option("--option", options->compiler_options,
                       "NAME=VALUE of a compiler option (docs/options.md), for what a device makes");
-  command->add_flag("--json", options->as_json,
-                    "Print plan, kernels or implementations as JSON: steps with their slices and "
-                    "inner steps, kernels with grid, operands and code, each way with its refusal");
+  command->add_flag(
+      "--json", options->as_json,
+      "Print plan, kernels, implementations or collectives as JSON: steps with their "
+      "slices and inner steps, kernels with grid, operands and code, each way with its "
+      "refusal, each collective with its runs and bytes");
   command->add_flag("--skip-verifier", options->skip_verifier,
                     "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {

@@ -240,10 +240,77 @@ TEST_F(CompileCommand, ShowsPlanKernelsAndImplementationsAsJson) {
   }
   const Outcome refused = run({loop, "--emit", "asm", "--json"});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_NE(refused.err.find("--json is there for --emit plan, kernels, implementations, not for "
-                             "asm"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.err.find("--json is there for --emit plan, kernels, implementations, collectives, "
+                       "not for asm"),
+      std::string::npos)
       << refused.err;
+}
+
+// Parameter and result are cut apart in a loop: what each device sends is known by hand.
+TEST_F(CompileCommand, ShowsTheProgramOfOneDeviceAndItsCollectives) {
+  const std::string text = R"(module @exchange attributes {mhlo.num_partitions = 4 : i32} {
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %three = stablehlo.constant dense<3> : tensor<i32>
+    %r = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x"} (%b: tensor<2x4xf32>) {
+      %l:2 = stablehlo.while(%i = %zero, %c = %b) : tensor<i32>, tensor<2x4xf32>
+        cond {
+          %p = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %p : tensor<i1>
+        } do {
+          %d = "stablehlo.collective_permute"(%c) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, source_target_pairs = dense<[[0, 1], [1, 2], [2, 0], [3, 3]]> : tensor<4x2xi64>}> : (tensor<2x4xf32>) -> tensor<2x4xf32>
+          %j = stablehlo.add %i, %one : tensor<i32>
+          stablehlo.return %j, %d : tensor<i32>, tensor<2x4xf32>
+        }
+      %s = "stablehlo.all_reduce"(%l#1) <{channel_handle = #stablehlo.channel_handle<handle = 2, type = 0>, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+      ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+        %z = stablehlo.add %x, %y : tensor<f32>
+        stablehlo.return %z : tensor<f32>
+      }) : (tensor<2x4xf32>) -> tensor<2x4xf32>
+      sdy.return %s : tensor<2x4xf32>
+    } : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    return %r : tensor<8x4xf32>
+  }
+}
+)";
+  const std::string program = file("exchange.mlir", text);
+  const Outcome local = run({program, "--emit", "partitioned"});
+  EXPECT_EQ(local.exit_code, 0) << local.err;
+  EXPECT_NE(local.out.find("(%arg0: tensor<2x4xf32>) -> (tensor<2x4xf32>)"), std::string::npos)
+      << local.out;
+  EXPECT_TRUE(stablehlo::read_program(local.out).ok()) << local.out;
+  const Outcome table = run({program, "--emit", "collectives", "--devices", "4"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  // 32 bytes by three of four devices, three times; 2 * 32 / 2 once.
+  for (const char* line :
+       {"stablehlo.collective_permute tensor<2x4xf32> transfers of 3, 3 runs, 72 bytes, ",
+        "stablehlo.all_reduce tensor<2x4xf32> groups of 2, 1 run, 32 bytes, ",
+        "all stablehlo.collective_permute: 1 in the program, 3 runs, 72 bytes\n",
+        "each of 4 devices sends 104 bytes in 4 runs of collectives\n"}) {
+    EXPECT_NE(table.out.find(line), std::string::npos) << line << table.out;
+  }
+  const Outcome shown = run({program, "--emit", "collectives", "--json"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  const auto json = nlohmann::json::parse(shown.out);
+  EXPECT_EQ(json["devices"], 4);
+  EXPECT_EQ(json["bytes"], 104);
+  EXPECT_EQ(json["kinds"]["stablehlo.all_reduce"]["bytes"], 32);
+  EXPECT_EQ(json["collectives"][0]["runs"], 3);
+  EXPECT_EQ(json["collectives"][0]["is_counted"], true);
+  EXPECT_EQ(json["collectives"][1]["operands"], nlohmann::json({"tensor<2x4xf32>"}));
+
+  EXPECT_NE(run({file("add.mlir", kProgram), "--emit", "collectives"}).err.find("give --devices"),
+            std::string::npos);
+  for (const char* devices : {"-1", "100000000"}) {
+    EXPECT_NE(run({program, "--emit", "partitioned", "--devices", devices})
+                  .err.find("devices; there may be 1 to"),
+              std::string::npos);
+  }
+  // The mesh has four devices.
+  EXPECT_EQ(run({program, "--emit", "partitioned", "--devices", "2"}).exit_code, 1);
 }
 
 TEST_F(CompileCommand, WritesBytecodeOfAVersion) {

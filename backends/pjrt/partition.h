@@ -2,8 +2,8 @@
 // partition: from a client's program over all partitions to the program of one.
 //
 // Between reading and describing: what comes after sees parameters, results and operations of one
-// device, and how the client's arrays are cut. Where nothing is cut the two programs are the same;
-// else compiler/spmd makes the one of the other. Pure.
+// device, and how the client's arrays are cut. compiler/spmd makes the one program of the other.
+// Pure.
 #pragma once
 
 #include <memory>
@@ -28,11 +28,7 @@ struct PartitionedProgram {
 
 // `module` is verified and has an entry. With one partition it stays as it is. Without
 // use_spmd_partitioning it is the program of one device already, whose arrays are nobody's parts
-// (manual). Else partition_id may stand in manual computations alone: elsewhere results that
-// clients take for equal would differ. A transfer with the host may be one partition's (maximal):
-// it tells the others what it receives. UNIMPLEMENTED: arrays on one partition alone, parts of
-// tuples, groups by the axes of a mesh; INVALID_ARGUMENT: shardings that do not fit their meshes or
-// tensors.
+// (manual). Else spmd::partition_program makes it; its errors.
 Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
                                      const CompileOptions& options);
 

@@ -9,12 +9,12 @@
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/lower.h"
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/passes/trip_count.h"
 #include "backends/compiler/plan/donation.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/memory.h"
 #include "backends/compiler/plan/overlap.h"
 #include "backends/compiler/plan/rotate.h"
-#include "backends/compiler/plan/trip_count.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -502,7 +502,7 @@ class Planner {
   Status plan_while(const ir::Operation& op, Steps& steps) {
     const ir::Block& condition = op.region(0).front();
     const ir::Block& body = op.region(1).front();
-    const int64_t count = trip_count(op);
+    const int64_t count = passes::trip_count(op);
     const bool is_counted = count >= 0;
     std::unordered_set<const ir::Value*> unwanted;
     std::vector<Slice> initial, carried;

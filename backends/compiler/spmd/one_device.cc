@@ -2,14 +2,22 @@
 #include "backends/compiler/spmd/one_device.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/spmd/cut.h"
+#include "backends/compiler/spmd/local_op.h"
+#include "backends/compiler/spmd/marks.h"
+#include "backends/compiler/spmd/op_cut.h"
+#include "backends/compiler/spmd/propagate.h"
 #include "backends/compiler/spmd/reshard.h"
+#include "backends/compiler/spmd/rules.h"
+#include "backends/compiler/spmd/versions.h"
 #include "runtime/base/log.h"
+#include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/op_attributes.h"
 #include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/sharding/convert.h"
@@ -18,229 +26,301 @@
 namespace hekla::spmd {
 namespace {
 
-using ir::GraphBuilder;
 using ir::OpCode;
 using sharding::HloSharding;
 using sharding::TensorSharding;
 
-// The sharding of the whole array at a border of a manual region, kept while calls are inlined.
-constexpr const char* kBorder = "hekla.border";
-
-// A constraint on an array in between, which inlining would drop.
-constexpr std::string_view kConstraint = "hekla.constraint";
-
-// Programs that gather more say so in the log without being asked.
+// Programs that send more say so in the log without being asked.
 constexpr int64_t kLoudBytes = int64_t{1} << 20;
 
-// An array in parts.
-struct Parts {
-  Cut cut;
-  HloSharding sharding;
-  ir::Value* value = nullptr;
-};
-
-bool is_call_of(const ir::Operation& op, std::string_view target) {
-  return op.code() == OpCode::kCustomCall && ir::text_value(op, "call_target_name") == target;
-}
+using Operations = std::vector<std::unique_ptr<ir::Operation>>;
 
 std::string where(const ir::Operation& op) {
   return fmt::format("{} at {}", op.name(), ir::location_string(op.location()));
 }
 
-// GSPMD's borders take the sharding of the array outside, which on the way in stands at the
-// operand.
-void mark_borders(ir::Module& module) {
-  for (const auto& function : module.functions) {
-    ir::walk(function->body(), [&](ir::Operation& op) {
-      if (is_call_of(op, "SPMDShardToFullShape")) {
-        op.attributes().set(kBorder, op.attribute("mhlo.sharding"));
-      } else if (is_call_of(op, "SPMDFullToShardShape") && op.operand_count() == 1) {
-        const ir::Value& operand = *op.operand(0);
-        if (const ir::Operation* maker = operand.defining_op()) {
-          op.attributes().set(kBorder, maker->attribute("mhlo.sharding"));
-        } else if (static_cast<size_t>(operand.index()) < function->argument_attributes.size() &&
-                   op.block()->region()->parent() == nullptr) {
-          op.attributes().set(
-              kBorder, function->argument_attributes[static_cast<size_t>(operand.index())].get(
-                           "mhlo.sharding"));
-        }
-      }
-    });
-  }
+bool is_control_flow(const ir::Operation& op) {
+  return op.code() == OpCode::kWhile || op.code() == OpCode::kCase || op.code() == OpCode::kIf;
 }
 
-// The tiles that a constraint asks for, open dimensions as far as it goes; none where it says
-// something else.
-std::optional<HloSharding> wanted_by(const ir::Operation& op, const ir::Module& module) {
-  Result<HloSharding> wanted = HloSharding();
-  if (op.code() == OpCode::kSdyShardingConstraint) {
-    const auto* value = op.attribute("sharding").get<ir::ShardingValue>();
-    const auto* given = value == nullptr ? nullptr : std::get_if<TensorSharding>(&value->value);
-    const sharding::Mesh* mesh = given == nullptr ? nullptr : ir::mesh_of(*given, module);
-    if (mesh == nullptr || mesh->is_maximal()) return std::nullopt;
-    wanted = sharding::to_hlo(*given, *mesh, given->dimensions.size());
-  } else if (is_call_of(op, "Sharding") && op.attribute("mhlo.sharding")) {
-    wanted = ir::hlo_sharding_of(op.attribute("mhlo.sharding"));
-  }
-  if (!wanted.ok() || wanted->kind != HloSharding::Kind::kTiled) return std::nullopt;
-  return *std::move(wanted);
+// The operations of a block but its end, in order; the end stays out of the block, too.
+Operations take_operations(ir::Block& block) {
+  Operations operations;
+  while (!block.empty()) operations.push_back(block.take(block.terminator()));
+  std::reverse(operations.begin(), operations.end());
+  return operations;
 }
 
-// Constraints as operations that outlive inlining.
-void mark_constraints(ir::Region& region, const ir::Module& module) {
-  for (const auto& block : region.blocks()) {
-    std::vector<ir::Operation*> operations;
-    for (const auto& op : block->operations()) operations.push_back(op.get());
-    for (ir::Operation* op : operations) {
-      for (size_t r = 0; r < op->region_count(); ++r) mark_constraints(op->region(r), module);
-      if (op->operand_count() != 1 || op->result_count() != 1 ||
-          !op->result()->type().is_static_tensor()) {
-        continue;
-      }
-      std::optional<HloSharding> wanted = wanted_by(*op, module);
-      if (!wanted) continue;
-      ir::AttributeMap attributes;
-      attributes.set("call_target_name", ir::StringValue{std::string(kConstraint)});
-      attributes.set(kBorder, ir::hlo_sharding_attribute(*std::move(wanted)));
-      ir::Operation* mark = block->insert_before(
-          op,
-          std::make_unique<ir::Operation>(OpCode::kCustomCall, op->operands(), op->result_types(),
-                                          std::move(attributes), op->location()));
-      op->result()->replace_all_uses_with(mark->result());
-      block->erase(op);
-    }
+// What a manual computation's own axes cut of its operand or result k.
+Result<HloSharding> border_of(const ir::Operation& op, const char* name, size_t k, size_t rank,
+                              const ir::Module& module) {
+  const auto list_of = [&](const char* attribute) -> const sharding::Attribute* {
+    const auto* value = op.attribute(attribute).get<ir::ShardingValue>();
+    return value == nullptr ? nullptr : &value->value;
+  };
+  const auto* shardings = list_of(name);
+  const auto* manual = list_of("manual_axes");
+  const auto* list =
+      shardings == nullptr ? nullptr : std::get_if<sharding::ShardingList>(shardings);
+  const auto* axes = manual == nullptr ? nullptr : std::get_if<sharding::ManualAxes>(manual);
+  if (list == nullptr || axes == nullptr || k >= list->values.size()) {
+    return invalid_argument("{} has no {} for array {}", where(op), name, k);
   }
+  TensorSharding own = list->values[k];
+  const sharding::Mesh* mesh = ir::mesh_of(own, module);
+  if (mesh == nullptr) return invalid_argument("{}: {} names no mesh", where(op), to_text(own));
+  if (mesh->is_maximal()) {
+    return unimplemented("{}: {} {}: arrays on one partition alone are not there", where(op), name,
+                         to_text(own));
+  }
+  const auto is_free = [&](const sharding::AxisRef& axis) {
+    return std::find(axes->names.begin(), axes->names.end(), axis.name) == axes->names.end();
+  };
+  own.replicated.clear();
+  std::erase_if(own.unreduced, is_free);
+  for (sharding::DimensionSharding& dimension : own.dimensions) {
+    dimension.is_open = false;
+    dimension.priority.reset();
+    std::erase_if(dimension.axes, is_free);
+  }
+  return sharding::to_hlo(own, *mesh, rank);
 }
+
+// How an array is cut where a manual computation begins or ends.
+struct Border {
+  HloSharding sharding;
+  Cut cut;
+  std::optional<Tiling> tiling;
+};
 
 class ToOneDevice {
  public:
-  ToOneDevice(ir::Module& module, Layout& layout)
-      : module_(module), layout_(layout), resharder_(layout.replicas, layout.partitions) {}
+  ToOneDevice(ir::Module& module, Layout& layout, const PrimeMesh* mesh)
+      : module_(module),
+        layout_(layout),
+        mesh_(mesh),
+        resharder_(layout.replicas, layout.partitions, mesh),
+        versions_(resharder_, mesh) {
+    if (mesh != nullptr) local_ops_.emplace(resharder_, versions_, *mesh);
+  }
 
   Status run() {
     ir::Function& entry = *module_.entry();
     ir::Block& block = entry.body().front();
+    HEKLA_RETURN_IF_ERROR(mark_ends(block));
+    if (mesh_ != nullptr) HEKLA_RETURN_IF_ERROR(propagate_given(block));
     HEKLA_RETURN_IF_ERROR(cut_parameters(block));
-    HEKLA_RETURN_IF_ERROR(convert(block, /*is_nested=*/false));
+    HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end, convert(block, /*is_nested=*/false));
+    HEKLA_RETURN_IF_ERROR(cut_results(*end));
+    block.append(std::move(end));
     // What operations name stays as it is; nobody follows constraints in there.
     for (const auto& function : module_.functions) {
       for (const auto& inner : function->body().blocks()) {
-        if (function.get() != &entry) HEKLA_RETURN_IF_ERROR(convert(*inner, /*is_nested=*/true));
+        if (function.get() != &entry) HEKLA_RETURN_IF_ERROR(convert_whole(*inner));
       }
     }
-    HEKLA_RETURN_IF_ERROR(cut_results(block));
-    entry.type = ir::Type::function(block.argument_types(), result_types(block));
+    drop_replaced();
+    std::vector<ir::Type> results;
+    for (const ir::Value* value : block.terminator()->operands()) results.push_back(value->type());
+    entry.type = ir::Type::function(block.argument_types(), std::move(results));
     finish_attributes(entry);
     do {
       passes::clean_up(module_);
     } while (resharder_.erase_unused());
     if (const int64_t bytes = resharder_.gathered_bytes(); bytes > 0) {
       log_message(bytes < kLoudBytes ? LogLevel::kVerbose : LogLevel::kInfo,
-                  "program {}: each of {} partitions gathers {} bytes (loops counted once), since "
-                  "operations outside of manual computations (shard_map) are computed whole unless "
-                  "they are elementwise",
+                  "program {}: each of {} partitions sends {} bytes (loops counted once); "
+                  "hekla compile --emit collectives shows what and why",
                   module_.name, layout_.partitions, bytes);
     }
     return ok_status();
   }
 
  private:
-  static std::vector<ir::Type> result_types(const ir::Block& block) {
-    std::vector<ir::Type> types;
-    for (const ir::Value* value : block.terminator()->operands()) types.push_back(value->type());
-    return types;
+  // Users before what they use.
+  void drop_replaced() {
+    for (; !replaced_.empty(); replaced_.pop_back()) replaced_.back()->set_operands({});
   }
 
-  // In front of everything, in the order of the parameters.
+  // The sharding as the mesh says it and as a table.
+  Result<Border> border(HloSharding sharding, size_t rank, const std::string& what) const {
+    Border border;
+    HEKLA_ASSIGN_OR_RETURN(border.cut, cut_of(sharding, layout_.partitions, rank, what));
+    if (mesh_ != nullptr) {
+      if (Result<Tiling> tiling = mesh_->tiling_of(sharding, rank); tiling.ok()) {
+        border.tiling = *std::move(tiling);
+      }
+    }
+    border.sharding = std::move(sharding);
+    return border;
+  }
+
+  Result<ir::Value*> part(ir::Value* value, const Border& border) {
+    return border.tiling ? versions_.part(value, *border.tiling)
+                         : versions_.part(value, border.cut);
+  }
+
+  // Where an array has to be cut in a way, a constraint in front says so: of given results and of
+  // what manual computations take.
+  Status mark_ends(ir::Block& block) {
+    ir::Operation* end = block.terminator();
+    for (size_t i = 0; i < end->operand_count(); ++i) {
+      const std::optional<HloSharding>& given = layout_.results[i];
+      if (!given || !end->operand(i)->type().is_static_tensor()) continue;
+      end->set_operand(i, insert_constraint(end->operand(i), *given, *end));
+    }
+    return mark_operands(block);
+  }
+
+  Status mark_operands(ir::Block& block) {
+    std::vector<ir::Operation*> operations;
+    for (const auto& op : block.operations()) operations.push_back(op.get());
+    for (ir::Operation* op : operations) {
+      if (op->code() == OpCode::kSdyManualComputation) {
+        for (size_t k = 0; k < op->operand_count(); ++k) {
+          ir::Value* operand = op->operand(k);
+          if (!operand->type().is_static_tensor()) continue;
+          HEKLA_ASSIGN_OR_RETURN(
+              HloSharding wanted,
+              border_of(*op, "in_shardings", k, operand->type().dims().size(), module_));
+          op->set_operand(k, insert_constraint(operand, std::move(wanted), *op));
+        }
+      } else if (is_control_flow(*op)) {
+        for (size_t r = 0; r < op->region_count(); ++r) {
+          HEKLA_RETURN_IF_ERROR(mark_operands(op->region(r).front()));
+        }
+      }
+    }
+    return ok_status();
+  }
+
+  Status propagate_given(const ir::Block& block) {
+    std::unordered_map<const ir::Value*, Given> given;
+    for (size_t i = 0; i < block.argument_count(); ++i) {
+      const ir::Value& parameter = *block.argument(i);
+      if (!layout_.parameters[i] || !parameter.type().is_static_tensor()) continue;
+      if (auto tiling = mesh_->tiling_of(*layout_.parameters[i], parameter.type().dims().size());
+          tiling.ok()) {
+        given[&parameter] = {*std::move(tiling), {}, {}, {}};
+      }
+    }
+    HEKLA_RETURN_IF_ERROR(collect_given(block, given));
+    tilings_ = propagate(block, *mesh_, given);
+    return ok_status();
+  }
+
+  Status collect_given(const ir::Block& block,
+                       std::unordered_map<const ir::Value*, Given>& given) const {
+    for (const auto& op : block.operations()) {
+      if (is_call_of(*op, kConstraint)) {
+        const size_t rank = op->result()->type().dims().size();
+        HEKLA_ASSIGN_OR_RETURN(const HloSharding wanted,
+                               ir::hlo_sharding_of(op->attribute(kBorder)));
+        if (auto tiling = mesh_->tiling_of(wanted, rank); tiling.ok()) {
+          given[op->result()] = {
+              *std::move(tiling), open_dimensions(*op, rank), priorities(*op), {}};
+        }
+      } else if (op->code() == OpCode::kSdyManualComputation) {
+        for (size_t k = 0; k < op->result_count(); ++k) {
+          const ir::Type& type = op->result(k)->type();
+          if (!type.is_static_tensor()) continue;
+          HEKLA_ASSIGN_OR_RETURN(const HloSharding made,
+                                 border_of(*op, "out_shardings", k, type.dims().size(), module_));
+          if (auto tiling = mesh_->tiling_of(made, type.dims().size()); tiling.ok()) {
+            given[op->result(k)] = {*std::move(tiling), {}, {}, {}};
+          }
+        }
+      } else if (is_call_of(*op, "SPMDShardToFullShape") && op->attribute(kBorder) &&
+                 op->result_count() == 1 && op->operand_count() == 1 &&
+                 op->result()->type().is_static_tensor() &&
+                 op->operand(0)->type().is_static_tensor()) {
+        HEKLA_ASSIGN_OR_RETURN(const Border made,
+                               border_between(*op, op->result()->type(), op->operand(0)->type()));
+        if (made.tiling) given[op->result()] = {*made.tiling, {}, {}, {}};
+      } else if (is_control_flow(*op)) {
+        for (size_t r = 0; r < op->region_count(); ++r) {
+          HEKLA_RETURN_IF_ERROR(collect_given(op->region(r).front(), given));
+        }
+      }
+    }
+    return ok_status();
+  }
+
+  Tiling tiling_of(const ir::Value* value) const {
+    const auto found = tilings_.find(value);
+    return found == tilings_.end() ? Tiling::replicated(value->type().dims().size())
+                                   : found->second;
+  }
+
+  // What may be told to clients of an array that they left open: whole axes, even parts.
+  HloSharding choice(const Tiling& given, const Dims& dims) const {
+    Tiling tiling = given;
+    tiling.partial.clear();
+    for (size_t d = 0; d < dims.size(); ++d) {
+      tiling.dims[d] = mesh_->whole_prefix(tiling.dims[d]);
+      while (!tiling.dims[d].empty() && dims[d] % mesh_->parts(tiling.dims[d]) != 0) {
+        tiling.dims[d].pop_back();
+        tiling.dims[d] = mesh_->whole_prefix(tiling.dims[d]);
+      }
+    }
+    return mesh_->to_hlo(tiling);
+  }
+
+  Status refuse_type(const std::string& what, const ir::Type& type,
+                     const HloSharding& sharding) const {
+    return unimplemented(
+        "{} has the type {} and the sharding {}: only arrays of known shape are cut. Replicate it",
+        what, type.to_string(), to_text(sharding));
+  }
+
   Status cut_parameters(ir::Block& block) {
-    const ir::Operation* first = block.operations().front().get();
     for (size_t i = 0; i < block.argument_count(); ++i) {
       ir::Value* parameter = block.argument(i);
       const std::string what = fmt::format("parameter {}", i);
-      HEKLA_ASSIGN_OR_RETURN(const bool is_cut, choose_parameter(i, *parameter, what));
-      if (!is_cut) continue;
-      Parts parts;
-      parts.sharding = *layout_.parameters[i];
-      const Dims whole = parameter->type().dims();
-      HEKLA_ASSIGN_OR_RETURN(parts.cut,
-                             cut_of(parts.sharding, layout_.partitions, whole.size(), what));
-      const ir::Type element = parameter->type().element();
-      // All uses become those of the whole array, but for its own.
-      GraphBuilder g(block, first, block.operations().front()->location());
-      const std::vector<ir::Operation*> users = parameter->users();
-      parameter->set_type(ir::Type::tensor(element, parts.cut.local_shape(whole)));
-      ir::Value* gathered = resharder_.gather(g, parameter, parts.cut, whole);
-      HEKLA_RETURN_IF_ERROR(g.status());
-      for (ir::Operation* user : users) {
-        for (size_t k = 0; k < user->operand_count(); ++k) {
-          if (user->operand(k) == parameter) user->set_operand(k, gathered);
-        }
-      }
-      parts.value = parameter;
-      parts_.emplace(gathered, std::move(parts));
-    }
-    return ok_status();
-  }
-
-  // Settles the parameter's sharding; whether it cuts anything.
-  Result<bool> choose_parameter(size_t i, const ir::Value& parameter, const std::string& what) {
-    std::optional<HloSharding>& given = layout_.parameters[i];
-    if (!given && !parameter.type().is_static_tensor()) given = HloSharding();
-    if (!given) {
-      given = HloSharding();
-      // What a manual computation takes in parts is best brought in parts.
-      for (const ir::Operation* user : parameter.users()) {
-        if (user->code() != OpCode::kSdyManualComputation) continue;
-        for (size_t k = 0; k < user->operand_count(); ++k) {
-          if (user->operand(k) != &parameter) continue;
-          HEKLA_ASSIGN_OR_RETURN(HloSharding wanted, border_of(*user, "in_shardings", k,
-                                                               parameter.type().dims().size()));
-          HEKLA_ASSIGN_OR_RETURN(const Cut cut, cut_of(wanted, layout_.partitions,
-                                                       parameter.type().dims().size(), what));
-          if (cut.sum.parts == 1 && cut.is_even(parameter.type().dims())) given = std::move(wanted);
-        }
-        break;
-      }
-    }
-    if (given->kind == HloSharding::Kind::kReplicated) return false;
-    if (!parameter.type().is_static_tensor()) {
-      return unimplemented(
-          "{} has the type {} and the sharding {}: only arrays of known shape are "
-          "cut. Replicate it",
-          what, parameter.type().to_string(), to_text(*given));
-    }
-    return true;
-  }
-
-  Status cut_results(ir::Block& block) {
-    ir::Operation* end = block.terminator();
-    for (size_t i = 0; i < end->operand_count(); ++i) {
-      ir::Value* value = end->operand(i);
-      std::optional<HloSharding>& given = layout_.results[i];
+      const ir::Type whole = parameter->type();
+      std::optional<HloSharding>& given = layout_.parameters[i];
       if (!given) {
-        given = HloSharding();
-        const auto known = parts_.find(value);
-        if (const auto wanted = wanted_.find(value); wanted != wanted_.end()) {
-          given = wanted->second;
-        } else if (known != parts_.end() && known->second.cut.sum.parts == 1 &&
-                   known->second.cut.is_even(value->type().dims())) {
-          given = known->second.sharding;
-        }
+        given = mesh_ == nullptr || !whole.is_static_tensor()
+                    ? HloSharding()
+                    : choice(tiling_of(parameter), whole.dims());
       }
       if (given->kind == HloSharding::Kind::kReplicated) continue;
-      const std::string what = fmt::format("result {}", i);
-      if (!value->type().is_static_tensor()) {
-        return unimplemented(
-            "{} has the type {} and the sharding {}: only arrays of known shape "
-            "are cut. Replicate it",
-            what, value->type().to_string(), to_text(*given));
-      }
-      HEKLA_ASSIGN_OR_RETURN(const Cut cut,
-                             cut_of(*given, layout_.partitions, value->type().dims().size(), what));
-      HEKLA_ASSIGN_OR_RETURN(ir::Value* const part, part_of(value, cut, *end));
-      end->set_operand(i, part);
+      if (!whole.is_static_tensor()) return refuse_type(what, whole, *given);
+      HEKLA_ASSIGN_OR_RETURN(Border own, border(*given, whole.dims().size(), what));
+      parameter->set_type(ir::Type::tensor(whole.element(), own.cut.local_shape(whole.dims())));
+      versions_.add(parameter, whole, {std::move(own.cut), std::move(own.tiling), parameter});
     }
     return ok_status();
+  }
+
+  Status cut_results(ir::Operation& end) {
+    for (size_t i = 0; i < end.operand_count(); ++i) {
+      ir::Value* value = end.operand(i);
+      const ir::Type& type = versions_.type(value);
+      const std::string what = fmt::format("result {}", i);
+      std::optional<HloSharding>& given = layout_.results[i];
+      if (!given) {
+        given = mesh_ == nullptr || !type.is_static_tensor()
+                    ? HloSharding()
+                    : choice(wanted_tiling(value), type.dims());
+      }
+      if (given->kind == HloSharding::Kind::kReplicated) {
+        HEKLA_ASSIGN_OR_RETURN(value, versions_.whole(value));
+      } else {
+        if (!type.is_static_tensor()) return refuse_type(what, type, *given);
+        HEKLA_ASSIGN_OR_RETURN(const Border own, border(*given, type.dims().size(), what));
+        HEKLA_ASSIGN_OR_RETURN(value, part(value, own));
+      }
+      end.set_operand(i, value);
+    }
+    return ok_status();
+  }
+
+  // What propagation says of a value, also where it has become an array in parts.
+  Tiling wanted_tiling(const ir::Value* value) const {
+    const auto found = tilings_.find(value);
+    return found == tilings_.end() ? Tiling::replicated(versions_.type(value).dims().size())
+                                   : found->second;
   }
 
   void finish_attributes(ir::Function& entry) const {
@@ -264,134 +344,218 @@ class ToOneDevice {
     }
   }
 
-  // The part of a whole array, in front of `before`.
-  Result<ir::Value*> part_of(ir::Value* whole, const Cut& cut, const ir::Operation& before) {
-    if (cut.is_whole()) return whole;
-    const auto known = parts_.find(whole);
-    if (known != parts_.end() && known->second.cut == cut) return known->second.value;
-    GraphBuilder g(*before.block(), &before, before.location());
-    ir::Value* part = resharder_.take_part(g, whole, cut);
-    HEKLA_RETURN_IF_ERROR(g.status());
-    return part;
-  }
-
-  // The whole array of parts, in front of `before`.
-  Result<ir::Value*> whole_of(Parts parts, const Dims& dims, const ir::Operation& before) {
-    if (parts.cut.is_whole()) return parts.value;
-    GraphBuilder g(*before.block(), &before, before.location());
-    ir::Value* whole = resharder_.gather(g, parts.value, parts.cut, dims);
-    HEKLA_RETURN_IF_ERROR(g.status());
-    parts_.emplace(whole, std::move(parts));
-    return whole;
-  }
-
-  Status convert(ir::Block& block, bool is_nested) {
-    for (size_t i = 0; i < block.operations().size();) {
-      ir::Operation& op = *block.operations()[i];
-      if (op.code() == OpCode::kSdyManualComputation) {
-        HEKLA_RETURN_IF_ERROR(open_manual(block, op, is_nested));
-        continue;  // with what stands in its place
-      }
-      const bool is_entry = is_call_of(op, "SPMDFullToShardShape");
-      if (is_entry || is_call_of(op, "SPMDShardToFullShape")) {
-        HEKLA_RETURN_IF_ERROR(cross_border(block, op, is_entry));
-        continue;
-      }
-      if (is_call_of(op, kConstraint)) {
-        HEKLA_RETURN_IF_ERROR(follow_constraint(block, op, is_nested));
-        continue;
-      }
-      if (op.code() == OpCode::kSdyReshard || op.code() == OpCode::kSdyPropagationBarrier) {
-        op.result()->replace_all_uses_with(op.operand(0));
-        block.erase(&op);
-        continue;
-      }
-      for (size_t r = 0; r < op.region_count(); ++r) {
-        for (const auto& inner : op.region(r).blocks()) {
-          HEKLA_RETURN_IF_ERROR(convert(*inner, is_nested));
-        }
-      }
-      compute_in_parts(block, op);
-      while (block.operations()[i].get() != &op) ++i;
-      ++i;
+  // All but the end of the block, which the caller gets with the operands that it had.
+  Result<std::unique_ptr<ir::Operation>> convert(ir::Block& block, bool is_nested) {
+    Operations operations = take_operations(block);
+    std::unique_ptr<ir::Operation> end = std::move(operations.back());
+    operations.pop_back();
+    for (std::unique_ptr<ir::Operation>& op : operations) {
+      versions_.set_location(op->location());
+      HEKLA_RETURN_IF_ERROR(convert(std::move(op), block, is_nested));
     }
+    return end;
+  }
+
+  // A block whose values stay whole.
+  Status convert_whole(ir::Block& block) {
+    HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end, convert(block, /*is_nested=*/true));
+    return append_whole(std::move(end), block);
+  }
+
+  Status append_whole(std::unique_ptr<ir::Operation> op, ir::Block& block) {
+    for (size_t k = 0; k < op->operand_count(); ++k) {
+      HEKLA_ASSIGN_OR_RETURN(ir::Value* const whole, versions_.whole(op->operand(k)));
+      op->set_operand(k, whole);
+    }
+    block.append(std::move(op));
     return ok_status();
   }
 
-  // What a manual computation's own axes cut of its operand or result k.
-  Result<HloSharding> border_of(const ir::Operation& op, const char* name, size_t k,
-                                size_t rank) const {
-    const auto list_of = [&](const char* attribute) -> const sharding::Attribute* {
-      const auto* value = op.attribute(attribute).get<ir::ShardingValue>();
-      return value == nullptr ? nullptr : &value->value;
+  Status convert(std::unique_ptr<ir::Operation> op, ir::Block& block, bool is_nested) {
+    if (op->code() == OpCode::kSdyManualComputation) {
+      return open_manual(std::move(op), block, is_nested);
+    }
+    const bool is_entry = is_call_of(*op, "SPMDFullToShardShape");
+    if (is_entry || is_call_of(*op, "SPMDShardToFullShape")) {
+      return cross_border(std::move(op), is_entry);
+    }
+    if (is_call_of(*op, kConstraint)) return follow_constraint(std::move(op), is_nested);
+    if (op->code() == OpCode::kSdyReshard || op->code() == OpCode::kSdyPropagationBarrier) {
+      op->result()->replace_all_uses_with(op->operand(0));
+      replaced_.push_back(std::move(op));
+      return ok_status();
+    }
+    if (is_control_flow(*op) && mesh_ != nullptr && !is_nested) {
+      return convert_control_flow(std::move(op), block);
+    }
+    for (size_t r = 0; r < op->region_count(); ++r) {
+      for (const auto& inner : op->region(r).blocks()) {
+        // Loops and branches outside of manual computations may hold some.
+        const bool is_inner = is_nested || !is_control_flow(*op);
+        HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end, convert(*inner, is_inner));
+        HEKLA_RETURN_IF_ERROR(append_whole(std::move(end), *inner));
+      }
+    }
+    if (mesh_ != nullptr && !is_nested) {
+      HEKLA_ASSIGN_OR_RETURN(const bool is_done, compute_in_parts(op, block));
+      if (is_done) return ok_status();
+    }
+    return append_whole(std::move(op), block);
+  }
+
+  // Whether the operation is computed in parts; it is taken then.
+  Result<bool> compute_in_parts(std::unique_ptr<ir::Operation>& op, ir::Block& block) {
+    if (op->code() == OpCode::kConstant || op->code() == OpCode::kIota) return false;
+    std::vector<Tiling> wanted;
+    bool is_cut = false;
+    for (size_t i = 0; i < op->result_count(); ++i) {
+      if (!op->result(i)->type().is_static_tensor()) return false;
+      wanted.push_back(tiling_of(op->result(i)));
+      is_cut = is_cut || !wanted.back().is_replicated();
+    }
+    bool is_at_hand = true;
+    for (const ir::Value* operand : op->operands()) {
+      const bool is_whole = versions_.is_whole(operand);
+      is_cut = is_cut || !is_whole;
+      is_at_hand = is_at_hand && is_whole;
+    }
+    if (!is_cut || op->result_count() == 0) return false;
+    const std::optional<sharding::ShardingRule> rule = rule_in_parts(*op);
+    if (!rule) return false;
+    CutProblem problem{*mesh_, *rule, {}, {}, {}, {}};
+    for (const ir::Value* operand : op->operands()) {
+      problem.operands.push_back({versions_.type(operand), versions_.tilings(operand)});
+    }
+    for (size_t i = 0; i < op->result_count(); ++i) {
+      problem.results.push_back({op->result(i)->type(), {wanted[i]}});
+    }
+    problem.may_cut = [&](int64_t factor, bool is_even) {
+      return may_cut(*op, *rule, factor, is_even);
     };
-    const auto* shardings = list_of(name);
-    const auto* manual = list_of("manual_axes");
-    const auto* list =
-        shardings == nullptr ? nullptr : std::get_if<sharding::ShardingList>(shardings);
-    const auto* axes = manual == nullptr ? nullptr : std::get_if<sharding::ManualAxes>(manual);
-    if (list == nullptr || axes == nullptr || k >= list->values.size()) {
-      return invalid_argument("{} has no {} for array {}", where(op), name, k);
-    }
-    TensorSharding own = list->values[k];
-    const sharding::Mesh* mesh = ir::mesh_of(own, module_);
-    if (mesh == nullptr) return invalid_argument("{}: {} names no mesh", where(op), to_text(own));
-    if (mesh->is_maximal()) {
-      return unimplemented("{}: {} {}: arrays on one partition alone are not there", where(op),
-                           name, to_text(own));
-    }
-    const auto is_free = [&](const sharding::AxisRef& axis) {
-      return std::find(axes->names.begin(), axes->names.end(), axis.name) == axes->names.end();
+    problem.bytes = [&](const Tiling& from, const Tiling& to, const ir::Type& whole) {
+      return versions_.bytes(from, to, whole);
     };
-    own.replicated.clear();
-    std::erase_if(own.unreduced, is_free);
-    for (sharding::DimensionSharding& dimension : own.dimensions) {
-      dimension.is_open = false;
-      dimension.priority.reset();
-      std::erase_if(dimension.axes, is_free);
+    const OpCut cut = choose_cut(problem);
+    if (std::all_of(cut.begin(), cut.end(), [](const Axes& axes) { return axes.empty(); })) {
+      return false;
     }
-    return sharding::to_hlo(own, *mesh, rank);
+    // Whoever needs it whole computes it once more: elementwise operations cost less than sending.
+    std::unique_ptr<ir::Operation> whole;
+    if (is_at_hand && ir::is_elementwise(op->code())) {
+      ir::ValueMap map;
+      whole = ir::clone_operation(*op, map);
+    }
+    HEKLA_RETURN_IF_ERROR(local_ops_->compute(*op, *rule, cut, wanted, block));
+    if (whole != nullptr) {
+      versions_.set_whole(op->result(), op->result()->type(), whole->result());
+      HEKLA_RETURN_IF_ERROR(append_whole(std::move(whole), block));
+    }
+    replaced_.push_back(std::move(op));
+    return true;
+  }
+
+  // The rule by the shapes of the program over all partitions: block arguments have those of parts
+  // already.
+  std::optional<sharding::ShardingRule> rule_in_parts(ir::Operation& op) const {
+    std::vector<std::pair<ir::Value*, ir::Type>> local;
+    for (ir::Value* operand : op.operands()) {
+      const ir::Type& whole = versions_.type(operand);
+      if (operand->type() == whole) continue;
+      local.emplace_back(operand, operand->type());
+      operand->set_type(whole);
+    }
+    std::optional<sharding::ShardingRule> rule = rule_of(op);
+    for (auto& [value, type] : local) value->set_type(std::move(type));
+    return rule;
+  }
+
+  // An array that control flow carries: its parts have its place.
+  void carry(ir::Value* value, const Tiling& tiling) {
+    if (tiling.is_replicated() || !value->type().is_static_tensor()) return;
+    const ir::Type whole = value->type();
+    value->set_type(ir::Type::tensor(whole.element(), local_shape(*mesh_, tiling, whole.dims())));
+    versions_.add(value, whole, {mesh_->cut_of(tiling), tiling, value});
+  }
+
+  Result<ir::Value*> carried(ir::Value* value, const Tiling& tiling) {
+    return versions_.type(value).is_static_tensor() ? versions_.part(value, tiling)
+                                                    : versions_.whole(value);
+  }
+
+  Status convert_control_flow(std::unique_ptr<ir::Operation> op, ir::Block& block) {
+    const bool is_loop = op->code() == OpCode::kWhile;
+    std::vector<Tiling> tilings;
+    for (size_t k = 0; k < op->result_count(); ++k) tilings.push_back(tiling_of(op->result(k)));
+    for (size_t k = 0; k < op->operand_count(); ++k) {
+      HEKLA_ASSIGN_OR_RETURN(ir::Value* const operand, is_loop ? carried(op->operand(k), tilings[k])
+                                                               : versions_.whole(op->operand(k)));
+      op->set_operand(k, operand);
+    }
+    for (size_t r = 0; r < op->region_count(); ++r) {
+      ir::Block& inner = op->region(r).front();
+      for (size_t k = 0; k < inner.argument_count(); ++k) carry(inner.argument(k), tilings[k]);
+      HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end,
+                             convert(inner, /*is_nested=*/false));
+      const bool is_condition = is_loop && r == 0;
+      for (size_t k = 0; k < end->operand_count(); ++k) {
+        HEKLA_ASSIGN_OR_RETURN(ir::Value* const value, is_condition
+                                                           ? versions_.whole(end->operand(k))
+                                                           : carried(end->operand(k), tilings[k]));
+        end->set_operand(k, value);
+      }
+      inner.append(std::move(end));
+    }
+    for (size_t k = 0; k < op->result_count(); ++k) carry(op->result(k), tilings[k]);
+    block.append(std::move(op));
+    return ok_status();
   }
 
   // The body takes the place of the operation.
-  Status open_manual(ir::Block& block, ir::Operation& op, bool is_nested) {
-    if (is_nested) HEKLA_RETURN_IF_ERROR(check_nested(op));
-    ir::Block& body = op.region(0).front();
-    HEKLA_RETURN_IF_ERROR(convert(body, /*is_nested=*/true));
-    for (size_t k = 0; k < op.operand_count(); ++k) {
-      ir::Value* operand = op.operand(k);
+  Status open_manual(std::unique_ptr<ir::Operation> op, ir::Block& block, bool is_nested) {
+    if (is_nested) HEKLA_RETURN_IF_ERROR(check_nested(*op));
+    ir::Block& body = op->region(0).front();
+    HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end, convert(body, /*is_nested=*/true));
+    for (size_t k = 0; k < op->operand_count(); ++k) {
+      ir::Value* operand = op->operand(k);
       ir::Value* inside = body.argument(k);
-      if (operand->type().is_static_tensor()) {
-        HEKLA_ASSIGN_OR_RETURN(const HloSharding border,
-                               border_of(op, "in_shardings", k, operand->type().dims().size()));
-        HEKLA_ASSIGN_OR_RETURN(const Cut cut, cut_of(border, layout_.partitions,
-                                                     operand->type().dims().size(), where(op)));
-        HEKLA_ASSIGN_OR_RETURN(operand, part_of(operand, cut, op));
+      const ir::Type type = versions_.type(operand);
+      if (type.is_static_tensor()) {
+        HEKLA_ASSIGN_OR_RETURN(HloSharding given,
+                               border_of(*op, "in_shardings", k, type.dims().size(), module_));
+        HEKLA_ASSIGN_OR_RETURN(const Border own,
+                               border(std::move(given), type.dims().size(), where(*op)));
+        HEKLA_ASSIGN_OR_RETURN(operand,
+                               is_nested ? versions_.part(operand, own.cut) : part(operand, own));
+      } else {
+        HEKLA_ASSIGN_OR_RETURN(operand, versions_.whole(operand));
       }
-      HEKLA_RETURN_IF_ERROR(expect_type(op, *operand, inside->type()));
+      HEKLA_RETURN_IF_ERROR(expect_type(*op, *operand, inside->type()));
       inside->replace_all_uses_with(operand);
     }
-    std::vector<ir::Value*> returned = body.terminator()->operands();
-    while (body.operations().size() > 1) {
-      block.insert_before(&op, body.take(body.operations().front().get()));
+    std::vector<ir::Value*> returned;
+    for (ir::Value* value : end->operands()) {
+      HEKLA_ASSIGN_OR_RETURN(value, versions_.whole(value));
+      returned.push_back(value);
     }
-    for (size_t k = 0; k < op.result_count(); ++k) {
-      const ir::Type type = op.result(k)->type();
-      ir::Value* whole = returned[k];
-      if (type.is_static_tensor()) {
-        Parts parts;
-        HEKLA_ASSIGN_OR_RETURN(parts.sharding,
-                               border_of(op, "out_shardings", k, type.dims().size()));
-        HEKLA_ASSIGN_OR_RETURN(
-            parts.cut, cut_of(parts.sharding, layout_.partitions, type.dims().size(), where(op)));
-        parts.value = whole;
-        HEKLA_RETURN_IF_ERROR(expect_type(
-            op, *whole, ir::Type::tensor(type.element(), parts.cut.local_shape(type.dims()))));
-        HEKLA_ASSIGN_OR_RETURN(whole, whole_of(std::move(parts), type.dims(), op));
+    for (std::unique_ptr<ir::Operation>& inner : take_operations(body)) {
+      block.append(std::move(inner));
+    }
+    for (size_t k = 0; k < op->result_count(); ++k) {
+      const ir::Type type = op->result(k)->type();
+      if (!type.is_static_tensor()) {
+        versions_.set_whole(op->result(k), type, returned[k]);
+        continue;
       }
-      op.result(k)->replace_all_uses_with(whole);
+      HEKLA_ASSIGN_OR_RETURN(HloSharding given,
+                             border_of(*op, "out_shardings", k, type.dims().size(), module_));
+      HEKLA_ASSIGN_OR_RETURN(Border own, border(std::move(given), type.dims().size(), where(*op)));
+      HEKLA_RETURN_IF_ERROR(expect_type(
+          *op, *returned[k], ir::Type::tensor(type.element(), own.cut.local_shape(type.dims()))));
+      if (is_nested) own.tiling.reset();
+      versions_.add(op->result(k), type, {std::move(own.cut), std::move(own.tiling), returned[k]});
     }
-    block.erase(&op);
+    replaced_.push_back(std::move(op));
+    replaced_.push_back(std::move(end));
     return ok_status();
   }
 
@@ -416,140 +580,152 @@ class ToOneDevice {
   }
 
   // GSPMD's form: dimensions whose size changes are cut by what the array is cut by outside.
-  Status cross_border(ir::Block& block, ir::Operation& op, bool is_entry) {
-    if (op.operand_count() != 1 || op.result_count() != 1) {
-      return invalid_argument("{} has {} operands and {} results, not one each", where(op),
-                              op.operand_count(), op.result_count());
+  Result<Border> border_between(const ir::Operation& op, const ir::Type& outer,
+                                const ir::Type& local) const {
+    HEKLA_ASSIGN_OR_RETURN(HloSharding sharding, ir::hlo_sharding_of(op.attribute(kBorder)));
+    HEKLA_ASSIGN_OR_RETURN(Border own, border(std::move(sharding), outer.dims().size(), where(op)));
+    for (size_t i = 0; i < outer.dims().size() && i < local.dims().size(); ++i) {
+      if (outer.dims()[i] != local.dims()[i]) continue;
+      own.cut.dimensions[i] = {};
+      if (own.tiling) own.tiling->dims[i].clear();
     }
-    ir::Value* operand = op.operand(0);
-    const ir::Type& whole = is_entry ? operand->type() : op.result()->type();
-    const ir::Type& local = is_entry ? op.result()->type() : operand->type();
-    ir::Value* made = operand;
-    if (!(whole == local)) {
-      if (!whole.is_static_tensor() || !local.is_static_tensor()) {
-        return invalid_argument("{} makes {} of {}: only arrays of known shape are cut", where(op),
-                                op.result()->type().to_string(), operand->type().to_string());
-      }
-      const ir::Attribute& given = op.attribute(kBorder);
-      if (given.is_absent()) {
-        return unimplemented("{}: the array outside has no sharding that says how it is cut",
-                             where(op));
-      }
-      Parts parts;
-      HEKLA_ASSIGN_OR_RETURN(parts.sharding, ir::hlo_sharding_of(given));
-      HEKLA_ASSIGN_OR_RETURN(
-          parts.cut, cut_of(parts.sharding, layout_.partitions, whole.dims().size(), where(op)));
-      for (size_t i = 0; i < whole.dims().size() && i < local.dims().size(); ++i) {
-        if (whole.dims()[i] == local.dims()[i] && parts.cut.dimensions[i].parts > 1) {
-          parts.cut.dimensions[i] = {};
-          parts.sharding = HloSharding();  // says more than the cut: nobody may take it over
-        }
-      }
-      if (is_entry) {
-        HEKLA_ASSIGN_OR_RETURN(made, part_of(operand, parts.cut, op));
-        HEKLA_RETURN_IF_ERROR(expect_type(op, *made, local));
-      } else {
-        HEKLA_RETURN_IF_ERROR(expect_type(
-            op, *operand, ir::Type::tensor(whole.element(), parts.cut.local_shape(whole.dims()))));
-        parts.value = operand;
-        HEKLA_ASSIGN_OR_RETURN(made, whole_of(std::move(parts), whole.dims(), op));
-      }
+    return own;
+  }
+
+  Status cross_border(std::unique_ptr<ir::Operation> op, bool is_entry) {
+    if (op->operand_count() != 1 || op->result_count() != 1) {
+      return invalid_argument("{} has {} operands and {} results, not one each", where(*op),
+                              op->operand_count(), op->result_count());
     }
-    op.result()->replace_all_uses_with(made);
-    block.erase(&op);
+    ir::Value* operand = op->operand(0);
+    const ir::Type outer = is_entry ? versions_.type(operand) : op->result()->type();
+    const ir::Type local = is_entry ? op->result()->type() : versions_.type(operand);
+    if (outer == local) {
+      HEKLA_ASSIGN_OR_RETURN(ir::Value* const whole, versions_.whole(operand));
+      versions_.set_whole(op->result(), outer, whole);
+      replaced_.push_back(std::move(op));
+      return ok_status();
+    }
+    if (!outer.is_static_tensor() || !local.is_static_tensor()) {
+      return invalid_argument("{} makes {} of {}: only arrays of known shape are cut", where(*op),
+                              op->result()->type().to_string(),
+                              versions_.type(operand).to_string());
+    }
+    if (op->attribute(kBorder).is_absent()) {
+      return unimplemented("{}: the array outside has no sharding that says how it is cut",
+                           where(*op));
+    }
+    HEKLA_ASSIGN_OR_RETURN(Border own, border_between(*op, outer, local));
+    if (is_entry) {
+      HEKLA_ASSIGN_OR_RETURN(ir::Value* const made, part(operand, own));
+      HEKLA_RETURN_IF_ERROR(expect_type(*op, *made, local));
+      versions_.set_whole(op->result(), local, made);
+      replaced_.push_back(std::move(op));
+      return ok_status();
+    }
+    HEKLA_ASSIGN_OR_RETURN(ir::Value* const made, versions_.whole(operand));
+    HEKLA_RETURN_IF_ERROR(expect_type(
+        *op, *made, ir::Type::tensor(outer.element(), own.cut.local_shape(outer.dims()))));
+    versions_.add(op->result(), outer, {std::move(own.cut), std::move(own.tiling), made});
+    replaced_.push_back(std::move(op));
     return ok_status();
   }
 
-  // The value goes on as it is, known in the parts that were asked for. In manual computations
-  // constraints stand in the bodies of scalars too and mean nothing.
-  Status follow_constraint(ir::Block& block, ir::Operation& op, bool is_nested) {
-    ir::Value* value = op.operand(0);
-    if (!is_nested) {
-      const Dims& dims = value->type().dims();
-      Parts parts;
-      HEKLA_ASSIGN_OR_RETURN(parts.sharding, ir::hlo_sharding_of(op.attribute(kBorder)));
-      Result<Cut> cut = cut_of(parts.sharding, layout_.partitions, dims.size(), where(op));
-      HEKLA_RETURN_IF_ERROR(cut.status());
-      if (!cut->is_whole() && cut->sum.parts == 1) {
-        if (cut->is_even(dims)) wanted_.insert_or_assign(value, parts.sharding);
-        // Parts of what comes from around a region would not be seen after it.
-        const ir::Block* home =
-            value->defining_op() == nullptr ? value->argument_of() : value->defining_op()->block();
-        if (home == &block && !parts_.contains(value)) {
-          HEKLA_ASSIGN_OR_RETURN(parts.value, part_of(value, *cut, op));
-          parts.cut = *std::move(cut);
-          parts_.emplace(value, std::move(parts));
-        }
-      }
+  // In manual computations constraints stand in the bodies of scalars too and mean nothing.
+  Status follow_constraint(std::unique_ptr<ir::Operation> op, bool is_nested) {
+    ir::Value* value = op->operand(0);
+    const auto tiling = tilings_.find(op->result());
+    if (is_nested || tiling == tilings_.end()) {
+      op->result()->replace_all_uses_with(value);
+      replaced_.push_back(std::move(op));
+      return ok_status();
     }
-    op.result()->replace_all_uses_with(value);
-    block.erase(&op);
+    HEKLA_RETURN_IF_ERROR(versions_.part(value, tiling->second).status());
+    versions_.copy(op->result(), value);
+    replaced_.push_back(std::move(op));
     return ok_status();
-  }
-
-  // Beside an elementwise operation whose arrays are all known in equal parts, the same on the
-  // parts. What of the two nobody needs goes in the end.
-  void compute_in_parts(ir::Block& block, ir::Operation& op) {
-    if (!ir::is_elementwise(op.code()) || op.region_count() != 0 || op.result_count() != 1 ||
-        !op.result()->type().is_static_tensor()) {
-      return;
-    }
-    const Dims& whole = op.result()->type().dims();
-    const Parts* first = nullptr;
-    for (ir::Value* operand : op.operands()) {
-      if (!operand->type().is_static_tensor()) return;
-      const auto known = parts_.find(operand);
-      if (known == parts_.end() || operand->type().dims() != whole) continue;
-      if (known->second.cut.sum.parts > 1) continue;  // functions of sums are not sums of functions
-      if (first == nullptr) first = &known->second;
-    }
-    if (first == nullptr) return;
-    const Dims local = first->cut.local_shape(whole);
-    ir::GraphBuilder g(block, &op, op.location());
-    std::vector<ir::Value*> operands;
-    for (ir::Value* operand : op.operands()) {
-      const auto known = parts_.find(operand);
-      if (operand->type().dims() != whole) {
-        if (!operand->type().dims().empty()) return;
-        operands.push_back(operand);
-      } else if (known != parts_.end() && known->second.cut == first->cut) {
-        operands.push_back(known->second.value);
-      } else if (ir::Value* equal = equal_elements(*operand)) {
-        operands.push_back(g.broadcast(equal, local, {}));
-      } else {
-        // Each device has it whole, or has other parts of it.
-        operands.push_back(resharder_.take_part(g, operand, first->cut));
-      }
-    }
-    Parts parts = *first;
-    ir::Operation* made = g.make_op(op.code(), operands, op.attributes(), {},
-                                    {ir::Type::tensor(op.result()->type().element(), local)});
-    parts.value = made->result();
-    parts_.insert_or_assign(op.result(), std::move(parts));
-  }
-
-  // The one number that all elements are, where a scalar is broadcast.
-  static ir::Value* equal_elements(const ir::Value& value) {
-    const ir::Operation* op = value.defining_op();
-    if (op == nullptr || op->code() != OpCode::kBroadcastInDim) return nullptr;
-    return op->operand(0)->type().dims().empty() ? op->operand(0) : nullptr;
   }
 
   ir::Module& module_;
   Layout& layout_;
+  const PrimeMesh* mesh_;
   Resharder resharder_;
-  // What else is known of whole arrays; what the last constraint asked for, where it cuts evenly.
-  std::unordered_map<const ir::Value*, Parts> parts_;
-  std::unordered_map<const ir::Value*, HloSharding> wanted_;
+  Versions versions_;
+  std::optional<LocalOps> local_ops_;
+  Tilings tilings_;
+  // Operations whose results stand for what `versions_` knows, until nothing names them any more.
+  Operations replaced_;
 };
+
+// Every sharding that the program says, but inside of manual computations.
+Status collect_shardings(const ir::Region& region, const ir::Module& module,
+                         std::vector<HloSharding>& found) {
+  for (const auto& block : region.blocks()) {
+    for (const auto& op : block->operations()) {
+      if (const ir::Attribute& given = op->attribute(kBorder)) {
+        HEKLA_ASSIGN_OR_RETURN(HloSharding sharding, ir::hlo_sharding_of(given));
+        found.push_back(std::move(sharding));
+      }
+      if (op->code() == OpCode::kSdyManualComputation) {
+        const auto add = [&](const char* name, size_t k, const ir::Type& type) -> Status {
+          if (!type.is_static_tensor()) return ok_status();
+          HEKLA_ASSIGN_OR_RETURN(HloSharding sharding,
+                                 border_of(*op, name, k, type.dims().size(), module));
+          found.push_back(std::move(sharding));
+          return ok_status();
+        };
+        for (size_t k = 0; k < op->operand_count(); ++k) {
+          HEKLA_RETURN_IF_ERROR(add("in_shardings", k, op->operand(k)->type()));
+        }
+        for (size_t k = 0; k < op->result_count(); ++k) {
+          HEKLA_RETURN_IF_ERROR(add("out_shardings", k, op->result(k)->type()));
+        }
+        continue;
+      }
+      for (size_t r = 0; r < op->region_count(); ++r) {
+        HEKLA_RETURN_IF_ERROR(collect_shardings(op->region(r), module, found));
+      }
+    }
+  }
+  return ok_status();
+}
+
+// The mesh that the whole program is over: the module's where all shardings are by its axes, else
+// one that they have in common; none where they have not.
+Result<std::optional<PrimeMesh>> mesh_of_program(const ir::Module& module, const Layout& layout) {
+  std::vector<HloSharding> shardings;
+  for (const auto* list : {&layout.parameters, &layout.results}) {
+    for (const std::optional<HloSharding>& one : *list) {
+      if (one) shardings.push_back(*one);
+    }
+  }
+  HEKLA_RETURN_IF_ERROR(collect_shardings(module.entry()->body(), module, shardings));
+  std::erase_if(shardings, [](const HloSharding& sharding) {
+    return sharding.kind != HloSharding::Kind::kTiled ||
+           std::find(sharding.subgroups.begin(), sharding.subgroups.end(),
+                     HloSharding::Kind::kManual) != sharding.subgroups.end();
+  });
+  for (const ir::Mesh& one : module.meshes) {
+    if (one.value.is_maximal() || device_count(one.value) != layout.partitions) continue;
+    PrimeMesh mesh(one.value);
+    const bool fits = std::all_of(shardings.begin(), shardings.end(), [&](const HloSharding& s) {
+      return mesh.tiling_of(s, s.tile_dims.size() - s.subgroups.size()).ok();
+    });
+    if (fits) return std::optional<PrimeMesh>(std::move(mesh));
+  }
+  Result<sharding::Mesh> common = sharding::common_mesh(shardings, layout.partitions);
+  if (!common.ok()) return std::optional<PrimeMesh>();
+  return std::optional<PrimeMesh>(PrimeMesh(*std::move(common)));
+}
 
 }  // namespace
 
 Status to_one_device(ir::Module& module, Layout& layout) {
   mark_borders(module);
-  for (const auto& function : module.functions) mark_constraints(function->body(), module);
+  mark_constraints(module);
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(module));
-  return ToOneDevice(module, layout).run();
+  HEKLA_ASSIGN_OR_RETURN(const std::optional<PrimeMesh> mesh, mesh_of_program(module, layout));
+  return ToOneDevice(module, layout, mesh ? &*mesh : nullptr).run();
 }
 
 }  // namespace hekla::spmd

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <map>
 
+#include "backends/compiler/spmd/report.h"
+
 namespace hekla::spmd {
 
+using ir::GraphBuilder;
 using ir::OpCode;
 
 namespace {
@@ -16,99 +19,139 @@ HostArray numbers(const Dims& dims, const std::vector<int64_t>& values) {
   return array;
 }
 
-ir::Type with_dims(const ir::Value& value, Dims dims) {
-  return ir::Type::tensor(value.type().element(), std::move(dims));
+ir::Attribute matrix(const std::vector<std::vector<int64_t>>& rows) {
+  std::vector<int64_t> values;
+  for (const std::vector<int64_t>& row : rows) values.insert(values.end(), row.begin(), row.end());
+  const Dims shape = {static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows.front().size())};
+  return ir::make_dense(ir::Type::tensor(DType::kI64, shape), numbers(shape, values));
 }
 
-// Rows of device numbers, replica by replica: parts in order.
-std::vector<int64_t> groups_of(const Cut::Dimension& dimension, int64_t replicas) {
+// Rows of partitions that hold one array, its parts in order.
+std::vector<std::vector<int64_t>> groups_of(const Cut::Dimension& dimension) {
   std::map<int64_t, std::vector<int64_t>> groups;
   for (size_t partition = 0; partition < dimension.part.size(); ++partition) {
     std::vector<int64_t>& members = groups[dimension.group[partition]];
     members.resize(static_cast<size_t>(dimension.parts));
     members[static_cast<size_t>(dimension.part[partition])] = static_cast<int64_t>(partition);
   }
-  std::vector<int64_t> devices;
-  for (int64_t replica = 0; replica < replicas; ++replica) {
-    for (const auto& [group, members] : groups) {
-      for (int64_t member : members) {
-        devices.push_back(replica * static_cast<int64_t>(dimension.part.size()) + member);
-      }
-    }
-  }
-  return devices;
+  std::vector<std::vector<int64_t>> rows;
+  for (auto& [group, members] : groups) rows.push_back(std::move(members));
+  return rows;
+}
+
+ir::Type with_dims(const ir::Value& value, Dims dims) {
+  return ir::Type::tensor(value.type().element(), std::move(dims));
+}
+
+GraphBuilder::Body body_of(OpCode code) {
+  return [code](GraphBuilder& body, const GraphBuilder::Values& x) {
+    return GraphBuilder::Values{body.binary(code, x[0], x[1])};
+  };
 }
 
 }  // namespace
 
-// Among the partitions of a group of `dimension`, in the order of the parts.
-ir::Operation* Resharder::collective(ir::GraphBuilder& g, OpCode code, ir::Value* value,
-                                     const Cut::Dimension& dimension, const ir::Type& type,
-                                     ir::AttributeMap attributes) {
-  const std::vector<int64_t> devices = groups_of(dimension, replicas_);
-  const Dims shape = {static_cast<int64_t>(devices.size()) / dimension.parts, dimension.parts};
-  attributes.set("replica_groups",
-                 ir::make_dense(ir::Type::tensor(DType::kI64, shape), numbers(shape, devices)));
+ir::Value* Resharder::own_number(GraphBuilder& g, const std::vector<int64_t>& by_partition) const {
+  ir::Value* id = g.make(OpCode::kPartitionId, {}, {}, ir::Type::tensor(DType::kUI32, {}));
+  id = g.convert(id, DType::kI64);
+  ir::Value* table = g.constant(numbers({partitions_}, by_partition));
+  return g.reshape(g.dynamic_slice(table, {id}, {1}), {});
+}
+
+ir::Value* Resharder::pad_to(GraphBuilder& g, ir::Value* value, const Dims& dims) {
+  const Dims now = value->type().dims();
+  if (now == dims) return value;
+  Dims behind = dims;
+  for (size_t i = 0; i < dims.size(); ++i) behind[i] -= now[i];
+  return g.pad(value, Dims(dims.size(), 0), behind);
+}
+
+ir::Value* Resharder::cut_to(GraphBuilder& g, ir::Value* value, const Dims& dims) {
+  if (value->type().dims() == dims) return value;
+  return g.slice(value, Dims(dims.size(), 0), dims);
+}
+
+// Among the partitions of each group, in its order. `body` folds two scalars, for those that fold.
+ir::Operation* Resharder::collective(GraphBuilder& g, OpCode code, ir::Value* value,
+                                     const Groups& groups, const ir::Type& type,
+                                     ir::AttributeMap attributes, const GraphBuilder::Body& body) {
   attributes.set("channel_handle", ir::ChannelHandle{next_channel_++, 0});
-  attributes.set("use_global_device_ids", ir::BoolValue{true});
-  std::vector<ir::GraphBuilder::RegionSpec> regions;
-  if (code == OpCode::kAllReduce) {
+  if (code == OpCode::kCollectivePermute) {
+    attributes.set("source_target_pairs", matrix(groups));
+  } else if (code == OpCode::kAllToAll) {
+    attributes.set("replica_groups", matrix(groups));  // of partitions, in each replica
+  } else {
+    Groups devices;
+    for (int64_t replica = 0; replica < replicas_; ++replica) {
+      for (std::vector<int64_t> row : groups) {
+        for (int64_t& member : row) member += replica * partitions_;
+        devices.push_back(std::move(row));
+      }
+    }
+    attributes.set("replica_groups", matrix(devices));
+    attributes.set("use_global_device_ids", ir::BoolValue{true});
+  }
+  std::vector<GraphBuilder::RegionSpec> regions;
+  if (body) {
     const ir::Type scalar = ir::Type::tensor(type.element(), {});
-    regions.push_back({{scalar, scalar}, [](ir::GraphBuilder& body, const auto& x) {
-                         return ir::GraphBuilder::Values{body.add(x[0], x[1])};
-                       }});
+    regions.push_back({{scalar, scalar}, body});
   }
   ir::Operation* op = g.make_op(code, {value}, std::move(attributes), regions, {type});
   collectives_.push_back(op);
   return op;
 }
 
-ir::Value* Resharder::gather(ir::GraphBuilder& g, ir::Value* part, const Cut& cut,
-                             const Dims& whole) {
+ir::Value* Resharder::all_gather(GraphBuilder& g, ir::Value* value, const Groups& groups,
+                                 size_t dimension) {
+  Dims dims = value->type().dims();
+  dims[dimension] *= static_cast<int64_t>(groups.front().size());
+  ir::AttributeMap attributes;
+  attributes.set("all_gather_dim", ir::i64_attribute(static_cast<int64_t>(dimension)));
+  return collective(g, OpCode::kAllGather, value, groups, with_dims(*value, std::move(dims)),
+                    std::move(attributes))
+      ->result();
+}
+
+ir::Value* Resharder::all_to_all(GraphBuilder& g, ir::Value* value, const Groups& groups,
+                                 size_t split, size_t concat) {
+  const auto count = static_cast<int64_t>(groups.front().size());
+  Dims dims = value->type().dims();
+  dims[split] /= count;
+  dims[concat] *= count;
+  ir::AttributeMap attributes;
+  attributes.set("split_dimension", ir::i64_attribute(static_cast<int64_t>(split)));
+  attributes.set("concat_dimension", ir::i64_attribute(static_cast<int64_t>(concat)));
+  attributes.set("split_count", ir::i64_attribute(count));
+  return collective(g, OpCode::kAllToAll, value, groups, with_dims(*value, std::move(dims)),
+                    std::move(attributes))
+      ->result();
+}
+
+ir::Value* Resharder::gather(GraphBuilder& g, ir::Value* part, const Cut& cut, const Dims& whole) {
   ir::Value* value = part;
   if (cut.sum.parts > 1) {
-    value = collective(g, OpCode::kAllReduce, value, cut.sum, value->type(), {})->result();
+    value = collective(g, OpCode::kAllReduce, value, groups_of(cut.sum), value->type(), {},
+                       body_of(OpCode::kAdd))
+                ->result();
   }
   for (size_t i = 0; i < cut.dimensions.size(); ++i) {
-    const Cut::Dimension& dimension = cut.dimensions[i];
-    if (dimension.parts == 1) continue;
-    Dims dims = value->type().dims();
-    dims[i] *= dimension.parts;
-    ir::AttributeMap attributes;
-    attributes.set("all_gather_dim",
-                   ir::IntegerValue{ir::Type::scalar(DType::kI64), static_cast<int64_t>(i)});
-    value = collective(g, OpCode::kAllGather, value, dimension, with_dims(*value, dims),
-                       std::move(attributes))
-                ->result();
-    if (dims[i] != whole[i]) {
-      Dims end = dims;
-      end[i] = whole[i];
-      value = g.slice(value, Dims(dims.size(), 0), end);
-    }
+    if (cut.dimensions[i].parts == 1) continue;
+    value = all_gather(g, value, groups_of(cut.dimensions[i]), i);
+    Dims end = value->type().dims();
+    end[i] = whole[i];
+    value = cut_to(g, value, end);
   }
   return value;
 }
 
-ir::Value* Resharder::take_part(ir::GraphBuilder& g, ir::Value* whole, const Cut& cut) {
+ir::Value* Resharder::take_part(GraphBuilder& g, ir::Value* whole, const Cut& cut) {
   if (cut.is_whole()) return whole;
-  const Dims& dims = whole->type().dims();
-  const Dims local = cut.local_shape(dims);
-  Dims padding(dims.size(), 0);
-  for (size_t i = 0; i < dims.size(); ++i) {
-    padding[i] = local[i] * cut.dimensions[i].parts - dims[i];
-  }
-  const bool is_padded =
-      std::any_of(padding.begin(), padding.end(), [](int64_t n) { return n > 0; });
-  if (is_padded) whole = g.pad(whole, Dims(dims.size(), 0), padding);
-  ir::Value* id = g.make(OpCode::kPartitionId, {}, {}, ir::Type::tensor(DType::kUI32, {}));
-  id = g.convert(id, DType::kI64);
-  // This partition's entry.
-  const auto own = [&](const std::vector<int64_t>& by_partition) {
-    ir::Value* table = g.constant(numbers({partitions_}, by_partition));
-    return g.reshape(g.dynamic_slice(table, {id}, {1}), {});
-  };
-  ir::GraphBuilder::Values starts;
-  for (size_t i = 0; i < dims.size(); ++i) {
+  const Dims local = cut.local_shape(whole->type().dims());
+  Dims padded = local;
+  for (size_t i = 0; i < local.size(); ++i) padded[i] *= cut.dimensions[i].parts;
+  whole = pad_to(g, whole, padded);
+  GraphBuilder::Values starts;
+  for (size_t i = 0; i < local.size(); ++i) {
     const Cut::Dimension& dimension = cut.dimensions[i];
     if (dimension.parts == 1) {
       starts.push_back(g.integer_constant(DType::kI64, {}, 0));
@@ -116,12 +159,26 @@ ir::Value* Resharder::take_part(ir::GraphBuilder& g, ir::Value* whole, const Cut
     }
     std::vector<int64_t> offsets;
     for (int64_t part : dimension.part) offsets.push_back(part * local[i]);
-    starts.push_back(own(offsets));
+    starts.push_back(own_number(g, offsets));
   }
-  ir::Value* part = local == whole->type().dims() ? whole : g.dynamic_slice(whole, starts, local);
+  ir::Value* part = local == padded ? whole : g.dynamic_slice(whole, starts, local);
   if (cut.sum.parts == 1) return part;
-  ir::Value* is_first = g.compare("EQ", own(cut.sum.part), g.integer_constant(DType::kI64, {}, 0));
+  ir::Value* is_first =
+      g.compare("EQ", own_number(g, cut.sum.part), g.integer_constant(DType::kI64, {}, 0));
   return g.select(is_first, part, g.constant(part->type().dtype(), local, 0));
+}
+
+ir::Value* Resharder::combine(GraphBuilder& g, ir::Value* value, const Axes& axes, OpCode code) {
+  if (axes.empty()) return value;
+  return collective(g, OpCode::kAllReduce, value, mesh_->groups(axes), value->type(), {},
+                    body_of(code))
+      ->result();
+}
+
+ir::Value* Resharder::start_of_part(GraphBuilder& g, const Axes& axes, int64_t size) const {
+  std::vector<int64_t> starts = mesh_->part_of_partitions(axes);
+  for (int64_t& start : starts) start *= size;
+  return own_number(g, starts);
 }
 
 bool Resharder::erase_unused() {
@@ -136,15 +193,12 @@ bool Resharder::erase_unused() {
 }
 
 int64_t Resharder::gathered_bytes() const {
-  int64_t bytes = 0;
+  double bytes = 0;
   for (const ir::Operation* op : collectives_) {
-    const auto size = [](const ir::Value& value) {
-      const Result<int64_t> known = checked_bytes(value.type().dtype(), value.type().dims());
-      return known.ok() ? *known : 0;
-    };
-    bytes += size(*op->result()) - size(*op->operand(0));
+    const Result<Collective> known = collective_of(*op, {replicas_, partitions_}, {});
+    if (known.ok()) bytes += known->bytes;
   }
-  return bytes;
+  return static_cast<int64_t>(bytes);
 }
 
 }  // namespace hekla::spmd

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations between a whole array and its parts, put in front of an operation of the program that
-// each device runs.
+// Operations between a whole array and its parts, and from parts to other parts, put in front of an
+// operation of the program that each device runs.
 //
-// One object a program; one thread. Operands must have the shapes that the cut says.
+// One object a program; one thread. Operands must have the shapes that the cut or the tiling says.
+// Padding of parts may hold anything, before and after.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "backends/compiler/spmd/cut.h"
+#include "backends/compiler/spmd/reshard_plan.h"
+#include "backends/compiler/spmd/tiling.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/ir.h"
 
@@ -15,7 +19,10 @@ namespace hekla::spmd {
 
 class Resharder {
  public:
-  Resharder(int64_t replicas, int64_t partitions) : replicas_(replicas), partitions_(partitions) {}
+  // `mesh` outlives it. Null where the program's shardings have no mesh in common: its arrays are
+  // gathered and taken apart, and what speaks of tilings and axes may not be called.
+  Resharder(int64_t replicas, int64_t partitions, const PrimeMesh* mesh = nullptr)
+      : replicas_(replicas), partitions_(partitions), mesh_(mesh), planner_(mesh) {}
 
   // The array of shape `whole` whose parts the partitions hold: one all_gather for each dimension
   // that is cut, a slice where its last blocks are padded, an all_reduce of partial sums.
@@ -24,17 +31,59 @@ class Resharder {
   // sums the first is the array, the others are zeros.
   ir::Value* take_part(ir::GraphBuilder& g, ir::Value* whole, const Cut& cut);
 
+  // From a part of an array of shape `whole` to the part by another tiling, as ReshardPlanner says.
+  ir::Value* reshard(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to,
+                     const Dims& whole);
+  // What reshard would make each device send, in bytes on average.
+  double reshard_bytes(const Tiling& from, const Tiling& to, const Dims& whole, DType dtype);
+
+  // Each element of `value` folded by `code`, a binary operation, over the devices that differ in
+  // `axes` alone: an all_reduce.
+  ir::Value* combine(ir::GraphBuilder& g, ir::Value* value, const Axes& axes, ir::OpCode code);
+  ir::Value* sum_over(ir::GraphBuilder& g, ir::Value* part, const Axes& axes) {
+    return combine(g, part, axes, ir::OpCode::kAdd);
+  }
+  // Where this partition's part begins along a dimension that `axes` cut into parts of `size`
+  // elements: an i64 scalar.
+  ir::Value* start_of_part(ir::GraphBuilder& g, const Axes& axes, int64_t size) const;
+
   // The collectives made here whose results nobody uses go; whether there were any.
   bool erase_unused();
-  // Bytes that a device receives by those that are left, loops counted once.
+  // Bytes that a device sends by those that are left, loops counted once.
   int64_t gathered_bytes() const;
 
  private:
+  using Groups = std::vector<std::vector<int64_t>>;  // of partitions, in order
+
+  // This partition's number of a table by partition, an i64 scalar.
+  ir::Value* own_number(ir::GraphBuilder& g, const std::vector<int64_t>& by_partition) const;
+  // Zeros behind each dimension, up to `dims`; elements cut off behind each dimension.
+  static ir::Value* pad_to(ir::GraphBuilder& g, ir::Value* value, const Dims& dims);
+  static ir::Value* cut_to(ir::GraphBuilder& g, ir::Value* value, const Dims& dims);
+
   ir::Operation* collective(ir::GraphBuilder& g, ir::OpCode code, ir::Value* value,
-                            const Cut::Dimension& dimension, const ir::Type& type,
-                            ir::AttributeMap attributes);
+                            const Groups& groups, const ir::Type& type, ir::AttributeMap attributes,
+                            const ir::GraphBuilder::Body& body = {});
+  ir::Value* all_gather(ir::GraphBuilder& g, ir::Value* value, const Groups& groups,
+                        size_t dimension);
+  ir::Value* all_to_all(ir::GraphBuilder& g, ir::Value* value, const Groups& groups, size_t split,
+                        size_t concat);
+
+  // Steps of a plan (reshard_steps.cc): from a part by `from` to the part by `to`.
+  ir::Value* slice(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to,
+                   const Dims& whole);
+  ir::Value* permute(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to);
+  ir::Value* exchange(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to,
+                      const Dims& whole);
+  ir::Value* gather_axes(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to,
+                         const Dims& whole);
+  ir::Value* reduce_scatter(ir::GraphBuilder& g, ir::Value* part, const Tiling& from,
+                            const Tiling& to, const Dims& whole);
+  ir::Value* keep_first(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to);
 
   const int64_t replicas_, partitions_;
+  const PrimeMesh* mesh_;
+  ReshardPlanner planner_;
   int64_t next_channel_ = int64_t{1} << 32;  // above the numbers that clients give
   std::vector<ir::Operation*> collectives_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/compiler/plan/trip_count.h"
+#include "backends/compiler/passes/trip_count.h"
 
 #include <cstring>
 #include <limits>
@@ -7,7 +7,7 @@
 
 #include "runtime/program/ir/op_attributes.h"
 
-namespace hekla::plan {
+namespace hekla::passes {
 namespace {
 
 using ir::OpCode;
@@ -130,4 +130,4 @@ class Counter {
 
 int64_t trip_count(const ir::Operation& loop) { return Counter(loop).trips(); }
 
-}  // namespace hekla::plan
+}  // namespace hekla::passes

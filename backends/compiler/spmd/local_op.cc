@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/spmd/local_op.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/op_attributes.h"
+
+namespace hekla::spmd {
+
+using ir::OpCode;
+using sharding::ShardingRule;
+
+namespace {
+
+// How the values that a region of two arguments folds may be combined: one operation on both.
+std::optional<OpCode> only_operation(const ir::Region& region) {
+  const ir::Block& block = region.front();
+  if (block.operations().size() != 2 || block.argument_count() != 2) return std::nullopt;
+  const ir::Operation& op = *block.operations().front();
+  switch (op.code()) {
+    case OpCode::kAdd:
+    case OpCode::kMultiply:
+    case OpCode::kMaximum:
+    case OpCode::kMinimum:
+    case OpCode::kAnd:
+    case OpCode::kOr:
+    case OpCode::kXor:
+      break;
+    default:
+      return std::nullopt;
+  }
+  const bool folds_both =
+      (op.operand(0) == block.argument(0) && op.operand(1) == block.argument(1)) ||
+      (op.operand(0) == block.argument(1) && op.operand(1) == block.argument(0));
+  if (!folds_both || block.terminator()->operand(0) != op.result()) return std::nullopt;
+  return op.code();
+}
+
+bool is_idempotent(OpCode code) {
+  return code == OpCode::kMaximum || code == OpCode::kMinimum || code == OpCode::kAnd ||
+         code == OpCode::kOr;
+}
+
+// What changes no value; of idempotent operations on numbers there is no need for one.
+ir::Value* neutral(ir::GraphBuilder& g, OpCode code, DType dtype, const Dims& dims) {
+  if (code == OpCode::kMultiply) return g.constant(dtype, dims, 1);
+  if (code == OpCode::kAnd) return g.integer_constant(dtype, dims, -1);
+  // 0 + -0 is 0: the negative zero leaves both alone.
+  const bool is_signed_zero = code == OpCode::kAdd && (is_float(dtype) || is_complex(dtype));
+  return g.constant(dtype, dims, is_signed_zero ? -0.0 : 0.0);
+}
+
+bool is_narrow_float(DType dtype) { return is_float(dtype) && dtype_bits(dtype) < 32; }
+
+// Of gather and scatter: the operand's dimensions of which single elements are picked by index.
+std::vector<int64_t> picked_dimensions(const ir::Operation& op) {
+  std::vector<int64_t> found;
+  if (op.code() == OpCode::kGather) {
+    const auto* numbers = op.attribute("dimension_numbers").get<ir::GatherDimensionNumbers>();
+    for (int64_t d : numbers->collapsed_slice_dims) {
+      if (contains(numbers->start_index_map, d)) found.push_back(d);
+    }
+  } else if (op.code() == OpCode::kScatter) {
+    const auto* numbers =
+        op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
+    for (int64_t d : numbers->inserted_window_dims) {
+      if (contains(numbers->scatter_dims_to_operand_dims, d)) found.push_back(d);
+    }
+  }
+  return found;
+}
+
+// Which dimension of an array a factor alone is; -1 where there is none.
+int64_t dimension_of(const ShardingRule::Tensor& dimensions, int64_t factor) {
+  for (size_t d = 0; d < dimensions.size(); ++d) {
+    if (dimensions[d] == ShardingRule::Dimension{factor}) return static_cast<int64_t>(d);
+  }
+  return -1;
+}
+
+// Whether no array has the factor beside others in a dimension.
+bool stands_alone(const ShardingRule& rule, int64_t factor) {
+  const auto is_alone = [factor](const ShardingRule::Tensor& dimensions) {
+    return std::all_of(dimensions.begin(), dimensions.end(),
+                       [factor](const ShardingRule::Dimension& dimension) {
+                         return dimension.size() == 1 || !contains(dimension, factor);
+                       });
+  };
+  return std::all_of(rule.operands.begin(), rule.operands.end(), is_alone) &&
+         std::all_of(rule.results.begin(), rule.results.end(), is_alone);
+}
+
+// A window over a whole dimension of the image, without steps, holes and borders.
+bool is_whole_window(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
+  const auto* numbers = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+  if (numbers == nullptr) return false;
+  const int64_t image = dimension_of(rule.operands[0], factor);
+  if (image == numbers->input_feature_dimension) return true;
+  const auto& spatial = numbers->input_spatial_dimensions;
+  const auto at = std::find(spatial.begin(), spatial.end(), image);
+  if (at == spatial.end()) return false;
+  const auto k = static_cast<size_t>(at - spatial.begin());
+  const auto is_plain = [&](std::string_view name, int64_t plain) {
+    const std::vector<int64_t> list = ir::int_list(op, name);
+    return list.empty() || list[k] == plain;
+  };
+  const auto padding = ir::padding_of(op);
+  const std::vector<bool> reversed = ir::bool_list(op, "window_reversal");
+  return is_plain("lhs_dilation", 1) && is_plain("rhs_dilation", 1) &&
+         (padding.empty() || (padding[k][0] == 0 && padding[k][1] == 0)) &&
+         (reversed.empty() || !reversed[k]);
+}
+
+bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
+  switch (op.code()) {
+    case OpCode::kDot:
+    case OpCode::kDotGeneral:
+      return true;
+    case OpCode::kConvolution:
+      return is_whole_window(op, rule, factor);
+    case OpCode::kReduce:
+      return true;
+    case OpCode::kGather: {
+      const int64_t d = dimension_of(rule.operands[0], factor);
+      return contains(picked_dimensions(op), d);
+    }
+    case OpCode::kScatter:
+      return op.result_count() == 1 && only_operation(op.region(0)).has_value();
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, bool is_even) {
+  if (contains(rule.permutation, factor) || contains(rule.need_replication, factor)) return false;
+  const bool is_reduction = contains(rule.reduction, factor);
+  if (is_reduction && !may_reduce(op, rule, factor)) return false;
+  if (!is_even && (is_reduction || !stands_alone(rule, factor))) return false;
+  if (ir::is_elementwise(op.code())) return true;
+  switch (op.code()) {
+    case OpCode::kBroadcastInDim:
+    case OpCode::kTranspose:
+    case OpCode::kReduce:
+    case OpCode::kDot:
+    case OpCode::kDotGeneral:
+    case OpCode::kConcatenate:
+      return true;
+    case OpCode::kBitcastConvert:
+    case OpCode::kCholesky:
+    case OpCode::kConvolution:
+    case OpCode::kDynamicSlice:
+    case OpCode::kFft:
+    case OpCode::kGather:
+    case OpCode::kPad:
+    case OpCode::kReduceWindow:
+    case OpCode::kReshape:
+    case OpCode::kReverse:
+    case OpCode::kScatter:
+    case OpCode::kSelectAndScatter:
+    case OpCode::kSlice:
+    case OpCode::kSort:
+    case OpCode::kTriangularSolve:
+      return is_even;
+    case OpCode::kDynamicUpdateSlice:
+      // Where the update is smaller, it lies in some parts and not in others.
+      return is_even && dimension_of(rule.operands[1], factor) >= 0;
+    default:
+      return false;
+  }
+}
+
+struct LocalOps::Job {
+  ir::Operation& op;
+  const ShardingRule& rule;
+  const OpCut& cut;
+  const std::vector<Tiling>& wanted;
+  ir::Block& block;
+  ir::GraphBuilder g;  // at its end
+  Axes sums;           // axes that results are to be summed over
+  std::vector<Tiling> operand_tilings;
+  std::vector<Tiling> result_tilings;  // before that sum
+  ir::AttributeMap attributes;
+  std::vector<ir::Value*> operands;
+  std::vector<ir::Type> types;
+  ir::Value* is_inside = nullptr;  // gather: which of its elements this partition has
+
+  const Dims& result_dims(size_t i) const { return types[i].dims(); }
+};
+
+Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCut& cut,
+                         const std::vector<Tiling>& wanted, ir::Block& block) {
+  Job job{op,
+          rule,
+          cut,
+          wanted,
+          block,
+          ir::GraphBuilder(block, nullptr, op.location()),
+          reduction_axes(cut, rule),
+          {},
+          {},
+          op.attributes(),
+          {},
+          {}};
+  versions_.set_location(op.location());
+  for (size_t i = 0; i < op.operand_count(); ++i) {
+    ir::Value* operand = op.operand(i);
+    job.operand_tilings.push_back(*tiling_under(cut, rule, rule.operands[i], mesh_));
+    HEKLA_ASSIGN_OR_RETURN(ir::Value* const part,
+                           versions_.part(operand, job.operand_tilings.back()));
+    job.operands.push_back(part);
+  }
+  for (size_t i = 0; i < op.result_count(); ++i) {
+    job.result_tilings.push_back(*tiling_under(cut, rule, rule.results[i], mesh_));
+    const ir::Type& type = op.result(i)->type();
+    job.types.push_back(ir::Type::tensor(
+        type.element(), local_shape(mesh_, job.result_tilings.back(), type.dims())));
+  }
+  adapt_attributes(job);
+  shift_indices(job);
+  finish(job);
+  return job.g.status();
+}
+
+void LocalOps::adapt_attributes(Job& job) const {
+  const ir::Operation& op = job.op;
+  const auto set_sizes = [&](std::string_view name, const Dims& whole, const Dims& local) {
+    std::vector<int64_t> sizes = ir::int_list(op, name);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (local[d] != whole[d] && sizes[d] == whole[d]) sizes[d] = local[d];
+    }
+    job.attributes.set(name, ir::IntArrayValue{DType::kI64, std::move(sizes)});
+  };
+  const auto divide = [&](std::string_view name, size_t operand, int64_t dimension) {
+    const int64_t groups = ir::int_value(op, name, 1);
+    if (groups == 1) return;
+    // Groups are the major factor of the dimension.
+    const int64_t group_factor = job.rule.operands[operand][static_cast<size_t>(dimension)].front();
+    const int64_t parts = mesh_.parts(job.cut[static_cast<size_t>(group_factor)]);
+    job.attributes.set(name, ir::IntegerValue{ir::Type::scalar(DType::kI64), groups / parts});
+  };
+  const auto& whole = op.operand_count() == 0 ? Dims() : versions_.type(op.operand(0)).dims();
+  switch (op.code()) {
+    case OpCode::kSlice:
+      set_sizes("limit_indices", whole, job.operands[0]->type().dims());
+      break;
+    case OpCode::kDynamicSlice:
+    case OpCode::kGather:
+      set_sizes("slice_sizes", whole, job.operands[0]->type().dims());
+      break;
+    case OpCode::kConvolution: {
+      const auto* numbers = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+      divide("feature_group_count", 0, numbers->input_feature_dimension);
+      divide("batch_group_count", 0, numbers->input_batch_dimension);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+// Indices into a dimension that is cut count from the partition's part on.
+void LocalOps::shift_indices(Job& job) {
+  const bool is_gather = job.op.code() == OpCode::kGather;
+  const std::vector<int64_t> picked = picked_dimensions(job.op);
+  const Tiling& tiling = job.operand_tilings.empty() ? Tiling() : job.operand_tilings[0];
+  const bool is_cut = std::any_of(picked.begin(), picked.end(), [&](int64_t d) {
+    return !tiling.dims[static_cast<size_t>(d)].empty();
+  });
+  if (!is_cut) return;
+  ir::GraphBuilder& g = job.g;
+  const size_t place = is_gather ? 1 : job.op.result_count();  // of the indices
+  std::vector<int64_t> map;
+  size_t vector_dim = 0;
+  if (is_gather) {
+    const auto* numbers = job.op.attribute("dimension_numbers").get<ir::GatherDimensionNumbers>();
+    map = numbers->start_index_map;
+    vector_dim = static_cast<size_t>(numbers->index_vector_dim);
+  } else {
+    const auto* numbers =
+        job.op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
+    map = numbers->scatter_dims_to_operand_dims;
+    vector_dim = static_cast<size_t>(numbers->index_vector_dim);
+  }
+  ir::Value* indices = g.convert(job.operands[place], DType::kI64);
+  const Dims dims = indices->type().dims();
+  const bool has_vectors = vector_dim < dims.size();
+  // One number for each component of an index, along all indices.
+  const auto along = [&](const std::vector<ir::Value*>& scalars) {
+    if (!has_vectors) return g.broadcast(scalars[0], dims, {});
+    std::vector<ir::Value*> rows;
+    for (ir::Value* scalar : scalars) rows.push_back(g.reshape(scalar, {1}));
+    return g.broadcast(g.concatenate(rows, 0), dims, {static_cast<int64_t>(vector_dim)});
+  };
+  const auto number = [&](int64_t value) { return g.integer_constant(DType::kI64, {}, value); };
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  std::vector<ir::Value*> first, last, start, low, high;
+  for (int64_t d : map) {
+    const auto k = static_cast<size_t>(d);
+    const int64_t n = versions_.type(job.op.operand(0)).dims()[k];
+    const int64_t local = job.operands[0]->type().dims()[k];
+    const bool is_here = contains(picked, d) && !tiling.dims[k].empty();
+    first.push_back(number(is_here ? 0 : kLeast));
+    last.push_back(number(is_here ? n - 1 : kMost));
+    start.push_back(is_here ? resharder_.start_of_part(g, tiling.dims[k], local) : number(0));
+    low.push_back(number(is_here ? 0 : kLeast));
+    high.push_back(number(is_here ? local - 1 : kMost));
+  }
+  // A gather clamps what lies outside of the whole array; a scatter drops it, here as there.
+  if (is_gather) indices = g.make(OpCode::kClamp, {along(first), indices, along(last)});
+  indices = g.subtract(indices, along(start));
+  job.operands[place] = indices;
+  if (!is_gather) return;
+  ir::Value* inside =
+      g.bit_and(g.compare("GE", indices, along(low)), g.compare("LE", indices, along(high)));
+  if (has_vectors) {
+    ir::Value* yes = g.integer_constant(DType::kI1, {}, 1);
+    inside = g.reduce({inside}, {yes}, {static_cast<int64_t>(vector_dim)},
+                      [](ir::GraphBuilder& body, const ir::GraphBuilder::Values& x) {
+                        return ir::GraphBuilder::Values{body.bit_and(x[0], x[1])};
+                      })[0];
+  }
+  // The result's dimensions that are no offsets are those of the indices, in order.
+  const auto* numbers = job.op.attribute("dimension_numbers").get<ir::GatherDimensionNumbers>();
+  std::vector<int64_t> places;
+  for (int64_t d = 0; d < static_cast<int64_t>(job.result_dims(0).size()); ++d) {
+    if (!contains(numbers->offset_dims, d)) places.push_back(d);
+  }
+  job.is_inside = g.broadcast(inside, job.result_dims(0), std::move(places));
+}
+
+void LocalOps::finish(Job& job) {
+  ir::Operation& op = job.op;
+  ir::GraphBuilder& g = job.g;
+  const bool is_reduced = !job.sums.empty();
+  std::optional<OpCode> fold;
+  if (is_reduced) {
+    fold = OpCode::kAdd;
+    if (op.code() == OpCode::kReduce || op.code() == OpCode::kScatter) {
+      fold = op.result_count() == 1 ? only_operation(op.region(0)) : std::nullopt;
+    } else if (job.types[0].dtype() == DType::kI1) {
+      fold = OpCode::kOr;
+    }
+  }
+  // What the whole has once, each partition would add once more.
+  ir::Value* once = nullptr;
+  std::vector<ir::Value*> initial;
+  if (is_reduced && op.code() == OpCode::kReduce) {
+    const size_t count = op.result_count();
+    initial.assign(job.operands.begin() + static_cast<std::ptrdiff_t>(count), job.operands.end());
+    if (fold && !is_idempotent(*fold)) {
+      once = initial[0];
+      job.operands[1] = neutral(g, *fold, once->type().dtype(), {});
+    }
+  } else if (is_reduced && op.code() == OpCode::kScatter && !is_idempotent(*fold)) {
+    once = job.operands[0];
+    job.operands[0] = neutral(g, *fold, once->type().dtype(), once->type().dims());
+  }
+  // Sums are rounded once.
+  const bool is_widened = is_reduced && fold == OpCode::kAdd && op.region_count() == 0 &&
+                          op.code() != OpCode::kGather && is_narrow_float(job.types[0].dtype());
+  const ir::Type rounded = job.types[0];
+  if (is_widened) job.types[0] = ir::Type::tensor(DType::kF32, rounded.dims());
+
+  auto made = std::make_unique<ir::Operation>(op.code(), job.operands, job.types,
+                                              std::move(job.attributes), op.location());
+  for (std::unique_ptr<ir::Region>& region : op.take_regions()) {
+    made->adopt_region(std::move(region));
+  }
+  ir::Operation* local = job.block.append(std::move(made));
+  std::vector<ir::Value*> values;
+  for (size_t i = 0; i < local->result_count(); ++i) values.push_back(local->result(i));
+  if (job.is_inside != nullptr) {
+    ir::Value* nothing = neutral(g, *fold, rounded.dtype(), rounded.dims());
+    values[0] = g.select(job.is_inside, values[0], nothing);
+  }
+  if (is_reduced && fold == OpCode::kAdd) {
+    Tiling& now = job.result_tilings[0];
+    Tiling sum = now;
+    sum.partial = job.sums;
+    // Parts of the sum where they are wanted and nothing else is lost by it.
+    for (size_t d = 0; d < now.dims.size(); ++d) {
+      const Axes& goal = job.wanted[0].dims[d];
+      if (goal.size() <= now.dims[d].size() ||
+          !std::equal(now.dims[d].begin(), now.dims[d].end(), goal.begin())) {
+        continue;
+      }
+      const bool is_free = std::all_of(
+          goal.begin() + static_cast<std::ptrdiff_t>(now.dims[d].size()), goal.end(),
+          [&](int axis) {
+            return std::find(job.sums.begin(), job.sums.end(), axis) != job.sums.end() &&
+                   !now.uses(axis);
+          });
+      const int64_t n = op.result()->type().dims()[d];
+      if (is_free && n % mesh_.parts(goal) == 0) now.dims[d] = goal;
+    }
+    values[0] = resharder_.reshard(g, values[0], sum, now, op.result()->type().dims());
+  } else if (is_reduced && fold) {
+    values[0] = resharder_.combine(g, values[0], job.sums, *fold);
+  } else if (is_reduced) {
+    // The folds of all partitions in their order, folded once more.
+    std::vector<ir::Value*> stacked;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const Dims& dims = values[i]->type().dims();
+      Dims rows = dims;
+      rows.insert(rows.begin(), 1);
+      Tiling from = job.result_tilings[i];
+      from.dims.insert(from.dims.begin(), job.sums);
+      Tiling to = from;
+      to.dims[0].clear();
+      Dims all = op.result(i)->type().dims();
+      all.insert(all.begin(), mesh_.parts(job.sums));
+      stacked.push_back(resharder_.reshard(g, g.reshape(values[i], rows), from, to, all));
+    }
+    stacked.insert(stacked.end(), initial.begin(), initial.end());
+    ir::ValueMap map;
+    std::unique_ptr<ir::Operation> again = ir::clone_operation(*local, map);
+    again->set_operands(stacked);
+    again->attributes().set("dimensions", ir::IntArrayValue{DType::kI64, {0}});
+    ir::Operation* folded = job.block.append(std::move(again));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = folded->result(i);
+  }
+  if (is_widened) values[0] = g.convert(values[0], rounded.dtype());
+  if (once != nullptr) {
+    const Dims& dims = values[0]->type().dims();
+    // A scatter's operand may be in larger parts than the sum now is.
+    if (once->type().dims().empty()) {
+      once = g.broadcast(once, dims, {});
+    } else {
+      once = resharder_.reshard(g, once, job.operand_tilings[0], job.result_tilings[0],
+                                op.result()->type().dims());
+    }
+    values[0] = g.binary(*fold, once, values[0]);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    versions_.add(op.result(i), op.result(i)->type(),
+                  {mesh_.cut_of(job.result_tilings[i]), job.result_tilings[i], values[i]});
+  }
+}
+
+}  // namespace hekla::spmd

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/spmd/marks.h"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "runtime/program/ir/op_attributes.h"
+#include "runtime/program/ir/typed_attributes.h"
+#include "runtime/program/sharding/convert.h"
+
+namespace hekla::spmd {
+
+using ir::OpCode;
+using sharding::HloSharding;
+using sharding::TensorSharding;
+
+namespace {
+
+constexpr std::string_view kOpen = "hekla.open_dimensions";
+constexpr std::string_view kPriorities = "hekla.priorities";
+
+struct Wish {
+  HloSharding sharding;  // open dimensions as far as it says
+  std::vector<int64_t> open, priorities;
+};
+
+// GSPMD's open dimensions: backend_config = "unspecified_dims=[0,1]".
+std::vector<int64_t> unspecified_dimensions(const ir::Operation& op) {
+  constexpr std::string_view kName = "unspecified_dims=[";
+  const std::string text = ir::text_value(op, "backend_config");
+  std::vector<int64_t> found;
+  size_t at = text.find(kName);
+  if (at == std::string::npos) return found;
+  at += kName.size();
+  while (at < text.size() && text[at] != ']') {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+    if (error != std::errc()) break;
+    found.push_back(number);
+    at = static_cast<size_t>(end - text.data());
+    while (at < text.size() && (text[at] == ',' || text[at] == ' ')) ++at;
+  }
+  return found;
+}
+
+// None where an operation is no constraint, or one that says nothing here.
+std::optional<Wish> wish_of(const ir::Operation& op, const ir::Module& module) {
+  Wish wish;
+  Result<HloSharding> wanted = HloSharding();
+  if (op.code() == OpCode::kSdyShardingConstraint) {
+    const auto* value = op.attribute("sharding").get<ir::ShardingValue>();
+    const auto* given = value == nullptr ? nullptr : std::get_if<TensorSharding>(&value->value);
+    const sharding::Mesh* mesh = given == nullptr ? nullptr : ir::mesh_of(*given, module);
+    if (mesh == nullptr || mesh->is_maximal()) return std::nullopt;
+    wanted = sharding::to_hlo(*given, *mesh, given->dimensions.size());
+    for (size_t d = 0; d < given->dimensions.size(); ++d) {
+      if (given->dimensions[d].is_open) wish.open.push_back(static_cast<int64_t>(d));
+      wish.priorities.push_back(given->dimensions[d].priority.value_or(0));
+    }
+  } else if (is_call_of(op, "Sharding") && op.attribute("mhlo.sharding")) {
+    wanted = ir::hlo_sharding_of(op.attribute("mhlo.sharding"));
+    wish.open = unspecified_dimensions(op);
+  } else {
+    return std::nullopt;
+  }
+  if (!wanted.ok()) return std::nullopt;
+  wish.sharding = *std::move(wanted);
+  const size_t rank = op.result()->type().dims().size();
+  if (wish.sharding.kind == HloSharding::Kind::kReplicated) {
+    return wish.open.size() >= rank ? std::nullopt : std::optional(std::move(wish));
+  }
+  if (wish.sharding.kind != HloSharding::Kind::kTiled) return std::nullopt;
+  return wish;
+}
+
+ir::Operation* insert_mark(ir::Value* value, Wish wish, const ir::Operation& before) {
+  ir::AttributeMap attributes;
+  attributes.set("call_target_name", ir::StringValue{std::string(kConstraint)});
+  attributes.set(kBorder, ir::hlo_sharding_attribute(std::move(wish.sharding)));
+  if (!wish.open.empty()) {
+    attributes.set(kOpen, ir::IntArrayValue{DType::kI64, std::move(wish.open)});
+  }
+  if (std::any_of(wish.priorities.begin(), wish.priorities.end(),
+                  [](int64_t priority) { return priority != 0; })) {
+    attributes.set(kPriorities, ir::IntArrayValue{DType::kI64, std::move(wish.priorities)});
+  }
+  return before.block()->insert_before(
+      &before, std::make_unique<ir::Operation>(OpCode::kCustomCall, std::vector{value},
+                                               std::vector{value->type()}, std::move(attributes),
+                                               before.location()));
+}
+
+void mark_constraints(ir::Region& region, const ir::Module& module) {
+  for (const auto& block : region.blocks()) {
+    std::vector<ir::Operation*> operations;
+    for (const auto& op : block->operations()) operations.push_back(op.get());
+    for (ir::Operation* op : operations) {
+      for (size_t r = 0; r < op->region_count(); ++r) mark_constraints(op->region(r), module);
+      if (op->operand_count() != 1 || op->result_count() != 1 ||
+          !op->result()->type().is_static_tensor()) {
+        continue;
+      }
+      std::optional<Wish> wish = wish_of(*op, module);
+      if (!wish) continue;
+      const ir::Operation* mark = insert_mark(op->operand(0), *std::move(wish), *op);
+      op->result()->replace_all_uses_with(mark->result());
+      block->erase(op);
+    }
+  }
+}
+
+}  // namespace
+
+bool is_call_of(const ir::Operation& op, std::string_view target) {
+  return op.code() == OpCode::kCustomCall && ir::text_value(op, "call_target_name") == target;
+}
+
+// GSPMD's borders take the sharding of the array outside, which on the way in stands at the
+// operand.
+void mark_borders(ir::Module& module) {
+  for (const auto& function : module.functions) {
+    ir::walk(function->body(), [&](ir::Operation& op) {
+      if (is_call_of(op, "SPMDShardToFullShape")) {
+        op.attributes().set(kBorder, op.attribute("mhlo.sharding"));
+      } else if (is_call_of(op, "SPMDFullToShardShape") && op.operand_count() == 1) {
+        const ir::Value& operand = *op.operand(0);
+        if (const ir::Operation* maker = operand.defining_op()) {
+          op.attributes().set(kBorder, maker->attribute("mhlo.sharding"));
+        } else if (static_cast<size_t>(operand.index()) < function->argument_attributes.size() &&
+                   op.block()->region()->parent() == nullptr) {
+          op.attributes().set(
+              kBorder, function->argument_attributes[static_cast<size_t>(operand.index())].get(
+                           "mhlo.sharding"));
+        }
+      }
+    });
+  }
+}
+
+void mark_constraints(ir::Module& module) {
+  for (const auto& function : module.functions) mark_constraints(function->body(), module);
+}
+
+ir::Value* insert_constraint(ir::Value* value, HloSharding sharding, const ir::Operation& before) {
+  return insert_mark(value, {std::move(sharding), {}, {}}, before)->result();
+}
+
+std::vector<bool> open_dimensions(const ir::Operation& constraint, size_t rank) {
+  std::vector<bool> open(rank, false);
+  for (int64_t d : ir::int_list(constraint, kOpen)) {
+    if (d >= 0 && d < static_cast<int64_t>(rank)) open[static_cast<size_t>(d)] = true;
+  }
+  return open;
+}
+
+std::vector<int64_t> priorities(const ir::Operation& constraint) {
+  return ir::int_list(constraint, kPriorities);
+}
+
+}  // namespace hekla::spmd

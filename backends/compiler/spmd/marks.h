@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Marks: what a program says about its arrays in between, as operations that outlive inlining.
+// Of this folder alone; one thread a module.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "runtime/program/ir/ir.h"
+#include "runtime/program/sharding/hlo_sharding.h"
+
+namespace hekla::spmd {
+
+// A custom call of one operand and one result: the array is to be cut so.
+inline constexpr std::string_view kConstraint = "hekla.constraint";
+// The sharding of a constraint, and that of the whole array at a border of a manual region.
+inline constexpr std::string_view kBorder = "hekla.border";
+
+bool is_call_of(const ir::Operation& op, std::string_view target);
+
+// Before calls are inlined: shardings at GSPMD's borders are kept, constraints become marks.
+void mark_borders(ir::Module& module);
+void mark_constraints(ir::Module& module);
+
+// A constraint on `value` in front of `before`; its result.
+ir::Value* insert_constraint(ir::Value* value, sharding::HloSharding sharding,
+                             const ir::Operation& before);
+
+// Of a constraint, by dimension: whether propagation may append axes, and when.
+std::vector<bool> open_dimensions(const ir::Operation& constraint, size_t rank);
+std::vector<int64_t> priorities(const ir::Operation& constraint);
+
+}  // namespace hekla::spmd

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/compiler/spmd/versions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/op_attributes.h"
+
+namespace hekla::spmd {
+
+using ir::OpCode;
+
+namespace {
+
+ir::Block& home_of(const ir::Value& value) {
+  return value.defining_op() != nullptr ? *value.defining_op()->block() : *value.argument_of();
+}
+
+}  // namespace
+
+void Versions::add(const ir::Value* value, const ir::Type& whole, Parts parts) {
+  Entry& entry = entries_[value];
+  entry.type = whole;
+  if (parts.cut.is_whole()) {
+    entry.whole = parts.value;
+  } else {
+    entry.parts.push_back(std::move(parts));
+  }
+}
+
+void Versions::set_whole(const ir::Value* value, const ir::Type& type, ir::Value* other) {
+  Entry& entry = entries_[value];
+  entry.type = type;
+  entry.whole = other;
+}
+
+const ir::Type& Versions::type(const ir::Value* value) const {
+  const auto known = entries_.find(value);
+  return known == entries_.end() ? value->type() : known->second.type;
+}
+
+bool Versions::is_whole(const ir::Value* value) const {
+  const auto known = entries_.find(value);
+  return known == entries_.end() || known->second.whole != nullptr;
+}
+
+std::vector<Tiling> Versions::tilings(const ir::Value* value) const {
+  std::vector<Tiling> found;
+  if (is_whole(value)) found.push_back(Tiling::replicated(type(value).dims().size()));
+  if (const auto known = entries_.find(value); known != entries_.end()) {
+    for (const Parts& parts : known->second.parts) {
+      if (parts.tiling) found.push_back(*parts.tiling);
+    }
+  }
+  return found;
+}
+
+Versions::Entry& Versions::entry_of(ir::Value* value) {
+  const auto [found, is_new] = entries_.try_emplace(value);
+  if (is_new) {
+    found->second.type = value->type();
+    found->second.whole = value;
+  }
+  return found->second;
+}
+
+Result<ir::Value*> Versions::whole(ir::Value* value) {
+  Entry& entry = entry_of(value);
+  if (entry.whole != nullptr) return entry.whole;
+  const Dims& dims = entry.type.dims();
+  const Parts* cheapest = &entry.parts.front();
+  if (mesh_ != nullptr) {
+    const Tiling all = Tiling::replicated(dims.size());
+    for (const Parts& parts : entry.parts) {
+      if (!parts.tiling) continue;
+      if (!cheapest->tiling ||
+          bytes(*parts.tiling, all, entry.type) < bytes(*cheapest->tiling, all, entry.type)) {
+        cheapest = &parts;
+      }
+    }
+  }
+  ir::GraphBuilder g(home_of(*cheapest->value), nullptr, location_);
+  entry.whole = cheapest->tiling ? resharder_.reshard(g, cheapest->value, *cheapest->tiling,
+                                                      Tiling::replicated(dims.size()), dims)
+                                 : resharder_.gather(g, cheapest->value, cheapest->cut, dims);
+  HEKLA_RETURN_IF_ERROR(g.status());
+  return entry.whole;
+}
+
+Result<ir::Value*> Versions::part(ir::Value* value, const Tiling& tiling) {
+  if (tiling.is_replicated()) return whole(value);
+  {
+    const Entry& entry = entry_of(value);
+    for (const Parts& parts : entry.parts) {
+      if (parts.tiling && *parts.tiling == tiling) return parts.value;
+    }
+  }
+  Parts made;
+  made.cut = mesh_->cut_of(tiling);
+  made.tiling = tiling;
+  HEKLA_ASSIGN_OR_RETURN(made.value, part_of_pattern(value, tiling));
+  Entry& entry = entry_of(value);
+  const Dims& dims = entry.type.dims();
+  if (made.value == nullptr) {
+    const Parts* cheapest = nullptr;
+    double least = 0;
+    for (const Parts& parts : entry.parts) {
+      if (!parts.tiling) continue;
+      const double moved = bytes(*parts.tiling, tiling, entry.type);
+      if (cheapest == nullptr || moved < least) {
+        cheapest = &parts;
+        least = moved;
+      }
+    }
+    if (entry.whole == nullptr && cheapest == nullptr) HEKLA_RETURN_IF_ERROR(whole(value).status());
+    // A part of the whole moves nothing.
+    const bool from_whole = entry.whole != nullptr && (cheapest == nullptr || least > 0);
+    ir::Value* source = from_whole ? entry.whole : cheapest->value;
+    ir::GraphBuilder g(home_of(*source), nullptr, location_);
+    made.value = resharder_.reshard(
+        g, source, from_whole ? Tiling::replicated(dims.size()) : *cheapest->tiling, tiling, dims);
+    HEKLA_RETURN_IF_ERROR(g.status());
+  }
+  entry.parts.push_back(made);
+  return made.value;
+}
+
+Result<ir::Value*> Versions::part(ir::Value* value, const Cut& cut) {
+  if (cut.is_whole()) return whole(value);
+  for (const Parts& parts : entry_of(value).parts) {
+    if (parts.cut == cut) return parts.value;
+  }
+  HEKLA_ASSIGN_OR_RETURN(ir::Value* const all, whole(value));
+  ir::GraphBuilder g(home_of(*all), nullptr, location_);
+  Parts made{cut, {}, resharder_.take_part(g, all, cut)};
+  HEKLA_RETURN_IF_ERROR(g.status());
+  Entry& entry = entry_of(value);
+  entry.parts.push_back(made);
+  return made.value;
+}
+
+double Versions::bytes(const Tiling& from, const Tiling& to, const ir::Type& whole) {
+  return from == to ? 0 : resharder_.reshard_bytes(from, to, whole.dims(), whole.dtype());
+}
+
+Result<ir::Value*> Versions::part_of_pattern(ir::Value* value, const Tiling& tiling) {
+  const Entry& entry = entry_of(value);
+  if (entry.whole == nullptr || !tiling.partial.empty()) return nullptr;
+  const ir::Operation* op = entry.whole->defining_op();
+  if (op == nullptr) return nullptr;
+  const Dims local = local_shape(*mesh_, tiling, entry.type.dims());
+  ir::GraphBuilder g(*op->block(), nullptr, location_);
+  ir::Value* made = nullptr;
+  if (op->code() == OpCode::kConstant) {
+    const ir::DenseValue* dense = ir::constant_value(*entry.whole);
+    if (dense != nullptr && dense->is_splat) {
+      const ir::Type type = ir::Type::tensor(entry.type.element(), local);
+      ir::AttributeMap attributes;
+      attributes.set("value", ir::DenseValue{type, dense->values, true});
+      made = g.make(OpCode::kConstant, {}, std::move(attributes), type);
+    }
+  } else if (op->code() == OpCode::kBroadcastInDim && op->operand(0)->type().dims().empty()) {
+    made = g.broadcast(op->operand(0), local, {});
+  } else if (op->code() == OpCode::kIota) {
+    const auto d = static_cast<size_t>(ir::int_value(*op, "iota_dimension"));
+    // Counted in integers: sums of large floats would be rounded.
+    made = g.iota(DType::kI64, local, static_cast<int64_t>(d));
+    if (!tiling.dims[d].empty()) {
+      ir::Value* start = resharder_.start_of_part(g, tiling.dims[d], local[d]);
+      made = g.add(made, g.broadcast(start, local, {}));
+    }
+    made = g.convert(made, entry.type.dtype());
+  }
+  HEKLA_RETURN_IF_ERROR(g.status());
+  return made;
+}
+
+}  // namespace hekla::spmd
