@@ -81,6 +81,12 @@ int64_t dimension_of(const ShardingRule::Tensor& dimensions, int64_t factor) {
   return -1;
 }
 
+bool has_factor(const ShardingRule::Tensor& dimensions, int64_t factor) {
+  return std::any_of(
+      dimensions.begin(), dimensions.end(),
+      [factor](const ShardingRule::Dimension& dimension) { return contains(dimension, factor); });
+}
+
 // Whether no array has the factor beside others in a dimension.
 bool stands_alone(const ShardingRule& rule, int64_t factor) {
   const auto is_alone = [factor](const ShardingRule::Tensor& dimensions) {
@@ -140,6 +146,16 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
   if (contains(rule.permutation, factor) || contains(rule.need_replication, factor)) return false;
   const bool is_reduction = contains(rule.reduction, factor);
   if (is_reduction && !may_reduce(op, rule, factor)) return false;
+  // Sums begin with a zero, which this type has not.
+  if (is_reduction && op.result()->type().dtype() == DType::kF8E8M0FNU) return false;
+  // Results without it would be others on each partition. Dimensions of one element, which rules
+  // let pass, are such factors.
+  const auto lacks_it = [factor](const ShardingRule::Tensor& dimensions) {
+    return !has_factor(dimensions, factor);
+  };
+  if (!is_reduction && std::any_of(rule.results.begin(), rule.results.end(), lacks_it)) {
+    return false;
+  }
   if (!is_even && (is_reduction || !stands_alone(rule, factor))) return false;
   if (ir::is_elementwise(op.code())) return true;
   switch (op.code()) {
@@ -158,7 +174,6 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kGather:
     case OpCode::kPad:
     case OpCode::kReduceWindow:
-    case OpCode::kReshape:
     case OpCode::kReverse:
     case OpCode::kScatter:
     case OpCode::kSelectAndScatter:
@@ -166,6 +181,9 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kSort:
     case OpCode::kTriangularSolve:
       return is_even;
+    case OpCode::kReshape:
+      // What only one side has says nothing of the other's elements.
+      return is_even && has_factor(rule.operands[0], factor);
     case OpCode::kDynamicUpdateSlice:
       // Where the update is smaller, it lies in some parts and not in others.
       return is_even && dimension_of(rule.operands[1], factor) >= 0;
