@@ -118,12 +118,20 @@ Result<Leaves> convert_custom_call(const Site& site) {
   return site.append(OpCode::kCustomCall, site.flat(), std::move(attributes));
 }
 
+// A call that stands for an operation of the MHLO dialect: XLA takes it back where it has both
+// attributes.
+std::vector<ir::NamedAttribute> of_mhlo(const char* name, ir::Attribute attributes) {
+  return {{"call_target_name", ir::StringValue{name}},
+          {"mhlo.attributes", std::move(attributes)},
+          {"mhlo.version", ir::i64_attribute(1)}};
+}
+
 // A function of one array that StableHLO has no operation for.
 Result<Leaves> named_function(const Site& site, const char* name) {
   HEKLA_RETURN_IF_ERROR(site.expect_operands(1));
   HEKLA_ASSIGN_OR_RETURN(ir::Value * x, site.tensor(0));
   HEKLA_RETURN_IF_ERROR(site.array_type().status());
-  return site.append(OpCode::kCustomCall, {x}, {{"call_target_name", ir::StringValue{name}}});
+  return site.append(OpCode::kCustomCall, {x}, of_mhlo(name, ir::make_dictionary({})));
 }
 
 Result<Leaves> convert_erf(const Site& site) { return named_function(site, "mhlo.erf"); }
@@ -141,9 +149,7 @@ Result<Leaves> convert_top_k(const Site& site) {
   const ir::Attribute config =
       ir::make_dictionary({{"k", ir::i64_attribute(site.fields().integer(kTopKCount))},
                            {"largest", ir::BoolValue{site.fields().flag(kTopKLargest)}}});
-  return site.append(
-      OpCode::kCustomCall, {x},
-      {{"call_target_name", ir::StringValue{"mhlo.topk"}}, {"mhlo.attributes", config}});
+  return site.append(OpCode::kCustomCall, {x}, of_mhlo("mhlo.topk", config));
 }
 
 constexpr Handler kCustomCalls[] = {
