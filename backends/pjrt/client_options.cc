@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runtime/base/log.h"
+
 namespace hekla::pjrt {
 namespace {
 
@@ -187,7 +189,17 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
 
 Result<::hekla::CompileOptions> read_compiler_options(const Options& given) {
   CompilerSwitches switches;
-  HEKLA_RETURN_IF_ERROR(compiler_option_table(switches).read(given));
+  Options own;
+  for (const auto& option : given) {
+    // Programs that were written for XLA set them, and they say how XLA compiles, not what.
+    if (option.first.starts_with("xla_")) {
+      log_message(LogLevel::kVerbose, "the compiler option {} is XLA's and means nothing here",
+                  option.first);
+    } else {
+      own.push_back(option);
+    }
+  }
+  HEKLA_RETURN_IF_ERROR(compiler_option_table(switches).read(own));
   plan::PlanOptions& plan = switches.options.plan;
   if (!switches.row_groups.empty()) {
     plan.row_groups =

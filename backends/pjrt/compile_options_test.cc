@@ -107,6 +107,13 @@ TEST(Fingerprint, DoesNotDependOnTheOrderOfOptions) {
   EXPECT_NE(fingerprint(fuse), fingerprint(both));
 }
 
+TEST(CompilerOptions, ThoseOfXlaMeanNothing) {
+  const auto read = read_compiler_options(
+      {{"xla_embed_ir_in_executable", true}, {"hekla_fuse", std::string("false")}});
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_FALSE(read->plan.fuse);
+}
+
 // Options of clients are none of a compilation.
 TEST(CompilerOptions, WhatThereIsNotIsRefused) {
   for (const char* name : {"hekla_colour", "node_id", "num_devices"}) {
