@@ -272,7 +272,7 @@ TEST(Spmd, ResultsThatAreLeftOpenAreCutAsTheirConstraintsSay) {
       layout.parameters.resize(1);
       layout.results.resize(1);
       ASSERT_TRUE(to_one_device(*module, layout).ok()) << text;
-      EXPECT_EQ(to_text(*layout.parameters[0]), "{replicated}");
+      EXPECT_EQ(to_text(*layout.parameters[0]), "{devices=[2,1]<=[2]}");
       EXPECT_EQ(to_text(*layout.results[0]), "{devices=[2,1]<=[2]}") << text;
       EXPECT_EQ(count(*module, ir::OpCode::kCustomCall), 0);
       EXPECT_EQ(count(*module, ir::OpCode::kAllGather), 0);

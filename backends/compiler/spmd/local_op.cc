@@ -5,6 +5,9 @@
 #include <limits>
 #include <utility>
 
+#include "backends/compiler/spmd/local_job.h"
+#include "backends/compiler/spmd/local_window.h"
+#include "backends/compiler/spmd/marks.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -93,34 +96,13 @@ bool stands_alone(const ShardingRule& rule, int64_t factor) {
          std::all_of(rule.results.begin(), rule.results.end(), is_alone);
 }
 
-// A window over a whole dimension of the image, without steps, holes and borders.
-bool is_whole_window(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
-  const auto* numbers = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
-  if (numbers == nullptr) return false;
-  const int64_t image = dimension_of(rule.operands[0], factor);
-  if (image == numbers->input_feature_dimension) return true;
-  const auto& spatial = numbers->input_spatial_dimensions;
-  const auto at = std::find(spatial.begin(), spatial.end(), image);
-  if (at == spatial.end()) return false;
-  const auto k = static_cast<size_t>(at - spatial.begin());
-  const auto is_plain = [&](std::string_view name, int64_t plain) {
-    const std::vector<int64_t> list = ir::int_list(op, name);
-    return list.empty() || list[k] == plain;
-  };
-  const auto padding = ir::padding_of(op);
-  const std::vector<bool> reversed = ir::bool_list(op, "window_reversal");
-  return is_plain("lhs_dilation", 1) && is_plain("rhs_dilation", 1) &&
-         (padding.empty() || (padding[k][0] == 0 && padding[k][1] == 0)) &&
-         (reversed.empty() || !reversed[k]);
-}
-
 bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
   switch (op.code()) {
     case OpCode::kDot:
     case OpCode::kDotGeneral:
       return true;
     case OpCode::kConvolution:
-      return is_whole_window(op, rule, factor);
+      return may_read_windows(op, rule, factor);
     case OpCode::kReduce:
       return true;
     case OpCode::kGather: {
@@ -137,7 +119,8 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
 }  // namespace
 
 bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, bool is_even) {
-  if (contains(rule.permutation, factor) || contains(rule.need_replication, factor)) return false;
+  if (contains(rule.need_replication, factor)) return false;
+  if (contains(rule.permutation, factor)) return may_read_windows(op, rule, factor);
   const bool is_reduction = contains(rule.reduction, factor);
   if (is_reduction && !may_reduce(op, rule, factor)) return false;
   if (!is_even && (is_reduction || !stands_alone(rule, factor))) return false;
@@ -174,24 +157,6 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
   }
 }
 
-struct LocalOps::Job {
-  ir::Operation& op;
-  const ShardingRule& rule;
-  const OpCut& cut;
-  const std::vector<Tiling>& wanted;
-  ir::Block& block;
-  ir::GraphBuilder g;  // at its end
-  Axes sums;           // axes that results are to be summed over
-  std::vector<Tiling> operand_tilings;
-  std::vector<Tiling> result_tilings;  // before that sum
-  ir::AttributeMap attributes;
-  std::vector<ir::Value*> operands;
-  std::vector<ir::Type> types;
-  ir::Value* is_inside = nullptr;  // gather: which of its elements this partition has
-
-  const Dims& result_dims(size_t i) const { return types[i].dims(); }
-};
-
 Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCut& cut,
                          const std::vector<Tiling>& wanted, ir::Block& block) {
   Job job{op,
@@ -207,13 +172,7 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
           {},
           {}};
   versions_.set_location(op.location());
-  for (size_t i = 0; i < op.operand_count(); ++i) {
-    ir::Value* operand = op.operand(i);
-    job.operand_tilings.push_back(*tiling_under(cut, rule, rule.operands[i], mesh_));
-    HEKLA_ASSIGN_OR_RETURN(ir::Value* const part,
-                           versions_.part(operand, job.operand_tilings.back()));
-    job.operands.push_back(part);
-  }
+  HEKLA_RETURN_IF_ERROR(take_operands(job));
   for (size_t i = 0; i < op.result_count(); ++i) {
     job.result_tilings.push_back(*tiling_under(cut, rule, rule.results[i], mesh_));
     const ir::Type& type = op.result(i)->type();
@@ -221,6 +180,11 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
         type.element(), local_shape(mesh_, job.result_tilings.back(), type.dims())));
   }
   adapt_attributes(job);
+  if (!job.reads.empty()) {
+    go_over_windows(job);
+  } else if (is_roll(op)) {
+    job.made = {rolled(job.g, job.operands[0], op)};
+  }
   shift_indices(job);
   finish(job);
   return job.g.status();
@@ -367,14 +331,17 @@ void LocalOps::finish(Job& job) {
   const ir::Type rounded = job.types[0];
   if (is_widened) job.types[0] = ir::Type::tensor(DType::kF32, rounded.dims());
 
-  auto made = std::make_unique<ir::Operation>(op.code(), job.operands, job.types,
-                                              std::move(job.attributes), op.location());
-  for (std::unique_ptr<ir::Region>& region : op.take_regions()) {
-    made->adopt_region(std::move(region));
+  ir::Operation* local = nullptr;
+  std::vector<ir::Value*> values = std::move(job.made);
+  if (values.empty()) {
+    auto made = std::make_unique<ir::Operation>(op.code(), job.operands, job.types,
+                                                std::move(job.attributes), op.location());
+    for (std::unique_ptr<ir::Region>& region : op.take_regions()) {
+      made->adopt_region(std::move(region));
+    }
+    local = job.block.append(std::move(made));
+    for (size_t i = 0; i < local->result_count(); ++i) values.push_back(local->result(i));
   }
-  ir::Operation* local = job.block.append(std::move(made));
-  std::vector<ir::Value*> values;
-  for (size_t i = 0; i < local->result_count(); ++i) values.push_back(local->result(i));
   if (job.is_inside != nullptr) {
     ir::Value* nothing = neutral(g, *fold, rounded.dtype(), rounded.dims());
     values[0] = g.select(job.is_inside, values[0], nothing);

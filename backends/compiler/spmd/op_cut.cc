@@ -138,13 +138,8 @@ class Chooser {
     for (size_t i = 0; i < problem_.operands.size(); ++i) {
       const CutArray& operand = problem_.operands[i];
       if (operand.tilings.empty()) continue;
-      const std::optional<Tiling> needed = tiling_under(cut, rule_, rule_.operands[i], mesh_);
-      if (!needed) return kNever;
-      double least = std::numeric_limits<double>::infinity();
-      for (const Tiling& tiling : operand.tilings) {
-        least = std::min(least, problem_.bytes(tiling, *needed, operand.type));
-      }
-      cost.bytes += least;
+      if (!tiling_under(cut, rule_, rule_.operands[i], mesh_)) return kNever;
+      cost.bytes += problem_.operand_bytes(cut, i);
     }
     for (size_t i = 0; i < problem_.results.size(); ++i) {
       const CutArray& result = problem_.results[i];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/compiler/spmd/cut.h"
+#include "backends/compiler/spmd/halo.h"
 #include "backends/compiler/spmd/reshard_plan.h"
 #include "backends/compiler/spmd/tiling.h"
 #include "runtime/program/builder/graph_builder.h"
@@ -37,6 +38,15 @@ class Resharder {
   // What reshard would make each device send, in bytes on average.
   double reshard_bytes(const Tiling& from, const Tiling& to, const Dims& whole, DType dtype);
 
+  // A part with what `read` says instead of its block (halo.h); outside of the array stands `fill`, a
+  // scalar, or anything where that is null.
+  ir::Value* read(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read, ir::Value* fill);
+  // The same of an array that the dimension does not cut: moves nothing.
+  ir::Value* read_whole(ir::GraphBuilder& g, ir::Value* value, const HaloRead& read,
+                        ir::Value* fill);
+  // What `read` would make each device send of a part of this shape, in bytes on average.
+  static double read_bytes(const HaloRead& read, const Dims& local, DType dtype);
+
   // Each element of `value` folded by `code`, a binary operation, over the devices that differ in
   // `axes` alone: an all_reduce.
   ir::Value* combine(ir::GraphBuilder& g, ir::Value* value, const Axes& axes, ir::OpCode code);
@@ -46,6 +56,10 @@ class Resharder {
   // Where this partition's part begins along a dimension that `axes` cut into parts of `size`
   // elements: an i64 scalar.
   ir::Value* start_of_part(ir::GraphBuilder& g, const Axes& axes, int64_t size) const;
+
+  // This partition's number of a list by part along `axes`: an i64 scalar.
+  ir::Value* number_of_part(ir::GraphBuilder& g, const Axes& axes,
+                            const std::vector<int64_t>& by_part) const;
 
   // The collectives made here whose results nobody uses go; whether there were any.
   bool erase_unused();
@@ -80,6 +94,14 @@ class Resharder {
   ir::Value* reduce_scatter(ir::GraphBuilder& g, ir::Value* part, const Tiling& from,
                             const Tiling& to, const Dims& whole);
   ir::Value* keep_first(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to);
+
+  // Rounds of a halo's plan (reshard_halo.cc).
+  ir::Value* receive(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read,
+                     const HaloPlan::Round& round);
+  ir::Value* read_uniform(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read,
+                          const HaloPlan& plan);
+  ir::Value* read_others(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read,
+                         const HaloPlan& plan);
 
   const int64_t replicas_, partitions_;
   const PrimeMesh* mesh_;

@@ -24,12 +24,7 @@ int64_t RuleBuilder::factor(int64_t size, FactorKind kind) {
   const auto number = static_cast<int64_t>(rule_.factor_sizes.size());
   rule_.factor_sizes.push_back(size);
   if (kind == FactorKind::kReduction) rule_.reduction.push_back(number);
-  if (kind == FactorKind::kPermutation) {
-    rule_.permutation.push_back(number);
-    // Nothing is exchanged with neighbours yet: arrays are gathered instead, so that an array cut
-    // for such a factor costs more than one that is not.
-    rule_.blocked_propagation.push_back(number);
-  }
+  if (kind == FactorKind::kPermutation) rule_.permutation.push_back(number);
   if (kind == FactorKind::kReplication) rule_.need_replication.push_back(number);
   return number;
 }
