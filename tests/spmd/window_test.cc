@@ -88,10 +88,9 @@ Program slice(std::mt19937_64& random) {
     strides.push_back(draw(random, 1, 3));
   }
   return {"slice", {dims}, [=](GraphBuilder& g, const GraphBuilder::Values& x) {
-            return GraphBuilder::Values{g.make(OpCode::kSlice, {x[0]},
-                                               lists({{"start_indices", begin},
-                                                      {"limit_indices", end},
-                                                      {"strides", strides}}))};
+            return GraphBuilder::Values{g.make(
+                OpCode::kSlice, {x[0]},
+                lists({{"start_indices", begin}, {"limit_indices", end}, {"strides", strides}}))};
           }};
 }
 
@@ -166,7 +165,8 @@ Program reduce_window(std::mt19937_64& random) {
                                   each(windows, [](auto& w) { return w.high; })));
   const ir::Type scalar = ir::Type::tensor(DType::kI32, {});
   if (has_two) {
-    return {"reduce_window of two", {dims, dims, {}, {}},
+    return {"reduce_window of two",
+            {dims, dims, {}, {}},
             [=](GraphBuilder& g, const GraphBuilder::Values& x) {
               ir::Operation* op = g.make_op(
                   OpCode::kReduceWindow, x, attributes,
@@ -178,11 +178,11 @@ Program reduce_window(std::mt19937_64& random) {
             }};
   }
   return {"reduce_window", {dims, {}}, [=](GraphBuilder& g, const GraphBuilder::Values& x) {
-            ir::Operation* op = g.make_op(OpCode::kReduceWindow, x, attributes,
-                                          {{{scalar, scalar},
-                                            [=](GraphBuilder& body, const GraphBuilder::Values& y) {
-                                              return GraphBuilder::Values{fold(body, y[0], y[1])};
-                                            }}});
+            ir::Operation* op = g.make_op(
+                OpCode::kReduceWindow, x, attributes,
+                {{{scalar, scalar}, [=](GraphBuilder& body, const GraphBuilder::Values& y) {
+                    return GraphBuilder::Values{fold(body, y[0], y[1])};
+                  }}});
             return GraphBuilder::Values{op->result()};
           }};
 }
@@ -226,7 +226,8 @@ Program convolution(std::mt19937_64& random, bool is_gradient) {
   attributes.set("dimension_numbers", numbers);
   attributes.set("feature_group_count", ir::i64_attribute(1));
   attributes.set("batch_group_count", ir::i64_attribute(1));
-  return {is_gradient ? "convolution over its image" : "convolution", {image, kernel},
+  return {is_gradient ? "convolution over its image" : "convolution",
+          {image, kernel},
           [=](GraphBuilder& g, const GraphBuilder::Values& x) {
             return GraphBuilder::Values{g.make_op(OpCode::kConvolution, x, attributes, {},
                                                   {ir::Type::tensor(DType::kI32, made)})
@@ -260,8 +261,8 @@ OpCut random_cut(std::mt19937_64& random, const ir::Operation& op,
   }
   if (factors.empty()) return cut;
   for (int axis = 0; axis < mesh.axis_count(); ++axis) {
-    const int64_t factor = factors[static_cast<size_t>(
-        draw(random, 0, static_cast<int64_t>(factors.size()) - 1))];
+    const int64_t factor =
+        factors[static_cast<size_t>(draw(random, 0, static_cast<int64_t>(factors.size()) - 1))];
     Axes& axes = cut[static_cast<size_t>(factor)];
     axes.push_back(axis);
     const bool is_even = rule.factor_sizes[static_cast<size_t>(factor)] % mesh.parts(axes) == 0;
@@ -293,7 +294,7 @@ void for_each(const Box& box, const Dims& local, const Dims& whole,
 class PartsRun {
  public:
   PartsRun(const Program& program, const PrimeMesh& mesh, std::mt19937_64& random,
-      std::map<std::string, int>& seen)
+           std::map<std::string, int>& seen)
       : program_(program), mesh_(mesh), random_(random), seen_(seen) {}
 
   // Empty, or what is wrong.
@@ -397,10 +398,10 @@ class PartsRun {
     description_ = fmt::format("\n  over {} partitions, result {}", mesh_.partitions(),
                                mesh_.to_text(wanted[0]));
     for (const WindowRead& read : *reads) {
-      description_ += fmt::format("\n  operand {}, dimension {} of {}: {} from {}, span {}, dilation {}",
-                                  read.operand, read.halo.dimension, read.halo.size,
-                                  read.halo.length, fmt::join(read.halo.starts, " "), read.span,
-                                  read.dilation);
+      description_ +=
+          fmt::format("\n  operand {}, dimension {} of {}: {} from {}, span {}, dilation {}",
+                      read.operand, read.halo.dimension, read.halo.size, read.halo.length,
+                      fmt::join(read.halo.starts, " "), read.span, read.dilation);
     }
     HEKLA_RETURN_IF_ERROR(local_ops.compute(*op, *rule, cut, wanted, block));
     const bool is_sum = !reduction_axes(cut, *rule).empty();
@@ -415,12 +416,12 @@ class PartsRun {
     // What the choice of cuts counts with is what is sent.
     HEKLA_ASSIGN_OR_RETURN(const CollectiveReport report,
                            report_collectives(module, {1, mesh_.partitions()}));
-    const double sums = report.total(OpCode::kAllReduce).bytes +
-                        report.total(OpCode::kReduceScatter).bytes;
+    const double sums =
+        report.total(OpCode::kAllReduce).bytes + report.total(OpCode::kReduceScatter).bytes;
     if (is_sum) ++seen_["sum over a window"];
     if (std::abs(report.total().bytes - sums - planned) > 0.01) {
       return invalid_argument("{} bytes were planned and {} are sent{}", planned,
-                      report.total().bytes - sums, description_);
+                              report.total().bytes - sums, description_);
     }
     return ok_status();
   }
@@ -437,7 +438,7 @@ class PartsRun {
     if (halo.size % parts != 0) ++seen_["uneven blocks"];
     if (halo.size < parts) ++seen_["empty blocks"];
     const int64_t border = std::max(-halo.starts[0], halo.starts[0] + halo.length - plan.block);
-    ++seen_[border <= 0             ? "nothing of neighbours"
+    ++seen_[border <= 0            ? "nothing of neighbours"
             : border < plan.block  ? "less than a block"
             : border == plan.block ? "a block"
                                    : "more than a block"];
@@ -477,12 +478,13 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
     if (HasFailure()) return;
   }
   EXPECT_LT(seen["refused"], kCases / 5);
-  for (const char* name :
-       {"one place for all", "a place for each", "even holes", "uneven holes", "in front", "behind",
-        "uneven blocks", "empty blocks", "nothing of neighbours", "less than a block", "a block",
-        "more than a block", "sum over a window", "reduce_window", "reduce_window of two",
-        "1 partitions", "2 partitions", "3 partitions", "5 partitions", "7 partitions",
-        "8 partitions"}) {
+  for (const char* name : {"one place for all", "a place for each", "even holes",
+                           "uneven holes",      "in front",         "behind",
+                           "uneven blocks",     "empty blocks",     "nothing of neighbours",
+                           "less than a block", "a block",          "more than a block",
+                           "sum over a window", "reduce_window",    "reduce_window of two",
+                           "1 partitions",      "2 partitions",     "3 partitions",
+                           "5 partitions",      "7 partitions",     "8 partitions"}) {
     EXPECT_GT(seen[name], 15) << name;
   }
 }

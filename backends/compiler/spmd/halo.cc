@@ -51,8 +51,7 @@ std::vector<Need> needs_of(const HaloRead& read, int64_t block, std::vector<Need
   const auto parts = static_cast<int64_t>(read.starts.size());
   for (int64_t to = 0; to < parts; ++to) {
     const int64_t low = std::max<int64_t>(read.starts[static_cast<size_t>(to)], 0);
-    const int64_t high =
-        std::min(read.starts[static_cast<size_t>(to)] + read.length, read.size);
+    const int64_t high = std::min(read.starts[static_cast<size_t>(to)] + read.length, read.size);
     for (int64_t from = low / block; from * block < high && low < high; ++from) {
       const int64_t begin = std::max(low, from * block);
       const int64_t length = std::min(high, (from + 1) * block) - begin;
@@ -136,8 +135,8 @@ HaloPlan plan_halo(const HaloRead& read) {
   const int64_t block = block_size(read);
   bool is_uniform = true;
   for (size_t part = 0; part < read.starts.size(); ++part) {
-    is_uniform = is_uniform &&
-                 read.starts[part] - static_cast<int64_t>(part) * block == read.starts[0];
+    is_uniform =
+        is_uniform && read.starts[part] - static_cast<int64_t>(part) * block == read.starts[0];
   }
   HaloPlan plan = is_uniform ? uniform_plan(read, block) : other_plan(read, block);
   plan.parts = static_cast<int64_t>(read.starts.size());

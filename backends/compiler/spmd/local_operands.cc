@@ -188,8 +188,7 @@ void LocalOps::go_over_windows(Job& job) {
     const Dims& dims = job.result_dims(0);
     const HaloRead& first = job.reads[0].halo;
     ir::Value* start = resharder_.start_of_part(g, first.axes, dims[d]);
-    ir::Value* place =
-        g.add(g.iota(DType::kI64, {dims[d]}, 0), g.broadcast(start, {dims[d]}, {}));
+    ir::Value* place = g.add(g.iota(DType::kI64, {dims[d]}, 0), g.broadcast(start, {dims[d]}, {}));
     std::vector<int64_t> ends;
     for (const WindowRead& read : job.reads) {
       ends.push_back((ends.empty() ? 0 : ends.back()) + read.halo.size);
@@ -197,8 +196,8 @@ void LocalOps::go_over_windows(Job& job) {
     if (is_roll(op)) ends[0] = first.size - ir::int_value(op, kRollBegin);
     ir::Value* value = job.windows.back();
     for (size_t k = job.windows.size() - 1; k-- > 0;) {
-      ir::Value* is_in_front = g.compare(
-          "LT", place, g.integer_constant(DType::kI64, {dims[d]}, ends[k]));
+      ir::Value* is_in_front =
+          g.compare("LT", place, g.integer_constant(DType::kI64, {dims[d]}, ends[k]));
       is_in_front = g.broadcast(is_in_front, dims, {static_cast<int64_t>(d)});
       value = g.select(is_in_front, job.windows[k], value);
     }
@@ -227,12 +226,10 @@ void LocalOps::go_over_windows(Job& job) {
       case OpCode::kConvolution: {
         const auto* n = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
         const auto& spatial = n->input_spatial_dimensions;
-        const auto place =
-            static_cast<size_t>(std::find(spatial.begin(), spatial.end(), static_cast<int64_t>(d)) -
-                                spatial.begin());
+        const auto place = static_cast<size_t>(
+            std::find(spatial.begin(), spatial.end(), static_cast<int64_t>(d)) - spatial.begin());
         set_entry(attributes, "lhs_dilation", spatial.size(), 1, place, read.local_dilation());
-        set_padding(op, attributes, spatial.size(), place, read.padding_low(),
-                    read.padding_high());
+        set_padding(op, attributes, spatial.size(), place, read.padding_low(), read.padding_high());
         break;
       }
       default:

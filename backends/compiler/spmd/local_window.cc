@@ -83,8 +83,8 @@ class WindowReader {
       read.halo.starts.push_back(ceil_divided(position, dilation));
       read.phases.push_back(read.halo.starts.back() * dilation - position);
     }
-    read.halo.length = read.is_plain() ? (span - 1 - read.phases[0]) / dilation + 1
-                                       : ceil_divided(span, dilation);
+    read.halo.length =
+        read.is_plain() ? (span - 1 - read.phases[0]) / dilation + 1 : ceil_divided(span, dilation);
     reads_.push_back(std::move(read));
   }
 
@@ -228,9 +228,8 @@ class WindowReader {
 }  // namespace
 
 bool WindowRead::is_plain() const {
-  return phases[0] < span && std::all_of(phases.begin(), phases.end(), [this](int64_t phase) {
-           return phase == phases[0];
-         });
+  return phases[0] < span && std::all_of(phases.begin(), phases.end(),
+                                         [this](int64_t phase) { return phase == phases[0]; });
 }
 
 int64_t WindowRead::padding_high() const {

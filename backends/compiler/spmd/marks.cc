@@ -124,8 +124,8 @@ std::optional<int64_t> begin_of_slice(const ir::Value& value, size_t dimension) 
     if (d != dimension && from.dims()[d] != value.type().dims()[d]) return std::nullopt;
   }
   const std::vector<int64_t> strides = ir::int_list(*op, "strides");
-  const bool has_steps = std::any_of(strides.begin(), strides.end(),
-                                     [](int64_t stride) { return stride != 1; });
+  const bool has_steps =
+      std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride != 1; });
   return has_steps || dimension >= start.size() ? std::nullopt : std::optional(start[dimension]);
 }
 

@@ -38,8 +38,8 @@ class Resharder {
   // What reshard would make each device send, in bytes on average.
   double reshard_bytes(const Tiling& from, const Tiling& to, const Dims& whole, DType dtype);
 
-  // A part with what `read` says instead of its block (halo.h); outside of the array stands `fill`, a
-  // scalar, or anything where that is null.
+  // A part with what `read` says instead of its block (halo.h); outside of the array stands `fill`,
+  // a scalar, or anything where that is null.
   ir::Value* read(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read, ir::Value* fill);
   // The same of an array that the dimension does not cut: moves nothing.
   ir::Value* read_whole(ir::GraphBuilder& g, ir::Value* value, const HaloRead& read,

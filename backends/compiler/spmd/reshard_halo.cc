@@ -37,8 +37,8 @@ ir::Value* filled(GraphBuilder& g, const Resharder& resharder, ir::Value* value,
   if (fill == nullptr || (!read.leaves_below() && !read.leaves_above())) return value;
   const Dims dims = value->type().dims();
   ir::Value* start = resharder.number_of_part(g, read.axes, read.starts);
-  ir::Value* place = g.add(g.iota(DType::kI64, {read.length}, 0),
-                           g.broadcast(start, {read.length}, {}));
+  ir::Value* place =
+      g.add(g.iota(DType::kI64, {read.length}, 0), g.broadcast(start, {read.length}, {}));
   const auto is_inside = [&](const char* direction, int64_t border) {
     return g.compare(direction, place, g.integer_constant(DType::kI64, {read.length}, border));
   };
@@ -93,8 +93,8 @@ ir::Value* Resharder::read_whole(GraphBuilder& g, ir::Value* value, const HaloRe
   for (int64_t& start : starts) start += low[d];
   Dims sizes = value->type().dims();
   sizes[d] = read.length;
-  return g.dynamic_slice(value,
-                         starts_at(g, dims.size(), d, number_of_part(g, read.axes, starts)), sizes);
+  return g.dynamic_slice(value, starts_at(g, dims.size(), d, number_of_part(g, read.axes, starts)),
+                         sizes);
 }
 
 // What a round brings; anything where it brings nothing.
@@ -175,9 +175,9 @@ ir::Value* Resharder::read_others(GraphBuilder& g, ir::Value* part, const HaloRe
     for (const auto& one : round.transfers) {
       places[static_cast<size_t>(one.to)] = low + place_of(one);
     }
-    window = g.dynamic_update_slice(
-        window, receive(g, part, read, round),
-        starts_at(g, dims.size(), d, number_of_part(g, read.axes, places)));
+    window =
+        g.dynamic_update_slice(window, receive(g, part, read, round),
+                               starts_at(g, dims.size(), d, number_of_part(g, read.axes, places)));
   }
   return cut_from(g, window, d, low, read.length);
 }
