@@ -187,6 +187,54 @@ Program reduce_window(std::mt19937_64& random) {
           }};
 }
 
+// What cumsum and its like are.
+Program running_fold_program(std::mt19937_64& random) {
+  const Dims dims = {draw(random, 1, 30), draw(random, 1, 6)};
+  const bool is_reversed = draw(random, 0, 1) == 1;
+  const bool is_sum = draw(random, 0, 2) > 0;
+  ir::AttributeMap attributes = lists({{"window_dimensions", {dims[0], 1}}});
+  attributes.set("padding",
+                 pairs({is_reversed ? 0 : dims[0] - 1, 0}, {is_reversed ? dims[0] - 1 : 0, 0}));
+  const ir::Type scalar = ir::Type::tensor(DType::kI32, {});
+  return {is_reversed ? "running fold from the end" : "running fold",
+          {dims},
+          [=](GraphBuilder& g, const GraphBuilder::Values& x) {
+            // A sum's initial value stands in the padding of every window, so only 0 is one that
+            // runs on.
+            ir::Value* initial = g.constant(DType::kI32, {}, is_sum ? 0 : -7);
+            const auto fold = [=](GraphBuilder& body, const GraphBuilder::Values& y) {
+              return GraphBuilder::Values{
+                  body.binary(is_sum ? OpCode::kAdd : OpCode::kMaximum, y[0], y[1])};
+            };
+            return GraphBuilder::Values{g.make_op(OpCode::kReduceWindow, {x[0], initial},
+                                                  attributes, {{{scalar, scalar}, fold}})
+                                            ->result()};
+          }};
+}
+
+// Sums over a dimension in uneven blocks, where what fills up the last ones is left out.
+Program reduce(std::mt19937_64& random) {
+  const Dims dims = {draw(random, 1, 30), draw(random, 1, 6)};
+  constexpr OpCode kFolds[] = {OpCode::kAdd,     OpCode::kMultiply, OpCode::kMaximum,
+                               OpCode::kMinimum, OpCode::kAnd,      OpCode::kXor};
+  const OpCode code = kFolds[draw(random, 0, 5)];
+  return {"reduce", {dims, {}}, [=](GraphBuilder& g, const GraphBuilder::Values& x) {
+            return g.reduce({x[0]}, {x[1]}, {0},
+                            [code](GraphBuilder& body, const GraphBuilder::Values& y) {
+                              return GraphBuilder::Values{body.binary(code, y[0], y[1])};
+                            });
+          }};
+}
+
+Program dot(std::mt19937_64& random) {
+  const int64_t n = draw(random, 1, 30);
+  return {"dot",
+          {{n, draw(random, 1, 5)}, {draw(random, 1, 5), n}},
+          [](GraphBuilder& g, const GraphBuilder::Values& x) {
+            return GraphBuilder::Values{g.dot(x[0], x[1], {{}, {}, {0}, {1}})};
+          }};
+}
+
 // `is_gradient`: a window as large as the image, which is cut, too.
 Program convolution(std::mt19937_64& random, bool is_gradient) {
   Dims image = {1, 2, draw(random, 1, 24), draw(random, 1, 5)};
@@ -256,7 +304,7 @@ OpCut random_cut(std::mt19937_64& random, const ir::Operation& op,
   std::vector<int64_t> factors;
   for (size_t f = 0; f < cut.size(); ++f) {
     const auto factor = static_cast<int64_t>(f);
-    const bool is_window = may_read_windows(op, rule, factor);
+    const bool is_window = may_read_windows(op, rule, factor) || contains(rule.reduction, factor);
     if (is_window || draw(random, 0, 4) == 0) factors.push_back(factor);
   }
   if (factors.empty()) return cut;
@@ -379,7 +427,8 @@ class PartsRun {
     LocalOps local_ops(resharder, versions, mesh_, reading);
     for (size_t i = 0; i < block.argument_count(); ++i) {
       ir::Value* argument = block.argument(i);
-      Tiling tiling = Tiling::replicated(types[i].dims().size());
+      const size_t rank = types[i].dims().size();
+      Tiling tiling = Tiling::replicated(rank);
       if (draw(random_, 0, 4) > 0) tiling = *tiling_under(cut, *rule, rule->operands[i], mesh_);
       given_.push_back(tiling);
       argument->set_type(
@@ -418,12 +467,23 @@ class PartsRun {
                            report_collectives(module, {1, mesh_.partitions()}));
     const double sums =
         report.total(OpCode::kAllReduce).bytes + report.total(OpCode::kReduceScatter).bytes;
-    if (is_sum) ++seen_["sum over a window"];
+    if (is_sum) ++seen_[fmt::format("sum of a {}", program_.name)];
+    if (is_sum && !is_even_sum(*rule, cut)) ++seen_["sum of uneven blocks"];
+    if (program_.name.starts_with("running") && !wanted[0].dims[0].empty()) {
+      ++seen_[program_.name + " over parts"];
+    }
     if (std::abs(report.total().bytes - sums - planned) > 0.01) {
       return invalid_argument("{} bytes were planned and {} are sent{}", planned,
                               report.total().bytes - sums, description_);
     }
     return ok_status();
+  }
+
+  bool is_even_sum(const sharding::ShardingRule& rule, const OpCut& cut) const {
+    return std::all_of(rule.reduction.begin(), rule.reduction.end(), [&](int64_t factor) {
+      const auto f = static_cast<size_t>(factor);
+      return rule.factor_sizes[f] % mesh_.parts(cut[f]) == 0;
+    });
   }
 
   void count(const WindowRead& read) {
@@ -460,12 +520,15 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
       concatenate,
       roll,
       reduce_window,
+      running_fold_program,
+      reduce,
+      dot,
       [](std::mt19937_64& random) { return convolution(random, false); },
       [](std::mt19937_64& random) { return convolution(random, true); },
   };
   std::mt19937_64 random(5);
   std::map<std::string, int> seen;
-  constexpr int kCases = 1200;
+  constexpr int kCases = 1300;
   for (int i = 0; i < kCases; ++i) {
     const Program program = kinds[static_cast<size_t>(i) % std::size(kinds)](random);
     const PrimeMesh mesh = random_mesh(random);
@@ -478,14 +541,31 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
     if (HasFailure()) return;
   }
   EXPECT_LT(seen["refused"], kCases / 5);
-  for (const char* name : {"one place for all", "a place for each", "even holes",
-                           "uneven holes",      "in front",         "behind",
-                           "uneven blocks",     "empty blocks",     "nothing of neighbours",
-                           "less than a block", "a block",          "more than a block",
-                           "sum over a window", "reduce_window",    "reduce_window of two",
-                           "1 partitions",      "2 partitions",     "3 partitions",
-                           "5 partitions",      "7 partitions",     "8 partitions"}) {
-    EXPECT_GT(seen[name], 15) << name;
+  for (const char* name : {"one place for all",
+                           "a place for each",
+                           "even holes",
+                           "uneven holes",
+                           "in front",
+                           "behind",
+                           "uneven blocks",
+                           "empty blocks",
+                           "nothing of neighbours",
+                           "less than a block",
+                           "a block",
+                           "more than a block",
+                           "sum of a convolution over its image",
+                           "sum of uneven blocks",
+                           "running fold over parts",
+                           "running fold from the end over parts",
+                           "reduce_window",
+                           "reduce_window of two",
+                           "1 partitions",
+                           "2 partitions",
+                           "3 partitions",
+                           "5 partitions",
+                           "7 partitions",
+                           "8 partitions"}) {
+    EXPECT_GT(seen[name], 12) << name;
   }
 }
 

@@ -4,10 +4,19 @@
 
 #include <vector>
 
+#include "backends/compiler/spmd/folds.h"
 #include "backends/compiler/spmd/local_op.h"
 #include "backends/compiler/spmd/local_window.h"
 
 namespace hekla::spmd {
+
+// A dimension along which a fold runs on from part to part.
+struct RunningDimension {
+  RunningFold fold;
+  size_t dimension = 0;
+  Axes axes;
+  int64_t size = 0;  // of the whole
+};
 
 struct LocalOps::Job {
   ir::Operation& op;
@@ -28,8 +37,18 @@ struct LocalOps::Job {
   std::vector<ir::Value*> windows;
   // The results, where they are not made by the operation itself on its operands.
   std::vector<ir::Value*> made;
+  std::vector<RunningDimension> running;
 
   const Dims& result_dims(size_t i) const { return types[i].dims(); }
 };
+
+// Of an operation that is cut so, whose first operand has these dimensions.
+std::vector<RunningDimension> running_dimensions(const ir::Operation& op,
+                                                 const sharding::ShardingRule& rule,
+                                                 const OpCut& cut, const Dims& dims);
+
+// One entry of the attribute `padding`, of so many in all.
+void set_padding(const ir::Operation& op, ir::AttributeMap& attributes, size_t size, size_t i,
+                 int64_t low, int64_t high);
 
 }  // namespace hekla::spmd

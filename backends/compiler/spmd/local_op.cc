@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "backends/compiler/spmd/folds.h"
 #include "backends/compiler/spmd/local_job.h"
 #include "backends/compiler/spmd/local_window.h"
 #include "backends/compiler/spmd/marks.h"
@@ -17,44 +18,6 @@ using ir::OpCode;
 using sharding::ShardingRule;
 
 namespace {
-
-// How the values that a region of two arguments folds may be combined: one operation on both.
-std::optional<OpCode> only_operation(const ir::Region& region) {
-  const ir::Block& block = region.front();
-  if (block.operations().size() != 2 || block.argument_count() != 2) return std::nullopt;
-  const ir::Operation& op = *block.operations().front();
-  switch (op.code()) {
-    case OpCode::kAdd:
-    case OpCode::kMultiply:
-    case OpCode::kMaximum:
-    case OpCode::kMinimum:
-    case OpCode::kAnd:
-    case OpCode::kOr:
-    case OpCode::kXor:
-      break;
-    default:
-      return std::nullopt;
-  }
-  const bool folds_both =
-      (op.operand(0) == block.argument(0) && op.operand(1) == block.argument(1)) ||
-      (op.operand(0) == block.argument(1) && op.operand(1) == block.argument(0));
-  if (!folds_both || block.terminator()->operand(0) != op.result()) return std::nullopt;
-  return op.code();
-}
-
-bool is_idempotent(OpCode code) {
-  return code == OpCode::kMaximum || code == OpCode::kMinimum || code == OpCode::kAnd ||
-         code == OpCode::kOr;
-}
-
-// What changes no value; of idempotent operations on numbers there is no need for one.
-ir::Value* neutral(ir::GraphBuilder& g, OpCode code, DType dtype, const Dims& dims) {
-  if (code == OpCode::kMultiply) return g.constant(dtype, dims, 1);
-  if (code == OpCode::kAnd) return g.integer_constant(dtype, dims, -1);
-  // 0 + -0 is 0: the negative zero leaves both alone.
-  const bool is_signed_zero = code == OpCode::kAdd && (is_float(dtype) || is_complex(dtype));
-  return g.constant(dtype, dims, is_signed_zero ? -0.0 : 0.0);
-}
 
 bool is_narrow_float(DType dtype) { return is_float(dtype) && dtype_bits(dtype) < 32; }
 
@@ -96,6 +59,12 @@ bool stands_alone(const ShardingRule& rule, int64_t factor) {
          std::all_of(rule.results.begin(), rule.results.end(), is_alone);
 }
 
+// Whether sums leave out what fills up uneven blocks.
+bool may_fill(const ir::Operation& op) {
+  return op.code() == OpCode::kDot || op.code() == OpCode::kDotGeneral ||
+         (op.code() == OpCode::kReduce && op.result_count() == 1 && only_operation(op.region(0)));
+}
+
 bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
   switch (op.code()) {
     case OpCode::kDot:
@@ -123,7 +92,7 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
   if (contains(rule.permutation, factor)) return may_read_windows(op, rule, factor);
   const bool is_reduction = contains(rule.reduction, factor);
   if (is_reduction && !may_reduce(op, rule, factor)) return false;
-  if (!is_even && (is_reduction || !stands_alone(rule, factor))) return false;
+  if (!is_even && (!stands_alone(rule, factor) || (is_reduction && !may_fill(op)))) return false;
   if (ir::is_elementwise(op.code())) return true;
   switch (op.code()) {
     case OpCode::kBroadcastInDim:
@@ -180,6 +149,7 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
         type.element(), local_shape(mesh_, job.result_tilings.back(), type.dims())));
   }
   adapt_attributes(job);
+  begin_folds(job);
   if (!job.reads.empty()) {
     go_over_windows(job);
   } else if (is_roll(op)) {
@@ -341,6 +311,9 @@ void LocalOps::finish(Job& job) {
     }
     local = job.block.append(std::move(made));
     for (size_t i = 0; i < local->result_count(); ++i) values.push_back(local->result(i));
+  }
+  for (const RunningDimension& one : job.running) {
+    values[0] = add_totals_before(job, one, values[0]);
   }
   if (job.is_inside != nullptr) {
     ir::Value* nothing = neutral(g, *fold, rounded.dtype(), rounded.dims());

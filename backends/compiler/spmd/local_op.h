@@ -25,6 +25,8 @@ bool may_cut(const ir::Operation& op, const sharding::ShardingRule& rule, int64_
 // in parts, whose neighbours send what is needed; or always whole.
 enum class Reading : uint8_t { kByBytes, kFromNeighbours, kWhole };
 
+struct RunningDimension;
+
 class LocalOps {
  public:
   LocalOps(Resharder& resharder, Versions& versions, const PrimeMesh& mesh,
@@ -55,6 +57,9 @@ class LocalOps {
                     size_t number);
 
   Status take_operands(Job& job);
+  void fill_blocks(Job& job);
+  void begin_folds(Job& job);
+  ir::Value* add_totals_before(Job& job, const RunningDimension& along, ir::Value* value);
   void go_over_windows(Job& job);
   ir::Value* spread_window(Job& job, const WindowRead& read, ir::Value* value, ir::Value* fill);
   void adapt_attributes(Job& job) const;

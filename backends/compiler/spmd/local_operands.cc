@@ -32,22 +32,6 @@ void set_entry(ir::AttributeMap& attributes, std::string_view name, size_t size,
   attributes.set(name, ir::IntArrayValue{DType::kI64, std::move(list)});
 }
 
-void set_padding(const ir::Operation& op, ir::AttributeMap& attributes, size_t size, size_t i,
-                 int64_t low, int64_t high) {
-  HostArray padding(DType::kI64, {static_cast<int64_t>(size), 2});
-  int64_t* values = padding.mutable_as<int64_t>();
-  std::fill_n(values, 2 * size, 0);
-  ir::Operation now(op.code(), {}, {}, attributes, op.location());
-  const auto given = ir::padding_of(now);
-  for (size_t d = 0; d < given.size(); ++d) {
-    values[2 * d] = given[d][0];
-    values[2 * d + 1] = given[d][1];
-  }
-  values[2 * i] = low;
-  values[2 * i + 1] = high;
-  attributes.set("padding", ir::make_dense(ir::Type::tensor(DType::kI64, padding.dims()), padding));
-}
-
 ir::Value* padded(ir::GraphBuilder& g, ir::Value* value, ir::Value* fill, size_t dimension,
                   int64_t low, int64_t high, int64_t between) {
   const size_t rank = value->type().dims().size();
@@ -64,6 +48,22 @@ ir::Value* padded(ir::GraphBuilder& g, ir::Value* value, ir::Value* fill, size_t
 }
 
 }  // namespace
+
+void set_padding(const ir::Operation& op, ir::AttributeMap& attributes, size_t size, size_t i,
+                 int64_t low, int64_t high) {
+  HostArray padding(DType::kI64, {static_cast<int64_t>(size), 2});
+  int64_t* values = padding.mutable_as<int64_t>();
+  std::fill_n(values, 2 * size, 0);
+  ir::Operation now(op.code(), {}, {}, attributes, op.location());
+  const auto given = ir::padding_of(now);
+  for (size_t d = 0; d < given.size(); ++d) {
+    values[2 * d] = given[d][0];
+    values[2 * d + 1] = given[d][1];
+  }
+  values[2 * i] = low;
+  values[2 * i + 1] = high;
+  attributes.set("padding", ir::make_dense(ir::Type::tensor(DType::kI64, padding.dims()), padding));
+}
 
 LocalOps::OperandWay LocalOps::way_of(const ir::Value* operand, const Tiling& tiling,
                                       const WindowReads& reads, size_t number) {
@@ -109,7 +109,17 @@ double LocalOps::operand_bytes(const ir::Operation& op, const ShardingRule& rule
   const std::optional<Tiling> tiling = tiling_under(cut, rule, rule.operands[operand], mesh_);
   const std::optional<WindowReads> reads = window_reads(op, rule, cut, mesh_, types);
   if (!tiling || !reads) return kInfinite;
-  return way_of(op.operand(operand), *tiling, *reads, operand).bytes;
+  double bytes = way_of(op.operand(operand), *tiling, *reads, operand).bytes;
+  if (operand > 0) return bytes;
+  // The others get each part's total.
+  const std::optional<Tiling> made = tiling_under(cut, rule, rule.results[0], mesh_);
+  if (!made) return kInfinite;
+  const Dims local = local_shape(mesh_, *made, op.result(0)->type().dims());
+  for (const RunningDimension& one : running_dimensions(op, rule, cut, types[0].dims())) {
+    bytes += static_cast<double>((mesh_.parts(one.axes) - 1) * dtype_bytes(types[0].dtype()) *
+                                 element_count(local) / local[one.dimension]);
+  }
+  return bytes;
 }
 
 Status LocalOps::take_operands(Job& job) {
@@ -154,6 +164,7 @@ Status LocalOps::take_operands(Job& job) {
     ir::Value*& operand = job.operands[read.operand];
     operand = spread_window(job, read, operand, fill_of(read.operand));
   }
+  fill_blocks(job);
   return ok_status();
 }
 

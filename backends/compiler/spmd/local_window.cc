@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/compiler/spmd/folds.h"
 #include "backends/compiler/spmd/marks.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -115,6 +116,7 @@ class WindowReader {
       }
       return true;
     }
+    if (running_fold(op_, *from, size(0, *from))) return true;
     const std::optional<WindowForm> form = form_of(*from);
     if (!form) return false;
     for (int64_t part = 0; part < parts; ++part) {

@@ -6,7 +6,10 @@
 // Padding of parts may hold anything, before and after.
 #pragma once
 
+#include <array>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "backends/compiler/spmd/cut.h"
@@ -44,6 +47,9 @@ class Resharder {
   // The same of an array that the dimension does not cut: moves nothing.
   ir::Value* read_whole(ir::GraphBuilder& g, ir::Value* value, const HaloRead& read,
                         ir::Value* fill);
+  // `fill`, a scalar, wherever what was read lies outside of the array.
+  ir::Value* fill_outside(ir::GraphBuilder& g, ir::Value* value, const HaloRead& read,
+                          ir::Value* fill) const;
   // What `read` would make each device send of a part of this shape, in bytes on average.
   static double read_bytes(const HaloRead& read, const Dims& local, DType dtype);
 
@@ -108,6 +114,11 @@ class Resharder {
   ReshardPlanner planner_;
   int64_t next_channel_ = int64_t{1} << 32;  // above the numbers that clients give
   std::vector<ir::Operation*> collectives_;
+  // What rounds brought: windows over one array may read the same borders. By array, dimension,
+  // axes, and the round's length and transfers.
+  using Received =
+      std::tuple<const ir::Value*, size_t, Axes, int64_t, std::vector<std::array<int64_t, 3>>>;
+  std::map<Received, std::vector<ir::Value*>> received_;
 };
 
 }  // namespace hekla::spmd

@@ -31,12 +31,14 @@ ir::Value* cut_from(GraphBuilder& g, ir::Value* value, size_t dimension, int64_t
   return g.slice(value, low, high);
 }
 
-// `fill` wherever position i of the dimension, which element starts + i is, lies outside of it.
-ir::Value* filled(GraphBuilder& g, const Resharder& resharder, ir::Value* value,
-                  const HaloRead& read, ir::Value* fill) {
+}  // namespace
+
+// Position i of the dimension is element starts + i of the whole.
+ir::Value* Resharder::fill_outside(GraphBuilder& g, ir::Value* value, const HaloRead& read,
+                                   ir::Value* fill) const {
   if (fill == nullptr || (!read.leaves_below() && !read.leaves_above())) return value;
   const Dims dims = value->type().dims();
-  ir::Value* start = resharder.number_of_part(g, read.axes, read.starts);
+  ir::Value* start = number_of_part(g, read.axes, read.starts);
   ir::Value* place =
       g.add(g.iota(DType::kI64, {read.length}, 0), g.broadcast(start, {read.length}, {}));
   const auto is_inside = [&](const char* direction, int64_t border) {
@@ -52,8 +54,6 @@ ir::Value* filled(GraphBuilder& g, const Resharder& resharder, ir::Value* value,
   return g.select(inside, value, g.broadcast(fill, dims, {}));
 }
 
-}  // namespace
-
 double Resharder::read_bytes(const HaloRead& read, const Dims& local, DType dtype) {
   double row = static_cast<double>(dtype_bytes(dtype));
   for (size_t d = 0; d < local.size(); ++d) {
@@ -66,7 +66,7 @@ ir::Value* Resharder::read(GraphBuilder& g, ir::Value* part, const HaloRead& rea
                            ir::Value* fill) {
   const HaloPlan plan = plan_halo(read);
   part = plan.is_uniform ? read_uniform(g, part, read, plan) : read_others(g, part, read, plan);
-  return filled(g, *this, part, read, fill);
+  return fill_outside(g, part, read, fill);
 }
 
 ir::Value* Resharder::read_whole(GraphBuilder& g, ir::Value* value, const HaloRead& read,
@@ -102,6 +102,14 @@ ir::Value* Resharder::receive(GraphBuilder& g, ir::Value* part, const HaloRead& 
                               const HaloPlan::Round& round) {
   const size_t d = read.dimension;
   const HaloPlan::Round::Transfer& first = round.transfers.front();
+  Received key{part, d, read.axes, round.length, {}};
+  for (const auto& one : round.transfers) std::get<4>(key).push_back({one.from, one.to, one.begin});
+  std::vector<ir::Value*>& known = received_[key];
+  for (ir::Value* value : known) {
+    if (value->defining_op() != nullptr && value->defining_op()->block() == &g.block()) {
+      return value;
+    }
+  }
   const bool is_at_one_place =
       std::all_of(round.transfers.begin(), round.transfers.end(),
                   [&](const auto& one) { return one.begin == first.begin; });
@@ -125,7 +133,9 @@ ir::Value* Resharder::receive(GraphBuilder& g, ir::Value* part, const HaloRead& 
       pairs.push_back({row[static_cast<size_t>(one.from)], row[static_cast<size_t>(one.to)]});
     }
   }
-  return collective(g, OpCode::kCollectivePermute, part, pairs, part->type(), {})->result();
+  known.push_back(
+      collective(g, OpCode::kCollectivePermute, part, pairs, part->type(), {})->result());
+  return known.back();
 }
 
 ir::Value* Resharder::read_uniform(GraphBuilder& g, ir::Value* part, const HaloRead& read,
