@@ -306,6 +306,25 @@ TEST(Spmd, ConstraintsInRegionsSayNothingOutside) {
   EXPECT_EQ(run(test), "");
 }
 
+// Dimensions that a reshape tears apart correspond to nothing.
+TEST(Spmd, ReshapesOfCutDimensionsThatHaveNoCounterpartAreWhole) {
+  for (const char* cut : {"{devices=[1,1,2]<=[2]}", "{devices=[1,7,1]<=[7]}",
+                          "{devices=[16,1,1]<=[16]}", "{devices=[4,1,2]<=[8]}", "{replicated}"}) {
+    Case test;
+    test.text =
+        function({16, 7, 16},
+                 "  %b = stablehlo.reshape %a : (tensor<16x7x16xi32>) -> tensor<4x8x56xi32>\n"
+                 "  %c = stablehlo.negate %b : tensor<4x8x56xi32>\n"
+                 "  %r = stablehlo.reshape %c : (tensor<4x8x56xi32>) -> tensor<16x7x16xi32>");
+    test.shape = {16, 7, 16};
+    test.layout.parameters = test.layout.results = {tiles(cut)};
+    test.layout.partitions =
+        std::max<int64_t>(2, element_count(test.layout.parameters[0]->tile_dims));
+    test.expected = [](int32_t x) { return -x; };
+    EXPECT_EQ(run(test), "") << cut;
+  }
+}
+
 // The array is the sum of what devices hold, on the way in and on the way out.
 TEST(Spmd, PartialSumsAreSummedAndMade) {
   for (const char* text : {"{unreduced}", "{devices=[1,4]<=[4] last_tile_dims={unreduced}}",

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -212,6 +213,46 @@ Program running_fold_program(std::mt19937_64& random) {
           }};
 }
 
+// A pool's gradient: many elements are equal, and some are the least there are, as padding would
+// be.
+Program select_and_scatter(std::mt19937_64& random) {
+  const Dims dims = {draw(random, 1, 30), draw(random, 1, 6)};
+  std::vector<Window> windows;
+  Dims made;
+  for (int64_t n : dims) {
+    for (;;) {
+      Window w{draw(random, 1, 6), draw(random, 1, 4)};
+      w.low = draw(random, 0, w.size - 1);
+      w.high = draw(random, 0, w.size - 1);
+      if (n + w.low + w.high < w.size) continue;
+      made.push_back((n + w.low + w.high - w.size) / w.stride + 1);
+      windows.push_back(w);
+      break;
+    }
+  }
+  ir::AttributeMap attributes =
+      lists({{"window_dimensions", each(windows, [](auto& w) { return w.size; })},
+             {"window_strides", each(windows, [](auto& w) { return w.stride; })}});
+  attributes.set("padding", pairs(each(windows, [](auto& w) { return w.low; }),
+                                  each(windows, [](auto& w) { return w.high; })));
+  const ir::Type scalar = ir::Type::tensor(DType::kI32, {});
+  const char* direction = draw(random, 0, 1) == 0 ? "GE" : "GT";
+  return {
+      "select_and_scatter", {dims, made, {}}, [=](GraphBuilder& g, const GraphBuilder::Values& x) {
+        return GraphBuilder::Values{
+            g.make_op(OpCode::kSelectAndScatter, x, attributes,
+                      {{{scalar, scalar},
+                        [=](GraphBuilder& body, const GraphBuilder::Values& y) {
+                          return GraphBuilder::Values{body.compare(direction, y[0], y[1])};
+                        }},
+                       {{scalar, scalar},
+                        [](GraphBuilder& body, const GraphBuilder::Values& y) {
+                          return GraphBuilder::Values{body.add(y[0], y[1])};
+                        }}})
+                ->result()};
+      }};
+}
+
 // Sums over a dimension in uneven blocks, where what fills up the last ones is left out.
 Program reduce(std::mt19937_64& random) {
   const Dims dims = {draw(random, 1, 30), draw(random, 1, 6)};
@@ -358,10 +399,16 @@ class PartsRun {
     }
     if (const Status status = ir::verify(whole); !status.ok()) return status.to_string();
     std::vector<HostArray> arguments;
+    const bool is_select = program_.name == "select_and_scatter";
     for (const Dims& dims : program_.arguments) {
       HostArray array(DType::kI32, dims);
       for (int64_t i = 0; i < array.size(); ++i) {
-        array.mutable_as<int32_t>()[i] = static_cast<int32_t>(draw(random_, -50, 50));
+        array.mutable_as<int32_t>()[i] =
+            static_cast<int32_t>(is_select ? draw(random_, -3, 3) : draw(random_, -50, 50));
+        // As anything that stands for padding would be.
+        if (is_select && draw(random_, 0, 3) == 0) {
+          array.mutable_as<int32_t>()[i] = std::numeric_limits<int32_t>::min();
+        }
       }
       arguments.push_back(std::move(array));
     }
@@ -469,9 +516,7 @@ class PartsRun {
         report.total(OpCode::kAllReduce).bytes + report.total(OpCode::kReduceScatter).bytes;
     if (is_sum) ++seen_[fmt::format("sum of a {}", program_.name)];
     if (is_sum && !is_even_sum(*rule, cut)) ++seen_["sum of uneven blocks"];
-    if (program_.name.starts_with("running") && !wanted[0].dims[0].empty()) {
-      ++seen_[program_.name + " over parts"];
-    }
+    if (!wanted[0].is_replicated()) ++seen_[program_.name + " over parts"];
     if (std::abs(report.total().bytes - sums - planned) > 0.01) {
       return invalid_argument("{} bytes were planned and {} are sent{}", planned,
                               report.total().bytes - sums, description_);
@@ -521,6 +566,7 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
       roll,
       reduce_window,
       running_fold_program,
+      select_and_scatter,
       reduce,
       dot,
       [](std::mt19937_64& random) { return convolution(random, false); },

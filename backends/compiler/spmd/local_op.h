@@ -61,6 +61,7 @@ class LocalOps {
   void begin_folds(Job& job);
   ir::Value* add_totals_before(Job& job, const RunningDimension& along, ir::Value* value);
   void go_over_windows(Job& job);
+  void select_and_scatter(Job& job);
   ir::Value* spread_window(Job& job, const WindowRead& read, ir::Value* value, ir::Value* fill);
   void adapt_attributes(Job& job) const;
   void shift_indices(Job& job);

@@ -215,6 +215,7 @@ void LocalOps::go_over_windows(Job& job) {
     job.made = {value};
     return;
   }
+  if (op.code() == OpCode::kSelectAndScatter) return select_and_scatter(job);
   for (const WindowRead& read : job.reads) {
     if (read.operand != 0) continue;
     const size_t d = read.halo.dimension;

@@ -105,6 +105,7 @@ class WindowReader {
       return true;
     }
     if (op_.code() == OpCode::kConcatenate) return join(*to, axes, block);
+    if (op_.code() == OpCode::kSelectAndScatter) return select(*from, axes, block);
     if (is_roll(op_)) {
       const int64_t begin = ir::int_value(op_, kRollBegin);
       for (const int64_t turn : {int64_t{0}, made}) {
@@ -141,6 +142,28 @@ class WindowReader {
       add(i, d, axes, first, block);
       offset += size(i, d);
     }
+    return true;
+  }
+
+  // A block of the operand is touched by all windows that it is read for, and these go beyond it.
+  bool select(size_t d, const Axes& axes, int64_t block) {
+    const SelectForm form = select_form(op_, d);
+    const int64_t sources = size(1, d);
+    // Of windows that see nothing but padding, the specification says nothing.
+    if (sources == 0 || form.low >= form.window ||
+        (sources - 1) * form.stride - form.low >= size(0, d)) {
+      return false;
+    }
+    std::vector<int64_t> windows, positions;
+    int64_t count = 1;
+    for (int64_t part = 0; part < mesh_.parts(axes); ++part) {
+      const int64_t begin = part * block + form.low;
+      windows.push_back(ceil_divided(begin - form.window + 1, form.stride));
+      positions.push_back(windows.back() * form.stride - form.low);
+      count = std::max(count, (begin + block - 1) / form.stride - windows.back() + 1);
+    }
+    add(0, d, axes, positions, (count - 1) * form.stride + form.window);
+    add(1, d, axes, windows, count);
     return true;
   }
 
@@ -229,6 +252,12 @@ class WindowReader {
 
 }  // namespace
 
+SelectForm select_form(const ir::Operation& op, size_t d) {
+  const auto padding = ir::padding_of(op);
+  return {number_at(op, "window_dimensions", d, 1), number_at(op, "window_strides", d, 1),
+          padding.empty() ? 0 : padding[d][0]};
+}
+
 bool WindowRead::is_plain() const {
   return phases[0] < span && std::all_of(phases.begin(), phases.end(),
                                          [this](int64_t phase) { return phase == phases[0]; });
@@ -249,6 +278,7 @@ bool may_read_windows(const ir::Operation& op, const ShardingRule& rule, int64_t
     case OpCode::kPad:
     case OpCode::kReduceWindow:
     case OpCode::kReverse:
+    case OpCode::kSelectAndScatter:
     case OpCode::kSlice:
       return true;
     default:

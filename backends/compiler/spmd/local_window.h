@@ -33,6 +33,12 @@ struct WindowRead {
   int64_t local_dilation() const { return is_plain() ? dilation : 1; }
 };
 
+// select_and_scatter along one dimension: source i is the window's from i * stride - low on.
+struct SelectForm {
+  int64_t window = 1, stride = 1, low = 0;
+};
+SelectForm select_form(const ir::Operation& op, size_t d);
+
 using WindowReads = std::vector<WindowRead>;
 
 // Whether there is a way to compute the operation in parts of a factor of the kind "permutation",

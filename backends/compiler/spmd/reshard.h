@@ -67,6 +67,9 @@ class Resharder {
   ir::Value* number_of_part(ir::GraphBuilder& g, const Axes& axes,
                             const std::vector<int64_t>& by_part) const;
 
+  // This partition's number of a table by partition, an i64 scalar.
+  ir::Value* own_number(ir::GraphBuilder& g, const std::vector<int64_t>& by_partition) const;
+
   // The collectives made here whose results nobody uses go; whether there were any.
   bool erase_unused();
   // Bytes that a device sends by those that are left, loops counted once.
@@ -75,8 +78,6 @@ class Resharder {
  private:
   using Groups = std::vector<std::vector<int64_t>>;  // of partitions, in order
 
-  // This partition's number of a table by partition, an i64 scalar.
-  ir::Value* own_number(ir::GraphBuilder& g, const std::vector<int64_t>& by_partition) const;
   // Zeros behind each dimension, up to `dims`; elements cut off behind each dimension.
   static ir::Value* pad_to(ir::GraphBuilder& g, ir::Value* value, const Dims& dims);
   static ir::Value* cut_to(ir::GraphBuilder& g, ir::Value* value, const Dims& dims);

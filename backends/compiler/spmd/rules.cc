@@ -81,7 +81,7 @@ ShardingRule reshaped(const ir::Operation& op) {
     }
     if (rest_in == 1 && rest_out == 1) break;
     const auto own = [&](bool is_in, int64_t size) {
-      (is_in ? in[i - 1] : out[k - 1]).push_back(b.factor(size));
+      (is_in ? in[i - 1] : out[k - 1]).push_back(b.factor(size, FactorKind::kReplication));
       (is_in ? rest_in : rest_out) /= size;
       (is_in ? done_in : done_out) *= size;
     };
@@ -268,7 +268,7 @@ ShardingRule selected_and_scattered(const ir::Operation& op) {
         b.factor(dims[d], is_plain ? FactorKind::kPass : FactorKind::kPermutation);
     b.operand(0, d, {factor});
     b.result(0, d, {factor});
-    if (is_plain) b.operand(1, d, {factor});
+    b.operand(1, d, {factor});
   }
   return b.rule();
 }
