@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "backends/compiler/passes/isolate.h"
+#include "backends/compiler/spmd/partition_program.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/base/hash.h"
 #include "runtime/client/open.h"
@@ -14,6 +15,7 @@
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/text/print.h"
+#include "tests/random/partitions.h"
 #include "tests/random/tolerance.h"
 
 namespace hekla::testing {
@@ -44,23 +46,53 @@ class PluginDevice : public Device {
         options.overrides.emplace_back(option.substr(0, at), value);
       }
     }
+    const int64_t partitions = partition_count(module);
+    options.num_partitions = partitions;
+    options.allow_sharding_propagation_to_parameters = false;
+    // What the plugin says of parameters and results, from the pass that it runs: wrong shardings
+    // would show as wrong values.
+    spmd::PartitionOptions partition;
+    partition.partitions = partitions;
+    partition.may_choose_results = {true};
+    spmd::OneDeviceProgram known;
+    if (partitions > 1) {
+      HEKLA_ASSIGN_OR_RETURN(known, spmd::partition_program(module, partition));
+    } else {
+      known.parameters.resize(inputs.size());
+      known.results.resize(module.entry()->type.results().size());
+    }
     Result<runtime::Executable> executable =
         client_.compile(stablehlo::print_module(module), options);
     if (!executable.ok()) return executable.status().with_context("compile");
     count_schedules(*executable);
-    std::vector<runtime::Buffer> buffers;
-    for (const HostArray& input : inputs) {
-      HEKLA_ASSIGN_OR_RETURN(runtime::Buffer buffer,
-                             client_.to_device(input, client_.addressable_devices()[0]));
-      buffers.push_back(std::move(buffer));
+    const ir::Function& entry = *module.entry();
+    std::vector<std::vector<runtime::Buffer>> buffers(static_cast<size_t>(partitions));
+    std::vector<std::vector<const runtime::Buffer*>> arguments(buffers.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      HEKLA_ASSIGN_OR_RETURN(const std::vector<HostArray> parts,
+                             take_apart(inputs[i], known.parameters[i], partitions));
+      for (size_t d = 0; d < buffers.size(); ++d) {
+        HEKLA_ASSIGN_OR_RETURN(runtime::Buffer buffer,
+                               client_.to_device(parts[d], client_.addressable_devices()[d]));
+        buffers[d].push_back(std::move(buffer));
+      }
+    }
+    for (size_t d = 0; d < buffers.size(); ++d) {
+      for (const runtime::Buffer& buffer : buffers[d]) arguments[d].push_back(&buffer);
     }
     std::vector<std::vector<HostArray>> all;
     for (int i = 0; i < launches; ++i) {
-      HEKLA_ASSIGN_OR_RETURN(const runtime::Launch launch, executable->launch(buffers));
+      HEKLA_ASSIGN_OR_RETURN(const runtime::Launch launch, executable->launch(arguments));
       std::vector<HostArray> results;
-      for (const runtime::Buffer& output : launch.outputs[0]) {
-        HEKLA_ASSIGN_OR_RETURN(HostArray array, output.to_host());
-        results.push_back(std::move(array));
+      for (size_t r = 0; r < launch.outputs[0].size(); ++r) {
+        std::vector<HostArray> parts;
+        for (size_t d = 0; d < buffers.size(); ++d) {
+          HEKLA_ASSIGN_OR_RETURN(HostArray part, launch.outputs[d][r].to_host());
+          parts.push_back(std::move(part));
+        }
+        HEKLA_ASSIGN_OR_RETURN(
+            HostArray whole, put_together(parts, entry.type.results()[r].dims(), known.results[r]));
+        results.push_back(std::move(whole));
       }
       all.push_back(std::move(results));
     }
@@ -99,8 +131,10 @@ std::string_view kind_name(Finding::Kind kind) {
   return "";
 }
 
-Result<std::unique_ptr<Device>> open_device(const std::string& name) {
-  HEKLA_ASSIGN_OR_RETURN(runtime::Client client, runtime::open_client(name));
+Result<std::unique_ptr<Device>> open_device(const std::string& name, int64_t device_count) {
+  runtime::Options options;
+  if (device_count > 1) options.emplace_back("num_devices", device_count);
+  HEKLA_ASSIGN_OR_RETURN(runtime::Client client, runtime::open_client(name, options));
   return std::unique_ptr<Device>(std::make_unique<PluginDevice>(name, std::move(client)));
 }
 
@@ -156,8 +190,8 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   }
 
   const size_t result_count = block.terminator()->operand_count();
-  const std::vector<HostArray> want(values.begin(),
-                                    values.begin() + static_cast<std::ptrdiff_t>(result_count));
+  std::vector<HostArray> want(values.begin(),
+                              values.begin() + static_cast<std::ptrdiff_t>(result_count));
   add_to_digest(digest, want);
   std::vector<std::string> forms = {""};
   int launches = 1;
@@ -177,13 +211,15 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
     if (!got.ok()) {
       return finding(Finding::Kind::kError, fmt::format("{}: {}", form, got.status().to_string()));
     }
+    // Where all values are results, arrays may be cut in other ways, and sums be in another order.
+    if (option.empty() && partition_count(*program.module) > 1) want = (*got)[0];
     for (size_t l = 0; l < got->size(); ++l) {
       for (size_t i = 0; i < result_count; ++i) {
         const std::string wrong = bit_difference((*got)[l][i], want[i]);
         if (wrong.empty()) continue;
         return finding(Finding::Kind::kBits,
                        fmt::format("result {} of the program ({}, launch {}) against the one with "
-                                   "all values stored: {}",
+                                   "all values stored, or the first launch: {}",
                                    i, form, l + 1, wrong));
       }
     }
@@ -211,6 +247,8 @@ void remove_unused(ir::Module& module, std::vector<HostArray>& inputs) {
   std::vector<HostArray> kept;
   for (size_t i = 0; i < block.argument_count(); ++i) {
     if (!block.argument(i)->has_uses()) continue;
+    function->argument_attributes.push_back(
+        i < entry.argument_attributes.size() ? entry.argument_attributes[i] : ir::AttributeMap());
     map[block.argument(i)] = copy.add_argument(block.argument(i)->type());
     kept.push_back(inputs[i]);
   }
@@ -218,7 +256,7 @@ void remove_unused(ir::Module& module, std::vector<HostArray>& inputs) {
   std::vector<ir::Type> types;
   for (const ir::Value* value : copy.terminator()->operands()) types.push_back(value->type());
   function->type = ir::Type::function(copy.argument_types(), types);
-  function->argument_attributes.resize(kept.size());
+  function->result_attributes = entry.result_attributes;
   function->result_attributes.resize(types.size());
   inputs = std::move(kept);
   // Functions that nobody calls any more.
@@ -231,11 +269,16 @@ void remove_unused(ir::Module& module, std::vector<HostArray>& inputs) {
   for (auto& other : others) module.functions.push_back(std::move(other));
 }
 
-// A changed copy; `change` gets the entry's block and may add arguments with inputs.
+// A changed copy; `change` gets the entry's block and may add arguments with inputs, and takes away
+// the result of that number.
 template <typename Change>
-Program changed(const Program& program, const Change& change) {
+Program changed(const Program& program, const Change& change, int64_t lost_result = -1) {
   std::unique_ptr<ir::Module> module = ir::clone_module(*program.module);
   std::vector<HostArray> inputs = program.inputs;
+  auto& results = module->entry()->result_attributes;
+  if (lost_result >= 0 && lost_result < static_cast<int64_t>(results.size())) {
+    results.erase(results.begin() + lost_result);
+  }
   change(module->entry()->body().front(), inputs);
   remove_unused(*module, inputs);
   return {std::shared_ptr<const ir::Module>(std::move(module)), std::move(inputs)};
@@ -262,11 +305,14 @@ Program shrink(const Program& program, const Finding& finding, Device& device,
     };
     for (size_t i = best.module->entry()->type.results().size(); i-- > 0;) {
       if (best.module->entry()->type.results().size() < 2) break;
-      try_it(changed(best, [&](ir::Block& block, std::vector<HostArray>&) {
-        std::vector<ir::Value*> results = block.terminator()->operands();
-        results.erase(results.begin() + static_cast<std::ptrdiff_t>(i));
-        block.terminator()->set_operands(results);
-      }));
+      try_it(changed(
+          best,
+          [&](ir::Block& block, std::vector<HostArray>&) {
+            std::vector<ir::Value*> results = block.terminator()->operands();
+            results.erase(results.begin() + static_cast<std::ptrdiff_t>(i));
+            block.terminator()->set_operands(results);
+          },
+          static_cast<int64_t>(i)));
     }
     // An operation's results become arguments; the values are the evaluator's.
     for (size_t k = 0; k + 1 < best.module->entry()->body().front().operations().size(); ++k) {

@@ -43,8 +43,9 @@ class Device {
   KeptSubnormals kept_subnormals_;
 };
 
-// By the name of a registered plugin.
-Result<std::unique_ptr<Device>> open_device(const std::string& name);
+// By the name of a registered plugin, with so many logical devices. A program whose module has a
+// mesh runs on the first ones, one a partition (partitions.h).
+Result<std::unique_ptr<Device>> open_device(const std::string& name, int64_t device_count = 1);
 
 struct Program {
   std::shared_ptr<const ir::Module> module;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/infer.h"
 #include "tests/random/generator.h"
 
@@ -373,7 +374,8 @@ RandomProgram Generator::run() {
   entry_->type = ir::Type::function(block_->argument_types(), types);
   entry_->argument_attributes.resize(block_->argument_count());
   entry_->result_attributes.resize(types.size());
-  return {module_, std::move(inputs_)};
+  // Without what operations that were given up left behind as users of values.
+  return {ir::clone_module(*module_), std::move(inputs_)};
 }
 
 RandomProgram random_program(uint64_t seed, const GenerateOptions& options) {

@@ -20,6 +20,7 @@
 #include "runtime/program/stablehlo/text/print.h"
 #include "tests/random/check.h"
 #include "tests/random/generate.h"
+#include "tests/random/partitions.h"
 #include "tests/random/random.h"
 #include "tests/random/schedule_table.h"
 
@@ -55,6 +56,7 @@ struct Settings {
   bool print = false;
   bool all_forms = false;
   bool all_drawn = false;
+  bool partitions = false;
   bool show_schedules = false;
   bool require_schedules = false;
   std::string out_folder;
@@ -90,7 +92,7 @@ class Run {
   int run() {
     if (settings_.print) return print();
     for (const std::string& name : settings_.devices) {
-      auto device = open_device(name);
+      auto device = open_device(name, settings_.partitions ? kMostPartitions : 1);
       if (!device.ok()) {
         fmt::print(stderr, "{}: {}\n", name, device.status().to_string());
         return 3;
@@ -106,7 +108,7 @@ class Run {
       if (settings_.seconds > 0 && so_far > settings_.seconds) break;
       const uint64_t seed = settings_.seed + static_cast<uint64_t>(i);
       current_seed = seed;
-      RandomProgram made = random_program(seed, sizes_of(seed));
+      RandomProgram made = make(seed);
       if (const Status status = ir::verify(*made.module); !status.ok()) {
         fmt::print("seed {}: the generator made a program that does not verify: {}\n{}\n", seed,
                    status.message(), stablehlo::print_module(*made.module));
@@ -139,12 +141,17 @@ class Run {
     }
     return options;
   }
+  RandomProgram make(uint64_t seed) const {
+    RandomProgram made = random_program(seed, sizes_of(seed));
+    if (settings_.partitions) shard_program(*made.module, seed);
+    return made;
+  }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   int print() {
     for (int64_t i = 0; i < settings_.count; ++i) {
       const uint64_t seed = settings_.seed + static_cast<uint64_t>(i);
-      RandomProgram made = random_program(seed, sizes_of(seed));
+      RandomProgram made = make(seed);
       fmt::print("{}\n", to_text({made.module, std::move(made.inputs)}));
     }
     return 0;
@@ -300,6 +307,8 @@ int main(int argc, char** argv) {
   app.add_flag("--loops", settings.generate.loops,
                "Mostly operations whose kernels have loops: those that schedules differ for");
   app.add_flag("--all-drawn", settings.all_drawn, "Draw the schedules of all forms");
+  app.add_flag("--partitions", settings.partitions,
+               "Cut the programs by random shardings over meshes of 1 to 8 logical devices");
   app.add_flag("--schedules", settings.show_schedules,
                "Print which schedules ran which families of operations");
   app.add_flag("--require-schedules", settings.require_schedules,

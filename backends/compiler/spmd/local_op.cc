@@ -47,6 +47,12 @@ int64_t dimension_of(const ShardingRule::Tensor& dimensions, int64_t factor) {
   return -1;
 }
 
+bool has_factor(const ShardingRule::Tensor& dimensions, int64_t factor) {
+  return std::any_of(
+      dimensions.begin(), dimensions.end(),
+      [factor](const ShardingRule::Dimension& dimension) { return contains(dimension, factor); });
+}
+
 // Whether no array has the factor beside others in a dimension.
 bool stands_alone(const ShardingRule& rule, int64_t factor) {
   const auto is_alone = [factor](const ShardingRule::Tensor& dimensions) {
@@ -89,9 +95,22 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
 
 bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, bool is_even) {
   if (contains(rule.need_replication, factor)) return false;
-  if (contains(rule.permutation, factor)) return may_read_windows(op, rule, factor);
   const bool is_reduction = contains(rule.reduction, factor);
+  const bool is_permutation = contains(rule.permutation, factor);
+  // Sums and what is put together of neighbours' blocks begin with a zero, which this type has not.
+  if ((is_reduction || is_permutation) && op.result(0)->type().dtype() == DType::kF8E8M0FNU) {
+    return false;
+  }
+  if (is_permutation) return may_read_windows(op, rule, factor);
   if (is_reduction && !may_reduce(op, rule, factor)) return false;
+  // Results without it would be others on each partition. Dimensions of one element, which rules
+  // let pass, are such factors.
+  const auto lacks_it = [factor](const ShardingRule::Tensor& dimensions) {
+    return !has_factor(dimensions, factor);
+  };
+  if (!is_reduction && std::any_of(rule.results.begin(), rule.results.end(), lacks_it)) {
+    return false;
+  }
   if (!is_even && (!stands_alone(rule, factor) || (is_reduction && !may_fill(op)))) return false;
   if (ir::is_elementwise(op.code())) return true;
   switch (op.code()) {
@@ -110,7 +129,6 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kGather:
     case OpCode::kPad:
     case OpCode::kReduceWindow:
-    case OpCode::kReshape:
     case OpCode::kReverse:
     case OpCode::kScatter:
     case OpCode::kSelectAndScatter:
@@ -118,6 +136,11 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kSort:
     case OpCode::kTriangularSolve:
       return is_even;
+    case OpCode::kReshape:
+      // What only one side has says nothing of the other's elements.
+      return is_even && has_factor(rule.operands[0], factor);
+    case OpCode::kCustomCall:
+      return is_roll(op);
     case OpCode::kDynamicUpdateSlice:
       // Where the update is smaller, it lies in some parts and not in others.
       return is_even && dimension_of(rule.operands[1], factor) >= 0;

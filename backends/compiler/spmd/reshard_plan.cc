@@ -228,8 +228,11 @@ class ReshardSearch {
     if (next.kind != StepKind::kExchange) return false;
     const Tiling& first = steps.size() == 1 ? from_ : steps[steps.size() - 2].to;
     for (size_t d = 0; d < whole_.size(); ++d) {
-      if (!begins_with(first.dims[d], next.to.dims[d]) &&
-          !begins_with(next.to.dims[d], first.dims[d])) {
+      const bool is_longer = begins_with(next.to.dims[d], first.dims[d]);
+      const Axes& base = is_longer ? first.dims[d] : next.to.dims[d];
+      const Axes& all = is_longer ? next.to.dims[d] : first.dims[d];
+      // Blocks that lay in each other on the way need not do so without it.
+      if (!begins_with(all, base) || !is_nested(d, base, cut_out(all, base.size(), all.size()))) {
         return false;
       }
     }

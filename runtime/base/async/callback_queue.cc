@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -41,6 +42,11 @@ struct CallbackQueue::State {
   uint64_t current = 0;  // the job whose end the next one waits for; 0: none
   Clock::time_point current_began;
   bool is_closing = false;
+  // So that no thread is left when the queue is gone: each that leaves waits for the one that left
+  // before, and the destructor for the last.
+  std::list<std::thread> handles;
+  std::thread left;
+  bool is_abandoned = false;  // a job destroyed the queue: threads end by themselves
 };
 
 CallbackQueue::CallbackQueue() : state_(std::make_shared<State>()) {}
@@ -49,15 +55,22 @@ CallbackQueue::~CallbackQueue() {
   std::unique_lock lock(state_->mutex);
   state_->is_closing = true;
   state_->changed.notify_all();
-  if (running_state == state_.get()) return;
+  if (running_state == state_.get()) {
+    state_->is_abandoned = true;
+    if (state_->left.joinable()) state_->left.detach();
+    return;
+  }
   state_->changed.wait(lock, [&] { return state_->threads == 0; });
+  if (state_->left.joinable()) state_->left.join();
 }
 
 bool CallbackQueue::add_thread(const std::shared_ptr<State>& state) {
+  const auto self = state->handles.emplace(state->handles.end());
   try {
     // Signals stay as the caller has them: processes that a callback starts inherit them.
-    std::thread([state] { run(state); }).detach();
+    *self = std::thread([state, self] { run(state, self); });
   } catch (const std::system_error&) {
+    state->handles.erase(self);
     return false;
   }
   ++state->threads;
@@ -109,7 +122,7 @@ bool CallbackQueue::rest(State& state, std::unique_lock<std::mutex>& lock) {
          !state.jobs.empty() || !state.urgent.empty();
 }
 
-void CallbackQueue::run(const std::shared_ptr<State>& state) {
+void CallbackQueue::run(const std::shared_ptr<State>& state, Handle self) {
   running_state = state.get();
   std::unique_lock lock(state->mutex);
   while (true) {
@@ -147,8 +160,17 @@ void CallbackQueue::run(const std::shared_ptr<State>& state) {
     if (number != 0 && state->current == number) state->current = 0;
     state->changed.notify_all();
   }
+  std::thread before;
+  if (state->is_abandoned) {
+    self->detach();
+  } else {
+    before = std::exchange(state->left, std::move(*self));
+  }
+  state->handles.erase(self);
   --state->threads;
   state->changed.notify_all();
+  lock.unlock();
+  if (before.joinable()) before.join();
 }
 
 }  // namespace hekla

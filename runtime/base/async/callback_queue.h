@@ -10,15 +10,17 @@
 // kRest; others end once they are idle. At most kMaxThreads stand in callbacks at a time, nested
 // ones not counted. Thread-safe. Jobs must not throw.
 //
-// The destructor waits for the jobs posted so far; where one of them is what destroys the queue the
-// threads end by themselves.
+// The destructor waits for the jobs posted so far and for the threads to be gone; where one of the
+// jobs is what destroys the queue the threads end by themselves.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "runtime/base/status.h"
 
@@ -53,7 +55,8 @@ class CallbackQueue {
 
  private:
   struct State;
-  static void run(const std::shared_ptr<State>& state);
+  using Handle = std::list<std::thread>::iterator;
+  static void run(const std::shared_ptr<State>& state, Handle self);
   static bool rest(State& state, std::unique_lock<std::mutex>& lock);
   // Under the mutex; whether there is a thread more.
   static bool add_thread(const std::shared_ptr<State>& state);
