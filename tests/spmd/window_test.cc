@@ -253,6 +253,26 @@ Program select_and_scatter(std::mt19937_64& random) {
       }};
 }
 
+// Pieces that begin anywhere, beyond the ends as well.
+Program dynamic_piece(std::mt19937_64& random, bool is_update) {
+  const Dims dims = {draw(random, 1, 30), draw(random, 1, 6)};
+  Dims piece = dims;
+  for (int64_t& n : piece) {
+    if (draw(random, 0, 2) > 0) n = draw(random, 1, n);
+  }
+  if (draw(random, 0, 1) == 0) piece[0] = std::min<int64_t>(piece[0], 3);
+  if (!is_update) {
+    return {"dynamic_slice", {dims, {}, {}}, [=](GraphBuilder& g, const GraphBuilder::Values& x) {
+              return GraphBuilder::Values{g.dynamic_slice(x[0], {x[1], x[2]}, piece)};
+            }};
+  }
+  return {"dynamic_update_slice",
+          {dims, piece, {}, {}},
+          [](GraphBuilder& g, const GraphBuilder::Values& x) {
+            return GraphBuilder::Values{g.dynamic_update_slice(x[0], x[1], {x[2], x[3]})};
+          }};
+}
+
 // Sums over a dimension in uneven blocks, where what fills up the last ones is left out.
 Program reduce(std::mt19937_64& random) {
   const Dims dims = {draw(random, 1, 30), draw(random, 1, 6)};
@@ -345,7 +365,8 @@ OpCut random_cut(std::mt19937_64& random, const ir::Operation& op,
   std::vector<int64_t> factors;
   for (size_t f = 0; f < cut.size(); ++f) {
     const auto factor = static_cast<int64_t>(f);
-    const bool is_window = may_read_windows(op, rule, factor) || contains(rule.reduction, factor);
+    const bool is_window = may_read_windows(op, rule, factor) || contains(rule.reduction, factor) ||
+                           op.code() == OpCode::kDynamicUpdateSlice;
     if (is_window || draw(random, 0, 4) == 0) factors.push_back(factor);
   }
   if (factors.empty()) return cut;
@@ -400,11 +421,14 @@ class PartsRun {
     if (const Status status = ir::verify(whole); !status.ok()) return status.to_string();
     std::vector<HostArray> arguments;
     const bool is_select = program_.name == "select_and_scatter";
+    const bool is_piece = program_.name.starts_with("dynamic");
     for (const Dims& dims : program_.arguments) {
       HostArray array(DType::kI32, dims);
       for (int64_t i = 0; i < array.size(); ++i) {
         array.mutable_as<int32_t>()[i] =
-            static_cast<int32_t>(is_select ? draw(random_, -3, 3) : draw(random_, -50, 50));
+            static_cast<int32_t>(is_select                  ? draw(random_, -3, 3)
+                                 : is_piece && dims.empty() ? draw(random_, -4, 32)
+                                                            : draw(random_, -50, 50));
         // As anything that stands for padding would be.
         if (is_select && draw(random_, 0, 3) == 0) {
           array.mutable_as<int32_t>()[i] = std::numeric_limits<int32_t>::min();
@@ -569,6 +593,8 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
       select_and_scatter,
       reduce,
       dot,
+      [](std::mt19937_64& random) { return dynamic_piece(random, false); },
+      [](std::mt19937_64& random) { return dynamic_piece(random, true); },
       [](std::mt19937_64& random) { return convolution(random, false); },
       [](std::mt19937_64& random) { return convolution(random, true); },
   };
@@ -604,6 +630,8 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
                            "running fold over parts",
                            "select_and_scatter over parts",
                            "slice over parts",
+                           "sum of a dynamic_slice",
+                           "dynamic_update_slice over parts",
                            "pad over parts",
                            "reverse over parts",
                            "concatenate over parts",

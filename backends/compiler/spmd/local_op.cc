@@ -68,6 +68,7 @@ bool stands_alone(const ShardingRule& rule, int64_t factor) {
 // Whether sums leave out what fills up uneven blocks.
 bool may_fill(const ir::Operation& op) {
   return op.code() == OpCode::kDot || op.code() == OpCode::kDotGeneral ||
+         op.code() == OpCode::kDynamicSlice ||
          (op.code() == OpCode::kReduce && op.result_count() == 1 && only_operation(op.region(0)));
 }
 
@@ -79,6 +80,7 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
     case OpCode::kConvolution:
       return may_read_windows(op, rule, factor);
     case OpCode::kReduce:
+    case OpCode::kDynamicSlice:
       return true;
     case OpCode::kGather: {
       const int64_t d = dimension_of(rule.operands[0], factor);
@@ -121,10 +123,11 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kDotGeneral:
     case OpCode::kConcatenate:
       return true;
+    case OpCode::kDynamicSlice:
+      return is_even || is_reduction;
     case OpCode::kBitcastConvert:
     case OpCode::kCholesky:
     case OpCode::kConvolution:
-    case OpCode::kDynamicSlice:
     case OpCode::kFft:
     case OpCode::kGather:
     case OpCode::kPad:
@@ -142,8 +145,8 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kCustomCall:
       return is_roll(op);
     case OpCode::kDynamicUpdateSlice:
-      // Where the update is smaller, it lies in some parts and not in others.
-      return is_even && dimension_of(rule.operands[1], factor) >= 0;
+      // An update that is smaller comes to each part whole.
+      return is_even || !has_factor(rule.operands[1], factor);
     default:
       return false;
   }
@@ -173,6 +176,7 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
   }
   adapt_attributes(job);
   begin_folds(job);
+  slice_dynamically(job);
   if (!job.reads.empty()) {
     go_over_windows(job);
   } else if (is_roll(op)) {
@@ -320,7 +324,8 @@ void LocalOps::finish(Job& job) {
   }
   // Sums are rounded once.
   const bool is_widened = is_reduced && fold == OpCode::kAdd && op.region_count() == 0 &&
-                          op.code() != OpCode::kGather && is_narrow_float(job.types[0].dtype());
+                          op.code() != OpCode::kGather && op.code() != OpCode::kDynamicSlice &&
+                          is_narrow_float(job.types[0].dtype());
   const ir::Type rounded = job.types[0];
   if (is_widened) job.types[0] = ir::Type::tensor(DType::kF32, rounded.dims());
 

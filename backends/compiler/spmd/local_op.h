@@ -62,6 +62,7 @@ class LocalOps {
   ir::Value* add_totals_before(Job& job, const RunningDimension& along, ir::Value* value);
   void go_over_windows(Job& job);
   void select_and_scatter(Job& job);
+  void slice_dynamically(Job& job);
   ir::Value* spread_window(Job& job, const WindowRead& read, ir::Value* value, ir::Value* fill);
   void adapt_attributes(Job& job) const;
   void shift_indices(Job& job);

@@ -442,7 +442,11 @@ class ToOneDevice {
     for (size_t i = 0; i < op->result_count(); ++i) {
       problem.results.push_back({op->result(i)->type(), {wanted[i]}});
     }
+    // A loop takes slices of what comes from outside more than once: sent once, in front of it.
+    const bool is_repeated =
+        op->code() == OpCode::kDynamicSlice && versions_.is_from_outside(op->operand(0), block);
     problem.may_cut = [&](int64_t factor, bool is_even) {
+      if (is_repeated && contains(rule->reduction, factor)) return false;
       return may_cut(*op, *rule, factor, is_even);
     };
     problem.operand_bytes = [&](const OpCut& cut, size_t operand) {

@@ -53,7 +53,13 @@ ShardingRule dynamic_slice(const ir::Operation& op) {
   const Dims& from = op.operand(0)->type().dims();
   const Dims& to = op.result()->type().dims();
   for (size_t d = 0; d < from.size(); ++d) {
-    if (from[d] != to[d]) continue;
+    if (from[d] != to[d]) {
+      // Whoever has the elements gives them to a sum, the others nothing.
+      const int64_t picked = b.factor(from[d], FactorKind::kReduction);
+      b.operand(0, d, {picked});
+      b.block(picked);
+      continue;
+    }
     const int64_t factor = b.factor(from[d]);
     b.operand(0, d, {factor});
     b.result(0, d, {factor});
