@@ -168,6 +168,8 @@ manual('loop', lambda v: lax.fori_loop(0, 3, lambda i, s: s + lax.pmean(s, 'i'),
        lambda v: functools.reduce(lambda s, _: s + np.tile(s.reshape(8, 2).mean(0), 8), range(3), v), v, ins=P('i'), outs=P('i'))
 check('inside of a program', lambda a: shard_map(lambda p: p - lax.pmax(p, 'x'), mesh=mesh, in_specs=P('x', 'y'), out_specs=P('x', 'y'))(a * 2).sum(0)
       if jax.config.jax_default_device != cpu else (a * 2 - jnp.tile((a * 2).reshape(2, 4, 16).max(0), (2, 1))).sum(0), array(8, 16), specs=[P('y')])
+check('parts as they come', lambda a: shard_map(lambda p: p, mesh=mesh, in_specs=P('x', 'y'), out_specs=P('x', 'y'))(a)
+      if jax.config.jax_default_device != cpu else a, array(8, 16), specs=[P('x', 'y')])
 if hasattr(jax, 'shard_map'):
     check('some axes', lambda a: shard_map(lambda p: (p + lax.axis_index('x')) @ p.T, mesh=mesh, in_specs=P('x'), out_specs=P('x'), axis_names={'x'})(a)
           if jax.config.jax_default_device != cpu else jnp.concatenate([a[:4] @ a[:4].T, (a[4:] + 1) @ a[4:].T]), array(8, 16), specs=[P('x', 'y')])
@@ -196,5 +198,5 @@ def test_programs_over_eight_devices(child, ours, gspmd, programs):
     done = child(code, HEKLA_NUM_DEVICES='8')
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = json.loads(done.stdout.split('\n')[-2])
-    assert len(outcomes) >= {CUT: 27, NEIGHBOURS: 12, MANUAL: 13}[programs]
+    assert len(outcomes) >= {CUT: 27, NEIGHBOURS: 12, MANUAL: 14}[programs]
     assert not {name: problem for name, problem in outcomes.items() if problem}

@@ -600,7 +600,7 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
   };
   std::mt19937_64 random(5);
   std::map<std::string, int> seen;
-  constexpr int kCases = 1300;
+  constexpr int kCases = 700;
   for (int i = 0; i < kCases; ++i) {
     const Program program = kinds[static_cast<size_t>(i) % std::size(kinds)](random);
     const PrimeMesh mesh = random_mesh(random);
@@ -646,7 +646,7 @@ TEST(Windows, PartsAreThoseOfTheWhole) {
                            "5 partitions",
                            "7 partitions",
                            "8 partitions"}) {
-    EXPECT_GT(seen[name], 12) << name;
+    EXPECT_GT(seen[name], 5) << name;
   }
 }
 

@@ -2,6 +2,7 @@
 #include "backends/compiler/spmd/local_op.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -351,6 +352,8 @@ void LocalOps::finish(Job& job) {
     Tiling& now = job.result_tilings[0];
     Tiling sum = now;
     sum.partial = job.sums;
+    std::set_intersection(job.sums.begin(), job.sums.end(), job.wanted[0].partial.begin(),
+                          job.wanted[0].partial.end(), std::back_inserter(now.partial));
     // Parts of the sum where they are wanted and nothing else is lost by it.
     for (size_t d = 0; d < now.dims.size(); ++d) {
       const Axes& goal = job.wanted[0].dims[d];
@@ -397,8 +400,11 @@ void LocalOps::finish(Job& job) {
   if (once != nullptr) {
     const Dims& dims = values[0]->type().dims();
     // A scatter's operand may be in larger parts than the sum now is.
-    if (once->type().dims().empty()) {
-      once = g.broadcast(once, dims, {});
+    if (op.code() == OpCode::kReduce) {
+      Tiling all = job.result_tilings[0];
+      all.partial.clear();
+      once = resharder_.reshard(g, g.broadcast(once, dims, {}), all, job.result_tilings[0],
+                                op.result()->type().dims());
     } else {
       once = resharder_.reshard(g, once, job.operand_tilings[0], job.result_tilings[0],
                                 op.result()->type().dims());

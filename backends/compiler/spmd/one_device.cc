@@ -424,6 +424,7 @@ class ToOneDevice {
     for (size_t i = 0; i < op->result_count(); ++i) {
       if (!op->result(i)->type().is_static_tensor()) return false;
       wanted.push_back(tiling_of(op->result(i)));
+      wanted.back().partial = wanted_addends(*op->result(i));
       is_cut = is_cut || !wanted.back().is_replicated();
     }
     bool is_at_hand = true;
@@ -472,6 +473,18 @@ class ToOneDevice {
     }
     replaced_.push_back(std::move(op));
     return true;
+  }
+
+  // The axes that a sum is left partial over, where all who use it are constraints that say so.
+  Axes wanted_addends(const ir::Value& value) const {
+    std::optional<Axes> axes;
+    for (const ir::Operation* user : value.users()) {
+      const auto known =
+          is_call_of(*user, kConstraint) ? tilings_.find(user->result()) : tilings_.end();
+      if (known == tilings_.end() || (axes && *axes != known->second.partial)) return {};
+      axes = known->second.partial;
+    }
+    return axes.value_or(Axes());
   }
 
   // The rule by the shapes of the program over all partitions: block arguments have those of parts
@@ -535,6 +548,15 @@ class ToOneDevice {
     if (is_nested) HEKLA_RETURN_IF_ERROR(check_nested(*op));
     ir::Block& body = op->region(0).front();
     HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end, convert(body, /*is_nested=*/true));
+    // What the body returns as it came in is a part as it is: the operand that takes its place may
+    // be known as a part of something else.
+    std::vector<ir::Value*> returned;
+    for (ir::Value* value : end->operands()) {
+      if (value->argument_of() != &body) {
+        HEKLA_ASSIGN_OR_RETURN(value, versions_.whole(value));
+      }
+      returned.push_back(value);
+    }
     for (size_t k = 0; k < op->operand_count(); ++k) {
       ir::Value* operand = op->operand(k);
       ir::Value* inside = body.argument(k);
@@ -550,12 +572,8 @@ class ToOneDevice {
         HEKLA_ASSIGN_OR_RETURN(operand, versions_.whole(operand));
       }
       HEKLA_RETURN_IF_ERROR(expect_type(*op, *operand, inside->type()));
+      std::replace(returned.begin(), returned.end(), inside, operand);
       inside->replace_all_uses_with(operand);
-    }
-    std::vector<ir::Value*> returned;
-    for (ir::Value* value : end->operands()) {
-      HEKLA_ASSIGN_OR_RETURN(value, versions_.whole(value));
-      returned.push_back(value);
     }
     for (std::unique_ptr<ir::Operation>& inner : take_operations(body)) {
       block.append(std::move(inner));

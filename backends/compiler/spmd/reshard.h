@@ -100,6 +100,8 @@ class Resharder {
                          const Dims& whole);
   ir::Value* reduce_scatter(ir::GraphBuilder& g, ir::Value* part, const Tiling& from,
                             const Tiling& to, const Dims& whole);
+  ir::Value* place(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to,
+                   const Dims& whole);
   ir::Value* keep_first(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to);
 
   // Rounds of a halo's plan (reshard_halo.cc).

@@ -139,6 +139,7 @@ class ReshardSearch {
     }
     switch (kind) {
       case StepKind::kSlice:
+      case StepKind::kPlace:
       case StepKind::kKeepFirst:
         break;
       case StepKind::kPermute: {
@@ -430,6 +431,25 @@ class ReshardSearch {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
+// Where axes that cut a dimension are to be those of a sum, nothing has to move: `from` with these
+// at the ends of dimensions as axes of the sum.
+Tiling placed(const PrimeMesh& mesh, const Tiling& from, const Tiling& to, const Dims& whole) {
+  Tiling found = from;
+  for (size_t d = 0; d < whole.size(); ++d) {
+    const Axes& now = from.dims[d];
+    size_t kept = now.size();
+    while (kept > 0 && contains(to.partial, now[kept - 1])) --kept;
+    const Axes rest = cut_out(now, 0, kept);
+    const Axes given = cut_out(now, kept, now.size());
+    const int64_t block = sharding::block_of(whole[d], mesh.parts(rest), 0).size;
+    if (given.empty() || (kept > 0 && block % mesh.parts(given) != 0)) continue;
+    found.dims[d] = rest;
+    found.partial = joined(std::move(found.partial), given);
+  }
+  std::sort(found.partial.begin(), found.partial.end());
+  return found;
+}
+
 }  // namespace
 
 std::vector<int64_t> permutation_sources(const PrimeMesh& mesh, const Tiling& from,
@@ -468,10 +488,15 @@ std::vector<int64_t> permutation_sources(const PrimeMesh& mesh, const Tiling& fr
 const ReshardPlan& ReshardPlanner::plan(const Tiling& from, const Tiling& to, const Dims& whole) {
   const auto [place, is_new] = plans_.try_emplace(key_of(from, to, whole));
   if (!is_new) return place->second;
-  // Sums become partial at the very end.
+  const Tiling begin = placed(*mesh_, from, to, whole);
+  // Other sums become partial at the very end.
   Tiling summed = to;
-  std::erase_if(summed.partial, [&](int axis) { return !contains(from.partial, axis); });
-  place->second = ReshardSearch(*mesh_, from, summed, whole).run();
+  std::erase_if(summed.partial, [&](int axis) { return !contains(begin.partial, axis); });
+  place->second = ReshardSearch(*mesh_, begin, summed, whole).run();
+  if (!(begin == from)) {
+    std::vector<ReshardStep>& steps = place->second.steps;
+    steps.insert(steps.begin(), {StepKind::kPlace, begin});
+  }
   if (!(summed == to)) place->second.steps.push_back({StepKind::kKeepFirst, to});
   return place->second;
 }

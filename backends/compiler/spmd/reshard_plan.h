@@ -24,6 +24,7 @@ struct ReshardStep {
     kGather,         // axes go from the ends of dimensions
     kReduceScatter,  // axes of a partial sum are appended to a dimension
     kAllReduce,      // a sum over axes is no longer partial
+    kPlace,          // axes go from the ends of dimensions: each part and zeros around it are a sum
     kKeepFirst,      // becomes a partial sum: the array and zeros
   };
   Kind kind;

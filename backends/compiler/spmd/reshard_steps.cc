@@ -94,6 +94,9 @@ ir::Value* Resharder::reshard(GraphBuilder& g, ir::Value* part, const Tiling& fr
         part = sum_over(g, part, summed);
         break;
       }
+      case StepKind::kPlace:
+        part = place(g, part, *now, step.to, whole);
+        break;
       case StepKind::kKeepFirst:
         part = keep_first(g, part, *now, step.to);
         break;
@@ -203,6 +206,21 @@ ir::Value* Resharder::reduce_scatter(GraphBuilder& g, ir::Value* part, const Til
                ->result();
   }
   return part;
+}
+
+ir::Value* Resharder::place(GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to,
+                            const Dims& whole) {
+  const Dims local = part->type().dims();
+  Dims around = local;
+  GraphBuilder::Values starts;
+  for (size_t d = 0; d < whole.size(); ++d) {
+    const Axes given = tail(from.dims[d], to.dims[d]);
+    around[d] *= mesh_->parts(given);
+    starts.push_back(given.empty() ? g.integer_constant(DType::kI64, {}, 0)
+                                   : start_of_part(g, given, local[d]));
+  }
+  ir::Value* zeros = g.constant(part->type().dtype(), around, 0);
+  return cut_to(g, g.dynamic_update_slice(zeros, part, starts), local_shape(*mesh_, to, whole));
 }
 
 ir::Value* Resharder::keep_first(GraphBuilder& g, ir::Value* part, const Tiling& from,
