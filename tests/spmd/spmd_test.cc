@@ -272,7 +272,7 @@ TEST(Spmd, ResultsThatAreLeftOpenAreCutAsTheirConstraintsSay) {
       layout.parameters.resize(1);
       layout.results.resize(1);
       ASSERT_TRUE(to_one_device(*module, layout).ok()) << text;
-      EXPECT_EQ(to_text(*layout.parameters[0]), "{replicated}");
+      EXPECT_EQ(to_text(*layout.parameters[0]), "{devices=[2,1]<=[2]}");
       EXPECT_EQ(to_text(*layout.results[0]), "{devices=[2,1]<=[2]}") << text;
       EXPECT_EQ(count(*module, ir::OpCode::kCustomCall), 0);
       EXPECT_EQ(count(*module, ir::OpCode::kAllGather), 0);
@@ -304,6 +304,60 @@ TEST(Spmd, ConstraintsInRegionsSayNothingOutside) {
   test.layout.results = {tiles("{devices=[2]<=[2]}")};
   test.expected = [](int32_t x) { return 3 * x; };
   EXPECT_EQ(run(test), "");
+}
+
+// What must be whole is cut elsewhere meanwhile, if that moves less than gathering does.
+TEST(Spmd, SortsAndTransformsOfCutDimensionsMoveThemToOthers) {
+  Case test;
+  test.text = function({8, 8}, R"(  %r = "stablehlo.sort"(%a) ({
+    ^bb0(%x: tensor<i32>, %y: tensor<i32>):
+      %c = stablehlo.compare GT, %x, %y : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1>
+    }) {dimension = 0 : i64, is_stable = true} : (tensor<8x8xi32>) -> tensor<8x8xi32>)");
+  test.shape = {8, 8};
+  test.layout.partitions = 4;
+  test.layout.parameters = test.layout.results = {tiles("{devices=[4,1]<=[4]}")};
+  test.expected = [](int32_t x) { return 56 - x + 2 * (x % 8); };
+  EXPECT_EQ(run(test), "");
+  const auto sort = read(test.text);
+  ASSERT_TRUE(to_one_device(*sort, test.layout).ok());
+  EXPECT_EQ(count(*sort, ir::OpCode::kAllToAll), 2);
+  EXPECT_EQ(count(*sort, ir::OpCode::kAllGather), 0);
+  // Nowhere to move to.
+  for (const auto& [shape, moves, gathers] : {std::tuple("8x8x3", 2, 0), std::tuple("3x8", 0, 1)}) {
+    const std::string type = fmt::format("tensor<{}xcomplex<f32>>", shape);
+    const auto transform = read(fmt::format(
+        "func.func public @main(%a: {0}) -> {0} {{\n"
+        "  %r = \"stablehlo.fft\"(%a) {{fft_type = #stablehlo<fft_type FFT>, fft_length = "
+        "array<i64: {1}>}} : ({0}) -> {0}\n  return %r : {0}\n}}",
+        type, moves > 0 ? "8, 3" : "8"));
+    Layout layout;
+    layout.partitions = 4;
+    layout.parameters =
+        layout.results = {tiles(moves > 0 ? "{devices=[1,4,1]<=[4]}" : "{devices=[1,4]<=[4]}")};
+    ASSERT_TRUE(to_one_device(*transform, layout).ok());
+    EXPECT_EQ(count(*transform, ir::OpCode::kAllToAll), moves) << shape;
+    EXPECT_EQ(count(*transform, ir::OpCode::kAllGather), gathers) << shape;
+  }
+}
+
+// Dimensions that a reshape tears apart correspond to nothing.
+TEST(Spmd, ReshapesOfCutDimensionsThatHaveNoCounterpartAreWhole) {
+  for (const char* cut : {"{devices=[1,1,2]<=[2]}", "{devices=[1,7,1]<=[7]}",
+                          "{devices=[16,1,1]<=[16]}", "{devices=[4,1,2]<=[8]}", "{replicated}"}) {
+    Case test;
+    test.text =
+        function({16, 7, 16},
+                 "  %b = stablehlo.reshape %a : (tensor<16x7x16xi32>) -> tensor<4x8x56xi32>\n"
+                 "  %c = stablehlo.negate %b : tensor<4x8x56xi32>\n"
+                 "  %r = stablehlo.reshape %c : (tensor<4x8x56xi32>) -> tensor<16x7x16xi32>");
+    test.shape = {16, 7, 16};
+    test.layout.parameters = test.layout.results = {tiles(cut)};
+    test.layout.partitions =
+        std::max<int64_t>(2, element_count(test.layout.parameters[0]->tile_dims));
+    test.expected = [](int32_t x) { return -x; };
+    EXPECT_EQ(run(test), "") << cut;
+  }
 }
 
 // The array is the sum of what devices hold, on the way in and on the way out.

@@ -47,6 +47,8 @@ FactorRule::FactorRule(sharding::ShardingRule given) : rule(std::move(given)) {
       all_pass = false;
     }
   }
+  exchanged.assign(factor_count(), false);
+  for (int64_t factor : rule.permutation) exchanged[static_cast<size_t>(factor)] = true;
   for (int64_t factor : rule.blocked_propagation) blocked[static_cast<size_t>(factor)] = true;
 }
 
@@ -245,6 +247,11 @@ bool FactorStep::divides(size_t i, size_t factor, int axis) {
   // The dimension may have another size than the factor, as a slice's has.
   const int64_t whole = array.sizes[at.dimension];
   if (whole % (mesh_.parts(array.axes[at.dimension]) * mesh_.size(axis)) == 0) return true;
+  // Neighbours exchange what they need whatever the blocks; empty ones would be of no use.
+  if (at.is_single && rule_->exchanged[factor] &&
+      whole >= mesh_.parts(array.axes[at.dimension]) * mesh_.size(axis)) {
+    return true;
+  }
   // Somewhere an uneven cut was given: a dimension that is the same one may be cut alike.
   if (!at.is_single || whole != size || !rule_->passes[factor]) return false;
   for (size_t k = 0; k < array_count(); ++k) {

@@ -41,8 +41,9 @@ struct FactorRule {
   size_t factor_count() const { return rule.factor_sizes.size(); }
 
   sharding::ShardingRule rule;
-  std::vector<bool> passes;   // by factor: neither reduced, permuted nor needed whole
-  std::vector<bool> blocked;  // by factor
+  std::vector<bool> passes;     // by factor: neither reduced, permuted nor needed whole
+  std::vector<bool> blocked;    // by factor
+  std::vector<bool> exchanged;  // by factor: of the kind "permutation"
   bool all_pass = true;
 };
 

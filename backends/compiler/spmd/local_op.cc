@@ -6,6 +6,10 @@
 #include <limits>
 #include <utility>
 
+#include "backends/compiler/spmd/folds.h"
+#include "backends/compiler/spmd/local_job.h"
+#include "backends/compiler/spmd/local_window.h"
+#include "backends/compiler/spmd/marks.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -15,44 +19,6 @@ using ir::OpCode;
 using sharding::ShardingRule;
 
 namespace {
-
-// How the values that a region of two arguments folds may be combined: one operation on both.
-std::optional<OpCode> only_operation(const ir::Region& region) {
-  const ir::Block& block = region.front();
-  if (block.operations().size() != 2 || block.argument_count() != 2) return std::nullopt;
-  const ir::Operation& op = *block.operations().front();
-  switch (op.code()) {
-    case OpCode::kAdd:
-    case OpCode::kMultiply:
-    case OpCode::kMaximum:
-    case OpCode::kMinimum:
-    case OpCode::kAnd:
-    case OpCode::kOr:
-    case OpCode::kXor:
-      break;
-    default:
-      return std::nullopt;
-  }
-  const bool folds_both =
-      (op.operand(0) == block.argument(0) && op.operand(1) == block.argument(1)) ||
-      (op.operand(0) == block.argument(1) && op.operand(1) == block.argument(0));
-  if (!folds_both || block.terminator()->operand(0) != op.result()) return std::nullopt;
-  return op.code();
-}
-
-bool is_idempotent(OpCode code) {
-  return code == OpCode::kMaximum || code == OpCode::kMinimum || code == OpCode::kAnd ||
-         code == OpCode::kOr;
-}
-
-// What changes no value; of idempotent operations on numbers there is no need for one.
-ir::Value* neutral(ir::GraphBuilder& g, OpCode code, DType dtype, const Dims& dims) {
-  if (code == OpCode::kMultiply) return g.constant(dtype, dims, 1);
-  if (code == OpCode::kAnd) return g.integer_constant(dtype, dims, -1);
-  // 0 + -0 is 0: the negative zero leaves both alone.
-  const bool is_signed_zero = code == OpCode::kAdd && (is_float(dtype) || is_complex(dtype));
-  return g.constant(dtype, dims, is_signed_zero ? -0.0 : 0.0);
-}
 
 bool is_narrow_float(DType dtype) { return is_float(dtype) && dtype_bits(dtype) < 32; }
 
@@ -100,25 +66,11 @@ bool stands_alone(const ShardingRule& rule, int64_t factor) {
          std::all_of(rule.results.begin(), rule.results.end(), is_alone);
 }
 
-// A window over a whole dimension of the image, without steps, holes and borders.
-bool is_whole_window(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
-  const auto* numbers = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
-  if (numbers == nullptr) return false;
-  const int64_t image = dimension_of(rule.operands[0], factor);
-  if (image == numbers->input_feature_dimension) return true;
-  const auto& spatial = numbers->input_spatial_dimensions;
-  const auto at = std::find(spatial.begin(), spatial.end(), image);
-  if (at == spatial.end()) return false;
-  const auto k = static_cast<size_t>(at - spatial.begin());
-  const auto is_plain = [&](std::string_view name, int64_t plain) {
-    const std::vector<int64_t> list = ir::int_list(op, name);
-    return list.empty() || list[k] == plain;
-  };
-  const auto padding = ir::padding_of(op);
-  const std::vector<bool> reversed = ir::bool_list(op, "window_reversal");
-  return is_plain("lhs_dilation", 1) && is_plain("rhs_dilation", 1) &&
-         (padding.empty() || (padding[k][0] == 0 && padding[k][1] == 0)) &&
-         (reversed.empty() || !reversed[k]);
+// Whether sums leave out what fills up uneven blocks.
+bool may_fill(const ir::Operation& op) {
+  return op.code() == OpCode::kDot || op.code() == OpCode::kDotGeneral ||
+         op.code() == OpCode::kDynamicSlice ||
+         (op.code() == OpCode::kReduce && op.result_count() == 1 && only_operation(op.region(0)));
 }
 
 bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
@@ -127,8 +79,9 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
     case OpCode::kDotGeneral:
       return true;
     case OpCode::kConvolution:
-      return is_whole_window(op, rule, factor);
+      return may_read_windows(op, rule, factor);
     case OpCode::kReduce:
+    case OpCode::kDynamicSlice:
       return true;
     case OpCode::kGather: {
       const int64_t d = dimension_of(rule.operands[0], factor);
@@ -144,11 +97,15 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
 }  // namespace
 
 bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, bool is_even) {
-  if (contains(rule.permutation, factor) || contains(rule.need_replication, factor)) return false;
+  if (contains(rule.need_replication, factor)) return false;
   const bool is_reduction = contains(rule.reduction, factor);
+  const bool is_permutation = contains(rule.permutation, factor);
+  // Sums and what is put together of neighbours' blocks begin with a zero, which this type has not.
+  if ((is_reduction || is_permutation) && op.result(0)->type().dtype() == DType::kF8E8M0FNU) {
+    return false;
+  }
+  if (is_permutation) return may_read_windows(op, rule, factor);
   if (is_reduction && !may_reduce(op, rule, factor)) return false;
-  // Sums begin with a zero, which this type has not.
-  if (is_reduction && op.result()->type().dtype() == DType::kF8E8M0FNU) return false;
   // Results without it would be others on each partition. Dimensions of one element, which rules
   // let pass, are such factors.
   const auto lacks_it = [factor](const ShardingRule::Tensor& dimensions) {
@@ -157,7 +114,7 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
   if (!is_reduction && std::any_of(rule.results.begin(), rule.results.end(), lacks_it)) {
     return false;
   }
-  if (!is_even && (is_reduction || !stands_alone(rule, factor))) return false;
+  if (!is_even && (!stands_alone(rule, factor) || (is_reduction && !may_fill(op)))) return false;
   if (ir::is_elementwise(op.code())) return true;
   switch (op.code()) {
     case OpCode::kBroadcastInDim:
@@ -167,10 +124,11 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kDotGeneral:
     case OpCode::kConcatenate:
       return true;
+    case OpCode::kDynamicSlice:
+      return is_even || is_reduction;
     case OpCode::kBitcastConvert:
     case OpCode::kCholesky:
     case OpCode::kConvolution:
-    case OpCode::kDynamicSlice:
     case OpCode::kFft:
     case OpCode::kGather:
     case OpCode::kPad:
@@ -185,31 +143,15 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
     case OpCode::kReshape:
       // What only one side has says nothing of the other's elements.
       return is_even && has_factor(rule.operands[0], factor);
+    case OpCode::kCustomCall:
+      return is_roll(op);
     case OpCode::kDynamicUpdateSlice:
-      // Where the update is smaller, it lies in some parts and not in others.
-      return is_even && dimension_of(rule.operands[1], factor) >= 0;
+      // An update that is smaller comes to each part whole.
+      return is_even || !has_factor(rule.operands[1], factor);
     default:
       return false;
   }
 }
-
-struct LocalOps::Job {
-  ir::Operation& op;
-  const ShardingRule& rule;
-  const OpCut& cut;
-  const std::vector<Tiling>& wanted;
-  ir::Block& block;
-  ir::GraphBuilder g;  // at its end
-  Axes sums;           // axes that results are to be summed over
-  std::vector<Tiling> operand_tilings;
-  std::vector<Tiling> result_tilings;  // before that sum
-  ir::AttributeMap attributes;
-  std::vector<ir::Value*> operands;
-  std::vector<ir::Type> types;
-  ir::Value* is_inside = nullptr;  // gather: which of its elements this partition has
-
-  const Dims& result_dims(size_t i) const { return types[i].dims(); }
-};
 
 Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCut& cut,
                          const std::vector<Tiling>& wanted, ir::Block& block) {
@@ -226,13 +168,7 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
           {},
           {}};
   versions_.set_location(op.location());
-  for (size_t i = 0; i < op.operand_count(); ++i) {
-    ir::Value* operand = op.operand(i);
-    job.operand_tilings.push_back(*tiling_under(cut, rule, rule.operands[i], mesh_));
-    HEKLA_ASSIGN_OR_RETURN(ir::Value* const part,
-                           versions_.part(operand, job.operand_tilings.back()));
-    job.operands.push_back(part);
-  }
+  HEKLA_RETURN_IF_ERROR(take_operands(job));
   for (size_t i = 0; i < op.result_count(); ++i) {
     job.result_tilings.push_back(*tiling_under(cut, rule, rule.results[i], mesh_));
     const ir::Type& type = op.result(i)->type();
@@ -240,6 +176,13 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
         type.element(), local_shape(mesh_, job.result_tilings.back(), type.dims())));
   }
   adapt_attributes(job);
+  begin_folds(job);
+  slice_dynamically(job);
+  if (!job.reads.empty()) {
+    go_over_windows(job);
+  } else if (is_roll(op)) {
+    job.made = {rolled(job.g, job.operands[0], op)};
+  }
   shift_indices(job);
   finish(job);
   return job.g.status();
@@ -382,18 +325,25 @@ void LocalOps::finish(Job& job) {
   }
   // Sums are rounded once.
   const bool is_widened = is_reduced && fold == OpCode::kAdd && op.region_count() == 0 &&
-                          op.code() != OpCode::kGather && is_narrow_float(job.types[0].dtype());
+                          op.code() != OpCode::kGather && op.code() != OpCode::kDynamicSlice &&
+                          is_narrow_float(job.types[0].dtype());
   const ir::Type rounded = job.types[0];
   if (is_widened) job.types[0] = ir::Type::tensor(DType::kF32, rounded.dims());
 
-  auto made = std::make_unique<ir::Operation>(op.code(), job.operands, job.types,
-                                              std::move(job.attributes), op.location());
-  for (std::unique_ptr<ir::Region>& region : op.take_regions()) {
-    made->adopt_region(std::move(region));
+  ir::Operation* local = nullptr;
+  std::vector<ir::Value*> values = std::move(job.made);
+  if (values.empty()) {
+    auto made = std::make_unique<ir::Operation>(op.code(), job.operands, job.types,
+                                                std::move(job.attributes), op.location());
+    for (std::unique_ptr<ir::Region>& region : op.take_regions()) {
+      made->adopt_region(std::move(region));
+    }
+    local = job.block.append(std::move(made));
+    for (size_t i = 0; i < local->result_count(); ++i) values.push_back(local->result(i));
   }
-  ir::Operation* local = job.block.append(std::move(made));
-  std::vector<ir::Value*> values;
-  for (size_t i = 0; i < local->result_count(); ++i) values.push_back(local->result(i));
+  for (const RunningDimension& one : job.running) {
+    values[0] = add_totals_before(job, one, values[0]);
+  }
   if (job.is_inside != nullptr) {
     ir::Value* nothing = neutral(g, *fold, rounded.dtype(), rounded.dims());
     values[0] = g.select(job.is_inside, values[0], nothing);

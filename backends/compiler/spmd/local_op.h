@@ -5,8 +5,10 @@
 // One object a program; one thread. Errors are the builder's.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "backends/compiler/spmd/local_window.h"
 #include "backends/compiler/spmd/op_cut.h"
 #include "backends/compiler/spmd/reshard.h"
 #include "backends/compiler/spmd/versions.h"
@@ -19,10 +21,22 @@ namespace hekla::spmd {
 bool may_cut(const ir::Operation& op, const sharding::ShardingRule& rule, int64_t factor,
              bool is_even);
 
+// How operands come of which an operation reads more than its part: as moves fewer bytes; or always
+// in parts, whose neighbours send what is needed; or always whole.
+enum class Reading : uint8_t { kByBytes, kFromNeighbours, kWhole };
+
+struct RunningDimension;
+
 class LocalOps {
  public:
-  LocalOps(Resharder& resharder, Versions& versions, const PrimeMesh& mesh)
-      : resharder_(resharder), versions_(versions), mesh_(mesh) {}
+  LocalOps(Resharder& resharder, Versions& versions, const PrimeMesh& mesh,
+           Reading reading = Reading::kByBytes)
+      : resharder_(resharder), versions_(versions), mesh_(mesh), reading_(reading) {}
+
+  // What a device sends for operand i to be as `cut` needs it, its neighbours' elements included;
+  // infinite where the operation cannot be computed so.
+  double operand_bytes(const ir::Operation& op, const sharding::ShardingRule& rule,
+                       const OpCut& cut, size_t operand);
 
   // Appends what computes `op`, which stands in no block, in parts as `cut` says. Its results are
   // known by `versions` afterwards, as near to `wanted` as costs nothing more. Regions move from
@@ -32,7 +46,24 @@ class LocalOps {
 
  private:
   struct Job;  // one call of compute
+  // How an operand comes: in parts of which neighbours are read, or whole along all the dimensions
+  // of which something is read.
+  struct OperandWay {
+    Tiling tiling;
+    bool is_exchanged = true;
+    double bytes = 0;
+  };
+  OperandWay way_of(const ir::Value* operand, const Tiling& tiling, const WindowReads& reads,
+                    size_t number);
 
+  Status take_operands(Job& job);
+  void fill_blocks(Job& job);
+  void begin_folds(Job& job);
+  ir::Value* add_totals_before(Job& job, const RunningDimension& along, ir::Value* value);
+  void go_over_windows(Job& job);
+  void select_and_scatter(Job& job);
+  void slice_dynamically(Job& job);
+  ir::Value* spread_window(Job& job, const WindowRead& read, ir::Value* value, ir::Value* fill);
   void adapt_attributes(Job& job) const;
   void shift_indices(Job& job);
   void finish(Job& job);
@@ -40,6 +71,7 @@ class LocalOps {
   Resharder& resharder_;
   Versions& versions_;
   const PrimeMesh& mesh_;
+  const Reading reading_;
 };
 
 }  // namespace hekla::spmd

@@ -113,7 +113,90 @@ void mark_constraints(ir::Region& region, const ir::Module& module) {
   }
 }
 
+// Where a slice of step 1 that cuts one dimension alone begins; none for others.
+std::optional<int64_t> begin_of_slice(const ir::Value& value, size_t dimension) {
+  const ir::Operation* op = value.defining_op();
+  if (op == nullptr || op->code() != OpCode::kSlice) return std::nullopt;
+  const ir::Type& from = op->operand(0)->type();
+  if (!from.is_static_tensor()) return std::nullopt;
+  const std::vector<int64_t> start = ir::int_list(*op, "start_indices");
+  for (size_t d = 0; d < start.size(); ++d) {
+    if (d != dimension && from.dims()[d] != value.type().dims()[d]) return std::nullopt;
+  }
+  const std::vector<int64_t> strides = ir::int_list(*op, "strides");
+  const bool has_steps =
+      std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride != 1; });
+  return has_steps || dimension >= start.size() ? std::nullopt : std::optional(start[dimension]);
+}
+
+// Where the operand of a concatenation of its end and its beginning is taken apart.
+std::optional<int64_t> begin_of_roll(const ir::Operation& op) {
+  if (op.code() != OpCode::kConcatenate || op.operand_count() != 2 ||
+      !op.result()->type().is_static_tensor()) {
+    return std::nullopt;
+  }
+  const auto dimension = static_cast<size_t>(ir::int_value(op, "dimension"));
+  const std::optional<int64_t> end = begin_of_slice(*op.operand(0), dimension);
+  const std::optional<int64_t> beginning = begin_of_slice(*op.operand(1), dimension);
+  if (!end || !beginning || *beginning != 0 || *end == 0) return std::nullopt;
+  const ir::Value* whole = op.operand(0)->defining_op()->operand(0);
+  const bool is_all = whole == op.operand(1)->defining_op()->operand(0) &&
+                      whole->type() == op.result()->type() &&
+                      op.operand(1)->type().dims()[dimension] == *end;
+  return is_all ? end : std::nullopt;
+}
+
 }  // namespace
+
+bool is_roll(const ir::Operation& op) {
+  if (!is_call_of(op, kRoll) || op.operand_count() != 1 || op.result_count() != 1 ||
+      !op.result()->type().is_static_tensor()) {
+    return false;
+  }
+  const Dims& dims = op.result()->type().dims();
+  const int64_t dimension = ir::int_value(op, kRollDimension, -1);
+  const int64_t begin = ir::int_value(op, kRollBegin, -1);
+  return dimension >= 0 && dimension < static_cast<int64_t>(dims.size()) && begin > 0 &&
+         begin < dims[static_cast<size_t>(dimension)];
+}
+
+void mark_rolls(ir::Region& region) {
+  for (const auto& block : region.blocks()) {
+    std::vector<ir::Operation*> operations;
+    for (const auto& op : block->operations()) operations.push_back(op.get());
+    for (ir::Operation* op : operations) {
+      if (op->code() == OpCode::kSdyManualComputation) continue;
+      for (size_t r = 0; r < op->region_count(); ++r) mark_rolls(op->region(r));
+      const std::optional<int64_t> begin = begin_of_roll(*op);
+      if (!begin) continue;
+      ir::AttributeMap attributes;
+      attributes.set("call_target_name", ir::StringValue{std::string(kRoll)});
+      attributes.set(kRollBegin, ir::i64_attribute(*begin));
+      attributes.set(kRollDimension, op->attribute("dimension"));
+      const ir::Operation* mark = block->insert_before(
+          op, std::make_unique<ir::Operation>(
+                  OpCode::kCustomCall, std::vector{op->operand(0)->defining_op()->operand(0)},
+                  std::vector{op->result()->type()}, std::move(attributes), op->location()));
+      op->result()->replace_all_uses_with(mark->result());
+      ir::Operation* slices[] = {op->operand(0)->defining_op(), op->operand(1)->defining_op()};
+      block->erase(op);
+      for (ir::Operation* slice : slices) {
+        if (!slice->result()->has_uses()) slice->block()->erase(slice);
+      }
+    }
+  }
+}
+
+ir::Value* rolled(ir::GraphBuilder& g, ir::Value* value, const ir::Operation& roll) {
+  const Dims dims = value->type().dims();
+  const int64_t dimension = ir::int_value(roll, kRollDimension);
+  const auto d = static_cast<size_t>(dimension);
+  Dims low(dims.size(), 0);
+  Dims high = dims;
+  low[d] = high[d] = ir::int_value(roll, kRollBegin);
+  return g.concatenate({g.slice(value, low, dims), g.slice(value, Dims(dims.size(), 0), high)},
+                       dimension);
+}
 
 bool is_call_of(const ir::Operation& op, std::string_view target) {
   return op.code() == OpCode::kCustomCall && ir::text_value(op, "call_target_name") == target;

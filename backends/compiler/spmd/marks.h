@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/ir.h"
 #include "runtime/program/sharding/hlo_sharding.h"
 
@@ -16,6 +17,12 @@ inline constexpr std::string_view kConstraint = "hekla.constraint";
 // The sharding of a constraint, and that of the whole array at a border of a manual region.
 inline constexpr std::string_view kBorder = "hekla.border";
 
+// A custom call of one operand: element i of the result along the dimension is element i + begin of
+// the operand, counted round: what jnp.roll writes as two slices and a concatenation.
+inline constexpr std::string_view kRoll = "hekla.roll";
+inline constexpr std::string_view kRollBegin = "hekla.roll_begin";
+inline constexpr std::string_view kRollDimension = "hekla.roll_dimension";
+
 bool is_call_of(const ir::Operation& op, std::string_view target);
 
 // Before calls are inlined: shardings at GSPMD's borders are kept, constraints become marks.
@@ -25,6 +32,11 @@ void mark_constraints(ir::Module& module);
 // A constraint on `value` in front of `before`; its result.
 ir::Value* insert_constraint(ir::Value* value, sharding::HloSharding sharding,
                              const ir::Operation& before);
+
+// Rolls become marks, but in manual computations, and operations again.
+bool is_roll(const ir::Operation& op);
+void mark_rolls(ir::Region& region);
+ir::Value* rolled(ir::GraphBuilder& g, ir::Value* value, const ir::Operation& roll);
 
 // Of a constraint, by dimension: whether propagation may append axes, and when.
 std::vector<bool> open_dimensions(const ir::Operation& constraint, size_t rank);

@@ -385,6 +385,7 @@ class ToOneDevice {
       replaced_.push_back(std::move(op));
       return ok_status();
     }
+    if (is_roll(*op)) return convert_roll(std::move(op), block, is_nested);
     if (is_control_flow(*op) && mesh_ != nullptr && !is_nested) {
       return convert_control_flow(std::move(op), block);
     }
@@ -401,6 +402,18 @@ class ToOneDevice {
       if (is_done) return ok_status();
     }
     return append_whole(std::move(op), block);
+  }
+
+  Status convert_roll(std::unique_ptr<ir::Operation> op, ir::Block& block, bool is_nested) {
+    if (mesh_ != nullptr && !is_nested) {
+      HEKLA_ASSIGN_OR_RETURN(const bool is_done, compute_in_parts(op, block));
+      if (is_done) return ok_status();
+    }
+    HEKLA_ASSIGN_OR_RETURN(ir::Value* const whole, versions_.whole(op->operand(0)));
+    ir::GraphBuilder g(block, nullptr, op->location());
+    versions_.set_whole(op->result(), op->result()->type(), rolled(g, whole, *op));
+    replaced_.push_back(std::move(op));
+    return g.status();
   }
 
   // Whether the operation is computed in parts; it is taken then.
@@ -423,15 +436,22 @@ class ToOneDevice {
     if (!is_cut || op->result_count() == 0) return false;
     const std::optional<sharding::ShardingRule> rule = rule_in_parts(*op);
     if (!rule) return false;
-    CutProblem problem{*mesh_, *rule, {}, {}, {}, {}};
+    CutProblem problem{*mesh_, *rule, {}, {}, {}, {}, {}};
     for (const ir::Value* operand : op->operands()) {
       problem.operands.push_back({versions_.type(operand), versions_.tilings(operand)});
     }
     for (size_t i = 0; i < op->result_count(); ++i) {
       problem.results.push_back({op->result(i)->type(), {wanted[i]}});
     }
+    // A loop takes slices of what comes from outside more than once: sent once, in front of it.
+    const bool is_repeated =
+        op->code() == OpCode::kDynamicSlice && versions_.is_from_outside(op->operand(0), block);
     problem.may_cut = [&](int64_t factor, bool is_even) {
+      if (is_repeated && contains(rule->reduction, factor)) return false;
       return may_cut(*op, *rule, factor, is_even);
+    };
+    problem.operand_bytes = [&](const OpCut& cut, size_t operand) {
+      return local_ops_->operand_bytes(*op, *rule, cut, operand);
     };
     problem.bytes = [&](const Tiling& from, const Tiling& to, const ir::Type& whole) {
       return versions_.bytes(from, to, whole);
@@ -742,6 +762,7 @@ Status to_one_device(ir::Module& module, Layout& layout) {
   mark_borders(module);
   mark_constraints(module);
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(module));
+  mark_rolls(module.entry()->body());
   HEKLA_ASSIGN_OR_RETURN(const std::optional<PrimeMesh> mesh, mesh_of_program(module, layout));
   return ToOneDevice(module, layout, mesh ? &*mesh : nullptr).run();
 }

@@ -78,11 +78,8 @@ class Chooser {
       for (const bool with_reductions : {true, false}) {
         OpCut cut(rule_.factor_sizes.size());
         for (size_t source : order) extend(cut, sources_[source], with_reductions);
-        const Cost cost = cost_of(cut);
-        if (cost < lowest) {
-          lowest = cost;
-          best = std::move(cut);
-        }
+        offer_moves(cut, best, lowest);
+        offer(std::move(cut), best, lowest);
         if (rule_.reduction.empty()) break;
       }
     }
@@ -91,6 +88,39 @@ class Chooser {
       order.push_back(i);
       try_orders(order, best, lowest);
       order.pop_back();
+    }
+  }
+
+  void offer(OpCut cut, OpCut& best, Cost& lowest) const {
+    const Cost cost = cost_of(cut);
+    if (!(cost < lowest)) return;
+    lowest = cost;
+    best = std::move(cut);
+  }
+
+  // What cuts a dimension that must be whole may cut another one meanwhile.
+  void offer_moves(const OpCut& cut, OpCut& best, Cost& lowest) const {
+    Axes moved;
+    for (const Source& source : sources_) {
+      for (size_t d = 0; d < source.dimensions->size() && d < source.tiling->dims.size(); ++d) {
+        if (!contains(rule_.need_replication, (*source.dimensions)[d].front())) continue;
+        for (int axis : source.tiling->dims[d]) {
+          if (!uses(cut, axis) && !contains(moved, axis)) moved.push_back(axis);
+        }
+      }
+    }
+    if (moved.empty()) return;
+    for (size_t f = 0; f < cut.size(); ++f) {
+      const auto factor = static_cast<int64_t>(f);
+      const bool passes = !contains(rule_.need_replication, factor) &&
+                          !contains(rule_.reduction, factor) &&
+                          !contains(rule_.permutation, factor);
+      OpCut other = cut;
+      other[f].insert(other[f].end(), moved.begin(), moved.end());
+      if (passes && rule_.factor_sizes[f] % mesh_.parts(other[f]) == 0 &&
+          problem_.may_cut(factor, /*is_even=*/true)) {
+        offer(std::move(other), best, lowest);
+      }
     }
   }
 
@@ -138,13 +168,8 @@ class Chooser {
     for (size_t i = 0; i < problem_.operands.size(); ++i) {
       const CutArray& operand = problem_.operands[i];
       if (operand.tilings.empty()) continue;
-      const std::optional<Tiling> needed = tiling_under(cut, rule_, rule_.operands[i], mesh_);
-      if (!needed) return kNever;
-      double least = std::numeric_limits<double>::infinity();
-      for (const Tiling& tiling : operand.tilings) {
-        least = std::min(least, problem_.bytes(tiling, *needed, operand.type));
-      }
-      cost.bytes += least;
+      if (!tiling_under(cut, rule_, rule_.operands[i], mesh_)) return kNever;
+      cost.bytes += problem_.operand_bytes(cut, i);
     }
     for (size_t i = 0; i < problem_.results.size(); ++i) {
       const CutArray& result = problem_.results[i];

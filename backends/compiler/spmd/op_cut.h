@@ -31,6 +31,8 @@ struct CutProblem {
   // Whether the operation can be computed with the factor cut so, apart from what its kind says;
   // `is_even`: in equal parts.
   std::function<bool(int64_t factor, bool is_even)> may_cut;
+  // Bytes that a device sends for operand i to be as the cut needs it.
+  std::function<double(const OpCut& cut, size_t operand)> operand_bytes;
   // Bytes that a device sends to get one tiling of an array from another.
   std::function<double(const Tiling& from, const Tiling& to, const ir::Type& whole)> bytes;
 };

@@ -174,15 +174,16 @@ TEST(Propagate, CutsEvenlyUnlessGiven) {
             "[uv,] [uv,] -> [uv,]");  // blocks of 2, 2, 2, 0
   EXPECT_EQ(sum({"x,", "any"}, "tensor<1x4xf32>"), "[x,] [,] -> [,]");
   EXPECT_EQ(sum({"x,y", "any"}, "tensor<0x4xf32>"), "[x,y] [,y] -> [,y]");
-  // What neighbours would have to exchange is gathered, so nothing is passed on.
+  // What neighbours exchange may be cut in any blocks, but in no more than there are elements.
   const auto slice = [](int64_t size) {
     const std::string made = fmt::format("tensor<{}xf32>", size);
     return over("tensor<8xf32>", {"x"},
                 fmt::format("%r = stablehlo.slice %a [0:{}] : (tensor<8xf32>) -> {}", size, made),
                 "%r", made);
   };
-  EXPECT_EQ(slice(7), "[x] -> []");
-  EXPECT_EQ(slice(4), "[x] -> []");
+  EXPECT_EQ(slice(7), "[x] -> [x]");
+  EXPECT_EQ(slice(4), "[x] -> [x]");
+  EXPECT_EQ(slice(1), "[x] -> []");
   EXPECT_EQ(slice(8), "[x] -> [x]");
   // Another shape is not the same dimension.
   EXPECT_EQ(over("tensor<6xf32>", {"uv"},

@@ -181,6 +181,16 @@ ir::Value* Resharder::start_of_part(GraphBuilder& g, const Axes& axes, int64_t s
   return own_number(g, starts);
 }
 
+ir::Value* Resharder::number_of_part(GraphBuilder& g, const Axes& axes,
+                                     const std::vector<int64_t>& by_part) const {
+  const bool is_same = std::all_of(by_part.begin(), by_part.end(),
+                                   [&](int64_t number) { return number == by_part.front(); });
+  if (is_same) return g.integer_constant(DType::kI64, {}, by_part.front());
+  std::vector<int64_t> numbers = mesh_->part_of_partitions(axes);
+  for (int64_t& number : numbers) number = by_part[static_cast<size_t>(number)];
+  return own_number(g, numbers);
+}
+
 bool Resharder::erase_unused() {
   const size_t before = collectives_.size();
   for (size_t i = collectives_.size(); i-- > 0;) {

@@ -6,10 +6,14 @@
 // Padding of parts may hold anything, before and after.
 #pragma once
 
+#include <array>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "backends/compiler/spmd/cut.h"
+#include "backends/compiler/spmd/halo.h"
 #include "backends/compiler/spmd/reshard_plan.h"
 #include "backends/compiler/spmd/tiling.h"
 #include "runtime/program/builder/graph_builder.h"
@@ -37,6 +41,18 @@ class Resharder {
   // What reshard would make each device send, in bytes on average.
   double reshard_bytes(const Tiling& from, const Tiling& to, const Dims& whole, DType dtype);
 
+  // A part with what `read` says instead of its block (halo.h); outside of the array stands `fill`,
+  // a scalar, or anything where that is null.
+  ir::Value* read(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read, ir::Value* fill);
+  // The same of an array that the dimension does not cut: moves nothing.
+  ir::Value* read_whole(ir::GraphBuilder& g, ir::Value* value, const HaloRead& read,
+                        ir::Value* fill);
+  // `fill`, a scalar, wherever what was read lies outside of the array.
+  ir::Value* fill_outside(ir::GraphBuilder& g, ir::Value* value, const HaloRead& read,
+                          ir::Value* fill) const;
+  // What `read` would make each device send of a part of this shape, in bytes on average.
+  static double read_bytes(const HaloRead& read, const Dims& local, DType dtype);
+
   // Each element of `value` folded by `code`, a binary operation, over the devices that differ in
   // `axes` alone: an all_reduce.
   ir::Value* combine(ir::GraphBuilder& g, ir::Value* value, const Axes& axes, ir::OpCode code);
@@ -47,6 +63,13 @@ class Resharder {
   // elements: an i64 scalar.
   ir::Value* start_of_part(ir::GraphBuilder& g, const Axes& axes, int64_t size) const;
 
+  // This partition's number of a list by part along `axes`: an i64 scalar.
+  ir::Value* number_of_part(ir::GraphBuilder& g, const Axes& axes,
+                            const std::vector<int64_t>& by_part) const;
+
+  // This partition's number of a table by partition, an i64 scalar.
+  ir::Value* own_number(ir::GraphBuilder& g, const std::vector<int64_t>& by_partition) const;
+
   // The collectives made here whose results nobody uses go; whether there were any.
   bool erase_unused();
   // Bytes that a device sends by those that are left, loops counted once.
@@ -55,8 +78,6 @@ class Resharder {
  private:
   using Groups = std::vector<std::vector<int64_t>>;  // of partitions, in order
 
-  // This partition's number of a table by partition, an i64 scalar.
-  ir::Value* own_number(ir::GraphBuilder& g, const std::vector<int64_t>& by_partition) const;
   // Zeros behind each dimension, up to `dims`; elements cut off behind each dimension.
   static ir::Value* pad_to(ir::GraphBuilder& g, ir::Value* value, const Dims& dims);
   static ir::Value* cut_to(ir::GraphBuilder& g, ir::Value* value, const Dims& dims);
@@ -83,11 +104,24 @@ class Resharder {
                    const Dims& whole);
   ir::Value* keep_first(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to);
 
+  // Rounds of a halo's plan (reshard_halo.cc).
+  ir::Value* receive(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read,
+                     const HaloPlan::Round& round);
+  ir::Value* read_uniform(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read,
+                          const HaloPlan& plan);
+  ir::Value* read_others(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read,
+                         const HaloPlan& plan);
+
   const int64_t replicas_, partitions_;
   const PrimeMesh* mesh_;
   ReshardPlanner planner_;
   int64_t next_channel_ = int64_t{1} << 32;  // above the numbers that clients give
   std::vector<ir::Operation*> collectives_;
+  // What rounds brought: windows over one array may read the same borders. By array, dimension,
+  // axes, and the round's length and transfers.
+  using Received =
+      std::tuple<const ir::Value*, size_t, Axes, int64_t, std::vector<std::array<int64_t, 3>>>;
+  std::map<Received, std::vector<ir::Value*>> received_;
 };
 
 }  // namespace hekla::spmd

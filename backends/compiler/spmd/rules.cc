@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backends/compiler/spmd/marks.h"
 #include "backends/compiler/spmd/rule_builder.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -80,7 +81,7 @@ ShardingRule reshaped(const ir::Operation& op) {
     }
     if (rest_in == 1 && rest_out == 1) break;
     const auto own = [&](bool is_in, int64_t size) {
-      (is_in ? in[i - 1] : out[k - 1]).push_back(b.factor(size));
+      (is_in ? in[i - 1] : out[k - 1]).push_back(b.factor(size, FactorKind::kReplication));
       (is_in ? rest_in : rest_out) /= size;
       (is_in ? done_in : done_out) *= size;
     };
@@ -208,8 +209,8 @@ ShardingRule convolved(const ir::Operation& op, const ir::ConvDimensionNumbers& 
       const int64_t factor = b.factor(image[in], FactorKind::kPermutation);
       b.operand(0, in, {factor});
       b.result(0, out, {factor});
-    } else if (image[in] == kernel[window]) {
-      const int64_t factor = b.factor(image[in], FactorKind::kReduction);
+    } else {
+      const int64_t factor = b.factor(kernel[window], FactorKind::kReduction);
       b.operand(0, in, {factor});
       b.operand(1, window, {factor});
     }
@@ -267,7 +268,7 @@ ShardingRule selected_and_scattered(const ir::Operation& op) {
         b.factor(dims[d], is_plain ? FactorKind::kPass : FactorKind::kPermutation);
     b.operand(0, d, {factor});
     b.result(0, d, {factor});
-    if (is_plain) b.operand(1, d, {factor});
+    b.operand(1, d, {factor});
   }
   return b.rule();
 }
@@ -290,6 +291,19 @@ ShardingRule alike(const ir::Operation& op, FactorKind other, IsFree is_free) {
     for (size_t i = 0; i < op.result_count(); ++i) {
       if (fits(*op.result(i))) b.result(i, d, {factor});
     }
+  }
+  return b.rule();
+}
+
+ShardingRule joined(const ir::Operation& op) {
+  RuleBuilder b(op);
+  const auto along = static_cast<size_t>(ir::int_value(op, "dimension"));
+  const Dims dims = dims_of(*op.result());
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const int64_t factor =
+        b.factor(dims[d], d == along ? FactorKind::kPermutation : FactorKind::kPass);
+    for (size_t i = 0; i < op.operand_count(); ++i) b.operand(i, d, {factor});
+    b.result(0, d, {factor});
   }
   return b.rule();
 }
@@ -396,7 +410,12 @@ std::optional<ShardingRule> called(const ir::Operation& op) {
     return rule == nullptr || !fits(*rule, op) ? std::nullopt : std::optional(*rule);
   }
   const std::string target = ir::text_value(op, "call_target_name");
-  if (target == "hekla.constraint") return elementwise(op);
+  if (target == kConstraint) return elementwise(op);
+  if (is_roll(op)) {
+    const int64_t rolled = ir::int_value(op, kRollDimension);
+    return alike(op, FactorKind::kPermutation,
+                 [rolled](size_t d) { return static_cast<int64_t>(d) != rolled; });
+  }
   return std::nullopt;
 }
 
@@ -453,10 +472,8 @@ std::optional<ShardingRule> rule_of(const ir::Operation& op) {
     }
     case OpCode::kSelectAndScatter:
       return selected_and_scattered(op);
-    case OpCode::kConcatenate: {
-      const auto joined = static_cast<size_t>(ir::int_value(op, "dimension"));
-      return alike(op, FactorKind::kReplication, [joined](size_t d) { return d != joined; });
-    }
+    case OpCode::kConcatenate:
+      return joined(op);
     case OpCode::kSort: {
       const auto sorted = static_cast<size_t>(ir::int_value(op, "dimension"));
       return alike(op, FactorKind::kReplication, [sorted](size_t d) { return d != sorted; });

@@ -24,12 +24,7 @@ int64_t RuleBuilder::factor(int64_t size, FactorKind kind) {
   const auto number = static_cast<int64_t>(rule_.factor_sizes.size());
   rule_.factor_sizes.push_back(size);
   if (kind == FactorKind::kReduction) rule_.reduction.push_back(number);
-  if (kind == FactorKind::kPermutation) {
-    rule_.permutation.push_back(number);
-    // Nothing is exchanged with neighbours yet: arrays are gathered instead, so that an array cut
-    // for such a factor costs more than one that is not.
-    rule_.blocked_propagation.push_back(number);
-  }
+  if (kind == FactorKind::kPermutation) rule_.permutation.push_back(number);
   if (kind == FactorKind::kReplication) rule_.need_replication.push_back(number);
   return number;
 }
@@ -58,7 +53,13 @@ ShardingRule dynamic_slice(const ir::Operation& op) {
   const Dims& from = op.operand(0)->type().dims();
   const Dims& to = op.result()->type().dims();
   for (size_t d = 0; d < from.size(); ++d) {
-    if (from[d] != to[d]) continue;
+    if (from[d] != to[d]) {
+      // Whoever has the elements gives them to a sum, the others nothing.
+      const int64_t picked = b.factor(from[d], FactorKind::kReduction);
+      b.operand(0, d, {picked});
+      b.block(picked);
+      continue;
+    }
     const int64_t factor = b.factor(from[d]);
     b.operand(0, d, {factor});
     b.result(0, d, {factor});

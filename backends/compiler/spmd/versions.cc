@@ -45,6 +45,14 @@ bool Versions::is_whole(const ir::Value* value) const {
   return known == entries_.end() || known->second.whole != nullptr;
 }
 
+bool Versions::is_from_outside(const ir::Value* value, const ir::Block& block) const {
+  const auto known = entries_.find(value);
+  if (known == entries_.end()) return &home_of(*value) != &block;
+  const Entry& entry = known->second;
+  const ir::Value* at_hand = entry.whole != nullptr ? entry.whole : entry.parts.front().value;
+  return &home_of(*at_hand) != &block;
+}
+
 std::vector<Tiling> Versions::tilings(const ir::Value* value) const {
   std::vector<Tiling> found;
   if (is_whole(value)) found.push_back(Tiling::replicated(type(value).dims().size()));

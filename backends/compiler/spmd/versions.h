@@ -44,6 +44,8 @@ class Versions {
   const ir::Type& type(const ir::Value* value) const;
   // Whether it is at hand whole.
   bool is_whole(const ir::Value* value) const;
+  // Whether it comes from outside of the block: what is made of it alone is made there, once.
+  bool is_from_outside(const ir::Value* value, const ir::Block& block) const;
   // The tilings that it is at hand in, a replicated one where it is whole.
   std::vector<Tiling> tilings(const ir::Value* value) const;
 

@@ -37,6 +37,7 @@ class GraphBuilder {
       : block_(&block), before_(before), location_(std::move(location)) {}
 
   const Status& status() const { return status_; }
+  Block& block() const { return *block_; }
 
   // Any operation. `types`: of its results; empty where they follow from the rest.
   Operation* make_op(OpCode code, const Values& operands, AttributeMap attributes = {},
