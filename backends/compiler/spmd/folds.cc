@@ -94,8 +94,7 @@ ir::Value* neutral(ir::GraphBuilder& g, OpCode code, DType dtype, const Dims& di
   if (code != OpCode::kAdd) return g.constant(dtype, dims, 0);
   // 0 + -0 is 0: the negative zero leaves both alone.
   if (is_complex(dtype)) {
-    ir::Value* zero =
-        g.constant(complex_part(dtype), dims, -0.0);
+    ir::Value* zero = g.constant(complex_part(dtype), dims, -0.0);
     return g.make(OpCode::kComplex, {zero, zero});
   }
   return g.constant(dtype, dims, is_float(dtype) ? -0.0 : 0.0);
