@@ -151,6 +151,9 @@ check('steps', lambda v: lax.fori_loop(0, 4, lambda i, u: u + .1 * (jnp.roll(u, 
 check('scans', lambda v: (lax.associative_scan(jnp.multiply, v), jnp.cumsum(v[::-1], 0), lax.cummin(v, 0, reverse=True)), array(16, 4) * .1 + 1,
       specs=[P('y')], out=(P('y'),) * 3)
 check('uneven', lambda v: jnp.cumsum(constrained(jnp.sin(v), 'y')[1:] * constrained(v, 'y')[:-1], 0, dtype=jnp.float32), array(11, 3), specs=[P()])
+check('pieces', lambda v, u, i: (lax.dynamic_slice_in_dim(v, i, 3), lax.dynamic_update_slice_in_dim(v, u, i, 0), lax.dynamic_update_slice_in_dim(v, v[:9], i, 0)),
+      array(16, 4), array(2, 4), np.int32(5), specs=[P('y'), P(), P()], out=(P(), P('y'), P('y')))
+check('sums of sums', lambda a, b, v: a @ b + v @ b - b.T @ b, array(8, 8), array(8, 8), array(8, 8), specs=[P(None, 'y'), P('y'), P(None, 'y')], out=P('y'))
 check('transforms', lambda v: (jnp.fft.ifft(jnp.fft.fft(v, axis=0) * 2, axis=0).real, jnp.sort(v, 0)), array(16, 8), specs=[P('y')], out=(P('y'), P('y')))
 '''
 
@@ -198,5 +201,5 @@ def test_programs_over_eight_devices(child, ours, gspmd, programs):
     done = child(code, HEKLA_NUM_DEVICES='8')
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = json.loads(done.stdout.split('\n')[-2])
-    assert len(outcomes) >= {CUT: 27, NEIGHBOURS: 12, MANUAL: 14}[programs]
+    assert len(outcomes) >= {CUT: 27, NEIGHBOURS: 14, MANUAL: 14}[programs]
     assert not {name: problem for name, problem in outcomes.items() if problem}

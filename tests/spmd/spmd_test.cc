@@ -306,6 +306,40 @@ TEST(Spmd, ConstraintsInRegionsSayNothingOutside) {
   EXPECT_EQ(run(test), "");
 }
 
+// Sums of parts that are added to each other are summed over partitions once.
+TEST(Spmd, SumsOfSumsAreSummedOnce) {
+  Case test;
+  constexpr const char* kSum = R"(
+  %{} = stablehlo.reduce({} init: %z) applies stablehlo.add across dimensions = [1] :
+      (tensor<8x8xi32>, tensor<i32>) -> tensor<8xi32>)";
+  test.text =
+      function({8, 8}, fmt::format(R"(  %z = stablehlo.constant dense<5> : tensor<i32>
+  %b = stablehlo.multiply %a, %a : tensor<8x8xi32>{}{}
+  %n = stablehlo.negate %t : tensor<8xi32>
+  %u = stablehlo.subtract %s, %n : tensor<8xi32>
+  %v = stablehlo.multiply %u, %u : tensor<8xi32>
+  %r = stablehlo.broadcast_in_dim %v, dims = [0] : (tensor<8xi32>) -> tensor<8x8xi32>)",
+                                   fmt::format(kSum, "s", "%a"), fmt::format(kSum, "t", "%b")));
+  test.shape = {8, 8};
+  test.layout.partitions = 4;
+  test.layout.parameters = {tiles("{devices=[1,4]<=[4]}")};
+  test.expected = [](int32_t x) {
+    int32_t sum = 10;
+    for (int32_t i = x / 8 * 8; i < x / 8 * 8 + 8; ++i) sum += i + i * i;
+    return sum * sum;
+  };
+  for (const auto& [result, reduces, scatters] :
+       {std::tuple("{replicated}", 1, 0), std::tuple("{devices=[4,1]<=[4]}", 0, 1)}) {
+    test.layout.results = {tiles(result)};
+    EXPECT_EQ(run(test), "") << result;
+    const auto module = read(test.text);
+    Layout layout = test.layout;
+    ASSERT_TRUE(to_one_device(*module, layout).ok());
+    EXPECT_EQ(count(*module, ir::OpCode::kAllReduce), reduces) << result;
+    EXPECT_EQ(count(*module, ir::OpCode::kReduceScatter), scatters) << result;
+  }
+}
+
 // What must be whole is cut elsewhere meanwhile, if that moves less than gathering does.
 TEST(Spmd, SortsAndTransformsOfCutDimensionsMoveThemToOthers) {
   Case test;

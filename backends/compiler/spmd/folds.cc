@@ -91,9 +91,13 @@ bool is_idempotent(OpCode code) {
 ir::Value* neutral(ir::GraphBuilder& g, OpCode code, DType dtype, const Dims& dims) {
   if (code == OpCode::kMultiply) return g.constant(dtype, dims, 1);
   if (code == OpCode::kAnd) return g.integer_constant(dtype, dims, -1);
+  if (code != OpCode::kAdd) return g.constant(dtype, dims, 0);
   // 0 + -0 is 0: the negative zero leaves both alone.
-  const bool is_signed_zero = code == OpCode::kAdd && (is_float(dtype) || is_complex(dtype));
-  return g.constant(dtype, dims, is_signed_zero ? -0.0 : 0.0);
+  if (is_complex(dtype)) {
+    ir::Value* zero = g.constant(complex_part(dtype), dims, -0.0);
+    return g.make(OpCode::kComplex, {zero, zero});
+  }
+  return g.constant(dtype, dims, is_float(dtype) ? -0.0 : 0.0);
 }
 
 std::optional<RunningFold> running_fold(const ir::Operation& op, size_t d, int64_t size) {

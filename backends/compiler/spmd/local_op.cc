@@ -94,6 +94,17 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
   }
 }
 
+bool is_linear(const ir::Operation& op) {
+  return op.code() == OpCode::kAdd || op.code() == OpCode::kSubtract ||
+         op.code() == OpCode::kNegate;
+}
+
+// Whether one operation alone uses the value, once, and computes as well with addends of it.
+bool is_for_linear_operation(const ir::Value& value) {
+  const std::vector<ir::Operation*>& users = value.users();
+  return users.size() == 1 && is_linear(*users.front()) && value.type().dtype() != DType::kI1;
+}
+
 }  // namespace
 
 bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, bool is_even) {
@@ -184,6 +195,48 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
     job.made = {rolled(job.g, job.operands[0], op)};
   }
   shift_indices(job);
+  finish(job);
+  return job.g.status();
+}
+
+std::optional<Tiling> LocalOps::addends_of(const ir::Operation& op, const ir::Block& block) const {
+  // Sums of narrow floats are rounded once.
+  if (!is_linear(op) || is_narrow_float(op.result()->type().dtype())) return std::nullopt;
+  std::optional<Tiling> common;
+  for (const ir::Value* operand : op.operands()) {
+    const std::vector<Tiling> tilings = versions_.tilings(operand);
+    if (tilings.size() != 1 || tilings[0].partial.empty() || (common && !(*common == tilings[0])) ||
+        versions_.is_from_outside(operand, block) || !is_for_linear_operation(*operand)) {
+      return std::nullopt;
+    }
+    common = tilings[0];
+  }
+  return common;
+}
+
+Status LocalOps::compute_of_addends(ir::Operation& op, const Tiling& addends,
+                                    const std::vector<Tiling>& wanted, ir::Block& block) {
+  const ShardingRule no_rule;
+  const OpCut no_cut;
+  Job job{op,
+          no_rule,
+          no_cut,
+          wanted,
+          block,
+          ir::GraphBuilder(block, nullptr, op.location()),
+          addends.partial,
+          {},
+          {addends},
+          op.attributes(),
+          {},
+          {}};
+  job.result_tilings[0].partial.clear();
+  versions_.set_location(op.location());
+  for (ir::Value* operand : op.operands()) {
+    HEKLA_ASSIGN_OR_RETURN(ir::Value* const part, versions_.part(operand, addends));
+    job.operands.push_back(part);
+  }
+  job.types.push_back(job.operands[0]->type());
   finish(job);
   return job.g.status();
 }
@@ -354,8 +407,11 @@ void LocalOps::finish(Job& job) {
     sum.partial = job.sums;
     std::set_intersection(job.sums.begin(), job.sums.end(), job.wanted[0].partial.begin(),
                           job.wanted[0].partial.end(), std::back_inserter(now.partial));
+    // Added to another sum, both are summed at once.
+    const bool is_addend = !is_widened && is_for_linear_operation(*op.result());
+    if (is_addend) now.partial = job.sums;
     // Parts of the sum where they are wanted and nothing else is lost by it.
-    for (size_t d = 0; d < now.dims.size(); ++d) {
+    for (size_t d = 0; d < now.dims.size() && !is_addend; ++d) {
       const Axes& goal = job.wanted[0].dims[d];
       if (goal.size() <= now.dims[d].size() ||
           !std::equal(now.dims[d].begin(), now.dims[d].end(), goal.begin())) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backends/compiler/spmd/local_window.h"
@@ -41,8 +42,17 @@ class LocalOps {
   // Appends what computes `op`, which stands in no block, in parts as `cut` says. Its results are
   // known by `versions` afterwards, as near to `wanted` as costs nothing more. Regions move from
   // `op` to what is made.
+  // What it leaves a partial sum, for a sum of such, compute_of_addends takes.
   Status compute(ir::Operation& op, const sharding::ShardingRule& rule, const OpCut& cut,
                  const std::vector<Tiling>& wanted, ir::Block& block);
+
+  // A tiling with addends in which all operands of `op` are at hand, and in no other way, if
+  // addends of its result are computed of theirs; none: it takes its operands as they are in the
+  // end.
+  std::optional<Tiling> addends_of(const ir::Operation& op, const ir::Block& block) const;
+  // Appends that.
+  Status compute_of_addends(ir::Operation& op, const Tiling& addends,
+                            const std::vector<Tiling>& wanted, ir::Block& block);
 
  private:
   struct Job;  // one call of compute

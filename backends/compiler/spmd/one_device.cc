@@ -434,6 +434,11 @@ class ToOneDevice {
       is_at_hand = is_at_hand && is_whole;
     }
     if (!is_cut || op->result_count() == 0) return false;
+    if (const auto addends = local_ops_->addends_of(*op, block)) {
+      HEKLA_RETURN_IF_ERROR(local_ops_->compute_of_addends(*op, *addends, wanted, block));
+      replaced_.push_back(std::move(op));
+      return true;
+    }
     const std::optional<sharding::ShardingRule> rule = rule_in_parts(*op);
     if (!rule) return false;
     CutProblem problem{*mesh_, *rule, {}, {}, {}, {}, {}};
