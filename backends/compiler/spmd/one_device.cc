@@ -30,9 +30,6 @@ using ir::OpCode;
 using sharding::HloSharding;
 using sharding::TensorSharding;
 
-// Programs that send more say so in the log without being asked.
-constexpr int64_t kLoudBytes = int64_t{1} << 20;
-
 using Operations = std::vector<std::unique_ptr<ir::Operation>>;
 
 std::string where(const ir::Operation& op) {
@@ -128,7 +125,7 @@ class ToOneDevice {
       passes::clean_up(module_);
     } while (resharder_.erase_unused());
     if (const int64_t bytes = resharder_.gathered_bytes(); bytes > 0) {
-      log_message(bytes < kLoudBytes ? LogLevel::kVerbose : LogLevel::kInfo,
+      log_message(LogLevel::kVerbose,
                   "program {}: each of {} partitions sends {} bytes (loops counted once); "
                   "hekla compile --emit collectives shows what and why",
                   module_.name, layout_.partitions, bytes);

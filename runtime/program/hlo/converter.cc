@@ -71,8 +71,14 @@ Result<ir::Attribute> frontend_attributes(const Message& fields) {
                          attributes.messages(1, "a frontend attribute"));
   if (entries.empty()) return ir::Attribute();
   std::vector<ir::NamedAttribute> named;
-  for (const Message& entry : entries)
+  for (const Message& entry : entries) {
+    // Attributes have names; one without could not be written.
+    if (entry.text(1).empty()) {
+      return invalid_argument("a frontend attribute has no name; its value is \"{}\"",
+                              entry.text(2));
+    }
     named.emplace_back(entry.text(1), ir::StringValue{entry.text(2)});
+  }
   return ir::make_dictionary(std::move(named));
 }
 
