@@ -175,7 +175,8 @@ THREADED_TESTS = ("^(async|base|checkpoint_(c_api|commit|device|io|manager|save)
 THREADED_TARGETS = [
     "async_test", "base_test", "checkpoint_c_api_test", "checkpoint_commit_test", "checkpoint_device_test",
     "checkpoint_io_test", "checkpoint_manager_test", "checkpoint_save_files_test",
-    "checkpoint_save_test", "collectives_test", "plugin_collectives_test", "gang_test", "io_test", "rendezvous_test",
+    "checkpoint_save_test", "collectives_test", "collectives_transport_test", "plugin_collectives_test",
+    "gang_test", "io_test", "rendezvous_test",
     "conformance_runner_test", "cpu_execute_test", "cpu_jit_test", "cpu_plugin_test",
     "pjrt_reference", "pjrt_cpu", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
     "runtime_plugin_test", "vulkan_backend_test", "vulkan_launch_test", "vulkan_memory_test",
