@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backends/cpu/plugin/backend.h"
+#include "backends/pjrt/gang_network.h"
 #include "backends/pjrt/processes.h"
 #include "backends/reference/plugin/backend.h"
 #include "backends/vulkan/plugin/options.h"
