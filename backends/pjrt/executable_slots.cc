@@ -80,7 +80,8 @@ GangProgramRef gang_program_of(const Program& program, const ClientState& state,
   }
   made->processes = made->process_of;
   std::ranges::sort(made->processes);
-  made->processes.erase(std::ranges::unique(made->processes).begin(), made->processes.end());
+  made->processes.erase(std::unique(made->processes.begin(), made->processes.end()),
+                        made->processes.end());
   stablehlo::PrintOptions printing;
   printing.max_elements = kMostElements;
   const plan::PlanOptions& plan = program.compiler_options.plan;

@@ -35,15 +35,15 @@ struct Side {
   }
   // Sends one array to each other process and waits for theirs.
   void exchange(const GangProgram& program, uint8_t value) {
-    link().listen([this](int from, const std::string& head, std::vector<HostArray> blocks) {
-      const std::lock_guard lock(mutex);
+    link().listen([to = heard](int from, const std::string& head, std::vector<HostArray> blocks) {
+      const std::lock_guard lock(to->mutex);
       if (head.empty()) {
-        ++finished;
+        ++to->finished;
       } else {
-        sum += from * 1000 + blocks[0].as<uint8_t>()[4];
-        ++count;
+        to->sum += from * 1000 + blocks[0].as<uint8_t>()[4];
+        ++to->count;
       }
-      changed.notify_all();
+      to->changed.notify_all();
     });
     for (const int process : program.processes) {
       if (process != link().own_process()) link().send(process, "part", {some_bytes(5, value)});
@@ -52,9 +52,13 @@ struct Side {
 
   GangRef gang = std::make_shared<Gang>();
   CompletionRef ended = Completion::make();
-  std::mutex mutex;
-  std::condition_variable changed;
-  int sum = 0, count = 0, finished = 0;  // guarded by mutex
+  // Shared with an event that may be under way when this is gone.
+  struct Heard {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int sum = 0, count = 0, finished = 0;  // guarded by mutex
+  };
+  const std::shared_ptr<Heard> heard = std::make_shared<Heard>();
 };
 
 struct Networks {
@@ -111,10 +115,11 @@ TEST(GangNetwork, WhatIsSentForALaunchIsHeardInIt) {
     }
     for (int p = 0; p < 3; ++p) {
       Side& side = *sides[static_cast<size_t>(p)];
-      std::unique_lock lock(side.mutex);
-      side.changed.wait_for(lock, kLong, [&] { return side.count == 2 && side.finished == 2; });
-      EXPECT_EQ(side.sum, 1010 * (3 - p) + 2 * round) << p;
-      EXPECT_EQ(side.finished, 2);
+      std::unique_lock lock(side.heard->mutex);
+      side.heard->changed.wait_for(
+          lock, kLong, [&] { return side.heard->count == 2 && side.heard->finished == 2; });
+      EXPECT_EQ(side.heard->sum, 1010 * (3 - p) + 2 * round) << p;
+      EXPECT_EQ(side.heard->finished, 2);
       EXPECT_FALSE(side.ended->is_done());
     }
   }
@@ -129,8 +134,9 @@ TEST(GangNetwork, SetsOfProcessesCountTheirLaunchesApart) {
   for (Side* side : {&a, &d}) side->exchange(*two, 1);
   for (Side* side : {&b, &c}) side->exchange(*others, 2);
   for (Side* side : {&a, &b, &c, &d}) {
-    std::unique_lock lock(side->mutex);
-    EXPECT_TRUE(side->changed.wait_for(lock, kLong, [&] { return side->count == 1; }));
+    std::unique_lock lock(side->heard->mutex);
+    EXPECT_TRUE(
+        side->heard->changed.wait_for(lock, kLong, [&] { return side->heard->count == 1; }));
   }
 }
 
@@ -151,8 +157,8 @@ TEST(GangNetwork, DifferentProgramsEndOnAllProcesses) {
   Side again(networks[0], one), too(networks[1], one);
   again.exchange(*one, 1);
   too.exchange(*one, 1);
-  std::unique_lock lock(too.mutex);
-  EXPECT_TRUE(too.changed.wait_for(lock, kLong, [&] { return too.count == 1; }));
+  std::unique_lock lock(too.heard->mutex);
+  EXPECT_TRUE(too.heard->changed.wait_for(lock, kLong, [&] { return too.heard->count == 1; }));
 }
 
 TEST(GangNetwork, TheSameNameWithAnotherTextIsAnotherProgram) {
@@ -223,9 +229,10 @@ TEST(GangNetwork, TheEndOfAProcessThatHasDoneItsPartIsNoError) {
   Side late(*first, both);
   late.exchange(*both, 7);
   {
-    std::unique_lock lock(late.mutex);
-    EXPECT_TRUE(late.changed.wait_for(lock, kLong, [&] { return late.finished == 1; }));
-    EXPECT_EQ(late.count, 1);
+    std::unique_lock lock(late.heard->mutex);
+    EXPECT_TRUE(
+        late.heard->changed.wait_for(lock, kLong, [&] { return late.heard->finished == 1; }));
+    EXPECT_EQ(late.heard->count, 1);
   }
   const Side too_much(*first, both);
   EXPECT_EQ(too_much.end().code(), StatusCode::kUnavailable);

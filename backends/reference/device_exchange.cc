@@ -32,7 +32,7 @@ std::vector<int> sorted_processes(const ir::DeviceGrid& grid, const pjrt::GangLi
     processes.push_back(link->process_of(device));
   }
   std::ranges::sort(processes);
-  processes.erase(std::ranges::unique(processes).begin(), processes.end());
+  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
   return processes;
 }
 
@@ -204,7 +204,7 @@ std::vector<int> DeviceExchange::count_messages_to(const std::vector<int64_t>& d
     if (!is_own(device)) processes.push_back(link_->process_of(device));
   }
   std::ranges::sort(processes);
-  processes.erase(std::ranges::unique(processes).begin(), processes.end());
+  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
   for (const int process : processes) ++counts_[process].sent;
   return processes;
 }

@@ -299,17 +299,25 @@ TEST(SharedMemory, NothingIsLeft) {
 TEST(SharedMemory, AnEventMayEndIt) {
   Ear ear;
   const CompletionRef gone = Completion::make();
-  std::unique_ptr<SharedMemory> first;
+  struct Owner {
+    std::mutex mutex;  // what the kernel orders between processes no checker sees
+    std::unique_ptr<SharedMemory> first;
+  };
+  const auto owner = std::make_shared<Owner>();  // the event may outlive the test
   Transport::Events events;
-  events.received = [&](int, const Message&) {
-    first.reset();
+  events.received = [owner, gone](int, const Message&) {
+    const std::lock_guard lock(owner->mutex);
+    owner->first.reset();
     gone->complete(ok_status());
   };
   events.lost = [](int, const Status&) {};
-  first = *SharedMemory::create(0, 2, std::move(events));
   auto second = *SharedMemory::create(1, 2, ear.events());
-  ASSERT_TRUE(first->connect(1, second->card()).ok());
-  ASSERT_TRUE(second->connect(0, first->card()).ok());
+  {
+    const std::lock_guard lock(owner->mutex);
+    owner->first = *SharedMemory::create(0, 2, std::move(events));
+    ASSERT_TRUE(owner->first->connect(1, second->card()).ok());
+    ASSERT_TRUE(second->connect(0, owner->first->card()).ok());
+  }
   second->send(0, {"end", {}}, nullptr);
   EXPECT_TRUE(gone->await().ok());
   EXPECT_FALSE(ear.wait_for_loss(0).ok());
