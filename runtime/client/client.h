@@ -229,8 +229,7 @@ class Client {
   // `program` is StableHLO: a portable artifact or text ("mlir"), or with another `format` what the
   // plugin takes under that name (ours "hlo" and "hlo_with_config"). Without device ids the first
   // addressable devices are taken, or, where these are too few, the first of all processes.
-  // UNIMPLEMENTED when a portable artifact is refused and newer than
-  // what the plugin reads.
+  // UNIMPLEMENTED when a portable artifact is refused and newer than what the plugin reads.
   Result<Executable> compile(std::string_view program, CompileOptions options = {},
                              std::string_view format = "mlir") const;
   Result<Executable> deserialize(std::string_view bytes) const;
