@@ -27,7 +27,7 @@ RULES = [
     # Functions of the user's, which the C API registers and host steps call.
     ("backends/ffi/", ["plugin_api/", "runtime/base/", "runtime/program/"]),
     ("backends/pjrt/", ["plugin_api/", "backends/compiler/", "backends/ffi/", "runtime/base/",
-                        "runtime/program/", "runtime/rendezvous/"]),
+                        "runtime/collectives/", "runtime/program/", "runtime/rendezvous/"]),
     # Shaders are included as generated headers; the evaluator runs the host steps of every device.
     ("backends/vulkan/", ["backends/compiler/", "backends/ffi/call.h", "backends/pjrt/",
                           "backends/reference/collectives_under_way.h",

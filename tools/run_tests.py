@@ -170,12 +170,13 @@ def stage_torch(log, counter, quick):
 
 # Tests with more than one thread, all that ThreadSanitizer can say something about.
 THREADED_TESTS = ("^(async|base|checkpoint_(c_api|commit|device|io|manager|save)|collectives|"
-                  "conformance|gang|io|rendezvous|"
+                  "conformance|gang|io|pjrt_gang|rendezvous|"
                   "cpu_(jit|execute|plugin)|runtime|vulkan_(backend|launch|memory|pipeline|queue|transfer))_")
 THREADED_TARGETS = [
     "async_test", "base_test", "checkpoint_c_api_test", "checkpoint_commit_test", "checkpoint_device_test",
     "checkpoint_io_test", "checkpoint_manager_test", "checkpoint_save_files_test",
-    "checkpoint_save_test", "collectives_test", "plugin_collectives_test", "gang_test", "io_test", "rendezvous_test",
+    "checkpoint_save_test", "collectives_test", "collectives_transport_test", "plugin_collectives_test",
+    "gang_test", "io_test", "pjrt_gang_test", "rendezvous_test",
     "conformance_runner_test", "cpu_execute_test", "cpu_jit_test", "cpu_plugin_test",
     "pjrt_reference", "pjrt_cpu", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
     "runtime_plugin_test", "vulkan_backend_test", "vulkan_launch_test", "vulkan_memory_test",

@@ -104,6 +104,8 @@ Status Client_Create(PJRT_Client_Create_Args* args) {
   ClientState& state = *client->state;
   HEKLA_ASSIGN_OR_RETURN(state.process, take_process_options(options));
   HEKLA_RETURN_IF_ERROR(gang_option_table(state.gang).take(options));
+  GangNetworkOptions network;
+  HEKLA_RETURN_IF_ERROR(gang_network_option_table(network).take(options));
   // The callbacks hold garbage where there is one process.
   if (state.process.count > 1) {
     HEKLA_ASSIGN_OR_RETURN(state.store, make_key_value_store(*args));
@@ -122,6 +124,9 @@ Status Client_Create(PJRT_Client_Create_Args* args) {
   if (state.store == nullptr) {
     devices.push_back(std::move(own));
   } else {
+    // Before the devices: who sees those finds it.
+    state.network =
+        GangNetwork::create(state.store, backend_factory().platform_name, state.process, network);
     HEKLA_ASSIGN_OR_RETURN(devices, exchange_devices(*state.store, backend_factory().platform_name,
                                                      state.process, std::move(own)));
   }

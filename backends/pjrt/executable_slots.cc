@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compilation, executables and their queries, serialization.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,9 @@
 
 #include "backends/pjrt/abi.h"
 #include "runtime/base/protobuf_wire.h"
+#include "runtime/base/sha256.h"
 #include "runtime/program/hlo/read_hlo.h"
+#include "runtime/program/stablehlo/text/print.h"
 
 namespace hekla::pjrt {
 namespace {
@@ -64,6 +66,37 @@ Result<std::vector<int64_t>> device_ids(const Program& program, const ClientStat
   return ids;
 }
 
+// Of a program whose devices meet those of other processes. Its signature leaves out where
+// operations come from, since processes may have been told the same in different places, and has
+// what decides the order in which collectives start.
+GangProgramRef gang_program_of(const Program& program, const ClientState& state,
+                               const std::vector<int64_t>& ids) {
+  constexpr int64_t kMostElements = 4096;
+  auto made = std::make_shared<GangProgram>();
+  made->name = program.name;
+  for (const int64_t id : ids) {
+    made->process_of.push_back(
+        state.device_pointers[static_cast<size_t>(id)]->description->process_index);
+  }
+  made->processes = made->process_of;
+  std::ranges::sort(made->processes);
+  made->processes.erase(std::unique(made->processes.begin(), made->processes.end()),
+                        made->processes.end());
+  stablehlo::PrintOptions printing;
+  printing.max_elements = kMostElements;
+  const plan::PlanOptions& plan = program.compiler_options.plan;
+  const std::string text = fmt::format(
+      "{} {} [{}] {} {} {} {} {} {}\n{}", program.parsed_options.replica_count,
+      program.parsed_options.partition_count, fmt::join(ids, ","),
+      program.compiler_options.schedule_seed, plan.fuse, plan.overlap_collectives,
+      static_cast<int>(plan.row_groups), static_cast<int>(plan.stored_transposes),
+      plan.max_instructions, stablehlo::print_module(*program.partitioned.module, printing));
+  Sha256 digest;
+  digest.update(std::as_bytes(std::span(text)));
+  made->signature = digest.hex();
+  return made;
+}
+
 Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
                                                     std::shared_ptr<Program> program) {
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
@@ -92,15 +125,13 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   }
   if (ids.size() > 1) loaded->gang_names = std::move(names);
   const bool has_collectives = ids.size() > 1 && program->partitioned.has_collectives;
-  if (has_collectives && loaded->devices.size() < ids.size()) {
-    return unimplemented(
-        "{} has collectives over {} devices, of which {} are this process's; collectives between "
-        "processes are not there yet",
-        program->name, ids.size(), loaded->devices.size());
-  }
   if (loaded->devices.empty()) {
     return invalid_argument("the device assignment has no device of this process, {}",
                             state->process.index);
+  }
+  if (has_collectives && loaded->devices.size() < ids.size()) {
+    loaded->gang_program = gang_program_of(*program, *state, ids);
+    HEKLA_RETURN_IF_ERROR(state->network->connect(*loaded->gang_program));
   }
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,

@@ -203,7 +203,11 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     // Gangs come to all devices in one order, or two could wait for each other.
     std::unique_lock lock(executable.state->gang_mutex, std::defer_lock);
     if (gang != nullptr) lock.lock();
+    const bool has_peers = gang != nullptr && executable.gang_program != nullptr;
+    if (has_peers) executable.state->network->begin(gang, executable.gang_program);
     status = code.launch(launches);
+    // The other processes have it in their count of launches.
+    if (has_peers && !status.ok()) gang->abort(status);
   }
   if (!status.ok()) {
     for (size_t i = 0; i < taken; ++i) give_back_inputs(launches[i].inputs, parts[i].arguments);

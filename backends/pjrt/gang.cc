@@ -44,4 +44,11 @@ CompletionRef Gang::all_or_abort(std::vector<CompletionRef> parts) {
   return either;
 }
 
+void Gang::post_when(std::vector<CompletionRef> parts, std::function<void()> post) {
+  if (link_ == nullptr && parts.empty()) return post();
+  const CompletionRef ready = parts.empty() ? Completion::ready() : all_or_abort(std::move(parts));
+  if (link_ != nullptr) return link_->post_in_order(ready, std::move(post));
+  ready->on_done([post = std::move(post)](const Status&) { post(); });
+}
+
 }  // namespace hekla::pjrt

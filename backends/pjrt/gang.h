@@ -10,8 +10,8 @@
 // GangOptions::warning_seconds before the log says who is missing, and for deadline_seconds before
 // the launch ends; so does one that has its inputs, for those that lack theirs (gang_inputs.h).
 // Devices that compute, or wait for inputs or for their host, wait for nobody of the gang: however
-// long they take, only those who wait for them count the time. Devices of other
-// processes are not waited for: programs with collectives over several processes are refused.
+// long they take, only those who wait for them count the time. A gang over devices of several
+// processes that meet in the program has a link (gang_link.h): its first error ends it on all.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/pjrt/gang_link.h"
 #include "runtime/base/async/completion.h"
 #include "runtime/base/status.h"
 
@@ -52,6 +53,11 @@ class Gang {
   const GangOptions& options() const { return options_; }
   const std::shared_ptr<const GangNames>& names() const { return names_; }  // null: none
 
+  // To the other processes; null where all devices that meet are this one's. Set, if at all, before
+  // the gang is shared.
+  const std::shared_ptr<GangLink>& link() const { return link_; }
+  void set_link(std::shared_ptr<GangLink> link) { link_ = std::move(link); }
+
   // The first error counts, later ones are ignored; not to be called with ok.
   void abort(Status status);
   // Becomes true once; stays as long as the gang.
@@ -67,6 +73,10 @@ class Gang {
   // error.
   CompletionRef all_or_abort(std::vector<CompletionRef> parts);
 
+  // Calls `post`, which gives the launches to their devices, when all of `parts` are done or the
+  // gang is aborted; at once where that is now. With a link not before those of earlier gangs.
+  void post_when(std::vector<CompletionRef> parts, std::function<void()> post);
+
   // What a back end shares among the launches of this gang: made by the first that asks. All ask
   // for the same type.
   template <typename T>
@@ -79,6 +89,7 @@ class Gang {
  private:
   const GangOptions options_{0, 0};
   const std::shared_ptr<const GangNames> names_;  // shared with the executable
+  std::shared_ptr<GangLink> link_;                // shared with who meets there
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
   Status status_;                                              // guarded by mutex_

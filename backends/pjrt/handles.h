@@ -17,6 +17,7 @@
 #include "backends/pjrt/backend.h"
 #include "backends/pjrt/compile_options.h"
 #include "backends/pjrt/gang_inputs.h"
+#include "backends/pjrt/gang_network.h"
 #include "backends/pjrt/partition.h"
 #include "backends/pjrt/processes.h"
 #include "plugin_api/pjrt_extensions.h"
@@ -104,6 +105,7 @@ struct ClientState {
   GangOptions gang;
   GangInputs gang_inputs;
   std::shared_ptr<KeyValueStore> store;  // null: one process
+  std::shared_ptr<GangNetwork> network;  // the same; shared with launches
   std::unique_ptr<Backend> backend;
   std::shared_ptr<PJRT_TopologyDescription> topology;
   std::vector<std::unique_ptr<PJRT_Device>> devices;
@@ -218,6 +220,7 @@ struct PJRT_LoadedExecutable {
   std::vector<PJRT_Device*> devices;  // in the order of Execute
   std::vector<PJRT_LogicalDeviceIds> logical_ids;
   std::shared_ptr<const hekla::pjrt::GangNames> gang_names;  // null: one device
+  hekla::pjrt::GangProgramRef gang_program;  // null: its devices meet none of other processes
   std::mutex mutex;
   std::shared_ptr<hekla::pjrt::BackendExecutable> executable;  // guarded by mutex; null: deleted
   std::atomic<uint32_t> launches = 0;

@@ -27,6 +27,8 @@ Result<std::shared_ptr<PJRT_TopologyDescription>> topology_of_options(Options op
   HEKLA_RETURN_IF_ERROR(take_process_options(options).status());
   GangOptions gang;
   HEKLA_RETURN_IF_ERROR(gang_option_table(gang).take(options));
+  GangNetworkOptions network;
+  HEKLA_RETURN_IF_ERROR(gang_network_option_table(network).take(options));
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, backend_factory().create(options));
   return make_topology(*backend, {backend->devices()});
 }

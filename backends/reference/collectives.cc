@@ -9,6 +9,7 @@
 #include "backends/reference/kernels/movement.h"
 #include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
+#include "runtime/base/hash.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
@@ -66,6 +67,19 @@ Result<HostArray> part(const HostArray& array, int64_t dimension, int64_t count,
   return slice(array, config);
 }
 
+// Elements.
+constexpr int64_t kFoldedAtOnce = int64_t{1} << 14;
+
+Status fold_piece(ScalarFunction* region, DType dtype, int64_t count,
+                  std::span<const std::byte* const, 2> inputs, std::byte* output) {
+  if (region != nullptr) return region->apply(count, inputs, {&output, 1});
+  HEKLA_ASSIGN_OR_RETURN(const HostArray sum,
+                         binary(OpCode::kAdd, HostArray::wrap(dtype, {count}, nullptr, inputs[0]),
+                                HostArray::wrap(dtype, {count}, nullptr, inputs[1])));
+  std::memcpy(output, sum.data(), static_cast<size_t>(sum.size_bytes()));
+  return ok_status();
+}
+
 // Operands of one reduction, from the left.
 Result<HostArray> fold(std::vector<HostArray> members, ScalarFunction* region, DType dtype) {
   for (HostArray& member : members) {
@@ -76,17 +90,25 @@ Result<HostArray> fold(std::vector<HostArray> members, ScalarFunction* region, D
     HEKLA_ASSIGN_OR_RETURN(member, convert_elements(member, dtype));
   }
   if (members.size() == 1) return copy_of(members[0]);
-  HostArray sum = std::move(members[0]);
-  for (size_t i = 1; i < members.size(); ++i) {
-    if (region == nullptr) {
-      HEKLA_ASSIGN_OR_RETURN(sum, binary(OpCode::kAdd, sum, members[i]));
-      continue;
+  // A piece of all members at a time, which stays in the processor's caches; whole arrays for each
+  // step cost more in fresh pages than in sums.
+  const auto width = static_cast<size_t>(dtype_bytes(dtype));
+  HEKLA_ASSIGN_OR_RETURN(HostArray sum, HostArray::allocate(dtype, members[0].dims(), false));
+  std::byte* const result = sum.size() == 0 ? nullptr : sum.mutable_data();
+  std::vector<std::byte> partial[2];
+  if (members.size() > 2) {
+    for (auto& one : partial) one.resize(static_cast<size_t>(kFoldedAtOnce) * width);
+  }
+  for (int64_t at = 0; at < sum.size(); at += kFoldedAtOnce) {
+    const int64_t count = std::min(kFoldedAtOnce, sum.size() - at);
+    const size_t offset = static_cast<size_t>(at) * width;
+    const std::byte* left = members[0].data() + offset;
+    for (size_t i = 1; i < members.size(); ++i) {
+      std::byte* output = i + 1 == members.size() ? result + offset : partial[i % 2].data();
+      const std::byte* const inputs[] = {left, members[i].data() + offset};
+      HEKLA_RETURN_IF_ERROR(fold_piece(region, dtype, count, inputs, output));
+      left = output;
     }
-    HEKLA_ASSIGN_OR_RETURN(HostArray next, HostArray::allocate(dtype, sum.dims(), false));
-    const std::byte* inputs[] = {sum.data(), members[i].data()};
-    std::byte* output = next.mutable_data();
-    HEKLA_RETURN_IF_ERROR(region->apply(sum.size(), inputs, {&output, 1}));
-    sum = std::move(next);
   }
   return sum;
 }
@@ -129,9 +151,63 @@ bool has_pairs(OpCode code) {
   return code == OpCode::kCollectivePermute || code == OpCode::kSend || code == OpCode::kRecv;
 }
 
+// What an operation does, as a number that is the same in all processes; where several have one,
+// the order in which a device comes to them tells them apart.
+uint64_t identity_of(const ir::Operation& op, int64_t channel) {
+  std::string text = fmt::format("{} {}", op.name(), channel);
+  for (size_t i = 0; i < op.operand_count(); ++i) text += " " + op.operand(i)->type().to_string();
+  for (size_t i = 0; i < op.result_count(); ++i) text += ">" + op.result(i)->type().to_string();
+  return fnv1a(text);
+}
+
 int64_t channel_of(const ir::Operation& op) {
   const auto* channel = op.attribute("channel_handle").get<ir::ChannelHandle>();
   return channel == nullptr ? 0 : channel->handle;
+}
+
+// What came from another process fits the operation as this one has it.
+Status check_brought(const ir::Operation& op, const std::vector<Contribution>& brought,
+                     size_t operand_count) {
+  const bool has_one_root =
+      op.code() == OpCode::kCollectiveBroadcast && !bool_value(op, "has_dynamic_root");
+  for (size_t m = 0; m < brought.size(); ++m) {
+    if (has_one_root && m > 0 && brought[m].empty()) continue;
+    if (brought[m].size() != operand_count) {
+      return invalid_argument("{} with {} operands on one device and {} on another", op.name(),
+                              operand_count, brought[m].size());
+    }
+    for (size_t i = 0; i < operand_count; ++i) {
+      const HostArray& here = brought[m][i];
+      const HostArray& first = brought[0][i];
+      if (here.dtype() == first.dtype() && here.rank() == first.rank() &&
+          here.dtype() != DType::kInvalid) {
+        continue;
+      }
+      return invalid_argument("{} of {} on one device and {} on another", op.name(), here.shape(),
+                              first.shape());
+    }
+  }
+  return ok_status();
+}
+
+Status check_received(const ir::Operation& op, const Contribution& arrays) {
+  size_t next = 0;
+  for (size_t i = 0; i < op.result_count(); ++i) {
+    const ir::Type& type = op.result(i)->type();
+    if (type.is_token()) continue;
+    const bool fits = next < arrays.size() && arrays[next].dtype() != DType::kInvalid &&
+                      (!type.is_static_tensor() || arrays[next].dims() == type.dims()) &&
+                      (type.quantization() != nullptr || arrays[next].dtype() == type.dtype());
+    if (!fits) {
+      return invalid_argument("{} receives {} for result {}, {}", op.name(),
+                              next < arrays.size() ? arrays[next].shape() : "nothing", i,
+                              type.to_string());
+    }
+    ++next;
+  }
+  return next == arrays.size() ? ok_status()
+                               : invalid_argument("{} receives {} arrays for {} results", op.name(),
+                                                  arrays.size(), next);
 }
 
 }  // namespace
@@ -181,7 +257,9 @@ Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Da
   const ir::Operation& op = *step.op;
   Pending pending;
   pending.step = &step;
-  pending.site = {&op, fmt::format("{} at {}", op.name(), ir::location_string(op.location()))};
+  const uint64_t id = exchange_->has_other_processes() ? identity_of(op, channel_of(op))
+                                                       : reinterpret_cast<uint64_t>(&op);
+  pending.site = {id, fmt::format("{} at {}", op.name(), ir::location_string(op.location()))};
   HEKLA_ASSIGN_OR_RETURN(pending.role, role_of(op));
   const Role& role = *pending.role;
   Contribution arrays;
@@ -195,14 +273,14 @@ Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Da
     case OpCode::kSend: {
       arrays.pop_back();  // the token
       if (role.has_pairs && !role.target) return pending;
-      HEKLA_RETURN_IF_ERROR(exchange_->send(device_, pending.site, {channel_of(op), nullptr},
-                                            role.target, std::move(arrays)));
+      HEKLA_RETURN_IF_ERROR(exchange_->send(device_, pending.site, {channel_of(op), 0}, role.target,
+                                            std::move(arrays)));
       return pending;
     }
     case OpCode::kCollectivePermute:
       if (!role.target) return pending;
-      HEKLA_RETURN_IF_ERROR(
-          exchange_->send(device_, pending.site, {0, &op}, role.target, std::move(arrays)));
+      HEKLA_RETURN_IF_ERROR(exchange_->send(device_, pending.site, {0, pending.site.id},
+                                            role.target, std::move(arrays)));
       return pending;
     default:
       break;
@@ -234,11 +312,13 @@ Result<std::vector<Datum>> Collectives::receive(const Pending& pending,
   const Role& role = *pending.role;
   if (role.has_pairs && !role.source) return zero_results(op, pending.shapes);
   const bool is_permute = op.code() == OpCode::kCollectivePermute;
-  const DeviceExchange::Channel channel = is_permute
-                                              ? DeviceExchange::Channel{0, &op}
-                                              : DeviceExchange::Channel{channel_of(op), nullptr};
+  const DeviceExchange::Channel channel = is_permute ? DeviceExchange::Channel{0, pending.site.id}
+                                                     : DeviceExchange::Channel{channel_of(op), 0};
   HEKLA_ASSIGN_OR_RETURN(Contribution arrays,
                          exchange_->receive(device_, pending.site, channel, role.source, thread));
+  if (exchange_->has_other_processes()) {
+    HEKLA_RETURN_IF_ERROR(check_received(op, arrays));
+  }
   std::vector<Datum> results;
   for (HostArray& array : arrays) results.emplace_back(std::move(array));
   if (!is_permute) results.emplace_back();  // the token
@@ -252,6 +332,9 @@ Result<std::vector<Datum>> Collectives::combine(const Pending& pending, Interpre
   const ir::Operation& op = *step.op;
   HEKLA_ASSIGN_OR_RETURN(std::vector<Contribution> brought,
                          exchange_->collect(device_, pending.site, *pending.ticket, thread));
+  if (exchange_->has_other_processes()) {
+    HEKLA_RETURN_IF_ERROR(check_brought(op, brought, pending.shapes.size()));
+  }
   const int64_t count = static_cast<int64_t>(brought.size());
   const int64_t position = static_cast<int64_t>(pending.role->position);
   std::vector<int64_t> roots(op.result_count());

@@ -99,7 +99,7 @@ TEST(CollectivesUnderWay, TwoThatAwaitDifferentThingsAreFound) {
   ASSERT_TRUE(first.start(0, *program, in, out0).ok());
   std::thread peer([&] {
     // Never started by the other one.
-    const DeviceExchange::Site site{&peer, "all_gather at b.py:2"};
+    const DeviceExchange::Site site{3, "all_gather at b.py:2"};
     const auto ticket = exchange.post(1, site, {0, 1}, {});
     EXPECT_EQ(exchange.collect(1, site, *ticket).status().code(), StatusCode::kFailedPrecondition);
   });

@@ -23,6 +23,33 @@ Result<HostArray> detached(HostArray array) {
   return copy;
 }
 
+// After a wait so long a process tells the others that it has come to a stop.
+constexpr std::chrono::milliseconds kStopAfter{100};
+
+std::vector<int> sorted_processes(const ir::DeviceGrid& grid, const pjrt::GangLink* link) {
+  std::vector<int> processes;
+  for (int64_t device = 0; link != nullptr && device < grid.size(); ++device) {
+    processes.push_back(link->process_of(device));
+  }
+  std::ranges::sort(processes);
+  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
+  return processes;
+}
+
+Status endless_waits(const std::string& lines) {
+  return failed_precondition(
+      "devices of one launch wait for each other without end; all members of a group must reach "
+      "the same collectives in the same order:{}",
+      lines);
+}
+
+Status needs_pairs(const std::string& where) {
+  return unimplemented(
+      "{} has no source_target_pairs: in a launch over several processes they say who sends to "
+      "whom",
+      where);
+}
+
 Status detach_all(std::vector<HostArray>& arrays) {
   for (HostArray& array : arrays) {
     HEKLA_ASSIGN_OR_RETURN(array, detached(std::move(array)));
@@ -32,8 +59,18 @@ Status detach_all(std::vector<HostArray>& arrays) {
 
 }  // namespace
 
-DeviceExchange::DeviceExchange(ir::DeviceGrid grid, WaitLimits limits)
-    : grid_(grid), limits_(std::move(limits)), devices_(static_cast<size_t>(grid.size())) {}
+DeviceExchange::DeviceExchange(ir::DeviceGrid grid, WaitLimits limits,
+                               std::shared_ptr<pjrt::GangLink> link)
+    : grid_(grid),
+      limits_(std::move(limits)),
+      link_(std::move(link)),
+      own_count_([this] {
+        size_t count = 0;
+        for (int64_t device = 0; device < grid_.size(); ++device) count += is_own(device);
+        return count;
+      }()),
+      processes_(sorted_processes(grid_, link_.get())),
+      devices_(static_cast<size_t>(grid.size())) {}
 
 std::string DeviceExchange::name(int64_t device) const {
   const auto index = static_cast<size_t>(device);
@@ -64,9 +101,19 @@ Status DeviceExchange::wait(std::unique_lock<std::mutex>& lock, int64_t device, 
   mine = std::move(what);
   mine->since = Clock::now();
   look_for_endless_waits();
+  if (tells_of_stops_) tell_of_stop(lock);
   const auto is_called_off = [&] { return thread == Thread::kLane && self.is_lane_called_off; };
   while (!is_there() && status_.ok() && !is_called_off()) {
-    const Deadline patience = patience_of(device, *mine);
+    Deadline patience = patience_of(device, *mine);
+    if (link_ != nullptr && !tells_of_stops_ && obstacle(device) == &*mine) {
+      const Deadline stop = Deadline::at(mine->since + kStopAfter);
+      if (stop.expired()) {
+        tell_of_stop(lock);
+        continue;
+      }
+      patience = std::min(patience, stop,
+                          [](const Deadline& a, const Deadline& b) { return a.time() < b.time(); });
+    }
     if (patience.is_never()) {
       changed_.wait(lock);
     } else if (changed_.wait_until(lock, patience.time()) == std::cv_status::timeout) {
@@ -75,19 +122,22 @@ Status DeviceExchange::wait(std::unique_lock<std::mutex>& lock, int64_t device, 
     }
   }
   mine.reset();
+  // Those that still wait look at the clock again.
+  if (std::exchange(tells_of_stops_, false)) changed_.notify_all();
   if (!status_.ok()) return status_;
   if (is_there()) return ok_status();
   return cancelled("the launch ended before {} had brought its part", grid_.name(device));
 }
 
 void DeviceExchange::set_waits_for_lane(int64_t device, bool waits) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Device& self = devices_[static_cast<size_t>(device)];
   self.waits_for_lane = waits;
   if (!waits) return;
   if (self.lane) self.lane->since = Clock::now();
   changed_.notify_all();  // from now on the lane's patience counts
   look_for_endless_waits();
+  if (tells_of_stops_) tell_of_stop(lock);
 }
 
 void DeviceExchange::call_off_lane(int64_t device) {
@@ -99,7 +149,7 @@ void DeviceExchange::call_off_lane(int64_t device) {
 Result<DeviceExchange::Ticket> DeviceExchange::post(int64_t device, const Site& site,
                                                     std::vector<int64_t> members, Arrays arrays) {
   HEKLA_RETURN_IF_ERROR(detach_all(arrays));
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   HEKLA_RETURN_IF_ERROR(check_device(device, Thread::kMain));
   const auto position = std::find(members.begin(), members.end(), device);
   if (position == members.end()) {
@@ -108,15 +158,105 @@ Result<DeviceExchange::Ticket> DeviceExchange::post(int64_t device, const Site& 
   const size_t index = static_cast<size_t>(position - members.begin());
   devices_[static_cast<size_t>(device)].last_site = site.name;
   const int64_t round = devices_[static_cast<size_t>(device)].rounds[{site.id, members}]++;
-  auto [it, is_new] = meetings_.try_emplace(MeetingKey{{site.id, round}, members});
-  Meeting& meeting = it->second;
-  if (is_new) {
-    meeting.brought.resize(members.size());
-    meeting.missing = meeting.to_collect = members.size();
-  }
+  const MeetingKey key{{site.id, round}, members};
+  Meeting& meeting = meeting_at(key);
   meeting.brought[index] = std::move(arrays);
   if (--meeting.missing == 0) changed_.notify_all();
+  const bool is_last = --meeting.own_missing == 0;
+  if (is_last && link_ != nullptr &&
+      !std::ranges::all_of(members, [&](int64_t member) { return is_own(member); })) {
+    const ExchangeMessage message = own_parts(key, meeting, site.name);
+    const std::vector<int> processes = count_messages_to(members);
+    lock.unlock();
+    hand_over(processes, message);
+  }
   return Ticket{site.id, std::move(members), round};
+}
+
+DeviceExchange::Meeting& DeviceExchange::meeting_at(const MeetingKey& key) {
+  const auto [it, is_new] = meetings_.try_emplace(key);
+  Meeting& meeting = it->second;
+  if (is_new) {
+    meeting.brought.resize(key.second.size());
+    meeting.missing = key.second.size();
+    for (const int64_t member : key.second) meeting.own_missing += is_own(member);
+    meeting.to_collect = meeting.own_missing;
+  }
+  return meeting;
+}
+
+ExchangeMessage DeviceExchange::own_parts(const MeetingKey& key, const Meeting& meeting,
+                                          const std::string& where) const {
+  ExchangeMessage message;
+  message.site = key.first.first;
+  message.round = key.first.second;
+  message.members = key.second;
+  message.where = where;
+  for (size_t i = 0; i < key.second.size(); ++i) {
+    if (is_own(key.second[i])) message.parts.push_back({key.second[i], *meeting.brought[i]});
+  }
+  return message;
+}
+
+std::vector<int> DeviceExchange::count_messages_to(const std::vector<int64_t>& devices) {
+  std::vector<int> processes;
+  for (const int64_t device : devices) {
+    if (!is_own(device)) processes.push_back(link_->process_of(device));
+  }
+  std::ranges::sort(processes);
+  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
+  for (const int process : processes) ++counts_[process].sent;
+  return processes;
+}
+
+void DeviceExchange::hand_over(const std::vector<int>& processes,
+                               const ExchangeMessage& message) const {
+  for (const int process : processes) link_->send(process, message.head(), message.blocks());
+}
+
+bool DeviceExchange::has_come_to_a_stop() const {
+  for (int64_t device = 0; device < grid_.size(); ++device) {
+    if (is_own(device) && can_go_on(device)) return false;
+  }
+  return true;
+}
+
+void DeviceExchange::tell_of_stop(std::unique_lock<std::mutex>& lock) {
+  tells_of_stops_ = true;
+  if (!has_come_to_a_stop() || !status_.ok()) return;
+  ProcessState state;
+  state.counts = counts_;
+  for (int64_t device = 0; device < grid_.size(); ++device) {
+    if (!is_own(device) || devices_[static_cast<size_t>(device)].is_finished) continue;
+    state.waiting.push_back({device, obstacle(device)->where, waits_for(device).first});
+  }
+  ExchangeMessage message;
+  message.kind = ExchangeMessage::Kind::kState;
+  message.where = state.text();
+  stuck_.set(link_->own_process(), std::move(state));
+  look_for_stuck_processes();
+  lock.unlock();
+  for (const int process : processes_) {
+    if (process != link_->own_process()) link_->send(process, message.head(), {});
+  }
+  lock.lock();
+}
+
+void DeviceExchange::look_for_stuck_processes() {
+  if (!status_.ok()) return;
+  const auto waits = stuck_.endless(processes_);
+  if (!waits) return;
+  std::string lines;
+  for (const ProcessState::Waiting& wait : *waits) {
+    lines += fmt::format("\n  {} waits at {} for", name(wait.device), wait.where);
+    for (size_t i = 0; i < wait.others.size(); ++i) {
+      const int64_t other = wait.others[i];
+      const auto theirs = std::ranges::find(*waits, other, &ProcessState::Waiting::device);
+      lines += fmt::format("{} {}, which {}", i == 0 ? "" : ",", name(other),
+                           theirs == waits->end() ? "has finished" : "waits at " + theirs->where);
+    }
+  }
+  fail(endless_waits(lines));
 }
 
 Result<std::vector<DeviceExchange::Arrays>> DeviceExchange::collect(int64_t device,
@@ -146,9 +286,29 @@ Result<std::vector<DeviceExchange::Arrays>> DeviceExchange::collect(int64_t devi
 Status DeviceExchange::send(int64_t device, const Site& site, const Channel& channel,
                             std::optional<int64_t> target, Arrays arrays) {
   HEKLA_RETURN_IF_ERROR(detach_all(arrays));
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   HEKLA_RETURN_IF_ERROR(check_device(device, Thread::kMain));
   devices_[static_cast<size_t>(device)].last_site = site.name;
+  if (link_ != nullptr && !target) return needs_pairs(site.name);
+  if (target && !is_own(*target)) {
+    if (devices_[static_cast<size_t>(*target)].is_finished) {
+      const Status status = failed_precondition("{} sends at {} to {}, which has finished",
+                                                grid_.name(device), site.name, grid_.name(*target));
+      fail(status);
+      return status;
+    }
+    const std::vector<int> processes = count_messages_to({*target});
+    lock.unlock();
+    ExchangeMessage message;
+    message.kind = ExchangeMessage::Kind::kMail;
+    message.site = channel.site;
+    message.channel = channel.number;
+    message.target = *target;
+    message.where = site.name;
+    message.parts.push_back({device, std::move(arrays)});
+    hand_over(processes, message);
+    return ok_status();
+  }
   std::deque<Mail>& queue = mails_[{channel, target ? device : kAnyone, target.value_or(kAnyone)}];
   if (!target && !queue.empty() && queue.front().sender != device) {
     return failed_precondition(
@@ -170,6 +330,7 @@ Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Sit
   std::unique_lock lock(mutex_);
   HEKLA_RETURN_IF_ERROR(check_device(device, thread));
   devices_[static_cast<size_t>(device)].last_site = site.name;
+  if (link_ != nullptr && !source) return needs_pairs(site.name);
   const Queue key{channel, source.value_or(kAnyone), source ? device : kAnyone};
   std::deque<Mail>& queue = mails_[key];
   HEKLA_RETURN_IF_ERROR(
@@ -179,8 +340,98 @@ Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Sit
   return arrays;
 }
 
+void DeviceExchange::deliver(int from, std::string_view head, std::vector<HostArray> blocks) {
+  const auto is_theirs = [&](int64_t device) { return link_->process_of(device) == from; };
+  Result<ExchangeMessage> message = ExchangeMessage();
+  if (!head.empty()) message = ExchangeMessage::read(head, std::move(blocks));
+  std::unique_lock lock(mutex_);
+  if (!status_.ok()) return;
+  Status status = message.status();
+  const bool is_news =
+      !head.empty() && status.ok() && message->kind != ExchangeMessage::Kind::kState;
+  if (head.empty()) {
+    for (int64_t device = 0; device < grid_.size(); ++device) {
+      Device& theirs = devices_[static_cast<size_t>(device)];
+      if (!is_theirs(device) || theirs.is_finished) continue;
+      theirs.is_finished = true;
+      ++finished_;
+    }
+    look_for_endless_waits();
+  } else if (status.ok()) {
+    status = take(from, *std::move(message));
+  }
+  if (!status.ok()) {
+    fail(data_loss("process {} sends what does not belong to this launch: {}", from,
+                   status.to_string()));
+  }
+  // They have to know what has arrived.
+  if (is_news && tells_of_stops_ && status_.ok()) tell_of_stop(lock);
+}
+
+Status DeviceExchange::take(int from, ExchangeMessage message) {
+  if (message.kind == ExchangeMessage::Kind::kState) {
+    HEKLA_ASSIGN_OR_RETURN(ProcessState state, ProcessState::read(message.where));
+    stuck_.set(from, std::move(state));
+    look_for_stuck_processes();
+    return ok_status();
+  }
+  stuck_.goes_on(from);
+  stuck_.goes_on(link_->own_process());
+  ++counts_[from].received;
+  const auto is_device = [&](int64_t device) { return device >= 0 && device < grid_.size(); };
+  for (const ExchangeMessage::Part& part : message.parts) {
+    if (!is_device(part.device) || link_->process_of(part.device) != from) {
+      return invalid_argument("of device {}, which is none of its", part.device);
+    }
+    Device& sender = devices_[static_cast<size_t>(part.device)];
+    sender.has_begun = true;
+    sender.last_site = message.where;
+  }
+  if (message.kind == ExchangeMessage::Kind::kMail) {
+    const bool is_fine =
+        message.parts.size() == 1 && is_device(message.target) && is_own(message.target);
+    return is_fine ? take_mail(std::move(message)) : invalid_argument("mail for nobody");
+  }
+  std::vector<int64_t> sorted = message.members;
+  std::ranges::sort(sorted);
+  const bool is_group = std::ranges::all_of(sorted, is_device) &&
+                        std::ranges::adjacent_find(sorted) == sorted.end() &&
+                        std::ranges::any_of(sorted, [&](int64_t d) { return is_own(d); });
+  if (!is_group || message.round < 0) return invalid_argument("a meeting of none of this process");
+  return take_parts(from, std::move(message));
+}
+
+Status DeviceExchange::take_mail(ExchangeMessage message) {
+  const int64_t source = message.parts[0].device;
+  const Queue key{{message.channel, message.site}, source, message.target};
+  mails_[key].push_back({source, message.where, std::move(message.parts[0].arrays)});
+  changed_.notify_all();
+  // An error of its own, which ends the launch.
+  if (devices_[static_cast<size_t>(message.target)].is_finished) {
+    static_cast<void>(look_for_lost_mail(message.target));
+  }
+  return ok_status();
+}
+
+Status DeviceExchange::take_parts(int from, ExchangeMessage message) {
+  const MeetingKey key{{message.site, message.round}, message.members};
+  Meeting& meeting = meeting_at(key);
+  for (ExchangeMessage::Part& part : message.parts) {
+    const auto position = std::ranges::find(message.members, part.device);
+    const auto index = static_cast<size_t>(position - message.members.begin());
+    if (position == message.members.end() || meeting.brought[index]) {
+      return invalid_argument("device {} of process {} comes to {} twice", part.device, from,
+                              message.where);
+    }
+    meeting.brought[index] = std::move(part.arrays);
+    --meeting.missing;
+  }
+  if (meeting.missing == 0) changed_.notify_all();
+  return ok_status();
+}
+
 Status DeviceExchange::finish(int64_t device, const Status& status) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (device < 0 || device >= grid_.size()) {
     return internal_error("there is no device {} in this launch", device);
   }
@@ -188,6 +439,7 @@ Status DeviceExchange::finish(int64_t device, const Status& status) {
   if (self.is_finished) return status;
   self.is_finished = true;
   ++finished_;
+  ++own_finished_;
   if (!status.ok()) {
     fail(status.with_context(grid_.name(device) + " failed"));
     return status;
@@ -195,6 +447,10 @@ Status DeviceExchange::finish(int64_t device, const Status& status) {
   Status end = look_for_lost_mail(device);
   if (end.ok() && finished_ == devices_.size()) end = look_for_lost_mail(kAnyone);
   look_for_endless_waits();
+  const bool is_last = own_finished_ == own_count_ && status_.ok();
+  if (link_ != nullptr && (is_last || tells_of_stops_)) tell_of_stop(lock);
+  lock.unlock();
+  if (is_last && link_ != nullptr) link_->finish();
   return end;
 }
 
@@ -312,7 +568,16 @@ std::string DeviceExchange::who_waits() const {
   for (size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_[i];
     if (!is_missing[i] || device.main || (device.waits_for_lane && device.lane)) continue;
-    text += fmt::format("\n  {} {}", name(static_cast<int64_t>(i)),
+    const auto number = static_cast<int64_t>(i);
+    if (!is_own(number) && !device.is_finished) {
+      const int process = link_->process_of(number);
+      text +=
+          fmt::format("\n  {} is process {}'s, which {}", name(number), process,
+                      device.last_site.empty() ? link_->describe(process)
+                                               : "runs it; it last came to " + device.last_site);
+      continue;
+    }
+    text += fmt::format("\n  {} {}", name(number),
                         device.is_finished          ? "has finished"
                         : !device.last_site.empty() ? "runs; it last came to " + device.last_site
                         : device.has_begun          ? "runs, and has come to no other device so far"
@@ -362,10 +627,7 @@ void DeviceExchange::look_for_endless_waits() {
     if (others.empty()) lines += "a sender, and is the only device";
   }
   if (lines.empty()) return;
-  fail(
-      failed_precondition("devices of one launch wait for each other without end; all members of a "
-                          "group must reach the same collectives in the same order:{}",
-                          lines));
+  fail(endless_waits(lines));
 }
 
 }  // namespace hekla::reference

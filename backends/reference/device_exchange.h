@@ -19,6 +19,12 @@
 // that are missing; after deadline the launch fails with DEADLINE_EXCEEDED, which says the same.
 // Time counts while the device can do nothing else: not while its lane alone waits.
 //
+// Devices of the launch may be another process's (GangLink): what they bring comes in by deliver(),
+// and what own devices bring to a meeting goes there in one message for each process, once all of
+// them have come. Such a device is believed to go on until its process says that it has finished,
+// or that it has come to a stop (process_state.h), which those that wait for 100 ms do: so endless
+// waits over several processes are found too, once all of them stand still.
+//
 // All calls are thread-safe. Arrays that go in are copied unless the caller moved the only
 // reference in; what comes out is shared by the receivers, who only read it.
 #pragma once
@@ -35,6 +41,9 @@
 #include <utility>
 #include <vector>
 
+#include "backends/pjrt/gang_link.h"
+#include "backends/reference/exchange_message.h"
+#include "backends/reference/process_state.h"
 #include "runtime/base/async/deadline.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
@@ -54,15 +63,15 @@ class DeviceExchange {
   using Arrays = std::vector<HostArray>;
 
   // Where a device is in its program: the operation's identity, which is equal on all devices for
-  // the same operation (its address, where they share the program), and its name and location for
-  // messages.
+  // the same operation (its address, where they share the program; what it does, where they are in
+  // several processes), and its name and location for messages.
   struct Site {
-    const void* id = nullptr;
+    uint64_t id = 0;
     std::string name;
   };
   // A meeting that a device has posted to.
   struct Ticket {
-    const void* id = nullptr;
+    uint64_t id = 0;
     std::vector<int64_t> members;
     int64_t round = 0;  // how often the members have met here before
   };
@@ -70,11 +79,14 @@ class DeviceExchange {
   // Which of its threads a device calls from.
   enum class Thread : uint8_t { kMain, kLane };
 
-  explicit DeviceExchange(ir::DeviceGrid grid, WaitLimits limits = {});
+  // `link`: to the devices of other processes; null where all are this one's.
+  explicit DeviceExchange(ir::DeviceGrid grid, WaitLimits limits = {},
+                          std::shared_ptr<pjrt::GangLink> link = nullptr);
   DeviceExchange(const DeviceExchange&) = delete;
   DeviceExchange& operator=(const DeviceExchange&) = delete;
 
   const ir::DeviceGrid& grid() const { return grid_; }
+  bool has_other_processes() const { return link_ != nullptr; }
 
   // The device's part of the launch runs from now on; for messages.
   void begin(int64_t device);
@@ -90,7 +102,7 @@ class DeviceExchange {
   // A channel by its number, or of one operation.
   struct Channel {
     int64_t number = 0;
-    const void* site = nullptr;
+    uint64_t site = 0;  // 0: by its number
     auto operator<=>(const Channel&) const = default;
   };
   // Each pair of devices has a queue in each channel. `target` and `source` are absent where the
@@ -106,6 +118,10 @@ class DeviceExchange {
   // What the lane waits for, now or later, ends with CANCELLED.
   void call_off_lane(int64_t device);
 
+  // What has come from another process: what its devices bring, or, with an empty head, that they
+  // have finished. Nonsense ends the launch with DATA_LOSS.
+  void deliver(int from, std::string_view head, std::vector<HostArray> blocks);
+
   // The device leaves the launch; what it ends with. An error ends the launch for all others, who
   // hear which device failed. A device that leaves without having received what was sent to it
   // ends the launch with an error, which is then its own too.
@@ -120,9 +136,10 @@ class DeviceExchange {
   struct Meeting {
     std::vector<std::optional<Arrays>> brought;  // by member
     size_t missing = 0;
-    size_t to_collect = 0;
+    size_t own_missing = 0;
+    size_t to_collect = 0;  // by own devices
   };
-  using MeetingKey = std::pair<std::pair<const void*, int64_t>, std::vector<int64_t>>;
+  using MeetingKey = std::pair<std::pair<uint64_t, int64_t>, std::vector<int64_t>>;
   struct Queue {
     Channel channel;
     int64_t source;  // kAnyone where the program does not say
@@ -148,7 +165,7 @@ class DeviceExchange {
     std::optional<Wait> main, lane;
     bool waits_for_lane = false;
     bool is_lane_called_off = false;
-    std::map<std::pair<const void*, std::vector<int64_t>>, int64_t> rounds;
+    std::map<std::pair<uint64_t, std::vector<int64_t>>, int64_t> rounds;
   };
   static constexpr int64_t kAnyone = -1;
 
@@ -174,15 +191,38 @@ class DeviceExchange {
   // Messages that `device`, which has finished, can no longer receive: an error, which is returned.
   Status look_for_lost_mail(int64_t device);
   Status check_device(int64_t device, Thread thread) const;
+  bool is_own(int64_t device) const { return link_ == nullptr || link_->is_own(device); }
+  Meeting& meeting_at(const MeetingKey& key);
+  // What own devices brought to a meeting.
+  ExchangeMessage own_parts(const MeetingKey& key, const Meeting& meeting,
+                            const std::string& where) const;
+  Status take(int from, ExchangeMessage message);
+  Status take_mail(ExchangeMessage message);
+  Status take_parts(int from, ExchangeMessage message);
+  // The processes of these devices but this one, each of which a message is about to be sent to.
+  std::vector<int> count_messages_to(const std::vector<int64_t>& devices);
+  // Without the lock.
+  void hand_over(const std::vector<int>& processes, const ExchangeMessage& message) const;
+  bool has_come_to_a_stop() const;
+  // With the lock, which it gives up meanwhile: tells the others so, where they have not heard it.
+  void tell_of_stop(std::unique_lock<std::mutex>& lock);
+  void look_for_stuck_processes();
 
   const ir::DeviceGrid grid_;
   const WaitLimits limits_;
+  const std::shared_ptr<pjrt::GangLink> link_;  // shared with the gang
+  const size_t own_count_;                      // of this process's devices
+  const std::vector<int> processes_;            // all, sorted
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   Status status_;
   std::vector<Device> devices_;
   size_t finished_ = 0;
+  size_t own_finished_ = 0;
+  std::map<int, ProcessState::Count> counts_;  // of messages to and from other processes
+  StuckProcesses stuck_;
+  bool tells_of_stops_ = false;  // an own device has waited for long, and no wait has ended since
   bool has_warned_ = false;
   std::map<MeetingKey, Meeting> meetings_;
   std::map<Queue, std::deque<Mail>> mails_;

@@ -13,10 +13,8 @@ namespace {
 using Site = DeviceExchange::Site;
 using Arrays = DeviceExchange::Arrays;
 
-const int kSiteA = 0;
-const int kSiteB = 0;
-const Site kA{&kSiteA, "all_reduce at a.py:1"};
-const Site kB{&kSiteB, "all_gather at b.py:2"};
+const Site kA{1, "all_reduce at a.py:1"};
+const Site kB{2, "all_gather at b.py:2"};
 
 Arrays number(int32_t value) { return {HostArray::scalar<int32_t>(DType::kI32, value)}; }
 
@@ -251,7 +249,7 @@ TEST(DeviceExchange, AMessageIsWaitedForNoLongerThanAMeeting) {
   DeviceExchange exchange({2, 1}, {.deadline = milliseconds(50)});
   const auto ends = run(exchange, [&](int64_t device) -> Status {
     exchange.begin(device);
-    if (device == 0) return exchange.receive(0, kA, {1, nullptr}, 1).status();
+    if (device == 0) return exchange.receive(0, kA, {1, 0}, 1).status();
     while (exchange.status().ok()) std::this_thread::sleep_for(milliseconds(1));
     return exchange.status();
   });

@@ -3,8 +3,9 @@
 // evaluator.
 //
 // All launches of a gang share one exchange. The gang's abort reaches those that wait there, and a
-// launch that ends tells the exchange, so that nobody waits for it. Owned by the launch; one thread
-// at a time.
+// launch that ends tells the exchange, so that nobody waits for it; where the gang is one of
+// several processes, it ends when all that its devices brought is on its way. Owned by the launch;
+// one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,7 @@ class GangMember {
   GangMember(const pjrt::Launch& launch, size_t launch_count, const ir::DeviceGrid& grid)
       : device_(launch.replica * grid.partitions + launch.partition) {
     if (launch.gang == nullptr) return;
+    gang_ = launch.gang;
     pjrt::Gang& gang = *launch.gang;
     exchange_ = gang.shared_state<DeviceExchange>([&] {
       WaitLimits limits;
@@ -33,13 +35,18 @@ class GangMember {
         limits.program = gang.names()->program;
         limits.devices = gang.names()->devices;
       }
-      auto exchange = std::make_shared<DeviceExchange>(grid, std::move(limits));
+      auto exchange = std::make_shared<DeviceExchange>(grid, std::move(limits), gang.link());
       gang.on_abort([weak = std::weak_ptr(exchange)](const Status& status) {
         if (const auto alive = weak.lock()) alive->abort(status);
       });
-      if (static_cast<int64_t>(launch_count) < grid.size()) {
-        exchange->abort(unimplemented(
-            "collectives between processes: {} of the launch's {} devices are this one's",
+      if (gang.link() != nullptr) {
+        gang.link()->listen([weak = std::weak_ptr(exchange)](int from, const std::string& head,
+                                                             std::vector<HostArray> blocks) {
+          if (const auto alive = weak.lock()) alive->deliver(from, head, std::move(blocks));
+        });
+      } else if (static_cast<int64_t>(launch_count) < grid.size()) {
+        exchange->abort(internal_error(
+            "{} of the launch's {} devices are this process's, and there is no way to the others",
             launch_count, grid.size()));
       }
       return exchange;
@@ -57,7 +64,13 @@ class GangMember {
   // messages behind. Before anybody hears of the end.
   Status ends_with(Status status) {
     if (exchange_ == nullptr || !status.ok()) return status;
-    return exchange_->finish(device_, status);
+    status = exchange_->finish(device_, status);
+    // The process may end as soon as it hears of the launch's end.
+    const pjrt::GangRef gang = gang_.lock();
+    if (status.ok() && gang != nullptr && gang->link() != nullptr) {
+      static_cast<void>(gang->all_or_abort({gang->link()->flushed()})->await());
+    }
+    return status;
   }
   // After the end was told: the gang, which knows the device's name, hears of an error first.
   void ended(const Status& status) {
@@ -66,6 +79,7 @@ class GangMember {
   }
 
  private:
+  std::weak_ptr<pjrt::Gang> gang_;  // lives while the launch does; may hold what holds this
   std::shared_ptr<DeviceExchange> exchange_;
   int64_t device_ = 0;
 };

@@ -11,6 +11,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/client/client_state.h"
+#include "runtime/client/client_store.h"
 #include "runtime/client/element_type.h"
 
 namespace hekla::runtime {
@@ -264,14 +265,16 @@ std::vector<std::pair<std::string, int64_t>> Device::counters() const {
   return counters;
 }
 
-Result<Client> Client::create(std::shared_ptr<const Plugin> plugin, const Options& options) {
+Result<Client> Client::create(std::shared_ptr<const Plugin> plugin, const Options& options,
+                              std::shared_ptr<rendezvous::KeyValueStore> store) {
   auto state = std::make_shared<ClientState>();
   state->plugin = std::move(plugin);
+  state->store = std::move(store);
   const std::vector<PJRT_NamedValue> values = to_named_values(options);
-  // The key-value callbacks stay null: this client is one process.
   HEKLA_PJRT_ARGS(PJRT_Client_Create_Args, args, kv_try_get_user_arg);
   args.create_options = values.data();
   args.num_options = values.size();
+  if (state->store != nullptr) set_store(args, *state->store);
   Status status = HEKLA_PJRT_CALL(*state->plugin, PJRT_Client_Create, &args);
   if (status.ok() && args.client == nullptr) {
     status = internal_error("PJRT_Client_Create gave a null client");
@@ -356,16 +359,15 @@ Result<Executable> Client::compile(std::string_view program, CompileOptions opti
   }
   const auto needed = static_cast<size_t>(options.num_replicas * options.num_partitions);
   if (options.device_ids.empty() && !options.is_portable) {
-    if (needed > addressable_devices().size()) {
+    const std::vector<Device>& some =
+        needed > addressable_devices().size() ? devices() : addressable_devices();
+    if (needed > some.size()) {
       return invalid_argument(
           "the program needs {} devices ({} replicas of {} partitions), plugin '{}' has {}; more "
           "logical devices may be had with the client option num_devices",
-          needed, options.num_replicas, options.num_partitions, plugin().name(),
-          addressable_devices().size());
+          needed, options.num_replicas, options.num_partitions, plugin().name(), some.size());
     }
-    for (size_t i = 0; i < needed; ++i) {
-      options.device_ids.push_back(addressable_devices()[i].id());
-    }
+    for (size_t i = 0; i < needed; ++i) options.device_ids.push_back(some[i].id());
   } else if (!options.is_portable && options.device_ids.size() != needed) {
     return invalid_argument("{} device ids for {} replicas of {} partitions",
                             options.device_ids.size(), options.num_replicas,

@@ -19,6 +19,7 @@
 #include "runtime/client/compile_options.h"
 #include "runtime/client/event.h"
 #include "runtime/plugin/plugin.h"
+#include "runtime/rendezvous/key_value_store.h"
 
 namespace hekla::runtime {
 
@@ -204,8 +205,11 @@ class Executable {
 
 class Client {
  public:
-  // NOT_FOUND when the plugin finds no device.
-  static Result<Client> create(std::shared_ptr<const Plugin> plugin, const Options& options = {});
+  // NOT_FOUND when the plugin finds no device. `store`: how the processes of a run find each other,
+  // where this client is one of several (the options node_id and num_nodes); null: it is one alone.
+  // Then waits for the others, two minutes at most with our plugins.
+  static Result<Client> create(std::shared_ptr<const Plugin> plugin, const Options& options = {},
+                               std::shared_ptr<rendezvous::KeyValueStore> store = nullptr);
 
   const Plugin& plugin() const;
   const std::string& platform() const;
@@ -224,8 +228,8 @@ class Client {
 
   // `program` is StableHLO: a portable artifact or text ("mlir"), or with another `format` what the
   // plugin takes under that name (ours "hlo" and "hlo_with_config"). Without device ids the first
-  // addressable devices are taken. UNIMPLEMENTED when a portable artifact is refused and newer than
-  // what the plugin reads.
+  // addressable devices are taken, or, where these are too few, the first of all processes.
+  // UNIMPLEMENTED when a portable artifact is refused and newer than what the plugin reads.
   Result<Executable> compile(std::string_view program, CompileOptions options = {},
                              std::string_view format = "mlir") const;
   Result<Executable> deserialize(std::string_view bytes) const;

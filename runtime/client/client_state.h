@@ -32,6 +32,7 @@ struct ClientState {
   };
 
   std::shared_ptr<const Plugin> plugin;
+  std::shared_ptr<rendezvous::KeyValueStore> store;  // which the plugin's client calls; may be null
   PJRT_Client* client = nullptr;
   std::string platform;
   std::string platform_version;

@@ -4,8 +4,10 @@
 
 #include <numeric>
 #include <optional>
+#include <thread>
 
 #include "runtime/client/client.h"
+#include "runtime/rendezvous/testing/put_once.h"
 
 namespace hekla::runtime {
 namespace {
@@ -14,6 +16,7 @@ std::string library;
 
 struct Shape {
   int64_t replicas, partitions;
+  int64_t processes = 1;  // clients of this process play them, each with as many devices
 };
 
 // How a test's program is compiled: as ever, with nothing beside collectives, and as drawn.
@@ -35,18 +38,39 @@ class Collectives : public testing::TestWithParam<Shape> {
   void SetUp() override {
     auto plugin = Plugin::load("tested", library);
     ASSERT_TRUE(plugin.ok()) << plugin.status().to_string();
-    auto client = Client::create(*plugin, {{"num_devices", count()}});
-    ASSERT_TRUE(client.ok()) << client.status().to_string();
-    client_ = std::make_unique<Client>(*client);
+    make_clients(*plugin, {});
   }
 
-  Result<Executable> compile(const std::string& text, const Overrides& overrides = {}) const {
+  void make_clients(const std::shared_ptr<const Plugin>& plugin, const Options& more) {
+    const int64_t processes = GetParam().processes;
+    clients_.clear();
+    clients_.resize(static_cast<size_t>(processes));
+    const auto store = std::make_shared<rendezvous::testing::PutOnce>();
+    std::vector<std::thread> threads;
+    for (int64_t p = 0; p < processes; ++p) {
+      threads.emplace_back([&, p] {
+        Options options = more;
+        options.emplace_back("num_devices", count() / processes);
+        if (processes > 1) {
+          options.emplace_back("node_id", p);
+          options.emplace_back("num_nodes", processes);
+        }
+        auto client = Client::create(plugin, options, processes > 1 ? store : nullptr);
+        ASSERT_TRUE(client.ok()) << client.status().to_string();
+        clients_[static_cast<size_t>(p)] = std::make_unique<Client>(*client);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Result<Executable> compile(const Client& client, const std::string& text,
+                             const Overrides& overrides) const {
     CompileOptions options;
     options.overrides = overrides;
     options.num_replicas = replicas();
     options.num_partitions = partitions();
     options.use_spmd_partitioning = false;  // the programs are those of one device
-    return client_->compile(text, options);
+    return client.compile(text, options);
   }
 
   using Values = std::vector<std::vector<float>>;
@@ -70,38 +94,54 @@ class Collectives : public testing::TestWithParam<Shape> {
   }
 
   Result<Values> run(const std::string& text, int launches, const Overrides& form) const {
-    HEKLA_ASSIGN_OR_RETURN(Executable executable, compile(text, form));
-    std::vector<std::vector<float>> results;
+    std::vector<Executable> executables;
+    for (const auto& client : clients_) {
+      HEKLA_ASSIGN_OR_RETURN(Executable executable, compile(*client, text, form));
+      executables.push_back(std::move(executable));
+    }
+    Values results;
     for (int i = 0; i < launches; ++i) {
-      results.clear();
-      std::vector<Buffer> buffers;
-      std::vector<std::vector<const Buffer*>> arguments(static_cast<size_t>(count()));
-      buffers.reserve(arguments.size());
-      for (size_t d = 0; d < arguments.size(); ++d) {
-        std::vector<float> values(4);
-        std::iota(values.begin(), values.end(), static_cast<float>(100 * d));
-        HEKLA_ASSIGN_OR_RETURN(Buffer buffer,
-                               client_->to_device(HostArray::from<float>(DType::kF32, {4}, values),
-                                                  executable.devices()[d]));
-        buffers.push_back(std::move(buffer));
-        arguments[d].push_back(&buffers.back());
+      results.assign(static_cast<size_t>(count()), {});
+      std::vector<Launch> all;
+      for (size_t p = 0; p < clients_.size(); ++p) {
+        HEKLA_ASSIGN_OR_RETURN(Launch launch, launch_on(*clients_[p], executables[p]));
+        all.push_back(std::move(launch));
       }
-      HEKLA_ASSIGN_OR_RETURN(Launch launch, executable.launch(arguments));
       // Every device ends, with a result or with the error.
       Status status;
-      for (size_t d = 0; d < arguments.size(); ++d) {
-        const Status end = launch.done[d].await();
-        const Result<HostArray> array = launch.outputs[d][0].to_host();
-        EXPECT_EQ(end.ok(), array.ok()) << d;
-        if (!end.ok()) {
-          status = end;
-          continue;
+      for (size_t p = 0; p < all.size(); ++p) {
+        for (size_t d = 0; d < all[p].done.size(); ++d) {
+          const Status end = all[p].done[d].await();
+          const Result<HostArray> array = all[p].outputs[d][0].to_host();
+          EXPECT_EQ(end.ok(), array.ok()) << d;
+          if (!end.ok()) {
+            status = end;
+            continue;
+          }
+          results[static_cast<size_t>(executables[p].devices()[d].id())].assign(
+              array->as<float>(), array->as<float>() + array->size());
         }
-        results.emplace_back(array->as<float>(), array->as<float>() + array->size());
       }
       HEKLA_RETURN_IF_ERROR(status);
     }
     return results;
+  }
+
+  static Result<Launch> launch_on(const Client& client, const Executable& executable) {
+    std::vector<Buffer> buffers;
+    std::vector<std::vector<const Buffer*>> arguments(executable.devices().size());
+    buffers.reserve(arguments.size());
+    for (size_t d = 0; d < arguments.size(); ++d) {
+      std::vector<float> values(4);
+      std::iota(values.begin(), values.end(),
+                static_cast<float>(100 * executable.devices()[d].id()));
+      HEKLA_ASSIGN_OR_RETURN(Buffer buffer,
+                             client.to_device(HostArray::from<float>(DType::kF32, {4}, values),
+                                              executable.devices()[d]));
+      buffers.push_back(std::move(buffer));
+      arguments[d].push_back(&buffers.back());
+    }
+    return executable.launch(arguments);
   }
 
   // All devices in one group, by number.
@@ -123,7 +163,7 @@ class Collectives : public testing::TestWithParam<Shape> {
                        result, operand, everybody());
   }
 
-  std::unique_ptr<Client> client_;
+  std::vector<std::unique_ptr<Client>> clients_;
 };
 
 TEST_P(Collectives, Sum) {
@@ -226,9 +266,7 @@ TEST_P(Collectives, IdsAreValuesOfTheLaunch) {
   if (forms().size() > 1) {
     auto plugin = Plugin::load("tested", library);
     ASSERT_TRUE(plugin.ok());
-    auto client = Client::create(*plugin, {{"num_devices", count()}, {"fail_on_fallback", true}});
-    ASSERT_TRUE(client.ok()) << client.status().to_string();
-    client_ = std::make_unique<Client>(*client);
+    make_clients(*plugin, {{"fail_on_fallback", true}});
   }
   const auto results = run(R"(
     func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<ui32>) {
@@ -401,12 +439,15 @@ TEST_P(Collectives, DevicesComputeAndSendWhileASumWaitsForItsPeers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Collectives,
-                         testing::Values(Shape{2, 1}, Shape{1, 2}, Shape{4, 1}, Shape{2, 2},
-                                         Shape{1, 4}, Shape{8, 1}, Shape{2, 4}, Shape{1, 8}),
-                         [](const auto& info) {
-                           return fmt::format("{}x{}", info.param.replicas, info.param.partitions);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , Collectives,
+    testing::Values(Shape{2, 1}, Shape{1, 2}, Shape{4, 1}, Shape{2, 2}, Shape{1, 4}, Shape{8, 1},
+                    Shape{2, 4}, Shape{1, 8}, Shape{1, 4, 2}, Shape{4, 1, 4}, Shape{2, 4, 4}),
+    [](const auto& info) {
+      const Shape& shape = info.param;
+      const std::string name = fmt::format("{}x{}", shape.replicas, shape.partitions);
+      return shape.processes == 1 ? name : fmt::format("{}in{}Processes", name, shape.processes);
+    });
 
 }  // namespace
 }  // namespace hekla::runtime

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backends/cpu/plugin/backend.h"
+#include "backends/pjrt/gang_network.h"
 #include "backends/pjrt/processes.h"
 #include "backends/reference/plugin/backend.h"
 #include "backends/vulkan/plugin/options.h"
@@ -39,6 +40,9 @@ int main() {
   print("Launches over several devices, any device", hekla::pjrt::gang_option_table(gangs));
   hekla::pjrt::ProcessOptions processes;
   print("Several processes, any device", hekla::pjrt::process_option_table(processes));
+  hekla::pjrt::GangNetworkOptions network;
+  print("Launches over several processes, any device",
+        hekla::pjrt::gang_network_option_table(network));
   hekla::pjrt::CompilerSwitches switches;
   print("One compilation", hekla::pjrt::compiler_option_table(switches));
   return 0;

@@ -342,8 +342,7 @@ void CpuExecutable::enqueue_peers(std::span<pjrt::Launch> launches) const {
       }
     }
   };
-  if (waiting.empty()) return post();
-  gang->all_or_abort(std::move(waiting))->on_done([post](const Status&) { post(); });
+  gang->post_when(std::move(waiting), post);
 }
 
 void CpuExecutable::enqueue(pjrt::Launch& launch) const {

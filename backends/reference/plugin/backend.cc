@@ -99,10 +99,9 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
       const std::lock_guard lock(order);
       for (const auto& each : posts) each();
     };
+    if (gang != nullptr) return gang->post_when(std::move(waiting), post);
     if (waiting.empty()) return post();
-    const CompletionRef ready = gang == nullptr ? Completion::all(std::move(waiting))
-                                                : gang->all_or_abort(std::move(waiting));
-    ready->on_done([post](const Status&) { post(); });
+    Completion::all(std::move(waiting))->on_done([post](const Status&) { post(); });
   }
 
   // Takes the launch over; its outputs stay there too.

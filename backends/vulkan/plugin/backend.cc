@@ -156,11 +156,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       const std::lock_guard lock(order);
       for (const auto& [program, run] : runs) program->enqueue(run);
     };
-    if (waiting.empty()) {
-      enqueue();
-    } else {
-      gang->all_or_abort(std::move(waiting))->on_done([enqueue](const Status&) { enqueue(); });
-    }
+    gang->post_when(std::move(waiting), enqueue);
     return ok_status();
   }
 

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/pjrt/gang_network.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/pjrt/gang_link.h"
+#include "runtime/base/log.h"
+#include "runtime/base/protobuf_wire.h"
+
+namespace hekla::pjrt {
+namespace {
+
+using collectives::Message;
+
+// As long as clients wait for each other's devices.
+constexpr std::chrono::minutes kConnectTimeout(2);
+// Clients that a process may make one after the other.
+constexpr int kMaxGenerations = 1000;
+// Of launches that others began before this process.
+constexpr uint64_t kMaxAhead = uint64_t{1} << 20;
+
+enum class NoteKind : uint8_t { kLaunch = 1, kData = 2, kAbort = 3, kFinish = 4 };
+
+// A message's head: 1 kind, 2 the processes, 3 the launch's number, 4 text (of a launch the
+// program's name, of an abort its message, else what the sender's handler is to read), 5 the
+// program's signature, 6 the code of an abort.
+struct Note {
+  NoteKind kind = NoteKind::kData;
+  std::vector<int64_t> processes;
+  uint64_t number = 0;
+  std::string text;
+  std::string signature;
+  int64_t code = 0;
+};
+
+std::string write_note(const Note& note) {
+  wire::Writer writer;
+  writer.varint(1, static_cast<uint64_t>(note.kind));
+  writer.packed(2, note.processes);
+  writer.varint(3, note.number);
+  writer.bytes(4, note.text);
+  if (!note.signature.empty()) writer.bytes(5, note.signature);
+  if (note.code != 0) writer.varint(6, static_cast<uint64_t>(note.code));
+  return writer.text();
+}
+
+Result<Note> read_note(std::string_view head) {
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<wire::Field> fields, wire::parse_fields(head));
+  Note note;
+  for (const wire::Field& field : fields) {
+    if (field.number == 1) note.kind = static_cast<NoteKind>(field.value);
+    if (field.number == 2) {
+      HEKLA_ASSIGN_OR_RETURN(note.processes, wire::parse_varints(field));
+    }
+    if (field.number == 3) note.number = field.value;
+    if (field.number == 4) note.text = field.bytes;
+    if (field.number == 5) note.signature = field.bytes;
+    if (field.number == 6) note.code = static_cast<int64_t>(field.value);
+  }
+  return note;
+}
+
+std::string processes_text(const std::vector<int>& processes) {
+  return fmt::format("{}", fmt::join(processes, ", "));
+}
+
+Status status_of_note(const Note& note) {
+  const bool is_known =
+      note.code > 0 && note.code <= static_cast<int>(StatusCode::kUnauthenticated);
+  return {is_known ? static_cast<StatusCode>(note.code) : StatusCode::kUnknown, note.text};
+}
+
+}  // namespace
+
+OptionTable gang_network_option_table(GangNetworkOptions& options) {
+  OptionTable table;
+  table.integer("process_silence_seconds", "HEKLA_PROCESS_SILENCE_SECONDS", options.silence_seconds,
+                {0, int64_t{1} << 30}, "60",
+                "how long another process of the run may show no sign of life, because it is "
+                "stopped, before launches that need it end with DEADLINE_EXCEEDED, which names it; "
+                "that one has died is seen at once; 0: for ever");
+  return table;
+}
+
+// Turns of gangs on this client's devices.
+struct GangNetwork::Order : std::enable_shared_from_this<GangNetwork::Order> {
+  struct Turn {
+    CompletionRef ready;
+    std::function<void()> post;
+  };
+  std::mutex mutex;
+  std::deque<Turn> turns;   // guarded by mutex
+  bool is_serving = false;  // guarded by mutex
+
+  void add(const CompletionRef& ready, std::function<void()> post) {
+    {
+      const std::lock_guard lock(mutex);
+      turns.push_back({ready, std::move(post)});
+    }
+    ready->on_done([weak = weak_from_this()](const Status&) {
+      if (const auto self = weak.lock()) self->serve();
+    });
+  }
+
+  // One thread at a time calls those at the front that are ready; another one's, ready meanwhile,
+  // it sees before it ends.
+  void serve() {
+    std::unique_lock lock(mutex);
+    if (is_serving) return;
+    is_serving = true;
+    while (!turns.empty() && turns.front().ready->is_done()) {
+      const std::function<void()> post = std::move(turns.front().post);
+      turns.pop_front();
+      lock.unlock();
+      post();
+      lock.lock();
+    }
+    is_serving = false;
+  }
+};
+
+// What has come for one launch; without a gang as long as it has not begun here.
+struct GangNetwork::Inbox {
+  struct Early {
+    int from;
+    std::string head;
+    std::vector<HostArray> blocks;
+  };
+  struct Launched {
+    std::string name, signature;
+  };
+  std::mutex mutex;
+  // Guarded by mutex.
+  bool has_begun = false;
+  std::weak_ptr<Gang> gang;
+  std::shared_ptr<const GangProgram> program;
+  GangLink::Handler handler;
+  std::vector<Early> early;          // data for the handler
+  std::map<int, Launched> launched;  // by process
+  std::map<int, bool> has_finished;  // by process
+  Status aborted;                    // by another process
+  bool is_told = false;              // the gang's error came from another process, which told all
+
+  // Of the mutex: where another process launches another program.
+  Status compare(int own) const {
+    for (const auto& [process, one] : launched) {
+      if (one.signature == program->signature) continue;
+      const bool is_same_name = one.name == program->name;
+      return failed_precondition(
+          "processes {} launch different programs: {} process {}, {} process {}{}; all processes "
+          "launch the same programs in the same order",
+          processes_text(program->processes), program->name, own, one.name, process,
+          is_same_name ? ", of the same name and another text or other compile options" : "");
+    }
+    return ok_status();
+  }
+};
+
+class GangNetwork::Link final : public GangLink {
+ public:
+  Link(std::shared_ptr<GangNetwork> network, std::shared_ptr<Inbox> inbox, GangProgramRef program,
+       uint64_t number)
+      : network_(std::move(network)),
+        inbox_(std::move(inbox)),
+        program_(std::move(program)),
+        number_(number) {}
+  ~Link() override { network_->forget(program_->processes, number_); }
+
+  int own_process() const override { return static_cast<int>(network_->process_.index); }
+  int process_of(int64_t device) const override {
+    return program_->process_of[static_cast<size_t>(device)];
+  }
+
+  void listen(Handler handler) override {
+    for (;;) {
+      std::vector<Inbox::Early> early;
+      {
+        const std::lock_guard lock(inbox_->mutex);
+        if (inbox_->early.empty()) {
+          inbox_->handler = std::move(handler);
+          return;
+        }
+        early.swap(inbox_->early);
+      }
+      for (auto& one : early) handler(one.from, std::move(one.head), std::move(one.blocks));
+    }
+  }
+
+  void send(int process, std::string head, std::vector<HostArray> blocks) override {
+    Note note;
+    note.text = std::move(head);
+    send_note(process, std::move(note), std::move(blocks));
+  }
+
+  void send_note(int process, Note note, std::vector<HostArray> blocks = {}) {
+    note.processes.assign(program_->processes.begin(), program_->processes.end());
+    note.number = number_;
+    const CompletionRef sent = Completion::make();
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(under_way_, [](const CompletionRef& one) { return one->is_done(); });
+      under_way_.push_back(sent);
+    }
+    network_->transport_->send(process, {write_note(note), std::move(blocks)}, sent);
+  }
+
+  void tell_all(const Note& note) {
+    for (const int process : program_->processes) {
+      if (process != own_process()) send_note(process, note);
+    }
+  }
+
+  void finish() override {
+    Note note;
+    note.kind = NoteKind::kFinish;
+    tell_all(note);
+  }
+
+  CompletionRef flushed() override {
+    std::vector<CompletionRef> under_way;
+    {
+      const std::lock_guard lock(mutex_);
+      under_way = under_way_;
+    }
+    return Completion::all(std::move(under_way));
+  }
+
+  std::string describe(int process) const override {
+    {
+      const std::lock_guard lock(inbox_->mutex);
+      if (inbox_->launched.contains(process)) return "has launched it";
+    }
+    const std::lock_guard lock(network_->mutex_);
+    const auto last = network_->last_launched_.find(process);
+    return last == network_->last_launched_.end()
+               ? "has launched nothing over several processes so far"
+               : "has not launched it yet; it launched " + last->second + " last";
+  }
+
+  void post_in_order(const CompletionRef& ready, std::function<void()> post) override {
+    network_->order_->add(ready, std::move(post));
+  }
+
+ private:
+  const std::shared_ptr<GangNetwork> network_;  // shared with the client and other links
+  const std::shared_ptr<Inbox> inbox_;          // shared with the network while it is listed there
+  const GangProgramRef program_;
+  const uint64_t number_;
+  std::mutex mutex_;
+  std::vector<CompletionRef> under_way_;  // guarded by mutex_
+};
+
+GangNetwork::GangNetwork(std::shared_ptr<KeyValueStore> store, std::string platform,
+                         const ProcessOptions& process)
+    : store_(std::move(store)),
+      platform_(std::move(platform)),
+      process_(process),
+      order_(std::make_shared<Order>()) {}
+
+GangNetwork::~GangNetwork() = default;
+
+std::string GangNetwork::card_key(int64_t process) const {
+  return fmt::format("hekla/{}/memory/{}/{}", platform_, generation_, process);
+}
+
+std::shared_ptr<GangNetwork> GangNetwork::create(std::shared_ptr<KeyValueStore> store,
+                                                 std::string platform,
+                                                 const ProcessOptions& process,
+                                                 const GangNetworkOptions& options) {
+  std::shared_ptr<GangNetwork> network(
+      new GangNetwork(std::move(store), std::move(platform), process));
+  // An event keeps the network as long as it is under way.
+  const std::weak_ptr<GangNetwork> weak = network;
+  collectives::Transport::Events events;
+  events.received = [weak](int from, Message message) {
+    if (const auto self = weak.lock()) self->received(from, std::move(message));
+  };
+  events.lost = [weak](int lost_process, const Status& why) {
+    if (const auto self = weak.lock()) self->lost(lost_process, why);
+  };
+  collectives::SharedMemoryOptions memory;
+  memory.silence = std::chrono::seconds(options.silence_seconds);
+  Result<std::unique_ptr<collectives::SharedMemory>> transport = collectives::SharedMemory::create(
+      static_cast<int>(process.index), static_cast<int>(process.count), std::move(events), memory);
+  if (!transport.ok()) {
+    network->start_ = transport.status();
+    return network;
+  }
+  network->transport_ = *std::move(transport);
+  // A process may make several clients one after the other; stores take a key once.
+  for (int generation = 0;; ++generation) {
+    network->generation_ = std::to_string(generation);
+    network->start_ =
+        network->store_->put(network->card_key(process.index), network->transport_->card());
+    if (network->start_.code() != StatusCode::kAlreadyExists || generation == kMaxGenerations) {
+      return network;
+    }
+  }
+}
+
+Status GangNetwork::connect(const GangProgram& program) {
+  const auto context = [&] {
+    return fmt::format("{} has collectives over the devices of processes {}", program.name,
+                       processes_text(program.processes));
+  };
+  if (!start_.ok()) return start_.with_context(context());
+  const std::lock_guard lock(connect_mutex_);
+  for (const int process : program.processes) {
+    if (process == process_.index ||
+        transport_->status(process).code() != StatusCode::kFailedPrecondition) {
+      continue;  // connected, or lost: then launches say so
+    }
+    Result<std::string> card = store_->get(card_key(process), kConnectTimeout);
+    Status status = card.ok() ? transport_->connect(process, *card)
+                              : card.status().with_context(fmt::format("process {}", process));
+    if (!status.ok()) return status.with_context(context());
+  }
+  return ok_status();
+}
+
+std::shared_ptr<GangNetwork::Inbox> GangNetwork::inbox_of(const std::vector<int>& processes,
+                                                          uint64_t number, bool begins) {
+  Line& line = lines_[processes];
+  const auto it = line.inboxes.find(number);
+  if (it != line.inboxes.end()) return it->second;
+  if (!begins && (number < line.next || number - line.next > kMaxAhead)) return nullptr;
+  return line.inboxes.emplace(number, std::make_shared<Inbox>()).first->second;
+}
+
+void GangNetwork::forget(const std::vector<int>& processes, uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  lines_[processes].inboxes.erase(number);
+}
+
+void GangNetwork::begin(const GangRef& gang, const GangProgramRef& program) {
+  const int own = static_cast<int>(process_.index);
+  std::shared_ptr<Inbox> inbox;
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = lines_[program->processes].next++;
+    inbox = inbox_of(program->processes, number, /*begins=*/true);
+    last_launched_[own] = program->name;
+  }
+  const auto link = std::make_shared<Link>(shared_from_this(), inbox, program, number);
+  gang->set_link(link);
+  // Those who hear of the end from another process need not be told again.
+  gang->on_abort([weak = std::weak_ptr(link), inbox](const Status& status) {
+    const auto self = weak.lock();
+    {
+      const std::lock_guard lock(inbox->mutex);
+      if (self == nullptr || inbox->is_told) return;
+    }
+    Note note;
+    note.kind = NoteKind::kAbort;
+    note.code = static_cast<int64_t>(status.code());
+    note.text = status.message().substr(0, Message::kMaxHeadBytes / 2);
+    self->tell_all(note);
+  });
+  Note note;
+  note.kind = NoteKind::kLaunch;
+  note.text = program->name;
+  note.signature = program->signature;
+  link->tell_all(note);
+
+  Status status;
+  {
+    const std::lock_guard lock(inbox->mutex);
+    inbox->has_begun = true;
+    inbox->gang = gang;
+    inbox->program = program;
+    status = inbox->aborted;
+    inbox->is_told = !status.ok();
+    if (status.ok()) status = inbox->compare(own);
+  }
+  for (const int process : program->processes) {
+    if (!status.ok() || process == own) continue;
+    const Status lost = transport_->status(process);
+    const std::lock_guard lock(inbox->mutex);
+    if (!inbox->has_finished.contains(process)) status = lost;
+  }
+  if (!status.ok()) gang->abort(status);
+}
+
+void GangNetwork::received(int from, Message message) {
+  Result<Note> note = read_note(message.head);
+  if (!note.ok()) {
+    return log_message(LogLevel::kWarning, "{} sends what is not understood here: {}",
+                       transport_->name(from), note.status().to_string());
+  }
+  std::vector<int> processes;
+  for (const int64_t process : note->processes) processes.push_back(static_cast<int>(process));
+  const bool is_ours =
+      std::ranges::is_sorted(processes) && std::ranges::find(processes, from) != processes.end() &&
+      std::ranges::find(processes, static_cast<int>(process_.index)) != processes.end();
+  if (!is_ours) return;
+  std::shared_ptr<Inbox> inbox;
+  {
+    const std::lock_guard lock(mutex_);
+    inbox = inbox_of(processes, note->number, /*begins=*/false);
+    if (note->kind == NoteKind::kLaunch) last_launched_[from] = note->text;
+  }
+  if (inbox == nullptr) return;
+  GangRef to_abort;
+  Status status;
+  GangLink::Handler handler;
+  {
+    const std::lock_guard lock(inbox->mutex);
+    switch (note->kind) {
+      case NoteKind::kLaunch:
+        inbox->launched[from] = {std::move(note->text), std::move(note->signature)};
+        if (inbox->has_begun) status = inbox->compare(static_cast<int>(process_.index));
+        break;
+      case NoteKind::kData:
+      case NoteKind::kFinish:
+        if (note->kind == NoteKind::kFinish) {
+          inbox->has_finished[from] = true;
+          note->text.clear();
+        }
+        handler = inbox->handler;
+        if (handler == nullptr) {
+          inbox->early.push_back({from, std::move(note->text), std::move(message.blocks)});
+        }
+        break;
+      case NoteKind::kAbort:
+        status = status_of_note(*note);
+        if (inbox->aborted.ok()) inbox->aborted = status;
+        inbox->is_told = true;
+        break;
+    }
+    if (!status.ok()) to_abort = inbox->gang.lock();
+  }
+  if (handler != nullptr) handler(from, std::move(note->text), std::move(message.blocks));
+  if (to_abort != nullptr) to_abort->abort(status);
+}
+
+void GangNetwork::lost(int process, const Status& why) {
+  std::vector<std::shared_ptr<Inbox>> concerned;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [processes, line] : lines_) {
+      if (std::ranges::find(processes, process) == processes.end()) continue;
+      for (const auto& [number, inbox] : line.inboxes) concerned.push_back(inbox);
+    }
+  }
+  for (const auto& inbox : concerned) {
+    GangRef gang;
+    {
+      const std::lock_guard lock(inbox->mutex);
+      if (!inbox->has_finished.contains(process)) gang = inbox->gang.lock();
+    }
+    if (gang != nullptr) gang->abort(why);
+  }
+}
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// GangNetwork: launches whose devices are in several processes, and how those hear of each other.
+//
+// All processes launch the same programs with collectives over the same processes in the same
+// order. So launches are numbered for each set of processes, and a message says which it belongs
+// to; what comes for a launch that is yet to come waits for it. Each process tells the others what
+// it launches: where that is another program, the launch ends on all of them with
+// FAILED_PRECONDITION, which names both. The first error of any device ends the launch on all
+// processes, as it does within one, and so does the loss of a process (runtime/collectives) that
+// has not ended its part.
+//
+// Owned by the client. Makes itself known in the client's store when it is made, and reaches for a
+// process when the first program is compiled that needs it. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/pjrt/client_options.h"
+#include "backends/pjrt/gang.h"
+#include "backends/pjrt/processes.h"
+#include "runtime/collectives/shared_memory.h"
+
+namespace hekla::pjrt {
+
+// What an executable tells of itself; immutable.
+struct GangProgram {
+  std::string name;
+  std::string signature;        // equal for equal programs, on all processes
+  std::vector<int> process_of;  // by replica * partition_count + partition
+  std::vector<int> processes;   // those, sorted
+};
+using GangProgramRef = std::shared_ptr<const GangProgram>;
+
+struct GangNetworkOptions {
+  int64_t silence_seconds = 60;  // 0: for ever
+};
+OptionTable gang_network_option_table(GangNetworkOptions& options);
+
+class GangNetwork : public std::enable_shared_from_this<GangNetwork> {
+ public:
+  // Does not wait and does not fail: what is wrong is connect's to say.
+  static std::shared_ptr<GangNetwork> create(std::shared_ptr<KeyValueStore> store,
+                                             std::string platform, const ProcessOptions& process,
+                                             const GangNetworkOptions& options);
+  ~GangNetwork();
+  GangNetwork(const GangNetwork&) = delete;
+  GangNetwork& operator=(const GangNetwork&) = delete;
+
+  // Reaches the processes of a program, waiting two minutes at most for one that has not made its
+  // client. The error names the process that cannot be reached, and why.
+  Status connect(const GangProgram& program);
+  // The next launch of `program`, which is connected: gives the gang its link, and ends it where
+  // it cannot succeed. One thread at a time, in the order of the launches.
+  void begin(const GangRef& gang, const GangProgramRef& program);
+
+ private:
+  class Link;
+  struct Inbox;
+  // Launches over one set of processes.
+  struct Line {
+    uint64_t next = 0;  // the number of the next launch here
+    std::map<uint64_t, std::shared_ptr<Inbox>> inboxes;
+  };
+  // Calls of post_in_order, in the order of the launches.
+  struct Order;
+
+  GangNetwork(std::shared_ptr<KeyValueStore> store, std::string platform,
+              const ProcessOptions& process);
+  void received(int from, collectives::Message message);
+  void lost(int process, const Status& why);
+  // Null: the launch has ended here.
+  std::shared_ptr<Inbox> inbox_of(const std::vector<int>& processes, uint64_t number, bool begins);
+  void forget(const std::vector<int>& processes, uint64_t number);
+  std::string card_key(int64_t process) const;
+
+  const std::shared_ptr<KeyValueStore> store_;
+  const std::string platform_;
+  const ProcessOptions process_;
+  const std::shared_ptr<Order> order_;  // shared with what waits for its turn
+  std::string generation_;              // of this client among those of the process
+  Status start_;                        // why there is no transport
+  std::mutex connect_mutex_;
+  mutable std::mutex mutex_;
+  std::map<std::vector<int>, Line> lines_;                // guarded by mutex_; by sorted processes
+  std::map<int, std::string> last_launched_;              // guarded by mutex_; programs by process
+  std::unique_ptr<collectives::SharedMemory> transport_;  // last: its events use the rest
+};
+
+}  // namespace hekla::pjrt
