@@ -42,8 +42,8 @@ struct CallbackQueue::State {
   uint64_t current = 0;  // the job whose end the next one waits for; 0: none
   Clock::time_point current_began;
   bool is_closing = false;
-  // So that no thread is left when the queue is gone: each that leaves while it closes waits for the
-  // one that left before, and the destructor for the last.
+  // So that no thread is left when the queue is gone: each that leaves while it closes waits for
+  // the one that left before, and the destructor for the last.
   std::list<std::thread> handles;
   std::thread left;
   bool is_abandoned = false;  // a job destroyed the queue: threads end by themselves
