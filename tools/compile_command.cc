@@ -34,13 +34,14 @@
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json", "stablehlo",   "bytecode",
-                                   "ir",        "partitioned", "collectives"};
+constexpr const char* kStages[] = {"vhlo-json",   "stablehlo", "bytecode",   "ir",
+                                   "partitioned", "shardings", "collectives"};
 // Made by a device: its plugin shows them.
 constexpr const char* kDeviceStages[] = {"plan", "kernels", "schedules", "implementations",
                                          "llvm", "asm",     "spirv-asm", "spirv"};
 // What is also there as JSON.
-constexpr const char* kJsonStages[] = {"plan", "kernels", "implementations", "collectives"};
+constexpr const char* kJsonStages[] = {"plan", "kernels", "implementations", "shardings",
+                                       "collectives"};
 
 struct Options {
   std::string file;
@@ -164,10 +165,15 @@ Result<std::string> emit_partitioned(const Options& options, const ir::Module& m
     return invalid_argument("a program over {} devices; there may be 1 to {}", devices,
                             sharding::kMaxDevices);
   }
+  spmd::ShardingTrace trace;
   HEKLA_ASSIGN_OR_RETURN(const spmd::OneDeviceProgram program,
                          spmd::partition_program(module, {.partitions = devices,
                                                           .may_choose_parameters = {true},
-                                                          .may_choose_results = {true}}));
+                                                          .may_choose_results = {true},
+                                                          .trace = &trace}));
+  if (options.stage == "shardings") {
+    return options.as_json ? spmd::to_json(trace) : spmd::to_text(trace);
+  }
   if (options.stage == "partitioned") return stablehlo::print_module(*program.module);
   const std::unique_ptr<ir::Module> flat = ir::clone_module(*program.module);
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(*flat));
@@ -197,7 +203,8 @@ Result<std::string> emit(const Options& options) {
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_program(bytes));
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
   if (options.stage == "stablehlo") return stablehlo::print_module(*module);
-  if (options.stage == "partitioned" || options.stage == "collectives") {
+  if (options.stage == "partitioned" || options.stage == "shardings" ||
+      options.stage == "collectives") {
     return emit_partitioned(options, *module);
   }
   if (options.stage == "bytecode") {
@@ -232,7 +239,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
           "vhlo-json: the artifact as it was sent; stablehlo: the program as text that any "
           "StableHLO tool reads; bytecode: the program as a portable artifact; ir: the graph with "
           "canonical attributes and locations; partitioned: of a program over several devices, the "
-          "one that each runs; collectives: what it sends to the others, and how many bytes; plan: "
+          "one that each runs; shardings: how the arrays of each operation lie on them, and its "
+          "collectives; collectives: what it sends to the others, and how many bytes; plan: "
           "the steps of a launch on the device; kernels: the scalar code of its kernels; llvm, "
           "asm: "
           "what the CPU "
@@ -248,7 +256,7 @@ void add_compile_command(CLI::App& app, int& exit_code) {
                       "spirv, else cpu");
   command->add_option(
       "--devices", options->devices,
-      "Over how many devices partitioned and collectives cut the program; unset: as "
+      "Over how many devices partitioned, shardings and collectives cut the program; unset: as "
       "it says (mhlo.num_partitions)");
   command->add_option("--vhlo", options->vhlo,
                       "The version of VHLO that --emit bytecode writes, 1.0.0 to 1.20.0; unset: "
@@ -257,9 +265,9 @@ void add_compile_command(CLI::App& app, int& exit_code) {
                       "NAME=VALUE of a compiler option (docs/options.md), for what a device makes");
   command->add_flag(
       "--json", options->as_json,
-      "Print plan, kernels, implementations or collectives as JSON: steps with their "
+      "Print plan, kernels, implementations, shardings or collectives as JSON: steps with their "
       "slices and inner steps, kernels with grid, operands and code, each way with its "
-      "refusal, each collective with its runs and bytes");
+      "refusal, how each operation's arrays lie, each collective with its runs and bytes");
   command->add_flag("--skip-verifier", options->skip_verifier,
                     "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {

@@ -241,8 +241,8 @@ TEST_F(CompileCommand, ShowsPlanKernelsAndImplementationsAsJson) {
   const Outcome refused = run({loop, "--emit", "asm", "--json"});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_NE(
-      refused.err.find("--json is there for --emit plan, kernels, implementations, collectives, "
-                       "not for asm"),
+      refused.err.find("--json is there for --emit plan, kernels, implementations, shardings, "
+                       "collectives, not for asm"),
       std::string::npos)
       << refused.err;
 }
@@ -311,6 +311,33 @@ TEST_F(CompileCommand, ShowsTheProgramOfOneDeviceAndItsCollectives) {
   }
   // The mesh has four devices.
   EXPECT_EQ(run({program, "--emit", "partitioned", "--devices", "2"}).exit_code, 1);
+}
+
+// A product whose contracted dimension is cut: each device has an addend.
+TEST_F(CompileCommand, ShowsHowArraysLieAndWhyCollectivesAreThere) {
+  const std::string text = R"(module @product attributes {mhlo.num_partitions = 4 : i32} {
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}, %b: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> (tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+    %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+    %s = stablehlo.tanh %r : tensor<8x8xf32>
+    return %s : tensor<8x8xf32>
+  }
+}
+)";
+  const std::string program = file("product.mlir", text);
+  const Outcome shown = run({program, "--emit", "shardings"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  for (const char* line :
+       {"parameter 0: tensor<8x8xf32> as <@mesh, [{}, {\"x\"}]>, tensor<8x2xf32> a device\n",
+        ": tensor<8x8xf32> whole\n"
+        "    stablehlo.all_reduce of tensor<8x8xf32>, groups of 4: 384 bytes\n",
+        "result 0: tensor<8x8xf32> whole\n"}) {
+    EXPECT_NE(shown.out.find(line), std::string::npos) << line << shown.out;
+  }
+  const auto json = nlohmann::json::parse(run({program, "--emit", "shardings", "--json"}).out);
+  EXPECT_EQ(json[1]["arrays"][0]["local"], "tensor<2x8xf32>");
+  EXPECT_EQ(json[2]["what"], "stablehlo.dot_general");
+  EXPECT_EQ(json[2]["collectives"][0]["bytes"], 384);
 }
 
 TEST_F(CompileCommand, WritesBytecodeOfAVersion) {

@@ -124,6 +124,7 @@ class ToOneDevice {
     do {
       passes::clean_up(module_);
     } while (resharder_.erase_unused());
+    finish_trace();
     if (const int64_t bytes = resharder_.gathered_bytes(); bytes > 0) {
       log_message(LogLevel::kVerbose,
                   "program {}: each of {} partitions sends {} bytes (loops counted once); "
@@ -287,14 +288,21 @@ class ToOneDevice {
       parameter->set_type(ir::Type::tensor(whole.element(), own.cut.local_shape(whole.dims())));
       versions_.add(parameter, whole, {std::move(own.cut), std::move(own.tiling), parameter});
     }
+    depth_ = 1;
+    for (size_t i = 0; i < block.argument_count(); ++i) {
+      end_line(begin_line(fmt::format("parameter {}", i)), {block.argument(i)});
+    }
+    depth_ = 0;
     return ok_status();
   }
 
   Status cut_results(ir::Operation& end) {
+    depth_ = 1;
     for (size_t i = 0; i < end.operand_count(); ++i) {
       ir::Value* value = end.operand(i);
-      const ir::Type& type = versions_.type(value);
+      const ir::Type type = versions_.type(value);
       const std::string what = fmt::format("result {}", i);
+      const size_t line = begin_line(what);
       std::optional<HloSharding>& given = layout_.results[i];
       if (!given) {
         given = mesh_ == nullptr || !type.is_static_tensor()
@@ -308,6 +316,7 @@ class ToOneDevice {
         HEKLA_ASSIGN_OR_RETURN(const Border own, border(*given, type.dims().size(), what));
         HEKLA_ASSIGN_OR_RETURN(value, part(value, own));
       }
+      end_line(line, {end.operand(i)});
       end.set_operand(i, value);
     }
     return ok_status();
@@ -346,11 +355,66 @@ class ToOneDevice {
     Operations operations = take_operations(block);
     std::unique_ptr<ir::Operation> end = std::move(operations.back());
     operations.pop_back();
+    ++depth_;
     for (std::unique_ptr<ir::Operation>& op : operations) {
       versions_.set_location(op->location());
+      const bool is_told = !is_nested && op->code() != OpCode::kConstant;
+      std::vector<const ir::Value*> results;
+      for (size_t i = 0; i < op->result_count(); ++i) results.push_back(op->result(i));
+      const size_t line =
+          is_told ? begin_line(told_name(*op), ir::location_string(op->location())) : 0;
       HEKLA_RETURN_IF_ERROR(convert(std::move(op), block, is_nested));
+      if (is_told) end_line(line, results);
     }
+    --depth_;
     return end;
+  }
+
+  // --- lines of the trace ---
+
+  static std::string told_name(const ir::Operation& op) {
+    return is_call_of(op, kConstraint) ? "constraint" : std::string(op.name());
+  }
+
+  size_t begin_line(std::string what, std::string location = {}) {
+    if (layout_.trace == nullptr) return 0;
+    line_starts_.push_back(resharder_.collectives().size());
+    layout_.trace->lines.push_back({depth_ - 1, std::move(what), std::move(location), {}, {}});
+    return layout_.trace->lines.size() - 1;
+  }
+
+  // The values as they are at hand, and the collectives made since the line began that no line
+  // inside of it has taken.
+  void end_line(size_t line, const std::vector<const ir::Value*>& values) {
+    if (layout_.trace == nullptr) return;
+    for (const ir::Value* value : values) {
+      const ir::Type& type = versions_.type(value);
+      if (!type.is_static_tensor()) continue;
+      ShardingTrace::Array array{type.to_string(), "", type.to_string()};
+      for (const Tiling& tiling : versions_.tilings(value)) {
+        if (tiling.is_replicated()) continue;
+        array.sharding = mesh_->to_text(tiling);
+        const Dims local = local_shape(*mesh_, tiling, type.dims());
+        array.local = ir::Type::tensor(type.element(), local).to_string();
+        break;
+      }
+      layout_.trace->lines[line].arrays.push_back(std::move(array));
+    }
+    const std::vector<ir::Operation*>& made = resharder_.collectives();
+    for (size_t i = line_starts_.back(); i < made.size(); ++i) maker_of_.emplace(made[i], line);
+    line_starts_.pop_back();
+  }
+
+  // Once only what is used is left.
+  void finish_trace() {
+    if (layout_.trace == nullptr) return;
+    for (const ir::Operation* op : resharder_.collectives()) {
+      const auto maker = maker_of_.find(op);
+      const Result<Collective> known =
+          collective_of(*op, {layout_.replicas, layout_.partitions}, {});
+      if (maker == maker_of_.end() || !known.ok()) continue;
+      layout_.trace->lines[maker->second].collectives.push_back(*known);
+    }
   }
 
   // A block whose values stay whole.
@@ -693,6 +757,9 @@ class ToOneDevice {
   Versions versions_;
   std::optional<LocalOps> local_ops_;
   Tilings tilings_;
+  int64_t depth_ = 0;                // of blocks
+  std::vector<size_t> line_starts_;  // of the lines that are open: collectives made before
+  std::unordered_map<const ir::Operation*, size_t> maker_of_;  // of a collective: the line
   // Operations whose results stand for what `versions_` knows, until nothing names them any more.
   Operations replaced_;
 };

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // to_one_device: a program over all partitions becomes the one that each device runs.
 //
-// Operations outside of manual computations are computed whole on each device, elementwise ones in
-// parts where all their arrays are cut alike. Pure but for lines in the log; one thread a module.
+// Operations outside of manual computations are computed in parts where their rules allow it and it
+// moves no more bytes (op_cut.h), else whole on each device. Pure but for lines in the log; one
+// thread a module.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "backends/compiler/spmd/sharding_trace.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 #include "runtime/program/sharding/hlo_sharding.h"
@@ -19,6 +21,8 @@ struct Layout {
   int64_t partitions = 1;
   // Of the entry's parameters and results; none: to be chosen here. Afterwards none is left.
   std::vector<std::optional<sharding::HloSharding>> parameters, results;
+  // Filled where it is there, which outlives the call.
+  ShardingTrace* trace = nullptr;
 };
 
 // `module` is verified and over `layout.partitions` partitions, cut as `layout` says where that

@@ -312,6 +312,7 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
   Layout layout;
   layout.replicas = options.replicas;
   layout.partitions = options.partitions;
+  layout.trace = options.trace;
   HEKLA_ASSIGN_OR_RETURN(layout.parameters, shardings.read(entry.type.elements(),
                                                            entry.argument_attributes, "parameter"));
   HEKLA_ASSIGN_OR_RETURN(layout.results,

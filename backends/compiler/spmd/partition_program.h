@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/compiler/spmd/sharding_trace.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 #include "runtime/program/sharding/hlo_sharding.h"
@@ -22,6 +23,9 @@ struct PartitionOptions {
   // Whether the shardings that the program leaves out are chosen here: per flat parameter and
   // result, or one for all; empty: no, these are replicated.
   std::vector<bool> may_choose_parameters, may_choose_results;
+  // Filled where it is there: how arrays lie and why collectives are there. Nothing where nothing
+  // is cut.
+  ShardingTrace* trace = nullptr;
 };
 
 struct OneDeviceProgram {

@@ -72,6 +72,8 @@ class Resharder {
 
   // The collectives made here whose results nobody uses go; whether there were any.
   bool erase_unused();
+  // Those that are left, in the order in which they were made.
+  const std::vector<ir::Operation*>& collectives() const { return collectives_; }
   // Bytes that a device sends by those that are left, loops counted once.
   int64_t gathered_bytes() const;
 
