@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <random>
 
 #include "backends/compiler/spmd/cut.h"
@@ -113,6 +114,30 @@ std::string run(const Case& test) {
 std::string function(const Dims& shape, const std::string& body) {
   return fmt::format("func.func public @main(%a: {0}) -> {0} {{\n{1}\n  return %r : {0}\n}}",
                      type_text(shape), body);
+}
+
+// The same blocks in another order of devices, four of them twice: nobody gathers.
+TEST(Spmd, AnotherOrderOfDevicesIsAPermutation) {
+  Case test;
+  test.shape = {4, 5};
+  test.layout.partitions = 8;
+  test.layout.parameters = {
+      *sharding::parse_hlo_sharding("{devices=[2,2,2]0,1,2,3,4,5,6,7 last_tile_dim_replicate}")};
+  test.layout.results = {
+      *sharding::parse_hlo_sharding("{devices=[2,2,2]7,0,1,3,2,6,5,4 last_tile_dim_replicate}")};
+  test.text = fmt::format("func.func public @main(%a: {0}) -> {0} {{ return %a : {0} }}",
+                          type_text(test.shape));
+  test.expected = [](int32_t x) { return x; };
+  EXPECT_EQ(run(test), "");
+  auto module = stablehlo::read_program(test.text);
+  ASSERT_TRUE(module.ok());
+  Layout layout = test.layout;
+  ASSERT_TRUE(to_one_device(**module, layout).ok());
+  std::map<ir::OpCode, int> collectives;
+  ir::walk((*module)->entry()->body(), [&](const ir::Operation& op) {
+    if (ir::is_collective(op.code())) ++collectives[op.code()];
+  });
+  EXPECT_EQ(collectives, (std::map<ir::OpCode, int>{{ir::OpCode::kCollectivePermute, 1}}));
 }
 
 TEST(Spmd, AnyShardingBecomesAnyOther) {

@@ -155,7 +155,7 @@ class ToOneDevice {
 
   Result<ir::Value*> part(ir::Value* value, const Border& border) {
     return border.tiling ? versions_.part(value, *border.tiling)
-                         : versions_.part(value, border.cut);
+                         : versions_.part(value, border.cut, /*copies_agree=*/true);
   }
 
   // Where an array has to be cut in a way, a constraint in front says so: of given results and of
@@ -721,7 +721,10 @@ class ToOneDevice {
     }
     HEKLA_ASSIGN_OR_RETURN(Border own, border_between(*op, outer, local));
     if (is_entry) {
-      HEKLA_ASSIGN_OR_RETURN(ir::Value* const made, part(operand, own));
+      // It may stand in another one, where copies differ.
+      HEKLA_ASSIGN_OR_RETURN(ir::Value* const made, own.tiling
+                                                        ? versions_.part(operand, *own.tiling)
+                                                        : versions_.part(operand, own.cut));
       HEKLA_RETURN_IF_ERROR(expect_type(*op, *made, local));
       versions_.set_whole(op->result(), local, made);
       replaced_.push_back(std::move(op));

@@ -168,6 +168,39 @@ ir::Value* Resharder::take_part(GraphBuilder& g, ir::Value* whole, const Cut& cu
   return g.select(is_first, part, g.constant(part->type().dtype(), local, 0));
 }
 
+ir::Value* Resharder::permute(GraphBuilder& g, ir::Value* part, const Cut& from, const Cut& to) {
+  if (from.sum.parts > 1 || to.sum.parts > 1) return nullptr;
+  for (size_t d = 0; d < from.dimensions.size(); ++d) {
+    if (from.dimensions[d].parts != to.dimensions[d].parts) return nullptr;
+  }
+  const auto block_of = [](const Cut& cut, size_t partition) {
+    std::vector<int64_t> block;
+    for (const Cut::Dimension& dimension : cut.dimensions) {
+      block.push_back(dimension.parts == 1 ? 0 : dimension.part[partition]);
+    }
+    return block;
+  };
+  std::map<std::vector<int64_t>, std::vector<int64_t>> holders;  // who want another block
+  const auto count = static_cast<size_t>(partitions_);
+  for (size_t p = 0; p < count; ++p) {
+    const std::vector<int64_t> held = block_of(from, p);
+    if (held != block_of(to, p)) holders[held].push_back(static_cast<int64_t>(p));
+  }
+  Groups pairs;
+  for (size_t p = 0; p < count; ++p) {
+    const std::vector<int64_t> wanted = block_of(to, p);
+    auto source = static_cast<int64_t>(p);
+    if (wanted != block_of(from, p)) {
+      std::vector<int64_t>& candidates = holders[wanted];
+      if (candidates.empty()) return nullptr;
+      source = candidates.back();
+      candidates.pop_back();
+    }
+    pairs.push_back({source, static_cast<int64_t>(p)});
+  }
+  return collective(g, OpCode::kCollectivePermute, part, pairs, part->type(), {})->result();
+}
+
 ir::Value* Resharder::combine(GraphBuilder& g, ir::Value* value, const Axes& axes, OpCode code) {
   if (axes.empty()) return value;
   return collective(g, OpCode::kAllReduce, value, mesh_->groups(axes), value->type(), {},

@@ -35,6 +35,11 @@ class Resharder {
   // sums the first is the array, the others are zeros.
   ir::Value* take_part(ir::GraphBuilder& g, ir::Value* whole, const Cut& cut);
 
+  // From a part to the part by another cut whose blocks are the same and lie on other partitions:
+  // one collective_permute. Null where the blocks are others, or not on as many partitions.
+  // Partitions that hold the same block must hold the same elements.
+  ir::Value* permute(ir::GraphBuilder& g, ir::Value* part, const Cut& from, const Cut& to);
+
   // From a part of an array of shape `whole` to the part by another tiling, as ReshardPlanner says.
   ir::Value* reshard(ir::GraphBuilder& g, ir::Value* part, const Tiling& from, const Tiling& to,
                      const Dims& whole);

@@ -134,10 +134,19 @@ Result<ir::Value*> Versions::part(ir::Value* value, const Tiling& tiling) {
   return made.value;
 }
 
-Result<ir::Value*> Versions::part(ir::Value* value, const Cut& cut) {
+Result<ir::Value*> Versions::part(ir::Value* value, const Cut& cut, bool copies_agree) {
   if (cut.is_whole()) return whole(value);
   for (const Parts& parts : entry_of(value).parts) {
     if (parts.cut == cut) return parts.value;
+  }
+  if (copies_agree && entry_of(value).whole == nullptr) {
+    const Parts& parts = entry_of(value).parts.front();
+    ir::GraphBuilder g(home_of(*parts.value), nullptr, location_);
+    if (ir::Value* moved = resharder_.permute(g, parts.value, parts.cut, cut)) {
+      HEKLA_RETURN_IF_ERROR(g.status());
+      entry_of(value).parts.push_back({cut, {}, moved});
+      return moved;
+    }
   }
   HEKLA_ASSIGN_OR_RETURN(ir::Value* const all, whole(value));
   ir::GraphBuilder g(home_of(*all), nullptr, location_);

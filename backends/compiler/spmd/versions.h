@@ -52,7 +52,9 @@ class Versions {
   // In whole; errors are the builder's.
   Result<ir::Value*> whole(ir::Value* value);
   Result<ir::Value*> part(ir::Value* value, const Tiling& tiling);
-  Result<ir::Value*> part(ir::Value* value, const Cut& cut);
+  // `copies_agree`: partitions that hold the same block hold the same elements, as they do outside
+  // of manual computations, so that any of them may send it.
+  Result<ir::Value*> part(ir::Value* value, const Cut& cut, bool copies_agree = false);
 
   // Bytes that a device sends to get one tiling of an array from another.
   double bytes(const Tiling& from, const Tiling& to, const ir::Type& whole);
