@@ -80,7 +80,12 @@ TEST(Frame, WhatIsNoneIsAnError) {
 TEST(Frame, NonsenseDoesNoHarm) {
   std::mt19937 random(1);
   const std::string good = stream_of({"head", {counting(8), counting(40)}});
-  for (int round = 0; round < 2000; ++round) {
+#ifdef HEKLA_SANITIZED
+  constexpr int kRounds = 100;  // each large size that is announced is shadowed
+#else
+  constexpr int kRounds = 2000;
+#endif
+  for (int round = 0; round < kRounds; ++round) {
     std::string bytes = good + good;
     for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
     static_cast<void>(read_all(bytes, 1 + random() % 50));
