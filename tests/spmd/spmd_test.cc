@@ -15,6 +15,7 @@
 #include "runtime/program/sharding/convert.h"
 #include "runtime/program/sharding/testing/random_sharding.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "tests/spmd/boxes.h"
 
 namespace hekla::spmd {
 namespace {
@@ -36,19 +37,6 @@ HostArray iota(const Dims& dims) {
     array.mutable_as<int32_t>()[i] = static_cast<int32_t>(i);
   }
   return array;
-}
-
-// Calls visit(index in the box, index in the array, both row major) for each element of the box;
-// `local` is the shape of the memory that begins with it.
-void for_each(const Box& box, const Dims& local, const Dims& whole,
-              const std::function<void(int64_t, int64_t)>& visit) {
-  const std::function<void(size_t, int64_t, int64_t)> walk = [&](size_t d, int64_t at, int64_t in) {
-    if (d == whole.size()) return visit(at, in);
-    for (int64_t i = 0; i < box.size[d]; ++i) {
-      walk(d + 1, at * local[d] + i, in * whole[d] + box.start[d] + i);
-    }
-  };
-  walk(0, 0, 0);
 }
 
 HostArray part_of(const HostArray& whole, const Box& box, const Dims& local) {
@@ -77,15 +65,8 @@ std::string run(const Case& test) {
   }
   if (const Status status = ir::verify(**module); !status.ok()) return status.to_string();
   const int64_t partitions = layout.partitions;
-  const auto boxes = [&](const std::optional<HloSharding>& sharding) {
-    std::vector<Box> found(static_cast<size_t>(partitions));
-    const auto known = device_boxes(*sharding, partitions, test.shape);
-    EXPECT_TRUE(known.ok()) << known.status().to_string();
-    for (const auto& one : *known) found[static_cast<size_t>(one.device)] = one.box;
-    return found;
-  };
-  const auto in = boxes(layout.parameters[0]);
-  const auto out = boxes(layout.results[0]);
+  const auto in = boxes_of(*layout.parameters[0], partitions, test.shape);
+  const auto out = boxes_of(*layout.results[0], partitions, test.shape);
   const HostArray whole = iota(test.shape);
   std::vector<std::vector<HostArray>> arguments;
   for (int64_t device = 0; device < layout.replicas * partitions; ++device) {

@@ -20,6 +20,7 @@
 #include "backends/reference/evaluator.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/sharding/testing/random_sharding.h"
+#include "tests/spmd/boxes.h"
 
 namespace hekla::spmd {
 namespace {
@@ -382,23 +383,7 @@ OpCut random_cut(std::mt19937_64& random, const ir::Operation& op,
 }
 
 std::vector<Box> boxes_of(const PrimeMesh& mesh, const Tiling& tiling, const Dims& whole) {
-  const auto known = device_boxes(mesh.to_hlo(tiling), mesh.partitions(), whole);
-  EXPECT_TRUE(known.ok()) << known.status().to_string();
-  std::vector<Box> boxes(static_cast<size_t>(mesh.partitions()));
-  for (const auto& one : *known) boxes[static_cast<size_t>(one.device)] = one.box;
-  return boxes;
-}
-
-// Calls visit(index in a part of shape `local` that begins with the box, index in the array).
-void for_each(const Box& box, const Dims& local, const Dims& whole,
-              const std::function<void(int64_t, int64_t)>& visit) {
-  const std::function<void(size_t, int64_t, int64_t)> walk = [&](size_t d, int64_t at, int64_t in) {
-    if (d == whole.size()) return visit(at, in);
-    for (int64_t i = 0; i < box.size[d]; ++i) {
-      walk(d + 1, at * local[d] + i, in * whole[d] + box.start[d] + i);
-    }
-  };
-  walk(0, 0, 0);
+  return spmd::boxes_of(mesh.to_hlo(tiling), mesh.partitions(), whole);
 }
 
 class PartsRun {
