@@ -125,10 +125,11 @@ class ToOneDevice {
       passes::clean_up(module_);
     } while (resharder_.erase_unused());
     finish_trace();
+    if (!log_enabled(LogLevel::kVerbose)) return ok_status();
     if (const int64_t bytes = resharder_.gathered_bytes(); bytes > 0) {
       log_message(LogLevel::kVerbose,
                   "program {}: each of {} partitions sends {} bytes (loops counted once); "
-                  "hekla compile --emit collectives shows what and why",
+                  "hekla compile --emit shardings shows why",
                   module_.name, layout_.partitions, bytes);
     }
     return ok_status();
