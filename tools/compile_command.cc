@@ -21,6 +21,7 @@
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/spmd/partition_program.h"
 #include "backends/compiler/spmd/report.h"
+#include "backends/compiler/spmd/sharding_picture.h"
 #include "runtime/base/status.h"
 #include "runtime/client/open.h"
 #include "runtime/program/ir/clone.h"
@@ -34,8 +35,8 @@
 namespace hekla::tools {
 namespace {
 
-constexpr const char* kStages[] = {"vhlo-json",   "stablehlo", "bytecode",   "ir",
-                                   "partitioned", "shardings", "collectives"};
+constexpr const char* kStages[] = {"vhlo-json",   "stablehlo", "bytecode",         "ir",
+                                   "partitioned", "shardings", "sharding-picture", "collectives"};
 // Made by a device: its plugin shows them.
 constexpr const char* kDeviceStages[] = {"plan", "kernels", "schedules", "implementations",
                                          "llvm", "asm",     "spirv-asm", "spirv"};
@@ -174,6 +175,7 @@ Result<std::string> emit_partitioned(const Options& options, const ir::Module& m
   if (options.stage == "shardings") {
     return options.as_json ? spmd::to_json(trace) : spmd::to_text(trace);
   }
+  if (options.stage == "sharding-picture") return spmd::to_svg(trace);
   if (options.stage == "partitioned") return stablehlo::print_module(*program.module);
   const std::unique_ptr<ir::Module> flat = ir::clone_module(*program.module);
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(*flat));
@@ -204,7 +206,7 @@ Result<std::string> emit(const Options& options) {
   if (!options.skip_verifier) HEKLA_RETURN_IF_ERROR(ir::verify(*module));
   if (options.stage == "stablehlo") return stablehlo::print_module(*module);
   if (options.stage == "partitioned" || options.stage == "shardings" ||
-      options.stage == "collectives") {
+      options.stage == "sharding-picture" || options.stage == "collectives") {
     return emit_partitioned(options, *module);
   }
   if (options.stage == "bytecode") {
@@ -240,7 +242,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
           "StableHLO tool reads; bytecode: the program as a portable artifact; ir: the graph with "
           "canonical attributes and locations; partitioned: of a program over several devices, the "
           "one that each runs; shardings: how the arrays of each operation lie on them, and its "
-          "collectives; collectives: what it sends to the others, and how many bytes; plan: "
+          "collectives; sharding-picture: how the arrays lie, as an SVG; collectives: what it "
+          "sends to the others, and how many bytes; plan: "
           "the steps of a launch on the device; kernels: the scalar code of its kernels; llvm, "
           "asm: "
           "what the CPU "
@@ -256,7 +259,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
                       "spirv, else cpu");
   command->add_option(
       "--devices", options->devices,
-      "Over how many devices partitioned, shardings and collectives cut the program; unset: as "
+      "Over how many devices partitioned, shardings, sharding-picture and collectives cut the "
+      "program; unset: as "
       "it says (mhlo.num_partitions)");
   command->add_option("--vhlo", options->vhlo,
                       "The version of VHLO that --emit bytecode writes, 1.0.0 to 1.20.0; unset: "

@@ -338,6 +338,41 @@ TEST_F(CompileCommand, ShowsHowArraysLieAndWhyCollectivesAreThere) {
   EXPECT_EQ(json[1]["arrays"][0]["local"], "tensor<2x8xf32>");
   EXPECT_EQ(json[2]["what"], "stablehlo.dot_general");
   EXPECT_EQ(json[2]["collectives"][0]["bytes"], 384);
+  const std::string picture = run({program, "--emit", "sharding-picture"}).out;
+  EXPECT_EQ(picture.find("<svg xmlns="), 0U);
+  EXPECT_NE(picture.find("parameter 1"), std::string::npos);
+  EXPECT_NE(picture.find("as &lt;@mesh, [{&quot;x&quot;}, {}]&gt;"), std::string::npos);
+  // Four blocks of each of the two parameters; the product and the result are whole.
+  size_t blocks = 0;
+  for (size_t at = 0; (at = picture.find("<rect x=", at)) != std::string::npos; ++at) ++blocks;
+  EXPECT_EQ(blocks, 8U);
+}
+
+// A body over one axis of two is cut along the other one; an operation without a rule says so.
+TEST_F(CompileCommand, ShowsBodiesOfManualComputationsAndWhatIsComputedWhole) {
+  const std::string text = R"(module @manual attributes {mhlo.num_partitions = 4 : i32} {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}) -> tensor<8x8xf32> {
+    %r = "sdy.manual_computation"(%a) ({
+    ^bb0(%p: tensor<4x8xf32>):
+      %t = stablehlo.tanh %p : tensor<4x8xf32>
+      "sdy.return"(%t) : (tensor<4x8xf32>) -> ()
+    }) {in_shardings = #sdy.sharding_per_value<[<@mesh, [{"x", ?}, {?}]>]>, manual_axes = #sdy<manual_axes{"x"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"x", ?}, {?}]>]>} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %w = stablehlo.custom_call @nobody_knows(%r) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %w : tensor<8x8xf32>
+  }
+}
+)";
+  const Outcome shown = run({file("manual.mlir", text), "--emit", "shardings"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  for (const char* line :
+       {": tensor<4x8xf32> as <@mesh, [{}, {\"y\"}]>, tensor<4x4xf32> a device\n",
+        ": tensor<8x8xf32> as <@mesh, [{\"x\"}, {\"y\"}]>, tensor<4x4xf32> a device\n",
+        "; computed whole: it has no sharding rule\n"}) {
+    EXPECT_NE(shown.out.find(line), std::string::npos) << line << shown.out;
+  }
+  EXPECT_NE(shown.err.find("gathers whole arrays for stablehlo.custom_call"), std::string::npos)
+      << shown.err;
 }
 
 TEST_F(CompileCommand, WritesBytecodeOfAVersion) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/random/manual.h"
 #include "tests/random/random.h"
 
 namespace hekla::testing {
@@ -23,10 +24,11 @@ using sharding::TensorSharding;
 
 constexpr const char* kMesh = "mesh";
 
-// Of the mesh's axes, split into primes: what one tensor may be cut by.
+// Of the mesh's axes but the manual one, split into primes: what one tensor may be cut by.
 std::vector<AxisRef> prime_axes(const sharding::Mesh& mesh) {
   std::vector<AxisRef> axes;
   for (const sharding::Axis& axis : mesh.axes) {
+    if (axis.name == kManualAxis) continue;
     int64_t before = 1;
     for (int64_t rest = axis.size; rest > 1;) {
       int64_t prime = 2;
@@ -72,6 +74,11 @@ sharding::Mesh random_mesh(Random& random) {
   for (int64_t size : random.pick(kShapes)) {
     mesh.axes.push_back({std::string(1, static_cast<char>('x' + mesh.axes.size())), size});
     partitions *= size;
+  }
+  if (partitions * 2 <= kMostPartitions && random.chance(60)) {
+    const int64_t place = random.below(static_cast<int64_t>(mesh.axes.size()) + 1);
+    mesh.axes.insert(mesh.axes.begin() + place, {kManualAxis, 2});
+    partitions *= 2;
   }
   if (random.chance(25)) {
     for (int64_t i = 0; i < partitions; ++i) mesh.device_ids.push_back(i);

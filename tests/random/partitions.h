@@ -21,7 +21,8 @@ inline constexpr int64_t kMostPartitions = 8;
 // Puts a mesh of 1 to kMostPartitions partitions into the module, in one of four cases in an order
 // of its own, and random shardings by it onto most of the entry's parameters and results, and on
 // some values in between, in loops and branches too: uneven ones, sub-axes, open dimensions,
-// priorities. The same seed and module give the same.
+// priorities. Of the meshes of 4 to kMostPartitions partitions some have an axis that is manual
+// (manual.h). The same seed and module give the same.
 void shard_program(ir::Module& module, uint64_t seed);
 
 // 1 for a module without a mesh.

@@ -205,6 +205,19 @@ std::optional<Sum> as_sum(const ir::Operation& op) {
   }
 }
 
+// Terms of all sums of floats in the regions of loops and branches, each taken once.
+double terms_inside(const ir::Operation& op) {
+  double terms = 0;
+  for (size_t r = 0; r < op.region_count(); ++r) {
+    for (const auto& inner : op.region(r).front().operations()) {
+      if (inner->result_count() == 0 || !inner->result(0)->type().is_static_tensor()) continue;
+      if (const std::optional<Sum> sum = as_sum(*inner)) terms += sum->terms;
+      terms += terms_inside(*inner);
+    }
+  }
+  return terms;
+}
+
 HostArray magnitudes(HostArray array) {
   const DType part = complex_part(array.dtype());
   const auto width = static_cast<size_t>(dtype_bytes(part));
@@ -253,7 +266,8 @@ class Expected {
  public:
   // `kept`: what the device may take for zero widens the limits by what sums lose by it.
   static Result<Expected> make(const ir::Operation& op, const ir::Module& module,
-                               const std::vector<HostArray>& inputs, KeptSubnormals kept) {
+                               const std::vector<HostArray>& inputs, KeptSubnormals kept,
+                               bool is_cut) {
     Expected e;
     e.kept_ = kept;
     HEKLA_ASSIGN_OR_RETURN(e.values_, reference::evaluate(module, inputs));
@@ -274,6 +288,14 @@ class Expected {
         op.code() == OpCode::kBatchNormInference || op.code() == OpCode::kBatchNormGrad) {
       // Operands of these are moderate: the generator makes them so.
       e.steps_ = 4 * (static_cast<double>(std::max<int64_t>(1, inputs[0].size())) + 8);
+      e.size_ = greatest(e.values_) + greatest(inputs);
+    }
+    if (is_cut &&
+        (op.code() == OpCode::kWhile || op.code() == OpCode::kCase || op.code() == OpCode::kIf)) {
+      // Loops of the generator make a few iterations.
+      constexpr double kIterations = 16;
+      const double terms = terms_inside(op);
+      e.steps_ = terms > 0 ? kIterations * (terms + 8) : 0;
       e.size_ = greatest(e.values_) + greatest(inputs);
     }
     return e;
@@ -325,8 +347,8 @@ class Expected {
 class WithZeros {
  public:
   WithZeros(const passes::SingleOperation& single, const std::vector<HostArray>& inputs,
-            KeptSubnormals kept)
-      : single_(single), inputs_(inputs), kept_(kept) {}
+            KeptSubnormals kept, bool is_cut)
+      : single_(single), inputs_(inputs), kept_(kept), is_cut_(is_cut) {}
 
   // Whether part `i` of a result, which is not as `exact` says, is right by any of them.
   Result<bool> allow(const Expected& exact, const HostArray& got, size_t result, int64_t i) {
@@ -338,7 +360,8 @@ class WithZeros {
         HEKLA_ASSIGN_OR_RETURN(modules_.emplace_back(), with_zeros(*single_.module, kept_, sign));
         std::vector<HostArray> inputs;
         for (const HostArray& input : inputs_) inputs.push_back(with_zeros(input, kept_, sign));
-        HEKLA_ASSIGN_OR_RETURN(Expected made, Expected::make(op, *modules_.back(), inputs, kept_));
+        HEKLA_ASSIGN_OR_RETURN(Expected made,
+                               Expected::make(op, *modules_.back(), inputs, kept_, is_cut_));
         expected_.push_back(std::move(made));
       }
     }
@@ -386,6 +409,7 @@ class WithZeros {
   const passes::SingleOperation& single_;
   const std::vector<HostArray>& inputs_;
   const KeptSubnormals kept_;
+  const bool is_cut_;
   std::vector<std::shared_ptr<ir::Module>> modules_;
   std::vector<Expected> expected_;
 };
@@ -405,14 +429,16 @@ std::string element_difference(const HostArray& got, const HostArray& want, int6
 
 Result<std::string> difference(const passes::SingleOperation& single,
                                const std::vector<HostArray>& inputs,
-                               const std::vector<HostArray>& got, KeptSubnormals kept) {
+                               const std::vector<HostArray>& got, KeptSubnormals kept,
+                               bool is_cut) {
   const ir::Operation& op = *single.module->entry()->body().front().operations().front();
-  HEKLA_ASSIGN_OR_RETURN(const Expected exact, Expected::make(op, *single.module, inputs, {}));
+  HEKLA_ASSIGN_OR_RETURN(const Expected exact,
+                         Expected::make(op, *single.module, inputs, {}, is_cut));
   const std::vector<HostArray>& want = exact.values();
   if (got.size() != want.size()) {
     return fmt::format("has {} results instead of {}", got.size(), want.size());
   }
-  WithZeros with_zeros(single, inputs, kept);
+  WithZeros with_zeros(single, inputs, kept, is_cut);
   for (size_t r = 0; r < want.size(); ++r) {
     const auto text = [&](const std::string& wrong) {
       return fmt::format("result {} ({}): {}", r, want[r].shape(), wrong);

@@ -26,10 +26,12 @@
 namespace hekla::testing {
 
 // Empty when `got` is a right result of the operation on `inputs` (those of `single`); otherwise
-// result, element, values and tolerance in words. An error: the evaluator's.
+// result, element, values and tolerance in words. `is_cut`: the program runs in parts, so that sums
+// in its loops and branches may be taken in any order, too. An error: the evaluator's.
 Result<std::string> difference(const passes::SingleOperation& single,
                                const std::vector<HostArray>& inputs,
-                               const std::vector<HostArray>& got, KeptSubnormals kept = {});
+                               const std::vector<HostArray>& got, KeptSubnormals kept = {},
+                               bool is_cut = false);
 
 // The first element whose bits differ, in words; empty when there is none. NaNs are equal.
 std::string bit_difference(const HostArray& got, const HostArray& want);

@@ -128,12 +128,19 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
   if (!is_even && (!stands_alone(rule, factor) || (is_reduction && !may_fill(op)))) return false;
   if (ir::is_elementwise(op.code())) return true;
   switch (op.code()) {
+    case OpCode::kAllGather:
+    case OpCode::kAllReduce:
+    case OpCode::kAllToAll:
     case OpCode::kBroadcastInDim:
-    case OpCode::kTranspose:
-    case OpCode::kReduce:
+    case OpCode::kCollectiveBroadcast:
+    case OpCode::kCollectivePermute:
+    case OpCode::kConcatenate:
     case OpCode::kDot:
     case OpCode::kDotGeneral:
-    case OpCode::kConcatenate:
+    case OpCode::kMap:
+    case OpCode::kReduce:
+    case OpCode::kReduceScatter:
+    case OpCode::kTranspose:
       return true;
     case OpCode::kDynamicSlice:
       return is_even || is_reduction;

@@ -228,8 +228,17 @@ void mark_constraints(ir::Module& module) {
   for (const auto& function : module.functions) mark_constraints(function->body(), module);
 }
 
-ir::Value* insert_constraint(ir::Value* value, HloSharding sharding, const ir::Operation& before) {
-  return insert_mark(value, {std::move(sharding), {}, {}}, before)->result();
+std::string where(const ir::Operation& op) {
+  return fmt::format("{} at {}", op.name(), ir::location_string(op.location()));
+}
+
+ir::Value* insert_constraint(ir::Value* value, HloSharding sharding, const ir::Operation& before,
+                             const std::vector<bool>& open) {
+  Wish wish{std::move(sharding), {}, {}};
+  for (size_t d = 0; d < open.size(); ++d) {
+    if (open[d]) wish.open.push_back(static_cast<int64_t>(d));
+  }
+  return insert_mark(value, std::move(wish), before)->result();
 }
 
 std::vector<bool> open_dimensions(const ir::Operation& constraint, size_t rank) {

@@ -3,6 +3,7 @@
 // Of this folder alone; one thread a module.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,14 +25,16 @@ inline constexpr std::string_view kRollBegin = "hekla.roll_begin";
 inline constexpr std::string_view kRollDimension = "hekla.roll_dimension";
 
 bool is_call_of(const ir::Operation& op, std::string_view target);
+// For errors: "stablehlo.add at model.py:3:1".
+std::string where(const ir::Operation& op);
 
 // Before calls are inlined: shardings at GSPMD's borders are kept, constraints become marks.
 void mark_borders(ir::Module& module);
 void mark_constraints(ir::Module& module);
 
-// A constraint on `value` in front of `before`; its result.
+// A constraint on `value` in front of `before`; its result. `open` as open_dimensions gives it.
 ir::Value* insert_constraint(ir::Value* value, sharding::HloSharding sharding,
-                             const ir::Operation& before);
+                             const ir::Operation& before, const std::vector<bool>& open = {});
 
 // Rolls become marks, but in manual computations, and operations again.
 bool is_roll(const ir::Operation& op);

@@ -57,6 +57,10 @@ struct Step {
   Kind kind = Kind::kOther;
   bool is_elementwise = false;
   bool has_shared_operand = false;  // some operand has other uses
+  // Where a manual computation begins or ends: what its axes cut of the array outside, which is
+  // number `outside` of `arrays`.
+  const Tiling* border = nullptr;
+  size_t outside = 0;
 
   bool is_cheap() const { return kind == Kind::kPassThrough || kind == Kind::kDynamicSlice; }
   // Whether anything goes through in a round.
@@ -92,8 +96,9 @@ struct Step {
 
 class Propagation {
  public:
-  Propagation(const PrimeMesh& mesh, const std::unordered_map<const ir::Value*, Given>& given)
-      : given_(given), step_(mesh) {}
+  Propagation(const PrimeMesh& mesh, const std::unordered_map<const ir::Value*, Given>& given,
+              const Manuals& manuals)
+      : given_(given), manuals_(manuals), step_(mesh) {}
 
   Tilings run(const ir::Block& block) {
     collect(block);
@@ -130,10 +135,44 @@ class Propagation {
             add_edge({op->operand(i)}, *op->result(i));
           }
           break;
+        case OpCode::kSdyManualComputation:
+          collect_manual(*op);
+          break;
         default:
           collect_operation(*op);
       }
     }
+  }
+
+  void collect_manual(const ir::Operation& op) {
+    const auto found = manuals_.find(&op);
+    if (found == manuals_.end()) return;
+    const Manual& manual = found->second;
+    const ir::Block& body = op.region(0).front();
+    const uint32_t excluded_outside = excluded_;
+    for (int axis : manual.axes) excluded_ |= uint32_t{1} << axis;
+    for (size_t k = 0; k < op.operand_count(); ++k) {
+      const ir::Value* inside = body.argument(k);
+      if (!has_shape(*inside) || !has_shape(*op.operand(k))) continue;
+      add_array(*inside);
+      add_border({use(*op.operand(k)), array_of_.at(inside)}, 0, manual.in[k], *inside);
+    }
+    collect(body);
+    for (size_t k = 0; k < op.result_count(); ++k) {
+      const ir::Value* inside = body.terminator()->operand(k);
+      if (!has_shape(*inside) || !has_shape(*op.result(k))) continue;
+      add_border({use(*inside), array_of_.at(op.result(k))}, 1, manual.out[k], *inside);
+    }
+    excluded_ = excluded_outside;
+  }
+
+  void add_border(std::vector<int> arrays, size_t outside, const Tiling& border,
+                  const ir::Value& inside) {
+    Step step{.rule = identity_rule(inside.type().dims(), 1), .arrays = std::move(arrays)};
+    step.kind = Kind::kPassThrough;
+    step.border = &border;
+    step.outside = outside;
+    steps_.push_back(std::move(step));
   }
 
   static bool has_shape(const ir::Value& value) { return value.type().is_static_tensor(); }
@@ -141,15 +180,18 @@ class Propagation {
   int add_array(const ir::Value& value) {
     if (!has_shape(value)) return kNoArray;
     const auto [at, is_new] = array_of_.try_emplace(&value, static_cast<int>(arrays_.size()));
-    if (is_new) {
-      arrays_.push_back(OpenTiling::of(value.type().dims()));
-      given_of_.push_back(nullptr);
-      is_edge_.push_back(false);
-    }
+    if (is_new) append_array(value);
     const auto found = given_.find(&value);
     const Given*& given = given_of_[static_cast<size_t>(at->second)];
     if (found != given_.end() && given == nullptr) given = &found->second;
     return at->second;
+  }
+
+  void append_array(const ir::Value& value) {
+    arrays_.push_back(OpenTiling::of(value.type().dims()));
+    arrays_.back().excluded = excluded_;
+    given_of_.push_back(nullptr);
+    is_edge_.push_back(false);
   }
 
   // Constants and what is computed of nothing else, and equal elements: each user has its own copy,
@@ -178,9 +220,7 @@ class Propagation {
   int use(const ir::Value& value) {
     if (const auto copies = copies_of_.find(&value); copies != copies_of_.end()) {
       copies->second.push_back(static_cast<int>(arrays_.size()));
-      arrays_.push_back(OpenTiling::of(value.type().dims()));
-      given_of_.push_back(nullptr);
-      is_edge_.push_back(false);
+      append_array(value);
       return copies->second.back();
     }
     const auto found = array_of_.find(&value);
@@ -385,7 +425,30 @@ class Propagation {
     for (size_t factor = 0; factor < step.rule.factor_count(); ++factor) {
       directions_.push_back(step.direction(round, factor));
     }
+    if (step.border != nullptr) return run_border(step);
     return step_.run(step.rule, pointers_, directions_, step.is_elementwise);
+  }
+
+  // As an edge between the array inside and the one outside without what the manual axes cut.
+  const std::vector<size_t>& run_border(const Step& step) {
+    static const std::vector<size_t> kNone;
+    OpenTiling* const outside = pointers_[step.outside];
+    OpenTiling* const inside = pointers_[1 - step.outside];
+    if (outside == nullptr || inside == nullptr) return kNone;
+    const std::optional<Tiling> rest = tiling_inside({step.border->dims, {}}, {outside->axes, {}});
+    if (!rest) return kNone;
+    OpenTiling seen = OpenTiling::of(inside->sizes);
+    seen.axes = rest->dims;
+    seen.open = outside->open;
+    seen.excluded = outside->excluded | inside->excluded;
+    for (const Axes& axes : seen.axes) seen.is_cut = seen.is_cut || !axes.empty();
+    pointers_[step.outside] = &seen;
+    const std::vector<size_t>& changed = step_.run(step.rule, pointers_, directions_, false);
+    if (contains(changed, step.outside)) {
+      outside->axes = joined_tiling(*step.border, {std::move(seen.axes), {}}).dims;
+      outside->is_cut = true;
+    }
+    return changed;
   }
 
   // --- The outcome ---
@@ -444,7 +507,10 @@ class Propagation {
   }
 
   const std::unordered_map<const ir::Value*, Given>& given_;
+  const Manuals& manuals_;
   FactorStep step_;
+  uint32_t excluded_ =
+      0;  // by axis, as in OpenTiling: of the manual computations that are collected
 
   std::unordered_map<const ir::Value*, int> array_of_;  // several values may share one
   std::vector<OpenTiling> arrays_;
@@ -469,8 +535,9 @@ class Propagation {
 }  // namespace
 
 Tilings propagate(const ir::Block& block, const PrimeMesh& mesh,
-                  const std::unordered_map<const ir::Value*, Given>& given) {
-  return Propagation(mesh, given).run(block);
+                  const std::unordered_map<const ir::Value*, Given>& given,
+                  const Manuals& manuals) {
+  return Propagation(mesh, given, manuals).run(block);
 }
 
 }  // namespace hekla::spmd

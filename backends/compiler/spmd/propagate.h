@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backends/compiler/spmd/manual.h"
 #include "backends/compiler/spmd/tiling.h"
 #include "runtime/program/ir/ir.h"
 
@@ -31,8 +32,10 @@ using Tilings = std::unordered_map<const ir::Value*, Tiling>;
 // The custom call `hekla.constraint` (one operand, one result of the same type) is where a sharding
 // may change: its result is in `given`. Operations that have no rule (rules.h) and are not control
 // flow pass nothing on; results of theirs may be in `given`. Regions of reductions, sorts and
-// scatters and bodies of manual computations are not entered.
+// scatters are not entered. Manual computations are where `manuals` has them: what cuts an array
+// outside beyond the manual axes cuts it inside, and the other way round, if both are open.
 Tilings propagate(const ir::Block& block, const PrimeMesh& mesh,
-                  const std::unordered_map<const ir::Value*, Given>& given);
+                  const std::unordered_map<const ir::Value*, Given>& given,
+                  const Manuals& manuals = {});
 
 }  // namespace hekla::spmd

@@ -454,15 +454,21 @@ Tiling placed(const PrimeMesh& mesh, const Tiling& from, const Tiling& to, const
 
 std::vector<int64_t> permutation_sources(const PrimeMesh& mesh, const Tiling& from,
                                          const Tiling& to) {
-  const auto blocks = [&](const Tiling& tiling) {
+  const auto axes_of = [&](const Tiling& tiling) {
     Axes axes;
     for (const Axes& one : tiling.dims) axes = joined(std::move(axes), one);
-    return mesh.part_of_partitions(axes);
+    return axes;
   };
-  const std::vector<int64_t> held = blocks(from);
-  const std::vector<int64_t> wanted = blocks(to);
-  // Addends of one sum travel together: elsewhere it may have others.
-  const std::vector<std::vector<int64_t>> rows = mesh.groups(from.partial);
+  const std::vector<int64_t> held = mesh.part_of_partitions(axes_of(from));
+  const std::vector<int64_t> wanted = mesh.part_of_partitions(axes_of(to));
+  // Partitions that differ in other axes travel together: addends of one sum, which elsewhere may
+  // have others, and arrays of a manual computation, which are others there.
+  Axes others;
+  const Axes pool = joined(axes_of(from), axes_of(to));
+  for (int axis = 0; axis < mesh.axis_count(); ++axis) {
+    if (!contains(pool, axis)) others.push_back(axis);
+  }
+  const std::vector<std::vector<int64_t>> rows = mesh.groups(others);
   const auto of = [&](const std::vector<int64_t>& numbers, size_t row) {
     return numbers[static_cast<size_t>(rows[row].front())];
   };

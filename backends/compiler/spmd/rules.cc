@@ -404,6 +404,23 @@ bool fits(const ShardingRule& rule, const ir::Operation& op) {
          std::all_of(rule.blocked_propagation.begin(), rule.blocked_propagation.end(), is_known);
 }
 
+// Each result is made of its operand element by element, but along some dimensions.
+ShardingRule communicated(const ir::Operation& op, const std::vector<std::string_view>& along) {
+  RuleBuilder b(op);
+  std::vector<int64_t> whole;
+  for (std::string_view name : along) whole.push_back(ir::int_value(op, name));
+  for (size_t i = 0; i < op.operand_count(); ++i) {
+    const Dims dims = dims_of(*op.operand(i));
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (std::find(whole.begin(), whole.end(), static_cast<int64_t>(d)) != whole.end()) continue;
+      const int64_t factor = b.factor(dims[d]);
+      b.operand(i, d, {factor});
+      b.result(i, d, {factor});
+    }
+  }
+  return b.rule();
+}
+
 std::optional<ShardingRule> called(const ir::Operation& op) {
   if (const auto* value = op.attribute("sdy.sharding_rule").get<ir::ShardingValue>()) {
     const auto* rule = std::get_if<ShardingRule>(&value->value);
@@ -450,8 +467,20 @@ std::optional<ShardingRule> rule_of(const ir::Operation& op) {
       }
       return moved(op, places);
     }
+    case OpCode::kMap:
+      return elementwise(op);
     case OpCode::kReshape:
       return reshaped(op);
+    case OpCode::kAllReduce:
+    case OpCode::kCollectiveBroadcast:
+    case OpCode::kCollectivePermute:
+      return communicated(op, {});
+    case OpCode::kAllGather:
+      return communicated(op, {"all_gather_dim"});
+    case OpCode::kReduceScatter:
+      return communicated(op, {"scatter_dimension"});
+    case OpCode::kAllToAll:
+      return communicated(op, {"split_dimension", "concat_dimension"});
     case OpCode::kReduce:
       return reduced(op);
     case OpCode::kDotGeneral:

@@ -26,6 +26,7 @@ std::string to_text(const ShardingTrace& trace) {
         text += fmt::format(", {} a device", array.local);
       }
     }
+    if (!line.note.empty()) text += fmt::format("; {}", line.note);
     text += "\n";
     for (const Collective& one : line.collectives) {
       text += fmt::format("{}    {} of {}, {} of {}: {:.0f} bytes\n", indent, ir::op_name(one.code),
@@ -41,7 +42,10 @@ std::string to_json(const ShardingTrace& trace) {
   using Json = nlohmann::ordered_json;
   Json lines = Json::array();
   for (const ShardingTrace::Line& line : trace.lines) {
-    Json one = {{"depth", line.depth}, {"what", line.what}, {"location", line.location}};
+    Json one = {{"depth", line.depth},
+                {"what", line.what},
+                {"location", line.location},
+                {"note", line.note}};
     one["arrays"] = Json::array();
     for (const ShardingTrace::Array& array : line.arrays) {
       one["arrays"].push_back(

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/compiler/spmd/cut.h"
 #include "backends/compiler/spmd/report.h"
 
 namespace hekla::spmd {
@@ -18,6 +19,7 @@ struct ShardingTrace {
     std::string type;      // of the whole
     std::string sharding;  // in Shardy's text; empty where no axes of the program's mesh say it
     std::string local;     // the type of a device's part
+    Cut cut;               // who holds which block; without dimensions where it is whole
   };
   struct Line {
     int64_t depth = 0;  // of loops and branches around it
@@ -25,14 +27,15 @@ struct ShardingTrace {
     std::string location;
     std::vector<Array> arrays;  // its results
     std::vector<Collective> collectives;
+    std::string note;  // why it is computed whole; empty where there is nothing to say
   };
   std::vector<Line> lines;  // in the order of the program
 };
 
 // A line for each operation, with its collectives below it.
 std::string to_text(const ShardingTrace& trace);
-// [{depth, what, location, arrays: [{type, sharding, local}], collectives: [{kind, operands, group,
-// bytes}]}]; bytes are those of one run.
+// [{depth, what, location, note, arrays: [{type, sharding, local}], collectives: [{kind, operands,
+// group, bytes}]}]; bytes are those of one run.
 std::string to_json(const ShardingTrace& trace);
 
 }  // namespace hekla::spmd

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong on one device of eight, a hundred times: all others end with its error, nothing
+// hangs, and no memory stays behind.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/gang/gang_fixture.h"
+
+namespace hekla::runtime {
+namespace {
+
+constexpr int kRounds = 100;
+constexpr int64_t kLimit = int64_t{16} << 20;
+constexpr std::chrono::seconds kPatience(60);
+
+// a f32[n] -> the sum over all devices, from that on one for each device: 2 MiB of results and of
+// what comes in between.
+constexpr std::string_view kSums = R"(module @sums {
+  func.func @main(%a: tensor<262144xf32>) -> (tensor<262144xf32>, tensor<262144xf32>) {
+    %s = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %z = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %z : tensor<f32>
+    }) {
+      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids
+    } : (tensor<262144xf32>) -> tensor<262144xf32>
+    %t = stablehlo.tanh %s : tensor<262144xf32>
+    return %s, %t : tensor<262144xf32>, tensor<262144xf32>
+  }
+})";
+
+// Partition `round` mod 8, the argument, fails at a check in front of a sum.
+constexpr std::string_view kOneFails = R"(module @one_fails {
+  func.func @main(%a: tensor<2xf32>, %who: tensor<ui32>) -> tensor<2xf32> {
+    %yes = stablehlo.constant dense<true> : tensor<i1>
+    %p = stablehlo.partition_id : tensor<ui32>
+    %is = stablehlo.compare NE, %p, %who, UNSIGNED : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+    check.expect_eq %is, %yes : tensor<i1>, tensor<i1>
+    %sum = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {
+      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids
+    } : (tensor<2xf32>) -> tensor<2xf32>
+    return %sum : tensor<2xf32>
+  }
+})";
+
+class GangFaultsTest : public GangFixture {
+ protected:
+  std::vector<int64_t> bytes_in_use() const {
+    std::vector<int64_t> bytes;
+    for (const Device& device : client_->addressable_devices()) {
+      const auto stats = device.memory_stats();
+      EXPECT_TRUE(stats.ok()) << stats.status().to_string();
+      bytes.push_back(stats.ok() ? stats->bytes_in_use : -1);
+    }
+    return bytes;
+  }
+
+  // The error of the launch, which must be the same on all devices where it began.
+  static Status error_of(const Executable& executable,
+                         const std::vector<std::vector<const Buffer*>>& arguments) {
+    auto launch = executable.launch(arguments);
+    if (!launch.ok()) return launch.status();
+    Status first;
+    for (size_t d = 0; d < launch->done.size(); ++d) {
+      const Status status = launch->done[d].await(Deadline::in(kPatience));
+      if (d == 0) first = status;
+      EXPECT_EQ(status.to_string(), first.to_string()) << "device " << d;
+    }
+    return first;
+  }
+};
+
+std::vector<std::vector<const Buffer*>> one_each(const std::vector<Buffer>& buffers) {
+  std::vector<std::vector<const Buffer*>> arguments;
+  for (const Buffer& buffer : buffers) arguments.push_back({&buffer});
+  return arguments;
+}
+
+TEST_P(GangFaultsTest, ADeviceWithoutMemoryIsNamedOnAllAndNothingStays) {
+  make_client({{"memory_limit_bytes", kLimit}});
+  auto executable = compile(kSums);
+  ASSERT_TRUE(executable.ok()) << executable.status().to_string();
+  const std::vector<Buffer> buffers = upload_to_all(floats({262144}, 1));
+  const auto arguments = one_each(buffers);
+  ASSERT_TRUE(error_of(*executable, arguments).ok());
+  const std::vector<int64_t> before = bytes_in_use();
+  for (int round = 0; round < kRounds; ++round) {
+    const int poor = round % kDevices;
+    std::vector<Buffer> fill;
+    const auto each = int64_t{1} << 18;  // elements of f32
+    for (int64_t left = kLimit - before[static_cast<size_t>(poor)]; left >= each * 4 + 4096;
+         left -= each * 4) {
+      auto one = client_->to_device(floats({each}, 0),
+                                    client_->addressable_devices()[static_cast<size_t>(poor)]);
+      if (!one.ok()) break;
+      fill.push_back(*std::move(one));
+    }
+    const Status status = error_of(*executable, arguments);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
+    EXPECT_NE(status.message().find(device_name(static_cast<size_t>(poor))), std::string::npos)
+        << status.to_string();
+    fill.clear();
+    const Status again = error_of(*executable, arguments);
+    EXPECT_TRUE(again.ok()) << again.to_string();
+  }
+  EXPECT_EQ(bytes_in_use(), before);
+}
+
+TEST_P(GangFaultsTest, ADeviceThatFailsIsNamedOnAllAndNothingStays) {
+  auto executable = compile(kOneFails);
+  ASSERT_TRUE(executable.ok()) << executable.status().to_string();
+  const std::vector<Buffer> buffers = upload_to_all(floats({2}, 1));
+  const auto run = [&](uint32_t who) {
+    const std::vector<Buffer> number =
+        upload_to_all(HostArray::from<uint32_t>(DType::kUI32, {}, std::vector<uint32_t>{who}));
+    auto arguments = one_each(buffers);
+    for (size_t d = 0; d < arguments.size(); ++d) arguments[d].push_back(&number[d]);
+    return error_of(*executable, arguments);
+  };
+  ASSERT_TRUE(run(kDevices).ok());
+  const std::vector<int64_t> before = bytes_in_use();
+  for (int round = 0; round < kRounds; ++round) {
+    const auto who = static_cast<size_t>(round % kDevices);
+    const Status status = run(static_cast<uint32_t>(who));
+    EXPECT_EQ(status.message().find(device_name(who)), 0U) << status.to_string();
+  }
+  EXPECT_TRUE(run(kDevices).ok());
+  EXPECT_EQ(bytes_in_use(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plugins, GangFaultsTest, testing::Values(HEKLA_PLUGINS),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace hekla::runtime
