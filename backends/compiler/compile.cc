@@ -13,7 +13,7 @@
 namespace hekla {
 namespace {
 
-Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOptions& options,
+Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOptions& options,
                                       const plan::DeviceTraits& traits) {
   const std::unique_ptr<ir::Module> copy = ir::clone_module(module);
   const auto check = [&](std::string_view pass) {
@@ -54,7 +54,7 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompileOpt
 }
 
 // Draws what is right on a device of these traits; contractions stay off where they are.
-void draw(CompileOptions& options, plan::DeviceTraits& traits) {
+void draw(CompilerOptions& options, plan::DeviceTraits& traits) {
   if (options.schedule_seed == 0 || !options.plan.fuse) return;
   plan::PlanOptions& drawn = options.plan;
   // Adjacent seeds, which a loop over them gives, in all their combinations.
@@ -85,9 +85,9 @@ void draw(CompileOptions& options, plan::DeviceTraits& traits) {
 }  // namespace
 
 Result<std::shared_ptr<const plan::LaunchPlan>> compile_program(
-    std::shared_ptr<const ir::Module> module, const CompileOptions& options,
+    std::shared_ptr<const ir::Module> module, const CompilerOptions& options,
     const plan::DeviceTraits& traits) {
-  CompileOptions chosen = options;
+  CompilerOptions chosen = options;
   plan::DeviceTraits device = traits;
   draw(chosen, device);
   Result<plan::LaunchPlan> plan = plan_kernels(*module, chosen, device);

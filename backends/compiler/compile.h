@@ -15,7 +15,7 @@
 
 namespace hekla {
 
-struct CompileOptions {
+struct CompilerOptions {
   // Verify the module after every pass; the default in debug builds and those with sanitizers.
 #ifdef HEKLA_CHECKS
   bool verify_passes = true;
@@ -37,7 +37,7 @@ struct CompileOptions {
 // says why. Host steps may still hold operations that the evaluator cannot run: ask its
 // check_supported for each.
 Result<std::shared_ptr<const plan::LaunchPlan>> compile_program(
-    std::shared_ptr<const ir::Module> module, const CompileOptions& options = {},
+    std::shared_ptr<const ir::Module> module, const CompilerOptions& options = {},
     const plan::DeviceTraits& traits = {});
 
 }  // namespace hekla

@@ -110,8 +110,8 @@ Result<TakenStorage> take_storage(PJRT_Buffer& buffer, bool may_take);
 // Undoes the taking, unless the buffer was deleted meanwhile.
 void give_back(PJRT_Buffer& buffer, StorageRef storage);
 // `memory` wins when it is given, else the device's default one.
-Result<std::pair<PJRT_Device*, MemoryObject*>> place_of(PJRT_Client* client, PJRT_Device* device,
-                                                        PJRT_Memory* memory);
+Result<std::pair<PJRT_Device*, MemoryObject*>> target_of(PJRT_Client* client, PJRT_Device* device,
+                                                         PJRT_Memory* memory);
 Status check_shape(DType dtype, const int64_t* dims, size_t rank);
 
 }  // namespace hekla::pjrt

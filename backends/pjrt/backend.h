@@ -106,7 +106,7 @@ struct CompileRequest {
   // Whether devices wait for each other inside of the program. All of them are this process's then,
   // and every launch is a gang's.
   bool has_collectives = false;
-  ::hekla::CompileOptions options;
+  CompilerOptions options;
   // Equal programs with equal compile options have equal ones, others do not; empty: unknown.
   std::string fingerprint;
 };

@@ -42,8 +42,8 @@ void give_back(PJRT_Buffer& buffer, StorageRef storage) {
   if (!buffer.is_deleted) buffer.storage.swap(storage);
 }
 
-Result<std::pair<PJRT_Device*, MemoryObject*>> place_of(PJRT_Client* client, PJRT_Device* device,
-                                                        PJRT_Memory* memory) {
+Result<std::pair<PJRT_Device*, MemoryObject*>> target_of(PJRT_Client* client, PJRT_Device* device,
+                                                         PJRT_Memory* memory) {
   if (memory != nullptr) {
     auto* object = static_cast<MemoryObject*>(memory);
     return std::pair(object->devices.front(), object);

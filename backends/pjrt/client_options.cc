@@ -187,7 +187,7 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
   return table;
 }
 
-Result<::hekla::CompileOptions> read_compiler_options(const Options& given) {
+Result<CompilerOptions> read_compiler_options(const Options& given) {
   CompilerSwitches switches;
   Options own;
   for (const auto& option : given) {

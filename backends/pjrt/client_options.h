@@ -81,11 +81,11 @@ Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fa
 
 // What the user may say of one compilation (env_option_overrides, JAX's compiler_options).
 struct CompilerSwitches {
-  ::hekla::CompileOptions options;
+  CompilerOptions options;
   std::string row_groups, stored_transposes, tree_reductions, schedule_seed;  // as given
 };
 OptionTable compiler_option_table(CompilerSwitches& switches);
 // INVALID_ARGUMENT as OptionTable::read.
-Result<::hekla::CompileOptions> read_compiler_options(const Options& given);
+Result<CompilerOptions> read_compiler_options(const Options& given);
 
 }  // namespace hekla::pjrt

@@ -133,7 +133,7 @@ struct Program {
   std::string code;     // as the client sent it
   std::string options;  // serialized CompileOptionsProto
   CompileOptions parsed_options;
-  ::hekla::CompileOptions compiler_options;
+  CompilerOptions compiler_options;
   std::string fingerprint;
   PartitionedProgram partitioned;
   // Of one device.

@@ -74,10 +74,10 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
     strides.assign(args->byte_strides, args->byte_strides + args->num_byte_strides);
   }
   const StateRef& state = args->client->state;
-  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, args->memory));
+  HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, args->device, args->memory));
   HEKLA_ASSIGN_OR_RETURN(
       StorageRef storage,
-      state->backend->allocate(place.first->local_index, place.second->kind_index, bytes));
+      state->backend->allocate(target.first->local_index, target.second->kind_index, bytes));
   CompletionRef done = Completion::make();
   const bool is_dense = strides.empty() || strides == dense_strides(dtype, dims);
   if (bytes == 0) {
@@ -101,7 +101,7 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
     done->on_done([released](const Status&) { released->complete(ok_status()); });
   }
   args->done_with_host_buffer = make_event(std::move(released), state);
-  args->buffer = make_buffer(state, place.second, place.first, dtype, dims, std::move(storage),
+  args->buffer = make_buffer(state, target.second, target.first, dtype, dims, std::move(storage),
                              std::move(done));
   return ok_status();
 }
@@ -128,11 +128,11 @@ Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Ar
   HEKLA_REQUIRE(args, PJRT_Client_CreateUninitializedBuffer_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_ASSIGN_OR_RETURN(const BufferShape shape, shape_of(*args));
-  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, args->memory));
+  HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, args->device, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
                          args->client->state->backend->allocate(
-                             place.first->local_index, place.second->kind_index, shape.bytes));
-  args->buffer = make_buffer(args->client->state, place.second, place.first, shape.dtype,
+                             target.first->local_index, target.second->kind_index, shape.bytes));
+  args->buffer = make_buffer(args->client->state, target.second, target.first, shape.dtype,
                              shape.dims, std::move(storage), Completion::ready());
   return ok_status();
 }
@@ -146,13 +146,13 @@ Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
   HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->shape_element_type));
   HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->shape_dims, args->shape_num_dims));
   Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
-  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
+  HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, nullptr, args->memory));
   // Nobody ever reads it: no memory for its elements.
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
-                         args->client->state->backend->allocate(place.first->local_index,
-                                                                place.second->kind_index, 0));
-  args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, std::move(dims),
-                             std::move(storage),
+                         args->client->state->backend->allocate(target.first->local_index,
+                                                                target.second->kind_index, 0));
+  args->buffer = make_buffer(args->client->state, target.second, target.first, dtype,
+                             std::move(dims), std::move(storage),
                              Completion::ready(status_of(args->error_code, args->error_message,
                                                          args->error_message_size)));
   return ok_status();
@@ -162,16 +162,16 @@ Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_CreateAliasBuffer_Args, fulfill_alias_buffer_cb);
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_ASSIGN_OR_RETURN(const BufferShape shape, shape_of(*args));
-  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
+  HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, nullptr, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
                          args->client->state->backend->allocate(
-                             place.first->local_index, place.second->kind_index, shape.bytes));
+                             target.first->local_index, target.second->kind_index, shape.bytes));
   auto* callback = new PJRT_FulfillAliasBufferCallback;
   callback->state = args->client->state;
   callback->storage = storage;
   callback->size_bytes = shape.bytes;
   callback->ready = Completion::make();
-  args->alias_buffer = make_buffer(args->client->state, place.second, place.first, shape.dtype,
+  args->alias_buffer = make_buffer(args->client->state, target.second, target.first, shape.dtype,
                                    shape.dims, std::move(storage), callback->ready);
   args->fulfill_alias_buffer_cb = callback;
   return ok_status();
@@ -225,16 +225,16 @@ Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args
   PJRT_Memory* memory = HEKLA_COVERS(args, PJRT_Client_CreateViewOfDeviceBuffer_Args, memory)
                             ? args->memory
                             : nullptr;
-  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, args->device, memory));
+  HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, args->device, memory));
   std::function<void()> release;
   if (args->on_delete_callback != nullptr) {
     release = [callback = args->on_delete_callback, pointer = args->device_buffer_ptr,
                user_arg = args->on_delete_callback_arg] { callback(pointer, user_arg); };
   }
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage, args->client->state->backend->wrap_host_memory(
-                                                 place.first->local_index, args->device_buffer_ptr,
+                                                 target.first->local_index, args->device_buffer_ptr,
                                                  bytes, std::move(release)));
-  args->buffer = make_buffer(args->client->state, place.second, place.first, dtype, dims,
+  args->buffer = make_buffer(args->client->state, target.second, target.first, dtype, dims,
                              std::move(storage), Completion::ready());
   return ok_status();
 }
@@ -245,9 +245,9 @@ Status Client_CreateBuffersForAsyncHostToDevice(
   HEKLA_REQUIRE_HANDLE(args, client);
   auto manager = std::make_unique<PJRT_AsyncHostToDeviceTransferManager>();
   manager->state = args->client->state;
-  HEKLA_ASSIGN_OR_RETURN(auto place, place_of(args->client, nullptr, args->memory));
-  manager->device = place.first;
-  manager->memory = place.second;
+  HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, nullptr, args->memory));
+  manager->device = target.first;
+  manager->memory = target.second;
   for (size_t i = 0; i < args->num_shape_specs; ++i) {
     const PJRT_ShapeSpec& spec = args->shape_specs[i];
     PJRT_AsyncHostToDeviceTransferManager::Entry entry;
@@ -260,7 +260,7 @@ Status Client_CreateBuffersForAsyncHostToDevice(
     HEKLA_ASSIGN_OR_RETURN(entry.size_bytes, checked_bytes(entry.dtype, entry.dims));
     HEKLA_ASSIGN_OR_RETURN(
         entry.storage, manager->state->backend->allocate(
-                           place.first->local_index, place.second->kind_index, entry.size_bytes));
+                           target.first->local_index, target.second->kind_index, entry.size_bytes));
     entry.ready = Completion::make();
     manager->entries.push_back(std::move(entry));
   }

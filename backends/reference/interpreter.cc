@@ -210,10 +210,10 @@ Status Interpreter::run_step(const Step& step, Frame& frame) {
     if (!check.ok()) results = check;
   }
   if (!results.ok()) {
-    const bool has_place =
+    const bool names_operation =
         results.status().message().find(" at ") != std::string::npos && !step.regions.empty();
     // Errors from inside a region name their own op.
-    if (has_place) return results.status();
+    if (names_operation) return results.status();
     return results.status().with_context(
         fmt::format("{} at {}", step.op->name(), ir::location_string(step.op->location())));
   }

@@ -41,7 +41,7 @@ std::string plan_text(const std::string& text, bool has_contractions,
   auto module = stablehlo::read_program(text);
   EXPECT_TRUE(module.ok()) << module.status().message() << text;
   if (!module.ok()) return "";
-  CompileOptions options;
+  CompilerOptions options;
   options.verify_passes = true;
   options.f32_algorithm = f32_algorithm;
   plan::DeviceTraits traits;

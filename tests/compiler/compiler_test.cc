@@ -89,7 +89,7 @@ void compare(const std::string& bytes, const std::string& name) {
     return;
   }
   ASSERT_TRUE(can_run(*module)) << name << ": " << reference::check_supported(*module).message();
-  CompileOptions options;
+  CompilerOptions options;
   options.verify_passes = true;
   options.plan.row_groups = plan::RowGroups::kAll;
   const auto plan = compile_program(module, options);

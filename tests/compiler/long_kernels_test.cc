@@ -41,7 +41,7 @@ std::vector<HostArray> ramps(const ir::Module& module) {
 }
 
 // Compiles and runs the program as it is and with every operation a kernel of its own.
-void expect_cut(const std::string& text, const CompileOptions& options) {
+void expect_cut(const std::string& text, const CompilerOptions& options) {
   const auto module = read(text);
   ASSERT_NE(module, nullptr);
   const auto plan = compile_program(module, options);
@@ -53,7 +53,7 @@ void expect_cut(const std::string& text, const CompileOptions& options) {
   for (const plan::Step& step : (*plan)->steps) {
     EXPECT_FALSE(std::holds_alternative<plan::HostStep>(step.what));
   }
-  CompileOptions apart = options;
+  CompilerOptions apart = options;
   apart.plan.fuse = false;
   const auto whole = compile_program(module, apart);
   ASSERT_TRUE(whole.ok()) << whole.status().to_string();
@@ -82,7 +82,7 @@ TEST(LongKernels, EpiloguesOfProductsAreCut) {
 
 // Kernels with several results, and updates in place.
 TEST(LongKernels, SiblingsAndUpdatesAreCut) {
-  CompileOptions options;
+  CompilerOptions options;
   options.plan.max_instructions = 150;
   expect_cut(
       "func.func @main(%x: tensor<5xf32>, %y: tensor<9xf32>) -> (tensor<5xf32>, tensor<5xf32>, "

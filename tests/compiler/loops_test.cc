@@ -60,7 +60,7 @@ std::shared_ptr<const plan::LaunchPlan> checked_plan(const std::string& text, do
   EXPECT_TRUE(read.ok()) << read.status().message() << "\n" << text;
   if (!read.ok()) return nullptr;
   const std::shared_ptr<const ir::Module> module = std::move(*read);
-  CompileOptions options;
+  CompilerOptions options;
   options.verify_passes = true;
   const auto plan = compile_program(module, options);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
@@ -299,7 +299,7 @@ TEST(Reductions, SiblingsGiveWhatEachGivesAlone) {
       std::vector<std::vector<std::byte>> alone;
       int64_t kernels = 0;
       for (const bool together : {false, true}) {
-        CompileOptions options;
+        CompilerOptions options;
         options.verify_passes = true;
         plan::DeviceTraits traits;
         traits.merges_reductions = together;

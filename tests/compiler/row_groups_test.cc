@@ -19,7 +19,7 @@ std::shared_ptr<const plan::LaunchPlan> plan_of(const std::string& text, RowGrou
   auto module = stablehlo::read_program(text);
   EXPECT_TRUE(module.ok()) << module.status().message() << text;
   if (!module.ok()) return nullptr;
-  CompileOptions options;
+  CompilerOptions options;
   options.verify_passes = true;
   options.plan.row_groups = which;
   auto plan = compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), options);

@@ -57,7 +57,7 @@ void run_both(const std::string& text, bool edges, Case& run,
   Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
   ASSERT_TRUE(read.ok()) << read.status().message() << "\n" << text;
   const std::shared_ptr<const ir::Module> module = std::move(*read);
-  CompileOptions options;
+  CompilerOptions options;
   options.verify_passes = true;
   auto plan = compile_program(module, options, traits);
   ASSERT_TRUE(plan.ok()) << plan.status().message();

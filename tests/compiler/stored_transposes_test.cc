@@ -36,7 +36,7 @@ std::shared_ptr<const plan::LaunchPlan> plan_of(const std::string& text, StoredT
   auto module = stablehlo::read_program(text);
   EXPECT_TRUE(module.ok()) << module.status().message() << text;
   if (!module.ok()) return nullptr;
-  CompileOptions options;
+  CompilerOptions options;
   options.verify_passes = true;
   options.plan.row_groups = plan::RowGroups::kNone;
   options.plan.stored_transposes = which;

@@ -101,7 +101,7 @@ Outcome run(const std::string& text, int64_t team_points, bool small_limits, boo
   auto want = reference::evaluate(**module, outcome.inputs);
   EXPECT_TRUE(want.ok()) << want.status().message();
   if (want.ok()) outcome.want = *want;
-  CompileOptions options;
+  CompilerOptions options;
   options.verify_passes = true;
   options.plan.small_limits = small_limits;
   plan::DeviceTraits traits;

@@ -193,7 +193,7 @@ TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
     const std::vector<HostArray> inputs = row_inputs(program.text);
     std::vector<std::shared_ptr<const plan::LaunchPlan>> plans;
     for (const plan::RowGroups which : {plan::RowGroups::kNone, plan::RowGroups::kAll}) {
-      CompileOptions options;
+      CompilerOptions options;
       options.plan.row_groups = which;
       plan::DeviceTraits traits;
       traits.has_contractions = true;

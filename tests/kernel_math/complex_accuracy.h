@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/compiler/kernel/math/testing/lanes.h"
+#include "backends/compiler/kernel/interpreter.h"
 #include "runtime/base/dtype.h"
 #include "runtime/program/ir/op_code.h"
 

@@ -153,7 +153,7 @@ std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray
   HostArray out(result, operands[0].dims());
   buffers.emplace_back(out.mutable_data(), static_cast<size_t>(out.size_bytes()));
   Status status = verify(kernel->body);
-  if (status.ok()) status = Lanes(kernel->body, fma).run(out.size(), buffers);
+  if (status.ok()) status = interpret(*kernel, buffers, fma);
   if (!status.ok()) die_of_bad_result(status);
   return out;
 }

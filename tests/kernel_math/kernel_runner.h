@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "backends/compiler/kernel/interpreter.h"
 #include "backends/compiler/kernel/kernel.h"
 #include "backends/compiler/kernel/math/element.h"
-#include "backends/compiler/kernel/math/testing/lanes.h"
 #include "runtime/base/host_array.h"
 
 namespace hekla::kernel {
@@ -23,7 +23,7 @@ std::optional<Kernel> make_kernel(DType result, const std::vector<HostArray>& op
                                   const Expansion& expand,
                                   ScalarType index_type = ScalarType::kI32);
 
-// What that kernel computes, by Lanes. Aborts when it is malformed.
+// What that kernel computes, by the interpreter. Aborts when it is malformed.
 std::optional<HostArray> run_expansion(DType result, const std::vector<HostArray>& operands,
                                        const Expansion& expand, Fma fma = Fma::kFused,
                                        ScalarType index_type = ScalarType::kI32);

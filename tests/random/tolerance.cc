@@ -37,7 +37,7 @@ int64_t part_count(const HostArray& array) {
   return array.size() * (is_complex(array.dtype()) ? 2 : 1);
 }
 
-std::string place_text(const HostArray& array, int64_t part) {
+std::string index_text(const HostArray& array, int64_t part) {
   int64_t flat = is_complex(array.dtype()) ? part / 2 : part;
   std::string text;
   for (size_t i = array.dims().size(); i-- > 0;) {
@@ -421,7 +421,7 @@ std::string shape_difference(const HostArray& got, const HostArray& want) {
 
 std::string element_difference(const HostArray& got, const HostArray& want, int64_t i,
                                double limit) {
-  return fmt::format("{} is {} instead of {}, tolerance {:.3g}", place_text(want, i), show(got, i),
+  return fmt::format("{} is {} instead of {}, tolerance {:.3g}", index_text(want, i), show(got, i),
                      show(want, i), limit);
 }
 

@@ -238,29 +238,29 @@ Result<Conversion> from_safetensors(Io& io, const std::string& from, const std::
     if (paths.empty()) return not_found("{} has no *{} files", from, kSuffix);
   }
   std::vector<SourceFile> sources;
-  struct Place {
+  struct StoredTensor {
     size_t source;
     int64_t offset;
     TensorInfo info;
   };
-  std::vector<Place> places;
+  std::vector<StoredTensor> tensors;
   for (const std::string& path : paths) {
     HEKLA_ASSIGN_OR_RETURN(SourceFile source, open_safetensors(io, path));
     for (const SafeTensor& tensor : source.header.tensors) {
-      places.push_back({sources.size(),
-                        source.data_offset + tensor.begin,
-                        {tensor.name, tensor.dtype, tensor.shape, ""}});
+      tensors.push_back({sources.size(),
+                         source.data_offset + tensor.begin,
+                         {tensor.name, tensor.dtype, tensor.shape, ""}});
     }
     sources.push_back(std::move(source));
   }
-  std::sort(places.begin(), places.end(),
-            [](const Place& a, const Place& b) { return a.info.name < b.info.name; });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.info.name < b.info.name; });
   std::vector<checkpoint::TensorLayout> layouts;
-  for (const Place& place : places) {
-    const checkpoint::Holding whole{0, checkpoint::whole_box(place.info.shape)};
+  for (const StoredTensor& tensor : tensors) {
+    const checkpoint::Holding whole{0, checkpoint::whole_box(tensor.info.shape)};
     HEKLA_ASSIGN_OR_RETURN(auto boxes,
-                           checkpoint::held_boxes(std::span(&whole, 1), place.info.shape));
-    layouts.push_back({place.info, std::move(boxes)});
+                           checkpoint::held_boxes(std::span(&whole, 1), tensor.info.shape));
+    layouts.push_back({tensor.info, std::move(boxes)});
   }
   StepToWrite step;
   HEKLA_ASSIGN_OR_RETURN(step.plan, checkpoint::make_save_plan(layouts, {}));
@@ -270,15 +270,15 @@ Result<Conversion> from_safetensors(Io& io, const std::string& from, const std::
                          write_step(
                              io, to, step,
                              [&](int32_t id, const Box& box, std::span<std::byte> memory) {
-                               const Place& place = places[static_cast<size_t>(id)];
-                               return read_stored(sources[place.source].file, place.offset,
-                                                  place.info, box, memory, scratch);
+                               const StoredTensor& tensor = tensors[static_cast<size_t>(id)];
+                               return read_stored(sources[tensor.source].file, tensor.offset,
+                                                  tensor.info, box, memory, scratch);
                              },
                              "convert"));
   Conversion done;
   done.files = {written};
-  done.tensors = static_cast<int64_t>(places.size());
-  for (const Place& place : places) done.bytes += tensor_bytes(place.info);
+  done.tensors = static_cast<int64_t>(tensors.size());
+  for (const StoredTensor& tensor : tensors) done.bytes += tensor_bytes(tensor.info);
   return done;
 }
 

@@ -11,8 +11,12 @@ namespace {
 class Interpreter {
  public:
   Interpreter(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
-              const Observer* observer = nullptr)
-      : f_(kernel.body), operands_(operands), observer_(observer), values_(f_.size(), 0) {
+              const Observer* observer = nullptr, Fma fma = Fma::kFused)
+      : f_(kernel.body),
+        operands_(operands),
+        observer_(observer),
+        fma_(fma),
+        values_(f_.size(), 0) {
     for (size_t i = 0; i < f_.size(); ++i) {
       const Instruction& inst = f_[static_cast<Value>(i)];
       if (inst.op == Op::kConstant) values_[i] = inst.immediate;
@@ -93,6 +97,11 @@ class Interpreter {
       default: {
         const auto& a = inst.arguments;
         const ScalarType from = f_.type(inst.op == Op::kSelect ? a[1] : a[0]);
+        if (inst.op == Op::kFma && fma_ == Fma::kSplit) {
+          const uint64_t product = evaluate(Op::kMul, inst.type, from, at(a[0]), at(a[1]), 0);
+          at(v) = evaluate(Op::kAdd, inst.type, from, product, at(a[2]), 0);
+          break;
+        }
         at(v) = evaluate(inst.op, inst.type, from, at(a[0]), a.size() > 1 ? at(a[1]) : 0,
                          a.size() > 2 ? at(a[2]) : 0);
       }
@@ -131,6 +140,7 @@ class Interpreter {
   const Function& f_;
   std::span<const std::span<std::byte>> operands_;
   const Observer* observer_;
+  const Fma fma_;
   std::span<const int64_t> point_;
   std::vector<int64_t> iterations_;  // of the loops that run; kept for the observer alone
   std::vector<uint64_t> values_;
@@ -138,10 +148,6 @@ class Interpreter {
 };
 
 }  // namespace
-
-Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands) {
-  return interpret_points(kernel, operands, 0, kernel.points());
-}
 
 namespace {
 
@@ -197,6 +203,10 @@ Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, 
 }
 
 }  // namespace
+
+Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands, Fma fma) {
+  return run_points(kernel, Interpreter(kernel, operands, nullptr, fma), 0, kernel.points());
+}
 
 Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
                         int64_t begin, int64_t end) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -11,9 +12,13 @@
 
 namespace hekla::kernel {
 
+// What a device makes of kFma: one rounding, or those of a product and a sum.
+enum class Fma : uint8_t { kFused, kSplit };
+
 // `operands`: one buffer per operand of the kernel, in host byte order. OUT_OF_RANGE, naming the
 // instruction and the index, when a load or store leaves its buffer.
-Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands);
+Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
+                 Fma fma = Fma::kFused);
 // The points [begin, end) of the grid alone, in row-major order. Where points exchange values: the
 // teams whose first points are among them.
 Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,

@@ -328,8 +328,8 @@ std::optional<Sizes> output_strides(const ir::Operation& op, const ir::Value& ou
   return strides;
 }
 
-// Whether neighbours in `out` are neighbours along the rows or the columns.
-bool writes_side_by_side(const Contraction& c) {
+// Whether `out` is contiguous along an axis of the rows or the columns.
+bool writes_contiguously(const Contraction& c) {
   for (const std::vector<Axis>* axes : {&c.rows, &c.columns}) {
     for (const Axis& axis : *axes) {
       if (axis.out == 1 && axis.size > 1) return true;
@@ -340,8 +340,8 @@ bool writes_side_by_side(const Contraction& c) {
 
 const InMemory kNothing = [](const ir::Value&) { return false; };
 
-// A value that can be given a place in memory.
-bool has_place(const ir::Value& value) {
+// A value that can be given memory.
+bool has_memory(const ir::Value& value) {
   const ir::Operation* op = value.defining_op();
   return op == nullptr || op->code() != OpCode::kIota;
 }
@@ -380,7 +380,7 @@ Result<LoweredContraction> lower_contraction(const ir::Operation& op, const InMe
   }
   const View lhs = view_of(*op.operand(0), *op.block(), in_memory);
   const View rhs = view_of(*op.operand(1), *op.block(), in_memory);
-  if (!has_place(*lhs.base) || !has_place(*rhs.base)) {
+  if (!has_memory(*lhs.base) || !has_memory(*rhs.base)) {
     return unimplemented("an operand is an iota, which is not in memory");
   }
   std::optional<Sizes> out = output_strides(op, output);
@@ -440,7 +440,7 @@ const ir::Value& output_of(const ir::Operation& contraction, const LowerOptions&
       break;
     }
     const auto lowered = lower_contraction(contraction, kNothing, *user.result(), options);
-    if (!lowered.ok() || !writes_side_by_side(lowered->contraction)) break;
+    if (!lowered.ok() || !writes_contiguously(lowered->contraction)) break;
     output = user.result();
   }
   return *output;

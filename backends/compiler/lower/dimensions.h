@@ -9,8 +9,8 @@
 
 namespace hekla::lower {
 
-// Below this many neighbours the last dimension does not fill a vector.
-inline constexpr int64_t kFewNeighbours = 8;
+// Below this many contiguous elements the last dimension does not fill a vector.
+inline constexpr int64_t kFewContiguous = 8;
 
 // Whether dimension `d` is in a list of dimension numbers, and where (its size: nowhere).
 inline size_t position(const std::vector<int64_t>& list, size_t d) {

@@ -140,7 +140,7 @@ class FftLowering {
 
   Temporary add(int64_t elements) { return add_temporary(sequence_, complex_, elements); }
 
-  Value place(KernelMaker& k, const Stage& stage, int64_t size, Value i) {
+  Value index_of(KernelMaker& k, const Stage& stage, int64_t size, Value i) {
     Builder& b = k.b();
     return b.add(b.mul(b.add(b.mul(k.at(0), k.index(size)), i), k.index(stage.inner)), k.at(2));
   }
@@ -257,7 +257,8 @@ class FftLowering {
       Elements x;
       for (int64_t j = 0; j < r; ++j) {
         const Value i = b.add(k.at(1), k.index(j * shares));
-        x.push_back(pass == 0 ? load(k, i) : k.load(*buffers[pass % 2], place(k, stage, size, i)));
+        x.push_back(pass == 0 ? load(k, i)
+                              : k.load(*buffers[pass % 2], index_of(k, stage, size, i)));
       }
       Elements y = butterfly(k, x);
       const Value block = b.binary(Op::kDivU, k.at(1), k.index(stride));
@@ -278,7 +279,8 @@ class FftLowering {
         if (is_last) {
           store(k, at, y[static_cast<size_t>(i)]);
         } else {
-          k.store(*buffers[(pass + 1) % 2], place(k, stage, size, at), y[static_cast<size_t>(i)]);
+          k.store(*buffers[(pass + 1) % 2], index_of(k, stage, size, at),
+                  y[static_cast<size_t>(i)]);
         }
       }
       HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
@@ -297,7 +299,7 @@ class FftLowering {
       is_mirrored = b.binary(Op::kLtS, k.index(stage.size / 2), i);
       i = b.select(is_mirrored, b.sub(k.index(stage.size), i), i);
     }
-    const Value at = place(k, stage, stage.from_size, i);
+    const Value at = index_of(k, stage, stage.from_size, i);
     Element x = stage.from.has_value() ? k.load(*stage.from, at)
                                        : k.emitter().emit(*op_.operand(0), Point{{}, at});
     if (x.im == kernel::kNoValue) x.im = b.real(kernel::scalar_type(part_), 0);
@@ -309,7 +311,7 @@ class FftLowering {
   void store_target(KernelMaker& k, const Stage& stage, Value i, Element x) {
     if (is_inverse_) x = scaled(k, conjugate(k, x), 1.0 / static_cast<double>(stage.size));
     const auto write = [&] {
-      const Value at = place(k, stage, stage.to_size, i);
+      const Value at = index_of(k, stage, stage.to_size, i);
       if (stage.to.has_value()) {
         k.store(*stage.to, at, x);
       } else {
@@ -367,12 +369,12 @@ class FftLowering {
         },
         [&](KernelMaker& k, Value i, const Element& x) {
           // The conjugate, for the way back.
-          k.store(product, place(k, stage, padded, i),
+          k.store(product, index_of(k, stage, padded, i),
                   conjugate(k, times(k, x, k.load(factors, i))));
         }));
     return transform(
         stage, padded,
-        [&](KernelMaker& k, Value i) { return k.load(product, place(k, stage, padded, i)); },
+        [&](KernelMaker& k, Value i) { return k.load(product, index_of(k, stage, padded, i)); },
         [&](KernelMaker& k, Value i, const Element& x) {
           k.when(below(k, i), [&] {
             const Value at = clamped(k, i);

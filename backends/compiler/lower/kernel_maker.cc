@@ -40,7 +40,7 @@ KernelMaker::KernelMaker(std::string name, const std::vector<int64_t>& grid, int
   for (int64_t size : grid) {
     if (size != 1) b_.set_grid_size(next, size);
     dimensions_.push_back(size == 1 ? -1 : next);
-    places_.push_back(size == 1 ? b_.index(0) : b_.grid_index(next++));
+    indices_.push_back(size == 1 ? b_.index(0) : b_.grid_index(next++));
   }
 }
 
@@ -92,52 +92,53 @@ Elements KernelMaker::choose(Value condition, const Elements& if_true, const Ele
 }
 
 Element KernelMaker::load(const Temporary& from, Value element) {
-  const int place = operand({nullptr, false, from.index}, from.elements * dtype_bytes(from.dtype));
-  return kernel::load_element(b_, from.dtype, place, element);
+  const int number = operand({nullptr, false, from.index}, from.elements * dtype_bytes(from.dtype));
+  return kernel::load_element(b_, from.dtype, number, element);
 }
 
 Element KernelMaker::load(const Table& from, Value element) {
-  const int place =
+  const int number =
       operand({nullptr, false, -1, from.index}, from.elements * dtype_bytes(from.dtype));
-  return kernel::load_element(b_, from.dtype, place, element);
+  return kernel::load_element(b_, from.dtype, number, element);
 }
 
 void KernelMaker::store(const Temporary& to, Value element, const Element& value) {
-  const int place = operand({nullptr, true, to.index}, to.elements * dtype_bytes(to.dtype));
-  kernel::store_element(b_, to.dtype, place, element, value);
+  const int number = operand({nullptr, true, to.index}, to.elements * dtype_bytes(to.dtype));
+  kernel::store_element(b_, to.dtype, number, element, value);
 }
 
 void KernelMaker::store(const ir::Value& to, Value element, const Element& value) {
   const ir::Type& type = to.type();
-  const int place = operand({&to, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
-  kernel::store_element(b_, type.dtype(), place, element, value);
+  const int number = operand({&to, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  kernel::store_element(b_, type.dtype(), number, element, value);
 }
 
 Element KernelMaker::load_own(const ir::Value& from, Value element) {
   const ir::Type& type = from.type();
-  const int place = operand({&from, false}, element_count(type.dims()) * dtype_bytes(type.dtype()));
-  is_own_[static_cast<size_t>(place)] = true;
-  return kernel::load_element(b_, type.dtype(), place, element);
+  const int number =
+      operand({&from, false}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  is_own_[static_cast<size_t>(number)] = true;
+  return kernel::load_element(b_, type.dtype(), number, element);
 }
 
 Element KernelMaker::load_back(const ir::Value& from, Value element) {
   const ir::Type& type = from.type();
-  const int place = operand({&from, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
-  is_read_back_[static_cast<size_t>(place)] = true;
-  b_.set_updated(place);
-  return kernel::load_element(b_, type.dtype(), place, element);
+  const int number = operand({&from, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  is_read_back_[static_cast<size_t>(number)] = true;
+  b_.set_updated(number);
+  return kernel::load_element(b_, type.dtype(), number, element);
 }
 
 Value KernelMaker::load_word(const ir::Value& from, Value word) {
   const ir::Type& type = from.type();
-  const int place = operand({&from}, element_count(type.dims()) * dtype_bytes(type.dtype()));
-  return b_.load(ScalarType::kI32, {place, 4, false}, word);
+  const int number = operand({&from}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  return b_.load(ScalarType::kI32, {number, 4, false}, word);
 }
 
 void KernelMaker::store_word(const ir::Value& to, Value at, Value bits, int64_t bytes) {
   const ir::Type& type = to.type();
-  const int place = operand({&to, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
-  b_.store({place, static_cast<uint8_t>(bytes == 8 ? 4 : bytes), false}, at, bits);
+  const int number = operand({&to, true}, element_count(type.dims()) * dtype_bytes(type.dtype()));
+  b_.store({number, static_cast<uint8_t>(bytes == 8 ? 4 : bytes), false}, at, bits);
 }
 
 void KernelMaker::when(Value condition, const std::function<void()>& body) {

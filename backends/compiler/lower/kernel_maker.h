@@ -48,12 +48,12 @@ class KernelMaker {
   Builder& b() { return b_; }
   Emitter& emitter() { return emitter_; }
   Value index(int64_t value) { return b_.index(value); }
-  // The place in dimension `dim` of `grid`.
-  Value at(size_t dim) const { return places_[dim]; }
+  // The index in dimension `dim` of `grid`.
+  Value at(size_t dim) const { return indices_[dim]; }
   // The dtype that indices have as elements.
   DType index_dtype() const;
 
-  // What the point of the team along `dim` has whose place there is this one's XOR `distance`;
+  // What the point of the team along `dim` has whose index there is this one's XOR `distance`;
   // outside of loops.
   Element from_team(const Element& e, size_t dim, int64_t distance);
 
@@ -100,7 +100,7 @@ class KernelMaker {
   const InMemory& in_memory_;
   Builder b_;
   Emitter emitter_;
-  std::vector<Value> places_;
+  std::vector<Value> indices_;
   std::vector<int32_t> dimensions_;  // of the kernel's grid, without those of size 1
   std::vector<BoundOperand> operands_;
   std::vector<int64_t> bytes_;

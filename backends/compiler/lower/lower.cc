@@ -238,7 +238,7 @@ class Lowering {
     }
     const size_t rank = grid.sizes.size();
     if (!tile || rank < 2) return grid;
-    if (grid.sizes[rank - 1] < kFewNeighbours && grid.sizes[rank - 2] > grid.sizes[rank - 1]) {
+    if (grid.sizes[rank - 1] < kFewContiguous && grid.sizes[rank - 2] > grid.sizes[rank - 1]) {
       std::swap(grid.sizes[rank - 1], grid.sizes[rank - 2]);
       std::swap(grid.dims[rank - 1], grid.dims[rank - 2]);
     }

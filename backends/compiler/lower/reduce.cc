@@ -19,7 +19,8 @@ using kernel::Op;
 
 namespace {
 
-// Neighbours that are reduced side by side: a cache line of f32, so that a part is read in order.
+// Contiguous lines that are reduced side by side: a cache line of f32, so that a part is read in
+// order.
 constexpr int64_t kSide = 16;
 // Elements that are added in a row before the sum goes to others with compensation, which bounds
 // the rounding error; and that become one where the order is fixed.
@@ -40,7 +41,7 @@ struct ReduceLimits {
   // Of columns: elements of a part, and rows of a part at least.
   int64_t part = 16 * 1024;
   int64_t few_rows = 16;
-  // Few neighbours do not fill a vector: worth it for large arrays only.
+  // Few contiguous elements do not fill a vector: worth it for large arrays only.
   int64_t large_array = 256 * 1024;
 };
 
@@ -197,7 +198,7 @@ class ReduceLowering : private ReduceKernels {
     return add_chain(k, count - 1, first, [&](Value i) { return at(k.b().add(i, k.index(1))); });
   }
 
-  // Parts of rows first, then the parts: neighbours are different lines.
+  // Parts of rows first, then the parts: contiguous elements are of different lines.
   Status run_columns() {
     const int64_t rows = rows_of_part(lines_, reduce_limits(options_));
     const int64_t parts = lines_.length / rows;
@@ -268,7 +269,7 @@ class ReduceLowering : private ReduceKernels {
     return finish(k);
   }
 
-  // Runs of kChain neighbours become one, again and again; what is left over at the ends comes
+  // Runs of kChain elements become one, again and again; what is left over at the ends comes
   // last.
   Status run_in_order() {
     const size_t kept = lines_.kept.size();
@@ -312,9 +313,10 @@ kernel::Refusal why_no_staged_reduce(const ir::Operation& op, const LowerOptions
   const ReduceLimits limits = reduce_limits(options);
   const Lines lines = lines_of(op);
   if (lines.is_column) {
-    if (lines.neighbours < kFewNeighbours && lines.count * lines.length < limits.large_array) {
-      return fmt::format("{} neighbours do not fill a vector, and {} elements are fewer than {}",
-                         lines.neighbours, lines.count * lines.length, limits.large_array);
+    if (lines.contiguous < kFewContiguous && lines.count * lines.length < limits.large_array) {
+      return fmt::format(
+          "{} contiguous elements do not fill a vector, and {} elements are fewer than {}",
+          lines.contiguous, lines.count * lines.length, limits.large_array);
     }
     if (lines.count > kManyColumns) {
       return fmt::format("{} columns, more than {}, are work enough side by side", lines.count,

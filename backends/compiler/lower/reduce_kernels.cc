@@ -97,7 +97,7 @@ Lines lines_of(const ir::Operation& op) {
     (is_reduced ? lines.reduced : lines.kept).push_back(d);
     (is_reduced ? lines.reduced_sizes : lines.kept_sizes).push_back(from[d]);
     (is_reduced ? lines.length : lines.count) *= from[d];
-    lines.neighbours = is_reduced ? 1 : lines.neighbours * from[d];
+    lines.contiguous = is_reduced ? 1 : lines.contiguous * from[d];
     if (from[d] == 1) continue;
     lines.is_column = !is_reduced;
     if (!is_reduced && lines.length > 1) lines.is_dense = false;

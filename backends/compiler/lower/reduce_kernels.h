@@ -37,9 +37,9 @@ struct Lines {
   Dims kept_sizes, reduced_sizes;
   int64_t count = 1;
   int64_t length = 1;
-  int64_t neighbours = 1;  // kept elements behind the last reduced dimension
-  bool is_dense = false;   // a line's elements are neighbours
-  bool is_column = false;  // neighbours belong to different lines
+  int64_t contiguous = 1;  // kept elements behind the last reduced dimension
+  bool is_dense = false;   // a line's elements are contiguous
+  bool is_column = false;  // contiguous elements belong to different lines
 };
 
 Lines lines_of(const ir::Operation& op);

@@ -88,22 +88,22 @@ class TreeLowering : private ReduceKernels {
   }
 
  private:
-  // Dimensions of the grid: the line's, and the part and the point of its team. Neighbours in
-  // memory are neighbours in the grid: columns, or points.
-  struct Places {
+  // Dimensions of the grid: the line's, and the part and the point of its team. What is
+  // contiguous in memory is so in the grid: columns, or points.
+  struct GridDims {
     size_t line = 0, part = 0, point = 0;
   };
 
   // Element `t` of this stage: of the operands, or of what the parts of the last stage gave.
-  Elements element_of(KernelMaker& k, const Places& places, const Temporaries& from, int64_t length,
+  Elements element_of(KernelMaker& k, const GridDims& dims, const Temporaries& from, int64_t length,
                       Value t) const {
-    if (from.empty()) return element(k, places.line, t);
-    return load(k, from, number(k, places, length, t));
+    if (from.empty()) return element(k, dims.line, t);
+    return load(k, from, number(k, dims, length, t));
   }
 
   // Where what part `t` of `parts` of a line gave is.
-  Value number(KernelMaker& k, const Places& places, int64_t parts, Value t) const {
-    const Value at = line(k, places.line);
+  Value number(KernelMaker& k, const GridDims& dims, int64_t parts, Value t) const {
+    const Value at = line(k, dims.line);
     return lines_.is_column ? k.b().add(k.b().mul(t, k.index(lines_.count)), at)
                             : k.b().add(k.b().mul(at, k.index(parts)), t);
   }
@@ -114,46 +114,46 @@ class TreeLowering : private ReduceKernels {
                     const Temporaries& to) {
     const size_t kept = lines_.kept.size();
     const std::vector<int64_t> team{shape.parts, shape.points};
-    const Places places = lines_.is_column ? Places{2, 0, 1} : Places{0, kept, kept + 1};
+    const GridDims dims = lines_.is_column ? GridDims{2, 0, 1} : GridDims{0, kept, kept + 1};
     KernelMaker k(to.empty() ? "reduce" : "reduce_parts",
                   lines_.is_column ? grid(team, {}) : grid({}, team),
                   largest() + lines_.count * shape.parts * shape.points, in_memory_);
-    const Elements share = reduce_share(k, shape, length, places, from);
-    const Elements total = reduce_team(k, shape.points, places, share);
+    const Elements share = reduce_share(k, shape, length, dims, from);
+    const Elements total = reduce_team(k, shape.points, dims, share);
     const auto store_total = [&] {
       if (!to.empty()) {
-        return store(k, to, number(k, places, shape.parts, k.at(places.part)), total);
+        return store(k, to, number(k, dims, shape.parts, k.at(dims.part)), total);
       }
       const Elements before = initial(k);
       Elements all;
       for (const Part& part : parts_)
         append(all, combine(k, part, of(part, before), of(part, total)));
-      store_result(k, places.line, all);
+      store_result(k, dims.line, all);
     };
     if (shape.points == 1) {
       store_total();
     } else {
-      k.when(k.b().binary(Op::kEq, k.at(places.point), k.index(0)), store_total);
+      k.when(k.b().binary(Op::kEq, k.at(dims.point), k.index(0)), store_total);
     }
     return finish(k);
   }
 
   // The elements of this point, at least one: every so-many-th of the line, so that the points of a
-  // team read neighbours, or where the order counts those next to each other.
+  // team read contiguous elements, or where the order counts those next to each other.
   Elements reduce_share(KernelMaker& k, const TreeShape& shape, int64_t length,
-                        const Places& places, const Temporaries& from) const {
+                        const GridDims& dims, const Temporaries& from) const {
     Builder& b = k.b();
     const int64_t points = shape.parts * shape.points;  // of a line
     const int64_t whole = length / points;
     const int64_t rest = length % points;  // the first points have one more
-    const Value point = b.add(b.mul(k.at(places.part), k.index(shape.points)), k.at(places.point));
+    const Value point = b.add(b.mul(k.at(dims.part), k.index(shape.points)), k.at(dims.point));
     const At at = [&](Value i) {
       Value t = b.add(b.mul(i, k.index(points)), point);
       if (keeps_order_) {
         t = b.add(b.mul(point, k.index(whole)), i);
         if (rest != 0) t = b.add(t, k.at_most(point, rest));
       }
-      return element_of(k, places, from, length, t);
+      return element_of(k, dims, from, length, t);
     };
     bool has_start = true;
     Elements start;
@@ -169,7 +169,7 @@ class TreeLowering : private ReduceKernels {
     // Behind its share a point without one more reads any element.
     const Value has_more = b.binary(Op::kLtS, point, k.index(rest));
     const Elements more =
-        element_of(k, places, from, length,
+        element_of(k, dims, from, length,
                    k.at_most(keeps_order_ ? b.add(b.mul(point, k.index(whole + 1)), k.index(whole))
                                           : b.add(point, k.index(whole * points)),
                              length - 1));
@@ -179,10 +179,10 @@ class TreeLowering : private ReduceKernels {
   }
 
   // What the first point of the team has in the end is what all had, in their order.
-  Elements reduce_team(KernelMaker& k, int64_t points, const Places& places, Elements mine) const {
+  Elements reduce_team(KernelMaker& k, int64_t points, const GridDims& dims, Elements mine) const {
     for (int64_t distance = 1; distance < points; distance *= 2) {
       Elements theirs, both;
-      for (const Element& e : mine) theirs.push_back(k.from_team(e, places.point, distance));
+      for (const Element& e : mine) theirs.push_back(k.from_team(e, dims.point, distance));
       for (const Part& part : parts_) {
         append(both, combine(k, part, of(part, mine), of(part, theirs)));
       }

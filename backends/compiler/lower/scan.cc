@@ -164,7 +164,7 @@ class ScanLowering {
     return elements;
   }
 
-  Value place(KernelMaker& k, int64_t size, Value i) {
+  Value index_of(KernelMaker& k, int64_t size, Value i) {
     Builder& b = k.b();
     return b.add(b.mul(b.add(b.mul(k.at(0), k.index(size)), i), k.index(inner_)), k.at(2));
   }
@@ -174,12 +174,12 @@ class ScanLowering {
     Elements elements;
     if (from.empty()) {
       if (is_reverse_) i = k.b().sub(k.index(size - 1), i);
-      const Point point{{}, place(k, size, i)};
+      const Point point{{}, index_of(k, size, i)};
       for (size_t r = 0; r < dtypes_.size(); ++r) {
         elements.push_back(k.emitter().emit(*op_.operand(r), point));
       }
     } else {
-      for (const Temporary& each : from) elements.push_back(k.load(each, place(k, size, i)));
+      for (const Temporary& each : from) elements.push_back(k.load(each, index_of(k, size, i)));
     }
     return elements;
   }
@@ -194,12 +194,12 @@ class ScanLowering {
 
   void store(KernelMaker& k, const Temporaries& to, int64_t size, Value i, const Elements& e) {
     if (!to.empty()) {
-      for (size_t r = 0; r < e.size(); ++r) k.store(to[r], place(k, size, i), e[r]);
+      for (size_t r = 0; r < e.size(); ++r) k.store(to[r], index_of(k, size, i), e[r]);
       return;
     }
     if (is_reverse_) i = k.b().sub(k.index(size - 1), i);
     const Elements start = initial(k);
-    store_result(k, place(k, size, i), is_reverse_ ? reduce(k, e, start) : reduce(k, start, e));
+    store_result(k, index_of(k, size, i), is_reverse_ ? reduce(k, e, start) : reduce(k, start, e));
   }
 
   // to[i] = the reduction of from[0 .. i], in scan order; the results when `to` is empty.
@@ -241,7 +241,8 @@ class ScanLowering {
       const Value is_first = b.binary(Op::kEq, k.at(1), k.index(0));
       const Value last = b.select(is_first, k.index(0), b.sub(k.at(1), k.index(1)));
       Elements prefix;
-      for (const Temporary& each : before) prefix.push_back(k.load(each, place(k, blocks, last)));
+      for (const Temporary& each : before)
+        prefix.push_back(k.load(each, index_of(k, blocks, last)));
       start = k.choose(is_first, start, reduce(k, prefix, start));
     }
     store(k, to, size, first, start);
@@ -276,7 +277,7 @@ class ScanLowering {
     const Elements total = load(k, whole, size_, at);
     const Elements start = initial(k);
     const Elements reduced = is_reverse_ ? reduce(k, total, start) : reduce(k, start, total);
-    store_result(k, place(k, to_size_, o), k.choose(is_empty, start, reduced));
+    store_result(k, index_of(k, to_size_, o), k.choose(is_empty, start, reduced));
     return finish(k);
   }
 

@@ -109,12 +109,12 @@ class ScatterLowering {
   Status add_keys(const Temporary& keys) {
     KernelMaker k("scatter_keys", {entries_}, largest_, in_memory_);
     Builder& b = k.b();
-    const ScatterForm::Place place = form_.place_of(k, entry_at(k, k.at(0)));
+    const ScatterForm::Destination to = form_.destination_of(k, entry_at(k, k.at(0)));
     Value key = k.index(0);
     for (size_t d = 0; d < shape_.size(); ++d) {
-      if (!form_.dims()[d].is_free) key = b.add(b.mul(key, k.index(shape_[d])), place.dims[d]);
+      if (!form_.dims()[d].is_free) key = b.add(b.mul(key, k.index(shape_[d])), to.dims[d]);
     }
-    k.store(keys, k.at(0), as_element(b.select(place.is_inside, key, k.index(keys_))));
+    k.store(keys, k.at(0), as_element(b.select(to.is_inside, key, k.index(keys_))));
     return finish(k);
   }
 

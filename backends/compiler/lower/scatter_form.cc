@@ -106,9 +106,9 @@ Value ScatterForm::start_of(KernelMaker& k, const Point& where, size_t dim) cons
   return k.emitter().clamped_index(element, dtype, -1, shape_[dim]);
 }
 
-ScatterForm::Place ScatterForm::place_of(KernelMaker& k, const Entry& entry) const {
+ScatterForm::Destination ScatterForm::destination_of(KernelMaker& k, const Entry& entry) const {
   Builder& b = k.b();
-  Place place{{}, b.boolean(true)};
+  Destination to{{}, b.boolean(true)};
   for (size_t d = 0; d < shape_.size(); ++d) {
     Value at = k.index(0);
     if (contains(n_.input_batching_dims, d)) {
@@ -128,12 +128,12 @@ ScatterForm::Place ScatterForm::place_of(KernelMaker& k, const Entry& entry) con
       }
       const Value start = start_of(k, where, d);
       const Value last = k.index(shape_[d] - dims_[d].window);
-      place.is_inside = b.bit_and(place.is_inside, b.binary(Op::kLeU, start, last));
+      to.is_inside = b.bit_and(to.is_inside, b.binary(Op::kLeU, start, last));
       at = b.add(start, entry.offsets[d]);
     }
-    place.dims.push_back(dims_[d].is_free ? k.index(0) : at);
+    to.dims.push_back(dims_[d].is_free ? k.index(0) : at);
   }
-  return place;
+  return to;
 }
 
 Point ScatterForm::source_of(KernelMaker& k, const Entry& entry,

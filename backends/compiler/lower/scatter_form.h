@@ -29,7 +29,7 @@ class ScatterForm {
     std::vector<Value> offsets;  // by dimension of the operand
   };
   // Where an entry goes: by dimension of the operand, 0 in free ones; nowhere when not inside.
-  struct Place {
+  struct Destination {
     std::vector<Value> dims;
     Value is_inside = kernel::kNoValue;
   };
@@ -59,7 +59,7 @@ class ScatterForm {
   std::vector<Value> offsets_at(KernelMaker& k, Value offset) const;
   // Place `number`, below free(), in the free dimensions; 0 in the others.
   std::vector<Value> free_at(KernelMaker& k, Value number) const;
-  Place place_of(KernelMaker& k, const Entry& entry) const;
+  Destination destination_of(KernelMaker& k, const Entry& entry) const;
   // The update of an entry that is at `free`, see free_at.
   Point source_of(KernelMaker& k, const Entry& entry, const std::vector<Value>& free) const;
   // The reducer on what is there (`sums`) and the updates at `source`. The operation fails in the

@@ -81,18 +81,18 @@ class ScatterInOrder {
       for (const bool is_of_batch : is_batch) {
         entry.scatter.push_back(is_of_batch ? batch[next_batch++] : at[next_looped++]);
       }
-      const ScatterForm::Place place = form_.place_of(k, entry);
-      k.when(place.is_inside, [&] { add_update(k, entry, place, free); });
+      const ScatterForm::Destination to = form_.destination_of(k, entry);
+      k.when(to.is_inside, [&] { add_update(k, entry, to, free); });
       return Elements();
     });
     return finish(k);
   }
 
-  void add_update(KernelMaker& k, const ScatterForm::Entry& entry, const ScatterForm::Place& place,
-                  const std::vector<Value>& free) {
+  void add_update(KernelMaker& k, const ScatterForm::Entry& entry,
+                  const ScatterForm::Destination& to, const std::vector<Value>& free) {
     Point target;
     for (size_t d = 0; d < form_.shape().size(); ++d) {
-      target.dims.push_back(form_.dims()[d].is_free ? free[d] : place.dims[d]);
+      target.dims.push_back(form_.dims()[d].is_free ? free[d] : to.dims[d]);
     }
     const Value at = k.emitter().linear_of(target, form_.shape());
     Elements before;

@@ -163,7 +163,7 @@ class SortLowering {
   }
 
   // Place `i` of line (o, in), in memory with lines of `row` elements.
-  Value place(KernelMaker& k, int64_t row, Value o, Value i, Value in) {
+  Value index_of(KernelMaker& k, int64_t row, Value o, Value i, Value in) {
     Builder& b = k.b();
     return b.add(b.mul(b.add(b.mul(o, k.index(row)), i), k.index(inner_)), in);
   }
@@ -248,7 +248,7 @@ class SortLowering {
     const Value start = b.mul(k.at(1), k.index(part));
     // Element `t` of the part goes before those that it is less than, as long as it exists.
     const auto insert = [&](Value t, Value i, Value exists, const Elements& list) {
-      const Point point{{}, place(k, size_, k.at(0), i, k.at(2))};
+      const Point point{{}, index_of(k, size_, k.at(0), i, k.at(2))};
       Elements x;
       for (const Carried& each : carried_) {
         x.push_back(k.emitter().emit(*op_.operand(each.operand), point));
@@ -294,16 +294,16 @@ class SortLowering {
   void store(KernelMaker& k, const std::vector<Temporary>& to, const Elements& elements, Value o,
              Value i, Value in) {
     if (!to.empty()) {
-      const Value at = place(k, row_, o, i, in);
+      const Value at = index_of(k, row_, o, i, in);
       for (size_t e = 0; e < elements.size(); ++e) k.store(to[e], at, elements[e]);
       return;
     }
-    const Value at = place(k, size_, o, i, in);
+    const Value at = index_of(k, size_, o, i, in);
     for (size_t e = 0; e < carried_.size(); ++e) {
       if (carried_[e].is_wanted) k.store(*op_.result(carried_[e].operand), at, elements[e]);
     }
     if (!by_index_) return;
-    const Point source{{}, place(k, size_, o, elements.back().re, in)};
+    const Point source{{}, index_of(k, size_, o, elements.back().re, in)};
     for (size_t operand : payloads_) {
       k.store(*op_.result(operand), at, k.emitter().emit(*op_.operand(operand), source));
     }
@@ -321,7 +321,7 @@ class SortLowering {
         exists[static_cast<size_t>(t)] = b.binary(Op::kLtS, i, k.index(size_));
         i = k.at_most(i, size_ - 1);
       }
-      const Point point{{}, place(k, size_, k.at(0), i, k.at(2))};
+      const Point point{{}, index_of(k, size_, k.at(0), i, k.at(2))};
       Elements elements;
       for (const Carried& each : carried_) {
         elements.push_back(k.emitter().emit(*op_.operand(each.operand), point));
@@ -400,13 +400,13 @@ class SortLowering {
     Builder& b = k.b();
     const Value o = k.at(0), in = k.at(2);
     auto load = [&](Value i) {
-      const Value at = place(k, row_, o, i, in);
+      const Value at = index_of(k, row_, o, i, in);
       Elements elements;
       for (size_t e = 0; e < keys_; ++e) elements.push_back(k.load(from[e], at));
       return elements;
     };
     auto load_rest = [&](Value i) {
-      const Value at = place(k, row_, o, i, in);
+      const Value at = index_of(k, row_, o, i, in);
       Elements elements;
       for (size_t e = keys_; e < from.size(); ++e) elements.push_back(k.load(from[e], at));
       return elements;
@@ -422,10 +422,10 @@ class SortLowering {
       width_value = run_value = k.load(level, k.index(0)).re;
       trip_count = k.load(level, k.index(1)).re;
       // `width` is a power of two here, a multiple of half of the outputs.
-      const Value place_in_pairs = b.mul(k.at(1), k.index(outputs));
+      const Value index_in_pairs = b.mul(k.at(1), k.index(outputs));
       const Value pair_size = b.add(width_value, width_value);
-      diagonal = b.bit_and(place_in_pairs, b.sub(pair_size, k.index(1)));
-      a_begin = b.sub(place_in_pairs, diagonal);
+      diagonal = b.bit_and(index_in_pairs, b.sub(pair_size, k.index(1)));
+      a_begin = b.sub(index_in_pairs, diagonal);
     } else {
       const Value pair = b.binary(Op::kDivU, k.at(1), k.index(each));
       diagonal = b.mul(b.binary(Op::kRemU, k.at(1), k.index(each)), k.index(outputs));

@@ -247,7 +247,7 @@ void Fusion::collect_loads(const ir::Value& value, bool same, Group& group,
   if (roles_.at(op) == Role::kReduction) group.has_loops = true;
 }
 
-bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
+bool Fusion::may_join(const Group& group, const Group& next, int64_t position,
                       const std::vector<Reader>& readers) const {
   const ir::Operation& theirs = *group.members.front();
   const ir::Operation& ours = *next.members.front();
@@ -284,7 +284,7 @@ bool Fusion::may_join(const Group& group, const Group& next, int64_t place,
   if (!gains) return false;
   // Nobody else in between waits for what the group makes.
   return std::none_of(readers.begin(), readers.end(), [&](const Reader& reader) {
-    if (reader.place <= group.first || reader.place >= place) return false;
+    if (reader.position <= group.first || reader.position >= position) return false;
     const auto& members = group.members;
     return std::find(members.begin(), members.end(), reader.op) == members.end() &&
            std::any_of(reader.values.begin(), reader.values.end(), makes);
@@ -296,10 +296,10 @@ void Fusion::merge_roots() {
   constexpr size_t kLookBack = 1000;
   std::vector<Reader> readers;
   std::vector<size_t> candidates;  // groups, in order
-  int64_t place = 0;
+  int64_t position = 0;
   for (const auto& owned : block_.operations()) {
     const ir::Operation& op = *owned;
-    ++place;
+    ++position;
     if (roles_.at(&op) == Role::kNone) {
       std::vector<const ir::Value*> values(op.operands().begin(), op.operands().end());
       for (size_t i = 0; i < op.region_count(); ++i) {
@@ -307,7 +307,7 @@ void Fusion::merge_roots() {
           values.insert(values.end(), inner.operands().begin(), inner.operands().end());
         });
       }
-      readers.push_back({place, &op, std::move(values)});
+      readers.push_back({position, &op, std::move(values)});
       continue;
     }
     if (written_through_.contains(&op)) continue;
@@ -316,7 +316,7 @@ void Fusion::merge_roots() {
     if (!is_root || op.code() == OpCode::kConstant) continue;
     Group group;
     group.members = {&op};
-    group.first = place;
+    group.first = position;
     auto it = sizes_.find(&op);
     group.size = it == sizes_.end() ? 1 : it->second;
     std::unordered_set<const ir::Value*> seen, again;
@@ -338,7 +338,7 @@ void Fusion::merge_roots() {
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
-      if (!may_join(earlier, group, place, readers)) continue;
+      if (!may_join(earlier, group, position, readers)) continue;
       last_of_.erase(earlier.members.back());
       last_of_[&op] = candidates[candidates.size() - 1 - back];
       earlier.members.push_back(&op);
@@ -361,7 +361,7 @@ void Fusion::merge_roots() {
       if (may_merge) candidates.push_back(groups_.size());
       groups_.push_back(std::move(group));
     }
-    readers.push_back({place, &op, std::move(loads)});
+    readers.push_back({position, &op, std::move(loads)});
   }
   drop_inner_results(readers);
 }
@@ -530,7 +530,7 @@ void Fusion::decide(const ir::Operation& op) {
     for (size_t i = 0; i < op.result_count(); ++i) {
       if (op.result(i)->has_uses()) stored_.insert(op.result(i));
     }
-    places_[&op] = {&op, 0, 1, 0, 0};
+    computed_[&op] = {&op, 0, 1, 0, 0};
     sizes_[&op] = 1;
   }
 }
@@ -572,29 +572,29 @@ bool Fusion::try_inline(const ir::Operation& op) {
   std::vector<const ir::Operation*> users(value.users().begin(), value.users().end());
   std::sort(users.begin(), users.end());
   users.erase(std::unique(users.begin(), users.end()), users.end());
-  Place place;
+  Computed ours;
   bool is_first = true;
   bool is_shared = false;  // several kernels or several places in one
   for (const ir::Operation* user : users) {
     if (looks_through(*user, value)) continue;
-    const auto it = places_.find(user);
-    if (it == places_.end()) return false;  // not computed by a kernel of this block
-    const Place& theirs = it->second;
-    Place mine = theirs;
+    const auto it = computed_.find(user);
+    if (it == computed_.end()) return false;  // not computed by a kernel of this block
+    const Computed& theirs = it->second;
+    Computed mine = theirs;
     if (!keeps_elements(*user, roles_.at(user), value)) mine.path = next_path_++;
     const double again = repeats_of(*user, roles_.at(user), value);
     mine.repeats = theirs.repeats * again;
     if (theirs.repeats <= 1) mine.spare = kRepeatedCost;
     if (mine.repeats >= kOften) mine.spare = std::min(mine.spare, kOftenRepeatedCost);
     if (is_first) {
-      place = mine;
+      ours = mine;
       is_first = false;
       continue;
     }
-    if (mine.root != place.root || mine.path != place.path) is_shared = true;
-    place.repeats = std::max(place.repeats, mine.repeats);
-    place.copies = std::max(place.copies, mine.copies);
-    place.spare = std::min(place.spare, mine.spare);
+    if (mine.root != ours.root || mine.path != ours.path) is_shared = true;
+    ours.repeats = std::max(ours.repeats, mine.repeats);
+    ours.copies = std::max(ours.copies, mine.copies);
+    ours.spare = std::min(ours.spare, mine.spare);
   }
   if (is_first) return false;
   if (is_shared && element_count(value.type().dims()) >= least_transpose_ &&
@@ -603,24 +603,24 @@ bool Fusion::try_inline(const ir::Operation& op) {
   }
   if (role == Role::kReduction) {
     // As part of an elementwise kernel of the same points only.
-    return !is_shared && place.root != nullptr && place.path == 0 && place.repeats <= 1 &&
-           ++sizes_[place.root] <= kMaxOperations && (places_[&op] = place, true);
+    return !is_shared && ours.root != nullptr && ours.path == 0 && ours.repeats <= 1 &&
+           ++sizes_[ours.root] <= kMaxOperations && (computed_[&op] = ours, true);
   }
-  if (is_shared || place.root == nullptr) {
-    place.root = nullptr;
-    place.path = next_path_++;
-    place.copies += 1;
+  if (is_shared || ours.root == nullptr) {
+    ours.root = nullptr;
+    ours.path = next_path_++;
+    ours.copies += 1;
     // One element, found by index arithmetic: what a kernel would do to load it anyway.
     const bool is_free = is_small && cost < 1;
     const int limit = is_small ? 4 * kMaxCopies : kMaxCopies;
-    if (!is_free && !is_mask && (place.copies > limit || (!is_small && cost > 1))) return false;
+    if (!is_free && !is_mask && (ours.copies > limit || (!is_small && cost > 1))) return false;
   }
-  if (place.repeats > 1 && !is_small && !is_mask) {
-    place.spare -= cost;
-    if (place.spare < 0) return false;
+  if (ours.repeats > 1 && !is_small && !is_mask) {
+    ours.spare -= cost;
+    if (ours.spare < 0) return false;
   }
-  if (place.root != nullptr && ++sizes_[place.root] > kMaxOperations) return false;
-  places_[&op] = place;
+  if (ours.root != nullptr && ++sizes_[ours.root] > kMaxOperations) return false;
+  computed_[&op] = ours;
   return true;
 }
 

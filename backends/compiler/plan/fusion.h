@@ -65,7 +65,7 @@ class Fusion {
 
  private:
   // How an operation of this block is computed.
-  struct Place {
+  struct Computed {
     const ir::Operation* root = nullptr;  // of the one kernel that computes it; null: of several
     int path = 0;                         // readers with the same path ask for the same elements
     double repeats = 1;                   // how often the kernel computes an element of it
@@ -103,7 +103,7 @@ class Fusion {
     std::vector<Load> loads;
     bool has_loops = false;
     int size = 0;
-    int64_t first = 0;  // place of the first member in the block
+    int64_t first = 0;  // position of the first member in the block
   };
   void merge_roots();
   // `seen`: values looked at; `again`: those of them that are asked for at other elements.
@@ -112,11 +112,11 @@ class Fusion {
                      std::unordered_set<const ir::Value*>& again) const;
   // What an operation, as a root or without a kernel, reads from memory.
   struct Reader {
-    int64_t place;  // in the block
+    int64_t position;  // in the block
     const ir::Operation* op;
     std::vector<const ir::Value*> values;
   };
-  bool may_join(const Group& group, const Group& next, int64_t place,
+  bool may_join(const Group& group, const Group& next, int64_t position,
                 const std::vector<Reader>& readers) const;
   // Results that only their own group reads stay in registers.
   void drop_inner_results(const std::vector<Reader>& readers);
@@ -131,7 +131,7 @@ class Fusion {
   std::vector<Group> groups_;
   std::unordered_map<const ir::Operation*, size_t> last_of_;  // group whose last member it is
   std::unordered_map<const ir::Operation*, lower::Role> roles_;
-  std::unordered_map<const ir::Operation*, Place> places_;
+  std::unordered_map<const ir::Operation*, Computed> computed_;
   std::unordered_map<const ir::Operation*, int> sizes_;  // operations computed in a root's kernel
   std::unordered_set<const ir::Value*> stored_;
   // Contractions with what they write, and the operations between a result and that.

@@ -91,7 +91,7 @@ Extracted extract(const ir::Module& whole, const ir::Operation& op) {
   return extracted;
 }
 
-bool has_place(const ir::Type& type) { return type.is_static_tensor() || type.is_token(); }
+bool has_memory(const ir::Type& type) { return type.is_static_tensor() || type.is_token(); }
 
 class Planner {
  public:
@@ -105,15 +105,15 @@ class Planner {
     const ir::Block& block = entry.body().front();
     for (size_t i = 0; i < block.argument_count(); ++i) {
       const ir::Type& type = block.argument(i)->type();
-      if (!has_place(type)) return no_place(type, "argument of the entry function");
+      if (!has_memory(type)) return no_memory(type, "argument of the entry function");
       plan_.input_bytes.push_back(byte_size(type));
-      places_[block.argument(i)] = {Space::kInput, static_cast<int32_t>(i), 0, byte_size(type)};
+      slices_[block.argument(i)] = {Space::kInput, static_cast<int32_t>(i), 0, byte_size(type)};
     }
     // A result is made where it is wanted, when the program makes it and returns it once.
     const std::vector<ir::Value*>& results = block.terminator()->operands();
     for (size_t i = 0; i < results.size(); ++i) {
       const ir::Type& type = results[i]->type();
-      if (!has_place(type)) return no_place(type, "result of the entry function");
+      if (!has_memory(type)) return no_memory(type, "result of the entry function");
       plan_.output_bytes.push_back(byte_size(type));
       const Slice output{Space::kOutput, static_cast<int32_t>(i), 0, byte_size(type)};
       const ir::Operation* op = results[i]->defining_op();
@@ -122,7 +122,7 @@ class Planner {
     HEKLA_RETURN_IF_ERROR(plan_block(block, plan_.steps));
     for (size_t i = 0; i < results.size(); ++i) {
       const Slice output{Space::kOutput, static_cast<int32_t>(i), 0, plan_.output_bytes[i]};
-      HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(*results[i]));
+      HEKLA_ASSIGN_OR_RETURN(const Slice from, slice_of(*results[i]));
       copy(from, output, plan_.steps);
     }
     if (options_.reuse_memory) {
@@ -139,8 +139,8 @@ class Planner {
   }
 
  private:
-  static Status no_place(const ir::Type& type, std::string_view what) {
-    return unimplemented("{} of type {} has no place in a launch plan", what, type.to_string());
+  static Status no_memory(const ir::Type& type, std::string_view what) {
+    return unimplemented("{} of type {} has no memory in a launch plan", what, type.to_string());
   }
 
   lower::LowerOptions lower_options() const { return plan::lower_options(options_, traits_); }
@@ -160,29 +160,28 @@ class Planner {
   }
 
   // Where a value is in memory; constants get there when they are asked for.
-  Result<Slice> place_of(const ir::Value& value) {
-    if (auto it = places_.find(&value); it != places_.end()) return it->second;
+  Result<Slice> slice_of(const ir::Value& value) {
+    if (auto it = slices_.find(&value); it != slices_.end()) return it->second;
     const ir::Operation* op = value.defining_op();
     if (op != nullptr && op->code() == OpCode::kConstant) {
       const auto* dense = op->attribute("value").get<ir::DenseValue>();
       if (dense != nullptr) {
         HEKLA_ASSIGN_OR_RETURN(HostArray array, dense->expand());
-        return places_[&value] = add_constant(std::move(array));
+        return slices_[&value] = add_constant(std::move(array));
       }
     }
-    return internal_error("{} has no place in memory",
-                          op == nullptr ? "a block argument" : op->name());
+    return internal_error("{} has no memory", op == nullptr ? "a block argument" : op->name());
   }
 
   // The buffer that a new value is written to.
-  Slice make_place(const ir::Value& value) {
+  Slice make_slice(const ir::Value& value) {
     Slice slice;
     if (auto it = wanted_.find(&value); it != wanted_.end()) {
       slice = it->second;
     } else {
       slice = new_buffer(byte_size(value.type()));
     }
-    places_[&value] = slice;
+    slices_[&value] = slice;
     return slice;
   }
 
@@ -199,7 +198,7 @@ class Planner {
   Status plan_operation(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
     if (fusion.is_unwanted(op)) return ok_status();
     for (size_t i = 0; i < op.result_count(); ++i) {
-      if (!has_place(op.result(i)->type())) return no_place(op.result(i)->type(), op.name());
+      if (!has_memory(op.result(i)->type())) return no_memory(op.result(i)->type(), op.name());
     }
     if (op.result_count() > 0 && op.result()->has_uses()) add_decision(op, fusion);
     const Role role = fusion.role(op);
@@ -212,18 +211,18 @@ class Planner {
           return plan_branch(op, steps);
         case OpCode::kAfterAll:
         case OpCode::kCreateToken:
-          make_place(*op.result());  // of no bytes: the order of steps is the program's
+          make_slice(*op.result());  // of no bytes: the order of steps is the program's
           return ok_status();
         case OpCode::kReplicaId:
-          places_[op.result()] = {Space::kLaunch, 0, kReplicaOffset,
+          slices_[op.result()] = {Space::kLaunch, 0, kReplicaOffset,
                                   byte_size(op.result()->type())};
           return ok_status();
         case OpCode::kPartitionId:
-          places_[op.result()] = {Space::kLaunch, 0, kPartitionOffset,
+          slices_[op.result()] = {Space::kLaunch, 0, kPartitionOffset,
                                   byte_size(op.result()->type())};
           return ok_status();
         case OpCode::kLaunchNumber:
-          places_[op.result()] = {Space::kLaunch, 0, kLaunchNumberOffset,
+          slices_[op.result()] = {Space::kLaunch, 0, kLaunchNumberOffset,
                                   byte_size(op.result()->type())};
           return ok_status();
         case OpCode::kSend:
@@ -244,7 +243,7 @@ class Planner {
     }
     if (outputs.empty()) return ok_status();
     if (element_count(op.result()->type().dims()) == 0) {
-      for (const ir::Value* output : outputs) make_place(*output);
+      for (const ir::Value* output : outputs) make_slice(*output);
       return ok_status();
     }
     if (op.code() == OpCode::kDynamicUpdateSlice && fusion.in_memory(*op.operand(0))) {
@@ -280,9 +279,9 @@ class Planner {
       return internal_error("{} is no contraction: {}", op.name(), lowered.status().message());
     }
     ContractionStep step;
-    HEKLA_ASSIGN_OR_RETURN(step.lhs, place_of(*lowered->lhs));
-    HEKLA_ASSIGN_OR_RETURN(step.rhs, place_of(*lowered->rhs));
-    step.out = make_place(output);
+    HEKLA_ASSIGN_OR_RETURN(step.lhs, slice_of(*lowered->lhs));
+    HEKLA_ASSIGN_OR_RETURN(step.rhs, slice_of(*lowered->rhs));
+    step.out = make_slice(output);
     auto& all = plan_.contractions;
     const auto it = std::find(all.begin(), all.end(), lowered->contraction);
     step.contraction = static_cast<int32_t>(it - all.begin());
@@ -302,7 +301,7 @@ class Planner {
         lower::lower_sequence(outputs, in_memory, lower_options);
     if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
       cut(inside, outputs);
-      for (const ir::Value* output : outputs) make_place(*output);
+      for (const ir::Value* output : outputs) make_slice(*output);
       return ok_status();
     }
     if (!lowered.ok()) {
@@ -312,7 +311,7 @@ class Planner {
       HEKLA_RETURN_IF_ERROR(copy_or_take(op, *each.from, *each.to, fusion, steps));
     }
     for (const ir::Value* output : outputs) {
-      if (!places_.contains(output)) make_place(*output);
+      if (!slices_.contains(output)) make_slice(*output);
     }
     std::vector<Slice> temporaries, constants;
     for (int64_t bytes : lowered->temporaries) temporaries.push_back(new_buffer(bytes));
@@ -338,11 +337,11 @@ class Planner {
   // `result`, which `op` updates in part, begins as a copy of `from` or takes its memory over.
   Status copy_or_take(const ir::Operation& op, const ir::Value& from, const ir::Value& result,
                       const Fusion& fusion, Steps& steps) {
-    HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(from));
+    HEKLA_ASSIGN_OR_RETURN(const Slice slice, slice_of(from));
     if (wanted_.find(&result) == wanted_.end() && may_overwrite(op, from, fusion)) {
-      places_[&result] = slice;
+      slices_[&result] = slice;
     } else {
-      copy(slice, make_place(result), steps);
+      copy(slice, make_slice(result), steps);
     }
     return ok_status();
   }
@@ -358,7 +357,7 @@ class Planner {
                                     : temporaries[static_cast<size_t>(bound.temporary)]);
         continue;
       }
-      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*bound.value));
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, slice_of(*bound.value));
       step.operands.push_back(slice);
     }
     const std::string text = kernel::to_string(lowered.kernel);
@@ -372,9 +371,9 @@ class Planner {
   // Whether `op` is the last to use the memory of its operand `value`, which it may then overwrite.
   bool may_overwrite(const ir::Operation& op, const ir::Value& value, const Fusion& fusion) {
     if (!options_.reuse_memory) return false;
-    const auto it = places_.find(&value);
+    const auto it = slices_.find(&value);
     if (shared_.contains(&value)) return false;
-    if (it == places_.end() || it->second.space == Space::kInput ||
+    if (it == slices_.end() || it->second.space == Space::kInput ||
         it->second.space == Space::kConstant || it->second.space == Space::kLaunch) {
       return false;
     }
@@ -391,7 +390,7 @@ class Planner {
       while (at != nullptr && at->block() != home) at = at->parent_op();
       if (at == nullptr || order_of(*at) > order_of(op)) return false;
       // A reader that is computed inside a later kernel reads later.
-      if (fusion.role(*at) != Role::kNone && !places_.contains(at->result())) return false;
+      if (fusion.role(*at) != Role::kNone && !slices_.contains(at->result())) return false;
     }
     return true;
   }
@@ -424,15 +423,15 @@ class Planner {
     }
     const bool reads_target =
         std::any_of(lowered->operands.begin(), lowered->operands.end(), [&](const auto& bound) {
-          return !bound.is_output && places_.contains(bound.value) &&
-                 places_[bound.value] == places_[op.result()];
+          return !bound.is_output && slices_.contains(bound.value) &&
+                 slices_[bound.value] == slices_[op.result()];
         });
     if (reads_target) {
       // The update is computed from what it overwrites: through a buffer of its own.
-      const Slice shared = places_[op.result()];
+      const Slice shared = slices_[op.result()];
       const Slice own = new_buffer(shared.bytes);
       copy(shared, own, steps);
-      places_[op.result()] = own;
+      slices_[op.result()] = own;
     }
     return add_kernel(std::move(*lowered), steps);
   }
@@ -440,7 +439,7 @@ class Planner {
   // `step`: a HostStep or a StartStep.
   Status fill_host_step(const ir::Operation& op, auto& step) {
     for (const ir::Value* value : op.operands()) {
-      if (!has_place(value->type())) return no_place(value->type(), op.name());
+      if (!has_memory(value->type())) return no_memory(value->type(), op.name());
     }
     Extracted extracted = extract(module_, op);
     step.name = op.name();
@@ -448,11 +447,11 @@ class Planner {
       step.name += " @" + ir::text_value(op, "call_target_name");
     step.program = std::move(extracted.module);
     for (const ir::Value* value : extracted.inputs) {
-      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*value));
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, slice_of(*value));
       step.inputs.push_back(slice);
     }
     for (size_t i = 0; i < op.result_count(); ++i)
-      step.outputs.push_back(make_place(*op.result(i)));
+      step.outputs.push_back(make_slice(*op.result(i)));
     return ok_status();
   }
 
@@ -512,35 +511,35 @@ class Planner {
         unwanted.insert(body.terminator()->operand(i));
         continue;
       }
-      HEKLA_ASSIGN_OR_RETURN(const Slice from, place_of(*op.operand(i)));
-      Slice place;
+      HEKLA_ASSIGN_OR_RETURN(const Slice from, slice_of(*op.operand(i)));
+      Slice mine;
       if (body.terminator()->operand(i) == body.argument(i)) {
-        // It stays what it is: one place for it before, in and after the loop.
-        place = from;
-        places_[op.result(i)] = place;
+        // It stays what it is: one slice for it before, in and after the loop.
+        mine = from;
+        slices_[op.result(i)] = mine;
         for (const ir::Value* value :
              {op.operand(i), body.argument(i), condition.argument(i), op.result(i)}) {
           shared_.insert(value);
         }
       } else {
-        place = make_place(*op.result(i));
+        mine = make_slice(*op.result(i));
         initial.push_back(from);
-        carried.push_back(place);
+        carried.push_back(mine);
         changing.push_back(i);
       }
-      places_[condition.argument(i)] = place;
-      places_[body.argument(i)] = place;
+      slices_[condition.argument(i)] = mine;
+      slices_[body.argument(i)] = mine;
     }
     copy_all(initial, carried, steps);
     WhileStep loop;
     if (!is_counted) {
       HEKLA_RETURN_IF_ERROR(plan_block(condition, loop.condition));
-      HEKLA_ASSIGN_OR_RETURN(loop.predicate, place_of(*condition.terminator()->operand(0)));
+      HEKLA_ASSIGN_OR_RETURN(loop.predicate, slice_of(*condition.terminator()->operand(0)));
     }
     HEKLA_RETURN_IF_ERROR(plan_block(body, loop.body, std::move(unwanted)));
     std::vector<Slice> next;
     for (const size_t i : changing) {
-      HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*body.terminator()->operand(i)));
+      HEKLA_ASSIGN_OR_RETURN(const Slice slice, slice_of(*body.terminator()->operand(i)));
       next.push_back(slice);
     }
     copy_all(next, carried, loop.body);
@@ -554,16 +553,16 @@ class Planner {
 
   Status plan_branch(const ir::Operation& op, Steps& steps) {
     BranchStep branch;
-    HEKLA_ASSIGN_OR_RETURN(branch.selector, place_of(*op.operand(0)));
+    HEKLA_ASSIGN_OR_RETURN(branch.selector, slice_of(*op.operand(0)));
     std::vector<Slice> results;
-    for (size_t i = 0; i < op.result_count(); ++i) results.push_back(make_place(*op.result(i)));
+    for (size_t i = 0; i < op.result_count(); ++i) results.push_back(make_slice(*op.result(i)));
     for (size_t r = 0; r < op.region_count(); ++r) {
       Steps inner;
       const ir::Block& block = op.region(r).front();
       HEKLA_RETURN_IF_ERROR(plan_block(block, inner));
       std::vector<Slice> values;
       for (const ir::Value* value : block.terminator()->operands()) {
-        HEKLA_ASSIGN_OR_RETURN(const Slice slice, place_of(*value));
+        HEKLA_ASSIGN_OR_RETURN(const Slice slice, slice_of(*value));
         values.push_back(slice);
       }
       copy_all(values, results, inner);
@@ -579,9 +578,9 @@ class Planner {
   const std::unordered_set<const ir::Operation*> known_cuts_;
   std::unordered_set<const ir::Operation*>& cuts_;
   LaunchPlan plan_;
-  std::unordered_map<const ir::Value*, Slice> places_;
+  std::unordered_map<const ir::Value*, Slice> slices_;
   std::unordered_map<const ir::Value*, Slice> wanted_;  // outputs, by the value returned first
-  std::unordered_set<const ir::Value*> shared_;         // in places that other values have as well
+  std::unordered_set<const ir::Value*> shared_;         // in slices that other values have as well
   std::unordered_map<std::string, int32_t> kernels_;
   std::unordered_map<const ir::Block*, std::unordered_map<const ir::Operation*, int64_t>> orders_;
   int32_t next_buffer_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads and stores of BodyEmitter: vectors where lanes are neighbours in memory, else by lane.
+// Loads and stores of BodyEmitter: vectors where lanes are contiguous in memory, else by lane.
 #include <llvm/IR/Intrinsics.h>
 
 #include <numeric>

@@ -29,7 +29,7 @@ struct LaneShape {
   bool operator==(const LaneShape&) const = default;
 };
 
-// The dimension that vectors run along: the last one, whose neighbours are mostly neighbours in
+// The dimension that vectors run along: the last one, whose points are mostly contiguous in
 // memory, unless it has less than half of `lanes` points; then the innermost one that has enough,
 // or the largest. -1 for a grid without dimensions.
 int choose_lane_dimension(const kernel::Kernel& kernel, int lanes);

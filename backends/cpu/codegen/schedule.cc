@@ -133,11 +133,11 @@ int choose_vectors(const kernel::Function& f, const LaneAnalysis& analysis) {
   return size.varying <= 24 ? 2 : 1;
 }
 
-// The dimension along which the loads are neighbours whose lanes lie in different lines of the
+// The dimension along which the loads are contiguous whose lanes lie in different lines of the
 // cache; -1 when there is no such load, or none that has such a dimension.
 int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& analysis) {
   constexpr int64_t kLineBytes = 64;
-  constexpr int64_t kNeighbourBytes = 16;
+  constexpr int64_t kNearBytes = 16;
   const kernel::Function& f = kernel.body;
   const int lane = analysis.lane_dimension();
   if (lane < 0 || f.region_count() > 1) return -1;
@@ -153,7 +153,7 @@ int choose_tile_dimension(const kernel::Kernel& kernel, const LaneAnalysis& anal
     if (step(lane) < kLineBytes) continue;
     for (int d = 0; d < static_cast<int>(kernel.grid.size()); ++d) {
       const int64_t here = d == lane ? 0 : step(d);
-      if (here > 0 && here <= kNeighbourBytes &&
+      if (here > 0 && here <= kNearBytes &&
           kernel.grid[static_cast<size_t>(d)] >= kFewestTileRows) {
         return d;
       }

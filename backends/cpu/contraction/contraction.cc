@@ -12,7 +12,7 @@ namespace {
 // Columns of more bytes come from memory rather than from the last cache: streamed in order.
 constexpr int64_t kCachedBytes = int64_t{8} << 20;
 constexpr int64_t kPageBytes = 4096;
-// Lanes that lie side by side are copied together from this many on.
+// Lines that lie side by side are copied together from this many on.
 constexpr int64_t kLeastSideBySide = 8;
 // Runs of a row's depth from this on are read where they lie.
 constexpr int64_t kDenseRun = 3;
@@ -64,8 +64,8 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
     batch_.push_back({axis.size, axis.lhs, axis.rhs, axis.out});
     batches_ *= axis.size;
   }
-  for (const auto& axis : c.rows) rows_.lanes.push_back({axis.size, axis.lhs, axis.out, -1});
-  for (const auto& axis : c.columns) columns_.lanes.push_back({axis.size, axis.rhs, axis.out, -1});
+  for (const auto& axis : c.rows) rows_.lines.push_back({axis.size, axis.lhs, axis.out, -1});
+  for (const auto& axis : c.columns) columns_.lines.push_back({axis.size, axis.rhs, axis.out, -1});
   for (const auto& axis : c.depth) {
     depth_.push_back({axis.size, -1});
     rows_.depth.push_back(axis.lhs);
@@ -73,7 +73,7 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   }
   for (const auto& w : c.windows) {
     const int number = static_cast<int>(rows_.windows.size());
-    rows_.lanes[static_cast<size_t>(w.row)].window = number;
+    rows_.lines[static_cast<size_t>(w.row)].window = number;
     depth_[static_cast<size_t>(w.depth)].window = number;
     rows_.windows.push_back({w.stride, w.dilation, w.low, w.extent, w.base_dilation, w.lhs});
   }
@@ -82,7 +82,7 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   // Vectors run along the columns: those should be the side that is contiguous in
   // `out`, unless it is very narrow.
   const auto is_inner = [](const Side& side) {
-    return !side.lanes.empty() && side.lanes.back().out == 1;
+    return !side.lines.empty() && side.lines.back().out == 1;
   };
   std::mt19937_64 random(schedule_seed ^
                          static_cast<uint64_t>(c.out_elements * 8191 + depth_size_));
@@ -102,8 +102,8 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
     side->bytes = dtype_bytes(side->dtype);
     side->is_dense =
         side->windows.empty() &&
-        (side->lanes.empty() || (side->lanes.size() == 1 && side->lanes[0].stride == 1));
-    const LaneAxis* inner = side->lanes.empty() ? nullptr : &side->lanes.back();
+        (side->lines.empty() || (side->lines.size() == 1 && side->lines[0].stride == 1));
+    const LineAxis* inner = side->lines.empty() ? nullptr : &side->lines.back();
     if (inner == nullptr || inner->size < kLeastSideBySide) continue;
     const Window* window =
         inner->window < 0 ? nullptr : &side->windows[static_cast<size_t>(inner->window)];
@@ -144,8 +144,8 @@ kernel::Refusal PreparedContraction::why_not_wide() const {
   }
   if (windowed_ != 0) return "windows";
   if (depth_.size() > 1) return fmt::format("a depth of {} axes", depth_.size());
-  if (columns_.lanes.size() != 1 || !columns_.is_dense) return "columns are not contiguous";
-  if (columns_.lanes[0].out != 1) return "columns of the result are not contiguous";
+  if (columns_.lines.size() != 1 || !columns_.is_dense) return "columns are not contiguous";
+  if (columns_.lines[0].out != 1) return "columns of the result are not contiguous";
   return {};
 }
 
@@ -254,14 +254,14 @@ std::span<const std::string_view> PreparedContraction::schedule_names() { return
 void PreparedContraction::merge_axes() {
   for (Side* side : {&rows_, &columns_}) {
     // In the order of the result, so that what is near there is near here.
-    std::stable_sort(side->lanes.begin(), side->lanes.end(),
-                     [](const LaneAxis& a, const LaneAxis& b) { return a.out > b.out; });
-    std::vector<LaneAxis> merged;
+    std::stable_sort(side->lines.begin(), side->lines.end(),
+                     [](const LineAxis& a, const LineAxis& b) { return a.out > b.out; });
+    std::vector<LineAxis> merged;
     side->size = 1;
-    for (const LaneAxis& axis : side->lanes) {
+    for (const LineAxis& axis : side->lines) {
       side->size *= axis.size;
       if (axis.size == 1 && axis.window < 0) continue;
-      LaneAxis* last = merged.empty() ? nullptr : &merged.back();
+      LineAxis* last = merged.empty() ? nullptr : &merged.back();
       if (last != nullptr && last->window < 0 && axis.window < 0 &&
           last->stride == axis.stride * axis.size && last->out == axis.out * axis.size) {
         *last = {last->size * axis.size, axis.stride, axis.out, -1};
@@ -269,7 +269,7 @@ void PreparedContraction::merge_axes() {
         merged.push_back(axis);
       }
     }
-    side->lanes = std::move(merged);
+    side->lines = std::move(merged);
   }
   std::vector<DepthAxis> depth;
   std::vector<int64_t> rows, columns;

@@ -59,8 +59,8 @@ class PreparedContraction {
   friend class ContractionRun;
   static constexpr int kMostWindows = 4;
 
-  // One operand as lanes (rows or columns) by depth.
-  struct LaneAxis {
+  // One operand as lines (rows or columns) by depth.
+  struct LineAxis {
     int64_t size = 1;
     int64_t stride = 0;
     int64_t out = 0;
@@ -74,12 +74,12 @@ class PreparedContraction {
     Narrow narrow = Narrow::kF32;
     int64_t bytes = 4;  // of an element
     int64_t offset = 0;
-    int64_t size = 1;  // lanes
-    std::vector<LaneAxis> lanes;
+    int64_t size = 1;  // lines
+    std::vector<LineAxis> lines;
     std::vector<int64_t> depth;  // strides
     std::vector<Window> windows;
-    bool is_dense = false;  // consecutive lanes lie side by side
-    // Lanes of the innermost axis lie side by side; those of a window slide by one along it.
+    bool is_dense = false;  // consecutive lines lie side by side
+    // Lines of the innermost axis lie side by side; those of a window slide by one along it.
     bool has_rows = false;
   };
   struct DepthAxis {
@@ -93,8 +93,8 @@ class PreparedContraction {
   // Consecutive depths that are walked with one stride on either side.
   struct Run {
     int64_t count = 0;
-    int64_t packed = 0;  // elements of a panel's lane: those, or pairs of them
-    int64_t rows = 0;    // offset from a lane's
+    int64_t packed = 0;  // elements of a panel's line: those, or pairs of them
+    int64_t rows = 0;    // offset from a line's
     int64_t columns = 0;
     std::array<int64_t, kMostWindows> taps{};  // offset in each window
   };

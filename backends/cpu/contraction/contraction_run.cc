@@ -38,16 +38,16 @@ void ContractionRun::run(bool is_parallel) {
 }
 
 void ContractionRun::run_rows(bool is_rows, int64_t first, int64_t count) const {
-  const int64_t lanes = is_rows ? p_.rows_.size : p_.columns_.size;
+  const int64_t lines = is_rows ? p_.rows_.size : p_.columns_.size;
   const int64_t most_columns = p_.blocking_.panels * int64_t{kernels_.columns};
   while (count > 0) {
-    const Batch batch = batch_at(first / lanes);
-    const int64_t lane = first % lanes;
-    const int64_t here = std::min(count, lanes - lane);
-    const int64_t begin = is_rows ? 0 : lane;
-    const int64_t end = is_rows ? p_.columns_.size : lane + here;
+    const Batch batch = batch_at(first / lines);
+    const int64_t line = first % lines;
+    const int64_t here = std::min(count, lines - line);
+    const int64_t begin = is_rows ? 0 : line;
+    const int64_t end = is_rows ? p_.columns_.size : line + here;
     for (int64_t column = begin; column < end; column += most_columns) {
-      run_rectangle(batch, is_rows ? lane : 0, is_rows ? here : p_.rows_.size, column,
+      run_rectangle(batch, is_rows ? line : 0, is_rows ? here : p_.rows_.size, column,
                     std::min(most_columns, end - column));
     }
     first += here;
@@ -184,7 +184,7 @@ void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows
   ContractionScratch& mine = contraction_scratch();
   const int width = kernels_.columns;
   const int half = kernels_.half_columns;
-  fill_lanes(p_.columns_, column, columns, mine.column_lanes);
+  fill_lines(p_.columns_, column, columns, mine.column_lines);
   const int64_t rest = columns % width;
   const bool has_half = p_.blocking_.has_half_panels && rest > 0 && rest <= half;
   const int64_t whole = has_half ? columns - rest : columns;
@@ -195,10 +195,10 @@ void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows
     const DepthBlock& block = p_.blocks_[k];
     const int64_t stride = panel_size(block, width);
     mine.panels.resize(static_cast<size_t>((columns + width - 1) / width * stride));
-    pack(p_.columns_, false, batch.columns, mine.column_lanes.data(), column, whole, width, block,
+    pack(p_.columns_, false, batch.columns, mine.column_lines.data(), column, whole, width, block,
          mine.panels.data());
     if (has_half) {
-      pack(p_.columns_, false, batch.columns, mine.column_lanes.data() + whole, column + whole,
+      pack(p_.columns_, false, batch.columns, mine.column_lines.data() + whole, column + whole,
            rest, half, block, mine.panels.data() + whole / width * stride);
     }
     for (int64_t r = 0; r < rows && !is_cancelled(); r += part) {
@@ -206,7 +206,7 @@ void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows
       prepare_rows(batch, row + r, here, block, mine.rows);
       for (int64_t c = 0; c < columns; c += width) {
         multiply_panel(batch, mine.rows, here, mine.panels.data() + c / width * stride,
-                       mine.column_lanes.data() + c, std::min<int64_t>(width, columns - c),
+                       mine.column_lines.data() + c, std::min<int64_t>(width, columns - c),
                        c < whole ? width : half, k != 0);
       }
     }
@@ -215,7 +215,7 @@ void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows
 
 void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t count,
                                   const DepthBlock& block, BlockRows& to) const {
-  fill_lanes(p_.rows_, first, count, to.lanes);
+  fill_lines(p_.rows_, first, count, to.lines);
   const int64_t height = kernels_.rows;
   const int64_t tiles = (count + height - 1) / height;
   const auto runs = p_.rows_in_place_ ? block.last - block.first : 1;
@@ -224,12 +224,12 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
   if (!p_.rows_in_place_) {
     to.counts[0] = static_cast<int32_t>(block.packed);
     to.packed.resize(static_cast<size_t>(tiles * panel_size(block, height)));
-    pack(p_.rows_, true, batch.rows, to.lanes.data(), first, count, static_cast<int>(height), block,
+    pack(p_.rows_, true, batch.rows, to.lines.data(), first, count, static_cast<int>(height), block,
          to.packed.data());
   }
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = std::min(height, count - t * height);
-    const Lane* lanes = to.lanes.data() + t * height;
+    const Line* lines = to.lines.data() + t * height;
     const float** pointers = to.pointers.data() + static_cast<size_t>(t) * runs * kMostTileRows;
     if (!p_.rows_in_place_) {
       const float* panel = to.packed.data() + t * panel_size(block, height);
@@ -240,7 +240,7 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
       const Run& run = p_.runs_[block.first + s];
       to.counts[s] = static_cast<int32_t>(run.count);
       for (int64_t r = 0; r < rows; ++r) {
-        const std::byte* at = find(p_.rows_, batch.rows, lanes[r], run.rows, run);
+        const std::byte* at = find(p_.rows_, batch.rows, lines[r], run.rows, run);
         pointers[r] = at == nullptr ? kZeros.data() : reinterpret_cast<const float*>(at);
       }
     }
@@ -248,7 +248,7 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
 }
 
 void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,
-                                    const float* panel, const Lane* columns, int64_t count,
+                                    const float* panel, const Line* columns, int64_t count,
                                     int width, bool adds) const {
   const int height = kernels_.rows;
   bool is_direct = count == width;
@@ -266,22 +266,22 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
   tile.columns_step = width;
   tile.out = out.data();
   tile.adds = adds;
-  const Lane* lanes = prepared.lanes.data();
+  const Line* lines = prepared.lines.data();
   int64_t depth = 0;
   for (const int32_t run : prepared.counts) depth += run;
   const bool is_deep = depth >= kSplitDepth;
   const bool is_half = width < kernels_.columns;
   const auto& tiles = p_.is_paired_ ? (is_half ? kernels_.half_tile_pairs : kernels_.tile_pairs)
                                     : (is_half ? kernels_.half_tile : kernels_.tile);
-  for (int64_t row = 0; row < rows; row += height, lanes += height) {
+  for (int64_t row = 0; row < rows; row += height, lines += height) {
     const auto here = static_cast<int>(std::min<int64_t>(height, rows - row));
     tile.rows = prepared.pointers.data() + static_cast<size_t>(row / height) * runs * kMostTileRows;
     if (is_direct) {
       for (int r = 0; r < here; ++r) {
-        out[static_cast<size_t>(r)] = batch.out + lanes[r].out + columns[0].out;
+        out[static_cast<size_t>(r)] = batch.out + lines[r].out + columns[0].out;
       }
       if (is_deep) {
-        prefetch_sums(batch, lanes + here, std::min<int64_t>(height, rows - row - here), columns[0],
+        prefetch_sums(batch, lines + here, std::min<int64_t>(height, rows - row - here), columns[0],
                       width);
       }
       tiles[here](tile);
@@ -291,21 +291,21 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
       float* sums = buffer.data() + r * width;
       out[static_cast<size_t>(r)] = sums;
       if (!adds) continue;
-      const float* from = batch.out + lanes[r].out;
+      const float* from = batch.out + lines[r].out;
       for (int64_t c = 0; c < count; ++c) sums[c] = from[columns[c].out];
       for (int64_t c = count; c < width; ++c) sums[c] = 0;
     }
     tiles[here](tile);
     for (int r = 0; r < here; ++r) {
       const float* sums = buffer.data() + r * width;
-      float* to = batch.out + lanes[r].out;
+      float* to = batch.out + lines[r].out;
       for (int64_t c = 0; c < count; ++c) to[columns[c].out] = sums[c];
     }
   }
 }
 
-void ContractionRun::prefetch_sums(const Batch& batch, const Lane* rows, int64_t count,
-                                   const Lane& column, int width) {
+void ContractionRun::prefetch_sums(const Batch& batch, const Line* rows, int64_t count,
+                                   const Line& column, int width) {
   for (int64_t r = 0; r < count; ++r) {
     const float* sums = batch.out + rows[r].out + column.out;
     for (int c = 0; c < width; c += kLineFloats) __builtin_prefetch(sums + c, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ContractionRun: one run of a PreparedContraction, for the files of contractions alone:
-// contraction_run.cc (rectangles of packed columns, and how threads share them), pack_lanes.cc
+// contraction_run.cc (rectangles of packed columns, and how threads share them), packing.cc
 // (rows and columns into panels), few_rows.cc (few rows with columns that are not packed). It
 // borrows the prepared contraction and the operands for the run; any number of threads run its
 // pieces.
@@ -16,7 +16,7 @@
 namespace hekla::cpu {
 
 // One row or column: where its depth begins, where its sums go, and its place in each window.
-struct Lane {
+struct Line {
   int64_t offset = 0;
   int64_t out = 0;
   std::array<int64_t, 4> at{};
@@ -24,7 +24,7 @@ struct Lane {
 
 // Rows of a block, ready for tiles: entry (tile * runs + run) * kMostTileRows + row of `pointers`.
 struct BlockRows {
-  std::vector<Lane> lanes;
+  std::vector<Line> lines;
   std::vector<const float*> pointers;
   std::vector<int32_t> counts;  // elements of each run
   std::vector<float> packed;
@@ -34,8 +34,8 @@ struct BlockRows {
 struct ContractionScratch {
   BlockRows rows;
   std::vector<float> panels;
-  std::vector<Lane> row_lanes;
-  std::vector<Lane> column_lanes;
+  std::vector<Line> row_lines;
+  std::vector<Line> column_lines;
 };
 
 inline ContractionScratch& contraction_scratch() {
@@ -87,27 +87,27 @@ class ContractionRun {
   static void for_ranges(bool is_parallel, int64_t count, int64_t grain,
                          const std::function<void(int64_t, int64_t)>& body);
 
-  // Lanes [first, first + count) of a side.
-  static void fill_lanes(const Side& side, int64_t first, int64_t count, std::vector<Lane>& lanes);
+  // Lines [first, first + count) of a side.
+  static void fill_lines(const Side& side, int64_t first, int64_t count, std::vector<Line>& lines);
 
-  // Where a lane's run begins, or null when it is zeros.
-  static const std::byte* find(const Side& side, const std::byte* base, const Lane& lane,
+  // Where a line's run begins, or null when it is zeros.
+  static const std::byte* find(const Side& side, const std::byte* base, const Line& line,
                                int64_t offset, const Run& run);
 
-  // Elements of a panel. One line more than it holds: panels that start at the same offset in a
-  // page would push each other out of the first level cache.
+  // Elements of a panel. One cache line more than it holds: panels that start at the same offset in
+  // a page would push each other out of the first level cache.
   static int64_t panel_size(const DepthBlock& block, int64_t width) {
     return block.packed * width + 16;
   }
 
-  // Packs lanes [first, first + count), which `lanes` describes, of a block of the depth into
+  // Packs lines [first, first + count), which `lines` describes, of a block of the depth into
   // panels of `width`, one after the other.
-  void pack(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes, int64_t first,
+  void pack(const Side& side, bool is_rows, const std::byte* base, const Line* lines, int64_t first,
             int64_t count, int width, const DepthBlock& block, float* to) const;
 
-  // The same for lanes that lie side by side along their innermost axis: all panels at once, so
+  // The same for lines that lie side by side along their innermost axis: all panels at once, so
   // that memory is read in order.
-  void pack_side_by_side(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes,
+  void pack_side_by_side(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
                          int64_t first, int64_t count, int width, const DepthBlock& block,
                          float* to) const;
 
@@ -164,11 +164,11 @@ class ContractionRun {
 
   // The prepared rows times one panel of `width`, of which `count` columns are wanted.
   void multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,
-                      const float* panel, const Lane* columns, int64_t count, int width,
+                      const float* panel, const Line* columns, int64_t count, int width,
                       bool adds) const;
 
   // Of the next tile, which may be far: in the third level cache or in memory.
-  static void prefetch_sums(const Batch& batch, const Lane* rows, int64_t count, const Lane& column,
+  static void prefetch_sums(const Batch& batch, const Line* rows, int64_t count, const Line& column,
                             int width);
 
   const Prepared& p_;

@@ -39,28 +39,28 @@ void ContractionRun::run_wide_chunk(const Batch& batch, int64_t first, int64_t w
   const int64_t step = p_.rows_.depth.empty() ? 1 : p_.rows_.depth[0];
   const int64_t columns_step = p_.columns_.depth.empty() ? 0 : p_.columns_.depth[0];
   const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
-  std::vector<Lane>& lanes = contraction_scratch().row_lanes;
-  fill_lanes(p_.rows_, 0, p_.rows_.size, lanes);
+  std::vector<Line>& lines = contraction_scratch().row_lines;
+  fill_lines(p_.rows_, 0, p_.rows_.size, lines);
   const int64_t tiled = p_.columns_in_place_ ? width / kernels_.columns * kernels_.columns : 0;
   std::array<const float*, kWideRows> rows{};
   std::array<float*, kWideRows> out{};
   std::array<float*, kWideRows> rest{};  // behind the tiled columns
-  for (size_t r = 0; r < lanes.size(); ++r) {
-    rows[r] = reinterpret_cast<const float*>(batch.rows) + lanes[r].offset;
-    out[r] = batch.out + lanes[r].out + first;
+  for (size_t r = 0; r < lines.size(); ++r) {
+    rows[r] = reinterpret_cast<const float*>(batch.rows) + lines[r].offset;
+    out[r] = batch.out + lines[r].out + first;
     rest[r] = out[r] + tiled;
     std::fill(out[r], out[r] + width, 0.0F);
   }
   for (int64_t d = 0; d < p_.depth_size_ && !is_cancelled(); d += kWideDepth) {
     const int64_t depth = std::min(kWideDepth, p_.depth_size_ - d);
     const float* block = columns + d * columns_step;
-    multiply_in_place(rows, lanes.size(), block, columns_step, depth, tiled, out, d != 0);
-    for (size_t r = 0; r < lanes.size(); r += kWideTile) {
-      const auto count = std::min<size_t>(kWideTile, lanes.size() - r);
+    multiply_in_place(rows, lines.size(), block, columns_step, depth, tiled, out, d != 0);
+    for (size_t r = 0; r < lines.size(); r += kWideTile) {
+      const auto count = std::min<size_t>(kWideTile, lines.size() - r);
       kernels_.wide(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step,
                     depth, width - tiled, rest.data() + r);
     }
-    for (size_t r = 0; r < lanes.size(); ++r) rows[r] += depth * step;
+    for (size_t r = 0; r < lines.size(); ++r) rows[r] += depth * step;
   }
 }
 
@@ -103,7 +103,7 @@ void ContractionRun::run_chained(const Batch& batch, bool is_parallel) const {
     for (size_t d = 0; d < depth; ++d) copy[d] = row[static_cast<int64_t>(d) * row_step];
     row = copy.data();
   }
-  const bool is_across = p_.columns_.has_rows && p_.columns_.lanes.size() == 1;
+  const bool is_across = p_.columns_.has_rows && p_.columns_.lines.size() == 1;
   for_ranges(is_parallel, (width + chunk - 1) / chunk, 1, [&](int64_t begin, int64_t end) {
     const int64_t last = std::min(end * chunk, width);
     const int64_t most = is_across ? kAcrossColumns : kChainedColumns;
@@ -144,7 +144,7 @@ void ContractionRun::run_chained_across(const Batch& batch, const float* row, in
       for (int64_t c = 0; c < count; ++c) to[c] += from[c];
     }
   }
-  const Prepared::LaneAxis& axis = p_.columns_.lanes[0];
+  const Prepared::LineAxis& axis = p_.columns_.lines[0];
   float* out = batch.out + first * axis.out;
   for (int64_t c = 0; c < count; ++c) out[c * axis.out] = sums[static_cast<size_t>(c)];
 }
@@ -155,28 +155,28 @@ void ContractionRun::run_chained_columns(const Batch& batch, const float* row, i
   const int64_t step = p_.columns_.depth[0];
   const auto* columns = reinterpret_cast<const float*>(batch.columns);
   ContractionScratch& mine = contraction_scratch();
-  std::vector<Lane>& lanes = mine.column_lanes;
-  fill_lanes(p_.columns_, first, count, lanes);
+  std::vector<Line>& lines = mine.column_lines;
+  fill_lines(p_.columns_, first, count, lines);
   // Columns that lie along their depth at equal distances are read where they lie; others are
   // copied one by one, in blocks where they lie side by side.
-  const bool is_even = p_.columns_.lanes.size() <= 1;
+  const bool is_even = p_.columns_.lines.size() <= 1;
   std::array<float, kChainedColumns> sums{};
   if (step == 1 && is_even) {
-    const int64_t distance = count > 1 ? lanes[1].offset - lanes[0].offset : 0;
-    kernels_.chained(row, columns + lanes[0].offset, distance, depth, count, sums.data());
+    const int64_t distance = count > 1 ? lines[1].offset - lines[0].offset : 0;
+    kernels_.chained(row, columns + lines[0].offset, distance, depth, count, sums.data());
   } else {
     std::vector<float>& copies = mine.panels;
     copies.resize(static_cast<size_t>(depth * count));
     for (int64_t d = 0; d < depth; ++d) {
       for (int64_t c = 0; c < count; ++c) {
         copies[static_cast<size_t>(c * depth + d)] =
-            columns[lanes[static_cast<size_t>(c)].offset + d * step];
+            columns[lines[static_cast<size_t>(c)].offset + d * step];
       }
     }
     kernels_.chained(row, copies.data(), depth, depth, count, sums.data());
   }
   for (int64_t c = 0; c < count; ++c) {
-    batch.out[lanes[static_cast<size_t>(c)].out] = sums[static_cast<size_t>(c)];
+    batch.out[lines[static_cast<size_t>(c)].out] = sums[static_cast<size_t>(c)];
   }
 }
 

@@ -45,7 +45,7 @@ class Run {
         ids_{static_cast<uint32_t>(options.replica_id), static_cast<uint32_t>(options.partition_id),
              options.launch_number},
         host_steps_(host_steps),
-        under_way_(options.lane) {}
+        under_way_(options.communication_lane) {}
 
   Status run(const plan::Steps& steps) {
     for (const plan::Step& step : steps) {

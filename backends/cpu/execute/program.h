@@ -39,7 +39,7 @@ struct RunOptions : reference::LaunchContext {
   // Whether work may be split over the pool.
   bool is_parallel = false;
   // Where collectives wait for peers; null: a launch of one device.
-  SerialQueue* lane = nullptr;
+  SerialQueue* communication_lane = nullptr;
 };
 
 // The row groups of a plan that run block by block.

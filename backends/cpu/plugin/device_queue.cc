@@ -26,8 +26,8 @@ Status DeviceQueue::start_threads() {
   const std::lock_guard lock(mutex_);
   if (thread_ != nullptr) return ok_status();
   try {
-    if (lane_ == nullptr) {
-      lane_ = std::make_unique<SerialQueue>(SerialQueueOptions{.starts_now = true});
+    if (communication_lane_ == nullptr) {
+      communication_lane_ = std::make_unique<SerialQueue>(SerialQueueOptions{.starts_now = true});
     }
     thread_ = std::make_unique<SerialQueue>(SerialQueueOptions{.starts_now = true});
   } catch (const std::system_error& error) {

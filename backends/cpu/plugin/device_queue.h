@@ -37,7 +37,7 @@ class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
   // called before the first of them. RESOURCE_EXHAUSTED: there is no thread.
   Status start_threads();
   // Where the collectives of the job that runs wait for peers; null before start_threads().
-  SerialQueue* lane() const { return lane_.get(); }
+  SerialQueue* communication_lane() const { return communication_lane_.get(); }
   // `ready`: when the job may run, whatever its status; null: now. On the device's own thread only
   // after start_threads().
   void post(std::shared_ptr<DeviceJob> job, CompletionRef ready, bool on_own_thread);
@@ -58,7 +58,7 @@ class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
   bool is_busy_ = false;       // guarded by mutex_; true while anything waits
   std::deque<Entry> waiting_;  // guarded by mutex_
   // Guarded by mutex_ until they are there, then constant; jobs of the thread use the lane.
-  std::unique_ptr<SerialQueue> lane_;
+  std::unique_ptr<SerialQueue> communication_lane_;
   std::unique_ptr<SerialQueue> thread_;
 };
 

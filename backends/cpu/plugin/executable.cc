@@ -60,7 +60,7 @@ class Job : public DeviceJob {
       : program_(std::move(program)),
         calls_(std::move(calls)),
         account_(device.account),
-        lane_(launch.gang == nullptr ? nullptr : device.queue->lane()),
+        communication_lane_(launch.gang == nullptr ? nullptr : device.queue->communication_lane()),
         launch_(std::move(launch)),
         member_(std::move(member)) {
     launch.outputs = launch_.outputs;
@@ -112,7 +112,7 @@ class Job : public DeviceJob {
     // Several such launches may be on the device at once, one waiting for the other in a callback.
     std::optional<SerialQueue> own_lane;
     if (launch_.gang != nullptr && launch_.transfers != nullptr) own_lane.emplace();
-    options.lane = own_lane ? &*own_lane : lane_;
+    options.communication_lane = own_lane ? &*own_lane : communication_lane_;
     constexpr int64_t kUnlimited = int64_t{1} << 60;
     const pjrt::MemoryStats stats = account_->stats();
     if (program_->host_step_count() > 0 && stats.bytes_limit < kUnlimited) {
@@ -152,7 +152,7 @@ class Job : public DeviceJob {
   std::shared_ptr<const Program> program_;
   ffi::CallsRef calls_;
   std::shared_ptr<MemoryAccount> account_;
-  SerialQueue* lane_;  // of the queue that runs this job
+  SerialQueue* communication_lane_;  // of the queue that runs this job
   pjrt::Launch launch_;
   reference::GangMember member_;
   std::vector<const std::byte*> inputs_;

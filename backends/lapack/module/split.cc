@@ -177,17 +177,17 @@ class PaddedVectors {
   // The copy with the number `index`, in order and without gaps.
   T* copy(int index, const T* x, Int inc) {
     T* const to = buffer_ + kPad + index * (static_cast<int64_t>(n_) + kPad);
-    for (Int i = 0; i < n_; ++i) to[i] = x[place(i, inc)];
+    for (Int i = 0; i < n_; ++i) to[i] = x[index_of(i, inc)];
     std::fill(to + n_, to + n_ + kPad, T(0));
     return to;
   }
   void copy_back(const T* from, T* x, Int inc) const {
-    for (Int i = 0; i < n_; ++i) x[place(i, inc)] = from[i];
+    for (Int i = 0; i < n_; ++i) x[index_of(i, inc)] = from[i];
   }
 
  private:
   static constexpr int64_t kPad = 16;
-  int64_t place(Int i, Int inc) const {
+  int64_t index_of(Int i, Int inc) const {
     return static_cast<int64_t>(inc) * (inc < 0 ? i - (n_ - 1) : i);
   }
   Int n_;

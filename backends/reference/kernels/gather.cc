@@ -47,8 +47,8 @@ Result<HostArray> gather(const HostArray& operand, const HostArray& start_indice
       return bad("the batching dimensions of operand and indices differ");
     }
   }
-  // Result dimensions: offset dims in their places, batch dims in the others.
-  Dims result_dims(result_rank), kept_dims, batch_places;
+  // Result dimensions: offset dims where they are named, batch dims in the others.
+  Dims result_dims(result_rank), kept_dims, result_batch_dims;
   for (int64_t d = 0; d < rank; ++d) {
     if (!contains(dropped, d)) kept_dims.push_back(d);
   }
@@ -57,8 +57,8 @@ Result<HostArray> gather(const HostArray& operand, const HostArray& start_indice
   }
   for (size_t d = 0; d < result_rank; ++d) {
     if (contains(config.offset_dims, static_cast<int64_t>(d))) continue;
-    result_dims[d] = indices.batch_dims[batch_places.size()];
-    batch_places.push_back(static_cast<int64_t>(d));
+    result_dims[d] = indices.batch_dims[result_batch_dims.size()];
+    result_batch_dims.push_back(static_cast<int64_t>(d));
   }
   HEKLA_ASSIGN_OR_RETURN(HostArray result,
                          HostArray::allocate(operand.dtype(), result_dims, false));
@@ -72,7 +72,7 @@ Result<HostArray> gather(const HostArray& operand, const HostArray& start_indice
     window_strides.push_back(strides[kept_dims[i]]);
     window_result_strides.push_back(result_strides[config.offset_dims[i]]);
   }
-  for (int64_t place : batch_places) batch_result_strides.push_back(result_strides[place]);
+  for (int64_t dim : result_batch_dims) batch_result_strides.push_back(result_strides[dim]);
   // What a batch index adds to the operand offset through the batching dimensions.
   Dims batching_strides(indices.batch_dims.size(), 0);
   for (size_t i = 0; i < config.operand_batching_dims.size(); ++i) {

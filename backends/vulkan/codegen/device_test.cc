@@ -326,8 +326,8 @@ TEST_F(OnDevice, IterationsThroughSharedMemory) {
   }
 }
 
-// The tiles of CPU devices, with neighbours and without, and of GPUs in shared memory of different
-// sizes: the same bits as point by point.
+// The tiles of CPU devices, with contiguous columns and without, and of GPUs in shared memory of
+// different sizes: the same bits as point by point.
 TEST_F(OnDevice, TiledContractions) {
   int tiled = 0, staged = 0;
   constexpr uint64_t kKernels = hekla::testing::sweep(60, 15);
@@ -352,8 +352,9 @@ TEST_F(OnDevice, TiledContractions) {
   EXPECT_EQ(staged, static_cast<int>(target().is_cpu ? kKernels / 3 : kKernels));
 }
 
-// Neighbours of 1, 2 and 4 bytes, at every alignment, loaded and stored in words that hold several.
-TEST_F(OnDevice, RunsOfNeighbours) {
+// Contiguous elements of 1, 2 and 4 bytes, at every alignment, loaded and stored in words that hold
+// several.
+TEST_F(OnDevice, RunsOfContiguousElements) {
   constexpr int64_t kRows = 3, kColumns = 72, kPadding = 8;
   for (const uint8_t bytes : {1, 2, 4}) {
     for (const int64_t offset : {0, 1, 2, 4}) {
@@ -379,9 +380,9 @@ TEST_F(OnDevice, RunsOfNeighbours) {
         std::vector<std::byte>& memory = test.contents.emplace_back();
         for (int64_t k = 0; k < sizes[i]; ++k) memory.push_back(std::byte(k * 37 + 11));
       }
-      const bool has_neighbours = target().is_cpu && (bytes < 4 || target().int64);
+      const bool are_joined = target().is_cpu && (bytes < 4 || target().int64);
       EXPECT_GT(codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), target()).columns,
-                has_neighbours ? 1u : 0u);
+                are_joined ? 1u : 0u);
       EXPECT_EQ(difference(test, target()), "") << int{bytes} << " bytes from " << offset;
     }
   }

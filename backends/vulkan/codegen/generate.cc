@@ -275,8 +275,8 @@ Generator::Side Generator::side(int64_t size, Bits first, Bits lane, uint32_t la
   return result;
 }
 
-// The columns where those of an invocation are neighbours: all of them are there, or none.
-Generator::Side Generator::neighbours(int64_t size, Bits lane) {
+// The columns where those of an invocation are adjacent: all of them are there, or none.
+Generator::Side Generator::adjacent(int64_t size, Bits lane) {
   Side result;
   const auto count = uint64_t{schedule_.columns};
   Bits start = first_column_ + lane * count;
@@ -314,7 +314,7 @@ void Generator::emit_tile(Bits group, Bits local) {
   lane_x_ = x;
   lane_y_ = y;
   local_ = local;
-  const Side columns = schedule_.is_adjacent ? neighbours(kernel_.grid[rank - 1], x)
+  const Side columns = schedule_.is_adjacent ? adjacent(kernel_.grid[rank - 1], x)
                                              : side(kernel_.grid[rank - 1], first_column_, x,
                                                     schedule_.lanes_x, schedule_.columns);
   Side rows;
@@ -381,7 +381,7 @@ uint64_t Generator::run_factor(const Instruction& inst, uint32_t length) const {
   return static_cast<uint64_t>(index_.factor(inst.arguments[0], column(), length));
 }
 
-// Where a load of neighbouring columns is one of neighbours in memory: several columns at once.
+// Where a load of adjacent columns is contiguous in memory: several columns at once.
 bool Generator::load_run(Value v, const Instruction& inst) {
   const uint32_t length = run_length(inst);
   if (length == 1) return false;
@@ -396,7 +396,7 @@ bool Generator::load_run(Value v, const Instruction& inst) {
   return true;
 }
 
-// Where another load reads the neighbour: both at once.
+// Where another load reads the next element: both at once.
 bool Generator::load_pair(Value v, const Instruction& inst) {
   const auto pair = pairs_.find(v);
   const Access access = kernel::unpack_access(inst.immediate);

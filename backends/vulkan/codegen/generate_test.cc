@@ -401,7 +401,7 @@ TEST(Schedule, CoversTheGridWithinTheLimits) {
   EXPECT_EQ(must_generate(empty, full_target()).group_count, 0);
 }
 
-TEST(Schedule, NeighboursGoInWordsOf64Bits) {
+TEST(Schedule, ContiguousColumnsGoInWordsOf64Bits) {
   Target t = full_target();
   t.is_cpu = true;
   t.subgroup_size = 8;
@@ -411,7 +411,8 @@ TEST(Schedule, NeighboursGoInWordsOf64Bits) {
                       "shaderInt64");
   };
   EXPECT_EQ(longs(elementwise(1000, kF32, 1)), 1);
-  EXPECT_EQ(longs(elementwise(1001, kF32, 1)), 0) << "an odd last dimension has no neighbours";
+  EXPECT_EQ(longs(elementwise(1001, kF32, 1)), 0)
+      << "an odd last dimension has columns that are not joined";
   t.is_cpu = false;
   EXPECT_EQ(longs(elementwise(1000, kF32, 1)), 0);
 }
@@ -433,7 +434,7 @@ TEST(Schedule, KnowsWhatDividesAnIndex) {
   EXPECT_EQ(index.factor(even), 1);
 }
 
-TEST(Schedule, FindsLoadsOfNeighbours) {
+TEST(Schedule, FindsLoadsOfContiguousElements) {
   Builder b(1, kI32);
   const Value even = b.mul(b.grid_index(0), b.index(16));
   std::vector<Value> loads;
@@ -442,7 +443,7 @@ TEST(Schedule, FindsLoadsOfNeighbours) {
     loads.push_back(b.load(kF32, {0, 4}, b.add(even, b.index(place))));
     sum = b.add(sum, loads.back());
   }
-  // Neighbours of another operand, and at an odd place.
+  // Contiguous elements of another operand, and at an odd index.
   sum = b.add(sum, b.load(kF32, {1, 4}, b.add(even, b.index(3))));
   b.store({2, 4}, b.grid_index(0), sum);
   Kernel kernel;

@@ -43,7 +43,7 @@ class Generator {
     std::vector<Flag> inside;  // empty: all are
   };
   Side side(int64_t size, Bits first, Bits lane, uint32_t lanes, uint32_t count);
-  Side neighbours(int64_t size, Bits lane);
+  Side adjacent(int64_t size, Bits lane);
   // The quotient; `number` becomes the remainder.
   static Bits divide(Bits& number, uint64_t by);
   void emit_tile(Bits group, Bits local);
@@ -97,7 +97,7 @@ class Generator {
   spv::Id value(kernel::Value v, const kernel::Instruction& inst);
 
   // Memory.
-  // How many columns of an invocation one access can take at once, since they are neighbours in
+  // How many columns of an invocation one access can take at once, since they are contiguous in
   // memory; 1: no more than one.
   uint32_t run_length(const kernel::Instruction& inst);
   uint64_t run_factor(const kernel::Instruction& inst, uint32_t length) const;
@@ -225,7 +225,8 @@ class Generator {
   std::map<size_t, std::vector<spv::Id>> passed_;
   Bits passing_lane_;
   std::vector<bool> needed_;  // what is left to emit where values were passed; empty: all
-  // Loads of neighbours: the second of each first, and those seconds that their firsts have loaded.
+  // Loads of contiguous elements: the second of each first, and those seconds that their firsts
+  // have loaded.
   std::map<kernel::Value, kernel::Value> pairs_;
   std::set<kernel::Value> loaded_;
   std::vector<bool> guarded_;   // stores, by Value; empty: none

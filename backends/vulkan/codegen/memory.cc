@@ -194,7 +194,7 @@ spv::Id Memory::load(const Access& access, ScalarType type, Bits element) {
                         : m_.op(spv::OpAtomicLoad, m_.uint_type(32),
                                 {part.pointer, m_.uint_constant(32, spv::ScopeDevice),
                                  m_.uint_constant(32, spv::MemorySemanticsMaskNone)})};
-    const Bits high = word << (part.place.like(static_cast<uint64_t>(32 - bits)) - part.place);
+    const Bits high = word << (part.shift.like(static_cast<uint64_t>(32 - bits)) - part.shift);
     const Bits count = high.like(static_cast<uint64_t>(32 - bits));
     return (access.is_signed ? high.shifted_right_signed(count) : high >> count).id();
   }
@@ -350,8 +350,8 @@ void Memory::store(const Access& access, ScalarType type, Bits element, spv::Id 
     // Other invocations write the rest of the word: two changes that leave it alone.
     const Part part = part_of_word(access, element);
     const uint64_t mask = (uint64_t{1} << width) - 1;
-    const Bits kept = (part.place.like(mask) << part.place) ^ 0xffffffff;
-    const Bits added = (Bits(&m_, 32, value) & mask) << part.place;
+    const Bits kept = (part.shift.like(mask) << part.shift) ^ 0xffffffff;
+    const Bits added = (Bits(&m_, 32, value) & mask) << part.shift;
     const spv::Id scope = m_.uint_constant(32, spv::ScopeDevice);
     const spv::Id relaxed = m_.uint_constant(32, spv::MemorySemanticsMaskNone);
     m_.op(spv::OpAtomicAnd, m_.uint_type(32), {part.pointer, scope, relaxed, kept.id()});

@@ -37,9 +37,9 @@ class Memory {
 
   // `element`: an index of 32 or 64 bits, not negative. Of 1 and 2 bytes: extended to 32 bits.
   spv::Id load(const kernel::Access& access, kernel::ScalarType type, Bits element);
-  // `count` neighbours, a power of two and kLongestRunBytes at most, in as few words as their
-  // alignment allows: `aligned_to`, a power of two, divides the first index. Of operands that 32
-  // bits reach (is_narrow), elements of 4 bytes at most.
+  // `count` contiguous elements, a power of two and kLongestRunBytes at most, in as few words as
+  // their alignment allows: `aligned_to`, a power of two, divides the first index. Of operands that
+  // 32 bits reach (is_narrow), elements of 4 bytes at most.
   std::vector<spv::Id> load_run(const kernel::Access& access, kernel::ScalarType type, Bits first,
                                 uint32_t count, uint64_t aligned_to);
   // Whether a word of such a run holds several elements.
@@ -64,7 +64,7 @@ class Memory {
   // Of 1 and 2 bytes without the storage feature: the word around it.
   struct Part {
     spv::Id pointer = 0;
-    Bits place;  // of its lowest bit
+    Bits shift;  // of its lowest bit in the word
   };
   Part part_of_word(const kernel::Access& access, Bits element);
   Bits load_word(size_t operand, int width, Bits element);

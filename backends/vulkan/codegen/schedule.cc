@@ -80,8 +80,8 @@ uint32_t unit_columns(const kernel::IndexAnalysis& index, const Target& t, uint3
   return columns;
 }
 
-// Lanes that follow each other read neighbours, or all the same: what words of several columns
-// keep.
+// Lanes that follow each other read contiguous elements, or all the same: what words of several
+// columns keep.
 bool loads_are_in_order(const kernel::IndexAnalysis& index) {
   const kernel::Function& f = index.kernel().body;
   const auto column = index.dimension(static_cast<int>(f.body().parameters.size()) - 1);
@@ -184,8 +184,8 @@ Answer choose_shared_tile(const kernel::IndexAnalysis& index, const Target& t, u
       2 * carried);
 }
 
-// Many points that each go along neighbours in memory, a row each: on a GPU the lanes of a
-// workgroup load the iterations of a block together, neighbours by neighbours, into shared memory.
+// Many points that each go along contiguous memory, a row each: on a GPU the lanes of a
+// workgroup load the iterations of a block together, in the order of memory, into shared memory.
 constexpr int64_t kFewestStagedPoints = 4096;
 constexpr uint32_t kMostStagedLanes = 128;
 constexpr uint32_t kFewestStagedLanes = 8;
@@ -233,9 +233,9 @@ Answer choose_staged_rows(const kernel::IndexAnalysis& index, const Target& t, u
 // rows of layer norms, and 45 instead of 270 for a product with transposed weights.
 constexpr int64_t kMostSharedPoints = 8192;
 constexpr int64_t kFewestSharedIterations = 16;
-// Where neighbouring points rather than iterations are neighbours in memory.
+// Where adjacent points rather than iterations are contiguous in memory.
 constexpr int64_t kMostScatteredPoints = 2048;
-// Elements between iterations whose loads are neighbours all together (unrolled sums).
+// Elements between iterations whose loads are contiguous all together (unrolled sums).
 constexpr int64_t kMostStep = 16;
 
 Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, uint32_t) {
@@ -271,7 +271,7 @@ Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, 
   return shared;
 }
 
-// On a GPU as many teams as fill a workgroup: those whose points are neighbours in memory, or, of
+// On a GPU as many teams as fill a workgroup: those whose points are contiguous in memory, or, of
 // points that are not, neighbouring teams.
 Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
   const kernel::Kernel& kernel = index.kernel();

@@ -15,7 +15,8 @@
 namespace hekla::vulkan::codegen {
 
 // Without tiles, workgroup g, invocation i runs the units g * size * points + i + k * size for
-// k < points; a unit is one point, or `columns` neighbours of the last dimension, which divide it.
+// k < points; a unit is one point, or `columns` adjacent ones of the last dimension, which divide
+// it.
 //
 // With tiles (tile.h), invocation i of a workgroup is lane i % lanes_x in x and i / lanes_x in y.
 // It runs columns x rows points side by side: column (gx * columns + c) * lanes_x + x and row (gy *
@@ -37,10 +38,10 @@ struct Schedule {
   // All lanes do the same point, and each computes `passed_values` of its own iterations;
   // broadcasts.
   bool shares_point = false;
-  // Columns of an invocation are neighbours: (gx * lanes_x + x) * columns + c; the grid's are a
+  // Columns of an invocation are adjacent: (gx * lanes_x + x) * columns + c; the grid's are a
   // multiple of them.
   bool is_adjacent = false;
-  // An access costs the same whatever its width: neighbours in memory go in words of 64 bits.
+  // An access costs the same whatever its width: contiguous elements go in words of 64 bits.
   bool long_accesses = false;
   // Iterations of innermost loops that are unrolled, at least: more than one where the driver would
   // end loops too early otherwise (Target::max_loop_iterations).

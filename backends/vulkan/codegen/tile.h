@@ -38,7 +38,7 @@ int64_t tile_instructions(const kernel::Function& function, const TileAnalysis& 
 struct StagedLoad {
   kernel::Value load = kernel::kNoValue;
   bool is_by_row = false;  // else by column
-  // Neighbours in memory are neighbours in the iteration, else in the row or column.
+  // What is contiguous in memory is so in the iteration, else in the row or column.
   bool is_along_iteration = false;
 };
 // Those of the loop with this body; empty where its trip count is not constant, or one of the
@@ -62,7 +62,7 @@ struct PassedValues {
 };
 PassedValues passed_values(const kernel::Function& function, int32_t region);
 
-// Loads of one region that read neighbours in memory, of 4 bytes each: the first, whose place is
+// Loads of one region that read contiguous elements of 4 bytes: the first, whose index is
 // even, and the second, which comes later.
 std::map<kernel::Value, kernel::Value> paired_loads(const kernel::IndexAnalysis& index);
 

@@ -181,16 +181,16 @@ Status Device::create(VkPhysicalDevice physical) {
 
   const float priorities[] = {1.0F, 1.0F};
   std::vector<VkDeviceQueueCreateInfo> queues;
-  const auto add_family = [&](const QueuePlace& place) {
+  const auto add_family = [&](const QueueIndex& queue) {
     for (VkDeviceQueueCreateInfo& info : queues) {
-      if (info.queueFamilyIndex == place.family) {
-        info.queueCount = std::max(info.queueCount, place.index + 1);
+      if (info.queueFamilyIndex == queue.family) {
+        info.queueCount = std::max(info.queueCount, queue.index + 1);
         return;
       }
     }
     VkDeviceQueueCreateInfo info = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
-    info.queueFamilyIndex = place.family;
-    info.queueCount = place.index + 1;
+    info.queueFamilyIndex = queue.family;
+    info.queueCount = queue.index + 1;
     info.pQueuePriorities = priorities;
     queues.push_back(info);
   };

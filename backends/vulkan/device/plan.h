@@ -38,17 +38,17 @@ enum class HostAccess : uint8_t {
 };
 std::string_view host_access_name(HostAccess access);
 
-struct QueuePlace {
+struct QueueIndex {
   uint32_t family = 0;
   uint32_t index = 0;
-  bool operator==(const QueuePlace&) const = default;
+  bool operator==(const QueueIndex&) const = default;
 };
 
 struct DevicePlan {
   std::vector<std::string> extensions;  // to enable
   Features features;                    // to enable; what kernels may use
-  QueuePlace compute;
-  QueuePlace transfer;  // may be the compute queue itself
+  QueueIndex compute;
+  QueueIndex transfer;  // may be the compute queue itself
   bool has_transfer_queue() const { return !(compute == transfer); }
 
   // Memory types per role, best first; a buffer's requirements filter them further.

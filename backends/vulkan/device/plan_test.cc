@@ -57,8 +57,8 @@ bool has_reason(const DevicePlan& plan, std::string_view part) {
 
 TEST(DevicePlan, ADiscreteBoardGetsItsQueuesAndStaging) {
   const DevicePlan p = plan(old_board());
-  EXPECT_EQ(p.compute, (QueuePlace{2, 0}));   // without graphics
-  EXPECT_EQ(p.transfer, (QueuePlace{1, 0}));  // the copy engine
+  EXPECT_EQ(p.compute, (QueueIndex{2, 0}));   // without graphics
+  EXPECT_EQ(p.transfer, (QueueIndex{1, 0}));  // the copy engine
   EXPECT_EQ(p.device_types, (std::vector<uint32_t>{1, 0}));
   EXPECT_EQ(p.upload_types.front(), 2u);
   EXPECT_EQ(p.download_types.front(), 3u);
@@ -104,7 +104,7 @@ TEST(DevicePlan, UnifiedMemoryIsZeroCopyUnlessSwitchedOff) {
 TEST(DevicePlan, OneFamilyWithTwoQueuesGivesTransfersTheSecond) {
   DeviceSnapshot device = software();
   device.queue_families[0].count = 2;
-  EXPECT_EQ(plan(device).transfer, (QueuePlace{0, 1}));
+  EXPECT_EQ(plan(device).transfer, (QueueIndex{0, 1}));
   DeviceOptions options;
   options.use_transfer_queue = false;
   EXPECT_FALSE(plan(device, options).has_transfer_queue());

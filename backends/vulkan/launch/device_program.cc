@@ -331,7 +331,7 @@ void DeviceProgram::advance(const RunRef& run) {
   }
   const std::vector<VkCommandBuffer> commands = submission(*run);
   // What uploads wrote has passed; the wait makes it visible.
-  const Point waits[] = {{&device_->transfer(), device_->transfer().passed()}};
+  const TimelinePoint waits[] = {{&device_->transfer(), device_->transfer().passed()}};
   Result<uint64_t> epoch = device_->compute().submit(commands, waits);
   if (!epoch.ok()) {
     finish(run, epoch.status());

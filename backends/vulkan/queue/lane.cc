@@ -47,11 +47,11 @@ Lane::~Lane() {
 }
 
 Result<uint64_t> Lane::submit(std::span<const VkCommandBuffer> commands,
-                              std::span<const Point> waits) {
+                              std::span<const TimelinePoint> waits) {
   HEKLA_RETURN_IF_ERROR(device_->health());
   // Of several points of one lane the last one says all.
   std::map<const Lane*, uint64_t> latest;
-  for (const Point& point : waits) {
+  for (const TimelinePoint& point : waits) {
     if (point.lane == nullptr || point.epoch == 0) continue;
     uint64_t& epoch = latest[point.lane];
     epoch = std::max(epoch, point.epoch);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lane: a logical queue with a timeline; what was submitted, what has passed.
 //
-// Each submission signals the next epoch of the lane's timeline semaphore. An event is a Point, a
-// pair of lane and epoch: asking whether it has passed reads a counter. Submissions of one lane
-// start in order; their command buffers begin with a barrier, so they also see each other's memory.
-// Waits are for epochs that were submitted already: what waits for the host is held back by the
-// caller, outside of the device's timeline.
+// Each submission signals the next epoch of the lane's timeline semaphore. An event is a
+// TimelinePoint, a pair of lane and epoch: asking whether it has passed reads a counter.
+// Submissions of one lane start in order; their command buffers begin with a barrier, so they also
+// see each other's memory. Waits are for epochs that were submitted already: what waits for the
+// host is held back by the caller, outside of the device's timeline.
 //
 // A thread per lane, started with its first watch, runs callbacks when epochs pass. (One thread for
 // all lanes would need vkWaitSemaphores with WAIT_ANY, which Mesa's common code serves with a busy
@@ -31,7 +31,7 @@ namespace hekla::vulkan {
 
 class Lane;
 
-struct Point {
+struct TimelinePoint {
   const Lane* lane = nullptr;
   uint64_t epoch = 0;
 };
@@ -48,7 +48,8 @@ class Lane {
 
   // Submits the command buffers after `waits` and returns the epoch that says that they have ended.
   // After an error nothing was submitted and the lane is as it was.
-  Result<uint64_t> submit(std::span<const VkCommandBuffer> commands, std::span<const Point> waits);
+  Result<uint64_t> submit(std::span<const VkCommandBuffer> commands,
+                          std::span<const TimelinePoint> waits);
 
   // The last epoch that was submitted.
   uint64_t submitted() const { return submitted_.load(std::memory_order_acquire); }

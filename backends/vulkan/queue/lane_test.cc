@@ -51,13 +51,14 @@ TEST(Lane, OneLaneWaitsForAnother) {
   HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
   const std::unique_ptr<Lane> a = make_lane(device);
   const std::unique_ptr<Lane> b = make_lane(device);
-  const Point first{a.get(), *a->submit({}, {})};
-  const Point second{a.get(), *a->submit({}, {})};
+  const TimelinePoint first{a.get(), *a->submit({}, {})};
+  const TimelinePoint second{a.get(), *a->submit({}, {})};
   const uint64_t epoch = *b->submit({}, std::vector{second, first});
   EXPECT_TRUE(b->wait(epoch).ok());
   EXPECT_TRUE(a->has_passed(2));
   // A wait for what nobody submitted would never end.
-  EXPECT_EQ(b->submit({}, std::vector{Point{a.get(), 3}}).status().code(), StatusCode::kInternal);
+  EXPECT_EQ(b->submit({}, std::vector{TimelinePoint{a.get(), 3}}).status().code(),
+            StatusCode::kInternal);
   EXPECT_TRUE(testing::no_validation_messages());
 }
 

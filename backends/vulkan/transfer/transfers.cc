@@ -129,7 +129,7 @@ Result<uint64_t> Transfers::submit_copy(Slot& slot, Lane& lane, const Lane& othe
   HEKLA_RETURN_IF_ERROR(slot.commands->end());
   const VkCommandBuffer commands[] = {slot.commands->handle()};
   // What the other lane wrote has passed; the wait makes it visible here.
-  const Point waits[] = {{&other, other.passed()}};
+  const TimelinePoint waits[] = {{&other, other.passed()}};
   return lane.submit(commands, waits);
 }
 

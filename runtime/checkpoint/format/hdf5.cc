@@ -13,7 +13,7 @@
 namespace hekla::checkpoint {
 namespace {
 
-struct Lane {
+struct Hdf5Thread {
   SerialQueue queue{{.on_start = [] {
     // Without this the library would run its exit handlers in whatever state a dying process is.
     H5dont_atexit();
@@ -38,30 +38,30 @@ struct Lane {
 };
 
 std::mutex start_mutex;
-Lane* lane = nullptr;  // never freed: its thread lives as long as the process
+Hdf5Thread* hdf5_thread = nullptr;  // never freed: its thread lives as long as the process
 
 void before_fork() {
   start_mutex.lock();
-  if (lane != nullptr) lane->working.lock();
+  if (hdf5_thread != nullptr) hdf5_thread->working.lock();
 }
 void after_fork_in_parent() {
-  if (lane != nullptr) lane->working.unlock();
+  if (hdf5_thread != nullptr) hdf5_thread->working.unlock();
   start_mutex.unlock();
 }
 void after_fork_in_child() {
-  lane = nullptr;
+  hdf5_thread = nullptr;
   start_mutex.unlock();
 }
 
-Lane& the_lane() {
+Hdf5Thread& the_hdf5_thread() {
   const std::lock_guard lock(start_mutex);
-  if (lane == nullptr) {
+  if (hdf5_thread == nullptr) {
     static const int registered =
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     (void)registered;
-    lane = new Lane();
+    hdf5_thread = new Hdf5Thread();
   }
-  return *lane;
+  return *hdf5_thread;
 }
 
 herr_t append_error(unsigned, const H5E_error2_t* error, void* text) {
@@ -74,7 +74,9 @@ herr_t append_error(unsigned, const H5E_error2_t* error, void* text) {
 
 }  // namespace
 
-Status on_hdf5_lane(const std::function<Status()>& work) { return the_lane().submit(work); }
+Status on_hdf5_thread(const std::function<Status()>& work) {
+  return the_hdf5_thread().submit(work);
+}
 
 Status hdf5_error(std::string_view what) {
   std::string stack;

@@ -2,9 +2,9 @@
 // libhdf5 as the checkpoint uses it: on one thread, on memory alone, with its errors as Status.
 // Internal to this folder.
 //
-// All calls happen on the HDF5 lane, a thread that on_hdf5_lane starts at first use; the library's
-// sequences of calls are not atomic even where each call is. fork() waits until the lane rests; the
-// child starts a lane of its own.
+// All calls happen on the HDF5 thread, which on_hdf5_thread starts at first use; the library's
+// sequences of calls are not atomic even where each call is. fork() waits until the thread rests;
+// the child starts one of its own.
 #pragma once
 
 #include <hdf5.h>
@@ -17,8 +17,8 @@
 
 namespace hekla::checkpoint {
 
-// Runs `work` on the lane and waits. One caller at a time; others wait.
-Status on_hdf5_lane(const std::function<Status()>& work);
+// Runs `work` on the HDF5 thread and waits. One caller at a time; others wait.
+Status on_hdf5_thread(const std::function<Status()>& work);
 
 // INTERNAL with `what` and HDF5's error stack; clears the stack.
 Status hdf5_error(std::string_view what);

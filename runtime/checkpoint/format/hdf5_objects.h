@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HDF5 objects that checkpoint files are made of: types, groups, datasets, attributes, columns.
 // No times, link order kept, no conversion: the type in memory is always the type in the file.
-// Internal to this folder; on the HDF5 lane.
+// Internal to this folder; on the HDF5 thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An HDF5 file in memory: a virtual file driver of our own, so that libhdf5 never owns a file on a
 // disk. A new file may have one hole, which stands for payload that lies on the disk alone; what
-// libhdf5 writes lands before and behind it. Internal to this folder; on the HDF5 lane.
+// libhdf5 writes lands before and behind it. Internal to this folder; on the HDF5 thread.
 //
 //   0 .. head                 user block and superblock
 //   head .. head + payload    the hole, given out by expect_payload

@@ -23,7 +23,7 @@ Result<PlainFile> make_plain_file(std::span<const TensorInfo> tensors) {
     payload += (bytes.back() + kPage - 1) / kPage * kPage;
   }
   PlainFile file;
-  HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
+  HEKLA_RETURN_IF_ERROR(on_hdf5_thread([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(0, payload));
     HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
     file.tail_offset = memory.payload_begin() + payload;
@@ -55,7 +55,7 @@ Result<PlainFile> make_chunked_file(std::span<const TensorInfo> tensors,
   const ChunkFilter filter = gzip_level > 0 ? ChunkFilter::kDeflate : ChunkFilter::kNone;
   PlainFile file;
   file.tail_offset = payload_end;
-  HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
+  HEKLA_RETURN_IF_ERROR(on_hdf5_thread([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(0, payload_end - kPlainPayloadBegin));
     HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
     memory.drop_payload();

@@ -168,7 +168,7 @@ Result<ShardImage> ShardImage::build(std::span<const TensorInfo> tensors, std::v
   }
 
   NewFile::Bytes bytes;
-  HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
+  HEKLA_RETURN_IF_ERROR(on_hdf5_thread([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(kUserBlockBytes, payload));
     if (is_packed) memory.drop_payload();
     HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));

@@ -78,7 +78,7 @@ class ShardImage {
     std::vector<Piece> pieces;  // as pieces(), where they lie in the end
   };
   Result<Finished> finish(const ShardIdentity& identity, std::span<const uint64_t> digests);
-  // `chunks`: of each piece; disjoint places from the payload's start on. On the HDF5 lane, some
+  // `chunks`: of each piece; disjoint places from the payload's start on. On the HDF5 thread, some
   // microseconds a chunk.
   Result<Finished> finish_packed(const ShardIdentity& identity, std::span<const uint64_t> digests,
                                  std::vector<std::vector<Chunk>> chunks);

@@ -93,7 +93,7 @@ Result<ShardContents> read_shard(const UserBlock& block,
   }
 
   ShardContents contents;
-  const Status read = on_hdf5_lane([&]() -> Status {
+  const Status read = on_hdf5_thread([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(const OpenFile file, OpenFile::open(parts, block.file_size));
     HEKLA_ASSIGN_OR_RETURN(const auto of_step, read_int64(file.id(), "/__tensors/of_step"));
     if (of_step.size() != 1) return data_loss("/__tensors/of_step is not one number");

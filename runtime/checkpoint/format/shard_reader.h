@@ -6,7 +6,7 @@
 //   table = read_block_table(block, its bytes) // all that a restore needs beside the index
 //   read_shard(block, bytes of metadata_ranges(block))  // tensors and pieces, for repair
 //
-// Pure but for the HDF5 lane. What does not hold is DATA_LOSS and names the part.
+// Pure but for the HDF5 thread. What does not hold is DATA_LOSS and names the part.
 #pragma once
 
 #include <cstddef>

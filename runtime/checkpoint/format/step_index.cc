@@ -250,7 +250,7 @@ Result<StepIndex> make_index(int64_t step, std::vector<TensorInfo> tensors,
 
 Result<std::vector<std::byte>> write_index(const StepIndex& index, int32_t minor) {
   NewFile::Bytes bytes;
-  HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
+  HEKLA_RETURN_IF_ERROR(on_hdf5_thread([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(0, 0));
     HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
     HEKLA_RETURN_IF_ERROR(writer.text_attribute(memory.id(), "format", "hekla-index"));
@@ -282,7 +282,7 @@ Result<StepIndex> read_index(std::span<const std::byte> bytes, const FileRecord&
     return data_loss("{} does not match its digest in COMMIT: it is corrupt", expected.path);
   }
   Result<StepIndex> index = data_loss("not read");
-  const Status read = on_hdf5_lane([&]() -> Status {
+  const Status read = on_hdf5_thread([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(const OpenFile file, OpenFile::open({{0, bytes}}, expected.size));
     HEKLA_ASSIGN_OR_RETURN(const int64_t major, read_number_attribute(file.id(), "/", "major"));
     if (major != kFormatMajor) {

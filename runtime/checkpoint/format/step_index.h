@@ -34,7 +34,7 @@ struct StepIndex {
   std::vector<Mesh> meshes;
   std::vector<int32_t> mesh_of;  // by tensor; kNoMesh: unknown
 
-  // Pieces of one tensor, neighbours in `pieces`.
+  // Pieces of one tensor, contiguous in `pieces`.
   std::span<const Piece> pieces_of(int32_t tensor) const;
   std::optional<int32_t> find(std::string_view name) const;  // linear
   // XXH3-128 over the tensor's block digests in the order of its pieces; depends on how the tensor

@@ -172,7 +172,7 @@ class ViewWriter {
 
 Result<std::vector<std::byte>> make_view(const StepIndex& index) {
   NewFile::Bytes bytes;
-  HEKLA_RETURN_IF_ERROR(on_hdf5_lane([&]() -> Status {
+  HEKLA_RETURN_IF_ERROR(on_hdf5_thread([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(NewFile memory, NewFile::create(0, 0));
     HEKLA_ASSIGN_OR_RETURN(ObjectWriter writer, ObjectWriter::create(memory.id()));
     HEKLA_RETURN_IF_ERROR(writer.text_attribute(memory.id(), "format", "hekla-view"));

@@ -368,18 +368,18 @@ Result<PieceIndex> PieceIndex::make(std::vector<TensorInfo> tensors, std::vector
     }
   }
 
-  std::vector<int32_t> by_place(sorted.size());
-  std::iota(by_place.begin(), by_place.end(), 0);
+  std::vector<int32_t> by_offset(sorted.size());
+  std::iota(by_offset.begin(), by_offset.end(), 0);
   // Chunks that overlap would not have their digests.
-  std::erase_if(by_place,
+  std::erase_if(by_offset,
                 [&](int32_t p) { return sorted[p].bytes == 0 || sorted[p].chunks != nullptr; });
-  sort_if_needed(by_place, [&](int32_t a, int32_t b) {
+  sort_if_needed(by_offset, [&](int32_t a, int32_t b) {
     return sorted[a].file != sorted[b].file ? sorted[a].file < sorted[b].file
                                             : sorted[a].offset < sorted[b].offset;
   });
-  for (size_t i = 1; i < by_place.size(); ++i) {
-    const Piece& a = sorted[by_place[i - 1]];
-    const Piece& b = sorted[by_place[i]];
+  for (size_t i = 1; i < by_offset.size(); ++i) {
+    const Piece& a = sorted[by_offset[i - 1]];
+    const Piece& b = sorted[by_offset[i]];
     if (a.file == b.file && b.offset - a.offset < a.bytes) {
       return data_loss("{} and {} overlap in file {} at offset {}",
                        piece_text(index.tensors_[a.tensor], a),

@@ -37,9 +37,8 @@ class Locations {
     HEKLA_ASSIGN_OR_RETURN(const Message index, module.message(17, "the stack frame index"));
     locations.files_ = index.list(1);
     for (std::string_view bytes : index.list(3)) {
-      HEKLA_ASSIGN_OR_RETURN(const Message place, Message::parse(bytes, "a file location"));
-      locations.places_.push_back(
-          locations.file(place.integer(1), place.integer(3), place.integer(4)));
+      HEKLA_ASSIGN_OR_RETURN(const Message line, Message::parse(bytes, "a file location"));
+      locations.lines_.push_back(locations.file(line.integer(1), line.integer(3), line.integer(4)));
     }
     for (std::string_view bytes : index.list(4)) {
       HEKLA_ASSIGN_OR_RETURN(const Message frame, Message::parse(bytes, "a stack frame"));
@@ -54,19 +53,19 @@ class Locations {
     location->kind = ir::Location::Kind::kName;
     const std::string_view op_name = metadata.bytes(2);
     location->text = std::string(op_name.empty() ? name : op_name);
-    ir::LocationRef place;
+    ir::LocationRef source;
     if (const std::string_view file = metadata.bytes(3); !file.empty()) {
-      place = at(file, metadata.integer(4), metadata.integer(18));
+      source = at(file, metadata.integer(4), metadata.integer(18));
     } else {
       const int64_t frame = metadata.integer(15);
       if (frame > 0 && frame <= static_cast<int64_t>(frames_.size())) {
         const int64_t number = frames_[static_cast<size_t>(frame) - 1];
-        if (number > 0 && number <= static_cast<int64_t>(places_.size())) {
-          place = places_[static_cast<size_t>(number) - 1];
+        if (number > 0 && number <= static_cast<int64_t>(lines_.size())) {
+          source = lines_[static_cast<size_t>(number) - 1];
         }
       }
     }
-    if (place != nullptr) location->children.push_back(std::move(place));
+    if (source != nullptr) location->children.push_back(std::move(source));
     return ir::LocationRef(std::move(location));
   }
 
@@ -85,7 +84,7 @@ class Locations {
   }
 
   std::vector<std::string_view> files_;
-  std::vector<ir::LocationRef> places_;
+  std::vector<ir::LocationRef> lines_;
   std::vector<int64_t> frames_;
 };
 
@@ -196,11 +195,11 @@ Result<Program> decode_program(std::string_view module) {
     HEKLA_ASSIGN_OR_RETURN(const Message fields, Message::parse(bytes, "a computation"));
     HEKLA_ASSIGN_OR_RETURN(Computation computation, read_computation(fields, ids, locations));
     const size_t index = program.computations.size();
-    const auto [place, is_new] = ids.emplace(fields.integer(5), index);
+    const auto [id, is_new] = ids.emplace(fields.integer(5), index);
     if (!is_new) {
       return invalid_argument("there are two computations with the id {}", fields.integer(5));
     }
-    if (computation.name == entry_name) by_name = &place->second;
+    if (computation.name == entry_name) by_name = &id->second;
     program.computations.push_back(std::move(computation));
   }
   if (program.computations.empty()) return invalid_argument("an HLO module without computations");

@@ -6,10 +6,10 @@
 
 namespace hekla::cpu {
 
-void ContractionRun::fill_lanes(const Side& side, int64_t first, int64_t count,
-                                std::vector<Lane>& lanes) {
-  lanes.resize(static_cast<size_t>(count));
-  const size_t axes = side.lanes.size();
+void ContractionRun::fill_lines(const Side& side, int64_t first, int64_t count,
+                                std::vector<Line>& lines) {
+  lines.resize(static_cast<size_t>(count));
+  const size_t axes = side.lines.size();
   std::array<int64_t, 16> few{};
   std::vector<int64_t> many;
   int64_t* at = few.data();
@@ -18,33 +18,33 @@ void ContractionRun::fill_lanes(const Side& side, int64_t first, int64_t count,
     at = many.data();
   }
   for (size_t a = axes; a-- > 0;) {
-    at[a] = first % side.lanes[a].size;
-    first /= side.lanes[a].size;
+    at[a] = first % side.lines[a].size;
+    first /= side.lines[a].size;
   }
-  for (Lane& lane : lanes) {
-    lane = Lane();
+  for (Line& line : lines) {
+    line = Line();
     for (size_t a = 0; a < axes; ++a) {
-      const Prepared::LaneAxis& axis = side.lanes[a];
-      lane.offset += at[a] * axis.stride;
-      lane.out += at[a] * axis.out;
+      const Prepared::LineAxis& axis = side.lines[a];
+      line.offset += at[a] * axis.stride;
+      line.out += at[a] * axis.out;
       if (axis.window >= 0) {
         const auto w = static_cast<size_t>(axis.window);
-        lane.at[w] = at[a] * side.windows[w].stride - side.windows[w].low;
+        line.at[w] = at[a] * side.windows[w].stride - side.windows[w].low;
       }
     }
     for (size_t a = axes; a-- > 0;) {
-      if (++at[a] < side.lanes[a].size) break;
+      if (++at[a] < side.lines[a].size) break;
       at[a] = 0;
     }
   }
 }
 
-const std::byte* ContractionRun::find(const Side& side, const std::byte* base, const Lane& lane,
+const std::byte* ContractionRun::find(const Side& side, const std::byte* base, const Line& line,
                                       int64_t offset, const Run& run) {
-  offset += lane.offset;
+  offset += line.offset;
   for (size_t w = 0; w < side.windows.size(); ++w) {
     const Prepared::Window& window = side.windows[w];
-    int64_t at = lane.at[w] + run.taps[w];
+    int64_t at = line.at[w] + run.taps[w];
     if (at < 0) return nullptr;
     if (window.base_dilation != 1) {
       if (at % window.base_dilation != 0) return nullptr;
@@ -56,11 +56,11 @@ const std::byte* ContractionRun::find(const Side& side, const std::byte* base, c
   return base + offset * side.bytes;
 }
 
-void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base, const Lane* lanes,
+void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
                           int64_t first, int64_t count, int width, const DepthBlock& block,
                           float* to) const {
   if (side.has_rows) {
-    pack_side_by_side(side, is_rows, base, lanes, first, count, width, block, to);
+    pack_side_by_side(side, is_rows, base, lines, first, count, width, block, to);
     return;
   }
   std::array<const void*, kMostPanelColumns> from{};
@@ -73,7 +73,7 @@ void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base,
       const Run& run = p_.runs_[r];
       for (int64_t i = 0; i < here; ++i) {
         from[static_cast<size_t>(i)] =
-            find(side, base, lanes[l + i], is_rows ? run.rows : run.columns, run);
+            find(side, base, lines[l + i], is_rows ? run.rows : run.columns, run);
       }
       kernels_.pack(side.narrow, from.data(), width, step, run.count, panel);
       panel += run.packed * width;
@@ -82,32 +82,32 @@ void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base,
 }
 
 void ContractionRun::pack_side_by_side(const Side& side, bool is_rows, const std::byte* base,
-                                       const Lane* lanes, int64_t first, int64_t count, int width,
+                                       const Line* lines, int64_t first, int64_t count, int width,
                                        const DepthBlock& block, float* to) const {
-  const Prepared::LaneAxis& inner = side.lanes.back();
+  const Prepared::LineAxis& inner = side.lines.back();
   const int64_t step = side.depth.empty() ? 1 : side.depth.back();
   const int64_t panel_step = panel_size(block, width);
   for (size_t r = block.first; r < block.last; ++r) {
     const Run& run = p_.runs_[r];
     const int64_t offset = is_rows ? run.rows : run.columns;
-    auto spread = [&](const std::byte* from, int64_t lane, int64_t length) {
+    auto spread = [&](const std::byte* from, int64_t line, int64_t length) {
       if (length <= 0) return;
-      kernels_.spread(side.narrow, from, step, run.count, lane, length, width, panel_step, to);
+      kernels_.spread(side.narrow, from, step, run.count, line, length, width, panel_step, to);
     };
     int64_t at = first % inner.size;
     for (int64_t l = 0; l < count;) {
       const int64_t length = std::min(inner.size - at, count - l);
       at = 0;
       if (inner.window < 0) {
-        spread(find(side, base, lanes[l], offset, run), l, length);
+        spread(find(side, base, lines[l], offset, run), l, length);
       } else {
         // Padding at either end.
         const auto w = static_cast<size_t>(inner.window);
-        const int64_t start = lanes[l].at[w] + run.taps[w];
+        const int64_t start = lines[l].at[w] + run.taps[w];
         const int64_t low = std::clamp<int64_t>(-start, 0, length);
         const int64_t high = std::clamp(side.windows[w].extent - start, low, length);
         const std::byte* from =
-            low == high ? nullptr : find(side, base, lanes[l + low], offset, run);
+            low == high ? nullptr : find(side, base, lines[l + low], offset, run);
         if (from == nullptr) {
           spread(nullptr, l, length);
         } else {
