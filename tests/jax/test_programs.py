@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import programs
-from compare import on, wide
+from compare import expected, wide
 
 ALL = {p.name: p for p in programs.all_programs()}
 QUICK = ('digits_classifier', 'k_means')
@@ -23,7 +23,7 @@ def test_same_as_cpu(device, cpu, shim, name):
     program = ALL[name]
     case = json.loads((programs.HERE / name / 'case.json').read_text())
     arrays = program.arrays()
-    want = on(cpu, program.function, arrays)
+    want = expected(cpu, program.function, arrays)
     placed = jax.device_put(arrays, device)
     with warnings.catch_warnings():
         warnings.simplefilter('error' if shim else 'ignore')

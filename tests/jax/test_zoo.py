@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from compare import on, wide
+from compare import expected, wide
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'))
 import zoo  # noqa: E402
@@ -26,7 +26,7 @@ def in_f64(model, arguments, cpu):
     is_float = lambda x: np.issubdtype(x.dtype, np.floating)
     with jax.enable_x64(True):
         wider = jax.tree.map(lambda x: x.astype(np.float64) if is_float(x) else x, arguments)
-        return on(cpu, model.function, wider)
+        return expected(cpu, model.function, wider, 'in f64')
 
 
 @pytest.mark.parametrize('name', [
@@ -34,7 +34,7 @@ def in_f64(model, arguments, cpu):
 def test_same_as_cpu(device, cpu, name):
     model, make = ALL[name]
     arguments = make()
-    want = on(cpu, model.function, arguments)
+    want = expected(cpu, model.function, arguments)
     exact = in_f64(model, arguments, cpu)
     got = jax.tree.leaves(jax.jit(model.function)(*jax.device_put(arguments, device)))
     assert len(got) == len(want)
