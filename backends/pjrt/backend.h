@@ -106,6 +106,9 @@ struct CompileRequest {
   // Whether devices wait for each other inside of the program. All of them are this process's then,
   // and every launch is a gang's.
   bool has_collectives = false;
+  // Per flat result: the kind of memory that it is to lie in, by its number in
+  // DeviceInfo::memory_kinds.
+  std::vector<size_t> result_kinds;
   ::hekla::CompileOptions options;
   // Equal programs with equal compile options have equal ones, others do not; empty: unknown.
   std::string fingerprint;

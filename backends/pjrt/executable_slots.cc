@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backends/pjrt/abi.h"
+#include "runtime/base/log.h"
 #include "runtime/base/protobuf_wire.h"
 #include "runtime/base/sha256.h"
 #include "runtime/program/hlo/read_hlo.h"
@@ -97,20 +98,36 @@ GangProgramRef gang_program_of(const Program& program, const ClientState& state,
   return made;
 }
 
+// The kinds of memory of arrays, by their numbers among the device's.
+Result<std::vector<size_t>> memory_kinds_of(const std::vector<ArrayInfo>& infos,
+                                            const DeviceInfo& device) {
+  const std::vector<std::string>& kinds = device.memory_kinds;
+  std::vector<size_t> numbers;
+  for (const ArrayInfo& info : infos) {
+    const auto it = std::find(kinds.begin(), kinds.end(), info.memory_kind);
+    if (it == kinds.end()) {
+      return invalid_argument("the program wants memory of the kind {}, there is: {}",
+                              info.memory_kind, fmt::join(kinds, ", "));
+    }
+    numbers.push_back(static_cast<size_t>(it - kinds.begin()));
+  }
+  return numbers;
+}
+
 Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
                                                     std::shared_ptr<Program> program) {
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
   loaded->state = state;
   const CompileOptions& options = program->parsed_options;
   HEKLA_ASSIGN_OR_RETURN(std::vector<int64_t> ids, device_ids(*program, *state));
-  for (const std::vector<ArrayInfo>* infos : {&program->parameters, &program->results}) {
-    for (const ArrayInfo& info : *infos) {
-      const auto& kinds = state->backend->devices().front().memory_kinds;
-      if (std::find(kinds.begin(), kinds.end(), info.memory_kind) == kinds.end()) {
-        return invalid_argument("the program wants memory of the kind {}, there is: {}",
-                                info.memory_kind, fmt::join(kinds, ", "));
-      }
-    }
+  const DeviceInfo& device_info = state->backend->devices().front();
+  HEKLA_RETURN_IF_ERROR(memory_kinds_of(program->parameters, device_info).status());
+  HEKLA_ASSIGN_OR_RETURN(std::vector<size_t> result_kinds,
+                         memory_kinds_of(program->results, device_info));
+  if (program->asks_for_host_compute && !device_info.is_host_memory) {
+    log_message(LogLevel::kInfo,
+                "{}: what compute_on gives to the host runs on the device here; values are the same",
+                program->name);
   }
   auto names = std::make_shared<GangNames>(GangNames{program->name, {}});
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -137,7 +154,8 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
       std::unique_ptr<BackendExecutable> executable,
       state->backend->compile({program->partitioned.module, options.replica_count,
                                options.partition_count, ids, has_collectives,
-                               program->compiler_options, program->fingerprint}));
+                               std::move(result_kinds), program->compiler_options,
+                               program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =

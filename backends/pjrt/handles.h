@@ -140,6 +140,7 @@ struct Program {
   std::vector<ArrayInfo> parameters;
   std::vector<ArrayInfo> results;
   std::vector<bool> is_donated;  // per parameter
+  bool asks_for_host_compute = false;
   // Query results, which must live as long as the executable.
   std::vector<PJRT_Buffer_Type> result_types;
   std::vector<int64_t> result_dims;

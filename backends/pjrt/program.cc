@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/client_options.h"
+#include "backends/pjrt/placements.h"
 #include "runtime/base/sha256.h"
 #include "runtime/program/hlo/read_hlo.h"
 #include "runtime/program/ir/clone.h"
@@ -59,10 +61,44 @@ Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
   return infos;
 }
 
-bool is_marked_donated(const ir::AttributeMap& attributes) {
-  if (!attributes.get("tf.aliasing_output").is_absent()) return true;
+bool is_donor(const ir::AttributeMap& attributes) {
   const auto* donor = attributes.get("jax.buffer_donor").get<ir::BoolValue>();
   return donor != nullptr && donor->value;
+}
+
+// Which parameters a launch consumes: those that share memory with a result by the client's word,
+// and of the others that it may consume those whose memory a result of one device can take: one of
+// equal size and kind of memory for each. The client keeps the rest, as with XLA's clients; only
+// after partitioning is it known what fits.
+std::vector<bool> donated_parameters(const Program& program,
+                                     const std::vector<ir::AttributeMap>& attributes) {
+  const size_t count = std::min(attributes.size(), program.parameters.size());
+  std::vector<bool> is_donated(program.parameters.size());
+  std::vector<bool> is_taken(program.results.size());
+  for (size_t i = 0; i < count; ++i) {
+    const ir::Attribute& alias = attributes[i].get("tf.aliasing_output");
+    is_donated[i] = !alias.is_absent();
+    const auto* result = alias.get<ir::IntegerValue>();
+    if (result != nullptr && result->value >= 0 &&
+        result->value < static_cast<int64_t>(is_taken.size())) {
+      is_taken[static_cast<size_t>(result->value)] = true;
+    }
+  }
+  // By what may be exchanged: results that are left, as many as there are.
+  std::map<std::pair<int64_t, std::string_view>, int64_t> free;
+  for (size_t o = 0; o < is_taken.size(); ++o) {
+    const ArrayInfo& result = program.results[o];
+    if (!is_taken[o]) ++free[{result.size_bytes(), result.memory_kind}];
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (is_donated[i] || !is_donor(attributes[i])) continue;
+    const ArrayInfo& parameter = program.parameters[i];
+    int64_t& left = free[{parameter.size_bytes(), parameter.memory_kind}];
+    if (left == 0) continue;
+    --left;
+    is_donated[i] = true;
+  }
+  return is_donated;
 }
 
 void fill_queries(Program& program) {
@@ -197,6 +233,8 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
   if (module->entry() == nullptr || module->entry()->is_declaration()) {
     return invalid_argument("the program has no entry: a function @main, or one public function");
   }
+  program->asks_for_host_compute = asks_for_host_compute(*module);
+  take_placements(*module);
   HEKLA_ASSIGN_OR_RETURN(program->partitioned,
                          partition(std::move(module), program->parsed_options));
   const ir::Module& local = *program->partitioned.module;
@@ -206,10 +244,7 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                          describe(entry->type.elements(), entry->argument_attributes, "parameter"));
   HEKLA_ASSIGN_OR_RETURN(program->results,
                          describe(entry->type.results(), entry->result_attributes, "result"));
-  program->is_donated.resize(program->parameters.size());
-  for (size_t i = 0; i < entry->argument_attributes.size() && i < program->is_donated.size(); ++i) {
-    program->is_donated[i] = is_marked_donated(entry->argument_attributes[i]);
-  }
+  program->is_donated = donated_parameters(*program, entry->argument_attributes);
   program->fingerprint = fingerprint_of(program->code, program->parsed_options);
   fill_queries(*program);
   return program;

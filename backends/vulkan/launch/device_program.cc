@@ -137,17 +137,20 @@ Result<DeviceProgram::RunRef> DeviceProgram::prepare(const LaunchRequest& reques
   run->is_shared.assign(plan.output_bytes.size(), false);
   run->is_taken.assign(request.inputs.size(), false);
   for (size_t i = 0; i < plan.output_bytes.size(); ++i) {
+    const MemoryRole role =
+        options_.output_roles.empty() ? MemoryRole::kTensor : options_.output_roles[i];
     if (plan.output_input[i] >= 0) {
       const auto input = static_cast<size_t>(plan.output_input[i]);
       const LaunchInput& donor = request.inputs[input];
       if (donor.is_donated && donor.memory->unordered_readers == 0 &&
-          donor.memory->bytes() == plan.output_bytes[i]) {
+          donor.memory->bytes() == plan.output_bytes[i] && donor.memory->role() == role) {
         run->is_taken[input] = run->is_shared[i] = true;
         run->outputs.push_back(donor.memory);
         continue;
       }
     }
-    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, device_->memory().allocate(plan.output_bytes[i]));
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory,
+                           device_->memory().allocate(plan.output_bytes[i], role));
     run->outputs.push_back(std::move(memory));
   }
   return run;

@@ -47,6 +47,8 @@ struct ProgramOptions {
   std::array<uint32_t, 3> max_group_count = {0, 0, 0};
   // 0: kMaxDispatchesPerSubmission.
   int64_t max_dispatches_per_submission = 0;
+  // Per output, kTensor or kHostTensor; none: all kTensor.
+  std::vector<MemoryRole> output_roles;
 };
 
 struct LaunchInput {

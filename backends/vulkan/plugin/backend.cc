@@ -33,7 +33,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
   VulkanExecutable(std::shared_ptr<const LaunchProgram> program, ProgramOptions options,
                    Devices devices, std::optional<ir::DeviceGrid> collectives)
       : program_(std::move(program)),
-        options_(options),
+        options_(std::move(options)),
         devices_(std::move(devices)),
         collectives_(collectives) {
     loaded_.resize(devices_.size());
@@ -246,10 +246,8 @@ class VulkanBackend : public pjrt::Backend {
   const std::vector<pjrt::DeviceInfo>& devices() const override { return infos_; }
 
   Result<StorageRef> allocate(int device, size_t memory_kind, int64_t bytes) override {
-    // Host kinds are device memory where that is the host's own.
-    const MemoryRole role =
-        memory_kind == 0 || is_zero_copy() ? MemoryRole::kTensor : MemoryRole::kDownload;
-    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, at(device).memory().allocate(bytes, role));
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory,
+                           at(device).memory().allocate(bytes, role_of(memory_kind)));
     return StorageRef(std::make_shared<VulkanStorage>(device, std::move(memory)));
   }
 
@@ -269,10 +267,13 @@ class VulkanBackend : public pjrt::Backend {
 
   std::vector<std::pair<std::string, int64_t>> counters(int device) const override {
     const LaunchCounters& counters = at(device).counters();
+    const MemoryStatistics memory = at(device).memory().statistics();
     return {{"launches", counters.launches},     {"submissions", counters.submissions},
             {"dispatches", counters.dispatches}, {"barriers", counters.barriers},
             {"host steps", counters.host_steps}, {"recordings", counters.recordings},
-            {"held back", counters.held_back}};
+            {"held back", counters.held_back},
+            {"host bytes in use", memory.host_bytes_in_use},
+            {"peak host bytes in use", memory.peak_host_bytes_in_use}};
   }
 
   void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
@@ -309,8 +310,10 @@ class VulkanBackend : public pjrt::Backend {
     if (request.has_collectives) {
       collectives = ir::DeviceGrid{request.replica_count, request.partition_count};
     }
-    auto executable =
-        std::make_unique<VulkanExecutable>(program, options_.program, devices_, collectives);
+    ProgramOptions options = options_.program;
+    for (const size_t kind : request.result_kinds) options.output_roles.push_back(role_of(kind));
+    auto executable = std::make_unique<VulkanExecutable>(program, std::move(options), devices_,
+                                                         collectives);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));
@@ -329,6 +332,10 @@ class VulkanBackend : public pjrt::Backend {
       if (options_.device_type == device_type_name(type)) snapshot.type = type;
     }
     return make_target(snapshot);
+  }
+  // By the number of a kind in DeviceInfo::memory_kinds.
+  static MemoryRole role_of(size_t memory_kind) {
+    return memory_kind == 0 ? MemoryRole::kTensor : MemoryRole::kHostTensor;
   }
   bool is_zero_copy() const { return device_->plan().host_access == HostAccess::kFull; }
   LogicalDevice& at(int device) const { return *devices_[static_cast<size_t>(device)]; }
