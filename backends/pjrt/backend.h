@@ -27,6 +27,7 @@
 #include "runtime/base/async/completion.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/host_transfers.h"
+#include "runtime/base/trace.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::pjrt {
@@ -91,6 +92,8 @@ struct Launch {
   std::shared_ptr<HostTransfers> transfers;
   // For functions of the user's.
   ffi::LaunchInfo info;
+  // What profilers call it; null: none watches.
+  TraceDetailRef trace;
   // Completed by the backend when all outputs are written, or with the launch's error.
   CompletionRef done;
   // The backend's answer: one per flat result of the entry function, tokens included (of size 0).

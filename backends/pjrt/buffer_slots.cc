@@ -187,10 +187,11 @@ CompletionRef read_bytes(PJRT_Buffer& buffer, StorageRef storage, int64_t offset
                          int64_t bytes) {
   CompletionRef done = Completion::make();
   buffer.ready->on_done([state = buffer.state, storage = std::move(storage), offset, target, bytes,
-                         done](const Status& status) {
+                         done, device = buffer.device](const Status& status) {
     if (!status.ok() || bytes == 0) {
       done->complete(status);
     } else {
+      show_transfer(*device, "device to host", bytes, done);
       state->backend->copy_to_host(storage, offset, target, bytes, done);
     }
   });
@@ -305,10 +306,11 @@ Result<PJRT_Buffer*> copy_to(PJRT_Buffer& source, PJRT_Device* device, MemoryObj
   HEKLA_ASSIGN_OR_RETURN(StorageRef to,
                          state->backend->allocate(device->local_index, memory->kind_index, bytes));
   CompletionRef done = Completion::make();
-  source.ready->on_done([state, from, to, bytes, done](const Status& status) {
+  source.ready->on_done([state, from, to, bytes, done, device](const Status& status) {
     if (!status.ok() || bytes == 0) {
       done->complete(status);
     } else {
+      show_transfer(*device, "device to device", bytes, done);
       state->backend->copy(from, to, bytes, done);
     }
   });

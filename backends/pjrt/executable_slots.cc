@@ -165,14 +165,27 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   return loaded;
 }
 
+// Reads and compiles.
+Result<std::unique_ptr<PJRT_LoadedExecutable>> compile(const StateRef& state, std::string_view code,
+                                                       std::string_view options) {
+  const HostSpan span;
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(code, options));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(state, std::move(program)));
+  if (span.is_on()) {
+    const std::string& name = loaded->program->name;
+    span.end(
+        std::make_shared<const TraceDetail>(TraceDetail{"compile " + name, {{"hlo_module", name}}}));
+  }
+  return loaded;
+}
+
 Status Client_Compile(PJRT_Client_Compile_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_Compile_Args, executable);
   args->executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_ASSIGN_OR_RETURN(std::string_view code, program_code(args->program));
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program,
-                         make_program(code, {args->compile_options, args->compile_options_size}));
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, code,
+                                              {args->compile_options, args->compile_options_size}));
   args->executable = loaded.release();
   return ok_status();
 }
@@ -198,8 +211,7 @@ Status Client_Load(PJRT_Client_Load_Args* args) {
   if (args->compile_options != nullptr && args->compile_options_size > 0) {
     options = {args->compile_options, args->compile_options_size};
   }
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(from.code, options));
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, from.code, options));
   args->loaded_executable = loaded.release();
   return ok_status();
 }
@@ -477,8 +489,7 @@ Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* ar
     options = {args->overridden_serialized_compile_options,
                args->overridden_serialized_compile_options_size};
   }
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(code, options));
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, code, options));
   args->loaded_executable = loaded.release();
   return ok_status();
 }

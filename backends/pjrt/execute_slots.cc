@@ -260,6 +260,7 @@ ffi::LaunchInfo launch_info(const PJRT_ExecuteOptions* options) {
 Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Execute_Args, device_complete_events);
   HEKLA_REQUIRE_HANDLE(args, executable);
+  const HostSpan span;
   PJRT_LoadedExecutable& executable = *args->executable;
   const Program& program = *executable.program;
   std::shared_ptr<BackendExecutable> code;
@@ -281,12 +282,18 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     gang = std::make_shared<Gang>(executable.state->gang, executable.gang_names);
   }
   const ffi::LaunchInfo info = launch_info(options);
+  TraceDetailRef trace;
+  if (span.is_on()) {
+    trace = std::make_shared<const TraceDetail>(
+        TraceDetail{program.name, {{"hlo_module", program.name}}});
+  }
   std::vector<Launch> launches(parts.size());
   for (size_t d = 0; d < launches.size(); ++d) {
     HEKLA_ASSIGN_OR_RETURN(
         launches[d].transfers,
         make_host_transfers(program.partitioned.host_channels, options, d, gang));
     launches[d].info = info;
+    launches[d].trace = trace;
   }
   HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
   if (gang != nullptr && program.partitioned.has_collectives) {
@@ -306,6 +313,10 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     }
   }
   if (program.partitioned.host_channels.any()) wait_briefly(executable.brief, parts);
+  if (span.is_on()) {
+    span.end(std::make_shared<const TraceDetail>(TraceDetail{"launch " + program.name, {}}),
+             {{"run_id", info.run_id}, {"devices", static_cast<int64_t>(parts.size())}});
+  }
   return ok_status();
 }
 

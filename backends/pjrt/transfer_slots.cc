@@ -36,6 +36,8 @@ struct PJRT_FulfillAliasBufferCallback {
 namespace hekla::pjrt {
 namespace {
 
+constexpr const char* kFromHost = "host to device";
+
 // Row-major is the one layout on devices.
 Status check_device_layout(const PJRT_Buffer_MemoryLayout* layout, DType dtype, const Dims& dims) {
   HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(layout, dtype, dims));
@@ -83,12 +85,14 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
   if (bytes == 0) {
     done->complete(ok_status());
   } else if (is_dense) {
+    show_transfer(*place.first, kFromHost, bytes, done);
     state->backend->copy_from_host(args->data, storage, 0, bytes, done);
   } else {
     auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
     gather_strided(static_cast<const std::byte*>(args->data), strides, dims, dtype_bytes(dtype),
                    dense->data());
     done->on_done([dense](const Status&) {});  // keeps the bytes until then
+    show_transfer(*place.first, kFromHost, bytes, done);
     state->backend->copy_from_host(dense->data(), storage, 0, bytes, done);
   }
   // The host's bytes are free once they were read; an error of the transfer is the buffer's.
@@ -316,6 +320,7 @@ Result<CompletionRef> send_part(Manager& manager, int index, const void* data, i
   if (bytes == 0) {
     done->complete(ok_status());
   } else {
+    show_transfer(*manager.device, kFromHost, bytes, done);
     manager.state->backend->copy_from_host(data, storage, offset, bytes, done);
   }
   if (is_last) {

@@ -186,6 +186,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     one.request.gang = launch.gang;
     one.request.transfers = launch.transfers;
     one.request.info = launch.info;
+    one.request.trace = launch.trace;
     if (collectives_.has_value()) one.request.member = {launch, launch_count, *collectives_};
     one.request.done = launch.done;
     for (const pjrt::LaunchInput& input : launch.inputs) {
