@@ -90,7 +90,8 @@ Result<int> local_index_of(const PJRT_Device& device);
 int memory_kind_id(const std::string& kind);
 // Allocates and describes a buffer; `ready` says when its bytes are valid.
 PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Device* device,
-                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready);
+                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready,
+                         Order order = {});
 // INVALID_ARGUMENT "Buffer has been deleted or donated", the words that clients look for.
 Status deleted_or_donated();
 // Whether the calling thread wants holds instead of addresses (plugin_api/hekla_holds.h).

@@ -125,9 +125,10 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   HEKLA_ASSIGN_OR_RETURN(std::vector<size_t> result_kinds,
                          memory_kinds_of(program->results, device_info));
   if (program->asks_for_host_compute && !device_info.is_host_memory) {
-    log_message(LogLevel::kInfo,
-                "{}: what compute_on gives to the host runs on the device here; values are the same",
-                program->name);
+    log_message(
+        LogLevel::kInfo,
+        "{}: what compute_on gives to the host runs on the device here; values are the same",
+        program->name);
   }
   auto names = std::make_shared<GangNames>(GangNames{program->name, {}});
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -152,10 +153,9 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   }
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,
-      state->backend->compile({program->partitioned.module, options.replica_count,
-                               options.partition_count, ids, has_collectives,
-                               std::move(result_kinds), program->compiler_options,
-                               program->fingerprint}));
+      state->backend->compile({program->in_memory, options.replica_count, options.partition_count,
+                               ids, has_collectives, std::move(result_kinds),
+                               program->compiler_options, program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =
@@ -173,8 +173,8 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> compile(const StateRef& state, st
   HEKLA_ASSIGN_OR_RETURN(auto loaded, load(state, std::move(program)));
   if (span.is_on()) {
     const std::string& name = loaded->program->name;
-    span.end(
-        std::make_shared<const TraceDetail>(TraceDetail{"compile " + name, {{"hlo_module", name}}}));
+    span.end(std::make_shared<const TraceDetail>(
+        TraceDetail{"compile " + name, {{"hlo_module", name}}}));
   }
   return loaded;
 }

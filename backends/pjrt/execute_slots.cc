@@ -27,6 +27,11 @@ Status check_arguments(const Program& program, PJRT_Buffer* const* arguments, PJ
                               shape_string(parameter.dtype, parameter.dims),
                               shape_string(buffer->dtype, buffer->dims));
     }
+    if (!is_first_token && buffer->order != parameter.order) {
+      return invalid_argument("argument {} of {} must have the layout {}, has {}", i, program.name,
+                              layout_text(parameter.order, parameter.dims.size()),
+                              layout_text(buffer->order, buffer->dims.size()));
+    }
     if (buffer->device != device) {
       return invalid_argument("argument {} of {} lies on {}, the launch is on {}", i, program.name,
                               buffer->device->description->debug_string,
@@ -304,9 +309,10 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     parts[d].done->on_done([code](const Status&) {});
     for (size_t o = 0; o < program.results.size(); ++o) {
       const ArrayInfo& result = program.results[o];
-      args->output_lists[d][o] = make_buffer(
-          executable.state, memory_of_kind(parts[d].device, result.memory_kind), parts[d].device,
-          result.dtype, result.dims, std::move(launches[d].outputs[o]), parts[d].done);
+      args->output_lists[d][o] =
+          make_buffer(executable.state, memory_of_kind(parts[d].device, result.memory_kind),
+                      parts[d].device, result.dtype, result.dims, std::move(launches[d].outputs[o]),
+                      parts[d].done, result.order);
     }
     if (args->device_complete_events != nullptr) {
       args->device_complete_events[d] = make_event(parts[d].done, executable.state);

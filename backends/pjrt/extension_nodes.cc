@@ -6,8 +6,8 @@
 namespace hekla::pjrt {
 namespace {
 
-PJRT_Layouts_MemoryLayout* make_layout(size_t rank) {
-  return new PJRT_Layouts_MemoryLayout{layout_text(rank)};
+PJRT_Layouts_MemoryLayout* make_layout(size_t rank, const Order& order = {}) {
+  return new PJRT_Layouts_MemoryLayout{layout_text(order, rank)};
 }
 
 Status MemoryLayout_Destroy(PJRT_Layouts_MemoryLayout_Destroy_Args* args) {
@@ -43,7 +43,7 @@ Status Topology_GetDefaultLayout(PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Arg
 Status Buffer_MemoryLayout(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args, layout);
   HEKLA_REQUIRE_HANDLE(args, buffer);
-  args->layout = make_layout(args->buffer->dims.size());
+  args->layout = make_layout(args->buffer->dims.size(), args->buffer->order);
   return ok_status();
 }
 

@@ -101,7 +101,8 @@ void take_placements(ir::Module& module) {
     ir::AttributeMap& attributes = entry.result_attributes[i];
     if (!attributes.get(kMemoryKind).is_absent()) continue;
     std::string kind = placement_of(module, entry, end->operand(i));
-    if (!kind.empty()) attributes.set(std::string_view(kMemoryKind), ir::StringValue{std::move(kind)});
+    if (!kind.empty())
+      attributes.set(std::string_view(kMemoryKind), ir::StringValue{std::move(kind)});
   }
   for (const auto& function : module.functions) erase_placements(function->body());
 }

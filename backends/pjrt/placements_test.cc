@@ -59,15 +59,18 @@ TEST(Placements, NoneIsLeft) {
 
 TEST(Placements, HostComputeIsFound) {
   const auto with = [](const std::string& attributes) {
-    return module_of("module @m {\n  func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
-                     "    %0 = stablehlo.negate %a " + attributes + " : tensor<4xf32>\n"
-                     "    return %0 : tensor<4xf32>\n  }\n}");
+    return module_of(
+        "module @m {\n  func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+        "    %0 = stablehlo.negate %a " +
+        attributes +
+        " : tensor<4xf32>\n"
+        "    return %0 : tensor<4xf32>\n  }\n}");
   };
   EXPECT_FALSE(asks_for_host_compute(*with("")));
   EXPECT_FALSE(asks_for_host_compute(
       *with(R"({mhlo.frontend_attributes = {_xla_compute_type = "dense"}})")));
-  EXPECT_TRUE(asks_for_host_compute(
-      *with(R"({mhlo.frontend_attributes = {_xla_compute_type = "host"}})")));
+  EXPECT_TRUE(
+      asks_for_host_compute(*with(R"({mhlo.frontend_attributes = {_xla_compute_type = "host"}})")));
 }
 
 }  // namespace

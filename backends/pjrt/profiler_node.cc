@@ -150,8 +150,11 @@ void show_transfer(const PJRT_Device& device, const char* what, int64_t bytes,
                    const CompletionRef& done) {
   if (!Trace::is_on()) return;
   done->on_done([index = device.local_index, what, bytes, begin = Trace::now()](const Status&) {
-    Trace::add({TraceLine::kTransfers, index,
-                std::make_shared<const TraceDetail>(TraceDetail{what, {}}), begin, Trace::now(),
+    Trace::add({TraceLine::kTransfers,
+                index,
+                std::make_shared<const TraceDetail>(TraceDetail{what, {}}),
+                begin,
+                Trace::now(),
                 {{"bytes_accessed", bytes}}});
   });
 }

@@ -2,9 +2,9 @@
 // What was recorded for a profiler as the message that clients merge into their own: an XSpace.
 //
 // A plane for each device, named "/device:CUSTOM:" and the device, with lines for launches, steps,
-// collectives and transfers; and one for the host, "/device:CUSTOM:hekla host", with a line for each
-// thread: viewers show planes of devices they do not know under that prefix alone, and merge none
-// into the client's own plane of the host. What was dropped is a warning. Pure.
+// collectives and transfers; and one for the host, "/device:CUSTOM:hekla host", with a line for
+// each thread: viewers show planes of devices they do not know under that prefix alone, and merge
+// none into the client's own plane of the host. What was dropped is a warning. Pure.
 //
 // Fields of the message: tsl/profiler/protobuf/xplane.proto.
 #pragma once

@@ -24,7 +24,8 @@ class OperationTrace {
     auto [name, place] = ir::location_parts(op_.location());
     if (!name.empty()) detail.stats.push_back({"tf_op", std::move(name)});
     if (!place.empty()) detail.stats.push_back({"source", std::move(place)});
-    Trace::add({line_, device_, std::make_shared<const TraceDetail>(std::move(detail)), begin_, end});
+    Trace::add(
+        {line_, device_, std::make_shared<const TraceDetail>(std::move(detail)), begin_, end});
   }
   bool is_on() const { return is_on_; }
   void add(TraceStat stat) { stats_.push_back(std::move(stat)); }

@@ -453,7 +453,8 @@ constexpr Check kExtensionChecks[] = {
     {"shardings", "Shardings are one message per output and parameter, or unknown.",
      check_shardings},
     {"profiler",
-     "The profiler's table has 80 bytes, and collect_data returns a message in one call, with events "
+     "The profiler's table has 80 bytes, and collect_data returns a message in one call, with "
+     "events "
      "of a launch in a plane /device:...",
      check_profiler},
     {"host-memory-allocator", "Pinned host memory can be allocated and freed.",

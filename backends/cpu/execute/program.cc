@@ -427,8 +427,7 @@ int64_t Program::arena_bytes() const {
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
   try {
-    Run run(*plan_, *code_, contractions_, row_groups_, memory, options, host_steps_run_,
-            details_);
+    Run run(*plan_, *code_, contractions_, row_groups_, memory, options, host_steps_run_, details_);
     const Status status = run.run(plan_->steps);
     run.times().log();
     return status;

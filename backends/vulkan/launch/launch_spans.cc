@@ -56,7 +56,11 @@ void DeviceProgram::show(Run& run, const Status& ended) {
       }
     }
   }
-  Trace::add({TraceLine::kLaunches, device, run.request.trace, begin, std::max(begin, end),
+  Trace::add({TraceLine::kLaunches,
+              device,
+              run.request.trace,
+              begin,
+              std::max(begin, end),
               {{"run_id", run.request.info.run_id}}});
 }
 

@@ -177,8 +177,8 @@ class Lowering {
   Sequence top_;
   size_t current_ = 0;
   const plan::Step* step_ = nullptr;  // whose dispatches are added
-  int depth_ = 0;           // of loops and branches around what is added
-  int64_t part_state_ = 0;  // words into the loop state
+  int depth_ = 0;                     // of loops and branches around what is added
+  int64_t part_state_ = 0;            // words into the loop state
 };
 
 }  // namespace hekla::vulkan

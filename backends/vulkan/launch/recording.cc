@@ -35,9 +35,8 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
     for (const LoweredPart& part : lowered->parts) {
       for (const LoweredRecording& r : part.recordings) dispatches.push_back(r.dispatches.size());
     }
-    HEKLA_ASSIGN_OR_RETURN(
-        slot.timestamps,
-        Timestamps::create(device_->device_ref(), family, dispatches));
+    HEKLA_ASSIGN_OR_RETURN(slot.timestamps,
+                           Timestamps::create(device_->device_ref(), family, dispatches));
   }
   size_t recorded = 0;
   for (const LoweredPart& part : lowered->parts) {

@@ -269,9 +269,12 @@ class VulkanBackend : public pjrt::Backend {
   std::vector<std::pair<std::string, int64_t>> counters(int device) const override {
     const LaunchCounters& counters = at(device).counters();
     const MemoryStatistics memory = at(device).memory().statistics();
-    return {{"launches", counters.launches},     {"submissions", counters.submissions},
-            {"dispatches", counters.dispatches}, {"barriers", counters.barriers},
-            {"host steps", counters.host_steps}, {"recordings", counters.recordings},
+    return {{"launches", counters.launches},
+            {"submissions", counters.submissions},
+            {"dispatches", counters.dispatches},
+            {"barriers", counters.barriers},
+            {"host steps", counters.host_steps},
+            {"recordings", counters.recordings},
             {"held back", counters.held_back},
             {"host bytes in use", memory.host_bytes_in_use},
             {"peak host bytes in use", memory.peak_host_bytes_in_use}};
@@ -313,8 +316,8 @@ class VulkanBackend : public pjrt::Backend {
     }
     ProgramOptions options = options_.program;
     for (const size_t kind : request.result_kinds) options.output_roles.push_back(role_of(kind));
-    auto executable = std::make_unique<VulkanExecutable>(program, std::move(options), devices_,
-                                                         collectives);
+    auto executable =
+        std::make_unique<VulkanExecutable>(program, std::move(options), devices_, collectives);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));
