@@ -62,7 +62,7 @@ TEST(Layouts, StridesOfDenseArrays) {
   }
 }
 
-std::unique_ptr<ir::Module> program(const std::string& body, const std::string& result) {
+std::unique_ptr<ir::Module> two_results(const std::string& body, const std::string& result) {
   auto module = stablehlo::read_program(
       "func.func @main(%x: tensor<2x3x5xf32>, %y: tensor<2xf32>) -> (tensor<" + result +
       ">, tensor<2xf32>) {\n" + body + "  return %r, %y : tensor<" + result +
@@ -72,7 +72,7 @@ std::unique_ptr<ir::Module> program(const std::string& body, const std::string& 
 }
 
 TEST(Layouts, ProgramsBeginAndEndWithTransposes) {
-  const auto module = program("  %r = stablehlo.add %x, %x : tensor<2x3x5xf32>\n", "2x3x5xf32");
+  const auto module = two_results("  %r = stablehlo.add %x, %x : tensor<2x3x5xf32>\n", "2x3x5xf32");
   const std::vector<Order> parameters = {{1, 0, 2}, {}}, results = {{0, 1, 2}, {}};
   apply_orders(*module, parameters, results);
   ASSERT_TRUE(ir::verify(*module).ok()) << ir::verify(*module).to_string();
@@ -88,7 +88,7 @@ TEST(Layouts, ProgramsBeginAndEndWithTransposes) {
 }
 
 TEST(Layouts, AParameterThatIsTheResult) {
-  const auto module = program("  %r = stablehlo.abs %x : tensor<2x3x5xf32>\n", "2x3x5xf32");
+  const auto module = two_results("  %r = stablehlo.abs %x : tensor<2x3x5xf32>\n", "2x3x5xf32");
   ir::Block& block = module->entry()->body().front();
   block.terminator()->set_operand(0, block.argument(0));
   block.erase(block.operations().front().get());
@@ -100,7 +100,7 @@ TEST(Layouts, AParameterThatIsTheResult) {
 }
 
 TEST(Layouts, WhatIsLeftOpenNeedsNoTranspose) {
-  const auto moved = program(
+  const auto moved = two_results(
       "  %0 = stablehlo.add %x, %x : tensor<2x3x5xf32>\n"
       "  %r = stablehlo.transpose %0, dims = [2, 0, 1] : (tensor<2x3x5xf32>) -> "
       "tensor<5x2x3xf32>\n",
@@ -111,7 +111,7 @@ TEST(Layouts, WhatIsLeftOpenNeedsNoTranspose) {
   EXPECT_EQ(in_memory(dims, order), (std::vector<int64_t>{2, 3, 5}));
   EXPECT_EQ(free_order(*moved, 1), Order());
   EXPECT_EQ(
-      free_order(*program("  %r = stablehlo.add %x, %x : tensor<2x3x5xf32>\n", "2x3x5xf32"), 0),
+      free_order(*two_results("  %r = stablehlo.add %x, %x : tensor<2x3x5xf32>\n", "2x3x5xf32"), 0),
       Order());
 }
 

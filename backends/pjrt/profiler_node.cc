@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The profiler extension: recordings of what this plugin's devices do, for clients that write
-// traces. Its callers leave struct sizes unset.
+// traces. Its callers leave struct sizes unset; their options say nothing of devices like these.
 #include <map>
 #include <mutex>
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/xspace.h"
-#include "runtime/base/protobuf_wire.h"
 #include "runtime/base/trace.h"
 
 // A session of a client. One thread at a time.
 struct PLUGIN_Profiler {
-  bool wants_devices = true;
   hekla::TraceRecording recording;
   std::string collected;  // an XSpace
 };
@@ -41,19 +39,6 @@ std::string device_name(int64_t index) {
                                : fmt::format("{}:{}", backend_factory().platform_name, index);
 }
 
-// Of a serialized ProfileOptions (tsl/profiler/protobuf/profiler_options.proto): whether devices
-// are to be traced. Options of version 0 say nothing.
-bool wants_devices(std::string_view options) {
-  const Result<std::vector<wire::Field>> fields = wire::parse_fields(options);
-  if (!fields.ok()) return true;
-  uint64_t version = 0, level = 0;
-  for (const wire::Field& field : *fields) {
-    if (field.number == 5) version = field.value;
-    if (field.number == 3) level = field.value;
-  }
-  return version == 0 || level > 0;
-}
-
 void error_destroy(PLUGIN_Profiler_Error_Destroy_Args* args) { delete args->error; }
 
 void error_message(PLUGIN_Profiler_Error_Message_Args* args) {
@@ -77,13 +62,7 @@ PLUGIN_Profiler_Error* guarded(const auto& work) {
 }
 
 PLUGIN_Profiler_Error* create(PLUGIN_Profiler_Create_Args* args) {
-  return guarded([&] {
-    auto made = std::make_unique<PLUGIN_Profiler>();
-    if (args->options != nullptr) {
-      made->wants_devices = wants_devices({args->options, args->options_size});
-    }
-    args->profiler = made.release();
-  });
+  return guarded([&] { args->profiler = new PLUGIN_Profiler; });
 }
 
 PLUGIN_Profiler_Error* destroy(PLUGIN_Profiler_Destroy_Args* args) {
@@ -92,9 +71,7 @@ PLUGIN_Profiler_Error* destroy(PLUGIN_Profiler_Destroy_Args* args) {
 }
 
 PLUGIN_Profiler_Error* start(PLUGIN_Profiler_Start_Args* args) {
-  return guarded([&] {
-    if (args->profiler->wants_devices) args->profiler->recording.start();
-  });
+  return guarded([&] { args->profiler->recording.start(); });
 }
 
 PLUGIN_Profiler_Error* stop(PLUGIN_Profiler_Stop_Args* args) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <string_view>
 #include <unordered_map>
@@ -79,12 +78,10 @@ class Plane {
   wire::Writer stat_message(const TraceStat& stat) {
     wire::Writer message;
     message.varint(1, stats_.try_emplace(stat.name, stats_.size() + 1).first->second);
-    if (const auto* number = std::get_if<int64_t>(&stat.value)) {
-      message.varint(4, static_cast<uint64_t>(*number));
-    } else if (const auto* real = std::get_if<double>(&stat.value)) {
-      message.fixed64(2, std::bit_cast<uint64_t>(*real));
+    if (stat.is_text) {
+      message.bytes(5, stat.text);
     } else {
-      message.bytes(5, std::get<std::string>(stat.value));
+      message.varint(4, static_cast<uint64_t>(stat.number));
     }
     return message;
   }

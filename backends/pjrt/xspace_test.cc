@@ -51,7 +51,7 @@ std::map<uint64_t, std::string> names(std::string_view plane, uint32_t table) {
 
 TEST(Xspace, HasAPlaneForEachDeviceAndOneForTheHost) {
   const auto kernel = std::make_shared<const TraceDetail>(
-      TraceDetail{"add", {{"source", std::string("m.py:3")}, {"flops", 2.5}}});
+      TraceDetail{"add", {{"source", std::string("m.py:3")}, {"flops", int64_t{25}}}});
   const auto launch = std::make_shared<const TraceDetail>(TraceDetail{"jit_f", {}});
   TraceRecording recording;
   recording.start();

@@ -11,15 +11,21 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 namespace hekla {
 
-// One thing that is known of a span. The name is a literal.
+// One thing that is known of a span: a number or a text. The name is a literal.
 struct TraceStat {
+  TraceStat(const char* stat_name, int64_t value) : name(stat_name), number(value) {}
+  TraceStat(const char* stat_name, std::string value)
+      : name(stat_name), text(std::move(value)), is_text(true) {}
+
   const char* name;
-  std::variant<int64_t, double, std::string> value;
+  int64_t number = 0;
+  std::string text;
+  bool is_text = false;
 };
 
 // What spans of one kind have in common: made once, shared.

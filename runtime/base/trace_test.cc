@@ -38,7 +38,7 @@ TEST(Trace, KeepsWhatHappensWhileItIsOn) {
   const TraceSpan& b = recording.spans()[1];
   EXPECT_EQ(b.line, TraceLine::kHost);
   EXPECT_LE(b.begin_ns, b.end_ns);
-  EXPECT_EQ(std::get<int64_t>(b.stats[0].value), 5);
+  EXPECT_EQ(b.stats[0].number, 5);
   EXPECT_EQ(recording.dropped(), 0);
 }
 

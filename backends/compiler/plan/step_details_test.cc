@@ -11,10 +11,10 @@ namespace hekla::plan {
 namespace {
 
 constexpr const char* kProgram = R"(
-func.func @main(%x: tensor<8x4xf32>, %y: tensor<4x16xf32>) -> tensor<8x16xf32> {
-  %0 = stablehlo.exponential %x : tensor<8x4xf32> loc("jit(f)/exp"("model.py":3:7))
-  %1 = stablehlo.dot_general %0, %y, contracting_dims = [1] x [0] : (tensor<8x4xf32>, tensor<4x16xf32>) -> tensor<8x16xf32> loc("jit(f)/dot_general"("model.py":5:9))
-  return %1 : tensor<8x16xf32>
+func.func @main(%x: tensor<64x32xf32>, %y: tensor<32x128xf32>) -> tensor<64x128xf32> {
+  %0 = stablehlo.exponential %x : tensor<64x32xf32> loc("jit(f)/exp"("model.py":3:7))
+  %1 = stablehlo.dot_general %0, %y, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32x128xf32>) -> tensor<64x128xf32> loc("jit(f)/dot_general"("model.py":5:9))
+  return %1 : tensor<64x128xf32>
 })";
 
 const TraceStat* find(const TraceDetail& detail, std::string_view name) {
@@ -26,12 +26,12 @@ const TraceStat* find(const TraceDetail& detail, std::string_view name) {
 
 std::string text(const TraceDetail& detail, std::string_view name) {
   const TraceStat* stat = find(detail, name);
-  return stat == nullptr ? "" : std::get<std::string>(stat->value);
+  return stat == nullptr ? "" : stat->text;
 }
 
 int64_t number(const TraceDetail& detail, std::string_view name) {
   const TraceStat* stat = find(detail, name);
-  return stat == nullptr ? -1 : std::get<int64_t>(stat->value);
+  return stat == nullptr ? -1 : stat->number;
 }
 
 LaunchPlan planned() {
@@ -52,12 +52,12 @@ void expect_details(const LaunchPlan& plan) {
   const TraceDetailRef exp = details.of(plan.steps[0], plan);
   EXPECT_EQ(text(*exp, "tf_op"), "jit(f)/exp");
   EXPECT_EQ(text(*exp, "source"), "model.py:3:7");
-  EXPECT_EQ(number(*exp, "bytes_accessed"), 2 * 8 * 4 * 4);
+  EXPECT_EQ(number(*exp, "bytes_accessed"), 2 * 64 * 32 * 4);
   EXPECT_EQ(number(*exp, "flops"), -1);
   EXPECT_EQ(details.of(plan.steps[0], plan), exp);
   const TraceDetailRef dot = details.of(plan.steps[1], plan);
   EXPECT_EQ(text(*dot, "tf_op"), "jit(f)/dot_general");
-  EXPECT_EQ(number(*dot, "flops"), 2 * 8 * 4 * 16);
+  EXPECT_EQ(number(*dot, "flops"), 2 * 64 * 32 * 128);
 }
 
 TEST(StepDetails, SayWhatTheProgramSays) { expect_details(planned()); }
