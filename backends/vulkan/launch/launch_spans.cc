@@ -40,7 +40,10 @@ void DeviceProgram::show(Run& run, const Status& ended) {
       }
     }
     if (last > 0) {
-      const int64_t offset = device_->clock().seen(run.passed_ns, last);
+      // Launches of one submission follow each other on the device.
+      const int64_t offset = is_split_ ? device_->clock().seen(run.passed_ns, last)
+                                       : device_->clock().seen_in_order(
+                                             run.passed_ns, groups.front().second.front(), last);
       const auto host_time = [offset](double ns) { return static_cast<int64_t>(ns) + offset; };
       bool is_first = !starts_on_host_;
       if (!slot->recorded->parts.back().host) end = host_time(last);

@@ -261,23 +261,18 @@ class VulkanBackend : public pjrt::Backend {
 
   pjrt::MemoryStats memory_stats(int device) const override {
     const MemoryStatistics now = at(device).memory().statistics();
-    return {now.bytes_in_use, now.peak_bytes_in_use, now.bytes_limit, now.allocation_count,
-            now.largest_allocation_bytes};
+    return {now.bytes_in_use,          now.peak_bytes_in_use,        now.bytes_limit,
+            now.allocation_count,      now.largest_allocation_bytes, now.host_bytes_in_use,
+            now.peak_host_bytes_in_use};
   }
   void reset_peak_memory(int device) override { at(device).memory().reset_peak(); }
 
   std::vector<std::pair<std::string, int64_t>> counters(int device) const override {
     const LaunchCounters& counters = at(device).counters();
-    const MemoryStatistics memory = at(device).memory().statistics();
-    return {{"launches", counters.launches},
-            {"submissions", counters.submissions},
-            {"dispatches", counters.dispatches},
-            {"barriers", counters.barriers},
-            {"host steps", counters.host_steps},
-            {"recordings", counters.recordings},
-            {"held back", counters.held_back},
-            {"host bytes in use", memory.host_bytes_in_use},
-            {"peak host bytes in use", memory.peak_host_bytes_in_use}};
+    return {{"launches", counters.launches},     {"submissions", counters.submissions},
+            {"dispatches", counters.dispatches}, {"barriers", counters.barriers},
+            {"host steps", counters.host_steps}, {"recordings", counters.recordings},
+            {"held back", counters.held_back}};
   }
 
   void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
