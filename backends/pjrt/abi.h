@@ -70,6 +70,7 @@ void add_execute_slots(PJRT_Api& api);
 PJRT_Extension_Base* extension_chain();
 PJRT_Extension_Base* inspection_extension();
 PJRT_Extension_Base* holds_extension();
+PJRT_Extension_Base* profiler_extension();
 // Two nodes; the second one's `next` is free.
 PJRT_Extension_Base* ffi_extension();
 
@@ -89,7 +90,8 @@ Result<int> local_index_of(const PJRT_Device& device);
 int memory_kind_id(const std::string& kind);
 // Allocates and describes a buffer; `ready` says when its bytes are valid.
 PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Device* device,
-                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready);
+                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready,
+                         Order order = {});
 // INVALID_ARGUMENT "Buffer has been deleted or donated", the words that clients look for.
 Status deleted_or_donated();
 // Whether the calling thread wants holds instead of addresses (plugin_api/hekla_holds.h).
@@ -111,7 +113,12 @@ Result<TakenStorage> take_storage(PJRT_Buffer& buffer, bool may_take);
 void give_back(PJRT_Buffer& buffer, StorageRef storage);
 // `memory` wins when it is given, else the device's default one.
 Result<std::pair<PJRT_Device*, MemoryObject*>> target_of(PJRT_Client* client, PJRT_Device* device,
-                                                         PJRT_Memory* memory);
+                                                        PJRT_Memory* memory);
+// Shows a profiler that a transfer of a device begins here, and ends with `done`.
+void show_transfer(const PJRT_Device& device, const char* what, int64_t bytes,
+                   const CompletionRef& done);
+// What a profiler calls a device of this process from now on.
+void set_traced_name(int local_index, const std::string& name);
 Status check_shape(DType dtype, const int64_t* dims, size_t rank);
 
 }  // namespace hekla::pjrt

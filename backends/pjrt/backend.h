@@ -27,6 +27,7 @@
 #include "runtime/base/async/completion.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/host_transfers.h"
+#include "runtime/base/trace.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::pjrt {
@@ -66,6 +67,9 @@ struct MemoryStats {
   int64_t bytes_limit = 0;
   int64_t allocation_count = 0;
   int64_t largest_allocation_bytes = 0;
+  // Of arrays in memory kinds of the host, where the device counts them apart from its own; -1: not.
+  int64_t host_bytes_in_use = -1;
+  int64_t peak_host_bytes_in_use = -1;
 };
 
 struct LaunchInput {
@@ -91,6 +95,8 @@ struct Launch {
   std::shared_ptr<HostTransfers> transfers;
   // For functions of the user's.
   ffi::LaunchInfo info;
+  // What profilers call it; null: none watches.
+  TraceDetailRef trace;
   // Completed by the backend when all outputs are written, or with the launch's error.
   CompletionRef done;
   // The backend's answer: one per flat result of the entry function, tokens included (of size 0).
@@ -106,6 +112,9 @@ struct CompileRequest {
   // Whether devices wait for each other inside of the program. All of them are this process's then,
   // and every launch is a gang's.
   bool has_collectives = false;
+  // Per flat result: the kind of memory that it is to lie in, by its number in
+  // DeviceInfo::memory_kinds.
+  std::vector<size_t> result_kinds;
   CompilerOptions options;
   // Equal programs with equal compile options have equal ones, others do not; empty: unknown.
   std::string fingerprint;

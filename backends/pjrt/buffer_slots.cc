@@ -8,13 +8,15 @@
 namespace hekla::pjrt {
 
 PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Device* device,
-                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready) {
+                         DType dtype, Dims dims, StorageRef storage, CompletionRef ready,
+                         Order order) {
   auto* buffer = new PJRT_Buffer;
   buffer->state = state;
   buffer->device = device;
   buffer->memory = memory;
   buffer->dtype = dtype;
   buffer->dims = std::move(dims);
+  buffer->order = std::move(order);
   buffer->storage = std::move(storage);
   buffer->ready = std::move(ready);
   return buffer;
@@ -116,11 +118,12 @@ Status Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_GetMemoryLayout_Args, layout);
   HEKLA_REQUIRE_HANDLE(args, buffer);
   const size_t rank = args->buffer->dims.size();
+  const Order& order = args->buffer->order;
   args->layout = {};
   args->layout.struct_size = PJRT_STRUCT_SIZE(PJRT_Buffer_MemoryLayout, type);
   args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
   args->layout.tiled.struct_size = PJRT_STRUCT_SIZE(PJRT_Buffer_MemoryLayout_Tiled, num_tiles);
-  args->layout.tiled.minor_to_major = descending(rank);
+  args->layout.tiled.minor_to_major = order.empty() ? descending(rank) : order.data();
   args->layout.tiled.minor_to_major_size = rank;
   return ok_status();
 }
@@ -187,10 +190,11 @@ CompletionRef read_bytes(PJRT_Buffer& buffer, StorageRef storage, int64_t offset
                          int64_t bytes) {
   CompletionRef done = Completion::make();
   buffer.ready->on_done([state = buffer.state, storage = std::move(storage), offset, target, bytes,
-                         done](const Status& status) {
+                         done, device = buffer.device](const Status& status) {
     if (!status.ok() || bytes == 0) {
       done->complete(status);
     } else {
+      show_transfer(*device, "device to host", bytes, done);
       state->backend->copy_to_host(storage, offset, target, bytes, done);
     }
   });
@@ -209,6 +213,13 @@ Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(buffer));
   HEKLA_ASSIGN_OR_RETURN(auto strides,
                          layout_strides(args->host_layout, buffer.dtype, buffer.dims));
+  // Without a layout the caller gets the device's.
+  const Dims dims = in_memory(buffer.dims, buffer.order);
+  if (args->host_layout != nullptr && !buffer.order.empty()) {
+    if (!strides.has_value()) strides = dense_strides(buffer.dtype, buffer.dims);
+    *strides = in_memory(*strides, buffer.order);
+    if (*strides == dense_strides(buffer.dtype, dims)) strides.reset();
+  }
   const int64_t bytes = buffer.size_bytes();
   // Strides may skip bytes: the caller knows how far they reach, we know the dense size.
   if (static_cast<int64_t>(args->dst_size) < bytes) {
@@ -224,7 +235,7 @@ Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
   auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
   CompletionRef done = Completion::make();
   read_bytes(buffer, std::move(storage), 0, dense->data(), bytes)
-      ->on_done([dense, strides = *strides, dims = buffer.dims, dtype = buffer.dtype,
+      ->on_done([dense, strides = *strides, dims, dtype = buffer.dtype,
                  target = static_cast<std::byte*>(args->dst), done](const Status& status) {
         if (status.ok()) {
           scatter_strided(dense->data(), strides, dims, dtype_bytes(dtype), target);
@@ -305,15 +316,16 @@ Result<PJRT_Buffer*> copy_to(PJRT_Buffer& source, PJRT_Device* device, MemoryObj
   HEKLA_ASSIGN_OR_RETURN(StorageRef to,
                          state->backend->allocate(device->local_index, memory->kind_index, bytes));
   CompletionRef done = Completion::make();
-  source.ready->on_done([state, from, to, bytes, done](const Status& status) {
+  source.ready->on_done([state, from, to, bytes, done, device](const Status& status) {
     if (!status.ok() || bytes == 0) {
       done->complete(status);
     } else {
+      show_transfer(*device, "device to device", bytes, done);
       state->backend->copy(from, to, bytes, done);
     }
   });
   return make_buffer(state, memory, device, source.dtype, source.dims, std::move(to),
-                     std::move(done));
+                     std::move(done), source.order);
 }
 
 Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
@@ -352,7 +364,7 @@ Status Buffer_Bitcast(PJRT_Buffer_Bitcast_Args* args) {
   Dims dims(args->dims, args->dims + args->num_dims);
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(args->device_layout, dtype, dims));
-  if (bytes != buffer.size_bytes() || strides.has_value()) {
+  if (bytes != buffer.size_bytes() || strides.has_value() || !buffer.order.empty()) {
     return invalid_argument("{} cannot be seen as a row-major {}",
                             shape_string(buffer.dtype, buffer.dims), shape_string(dtype, dims));
   }
@@ -439,7 +451,8 @@ Status Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependenc
   args->dependency_ready_callback = finish_donation;
   args->out_buffer =
       make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims,
-                  std::move(taken.storage), Completion::all({buffer.ready, donation->dependency}));
+                  std::move(taken.storage), Completion::all({buffer.ready, donation->dependency}),
+                  buffer.order);
   return ok_status();
 }
 

@@ -73,6 +73,7 @@ void make_devices(ClientState& state) {
     if (is_own) {
       device->local_index = static_cast<int>(state.addressable_pointers.size());
       state.addressable_pointers.push_back(device.get());
+      set_traced_name(device->local_index, description->debug_string);
     }
     for (size_t k = 0; is_own && k < description->kinds.size(); ++k) {
       auto memory = std::make_unique<MemoryObject>();

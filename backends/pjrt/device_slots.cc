@@ -104,10 +104,12 @@ Status Device_MemoryStats(PJRT_Device_MemoryStats_Args* args) {
   args->largest_alloc_size_is_set = true;
   args->bytes_limit = stats.bytes_limit;
   args->bytes_limit_is_set = true;
-  args->bytes_reserved = 0;
-  args->bytes_reserved_is_set = false;
-  args->peak_bytes_reserved = 0;
-  args->peak_bytes_reserved_is_set = false;
+  // What is not the device's own: the host's memory that is kept for its arrays.
+  const bool has_host_bytes = stats.host_bytes_in_use >= 0;
+  args->bytes_reserved = has_host_bytes ? stats.host_bytes_in_use : 0;
+  args->bytes_reserved_is_set = has_host_bytes;
+  args->peak_bytes_reserved = has_host_bytes ? stats.peak_host_bytes_in_use : 0;
+  args->peak_bytes_reserved_is_set = has_host_bytes;
   args->bytes_reservable_limit = 0;
   args->bytes_reservable_limit_is_set = false;
   args->largest_free_block_bytes = 0;

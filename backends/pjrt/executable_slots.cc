@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backends/pjrt/abi.h"
+#include "runtime/base/log.h"
 #include "runtime/base/protobuf_wire.h"
 #include "runtime/base/sha256.h"
 #include "runtime/program/hlo/read_hlo.h"
@@ -97,20 +98,37 @@ GangProgramRef gang_program_of(const Program& program, const ClientState& state,
   return made;
 }
 
+// The kinds of memory of arrays, by their numbers among the device's.
+Result<std::vector<size_t>> memory_kinds_of(const std::vector<ArrayInfo>& infos,
+                                            const DeviceInfo& device) {
+  const std::vector<std::string>& kinds = device.memory_kinds;
+  std::vector<size_t> numbers;
+  for (const ArrayInfo& info : infos) {
+    const auto it = std::find(kinds.begin(), kinds.end(), info.memory_kind);
+    if (it == kinds.end()) {
+      return invalid_argument("the program wants memory of the kind {}, there is: {}",
+                              info.memory_kind, fmt::join(kinds, ", "));
+    }
+    numbers.push_back(static_cast<size_t>(it - kinds.begin()));
+  }
+  return numbers;
+}
+
 Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
                                                     std::shared_ptr<Program> program) {
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
   loaded->state = state;
   const CompileOptions& options = program->parsed_options;
   HEKLA_ASSIGN_OR_RETURN(std::vector<int64_t> ids, device_ids(*program, *state));
-  for (const std::vector<ArrayInfo>* infos : {&program->parameters, &program->results}) {
-    for (const ArrayInfo& info : *infos) {
-      const auto& kinds = state->backend->devices().front().memory_kinds;
-      if (std::find(kinds.begin(), kinds.end(), info.memory_kind) == kinds.end()) {
-        return invalid_argument("the program wants memory of the kind {}, there is: {}",
-                                info.memory_kind, fmt::join(kinds, ", "));
-      }
-    }
+  const DeviceInfo& device_info = state->backend->devices().front();
+  HEKLA_RETURN_IF_ERROR(memory_kinds_of(program->parameters, device_info).status());
+  HEKLA_ASSIGN_OR_RETURN(std::vector<size_t> result_kinds,
+                         memory_kinds_of(program->results, device_info));
+  if (program->asks_for_host_compute && !device_info.is_host_memory) {
+    log_message(
+        LogLevel::kInfo,
+        "{}: what compute_on gives to the host runs on the device here; values are the same",
+        program->name);
   }
   auto names = std::make_shared<GangNames>(GangNames{program->name, {}});
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -135,8 +153,8 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   }
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,
-      state->backend->compile({program->partitioned.module, options.replica_count,
-                               options.partition_count, ids, has_collectives,
+      state->backend->compile({program->in_memory, options.replica_count, options.partition_count,
+                               ids, has_collectives, std::move(result_kinds),
                                program->compiler_options, program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
@@ -147,14 +165,27 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   return loaded;
 }
 
+// Reads and compiles.
+Result<std::unique_ptr<PJRT_LoadedExecutable>> compile(const StateRef& state, std::string_view code,
+                                                       std::string_view options) {
+  const HostSpan span;
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(code, options));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(state, std::move(program)));
+  if (span.is_on()) {
+    const std::string& name = loaded->program->name;
+    span.end(std::make_shared<const TraceDetail>(
+        TraceDetail{"compile " + name, {{"hlo_module", name}}}));
+  }
+  return loaded;
+}
+
 Status Client_Compile(PJRT_Client_Compile_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_Compile_Args, executable);
   args->executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_ASSIGN_OR_RETURN(std::string_view code, program_code(args->program));
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program,
-                         make_program(code, {args->compile_options, args->compile_options_size}));
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, code,
+                                              {args->compile_options, args->compile_options_size}));
   args->executable = loaded.release();
   return ok_status();
 }
@@ -180,8 +211,7 @@ Status Client_Load(PJRT_Client_Load_Args* args) {
   if (args->compile_options != nullptr && args->compile_options_size > 0) {
     options = {args->compile_options, args->compile_options_size};
   }
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(from.code, options));
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, from.code, options));
   args->loaded_executable = loaded.release();
   return ok_status();
 }
@@ -459,8 +489,7 @@ Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* ar
     options = {args->overridden_serialized_compile_options,
                args->overridden_serialized_compile_options_size};
   }
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(code, options));
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, load(args->client->state, std::move(program)));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, code, options));
   args->loaded_executable = loaded.release();
   return ok_status();
 }

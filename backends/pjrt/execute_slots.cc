@@ -27,6 +27,11 @@ Status check_arguments(const Program& program, PJRT_Buffer* const* arguments, PJ
                               shape_string(parameter.dtype, parameter.dims),
                               shape_string(buffer->dtype, buffer->dims));
     }
+    if (!is_first_token && buffer->order != parameter.order) {
+      return invalid_argument("argument {} of {} must have the layout {}, has {}", i, program.name,
+                              layout_text(parameter.order, parameter.dims.size()),
+                              layout_text(buffer->order, buffer->dims.size()));
+    }
     if (buffer->device != device) {
       return invalid_argument("argument {} of {} lies on {}, the launch is on {}", i, program.name,
                               buffer->device->description->debug_string,
@@ -260,6 +265,7 @@ ffi::LaunchInfo launch_info(const PJRT_ExecuteOptions* options) {
 Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Execute_Args, device_complete_events);
   HEKLA_REQUIRE_HANDLE(args, executable);
+  const HostSpan span;
   PJRT_LoadedExecutable& executable = *args->executable;
   const Program& program = *executable.program;
   std::shared_ptr<BackendExecutable> code;
@@ -281,12 +287,18 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     gang = std::make_shared<Gang>(executable.state->gang, executable.gang_names);
   }
   const ffi::LaunchInfo info = launch_info(options);
+  TraceDetailRef trace;
+  if (span.is_on()) {
+    trace = std::make_shared<const TraceDetail>(
+        TraceDetail{program.name, {{"hlo_module", program.name}}});
+  }
   std::vector<Launch> launches(parts.size());
   for (size_t d = 0; d < launches.size(); ++d) {
     HEKLA_ASSIGN_OR_RETURN(
         launches[d].transfers,
         make_host_transfers(program.partitioned.host_channels, options, d, gang));
     launches[d].info = info;
+    launches[d].trace = trace;
   }
   HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
   if (gang != nullptr && program.partitioned.has_collectives) {
@@ -297,15 +309,20 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     parts[d].done->on_done([code](const Status&) {});
     for (size_t o = 0; o < program.results.size(); ++o) {
       const ArrayInfo& result = program.results[o];
-      args->output_lists[d][o] = make_buffer(
-          executable.state, memory_of_kind(parts[d].device, result.memory_kind), parts[d].device,
-          result.dtype, result.dims, std::move(launches[d].outputs[o]), parts[d].done);
+      args->output_lists[d][o] =
+          make_buffer(executable.state, memory_of_kind(parts[d].device, result.memory_kind),
+                      parts[d].device, result.dtype, result.dims, std::move(launches[d].outputs[o]),
+                      parts[d].done, result.order);
     }
     if (args->device_complete_events != nullptr) {
       args->device_complete_events[d] = make_event(parts[d].done, executable.state);
     }
   }
   if (program.partitioned.host_channels.any()) wait_briefly(executable.brief, parts);
+  if (span.is_on()) {
+    span.end(std::make_shared<const TraceDetail>(TraceDetail{"launch " + program.name, {}}),
+             {{"run_id", info.run_id}, {"devices", static_cast<int64_t>(parts.size())}});
+  }
   return ok_status();
 }
 

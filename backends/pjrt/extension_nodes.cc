@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extensions that every plugin serves: layouts, shardings, memory descriptions, profiler.
+// The extensions that every plugin serves: layouts, shardings, memory descriptions; and the chain
+// of all.
 #include "backends/pjrt/abi.h"
-
-struct PLUGIN_Profiler {};
-
-struct PLUGIN_Profiler_Error {
-  std::string message;
-};
 
 namespace hekla::pjrt {
 namespace {
 
-PJRT_Layouts_MemoryLayout* make_layout(size_t rank) {
-  return new PJRT_Layouts_MemoryLayout{layout_text(rank)};
+PJRT_Layouts_MemoryLayout* make_layout(size_t rank, const Order& order = {}) {
+  return new PJRT_Layouts_MemoryLayout{layout_text(order, rank)};
 }
 
 Status MemoryLayout_Destroy(PJRT_Layouts_MemoryLayout_Destroy_Args* args) {
@@ -48,7 +43,7 @@ Status Topology_GetDefaultLayout(PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Arg
 Status Buffer_MemoryLayout(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args, layout);
   HEKLA_REQUIRE_HANDLE(args, buffer);
-  args->layout = make_layout(args->buffer->dims.size());
+  args->layout = make_layout(args->buffer->dims.size(), args->buffer->order);
   return ok_status();
 }
 
@@ -110,60 +105,9 @@ Status MemoryDescription_Kind(PJRT_MemoryDescription_Kind_Args* args) {
   return ok_status();
 }
 
-// The profiler has nothing to report yet: an empty XSpace. Its callers leave struct sizes unset.
-void profiler_error_destroy(PLUGIN_Profiler_Error_Destroy_Args* args) { delete args->error; }
-void profiler_error_message(PLUGIN_Profiler_Error_Message_Args* args) {
-  args->message = args->error->message.c_str();
-  args->message_size = args->error->message.size();
-}
-PLUGIN_Profiler_Error* profiler_error_code(PLUGIN_Profiler_Error_GetCode_Args* args) {
-  args->code = static_cast<int>(StatusCode::kInternal);
-  return nullptr;
-}
-PLUGIN_Profiler_Error* profiler_create(PLUGIN_Profiler_Create_Args* args) {
-  args->profiler = new PLUGIN_Profiler;
-  return nullptr;
-}
-PLUGIN_Profiler_Error* profiler_destroy(PLUGIN_Profiler_Destroy_Args* args) {
-  delete args->profiler;
-  return nullptr;
-}
-PLUGIN_Profiler_Error* profiler_start(PLUGIN_Profiler_Start_Args*) { return nullptr; }
-PLUGIN_Profiler_Error* profiler_stop(PLUGIN_Profiler_Stop_Args*) { return nullptr; }
-PLUGIN_Profiler_Error* profiler_collect(PLUGIN_Profiler_CollectData_Args* args) {
-  static uint8_t nothing = 0;
-  args->buffer = &nothing;
-  args->buffer_size_in_bytes = 0;
-  return nullptr;
-}
-
-PLUGIN_Profiler_Api profiler_api = {
-    // jaxlib up to 0.10 demands exactly the size of the first eight functions.
-    PJRT_STRUCT_SIZE(PLUGIN_Profiler_Api, collect_data),
-    nullptr,
-    profiler_error_destroy,
-    profiler_error_message,
-    profiler_error_code,
-    profiler_create,
-    profiler_destroy,
-    profiler_start,
-    profiler_stop,
-    profiler_collect,
-    nullptr,
-    nullptr,
-    nullptr,
-};
-
-PJRT_Profiler_Extension profiler_node = {
-    {PJRT_STRUCT_SIZE(PJRT_Profiler_Extension, traceme_context_id), PJRT_Extension_Type_Profiler,
-     nullptr},  // extension_chain() hangs the next one here
-    &profiler_api,
-    0,
-};
-
 PJRT_MemoryDescriptions_Extension memory_descriptions_node = {
     {PJRT_STRUCT_SIZE(PJRT_MemoryDescriptions_Extension, PJRT_MemoryDescription_Kind),
-     PJRT_Extension_Type_MemoryDescriptions, &profiler_node.base},
+     PJRT_Extension_Type_MemoryDescriptions, nullptr},  // extension_chain() hangs the next one here
     Slot<DeviceDescription_MemoryDescriptions>::call,
     Slot<MemoryDescription_Kind>::call,
 };
@@ -190,9 +134,12 @@ PJRT_Layouts_Extension layouts_node = {
 }  // namespace
 
 PJRT_Extension_Base* extension_chain() {
-  profiler_node.base.next = inspection_extension();
-  profiler_node.base.next->next = holds_extension();
-  profiler_node.base.next->next->next = ffi_extension();
+  PJRT_Extension_Base* last = &memory_descriptions_node.base;
+  for (PJRT_Extension_Base* next :
+       {profiler_extension(), inspection_extension(), holds_extension(), ffi_extension()}) {
+    last->next = next;
+    last = next;
+  }
   return &layouts_node.base;
 }
 

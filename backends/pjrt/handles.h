@@ -18,6 +18,7 @@
 #include "backends/pjrt/compile_options.h"
 #include "backends/pjrt/gang_inputs.h"
 #include "backends/pjrt/gang_network.h"
+#include "backends/pjrt/layouts.h"
 #include "backends/pjrt/partition.h"
 #include "backends/pjrt/processes.h"
 #include "plugin_api/pjrt_extensions.h"
@@ -122,6 +123,7 @@ struct ArrayInfo {
   DType dtype = DType::kInvalid;  // kInvalid: a token
   Dims dims;
   std::string memory_kind = "device";
+  Order order;
   int64_t size_bytes() const {
     return dtype == DType::kInvalid ? 0 : element_count(dims) * dtype_bytes(dtype);
   }
@@ -136,10 +138,13 @@ struct Program {
   CompilerOptions compiler_options;
   std::string fingerprint;
   PartitionedProgram partitioned;
+  // The same on arrays as they lie in memory: what is compiled.
+  std::shared_ptr<const ir::Module> in_memory;
   // Of one device.
   std::vector<ArrayInfo> parameters;
   std::vector<ArrayInfo> results;
   std::vector<bool> is_donated;  // per parameter
+  bool asks_for_host_compute = false;
   // Query results, which must live as long as the executable.
   std::vector<PJRT_Buffer_Type> result_types;
   std::vector<int64_t> result_dims;
@@ -169,9 +174,6 @@ struct Program {
   mutable std::string optimized_;
 };
 
-// "2x3" row-major arrays have the layout text "{1,0}".
-std::string layout_text(size_t rank);
-
 Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options);
 
 }  // namespace hekla::pjrt
@@ -195,6 +197,7 @@ struct PJRT_Buffer {
   hekla::pjrt::MemoryObject* memory = nullptr;
   hekla::DType dtype = hekla::DType::kInvalid;  // kInvalid: a token
   hekla::Dims dims;
+  hekla::pjrt::Order order;
   hekla::CompletionRef ready;
 
   std::mutex mutex;  // guards what follows

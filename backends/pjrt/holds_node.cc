@@ -92,6 +92,11 @@ PJRT_Extension_Base* holds_extension() { return &holds_node.base; }
 bool wants_holds() { return is_on; }
 
 Result<uintptr_t> make_hold(PJRT_Buffer& buffer) {
+  // Whoever reads a hold takes its bytes for row-major ones.
+  if (!buffer.order.empty()) {
+    return unimplemented("values of an array with the layout {} are read through the client",
+                         layout_text(buffer.order, buffer.dims.size()));
+  }
   auto hold = std::make_unique<Hekla_Hold>();
   hold->state = buffer.state;
   hold->ready = buffer.ready;

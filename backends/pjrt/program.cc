@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/client_options.h"
+#include "backends/pjrt/placements.h"
 #include "runtime/base/sha256.h"
 #include "runtime/program/hlo/read_hlo.h"
 #include "runtime/program/ir/clone.h"
@@ -19,17 +21,6 @@ namespace {
 std::string text_of(const ir::AttributeMap& attributes, std::string_view name) {
   const auto* text = attributes.get(name).get<ir::StringValue>();
   return text == nullptr ? std::string() : text->value;
-}
-
-// The layout that an argument or result asks for must be the one we have.
-Status check_layout(const ir::AttributeMap& attributes, std::string_view what, size_t i,
-                    size_t rank) {
-  const std::string mode = text_of(attributes, "mhlo.layout_mode");
-  if (mode.empty() || mode == "default" || mode == "auto" || mode == layout_text(rank)) {
-    return ok_status();
-  }
-  return unimplemented("{} {} asks for the layout {}; arrays are row-major, {}", what, i, mode,
-                       layout_text(rank));
 }
 
 Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
@@ -51,7 +42,12 @@ Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
       if (i < attributes.size()) {
         const std::string kind = text_of(attributes[i], "mhlo.memory_kind");
         if (!kind.empty()) info.memory_kind = kind;
-        HEKLA_RETURN_IF_ERROR(check_layout(attributes[i], what, i, info.dims.size()));
+        const std::string mode = text_of(attributes[i], "mhlo.layout_mode");
+        if (!mode.empty() && mode != "default" && mode != "auto") {
+          Result<Order> order = read_layout(mode, info.dims.size());
+          if (!order.ok()) return order.status().with_context(fmt::format("{} {}", what, i));
+          info.order = *std::move(order);
+        }
       }
       infos.push_back(std::move(info));
     }
@@ -59,10 +55,44 @@ Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
   return infos;
 }
 
-bool is_marked_donated(const ir::AttributeMap& attributes) {
-  if (!attributes.get("tf.aliasing_output").is_absent()) return true;
+bool is_donor(const ir::AttributeMap& attributes) {
   const auto* donor = attributes.get("jax.buffer_donor").get<ir::BoolValue>();
   return donor != nullptr && donor->value;
+}
+
+// Which parameters a launch consumes: those that share memory with a result by the client's word,
+// and of the others that it may consume those whose memory a result of one device can take: one of
+// equal size and kind of memory for each. The client keeps the rest, as with XLA's clients; only
+// after partitioning is it known what fits.
+std::vector<bool> donated_parameters(const Program& program,
+                                     const std::vector<ir::AttributeMap>& attributes) {
+  const size_t count = std::min(attributes.size(), program.parameters.size());
+  std::vector<bool> is_donated(program.parameters.size());
+  std::vector<bool> is_taken(program.results.size());
+  for (size_t i = 0; i < count; ++i) {
+    const ir::Attribute& alias = attributes[i].get("tf.aliasing_output");
+    is_donated[i] = !alias.is_absent();
+    const auto* result = alias.get<ir::IntegerValue>();
+    if (result != nullptr && result->value >= 0 &&
+        result->value < static_cast<int64_t>(is_taken.size())) {
+      is_taken[static_cast<size_t>(result->value)] = true;
+    }
+  }
+  // By what may be exchanged: results that are left, as many as there are.
+  std::map<std::pair<int64_t, std::string_view>, int64_t> free;
+  for (size_t o = 0; o < is_taken.size(); ++o) {
+    const ArrayInfo& result = program.results[o];
+    if (!is_taken[o]) ++free[{result.size_bytes(), result.memory_kind}];
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (is_donated[i] || !is_donor(attributes[i])) continue;
+    const ArrayInfo& parameter = program.parameters[i];
+    int64_t& left = free[{parameter.size_bytes(), parameter.memory_kind}];
+    if (left == 0) continue;
+    --left;
+    is_donated[i] = true;
+  }
+  return is_donated;
 }
 
 void fill_queries(Program& program) {
@@ -81,7 +111,7 @@ void fill_queries(Program& program) {
                                std::vector<PJRT_Layouts_MemoryLayout*>& out) {
     for (const ArrayInfo& info : infos) {
       program.layouts.push_back(std::make_unique<PJRT_Layouts_MemoryLayout>(
-          PJRT_Layouts_MemoryLayout{layout_text(info.dims.size())}));
+          PJRT_Layouts_MemoryLayout{layout_text(info.order, info.dims.size())}));
       out.push_back(program.layouts.back().get());
     }
   };
@@ -129,6 +159,36 @@ std::string with_shardings(const PartitionedProgram& partitioned, int64_t replic
   return stablehlo::print_module(*module);
 }
 
+std::vector<Order> orders_of(const std::vector<ArrayInfo>& infos) {
+  std::vector<Order> orders;
+  for (const ArrayInfo& info : infos) orders.push_back(info.order);
+  return orders;
+}
+
+// Chooses the layouts that the client leaves open, and makes the program on arrays as they lie in
+// memory.
+void lay_out(Program& program) {
+  const std::shared_ptr<const ir::Module>& module = program.partitioned.module;
+  const ir::Function& entry = *module->entry();
+  // Of what is in tuples clients ask for no layout.
+  const size_t results = entry.type.results().size();
+  for (size_t i = 0; i < entry.result_attributes.size(); ++i) {
+    if (results != program.results.size() || i >= results) break;
+    if (text_of(entry.result_attributes[i], "mhlo.layout_mode") != "auto") continue;
+    program.results[i].order = free_order(*module, i);
+  }
+  const std::vector<Order> parameter_orders = orders_of(program.parameters);
+  const std::vector<Order> result_orders = orders_of(program.results);
+  const auto is_plain = [](const std::vector<Order>& orders) {
+    return std::ranges::all_of(orders, [](const Order& order) { return order.empty(); });
+  };
+  program.in_memory = module;
+  if (is_plain(parameter_orders) && is_plain(result_orders)) return;
+  std::shared_ptr<ir::Module> moved = ir::clone_module(*module);
+  apply_orders(*moved, parameter_orders, result_orders);
+  program.in_memory = std::move(moved);
+}
+
 // Of the options only what is acted on, in one order: as bytes they hold maps, whose order differs
 // from process to process.
 std::string fingerprint_of(const std::string& code, CompileOptions options) {
@@ -171,12 +231,6 @@ Program::Printed Program::optimized() const {
   return {optimized_format_, optimized_};
 }
 
-std::string layout_text(size_t rank) {
-  std::string text = "{";
-  for (size_t i = rank; i > 0; --i) text += fmt::format("{}{}", i - 1, i > 1 ? "," : "");
-  return text + "}";
-}
-
 Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options) {
   auto program = std::make_shared<Program>();
   program->code = std::string(code);
@@ -197,6 +251,8 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
   if (module->entry() == nullptr || module->entry()->is_declaration()) {
     return invalid_argument("the program has no entry: a function @main, or one public function");
   }
+  program->asks_for_host_compute = asks_for_host_compute(*module);
+  take_placements(*module);
   HEKLA_ASSIGN_OR_RETURN(program->partitioned,
                          partition(std::move(module), program->parsed_options));
   const ir::Module& local = *program->partitioned.module;
@@ -206,10 +262,8 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                          describe(entry->type.elements(), entry->argument_attributes, "parameter"));
   HEKLA_ASSIGN_OR_RETURN(program->results,
                          describe(entry->type.results(), entry->result_attributes, "result"));
-  program->is_donated.resize(program->parameters.size());
-  for (size_t i = 0; i < entry->argument_attributes.size() && i < program->is_donated.size(); ++i) {
-    program->is_donated[i] = is_marked_donated(entry->argument_attributes[i]);
-  }
+  lay_out(*program);
+  program->is_donated = donated_parameters(*program, entry->argument_attributes);
   program->fingerprint = fingerprint_of(program->code, program->parsed_options);
   fill_queries(*program);
   return program;

@@ -10,6 +10,7 @@ struct PJRT_AsyncHostToDeviceTransferManager {
     hekla::pjrt::StorageRef storage;
     hekla::DType dtype = hekla::DType::kInvalid;
     hekla::Dims dims;
+    hekla::pjrt::Order order;
     int64_t size_bytes = 0;
     hekla::CompletionRef ready;
     bool is_retrieved = false;
@@ -28,6 +29,7 @@ struct PJRT_AsyncHostToDeviceTransferManager {
 struct PJRT_FulfillAliasBufferCallback {
   hekla::pjrt::StateRef state;
   hekla::pjrt::StorageRef storage;
+  hekla::pjrt::Order order;
   int64_t size_bytes = 0;
   hekla::CompletionRef ready;
   std::atomic<bool> is_fulfilled = false;
@@ -36,13 +38,7 @@ struct PJRT_FulfillAliasBufferCallback {
 namespace hekla::pjrt {
 namespace {
 
-// Row-major is the one layout on devices.
-Status check_device_layout(const PJRT_Buffer_MemoryLayout* layout, DType dtype, const Dims& dims) {
-  HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(layout, dtype, dims));
-  if (!strides.has_value() || *strides == dense_strides(dtype, dims)) return ok_status();
-  return unimplemented("device layouts other than row-major are not offered ({})",
-                       shape_string(dtype, dims));
-}
+constexpr const char* kFromHost = "host to device";
 
 Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_BufferFromHostBuffer_Args, buffer);
@@ -52,7 +48,7 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
   HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->dims, args->num_dims));
   const Dims dims(args->dims, args->dims + args->num_dims);
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
-  HEKLA_RETURN_IF_ERROR(check_device_layout(args->device_layout, dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(Order order, read_layout(args->device_layout, dtype, dims));
   if (args->data == nullptr && bytes > 0) {
     return invalid_argument("no data for {}", shape_string(dtype, dims));
   }
@@ -73,22 +69,28 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
     }
     strides.assign(args->byte_strides, args->byte_strides + args->num_byte_strides);
   }
+  // The elements in the order in which they will lie on the device.
+  const Dims dims_there = in_memory(dims, order);
+  if (strides.empty()) strides = dense_strides(dtype, dims);
+  strides = in_memory(strides, order);
   const StateRef& state = args->client->state;
   HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, args->device, args->memory));
   HEKLA_ASSIGN_OR_RETURN(
       StorageRef storage,
       state->backend->allocate(target.first->local_index, target.second->kind_index, bytes));
   CompletionRef done = Completion::make();
-  const bool is_dense = strides.empty() || strides == dense_strides(dtype, dims);
+  const bool is_dense = strides == dense_strides(dtype, dims_there);
   if (bytes == 0) {
     done->complete(ok_status());
   } else if (is_dense) {
+    show_transfer(*place.first, kFromHost, bytes, done);
     state->backend->copy_from_host(args->data, storage, 0, bytes, done);
   } else {
     auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
-    gather_strided(static_cast<const std::byte*>(args->data), strides, dims, dtype_bytes(dtype),
-                   dense->data());
+    gather_strided(static_cast<const std::byte*>(args->data), strides, dims_there,
+                   dtype_bytes(dtype), dense->data());
     done->on_done([dense](const Status&) {});  // keeps the bytes until then
+    show_transfer(*place.first, kFromHost, bytes, done);
     state->backend->copy_from_host(dense->data(), storage, 0, bytes, done);
   }
   // The host's bytes are free once they were read; an error of the transfer is the buffer's.
@@ -102,13 +104,14 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
   }
   args->done_with_host_buffer = make_event(std::move(released), state);
   args->buffer = make_buffer(state, target.second, target.first, dtype, dims, std::move(storage),
-                             std::move(done));
+                             std::move(done), std::move(order));
   return ok_status();
 }
 
 struct BufferShape {
   DType dtype = DType::kInvalid;
   Dims dims;
+  Order order;
   int64_t bytes = 0;
 };
 
@@ -119,7 +122,7 @@ Result<BufferShape> shape_of(const Args& args) {
   HEKLA_ASSIGN_OR_RETURN(shape.dtype, to_dtype(args.shape_element_type));
   HEKLA_RETURN_IF_ERROR(check_shape(shape.dtype, args.shape_dims, args.shape_num_dims));
   shape.dims.assign(args.shape_dims, args.shape_dims + args.shape_num_dims);
-  HEKLA_RETURN_IF_ERROR(check_device_layout(args.shape_layout, shape.dtype, shape.dims));
+  HEKLA_ASSIGN_OR_RETURN(shape.order, read_layout(args.shape_layout, shape.dtype, shape.dims));
   HEKLA_ASSIGN_OR_RETURN(shape.bytes, checked_bytes(shape.dtype, shape.dims));
   return shape;
 }
@@ -133,7 +136,7 @@ Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Ar
                          args->client->state->backend->allocate(
                              target.first->local_index, target.second->kind_index, shape.bytes));
   args->buffer = make_buffer(args->client->state, target.second, target.first, shape.dtype,
-                             shape.dims, std::move(storage), Completion::ready());
+                             shape.dims, std::move(storage), Completion::ready(), shape.order);
   return ok_status();
 }
 
@@ -169,10 +172,11 @@ Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   auto* callback = new PJRT_FulfillAliasBufferCallback;
   callback->state = args->client->state;
   callback->storage = storage;
+  callback->order = shape.order;
   callback->size_bytes = shape.bytes;
   callback->ready = Completion::make();
   args->alias_buffer = make_buffer(args->client->state, target.second, target.first, shape.dtype,
-                                   shape.dims, std::move(storage), callback->ready);
+                                   shape.dims, std::move(storage), callback->ready, shape.order);
   args->fulfill_alias_buffer_cb = callback;
   return ok_status();
 }
@@ -193,10 +197,11 @@ Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args* args) {
   if (args->buffer == nullptr) return fail(invalid_argument("no buffer to fulfill the alias with"));
   Result<StorageRef> source = storage_of(*args->buffer);
   if (!source.ok()) return fail(source.status());
-  if (args->buffer->size_bytes() != callback->size_bytes) {
-    return fail(invalid_argument("{} does not have the {} bytes of its placeholder",
-                                 shape_string(args->buffer->dtype, args->buffer->dims),
-                                 callback->size_bytes));
+  if (args->buffer->size_bytes() != callback->size_bytes ||
+      args->buffer->order != callback->order) {
+    return fail(invalid_argument(
+        "{} does not have the {} bytes of its placeholder, or not its layout",
+        shape_string(args->buffer->dtype, args->buffer->dims), callback->size_bytes));
   }
   args->buffer->ready->on_done(
       [from = *source, callback = std::shared_ptr<PJRT_FulfillAliasBufferCallback>(
@@ -217,7 +222,7 @@ Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args
   HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->element_type));
   HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->dims, args->num_dims));
   const Dims dims(args->dims, args->dims + args->num_dims);
-  HEKLA_RETURN_IF_ERROR(check_device_layout(args->layout, dtype, dims));
+  HEKLA_ASSIGN_OR_RETURN(Order order, read_layout(args->layout, dtype, dims));
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   if (args->device_buffer_ptr == nullptr && bytes > 0) {
     return invalid_argument("no memory to view");
@@ -235,7 +240,7 @@ Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args
                                                  target.first->local_index, args->device_buffer_ptr,
                                                  bytes, std::move(release)));
   args->buffer = make_buffer(args->client->state, target.second, target.first, dtype, dims,
-                             std::move(storage), Completion::ready());
+                             std::move(storage), Completion::ready(), std::move(order));
   return ok_status();
 }
 
@@ -255,7 +260,8 @@ Status Client_CreateBuffersForAsyncHostToDevice(
     HEKLA_RETURN_IF_ERROR(check_shape(entry.dtype, spec.dims, spec.num_dims));
     entry.dims.assign(spec.dims, spec.dims + spec.num_dims);
     if (args->device_layouts != nullptr && i < args->num_device_layouts) {
-      HEKLA_RETURN_IF_ERROR(check_device_layout(args->device_layouts[i], entry.dtype, entry.dims));
+      HEKLA_ASSIGN_OR_RETURN(entry.order,
+                             read_layout(args->device_layouts[i], entry.dtype, entry.dims));
     }
     HEKLA_ASSIGN_OR_RETURN(entry.size_bytes, checked_bytes(entry.dtype, entry.dims));
     HEKLA_ASSIGN_OR_RETURN(
@@ -316,6 +322,7 @@ Result<CompletionRef> send_part(Manager& manager, int index, const void* data, i
   if (bytes == 0) {
     done->complete(ok_status());
   } else {
+    show_transfer(*manager.device, kFromHost, bytes, done);
     manager.state->backend->copy_from_host(data, storage, offset, bytes, done);
   }
   if (is_last) {
@@ -344,11 +351,21 @@ Status Manager_TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLit
   const Dims dims(args->shape_dims, args->shape_dims + args->shape_num_dims);
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(args->shape_layout, dtype, dims));
+  Order order;
+  {
+    Manager& manager = *args->transfer_manager;
+    const std::lock_guard lock(manager.mutex);
+    HEKLA_ASSIGN_OR_RETURN(const Manager::Entry* entry, entry_of(manager, args->buffer_index));
+    if (entry->dims.size() == dims.size()) order = entry->order;
+  }
+  if (!strides.has_value()) strides = dense_strides(dtype, dims);
+  const Dims dims_there = in_memory(dims, order);
+  *strides = in_memory(*strides, order);
   const void* data = args->data;
   std::shared_ptr<std::vector<std::byte>> dense;
-  if (strides.has_value() && bytes > 0 && data != nullptr) {
+  if (*strides != dense_strides(dtype, dims_there) && bytes > 0 && data != nullptr) {
     dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
-    gather_strided(static_cast<const std::byte*>(data), *strides, dims, dtype_bytes(dtype),
+    gather_strided(static_cast<const std::byte*>(data), *strides, dims_there, dtype_bytes(dtype),
                    dense->data());
     data = dense->data();
   }
@@ -370,7 +387,7 @@ Status Manager_RetrieveBuffer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuff
   }
   entry->is_retrieved = true;
   args->buffer_out = make_buffer(manager.state, manager.memory, manager.device, entry->dtype,
-                                 entry->dims, entry->storage, entry->ready);
+                                 entry->dims, entry->storage, entry->ready, entry->order);
   return ok_status();
 }
 

@@ -219,7 +219,7 @@ Status check_collective(const ir::Operation& op, const ir::Module& module,
 }
 
 Collectives::Collectives(const ir::Module& module, const EvaluateOptions& options)
-    : module_(module), exchange_(options.exchange) {
+    : module_(module), exchange_(options.exchange), traced_device_(options.device) {
   if (exchange_ == nullptr) {
     own_ = std::make_unique<DeviceExchange>(ir::DeviceGrid{});
     exchange_ = own_.get();
@@ -296,10 +296,31 @@ Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Da
   return pending;
 }
 
+void Collectives::describe(const Pending& pending, OperationTrace& trace) {
+  const ir::Operation& op = *pending.step->op;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < pending.shapes.size() && i < op.operand_count(); ++i) {
+    const ir::Type& type = op.operand(i)->type();
+    if (type.is_tensor()) bytes += element_count(pending.shapes[i]) * dtype_bytes(type.dtype());
+  }
+  trace.add({"bytes_accessed", bytes});
+  const Role& role = *pending.role;
+  std::string peers;
+  const auto add = [&](int64_t device) {
+    if (device != device_) peers += fmt::format("{}{}", peers.empty() ? "" : ",", device);
+  };
+  for (const int64_t member : role.members) add(member);
+  if (role.source) add(*role.source);
+  if (role.target && role.target != role.source) add(*role.target);
+  trace.add({"peers", std::move(peers)});
+}
+
 Result<std::vector<Datum>> Collectives::finish(const Pending& pending, Interpreter& interpreter,
                                                std::vector<Datum>& frame,
                                                DeviceExchange::Thread thread) {
   const ir::Operation& op = *pending.step->op;
+  OperationTrace trace(TraceLine::kCollectives, traced_device_, op);
+  if (trace.is_on()) describe(pending, trace);
   if (op.code() == OpCode::kSend) return std::vector<Datum>(1);
   if (has_pairs(op.code())) return receive(pending, thread);
   if (!pending.ticket) return zero_results(op, pending.shapes);

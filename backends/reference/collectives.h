@@ -16,6 +16,7 @@
 #include "backends/reference/datum.h"
 #include "backends/reference/device_exchange.h"
 #include "backends/reference/evaluator.h"
+#include "backends/reference/operation_trace.h"
 #include "backends/reference/plan.h"
 
 namespace hekla::reference {
@@ -51,6 +52,8 @@ class Collectives {
   };
 
   Result<const Role*> role_of(const ir::Operation& op);
+  // The devices that it meets, and how much it brings.
+  void describe(const Pending& pending, OperationTrace& trace);
   Result<std::vector<Datum>> receive(const Pending& pending, DeviceExchange::Thread thread);
   Result<std::vector<Datum>> combine(const Pending& pending, Interpreter& interpreter,
                                      std::vector<Datum>& frame, DeviceExchange::Thread thread);
@@ -59,6 +62,7 @@ class Collectives {
   std::unique_ptr<DeviceExchange> own_;  // of one device, where the caller gave none
   DeviceExchange* exchange_;
   int64_t device_ = 0;
+  const int traced_device_;  // LaunchContext::device
   std::unordered_map<const ir::Operation*, Role> roles_;
 };
 

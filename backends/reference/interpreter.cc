@@ -198,6 +198,7 @@ Status Interpreter::run_step(const Step& step, Frame& frame) {
     operands.push_back(step.moves[i] ? std::move(value) : value);
     if (step.moves[i]) value = Datum();
   }
+  const OperationTrace trace(TraceLine::kSteps, options_.device, *step.op);
   const bool is_control = is_control_flow(step.op->code());
   Status arguments = !is_control && has_dynamic_operand(*step.op)
                          ? check_dynamic_operands(*step.op, operands)

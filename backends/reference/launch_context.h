@@ -35,6 +35,8 @@ struct LaunchContext {
   HostTransfers* transfers = nullptr;
   // For custom calls that the user's own functions compute; null: they are errors.
   ffi::LaunchCalls* calls = nullptr;
+  // The device, among this process's, whose line shows a profiler what happens; -1: none does.
+  int device = -1;
 };
 
 }  // namespace hekla::reference

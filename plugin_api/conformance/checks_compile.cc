@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -266,6 +267,75 @@ void check_parameter_kinds(Session& s) {
   for (size_t i = 0; i < 2; ++i) {
     require(args.memory_kind_sizes[i] > 0, "a parameter's memory kind is empty");
   }
+}
+
+// Of f32[2,3]: a -> a + a, with attributes of the parameter and of the result.
+std::string doubling(const std::string& parameter, const std::string& result) {
+  return "module @doubling {\n  func.func @main(%a: tensor<2x3xf32> {" + parameter +
+         "}) -> (tensor<2x3xf32> {" + result +
+         "}) {\n    %0 = stablehlo.add %a, %a : tensor<2x3xf32>\n"
+         "    return %0 : tensor<2x3xf32>\n  }\n}";
+}
+
+// Compiles a program that asks for something which not every plugin has.
+PJRT_LoadedExecutable* compile_asking(Session& s, const std::string& code) {
+  PJRT_LoadedExecutable* loaded = nullptr;
+  if (auto error = s.try_compile(code, "mlir", compile_options({}), &loaded)) {
+    s.refuse_unless_unimplemented("PJRT_Client_Compile", *error);
+  }
+  return loaded;
+}
+
+void check_asked_kinds(Session& s) {
+  for (PJRT_Memory* memory : s.memories(s.device())) {
+    const std::string kind = s.memory_kind(memory);
+    const std::string attribute = "mhlo.memory_kind = \"" + kind + "\"";
+    PJRT_LoadedExecutable* loaded = compile_asking(s, doubling(attribute, attribute));
+    auto args = make_args<PJRT_Executable_OutputMemoryKinds_Args>();
+    args.executable = s.executable_of(loaded);
+    s.call_optional(HEKLA_SLOT(PJRT_Executable_OutputMemoryKinds), &args);
+    require(std::string(args.memory_kinds[0], args.memory_kind_sizes[0]) == kind,
+            "the executable does not say the kind that its result asks for, " + kind);
+    const std::vector<float> values = counted(6);
+    HostData host;
+    host.dims = {2, 3};
+    host.data = values.data();
+    host.memory = memory;
+    const auto outputs = s.run(loaded, {s.upload(host)});
+    auto where = make_args<PJRT_Buffer_Memory_Args>();
+    where.buffer = outputs[0];
+    s.call(HEKLA_SLOT(PJRT_Buffer_Memory), &where);
+    require(where.memory == memory, "a result that asks for " + kind + " is elsewhere");
+    require(s.download_f32(outputs[0], 6) == std::vector<float>({2, 4, 6, 8, 10, 12}),
+            "wrong values in memory " + kind);
+  }
+}
+
+void check_asked_layouts(Session& s) {
+  const std::string attribute = "mhlo.layout_mode = \"{0,1}\"";
+  PJRT_LoadedExecutable* loaded = compile_asking(s, doubling(attribute, attribute));
+  const std::vector<float> values = counted(6);
+  TiledLayout column_major({0, 1});
+  HostData host;
+  host.dims = {2, 3};
+  host.data = values.data();
+  host.device_layout = &column_major.layout;
+  const auto outputs = s.run(loaded, {s.upload(host)});
+  for (const bool is_column_major : {false, true}) {
+    TiledLayout layout(is_column_major ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{1, 0});
+    const auto bytes = s.download(outputs[0], 6 * sizeof(float), &layout.layout);
+    const std::vector<float> want = is_column_major ? std::vector<float>{2, 8, 4, 10, 6, 12}
+                                                    : std::vector<float>{2, 4, 6, 8, 10, 12};
+    require(std::memcmp(bytes.data(), want.data(), bytes.size()) == 0,
+            std::string("wrong values, read ") + (is_column_major ? "by columns" : "by rows"));
+  }
+  auto layout = make_args<PJRT_Buffer_GetMemoryLayout_Args>();
+  layout.buffer = outputs[0];
+  s.call_optional(HEKLA_SLOT(PJRT_Buffer_GetMemoryLayout), &layout);
+  require(layout.layout.type != PJRT_Buffer_MemoryLayout_Type_Tiled ||
+              (layout.layout.tiled.minor_to_major_size == 2 &&
+               layout.layout.tiled.minor_to_major[0] == 0),
+          "a column-major result says another layout");
 }
 
 std::string fingerprint(Session& s, std::string_view code) {
@@ -597,6 +667,12 @@ constexpr Check kExecutableChecks[] = {
      check_output_kinds},
     {"executable-parameter-kinds", "Memory kinds of parameters are spelled out.",
      check_parameter_kinds},
+    {"executable-asked-kinds",
+     "A result that asks for a memory kind lies there, from a parameter that does.",
+     check_asked_kinds},
+    {"executable-asked-layouts",
+     "A column-major parameter and result keep values in their places, or are UNIMPLEMENTED.",
+     check_asked_layouts},
     {"executable-fingerprint", "Fingerprints are equal for equal programs and differ for others.",
      check_fingerprint},
     {"cost-analysis", "The cost analysis is a list of named floats.", check_cost},

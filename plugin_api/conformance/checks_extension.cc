@@ -252,6 +252,27 @@ void check_shardings(Session& s) {
   }
 }
 
+// Viewers find what a device did by the names of its planes. Field 1 of an XSpace: planes; 2 of a
+// plane: its name, 3: its lines; 4 of a line: its events.
+void require_device_planes(const std::vector<wire::Field>& space) {
+  int64_t events = 0;
+  for (const wire::Field& plane : space) {
+    std::vector<wire::Field> parts, line;
+    if (plane.number != 1) continue;
+    require(parse_proto(plane.bytes, &parts), "a plane of the collected data is no message");
+    bool is_device = false;
+    for (const wire::Field& part : parts) {
+      if (part.number == 2) is_device = part.bytes.starts_with("/device:");
+    }
+    for (const wire::Field& part : parts) {
+      if (part.number != 3 || !is_device) continue;
+      require(parse_proto(part.bytes, &line), "a line of the collected data is no message");
+      for (const wire::Field& field : line) events += field.number == 4;
+    }
+  }
+  require(events > 0, "no plane /device:... has an event of the launch that was recorded");
+}
+
 void check_profiler(Session& s) {
   const auto* node =
       extension<PJRT_Profiler_Extension>(s, PJRT_Extension_Type_Profiler, "Profiler");
@@ -281,7 +302,8 @@ void check_profiler(Session& s) {
   PLUGIN_Profiler_Start_Args start = {0x5a5a, create.profiler};
   PLUGIN_Profiler_Stop_Args stop = {0x5a5a, create.profiler};
   for (int i = 0; i < 2; ++i) take(api->start(&start), "start");
-  s.run(s.compile(kAddOne), {s.upload_f32({1, 2, 3, 4}, {4})});
+  const auto outputs = s.run(s.compile(kAddOne), {s.upload_f32({1, 2, 3, 4}, {4})});
+  s.download_f32(outputs[0], 4);
   for (int i = 0; i < 2; ++i) take(api->stop(&stop), "stop");
   PLUGIN_Profiler_CollectData_Args collect = {0x5a5a, create.profiler, nullptr, 0};
   take(api->collect_data(&collect), "collect_data");
@@ -293,6 +315,7 @@ void check_profiler(Session& s) {
                     &fields),
         "the collected data is no message");
   }
+  require_device_planes(fields);
   PLUGIN_Profiler_Destroy_Args destroy = {0x5a5a, create.profiler};
   take(api->destroy(&destroy), "destroy");
 }
@@ -430,7 +453,9 @@ constexpr Check kExtensionChecks[] = {
     {"shardings", "Shardings are one message per output and parameter, or unknown.",
      check_shardings},
     {"profiler",
-     "The profiler's table has 80 bytes, and collect_data returns a message in one call.",
+     "The profiler's table has 80 bytes, and collect_data returns a message in one call, with "
+     "events "
+     "of a launch in a plane /device:...",
      check_profiler},
     {"host-memory-allocator", "Pinned host memory can be allocated and freed.",
      check_host_allocator},

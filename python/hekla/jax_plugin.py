@@ -40,11 +40,13 @@ def initialize():
             _add_services(name)
             _later(f'linear algebra on {name}', _add_linalg, name, named[name])
             _later(f'callbacks on {name}', _add_callbacks, name)
+            _later(f'placements on {name}', _add_placements, name)
             _step(f'foreign functions on {name}', _add_ffi, name, named[name])
         elif _step(f'platform {name} from {path}', _register, name, path):
             _add_services(name)
             _step(f'linear algebra on {name}', _add_linalg, name, path)
             _step(f'callbacks on {name}', _add_callbacks, name)
+            _step(f'placements on {name}', _add_placements, name)
             _step(f'foreign functions on {name}', _add_ffi, name, path)
     _step('version check', _check_version)
 
@@ -108,6 +110,14 @@ def _add_linalg(name, path):
 def _add_callbacks(name):
     from hekla import jax_callbacks
     jax_callbacks.register(name)
+
+
+def _add_placements(name):
+    # By default a program's device_put to another kind of memory leaves no trace in it.
+    from jax._src import dispatch
+    from jax.interpreters import mlir
+    mlir.register_lowering(dispatch.device_put_p, dispatch._tpu_gpu_device_put_lowering,
+                           platform=name)
 
 
 def _add_ffi(name, path):

@@ -151,6 +151,9 @@ struct Step {
   std::variant<KernelStep, ContractionStep, CopyStep, HostStep, RepeatStep, WhileStep, BranchStep,
                RowsStep, StartStep, DoneStep>
       what;
+  // The operation that it computes, the last one where there are several; null: unknown. For
+  // people.
+  std::shared_ptr<const ir::LocationParts> origin = nullptr;
 };
 
 // Why an operation that can be done in several ways is done in one of them. For people: steps do

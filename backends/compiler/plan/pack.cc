@@ -274,7 +274,7 @@ constexpr bool kHasProgram = requires(What what) {
   what.program;
 };
 
-// A step is the number of its type and its fields.
+// A step is the number of its type, its fields and its origin.
 template <typename What>
 void code_type(Writer& a, const What& what) {
   if constexpr (kHasProgram<What>) {
@@ -287,6 +287,10 @@ void code_type(Writer& a, const What& what) {
 void code_step(Writer& a, const Step& step) {
   a.number(step.what.index());
   std::visit([&](const auto& what) { code_type(a, what); }, step.what);
+  static const ir::LocationParts kUnknown;
+  const ir::LocationParts& origin = step.origin == nullptr ? kUnknown : *step.origin;
+  code_text(a, origin.name);
+  code_text(a, origin.place);
 }
 
 template <size_t kType = 0>
@@ -306,6 +310,12 @@ void code_step(Reader& a, Step& step) {
   size_t type = 0;
   a.number(type);
   read_type(a, type, step);
+  ir::LocationParts origin;
+  code_text(a, origin.name);
+  code_text(a, origin.place);
+  if (!origin.name.empty() || !origin.place.empty()) {
+    step.origin = std::make_shared<const ir::LocationParts>(std::move(origin));
+  }
 }
 
 void code_steps(Writer& a, const Steps& steps) { code_list(a, steps); }

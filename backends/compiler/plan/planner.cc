@@ -190,9 +190,22 @@ class Planner {
     const Fusion fusion(block, options_, traits_, &known_cuts_, std::move(unwanted));
     for (const auto& op : block.operations()) {
       if (op.get() == block.terminator()) break;
+      const size_t first = steps.size();
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
+      tell_origin(*op, steps, first);
     }
     return ok_status();
+  }
+
+  // To the steps from `first` on, which are the operation's.
+  static void tell_origin(const ir::Operation& op, Steps& steps, size_t first) {
+    if (steps.size() == first) return;
+    ir::LocationParts parts = ir::location_parts(op.location());
+    if (parts.name.empty() && parts.place.empty()) return;
+    const auto origin = std::make_shared<const ir::LocationParts>(std::move(parts));
+    for (size_t i = first; i < steps.size(); ++i) {
+      if (steps[i].origin == nullptr) steps[i].origin = origin;
+    }
   }
 
   Status plan_operation(const ir::Operation& op, const Fusion& fusion, Steps& steps) {

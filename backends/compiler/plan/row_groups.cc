@@ -354,7 +354,8 @@ class Grouping {
     }
     for (const size_t i : group.members) made.steps.push_back(std::move(steps[i]));
     find_scratch(made);
-    moved.push_back({std::move(made)});
+    const auto origin = made.steps.back().origin;
+    moved.push_back({std::move(made), origin});
     for (const size_t i : group.after) {
       if (i < last) moved.push_back(std::move(steps[i]));
     }

@@ -35,7 +35,8 @@ class Run {
  public:
   Run(const plan::LaunchPlan& plan, const CompiledKernels& code,
       const std::vector<PreparedContraction>& contractions, const RowGroups& row_groups,
-      const LaunchMemory& memory, const RunOptions& options, std::atomic<int64_t>& host_steps)
+      const LaunchMemory& memory, const RunOptions& options, std::atomic<int64_t>& host_steps,
+      plan::StepDetails& details)
       : plan_(plan),
         code_(code),
         contractions_(contractions),
@@ -45,7 +46,8 @@ class Run {
         ids_{static_cast<uint32_t>(options.replica_id), static_cast<uint32_t>(options.partition_id),
              options.launch_number},
         host_steps_(host_steps),
-        under_way_(options.communication_lane) {}
+        under_way_(options.communication_lane),
+        times_(details, options.device) {}
 
   Status run(const plan::Steps& steps) {
     for (const plan::Step& step : steps) {
@@ -55,7 +57,7 @@ class Run {
     }
     return ok_status();
   }
-  // Of this run, when verbose.
+  // Of this run, when it is measured.
   const StepTimes& times() const { return times_; }
 
  private:
@@ -425,7 +427,7 @@ int64_t Program::arena_bytes() const {
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
   try {
-    Run run(*plan_, *code_, contractions_, row_groups_, memory, options, host_steps_run_);
+    Run run(*plan_, *code_, contractions_, row_groups_, memory, options, host_steps_run_, details_);
     const Status status = run.run(plan_->steps);
     run.times().log();
     return status;

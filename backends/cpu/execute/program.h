@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backends/compiler/plan/launch_plan.h"
+#include "backends/compiler/plan/step_details.h"
 #include "backends/cpu/contraction/contraction.h"
 #include "backends/cpu/execute/row_blocks.h"
 #include "backends/cpu/jit/kernel_compiler.h"
@@ -84,6 +85,7 @@ class Program {
   double estimated_ns_ = 0;
   int64_t host_steps_ = 0;
   mutable std::atomic<int64_t> host_steps_run_ = 0;
+  mutable plan::StepDetails details_;
 };
 
 }  // namespace hekla::cpu

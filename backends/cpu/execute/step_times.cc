@@ -9,9 +9,18 @@
 
 namespace hekla::cpu {
 
-StepTimes::StepTimes() : is_on_(log_enabled(LogLevel::kVerbose)) {}
+StepTimes::StepTimes(plan::StepDetails& details, int device)
+    : details_(details),
+      device_(device),
+      is_logged_(log_enabled(LogLevel::kVerbose)),
+      is_traced_(device >= 0 && Trace::is_on()) {}
 
-void StepTimes::add(const plan::LaunchPlan& plan, const plan::Step& step, double ns) {
+void StepTimes::add(const plan::LaunchPlan& plan, const plan::Step& step, int64_t begin_ns,
+                    int64_t end_ns) {
+  if (is_traced_) {
+    Trace::add({TraceLine::kSteps, device_, details_.of(step, plan), begin_ns, end_ns});
+  }
+  if (!is_logged_) return;
   const auto* rows = std::get_if<plan::RowsStep>(&step.what);
   bool has_steps = false;
   plan::for_each_list(step, [&](const plan::Steps&) { has_steps = true; });
@@ -25,12 +34,12 @@ void StepTimes::add(const plan::LaunchPlan& plan, const plan::Step& step, double
     }
   }
   Time& time = times_[name];
-  time.ns += ns;
+  time.ns += static_cast<double>(end_ns - begin_ns);
   ++time.count;
 }
 
 void StepTimes::log() const {
-  if (!is_on_) return;
+  if (!is_logged_) return;
   std::vector<std::pair<std::string, Time>> order(times_.begin(), times_.end());
   double total = 0;
   for (const auto& [name, time] : order) total += time.ns;

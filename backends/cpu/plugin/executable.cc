@@ -11,6 +11,7 @@
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
+#include "backends/pjrt/launch_trace.h"
 #include "backends/reference/gang_exchange.h"
 
 namespace hekla::cpu {
@@ -66,7 +67,10 @@ class Job : public DeviceJob {
     launch.outputs = launch_.outputs;
   }
 
-  void run(bool is_parallel) override { end(member_.ends_with(run_program(is_parallel))); }
+  void run(bool is_parallel) override {
+    const pjrt::LaunchTrace trace(launch_);
+    end(member_.ends_with(run_program(is_parallel)));
+  }
   // In place of run() and before tell(). Lets go of everything before anybody hears of the end: the
   // memory is there again, and what reads the outputs next may find itself to be their only owner.
   void end(Status status) {
@@ -107,6 +111,7 @@ class Job : public DeviceJob {
     if (launch_.gang != nullptr) options.cancelled = &launch_.gang->aborted();
     options.exchange = member_.exchange();
     options.transfers = launch_.transfers.get();
+    options.device = launch_.device;
     std::optional<ffi::LaunchCalls> calls;
     if (calls_ != nullptr) options.calls = &calls.emplace(calls_, launch_.info);
     // Several such launches may be on the device at once, one waiting for the other in a callback.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backends/pjrt/client_options.h"
+#include "backends/pjrt/launch_trace.h"
 #include "backends/reference/evaluator.h"
 #include "backends/reference/gang_exchange.h"
 #include "backends/reference/plugin/storage.h"
@@ -141,6 +142,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
                     const std::vector<ir::Type>& parameters, pjrt::Launch& job, GangMember& member,
                     const std::vector<StorageRef>& outputs, const MemoryAccount& account) {
     if (job.gang != nullptr && job.gang->is_aborted()) return job.gang->status();
+    const pjrt::LaunchTrace trace(job);
     for (const pjrt::LaunchInput& input : job.inputs) {
       HEKLA_RETURN_IF_ERROR(input.ready->status());
     }
@@ -167,6 +169,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     options.launch_number = job.number;
     options.exchange = member.exchange();
     options.transfers = job.transfers.get();
+    options.device = job.device;
     std::optional<ffi::LaunchCalls> launch_calls;
     if (calls != nullptr) options.calls = &launch_calls.emplace(calls, job.info);
     if (job.gang != nullptr) options.cancelled = &job.gang->aborted();

@@ -137,17 +137,20 @@ Result<DeviceProgram::RunRef> DeviceProgram::prepare(const LaunchRequest& reques
   run->is_shared.assign(plan.output_bytes.size(), false);
   run->is_taken.assign(request.inputs.size(), false);
   for (size_t i = 0; i < plan.output_bytes.size(); ++i) {
+    const MemoryRole role =
+        options_.output_roles.empty() ? MemoryRole::kTensor : options_.output_roles[i];
     if (plan.output_input[i] >= 0) {
       const auto input = static_cast<size_t>(plan.output_input[i]);
       const LaunchInput& donor = request.inputs[input];
       if (donor.is_donated && donor.memory->unordered_readers == 0 &&
-          donor.memory->bytes() == plan.output_bytes[i]) {
+          donor.memory->bytes() == plan.output_bytes[i] && donor.memory->role() == role) {
         run->is_taken[input] = run->is_shared[i] = true;
         run->outputs.push_back(donor.memory);
         continue;
       }
     }
-    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, device_->memory().allocate(plan.output_bytes[i]));
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory,
+                           device_->memory().allocate(plan.output_bytes[i], role));
     run->outputs.push_back(std::move(memory));
   }
   return run;
@@ -256,7 +259,12 @@ Status DeviceProgram::begin(Run& run) {
     }
   }
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const LoweredProgram> wanted, lowered(run.is_shared));
-  if (run.slot->recorded != wanted) HEKLA_RETURN_IF_ERROR(record(*run.slot, std::move(wanted)));
+  const bool is_timed = options_.profile || run.request.trace != nullptr;
+  if (run.request.trace != nullptr) run.begun_ns = Trace::now();
+  if (run.slot->recorded != wanted || run.slot->is_timed != is_timed) {
+    run.slot->is_timed = is_timed;
+    HEKLA_RETURN_IF_ERROR(record(*run.slot, std::move(wanted)));
+  }
   if (is_split_) {
     // Other launches run between the parts of this one.
     if (plan.arena_bytes > 0) {
@@ -343,6 +351,10 @@ void DeviceProgram::advance(const RunRef& run) {
     run->submitted->complete(ok_status());
   }
   device_->compute().when_passed(*epoch, [this, run, is_last, decides](const Status& status) {
+    if (run->request.trace != nullptr) {
+      run->passed_ns = Trace::now();
+      run->passed_part = run->part;
+    }
     if (is_last || !status.ok()) {
       finish(run, status);
     } else if (decides && !came_to_end(*run)) {
@@ -369,7 +381,8 @@ void DeviceProgram::finish(const RunRef& run, const Status& ended) {
   run->under_way.reset();
   run->results.clear();
   const Status status = run->request.member.ends_with(ended);
-  if (status.ok() && run->slot != nullptr && run->slot->timestamps) log_profile(*run->slot);
+  if (options_.profile && status.ok() && run->slot != nullptr) log_profile(*run->slot);
+  if (run->request.trace != nullptr) show(*run, status);
   if (run->slot != nullptr) {
     std::lock_guard lock(mutex_);
     run->slot->is_busy = false;

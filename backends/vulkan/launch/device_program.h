@@ -21,6 +21,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/compiler/plan/step_details.h"
 #include "backends/pjrt/gang.h"
 #include "backends/reference/gang_exchange.h"
 #include "backends/vulkan/launch/logical_device.h"
@@ -47,6 +48,8 @@ struct ProgramOptions {
   std::array<uint32_t, 3> max_group_count = {0, 0, 0};
   // 0: kMaxDispatchesPerSubmission.
   int64_t max_dispatches_per_submission = 0;
+  // Per output, kTensor or kHostTensor; none: all kTensor.
+  std::vector<MemoryRole> output_roles;
 };
 
 struct LaunchInput {
@@ -71,6 +74,8 @@ struct LaunchRequest {
   std::shared_ptr<HostTransfers> transfers;
   // For the program's calls of the user's functions.
   ffi::LaunchInfo info;
+  // What profilers call it; null: none watches.
+  TraceDetailRef trace;
   // Its place among the devices that meet in host steps; empty where none do.
   reference::GangMember member;
   // Completed when all outputs are written, or with the error.
@@ -143,6 +148,9 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   Status start_collective(Run& run, const plan::StartStep& step);
   Status end_collective(Run& run, const plan::DoneStep& step);
   void log_profile(const Slot& slot) const;
+  TraceDetailRef detail_of(const LoweredDispatch& dispatch);
+  // Tells profilers of a launch that has ended and still has its slot.
+  void show(Run& run, const Status& ended);
   void finish(const RunRef& run, const Status& ended);
   // Gives the run a slot; without one it waits, and from then on is another thread's.
   bool take_slot(const RunRef& run);
@@ -158,6 +166,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   bool is_split_ = false;
   // How many pieces of each loop a launch begins with: what the last one needed.
   std::deque<std::atomic<int64_t>> pieces_;
+  plan::StepDetails details_;
   // As Run::most_pieces, for launches of gangs; found by the first.
   std::atomic<int64_t> most_gang_pieces_{0};
 

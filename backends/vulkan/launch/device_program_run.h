@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a DeviceProgram keeps of one launch: its slot, its memory and how far it is. For the files
 // of DeviceProgram alone: device_program.cc (from the request to the end), recording.cc (command
-// buffers and argument tables), loop_progress.cc (loops that the device decides), host_steps.cc.
+// buffers and argument tables), loop_progress.cc (loops that the device decides), host_steps.cc,
+// launch_spans.cc (for profilers).
 // A run is one thread's at a time: that of the caller, of the lane's watcher or of the host worker.
 #pragma once
 
@@ -24,7 +25,8 @@ struct DeviceProgram::Slot {
   std::vector<std::unique_ptr<CommandBuffer>> commands;  // one per part with dispatches
   AllocationRef table;
   AllocationRef loop_state;
-  std::unique_ptr<Timestamps> timestamps;  // a group per command buffer; null without a profile
+  bool is_timed = false;                   // recorded with timestamps where the queue has a clock
+  std::unique_ptr<Timestamps> timestamps;  // a group per command buffer; null where nobody asks
 };
 
 // Counts the launch as in flight on its logical device for as long as it lives.
@@ -83,6 +85,11 @@ struct DeviceProgram::Run {
   int64_t largest = 0;  // of the last submission's loops, pieces
   // Results of collectives under way, by number; after `arena` and `outputs`, which these may be.
   std::map<int32_t, std::vector<HostOperand>> results;
+  // For profilers, of the host's clock: when the launch came to the device, and when the host saw
+  // that the last submission had ended, of which part.
+  int64_t begun_ns = 0;
+  int64_t passed_ns = 0;
+  size_t passed_part = 0;
   std::unique_ptr<SerialQueue> own_lane;  // of a launch that meets its host
   std::unique_ptr<reference::CollectivesUnderWay> under_way;
 

@@ -51,6 +51,7 @@ reference::LaunchContext DeviceProgram::launch_context(Run& run) const {
   context.exchange = run.request.member.exchange();
   context.transfers = run.request.transfers.get();
   if (run.calls) context.calls = &*run.calls;
+  context.device = device_->index();
   return context;
 }
 

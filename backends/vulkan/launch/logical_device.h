@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "backends/vulkan/launch/clock_offset.h"
 #include "backends/vulkan/memory/device_memory.h"
 #include "backends/vulkan/pipeline/pipelines.h"
 #include "backends/vulkan/queue/lane.h"
@@ -59,6 +60,8 @@ class LogicalDevice {
   // Where collectives of the gang that runs wait for peers.
   SerialQueue& communication() { return *communication_; }
   LaunchCounters& counters() { return counters_; }
+  // Of the compute lane's queue.
+  ClockOffset& clock() { return clock_; }
 
   // Temporary memory of at least `bytes`, shared by all launches of the compute lane: it runs them
   // one after the other, and each recording begins with a barrier.
@@ -87,6 +90,7 @@ class LogicalDevice {
   const std::shared_ptr<Pipelines> pipelines_;
   const int index_;
   LaunchCounters counters_;
+  ClockOffset clock_;
   std::shared_ptr<DeviceMemory> memory_;
   std::unique_ptr<Lane> compute_;
   std::unique_ptr<Lane> transfer_;

@@ -87,6 +87,7 @@ Result<LoweredProgram> Lowering::run() {
 
 void Lowering::add(const plan::Steps& steps, Sequence& out) {
   for (const plan::Step& step : steps) {
+    step_ = &step;
     std::visit([&](const auto& what) { add(what, out); }, step.what);
   }
 }
@@ -280,6 +281,7 @@ void Lowering::add_dispatch(size_t pipeline, const std::vector<TableEntry>& oper
                             const std::vector<uint32_t>& constants, Sequence& out) {
   Item item;
   item.dispatch.pipeline = pipeline;
+  item.dispatch.step = step_;
   item.dispatch.first_entry = lowered_.table.size();
   std::copy(groups.begin(), groups.end(), item.dispatch.push.groups);
   std::copy(constants.begin(), constants.end(), item.dispatch.push.constants);

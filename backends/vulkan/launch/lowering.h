@@ -41,6 +41,8 @@ struct LoweredDispatch {
   bool has_barrier_before = false;
   // Bytes into the loop state where vkCmdDispatchIndirect finds the grid; -1: `grid` counts.
   int64_t indirect_offset = -1;
+  // Of the plan; of a gate the one before it, null in front of all.
+  const plan::Step* step = nullptr;
 };
 
 // What goes into one command buffer.

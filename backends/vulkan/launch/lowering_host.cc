@@ -23,6 +23,7 @@ bool Lowering::needs_host(const plan::Step& step) const {
 Status Lowering::add_parts(const plan::Steps& steps) {
   for (const plan::Step& step : steps) {
     if (!needs_host(step)) {
+      step_ = &step;
       std::visit([this](const auto& what) { add(what, top_); }, step.what);
       continue;
     }

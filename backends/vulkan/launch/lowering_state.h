@@ -176,8 +176,9 @@ class Lowering {
   std::vector<Block> blocks_;  // the first is not behind any gate
   Sequence top_;
   size_t current_ = 0;
-  int depth_ = 0;           // of loops and branches around what is added
-  int64_t part_state_ = 0;  // words into the loop state
+  const plan::Step* step_ = nullptr;  // whose dispatches are added
+  int depth_ = 0;                     // of loops and branches around what is added
+  int64_t part_state_ = 0;            // words into the loop state
 };
 
 }  // namespace hekla::vulkan

@@ -26,14 +26,17 @@ Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> l
                              device_->memory().allocate(state_bytes, MemoryRole::kTable));
     }
   }
-  if (options_.profile) {
+  slot.timestamps.reset();
+  const uint32_t family = device_->compute().queue().family;
+  const bool has_clock = device_->device().snapshot().queue_families[family].timestamp_bits > 0;
+  // A profiler without times of kernels still sees launches; who asks for the log wants them.
+  if (slot.is_timed && (has_clock || options_.profile)) {
     std::vector<size_t> dispatches;
     for (const LoweredPart& part : lowered->parts) {
       for (const LoweredRecording& r : part.recordings) dispatches.push_back(r.dispatches.size());
     }
-    HEKLA_ASSIGN_OR_RETURN(
-        slot.timestamps,
-        Timestamps::create(device_->device_ref(), device_->compute().queue().family, dispatches));
+    HEKLA_ASSIGN_OR_RETURN(slot.timestamps,
+                           Timestamps::create(device_->device_ref(), family, dispatches));
   }
   size_t recorded = 0;
   for (const LoweredPart& part : lowered->parts) {
@@ -111,9 +114,9 @@ void DeviceProgram::log_profile(const Slot& slot) const {
         return log_message(LogLevel::kWarning, "no profile of {}: {}", program_->name,
                            times.status().message());
       }
-      for (size_t i = 0; i < times->size(); ++i) {
+      for (size_t i = 0; i + 1 < times->size(); ++i) {
         for (Sum* sum : {&sums[recording.dispatches[i].pipeline], &all}) {
-          sum->ns += (*times)[i];
+          sum->ns += (*times)[i + 1] - (*times)[i];
           ++sum->dispatches;
         }
       }

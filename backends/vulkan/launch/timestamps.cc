@@ -53,8 +53,11 @@ Result<std::vector<double>> Timestamps::read(size_t group) const {
   if (result == VK_NOT_READY) return times;
   HEKLA_RETURN_IF_ERROR(device_->check(result, "vkGetQueryPoolResults"));
   const double period = device_->snapshot().limits.timestamp_period_ns;
+  double now = static_cast<double>(at.front() & mask_) * period;
+  times.push_back(now);
   for (size_t i = 1; i < at.size(); ++i) {
-    times.push_back(static_cast<double>((at[i] - at[i - 1]) & mask_) * period);
+    now += static_cast<double>((at[i] - at[i - 1]) & mask_) * period;
+    times.push_back(now);
   }
   return times;
 }

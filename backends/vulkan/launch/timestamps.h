@@ -27,8 +27,9 @@ class Timestamps {
 
   void begin(VkCommandBuffer commands, size_t group) const;
   void mark(VkCommandBuffer commands, size_t group, size_t dispatch) const;
-  // Of each dispatch of a group the nanoseconds since the mark before it, in which it waited at
-  // its barrier and ran; empty for a group that did not run.
+  // The marks of a group in nanoseconds of the device's clock, which begins anywhere and may
+  // wrap between groups; between two of them a dispatch waited at its barrier and ran.
+  // Empty for a group that did not run.
   Result<std::vector<double>> read(size_t group) const;
 
  private:

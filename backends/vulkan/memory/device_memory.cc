@@ -30,6 +30,7 @@ int64_t first_block_bytes(MemoryRole role) {
       return 64 * kMiB;
     case MemoryRole::kUpload:
     case MemoryRole::kDownload:
+    case MemoryRole::kHostTensor:
       return 16 * kMiB;
     case MemoryRole::kTable:
       return kMiB;
@@ -47,6 +48,8 @@ const char* role_name(MemoryRole role) {
       return "download staging";
     case MemoryRole::kTable:
       return "argument tables";
+    case MemoryRole::kHostTensor:
+      return "an array in host memory";
   }
   return "?";
 }
@@ -57,6 +60,9 @@ const std::vector<uint32_t>& types_of(const DevicePlan& plan, MemoryRole role) {
       return plan.upload_types;
     case MemoryRole::kDownload:
       return plan.download_types;
+    case MemoryRole::kHostTensor:
+      // Device memory is as good where it is the host's own.
+      return plan.host_access == HostAccess::kFull ? plan.device_types : plan.download_types;
     case MemoryRole::kTable:
       return plan.table_types;
     case MemoryRole::kTensor:
@@ -85,6 +91,7 @@ Allocation::~Allocation() {
   if (released_) released_();
 }
 
+MemoryRole Allocation::role() const { return block_->role; }
 VkBuffer Allocation::buffer() const { return block_->buffer; }
 uint64_t Allocation::address() const { return block_->address + static_cast<uint64_t>(offset_); }
 std::byte* Allocation::host() const {
@@ -151,6 +158,10 @@ Result<AllocationRef> DeviceMemory::try_allocate(int64_t bytes, MemoryRole role,
           std::max(statistics_.peak_bytes_in_use, statistics_.bytes_in_use);
       statistics_.largest_allocation_bytes = std::max(statistics_.largest_allocation_bytes, bytes);
       ++statistics_.allocation_count;
+    } else if (role == MemoryRole::kHostTensor) {
+      statistics_.host_bytes_in_use += bytes;
+      statistics_.peak_host_bytes_in_use =
+          std::max(statistics_.peak_host_bytes_in_use, statistics_.host_bytes_in_use);
     }
     return std::make_shared<Allocation>(shared_from_this(), block, offset, bytes);
   };
@@ -379,6 +390,7 @@ void DeviceMemory::release(Allocation& allocation) {
     MemoryBlock& block = *allocation.block_;
     block.ranges.release(allocation.offset_);
     if (block.role == MemoryRole::kTensor) statistics_.bytes_in_use -= allocation.bytes_;
+    if (block.role == MemoryRole::kHostTensor) statistics_.host_bytes_in_use -= allocation.bytes_;
     is_empty = block.ranges.is_empty();
   }
   // Some empty blocks stay for the next request, so that a loop does not allocate.
@@ -403,6 +415,7 @@ MemoryStatistics DeviceMemory::statistics() const {
 void DeviceMemory::reset_peak() {
   std::lock_guard lock(mutex_);
   statistics_.peak_bytes_in_use = statistics_.bytes_in_use;
+  statistics_.peak_host_bytes_in_use = statistics_.host_bytes_in_use;
 }
 
 Status DeviceMemory::out_of_memory(int64_t bytes, MemoryRole role, const Status& cause) const {

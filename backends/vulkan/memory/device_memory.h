@@ -4,7 +4,8 @@
 // A block is one VkDeviceMemory under one VkBuffer with a device address; an Allocation is a range
 // of it. Small requests share blocks that begin with 64 MiB and grow; what is larger than half a
 // block gets a block of its size. Empty blocks stay up to a quarter of the limit. Tensors count
-// against the limit; staging and tables have pools of their own that do not. Freed memory may be
+// against the limit; arrays in host memory, which are counted apart, staging and tables have pools
+// of their own that do not. Freed memory may be
 // handed out at once: whoever lets work run on an allocation keeps it until that work has ended
 // (Lane does). When memory runs short: free empty blocks, let the pressure handler end work in
 // flight, try exact sizes, then RESOURCE_EXHAUSTED with the numbers. Thread-safe.
@@ -23,8 +24,9 @@
 
 namespace hekla::vulkan {
 
-enum class MemoryRole : uint8_t { kTensor, kUpload, kDownload, kTable };
-inline constexpr int kMemoryRoleCount = 4;
+// kHostTensor: arrays of the kinds pinned_host and unpinned_host.
+enum class MemoryRole : uint8_t { kTensor, kUpload, kDownload, kTable, kHostTensor };
+inline constexpr int kMemoryRoleCount = 5;
 
 class DeviceMemory;
 struct MemoryBlock;
@@ -42,6 +44,7 @@ class Allocation {
   ~Allocation();
 
   int64_t bytes() const { return bytes_; }
+  MemoryRole role() const;  // kTensor where it was imported
   VkBuffer buffer() const;
   int64_t offset() const { return offset_; }  // within buffer()
   uint64_t address() const;
@@ -68,6 +71,8 @@ struct MemoryStatistics {
   int64_t bytes_in_use = 0;  // of tensors, as they were asked for
   int64_t peak_bytes_in_use = 0;
   int64_t bytes_limit = 0;
+  int64_t host_bytes_in_use = 0;  // of arrays in host memory
+  int64_t peak_host_bytes_in_use = 0;
   int64_t allocation_count = 0;  // since the start
   int64_t largest_allocation_bytes = 0;
   int64_t block_count = 0;  // of all roles

@@ -33,7 +33,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
   VulkanExecutable(std::shared_ptr<const LaunchProgram> program, ProgramOptions options,
                    Devices devices, std::optional<ir::DeviceGrid> collectives)
       : program_(std::move(program)),
-        options_(options),
+        options_(std::move(options)),
         devices_(std::move(devices)),
         collectives_(collectives) {
     loaded_.resize(devices_.size());
@@ -186,6 +186,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     one.request.gang = launch.gang;
     one.request.transfers = launch.transfers;
     one.request.info = launch.info;
+    one.request.trace = launch.trace;
     if (collectives_.has_value()) one.request.member = {launch, launch_count, *collectives_};
     one.request.done = launch.done;
     for (const pjrt::LaunchInput& input : launch.inputs) {
@@ -246,10 +247,8 @@ class VulkanBackend : public pjrt::Backend {
   const std::vector<pjrt::DeviceInfo>& devices() const override { return infos_; }
 
   Result<StorageRef> allocate(int device, size_t memory_kind, int64_t bytes) override {
-    // Host kinds are device memory where that is the host's own.
-    const MemoryRole role =
-        memory_kind == 0 || is_zero_copy() ? MemoryRole::kTensor : MemoryRole::kDownload;
-    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory, at(device).memory().allocate(bytes, role));
+    HEKLA_ASSIGN_OR_RETURN(AllocationRef memory,
+                           at(device).memory().allocate(bytes, role_of(memory_kind)));
     return StorageRef(std::make_shared<VulkanStorage>(device, std::move(memory)));
   }
 
@@ -262,8 +261,9 @@ class VulkanBackend : public pjrt::Backend {
 
   pjrt::MemoryStats memory_stats(int device) const override {
     const MemoryStatistics now = at(device).memory().statistics();
-    return {now.bytes_in_use, now.peak_bytes_in_use, now.bytes_limit, now.allocation_count,
-            now.largest_allocation_bytes};
+    return {now.bytes_in_use,          now.peak_bytes_in_use,        now.bytes_limit,
+            now.allocation_count,      now.largest_allocation_bytes, now.host_bytes_in_use,
+            now.peak_host_bytes_in_use};
   }
   void reset_peak_memory(int device) override { at(device).memory().reset_peak(); }
 
@@ -309,8 +309,10 @@ class VulkanBackend : public pjrt::Backend {
     if (request.has_collectives) {
       collectives = ir::DeviceGrid{request.replica_count, request.partition_count};
     }
+    ProgramOptions options = options_.program;
+    for (const size_t kind : request.result_kinds) options.output_roles.push_back(role_of(kind));
     auto executable =
-        std::make_unique<VulkanExecutable>(program, options_.program, devices_, collectives);
+        std::make_unique<VulkanExecutable>(program, std::move(options), devices_, collectives);
     // Pipelines are shared by all devices; what they cannot do is known at compile time.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));
@@ -329,6 +331,10 @@ class VulkanBackend : public pjrt::Backend {
       if (options_.device_type == device_type_name(type)) snapshot.type = type;
     }
     return make_target(snapshot);
+  }
+  // By the number of a kind in DeviceInfo::memory_kinds.
+  static MemoryRole role_of(size_t memory_kind) {
+    return memory_kind == 0 ? MemoryRole::kTensor : MemoryRole::kHostTensor;
   }
   bool is_zero_copy() const { return device_->plan().host_access == HostAccess::kFull; }
   LogicalDevice& at(int device) const { return *devices_[static_cast<size_t>(device)]; }

@@ -35,11 +35,15 @@ void find_parts(const LocationRef& location, int depth, int& visits, std::string
 
 }  // namespace
 
-std::string location_string(const LocationRef& location) {
-  std::string name;
-  std::string file;
+LocationParts location_parts(const LocationRef& location) {
+  LocationParts parts;
   int visits = 0;
-  find_parts(location, 0, visits, name, file);
+  find_parts(location, 0, visits, parts.name, parts.place);
+  return parts;
+}
+
+std::string location_string(const LocationRef& location) {
+  const auto [name, file] = location_parts(location);
   if (name.empty() && file.empty()) return "unknown location";
   if (name.empty()) return file;
   if (file.empty()) return fmt::format("\"{}\"", name);

@@ -25,8 +25,16 @@ struct Location {
   std::vector<LocationRef> children;
 };
 
-// One line such as `"jit(f)/add" (model.py:12:5)`; "unknown location" when nothing is known. Walks
-// a bounded part of the tree, so that a hostile one costs nothing.
+// The longest name, "jit(f)/add", and the place, "model.py:12:5", of a location; empty where it has
+// none.
+struct LocationParts {
+  std::string name;
+  std::string place;
+};
+LocationParts location_parts(const LocationRef& location);
+
+// One line such as `"jit(f)/add" (model.py:12:5)`; "unknown location" when nothing is known. Both
+// walk a bounded part of the tree, so that a hostile one costs nothing.
 std::string location_string(const LocationRef& location);
 
 }  // namespace hekla::ir

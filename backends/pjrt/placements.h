@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placements: the kinds of memory that a program asks for inside of itself.
+//
+// A client says where a value is to lie with custom calls annotate_device_placement, which give
+// their operand back, and where a result is to lie with an attribute of the entry. Values within a
+// launch lie where the plan puts them, in the device's memory; so the calls are taken out before
+// the partitioner and the compiler see them, once the results that come from one have its kind.
+// Pure.
+#pragma once
+
+#include "runtime/program/ir/ir.h"
+
+namespace hekla::pjrt {
+
+// A result of the entry without `mhlo.memory_kind` that comes from an annotation, or is an argument
+// with a kind, gets that kind. Then no annotation is left. The module is verified and has an entry.
+void take_placements(ir::Module& module);
+
+// Whether some of it is to be computed by the host (JAX's compute_on("device_host")).
+bool asks_for_host_compute(const ir::Module& module);
+
+}  // namespace hekla::pjrt

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/pjrt/xspace.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "runtime/base/protobuf_wire.h"
+
+namespace hekla::pjrt {
+namespace {
+
+using Fields = std::vector<wire::Field>;
+
+Fields fields_of(std::string_view message) {
+  const Result<Fields> fields = wire::parse_fields(message);
+  EXPECT_TRUE(fields.ok()) << fields.status().to_string();
+  return fields.ok() ? *fields : Fields();
+}
+
+std::vector<std::string_view> all(std::string_view message, uint32_t number) {
+  std::vector<std::string_view> found;
+  for (const wire::Field& field : fields_of(message)) {
+    if (field.number == number) found.push_back(field.bytes);
+  }
+  return found;
+}
+
+std::string_view text(std::string_view message, uint32_t number) {
+  const auto found = all(message, number);
+  return found.empty() ? std::string_view() : found.front();
+}
+
+uint64_t number(std::string_view message, uint32_t number) {
+  for (const wire::Field& field : fields_of(message)) {
+    if (field.number == number) return field.value;
+  }
+  return 0;
+}
+
+// Names of a plane's tables: 4 of events, 5 of stats.
+std::map<uint64_t, std::string> names(std::string_view plane, uint32_t table) {
+  std::map<uint64_t, std::string> found;
+  for (const std::string_view entry : all(plane, table)) {
+    const std::string_view metadata = text(entry, 2);
+    EXPECT_EQ(number(entry, 1), number(metadata, 1));
+    found[number(entry, 1)] = text(metadata, 2);
+  }
+  return found;
+}
+
+TEST(Xspace, HasAPlaneForEachDeviceAndOneForTheHost) {
+  const auto kernel = std::make_shared<const TraceDetail>(
+      TraceDetail{"add", {{"source", std::string("m.py:3")}, {"flops", int64_t{25}}}});
+  const auto launch = std::make_shared<const TraceDetail>(TraceDetail{"jit_f", {}});
+  TraceRecording recording;
+  recording.start();
+  Trace::add({TraceLine::kSteps, 1, kernel, 1500, 1600});
+  Trace::add({TraceLine::kSteps, 1, launch, 1000, 1700, {{"run_id", int64_t{7}}}});
+  Trace::add({TraceLine::kSteps, 1, kernel, 1000, 1200});
+  Trace::add({TraceLine::kLaunches, 0, launch, 1000, 1700});
+  HostSpan().end(launch);
+  recording.stop();
+  const std::string space =
+      xspace(recording, [](int64_t device) { return "fake:" + std::to_string(device + 4); });
+
+  const auto planes = all(space, 1);
+  ASSERT_EQ(planes.size(), 3U);
+  EXPECT_EQ(text(planes[0], 2), "/device:CUSTOM:fake:4");
+  EXPECT_EQ(text(planes[1], 2), "/device:CUSTOM:fake:5");
+  EXPECT_EQ(text(planes[2], 2), "/device:CUSTOM:hekla host");
+  const auto lines = all(planes[1], 3);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(text(lines[0], 2), "Steps");
+  EXPECT_EQ(static_cast<int64_t>(number(lines[0], 3)), 1000 + recording.epoch_offset_ns());
+  const auto events = all(lines[0], 4);
+  ASSERT_EQ(events.size(), 3U);
+  auto event_names = names(planes[1], 4);
+  auto stat_names = names(planes[1], 5);
+  const auto name = [&](size_t i) { return event_names[number(events[i], 1)]; };
+  // In the order of time, the outer one first; picoseconds from the line's beginning.
+  EXPECT_EQ(name(0), "jit_f");
+  EXPECT_EQ(name(1), "add");
+  EXPECT_EQ(name(2), "add");
+  EXPECT_EQ(number(events[0], 1) == number(events[1], 1), false);
+  EXPECT_EQ(number(events[1], 1), number(events[2], 1));
+  EXPECT_EQ(number(events[0], 2), 0U);
+  EXPECT_EQ(number(events[0], 3), 700'000U);
+  EXPECT_EQ(number(events[2], 2), 500'000U);
+  EXPECT_EQ(number(events[2], 3), 100'000U);
+  const std::string_view run_id = text(events[0], 4);
+  EXPECT_EQ(stat_names[number(run_id, 1)], "run_id");
+  EXPECT_EQ(number(run_id, 4), 7U);
+  // What all spans of a kind have in common stands once.
+  for (const std::string_view entry : all(planes[1], 4)) {
+    const std::string_view metadata = text(entry, 2);
+    if (text(metadata, 2) != "add") continue;
+    const auto stats = all(metadata, 5);
+    ASSERT_EQ(stats.size(), 2U);
+    EXPECT_EQ(stat_names[number(stats[0], 1)], "source");
+    EXPECT_EQ(text(stats[0], 5), "m.py:3");
+    EXPECT_EQ(stat_names[number(stats[1], 1)], "flops");
+  }
+  EXPECT_TRUE(all(space, 3).empty());
+}
+
+TEST(Xspace, OfNothingIsEmpty) {
+  EXPECT_EQ(xspace(TraceRecording(), [](int64_t) { return std::string(); }), "");
+}
+
+}  // namespace
+}  // namespace hekla::pjrt
