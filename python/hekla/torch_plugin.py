@@ -8,8 +8,15 @@ an installed package changes nothing for a program that uses another device; onl
 for its library, and says where it looked when there is none.
 
 torch_xla takes a plugin that is named by PJRT_DEVICE alone; importing hekla is not needed.
+
+Several devices: torch_xla.launch starts HEKLA_NUM_PROCESSES processes (1) with HEKLA_NUM_DEVICES
+logical devices (1) each, a thread for each device; torchrun's processes are taken as they are. Where
+there are several, torch_xla's coordinator, in the process of rank 0, gives the plugin a key-value
+store through which they find each other.
 """
 import functools
+import os
+import socket
 
 from torch_xla.experimental import plugins
 
@@ -37,8 +44,44 @@ def _open_autocast(platform):
     autocast.__init__ = init
 
 
+def _integer(*names, default):
+    """The first of these variables that is set."""
+    for name in names:
+        if os.environ.get(name):
+            return int(os.environ[name])
+    return default
+
+
+def _processes():
+    """(rank of this process, their number), found as torch_xla finds them for its coordinator."""
+    rank = _integer('RANK', 'PJRT_LOCAL_PROCESS_RANK', 'LOCAL_RANK', default=0)
+    count = _integer('WORLD_SIZE', 'PJRT_LOCAL_PROCESS_COUNT', 'LOCAL_WORLD_SIZE', default=1)
+    return rank, count
+
+
 class _Plugin(plugins.DevicePlugin):
     platform = ''  # as hekla.plugins() names it
+
+    def physical_chip_count(self):
+        # torch_xla.launch asks for the number of processes that it is about to start. They inherit a
+        # port for their coordinator, so that two programs on one machine do not share one.
+        count = _integer('HEKLA_NUM_PROCESSES', default=1)
+        if count > 1 and not os.environ.get('XLA_COORDINATOR_PORT'):
+            with socket.socket() as free:
+                free.bind(('localhost', 0))
+                os.environ['XLA_COORDINATOR_PORT'] = str(free.getsockname()[1])
+        return count
+
+    def configure_single_process(self):
+        # torch_xla.launch(debug_single_process=True): one process, whose first device is used.
+        pass
+
+    def requires_xla_coordinator(self):
+        return _processes()[1] > 1
+
+    def client_create_options(self):
+        rank, count = _processes()
+        return {'node_id': rank, 'num_nodes': count} if count > 1 else {}
 
     def library_path(self):
         # torch_xla asks once, when the chosen device is opened.
@@ -59,3 +102,8 @@ class Cpu(_Plugin):
 class Reference(_Plugin):
     """PJRT_DEVICE=HEKLA_REFERENCE: the evaluator, slow and right."""
     platform = 'reference'
+
+
+# torch_xla takes what stands before the first "_" of PJRT_DEVICE for the plugin's name where it asks
+# one how to start processes. In that all of ours are alike.
+plugins._plugin_registry.setdefault('HEKLA', Cpu())
