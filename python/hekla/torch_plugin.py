@@ -14,9 +14,13 @@ logical devices (1) each, a thread for each device; torchrun's processes are tak
 there are several, torch_xla's coordinator, in the process of rank 0, gives the plugin a key-value
 store through which they find each other.
 """
+import fcntl
 import functools
+import multiprocessing.util
 import os
 import socket
+import tempfile
+import time
 
 from torch_xla.experimental import plugins
 
@@ -42,6 +46,55 @@ def _open_autocast(platform):
         else:
             theirs(self, device, enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
     autocast.__init__ = init
+
+
+def _reduce_with_views():
+    """Makes torch.distributed's all_reduce reach the views of a tensor, as DDP has of its buckets.
+
+    torch_xla reduces in place behind the back of PyTorch's functionalization, so that the view that was
+    written last keeps what it had: DDP would leave one gradient of each bucket as it is.
+    """
+    import torch
+    import torch_xla.core.xla_model as xm
+    from torch_xla.distributed import xla_backend
+
+    def allreduce(self, tensors, all_reduce_options):
+        kind = self._get_reduce_type(all_reduce_options.reduceOp)
+        with torch.no_grad():
+            for tensor in tensors:
+                tensor.copy_(xm.all_reduce(kind, tensor, groups=self._mesh, pin_layout=False))
+        return xla_backend._ret_work(tensors)
+    xla_backend.ProcessGroupXla.allreduce = allreduce
+
+
+_LEAVING_SECONDS = 60  # how long rank 0 waits at its end for the others
+
+
+@functools.cache
+def _leave_last(rank):
+    """Has rank 0 of a machine stay until the others have ended.
+
+    torch_xla's coordinator ends with the process of rank 0, and then ends whoever is still there. All
+    others hold a lock as long as they live, whatever they die of.
+    """
+    path = os.path.join(tempfile.gettempdir(),
+                        f'hekla-ranks-{os.getuid()}-{os.environ.get("XLA_COORDINATOR_PORT", "")}')
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if rank:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return
+
+    def wait():
+        end = time.monotonic() + _LEAVING_SECONDS
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(0.02)
+        os.unlink(path)
+    # Unlike atexit it runs in processes of multiprocessing too, which torch_xla.launch starts.
+    multiprocessing.util.Finalize(None, wait, exitpriority=-100)
 
 
 def _integer(*names, default):
@@ -81,11 +134,15 @@ class _Plugin(plugins.DevicePlugin):
 
     def client_create_options(self):
         rank, count = _processes()
-        return {'node_id': rank, 'num_nodes': count} if count > 1 else {}
+        if count == 1:
+            return {}
+        _leave_last(rank)  # torch_xla asks once
+        return {'node_id': rank, 'num_nodes': count}
 
     def library_path(self):
         # torch_xla asks once, when the chosen device is opened.
         _open_autocast(self.platform)
+        _reduce_with_views()
         return hekla.plugin_path(self.platform)
 
 

@@ -211,22 +211,27 @@ def exchanges(out):
 
 
 def differences(out):
-    """Ranks whose programs differ but for their collectives, and who look at values between them."""
+    """Ranks whose programs differ but for their collectives, in other numbers of launches."""
     device, rank, world = torch_xla.device(), xr.global_ordinal(), xr.world_size()
-    whole = of_all(4, 4)
+    whole, others = of_all(4, 4), of_all(6)
     value = whole[rank].to(device)
     first = xm.all_reduce(xm.REDUCE_SUM, value @ value if rank == 0 else value.exp())
     if rank == world - 1:
-        out['seen'] = first.cpu().shape == (4, 4)  # a launch that the others do not make
-    second = xm.all_gather(first * (rank + 1), pin_layout=False)
+        torch_xla.sync()  # two launches where others have one
+    second = xm.all_gather(others[rank].to(device) * (rank + 1), pin_layout=False)
+    torch_xla.sync()
     terms = [whole[0] @ whole[0]] + [w.exp() for w in whole[1:]]
     out.close('first', first, reduced('sum', terms))
-    out.close('second', second, torch.cat([reduced('sum', terms) * (r + 1) for r in range(world)]))
+    out.close('second', second, torch.cat([o * (r + 1) for r, o in enumerate(others)]))
     # Work between that no other rank has.
     for _ in range(rank):
         value = (value * 1.5).tanh()
         torch_xla.sync()
-    out.close('third', xm.all_reduce(xm.REDUCE_MIN, value).isfinite().all(), torch.tensor(True))
+    expected = list(whole)
+    for r in range(world):
+        for _ in range(r):
+            expected[r] = (expected[r] * 1.5).tanh()
+    out.close('third', xm.all_reduce(xm.REDUCE_MIN, value), reduced('min', expected))
 
 
 def host_functions(out, folder):
@@ -350,7 +355,7 @@ def fsdp(out, folder):
                                              'reshard_after_forward': False,
                                              'pin_layout_in_collective_ops': False},
              'in buckets': {'reduce_scatter_bucket_size_mb': 1, 'coalesce_all_gather_ops': True,
-                            'pin_layout_in_collective_ops': False}}
+                            'shard_param_on_dim_0': True, 'pin_layout_in_collective_ops': False}}
     model = None
     for case in CASES:
         losses, parameters = alone(case)

@@ -135,6 +135,7 @@ GAPS = {
 }
 
 
+@pytest.mark.any_platform
 def test_gaps_of_torch_xla(platform, tmp_path):
     codes, errors, ranks = run_as_torchrun_does(platform, 2, ['gaps'], tmp_path)
     assert codes == [0, 0], errors
@@ -143,6 +144,7 @@ def test_gaps_of_torch_xla(platform, tmp_path):
             if not re.match(GAPS[name], value, re.S)} == {}
 
 
+@pytest.mark.any_platform
 @pytest.mark.quick
 def test_another_collective_is_named_on_all(platform, tmp_path):
     codes, errors, ranks = run_as_torchrun_does(platform, 2, ['another_collective'], tmp_path)
@@ -155,6 +157,7 @@ def test_another_collective_is_named_on_all(platform, tmp_path):
         assert f'{platform}:0' in fault['error'] and f'{platform}:1' in fault['error']
 
 
+@pytest.mark.any_platform
 @pytest.mark.quick
 def test_a_dead_process_is_named(platform, tmp_path):
     codes, errors, ranks = run_as_torchrun_does(platform, 2, ['killed'], tmp_path)
@@ -164,6 +167,7 @@ def test_a_dead_process_is_named(platform, tmp_path):
     assert re.search(r'process 1 \(pid \d+ on .*\) has died', fault['error']), fault
 
 
+@pytest.mark.any_platform
 def test_one_that_does_not_come_is_named(platform, tmp_path):
     codes, errors, ranks = run_as_torchrun_does(platform, 2, ['late'], tmp_path,
                                                 HEKLA_GANG_DEADLINE_SECONDS='2')
