@@ -39,10 +39,10 @@ Communicator::~Communicator() {
 Result<GangRef> Communicator::gang_for(size_t device,
                                        const std::shared_ptr<const GangNames>& names) {
   if (whole_->is_aborted()) {
-    return whole_->status().with_context(
-        fmt::format("{} on {}: an earlier launch of these {} devices, which meet in collectives, "
-                    "has failed, and they are no longer in step; make new clients, in all processes",
-                    names->program, names->devices[device], orders_.size()));
+    return whole_->status().with_context(fmt::format(
+        "{} on {}: an earlier launch of these {} devices, which meet in collectives, "
+        "has failed, and they are no longer in step; make new clients, in all processes",
+        names->program, names->devices[device], orders_.size()));
   }
   return Gang::of_one_device(whole_, orders_[device], names);
 }

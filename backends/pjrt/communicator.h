@@ -4,16 +4,16 @@
 // PyTorch/XLA runs each device from a thread or a process of its own: it calls Execute for one
 // device at a time, with an executable for each, and the programs of two devices may differ. Such
 // launches are no gang of all devices. What they have in common is the order in which each device
-// comes to collectives: the n-th of a group, and the n-th message of a sender to a receiver, counted
-// on each device over all its launches, belong together, as in the communicators of MPI and NCCL.
-// What meets must be the same operation with the same types; else all devices hear of it.
+// comes to collectives: the n-th of a group, and the n-th message of a sender to a receiver,
+// counted on each device over all its launches, belong together, as in the communicators of MPI and
+// NCCL. What meets must be the same operation with the same types; else all devices hear of it.
 //
 // The first error ends a communicator for good, since nobody knows who was in step: launches under
 // way end with it, and later ones are refused. Programs without collectives have nothing to do with
 // it.
 //
-// Owned by the client, which makes one for the first launch that needs it; launches share its whole.
-// Thread-safe.
+// Owned by the client, which makes one for the first launch that needs it; launches share its
+// whole. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -87,7 +87,8 @@ struct Processes {
       EXPECT_TRUE(networks[p]->connect(*program).ok());
     }
     for (int p = 0; p < communicator_count; ++p) {
-      communicators[p] = std::make_unique<Communicator>(GangOptions(), kNames, networks[p], program);
+      communicators[p] =
+          std::make_unique<Communicator>(GangOptions(), kNames, networks[p], program);
     }
   }
   Status loss() {
@@ -98,10 +99,9 @@ struct Processes {
   // What process 0 hears at the end of process 1.
   CompletionRef hear(const GangRef& gang) {
     const CompletionRef left = Completion::make();
-    gang->link()->listen(
-        [left](int from, const std::string& head, const std::vector<HostArray>&) {
-          if (from == 1 && head.empty()) left->complete(ok_status());
-        });
+    gang->link()->listen([left](int from, const std::string& head, const std::vector<HostArray>&) {
+      if (from == 1 && head.empty()) left->complete(ok_status());
+    });
     return left;
   }
 

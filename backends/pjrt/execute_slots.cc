@@ -182,12 +182,11 @@ Result<GangRef> gang_of(PJRT_LoadedExecutable& executable, const std::vector<Par
   std::shared_ptr<Communicator> communicator;
   {
     const std::lock_guard lock(state.communicators_mutex);
-    std::shared_ptr<Communicator>& known =
-        state.communicators[{replicas, executable.device_ids}];
+    std::shared_ptr<Communicator>& known = state.communicators[{replicas, executable.device_ids}];
     if (known == nullptr) {
       known = std::make_shared<Communicator>(
-          state.gang, GangNames{fmt::format("{} x {}", replicas, partitions),
-                                executable.gang_names->devices},
+          state.gang,
+          GangNames{fmt::format("{} x {}", replicas, partitions), executable.gang_names->devices},
           state.network, executable.gang_program);
     }
     communicator = known;

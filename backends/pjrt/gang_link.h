@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GangLink: what a gang of several processes has to reach its devices of the others.
 //
-// Made by GangNetwork for one launch, or for all of a communicator, and held by its Gang. Messages to one process arrive in the
-// order of the calls; what they say is the business of those who meet (backends/reference). An end
-// of the gang here or elsewhere is told by the network itself, as is the loss of a process. All
-// calls are thread-safe and none waits for another process.
+// Made by GangNetwork for one launch, or for all of a communicator, and held by its Gang. Messages
+// to one process arrive in the order of the calls; what they say is the business of those who meet
+// (backends/reference). An end of the gang here or elsewhere is told by the network itself, as is
+// the loss of a process. All calls are thread-safe and none waits for another process.
 #pragma once
 
 #include <cstdint>

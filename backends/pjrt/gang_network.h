@@ -90,8 +90,8 @@ class GangNetwork : public std::enable_shared_from_this<GangNetwork> {
   const std::string platform_;
   const ProcessOptions process_;
   const std::shared_ptr<PostOrder> order_;  // shared with what waits for its turn
-  std::string generation_;              // of this client among those of the process
-  Status start_;                        // why there is no transport
+  std::string generation_;                  // of this client among those of the process
+  Status start_;                            // why there is no transport
   std::mutex connect_mutex_;
   mutable std::mutex mutex_;
   std::map<LineKey, Line> lines_;                         // guarded by mutex_; of sorted processes

@@ -241,8 +241,8 @@ class DeviceExchange {
   const WaitLimits limits_;
   const std::shared_ptr<pjrt::GangLink> link_;  // shared with the gang
   const Matching matching_;
-  const size_t own_count_;                      // of this process's devices
-  const std::vector<int> processes_;            // all, sorted
+  const size_t own_count_;            // of this process's devices
+  const std::vector<int> processes_;  // all, sorted
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.

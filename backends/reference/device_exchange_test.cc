@@ -332,7 +332,8 @@ TEST(DeviceExchangeByOrder, TheNthOfAGroupMeets) {
         const bool is_all = round % 2 == 0;
         if (device == 2 && !is_all) continue;
         const Site site{7, device == 2 ? "other" : "all_reduce"};
-        const std::vector<int64_t> members = is_all ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 1};
+        const std::vector<int64_t> members =
+            is_all ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 1};
         const auto brought = meet(exchange, device, site, members, round);
         ASSERT_TRUE(brought.ok()) << brought.status().to_string();
         for (const Arrays& one : *brought) {

@@ -4,9 +4,9 @@
 //
 // All launches of a gang share one exchange. The gang's abort reaches those that wait there, and a
 // launch that ends tells the exchange, so that nobody waits for it; where the gang is one of
-// several processes, it ends when all that its devices brought is on its way. Launches of one device
-// each share the exchange of their whole (backends/pjrt/communicator.h), which they leave only with
-// an error. Owned by the launch; one thread at a time.
+// several processes, it ends when all that its devices brought is on its way. Launches of one
+// device each share the exchange of their whole (backends/pjrt/communicator.h), which they leave
+// only with an error. Owned by the launch; one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -37,10 +37,10 @@ class GangMember {
         limits.program = gang.names()->program;
         limits.devices = gang.names()->devices;
       }
-      auto exchange = std::make_shared<DeviceExchange>(
-          grid, std::move(limits), gang.link(),
-          is_of_one_device_ ? DeviceExchange::Matching::kByOrder
-                            : DeviceExchange::Matching::kBySite);
+      auto exchange =
+          std::make_shared<DeviceExchange>(grid, std::move(limits), gang.link(),
+                                           is_of_one_device_ ? DeviceExchange::Matching::kByOrder
+                                                             : DeviceExchange::Matching::kBySite);
       gang.on_abort([weak = std::weak_ptr(exchange)](const Status& status) {
         if (const auto alive = weak.lock()) alive->abort(status);
       });

@@ -502,7 +502,14 @@ def gaps(out):
         marker.touch()
     dist.barrier()
     out['barrier'] = 'waited' if marker.exists() and rank == world - 1 else 'returned'
+    base = torch.zeros(4, device=device)
+    view = base[2:]
+    view.copy_(torch.ones(2, device=device))
+    xm.all_reduce(xm.REDUCE_SUM, [base])
+    out['view'] = 'reduced' if torch.equal(view.cpu(), base.cpu()[2:]) else 'kept'
     xm.rendezvous('the end')
+    # Last: no collective of the device is right behind it.
+    out['receive by channel'] = message_of(xm.recv(torch.zeros(4, device=device), 1).cpu)
 
 
 def _error(out, launch):

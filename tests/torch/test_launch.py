@@ -132,6 +132,13 @@ GAPS = {
     'uneven parts': "AssertionError: XLA doesn't support specifying non-empty",
     'receive from anybody': 'NotImplementedError',
     'barrier': 'returned',  # at once
+    # csrc/cross_replica_reduces.cpp makes a number of the token that orders collectives; csrc/ops/recv.cpp
+    # and send.cpp take it for a token of HLO, which refuses it.
+    'receive by channel': 'RuntimeError: .*the operand must be a token',
+    # csrc/init_python_bindings.cpp _xla_all_reduce_inplace writes behind the back of functionalization:
+    # the view that was written last keeps its value. torch.distributed's is right with our plugin, which
+    # DDP needs (hekla.torch_plugin).
+    'view': 'kept',
 }
 
 
