@@ -142,6 +142,7 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
     loaded->logical_ids.push_back(logical);
   }
   if (ids.size() > 1) loaded->gang_names = std::move(names);
+  loaded->device_ids = ids;
   const bool has_collectives = ids.size() > 1 && program->partitioned.has_collectives;
   if (loaded->devices.empty()) {
     return invalid_argument("the device assignment has no device of this process, {}",
@@ -151,11 +152,14 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
     loaded->gang_program = gang_program_of(*program, *state, ids);
     HEKLA_RETURN_IF_ERROR(state->network->connect(*loaded->gang_program));
   }
+  // Clients may launch replicas one by one, with other programs around the same collectives.
+  CompilerOptions compiler_options = program->compiler_options;
+  compiler_options.plan.keeps_collective_order = options.replica_count > 1;
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,
       state->backend->compile({program->in_memory, options.replica_count, options.partition_count,
                                ids, has_collectives, std::move(result_kinds),
-                               program->compiler_options, program->fingerprint}));
+                               compiler_options, program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =

@@ -146,9 +146,10 @@ Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
   }
   if (only != nullptr) {
     HEKLA_RETURN_IF_ERROR(local_index_of(*only).status());
-    if (program.partitioned.has_collectives && executable.devices.size() > 1) {
-      return unimplemented("{} has collectives: it is launched on all its {} devices in one call",
-                           program.name, executable.devices.size());
+    const bool is_its_own = std::ranges::find(executable.devices, only) != executable.devices.end();
+    if (program.partitioned.has_collectives && !is_its_own) {
+      return invalid_argument("{} has collectives, and {} is none of its {} devices", program.name,
+                              only->description->debug_string, executable.device_ids.size());
     }
   }
   if (args.num_args > 0) HEKLA_REQUIRE_HANDLE(&args, argument_lists);
@@ -170,6 +171,34 @@ Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
     HEKLA_RETURN_IF_ERROR(check_donations(program, part.arguments, part.is_donated));
   }
   return parts;
+}
+
+// For a launch of all of the executable's devices, or of one of those that meet in the program;
+// null: the launch has nothing to do with others.
+Result<GangRef> gang_of(PJRT_LoadedExecutable& executable, const std::vector<Part>& parts,
+                        bool is_of_one_device) {
+  if (executable.gang_names == nullptr) return GangRef();
+  ClientState& state = *executable.state;
+  if (!is_of_one_device) return std::make_shared<Gang>(state.gang, executable.gang_names);
+  const Program& program = *executable.program;
+  if (!program.partitioned.has_collectives) return GangRef();
+  const int64_t replicas = program.parsed_options.replica_count;
+  const int64_t partitions = program.parsed_options.partition_count;
+  std::shared_ptr<Communicator> communicator;
+  {
+    const std::lock_guard lock(state.communicators_mutex);
+    std::shared_ptr<Communicator>& known = state.communicators[{replicas, executable.device_ids}];
+    if (known == nullptr) {
+      known = std::make_shared<Communicator>(
+          state.gang,
+          GangNames{fmt::format("{} x {}", replicas, partitions), executable.gang_names->devices},
+          state.network, executable.gang_program);
+    }
+    communicator = known;
+  }
+  const PJRT_LogicalDeviceIds& logical = parts.front().logical;
+  const int64_t device = logical.replica * partitions + logical.partition;
+  return communicator->gang_for(static_cast<size_t>(device), executable.gang_names);
 }
 
 // What a gang's launch ends with for its buffers and events: the first error of any of them, which
@@ -208,11 +237,14 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     // Gangs come to all devices in one order, or two could wait for each other.
     std::unique_lock lock(executable.state->gang_mutex, std::defer_lock);
     if (gang != nullptr) lock.lock();
+    const bool is_of_one_device = gang != nullptr && gang->whole() != nullptr;
     const bool has_peers = gang != nullptr && executable.gang_program != nullptr;
-    if (has_peers) executable.state->network->begin(gang, executable.gang_program);
+    if (has_peers && !is_of_one_device) {
+      executable.state->network->begin(gang, executable.gang_program);
+    }
     status = code.launch(launches);
-    // The other processes have it in their count of launches.
-    if (has_peers && !status.ok()) gang->abort(status);
+    // Others have it in their count of launches, or wait for its collectives.
+    if ((has_peers || is_of_one_device) && !status.ok()) gang->abort(status);
   }
   if (!status.ok()) {
     for (size_t i = 0; i < taken; ++i) give_back_inputs(launches[i].inputs, parts[i].arguments);
@@ -281,11 +313,10 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   }
   HEKLA_ASSIGN_OR_RETURN(std::vector<Part> parts, parts_of(executable, *args));
   const int64_t launch_id = options == nullptr ? 0 : options->launch_id;
-  const bool is_whole = parts.size() == executable.devices.size();
-  GangRef gang;
-  if (is_whole && executable.gang_names != nullptr) {
-    gang = std::make_shared<Gang>(executable.state->gang, executable.gang_names);
-  }
+  const bool is_of_one_device =
+      HEKLA_COVERS(args, PJRT_LoadedExecutable_Execute_Args, execute_device) &&
+      args->execute_device != nullptr;
+  HEKLA_ASSIGN_OR_RETURN(const GangRef gang, gang_of(executable, parts, is_of_one_device));
   const ffi::LaunchInfo info = launch_info(options);
   TraceDetailRef trace;
   if (span.is_on()) {
@@ -301,7 +332,7 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     launches[d].trace = trace;
   }
   HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
-  if (gang != nullptr && program.partitioned.has_collectives) {
+  if (gang != nullptr && program.partitioned.has_collectives && !is_of_one_device) {
     executable.state->gang_inputs.watch(gang, missing_inputs(program, parts));
   }
   for (size_t d = 0; d < parts.size(); ++d) {

@@ -5,16 +5,40 @@
 
 namespace hekla::pjrt {
 
+GangRef Gang::of_one_device(const GangRef& whole, std::shared_ptr<PostOrder> order,
+                            std::shared_ptr<const GangNames> names) {
+  const GangRef gang(new Gang(whole->options_, std::move(names), whole, std::move(order)));
+  {
+    const std::lock_guard lock(whole->mutex_);
+    std::erase_if(whole->parts_, [](const auto& part) { return part.expired(); });
+    whole->parts_.push_back(gang);
+  }
+  // After it is listed: an abort meanwhile is seen by one of the two.
+  if (whole->is_aborted()) gang->end(whole->status());
+  return gang;
+}
+
 void Gang::abort(Status status) {
+  if (whole_ == nullptr) return end(status);
+  whole_->end(status);
+  end(whole_->status());
+}
+
+void Gang::end(const Status& status) {
   std::vector<std::function<void(const Status&)>> callbacks;
+  std::vector<std::weak_ptr<Gang>> parts;
   {
     const std::lock_guard lock(mutex_);
     if (aborted_.load(std::memory_order_relaxed)) return;
     status_ = status;
     aborted_.store(true, std::memory_order_release);
     callbacks.swap(callbacks_);
+    parts.swap(parts_);
   }
   for (const auto& callback : callbacks) callback(status);
+  for (const auto& part : parts) {
+    if (const GangRef alive = part.lock()) alive->end(status);
+  }
 }
 
 Status Gang::status() const {
@@ -45,8 +69,9 @@ CompletionRef Gang::all_or_abort(std::vector<CompletionRef> parts) {
 }
 
 void Gang::post_when(std::vector<CompletionRef> parts, std::function<void()> post) {
-  if (link_ == nullptr && parts.empty()) return post();
+  if (order_ == nullptr && link_ == nullptr && parts.empty()) return post();
   const CompletionRef ready = parts.empty() ? Completion::ready() : all_or_abort(std::move(parts));
+  if (order_ != nullptr) return order_->add(ready, std::move(post));
   if (link_ != nullptr) return link_->post_in_order(ready, std::move(post));
   ready->on_done([post = std::move(post)](const Status&) { post(); });
 }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "backends/pjrt/gang_link.h"
+#include "backends/pjrt/post_order.h"
 #include "runtime/base/async/completion.h"
 #include "runtime/base/status.h"
 
@@ -47,15 +48,22 @@ class Gang {
   Gang() = default;  // without names; its devices wait for each other without limit
   Gang(const GangOptions& options, std::shared_ptr<const GangNames> names)
       : options_(options), names_(std::move(names)) {}
+  // Of one launch of a device of `whole`, which ends with it. `order`: of the device's launches.
+  static std::shared_ptr<Gang> of_one_device(const std::shared_ptr<Gang>& whole,
+                                             std::shared_ptr<PostOrder> order,
+                                             std::shared_ptr<const GangNames> names);
   Gang(const Gang&) = delete;
   Gang& operator=(const Gang&) = delete;
 
   const GangOptions& options() const { return options_; }
   const std::shared_ptr<const GangNames>& names() const { return names_; }  // null: none
 
+  // What this launch of one device has in common with others; null: it is of all its devices.
+  const std::shared_ptr<Gang>& whole() const { return whole_; }
+
   // To the other processes; null where all devices that meet are this one's. Set, if at all, before
   // the gang is shared.
-  const std::shared_ptr<GangLink>& link() const { return link_; }
+  const std::shared_ptr<GangLink>& link() const { return whole_ ? whole_->link_ : link_; }
   void set_link(std::shared_ptr<GangLink> link) { link_ = std::move(link); }
 
   // The first error counts, later ones are ignored; not to be called with ok.
@@ -74,26 +82,39 @@ class Gang {
   CompletionRef all_or_abort(std::vector<CompletionRef> parts);
 
   // Calls `post`, which gives the launches to their devices, when all of `parts` are done or the
-  // gang is aborted; at once where that is now. With a link not before those of earlier gangs.
+  // gang is aborted; at once where that is now. With a link not before those of earlier gangs, for
+  // one device not before those of its earlier gangs of the same whole.
   void post_when(std::vector<CompletionRef> parts, std::function<void()> post);
 
-  // What a back end shares among the launches of this gang: made by the first that asks. All ask
-  // for the same type.
+  // What a back end shares among the launches of this gang, or of its whole: made by the first that
+  // asks. All ask for the same type.
   template <typename T>
   std::shared_ptr<T> shared_state(const std::function<std::shared_ptr<T>()>& make) {
+    if (whole_ != nullptr) return whole_->shared_state(make);
     const std::lock_guard lock(state_mutex_);
     if (state_ == nullptr) state_ = make();
     return std::static_pointer_cast<T>(state_);
   }
 
  private:
+  Gang(const GangOptions& options, std::shared_ptr<const GangNames> names,
+       std::shared_ptr<Gang> whole, std::shared_ptr<PostOrder> order)
+      : options_(options),
+        names_(std::move(names)),
+        whole_(std::move(whole)),
+        order_(std::move(order)) {}
+  void end(const Status& status);
+
   const GangOptions options_{0, 0};
   const std::shared_ptr<const GangNames> names_;  // shared with the executable
+  const std::shared_ptr<Gang> whole_;             // shared with the communicator
+  const std::shared_ptr<PostOrder> order_;        // shared with the device's other launches
   std::shared_ptr<GangLink> link_;                // shared with who meets there
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
   Status status_;                                              // guarded by mutex_
   std::vector<std::function<void(const Status&)>> callbacks_;  // guarded by mutex_
+  std::vector<std::weak_ptr<Gang>> parts_;                     // of a whole; guarded by mutex_
   std::mutex state_mutex_;                                     // of its own: making may abort
   std::shared_ptr<void> state_;                                // guarded by state_mutex_
 };

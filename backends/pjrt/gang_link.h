@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GangLink: what a gang of several processes has to reach its devices of the others.
 //
-// Made by GangNetwork for one launch and held by its Gang. Messages to one process arrive in the
-// order of the calls; what they say is the business of those who meet (backends/reference). An end
-// of the gang here or elsewhere is told by the network itself, as is the loss of a process. All
-// calls are thread-safe and none waits for another process.
+// Made by GangNetwork for one launch, or for all of a communicator, and held by its Gang. Messages
+// to one process arrive in the order of the calls; what they say is the business of those who meet
+// (backends/reference). An end of the gang here or elsewhere is told by the network itself, as is
+// the loss of a process. All calls are thread-safe and none waits for another process.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 
 #include "runtime/base/async/completion.h"
 #include "runtime/base/host_array.h"
+#include "runtime/base/status.h"
 
 namespace hekla::pjrt {
 
@@ -39,6 +40,8 @@ class GangLink {
   virtual void finish() = 0;
   // Done when all that was sent so far is on its way, whatever becomes of this process.
   virtual CompletionRef flushed() = 0;
+  // Why a process is lost; ok: it is not.
+  virtual Status loss_of(int process) const = 0;
   // What is known of another process's part in the launch: "has not launched it yet".
   virtual std::string describe(int process) const = 0;
   // Calls `post` when `ready` is done and those of all earlier launches of this client's gangs of

@@ -26,7 +26,7 @@ enum class NoteKind : uint8_t { kLaunch = 1, kData = 2, kAbort = 3, kFinish = 4 
 
 // A message's head: 1 kind, 2 the processes, 3 the launch's number, 4 text (of a launch the
 // program's name, of an abort its message, else what the sender's handler is to read), 5 the
-// program's signature, 6 the code of an abort.
+// program's signature, 6 the code of an abort, 7 the communicator.
 struct Note {
   NoteKind kind = NoteKind::kData;
   std::vector<int64_t> processes;
@@ -34,6 +34,7 @@ struct Note {
   std::string text;
   std::string signature;
   int64_t code = 0;
+  std::string communicator;
 };
 
 std::string write_note(const Note& note) {
@@ -44,6 +45,7 @@ std::string write_note(const Note& note) {
   writer.bytes(4, note.text);
   if (!note.signature.empty()) writer.bytes(5, note.signature);
   if (note.code != 0) writer.varint(6, static_cast<uint64_t>(note.code));
+  if (!note.communicator.empty()) writer.bytes(7, note.communicator);
   return writer.text();
 }
 
@@ -59,6 +61,7 @@ Result<Note> read_note(std::string_view head) {
     if (field.number == 4) note.text = field.bytes;
     if (field.number == 5) note.signature = field.bytes;
     if (field.number == 6) note.code = static_cast<int64_t>(field.value);
+    if (field.number == 7) note.communicator = field.bytes;
   }
   return note;
 }
@@ -84,43 +87,6 @@ OptionTable gang_network_option_table(GangNetworkOptions& options) {
                 "that one has died is seen at once; 0: for ever");
   return table;
 }
-
-// Turns of gangs on this client's devices.
-struct GangNetwork::Order : std::enable_shared_from_this<GangNetwork::Order> {
-  struct Turn {
-    CompletionRef ready;
-    std::function<void()> post;
-  };
-  std::mutex mutex;
-  std::deque<Turn> turns;   // guarded by mutex
-  bool is_serving = false;  // guarded by mutex
-
-  void add(const CompletionRef& ready, std::function<void()> post) {
-    {
-      const std::lock_guard lock(mutex);
-      turns.push_back({ready, std::move(post)});
-    }
-    ready->on_done([weak = weak_from_this()](const Status&) {
-      if (const auto self = weak.lock()) self->serve();
-    });
-  }
-
-  // One thread at a time calls those at the front that are ready; another one's, ready meanwhile,
-  // it sees before it ends.
-  void serve() {
-    std::unique_lock lock(mutex);
-    if (is_serving) return;
-    is_serving = true;
-    while (!turns.empty() && turns.front().ready->is_done()) {
-      const std::function<void()> post = std::move(turns.front().post);
-      turns.pop_front();
-      lock.unlock();
-      post();
-      lock.lock();
-    }
-    is_serving = false;
-  }
-};
 
 // What has come for one launch; without a gang as long as it has not begun here.
 struct GangNetwork::Inbox {
@@ -167,7 +133,7 @@ class GangNetwork::Link final : public GangLink {
         inbox_(std::move(inbox)),
         program_(std::move(program)),
         number_(number) {}
-  ~Link() override { network_->forget(program_->processes, number_); }
+  ~Link() override { network_->forget({program_->processes, program_->communicator}, number_); }
 
   int own_process() const override { return static_cast<int>(network_->process_.index); }
   int process_of(int64_t device) const override {
@@ -198,6 +164,7 @@ class GangNetwork::Link final : public GangLink {
   void send_note(int process, Note note, std::vector<HostArray> blocks = {}) {
     note.processes.assign(program_->processes.begin(), program_->processes.end());
     note.number = number_;
+    note.communicator = program_->communicator;
     const CompletionRef sent = Completion::make();
     {
       const std::lock_guard lock(mutex_);
@@ -240,6 +207,8 @@ class GangNetwork::Link final : public GangLink {
                : "has not launched it yet; it launched " + last->second + " last";
   }
 
+  Status loss_of(int process) const override { return network_->transport_->status(process); }
+
   void post_in_order(const CompletionRef& ready, std::function<void()> post) override {
     network_->order_->add(ready, std::move(post));
   }
@@ -258,7 +227,7 @@ GangNetwork::GangNetwork(std::shared_ptr<KeyValueStore> store, std::string platf
     : store_(std::move(store)),
       platform_(std::move(platform)),
       process_(process),
-      order_(std::make_shared<Order>()) {}
+      order_(std::make_shared<PostOrder>()) {}
 
 GangNetwork::~GangNetwork() = default;
 
@@ -321,18 +290,29 @@ Status GangNetwork::connect(const GangProgram& program) {
   return ok_status();
 }
 
-std::shared_ptr<GangNetwork::Inbox> GangNetwork::inbox_of(const std::vector<int>& processes,
-                                                          uint64_t number, bool begins) {
-  Line& line = lines_[processes];
+std::shared_ptr<GangNetwork::Inbox> GangNetwork::inbox_of(const LineKey& key, uint64_t number,
+                                                          bool begins) {
+  Line& line = lines_[key];
   const auto it = line.inboxes.find(number);
   if (it != line.inboxes.end()) return it->second;
   if (!begins && (number < line.next || number - line.next > kMaxAhead)) return nullptr;
   return line.inboxes.emplace(number, std::make_shared<Inbox>()).first->second;
 }
 
-void GangNetwork::forget(const std::vector<int>& processes, uint64_t number) {
+void GangNetwork::forget(const LineKey& key, uint64_t number) {
   const std::lock_guard lock(mutex_);
-  lines_[processes].inboxes.erase(number);
+  lines_[key].inboxes.erase(number);
+}
+
+void GangNetwork::leave(Inbox& inbox, int process) {
+  GangLink::Handler handler;
+  {
+    const std::lock_guard lock(inbox.mutex);
+    if (std::exchange(inbox.has_finished[process], true)) return;
+    handler = inbox.handler;
+    if (handler == nullptr) inbox.early.push_back({process, {}, {}});
+  }
+  if (handler != nullptr) handler(process, {}, {});
 }
 
 void GangNetwork::begin(const GangRef& gang, const GangProgramRef& program) {
@@ -341,8 +321,9 @@ void GangNetwork::begin(const GangRef& gang, const GangProgramRef& program) {
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    number = lines_[program->processes].next++;
-    inbox = inbox_of(program->processes, number, /*begins=*/true);
+    const LineKey key(program->processes, program->communicator);
+    number = lines_[key].next++;
+    inbox = inbox_of(key, number, /*begins=*/true);
     last_launched_[own] = program->name;
   }
   const auto link = std::make_shared<Link>(shared_from_this(), inbox, program, number);
@@ -379,6 +360,10 @@ void GangNetwork::begin(const GangRef& gang, const GangProgramRef& program) {
   for (const int process : program->processes) {
     if (!status.ok() || process == own) continue;
     const Status lost = transport_->status(process);
+    if (!program->communicator.empty()) {
+      if (!lost.ok()) leave(*inbox, process);
+      continue;
+    }
     const std::lock_guard lock(inbox->mutex);
     if (!inbox->has_finished.contains(process)) status = lost;
   }
@@ -400,7 +385,7 @@ void GangNetwork::received(int from, Message message) {
   std::shared_ptr<Inbox> inbox;
   {
     const std::lock_guard lock(mutex_);
-    inbox = inbox_of(processes, note->number, /*begins=*/false);
+    inbox = inbox_of({processes, note->communicator}, note->number, /*begins=*/false);
     if (note->kind == NoteKind::kLaunch) last_launched_[from] = note->text;
   }
   if (inbox == nullptr) return;
@@ -438,14 +423,16 @@ void GangNetwork::received(int from, Message message) {
 }
 
 void GangNetwork::lost(int process, const Status& why) {
-  std::vector<std::shared_ptr<Inbox>> concerned;
+  std::vector<std::shared_ptr<Inbox>> concerned, communicators;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [processes, line] : lines_) {
-      if (std::ranges::find(processes, process) == processes.end()) continue;
-      for (const auto& [number, inbox] : line.inboxes) concerned.push_back(inbox);
+    for (const auto& [key, line] : lines_) {
+      if (std::ranges::find(key.first, process) == key.first.end()) continue;
+      auto& inboxes = key.second.empty() ? concerned : communicators;
+      for (const auto& [number, inbox] : line.inboxes) inboxes.push_back(inbox);
     }
   }
+  for (const auto& inbox : communicators) leave(*inbox, process);
   for (const auto& inbox : concerned) {
     GangRef gang;
     {

@@ -7,7 +7,7 @@
 // it launches: where that is another program, the launch ends on all of them with
 // FAILED_PRECONDITION, which names both. The first error of any device ends the launch on all
 // processes, as it does within one, and so does the loss of a process (runtime/collectives) that
-// has not ended its part.
+// has not ended its part. The launches of a communicator together are like one launch without end.
 //
 // Owned by the client. Makes itself known in the client's store when it is made, and reaches for a
 // process when the first program is compiled that needs it. Thread-safe.
@@ -15,15 +15,16 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/pjrt/client_options.h"
 #include "backends/pjrt/gang.h"
+#include "backends/pjrt/post_order.h"
 #include "backends/pjrt/processes.h"
 #include "runtime/collectives/shared_memory.h"
 
@@ -35,6 +36,10 @@ struct GangProgram {
   std::string signature;        // equal for equal programs, on all processes
   std::vector<int> process_of;  // by replica * partition_count + partition
   std::vector<int> processes;   // those, sorted
+  // Empty: a launch, numbered among those over the same processes. Else the whole of a communicator
+  // (communicator.h), by its devices: it is begun once on each process, the loss of one is the
+  // handler's to judge, and launches of single devices of it may differ.
+  std::string communicator = {};
 };
 using GangProgramRef = std::shared_ptr<const GangProgram>;
 
@@ -63,32 +68,33 @@ class GangNetwork : public std::enable_shared_from_this<GangNetwork> {
  private:
   class Link;
   struct Inbox;
-  // Launches over one set of processes.
+  // The processes, and the communicator if it is one.
+  using LineKey = std::pair<std::vector<int>, std::string>;
+  // Launches over one set of processes, or a communicator's whole.
   struct Line {
     uint64_t next = 0;  // the number of the next launch here
     std::map<uint64_t, std::shared_ptr<Inbox>> inboxes;
   };
-  // Calls of post_in_order, in the order of the launches.
-  struct Order;
-
   GangNetwork(std::shared_ptr<KeyValueStore> store, std::string platform,
               const ProcessOptions& process);
   void received(int from, collectives::Message message);
   void lost(int process, const Status& why);
   // Null: the launch has ended here.
-  std::shared_ptr<Inbox> inbox_of(const std::vector<int>& processes, uint64_t number, bool begins);
-  void forget(const std::vector<int>& processes, uint64_t number);
+  std::shared_ptr<Inbox> inbox_of(const LineKey& key, uint64_t number, bool begins);
+  void forget(const LineKey& key, uint64_t number);
+  // The process is gone, for a communicator.
+  static void leave(Inbox& inbox, int process);
   std::string card_key(int64_t process) const;
 
   const std::shared_ptr<KeyValueStore> store_;
   const std::string platform_;
   const ProcessOptions process_;
-  const std::shared_ptr<Order> order_;  // shared with what waits for its turn
-  std::string generation_;              // of this client among those of the process
-  Status start_;                        // why there is no transport
+  const std::shared_ptr<PostOrder> order_;  // shared with what waits for its turn
+  std::string generation_;                  // of this client among those of the process
+  Status start_;                            // why there is no transport
   std::mutex connect_mutex_;
   mutable std::mutex mutex_;
-  std::map<std::vector<int>, Line> lines_;                // guarded by mutex_; by sorted processes
+  std::map<LineKey, Line> lines_;                         // guarded by mutex_; of sorted processes
   std::map<int, std::string> last_launched_;              // guarded by mutex_; programs by process
   std::unique_ptr<collectives::SharedMemory> transport_;  // last: its events use the rest
 };

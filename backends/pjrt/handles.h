@@ -15,6 +15,7 @@
 
 #include "backends/ffi/launch.h"
 #include "backends/pjrt/backend.h"
+#include "backends/pjrt/communicator.h"
 #include "backends/pjrt/compile_options.h"
 #include "backends/pjrt/gang_inputs.h"
 #include "backends/pjrt/gang_network.h"
@@ -107,6 +108,9 @@ struct ClientState {
   GangInputs gang_inputs;
   std::shared_ptr<KeyValueStore> store;  // null: one process
   std::shared_ptr<GangNetwork> network;  // the same; shared with launches
+  std::mutex communicators_mutex;
+  // Guarded by communicators_mutex; by replica count and device ids.
+  std::map<std::pair<int64_t, std::vector<int64_t>>, std::shared_ptr<Communicator>> communicators;
   std::unique_ptr<Backend> backend;
   std::shared_ptr<PJRT_TopologyDescription> topology;
   std::vector<std::unique_ptr<PJRT_Device>> devices;
@@ -224,6 +228,7 @@ struct PJRT_LoadedExecutable {
   std::vector<PJRT_LogicalDeviceIds> logical_ids;
   std::shared_ptr<const hekla::pjrt::GangNames> gang_names;  // null: one device
   hekla::pjrt::GangProgramRef gang_program;  // null: its devices meet none of other processes
+  std::vector<int64_t> device_ids;  // of all processes, by replica * partition_count + partition
   std::mutex mutex;
   std::shared_ptr<hekla::pjrt::BackendExecutable> executable;  // guarded by mutex; null: deleted
   std::atomic<uint32_t> launches = 0;

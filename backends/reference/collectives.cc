@@ -155,6 +155,15 @@ bool has_pairs(OpCode code) {
 // the order in which a device comes to them tells them apart.
 uint64_t identity_of(const ir::Operation& op, int64_t channel) {
   std::string text = fmt::format("{} {}", op.name(), channel);
+  for (const char* name : {"all_gather_dim", "scatter_dimension", "split_dimension",
+                           "concat_dimension", "split_count"}) {
+    if (!op.attribute(name).is_absent()) text += fmt::format(" {}", int_value(op, name));
+  }
+  for (size_t r = 0; r < op.region_count(); ++r) {
+    for (const auto& block : op.region(r).blocks()) {
+      for (const auto& inner : block->operations()) text += fmt::format(" {}", inner->name());
+    }
+  }
   for (size_t i = 0; i < op.operand_count(); ++i) text += " " + op.operand(i)->type().to_string();
   for (size_t i = 0; i < op.result_count(); ++i) text += ">" + op.result(i)->type().to_string();
   return fnv1a(text);
@@ -257,8 +266,8 @@ Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Da
   const ir::Operation& op = *step.op;
   Pending pending;
   pending.step = &step;
-  const uint64_t id = exchange_->has_other_processes() ? identity_of(op, channel_of(op))
-                                                       : reinterpret_cast<uint64_t>(&op);
+  const uint64_t id = exchange_->has_other_programs() ? identity_of(op, channel_of(op))
+                                                      : reinterpret_cast<uint64_t>(&op);
   pending.site = {id, fmt::format("{} at {}", op.name(), ir::location_string(op.location()))};
   HEKLA_ASSIGN_OR_RETURN(pending.role, role_of(op));
   const Role& role = *pending.role;
@@ -337,7 +346,7 @@ Result<std::vector<Datum>> Collectives::receive(const Pending& pending,
                                                      : DeviceExchange::Channel{channel_of(op), 0};
   HEKLA_ASSIGN_OR_RETURN(Contribution arrays,
                          exchange_->receive(device_, pending.site, channel, role.source, thread));
-  if (exchange_->has_other_processes()) {
+  if (exchange_->has_other_programs()) {
     HEKLA_RETURN_IF_ERROR(check_received(op, arrays));
   }
   std::vector<Datum> results;
@@ -353,7 +362,7 @@ Result<std::vector<Datum>> Collectives::combine(const Pending& pending, Interpre
   const ir::Operation& op = *step.op;
   HEKLA_ASSIGN_OR_RETURN(std::vector<Contribution> brought,
                          exchange_->collect(device_, pending.site, *pending.ticket, thread));
-  if (exchange_->has_other_processes()) {
+  if (exchange_->has_other_programs()) {
     HEKLA_RETURN_IF_ERROR(check_brought(op, brought, pending.shapes.size()));
   }
   const int64_t count = static_cast<int64_t>(brought.size());

@@ -60,10 +60,11 @@ Status detach_all(std::vector<HostArray>& arrays) {
 }  // namespace
 
 DeviceExchange::DeviceExchange(ir::DeviceGrid grid, WaitLimits limits,
-                               std::shared_ptr<pjrt::GangLink> link)
+                               std::shared_ptr<pjrt::GangLink> link, Matching matching)
     : grid_(grid),
       limits_(std::move(limits)),
       link_(std::move(link)),
+      matching_(matching),
       own_count_([this] {
         size_t count = 0;
         for (int64_t device = 0; device < grid_.size(); ++device) count += is_own(device);
@@ -122,6 +123,8 @@ Status DeviceExchange::wait(std::unique_lock<std::mutex>& lock, int64_t device, 
     }
   }
   mine.reset();
+  // The next launch of the device may be warned of again.
+  if (matching_ == Matching::kByOrder && is_there()) has_warned_ = false;
   // Those that still wait look at the clock again.
   if (std::exchange(tells_of_stops_, false)) changed_.notify_all();
   if (!status_.ok()) return status_;
@@ -157,20 +160,26 @@ Result<DeviceExchange::Ticket> DeviceExchange::post(int64_t device, const Site& 
   }
   const size_t index = static_cast<size_t>(position - members.begin());
   devices_[static_cast<size_t>(device)].last_site = site.name;
-  const int64_t round = devices_[static_cast<size_t>(device)].rounds[{site.id, members}]++;
-  const MeetingKey key{{site.id, round}, members};
+  const uint64_t id = meeting_id(site.id);
+  const int64_t round = devices_[static_cast<size_t>(device)].rounds[{id, members}]++;
+  const MeetingKey key{{id, round}, members};
   Meeting& meeting = meeting_at(key);
+  if (const Status status = come(meeting, device, site); !status.ok()) {
+    fail(status);
+    return status;
+  }
   meeting.brought[index] = std::move(arrays);
   if (--meeting.missing == 0) changed_.notify_all();
   const bool is_last = --meeting.own_missing == 0;
   if (is_last && link_ != nullptr &&
       !std::ranges::all_of(members, [&](int64_t member) { return is_own(member); })) {
-    const ExchangeMessage message = own_parts(key, meeting, site.name);
+    ExchangeMessage message = own_parts(key, meeting, site.name);
+    message.site = site.id;
     const std::vector<int> processes = count_messages_to(members);
     lock.unlock();
     hand_over(processes, message);
   }
-  return Ticket{site.id, std::move(members), round};
+  return Ticket{id, std::move(members), round};
 }
 
 DeviceExchange::Meeting& DeviceExchange::meeting_at(const MeetingKey& key) {
@@ -185,10 +194,31 @@ DeviceExchange::Meeting& DeviceExchange::meeting_at(const MeetingKey& key) {
   return meeting;
 }
 
+Status DeviceExchange::come(Meeting& meeting, int64_t device, const Site& site) const {
+  if (!meeting.site) {
+    meeting.site = site;
+    meeting.first = device;
+  }
+  return meeting.site->id == site.id
+             ? ok_status()
+             : another_operation(device, site, meeting.first, *meeting.site);
+}
+
+Status DeviceExchange::another_operation(int64_t device, const Site& site, int64_t other,
+                                         const Site& its_site) const {
+  return failed_precondition(
+      "{} comes to {} where {} comes to {}; devices that are launched one by one come to the "
+      "collectives of a group in one order, with the same types",
+      name(device), site.name, name(other), its_site.name);
+}
+
+DeviceExchange::Channel DeviceExchange::queue_channel(const Channel& channel) const {
+  return {channel.number, channel.site == 0 ? 0 : std::max<uint64_t>(1, meeting_id(channel.site))};
+}
+
 ExchangeMessage DeviceExchange::own_parts(const MeetingKey& key, const Meeting& meeting,
                                           const std::string& where) const {
   ExchangeMessage message;
-  message.site = key.first.first;
   message.round = key.first.second;
   message.members = key.second;
   message.where = where;
@@ -309,13 +339,14 @@ Status DeviceExchange::send(int64_t device, const Site& site, const Channel& cha
     hand_over(processes, message);
     return ok_status();
   }
-  std::deque<Mail>& queue = mails_[{channel, target ? device : kAnyone, target.value_or(kAnyone)}];
+  std::deque<Mail>& queue =
+      mails_[{queue_channel(channel), target ? device : kAnyone, target.value_or(kAnyone)}];
   if (!target && !queue.empty() && queue.front().sender != device) {
     return failed_precondition(
         "channel {} has no source_target_pairs and two senders, {} and {}; say who sends to whom",
         channel.number, grid_.name(queue.front().sender), grid_.name(device));
   }
-  queue.push_back({device, site.name, std::move(arrays)});
+  queue.push_back({device, {channel.site, site.name}, std::move(arrays)});
   changed_.notify_all();
   if (target && devices_[static_cast<size_t>(*target)].is_finished) {
     return look_for_lost_mail(*target);
@@ -331,13 +362,18 @@ Result<DeviceExchange::Arrays> DeviceExchange::receive(int64_t device, const Sit
   HEKLA_RETURN_IF_ERROR(check_device(device, thread));
   devices_[static_cast<size_t>(device)].last_site = site.name;
   if (link_ != nullptr && !source) return needs_pairs(site.name);
-  const Queue key{channel, source.value_or(kAnyone), source ? device : kAnyone};
+  const Queue key{queue_channel(channel), source.value_or(kAnyone), source ? device : kAnyone};
   std::deque<Mail>& queue = mails_[key];
   HEKLA_RETURN_IF_ERROR(
       wait(lock, device, thread, {site.name, std::nullopt, key}, [&] { return !queue.empty(); }));
-  Arrays arrays = std::move(queue.front().arrays);
+  Mail mail = std::move(queue.front());
   queue.pop_front();
-  return arrays;
+  if (mail.site.id != channel.site) {
+    const Status status = another_operation(device, site, mail.sender, mail.site);
+    fail(status);
+    return status;
+  }
+  return std::move(mail.arrays);
 }
 
 void DeviceExchange::deliver(int from, std::string_view head, std::vector<HostArray> blocks) {
@@ -403,8 +439,9 @@ Status DeviceExchange::take(int from, ExchangeMessage message) {
 
 Status DeviceExchange::take_mail(ExchangeMessage message) {
   const int64_t source = message.parts[0].device;
-  const Queue key{{message.channel, message.site}, source, message.target};
-  mails_[key].push_back({source, message.where, std::move(message.parts[0].arrays)});
+  const Queue key{queue_channel({message.channel, message.site}), source, message.target};
+  mails_[key].push_back(
+      {source, {message.site, message.where}, std::move(message.parts[0].arrays)});
   changed_.notify_all();
   // An error of its own, which ends the launch.
   if (devices_[static_cast<size_t>(message.target)].is_finished) {
@@ -414,8 +451,15 @@ Status DeviceExchange::take_mail(ExchangeMessage message) {
 }
 
 Status DeviceExchange::take_parts(int from, ExchangeMessage message) {
-  const MeetingKey key{{message.site, message.round}, message.members};
+  const MeetingKey key{{meeting_id(message.site), message.round}, message.members};
   Meeting& meeting = meeting_at(key);
+  if (matching_ == Matching::kByOrder && !message.parts.empty()) {
+    const int64_t device = message.parts.front().device;
+    if (const Status status = come(meeting, device, {message.site, message.where}); !status.ok()) {
+      fail(status);
+      return ok_status();
+    }
+  }
   for (ExchangeMessage::Part& part : message.parts) {
     const auto position = std::ranges::find(message.members, part.device);
     const auto index = static_cast<size_t>(position - message.members.begin());
@@ -458,7 +502,7 @@ Status DeviceExchange::look_for_lost_mail(int64_t device) {
   for (const auto& [queue, mails] : mails_) {
     if (queue.target != device || mails.empty()) continue;
     Status status = failed_precondition("{} sent at {} what {} did not receive before it finished",
-                                        grid_.name(mails.front().sender), mails.front().where,
+                                        grid_.name(mails.front().sender), mails.front().site.name,
                                         device == kAnyone ? "another device" : grid_.name(device));
     fail(status);
     return status;
@@ -587,6 +631,12 @@ std::string DeviceExchange::who_waits() const {
   return text;
 }
 
+Status DeviceExchange::loss_of(int64_t device) const {
+  const bool may_be = matching_ == Matching::kByOrder && !is_own(device) &&
+                      devices_[static_cast<size_t>(device)].is_finished;
+  return may_be ? link_->loss_of(link_->process_of(device)) : ok_status();
+}
+
 void DeviceExchange::look_for_endless_waits() {
   if (!status_.ok()) return;
   // The devices that may still do something: those that run, and those that only such ones can
@@ -606,6 +656,7 @@ void DeviceExchange::look_for_endless_waits() {
     }
   }
   std::string lines;
+  Status loss;
   for (size_t i = 0; i < count; ++i) {
     if (is_live[i] || devices_[i].is_finished) continue;
     const auto self = static_cast<int64_t>(i);
@@ -623,11 +674,14 @@ void DeviceExchange::look_for_endless_waits() {
                    ? ", which has finished"
                    : ", which waits at " + obstacle(other)->where;
       is_first = false;
+      if (loss.ok()) loss = loss_of(other);
     }
     if (others.empty()) lines += "a sender, and is the only device";
   }
   if (lines.empty()) return;
-  fail(endless_waits(lines));
+  fail(loss.ok() ? endless_waits(lines)
+                 : Status(loss.code(), fmt::format("{}, and there are devices that wait for its:{}",
+                                                   loss.message(), lines)));
 }
 
 }  // namespace hekla::reference

@@ -25,6 +25,13 @@
 // or that it has come to a stop (process_state.h), which those that wait for 100 ms do: so endless
 // waits over several processes are found too, once all of them stand still.
 //
+// Where devices are launched one by one (Matching::kByOrder, backends/pjrt/communicator.h), one
+// exchange serves all their launches, each of which begins and ends when it likes. A device comes
+// to the meetings of the same members one after the other, whatever its program calls them, and
+// what it receives from another has the order in which that one sent; where one comes with another
+// operation than the rest, the exchange fails with FAILED_PRECONDITION. Such a device finishes only
+// where its launch has failed or its process is gone.
+//
 // All calls are thread-safe. Arrays that go in are copied unless the caller moved the only
 // reference in; what comes out is shared by the receivers, who only read it.
 #pragma once
@@ -62,9 +69,15 @@ class DeviceExchange {
  public:
   using Arrays = std::vector<HostArray>;
 
+  // Which of the meetings of the same members, and which messages of a pair, belong together.
+  enum class Matching : uint8_t {
+    kBySite,   // of one operation, or channel, of the program that all devices run
+    kByOrder,  // the n-th, whatever it is
+  };
+
   // Where a device is in its program: the operation's identity, which is equal on all devices for
-  // the same operation (its address, where they share the program; what it does, where they are in
-  // several processes), and its name and location for messages.
+  // the same operation (its address, where they share the program; what it does, where they do not
+  // or are in several processes), and its name and location for messages.
   struct Site {
     uint64_t id = 0;
     std::string name;
@@ -81,12 +94,17 @@ class DeviceExchange {
 
   // `link`: to the devices of other processes; null where all are this one's.
   explicit DeviceExchange(ir::DeviceGrid grid, WaitLimits limits = {},
-                          std::shared_ptr<pjrt::GangLink> link = nullptr);
+                          std::shared_ptr<pjrt::GangLink> link = nullptr,
+                          Matching matching = Matching::kBySite);
   DeviceExchange(const DeviceExchange&) = delete;
   DeviceExchange& operator=(const DeviceExchange&) = delete;
 
   const ir::DeviceGrid& grid() const { return grid_; }
   bool has_other_processes() const { return link_ != nullptr; }
+  // What one device brings may not be what another expects.
+  bool has_other_programs() const {
+    return has_other_processes() || matching_ == Matching::kByOrder;
+  }
 
   // The device's part of the launch runs from now on; for messages.
   void begin(int64_t device);
@@ -138,6 +156,9 @@ class DeviceExchange {
     size_t missing = 0;
     size_t own_missing = 0;
     size_t to_collect = 0;  // by own devices
+    // Of who came first.
+    std::optional<Site> site;
+    int64_t first = 0;
   };
   using MeetingKey = std::pair<std::pair<uint64_t, int64_t>, std::vector<int64_t>>;
   struct Queue {
@@ -148,7 +169,7 @@ class DeviceExchange {
   };
   struct Mail {
     int64_t sender;
-    std::string where;
+    Site site;
     Arrays arrays;
   };
   // What a thread waits for, a meeting or a message, and at what operation.
@@ -193,6 +214,14 @@ class DeviceExchange {
   Status check_device(int64_t device, Thread thread) const;
   bool is_own(int64_t device) const { return link_ == nullptr || link_->is_own(device); }
   Meeting& meeting_at(const MeetingKey& key);
+  // A device comes to a meeting at `site`: FAILED_PRECONDITION where others came with another one.
+  Status come(Meeting& meeting, int64_t device, const Site& site) const;
+  Status another_operation(int64_t device, const Site& site, int64_t other,
+                           const Site& its_site) const;
+  uint64_t meeting_id(uint64_t site) const { return matching_ == Matching::kByOrder ? 0 : site; }
+  Channel queue_channel(const Channel& channel) const;
+  // Why a device that has finished did, where its process is lost.
+  Status loss_of(int64_t device) const;
   // What own devices brought to a meeting.
   ExchangeMessage own_parts(const MeetingKey& key, const Meeting& meeting,
                             const std::string& where) const;
@@ -211,8 +240,9 @@ class DeviceExchange {
   const ir::DeviceGrid grid_;
   const WaitLimits limits_;
   const std::shared_ptr<pjrt::GangLink> link_;  // shared with the gang
-  const size_t own_count_;                      // of this process's devices
-  const std::vector<int> processes_;            // all, sorted
+  const Matching matching_;
+  const size_t own_count_;            // of this process's devices
+  const std::vector<int> processes_;  // all, sorted
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.

@@ -314,5 +314,94 @@ TEST(DeviceExchange, AWarningIsLoggedOnceALaunch) {
   EXPECT_EQ(log.find("some wait for others", first + 1), std::string::npos) << log;
 }
 
+// Devices that are launched one by one: launches begin and end when they like.
+DeviceExchange by_order(int64_t replicas, std::chrono::nanoseconds deadline = {}) {
+  WaitLimits limits;
+  limits.deadline = deadline;
+  return DeviceExchange({replicas, 1}, limits, nullptr, DeviceExchange::Matching::kByOrder);
+}
+
+TEST(DeviceExchangeByOrder, TheNthOfAGroupMeets) {
+  DeviceExchange exchange = by_order(3);
+  std::vector<std::thread> threads;
+  std::vector<int32_t> sums(3);
+  for (int64_t device = 0; device < 3; ++device) {
+    threads.emplace_back([&, device] {
+      for (int32_t round = 0; round < 100; ++round) {
+        // Device 2 is in every second only, and its program has another name for it.
+        const bool is_all = round % 2 == 0;
+        if (device == 2 && !is_all) continue;
+        const Site site{7, device == 2 ? "other" : "all_reduce"};
+        const std::vector<int64_t> members =
+            is_all ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 1};
+        const auto brought = meet(exchange, device, site, members, round);
+        ASSERT_TRUE(brought.ok()) << brought.status().to_string();
+        for (const Arrays& one : *brought) {
+          sums[static_cast<size_t>(device)] += one[0].as<int32_t>()[0];
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sums, (std::vector<int32_t>{3 * 2450 + 2 * 2500, 3 * 2450 + 2 * 2500, 3 * 2450}));
+}
+
+TEST(DeviceExchangeByOrder, AnotherOperationIsAnErrorOnBoth) {
+  DeviceExchange exchange = by_order(2);
+  std::vector<Status> ends(2);
+  std::vector<std::thread> threads;
+  for (int64_t device = 0; device < 2; ++device) {
+    threads.emplace_back([&, device] {
+      ends[static_cast<size_t>(device)] =
+          meet(exchange, device, device == 0 ? kA : kB, {0, 1}, 0).status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& end : ends) {
+    EXPECT_EQ(end.code(), StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(contains(end, kA.name)) << end.to_string();
+    EXPECT_TRUE(contains(end, kB.name)) << end.to_string();
+  }
+}
+
+TEST(DeviceExchangeByOrder, MessagesOfAPairKeepTheirOrder) {
+  DeviceExchange exchange = by_order(2);
+  const DeviceExchange::Channel one{0, 1}, two{0, 2};
+  ASSERT_TRUE(exchange.send(0, kA, one, 1, number(5)).ok());
+  ASSERT_TRUE(exchange.send(0, kB, two, 1, number(6)).ok());
+  const auto first = exchange.receive(1, kA, one, 0);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  EXPECT_EQ((*first)[0].as<int32_t>()[0], 5);
+  const Status wrong = exchange.receive(1, kA, one, 0).status();
+  EXPECT_EQ(wrong.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(contains(wrong, kB.name)) << wrong.to_string();
+}
+
+TEST(DeviceExchangeByOrder, OneThatDoesNotComeIsWaitedForUntilTheDeadline) {
+  DeviceExchange exchange = by_order(2, std::chrono::milliseconds(50));
+  const Status end = meet(exchange, 0, kA, {0, 1}, 0).status();
+  EXPECT_EQ(end.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(contains(end, "device 1 (replica 1, partition 0)")) << end.to_string();
+  EXPECT_TRUE(contains(end, kA.name)) << end.to_string();
+}
+
+TEST(DeviceExchangeByOrder, WaitsThatNobodyCanEndAreFound) {
+  DeviceExchange exchange = by_order(3);
+  std::vector<Status> ends(2);
+  std::vector<std::thread> threads;
+  for (int64_t device = 0; device < 2; ++device) {
+    threads.emplace_back([&, device] {
+      const std::vector<int64_t> members =
+          device == 0 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{1, 0};
+      ends[static_cast<size_t>(device)] = meet(exchange, device, kA, members, 0).status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& end : ends) {
+    EXPECT_EQ(end.code(), StatusCode::kFailedPrecondition) << end.to_string();
+    EXPECT_TRUE(contains(end, "wait for each other without end")) << end.to_string();
+  }
+}
+
 }  // namespace
 }  // namespace hekla::reference

@@ -263,6 +263,56 @@ TEST(ExchangeProcesses, WhatDoesNotBelongHereEndsTheLaunch) {
             StatusCode::kDataLoss);
 }
 
+// Devices that are launched one by one, of two processes.
+TEST(ExchangeProcessesByOrder, TheNthOfAGroupMeetsAndWhoIsLostIsNamed) {
+  ExchangeProcesses processes({2, 1}, {0, 1}, {}, DeviceExchange::Matching::kByOrder);
+  const auto rounds = [&](int64_t device, int32_t first, int32_t last) -> Status {
+    DeviceExchange& exchange = processes.of(device);
+    for (int32_t value = first; value < last; ++value) {
+      HEKLA_ASSIGN_OR_RETURN(auto ticket, exchange.post(device, kSum, {0, 1}, one_number(value)));
+      HEKLA_ASSIGN_OR_RETURN(auto brought, exchange.collect(device, kSum, ticket));
+      for (const Arrays& one : brought) {
+        if (one[0].as<int32_t>()[0] != value) return data_loss("{}", value);
+      }
+    }
+    return ok_status();
+  };
+  std::thread other([&] {
+    const Status end = rounds(1, 0, 50);
+    EXPECT_TRUE(end.ok()) << end.to_string();
+    processes.lose(1, unavailable("process 1 (pid 7 on blue) has died"));
+  });
+  // What it brought is there, although the process may be gone.
+  const Status there = rounds(0, 0, 50);
+  EXPECT_TRUE(there.ok()) << there.to_string();
+  const Status end = rounds(0, 50, 51);
+  other.join();
+  EXPECT_EQ(end.code(), StatusCode::kUnavailable) << end.to_string();
+  EXPECT_TRUE(says(end, "process 1 (pid 7 on blue) has died")) << end.to_string();
+  EXPECT_TRUE(says(end, kSum.name)) << end.to_string();
+}
+
+TEST(ExchangeProcessesByOrder, AnotherOperationIsNamedOnTheOther) {
+  ExchangeProcesses processes({2, 1}, {0, 1}, {}, DeviceExchange::Matching::kByOrder);
+  ASSERT_TRUE(processes.of(0).post(0, kSum, {0, 1}, one_number(1)).ok());
+  const Status status = processes.of(1).post(1, kGather, {0, 1}, one_number(1)).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  for (const char* text : {"all_reduce at a.py:1", "all_gather at b.py:2"}) {
+    EXPECT_TRUE(says(status, text)) << status.to_string();
+  }
+}
+
+TEST(ExchangeProcessesByOrder, PermutesMeetInTheirOrder) {
+  ExchangeProcesses processes({2, 1}, {0, 1}, {}, DeviceExchange::Matching::kByOrder);
+  const DeviceExchange::Channel one{0, 11}, two{0, 12};
+  ASSERT_TRUE(processes.of(0).send(0, kSum, one, 1, one_number(1)).ok());
+  ASSERT_TRUE(processes.of(0).send(0, kGather, two, 1, one_number(2)).ok());
+  const auto first = processes.of(1).receive(1, kSum, one, 0);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  const Status other = processes.of(1).receive(1, kSum, one, 0).status();
+  EXPECT_TRUE(says(other, "all_gather at b.py:2")) << other.to_string();
+}
+
 TEST(ExchangeMessage, NonsenseIsAnErrorAndDoesNoHarm) {
   ExchangeMessage message;
   message.members = {0, 1, 5};

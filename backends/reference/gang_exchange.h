@@ -4,8 +4,9 @@
 //
 // All launches of a gang share one exchange. The gang's abort reaches those that wait there, and a
 // launch that ends tells the exchange, so that nobody waits for it; where the gang is one of
-// several processes, it ends when all that its devices brought is on its way. Owned by the launch;
-// one thread at a time.
+// several processes, it ends when all that its devices brought is on its way. Launches of one
+// device each share the exchange of their whole (backends/pjrt/communicator.h), which they leave
+// only with an error. Owned by the launch; one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -26,7 +27,8 @@ class GangMember {
       : device_(launch.replica * grid.partitions + launch.partition) {
     if (launch.gang == nullptr) return;
     gang_ = launch.gang;
-    pjrt::Gang& gang = *launch.gang;
+    is_of_one_device_ = launch.gang->whole() != nullptr;
+    pjrt::Gang& gang = is_of_one_device_ ? *launch.gang->whole() : *launch.gang;
     exchange_ = gang.shared_state<DeviceExchange>([&] {
       WaitLimits limits;
       limits.warn_after = std::chrono::seconds(gang.options().warning_seconds);
@@ -35,7 +37,10 @@ class GangMember {
         limits.program = gang.names()->program;
         limits.devices = gang.names()->devices;
       }
-      auto exchange = std::make_shared<DeviceExchange>(grid, std::move(limits), gang.link());
+      auto exchange =
+          std::make_shared<DeviceExchange>(grid, std::move(limits), gang.link(),
+                                           is_of_one_device_ ? DeviceExchange::Matching::kByOrder
+                                                             : DeviceExchange::Matching::kBySite);
       gang.on_abort([weak = std::weak_ptr(exchange)](const Status& status) {
         if (const auto alive = weak.lock()) alive->abort(status);
       });
@@ -44,7 +49,7 @@ class GangMember {
                                                              std::vector<HostArray> blocks) {
           if (const auto alive = weak.lock()) alive->deliver(from, head, std::move(blocks));
         });
-      } else if (static_cast<int64_t>(launch_count) < grid.size()) {
+      } else if (!is_of_one_device_ && static_cast<int64_t>(launch_count) < grid.size()) {
         exchange->abort(internal_error(
             "{} of the launch's {} devices are this process's, and there is no way to the others",
             launch_count, grid.size()));
@@ -64,7 +69,7 @@ class GangMember {
   // messages behind. Before anybody hears of the end.
   Status ends_with(Status status) {
     if (exchange_ == nullptr || !status.ok()) return status;
-    status = exchange_->finish(device_, status);
+    status = is_of_one_device_ ? exchange_->status() : exchange_->finish(device_, status);
     // The process may end as soon as it hears of the launch's end.
     const pjrt::GangRef gang = gang_.lock();
     if (status.ok() && gang != nullptr && gang->link() != nullptr) {
@@ -82,6 +87,7 @@ class GangMember {
   std::weak_ptr<pjrt::Gang> gang_;  // lives while the launch does; may hold what holds this
   std::shared_ptr<DeviceExchange> exchange_;
   int64_t device_ = 0;
+  bool is_of_one_device_ = false;
 };
 
 }  // namespace hekla::reference

@@ -8,8 +8,19 @@ an installed package changes nothing for a program that uses another device; onl
 for its library, and says where it looked when there is none.
 
 torch_xla takes a plugin that is named by PJRT_DEVICE alone; importing hekla is not needed.
+
+Several devices: torch_xla.launch starts HEKLA_NUM_PROCESSES processes (1) with HEKLA_NUM_DEVICES
+logical devices (1) each, a thread for each device; torchrun's processes are taken as they are. Where
+there are several, torch_xla's coordinator, in the process of rank 0, gives the plugin a key-value
+store through which they find each other.
 """
+import fcntl
 import functools
+import multiprocessing.util
+import os
+import socket
+import tempfile
+import time
 
 from torch_xla.experimental import plugins
 
@@ -37,12 +48,101 @@ def _open_autocast(platform):
     autocast.__init__ = init
 
 
+def _reduce_with_views():
+    """Makes torch.distributed's all_reduce reach the views of a tensor, as DDP has of its buckets.
+
+    torch_xla reduces in place behind the back of PyTorch's functionalization, so that the view that was
+    written last keeps what it had: DDP would leave one gradient of each bucket as it is.
+    """
+    import torch
+    import torch_xla.core.xla_model as xm
+    from torch_xla.distributed import xla_backend
+
+    def allreduce(self, tensors, all_reduce_options):
+        kind = self._get_reduce_type(all_reduce_options.reduceOp)
+        with torch.no_grad():
+            for tensor in tensors:
+                tensor.copy_(xm.all_reduce(kind, tensor, groups=self._mesh, pin_layout=False))
+        return xla_backend._ret_work(tensors)
+    xla_backend.ProcessGroupXla.allreduce = allreduce
+
+
+_LEAVING_SECONDS = 60  # how long rank 0 waits at its end for the others
+
+
+@functools.cache
+def _leave_last(rank):
+    """Has rank 0 of a machine stay until the others have ended.
+
+    torch_xla's coordinator ends with the process of rank 0, and then ends whoever is still there. All
+    others hold a lock as long as they live, whatever they die of.
+    """
+    path = os.path.join(tempfile.gettempdir(),
+                        f'hekla-ranks-{os.getuid()}-{os.environ.get("XLA_COORDINATOR_PORT", "")}')
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if rank:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return
+
+    def wait():
+        end = time.monotonic() + _LEAVING_SECONDS
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(0.02)
+        os.unlink(path)
+    # Unlike atexit it runs in processes of multiprocessing too, which torch_xla.launch starts.
+    multiprocessing.util.Finalize(None, wait, exitpriority=-100)
+
+
+def _integer(*names, default):
+    """The first of these variables that is set."""
+    for name in names:
+        if os.environ.get(name):
+            return int(os.environ[name])
+    return default
+
+
+def _processes():
+    """(rank of this process, their number), found as torch_xla finds them for its coordinator."""
+    rank = _integer('RANK', 'PJRT_LOCAL_PROCESS_RANK', 'LOCAL_RANK', default=0)
+    count = _integer('WORLD_SIZE', 'PJRT_LOCAL_PROCESS_COUNT', 'LOCAL_WORLD_SIZE', default=1)
+    return rank, count
+
+
 class _Plugin(plugins.DevicePlugin):
     platform = ''  # as hekla.plugins() names it
+
+    def physical_chip_count(self):
+        # torch_xla.launch asks for the number of processes that it is about to start. They inherit a
+        # port for their coordinator, so that two programs on one machine do not share one.
+        count = _integer('HEKLA_NUM_PROCESSES', default=1)
+        if count > 1 and not os.environ.get('XLA_COORDINATOR_PORT'):
+            with socket.socket() as free:
+                free.bind(('localhost', 0))
+                os.environ['XLA_COORDINATOR_PORT'] = str(free.getsockname()[1])
+        return count
+
+    def configure_single_process(self):
+        # torch_xla.launch(debug_single_process=True): one process, whose first device is used.
+        pass
+
+    def requires_xla_coordinator(self):
+        return _processes()[1] > 1
+
+    def client_create_options(self):
+        rank, count = _processes()
+        if count == 1:
+            return {}
+        _leave_last(rank)  # torch_xla asks once
+        return {'node_id': rank, 'num_nodes': count}
 
     def library_path(self):
         # torch_xla asks once, when the chosen device is opened.
         _open_autocast(self.platform)
+        _reduce_with_views()
         return hekla.plugin_path(self.platform)
 
 
@@ -59,3 +159,8 @@ class Cpu(_Plugin):
 class Reference(_Plugin):
     """PJRT_DEVICE=HEKLA_REFERENCE: the evaluator, slow and right."""
     platform = 'reference'
+
+
+# torch_xla takes what stands before the first "_" of PJRT_DEVICE for the plugin's name where it asks
+# one how to start processes. In that all of ours are alike.
+plugins._plugin_registry.setdefault('HEKLA', Cpu())

@@ -141,6 +141,10 @@ struct LaunchOptions {
   std::vector<int64_t> non_donatable_inputs;
   // Equal on all processes for the same launch; 0 for none.
   int launch_id = 0;
+  // Of the executable's devices the only one that is launched; there are arguments, callbacks and
+  // outputs for one device then. Devices that meet in the program are each launched so, in any
+  // order.
+  std::optional<size_t> device = {};
   // Where the program meets its host: each device's callbacks, as many on all; empty: none. What
   // they point to stays until the launch has ended.
   std::vector<std::vector<PJRT_SendCallbackInfo>> sends = {};

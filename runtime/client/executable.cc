@@ -148,7 +148,11 @@ Result<Launch> Executable::launch(std::span<const Buffer> arguments,
 
 Result<Launch> Executable::launch(std::span<const std::vector<const Buffer*>> arguments,
                                   const LaunchOptions& options) const {
-  const size_t device_count = devices_.size();
+  if (options.device && *options.device >= devices_.size()) {
+    return invalid_argument("program '{}' runs on {} devices; there is no number {}", name_,
+                            devices_.size(), *options.device);
+  }
+  const size_t device_count = options.device ? 1 : devices_.size();
   if (arguments.size() != device_count || device_count == 0) {
     return invalid_argument("program '{}' runs on {} devices; arguments for {} were given", name_,
                             device_count, arguments.size());
@@ -212,6 +216,7 @@ Result<Launch> Executable::launch(std::span<const std::vector<const Buffer*>> ar
   args.options = &execute.options;
   args.argument_lists = input_lists.data();
   args.num_devices = device_count;
+  if (options.device) args.execute_device = devices_[*options.device].handle();
   args.num_args = argument_count;
   args.output_lists = output_lists.data();
   args.device_complete_events = events.data();

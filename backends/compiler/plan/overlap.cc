@@ -20,7 +20,7 @@ using BufferUses = std::unordered_map<Buffer, BufferUse, BufferHash>;
 
 class Overlap {
  public:
-  explicit Overlap(LaunchPlan& plan) : plan_(plan) {}
+  Overlap(LaunchPlan& plan, bool keeps_order) : plan_(plan), keeps_order_(keeps_order) {}
 
   void run(Steps& steps) const {
     for (Step& step : steps) {
@@ -80,9 +80,10 @@ class Overlap {
   }
 
   // A start stays behind what may itself wait for peers or end the launch.
-  static bool may_start_before(const Entry& other, const Entry& start) {
+  bool may_start_before(const Entry& other, const Entry& start) const {
     const bool is_start = std::holds_alternative<StartStep>(other.step.what);
     if (holds<HostStep>(other.step) || (!is_start && holds<StartStep>(other.step))) return false;
+    if (is_start && keeps_order_) return false;
     return are_independent(other, start);
   }
 
@@ -93,6 +94,7 @@ class Overlap {
   }
 
   const LaunchPlan& plan_;
+  const bool keeps_order_;
 };
 
 }  // namespace
@@ -105,6 +107,8 @@ void number_collectives(LaunchPlan& plan) {
   });
 }
 
-void overlap_collectives(LaunchPlan& plan) { Overlap(plan).run(plan.steps); }
+void overlap_collectives(LaunchPlan& plan, bool keeps_order) {
+  Overlap(plan, keeps_order).run(plan.steps);
+}
 
 }  // namespace hekla::plan

@@ -80,6 +80,15 @@ TEST(Overlap, StartsGoUpToWhatTheyReadAndKeepTheirOrder) {
       (Names{"negate", "start 1", "tanh", "start 0", "start 2", "done 0", "done 1", "done 2"}));
 }
 
+TEST(Overlap, StartsKeepTheOrderOfTheProgramWhereOthersMayHaveAnother) {
+  const std::string body = step_of("late", "negate", "x") + step_of("early", "tanh", "late") +
+                           all_reduce("r0", "early") + all_reduce("r1", "late") +
+                           step_of("last", "exponential", "y");
+  EXPECT_EQ(names_of(planned(body, "%r0, %r1, %last", 3,
+                             {.fuse = false, .keeps_collective_order = true})),
+            (Names{"negate", "tanh", "start 0", "start 1", "exponential", "done 0", "done 1"}));
+}
+
 TEST(Overlap, ASynchronousAndAnAsynchronousFormGiveOnePlan) {
   const std::string start = R"(  %f = "stablehlo.async_start"(%a) ({
     ^bb0(%p: tensor<256xf32>):

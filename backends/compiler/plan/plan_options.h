@@ -37,6 +37,8 @@ struct PlanOptions {
   TreeReductions tree_reductions = TreeReductions::kDevice;
   // Off: collectives stand where the program has them, and nothing runs beside them.
   bool overlap_collectives = true;
+  // Collectives start in the order of the program: where other devices may run other programs.
+  bool keeps_collective_order = false;
   // Scalar instructions of a kernel that computes several operations; a longer one is cut into
   // several kernels, with the same bits.
   size_t max_instructions = 20'000;

@@ -131,7 +131,9 @@ class Planner {
     }
     if (options_.fuse && traits_.has_row_groups) group_rows(plan_, options_.row_groups);
     number_collectives(plan_);
-    if (options_.overlap_collectives) overlap_collectives(plan_);
+    if (options_.overlap_collectives) {
+      overlap_collectives(plan_, options_.keeps_collective_order);
+    }
     assign_arena(plan_, options_.reuse_memory);
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
     if (options_.reuse_memory) choose_donations(entry, plan_);

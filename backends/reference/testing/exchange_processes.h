@@ -21,12 +21,14 @@ class ExchangeProcesses {
  public:
   // `process_of`: by device; processes are numbered without gaps.
   ExchangeProcesses(const ir::DeviceGrid& grid, std::vector<int> process_of,
-                    const WaitLimits& limits = {})
+                    const WaitLimits& limits = {},
+                    DeviceExchange::Matching matching = DeviceExchange::Matching::kBySite)
       : process_of_(std::move(process_of)) {
     const int count = 1 + *std::ranges::max_element(process_of_);
+    losses_.resize(static_cast<size_t>(count));
     for (int process = 0; process < count; ++process) {
-      exchanges_.push_back(
-          std::make_unique<DeviceExchange>(grid, limits, std::make_shared<Link>(this, process)));
+      exchanges_.push_back(std::make_unique<DeviceExchange>(
+          grid, limits, std::make_shared<Link>(this, process), matching));
     }
   }
 
@@ -35,6 +37,13 @@ class ExchangeProcesses {
   // As a gang does it where one of them fails.
   void abort(const Status& status) {
     for (const auto& exchange : exchanges_) exchange->abort(status);
+  }
+  // As a communicator hears of it.
+  void lose(int number, const Status& why) {
+    losses_[static_cast<size_t>(number)] = why;
+    for (size_t other = 0; other < exchanges_.size(); ++other) {
+      if (static_cast<int>(other) != number) exchanges_[other]->deliver(number, "", {});
+    }
   }
   // Sees each message that is handed over; set before there are any.
   std::function<void(int from, int to, size_t blocks)> on_message;
@@ -65,6 +74,9 @@ class ExchangeProcesses {
       }
     }
     CompletionRef flushed() override { return Completion::ready(); }
+    Status loss_of(int process) const override {
+      return all_->losses_[static_cast<size_t>(process)];
+    }
     std::string describe(int) const override { return "is only played"; }
     void post_in_order(const CompletionRef&, std::function<void()> post) override { post(); }
 
@@ -74,6 +86,7 @@ class ExchangeProcesses {
   };
 
   const std::vector<int> process_of_;
+  std::vector<Status> losses_;  // by process
   std::vector<std::unique_ptr<DeviceExchange>> exchanges_;
 };
 
