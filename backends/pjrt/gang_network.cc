@@ -205,10 +205,11 @@ class GangNetwork::Link final : public GangLink {
   void send_note(int process, Note note, std::vector<HostArray> blocks = {}) {
     note.processes.assign(program_->processes.begin(), program_->processes.end());
     note.number = number_;
-    const CompletionRef sent = Completion::make();
-    {
+    // What was sent before it arrives before it.
+    CompletionRef sent;
+    if (note.kind == NoteKind::kFinish) {
+      sent = Completion::make();
       const std::lock_guard lock(mutex_);
-      std::erase_if(under_way_, [](const CompletionRef& one) { return one->is_done(); });
       under_way_.push_back(sent);
     }
     network_->transport_->send(process, {write_note(note), std::move(blocks)}, sent);
@@ -257,7 +258,7 @@ class GangNetwork::Link final : public GangLink {
   const GangProgramRef program_;
   const uint64_t number_;
   std::mutex mutex_;
-  std::vector<CompletionRef> under_way_;  // guarded by mutex_
+  std::vector<CompletionRef> under_way_;  // guarded by mutex_; words that it has finished
 };
 
 GangNetwork::GangNetwork(const ProcessOptions& process)

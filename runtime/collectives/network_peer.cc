@@ -131,13 +131,13 @@ std::span<std::byte> NetworkPeer::place_payload() {
   return {places_[posted_ % kWindow].memory.get() + sizeof(PieceHead), kPieceBytes};
 }
 
-bool NetworkPeer::post(Kind kind, size_t bytes) {
+bool NetworkPeer::post(Kind kind, size_t bytes, bool wants_count) {
   Place& place = places_[posted_ % kWindow];
   carrier::Error error;
   // At once: the partner has counted it.
   if (place.is_posted) static_cast<void>(base_.carrier().wait_sent(place.buffer, &error));
   told_ = pieces_;
-  const PieceHead head{kind, static_cast<uint32_t>(bytes), told_, messages_};
+  const PieceHead head{kind, wants_count, static_cast<uint32_t>(bytes), told_, messages_};
   std::memcpy(place.memory.get(), &head, sizeof(head));
   place.is_posted = base_.carrier().send(place.buffer, kPieces, 0, sizeof(head) + bytes, &error);
   is_broken_ = is_broken_ || !place.is_posted;  // the serving thread sees why
@@ -172,16 +172,49 @@ void NetworkPeer::count() {
 
 void NetworkPeer::settle(NetworkEnds& ends) {
   while (!unconfirmed_.empty() && handed_ - unconfirmed_.size() < confirmed_) {
-    ends.emplace_back(std::move(unconfirmed_.front()), ok_status());
+    Handed& first = unconfirmed_.front();
+    for (void* const buffer : first.buffers) base_.carrier().free_buffer(buffer);
+    ends.emplace_back(std::move(first.sent), ok_status());
     unconfirmed_.pop_front();
   }
 }
 
-void NetworkPeer::hand_over(NetworkEnds& ends) {
-  unconfirmed_.push_back(std::move(queue_.front().sent));
+void NetworkPeer::post_block(std::span<const std::byte> block) {
+  const carrier::Table& carrier = base_.carrier();
+  carrier::Error error;
+  // It is only read.
+  void* const buffer =
+      carrier.make_buffer(pair_, const_cast<std::byte*>(block.data()), block.size(), &error);
+  is_broken_ = is_broken_ || buffer == nullptr;
+  if (buffer == nullptr) return;
+  front_buffers_.push_back(buffer);
+  for (size_t at = 0; at < block.size() && !is_broken_; at += kBlockPieceBytes) {
+    const size_t bytes = std::min(kBlockPieceBytes, block.size() - at);
+    is_broken_ = !carrier.send(buffer, kBlocks, at, bytes, &error);
+  }
+}
+
+bool NetworkPeer::write_front(NetworkEnds& ends) {
+  OutgoingMessage& out = queue_.front();
+  const bool wants_count = out.sent != nullptr || out.bytes() > kPieceBytes;
+  out.skip_empty();
+  while (!out.is_done()) {
+    if (is_large_block(out)) {
+      post_block(out.rest());
+      out.offset = out.rest().size();
+      out.skip_empty();
+    } else {
+      if (!has_place()) return false;
+      post(Kind::kStream, fill_place(out), wants_count);
+    }
+    if (is_broken_) return false;
+  }
+  unconfirmed_.push_back(
+      {std::move(out.sent), std::move(out.message), std::exchange(front_buffers_, {})});
   ++handed_;
   queue_.pop_front();
   settle(ends);  // the partner may have counted it already
+  return true;
 }
 
 void NetworkPeer::send(Message message, CompletionRef sent) {
@@ -196,14 +229,12 @@ void NetworkPeer::send(Message message, CompletionRef sent) {
       ends.emplace_back(std::move(sent), status);
     } else {
       queue_.push_back({*std::move(frame), std::move(message), std::move(sent)});
-      if (queue_.size() == 1 && has_met_ && !base_.is_over &&
-          queue_.front().bytes() <= kPieceBytes && has_place()) {
+      bool is_posted = false;
+      if (queue_.size() == 1 && has_met_ && !base_.is_over && !must_stop()) {
         const PipeSignalHeld held;
-        post(Kind::kStream, fill_place(queue_.front()));
-        hand_over(ends);
-      } else {
-        to_send_.notify_one();
+        is_posted = write_front(ends);
       }
+      if (!is_posted) to_send_.notify_one();
     }
   }
   complete_network_ends(ends);
@@ -378,6 +409,7 @@ Status NetworkPeer::take_piece(std::span<const std::byte> piece) {
   HEKLA_RETURN_IF_ERROR(take_counts(head));
   switch (head.kind) {
     case Kind::kStream:
+      wants_count_ = wants_count_ || head.wants_count != 0;
       return take_stream(piece.subspan(sizeof(head), head.bytes));
     case Kind::kCount:
       return ok_status();
@@ -457,7 +489,7 @@ void NetworkPeer::deliver(Message message) {
   {
     const std::lock_guard lock(mutex_);
     ++messages_;
-    count();
+    if (std::exchange(wants_count_, false)) count();
   }
   is_in_event_ = true;
   base_.gate.call([&] { base_.events.received(process_, std::move(message)); });
@@ -495,7 +527,11 @@ void NetworkPeer::end(const Status& why) {
     const std::lock_guard lock(mutex_);
     pair = std::exchange(pair_, nullptr);
     for (OutgoingMessage& out : queue_) ends.emplace_back(std::move(out.sent), why);
-    for (CompletionRef& sent : unconfirmed_) ends.emplace_back(std::move(sent), why);
+    for (Handed& handed : unconfirmed_) {
+      front_buffers_.insert(front_buffers_.end(), handed.buffers.begin(), handed.buffers.end());
+      ends.emplace_back(std::move(handed.sent), why);
+    }
+    for (void* const buffer : std::exchange(front_buffers_, {})) carrier.free_buffer(buffer);
     queue_.clear();
     unconfirmed_.clear();
   }
@@ -521,58 +557,16 @@ void NetworkPeer::send_all() {
       owes_count_ = false;
       post(Kind::kCount, 0);
     } else if (!queue_.empty()) {
-      if (!write_front(lock)) return;
+      NetworkEnds ends;
+      const bool is_posted = write_front(ends);
+      lock.unlock();
+      complete_network_ends(ends);
+      lock.lock();
+      if (!is_posted && !wait_for_place(lock)) return;
     } else {
       to_send_.wait_for(lock, base_.options.beat);
     }
   }
-}
-
-bool NetworkPeer::write_front(Lock& lock) {
-  OutgoingMessage& out = queue_.front();  // stays there: others only add behind it
-  out.skip_empty();
-  while (!out.is_done()) {
-    if (is_large_block(out)) {
-      if (!write_block(lock, out.rest())) return false;
-      out.offset = out.rest().size();
-    } else {
-      if (!wait_for_place(lock)) return false;
-      if (!post(Kind::kStream, fill_place(out))) return false;
-    }
-    out.skip_empty();
-  }
-  NetworkEnds ends;
-  hand_over(ends);
-  lock.unlock();
-  complete_network_ends(ends);
-  lock.lock();
-  return true;
-}
-
-bool NetworkPeer::write_block(Lock& lock, std::span<const std::byte> block) {
-  const carrier::Table& carrier = base_.carrier();
-  carrier::Error error;
-  void* const pair = pair_;
-  lock.unlock();
-  // It is only read.
-  void* const buffer =
-      carrier.make_buffer(pair, const_cast<std::byte*>(block.data()), block.size(), &error);
-  const size_t pieces = (block.size() + kBlockPieceBytes - 1) / kBlockPieceBytes;
-  bool is_good = buffer != nullptr;
-  for (size_t posted = 0, done = 0; done < pieces && is_good; ++done) {
-    for (; posted < pieces && posted < done + kBlockWindow && is_good; ++posted) {
-      const size_t at = posted * kBlockPieceBytes;
-      is_good =
-          carrier.send(buffer, kBlocks, at, std::min(kBlockPieceBytes, block.size() - at), &error);
-    }
-    lock.lock();
-    is_good = is_good && wait_sent(lock, buffer);
-    lock.unlock();
-  }
-  if (buffer != nullptr) carrier.free_buffer(buffer);
-  lock.lock();
-  is_broken_ = is_broken_ || !is_good;
-  return is_good;
 }
 
 bool NetworkPeer::wait_for_place(Lock& lock) {

@@ -7,8 +7,9 @@
 // A head says how many pieces and messages its sender has received so far; pieces that are counted
 // free their place at the sender, messages complete. Nothing that comes is believed.
 //
-// The serving thread receives and calls events; a second one, which it owns, sends what callers
-// cannot. The keeper (look_after) sees what they cannot while they wait.
+// The serving thread receives and calls events. Callers post what they send, which waits for
+// nobody, as long as there are places; then a second thread does, which the serving one owns. The
+// keeper (look_after) sees what they cannot while they wait.
 #pragma once
 
 #include <array>
@@ -68,9 +69,10 @@ class NetworkPeer {
  private:
   static constexpr size_t kWindow = 16;
   static constexpr size_t kPieceBytes = size_t{64} << 10;
-  enum class Kind : uint32_t { kHello = 1, kStream, kCount, kLeave, kGivenUp };
+  enum class Kind : uint16_t { kHello = 1, kStream, kCount, kLeave, kGivenUp };
   struct PieceHead {
     Kind kind;
+    uint16_t wants_count;  // of a message, as soon as it has come
     uint32_t bytes;
     uint64_t pieces, messages;  // that its sender has received
   };
@@ -81,6 +83,12 @@ class NetworkPeer {
     void* buffer = nullptr;
     bool is_posted = false;
     bool is_waited_for = false;
+  };
+  // A message that is posted whole and not counted by the partner yet.
+  struct Handed {
+    CompletionRef sent;
+    Message message;             // its blocks are read
+    std::vector<void*> buffers;  // of the large ones
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -104,19 +112,20 @@ class NetworkPeer {
   void end(const Status& why);
   // The sending thread's, with the lock, which they give up while they wait. False: it must stop.
   void send_all();
-  bool write_front(Lock& lock);
-  bool write_block(Lock& lock, std::span<const std::byte> block);
   bool wait_for_place(Lock& lock);
   bool wait_sent(Lock& lock, void* buffer);
   // Of the mutex.
   bool must_stop() const;
+  // Posts what there are places for of the first message in the queue; whether that was all of it.
+  bool write_front(NetworkEnds& ends);
+  void post_block(std::span<const std::byte> block);
   bool has_place() const;
   std::span<std::byte> place_payload();
   // What of the message goes into one piece, up to a large block.
   size_t fill_place(OutgoingMessage& out);
   static bool is_large_block(const OutgoingMessage& out);
-  bool post(Kind kind, size_t bytes);  // of the payload; where there is a place
-  void hand_over(NetworkEnds& ends);   // the first of the queue
+  // Where there is a place; `bytes` of the payload.
+  bool post(Kind kind, size_t bytes, bool wants_count = false);
   void settle(NetworkEnds& ends);
   void wake_waiters();
   void count();  // tells the partner how much has come, at once or soon
@@ -139,10 +148,11 @@ class NetworkPeer {
   bool is_connected_ = false, is_linked_ = false, has_met_ = false, has_ended_ = false;
   bool owes_count_ = false, is_broken_ = false;
   std::deque<OutgoingMessage> queue_;
-  std::deque<CompletionRef> unconfirmed_;  // handed over and not counted by the partner yet
-  uint64_t handed_ = 0, confirmed_ = 0;    // messages
-  uint64_t posted_ = 0, counted_ = 0;      // pieces, and those of them that the partner has counted
-  uint64_t told_ = 0;                      // of pieces_, with the last one posted
+  std::vector<void*> front_buffers_;  // of the first one's blocks that are posted
+  std::deque<Handed> unconfirmed_;
+  uint64_t handed_ = 0, confirmed_ = 0;  // messages
+  uint64_t posted_ = 0, counted_ = 0;    // pieces, and those of them that the partner has counted
+  uint64_t told_ = 0;                    // of pieces_, with the last one posted
   std::array<Place, kWindow> places_;
   void* receiver_waits_on_ = nullptr;
   void* sender_waits_on_ = nullptr;
@@ -159,6 +169,7 @@ class NetworkPeer {
   // The serving thread's.
   std::array<Place, kWindow> inbox_;
   FrameReader frames_;
+  bool wants_count_ = false;  // the message under way
 };
 
 }  // namespace hekla::collectives

@@ -185,10 +185,11 @@ class NetworkFoe {
     carrier_.free_pair(pair_);
     carrier_.close(device_);
   }
-  void say(uint32_t kind, const std::string& payload, uint64_t messages, uint32_t claimed = 0) {
+  void say(uint16_t kind, const std::string& payload, uint64_t messages, uint32_t claimed = 0) {
     const auto size = claimed != 0 ? claimed : static_cast<uint32_t>(payload.size());
     const uint64_t pieces = 0;
     std::string piece(reinterpret_cast<const char*>(&kind), sizeof(kind));
+    piece.append(2, '\0');
     piece.append(reinterpret_cast<const char*>(&size), sizeof(size));
     piece.append(reinterpret_cast<const char*>(&pieces), sizeof(pieces));
     piece.append(reinterpret_cast<const char*>(&messages), sizeof(messages));
