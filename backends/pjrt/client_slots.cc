@@ -130,6 +130,7 @@ Status Client_Create(PJRT_Client_Create_Args* args) {
         GangNetwork::create(state.store, backend_factory().platform_name, state.process, network);
     HEKLA_ASSIGN_OR_RETURN(devices, exchange_devices(*state.store, backend_factory().platform_name,
                                                      state.process, std::move(own)));
+    state.network->meet();
   }
   state.topology = make_topology(*state.backend, devices);
   make_devices(state);

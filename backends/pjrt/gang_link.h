@@ -38,7 +38,8 @@ class GangLink {
   // The launch has ended well on all devices of this process: it sends nothing more, and whether it
   // lives is nobody's concern any more.
   virtual void finish() = 0;
-  // Done when all that was sent so far is on its way, whatever becomes of this process.
+  // Done when the word that this process has finished is on its way, after all that it has sent,
+  // whatever becomes of this process; at once where there is none yet.
   virtual CompletionRef flushed() = 0;
   // Why a process is lost; ok: it is not.
   virtual Status loss_of(int process) const = 0;

@@ -15,10 +15,6 @@ namespace {
 
 using collectives::Message;
 
-// As long as clients wait for each other's devices.
-constexpr std::chrono::minutes kConnectTimeout(2);
-// Clients that a process may make one after the other.
-constexpr int kMaxGenerations = 1000;
 // Of launches that others began before this process.
 constexpr uint64_t kMaxAhead = uint64_t{1} << 20;
 
@@ -85,6 +81,17 @@ OptionTable gang_network_option_table(GangNetworkOptions& options) {
                 "how long another process of the run may show no sign of life, because it is "
                 "stopped, before launches that need it end with DEADLINE_EXCEEDED, which names it; "
                 "that one has died is seen at once; 0: for ever");
+  table.text("process_transport", "HEKLA_PROCESS_TRANSPORT", options.transport,
+             {"auto", "shm", "gloo"}, "auto",
+             "what processes exchange through, the same for all of them: shm: shared memory, which "
+             "those of one machine have; gloo: the network, by Gloo; auto: shared memory where it "
+             "reaches, else the network");
+  table.text("process_address", "HEKLA_PROCESS_ADDRESS", options.address, {},
+             "that of the route to the coordinator, else the default route's",
+             "by which interface other machines reach this process: its name, an address or a name "
+             "of this machine");
+  table.text("coordinator_address", "JAX_COORDINATOR_ADDRESS", options.coordinator, {}, "none",
+             "where the processes of the run meet, host:port; `jax.distributed` sets it");
   return table;
 }
 
@@ -165,10 +172,11 @@ class GangNetwork::Link final : public GangLink {
     note.processes.assign(program_->processes.begin(), program_->processes.end());
     note.number = number_;
     note.communicator = program_->communicator;
-    const CompletionRef sent = Completion::make();
-    {
+    // What was sent before it arrives before it.
+    CompletionRef sent;
+    if (note.kind == NoteKind::kFinish) {
+      sent = Completion::make();
       const std::lock_guard lock(mutex_);
-      std::erase_if(under_way_, [](const CompletionRef& one) { return one->is_done(); });
       under_way_.push_back(sent);
     }
     network_->transport_->send(process, {write_note(note), std::move(blocks)}, sent);
@@ -219,28 +227,19 @@ class GangNetwork::Link final : public GangLink {
   const GangProgramRef program_;
   const uint64_t number_;
   std::mutex mutex_;
-  std::vector<CompletionRef> under_way_;  // guarded by mutex_
+  std::vector<CompletionRef> under_way_;  // guarded by mutex_; words that it has finished
 };
 
-GangNetwork::GangNetwork(std::shared_ptr<KeyValueStore> store, std::string platform,
-                         const ProcessOptions& process)
-    : store_(std::move(store)),
-      platform_(std::move(platform)),
-      process_(process),
-      order_(std::make_shared<PostOrder>()) {}
+GangNetwork::GangNetwork(const ProcessOptions& process)
+    : process_(process), order_(std::make_shared<PostOrder>()) {}
 
 GangNetwork::~GangNetwork() = default;
-
-std::string GangNetwork::card_key(int64_t process) const {
-  return fmt::format("hekla/{}/memory/{}/{}", platform_, generation_, process);
-}
 
 std::shared_ptr<GangNetwork> GangNetwork::create(std::shared_ptr<KeyValueStore> store,
                                                  std::string platform,
                                                  const ProcessOptions& process,
                                                  const GangNetworkOptions& options) {
-  std::shared_ptr<GangNetwork> network(
-      new GangNetwork(std::move(store), std::move(platform), process));
+  std::shared_ptr<GangNetwork> network(new GangNetwork(process));
   // An event keeps the network as long as it is under way.
   const std::weak_ptr<GangNetwork> weak = network;
   collectives::Transport::Events events;
@@ -250,24 +249,19 @@ std::shared_ptr<GangNetwork> GangNetwork::create(std::shared_ptr<KeyValueStore> 
   events.lost = [weak](int lost_process, const Status& why) {
     if (const auto self = weak.lock()) self->lost(lost_process, why);
   };
-  collectives::SharedMemoryOptions memory;
-  memory.silence = std::chrono::seconds(options.silence_seconds);
-  Result<std::unique_ptr<collectives::SharedMemory>> transport = collectives::SharedMemory::create(
-      static_cast<int>(process.index), static_cast<int>(process.count), std::move(events), memory);
-  if (!transport.ok()) {
-    network->start_ = transport.status();
-    return network;
-  }
-  network->transport_ = *std::move(transport);
-  // A process may make several clients one after the other; stores take a key once.
-  for (int generation = 0;; ++generation) {
-    network->generation_ = std::to_string(generation);
-    network->start_ =
-        network->store_->put(network->card_key(process.index), network->transport_->card());
-    if (network->start_.code() != StatusCode::kAlreadyExists || generation == kMaxGenerations) {
-      return network;
-    }
-  }
+  Result<std::unique_ptr<collectives::ProcessTransport>> transport =
+      collectives::ProcessTransport::create(
+          std::move(store), "hekla/" + platform, static_cast<int>(process.index),
+          static_cast<int>(process.count), std::move(events),
+          {options.transport, options.address, options.coordinator,
+           std::chrono::seconds(options.silence_seconds)});
+  network->start_ = transport.status();
+  if (transport.ok()) network->transport_ = *std::move(transport);
+  return network;
+}
+
+void GangNetwork::meet() {
+  if (transport_ != nullptr) transport_->meet();
 }
 
 Status GangNetwork::connect(const GangProgram& program) {
@@ -276,15 +270,10 @@ Status GangNetwork::connect(const GangProgram& program) {
                        processes_text(program.processes));
   };
   if (!start_.ok()) return start_.with_context(context());
-  const std::lock_guard lock(connect_mutex_);
   for (const int process : program.processes) {
-    if (process == process_.index ||
-        transport_->status(process).code() != StatusCode::kFailedPrecondition) {
-      continue;  // connected, or lost: then launches say so
-    }
-    Result<std::string> card = store_->get(card_key(process), kConnectTimeout);
-    Status status = card.ok() ? transport_->connect(process, *card)
-                              : card.status().with_context(fmt::format("process {}", process));
+    if (process == process_.index) continue;
+    // One that is lost is connected: launches say so.
+    const Status status = transport_->connect(process);
     if (!status.ok()) return status.with_context(context());
   }
   return ok_status();

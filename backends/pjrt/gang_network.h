@@ -9,8 +9,9 @@
 // processes, as it does within one, and so does the loss of a process (runtime/collectives) that
 // has not ended its part. The launches of a communicator together are like one launch without end.
 //
-// Owned by the client. Makes itself known in the client's store when it is made, and reaches for a
-// process when the first program is compiled that needs it. Thread-safe.
+// Owned by the client. Makes itself known in the client's store when it is made; reaches for
+// processes of other machines when all are (meet), for those of its own when the first program is
+// compiled that needs them. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -26,7 +27,7 @@
 #include "backends/pjrt/gang.h"
 #include "backends/pjrt/post_order.h"
 #include "backends/pjrt/processes.h"
-#include "runtime/collectives/shared_memory.h"
+#include "runtime/collectives/process_transport.h"
 
 namespace hekla::pjrt {
 
@@ -44,7 +45,9 @@ struct GangProgram {
 using GangProgramRef = std::shared_ptr<const GangProgram>;
 
 struct GangNetworkOptions {
-  int64_t silence_seconds = 60;  // 0: for ever
+  int64_t silence_seconds = 60;    // 0: for ever
+  std::string transport = "auto";  // as ProcessTransportOptions has it, and these
+  std::string address, coordinator;
 };
 OptionTable gang_network_option_table(GangNetworkOptions& options);
 
@@ -58,6 +61,8 @@ class GangNetwork : public std::enable_shared_from_this<GangNetwork> {
   GangNetwork(const GangNetwork&) = delete;
   GangNetwork& operator=(const GangNetwork&) = delete;
 
+  // When all have been made: see ProcessTransport::meet.
+  void meet();
   // Reaches the processes of a program, waiting two minutes at most for one that has not made its
   // client. The error names the process that cannot be reached, and why.
   Status connect(const GangProgram& program);
@@ -75,8 +80,7 @@ class GangNetwork : public std::enable_shared_from_this<GangNetwork> {
     uint64_t next = 0;  // the number of the next launch here
     std::map<uint64_t, std::shared_ptr<Inbox>> inboxes;
   };
-  GangNetwork(std::shared_ptr<KeyValueStore> store, std::string platform,
-              const ProcessOptions& process);
+  explicit GangNetwork(const ProcessOptions& process);
   void received(int from, collectives::Message message);
   void lost(int process, const Status& why);
   // Null: the launch has ended here.
@@ -84,19 +88,14 @@ class GangNetwork : public std::enable_shared_from_this<GangNetwork> {
   void forget(const LineKey& key, uint64_t number);
   // The process is gone, for a communicator.
   static void leave(Inbox& inbox, int process);
-  std::string card_key(int64_t process) const;
 
-  const std::shared_ptr<KeyValueStore> store_;
-  const std::string platform_;
   const ProcessOptions process_;
   const std::shared_ptr<PostOrder> order_;  // shared with what waits for its turn
-  std::string generation_;                  // of this client among those of the process
   Status start_;                            // why there is no transport
-  std::mutex connect_mutex_;
   mutable std::mutex mutex_;
-  std::map<LineKey, Line> lines_;                         // guarded by mutex_; of sorted processes
-  std::map<int, std::string> last_launched_;              // guarded by mutex_; programs by process
-  std::unique_ptr<collectives::SharedMemory> transport_;  // last: its events use the rest
+  std::map<LineKey, Line> lines_;             // guarded by mutex_; of sorted processes
+  std::map<int, std::string> last_launched_;  // guarded by mutex_; programs by process
+  std::unique_ptr<collectives::ProcessTransport> transport_;  // last: its events use the rest
 };
 
 }  // namespace hekla::pjrt

@@ -297,7 +297,7 @@ TEST(GangNetwork, WhoCannotBeReachedIsNamed) {
   const auto step = program("step", {0, 1});
   const auto store = std::make_shared<rendezvous::testing::PutOnce>();
   const auto first = GangNetwork::create(store, "fake", {0, 2, -1}, {});
-  ASSERT_TRUE(store->put("hekla/fake/memory/0/1", "nonsense").ok());
+  ASSERT_TRUE(store->put("hekla/fake/process/0/1", "nonsense").ok());
   const Status status = first->connect(*step);
   EXPECT_TRUE(says(status, "step has collectives over the devices of processes 0, 1"))
       << status.to_string();

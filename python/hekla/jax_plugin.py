@@ -72,7 +72,14 @@ def _register(name, path):
     from jax._src import xla_bridge
     if name not in getattr(xla_bridge, '_backend_factories', {}):
         xla_bridge.register_plugin(name, priority=PRIORITIES.get(name, OTHER_PRIORITY),
-                                   library_path=path)
+                                   library_path=path, options=_client_options)
+
+
+def _client_options():
+    """Options of a client that JAX itself does not give: where the processes of a run meet."""
+    from jax._src import distributed
+    address = getattr(distributed.global_state, 'coordinator_address', None)
+    return {'coordinator_address': address} if address else {}
 
 
 def _add_services(name):

@@ -19,6 +19,35 @@ namespace hekla::collectives {
 // What goes before the blocks. INVALID_ARGUMENT: the message is above the limits.
 Result<std::string> frame_of(const Message& message);
 
+// A message on its way out: its frame, then its blocks, from the first byte that is still to be
+// sent.
+struct OutgoingMessage {
+  std::string frame;
+  Message message;
+  CompletionRef sent;
+  size_t part = 0;    // 0: the frame; else the block before
+  size_t offset = 0;  // in the part
+
+  std::span<const std::byte> rest() const {
+    return (part == 0 ? std::as_bytes(std::span(frame)) : message.blocks[part - 1].bytes())
+        .subspan(offset);
+  }
+  bool has_begun() const { return part > 0 || offset > 0; }
+  bool is_done() const { return part > message.blocks.size(); }
+  // To the next byte that is to be sent.
+  void skip_empty() {
+    while (!is_done() && rest().empty()) {
+      ++part;
+      offset = 0;
+    }
+  }
+  size_t bytes() const {
+    size_t sum = frame.size();
+    for (const HostArray& block : message.blocks) sum += static_cast<size_t>(block.size_bytes());
+    return sum;
+  }
+};
+
 class FrameReader {
  public:
   FrameReader() { expect(bytes_of(fixed_)); }
@@ -27,6 +56,8 @@ class FrameReader {
 
   // Where the next bytes go; never empty.
   std::span<std::byte> target() const { return target_; }
+  // They are a block's.
+  bool is_in_block() const { return part_ == Part::kBlock; }
   // The first `count` of them are there: a message where one is complete. DATA_LOSS: no frame;
   // RESOURCE_EXHAUSTED: no memory for a block. Not to be used after an error.
   Result<std::optional<Message>> advance(size_t count);

@@ -39,33 +39,6 @@ void complete_all(const Ends& ends) {
 
 }  // namespace
 
-// A message that is not in the ring yet.
-struct SharedMemory::Outgoing {
-  std::string frame;
-  Message message;
-  CompletionRef sent;
-  size_t part = 0;    // 0: the frame; else the block before
-  size_t offset = 0;  // in the part
-
-  std::span<const std::byte> rest() const {
-    return (part == 0 ? std::as_bytes(std::span(frame)) : message.blocks[part - 1].bytes())
-        .subspan(offset);
-  }
-  bool is_done() const { return part > message.blocks.size(); }
-  // To the next byte that is to be written.
-  void skip_empty() {
-    while (!is_done() && rest().empty()) {
-      ++part;
-      offset = 0;
-    }
-  }
-  size_t bytes() const {
-    size_t sum = frame.size();
-    for (const HostArray& block : message.blocks) sum += static_cast<size_t>(block.size_bytes());
-    return sum;
-  }
-};
-
 struct SharedMemory::Peer {
   ~Peer() {
     if (pid_file >= 0) ::close(pid_file);
@@ -76,10 +49,10 @@ struct SharedMemory::Peer {
   std::atomic<bool> is_connected = false;
 
   mutable std::mutex mutex;
-  std::string name;            // guarded by mutex, as all below
-  Status status;               // why it is lost
-  Status fault;                // what the sender saw; the receiver loses the process for it
-  std::deque<Outgoing> queue;  // what is not in the ring yet
+  std::string name;                   // guarded by mutex, as all below
+  Status status;                      // why it is lost
+  Status fault;                       // what the sender saw; the receiver loses the process for it
+  std::deque<OutgoingMessage> queue;  // what is not in the ring yet
   uint64_t written = 0;
 
   // The receiver's alone.
@@ -122,7 +95,7 @@ bool SharedMemory::Peer::write(int rank, size_t most, Ends& ends) {
     segment.head().inbox.ring();
   };
   while (!queue.empty() && written - before < most) {
-    Outgoing& out = queue.front();
+    OutgoingMessage& out = queue.front();
     out.skip_empty();
     if (out.is_done()) {
       ends.emplace_back(std::move(out.sent), ok_status());
@@ -200,7 +173,7 @@ SharedMemory::~SharedMemory() {
   Ends ends;
   for (const auto& peer : state.peers) {
     const std::lock_guard lock(peer->mutex);
-    for (Outgoing& out : peer->queue) {
+    for (OutgoingMessage& out : peer->queue) {
       ends.emplace_back(std::move(out.sent), cancelled("this process has left the group"));
     }
     peer->queue.clear();
@@ -333,7 +306,7 @@ void SharedMemory::State::lose(int process, Peer& peer, const Status& why) {
   {
     const std::lock_guard lock(peer.mutex);
     peer.status = why;
-    for (Outgoing& out : peer.queue) ends.emplace_back(std::move(out.sent), why);
+    for (OutgoingMessage& out : peer.queue) ends.emplace_back(std::move(out.sent), why);
     peer.queue.clear();
   }
   own.ring(process).head->is_closed.store(1, std::memory_order_release);

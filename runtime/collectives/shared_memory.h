@@ -44,7 +44,6 @@ class SharedMemory final : public Transport {
   void send(int process, Message message, CompletionRef sent) override;
 
  private:
-  struct Outgoing;
   struct Peer;
   struct State;
   explicit SharedMemory(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -170,14 +170,13 @@ Result<SharedSegment> SharedSegment::create(int rank, int size, uint64_t ring_by
 Result<SharedSegment> SharedSegment::open(const SegmentCard& card, int rank, int own, int size) {
   if (card.boot_id != boot_id() || card.boot_id.empty()) {
     return failed_precondition(
-        "it runs on another machine, {}, than this one, {}: collectives go through shared memory, "
-        "and an engine between machines is not there yet",
+        "it runs on another machine, {}, than this one, {}, and shared memory does not reach there",
         card.host, host_name());
   }
   if (card.pid_namespace != pid_namespace()) {
     return failed_precondition(
         "it runs on the same machine but in another container, whose processes are not seen from "
-        "here: start the processes of a run in one PID namespace");
+        "here, so it shares no memory");
   }
   const std::string path = fmt::format("/proc/{}/fd/{}", card.pid, card.file);
   FileHandle file(::open(path.c_str(), O_RDWR | O_CLOEXEC));

@@ -85,6 +85,10 @@ struct SegmentCard {
   uint64_t ring_bytes = 0;
 
   std::string text() const;
+  // Its process runs on the same machine and sees the other's, so that both may share memory.
+  bool is_near(const SegmentCard& other) const {
+    return !boot_id.empty() && boot_id == other.boot_id && pid_namespace == other.pid_namespace;
+  }
   // INVALID_ARGUMENT: malformed.
   static Result<SegmentCard> read(std::string_view text);
 };

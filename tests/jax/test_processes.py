@@ -5,13 +5,14 @@ import re
 import socket
 
 import pytest
+from plugin_session import build_dir
 
 START = '''
 import hashlib, os, signal, sys, threading, time
 watchdog = threading.Timer(100, lambda: os._exit(77))
 watchdog.daemon = True
 watchdog.start()
-count, process, port = {count}, {process}, {port}
+count, process, coordinator = {count}, {process}, '{coordinator}'
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 try:
@@ -19,7 +20,7 @@ try:
 except ImportError:
     from jax.experimental.shard_map import shard_map
 if count > 1:
-    jax.distributed.initialize('localhost:%d' % port, count, process)
+    jax.distributed.initialize(coordinator, count, process)
 devices = jax.devices()
 assert len(devices) == 4 and jax.process_count() == count
 
@@ -125,15 +126,20 @@ def known():
     return {}
 
 
-def run(child, code, count, *, fails=()):
+def program(code, count, process, coordinator):
+    start = START.replace('{count}', str(count)).replace('{process}', str(process))
+    return start.replace('{coordinator}', coordinator) + code
+
+
+def run(child, code, count, *, transport='auto', fails=()):
     """The lines that each process prints."""
     with socket.socket() as free:
         free.bind(('localhost', 0))
         port = free.getsockname()[1]
     def one(process):
-        start = START.replace('{count}', str(count)).replace('{process}', str(process))
-        return child(start.replace('{port}', str(port)) + code, HEKLA_NUM_DEVICES=str(4 // count),
-                     HEKLA_GANG_DEADLINE_SECONDS='60', HEKLA_FAIL_ON_FALLBACK=None)
+        return child(program(code, count, process, f'localhost:{port}'), HEKLA_NUM_DEVICES=str(4 // count),
+                     HEKLA_GANG_DEADLINE_SECONDS='60', HEKLA_FAIL_ON_FALLBACK=None,
+                     HEKLA_PROCESS_TRANSPORT=transport)
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         ends = list(pool.map(one, range(count)))
     for process, end in enumerate(ends):
@@ -141,17 +147,25 @@ def run(child, code, count, *, fails=()):
     return [end.stdout.split('\n')[:-1] for end in ends]
 
 
-@pytest.mark.parametrize('count', [pytest.param(2, marks=pytest.mark.quick), 4])
-def test_as_in_one_process(child, ours, known, count):
+def has_transport(transport):
+    return transport != 'gloo' or (build_dir() / 'lib' / 'hekla' / 'libhekla_gloo.so').exists()
+
+
+@pytest.mark.parametrize('count, transport', [
+    pytest.param(2, 'auto', marks=pytest.mark.quick), (4, 'auto'),
+    pytest.param(2, 'gloo', marks=pytest.mark.quick), (4, 'gloo')])
+def test_as_in_one_process(child, ours, known, count, transport):
     if not ours:
         pytest.skip('a foreign plugin has its own way to make devices')
+    if not has_transport(transport):
+        pytest.skip('built without Gloo')
     if 'shards' not in known:
         lines = run(child, VALUES, 1)[0]
         assert lines.pop() == 'done'
         known['shards'] = sorted(lines)
     assert len(known['shards']) == 4 * 13
     shards = []
-    for lines in run(child, VALUES, count):
+    for lines in run(child, VALUES, count, transport=transport):
         assert lines.pop() == 'done'
         assert len(lines) == len(known['shards']) // count
         shards += lines
@@ -159,10 +173,13 @@ def test_as_in_one_process(child, ours, known, count):
 
 
 @pytest.mark.quick
-def test_another_program_and_a_death_are_named(child, ours):
+@pytest.mark.parametrize('transport', ['shm', 'gloo'])
+def test_another_program_and_a_death_are_named(child, ours, transport):
     if not ours:
         pytest.skip('a foreign plugin has its own way to make devices')
-    first, second = run(child, FAULT, 2, fails=(1,))
+    if not has_transport(transport):
+        pytest.skip('built without Gloo')
+    first, second = run(child, FAULT, 2, transport=transport, fails=(1,))
     for line in (first[0], second[0]):
         assert line.startswith('mismatch'), line
         assert re.search('jit_turns.* process 0, jit_other.* process 1', line) or \

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collectives/carrier_library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace hekla::collectives {
+namespace {
+
+std::vector<std::string> carrier_candidates() {
+  if (const char* named = std::getenv("HEKLA_GLOO"); named != nullptr && *named != '\0') {
+    return {named};
+  }
+  std::vector<std::string> paths;
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&carrier_candidates), &info) != 0 &&
+      info.dli_fname != nullptr) {
+    std::error_code error;
+    std::filesystem::path here = std::filesystem::canonical(info.dli_fname, error);
+    // A program's name is what it was called by, which need not be a path.
+    if (error) here = std::filesystem::read_symlink("/proc/self/exe", error);
+    const std::filesystem::path folder = here.parent_path();
+    for (const char* place : {"", "../lib/hekla"}) {
+      paths.push_back((folder / place / "libhekla_gloo.so").lexically_normal().string());
+    }
+  }
+  return paths;
+}
+
+Result<const carrier::Table*> open_carrier() {
+  std::string problem;
+  for (const std::string& path : carrier_candidates()) {
+    if (!problem.empty()) problem += "; ";
+    void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      problem += ::dlerror();
+      continue;
+    }
+    using Entry = const carrier::Table* (*)();
+    const auto entry = reinterpret_cast<Entry>(::dlsym(library, "hekla_carrier_table"));
+    const carrier::Table* table = entry == nullptr ? nullptr : entry();
+    if (table != nullptr && table->version == carrier::kTableVersion) return table;
+    problem += path + " is of another build";
+    ::dlclose(library);
+  }
+  return failed_precondition(
+      "processes of several machines exchange through Gloo, and libhekla_gloo.so cannot be opened: "
+      "{}. It is built where Gloo is installed (Debian: libgloo-dev, cmake -DHEKLA_WITH_GLOO=ON); "
+      "HEKLA_GLOO names another file",
+      problem);
+}
+
+}  // namespace
+
+Result<const carrier::Table*> carrier_table() {
+  static const auto* const opened = new Result<const carrier::Table*>(open_carrier());
+  return *opened;
+}
+
+}  // namespace hekla::collectives
