@@ -74,7 +74,9 @@ class Gang {
   CompletionRef all_or_abort(std::vector<CompletionRef> parts);
 
   // Calls `post`, which gives the launches to their devices, when all of `parts` are done or the
-  // gang is aborted; at once where that is now. With a link not before those of earlier gangs.
+  // gang is aborted; at once where that is now. One gang's at a time, in the whole process: two
+  // that came to two devices in different orders would wait for each other. With a link not before
+  // those of earlier gangs.
   void post_when(std::vector<CompletionRef> parts, std::function<void()> post);
 
   // What a back end shares among the launches of this gang: made by the first that asks. All ask
