@@ -234,11 +234,11 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     status = take_inputs(program, part.arguments, part.is_donated, launch.inputs);
   }
   if (status.ok()) {
-    // Gangs come to all devices in one order, or two could wait for each other.
-    std::unique_lock lock(executable.state->gang_mutex, std::defer_lock);
-    if (gang != nullptr) lock.lock();
-    const bool is_of_one_device = gang != nullptr && gang->whole() != nullptr;
+    // All processes number gangs that meet, and their devices take them in that order.
     const bool has_peers = gang != nullptr && executable.gang_program != nullptr;
+    const bool is_of_one_device = gang != nullptr && gang->whole() != nullptr;
+    std::unique_lock lock(executable.state->gang_mutex, std::defer_lock);
+    if (has_peers) lock.lock();
     if (has_peers && !is_of_one_device) {
       executable.state->network->begin(gang, executable.gang_program);
     }

@@ -69,11 +69,17 @@ CompletionRef Gang::all_or_abort(std::vector<CompletionRef> parts) {
 }
 
 void Gang::post_when(std::vector<CompletionRef> parts, std::function<void()> post) {
-  if (order_ == nullptr && link_ == nullptr && parts.empty()) return post();
+  const auto post_alone = [post = std::move(post)] {
+    // What ends at once in a post may be what another gang waits for.
+    static std::recursive_mutex order;
+    const std::lock_guard lock(order);
+    post();
+  };
+  if (order_ == nullptr && link_ == nullptr && parts.empty()) return post_alone();
   const CompletionRef ready = parts.empty() ? Completion::ready() : all_or_abort(std::move(parts));
-  if (order_ != nullptr) return order_->add(ready, std::move(post));
-  if (link_ != nullptr) return link_->post_in_order(ready, std::move(post));
-  ready->on_done([post = std::move(post)](const Status&) { post(); });
+  if (order_ != nullptr) return order_->add(ready, post_alone);
+  if (link_ != nullptr) return link_->post_in_order(ready, post_alone);
+  ready->on_done([post_alone](const Status&) { post_alone(); });
 }
 
 }  // namespace hekla::pjrt

@@ -82,8 +82,9 @@ class Gang {
   CompletionRef all_or_abort(std::vector<CompletionRef> parts);
 
   // Calls `post`, which gives the launches to their devices, when all of `parts` are done or the
-  // gang is aborted; at once where that is now. With a link not before those of earlier gangs, for
-  // one device not before those of its earlier gangs of the same whole.
+  // gang is aborted; at once where that is now. One gang's at a time, in the whole process: two
+  // that came to two devices in different orders would wait for each other. With a link not before
+  // those of earlier gangs, for one device not before those of its earlier gangs of the same whole.
   void post_when(std::vector<CompletionRef> parts, std::function<void()> post);
 
   // What a back end shares among the launches of this gang, or of its whole: made by the first that

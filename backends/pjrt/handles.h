@@ -102,7 +102,7 @@ struct PJRT_TopologyDescription {
 namespace hekla::pjrt {
 
 struct ClientState {
-  std::mutex gang_mutex;  // held while the launches of one gang are enqueued
+  std::mutex gang_mutex;  // held while a gang of several processes is numbered and enqueued
   ProcessOptions process;
   GangOptions gang;
   GangInputs gang_inputs;

@@ -44,6 +44,7 @@ std::span<const Check> donation_checks();
 std::span<const Check> flight_checks();
 std::span<const Check> gang_checks();
 std::span<const Check> callback_checks();
+std::span<const Check> ffi_checks();
 std::span<const Check> extension_checks();
 std::span<const Check> lifetime_checks();
 

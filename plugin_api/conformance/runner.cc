@@ -282,6 +282,7 @@ std::span<const Group> groups() {
       {"launches in flight", "12, 18", flight_checks()},
       {"launches of several devices", "16, 18", gang_checks()},
       {"host callbacks", "18", callback_checks()},
+      {"functions of the client's", "18, 19", ffi_checks()},
       {"extensions", "4, 15, 19", extension_checks()},
       {"lifetime", "2, 7, 24", lifetime_checks()},
   };

@@ -565,6 +565,7 @@ std::optional<ErrorInfo> Session::try_execute(PJRT_LoadedExecutable* executable,
   execute_options.launch_id = options.launch_id;
   execute_options.non_donatable_input_indices = options.non_donatable.data();
   execute_options.num_non_donatable_input_indices = options.non_donatable.size();
+  execute_options.context = options.context;
   execute_options.call_location = options.call_location;
   auto args = make_args<PJRT_LoadedExecutable_Execute_Args>();
   args.executable = executable;

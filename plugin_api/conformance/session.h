@@ -98,6 +98,7 @@ struct LaunchOptions {
   int launch_id = 0;
   std::vector<int64_t> non_donatable;
   PJRT_Device* execute_device = nullptr;
+  PJRT_ExecuteContext* context = nullptr;
   size_t options_size = sizeof(PJRT_ExecuteOptions);
   PJRT_Extension_Base* extension = nullptr;
   const char* call_location = nullptr;

@@ -7,15 +7,33 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/gang/gang_fixture.h"
 
 namespace hekla::runtime {
 namespace {
 
+// %sum: that of `value` over all partitions.
+std::string sum_of(const std::string& value) {
+  return R"(
+    %sum = "stablehlo.all_reduce"()" +
+         value + R"() ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {
+      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 9, type = 1>, use_global_device_ids
+    } : (tensor<4xf32>) -> tensor<4xf32>
+)";
+}
+
 // The sum over all partitions, of which number 3 first goes through a loop.
-constexpr std::string_view kLateSum = R"(module @late_sum {
+const std::string kLateSum = R"(module @late_sum {
   func.func @main(%a: tensor<4xf32>, %steps: tensor<i32>) -> tensor<4xf32> {
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
@@ -33,30 +51,14 @@ constexpr std::string_view kLateSum = R"(module @late_sum {
       %next = stablehlo.add %i, %one : tensor<i32>
       %y = stablehlo.multiply %x, %half : tensor<4xf32>
       stablehlo.return %next, %y : tensor<i32>, tensor<4xf32>
-    }) : (tensor<i32>, tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>)
-    %sum = "stablehlo.all_reduce"(%r#1) ({
-    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
-      %s = stablehlo.add %x, %y : tensor<f32>
-      stablehlo.return %s : tensor<f32>
-    }) {
-      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
-      channel_handle = #stablehlo.channel_handle<handle = 9, type = 1>, use_global_device_ids
-    } : (tensor<4xf32>) -> tensor<4xf32>
-    return %sum : tensor<4xf32>
+    }) : (tensor<i32>, tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>))" +
+                             sum_of("%r#1") + R"(    return %sum : tensor<4xf32>
   }
 })";
 
-constexpr std::string_view kSum = R"(module @sum {
-  func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
-    %sum = "stablehlo.all_reduce"(%a) ({
-    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
-      %s = stablehlo.add %x, %y : tensor<f32>
-      stablehlo.return %s : tensor<f32>
-    }) {
-      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
-      channel_handle = #stablehlo.channel_handle<handle = 9, type = 1>, use_global_device_ids
-    } : (tensor<4xf32>) -> tensor<4xf32>
-    return %sum : tensor<4xf32>
+const std::string kSum = R"(module @sum {
+  func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {)" +
+                         sum_of("%a") + R"(    return %sum : tensor<4xf32>
   }
 })";
 
@@ -72,20 +74,12 @@ constexpr std::string_view kAsk = R"(module @ask {
 })";
 
 // The sum over all partitions of what the host answers, plus a.
-constexpr std::string_view kAskAndSum = R"(module @ask_and_sum {
+const std::string kAskAndSum = R"(module @ask_and_sum {
   func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
     %t0 = stablehlo.create_token : !stablehlo.token
     %t1 = "stablehlo.send"(%a, %t0) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 2>, is_host_transfer = true, mhlo.frontend_attributes = {_xla_host_transfer_handler_name = "pjrt_rendezvous", _xla_host_transfer_rendezvous = "1"}} : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
-    %r:2 = "stablehlo.recv"(%t1) {channel_handle = #stablehlo.channel_handle<handle = 2, type = 3>, is_host_transfer = true, mhlo.frontend_attributes = {_xla_host_transfer_handler_name = "pjrt_rendezvous", _xla_host_transfer_rendezvous = "2"}} : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)
-    %sum = "stablehlo.all_reduce"(%r#0) ({
-    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
-      %s = stablehlo.add %x, %y : tensor<f32>
-      stablehlo.return %s : tensor<f32>
-    }) {
-      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
-      channel_handle = #stablehlo.channel_handle<handle = 9, type = 1>, use_global_device_ids
-    } : (tensor<4xf32>) -> tensor<4xf32>
-    %s = stablehlo.add %sum, %a : tensor<4xf32>
+    %r:2 = "stablehlo.recv"(%t1) {channel_handle = #stablehlo.channel_handle<handle = 2, type = 3>, is_host_transfer = true, mhlo.frontend_attributes = {_xla_host_transfer_handler_name = "pjrt_rendezvous", _xla_host_transfer_rendezvous = "2"}} : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token))" +
+                               sum_of("%r#0") + R"(    %s = stablehlo.add %sum, %a : tensor<4xf32>
     return %s : tensor<4xf32>
   }
 })";
@@ -246,6 +240,26 @@ class GangWaitsTest : public GangFixture {
   void TearDown() override {
     for (const Launch& launch : held_) EXPECT_TRUE(launch.await(minute()).ok());
   }
+  // A sum over all devices, launched, whose input on device 3 is there when `release` is called.
+  struct LateSum {
+    std::shared_ptr<std::promise<void>> release = std::make_shared<std::promise<void>>();
+    std::vector<Buffer> a;
+    std::optional<Buffer> late;
+    std::optional<Executable> sum;
+    std::optional<Launch> launch;
+  };
+  void launch_late_sum(LateSum& to) {
+    auto sum = compile(kSum);
+    ASSERT_TRUE(sum.ok()) << sum.status().to_string();
+    to.sum.emplace(*std::move(sum));
+    to.a = upload_to_all(floats({4}, 1));
+    to.late.emplace(held(to.release));
+    std::vector<std::vector<const Buffer*>> arguments = each_of(to.a);
+    arguments[3] = {&*to.late};
+    auto launch = to.sum->launch(arguments);
+    ASSERT_TRUE(launch.ok()) << launch.status().to_string();
+    to.launch.emplace(*std::move(launch));
+  }
   static Deadline minute() { return Deadline::in(std::chrono::seconds(120)); }
 
   std::vector<Executable> asks_;
@@ -311,36 +325,24 @@ TEST_P(GangWaitsTest, TheLogNamesWhoIsLateOnce) {
 
 // Devices that meet wait for the inputs of all before they hold anything up.
 TEST_P(GangWaitsTest, AGangThatWaitsForAnInputLetsOthersPass) {
-  auto sum = compile(kSum);
-  ASSERT_TRUE(sum.ok()) << sum.status().to_string();
-  const std::vector<Buffer> a = upload_to_all(floats({4}, 1));
-  const auto release = std::make_shared<std::promise<void>>();
-  const Buffer late = held(release);
-  std::vector<std::vector<const Buffer*>> arguments = each_of(a);
-  arguments[3] = {&late};
-  auto first = sum->launch(arguments);
-  ASSERT_TRUE(first.ok()) << first.status().to_string();
-  auto second = sum->launch(each_of(a));
+  LateSum late;
+  launch_late_sum(late);
+  ASSERT_TRUE(late.launch.has_value());
+  auto second = late.sum->launch(each_of(late.a));
   ASSERT_TRUE(second.ok()) << second.status().to_string();
   EXPECT_TRUE(second->await(minute()).ok());
-  EXPECT_FALSE(*first->done[0].is_ready());
-  release->set_value();
-  EXPECT_TRUE(first->await(minute()).ok());
-  EXPECT_EQ(first->outputs[0][0].to_host()->as<float>()[0], 9);
+  EXPECT_FALSE(*late.launch->done[0].is_ready());
+  late.release->set_value();
+  EXPECT_TRUE(late.launch->await(minute()).ok());
+  EXPECT_EQ(late.launch->outputs[0][0].to_host()->as<float>()[0], 9);
 }
 
 TEST_P(GangWaitsTest, ADeadlineNamesTheDeviceWhoseInputDoesNotCome) {
   make_client({{"gang_deadline_seconds", int64_t{1}}});
-  auto sum = compile(kSum);
-  ASSERT_TRUE(sum.ok()) << sum.status().to_string();
-  const std::vector<Buffer> a = upload_to_all(floats({4}, 1));
-  const auto release = std::make_shared<std::promise<void>>();
-  const Buffer late = held(release);
-  std::vector<std::vector<const Buffer*>> arguments = each_of(a);
-  arguments[3] = {&late};
-  auto launch = sum->launch(arguments);
-  EXPECT_TRUE(launch.ok()) << launch.status().to_string();
-  for (const Event& done : launch->done) {
+  LateSum late;
+  launch_late_sum(late);
+  ASSERT_TRUE(late.launch.has_value());
+  for (const Event& done : late.launch->done) {
     const Status status = done.await(minute());
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     for (const std::string& text :
@@ -349,7 +351,7 @@ TEST_P(GangWaitsTest, ADeadlineNamesTheDeviceWhoseInputDoesNotCome) {
     }
     EXPECT_EQ(status.message().find(device_name(5) + " lacks"), std::string::npos);
   }
-  release->set_value();
+  late.release->set_value();
 }
 
 // Each callback of a gang launches gangs on the same devices and waits for them, while a gang that

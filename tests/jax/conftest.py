@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts JAX with the plugin under test, before anything imports JAX."""
 import importlib.metadata
+import importlib.util
 import pathlib
 import sys
 
@@ -91,6 +92,19 @@ def on_device(request):
     import jax
     with jax.default_device(request.getfixturevalue('device')):
         yield
+
+
+@pytest.fixture
+def run_example(capsys):
+    """function(folder in examples/) -> what its run.py prints."""
+    def run(folder):
+        path = ROOT / 'examples' / folder / 'run.py'
+        spec = importlib.util.spec_from_file_location(f'{folder}_example', path)
+        example = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(example)
+        example.main()
+        return capsys.readouterr().out
+    return run
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The same functions are registered for jaxlib's CPU, whose results are compared w
 """
 import ctypes
 import gc
-import importlib.util
 import os
 import pathlib
 import shutil
@@ -379,10 +378,5 @@ print([np.asarray(s.data).tolist() for s in y.addressable_shards])
     assert done.stdout.split('\n')[:-1] == ['[[1, 0], [1, 1]]', '[[0.0, 4.0, 8.0], [0.0, 4.0, 8.0]]']
 
 
-def test_example(compiler, platform, capsys):
-    path = ROOT / 'examples' / 'ffi' / 'run.py'
-    spec = importlib.util.spec_from_file_location('ffi_example', path)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    example.main()
-    assert f'rms_norm on {platform}: [[1.0, 1.535, 2.069, 2.604]' in capsys.readouterr().out
+def test_example(compiler, platform, run_example):
+    assert f'rms_norm on {platform}: [[1.0, 1.535, 2.069, 2.604]' in run_example('ffi')

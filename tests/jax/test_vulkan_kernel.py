@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """hekla.vulkan_kernel: compute shaders of the user's inside of jax.jit, against the same in JAX."""
 import importlib
-import importlib.util
 import shutil
 import subprocess
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from conftest import ROOT, build_dir
+from conftest import build_dir
 
 pytestmark = pytest.mark.quick
 
@@ -159,10 +158,5 @@ def test_other_platforms(platform, axpy):
     np.testing.assert_array_equal(jax.jit(kernel)(X, X), 3 * X)
 
 
-def test_example(platform, shader, capsys):
-    path = ROOT / 'examples' / 'vulkan_kernel' / 'run.py'
-    spec = importlib.util.spec_from_file_location('vulkan_kernel_example', path)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    example.main()
-    assert f'heat on {platform}' in capsys.readouterr().out
+def test_example(platform, shader, run_example):
+    assert f'heat on {platform}' in run_example('vulkan_kernel')

@@ -41,6 +41,7 @@ const std::set<std::string_view>& may_be_declined() {
       "gang-assignment",                //
       "gang-refused",                   //
       "gang-error",                     //
+      "gang-user-data",                 //
       "callback-gang",                  //
       "callback-gang-error",            //
       "dtype-s1",                       // StableHLO has no integers of one bit besides i1

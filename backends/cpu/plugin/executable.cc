@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "backends/compiler/plan/artefact.h"
@@ -337,8 +336,6 @@ void CpuExecutable::enqueue_peers(std::span<pjrt::Launch> launches) const {
         device, GangJob::make(Job(program_, calls_, device, launch, std::move(member)), *gang));
   }
   const auto post = [jobs = std::move(jobs), has_transfers] {
-    static std::mutex order;  // of gangs, on all devices
-    const std::lock_guard lock(order);
     for (const auto& [device, job] : jobs) {
       if (has_transfers) {
         post_with_transfers(device, job, nullptr);

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -76,8 +75,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
   }
 
   // A gang, or one launch: begins when all inputs are there, and later ones pass while it waits,
-  // since one of them may be what a callback waits for that makes an input. Gangs come to all
-  // devices in one order.
+  // since one of them may be what a callback waits for that makes an input.
   void enqueue(std::span<pjrt::Launch> launches) const {
     const pjrt::GangRef gang = launches.front().gang;
     std::vector<CompletionRef> waiting;
@@ -96,8 +94,6 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
       }
     }
     const auto post = [posts = std::move(posts)] {
-      static std::mutex order;
-      const std::lock_guard lock(order);
       for (const auto& each : posts) each();
     };
     if (gang != nullptr) return gang->post_when(std::move(waiting), post);

@@ -191,6 +191,12 @@ void DeviceProgram::enqueue(const RunRef& run) {
     if (gate && !(gate->is_done() && gate->status().ok())) gates.push_back(gate);
   }
   const pjrt::GangRef gang = run->request.gang;
+  if (gang != nullptr) {
+    run->end = std::make_shared<LaunchEnd>(run->submitted, run->request.done);
+    gang->on_abort([end = std::weak_ptr(run->end)](const Status& status) {
+      if (const auto alive = end.lock()) alive->abort(status);
+    });
+  }
   // Gangs whose devices meet run one after the other: their host steps wait for peers, which must
   // not stand behind another gang's. Those that call their host have threads of their own, and may
   // wait there for what comes later.

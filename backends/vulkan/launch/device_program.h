@@ -9,9 +9,10 @@
 // caller. Errors of inputs, of host steps and of the device end in the launch's `done`.
 // Thread-safe.
 //
-// A gang's abort is seen between submissions, which nobody can call back: a launch then ends when
-// the device has run the steps up to the next one of the host, and 20 ms of a loop, and what stands
-// before it in the queue that the logical devices of a GPU share.
+// A gang's abort is told to the launch's callers at once (launch_end.h). Nobody can call a
+// submission back: the launch keeps its memory until the device has run the steps up to the next
+// one of the host, and 20 ms of a loop, and what stands before it in the queue that the logical
+// devices of a GPU share. Then it sees the abort and ends.
 #pragma once
 
 #include <atomic>

@@ -14,6 +14,7 @@
 
 #include "backends/reference/collectives_under_way.h"
 #include "backends/vulkan/launch/device_program.h"
+#include "backends/vulkan/launch/launch_end.h"
 #include "backends/vulkan/launch/timestamps.h"
 
 namespace hekla::vulkan {
@@ -72,6 +73,7 @@ struct DeviceProgram::Run {
   std::vector<Allocation*> counted_readers;
   AllocationRef arena;
   CompletionRef submitted;
+  std::shared_ptr<LaunchEnd> end;  // null without a gang
   Slot* slot = nullptr;
   size_t part = 0;
   size_t recording = 0;           // of the part, the next submission's first

@@ -76,13 +76,16 @@ Result<size_t> DeviceProgram::run_on_host(Run& run, const HostPart& part) {
     HEKLA_RETURN_IF_ERROR(download(operand));
     bytes.push_back(operand.bytes());
   }
-  HEKLA_ASSIGN_OR_RETURN(const size_t choice,
-                         run_host_part(part, *program_, bytes, launch_context(run)));
+  LaunchEnd* const end = run.request.transfers != nullptr || run.calls ? run.end.get() : nullptr;
+  if (end != nullptr) HEKLA_RETURN_IF_ERROR(end->enter_client());
+  const Result<size_t> choice = run_host_part(part, *program_, bytes, launch_context(run));
+  if (end != nullptr) end->leave_client();
+  HEKLA_RETURN_IF_ERROR(choice.status());
   for (size_t i = 0; i < operands.size(); ++i) {
     if (are_written[i]) HEKLA_RETURN_IF_ERROR(upload(operands[i]));
   }
   HEKLA_RETURN_IF_ERROR(device_->device().health());
-  return choice;
+  return *choice;
 }
 
 Status DeviceProgram::start_collective(Run& run, const plan::StartStep& step) {

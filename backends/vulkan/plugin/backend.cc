@@ -151,9 +151,6 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     // inputs of all are there. One whose inputs an earlier launch makes would otherwise stand
     // before what a callback of that launch launches and waits for.
     const auto enqueue = [runs = std::move(runs)] {
-      // Of gangs, on all devices. What ends here at once may be what another gang waits for.
-      static std::recursive_mutex order;
-      const std::lock_guard lock(order);
       for (const auto& [program, run] : runs) program->enqueue(run);
     };
     gang->post_when(std::move(waiting), enqueue);
