@@ -28,6 +28,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("HEKLA_BUILD_DIR", ROOT / "build"))
 PROGRAMS = ROOT / "tests" / "programs"
 PLATFORMS = {"cpu": "tbb", "vulkan": "vulkan"}
 
@@ -130,7 +131,7 @@ class Iree:
 
 def child(name, device, side, vulkan_target, results):
     """One side of one program: a line on stdout when it is compiled, then one for each line on stdin."""
-    sys.path[:0] = [str(ROOT / "build" / "python"), str(PROGRAMS), str(HERE)]
+    sys.path[:0] = [str(BUILD / "python"), str(PROGRAMS), str(HERE)]
     import numpy as np
     platform = PLATFORMS[device]
     text, inputs = program(name, platform)

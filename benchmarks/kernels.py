@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single kernels on Hekla's devices beside their peer and their limit.
 
-Matrix products and convolutions: GF/s, beside jaxlib's CPU (--peer: another platform of JAX) and numpy's
-BLAS. Elementwise, reductions, scans, transposes, gathers: GB/s of what must be moved, as a share of plain
-copies of as many bytes: by the CPU, on Vulkan by the device (x + 1), or where the peer is no CPU by the
-peer. Sorts: million elements per second, beside jaxlib and numpy. All sides run interleaved in one process;
-figures are of the best launch, the spread is the upper quartile over the median. On a busy machine
---cpu-time says more, where the device is software.
+Matrix products, convolutions, products with what follows them, attention: GF/s, beside jaxlib's CPU
+(--peer: another platform of JAX) and numpy's BLAS. Elementwise, reductions, scans, transposes, gathers:
+GB/s of what must be moved, as a share of plain copies of as many bytes: by the CPU, on Vulkan by the
+device (x + 1), or where the peer is no CPU by the peer. Sorts: million elements per second, beside jaxlib
+and numpy. All sides run interleaved in one process; figures are of the best launch, the spread is the
+upper quartile over the median. On a busy machine --cpu-time says more, where the device is software.
 
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --only gemm --json out.json
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --cpu-time
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --peer cuda --large
+  .venv/jax-0.10.2/bin/python benchmarks/kernels.py --only epilogue --beside hekla_row_groups=false
 """
 
 import argparse
@@ -23,7 +24,7 @@ import statistics
 import sys
 import time
 
-from programs import Copy, platforms
+from programs import BUILD, Copy, platforms
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -80,6 +81,7 @@ def large_cases():
 
 def cases():
     """(group, name, function, arguments, work, unit, numpy function or None)."""
+    import jax
     import jax.numpy as jnp
     import numpy as np
     from jax import lax
@@ -104,6 +106,31 @@ def cases():
         yield ("convolution", f"{b}x{s}x{s}x{c} by {k}x{k}x{c}", convolve,
                (normal(b, s, s, c), normal(k, k, c, c)), 2 * b * s * s * c * c * k * k, "GF/s",
                None)
+    a, b, row, residual = normal(1024, 1024), normal(1024, 1024), normal(1024), normal(1024, 1024)
+    for name, after, more in (
+            ("bias", lambda p, c: p + c, row), ("bias, relu", lambda p, c: jnp.maximum(p + c, 0), row),
+            ("bias, gelu", lambda p, c: jax.nn.gelu(p + c), row),
+            ("residual", lambda p, c: p + c, residual)):
+        yield ("epilogue", f"f32 1024 x 1024 x 1024 + {name}",
+               lambda a, b, c, after=after: after(a @ b, c), (a, b, more), 2 << 30, "GF/s", None)
+    length, heads, width = 2048, 8, 64
+    flops = 4 * length ** 2 * heads * width
+    by_head = tuple(normal(1, heads, length, width) for _ in range(3))
+    by_token = tuple(normal(1, length, heads, width) for _ in range(3))
+
+    def attention(q, k, v):
+        scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / width ** 0.5
+        return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores), v)
+
+    def causal_attention(q, k, v):
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / width ** 0.5
+        scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+    yield "attention", "8 heads of 2048 x 64", attention, by_head, flops, "GF/s", None
+    yield "attention", "causal, by tokens", causal_attention, by_token, flops, "GF/s", None
+    yield ("attention", "causal, dot_product_attention",
+           lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), by_token, flops,
+           "GF/s", None)
     n = 1 << 22
     x, y = normal(n), normal(n)
     yield "elementwise", "x * y + x, 4M", lambda a, b: a * b + a, (x, y), 12 * n, "GB/s", None
@@ -148,7 +175,8 @@ def copy_on(platform, peer, work):
     return lambda: jitted(x).block_until_ready()
 
 
-def measure(platform, peer, function, arguments, numpy_function, work, unit, limit_s, clock):
+def measure(platform, peer, function, arguments, numpy_function, work, unit, limit_s, clock, other):
+    """`other`: compiler options of a third side, Hekla's once more; empty: there is none."""
     import jax
     sides = {}
     for name in dict.fromkeys((platform, peer)):
@@ -158,6 +186,11 @@ def measure(platform, peer, function, arguments, numpy_function, work, unit, lim
         jitted(*placed).block_until_ready()
         sides["hekla" if name == platform else "peer"] = \
             lambda jitted=jitted, placed=placed: jitted(*placed).block_until_ready()
+    if other:
+        placed = jax.device_put(arguments, jax.devices(platform)[0])
+        with jax.default_device(jax.devices(platform)[0]):
+            compiled = jax.jit(function).lower(*placed).compile(compiler_options=other)
+        sides["other"] = lambda: compiled(*placed).block_until_ready()
     if numpy_function is not None:
         sides["numpy"] = lambda: numpy_function(*arguments)
     if unit == "GB/s":
@@ -181,28 +214,31 @@ def main():
     parser.add_argument("--platform", default="tbb", help="tbb, vulkan or reference")
     parser.add_argument("--peer", default="cpu", help="platform of JAX to compare with: cpu, cuda, "
                         "rocm or another")
-    parser.add_argument("--only", help="comma-separated groups: gemm, convolution, elementwise, "
-                        "reduction, movement, scan, sort")
+    parser.add_argument("--only", help="comma-separated groups: gemm, convolution, epilogue, "
+                        "attention, elementwise, reduction, movement, scan, sort")
     parser.add_argument("--large", action="store_true", help="sizes that fill a GPU")
     parser.add_argument("--cpu-time", action="store_true",
                         help="of all threads of the process, in place of the time that passes")
+    parser.add_argument("--beside", metavar="NAME=VALUE", help="a compiler option of a third side, "
+                        "Hekla's with it: hekla_row_groups=false")
     parser.add_argument("--seconds", type=float, default=0.7, help="per kernel")
     parser.add_argument("--json", type=pathlib.Path, help="file for all figures")
     arguments = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = platforms(arguments.platform, arguments.peer)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    sys.path[:0] = [str(ROOT / "build" / "python"), str(pathlib.Path(__file__).resolve().parent)]
+    sys.path[:0] = [str(BUILD / "python"), str(pathlib.Path(__file__).resolve().parent)]
     wanted = arguments.only.split(",") if arguments.only else None
+    other = dict([arguments.beside.split("=", 1)]) if arguments.beside else {}
     rows = []
     print(f"{'kernel':42} {'Hekla':>9} {'spread':>7} {'peer':>9} {'numpy':>9} {'copy':>9} "
-          f"{'of peer':>9} {'of copy':>8}")
+          f"{'of peer':>9} {'of copy':>8}" + (f" {'of ' + arguments.beside:>20}" if other else ""))
     chosen = large_cases() if arguments.large else cases()
     for group, name, function, inputs, work, unit, numpy_function in chosen:
         if wanted and group not in wanted:
             continue
         row = measure(arguments.platform, arguments.peer, function, inputs, numpy_function, work,
                       unit, arguments.seconds,
-                      time.process_time if arguments.cpu_time else time.perf_counter)
+                      time.process_time if arguments.cpu_time else time.perf_counter, other)
         rows.append({"group": group, "kernel": name, "unit": unit, **row})
 
         def rate(side):
@@ -213,7 +249,8 @@ def main():
         share = f"{ours['rate'] / row['copy']['rate'] * 100:.0f} %" if "copy" in row else ""
         print(f"{group + ' ' + name:36} {unit:5} {rate('hekla'):>9} {spread:7.2f} "
               f"{rate('peer'):>9} {rate('numpy'):>9} {rate('copy'):>9} {against:>9} "
-              f"{share:>8}", flush=True)
+              f"{share:>8}" + (f" {ours['rate'] / row['other']['rate']:>20.3f}" if other else ""),
+              flush=True)
     if arguments.json:
         document = {"platform": arguments.platform, "peer": arguments.peer, "rows": rows}
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")

@@ -15,8 +15,8 @@ the ratios.
   .venv/jax-0.10.2/bin/python benchmarks/programs.py --programs wave_equation,attention --seconds 3
   .venv/jax-0.10.2/bin/python benchmarks/programs.py --large
 
-Needs a Python with jax and jaxlib (tests/requirements.txt) and a build. Exit status: 0, or 1 when a
-program failed.
+Needs a Python with jax and jaxlib (tests/requirements.txt) and a build (HEKLA_BUILD_DIR names another
+build tree). Exit status: 0, or 1 when a program failed.
 """
 
 import argparse
@@ -33,6 +33,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("HEKLA_BUILD_DIR", ROOT / "build"))
 PROGRAMS = ROOT / "tests" / "programs"
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -128,7 +129,7 @@ class Side:
 
 
 def child(name, platform, peer, mode, limit_s, fewest):
-    sys.path[:0] = [str(ROOT / "build" / "python"), str(PROGRAMS), str(HERE)]
+    sys.path[:0] = [str(BUILD / "python"), str(PROGRAMS), str(HERE)]
     import jax
     jax.devices(platform)
     lower, inputs, moved = (stored_program if (PROGRAMS / name / "case.json").exists()
@@ -172,7 +173,7 @@ class Copy:
 
 def launch_child(platform, peer):
     """The cost of a launch from Python: four numbers plus one, seconds per call, interleaved."""
-    sys.path[:0] = [str(ROOT / "build" / "python")]
+    sys.path[:0] = [str(BUILD / "python")]
     import jax
     import jax.numpy as jnp
     calls = {}

@@ -77,7 +77,9 @@ void draw(CompilerOptions& options, plan::DeviceTraits& traits) {
         below(2) == 0 ? plan::StoredTransposes::kAll : plan::StoredTransposes::kNone;
   }
   if (drawn.row_groups == plan::RowGroups::kWherePays && below(2) == 0) {
-    drawn.row_groups = below(2) == 0 ? plan::RowGroups::kAll : plan::RowGroups::kNone;
+    constexpr plan::RowGroups kForms[] = {plan::RowGroups::kAll, plan::RowGroups::kAllLed,
+                                          plan::RowGroups::kNone};
+    drawn.row_groups = kForms[below(3)];
   }
   if (below(3) == 0) drawn.overlap_collectives = false;
 }

@@ -164,7 +164,7 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "operations share kernels; false: each is a kernel and all values are stored");
   table.flag("hekla_reuse_memory", "", plan.reuse_memory, "true",
              "temporaries that do not live at the same time share bytes");
-  table.text("hekla_row_groups", "", switches.row_groups, {"true", "false"}, "where it pays",
+  table.text("hekla_row_groups", "", switches.row_groups, {"true", "led", "false"}, "where it pays",
              "chains of kernels along rows run block by block of rows");
   table.text("hekla_stored_transposes", "", switches.stored_transposes, {"true", "false"},
              "where it pays", "a transpose that several kernels read is stored once");
@@ -202,8 +202,9 @@ Result<CompilerOptions> read_compiler_options(const Options& given) {
   HEKLA_RETURN_IF_ERROR(compiler_option_table(switches).read(own));
   plan::PlanOptions& plan = switches.options.plan;
   if (!switches.row_groups.empty()) {
-    plan.row_groups =
-        switches.row_groups == "true" ? plan::RowGroups::kAll : plan::RowGroups::kNone;
+    plan.row_groups = switches.row_groups == "true"  ? plan::RowGroups::kAll
+                      : switches.row_groups == "led" ? plan::RowGroups::kAllLed
+                                                     : plan::RowGroups::kNone;
   }
   if (!switches.stored_transposes.empty()) {
     plan.stored_transposes = switches.stored_transposes == "true" ? plan::StoredTransposes::kAll

@@ -214,6 +214,35 @@ std::string interleaved_attention(int64_t batch, int64_t length, int64_t heads, 
   return w.finish("%x: " + q + ", %y: " + q + ", %z: " + q, "%r", q);
 }
 
+std::string product(int64_t batch, int64_t rows, int64_t depth, int64_t columns, bool is_turned,
+                    bool is_summed) {
+  const std::string x = tensor("f32", {batch, rows, depth});
+  const std::string y = tensor("f32", {batch, depth, columns});
+  const std::string dot = tensor("f32", {batch, rows, columns});
+  if (is_turned) std::swap(rows, columns);
+  Writer w("f32", {batch, rows}, columns);
+  const std::string bias = tensor("f32", {columns});
+  w.constant("%zero", "0.0");
+  w.spread_scalar("%zeros", "%zero");
+  w.line(
+      fmt::format("%dot = stablehlo.dot_general %x, %y, batching_dims = [0] x [0], "
+                  "contracting_dims = [2] x [1] : ({}, {}) -> {}",
+                  x, y, dot));
+  if (is_turned) {
+    w.line(fmt::format("%p = stablehlo.transpose %dot, dims = [0, 2, 1] : ({}) -> {}", dot,
+                       w.whole()));
+  }
+  w.line(fmt::format("%bias = stablehlo.broadcast_in_dim %b, dims = [2] : ({}) -> {}", bias,
+                     w.whole()));
+  w.op("%s", "add", is_turned ? "%p, %bias" : "%dot, %bias");
+  w.op("%t", "maximum", "%s, %zeros");
+  w.op("%z", "add", "%t, %r");
+  if (is_summed) w.reduce("%sum", "add", "%z", "%zero");
+  return w.finish("%x: " + x + ", %y: " + y + ", %b: " + bias + ", %r: " + w.whole(),
+                  is_summed ? "%z, %sum" : "%z",
+                  is_summed ? w.whole() + ", " + w.row() : w.whole());
+}
+
 std::string other_rows(int64_t rows, int64_t columns) {
   Writer w("f32", {rows}, columns);
   w.constant("%zero", "0.0");
@@ -230,8 +259,9 @@ std::string other_rows(int64_t rows, int64_t columns) {
 
 std::vector<RowProgram> row_programs() {
   std::vector<RowProgram> programs;
-  const auto add = [&](const std::string& name, std::string text, bool is_empty = false) {
-    programs.push_back({name, std::move(text), is_empty});
+  const auto add = [&](const std::string& name, std::string text,
+                       std::optional<bool> has_groups = true) {
+    programs.push_back({name, std::move(text), has_groups});
   };
   for (const char* dtype : {"f32", "f64", "bf16", "f16", "i32", "i16", "i64"}) {
     for (const int64_t columns : {5, 40, 129, 513, 1000}) {
@@ -256,9 +286,22 @@ std::vector<RowProgram> row_programs() {
   add("attention, interleaved heads", interleaved_attention(2, 64, 3, 16, true));
   add("attention, interleaved heads, odd sizes", interleaved_attention(2, 37, 3, 5, false));
   add("attention of odd sizes", attention(2, 37, 41, 7, true));
+  for (const bool is_summed : {false, true}) {
+    const char* sums = is_summed ? ", sums" : "";
+    add(fmt::format("product{}", sums), product(1, 150, 300, 130, false, is_summed), std::nullopt);
+    add(fmt::format("product, turned{}", sums), product(1, 200, 70, 97, true, is_summed),
+        std::nullopt);
+    add(fmt::format("products{}", sums), product(3, 65, 129, 80, false, is_summed), std::nullopt);
+    add(fmt::format("products of odd sizes, turned{}", sums),
+        product(3, 67, 129, 83, true, is_summed), std::nullopt);
+    add(fmt::format("product of long rows{}", sums), product(1, 64, 64, 2100, false, is_summed),
+        std::nullopt);
+    add(fmt::format("product of few rows{}", sums), product(1, 5, 256, 300, false, is_summed),
+        std::nullopt);
+  }
   add("readers of other rows", other_rows(64, 48));
   add("readers of other long rows", other_rows(50, 600));
-  add("no rows", softmax("f32", {0}, 40), true);
+  add("no rows", softmax("f32", {0}, 40), false);
   return programs;
 }
 

@@ -3,6 +3,7 @@
 // groups in the compiler and on the devices.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace hekla::testing {
 struct RowProgram {
   std::string name;
   std::string text;
-  bool is_empty = false;  // no elements, so nothing to group
+  // Whether there is something to group; nullopt: it depends on what products are.
+  std::optional<bool> has_groups = true;
 };
 
 // exp(x - max) / sum over the last dimension. `rows`: the other dimensions.
@@ -29,6 +31,11 @@ std::string attention(int64_t heads, int64_t queries, int64_t keys, int64_t widt
 // The same for operands of batch x length x heads x width, over both dimensions of heads.
 std::string interleaved_attention(int64_t batch, int64_t length, int64_t heads, int64_t width,
                                   bool causal);
+
+// max(x y + b, 0) + r by the batch, with a bias for each column, and the sums of its rows where
+// `is_summed`. `is_turned`: what is written is the transpose of the product.
+std::string product(int64_t batch, int64_t rows, int64_t depth, int64_t columns, bool is_turned,
+                    bool is_summed);
 
 // exp(x - sum), and its rows in reverse order by the sums of its rows.
 std::string other_rows(int64_t rows, int64_t columns);

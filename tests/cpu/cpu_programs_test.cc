@@ -8,6 +8,7 @@
 #include <random>
 
 #include "backends/compiler/compile.h"
+#include "backends/compiler/plan/visit.h"
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/execute/program.h"
 #include "backends/cpu/threads/thread_pool.h"
@@ -175,6 +176,15 @@ TEST(Dots, WithVectorsHaveTheSameSumsInEveryForm) {
   }
 }
 
+int64_t count_led(const plan::LaunchPlan& plan) {
+  int64_t count = 0;
+  plan::for_each_step(plan.steps, [&](const plan::Step& step) {
+    const auto* rows = std::get_if<plan::RowsStep>(&step.what);
+    if (rows != nullptr && rows->is_led()) ++count;
+  });
+  return count;
+}
+
 // Rows in blocks, at any instruction set, on one thread and on the pool, against one kernel after
 // the other.
 TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
@@ -185,6 +195,7 @@ TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
     }
   }
   ASSERT_FALSE(compilers.empty());
+  int64_t led_groups = 0;
   for (const RowProgram& program : row_programs()) {
     SCOPED_TRACE(program.name);
     Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(program.text);
@@ -192,7 +203,8 @@ TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
     const std::shared_ptr<const ir::Module> module = std::move(*read);
     const std::vector<HostArray> inputs = row_inputs(program.text);
     std::vector<std::shared_ptr<const plan::LaunchPlan>> plans;
-    for (const plan::RowGroups which : {plan::RowGroups::kNone, plan::RowGroups::kAll}) {
+    for (const plan::RowGroups which :
+         {plan::RowGroups::kNone, plan::RowGroups::kAll, plan::RowGroups::kAllLed}) {
       CompilerOptions options;
       options.plan.row_groups = which;
       plan::DeviceTraits traits;
@@ -201,6 +213,7 @@ TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       plans.push_back(*plan);
     }
+    led_groups += count_led(*plans.back());
     for (const auto& compiler : compilers) {
       Outputs want;
       for (const auto& plan : plans) {
@@ -219,6 +232,32 @@ TEST(RowGroups, BlocksOfRowsGiveTheBitsOfWholeKernels) {
       }
     }
   }
+  // The products of row_programs, attention's among them.
+  EXPECT_GE(led_groups, 14);
+}
+
+// A product hands its rows on where its other operand is large and what follows is one pass over
+// memory, and not where a row is too long; the memory of a donated residual is the result's.
+TEST(RowGroups, AProductLeadsWhatFollowsIt) {
+  const auto plan_of = [](const std::string& text) {
+    Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+    EXPECT_TRUE(read.ok()) << read.status().message();
+    plan::DeviceTraits traits;
+    traits.has_contractions = true;
+    auto plan = compile_program(std::shared_ptr<const ir::Module>(std::move(*read)), {}, traits);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return *plan;
+  };
+  EXPECT_EQ(count_led(*plan_of(product(1, 512, 1024, 512, false, false))), 1);
+  EXPECT_EQ(count_led(*plan_of(product(1, 512, 1024, 512, false, true))), 1);
+  EXPECT_EQ(count_led(*plan_of(product(1, 512, 1024, 2048, false, false))), 0);
+  EXPECT_EQ(count_led(*plan_of(product(1, 64, 1024, 64, false, false))), 0);
+  std::string donated = product(1, 512, 1024, 512, false, false);
+  const std::string argument = "%r: tensor<1x512x512xf32>";
+  donated.insert(donated.find(argument) + argument.size(), " {tf.aliasing_output = 0 : i32}");
+  const auto plan = plan_of(donated);
+  EXPECT_EQ(count_led(*plan), 1) << plan::to_string(*plan);
+  EXPECT_EQ(plan->output_input, std::vector<int32_t>{3}) << plan::to_string(*plan);
 }
 
 // What attention keeps in memory besides its arguments and result does not grow with the square of

@@ -71,6 +71,7 @@ struct CheckOptions {
                                     "hekla_fuse=false",
                                     "hekla_reuse_memory=false",
                                     "hekla_row_groups=true",
+                                    "hekla_row_groups=led",
                                     "hekla_stored_transposes=true",
                                     kDrawnSchedules};
   // Draws the schedules of kDrawnSchedules, and, when it is odd, those of the form with all values

@@ -224,6 +224,13 @@ class Checker {
     for (const Step& inner : step.steps) {
       if (const auto* product = std::get_if<ContractionStep>(&inner.what)) {
         HEKLA_RETURN_IF_ERROR(check_rows(*product, step.rows));
+        if (product->leads ? &inner != step.steps.data() : step.is_led()) {
+          return internal_error("a contraction leads, and is not the first and only one");
+        }
+        if (product->leads && product->rows_of != kernel::RowsOf::kOutByRows &&
+            product->rows_of != kernel::RowsOf::kOutByColumns) {
+          return internal_error("a contraction leads whose rows are not those of its result");
+        }
       } else if (!std::holds_alternative<KernelStep>(inner.what)) {
         return internal_error("a row group has a step that is no kernel");
       }

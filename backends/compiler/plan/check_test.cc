@@ -131,6 +131,23 @@ TEST(Check, NamesStepAndReason) {
         p.steps = {{RowsStep{2, {{step}}, 0, {}}}};
       },
       "contraction 0 has no 2 rows");
+  const auto led = [](kernel::RowsOf of, bool comes_first) {
+    return [of, comes_first](auto& p) {
+      kernel::Contraction product;
+      product.rows = {{2, 1, 0, 1}};
+      product.lhs_elements = product.out_elements = 2;
+      product.rhs_elements = 1;
+      p.contractions = {product};
+      const Step leader{ContractionStep{0, arena(0, 8), arena(16, 4), arena(32, 8), of, true}};
+      const Step kernel{KernelStep{0, {arena(32, 4), arena(64, 4)}}};
+      p.steps = {{RowsStep{2, {comes_first ? leader : kernel, comes_first ? kernel : leader}}}};
+    };
+  };
+  LaunchPlan with_leader = sound();
+  led(kernel::RowsOf::kOutByRows, true)(with_leader);
+  EXPECT_TRUE(check(with_leader).ok()) << check(with_leader).to_string();
+  expect(led(kernel::RowsOf::kOutByRows, false), "is not the first");
+  expect(led(kernel::RowsOf::kLhs, true), "rows are not those of its result");
   expect([](auto& p) { p.row_scratch_bytes = 1001; }, "less than no bytes");
   expect(one({RowsStep{3, {}, 0, {arena(0, 4)}}}), "no scratch of 3 rows");
   expect(one({RowsStep{2, {}, 0, {input(0, 4)}}}), "no scratch");

@@ -74,6 +74,9 @@ class Donations {
     if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
       return copy->from.offset == copy->to.offset;
     }
+    if (const auto* rows = std::get_if<RowsStep>(&step.what)) {
+      return updates(rows->steps, input, output);
+    }
     const auto* run = std::get_if<KernelStep>(&step.what);
     if (run == nullptr) return false;
     const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];
@@ -89,6 +92,21 @@ class Donations {
       if (is_input && !kernel.operands[i].is_pointwise) return false;
     }
     return true;
+  }
+
+  // Of steps that go row by row: one kernel alone touches either.
+  bool updates(const Steps& steps, int32_t input, int64_t output) const {
+    const Step* only = nullptr;
+    for (const Step& step : steps) {
+      bool touches = false;
+      for_each_slice(step, plan_, [&](const Slice& slice, const Use&) {
+        touches = touches || (slice.space == Space::kInput && slice.index == input) ||
+                  (slice.space == Space::kOutput && slice.index == output);
+      });
+      if (touches && only != nullptr) return false;
+      if (touches) only = &step;
+    }
+    return only != nullptr && updates(*only, input, output);
   }
 
   const ir::Function& entry_;

@@ -57,6 +57,7 @@ struct ContractionStep {
   Slice rhs;
   Slice out;
   kernel::RowsOf rows_of = kernel::RowsOf::kNone;  // in a RowsStep: what its rows are
+  bool leads = false;                              // the first of a RowsStep, see there
 };
 
 // Copies `from` to `to`, of equal size. They do not overlap, or are the same.
@@ -134,16 +135,19 @@ inline size_t chosen_branch(const BranchStep& step, const std::byte* selector) {
 
 // Runs `steps`, which are kernels and contractions, in order; or all of them on some rows, then all
 // on others, in any order and in parallel. Each has `rows` rows (kernel/row_access.h,
-// kernel/contraction_rows.h). What one of
-// them writes and another touches is row-wise in both, with rows of the same bytes; rows of a slice
-// begin at its offset.
+// kernel/contraction_rows.h). What one of them writes and another touches is row-wise in both, with
+// rows of the same bytes; rows of a slice begin at its offset. Where the first one leads, it is a
+// contraction that runs as a whole, and the others, kernels, take rows of its result once all sums
+// of theirs are final.
 struct RowsStep {
   int64_t rows = 0;
   Steps steps;
   int64_t row_bytes = 0;  // of a row, in all row-wise slices
   // Slices that only these steps name, and that are written before they are read: `rows` rows each,
-  // whose contents nobody wants afterwards.
+  // whose contents nobody wants afterwards. None that a step which leads touches.
   std::vector<Slice> scratch;
+
+  bool is_led() const;
 };
 
 // A new type of step: docs/adding_a_step.md.
@@ -155,6 +159,11 @@ struct Step {
   // people.
   std::shared_ptr<const ir::LocationParts> origin = nullptr;
 };
+
+inline bool RowsStep::is_led() const {
+  const auto* first = steps.empty() ? nullptr : std::get_if<ContractionStep>(&steps[0].what);
+  return first != nullptr && first->leads;
+}
 
 // Why an operation that can be done in several ways is done in one of them. For people: steps do
 // not depend on it.

@@ -28,7 +28,8 @@ std::string name_of(const RepeatStep& step, const LaunchPlan&) {
   return fmt::format("repeat {} times", step.count);
 }
 std::string name_of(const RowsStep& step, const LaunchPlan&) {
-  return fmt::format("rows {} of {} bytes{}", step.rows, step.row_bytes,
+  return fmt::format("rows {} of {} bytes{}{}", step.rows, step.row_bytes,
+                     step.is_led() ? ", as the first step ends them" : "",
                      step.scratch.empty() ? "" : ", scratch");
 }
 template <typename What>

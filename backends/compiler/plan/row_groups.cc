@@ -14,6 +14,8 @@
 namespace hekla::plan {
 namespace {
 
+using kernel::RowsOf;
+
 // Bytes that a group writes and reads again, or reads several times: below this they stay in the
 // cache of a core anyway.
 constexpr int64_t kLeastBytes = 256 * 1024;
@@ -25,6 +27,10 @@ constexpr int64_t kMostProductRowBytes = 512 * 1024;
 // Bytes of an element of the batch of a contraction's other operand, for each byte of a row that it
 // shares: each block of rows reads all of it again.
 constexpr int64_t kMostOtherBytes = 128;
+// Bytes of a row of a contraction that leads: with more, the first sums of a row are out of the
+// second-level cache when the last ones end. At 4,096 the rows also push each other out: gelu lost
+// 5 % there, and gained 7 % at 3,072.
+constexpr int64_t kMostLedRowBytes = 3072;
 // How many steps after the first one its number of rows is looked for, how many steps in a row may
 // stand between two of a group, and how many of those may be put off.
 constexpr size_t kLookAhead = 4;
@@ -94,7 +100,7 @@ struct Member {
   Touches touches;
   int64_t shared = 0;  // bytes of a row that others of the group touch
   bool joins = false;
-  kernel::RowsOf rows_of = kernel::RowsOf::kNone;
+  RowsOf rows_of = RowsOf::kNone;
 };
 
 struct Group {
@@ -102,17 +108,19 @@ struct Group {
   int64_t saved = 0;  // bytes
   int64_t row_bytes = 0;
   std::vector<size_t> members;
-  std::map<size_t, kernel::RowsOf> contractions;  // members among them
-  std::vector<size_t> before, after;              // steps between them that go there
+  std::map<size_t, RowsOf> contractions;  // members among them
+  std::vector<size_t> before, after;      // steps between them that go there
+  bool is_led = false;
 };
 
 class Grouping {
  public:
-  Grouping(LaunchPlan& plan, bool all)
+  Grouping(LaunchPlan& plan, RowGroups which)
       : plan_(plan),
-        all_(all),
-        least_bytes_(all ? 1 : kLeastBytes),
-        fewest_rows_(all ? 2 : kFewestRows) {}
+        prefers_led_(which == RowGroups::kAllLed),
+        all_(which != RowGroups::kWherePays),
+        least_bytes_(all_ ? 1 : kLeastBytes),
+        fewest_rows_(all_ ? 2 : kFewestRows) {}
 
   void run() {
     for_each_slice_within(plan_.steps, plan_,
@@ -128,9 +136,9 @@ class Grouping {
     const kernel::Contraction& contraction =
         plan_.contractions[static_cast<size_t>(step.contraction)];
     kernel::Implementations ways;
-    std::string why;
-    if (step.rows_of == kernel::RowsOf::kNone) {
-      const auto has_rows = [&](kernel::RowsOf of) {
+    std::string why = step.leads ? "it leads the steps behind it" : "";
+    if (step.rows_of == RowsOf::kNone) {
+      const auto has_rows = [&](RowsOf of) {
         return kernel::contraction_rows(contraction, of).has_value();
       };
       const auto known = refusals_.find(step.contraction);
@@ -140,6 +148,10 @@ class Grouping {
                 : "no group of steps hands it rows or takes them";
     }
     ways.ask("a few rows at a time, with the steps around it", std::move(why));
+    ways.ask("as a whole, with the steps behind it on rows that are done",
+             step.leads ? ""
+                        : fmt::format("no steps behind it take rows of at most {} bytes",
+                                      kMostLedRowBytes));
     ways.ask("as a whole", "");
     Decision decision{
         fmt::format("contraction {} {}", step.contraction, kernel::to_string(contraction)),
@@ -156,12 +168,29 @@ class Grouping {
     }
     for (size_t i = 0; i < steps.size(); ++i) {
       Group best;
-      for (const int64_t rows : candidates(steps, i)) {
-        Group group = find_group(steps, i, rows);
-        if (group.saved > best.saved) best = std::move(group);
+      const auto take = [&](Group group) {
+        const bool is_wanted = prefers_led_ && group.is_led && !best.is_led && group.saved > 0;
+        if (group.saved > best.saved || is_wanted) best = std::move(group);
+      };
+      for (const int64_t rows : candidates(steps, i))
+        take(find_group(steps, i, rows, RowsOf::kNone));
+      for (const RowsOf of : {RowsOf::kOutByRows, RowsOf::kOutByColumns}) {
+        if (const int64_t rows = led_rows(steps[i], of); rows > 0) {
+          take(find_group(steps, i, rows, of));
+        }
       }
       if (best.members.size() >= 2 && best.saved >= least_bytes_) i = make(steps, best);
     }
+  }
+
+  // Rows of a group that this step leads; 0: it cannot.
+  int64_t led_rows(const Step& step, RowsOf of) const {
+    const auto* product = std::get_if<ContractionStep>(&step.what);
+    if (product == nullptr) return 0;
+    const auto cut =
+        kernel::contraction_rows(plan_.contractions[static_cast<size_t>(product->contraction)], of);
+    if (!cut || cut->rows < fewest_rows_) return 0;
+    return all_ || cut->bytes[2] <= kMostLedRowBytes ? cut->rows : 0;
   }
 
   // Numbers of rows that a group from `first` on may have: those of reductions.
@@ -226,11 +255,16 @@ class Grouping {
     }
     const kernel::Contraction& contraction =
         plan_.contractions[static_cast<size_t>(product->contraction)];
-    for (const kernel::RowsOf of : kernel::kAllRowsOf) {
+    for (const RowsOf of : kernel::kAllRowsOf) {
       const auto cut = kernel::contraction_rows(contraction, of);
       if (!cut || cut->rows != rows) continue;
       const std::vector<int64_t> row_bytes(cut->bytes.begin(), cut->bytes.end());
       Member member{touches_of(step, &row_bytes), 0, false, of};
+      if (leader_ != RowsOf::kNone) {
+        member.joins = is_first && of == leader_;
+        if (member.joins) return member;
+        continue;
+      }
       join(member, inside, put_off, is_first);
       const int64_t shared = is_first ? cut->bytes[2] : member.shared;
       const bool fits = member.joins;
@@ -252,7 +286,7 @@ class Grouping {
       member.joins = member.joins && inside.allows(touch);
       member.shared += inside.shared(touch);
     }
-    const bool has_products = member.rows_of != kernel::RowsOf::kNone || has_products_;
+    const bool has_products = member.rows_of != RowsOf::kNone || has_products_;
     const int64_t most = has_products ? kMostProductRowBytes : kMostRowBytes;
     member.joins =
         member.joins && inside.row_bytes(member.touches) <= most && (is_first || member.shared > 0);
@@ -260,18 +294,21 @@ class Grouping {
 
   // Whether what a block of rows reads of the other operand is little beside what stays in the
   // caches.
-  static bool pays(const kernel::Contraction& c, kernel::RowsOf of, int64_t shared) {
+  static bool pays(const kernel::Contraction& c, RowsOf of, int64_t shared) {
     return other_bytes(c, of) <= kMostOtherBytes * shared;
   }
-  static int64_t other_bytes(const kernel::Contraction& c, kernel::RowsOf of) {
+  static int64_t other_bytes(const kernel::Contraction& c, RowsOf of) {
     const bool by_rows = kernel::is_by_rows(of);
     return axes_size(by_rows ? c.columns : c.rows) * axes_size(c.depth) *
            dtype_bytes(by_rows ? c.rhs_dtype : c.lhs_dtype);
   }
 
-  Group find_group(Steps& steps, size_t first, int64_t rows) {
+  // `leader`: how the first step, which then leads, numbers its rows.
+  Group find_group(Steps& steps, size_t first, int64_t rows, RowsOf leader) {
     Group group;
     group.rows = rows;
+    group.is_led = leader != RowsOf::kNone;
+    leader_ = leader;
     has_products_ = false;
     Touched inside, put_off;
     for (size_t i = first; i < steps.size(); ++i) {
@@ -286,7 +323,7 @@ class Grouping {
         group.members.push_back(i);
         if (!is_kernel(step)) {
           group.contractions[i] = member.rows_of;
-          has_products_ = true;
+          has_products_ = !group.is_led;
         }
         group.saved += member.shared * rows;
         inside.add(touches);
@@ -301,7 +338,7 @@ class Grouping {
         put_off.add(touches);
       }
     }
-    if (group.members.size() >= 2) add_producers(steps, group, inside);
+    if (group.members.size() >= 2 && !group.is_led) add_producers(steps, group, inside);
     group.row_bytes = inside.row_bytes({});
     return group;
   }
@@ -350,9 +387,12 @@ class Grouping {
     }
     const size_t place = first + moved.size();
     for (const auto& [i, of] : group.contractions) {
-      std::get<ContractionStep>(steps[i].what).rows_of = of;
+      auto& product = std::get<ContractionStep>(steps[i].what);
+      product.rows_of = of;
+      product.leads = group.is_led;
     }
     for (const size_t i : group.members) made.steps.push_back(std::move(steps[i]));
+    if (group.is_led) share_result(made);
     find_scratch(made);
     const auto origin = made.steps.back().origin;
     moved.push_back({std::move(made), origin});
@@ -365,6 +405,60 @@ class Grouping {
     return place;
   }
 
+  // Where one kernel alone reads what the first step makes, point by point, and writes as much of
+  // something else, both are one memory: the sums then never leave the caches by themselves.
+  void share_result(RowsStep& group) {
+    auto& product = std::get<ContractionStep>(group.steps[0].what);
+    const Buffer made = buffer_of(product.out);
+    if (product.out.space != Slice::Space::kArena || uses_[made] != 2) return;
+    for (size_t i = 1; i < group.steps.size(); ++i) {
+      auto& run = std::get<KernelStep>(group.steps[i].what);
+      const auto from = std::find(run.operands.begin(), run.operands.end(), product.out);
+      if (from == run.operands.end()) continue;
+      const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run.kernel)];
+      if (!kernel.operands[static_cast<size_t>(from - run.operands.begin())].is_pointwise) return;
+      for (size_t o = 0; o < run.operands.size(); ++o) {
+        const Slice to = run.operands[o];
+        if (!kernel.operands[o].is_written || kernel.operands[o].is_read ||
+            to.bytes != product.out.bytes || to.offset != 0 || is_touched(group, i, o)) {
+          continue;
+        }
+        // Better the memory of an input that the caller gives away.
+        if (to.space == Slice::Space::kOutput && may_take_input(kernel, run)) return;
+        *from = product.out = to;
+        uses_[buffer_of(to)] += 2;
+        uses_[made] = 0;
+        return;
+      }
+      return;
+    }
+  }
+
+  // Whether the buffer of that operand is one of another operand, or of a step before.
+  bool is_touched(const RowsStep& group, size_t step, size_t operand) const {
+    const auto& run = std::get<KernelStep>(group.steps[step].what);
+    const Buffer buffer = buffer_of(run.operands[operand]);
+    bool found = false;
+    for (size_t i = 0; i < run.operands.size(); ++i) {
+      found = found || (i != operand && buffer_of(run.operands[i]) == buffer);
+    }
+    for (size_t i = 0; i < step; ++i) {
+      for_each_slice(group.steps[i], plan_, [&](const Slice& slice, const Use&) {
+        found = found || buffer_of(slice) == buffer;
+      });
+    }
+    return found;
+  }
+
+  static bool may_take_input(const kernel::Kernel& kernel, const KernelStep& run) {
+    for (size_t i = 0; i < run.operands.size(); ++i) {
+      if (run.operands[i].space == Slice::Space::kInput && kernel.operands[i].is_pointwise) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   void find_scratch(RowsStep& group) {
     struct Found {
       int64_t count = 0;
@@ -373,6 +467,7 @@ class Grouping {
     };
     std::map<Buffer, Found> all;
     for (const Step& step : group.steps) {
+      const bool leads = group.is_led() && &step == group.steps.data();
       const std::vector<int64_t> rows = row_bytes_in(step, group.rows);
       size_t next = 0;
       for_each_slice(step, plan_, [&](const Slice& slice, const Use& use) {
@@ -382,7 +477,7 @@ class Grouping {
         // The first step to touch it writes it and reads nothing of it.
         if (found.count == 0) found.slice = slice;
         const bool is_made = found.count > 0 || (use.is_written && !reads(step, buffer_of(slice)));
-        found.is_scratch &= is_whole && is_made && slice == found.slice;
+        found.is_scratch &= is_whole && is_made && slice == found.slice && !leads;
         ++found.count;
       });
     }
@@ -412,12 +507,15 @@ class Grouping {
   }
 
   LaunchPlan& plan_;
+  const bool prefers_led_;
   const bool all_;
   const int64_t least_bytes_;
   const int64_t fewest_rows_;
   std::unordered_map<Buffer, int64_t, BufferHash> uses_;
   std::map<int32_t, std::string> refusals_;  // of contractions
-  bool has_products_ = false;                // the group that is looked for
+  // Of the group that is looked for:
+  bool has_products_ = false;
+  RowsOf leader_ = RowsOf::kNone;
   // By kernel and number of rows.
   std::map<std::pair<int32_t, int64_t>, std::optional<std::vector<int64_t>>> known_;
 };
@@ -425,7 +523,7 @@ class Grouping {
 }  // namespace
 
 void group_rows(LaunchPlan& plan, RowGroups which) {
-  if (which != RowGroups::kNone) Grouping(plan, which == RowGroups::kAll).run();
+  if (which != RowGroups::kNone) Grouping(plan, which).run();
 }
 
 }  // namespace hekla::plan

@@ -16,6 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <random>
 #include <span>
 #include <string_view>
@@ -43,6 +44,18 @@ class PreparedContraction {
   // vector; `out` then holds anything.
   void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel,
            const std::atomic<bool>* cancelled = nullptr) const;
+  // Tells of sums that are final: `each` more of each of the rows [first, first + count). From any
+  // of the threads, which goes on when it returns.
+  using SumsDone = std::function<void(int64_t first, int64_t count, int64_t each)>;
+  // As run(), telling of sums by the rows that `of` numbers; only where tells_of_sums(). After a
+  // cancellation not of all.
+  void run_telling(kernel::RowsOf of, const SumsDone& done, const std::byte* lhs,
+                   const std::byte* rhs, float* out, bool is_parallel,
+                   const std::atomic<bool>* cancelled) const;
+  bool tells_of_sums() const { return !is_wide_ && !is_chained_ && parts_.empty(); }
+  int64_t sums_of_row(kernel::RowsOf of) const {
+    return kernel::is_by_rows(of) != is_swapped_ ? columns_.size : rows_.size;
+  }
   // Rows [first, first + count) of those that `of` numbers (kernel/contraction_rows.h), on this
   // thread. Of a contraction that was prepared `by_rows` and has such rows.
   void run_rows(kernel::RowsOf of, const std::byte* lhs, const std::byte* rhs, float* out,

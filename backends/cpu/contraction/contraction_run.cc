@@ -56,7 +56,7 @@ void ContractionRun::run_rows(bool is_rows, int64_t first, int64_t count) const 
 }
 
 ContractionRun::Batch ContractionRun::batch_at(int64_t number) const {
-  Batch batch{rows_, columns_, out_};
+  Batch batch{rows_, columns_, out_, number};
   for (size_t a = p_.batch_.size(); a-- > 0;) {
     const Prepared::BatchAxis& axis = p_.batch_[a];
     const int64_t at = number % axis.size;
@@ -209,6 +209,7 @@ void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows
                        mine.column_lines.data() + c, std::min<int64_t>(width, columns - c),
                        c < whole ? width : half, k != 0);
       }
+      if (k + 1 == p_.blocks_.size()) tell_of(batch, row + r, here, column, columns);
     }
   }
 }
@@ -322,6 +323,14 @@ void PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, float*
   for (const PreparedContraction& part : parts_) {
     ContractionRun(part, lhs, rhs, out, cancelled).run(is_parallel);
   }
+}
+
+void PreparedContraction::run_telling(kernel::RowsOf of, const SumsDone& done, const std::byte* lhs,
+                                      const std::byte* rhs, float* out, bool is_parallel,
+                                      const std::atomic<bool>* cancelled) const {
+  ContractionRun run(*this, lhs, rhs, out, cancelled);
+  run.tell(kernel::is_by_rows(of) != is_swapped_, done);
+  run.run(is_parallel);
 }
 
 void PreparedContraction::run_rows(kernel::RowsOf of, const std::byte* lhs, const std::byte* rhs,

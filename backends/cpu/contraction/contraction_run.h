@@ -64,6 +64,12 @@ class ContractionRun {
   }
 
   void run(bool is_parallel);
+  // From now on tells of sums that are final; see PreparedContraction::run_telling. `is_rows`: as
+  // below. `done` outlives the run.
+  void tell(bool is_rows, const Prepared::SumsDone& done) {
+    tells_by_rows_ = is_rows;
+    done_ = &done;
+  }
   // See PreparedContraction::run_rows. `is_rows`: of the rows_ here, not of the columns_.
   void run_rows(bool is_rows, int64_t first, int64_t count) const;
 
@@ -73,6 +79,7 @@ class ContractionRun {
     const std::byte* rows;
     const std::byte* columns;
     float* out;
+    int64_t number = 0;
   };
 
   // Asked once per block: what it costs is lost in the block's work.
@@ -157,6 +164,17 @@ class ContractionRun {
   void run_rectangle(const Batch& batch, int64_t row, int64_t rows, int64_t column,
                      int64_t columns) const;
 
+  // All sums of this part of a batch are final.
+  void tell_of(const Batch& batch, int64_t row, int64_t rows, int64_t column,
+               int64_t columns) const {
+    if (done_ == nullptr) return;
+    if (tells_by_rows_) {
+      (*done_)(batch.number * p_.rows_.size + row, rows, columns);
+    } else {
+      (*done_)(batch.number * p_.columns_.size + column, columns, rows);
+    }
+  }
+
   // Rows [first, first + count) of a block of the depth, tile by tile; packed where they cannot be
   // read in place.
   void prepare_rows(const Batch& batch, int64_t first, int64_t count, const DepthBlock& block,
@@ -177,6 +195,8 @@ class ContractionRun {
   const std::byte* rows_;
   const std::byte* columns_;
   float* const out_;
+  const Prepared::SumsDone* done_ = nullptr;
+  bool tells_by_rows_ = false;
 };
 
 }  // namespace hekla::cpu

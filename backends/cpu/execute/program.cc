@@ -398,19 +398,22 @@ Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
   HEKLA_ASSIGN_OR_RETURN(code_, std::move(code));
   for (const auto& [group, blocks] : list.blocks) {
     std::vector<PreparedRows::PreparedStep> prepared;
+    bool is_right = true;
     for (const plan::Step& step : group->steps) {
       if (const auto* product = std::get_if<plan::ContractionStep>(&step.what)) {
         const auto number = static_cast<size_t>(product->contraction);
         const kernel::Contraction& contraction = plan_->contractions[number];
-        row_contractions_.emplace_back(contraction, kernels_of(compiler.target()), schedule_seed,
-                                       true);
+        const PreparedContraction& made = row_contractions_.emplace_back(
+            contraction, kernels_of(compiler.target()), schedule_seed, !product->leads);
+        // Loops for few rows end their sums all at once.
+        is_right = is_right && (!product->leads || made.tells_of_sums());
         prepared.push_back({nullptr, &row_contractions_.back()});
         continue;
       }
       const int32_t number = std::get<plan::KernelStep>(step.what).kernel;
       prepared.push_back({&code_->kernels[list.find(number, blocks)], nullptr});
     }
-    row_groups_.try_emplace(group, *group, blocks, prepared);
+    if (is_right) row_groups_.try_emplace(group, *group, blocks, prepared);
   }
   requests_ = std::move(list.requests);
   return ok_status();

@@ -34,6 +34,7 @@ std::byte* thread_scratch(int64_t bytes) {
 
 RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan, int vector_bits) {
   const bool has_products =
+      !step.is_led() &&
       std::any_of(step.steps.begin(), step.steps.end(), [](const plan::Step& each) {
         return std::holds_alternative<plan::ContractionStep>(each.what);
       });
@@ -56,7 +57,7 @@ RowBlocks choose_blocks(const plan::RowsStep& step, const plan::LaunchPlan& plan
 
 PreparedRows::PreparedRows(const plan::RowsStep& step, const RowBlocks& blocks,
                            const std::vector<PreparedStep>& prepared)
-    : blocks_(blocks) {
+    : blocks_(blocks), is_led_(step.is_led()) {
   // The last block is the largest.
   const int64_t most_rows = blocks.rows - (blocks.count() - 1) * blocks.size;
   for (const Slice& slice : step.scratch) {
@@ -93,6 +94,7 @@ void PreparedRows::run(const Address& address, bool is_parallel,
   for (const Operand& operand : operands_) {
     addresses.push_back(operand.scratch == kNoScratch ? address(operand.slice) : nullptr);
   }
+  if (is_led_) return run_led(addresses, is_parallel, cancelled);
   const auto run_blocks = [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) return;
@@ -104,9 +106,33 @@ void PreparedRows::run(const Address& address, bool is_parallel,
   ThreadPool::process_pool().for_ranges(blocks_.count(), grain, run_blocks);
 }
 
+void PreparedRows::run_led(const std::vector<const std::byte*>& addresses, bool is_parallel,
+                           const std::atomic<bool>* cancelled) const {
+  const Part& leader = parts_[0];
+  const int64_t sums_of_row = leader.contraction->sums_of_row(leader.rows_of);
+  // Sums of each block that are not final yet. Who takes the last ones sees all of them.
+  std::vector<std::atomic<int64_t>> left(static_cast<size_t>(blocks_.count()));
+  for (int64_t b = 0; b < blocks_.count(); ++b) {
+    left[static_cast<size_t>(b)] = (first_row(b + 1) - first_row(b)) * sums_of_row;
+  }
+  const auto done = [&](int64_t first, int64_t count, int64_t each) {
+    int64_t block = std::min(first / blocks_.size, blocks_.count() - 1);
+    for (; block < blocks_.count() && first_row(block) < first + count; ++block) {
+      const int64_t rows =
+          std::min(first + count, first_row(block + 1)) - std::max(first, first_row(block));
+      std::atomic<int64_t>& of_block = left[static_cast<size_t>(block)];
+      if (of_block.fetch_sub(rows * each) == rows * each) run_block(block, addresses);
+    }
+  };
+  const auto* const* operands = addresses.data() + leader.operands;
+  leader.contraction->run_telling(leader.rows_of, done, operands[0], operands[1],
+                                  const_cast<float*>(reinterpret_cast<const float*>(operands[2])),
+                                  is_parallel, cancelled);
+}
+
 void PreparedRows::run_block(int64_t block, const std::vector<const std::byte*>& addresses) const {
   std::byte* const scratch = thread_scratch(scratch_bytes_);
-  const int64_t first_row = block * blocks_.size;
+  const int64_t first_row = this->first_row(block);
   const bool is_last = block + 1 == blocks_.count();
   // Of all parts, since the threads of a pool have other tasks' operands in theirs.
   thread_local std::vector<const void*> pointers;
@@ -123,13 +149,13 @@ void PreparedRows::run_block(int64_t block, const std::vector<const std::byte*>&
         reinterpret_cast<const void*>(here - static_cast<uintptr_t>(first_row * mine.row_bytes));
   }
   for (const Part& part : parts_) {
+    if (is_led_ && part.contraction != nullptr) continue;
     const void* const* operands = pointers.data() + part.operands;
     if (part.contraction != nullptr) {
       part.contraction->run_rows(part.rows_of, static_cast<const std::byte*>(operands[0]),
                                  static_cast<const std::byte*>(operands[1]),
                                  const_cast<float*>(static_cast<const float*>(operands[2])),
-                                 first_row,
-                                 (is_last ? blocks_.rows : first_row + blocks_.size) - first_row);
+                                 first_row, this->first_row(block + 1) - first_row);
       continue;
     }
     const Schedule& schedule = part.kernel->schedule;

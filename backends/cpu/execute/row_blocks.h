@@ -2,10 +2,11 @@
 // PreparedRows: how a plan::RowsStep runs on the processor.
 //
 // A task takes a block of rows through all of the group's steps, so that what they hand each other
-// stays in its cache. Scratch slices are memory of the thread, and their place in the arena is
-// never touched: kernels get a pointer at which row 0 would lie. Immutable; run by any number of
-// threads at once. Each thread keeps scratch for its largest block: std::bad_alloc when there is
-// none.
+// stays in its cache. Where a contraction leads, it runs as ever, and the thread that ends the last
+// sum of a block takes it through the other steps. Scratch slices are memory of the thread, and
+// their place in the arena is never touched: kernels get a pointer at which row 0 would lie.
+// Immutable; run by any number of threads at once. Each thread keeps scratch for its largest block:
+// std::bad_alloc when there is none.
 #pragma once
 
 #include <atomic>
@@ -66,8 +67,15 @@ class PreparedRows {
   };
 
   void run_block(int64_t block, const std::vector<const std::byte*>& addresses) const;
+  void run_led(const std::vector<const std::byte*>& addresses, bool is_parallel,
+               const std::atomic<bool>* cancelled) const;
+  // Where a block begins; of the number of blocks: where the last one ends.
+  int64_t first_row(int64_t block) const {
+    return block == blocks_.count() ? blocks_.rows : block * blocks_.size;
+  }
 
   const RowBlocks blocks_;
+  const bool is_led_;
   std::vector<Part> parts_;
   std::vector<Operand> operands_;
   std::vector<Scratch> scratch_;
