@@ -109,12 +109,13 @@ std::string placement_of(const ir::Module& module, const ir::Value* value) {
   return index < attributes.size() ? text_of(attributes[index].get(kMemoryKind)) : std::string();
 }
 
-void erase_placements(ir::Region& region) {
+// Operations that give their one operand back.
+void erase_all(ir::Region& region, bool (*is_erased)(const ir::Operation&)) {
   for (const auto& block : region.blocks()) {
     std::vector<ir::Operation*> found;
     for (const auto& op : block->operations()) {
-      for (size_t i = 0; i < op->region_count(); ++i) erase_placements(op->region(i));
-      if (is_placement(*op) || is_layout(*op)) found.push_back(op.get());
+      for (size_t i = 0; i < op->region_count(); ++i) erase_all(op->region(i), is_erased);
+      if (is_erased(*op)) found.push_back(op.get());
     }
     for (ir::Operation* op : found) {
       op->result()->replace_all_uses_with(op->operand(0));
@@ -142,7 +143,18 @@ void take_placements(ir::Module& module) {
       if (!layout.empty()) attributes.set(kLayoutMode, ir::StringValue{layout});
     }
   }
-  for (const auto& function : module.functions) erase_placements(function->body());
+  for (const auto& function : module.functions) {
+    erase_all(function->body(),
+              [](const ir::Operation& op) { return is_placement(op) || is_layout(op); });
+  }
+}
+
+void erase_sharding_constraints(ir::Module& module) {
+  for (const auto& function : module.functions) {
+    erase_all(function->body(), [](const ir::Operation& op) {
+      return op.code() == OpCode::kSdyShardingConstraint && is_one_to_one(op);
+    });
+  }
 }
 
 bool asks_for_host_compute(const ir::Module& module) {

@@ -17,6 +17,9 @@ namespace hekla::pjrt {
 // its layout. Then none of both is left. The module is verified and has an entry.
 void take_placements(ir::Module& module);
 
+// Of one device's program, where they say nothing any more: clients cannot print them.
+void erase_sharding_constraints(ir::Module& module);
+
 // Whether some of it is to be computed by the host (JAX's compute_on("device_host")).
 bool asks_for_host_compute(const ir::Module& module);
 

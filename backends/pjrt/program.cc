@@ -141,6 +141,7 @@ void fill_queries(Program& program) {
 std::string with_shardings(const PartitionedProgram& partitioned, int64_t replicas,
                            int64_t partitions) {
   const std::unique_ptr<ir::Module> module = ir::clone_module(*partitioned.module);
+  erase_sharding_constraints(*module);
   const auto text_of = [](const sharding::HloSharding& one) {
     return ir::Attribute(ir::StringValue{to_text(one)});
   };

@@ -237,6 +237,10 @@ collectives = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, P(),
 note('sum', collectives(jax.device_put(values, cut)), values.sum(0))
 text = jax.jit(lambda x: x * 2, in_shardings=cut, out_shardings=host).lower(values).compile().as_text()
 outcomes['gathers'] = ['all_gather' in text, True]
+whole = NamedSharding(mesh, P())
+scalar = jax.jit(lambda x: jax.device_put(x, whole) * 3, in_shardings=whole.with_memory_kind('pinned_host'),
+                 out_shardings=whole).lower(np.float32(2)).compile()
+outcomes['text'] = ['multiply' in scalar.as_text(), True]
 print(json.dumps(outcomes))
 '''
 
@@ -245,6 +249,7 @@ def test_over_eight_devices(child):
     run = child(SHARDED, HEKLA_NUM_DEVICES='8')
     assert run.returncode == 0, run.stderr
     outcomes = json.loads(run.stdout.splitlines()[-1])
+    assert outcomes.pop('text') == [True, True]
     assert outcomes.pop('gathers') == [False, True]  # where an array lies does not undo its cut
     wanted = {'back': 'device', 'cut otherwise': 'unpinned_host'}
     for name, (kinds, is_right) in outcomes.items():
