@@ -75,6 +75,8 @@ def test_results_live_where_they_are_wanted(place, kind):
     np.testing.assert_array_equal(big, np.asarray(x) * 2)
     compiled = program.lower(x).compile()
     assert [s.memory_kind for s in compiled.output_shardings] == [kind, 'device']
+    sizes = compiled.memory_analysis()
+    assert (sizes.output_size_in_bytes, sizes.host_output_size_in_bytes) == (small.nbytes, big.nbytes)
     # From there into a program again, and on.
     again = jax.jit(lambda a: a + 1, in_shardings=place(kind), out_shardings=place('device'))(big)
     assert kind_of(again) == 'device'
