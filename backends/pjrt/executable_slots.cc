@@ -353,26 +353,33 @@ Status Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_
   HEKLA_REQUIRE(args, PJRT_Executable_GetCompiledMemoryStats_Args, alias_size_in_bytes);
   HEKLA_REQUIRE_HANDLE(args, executable);
   const Program& program = *args->executable->program;
-  int64_t arguments = 0;
-  int64_t outputs = 0;
-  int64_t aliased = 0;
+  // Of the device's memory, and of the host's.
+  struct Sizes {
+    int64_t arguments = 0, outputs = 0, aliased = 0;
+  };
+  Sizes device, host;
+  const auto sizes_of = [&](const ArrayInfo& info) -> Sizes& {
+    return info.memory_kind == "device" ? device : host;
+  };
   for (size_t i = 0; i < program.parameters.size(); ++i) {
-    arguments += program.parameters[i].size_bytes();
-    if (program.is_donated[i]) aliased += program.parameters[i].size_bytes();
+    const ArrayInfo& parameter = program.parameters[i];
+    sizes_of(parameter).arguments += parameter.size_bytes();
+    if (program.is_donated[i]) sizes_of(parameter).aliased += parameter.size_bytes();
   }
-  for (const ArrayInfo& result : program.results) outputs += result.size_bytes();
-  aliased = std::min(aliased, outputs);
-  const int64_t total = arguments + outputs - aliased + program.stats.temporary_bytes;
+  for (const ArrayInfo& result : program.results) sizes_of(result).outputs += result.size_bytes();
+  for (Sizes* sizes : {&device, &host}) sizes->aliased = std::min(sizes->aliased, sizes->outputs);
+  const int64_t total =
+      device.arguments + device.outputs - device.aliased + program.stats.temporary_bytes;
   // In the order of the struct; the caller's may end earlier.
   const int64_t values[] = {program.stats.generated_code_bytes,
-                            arguments,
-                            outputs,
-                            aliased,
+                            device.arguments,
+                            device.outputs,
+                            device.aliased,
                             program.stats.temporary_bytes,
                             0,
-                            0,
-                            0,
-                            0,
+                            host.arguments,
+                            host.outputs,
+                            host.aliased,
                             0,
                             total,
                             total,

@@ -57,6 +57,26 @@ TEST(Placements, NoneIsLeft) {
   EXPECT_EQ(stablehlo::print_module(*module).find("annotate_device_placement"), std::string::npos);
 }
 
+TEST(Placements, ResultsThatAreLeftOpenHaveTheLayoutOfAConstraint) {
+  const auto module = module_of(R"(module @m {
+  func.func public @main(%a: tensor<4x2xf32>) -> (tensor<2x4xf32> {mhlo.layout_mode = "auto"}, tensor<2x4xf32>, tensor<2x4xf32> {mhlo.layout_mode = "auto"}) {
+    %0 = stablehlo.transpose %a, dims = [1, 0] : (tensor<4x2xf32>) -> tensor<2x4xf32>
+    %1 = stablehlo.custom_call @LayoutConstraint(%0) {backend_config = "", operand_layouts = [dense<[0, 1]> : tensor<2xindex>], result_layouts = [dense<[1, 0]> : tensor<2xindex>]} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    return %1, %1, %0 : tensor<2x4xf32>, tensor<2x4xf32>, tensor<2x4xf32>
+  }
+})");
+  take_placements(*module);
+  const auto mode_of = [&](size_t result) {
+    const auto& attributes = module->entry()->result_attributes[result];
+    const auto* mode = attributes.get("mhlo.layout_mode").get<ir::StringValue>();
+    return mode == nullptr ? "" : mode->value;
+  };
+  EXPECT_EQ(mode_of(0), "{1,0}");
+  EXPECT_EQ(mode_of(1), "");
+  EXPECT_EQ(mode_of(2), "auto");
+  EXPECT_EQ(stablehlo::print_module(*module).find("LayoutConstraint"), std::string::npos);
+}
+
 TEST(Placements, HostComputeIsFound) {
   const auto with = [](const std::string& attributes) {
     return module_of(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/client_options.h"
@@ -136,11 +137,28 @@ void fill_queries(Program& program) {
                 program.result_sharding_pointers, program.result_sharding_sizes);
 }
 
-// The program of one device with the shardings where clients look that do not know the extension:
-// attributes of the module.
-std::string with_shardings(const PartitionedProgram& partitioned, int64_t replicas,
-                           int64_t partitions) {
+// Of arrays, each from the fastest dimension to the slowest one.
+ir::ArrayValue layout_lists(const std::vector<ArrayInfo>& infos) {
+  ir::ArrayValue lists;
+  for (const ArrayInfo& info : infos) {
+    Order order = info.order;
+    if (order.empty()) {
+      order.resize(info.dims.size());
+      std::iota(order.rbegin(), order.rend(), 0);
+    }
+    const Dims dims = {static_cast<int64_t>(order.size())};
+    lists.elements.push_back(ir::make_dense(ir::Type::tensor(ir::Type::index(), dims),
+                                            HostArray::from<int64_t>(DType::kI64, dims, order)));
+  }
+  return lists;
+}
+
+// The program of one device with its shardings, and the layouts of `program` where one is not
+// row-major, where clients look that do not know the extensions: attributes of the module.
+std::string with_attributes(const Program& program) {
+  const PartitionedProgram& partitioned = program.partitioned;
   const std::unique_ptr<ir::Module> module = ir::clone_module(*partitioned.module);
+  erase_sharding_constraints(*module);
   const auto text_of = [](const sharding::HloSharding& one) {
     return ir::Attribute(ir::StringValue{to_text(one)});
   };
@@ -151,11 +169,20 @@ std::string with_shardings(const PartitionedProgram& partitioned, int64_t replic
   results.elements = partitioned.results;
   const bool is_one = partitioned.results.size() == 1;
   const ir::Type i32 = ir::Type::scalar(DType::kI32);
-  module->attributes.set("mhlo.num_replicas", ir::IntegerValue{i32, replicas});
-  module->attributes.set("mhlo.num_partitions", ir::IntegerValue{i32, partitions});
-  module->attributes.set("mhlo.spmd_parameters_shardings", std::move(parameters));
-  module->attributes.set("mhlo.spmd_output_sharding",
-                         text_of(is_one ? partitioned.results.front() : results));
+  const CompileOptions& options = program.parsed_options;
+  module->attributes.set("mhlo.num_replicas", ir::IntegerValue{i32, options.replica_count});
+  module->attributes.set("mhlo.num_partitions", ir::IntegerValue{i32, options.partition_count});
+  if (options.partition_count > 1) {
+    module->attributes.set("mhlo.spmd_parameters_shardings", std::move(parameters));
+    module->attributes.set("mhlo.spmd_output_sharding",
+                           text_of(is_one ? partitioned.results.front() : results));
+  }
+  if (program.in_memory != partitioned.module) {
+    module->attributes.set("mhlo.xla_entry_computation_parameter_layouts",
+                           layout_lists(program.parameters));
+    module->attributes.set("mhlo.xla_entry_computation_result_layout",
+                           layout_lists(program.results));
+  }
   return stablehlo::print_module(*module);
 }
 
@@ -213,8 +240,8 @@ std::string fingerprint_of(const std::string& code, CompileOptions options) {
 }  // namespace
 
 Program::Printed Program::optimized() const {
-  // One device's program is what the client sent.
-  const bool is_one = parsed_options.partition_count == 1;
+  // One device's program is what the client sent, unless it asks for layouts.
+  const bool is_one = parsed_options.partition_count == 1 && in_memory == partitioned.module;
   const bool is_hlo = hlo::is_hlo_module(code);
   if (is_one && !is_hlo) return {"mlir", code};
   std::call_once(made_optimized_, [&] {
@@ -224,8 +251,7 @@ Program::Printed Program::optimized() const {
       optimized_format_ = "hlo_with_config";
       optimized_ = *std::move(with_config);
     } else {
-      optimized_ =
-          with_shardings(partitioned, parsed_options.replica_count, parsed_options.partition_count);
+      optimized_ = with_attributes(*this);
     }
   });
   return {optimized_format_, optimized_};

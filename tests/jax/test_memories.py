@@ -75,6 +75,8 @@ def test_results_live_where_they_are_wanted(place, kind):
     np.testing.assert_array_equal(big, np.asarray(x) * 2)
     compiled = program.lower(x).compile()
     assert [s.memory_kind for s in compiled.output_shardings] == [kind, 'device']
+    sizes = compiled.memory_analysis()
+    assert (sizes.output_size_in_bytes, sizes.host_output_size_in_bytes) == (small.nbytes, big.nbytes)
     # From there into a program again, and on.
     again = jax.jit(lambda a: a + 1, in_shardings=place(kind), out_shardings=place('device'))(big)
     assert kind_of(again) == 'device'
@@ -237,6 +239,10 @@ collectives = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, P(),
 note('sum', collectives(jax.device_put(values, cut)), values.sum(0))
 text = jax.jit(lambda x: x * 2, in_shardings=cut, out_shardings=host).lower(values).compile().as_text()
 outcomes['gathers'] = ['all_gather' in text, True]
+whole = NamedSharding(mesh, P())
+scalar = jax.jit(lambda x: jax.device_put(x, whole) * 3, in_shardings=whole.with_memory_kind('pinned_host'),
+                 out_shardings=whole).lower(np.float32(2)).compile()
+outcomes['text'] = ['multiply' in scalar.as_text(), True]
 print(json.dumps(outcomes))
 '''
 
@@ -245,6 +251,7 @@ def test_over_eight_devices(child):
     run = child(SHARDED, HEKLA_NUM_DEVICES='8')
     assert run.returncode == 0, run.stderr
     outcomes = json.loads(run.stdout.splitlines()[-1])
+    assert outcomes.pop('text') == [True, True]
     assert outcomes.pop('gathers') == [False, True]  # where an array lies does not undo its cut
     wanted = {'back': 'device', 'cut otherwise': 'unpinned_host'}
     for name, (kinds, is_right) in outcomes.items():

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch_xla
 import torch_xla.debug.profiler as profiler
+import xspace
 
 pytestmark = pytest.mark.quick
 
@@ -24,15 +25,18 @@ def test_scopes_change_nothing(device):
     assert work(device).cpu()[3, 5].item() == 1.0
 
 
-def test_session_writes_a_trace(device, tmp_path):
+def test_session_writes_a_trace(device, platform, tmp_path):
     profiler.start_trace(str(tmp_path))
     work(device).cpu()
     profiler.stop_trace()
     found = list(pathlib.Path(tmp_path).rglob('*.xplane.pb'))
     assert found and found[0].stat().st_size > 0
+    if platform != 'cpu':
+        lines = xspace.ours(tmp_path, platform)[f'{platform}:0']
+        assert lines['Launches'] and lines['Steps'] and lines['Transfers']
 
 
-def test_server_answers(device, tmp_path):
+def test_server_answers(device, platform, tmp_path):
     with socket.socket() as probe:
         probe.bind(('localhost', 0))
         port = probe.getsockname()[1]
@@ -53,3 +57,5 @@ def test_server_answers(device, tmp_path):
         worker.join()
     found = list(pathlib.Path(tmp_path).rglob('*.xplane.pb'))
     assert found and found[0].stat().st_size > 0
+    if platform != 'cpu':
+        assert xspace.ours(tmp_path, platform)[f'{platform}:0']['Launches']

@@ -11,8 +11,10 @@ namespace hekla::vulkan {
 
 TraceDetailRef DeviceProgram::detail_of(const LoweredDispatch& dispatch) {
   if (dispatch.pipeline == gate_pipeline(*program_)) {
-    static const auto kGate = std::make_shared<const TraceDetail>(TraceDetail{"loop gate", {}});
-    return kGate;
+    // Threads may come here while the process ends.
+    static const auto* gate =
+        new TraceDetailRef(std::make_shared<const TraceDetail>(TraceDetail{"loop gate", {}}));
+    return *gate;
   }
   return details_.of(*dispatch.step, *program_->plan);
 }
@@ -40,7 +42,7 @@ void DeviceProgram::show(Run& run, const Status& ended) {
       }
     }
     if (last > 0) {
-      // Launches of one submission follow each other on the device.
+      // Launches that are one submission each follow each other on the device.
       const int64_t offset = is_split_ ? device_->clock().seen(run.passed_ns, last)
                                        : device_->clock().seen_in_order(
                                              run.passed_ns, groups.front().second.front(), last);
