@@ -83,14 +83,14 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
   if (bytes == 0) {
     done->complete(ok_status());
   } else if (is_dense) {
-    show_transfer(*place.first, kFromHost, bytes, done);
+    show_transfer(*target.first, kFromHost, bytes, done);
     state->backend->copy_from_host(args->data, storage, 0, bytes, done);
   } else {
     auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
     gather_strided(static_cast<const std::byte*>(args->data), strides, dims_there,
                    dtype_bytes(dtype), dense->data());
     done->on_done([dense](const Status&) {});  // keeps the bytes until then
-    show_transfer(*place.first, kFromHost, bytes, done);
+    show_transfer(*target.first, kFromHost, bytes, done);
     state->backend->copy_from_host(dense->data(), storage, 0, bytes, done);
   }
   // The host's bytes are free once they were read; an error of the transfer is the buffer's.
