@@ -14,6 +14,7 @@ logical devices (1) each, a thread for each device; torchrun's processes are tak
 there are several, torch_xla's coordinator, in the process of rank 0, gives the plugin a key-value
 store through which they find each other.
 """
+import contextlib
 import fcntl
 import functools
 import multiprocessing.util
@@ -92,7 +93,8 @@ def _leave_last(rank):
                 break
             except OSError:
                 time.sleep(0.02)
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
     # Unlike atexit it runs in processes of multiprocessing too, which torch_xla.launch starts.
     multiprocessing.util.Finalize(None, wait, exitpriority=-100)
 
@@ -128,6 +130,11 @@ class _Plugin(plugins.DevicePlugin):
     def configure_single_process(self):
         # torch_xla.launch(debug_single_process=True): one process, whose first device is used.
         pass
+
+    def configure_multiprocess(self, local_rank, local_world_size):
+        # The processes share the cores; before the client is made.
+        share = max(1, len(os.sched_getaffinity(0)) // local_world_size)
+        os.environ.setdefault('HEKLA_NUM_THREADS', str(share))
 
     def requires_xla_coordinator(self):
         return _processes()[1] > 1

@@ -15,10 +15,12 @@ import threading
 import time
 import traceback
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch_xla
 import torch_xla.core.xla_model as xm
+import torch_xla.distributed.spmd as xs
 import torch_xla.distributed.xla_backend  # noqa: F401  torch.distributed's backend 'xla'
 import torch_xla.distributed.xla_multiprocessing as xmp
 import torch_xla.runtime as xr
@@ -434,7 +436,9 @@ def distributed(out):
     value = torch.zeros(3, device=device)
     dist.scatter(value, [p.to(device) for p in parts[0]] if rank == 0 else None, 0)
     out.close('scatter', value, parts[0][rank])
-    # A message between two; the others do nothing.
+    # A message between two; the others do nothing. But a value that was read leaves its collective in
+    # the token of the next one until a sync, which send and recv have in them.
+    torch_xla.sync()
     if rank == 0:
         dist.send(mine(), world - 1)
     if rank == world - 1:
@@ -462,6 +466,35 @@ def ddp(out):
             lambda o: o.step())
         out.close(f'{case} losses', given, losses)
         out.close(f'{case} parameters', list(model.parameters()), parameters)
+
+
+def sharded(out):
+    """One program over the devices of all processes."""
+    count = xr.global_runtime_device_count()
+    out['devices'] = (xr.process_count(), xr.addressable_runtime_device_count(), count) == (2, 2, 4)
+    mesh = xs.Mesh(np.arange(count), (2, count // 2), ('x', 'y'))
+    a, b = of_rank(0, 16, 8), of_rank(1, 8, 12)
+    on_a, on_b = a.to('xla'), b.to('xla')
+    xs.mark_sharding(on_a, mesh, ('x', 'y'))
+    xs.mark_sharding(on_b, mesh, ('y', None))
+    out.close('product', on_a @ on_b, a @ b)
+    out.close('whole', on_a, a)
+    make, shape, optimizer_of = CASES['mlp']
+    losses, _ = alone('mlp')
+    model = seeded(1, make).to('xla')
+    for parameter, cut in zip(model.parameters(), [('y', None), ('y',), (None,), (None,), (None, 'y')]):
+        xs.mark_sharding(parameter, mesh, cut)
+    optimizer, given = optimizer_of(model.parameters()), []
+    for x, y in batches(shape):
+        x, y = x.to('xla'), y.to('xla')
+        xs.mark_sharding(x, mesh, ('x', None))
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+        given.append(loss.detach())
+    out.close('losses', given, losses)
 
 
 def compiled(out):
@@ -550,12 +583,14 @@ def late(out):
 FAULTS = (another_collective, killed, late)
 SCENARIOS = {f.__name__: f for f in (numbers, reductions, gathers, exchanges, differences,
                                      host_functions, data_parallel, zero, fsdp, distributed, ddp,
-                                     compiled, gaps, *FAULTS)}
+                                     compiled, sharded, gaps, *FAULTS)}
 
 
 def run(_, folder, names):
     results = {}
-    if dist.is_torchelastic_launched():
+    if 'sharded' in names:
+        xr.use_spmd()
+    elif dist.is_torchelastic_launched():
         dist.init_process_group('xla', init_method='xla://')
     for name in names:
         scenario, out = SCENARIOS[name], Outcomes()
@@ -565,7 +600,8 @@ def run(_, folder, names):
         except Exception:  # pylint: disable=broad-exception-caught
             out['error'] = traceback.format_exc()
         results[name] = out
-        (pathlib.Path(folder) / f'{xr.global_ordinal()}.json').write_text(json.dumps(results))
+        rank = xr.process_index() if xr.is_spmd() else xr.global_ordinal()
+        (pathlib.Path(folder) / f'{rank}.json').write_text(json.dumps(results))
     if any(scenario.__name__ in names for scenario in FAULTS):
         os._exit(0)  # torch_xla's coordinator waits for all at its end, for the dead one too
 

@@ -61,17 +61,28 @@ def launched(platform, tmp_path_factory):
     return launch
 
 
-def run_as_torchrun_does(platform, count, names, folder, **more):
-    """The ends of processes that have what torchrun gives them, and what they wrote."""
-    shared = variables(platform, 1, WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
-                       TORCHELASTIC_RUN_ID='test', MASTER_ADDR='localhost',
-                       XLA_COORDINATOR_PORT=free_port(), **more)
-    ranks = [subprocess.Popen([sys.executable, str(RANKS), str(folder), *names], text=True,
-                              env={**shared, 'RANK': str(rank), 'LOCAL_RANK': str(rank)},
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-             for rank in range(count)]
-    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-    return [rank.returncode for rank in ranks], errors, outcomes(folder, count)
+def run_ranks(platform, count, names, folder, **more):
+    """The exit codes of processes that have what torchrun gives them, and what they wrote and said.
+
+    torchrun itself, and torch_xla.launch, would end the others where one fails.
+    """
+    shared = {**variables(platform, 1), 'WORLD_SIZE': str(count), 'LOCAL_WORLD_SIZE': str(count),
+              'TORCHELASTIC_RUN_ID': 'test', 'MASTER_ADDR': 'localhost',
+              'XLA_COORDINATOR_PORT': free_port(), **more}
+    logs = [folder / f'{rank}.log' for rank in range(count)]
+    ranks = []
+    try:
+        for rank, log in enumerate(logs):
+            with log.open('wb') as file:
+                ranks.append(subprocess.Popen(
+                    [sys.executable, str(RANKS), str(folder), *names], stdout=file, stderr=file,
+                    env={**shared, 'RANK': str(rank), 'LOCAL_RANK': str(rank)}))
+        codes = [rank.wait(timeout=300) for rank in ranks]
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+    return codes, [log.read_text(encoding='utf-8')[-3000:] for log in logs], outcomes(folder, count)
 
 
 def parameters(scenarios):
@@ -112,13 +123,23 @@ def test_ranks_know_their_places(launched, layout, platform):
 
 
 def test_as_torchrun_starts_it(platform, tmp_path):
-    codes, errors, ranks = run_as_torchrun_does(platform, 2, ['numbers', 'distributed', 'ddp'],
-                                                tmp_path)
-    assert codes == [0, 0], errors
-    for rank, results in enumerate(ranks):
+    done = subprocess.run(
+        [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '2',
+         str(RANKS), str(tmp_path), 'numbers', 'distributed', 'ddp'], check=False, capture_output=True,
+        text=True, timeout=600, env=variables(platform, 1, MASTER_PORT=None, XLA_COORDINATOR_PORT=free_port()))
+    assert done.returncode == 0, done.stderr[-4000:]
+    for rank, results in enumerate(outcomes(tmp_path, 2)):
         assert results['numbers']['numbers']['global_ordinal'] == rank
         for scenario in ('distributed', 'ddp'):
             assert all(value is True for value in results[scenario].values()), results
+
+
+def test_one_program_over_processes(platform, tmp_path):
+    codes, errors, ranks = run_ranks(platform, 2, ['sharded'], tmp_path,
+                                                HEKLA_NUM_DEVICES='2')
+    assert codes == [0, 0], errors
+    for results in ranks:
+        assert len(results['sharded']) == 4 and all(v is True for v in results['sharded'].values()), results
 
 
 # What torch_xla 2.9 does not do, whatever the device: what it says, and where. The test fails when one
@@ -144,7 +165,7 @@ GAPS = {
 
 @pytest.mark.any_platform
 def test_gaps_of_torch_xla(platform, tmp_path):
-    codes, errors, ranks = run_as_torchrun_does(platform, 2, ['gaps'], tmp_path)
+    codes, errors, ranks = run_ranks(platform, 2, ['gaps'], tmp_path)
     assert codes == [0, 0], errors
     found = ranks[1]['gaps']
     assert {name: value for name, value in found.items()
@@ -154,7 +175,7 @@ def test_gaps_of_torch_xla(platform, tmp_path):
 @pytest.mark.any_platform
 @pytest.mark.quick
 def test_another_collective_is_named_on_all(platform, tmp_path):
-    codes, errors, ranks = run_as_torchrun_does(platform, 2, ['another_collective'], tmp_path)
+    codes, errors, ranks = run_ranks(platform, 2, ['another_collective'], tmp_path)
     assert codes == [0, 0], errors
     for results in ranks:
         fault = results['another_collective']
@@ -167,7 +188,7 @@ def test_another_collective_is_named_on_all(platform, tmp_path):
 @pytest.mark.any_platform
 @pytest.mark.quick
 def test_a_dead_process_is_named(platform, tmp_path):
-    codes, errors, ranks = run_as_torchrun_does(platform, 2, ['killed'], tmp_path)
+    codes, errors, ranks = run_ranks(platform, 2, ['killed'], tmp_path)
     assert codes == [0, -9], errors
     fault = ranks[0]['killed']
     assert fault['before'] == 2 and fault['seconds'] < 30
@@ -176,7 +197,7 @@ def test_a_dead_process_is_named(platform, tmp_path):
 
 @pytest.mark.any_platform
 def test_one_that_does_not_come_is_named(platform, tmp_path):
-    codes, errors, ranks = run_as_torchrun_does(platform, 2, ['late'], tmp_path,
+    codes, errors, ranks = run_ranks(platform, 2, ['late'], tmp_path,
                                                 HEKLA_GANG_DEADLINE_SECONDS='2')
     assert codes == [0, 0], errors
     fault = ranks[0]['late']
