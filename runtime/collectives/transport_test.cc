@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ostream>
 #include <thread>
 
 #include "runtime/base/host.h"
@@ -53,6 +54,8 @@ struct Engine {
   const char* name;
   MakeMember make;
 };
+
+void PrintTo(const Engine& engine, std::ostream* to) { *to << engine.name; }
 
 class AnyTransport : public testing::TestWithParam<Engine> {
  protected:
