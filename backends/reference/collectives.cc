@@ -10,6 +10,7 @@
 #include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/staging.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
@@ -44,7 +45,7 @@ Result<std::vector<Datum>> zero_results(const ir::Operation& op, const std::vect
 
 // What others read is never written: values that go on in the program are copies.
 Result<HostArray> copy_of(const HostArray& array) {
-  HEKLA_ASSIGN_OR_RETURN(HostArray copy, HostArray::allocate(array.dtype(), array.dims(), false));
+  HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(array.dtype(), array.dims()));
   if (array.size_bytes() > 0) {
     std::memcpy(copy.mutable_data(), array.data(), static_cast<size_t>(array.size_bytes()));
   }
@@ -93,7 +94,7 @@ Result<HostArray> fold(std::vector<HostArray> members, ScalarFunction* region, D
   // A piece of all members at a time, which stays in the processor's caches; whole arrays for each
   // step cost more in fresh pages than in sums.
   const auto width = static_cast<size_t>(dtype_bytes(dtype));
-  HEKLA_ASSIGN_OR_RETURN(HostArray sum, HostArray::allocate(dtype, members[0].dims(), false));
+  HEKLA_ASSIGN_OR_RETURN(HostArray sum, Staging::allocate(dtype, members[0].dims()));
   std::byte* const result = sum.size() == 0 ? nullptr : sum.mutable_data();
   std::vector<std::byte> partial[2];
   if (members.size() > 2) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/log.h"
+#include "runtime/base/staging.h"
 
 namespace hekla::reference {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 // writes in place what it alone holds.
 Result<HostArray> detached(HostArray array) {
   if (array.dtype() == DType::kInvalid || array.is_unique()) return array;
-  HEKLA_ASSIGN_OR_RETURN(HostArray copy, HostArray::allocate(array.dtype(), array.dims(), false));
+  HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(array.dtype(), array.dims()));
   if (array.size_bytes() > 0) {
     std::memcpy(copy.mutable_data(), array.data(), static_cast<size_t>(array.size_bytes()));
   }

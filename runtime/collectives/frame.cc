@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "runtime/base/staging.h"
+
 namespace hekla::collectives {
 namespace {
 
@@ -70,7 +72,7 @@ Status FrameReader::next() {
       is_complete_ = message_.blocks.size() == sizes_.size();
       if (is_complete_) return ok_status();
       const int64_t size = sizes_[message_.blocks.size()];
-      Result<HostArray> block = HostArray::allocate(DType::kUI8, {size}, /*zero=*/false);
+      Result<HostArray> block = Staging::allocate(DType::kUI8, {size});
       if (!block.ok()) return block.status().with_context("receiving a message");
       message_.blocks.push_back(*std::move(block));
       expect({message_.blocks.back().mutable_data(), static_cast<size_t>(size)});

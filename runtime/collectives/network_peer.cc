@@ -22,6 +22,8 @@ constexpr uint64_t kPieces = 0, kBlocks = 1;  // channels
 // What one side sends the other receives meanwhile; each is a sign of life.
 constexpr size_t kBlockPieceBytes = size_t{1} << 20;
 constexpr size_t kBlockWindow = 8;
+// How long what the partner says it has may take to have been sent.
+constexpr int64_t kCountedMs = 1000;
 // Pieces after which the partner is told of them though no message is complete.
 constexpr uint64_t kTellAfter = 4;
 // Who has counted no more than this says nothing, so signs of life are lost on it; places are left
@@ -134,8 +136,12 @@ std::span<std::byte> NetworkPeer::place_payload() {
 bool NetworkPeer::post(Kind kind, size_t bytes, bool wants_count) {
   Place& place = places_[posted_ % kWindow];
   carrier::Error error;
-  // At once: the partner has counted it.
-  if (place.is_posted) static_cast<void>(base_.carrier().wait_sent(place.buffer, &error));
+  // At once: the partner has counted it, unless it lies.
+  if (place.is_posted &&
+      base_.carrier().last_sent(place.buffer, kCountedMs, &error) != carrier::kDone) {
+    is_broken_ = true;
+    return false;
+  }
   told_ = pieces_;
   const PieceHead head{kind, wants_count, static_cast<uint32_t>(bytes), told_, messages_};
   std::memcpy(place.memory.get(), &head, sizeof(head));
@@ -372,14 +378,16 @@ Status NetworkPeer::wait_received(void* buffer) {
     }
     carrier::Error error;
     const carrier::Waited waited = carrier.wait_received(buffer, &error);
+    bool is_open = true;
     {
       const std::lock_guard lock(mutex_);
       receiver_waits_on_ = nullptr;
+      if (waited == carrier::kWoken) is_open = carrier.is_open(pair_, &error);
     }
     if (waited == carrier::kFailed) return closed(error);
     // Woken: for a fault, or since nothing comes any more but what is there.
     if (waited == carrier::kWoken) {
-      if (carrier.is_open(pair_, &error)) continue;
+      if (is_open) continue;
       carrier::Error none;
       if (carrier.last_received(buffer, 1, &none) != carrier::kDone) return closed(error);
     }

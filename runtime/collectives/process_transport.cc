@@ -16,6 +16,8 @@ namespace {
 constexpr std::chrono::minutes kCardTimeout(2);
 // Transports that a process may make one after the other.
 constexpr int kMaxGenerations = 1000;
+// In place of a NetworkCard, before the words why there is none.
+constexpr std::string_view kProblem = "problem: ";
 
 }  // namespace
 
@@ -25,6 +27,7 @@ std::string ProcessTransport::Card::text() const {
   writer.bytes(2, host);
   if (!memory.empty()) writer.bytes(3, memory);
   if (!network.empty()) writer.bytes(4, network);
+  if (!problem.empty()) writer.bytes(5, problem);
   return writer.text();
 }
 
@@ -36,6 +39,7 @@ Result<ProcessTransport::Card> ProcessTransport::Card::read(std::string_view tex
     if (field.number == 2) card.host = field.bytes;
     if (field.number == 3) card.memory = field.bytes;
     if (field.number == 4) card.network = field.bytes;
+    if (field.number == 5) card.problem = field.bytes;
   }
   return card;
 }
@@ -58,26 +62,34 @@ Result<std::unique_ptr<ProcessTransport>> ProcessTransport::create(
   made->engines_.resize(static_cast<size_t>(size));
   made->own_.engine = options.engine;
   made->own_.host = host_name();
-  if (options.engine == "gloo") {
-    std::vector<int> peers;
-    for (int p = 0; p < size; ++p) {
-      if (p != rank) peers.push_back(p);
-    }
-    HEKLA_RETURN_IF_ERROR(made->open_network(peers));
-    made->own_.network = made->network_->card();
-  } else {
-    SharedMemoryOptions memory;
-    memory.silence = options.silence;
-    HEKLA_ASSIGN_OR_RETURN(made->memory_, SharedMemory::create(rank, size, made->events_, memory));
-    made->own_.memory = made->memory_->card();
-  }
+  // Where there is no engine the others hear of it instead of waiting.
+  const Status opened = made->open_engine();
+  if (!opened.ok()) made->own_.problem = opened.message();
   // A process may make several transports one after the other; stores take a key once.
   for (;; ++made->generation_) {
     const Status put = made->store_->put(made->key("process", rank), made->own_.text());
-    if (put.ok()) return made;
-    if (put.code() != StatusCode::kAlreadyExists || made->generation_ == kMaxGenerations)
-      return put;
+    if (put.code() == StatusCode::kAlreadyExists && made->generation_ < kMaxGenerations) continue;
+    HEKLA_RETURN_IF_ERROR(opened);
+    HEKLA_RETURN_IF_ERROR(put);
+    return made;
   }
+}
+
+Status ProcessTransport::open_engine() {
+  if (options_.engine != "gloo") {
+    SharedMemoryOptions memory;
+    memory.silence = options_.silence;
+    HEKLA_ASSIGN_OR_RETURN(memory_, SharedMemory::create(rank_, size_, events_, memory));
+    own_.memory = memory_->card();
+    return ok_status();
+  }
+  std::vector<int> peers;
+  for (int p = 0; p < size_; ++p) {
+    if (p != rank_) peers.push_back(p);
+  }
+  HEKLA_RETURN_IF_ERROR(open_network(peers));
+  own_.network = network_->card();
+  return ok_status();
 }
 
 ProcessTransport::~ProcessTransport() { gate_->close(); }
@@ -107,6 +119,7 @@ Result<ProcessTransport::Way> ProcessTransport::way_to(const Card& card) const {
         "processes of a run the same",
         card.engine, rank_, options_.engine);
   }
+  if (!card.problem.empty()) return failed_precondition("it says: {}", card.problem);
   if (options_.engine == "gloo") return Way::kNetwork;
   if (options_.engine == "shm") return Way::kMemory;
   HEKLA_ASSIGN_OR_RETURN(const SegmentCard own, SegmentCard::read(own_.memory));
@@ -114,22 +127,33 @@ Result<ProcessTransport::Way> ProcessTransport::way_to(const Card& card) const {
   return own.is_near(theirs) ? Way::kMemory : Way::kNetwork;
 }
 
-Status ProcessTransport::reach_over_network(int process, const Card& card) {
-  if (network_ == nullptr) {
-    std::vector<int> peers;
-    for (int p = 0; p < size_; ++p) {
-      if (p == rank_) continue;
-      Result<Card> other = card_of(p);
-      if (!other.ok()) return other.status().with_context(fmt::format("process {}", p));
-      const Result<Way> way = way_to(*other);
-      if (way.ok() && *way == Way::kNetwork) peers.push_back(p);
-    }
-    HEKLA_RETURN_IF_ERROR(open_network(peers));
-    HEKLA_RETURN_IF_ERROR(store_->put(key("network", rank_), network_->card()));
+Status ProcessTransport::put_network_card() {
+  std::vector<int> peers;
+  for (int p = 0; p < size_; ++p) {
+    if (p == rank_) continue;
+    Result<Card> other = card_of(p);
+    if (!other.ok()) return other.status().with_context(fmt::format("process {}", p));
+    const Result<Way> way = way_to(*other);
+    if (way.ok() && *way == Way::kNetwork) peers.push_back(p);
   }
+  network_status_ = open_network(peers);
+  const std::string text =
+      network_status_.ok() ? network_->card() : std::string(kProblem) + network_status_.message();
+  const Status put = store_->put(key("network", rank_), text);
+  if (network_status_.ok()) network_status_ = put;
+  has_put_network_ = true;
+  return ok_status();
+}
+
+Status ProcessTransport::reach_over_network(int process, const Card& card) {
   std::string network = card.network;
   if (network.empty()) {
+    if (!has_put_network_) HEKLA_RETURN_IF_ERROR(put_network_card());
+    HEKLA_RETURN_IF_ERROR(network_status_);
     HEKLA_ASSIGN_OR_RETURN(network, store_->get(key("network", process), kCardTimeout));
+  }
+  if (network.starts_with(kProblem)) {
+    return failed_precondition("it says: {}", network.substr(kProblem.size()));
   }
   HEKLA_RETURN_IF_ERROR(network_->connect(process, network));
   const std::lock_guard lock(mutex_);

@@ -52,7 +52,9 @@ class ProcessTransport final : public Transport {
  private:
   // What a process says of itself.
   struct Card {
-    std::string engine, host, memory, network;  // the latter two: of the engines, where there are
+    std::string engine, host;
+    std::string memory, network;  // of the engines, where there are
+    std::string problem;          // why there are none
     std::string text() const;
     static Result<Card> read(std::string_view text);
   };
@@ -61,9 +63,11 @@ class ProcessTransport final : public Transport {
   ProcessTransport() = default;
   Result<Card> card_of(int process);
   Result<Way> way_to(const Card& card) const;
+  Status open_engine();
   Status open_network(const std::vector<int>& peers);
   // Of connect_mutex_.
   Status reach(int process);
+  Status put_network_card();
   Status reach_over_network(int process, const Card& card);
   Transport* engine_of(int process) const;
   std::string key(std::string_view what, int process) const;
@@ -77,7 +81,9 @@ class ProcessTransport final : public Transport {
   Card own_;
 
   std::mutex connect_mutex_;
-  std::map<int, Card> cards_;  // guarded by connect_mutex_
+  std::map<int, Card> cards_;     // guarded by connect_mutex_, as the next two
+  bool has_put_network_ = false;  // the second card, where machines differ
+  Status network_status_;         // why there is no network
   mutable std::mutex mutex_;
   std::vector<Transport*> engines_;  // guarded by mutex_; by process; null: not connected
   std::shared_ptr<EventGate> gate_;  // shared with the engines' events

@@ -96,6 +96,22 @@ TEST(ProcessTransport, ThoseOfAnotherMachineMeetOnTheNetwork) {
   EXPECT_TRUE(contains(near_only->connect(1), "runs on another machine"));
 }
 
+// Whoever has no engine says so, and nobody waits for it.
+TEST(ProcessTransport, WhoHasNoEngineIsNamedAtOnce) {
+  if (!carrier_table().ok()) GTEST_SKIP() << carrier_table().status().message();
+  const auto store = std::make_shared<Store>();
+  Ear ears[2];
+  ProcessTransportOptions options;
+  options.engine = "gloo";
+  options.address = "no-such-interface";
+  EXPECT_FALSE(ProcessTransport::create(store, "run", 1, 2, ears[1].events(), options).ok());
+  const auto first = process(store, 0, ears[0], "gloo");
+  first->meet();
+  const Status status = first->connect(1);
+  EXPECT_TRUE(contains(status, "process 1: it says: 'no-such-interface' is no interface"))
+      << status.to_string();
+}
+
 TEST(ProcessTransport, CardsThatAreNoneAreErrors) {
   const auto store = std::make_shared<Store>();
   Ear ear;

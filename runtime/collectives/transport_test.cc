@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ostream>
 #include <thread>
 
 #include "runtime/base/host.h"
@@ -54,6 +55,8 @@ struct Engine {
   MakeMember make;
 };
 
+void PrintTo(const Engine& engine, std::ostream* to) { *to << engine.name; }
+
 class AnyTransport : public testing::TestWithParam<Engine> {
  protected:
   void SetUp() override {
@@ -64,13 +67,15 @@ class AnyTransport : public testing::TestWithParam<Engine> {
   const MakeMember& make() const { return GetParam().make; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Engines, AnyTransport,
-                         testing::Values(Engine{"SmallRings", over_memory(4096)},
-                                         Engine{"SharedMemory", over_memory(uint64_t{1} << 20)},
-                                         Engine{"Gloo", over_network}),
-                         [](const testing::TestParamInfo<Engine>& info) {
-                           return info.param.name;
-                         });
+// Of processes that are forked.
+class AnyTransportFaults : public AnyTransport {};
+
+const auto kEngines = testing::Values(Engine{"SmallRings", over_memory(4096)},
+                                      Engine{"SharedMemory", over_memory(uint64_t{1} << 20)},
+                                      Engine{"Gloo", over_network});
+std::string name_of(const testing::TestParamInfo<Engine>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Engines, AnyTransport, kEngines, name_of);
+INSTANTIATE_TEST_SUITE_P(Engines, AnyTransportFaults, kEngines, name_of);
 
 // From each process to each other, twice.
 void send_between(const Processes& processes, const std::vector<int64_t>& sizes) {
@@ -261,15 +266,15 @@ void expect_named_when_it_ends(const MakeMember& make, void (*end)()) {
   static_cast<void>(wait_for_child(children[2]));
 }
 
-TEST_P(AnyTransport, AKilledProcessIsNamedOnAllOthersSoon) {
+TEST_P(AnyTransportFaults, AKilledProcessIsNamedOnAllOthersSoon) {
   expect_named_when_it_ends(make(), [] { ::raise(SIGKILL); });
 }
 
-TEST_P(AnyTransport, AProcessThatExitsWithoutAWordIsNamedOnAllOthersSoon) {
+TEST_P(AnyTransportFaults, AProcessThatExitsWithoutAWordIsNamedOnAllOthersSoon) {
   expect_named_when_it_ends(make(), [] { ::_exit(3); });
 }
 
-TEST_P(AnyTransport, AStoppedProcessIsNamedAndHearsOfItLater) {
+TEST_P(AnyTransportFaults, AStoppedProcessIsNamedAndHearsOfItLater) {
   Board board;
   const Timing timing{milliseconds(10), milliseconds(300)};
   std::vector<pid_t> children;
@@ -297,7 +302,7 @@ TEST_P(AnyTransport, AStoppedProcessIsNamedAndHearsOfItLater) {
 }
 
 // A pause of a whole group, as of a machine that sleeps, is nobody's loss.
-TEST_P(AnyTransport, AGroupThatWasStoppedGoesOn) {
+TEST_P(AnyTransportFaults, AGroupThatWasStoppedGoesOn) {
   Board board;
   const Timing timing{milliseconds(10), milliseconds(500)};
   std::vector<pid_t> children;

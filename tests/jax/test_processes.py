@@ -121,6 +121,20 @@ os._exit(0)     # JAX waits for the dead one
 '''
 
 
+# What keeps the processes apart.
+APART = '''
+line = Mesh(np.array(devices), ('x',))
+x = array(np.ones((4, 8), np.float32), line, P('x'))
+try:
+    mapped(lambda v: jax.lax.psum(v, 'x'), line, P('x'), P())(x).block_until_ready()
+    print('no error')
+except Exception as error:
+    print(str(error).replace(chr(10), ' '))
+sys.stdout.flush()
+os._exit(0)
+'''
+
+
 @pytest.fixture(scope='module')
 def known():
     return {}
@@ -131,7 +145,7 @@ def program(code, count, process, coordinator):
     return start.replace('{coordinator}', coordinator) + code
 
 
-def run(child, code, count, *, transport='auto', fails=()):
+def run(child, code, count, *, transport='auto', fails=(), **environment):
     """The lines that each process prints."""
     with socket.socket() as free:
         free.bind(('localhost', 0))
@@ -139,7 +153,7 @@ def run(child, code, count, *, transport='auto', fails=()):
     def one(process):
         return child(program(code, count, process, f'localhost:{port}'), HEKLA_NUM_DEVICES=str(4 // count),
                      HEKLA_GANG_DEADLINE_SECONDS='60', HEKLA_FAIL_ON_FALLBACK=None,
-                     HEKLA_PROCESS_TRANSPORT=transport)
+                     HEKLA_PROCESS_TRANSPORT=transport, **environment)
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         ends = list(pool.map(one, range(count)))
     for process, end in enumerate(ends):
@@ -186,3 +200,14 @@ def test_another_program_and_a_death_are_named(child, ours, transport):
             re.search('jit_other.* process 1, jit_turns.* process 0', line), line
     assert first[1].startswith('death True'), first[1]
     assert re.search(r'process 1 \(pid \d+ on .*\) has died', first[1]), first[1]
+
+
+def test_what_keeps_processes_apart_is_said(child, ours):
+    if not ours:
+        pytest.skip('a foreign plugin has its own way to make devices')
+    for wanted, values in ((r'libhekla_gloo.so cannot be opened: .*/nowhere.so.* libgloo-dev', {'HEKLA_GLOO': '/nowhere.so'}),
+                           (r"'nothing0' is no interface, address or name of this machine", {'HEKLA_PROCESS_ADDRESS': 'nothing0'})):
+        if 'HEKLA_GLOO' not in values and not has_transport('gloo'):
+            continue
+        for line, in run(child, APART, 2, transport='gloo', **values):
+            assert re.search(f'processes 0, 1.*{wanted}', line), line
