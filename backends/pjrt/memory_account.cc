@@ -5,6 +5,10 @@
 
 namespace hekla::pjrt {
 
+std::string account_name(const std::string& kind, int64_t index, int64_t device_count) {
+  return device_count > 1 ? fmt::format("{} {}", kind, index) : kind;
+}
+
 Status MemoryAccount::add(int64_t bytes) {
   std::lock_guard lock(mutex_);
   if (bytes > stats_.bytes_limit - stats_.bytes_in_use) {

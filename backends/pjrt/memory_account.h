@@ -10,9 +10,12 @@
 
 namespace hekla::pjrt {
 
+// "CPU device", and with its number where there are several.
+std::string account_name(const std::string& kind, int64_t index, int64_t device_count);
+
 class MemoryAccount {
  public:
-  // `device`: for messages, "reference device".
+  // `device`: for messages, as account_name gives it.
   MemoryAccount(std::string device, int64_t limit_bytes) : device_(std::move(device)) {
     stats_.bytes_limit = limit_bytes;
   }

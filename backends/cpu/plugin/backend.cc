@@ -53,8 +53,9 @@ class CpuBackend : public pjrt::Backend {
       : options_(options), compiler_(std::move(compiler)) {
     const CpuInfo cpu = read_cpu_info();
     for (int64_t i = 0; i < options.common.device_count; ++i) {
-      devices_.push_back(
-          {std::make_shared<MemoryAccount>("CPU device", options.common.memory_limit_bytes)});
+      devices_.push_back({std::make_shared<MemoryAccount>(
+          pjrt::account_name("CPU device", i, options.common.device_count),
+          options.common.memory_limit_bytes)});
       pjrt::DeviceInfo info;
       info.kind = cpu.model.empty() ? "CPU" : cpu.model;
       info.type_name = "HeklaCpuDevice";

@@ -206,7 +206,8 @@ class ReferenceBackend : public pjrt::Backend {
   ReferenceBackend(int64_t device_count, int64_t limit_bytes) {
     for (int64_t i = 0; i < device_count; ++i) {
       auto device = std::make_shared<Device>();
-      device->account = std::make_shared<MemoryAccount>("reference device", limit_bytes);
+      device->account = std::make_shared<MemoryAccount>(
+          pjrt::account_name("reference device", i, device_count), limit_bytes);
       devices_.push_back(std::move(device));
       pjrt::DeviceInfo info;
       info.kind = "Hekla reference evaluator";

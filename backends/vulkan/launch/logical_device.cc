@@ -72,7 +72,7 @@ Result<std::shared_ptr<LogicalDevice>> LogicalDevice::create(std::shared_ptr<Dev
   std::shared_ptr<LogicalDevice> made(
       new LogicalDevice(std::move(device), std::move(pipelines), index), destroy);
   Device& d = *made->device_;
-  made->memory_ = DeviceMemory::create(made->device_, options.memory_limit_bytes);
+  made->memory_ = DeviceMemory::create(made->device_, options.memory_limit_bytes, index);
   HEKLA_ASSIGN_OR_RETURN(made->compute_, Lane::create(made->device_, d.compute_queue(),
                                                       fmt::format("compute {}", index)));
   HEKLA_ASSIGN_OR_RETURN(made->transfer_, Lane::create(made->device_, d.transfer_queue(),

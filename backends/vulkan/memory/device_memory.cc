@@ -99,12 +99,12 @@ std::byte* Allocation::host() const {
 }
 
 std::shared_ptr<DeviceMemory> DeviceMemory::create(std::shared_ptr<Device> device,
-                                                   int64_t limit_bytes) {
-  return std::shared_ptr<DeviceMemory>(new DeviceMemory(std::move(device), limit_bytes));
+                                                   int64_t limit_bytes, int index) {
+  return std::shared_ptr<DeviceMemory>(new DeviceMemory(std::move(device), limit_bytes, index));
 }
 
-DeviceMemory::DeviceMemory(std::shared_ptr<Device> device, int64_t limit_bytes)
-    : device_(std::move(device)) {
+DeviceMemory::DeviceMemory(std::shared_ptr<Device> device, int64_t limit_bytes, int index)
+    : device_(std::move(device)), index_(index) {
   statistics_.bytes_limit = limit_bytes > 0 ? limit_bytes : device_->plan().memory_limit_bytes;
   kept_bytes_ = std::max(statistics_.bytes_limit / 4, kMinKeptBytes);
   for (int i = 0; i < kMemoryRoleCount; ++i) {
@@ -422,10 +422,11 @@ Status DeviceMemory::out_of_memory(int64_t bytes, MemoryRole role, const Status&
   const MemoryStatistics now = statistics();
   const int64_t left = device_->heap_bytes_left();
   return resource_exhausted(
-      "out of memory on {}: {} bytes are wanted for {} ({}); in use {} of {} bytes, peak {}, in {} "
+      "out of memory on {}, logical device {}: {} bytes are wanted for {} ({}); in use {} of {} "
+      "bytes, peak {}, in {} "
       "blocks of {} bytes, largest free range {}, left by the driver's budget {}. Free buffers, "
       "use smaller batches, donate inputs, or raise memory_limit_bytes",
-      device_->snapshot().name, bytes, role_name(role), cause.message(), now.bytes_in_use,
+      device_->snapshot().name, index_, bytes, role_name(role), cause.message(), now.bytes_in_use,
       now.bytes_limit, now.peak_bytes_in_use, now.block_count, now.block_bytes,
       now.largest_free_bytes, left < 0 ? "unknown" : std::to_string(left));
 }

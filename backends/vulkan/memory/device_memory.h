@@ -82,9 +82,10 @@ struct MemoryStatistics {
 
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
-  // `limit_bytes` bounds the tensors; 0: the device plan's limit.
+  // `limit_bytes` bounds the tensors; 0: the device plan's limit. `index`: of the logical device
+  // that owns it, for errors.
   static std::shared_ptr<DeviceMemory> create(std::shared_ptr<Device> device,
-                                              int64_t limit_bytes = 0);
+                                              int64_t limit_bytes = 0, int index = 0);
   ~DeviceMemory();
 
   // RESOURCE_EXHAUSTED: the limit or the device's memory; INVALID_ARGUMENT: a negative size;
@@ -108,7 +109,7 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
 
  private:
   friend class Allocation;
-  DeviceMemory(std::shared_ptr<Device> device, int64_t limit_bytes);
+  DeviceMemory(std::shared_ptr<Device> device, int64_t limit_bytes, int index);
   struct Pool {
     std::vector<std::unique_ptr<MemoryBlock>> blocks;
     int64_t next_block_bytes = 0;
@@ -124,6 +125,7 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   Status out_of_memory(int64_t bytes, MemoryRole role, const Status& cause) const;
 
   const std::shared_ptr<Device> device_;
+  const int index_;
   int64_t kept_bytes_ = 0;  // of empty blocks, per pool
   mutable std::mutex mutex_;
   Pool pools_[kMemoryRoleCount];    // guarded by mutex_
