@@ -67,7 +67,7 @@ struct MemoryStats {
   int64_t bytes_limit = 0;
   int64_t allocation_count = 0;
   int64_t largest_allocation_bytes = 0;
-  // Of arrays in memory kinds of the host, where the device counts them apart from its own; -1: not.
+  // Of arrays in the host's kinds of memory; -1: not counted apart from the device's own.
   int64_t host_bytes_in_use = -1;
   int64_t peak_host_bytes_in_use = -1;
 };

@@ -134,6 +134,26 @@ TEST(DeviceMemory, StagingIsVisibleToTheHost) {
   EXPECT_EQ(memory->statistics().bytes_in_use, 0);
 }
 
+TEST(DeviceMemory, ArraysInHostMemoryAreCountedApart) {
+  for (const bool shares_memory : {true, false}) {
+    DeviceOptions options;
+    options.use_host_visible_memory = shares_memory;
+    HEKLA_VULKAN_TEST_DEVICE(device, options);
+    const auto memory = DeviceMemory::create(device, 10'000);
+    AllocationRef host = *memory->allocate(50'000, MemoryRole::kHostTensor);  // above the limit
+    EXPECT_EQ(host->role(), MemoryRole::kHostTensor);
+    ASSERT_NE(host->host(), nullptr);
+    EXPECT_NE(host->address(), 0U);
+    EXPECT_EQ(memory->statistics().bytes_in_use, 0);
+    EXPECT_EQ(memory->statistics().host_bytes_in_use, 50'000);
+    host.reset();
+    EXPECT_EQ(memory->statistics().host_bytes_in_use, 0);
+    EXPECT_EQ(memory->statistics().peak_host_bytes_in_use, 50'000);
+    memory->reset_peak();
+    EXPECT_EQ(memory->statistics().peak_host_bytes_in_use, 0);
+  }
+}
+
 TEST(DeviceMemory, ImportsHostMemoryInPlace) {
   HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
   if (!device->plan().features.host_memory_import) GTEST_SKIP() << "no VK_EXT_external_memory_host";
