@@ -6,9 +6,9 @@
 // first meet. Nothing but `hekla_carrier_table` is visible in it, and what it links to is loaded
 // with it alone.
 //
-// Functions that fail say why in `Error` and return null, false or kFailed. Thread-safe, but for two
-// waits of one kind on one buffer, two calls of is_open on one pair, and for what frees. A pair has
-// failed once and for all when its partner's process has ended or something else closed it.
+// Functions that fail say why in `Error` and return null, false or kFailed. Thread-safe, but for
+// two waits of one kind on one buffer, two calls of is_open on one pair, and for what frees. A pair
+// has failed once and for all when its partner's process has ended or something else closed it.
 #pragma once
 
 #include <cstddef>

@@ -292,7 +292,7 @@ void NetworkPeer::look_after(std::chrono::nanoseconds passed) {
     fault = deadline_exceeded(
         "{} has given no sign of life for {:.1f} s: it is stopped, its machine stands still, or "
         "the "
-        "network between is down",
+        "network is down",
         name_, std::chrono::duration<double>(silent_).count());
   }
   if (fault_.ok()) fault_ = fault;

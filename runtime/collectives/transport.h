@@ -10,8 +10,9 @@
 // that names it. Whoever is lost hears nothing any more and is told so, should it still be there.
 // Losing one process leaves the others as they are.
 //
-// Engines: shared_memory.h, between processes of one machine. Thread-safe. Nothing here waits for
-// another process but what says so.
+// Engines: shared_memory.h between processes of one machine, network_transport.h between machines,
+// process_transport.h of both. Thread-safe. Nothing here waits for another process but what says
+// so.
 #pragma once
 
 #include <chrono>
