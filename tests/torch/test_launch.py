@@ -181,7 +181,8 @@ def test_another_collective_is_named_on_all(platform, tmp_path):
         fault = results['another_collective']
         assert fault['before'] == 2 and fault['seconds'] < 30
         # The ends of both, with what they came to.
-        assert re.search(r'comes to .*all_reduce.* where .* comes to .*all_reduce', fault['error']), fault
+        assert re.search(r'comes to .*all_reduce of .* where .* comes to .*all_reduce of ', fault['error'])
+        assert 'tensor<4xf32>' in fault['error'] and 'tensor<5xf32>' in fault['error'], fault
         assert f'{platform}:0' in fault['error'] and f'{platform}:1' in fault['error']
 
 
