@@ -170,6 +170,17 @@ uint64_t identity_of(const ir::Operation& op, int64_t channel) {
   return fnv1a(text);
 }
 
+// What tells collectives of two programs apart for people.
+std::string types_of(const ir::Operation& op) {
+  constexpr size_t kNamed = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(kNamed, op.operand_count()); ++i) {
+    text += (i == 0 ? " of " : ", ") + op.operand(i)->type().to_string();
+  }
+  if (op.operand_count() > kNamed) text += fmt::format(" and {} more", op.operand_count() - kNamed);
+  return text;
+}
+
 int64_t channel_of(const ir::Operation& op) {
   const auto* channel = op.attribute("channel_handle").get<ir::ChannelHandle>();
   return channel == nullptr ? 0 : channel->handle;
@@ -267,9 +278,10 @@ Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Da
   const ir::Operation& op = *step.op;
   Pending pending;
   pending.step = &step;
-  const uint64_t id = exchange_->has_other_programs() ? identity_of(op, channel_of(op))
-                                                      : reinterpret_cast<uint64_t>(&op);
-  pending.site = {id, fmt::format("{} at {}", op.name(), ir::location_string(op.location()))};
+  const bool may_differ = exchange_->has_other_programs();
+  pending.site.id = may_differ ? identity_of(op, channel_of(op)) : reinterpret_cast<uint64_t>(&op);
+  pending.site.name = fmt::format("{}{} at {}", op.name(), may_differ ? types_of(op) : "",
+                                  ir::location_string(op.location()));
   HEKLA_ASSIGN_OR_RETURN(pending.role, role_of(op));
   const Role& role = *pending.role;
   Contribution arrays;

@@ -85,11 +85,21 @@ def run_ranks(platform, count, names, folder, **more):
     return codes, [log.read_text(encoding='utf-8')[-3000:] for log in logs], outcomes(folder, count)
 
 
-def parameters(scenarios):
-    return [pytest.param(layout, scenario, marks=[pytest.mark.quick] if layout in QUICK else [],
-                         id=f'{layout}-{scenario}')
+def pytest_generate_tests(metafunc):
+    """Layouts, and for each those scenarios that it can have."""
+    if 'layout' not in metafunc.fixturenames:
+        return
+    # What differs between devices is the same for processes and threads.
+    quick = QUICK if metafunc.config.getoption('--platform') == 'tbb' else QUICK[1:]
+    marks = {layout: [pytest.mark.quick] if layout in quick else [] for layout in LAYOUTS}
+    if 'scenario' in metafunc.fixturenames:
+        metafunc.parametrize('layout, scenario', [
+            pytest.param(layout, scenario, marks=marks[layout], id=f'{layout}-{scenario}')
             for layout, (_, devices) in LAYOUTS.items()
-            for scenario in scenarios if devices == 1 or scenario not in OF_PROCESSES]
+            for scenario in ANYWHERE + OF_PROCESSES
+            if scenario != 'numbers' and (devices == 1 or scenario not in OF_PROCESSES)])
+    else:
+        metafunc.parametrize('layout', [pytest.param(n, marks=marks[n]) for n in LAYOUTS])
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +108,6 @@ def ours(platform):
         pytest.skip("torch_xla's own device comes to no end here")
 
 
-@pytest.mark.parametrize('layout, scenario',
-                         parameters([s for s in ANYWHERE + OF_PROCESSES if s != 'numbers']))
 def test_as_on_the_cpu(launched, layout, scenario):
     ranks = launched(layout)
     assert len(ranks) == LAYOUTS[layout][0] * LAYOUTS[layout][1]
@@ -109,8 +117,6 @@ def test_as_on_the_cpu(launched, layout, scenario):
         assert not bad, (rank, bad)
 
 
-@pytest.mark.parametrize('layout', [pytest.param(n, marks=[pytest.mark.quick] if n in QUICK else [])
-                                    for n in LAYOUTS])
 def test_ranks_know_their_places(launched, layout, platform):
     processes, devices = LAYOUTS[layout]
     for rank, results in enumerate(launched(layout)):
@@ -181,7 +187,8 @@ def test_another_collective_is_named_on_all(platform, tmp_path):
         fault = results['another_collective']
         assert fault['before'] == 2 and fault['seconds'] < 30
         # The ends of both, with what they came to.
-        assert re.search(r'comes to .*all_reduce.* where .* comes to .*all_reduce', fault['error']), fault
+        assert re.search(r'comes to .*all_reduce of .* where .* comes to .*all_reduce of ', fault['error'])
+        assert 'tensor<4xf32>' in fault['error'] and 'tensor<5xf32>' in fault['error'], fault
         assert f'{platform}:0' in fault['error'] and f'{platform}:1' in fault['error']
 
 
