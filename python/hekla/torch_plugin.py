@@ -14,7 +14,6 @@ logical devices (1) each, a thread for each device; torchrun's processes are tak
 there are several, torch_xla's coordinator, in the process of rank 0, gives the plugin a key-value
 store through which they find each other.
 """
-import contextlib
 import fcntl
 import functools
 import multiprocessing.util
@@ -78,23 +77,20 @@ def _leave_last(rank):
     torch_xla's coordinator ends with the process of rank 0, and then ends whoever is still there. All
     others hold a lock as long as they live, whatever they die of.
     """
-    path = os.path.join(tempfile.gettempdir(),
-                        f'hekla-ranks-{os.getuid()}-{os.environ.get("XLA_COORDINATOR_PORT", "")}')
+    path = os.path.join(tempfile.gettempdir(), f'hekla-ranks-{os.getuid()}')
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    at = int(os.environ.get('XLA_COORDINATOR_PORT') or 0)  # a byte of the file for each run
     if rank:
-        fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.lockf(file, fcntl.LOCK_SH, 1, at)
         return
 
     def wait():
         end = time.monotonic() + _LEAVING_SECONDS
         while time.monotonic() < end:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                return fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
             except OSError:
                 time.sleep(0.02)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
     # Unlike atexit it runs in processes of multiprocessing too, which torch_xla.launch starts.
     multiprocessing.util.Finalize(None, wait, exitpriority=-100)
 

@@ -580,10 +580,18 @@ def late(out):
         _error(out, xm.all_reduce(xm.REDUCE_SUM, torch.ones(3, device=device)).cpu)
 
 
+def lingers(out):
+    """Rank 1 has work to do when rank 0, whose process has the coordinator, has ended."""
+    out['sum'] = float(xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=torch_xla.device()))[0]) == 2
+    if xr.global_ordinal() == 1:
+        time.sleep(3)
+
+
 FAULTS = (another_collective, killed, late)
 SCENARIOS = {f.__name__: f for f in (numbers, reductions, gathers, exchanges, differences,
                                      host_functions, data_parallel, zero, fsdp, distributed, ddp,
-                                     compiled, sharded, gaps, *FAULTS)}
+                                     compiled, sharded, gaps, lingers,
+                                     *FAULTS)}
 
 
 def run(_, folder, names):

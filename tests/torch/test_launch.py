@@ -140,6 +140,13 @@ def test_as_torchrun_starts_it(platform, tmp_path):
             assert all(value is True for value in results[scenario].values()), results
 
 
+@pytest.mark.any_platform
+def test_rank_0_leaves_last(platform, tmp_path):
+    codes, errors, ranks = run_ranks(platform, 2, ['lingers'], tmp_path)
+    assert codes == [0, 0], errors
+    assert [results['lingers'] for results in ranks] == [{'sum': True}] * 2
+
+
 def test_one_program_over_processes(platform, tmp_path):
     codes, errors, ranks = run_ranks(platform, 2, ['sharded'], tmp_path,
                                                 HEKLA_NUM_DEVICES='2')
