@@ -113,7 +113,7 @@ Result<TakenStorage> take_storage(PJRT_Buffer& buffer, bool may_take);
 void give_back(PJRT_Buffer& buffer, StorageRef storage);
 // `memory` wins when it is given, else the device's default one.
 Result<std::pair<PJRT_Device*, MemoryObject*>> target_of(PJRT_Client* client, PJRT_Device* device,
-                                                        PJRT_Memory* memory);
+                                                         PJRT_Memory* memory);
 // Shows a profiler that a transfer of a device begins here, and ends with `done`.
 void show_transfer(const PJRT_Device& device, const char* what, int64_t bytes,
                    const CompletionRef& done);

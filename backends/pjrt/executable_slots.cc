@@ -158,8 +158,8 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   HEKLA_ASSIGN_OR_RETURN(
       std::unique_ptr<BackendExecutable> executable,
       state->backend->compile({program->in_memory, options.replica_count, options.partition_count,
-                               ids, has_collectives, std::move(result_kinds),
-                               compiler_options, program->fingerprint}));
+                               ids, has_collectives, std::move(result_kinds), compiler_options,
+                               program->fingerprint}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "backends/compiler/spmd/marks.h"
+#include "backends/compiler/spmd/one_device_pass.h"
 #include "backends/compiler/spmd/op_cut.h"
 #include "backends/compiler/spmd/rules.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/device_groups.h"
-#include "backends/compiler/spmd/one_device_pass.h"
 #include "runtime/program/ir/op_attributes.h"
 #include "runtime/program/ir/typed_attributes.h"
 
