@@ -16,7 +16,7 @@ namespace hekla::runtime {
 
 inline constexpr int kDevices = 8;
 
-class GangFixture : public ::testing::TestWithParam<std::string> {
+class GangFixture : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { make_client({}); }
 
