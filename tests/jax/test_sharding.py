@@ -226,8 +226,7 @@ over_x('constraints inside', lambda p: inside(inside(p * 2, None, 'y') + 1, 'y',
        array(8, 8), specs=[P()], ins=P('x'), outs=P('x'))
 over_x('uneven inside', lambda p: jnp.cumsum(inside(jnp.sin(p), None, 'y'), 1)[:, 1:], lambda a: jnp.cumsum(jnp.sin(a), 1)[:, 1:], array(8, 7), specs=[P()],
        ins=P('x'), outs=P('x'))
-check('one in another', lambda a, b: shard_map(lambda p, q: shard_map(lambda r, s: lax.psum(r @ s, 'y'), in_specs=(P(None, 'y'), P('y')), out_specs=P(), axis_names={'y'},
-                                                                 **({} if NEW else {'mesh': mesh}))(jnp.sin(p), q) * 2,
+check('one in another', lambda a, b: shard_map(lambda p, q: shard_map(lambda r, s: lax.psum(r @ s, 'y'), in_specs=(P(None, 'y'), P('y')), out_specs=P(), axis_names={'y'})(jnp.sin(p), q) * 2,
                                                mesh=mesh, in_specs=(P('x'), P()), out_specs=P('x'), axis_names={'x'})(a, b)
       if jax.config.jax_default_device != cpu else jnp.sin(a) @ b * 2, array(8, 16), array(16, 4), specs=[P('x', 'y'), P('y')])
 '''
