@@ -32,15 +32,18 @@ const sharding::ManualAxes* manual_axes(const ir::Operation& op) {
 Result<std::optional<Axes>> axes_of(const ir::Operation& op, const PrimeMesh& mesh,
                                     const ir::Module& module) {
   const std::optional<Axes> unknown;
+  const sharding::ManualAxes* manual = manual_axes(op);
+  if (manual == nullptr) return unknown;
   for (const char* name : {"in_shardings", "out_shardings"}) {
     const auto* list = std::get_if<sharding::ShardingList>(attribute_of(op, name));
     if (list == nullptr || list->values.empty()) continue;
     TensorSharding sample;
     sample.mesh = list->values.front().mesh;
-    for (const std::string& axis : manual_axes(op)->names) {
+    for (const std::string& axis : manual->names) {
       sample.dimensions.push_back({{{axis, {}}}, false, {}});
     }
     const sharding::Mesh* own = ir::mesh_of(sample, module);
+    if (own == nullptr || own->is_maximal()) return unknown;
     const size_t rank = sample.dimensions.size();
     HEKLA_ASSIGN_OR_RETURN(const sharding::HloSharding all, sharding::to_hlo(sample, *own, rank));
     const Result<Tiling> tiling = mesh.tiling_of(all, rank);
