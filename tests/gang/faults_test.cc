@@ -36,25 +36,6 @@ constexpr std::string_view kSums = R"(module @sums {
   }
 })";
 
-// Partition `round` mod 8, the argument, fails at a check in front of a sum.
-constexpr std::string_view kOneFails = R"(module @one_fails {
-  func.func @main(%a: tensor<2xf32>, %who: tensor<ui32>) -> tensor<2xf32> {
-    %yes = stablehlo.constant dense<true> : tensor<i1>
-    %p = stablehlo.partition_id : tensor<ui32>
-    %is = stablehlo.compare NE, %p, %who, UNSIGNED : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
-    check.expect_eq %is, %yes : tensor<i1>, tensor<i1>
-    %sum = "stablehlo.all_reduce"(%a) ({
-    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
-      %s = stablehlo.add %x, %y : tensor<f32>
-      stablehlo.return %s : tensor<f32>
-    }) {
-      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
-      channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids
-    } : (tensor<2xf32>) -> tensor<2xf32>
-    return %sum : tensor<2xf32>
-  }
-})";
-
 class GangFaultsTest : public GangFixture {
  protected:
   std::vector<int64_t> bytes_in_use() const {
@@ -140,7 +121,7 @@ TEST_P(GangFaultsTest, ADeviceWithoutMemoryIsNamedOnAllAndNothingStays) {
 }
 
 TEST_P(GangFaultsTest, ADeviceThatFailsIsNamedOnAllAndNothingStays) {
-  auto executable = compile(kOneFails);
+  auto executable = compile(kOneFailsBeforeSum);
   ASSERT_TRUE(executable.ok()) << executable.status().to_string();
   const std::vector<Buffer> buffers = upload_to_all(floats({2}, 1));
   const auto run = [&](uint32_t who) {

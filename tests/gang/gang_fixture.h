@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GangFixture: a client of eight logical devices of the plugin that is the test's parameter.
+// GangFixture: a client of eight logical devices of the plugin that is the test's parameter; a
+// program of which one device fails.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,6 +16,26 @@
 namespace hekla::runtime {
 
 inline constexpr int kDevices = 8;
+
+// (a f32[2], who ui32[]) -> the sum of a over all: partition `who` fails at a check in front of it;
+// the others wait for it there.
+inline constexpr std::string_view kOneFailsBeforeSum = R"(module @one_fails_before_sum {
+  func.func @main(%a: tensor<2xf32>, %who: tensor<ui32>) -> tensor<2xf32> {
+    %yes = stablehlo.constant dense<true> : tensor<i1>
+    %p = stablehlo.partition_id : tensor<ui32>
+    %is = stablehlo.compare NE, %p, %who, UNSIGNED : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+    check.expect_eq %is, %yes : tensor<i1>, tensor<i1>
+    %sum = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {
+      replica_groups = dense<[[0,1,2,3,4,5,6,7]]> : tensor<1x8xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids
+    } : (tensor<2xf32>) -> tensor<2xf32>
+    return %sum : tensor<2xf32>
+  }
+})";
 
 class GangFixture : public testing::TestWithParam<std::string> {
  protected:
