@@ -30,6 +30,7 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   passes::rewrite_asynchronous(*copy);
   HEKLA_RETURN_IF_ERROR(check("after rewrite_asynchronous"));
   HEKLA_RETURN_IF_ERROR(passes::expand(*copy, traits.has_lapack));
+  HEKLA_RETURN_IF_ERROR(passes::expand_batch_norms(*copy));
   HEKLA_RETURN_IF_ERROR(passes::expand_rng(*copy));
   HEKLA_RETURN_IF_ERROR(check("after expand"));
   passes::simplify(*copy);

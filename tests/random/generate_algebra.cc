@@ -263,10 +263,11 @@ bool Generator::batch_norm() {
   static const std::vector<DType> kTypes = {DType::kF32, DType::kF32, DType::kF64, DType::kF16,
                                             DType::kBF16};
   const DType dtype = random_.pick(kTypes);
-  Dims dims = {random_.between(2, 6), random_.between(2, 6)};
-  if (random_.chance(50)) dims.push_back(random_.between(1, 4));
+  Dims dims = any_dims();
+  if (dims.empty()) dims = {any_size()};
   const int64_t feature = random_.below(static_cast<int64_t>(dims.size()));
   const Dims per_feature = {dims[static_cast<size_t>(feature)]};
+  if (!fits(dims)) return false;
   const std::vector<ir::NamedAttribute> attributes = {
       {"epsilon", float_attribute(0.25F)}, {"feature_index", ir::i64_attribute(feature)}};
   const auto moderate = [&](const Dims& shape) { return fresh(dtype, shape, Content::kModerate); };

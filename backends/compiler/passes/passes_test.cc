@@ -283,6 +283,54 @@ TEST(Expand, SolvesAreLeftToLapackByTheirSizes) {
   }
 }
 
+// ---- expand_batch_norms
+
+ModulePtr batch_norm(const std::string& op, const std::string& operands, const std::string& types,
+                     const std::string& x, const std::string& results) {
+  return read("func.func @main(%x: tensor<" + x + ">, %a: tensor<6xbf16>, %b: tensor<6xbf16>, " +
+              "%c: tensor<6xbf16>, %d: tensor<6xbf16>, %g: tensor<" + x + ">) -> tensor<" + x +
+              "> {\n  %r" + results + " = \"stablehlo." + op + "\"(" + operands +
+              ") {epsilon = 1.0e-3 : f32, feature_index = 1 : i64} : " + types + "\n  return %r" +
+              (results.empty() ? "" : "#0") + " : tensor<" + x + ">\n}\n");
+}
+
+TEST(ExpandBatchNorms, TheyAreReductionsAndArithmeticInF32) {
+  const std::string f = "tensor<6xbf16>";
+  for (const std::string x : {"4x6xbf16", "6x6x1x3xbf16"}) {
+    const std::string t = "tensor<" + x + ">";
+    const std::string three =
+        "(" + t + ", " + f + ", " + f + ") -> (" + t + ", " + f + ", " + f + ")";
+    const std::string five = "(" + t + ", " + f + ", " + f + ", " + f + ", ";
+    ModulePtr modules[] = {
+        batch_norm("batch_norm_training", "%x, %a, %b", three, x, ":3"),
+        batch_norm("batch_norm_inference", "%x, %a, %b, %c, %d", five + f + ") -> " + t, x, ""),
+        batch_norm("batch_norm_grad", "%x, %a, %b, %c, %g",
+                   five + t + ") -> (" + t + ", " + f + ", " + f + ")", x, ":3")};
+    const int reductions[] = {2, 0, 2};
+    for (size_t i = 0; i < 3; ++i) {
+      ASSERT_TRUE(expand_batch_norms(*modules[i]).ok());
+      expect_valid(*modules[i]);
+      int found = 0;
+      for (const auto& op : modules[i]->entry()->body().front().operations()) {
+        EXPECT_FALSE(op->name().starts_with("stablehlo.batch_norm"));
+        if (op->code() != ir::OpCode::kReduce) continue;
+        ++found;
+        EXPECT_EQ(op->result()->type().to_string(), "tensor<6xf32>");
+      }
+      EXPECT_EQ(found, reductions[i]);
+    }
+  }
+}
+
+TEST(ExpandBatchNorms, OfNoElementsStays) {
+  const std::string f = "tensor<6xbf16>", t = "tensor<0x6xbf16>";
+  ModulePtr module = batch_norm(
+      "batch_norm_training", "%x, %a, %b",
+      "(" + t + ", " + f + ", " + f + ") -> (" + t + ", " + f + ", " + f + ")", "0x6xbf16", ":3");
+  ASSERT_TRUE(expand_batch_norms(*module).ok());
+  EXPECT_EQ(operations(*module), (Names{"batch_norm_training"}));
+}
+
 TEST(Expand, DotIsDotGeneral) {
   for (const std::string left : {"5", "4x5"}) {
     const std::string out = left == "5" ? "tensor<6xf32>" : "tensor<4x6xf32>";

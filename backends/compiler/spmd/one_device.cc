@@ -193,6 +193,8 @@ Status to_one_device(ir::Module& module, Layout& layout) {
   mark_borders(module);
   mark_constraints(module);
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(module));
+  // Their parts can be cut.
+  HEKLA_RETURN_IF_ERROR(passes::expand_batch_norms(module));
   // Equal operations once, so that what they need of other devices comes once.
   passes::clean_up(module);
   mark_rolls(module.entry()->body());
