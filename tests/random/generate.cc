@@ -316,7 +316,7 @@ void Generator::grow(int count) {
       {&Generator::map, 2, 9},          {&Generator::sort, 6, 9},
       {&Generator::top_k, 2, 9},        {&Generator::contraction, 6, 9},
       {&Generator::convolution, 4, 0},  {&Generator::algebra, 3, 0},
-      {&Generator::random_bits, 2, 9},  {&Generator::batch_norm, 2, 1},
+      {&Generator::random_bits, 2, 9},  {&Generator::batch_norm, 2, 0},
       {&Generator::loop, 4, 1},         {&Generator::scan, 3, 1},
       {&Generator::branch, 4, 1},       {&Generator::call, 2, 1},
       {&Generator::other, 3, 9}};
