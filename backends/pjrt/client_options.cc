@@ -174,6 +174,10 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
       "reductions go by trees of invocations, where the device has them; other bits of sums");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
+  table.flag(
+      "hekla_recompute_parts", "", switches.options.partition.recompute, "true",
+      "what is at hand in some parts of a sharded array is computed once more in others where "
+      "this moves fewer bytes; other bits of sums");
   table.flag("hekla_small_limits", "", plan.small_limits, "false",
              "small arrays are computed as large ones are: for tests");
   table.text("hekla_f32_algorithm", "", switches.options.f32_algorithm,

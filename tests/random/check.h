@@ -82,6 +82,8 @@ struct CheckOptions {
   bool small_limits = false;
   // How reductions are done in all forms, hekla_tree_reductions; empty: as the device prefers.
   std::optional<bool> tree_reductions;
+  // hekla_recompute_parts, in all forms.
+  bool recompute_parts = true;
 };
 
 // The first thing that is wrong on the device. An error: the evaluator's, or of the program.

@@ -312,6 +312,7 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
   Layout layout;
   layout.replicas = options.replicas;
   layout.partitions = options.partitions;
+  layout.schedule = options.schedule;
   layout.trace = options.trace;
   HEKLA_ASSIGN_OR_RETURN(layout.parameters, shardings.read(entry.type.elements(),
                                                            entry.argument_attributes, "parameter"));
@@ -333,6 +334,7 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
                  std::back_inserter(program.parameters), whole);
   std::transform(layout.results.begin(), layout.results.end(), std::back_inserter(program.results),
                  whole);
+  program.counts = layout.counts;
   return program;
 }
 
