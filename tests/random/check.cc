@@ -155,6 +155,9 @@ class PluginDevice : public Device {
     spmd::PartitionSchedule schedule;
     for (const std::string& form : forms) {
       if (form == "hekla_recompute_parts=false") schedule.recompute = false;
+      if (form == kMergeCollectives) schedule.merge_collectives = false;
+      if (form == kHoistCollectives) schedule.hoist_collectives = false;
+      if (form == kCombineCollectives) schedule.combine_bytes = 0;
     }
     return schedule;
   }
@@ -163,6 +166,12 @@ class PluginDevice : public Device {
                           const spmd::PartitionCounts& counts) {
     schedules_["partitioner: computed once more"] += counts.recomputed;
     schedules_["partitioner: sent alone"] += schedule.recompute ? 0 : 1;
+    schedules_["partitioner: collectives merged"] += counts.merged;
+    schedules_["partitioner: collectives not merged"] += schedule.merge_collectives ? 0 : 1;
+    schedules_["partitioner: collectives out of loops"] += counts.hoisted;
+    schedules_["partitioner: collectives left in loops"] += schedule.hoist_collectives ? 0 : 1;
+    schedules_["partitioner: collectives combined"] += counts.combined;
+    schedules_["partitioner: collectives apart"] += schedule.combine_bytes > 0 ? 0 : 1;
   }
 
   // Plugins that do not show schedules have none in the table.

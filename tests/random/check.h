@@ -65,6 +65,11 @@ std::string_view kind_name(Finding::Kind kind);
 // which.
 inline constexpr const char* kDrawnSchedules = "hekla_schedule_seed";
 
+// Forms of programs over partitions, as main.cc draws them.
+inline constexpr const char* kMergeCollectives = "hekla_merge_collectives=false";
+inline constexpr const char* kHoistCollectives = "hekla_hoist_collectives=false";
+inline constexpr const char* kCombineCollectives = "hekla_combine_collectives_bytes=0";
+
 struct CheckOptions {
   // Which of the other forms run: "again", or a compiler option that is not as it mostly is.
   std::vector<std::string> forms = {"again",

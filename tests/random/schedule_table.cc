@@ -85,7 +85,11 @@ const std::vector<Required>& required() {
        {"tile, adjacent columns, lanes load for each other"}},
       {"vulkan", {"contraction", "reduction", "scan", "scatter", "window"}, {"subgroup per point"}},
       {"vulkan", {"reduction"}, {"teams, shared memory", "teams, subgroups"}},
-      {"", {"partitioner"}, {"computed once more", "sent alone"}},
+      {"",
+       {"partitioner"},
+       {"computed once more", "sent alone", "collectives merged", "collectives not merged",
+        "collectives out of loops", "collectives left in loops", "collectives combined",
+        "collectives apart"}},
   };
   return all;
 }
