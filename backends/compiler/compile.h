@@ -10,6 +10,7 @@
 
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/compiler/plan/planner.h"
+#include "backends/compiler/spmd/partition_schedule.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 
@@ -23,6 +24,8 @@ struct CompilerOptions {
   bool verify_passes = false;
 #endif
   plan::PlanOptions plan;
+  // What compile_program does not see: partition_program comes before it.
+  spmd::PartitionSchedule partition;
   // Not 0, for tests: what is decided by sizes and devices, schedules of kernels, some of the plan
   // options and the traits as other devices have them, is drawn from all that is right on this one,
   // differently for each number. The bits are the same.

@@ -174,6 +174,18 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
       "reductions go by trees of invocations, where the device has them; other bits of sums");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
+  table.flag(
+      "hekla_recompute_parts", "", switches.options.partition.recompute, "true",
+      "what is at hand in some parts of a sharded array is computed once more in others where "
+      "this moves fewer bytes; other bits of sums");
+  table.flag("hekla_merge_collectives", "", switches.options.partition.merge_collectives, "true",
+             "equal collectives of a program over partitions are one");
+  table.flag("hekla_hoist_collectives", "", switches.options.partition.hoist_collectives, "true",
+             "collectives that give the same in each pass of a loop run once, in front of it");
+  table.integer("hekla_combine_collectives_bytes", "", switches.options.partition.combine_bytes, {},
+                "1 MiB",
+                "all_reduces, and all_gathers, of as many bytes together run as one; 0: each by "
+                "itself");
   table.flag("hekla_small_limits", "", plan.small_limits, "false",
              "small arrays are computed as large ones are: for tests");
   table.text("hekla_f32_algorithm", "", switches.options.f32_algorithm,

@@ -25,7 +25,8 @@ bool has_collectives(const ir::Module& module) {
 }  // namespace
 
 Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
-                                     const CompileOptions& options) {
+                                     const CompileOptions& options,
+                                     const spmd::PartitionSchedule& schedule) {
   PartitionedProgram program;
   program.has_collectives = has_collectives(*module);
   program.host_channels = host_channels(*module);
@@ -42,10 +43,11 @@ Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
     program.module = std::move(module);
     return program;
   }
-  HEKLA_ASSIGN_OR_RETURN(spmd::OneDeviceProgram made,
-                         spmd::partition_program(
-                             *module, {options.replica_count, options.partition_count,
-                                       options.may_choose_parameters, options.may_choose_results}));
+  HEKLA_ASSIGN_OR_RETURN(
+      spmd::OneDeviceProgram made,
+      spmd::partition_program(
+          *module, {options.replica_count, options.partition_count, options.may_choose_parameters,
+                    options.may_choose_results, schedule}));
   program.module = std::move(made.module);
   program.parameters = std::move(made.parameters);
   program.results = std::move(made.results);

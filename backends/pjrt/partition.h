@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/compiler/spmd/partition_schedule.h"
 #include "backends/pjrt/compile_options.h"
 #include "backends/pjrt/host_callbacks.h"
 #include "runtime/base/status.h"
@@ -30,6 +31,7 @@ struct PartitionedProgram {
 // use_spmd_partitioning it is the program of one device already, whose arrays are nobody's parts
 // (manual). Else spmd::partition_program makes it; its errors.
 Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
-                                     const CompileOptions& options);
+                                     const CompileOptions& options,
+                                     const spmd::PartitionSchedule& schedule = {});
 
 }  // namespace hekla::pjrt

@@ -279,8 +279,8 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
   }
   program->asks_for_host_compute = asks_for_host_compute(*module);
   take_placements(*module);
-  HEKLA_ASSIGN_OR_RETURN(program->partitioned,
-                         partition(std::move(module), program->parsed_options));
+  HEKLA_ASSIGN_OR_RETURN(program->partitioned, partition(std::move(module), program->parsed_options,
+                                                         program->compiler_options.partition));
   const ir::Module& local = *program->partitioned.module;
   const ir::Function* entry = local.entry();
   program->name = local.name.empty() ? "main" : local.name;

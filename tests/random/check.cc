@@ -103,9 +103,11 @@ class PluginDevice : public Device {
     spmd::PartitionOptions partition;
     partition.partitions = partitions;
     partition.may_choose_results = {true};
+    partition.schedule = partition_schedule(forms);
     spmd::OneDeviceProgram known;
     if (partitions > 1) {
       HEKLA_ASSIGN_OR_RETURN(known, spmd::partition_program(module, partition));
+      count_partitioning(partition.schedule, known.counts);
     } else {
       known.parameters.resize(inputs.size());
       known.results.resize(module.entry()->type.results().size());
@@ -146,6 +148,30 @@ class PluginDevice : public Device {
       all.push_back(std::move(results));
     }
     return all;
+  }
+
+  // As the plugin reads these options.
+  static spmd::PartitionSchedule partition_schedule(const std::vector<std::string>& forms) {
+    spmd::PartitionSchedule schedule;
+    for (const std::string& form : forms) {
+      if (form == "hekla_recompute_parts=false") schedule.recompute = false;
+      if (form == kMergeCollectives) schedule.merge_collectives = false;
+      if (form == kHoistCollectives) schedule.hoist_collectives = false;
+      if (form == kCombineCollectives) schedule.combine_bytes = 0;
+    }
+    return schedule;
+  }
+
+  void count_partitioning(const spmd::PartitionSchedule& schedule,
+                          const spmd::PartitionCounts& counts) {
+    schedules_["partitioner: computed once more"] += counts.recomputed;
+    schedules_["partitioner: sent alone"] += schedule.recompute ? 0 : 1;
+    schedules_["partitioner: collectives merged"] += counts.merged;
+    schedules_["partitioner: collectives not merged"] += schedule.merge_collectives ? 0 : 1;
+    schedules_["partitioner: collectives out of loops"] += counts.hoisted;
+    schedules_["partitioner: collectives left in loops"] += schedule.hoist_collectives ? 0 : 1;
+    schedules_["partitioner: collectives combined"] += counts.combined;
+    schedules_["partitioner: collectives apart"] += schedule.combine_bytes > 0 ? 0 : 1;
   }
 
   // Plugins that do not show schedules have none in the table.
@@ -201,6 +227,7 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   if (options.tree_reductions) {
     always.push_back(fmt::format("hekla_tree_reductions={}", *options.tree_reductions));
   }
+  if (!options.recompute_parts) always.emplace_back("hekla_recompute_parts=false");
   std::vector<std::string> stored = always;
   if (draws_all) stored.push_back(drawn);
   const auto all = device.run(*exposed.module, program.inputs, stored, 1);

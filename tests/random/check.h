@@ -65,6 +65,11 @@ std::string_view kind_name(Finding::Kind kind);
 // which.
 inline constexpr const char* kDrawnSchedules = "hekla_schedule_seed";
 
+// Forms of programs over partitions, as main.cc draws them.
+inline constexpr const char* kMergeCollectives = "hekla_merge_collectives=false";
+inline constexpr const char* kHoistCollectives = "hekla_hoist_collectives=false";
+inline constexpr const char* kCombineCollectives = "hekla_combine_collectives_bytes=0";
+
 struct CheckOptions {
   // Which of the other forms run: "again", or a compiler option that is not as it mostly is.
   std::vector<std::string> forms = {"again",
@@ -82,6 +87,8 @@ struct CheckOptions {
   bool small_limits = false;
   // How reductions are done in all forms, hekla_tree_reductions; empty: as the device prefers.
   std::optional<bool> tree_reductions;
+  // hekla_recompute_parts, in all forms.
+  bool recompute_parts = true;
 };
 
 // The first thing that is wrong on the device. An error: the evaluator's, or of the program.

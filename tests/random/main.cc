@@ -120,6 +120,12 @@ class Run {
       options.small_limits = seed % 3 == 0;
       if (seed % 4 > 0) options.tree_reductions = seed % 4 != 3;
       if (settings_.all_drawn) options.schedule_seed |= 1;
+      options.recompute_parts = seed % 5 > 0;
+      if (settings_.partitions) {
+        for (const char* form : {kMergeCollectives, kHoistCollectives, kCombineCollectives}) {
+          options.forms.emplace_back(form);
+        }
+      }
       if (!settings_.all_forms) {
         Random random(seed);
         options.forms = {settings_.all_drawn ? kDrawnSchedules : random.pick(options.forms)};

@@ -40,10 +40,11 @@ constexpr Prefix kFamilies[] = {
     {"reverse", "movement"},
     {"slice", "movement"},
     {"transpose", "movement"},
+    {"partitioner", "partitioner"},
 };
 
 struct Required {
-  std::string_view device;
+  std::string_view device;  // empty: any
   std::vector<std::string_view> families;
   std::vector<std::string_view> schedules;
 };
@@ -84,6 +85,11 @@ const std::vector<Required>& required() {
        {"tile, adjacent columns, lanes load for each other"}},
       {"vulkan", {"contraction", "reduction", "scan", "scatter", "window"}, {"subgroup per point"}},
       {"vulkan", {"reduction"}, {"teams, shared memory", "teams, subgroups"}},
+      {"",
+       {"partitioner"},
+       {"computed once more", "sent alone", "collectives merged", "collectives not merged",
+        "collectives out of loops", "collectives left in loops", "collectives combined",
+        "collectives apart"}},
   };
   return all;
 }
@@ -138,7 +144,10 @@ std::string to_text(const ScheduleTable& table) {
 std::vector<std::string> missing_pairs(const std::string& device, const ScheduleTable& table) {
   std::vector<std::string> missing;
   for (const Required& each : required()) {
-    if (each.device != device) continue;
+    // Programs over partitions have decisions of the partitioner's, on any device.
+    const bool is_asked =
+        each.device.empty() ? table.contains("partitioner") : each.device == device;
+    if (!is_asked) continue;
     for (const std::string_view family : each.families) {
       for (const std::string_view schedule : each.schedules) {
         if (count_of(table, family, schedule) == 0) {

@@ -346,6 +346,63 @@ TEST(Spmd, SumsOfSumsAreSummedOnce) {
   }
 }
 
+int count_collectives(const ir::Module& module) {
+  int found = 0;
+  ir::walk(module.entry()->body(),
+           [&](const ir::Operation& op) { found += ir::is_collective(op.code()); });
+  return found;
+}
+
+// Two constraints want what is made of one array in other parts: the array moves, once.
+TEST(Spmd, WhatIsMadeOfOneArrayIsComputedOnceMoreWhereThatMovesLess) {
+  constexpr char kOther[] = "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}";
+  const auto constraint = [&](char to, char from) {
+    return fmt::format(
+        "  %{} = stablehlo.custom_call @Sharding(%{}) {{mhlo.sharding = \"{}\"}} : "
+        "(tensor<16x6xi32>) -> tensor<16x6xi32>\n",
+        to, from, kOther);
+  };
+  Case test;
+  test.shape = {16, 6};
+  test.text = function({16, 6},
+                       "  %b = stablehlo.negate %a : tensor<16x6xi32>\n" + constraint('p', 'b') +
+                           "  %t = stablehlo.reshape %a : (tensor<16x6xi32>) -> "
+                           "tensor<8x2x6xi32>\n"
+                           "  %m = stablehlo.multiply %t, %t : tensor<8x2x6xi32>\n"
+                           "  %c = stablehlo.reshape %m : (tensor<8x2x6xi32>) -> "
+                           "tensor<16x6xi32>\n" +
+                           constraint('q', 'c') + "  %r = stablehlo.add %p, %q : tensor<16x6xi32>");
+  test.layout.partitions = 8;
+  test.layout.parameters = {tiles("{devices=[8,1]<=[8]}")};
+  test.layout.results = {tiles(kOther)};
+  test.expected = [](int32_t x) { return x * x - x; };
+  std::map<bool, int> collectives;
+  for (const bool recompute : {false, true}) {
+    test.layout.schedule.recompute = recompute;
+    EXPECT_EQ(run(test), "") << recompute;
+    const auto module = read(test.text);
+    Layout layout = test.layout;
+    ASSERT_TRUE(to_one_device(*module, layout).ok());
+    collectives[recompute] = count_collectives(*module);
+    EXPECT_EQ(layout.counts.recomputed > 0, recompute);
+  }
+  EXPECT_GT(collectives[true], 0);
+  EXPECT_EQ(collectives[false], 2 * collectives[true]);
+}
+
+// A part without elements of the result looks at nothing.
+TEST(Spmd, NothingIsSentForWhatFillsUpBlocks) {
+  const auto module = read(
+      "func.func public @main(%a: tensor<8x3xi32>) -> tensor<1x3xi32> {\n"
+      "  %r = stablehlo.slice %a [1:2, 0:3] : (tensor<8x3xi32>) -> tensor<1x3xi32>\n"
+      "  return %r : tensor<1x3xi32>\n}");
+  Layout layout;
+  layout.partitions = 4;
+  layout.parameters = layout.results = {tiles("{devices=[4,1]<=[4]}")};
+  ASSERT_TRUE(to_one_device(*module, layout).ok());
+  EXPECT_EQ(count_collectives(*module), 0);
+}
+
 // What must be whole is cut elsewhere meanwhile, if that moves less than gathering does.
 TEST(Spmd, SortsAndTransformsOfCutDimensionsMoveThemToOthers) {
   Case test;

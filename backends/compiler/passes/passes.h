@@ -26,6 +26,9 @@ void clean_up(ir::Module& module);
 // transposes and broadcasts that follow each other. What dies by it stays for clean_up.
 void simplify(ir::Module& module);
 
+// Reductions over no elements become their initial values, which need no other device's elements.
+void fold_empty_sums(ir::Module& module);
+
 // dot_general and convolution with results of bf16 or f16 give f32, the type that their sums are
 // taken in, and a convert rounds the sum: the same number, and the convert joins a kernel.
 void widen_contractions(ir::Module& module);

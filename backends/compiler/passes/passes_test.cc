@@ -202,6 +202,23 @@ TEST(InlineCalls, AnnotationsOfOneDeviceGo) {
 
 // ---- the others
 
+TEST(FoldEmptySums, ReductionsOfNothingAreTheirInitialValues) {
+  const auto reduced = [](const std::string& type, const std::string& dimension,
+                          const std::string& result) {
+    ModulePtr module = read("func.func @main(%x: " + type + ", %z: tensor<f32>) -> " + result +
+                            " {\n  %r = stablehlo.reduce(%x init: %z) applies stablehlo.add across "
+                            "dimensions = [" +
+                            dimension + "] : (" + type + ", tensor<f32>) -> " + result +
+                            "\n  return %r : " + result + "\n}\n");
+    fold_empty_sums(*module);
+    expect_valid(*module);
+    return operations(*module);
+  };
+  EXPECT_EQ(reduced("tensor<0x8xf32>", "0", "tensor<8xf32>"), Names{"broadcast_in_dim"});
+  EXPECT_EQ(reduced("tensor<0x8xf32>", "1", "tensor<0xf32>"), Names{"reduce"});
+  EXPECT_EQ(reduced("tensor<4x8xf32>", "0", "tensor<8xf32>"), Names{"reduce"});
+}
+
 TEST(WidenContractions, SumsOfHalvesAreTakenInF32AndRoundedOnce) {
   ModulePtr module = read(
       "func.func @main(%x: tensor<4x6xbf16>, %y: tensor<6x5xbf16>) -> tensor<4x5xbf16> {\n"

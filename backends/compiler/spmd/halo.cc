@@ -32,7 +32,10 @@ HaloPlan uniform_plan(const HaloRead& read, int64_t block) {
     round.length = high - low;
     for (int64_t to = 0; to < parts; ++to) {
       const int64_t from = to + offset;
-      if (from < 0 || from >= parts || to * block + low >= read.size) continue;
+      if (from < 0 || from >= parts || to * block + low >= read.size ||
+          to * block + low >= read.end_of(static_cast<size_t>(to))) {
+        continue;
+      }
       round.transfers.push_back({from, to, low - offset * block});
     }
     plan.places.push_back(low - begin);
@@ -51,7 +54,7 @@ std::vector<Need> needs_of(const HaloRead& read, int64_t block, std::vector<Need
   const auto parts = static_cast<int64_t>(read.starts.size());
   for (int64_t to = 0; to < parts; ++to) {
     const int64_t low = std::max<int64_t>(read.starts[static_cast<size_t>(to)], 0);
-    const int64_t high = std::min(read.starts[static_cast<size_t>(to)] + read.length, read.size);
+    const int64_t high = std::min(read.end_of(static_cast<size_t>(to)), read.size);
     for (int64_t from = low / block; from * block < high && low < high; ++from) {
       const int64_t begin = std::max(low, from * block);
       const int64_t length = std::min(high, (from + 1) * block) - begin;

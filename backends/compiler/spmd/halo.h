@@ -21,9 +21,15 @@ struct HaloRead {
   int64_t size = 0;  // of the dimension of the whole array
   std::vector<int64_t> starts;
   int64_t length = 0;
+  // How many of these part j looks at, the first ones: the others are anything. Empty: all.
+  std::vector<int64_t> wanted;
 
   bool leaves_below() const;  // some part reads in front of the array
   bool leaves_above() const;  // or behind it
+  // What part j looks at ends there.
+  int64_t end_of(size_t part) const {
+    return starts[part] + (wanted.empty() ? length : wanted[part]);
+  }
 };
 
 struct HaloPlan {

@@ -68,13 +68,7 @@ void set_padding(const ir::Operation& op, ir::AttributeMap& attributes, size_t s
 LocalOps::OperandWay LocalOps::way_of(const ir::Value* operand, const Tiling& tiling,
                                       const WindowReads& reads, size_t number) {
   const ir::Type& type = versions_.type(operand);
-  const auto least = [&](const Tiling& to) {
-    double bytes = kInfinite;
-    for (const Tiling& from : versions_.tilings(operand)) {
-      bytes = std::min(bytes, versions_.bytes(from, to, type));
-    }
-    return bytes;
-  };
+  const auto least = [&](const Tiling& to) { return versions_.bytes(operand, to); };
   OperandWay exchanged{tiling, true, least(tiling)};
   Tiling whole = tiling;
   Dims local = local_shape(mesh_, tiling, type.dims());

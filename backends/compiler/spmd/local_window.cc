@@ -126,6 +126,12 @@ class WindowReader {
     const size_t arrays = op_.code() == OpCode::kReduceWindow ? op_.result_count() : 1;
     for (size_t i = 0; i < arrays; ++i) {
       add(i, *from, axes, first, (block - 1) * form->stride + form->extent, form->dilation);
+      // What fills up the last blocks is made of nothing.
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t count = std::clamp<int64_t>(made - part * block, 0, block);
+        const int64_t span = count == 0 ? 0 : (count - 1) * form->stride + form->extent;
+        reads_.back().want(span);
+      }
     }
     return true;
   }
@@ -261,6 +267,11 @@ SelectForm select_form(const ir::Operation& op, size_t d) {
 bool WindowRead::is_plain() const {
   return phases[0] < span && std::all_of(phases.begin(), phases.end(),
                                          [this](int64_t phase) { return phase == phases[0]; });
+}
+
+void WindowRead::want(int64_t positions) {
+  const int64_t behind = positions - phases[halo.wanted.size()];
+  halo.wanted.push_back(std::min(halo.length, behind <= 0 ? 0 : (behind - 1) / dilation + 1));
 }
 
 int64_t WindowRead::padding_high() const {

@@ -28,6 +28,8 @@ struct WindowRead {
 
   // Whether all parts have them at the same places, so that padding and dilation stay attributes.
   bool is_plain() const;
+  // The next part looks at the first `positions` of its span alone.
+  void want(int64_t positions);
   int64_t padding_low() const { return is_plain() ? phases[0] : 0; }
   int64_t padding_high() const;
   int64_t local_dilation() const { return is_plain() ? dilation : 1; }

@@ -35,6 +35,7 @@ Status ToOneDevice::run() {
     }
   }
   drop_replaced();
+  if (recomputer_) layout_.counts.recomputed = recomputer_->count();
   std::vector<ir::Type> results;
   for (const ir::Value* value : block.terminator()->operands()) results.push_back(value->type());
   entry.type = ir::Type::function(block.argument_types(), std::move(results));
@@ -195,6 +196,7 @@ Status to_one_device(ir::Module& module, Layout& layout) {
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(module));
   // Their parts can be cut.
   HEKLA_RETURN_IF_ERROR(passes::expand_batch_norms(module));
+  passes::fold_empty_sums(module);
   // Equal operations once, so that what they need of other devices comes once.
   passes::clean_up(module);
   mark_rolls(module.entry()->body());

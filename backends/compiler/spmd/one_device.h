@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "backends/compiler/spmd/partition_schedule.h"
 #include "backends/compiler/spmd/sharding_trace.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
@@ -21,6 +22,8 @@ struct Layout {
   int64_t partitions = 1;
   // Of the entry's parameters and results; none: to be chosen here. Afterwards none is left.
   std::vector<std::optional<sharding::HloSharding>> parameters, results;
+  PartitionSchedule schedule;
+  PartitionCounts counts;  // afterwards
   // Filled where it is there, which outlives the call.
   ShardingTrace* trace = nullptr;
 };

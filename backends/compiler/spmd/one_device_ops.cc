@@ -122,19 +122,14 @@ Result<bool> ToOneDevice::compute_in_parts(std::unique_ptr<ir::Operation>& op, i
     wanted.back().partial = wanted_addends(*op->result(i));
     is_cut = is_cut || !wanted.back().is_replicated();
   }
-  bool is_at_hand = true;
-  for (const ir::Value* operand : op->operands()) {
-    const bool is_whole = versions_.is_whole(operand);
-    is_cut = is_cut || !is_whole;
-    is_at_hand = is_at_hand && is_whole;
-  }
+  for (const ir::Value* operand : op->operands()) is_cut = is_cut || !versions_.is_whole(operand);
   if (!is_cut || op->result_count() == 0) return false;
   if (const auto addends = local_ops_->addends_of(*op, block)) {
     HEKLA_RETURN_IF_ERROR(local_ops_->compute_of_addends(*op, *addends, wanted, block));
     replaced_.push_back(std::move(op));
     return true;
   }
-  const std::optional<sharding::ShardingRule> rule = rule_in_parts(*op);
+  const std::optional<sharding::ShardingRule> rule = rule_in_whole(*op, versions_);
   if (!rule) return note_whole(*op, "it has no sharding rule");
   if (!meets_own_parts(*op, wanted)) return note_whole(*op, "it joins devices with other parts");
   CutProblem problem{*mesh_, *rule, {}, {}, {}, {}, {}};
@@ -162,17 +157,8 @@ Result<bool> ToOneDevice::compute_in_parts(std::unique_ptr<ir::Operation>& op, i
     trace_.note("computed whole: cut in any way that is known, more bytes would move");
     return false;
   }
-  // Whoever needs it whole computes it once more: elementwise operations cost less than sending.
-  std::unique_ptr<ir::Operation> whole;
-  if (is_at_hand && ir::is_elementwise(op->code())) {
-    ir::ValueMap map;
-    whole = ir::clone_operation(*op, map);
-  }
   HEKLA_RETURN_IF_ERROR(local_ops_->compute(*op, *rule, cut, wanted, block));
-  if (whole != nullptr) {
-    versions_.set_whole(op->result(), op->result()->type(), whole->result());
-    HEKLA_RETURN_IF_ERROR(append_whole(std::move(whole), block));
-  }
+  if (may_recompute(*op)) versions_.set_maker(op->result(), *op);
   replaced_.push_back(std::move(op));
   return true;
 }
@@ -233,19 +219,6 @@ Axes ToOneDevice::wanted_addends(const ir::Value& value) const {
   return axes.value_or(Axes());
 }
 
-std::optional<sharding::ShardingRule> ToOneDevice::rule_in_parts(ir::Operation& op) const {
-  std::vector<std::pair<ir::Value*, ir::Type>> local;
-  for (ir::Value* operand : op.operands()) {
-    const ir::Type& whole = versions_.type(operand);
-    if (operand->type() == whole) continue;
-    local.emplace_back(operand, operand->type());
-    operand->set_type(whole);
-  }
-  std::optional<sharding::ShardingRule> rule = rule_of(op);
-  for (auto& [value, type] : local) value->set_type(std::move(type));
-  return rule;
-}
-
 void ToOneDevice::carry(ir::Value* value, const Tiling& tiling) {
   if (tiling.is_replicated() || !value->type().is_static_tensor()) return;
   const ir::Type whole = value->type();
@@ -295,7 +268,7 @@ Status ToOneDevice::follow_constraint(std::unique_ptr<ir::Operation> op, bool is
     return ok_status();
   }
   HEKLA_RETURN_IF_ERROR(versions_.part(value, tiling->second).status());
-  versions_.copy(op->result(), value);
+  versions_.alias(op->result(), value);
   replaced_.push_back(std::move(op));
   return ok_status();
 }

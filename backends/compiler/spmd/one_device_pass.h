@@ -17,6 +17,7 @@
 #include "backends/compiler/spmd/manual.h"
 #include "backends/compiler/spmd/one_device.h"
 #include "backends/compiler/spmd/propagate.h"
+#include "backends/compiler/spmd/recompute.h"
 #include "backends/compiler/spmd/reshard.h"
 #include "backends/compiler/spmd/trace_lines.h"
 #include "backends/compiler/spmd/versions.h"
@@ -47,7 +48,10 @@ class ToOneDevice {
         resharder_(layout.replicas, layout.partitions, mesh),
         versions_(resharder_, mesh),
         trace_(layout.trace, resharder_, versions_, mesh) {
-    if (mesh != nullptr) local_ops_.emplace(resharder_, versions_, *mesh);
+    if (mesh == nullptr) return;
+    local_ops_.emplace(resharder_, versions_, *mesh);
+    recomputer_.emplace(*local_ops_, versions_, *mesh);
+    if (layout.schedule.recompute) versions_.set_recomputer(&*recomputer_);
   }
 
   Status run();
@@ -105,9 +109,6 @@ class ToOneDevice {
   bool meets_own_parts(const ir::Operation& op, std::vector<Tiling> tilings) const;
   // The axes that a sum is left partial over, where all who use it are constraints that say so.
   Axes wanted_addends(const ir::Value& value) const;
-  // The rule by the shapes of the program over all partitions: block arguments have those of parts
-  // already.
-  std::optional<sharding::ShardingRule> rule_in_parts(ir::Operation& op) const;
   // An array that control flow carries: its parts have its place.
   void carry(ir::Value* value, const Tiling& tiling);
   Result<ir::Value*> carried(ir::Value* value, const Tiling& tiling);
@@ -144,6 +145,7 @@ class ToOneDevice {
   Resharder resharder_;
   Versions versions_;
   std::optional<LocalOps> local_ops_;
+  std::optional<OpRecomputer> recomputer_;
   TraceLines trace_;
   std::vector<std::string> wholes_;  // operations that gather their operands, and why
   Manuals manuals_;                  // those whose bodies are cut by the axes that are left free

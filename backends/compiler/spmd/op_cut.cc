@@ -32,6 +32,15 @@ class Chooser {
     return best;
   }
 
+  std::optional<OpCut> of_result() {
+    const Tiling& wanted = problem_.results[0].tilings.front();
+    OpCut cut(rule_.factor_sizes.size());
+    extend(cut, {&rule_.results[0], &wanted, true, 0}, /*with_reductions=*/false);
+    const std::optional<Tiling> made = tiling_under(cut, rule_, rule_.results[0], mesh_);
+    const bool is_wanted = made && *made == wanted;
+    return is_wanted ? std::optional(std::move(cut)) : std::nullopt;
+  }
+
  private:
   struct Source {
     const ShardingRule::Tensor* dimensions;
@@ -190,6 +199,10 @@ class Chooser {
 }  // namespace
 
 OpCut choose_cut(const CutProblem& problem) { return Chooser(problem).best(); }
+
+std::optional<OpCut> cut_of_result(const CutProblem& problem) {
+  return Chooser(problem).of_result();
+}
 
 std::optional<Tiling> tiling_under(const OpCut& cut, const ShardingRule& rule,
                                    const ShardingRule::Tensor& dimensions, const PrimeMesh& mesh) {

@@ -39,6 +39,9 @@ struct CutProblem {
 
 // The cheapest cut. Empty lists everywhere where computing the whole is.
 OpCut choose_cut(const CutProblem& problem);
+// The cut that gives the operation's first result in its wanted tiling, without sums; none where
+// the operation cannot be computed so.
+std::optional<OpCut> cut_of_result(const CutProblem& problem);
 
 // What an array of the operation is cut by: nothing where its dimensions cannot say it.
 std::optional<Tiling> tiling_under(const OpCut& cut, const sharding::ShardingRule& rule,

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/compiler/spmd/arrange_collectives.h"
 #include "backends/compiler/spmd/one_device.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/device_groups.h"
@@ -251,15 +252,17 @@ class ProgramShardings {
 
 // The same program over meshes of one device: what is cut by no axis stays what it is.
 Result<std::shared_ptr<const ir::Module>> on_one_device(const ir::Module& module,
-                                                        int64_t partitions) {
+                                                        const PartitionOptions& options,
+                                                        PartitionCounts& counts) {
   std::unique_ptr<ir::Module> local = ir::clone_module(module);
   for (const auto& function : local->functions) {
-    HEKLA_RETURN_IF_ERROR(place_host_transfers(function->body(), *local, partitions));
+    HEKLA_RETURN_IF_ERROR(place_host_transfers(function->body(), *local, options.partitions));
   }
   for (ir::Mesh& mesh : local->meshes) {
     for (sharding::Axis& axis : mesh.value.axes) axis.size = 1;
     if (!mesh.value.is_maximal()) mesh.value.device_ids.clear();
   }
+  arrange_collectives(*local, options.schedule, counts);
   return std::shared_ptr<const ir::Module>(std::move(local));
 }
 
@@ -287,6 +290,7 @@ Result<std::shared_ptr<const ir::Module>> cut_arrays(const ir::Module& module, L
     HEKLA_RETURN_IF_ERROR(place_host_transfers(function->body(), *local, layout.partitions));
   }
   HEKLA_RETURN_IF_ERROR(to_one_device(*local, layout));
+  arrange_collectives(*local, layout.schedule, layout.counts);
   // Its programs are those of one device.
   local->meshes.clear();
   local->attributes.erase("mhlo.num_partitions");
@@ -312,6 +316,7 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
   Layout layout;
   layout.replicas = options.replicas;
   layout.partitions = options.partitions;
+  layout.schedule = options.schedule;
   layout.trace = options.trace;
   HEKLA_ASSIGN_OR_RETURN(layout.parameters, shardings.read(entry.type.elements(),
                                                            entry.argument_attributes, "parameter"));
@@ -324,7 +329,7 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
     settle(layout.results, options.may_choose_results);
     HEKLA_ASSIGN_OR_RETURN(program.module, cut_arrays(module, layout));
   } else {
-    HEKLA_ASSIGN_OR_RETURN(program.module, on_one_device(module, options.partitions));
+    HEKLA_ASSIGN_OR_RETURN(program.module, on_one_device(module, options, layout.counts));
   }
   const auto whole = [](const std::optional<HloSharding>& one) {
     return one.value_or(HloSharding());
@@ -333,6 +338,7 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
                  std::back_inserter(program.parameters), whole);
   std::transform(layout.results.begin(), layout.results.end(), std::back_inserter(program.results),
                  whole);
+  program.counts = layout.counts;
   return program;
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/compiler/spmd/partition_schedule.h"
 #include "backends/compiler/spmd/sharding_trace.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
@@ -23,6 +24,7 @@ struct PartitionOptions {
   // Whether the shardings that the program leaves out are chosen here: per flat parameter and
   // result, or one for all; empty: no, these are replicated.
   std::vector<bool> may_choose_parameters, may_choose_results;
+  PartitionSchedule schedule = {};
   // Filled where it is there: how arrays lie and why collectives are there. Nothing where nothing
   // is cut.
   ShardingTrace* trace = nullptr;
@@ -32,6 +34,7 @@ struct OneDeviceProgram {
   std::shared_ptr<const ir::Module> module;
   // Of the flat parameters and results, in the shapes of the program over all partitions.
   std::vector<sharding::HloSharding> parameters, results;
+  PartitionCounts counts;
 };
 
 // `module` is verified and has an entry. Where nothing is cut the program stays what it is. Else

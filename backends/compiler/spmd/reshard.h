@@ -47,7 +47,7 @@ class Resharder {
   double reshard_bytes(const Tiling& from, const Tiling& to, const Dims& whole, DType dtype);
 
   // A part with what `read` says instead of its block (halo.h); outside of the array stands `fill`,
-  // a scalar, or anything where that is null.
+  // a scalar, or anything where that is null, as where nobody looks.
   ir::Value* read(ir::GraphBuilder& g, ir::Value* part, const HaloRead& read, ir::Value* fill);
   // The same of an array that the dimension does not cut: moves nothing.
   ir::Value* read_whole(ir::GraphBuilder& g, ir::Value* value, const HaloRead& read,

@@ -2,6 +2,7 @@
 #include "backends/compiler/spmd/versions.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "runtime/program/builder/graph_builder.h"
@@ -13,6 +14,12 @@ using ir::OpCode;
 
 namespace {
 
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+// How far a question for bytes goes back and how many operations it asks: chains are followed to
+// the array that they begin with, and no question takes long.
+constexpr int kMaxDepth = 12;
+constexpr int kMaxAsked = 64;
+
 ir::Block& home_of(const ir::Value& value) {
   return value.defining_op() != nullptr ? *value.defining_op()->block() : *value.argument_of();
 }
@@ -20,7 +27,7 @@ ir::Block& home_of(const ir::Value& value) {
 }  // namespace
 
 void Versions::add(const ir::Value* value, const ir::Type& whole, Parts parts) {
-  Entry& entry = entries_[value];
+  Entry& entry = own_entry(value);
   entry.type = whole;
   if (parts.cut.is_whole()) {
     entry.whole = parts.value;
@@ -30,25 +37,25 @@ void Versions::add(const ir::Value* value, const ir::Type& whole, Parts parts) {
 }
 
 void Versions::set_whole(const ir::Value* value, const ir::Type& type, ir::Value* other) {
-  Entry& entry = entries_[value];
+  Entry& entry = own_entry(value);
   entry.type = type;
   entry.whole = other;
 }
 
 const ir::Type& Versions::type(const ir::Value* value) const {
   const auto known = entries_.find(value);
-  return known == entries_.end() ? value->type() : known->second.type;
+  return known == entries_.end() ? value->type() : known->second->type;
 }
 
 bool Versions::is_whole(const ir::Value* value) const {
   const auto known = entries_.find(value);
-  return known == entries_.end() || known->second.whole != nullptr;
+  return known == entries_.end() || known->second->whole != nullptr;
 }
 
 bool Versions::is_from_outside(const ir::Value* value, const ir::Block& block) const {
   const auto known = entries_.find(value);
   if (known == entries_.end()) return &home_of(*value) != &block;
-  const Entry& entry = known->second;
+  const Entry& entry = *known->second;
   const ir::Value* at_hand = entry.whole != nullptr ? entry.whole : entry.parts.front().value;
   return &home_of(*at_hand) != &block;
 }
@@ -57,29 +64,38 @@ std::vector<Tiling> Versions::tilings(const ir::Value* value) const {
   std::vector<Tiling> found;
   if (is_whole(value)) found.push_back(Tiling::replicated(type(value).dims().size()));
   if (const auto known = entries_.find(value); known != entries_.end()) {
-    for (const Parts& parts : known->second.parts) {
+    for (const Parts& parts : known->second->parts) {
       if (parts.tiling) found.push_back(*parts.tiling);
     }
   }
   return found;
 }
 
-Versions::Entry& Versions::entry_of(ir::Value* value) {
+const Versions::EntryRef& Versions::known_entry(ir::Value* value) {
   const auto [found, is_new] = entries_.try_emplace(value);
   if (is_new) {
-    found->second.type = value->type();
-    found->second.whole = value;
+    found->second = std::make_shared<Entry>();
+    found->second->type = value->type();
+    found->second->whole = value;
   }
   return found->second;
+}
+
+Versions::Entry& Versions::own_entry(const ir::Value* value) {
+  EntryRef& entry = entries_[value];
+  if (entry == nullptr) entry = std::make_shared<Entry>();
+  return *entry;
 }
 
 Result<ir::Value*> Versions::whole(ir::Value* value) {
   Entry& entry = entry_of(value);
   if (entry.whole != nullptr) return entry.whole;
   const Dims& dims = entry.type.dims();
+  const Tiling all = Tiling::replicated(dims.size());
   const Parts* cheapest = &entry.parts.front();
   if (mesh_ != nullptr) {
-    const Tiling all = Tiling::replicated(dims.size());
+    HEKLA_ASSIGN_OR_RETURN(const bool is_made, recompute(entry, all, reshard_bytes(entry, all)));
+    if (is_made) return entry.whole;
     for (const Parts& parts : entry.parts) {
       if (!parts.tiling) continue;
       if (!cheapest->tiling ||
@@ -89,28 +105,34 @@ Result<ir::Value*> Versions::whole(ir::Value* value) {
     }
   }
   ir::GraphBuilder g(home_of(*cheapest->value), nullptr, location_);
-  entry.whole = cheapest->tiling ? resharder_.reshard(g, cheapest->value, *cheapest->tiling,
-                                                      Tiling::replicated(dims.size()), dims)
-                                 : resharder_.gather(g, cheapest->value, cheapest->cut, dims);
+  entry.whole = cheapest->tiling
+                    ? resharder_.reshard(g, cheapest->value, *cheapest->tiling, all, dims)
+                    : resharder_.gather(g, cheapest->value, cheapest->cut, dims);
   HEKLA_RETURN_IF_ERROR(g.status());
   return entry.whole;
 }
 
 Result<ir::Value*> Versions::part(ir::Value* value, const Tiling& tiling) {
   if (tiling.is_replicated()) return whole(value);
-  {
-    const Entry& entry = entry_of(value);
+  Entry& entry = entry_of(value);
+  const auto at_hand = [&]() -> ir::Value* {
     for (const Parts& parts : entry.parts) {
       if (parts.tiling && *parts.tiling == tiling) return parts.value;
     }
-  }
+    return nullptr;
+  };
+  if (ir::Value* known = at_hand()) return known;
   Parts made;
   made.cut = mesh_->cut_of(tiling);
   made.tiling = tiling;
   HEKLA_ASSIGN_OR_RETURN(made.value, part_of_pattern(value, tiling));
-  Entry& entry = entry_of(value);
   const Dims& dims = entry.type.dims();
   if (made.value == nullptr) {
+    HEKLA_ASSIGN_OR_RETURN(const bool is_made,
+                           recompute(entry, tiling, reshard_bytes(entry, tiling)));
+    if (is_made) {
+      if (ir::Value* known = at_hand()) return known;
+    }
     const Parts* cheapest = nullptr;
     double least = 0;
     for (const Parts& parts : entry.parts) {
@@ -159,6 +181,44 @@ Result<ir::Value*> Versions::part(ir::Value* value, const Cut& cut, bool copies_
 
 double Versions::bytes(const Tiling& from, const Tiling& to, const ir::Type& whole) {
   return from == to ? 0 : resharder_.reshard_bytes(from, to, whole.dims(), whole.dtype());
+}
+
+double Versions::bytes(const ir::Value* value, const Tiling& to) {
+  const auto known = entries_.find(value);
+  if (known == entries_.end()) return 0;  // whole
+  const double least = reshard_bytes(*known->second, to);
+  return least == 0 ? 0 : std::min(least, recompute_bytes(*known->second, to));
+}
+
+double Versions::reshard_bytes(const Entry& entry, const Tiling& to) {
+  double least = kInfinite;
+  if (entry.whole != nullptr) {
+    least = bytes(Tiling::replicated(entry.type.dims().size()), to, entry.type);
+  }
+  for (const Parts& parts : entry.parts) {
+    if (parts.tiling) least = std::min(least, bytes(*parts.tiling, to, entry.type));
+  }
+  return least;
+}
+
+double Versions::recompute_bytes(const Entry& entry, const Tiling& to) {
+  if (recomputer_ == nullptr || entry.maker == nullptr || !to.partial.empty()) return kInfinite;
+  if (depth_ == 0) asked_ = 0;
+  if (depth_ == kMaxDepth || asked_ == kMaxAsked) return kInfinite;
+  ++depth_;
+  ++asked_;
+  const double bytes = recomputer_->bytes(*entry.maker, to);
+  --depth_;
+  return bytes;
+}
+
+Result<bool> Versions::recompute(Entry& entry, const Tiling& tiling, double bytes) {
+  if (bytes == 0 || bytes == kInfinite || recompute_bytes(entry, tiling) > bytes) return false;
+  const ir::LocationRef location = location_;
+  HEKLA_RETURN_IF_ERROR(
+      recomputer_->compute(*entry.maker, tiling, home_of(*entry.parts.front().value)));
+  location_ = location;
+  return true;
 }
 
 Result<ir::Value*> Versions::part_of_pattern(ir::Value* value, const Tiling& tiling) {

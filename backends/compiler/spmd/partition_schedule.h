@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// PartitionSchedule: what users and tests choose of how a program over partitions becomes that of
+// one device. Plain data.
+#pragma once
+
+#include <cstdint>
+
+namespace hekla::spmd {
+
+struct PartitionSchedule {
+  // Off: what is at hand in some parts gets to others by collectives alone, and is never computed
+  // once more. Sums may then be taken in another order: other bits.
+  bool recompute = true;
+  // What arrange_collectives.h does; no bit of any result depends on it.
+  bool merge_collectives = true;
+  bool hoist_collectives = true;
+  // Operands of one combined collective; 0: none is combined.
+  int64_t combine_bytes = int64_t{1} << 20;
+};
+
+// How often what may be switched off was done.
+struct PartitionCounts {
+  int64_t recomputed = 0;                         // values in other parts
+  int64_t merged = 0, hoisted = 0, combined = 0;  // collectives
+};
+
+}  // namespace hekla::spmd
