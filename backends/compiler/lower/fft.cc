@@ -257,7 +257,7 @@ class FftLowering {
   Status transform(const Stage& stage, int64_t size, const Load& load, const Store& store) {
     const std::vector<int64_t> radices = radices_of(size);
     std::array<std::optional<Temporary>, 2> buffers;
-    int64_t stride = 1;  // transforms that are interleaved
+    int64_t stride = 1;   // transforms that are interleaved
     int64_t root_at = 0;  // in the table, where the pass begins
     for (size_t pass = 0; pass < radices.size(); ++pass) {
       const int64_t r = radices[pass];

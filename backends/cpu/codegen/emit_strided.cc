@@ -36,8 +36,7 @@ llvm::Value* BodyEmitter::load_strided(llvm::Type* element, llvm::Value* first, 
   for (int64_t part = 0; part < step; ++part) {
     const int64_t begin = std::min<int64_t>(part * lanes_, last + 1 - lanes_);
     llvm::Value* here = b_.CreateAlignedLoad(
-        type,
-        b_.CreateConstInBoundsGEP1_64(element, first, static_cast<uint64_t>(lowest + begin)),
+        type, b_.CreateConstInBoundsGEP1_64(element, first, static_cast<uint64_t>(lowest + begin)),
         align);
     // Lanes that were found stay; those of this part come from it.
     for (int lane = 0; lane < lanes_; ++lane) {

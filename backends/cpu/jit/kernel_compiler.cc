@@ -2,6 +2,7 @@
 #include "backends/cpu/jit/kernel_compiler.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -234,11 +235,10 @@ class Compiler : public KernelCompiler {
     const Schedule& schedule = plan.schedule;
     const bool matters = !schedule.is_whole() || plan.kinds.back().segments.size() > 1;
     std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
-    // Lanes and units follow from the kernel alone, but for those of blocks.
-    if (request.blocks.rows != 0) {
-      text += fmt::format("blocks of {} lanes {} points {} rows", schedule.lanes, schedule.chunk,
-                          schedule.tile_rows);
-    }
+    // What else the code depends on. Blocks of rows and whole grids often come to the same.
+    text += fmt::format("{} lanes {} points dimension {} by {} staged {}", schedule.lanes,
+                        schedule.chunk, schedule.tile_dimension, schedule.tile_rows,
+                        fmt::join(schedule.staged, ","));
     if (request.tiles != TileUse::kChosen || request.strided != StridedUse::kShuffles) {
       text += fmt::format("tiles {} strided {}", static_cast<int>(request.tiles),
                           static_cast<int>(request.strided));
