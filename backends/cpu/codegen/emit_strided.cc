@@ -173,7 +173,7 @@ llvm::Value* BodyEmitter::load_in_group(Value v, const Access& access, llvm::Typ
   const auto number = at - group->members.begin();
   if (group->values.empty()) {
     auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
-    llvm::Value* here = element_pointer(access, element, scalar(f_[v].arguments[0]));
+    llvm::Value* here = first_pointer(access, element, f_[v].arguments[0]);
     std::vector<llvm::Value*> all;
     for (size_t i = 0; i < group->members.size(); ++i) {
       const int64_t offset = static_cast<int64_t>(i) * lanes_ - number;
@@ -197,7 +197,7 @@ bool BodyEmitter::store_in_group(Value v, llvm::Value* value, const Access& acce
   if (++group->count < group->members.size()) return true;
   group->count = 0;
   llvm::Type* element = value->getType()->getScalarType();
-  llvm::Value* first = element_pointer(access, element, scalar(f_[group->members[0]].arguments[0]));
+  llvm::Value* first = first_pointer(access, element, f_[group->members[0]].arguments[0]);
   const std::vector<llvm::Value*> all = interleave(group->values);
   for (size_t i = 0; i < all.size(); ++i) {
     const uint64_t offset = i * static_cast<uint64_t>(lanes_);
