@@ -52,6 +52,8 @@ def environment(config):
 def pytest_configure(config):
     config.addinivalue_line('markers', 'sizes: what a device decides by sizes; part of the runs with '
                             'all platforms but reference, which decides nothing')
+    config.addinivalue_line('markers', 'any_plugin: says nothing about how JAX finds the library; part '
+                            'of the runs with --plugin shim alone')
     plugin_session.configure(
         config, 'jax', first_platform='reference', values=environment(config),
         removed=('PJRT_NAMES_AND_LIBRARY_PATHS', 'HEKLA_PLUGIN_PATH', 'JAX_ENABLE_X64'))
@@ -60,6 +62,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     is_reference = config.getoption('--platform') == 'reference'
     plugin_session.deselect(config, items, 'sizes' if is_reference else 'any_platform')
+    if config.getoption('--plugin') == 'names' and config.getoption('--library') is None:
+        plugin_session.deselect(config, items, 'any_plugin')
 
 
 @pytest.fixture(scope='session')

@@ -10,6 +10,7 @@ import hosts
 import pytest
 from test_processes import VALUES, has_transport, program, run
 
+pytestmark = pytest.mark.any_plugin
 PORT = 4711
 
 # Trains until something is lost.
@@ -58,7 +59,8 @@ def start(all_hosts, code, per_host, values):
         for process in range(count)]
 
 
-@pytest.mark.parametrize('per_host', [1, 2])
+# What a device sends is read and written on the host: two processes of a host go both ways.
+@pytest.mark.parametrize('per_host', [pytest.param(1, marks=pytest.mark.any_platform), 2])
 def test_as_in_one_process(child, ours, per_host):
     if not ours:
         pytest.skip('a foreign plugin has its own way to make devices')
@@ -76,6 +78,7 @@ def test_as_in_one_process(child, ours, per_host):
 
 
 @pytest.mark.quick
+@pytest.mark.any_platform
 def test_a_host_that_is_cut_off_is_named(ours):
     if not ours:
         pytest.skip('a foreign plugin has its own way to make devices')

@@ -7,6 +7,8 @@ import socket
 import pytest
 from plugin_session import build_dir
 
+pytestmark = pytest.mark.any_plugin
+
 START = '''
 import hashlib, os, signal, sys, threading, time
 watchdog = threading.Timer(100, lambda: os._exit(77))
@@ -166,8 +168,10 @@ def has_transport(transport):
 
 
 @pytest.mark.parametrize('count, transport', [
-    pytest.param(2, 'auto', marks=pytest.mark.quick), (4, 'auto'),
-    pytest.param(2, 'gloo', marks=pytest.mark.quick), (4, 'gloo')])
+    pytest.param(2, 'auto', marks=pytest.mark.quick),
+    pytest.param(4, 'auto', marks=pytest.mark.any_platform),
+    pytest.param(2, 'gloo', marks=pytest.mark.quick),
+    pytest.param(4, 'gloo', marks=pytest.mark.any_platform)])
 def test_as_in_one_process(child, ours, known, count, transport):
     if not ours:
         pytest.skip('a foreign plugin has its own way to make devices')
@@ -202,6 +206,7 @@ def test_another_program_and_a_death_are_named(child, ours, transport):
     assert re.search(r'process 1 \(pid \d+ on .*\) has died', first[1]), first[1]
 
 
+@pytest.mark.any_platform
 def test_what_keeps_processes_apart_is_said(child, ours):
     if not ours:
         pytest.skip('a foreign plugin has its own way to make devices')

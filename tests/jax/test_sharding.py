@@ -5,9 +5,10 @@ One process runs all programs; each is compared with itself on one device of jax
 """
 import json
 
+import jaxlib
 import pytest
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.any_plugin]
 
 START = '''
 import functools, json
@@ -232,7 +233,13 @@ check('one in another', lambda a, b: shard_map(lambda p, q: shard_map(lambda r, 
 '''
 
 
-@pytest.mark.parametrize('gspmd', [False, True], ids=['shardy', 'gspmd'])
+# Both dialects are one graph before a device sees it, and releases but the newest run on one device.
+IS_NEWEST = tuple(map(int, jaxlib.__version__.split('.')[:2])) >= (0, 10)
+
+
+@pytest.mark.parametrize('gspmd', [
+    pytest.param(False, id='shardy'),
+    pytest.param(True, id='gspmd', marks=[pytest.mark.any_platform] if IS_NEWEST else [])])
 @pytest.mark.parametrize('programs', [CUT, NEIGHBOURS, MANUAL, PARTIAL], ids=['cut', 'neighbours', 'manual', 'partial'])
 def test_programs_over_eight_devices(child, ours, gspmd, programs):
     if not ours:

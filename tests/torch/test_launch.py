@@ -3,6 +3,7 @@
 
 What the ranks do is in ranks.py; a launch runs several of its scenarios, a test looks at one of them.
 """
+import fcntl
 import functools
 import json
 import os
@@ -47,16 +48,29 @@ def outcomes(folder, world):
 
 @pytest.fixture(scope='module')
 def launched(platform, tmp_path_factory):
-    """function(layout) -> what each rank of a launch wrote; once for each layout."""
+    """function(layout) -> what each rank of a launch wrote; once for each layout in a session, whose
+    processes (pytest-xdist's) share a folder."""
+    shared = tmp_path_factory.getbasetemp()
+    if 'PYTEST_XDIST_WORKER' in os.environ:
+        shared = shared.parent
+
     @functools.cache
     def launch(layout):
         processes, devices = LAYOUTS[layout]
-        folder = tmp_path_factory.mktemp('ranks')
+        folder = shared / f'ranks of {layout}'
+        folder.mkdir(exist_ok=True)
         names = ANYWHERE + (OF_PROCESSES if devices == 1 else ())
-        done = subprocess.run([sys.executable, str(RANKS), str(folder), *names], check=False,
-                              env=variables(platform, devices, HEKLA_NUM_PROCESSES=str(processes)),
-                              capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr[-4000:]
+        with (folder / 'code').open('a+', encoding='utf-8') as code:
+            fcntl.flock(code, fcntl.LOCK_EX)
+            code.seek(0)
+            said = code.read()
+            if not said:
+                done = subprocess.run([sys.executable, str(RANKS), str(folder), *names], check=False,
+                                      env=variables(platform, devices, HEKLA_NUM_PROCESSES=str(processes)),
+                                      capture_output=True, text=True, timeout=900)
+                said = f'{done.returncode} {done.stderr[-4000:]}'
+                code.write(said)
+        assert said.startswith('0 '), said
         return outcomes(folder, processes * devices)
     return launch
 

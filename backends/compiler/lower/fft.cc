@@ -232,11 +232,23 @@ class FftLowering {
     return add_table(sequence_, std::move(array));
   }
 
-  // exp(-2 pi i t / n) for all t below n.
-  Result<Table> roots(int64_t n) {
+  // What the passes of a transform of n elements multiply with, one pass after the other, in the
+  // order in which points side by side read it: for result i of a butterfly, from 1 on, the power
+  // i * stride * block of exp(-2 pi i / n) for all blocks.
+  Result<Table> roots(int64_t n, const std::vector<int64_t>& radices) {
     if (auto it = roots_.find(n); it != roots_.end()) return it->second;
     std::vector<Complex> values;
-    for (int64_t t = 0; t < n; ++t) values.push_back(root(t, n));
+    int64_t stride = 1;
+    for (const int64_t r : radices) {
+      const int64_t blocks = n / r / stride;
+      if (blocks == 1) break;  // the last pass multiplies with nothing
+      for (int64_t i = 1; i < r; ++i) {
+        for (int64_t block = 0; block < blocks; ++block) {
+          values.push_back(root(i * stride * block, n));
+        }
+      }
+      stride *= r;
+    }
     HEKLA_ASSIGN_OR_RETURN(const Table table, add_values(values));
     return roots_[n] = table;
   }
@@ -245,7 +257,8 @@ class FftLowering {
   Status transform(const Stage& stage, int64_t size, const Load& load, const Store& store) {
     const std::vector<int64_t> radices = radices_of(size);
     std::array<std::optional<Temporary>, 2> buffers;
-    int64_t stride = 1;  // transforms that are interleaved
+    int64_t stride = 1;   // transforms that are interleaved
+    int64_t root_at = 0;  // in the table, where the pass begins
     for (size_t pass = 0; pass < radices.size(); ++pass) {
       const int64_t r = radices[pass];
       const int64_t shares = size / r;
@@ -265,10 +278,11 @@ class FftLowering {
       const Value offset = b.binary(Op::kRemU, k.at(1), k.index(stride));
       const bool is_last = pass + 1 == radices.size();
       if (!is_last) {
-        HEKLA_ASSIGN_OR_RETURN(const Table table, roots(size));
+        HEKLA_ASSIGN_OR_RETURN(const Table table, roots(size, radices));
         for (int64_t i = 1; i < r; ++i) {
-          const Element w = k.load(table, b.mul(block, k.index(i * stride)));
+          const Element w = k.load(table, b.add(block, k.index(root_at)));
           y[static_cast<size_t>(i)] = times(k, y[static_cast<size_t>(i)], w);
+          root_at += shares / stride;
         }
         auto& to = buffers[(pass + 1) % 2];
         if (!to.has_value()) to = add(elements);
@@ -391,7 +405,7 @@ class FftLowering {
   const bool is_inverse_;
   DType part_ = DType::kF32;
   DType complex_ = DType::kC64;
-  std::map<int64_t, Table> roots_;  // by length
+  std::map<int64_t, Table> roots_;  // of the passes, by length
   LoweredSequence sequence_;
 };
 

@@ -44,10 +44,12 @@ void BodyEmitter::begin_points(int lanes) {
     if (analysis_.level(static_cast<Value>(i)) == Level::kPoint) scalars_[i] = nullptr;
   }
   for (Group& group : groups_) group.values.clear();
+  bases_.clear();
 }
 
 void BodyEmitter::set_scalar(Value v, llvm::Value* value) {
   scalars_[static_cast<size_t>(v)] = value;
+  bases_.clear();
 }
 
 llvm::Type* BodyEmitter::scalar_type(ScalarType type) const {

@@ -73,6 +73,10 @@ class BodyEmitter {
   void store_vector(const kernel::Access& access, llvm::Value* value, kernel::Value index);
   llvm::Value* element_pointer(const kernel::Access& access, llvm::Type* element,
                                llvm::Value* index);
+  // Of the first lane. In bodies without regions a constant distance from another one in the same
+  // basic block, where there is one: most of what a transform's body would compute is addresses.
+  llvm::Value* first_pointer(const kernel::Access& access, llvm::Type* element,
+                             kernel::Value index);
 
   void emit_loop(kernel::Value v);
   void emit_condition(kernel::Value v);
@@ -136,6 +140,14 @@ class BodyEmitter {
   llvm::Value* staged_row_ = nullptr;
   std::vector<Group> groups_;
   std::vector<int> group_number_;  // by load or store; -1: none
+  struct Base {
+    int32_t operand;
+    llvm::Type* element;
+    kernel::Value index;
+    llvm::Value* pointer;
+  };
+  std::vector<Base> bases_;  // of the points begun, in `bases_block_`
+  llvm::BasicBlock* bases_block_ = nullptr;
   bool defers_ = false;
   Deferred deferred_;
 };

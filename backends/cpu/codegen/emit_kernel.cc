@@ -3,6 +3,7 @@
 
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
+#include <llvm/Transforms/Utils/Local.h>
 
 #include <algorithm>
 
@@ -52,6 +53,7 @@ class KernelEmitter {
 
     b_.SetInsertPoint(unit);
     emit_unit(number, bodies);
+    if (code_.kernel.body.region_count() == 1) erase_unused();
     number->addIncoming(b_.CreateAdd(number, b_.getInt64(1)), b_.GetInsertBlock());
     b_.CreateBr(header);
 
@@ -325,6 +327,15 @@ class KernelEmitter {
     at->addIncoming(next, b_.GetInsertBlock());
     b_.CreateCondBr(more, at->getParent(), done);
     b_.SetInsertPoint(done);
+  }
+
+  // Indices of elements that became constant distances from others.
+  void erase_unused() {
+    for (llvm::BasicBlock& block : llvm::reverse(*function_)) {
+      for (llvm::Instruction& one : llvm::make_early_inc_range(llvm::reverse(block))) {
+        if (llvm::isInstructionTriviallyDead(&one)) one.eraseFromParent();
+      }
+    }
   }
 
   void emit_vector(llvm::Value* at, int lanes, BodyEmitter& body) {

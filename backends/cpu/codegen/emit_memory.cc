@@ -2,6 +2,7 @@
 // Loads and stores of BodyEmitter: vectors where lanes are contiguous in memory, else by lane.
 #include <llvm/IR/Intrinsics.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "backends/cpu/codegen/emit_body.h"
@@ -24,6 +25,29 @@ llvm::Value* BodyEmitter::element_pointer(const Access& access, llvm::Type* elem
   return b_.CreateGEP(element, operands_[static_cast<size_t>(access.operand)], index);
 }
 
+llvm::Value* BodyEmitter::first_pointer(const Access& access, llvm::Type* element, Value index) {
+  if (f_.region_count() != 1) return element_pointer(access, element, scalar(index));
+  if (bases_block_ != b_.GetInsertBlock()) {
+    bases_.clear();
+    bases_block_ = b_.GetInsertBlock();
+  }
+  const kernel::IndexAnalysis& known = analysis_.index();
+  const auto terms = known.terms(index);
+  for (const Base& base : bases_) {
+    if (base.operand != access.operand || base.element != element) continue;
+    const auto others = known.terms(base.index);
+    if (!std::equal(terms.begin(), terms.end(), others.begin(), others.end())) continue;
+    int64_t distance = known.constant(index) - known.constant(base.index);
+    // Both count elements of one operand, and their difference is known modulo their type.
+    if (f_.type(index) == ScalarType::kI32) distance = static_cast<int32_t>(distance);
+    if (distance == 0) return base.pointer;
+    return b_.CreateConstGEP1_64(element, base.pointer, static_cast<uint64_t>(distance));
+  }
+  llvm::Value* pointer = element_pointer(access, element, scalar(index));
+  bases_.push_back({access.operand, element, index, pointer});
+  return pointer;
+}
+
 void BodyEmitter::emit_load(Value v) {
   const Instruction& inst = f_[v];
   const Access access = kernel::unpack_access(inst.immediate);
@@ -39,7 +63,7 @@ void BodyEmitter::emit_load(Value v) {
     value = load_in_group(v, access, element);
     if (value == nullptr) value = load_vector(access, element, index);
   } else {
-    llvm::Value* pointer = element_pointer(access, element, scalar(index));
+    llvm::Value* pointer = first_pointer(access, element, index);
     value = b_.CreateAlignedLoad(element, pointer, element_align(access));
   }
   if (access.bytes <= 2) {
@@ -54,7 +78,7 @@ llvm::Value* BodyEmitter::load_vector(const Access& access, llvm::Type* element,
   const llvm::Align align = element_align(access);
   const LaneShape shape = analysis_.shape(index);
   if (shape.kind == LaneKind::kAffine) {
-    llvm::Value* first = element_pointer(access, element, scalar(index));
+    llvm::Value* first = first_pointer(access, element, index);
     if (shape.stride == 1) {
       if (mask_ == nullptr) return b_.CreateAlignedLoad(type, first, align);
       return b_.CreateMaskedLoad(type, first, align, mask_, llvm::Constant::getNullValue(type));
@@ -108,7 +132,7 @@ void BodyEmitter::emit_store(Value v) {
   }
   if (store_in_group(v, value, access)) return;
   if (lanes_ > 1) return store_vector(access, value, inst.arguments[0]);
-  llvm::Value* pointer = element_pointer(access, element, scalar(inst.arguments[0]));
+  llvm::Value* pointer = first_pointer(access, element, inst.arguments[0]);
   put(value, pointer, element_align(access));
 }
 
@@ -125,7 +149,7 @@ void BodyEmitter::store_vector(const Access& access, llvm::Value* value, Value i
   const llvm::Align align = element_align(access);
   const LaneShape shape = analysis_.shape(index);
   if (shape.kind == LaneKind::kAffine && shape.stride == 1) {
-    llvm::Value* first = element_pointer(access, element, scalar(index));
+    llvm::Value* first = first_pointer(access, element, index);
     if (mask_ == nullptr) {
       put(value, first, align);
     } else {
@@ -138,7 +162,7 @@ void BodyEmitter::store_vector(const Access& access, llvm::Value* value, Value i
     return;
   }
   const bool is_affine = shape.kind != LaneKind::kVarying;
-  llvm::Value* first = is_affine ? element_pointer(access, element, scalar(index)) : nullptr;
+  llvm::Value* first = is_affine ? first_pointer(access, element, index) : nullptr;
   for (int lane = 0; lane < lanes_; ++lane) {
     const auto number = static_cast<uint64_t>(lane);
     llvm::Value* at = is_affine ? b_.CreateConstInBoundsGEP1_64(

@@ -21,22 +21,28 @@ constexpr int64_t kMostGroupStride = 16;
 
 }  // namespace
 
-// Vectors of memory from the first element to the last and none beyond them.
+// Vectors of memory from the lowest element to the highest and none beyond them; null where one
+// instruction for each lane is as good. Strides below zero run backwards, as of the mirrored half
+// of a real transform.
 llvm::Value* BodyEmitter::load_strided(llvm::Type* element, llvm::Value* first, int64_t stride,
                                        llvm::Align align) {
-  if (stride < 2 || stride > kMostLoadStride || lanes_ < 4) return nullptr;
+  const int64_t step = stride < 0 ? -stride : stride;
+  if (step < 2 || step > kMostLoadStride || lanes_ < 4) return nullptr;
   auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
-  const int64_t last = (lanes_ - 1) * stride;
+  const int64_t last = (lanes_ - 1) * step;
+  const int64_t lowest = stride < 0 ? -last : 0;  // from the first lane's element
   llvm::Value* value = nullptr;
   std::vector<int> order(static_cast<size_t>(lanes_));
-  for (int64_t part = 0; part < stride; ++part) {
+  for (int64_t part = 0; part < step; ++part) {
     const int64_t begin = std::min<int64_t>(part * lanes_, last + 1 - lanes_);
     llvm::Value* here = b_.CreateAlignedLoad(
-        type, b_.CreateConstInBoundsGEP1_64(element, first, static_cast<uint64_t>(begin)), align);
+        type, b_.CreateConstInBoundsGEP1_64(element, first, static_cast<uint64_t>(lowest + begin)),
+        align);
     // Lanes that were found stay; those of this part come from it.
     for (int lane = 0; lane < lanes_; ++lane) {
-      const int64_t at = lane * stride - begin;
-      const bool is_here = lane * stride >= part * lanes_ && at >= 0 && at < lanes_;
+      const int64_t place = lane * stride - lowest;
+      const int64_t at = place - begin;
+      const bool is_here = place >= part * lanes_ && at >= 0 && at < lanes_;
       order[static_cast<size_t>(lane)] = static_cast<int>(value == nullptr ? (is_here ? at : 0)
                                                           : is_here        ? lanes_ + at
                                                                            : lane);
@@ -167,7 +173,7 @@ llvm::Value* BodyEmitter::load_in_group(Value v, const Access& access, llvm::Typ
   const auto number = at - group->members.begin();
   if (group->values.empty()) {
     auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
-    llvm::Value* here = element_pointer(access, element, scalar(f_[v].arguments[0]));
+    llvm::Value* here = first_pointer(access, element, f_[v].arguments[0]);
     std::vector<llvm::Value*> all;
     for (size_t i = 0; i < group->members.size(); ++i) {
       const int64_t offset = static_cast<int64_t>(i) * lanes_ - number;
@@ -191,7 +197,7 @@ bool BodyEmitter::store_in_group(Value v, llvm::Value* value, const Access& acce
   if (++group->count < group->members.size()) return true;
   group->count = 0;
   llvm::Type* element = value->getType()->getScalarType();
-  llvm::Value* first = element_pointer(access, element, scalar(f_[group->members[0]].arguments[0]));
+  llvm::Value* first = first_pointer(access, element, f_[group->members[0]].arguments[0]);
   const std::vector<llvm::Value*> all = interleave(group->values);
   for (size_t i = 0; i < all.size(); ++i) {
     const uint64_t offset = i * static_cast<uint64_t>(lanes_);

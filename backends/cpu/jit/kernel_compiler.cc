@@ -2,6 +2,7 @@
 #include "backends/cpu/jit/kernel_compiler.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +21,8 @@ namespace {
 
 // A module costs 0.7 ms by itself, so it should hold several kernels; more than this gains nothing.
 constexpr size_t kKernelsPerModule = 8;
+// Long bodies take 4 ms each: fewer to a module, so that threads end together.
+constexpr size_t kLongKernelsPerModule = 3;
 
 std::string hash_of(const std::string& text) {
   return sha256_hex(std::as_bytes(std::span(text.data(), text.size())));
@@ -234,11 +237,10 @@ class Compiler : public KernelCompiler {
     const Schedule& schedule = plan.schedule;
     const bool matters = !schedule.is_whole() || plan.kinds.back().segments.size() > 1;
     std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
-    // Lanes and units follow from the kernel alone, but for those of blocks.
-    if (request.blocks.rows != 0) {
-      text += fmt::format("blocks of {} lanes {} points {} rows", schedule.lanes, schedule.chunk,
-                          schedule.tile_rows);
-    }
+    // What else the code depends on. Blocks of rows and whole grids often come to the same.
+    text += fmt::format("{} lanes {} points dimension {} by {} staged {}", schedule.lanes,
+                        schedule.chunk, schedule.tile_dimension, schedule.tile_rows,
+                        fmt::join(schedule.staged, ","));
     if (request.tiles != TileUse::kChosen || request.strided != StridedUse::kShuffles) {
       text += fmt::format("tiles {} strided {}", static_cast<int>(request.tiles),
                           static_cast<int>(request.strided));
@@ -257,16 +259,18 @@ class Compiler : public KernelCompiler {
     for (const Job* job : jobs) {
       (has_long_body(*job->kernel) ? long_bodies : others).push_back(job);
     }
-    std::vector<Bin> bins = fill_bins(std::move(long_bodies));
-    for (Bin& bin : fill_bins(std::move(others))) bins.push_back(std::move(bin));
+    std::vector<Bin> bins = fill_bins(std::move(long_bodies), kLongKernelsPerModule);
+    for (Bin& bin : fill_bins(std::move(others), kKernelsPerModule)) {
+      bins.push_back(std::move(bin));
+    }
     return bins;
   }
 
-  static std::vector<Bin> fill_bins(std::vector<const Job*> jobs) {
+  static std::vector<Bin> fill_bins(std::vector<const Job*> jobs, size_t most) {
     std::stable_sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) {
       return a->kernel->body.size() > b->kernel->body.size();
     });
-    std::vector<Bin> bins((jobs.size() + kKernelsPerModule - 1) / kKernelsPerModule);
+    std::vector<Bin> bins((jobs.size() + most - 1) / most);
     // Two modules at least, so that a second thread can help.
     if (bins.size() == 1 && jobs.size() > 1) bins.resize(2);
     for (const Job* job : jobs) {

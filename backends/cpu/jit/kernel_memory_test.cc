@@ -173,9 +173,9 @@ TEST_P(Levels, TransposesInTilesOfBlocks) {
   EXPECT_GT(tiled, 8);
 }
 
-// Loads `from` elements apart and stores that lie `to` apart, of which `stored` side by side are
-// written: all of them, or not; in reversed order, to each of `planes` that lie one behind the
-// other. `blocks`: runs of 8 points that lie apart by more.
+// Loads `from` elements apart, backwards below 0, and stores that lie `to` apart, of which `stored`
+// side by side are written: all of them, or not; in reversed order, to each of `planes` that lie
+// one behind the other. `blocks`: runs of 8 points that lie apart by more.
 TestKernel strided(int64_t row, int64_t from, int64_t to, int64_t stored, int64_t planes, int bytes,
                    bool blocks) {
   const ScalarType type = bytes == 8 ? kI64 : kI32;
@@ -192,12 +192,14 @@ TestKernel strided(int64_t row, int64_t from, int64_t to, int64_t stored, int64_
     place = b.add(b.mul(run, b.index(2 * kRun)), b.sub(at, b.mul(run, b.index(kRun))));
     most = 2 * row + kRun;
   }
-  const Value in = b.add(b.mul(b.grid_index(0), b.index(row)), at);
+  const Value forward = b.add(b.mul(b.grid_index(0), b.index(row)), at);
+  const Value in = from < 0 ? b.sub(b.index(kRows * row - 1), forward) : forward;
+  const int64_t step = from < 0 ? -from : from;
   const Value out = b.add(b.mul(b.grid_index(0), b.index(most)), place);
   for (int64_t plane = planes; plane-- > 0;) {
     const Value here = b.add(out, b.index(plane * kRows * most));
     for (int64_t k = stored; k-- > 0;) {
-      const Value x = b.load(type, {0, width}, b.add(b.mul(in, b.index(from)), b.index(k % from)));
+      const Value x = b.load(type, {0, width}, b.add(b.mul(in, b.index(step)), b.index(k % step)));
       const Value y = b.mul(b.add(x, b.integer(type, 3 + plane)), b.integer(type, 2 * k + 1));
       // As the parts of complex numbers lie.
       const Value pair = b.mul(b.add(b.mul(here, b.index(to / 2)), b.index(k / 2)), b.index(2));
@@ -208,7 +210,7 @@ TestKernel strided(int64_t row, int64_t from, int64_t to, int64_t stored, int64_
   test.elements = {{type, width}, {type, width}};
   test.labels = {"from", "to"};
   std::mt19937 random(static_cast<uint32_t>(row));
-  const int64_t counts[] = {kRows * row * from, planes * kRows * most * to};
+  const int64_t counts[] = {kRows * row * step, planes * kRows * most * to};
   for (int i = 0; i < 2; ++i) {
     test.kernel.operands.push_back({counts[i] * bytes, i == 0, i == 1});
     std::vector<std::byte> content(static_cast<size_t>(counts[i] * bytes));
@@ -233,7 +235,9 @@ TEST_P(Levels, StridedLoadsAndStores) {
                                                  {4, 4, 3, 2},
                                                  {8, 8, 8, 2},
                                                  {16, 16, 16, 1},
-                                                 {2, 32, 4, 1}}) {
+                                                 {2, 32, 4, 1},
+                                                 {-2, 2, 2, 1},
+                                                 {-3, 4, 3, 1}}) {
           const TestKernel test = strided(row, from, to, stored, planes, bytes, blocks);
           for (const StridedUse use : {StridedUse::kShuffles, StridedUse::kByLane}) {
             KernelRequest request{&test.kernel};

@@ -8,9 +8,9 @@
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
-#include <llvm/IR/OptBisect.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
+#include <llvm/Pass.h>
 #include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
@@ -59,15 +59,21 @@ struct Diagnostics : llvm::DiagnosticHandler {
   std::string& errors;
 };
 
-// Passes whose time grows faster than the code does, and which gain nothing for long bodies without
-// branches such as those of transforms: their addresses become smaller code without the reduction
-// of induction variables, and the processor orders a window of instructions itself.
-class LongBodyGate : public llvm::OptPassGate {
+// Leaves out passes whose time grows faster than the code does, and which gain nothing for long
+// bodies without branches such as those of transforms: their addresses become smaller code without
+// the reduction of induction variables, and the processor orders a window of instructions itself.
+// A gate of LLVM's would skip them and still run the analyses that they ask for.
+class LongBodyPasses : public llvm::legacy::PassManager {
  public:
-  bool isEnabled() const override { return true; }
-  bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) override {
-    return pass != "Loop Strength Reduction" && pass != "Machine Instruction Scheduler" &&
-           pass != "Post RA top-down list latency scheduler";
+  void add(llvm::Pass* pass) override {
+    const llvm::StringRef name = pass->getPassName();
+    if (name == "Loop Strength Reduction" || name == "Canonicalize Freeze Instructions in Loops" ||
+        name == "Machine Instruction Scheduler" ||
+        name == "Post RA top-down list latency scheduler") {
+      delete pass;
+      return;
+    }
+    llvm::legacy::PassManager::add(pass);
   }
 };
 
@@ -143,11 +149,9 @@ Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels,
   std::string errors;
   llvm::LLVMContext context;
   context.setDiagnosticHandler(std::make_unique<Diagnostics>(errors));
-  LongBodyGate gate;
-  if (std::all_of(kernels.begin(), kernels.end(),
-                  [](const NamedKernel& kernel) { return has_long_body(kernel.code.kernel); })) {
-    context.setOptPassGate(gate);
-  }
+  const bool are_long = std::all_of(kernels.begin(), kernels.end(), [](const NamedKernel& kernel) {
+    return has_long_body(kernel.code.kernel);
+  });
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<llvm::TargetMachine> machine, take_machine());
   llvm::Module module("kernels", context);
   module.setTargetTriple(target_.triple);
@@ -172,13 +176,18 @@ Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels,
   } else {
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream out(bytes);
-    llvm::legacy::PassManager passes;
+    std::unique_ptr<llvm::legacy::PassManager> passes;
+    if (are_long) {
+      passes = std::make_unique<LongBodyPasses>();
+    } else {
+      passes = std::make_unique<llvm::legacy::PassManager>();
+    }
     const auto type = form == Form::kObject ? llvm::CodeGenFileType::ObjectFile
                                             : llvm::CodeGenFileType::AssemblyFile;
-    if (machine->addPassesToEmitFile(passes, out, nullptr, type)) {
+    if (machine->addPassesToEmitFile(*passes, out, nullptr, type)) {
       errors = "the target writes no such file";
     } else {
-      passes.run(module);
+      passes->run(module);
     }
     result.assign(bytes.begin(), bytes.end());
   }
