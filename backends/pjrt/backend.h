@@ -80,6 +80,8 @@ struct LaunchInput {
   bool is_donated = false;
 };
 
+class CollectiveCounters;
+
 struct Launch {
   int device = 0;  // among this process's
   std::vector<LaunchInput> inputs;
@@ -93,6 +95,8 @@ struct Launch {
   // Where the program meets its host; null where it does not. Its calls may block for long and
   // launch programs on the same device, so they hold up no launch but this one.
   std::shared_ptr<HostTransfers> transfers;
+  // Of the device; null: nobody counts.
+  std::shared_ptr<CollectiveCounters> collectives;
   // For functions of the user's.
   ffi::LaunchInfo info;
   // What profilers call it; null: none watches.

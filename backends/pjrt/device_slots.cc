@@ -153,6 +153,9 @@ Status Device_GetAttributes(PJRT_Device_GetAttributes_Args* args) {
     for (const auto& [name, value] : backend.counters(args->device->local_index)) {
       live->values.add("counter." + name, value);
     }
+    for (const auto& [name, value] : args->device->collectives->values()) {
+      live->values.add("counter." + name, value);
+    }
   }
   args->attributes = live->values.values.data();
   args->num_attributes = live->values.values.size();

@@ -223,6 +223,7 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     Part& part = parts[taken];
     Launch& launch = launches[taken];
     launch.device = part.device->local_index;
+    launch.collectives = part.device->collectives;
     launch.info.device_ordinal = part.device->local_index;
     launch.replica = part.logical.replica;
     launch.partition = part.logical.partition;

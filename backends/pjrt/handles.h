@@ -15,6 +15,7 @@
 
 #include "backends/ffi/launch.h"
 #include "backends/pjrt/backend.h"
+#include "backends/pjrt/collective_counters.h"
 #include "backends/pjrt/communicator.h"
 #include "backends/pjrt/compile_options.h"
 #include "backends/pjrt/gang_inputs.h"
@@ -87,6 +88,9 @@ struct PJRT_Device {
   std::vector<PJRT_Memory*> memories;             // none of another process's device
   // Among this process's devices, by which the backend knows it; -1: another process's.
   int local_index = -1;
+  // Shared with launches.
+  std::shared_ptr<hekla::pjrt::CollectiveCounters> collectives =
+      std::make_shared<hekla::pjrt::CollectiveCounters>();
   bool is_addressable() const { return local_index >= 0; }
 };
 

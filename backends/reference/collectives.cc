@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/pjrt/collective_counters.h"
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/kernels/convert.h"
 #include "backends/reference/kernels/movement.h"
@@ -240,7 +241,10 @@ Status check_collective(const ir::Operation& op, const ir::Module& module,
 }
 
 Collectives::Collectives(const ir::Module& module, const EvaluateOptions& options)
-    : module_(module), exchange_(options.exchange), traced_device_(options.device) {
+    : module_(module),
+      exchange_(options.exchange),
+      traced_device_(options.device),
+      counters_(options.collectives) {
   if (exchange_ == nullptr) {
     own_ = std::make_unique<DeviceExchange>(ir::DeviceGrid{});
     exchange_ = own_.get();
@@ -318,14 +322,18 @@ Result<Collectives::Pending> Collectives::begin(const Step& step, std::vector<Da
   return pending;
 }
 
-void Collectives::describe(const Pending& pending, OperationTrace& trace) {
+int64_t Collectives::bytes_of(const Pending& pending) {
   const ir::Operation& op = *pending.step->op;
   int64_t bytes = 0;
   for (size_t i = 0; i < pending.shapes.size() && i < op.operand_count(); ++i) {
     const ir::Type& type = op.operand(i)->type();
     if (type.is_tensor()) bytes += element_count(pending.shapes[i]) * dtype_bytes(type.dtype());
   }
-  trace.add({"bytes_accessed", bytes});
+  return bytes;
+}
+
+void Collectives::describe(const Pending& pending, OperationTrace& trace) const {
+  trace.add({"bytes_accessed", bytes_of(pending)});
   const Role& role = *pending.role;
   std::string peers;
   const auto add = [&](int64_t device) {
@@ -343,22 +351,44 @@ Result<std::vector<Datum>> Collectives::finish(const Pending& pending, Interpret
   const ir::Operation& op = *pending.step->op;
   OperationTrace trace(TraceLine::kCollectives, traced_device_, op);
   if (trace.is_on()) describe(pending, trace);
+  int64_t waited_ns = 0;
+  Result<std::vector<Datum>> results =
+      finish_waiting(pending, interpreter, frame, thread, waited_ns);
+  if (trace.is_on()) trace.add({"waited_ns", waited_ns});
+  const Role& role = *pending.role;
+  // Sends and receives between devices whose channel has no pairs say not who is there.
+  const bool takes_part =
+      has_pairs(op.code()) ? !role.has_pairs || role.source || role.target : !role.members.empty();
+  if (counters_ != nullptr && takes_part && results.ok()) {
+    counters_->count(op.code(), bytes_of(pending), waited_ns);
+  }
+  return results;
+}
+
+Result<std::vector<Datum>> Collectives::finish_waiting(const Pending& pending,
+                                                       Interpreter& interpreter,
+                                                       std::vector<Datum>& frame,
+                                                       DeviceExchange::Thread thread,
+                                                       int64_t& waited_ns) {
+  const ir::Operation& op = *pending.step->op;
   if (op.code() == OpCode::kSend) return std::vector<Datum>(1);
-  if (has_pairs(op.code())) return receive(pending, thread);
+  if (has_pairs(op.code())) return receive(pending, thread, waited_ns);
   if (!pending.ticket) return zero_results(op, pending.shapes);
-  return combine(pending, interpreter, frame, thread);
+  return combine(pending, interpreter, frame, thread, waited_ns);
 }
 
 Result<std::vector<Datum>> Collectives::receive(const Pending& pending,
-                                                DeviceExchange::Thread thread) {
+                                                DeviceExchange::Thread thread, int64_t& waited_ns) {
   const ir::Operation& op = *pending.step->op;
   const Role& role = *pending.role;
   if (role.has_pairs && !role.source) return zero_results(op, pending.shapes);
   const bool is_permute = op.code() == OpCode::kCollectivePermute;
   const DeviceExchange::Channel channel = is_permute ? DeviceExchange::Channel{0, pending.site.id}
                                                      : DeviceExchange::Channel{channel_of(op), 0};
+  const int64_t since = Trace::now();
   HEKLA_ASSIGN_OR_RETURN(Contribution arrays,
                          exchange_->receive(device_, pending.site, channel, role.source, thread));
+  waited_ns = Trace::now() - since;
   if (exchange_->has_other_programs()) {
     HEKLA_RETURN_IF_ERROR(check_received(op, arrays));
   }
@@ -370,11 +400,13 @@ Result<std::vector<Datum>> Collectives::receive(const Pending& pending,
 
 Result<std::vector<Datum>> Collectives::combine(const Pending& pending, Interpreter& interpreter,
                                                 std::vector<Datum>& frame,
-                                                DeviceExchange::Thread thread) {
+                                                DeviceExchange::Thread thread, int64_t& waited_ns) {
   const Step& step = *pending.step;
   const ir::Operation& op = *step.op;
+  const int64_t since = Trace::now();
   HEKLA_ASSIGN_OR_RETURN(std::vector<Contribution> brought,
                          exchange_->collect(device_, pending.site, *pending.ticket, thread));
+  waited_ns = Trace::now() - since;
   if (exchange_->has_other_programs()) {
     HEKLA_RETURN_IF_ERROR(check_brought(op, brought, pending.shapes.size()));
   }

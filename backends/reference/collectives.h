@@ -52,17 +52,25 @@ class Collectives {
   };
 
   Result<const Role*> role_of(const ir::Operation& op);
+  // Bytes of the operands.
+  static int64_t bytes_of(const Pending& pending);
   // The devices that it meets, and how much it brings.
-  void describe(const Pending& pending, OperationTrace& trace);
-  Result<std::vector<Datum>> receive(const Pending& pending, DeviceExchange::Thread thread);
+  void describe(const Pending& pending, OperationTrace& trace) const;
+  Result<std::vector<Datum>> finish_waiting(const Pending& pending, Interpreter& interpreter,
+                                            std::vector<Datum>& frame,
+                                            DeviceExchange::Thread thread, int64_t& waited_ns);
+  Result<std::vector<Datum>> receive(const Pending& pending, DeviceExchange::Thread thread,
+                                     int64_t& waited_ns);
   Result<std::vector<Datum>> combine(const Pending& pending, Interpreter& interpreter,
-                                     std::vector<Datum>& frame, DeviceExchange::Thread thread);
+                                     std::vector<Datum>& frame, DeviceExchange::Thread thread,
+                                     int64_t& waited_ns);
 
   const ir::Module& module_;
   std::unique_ptr<DeviceExchange> own_;  // of one device, where the caller gave none
   DeviceExchange* exchange_;
   int64_t device_ = 0;
   const int traced_device_;  // LaunchContext::device
+  pjrt::CollectiveCounters* const counters_;
   std::unordered_map<const ir::Operation*, Role> roles_;
 };
 

@@ -13,6 +13,10 @@ namespace hekla::ffi {
 class LaunchCalls;
 }
 
+namespace hekla::pjrt {
+class CollectiveCounters;
+}
+
 namespace hekla::reference {
 
 class DeviceExchange;
@@ -31,6 +35,8 @@ struct LaunchContext {
   // launch of one device. Whoever cancels the launch also aborts the exchange, which does not look
   // at `cancelled`; whoever made it says when a device has finished.
   DeviceExchange* exchange = nullptr;
+  // What the device's collectives are counted by; null: by nothing.
+  pjrt::CollectiveCounters* collectives = nullptr;
   // Where sends to the host and receives from it go; null: they are errors.
   HostTransfers* transfers = nullptr;
   // For custom calls that the user's own functions compute; null: they are errors.

@@ -2,6 +2,7 @@
 // plugin_collectives_test LIBRARY: collectives on several devices of a plugin.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -176,6 +177,26 @@ TEST_P(Collectives, Sum) {
   for (const auto& values : *results) {
     for (size_t i = 0; i < 4; ++i) {
       EXPECT_EQ(values[i], 100 * n * (n - 1) / 2 + n * static_cast<float>(i));
+    }
+  }
+}
+
+TEST_P(Collectives, DevicesCountThem) {
+  constexpr int kLaunches = 3;
+  const auto results = run(fmt::format("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{\n "
+                                       "{}\n {}\n return %1 : tensor<4xf32> }}",
+                                       all_reduce("%0", "%x"), all_reduce("%1", "%0")),
+                           kLaunches);
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  const int64_t runs = int64_t{2} * kLaunches * static_cast<int64_t>(forms().size());
+  for (const auto& client : clients_) {
+    for (const Device& device : client->addressable_devices()) {
+      std::map<std::string, int64_t> counters;
+      for (const auto& [name, value] : device.counters()) counters[name] = value;
+      EXPECT_EQ(counters["all_reduce runs"], runs);
+      EXPECT_EQ(counters["all_reduce bytes"], 16 * runs);
+      EXPECT_GT(counters["all_reduce waited ns"], 0);
+      EXPECT_FALSE(counters.contains("all_gather runs"));
     }
   }
 }

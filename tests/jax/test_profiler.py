@@ -152,5 +152,7 @@ def test_each_device_has_its_lines(child, ours, platform, tmp_path):
         stats = met[0][3]
         device = int(name.split(':')[1])
         assert stats['bytes_accessed'] == 16 * 4
+        assert 0 <= stats['waited_ns'] <= met[0][2]
+        assert 'source' in stats
         assert str(stats['peers']) == ','.join(str(i) for i in range(4) if i != device)
     assert len(runs) == 1

@@ -15,8 +15,8 @@ using ir::OpCode;
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-// How far a question for bytes goes back and how many operations it asks: chains are followed to
-// the array that they begin with, and no question takes long.
+// How far a question for bytes, and what is computed by it, goes back, and how many operations it
+// asks: no question takes long, and no long chain is computed twice.
 constexpr int kMaxDepth = 12;
 constexpr int kMaxAsked = 64;
 
@@ -213,10 +213,16 @@ double Versions::recompute_bytes(const Entry& entry, const Tiling& to) {
 }
 
 Result<bool> Versions::recompute(Entry& entry, const Tiling& tiling, double bytes) {
-  if (bytes == 0 || bytes == kInfinite || recompute_bytes(entry, tiling) > bytes) return false;
+  if (bytes == 0 || bytes == kInfinite || computing_ == kMaxDepth ||
+      recompute_bytes(entry, tiling) > bytes) {
+    return false;
+  }
   const ir::LocationRef location = location_;
-  HEKLA_RETURN_IF_ERROR(
-      recomputer_->compute(*entry.maker, tiling, home_of(*entry.parts.front().value)));
+  ++computing_;
+  const Status status =
+      recomputer_->compute(*entry.maker, tiling, home_of(*entry.parts.front().value));
+  --computing_;
+  HEKLA_RETURN_IF_ERROR(status);
   location_ = location;
   return true;
 }

@@ -109,6 +109,7 @@ class Versions {
   Recomputer* recomputer_ = nullptr;
   // Of one question for bytes: operations that it goes back over, and those that it asked.
   int depth_ = 0, asked_ = 0;
+  int computing_ = 0;  // operations once more, each for the one before
   ir::LocationRef location_;
   std::unordered_map<const ir::Value*, EntryRef> entries_;
 };

@@ -111,6 +111,7 @@ class Job : public DeviceJob {
     options.exchange = member_.exchange();
     options.transfers = launch_.transfers.get();
     options.device = launch_.device;
+    options.collectives = launch_.collectives.get();
     std::optional<ffi::LaunchCalls> calls;
     if (calls_ != nullptr) options.calls = &calls.emplace(calls_, launch_.info);
     // Several such launches may be on the device at once, one waiting for the other in a callback.

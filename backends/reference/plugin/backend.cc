@@ -166,6 +166,7 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     options.exchange = member.exchange();
     options.transfers = job.transfers.get();
     options.device = job.device;
+    options.collectives = job.collectives.get();
     std::optional<ffi::LaunchCalls> launch_calls;
     if (calls != nullptr) options.calls = &launch_calls.emplace(calls, job.info);
     if (job.gang != nullptr) options.cancelled = &job.gang->aborted();

@@ -73,6 +73,7 @@ struct LaunchRequest {
   pjrt::GangRef gang;
   // Where it meets its host; null: nowhere.
   std::shared_ptr<HostTransfers> transfers;
+  std::shared_ptr<pjrt::CollectiveCounters> collectives;
   // For the program's calls of the user's functions.
   ffi::LaunchInfo info;
   // What profilers call it; null: none watches.

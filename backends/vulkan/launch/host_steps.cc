@@ -52,6 +52,7 @@ reference::LaunchContext DeviceProgram::launch_context(Run& run) const {
   context.transfers = run.request.transfers.get();
   if (run.calls) context.calls = &*run.calls;
   context.device = device_->index();
+  context.collectives = run.request.collectives.get();
   return context;
 }
 

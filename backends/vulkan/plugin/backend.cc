@@ -182,6 +182,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     one.request.number = launch.number;
     one.request.gang = launch.gang;
     one.request.transfers = launch.transfers;
+    one.request.collectives = launch.collectives;
     one.request.info = launch.info;
     one.request.trace = launch.trace;
     if (collectives_.has_value()) one.request.member = {launch, launch_count, *collectives_};
