@@ -124,9 +124,10 @@ std::string who_calls_what(const std::map<int, Call>& calls) {
   for (size_t i = 0; i < std::min(kNamed, kinds.size()); ++i) {
     const auto& [call, ranks] = kinds[i];
     // Of calls that read alike: what chooses how they are done.
-    const bool looks_alike = std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) {
-      return kind.first != call && kind.first.to_string() == call.to_string();
-    });
+    const bool looks_alike =
+        std::any_of(kinds.begin(), kinds.end(), [&, &call = call](const auto& kind) {
+          return kind.first != call && kind.first.to_string() == call.to_string();
+        });
     text +=
         fmt::format("{}rank{} {} call{} {}{}", i == 0 ? "" : "; ", ranks.size() == 1 ? "" : "s",
                     rendezvous::rank_list(ranks), ranks.size() == 1 ? "s" : "", call.to_string(),

@@ -67,12 +67,25 @@ struct F16 {
   }
 };
 
-// The other float formats, by the functions of dtype.h.
+// The other float formats, by the functions of dtype.h; those of a byte are read from a table.
 template <DType kDType, typename Bits>
 struct AnyFloat {
   using Stored = Bits;
   using Folded = float;
-  static float load(Bits bits) { return static_cast<float>(float_from_bits(kDType, bits)); }
+  static float load(Bits bits) {
+    if constexpr (sizeof(Bits) == 1) {
+      static const std::array<float, 256> kValues = [] {
+        std::array<float, 256> values = {};
+        for (uint64_t i = 0; i < values.size(); ++i) {
+          values[i] = static_cast<float>(float_from_bits(kDType, i));
+        }
+        return values;
+      }();
+      return kValues[bits];
+    } else {
+      return static_cast<float>(float_from_bits(kDType, bits));
+    }
+  }
   static Bits store(float value) { return static_cast<Bits>(float_to_bits(kDType, value)); }
 };
 
