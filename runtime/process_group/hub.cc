@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/process_group/hub.h"
 
+#include <algorithm>
+
 #include "runtime/base/async/thread.h"
 #include "runtime/base/log.h"
 #include "runtime/process_group/member.h"
@@ -12,17 +14,38 @@ namespace {
 // How late a deadline of a message may be noticed.
 constexpr std::chrono::milliseconds kBeat(20);
 
+// A store of which nobody waits for longer than the group's deadline.
+class ValuesUntil final : public rendezvous::KeyValueStore {
+ public:
+  ValuesUntil(std::shared_ptr<rendezvous::KeyValueStore> store, Deadline deadline)
+      : store_(std::move(store)), deadline_(deadline) {}
+
+  Result<std::string> get(std::string_view key, std::chrono::milliseconds timeout) override {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_.left());
+    return store_->get(key, std::min(timeout, left));
+  }
+  Result<std::string> try_get(std::string_view key) override { return store_->try_get(key); }
+  Status put(std::string_view key, std::string_view value) override {
+    return store_->put(key, value);
+  }
+
+ private:
+  const std::shared_ptr<rendezvous::KeyValueStore> store_;  // shared with the caller
+  const Deadline deadline_;
+};
+
 }  // namespace
 
 Result<std::shared_ptr<Hub>> Hub::create(std::shared_ptr<rendezvous::KeyValueStore> store, int rank,
-                                         int size, const Options& options) {
+                                         int size, const Options& options, Deadline deadline) {
   auto hub = std::make_shared<Hub>();
   Hub* const own = hub.get();
   const collectives::ProcessTransportOptions transport = {options.engine, options.address,
                                                           options.coordinator, options.silence};
   HEKLA_ASSIGN_OR_RETURN(hub->transport_,
                          collectives::ProcessTransport::create(
-                             std::move(store), "hekla/group/" + options.name, rank, size,
+                             std::make_shared<ValuesUntil>(std::move(store), deadline),
+                             "hekla/group/" + options.name, rank, size,
                              {[own](int from, collectives::Message message) {
                                 own->received(from, std::move(message));
                               },

@@ -24,9 +24,11 @@ struct Options;
 
 class Hub {
  public:
-  // Reaches all processes. The transport's errors name those that cannot be reached.
+  // Reaches all processes, which are waited for until the deadline. The transport's errors name
+  // those that cannot be reached.
   static Result<std::shared_ptr<Hub>> create(std::shared_ptr<rendezvous::KeyValueStore> store,
-                                             int rank, int size, const Options& options);
+                                             int rank, int size, const Options& options,
+                                             Deadline deadline);
   Hub() = default;
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;

@@ -48,8 +48,11 @@ Status check_pair(const ConstElements& out, const ConstElements& in, int64_t out
 }
 
 bool overlap(const ConstElements& a, const ConstElements& b) {
-  return a.count > 0 && b.count > 0 && a.bytes() < b.bytes() + b.size_bytes() &&
-         b.bytes() < a.bytes() + a.size_bytes();
+  // What is no memory is another check's to say.
+  if (!check_elements(a).ok() || !check_elements(b).ok() || a.count == 0 || b.count == 0) {
+    return false;
+  }
+  return a.bytes() < b.bytes() + b.size_bytes() && b.bytes() < a.bytes() + a.size_bytes();
 }
 
 // Reductions write while they still read: only over what they have read.
@@ -128,7 +131,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::create(
   HEKLA_RETURN_IF_ERROR(check_options(options, rank, size));
   const Deadline deadline = Deadline::in(options.timeout);
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Hub> hub,
-                         Hub::create(std::move(store), rank, size, options));
+                         Hub::create(std::move(store), rank, size, options, deadline));
   std::shared_ptr<ProcessGroup> group(
       new ProcessGroup(std::move(hub), options, all_ranks(size), rank));
   HEKLA_RETURN_IF_ERROR(group->barrier(deadline.left()).wait());

@@ -286,6 +286,16 @@ TEST(ProcessGroup, WhoLeavesIsNamed) {
   });
 }
 
+TEST(ProcessGroup, WhoNeverComesIsNamedWhenItIsMade) {
+  Options options;
+  options.timeout = milliseconds(50);
+  const auto group = ProcessGroup::create(std::make_shared<rendezvous::StoreKeyValues>(
+                                              std::make_shared<rendezvous::LocalStore>(), "t/"),
+                                          0, 2, options);
+  EXPECT_EQ(group.status().code(), StatusCode::kDeadlineExceeded) << group.status().to_string();
+  EXPECT_TRUE(says(group.status(), "process 1")) << group.status().to_string();
+}
+
 // Each way to go, in a small call and in the middle of a large one.
 TEST(ProcessGroupProcesses, WhoDiesOrStopsIsNamedOnAllOthers) {
   for (const int64_t count : {5, 1 << 20}) {
