@@ -17,10 +17,12 @@ set(HEKLA_PUBLIC_HEADERS
   runtime/client/open.h
   runtime/program/builder/graph_builder.h runtime/program/stablehlo/read_program.h
   runtime/program/stablehlo/bytecode/write_bytecode.h runtime/program/stablehlo/text/print.h
+  runtime/process_group/init.h
   runtime/checkpoint/c_api/checkpoint_c.h
   runtime/checkpoint/manager/checkpoint_manager.h runtime/checkpoint/device/client_source.h)
 set(client hekla_runtime_client hekla_npy)
 set(program hekla_builder hekla_stablehlo)
+set(group hekla_process_group)
 set(checkpoint hekla_checkpoint_manager hekla_checkpoint_device)
 
 # Appends the libraries of ours among `ARGN`, and those that they stand on, to `result`.
@@ -38,14 +40,14 @@ function(hekla_own_libraries result)
 endfunction()
 
 set(exported)
-hekla_own_libraries(exported ${client} ${program} ${checkpoint})
+hekla_own_libraries(exported ${client} ${program} ${group} ${checkpoint})
 foreach(library IN LISTS exported)
   string(REPLACE "hekla_" "" name ${library})
   set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:include/hekla>)
   target_compile_features(${library} INTERFACE cxx_std_20)
 endforeach()
-foreach(component client program checkpoint)
+foreach(component client program group checkpoint)
   add_library(hekla_component_${component} INTERFACE)
   target_link_libraries(hekla_component_${component} INTERFACE ${${component}})
   set_target_properties(hekla_component_${component} PROPERTIES EXPORT_NAME ${component})

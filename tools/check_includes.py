@@ -18,6 +18,8 @@ RULES = [
     ("plugin_api/", []),
     ("runtime/base/", []),
     ("runtime/collectives/", ["runtime/base/", "runtime/rendezvous/"]),
+    # What users call collectives by: over transports, and nothing of devices or programs.
+    ("runtime/process_group/", ["runtime/base/", "runtime/collectives/", "runtime/rendezvous/"]),
     # What programs are: for runtime/, which builds them, and backends/, which compile them.
     ("runtime/program/", ["runtime/base/"]),
     # How processes find each other: for checkpoints, process groups and the C API.

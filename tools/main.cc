@@ -9,6 +9,8 @@
 #include "tools/demo_command.h"
 #include "tools/devices_command.h"
 #include "tools/doctor_command.h"
+#include "tools/group_check_command.h"
+#include "tools/launch_command.h"
 #include "tools/plugin_check_command.h"
 #include "tools/plugins_command.h"
 #include "tools/run_command.h"
@@ -31,6 +33,8 @@ int main(int argc, char** argv) {
   hekla::tools::add_ckpt_command(app, exit_code);
   hekla::tools::add_plugins_command(app, exit_code);
   hekla::tools::add_plugin_check_command(app, exit_code);
+  hekla::tools::add_group_check_command(app, exit_code);
+  hekla::tools::add_launch_command(app, exit_code);
   hekla::tools::add_devices_command(app, exit_code);
   hekla::tools::add_doctor_command(app, exit_code);
   try {

@@ -28,6 +28,8 @@ std::vector<std::string> carrier_candidates() {
       paths.push_back((folder / place / "libhekla_gloo.so").lexically_normal().string());
     }
   }
+  // Programs of others that are linked to an installed Hekla find it by their RUNPATH.
+  paths.emplace_back("libhekla_gloo.so");
   return paths;
 }
 

@@ -6,6 +6,7 @@
 
 #include "runtime/rendezvous/file_store.h"
 #include "runtime/rendezvous/store.h"
+#include "runtime/rendezvous/tcp_store.h"
 
 namespace hekla::rendezvous {
 
@@ -170,14 +171,35 @@ Result<std::string> sum_text(std::string_view key, std::string_view text, int64_
   return std::to_string(sum);
 }
 
-Result<std::shared_ptr<Store>> open_store(std::string_view address) {
+Result<std::shared_ptr<Store>> open_store(std::string_view address, Deadline deadline) {
   if (address == "local:") return std::shared_ptr<Store>(std::make_shared<LocalStore>());
   if (address.starts_with("file:") && address.size() > 5) {
     HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store,
                            FileStore::open(posix_io(), std::string(address.substr(5))));
     return std::shared_ptr<Store>(std::move(store));
   }
-  return invalid_argument("no store \"{}\": file:DIR or local: are known (HEKLA_STORE)", address);
+  if (address.starts_with("tcp:")) {
+    std::string_view rest = address.substr(4);
+    const size_t at = rest.find('@');
+    const std::string token(at == rest.npos ? std::string_view() : rest.substr(0, at));
+    if (at != rest.npos) rest.remove_prefix(at + 1);
+    // An address of IPv6 has colons of its own.
+    const size_t colon = rest.rfind(':');
+    int port = 0;
+    const char* const end = rest.data() + rest.size();
+    const bool is_whole = colon != rest.npos && colon > 0;
+    if (is_whole && std::from_chars(rest.data() + colon + 1, end, port).ptr == end && port > 0 &&
+        port < 65536) {
+      HEKLA_ASSIGN_OR_RETURN(
+          std::unique_ptr<TcpStore> store,
+          TcpStore::connect(std::string(rest.substr(0, colon)), port, token, deadline));
+      return std::shared_ptr<Store>(std::move(store));
+    }
+  }
+  // A token is nobody's business.
+  return invalid_argument(
+      "no store \"{}\": file:DIR, tcp:[TOKEN@]HOST:PORT or local: are known (HEKLA_STORE)",
+      address.substr(address.rfind('@') + 1));
 }
 
 }  // namespace hekla::rendezvous

@@ -7,10 +7,11 @@
 // also within a call: the call then has happened or not.
 //
 // Members say who is alive: a process joins under a name, and others may ask whether it died.
-// Implementations: in-process (threads of one process as ranks), `file:DIR` (file_store.h); the
-// launcher's own joins through this interface. Thread-safe.
+// Implementations: in-process (threads of one process as ranks), `file:DIR` (file_store.h),
+// `tcp:HOST:PORT` (tcp_store.h), a framework's (log_store.h). Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,6 +23,8 @@
 #include "runtime/base/status.h"
 
 namespace hekla::rendezvous {
+
+inline constexpr std::chrono::seconds kOpenPatience{60};
 
 class Store {
  public:
@@ -95,8 +98,10 @@ class LocalStore : public Store {
   std::unique_ptr<State> state_;
 };
 
-// "file:DIR" (a folder that all processes see), or "local:" for a store of this process alone.
-// INVALID_ARGUMENT names the forms there are.
-Result<std::shared_ptr<Store>> open_store(std::string_view address);
+// "file:DIR" (a folder that all processes see), "tcp:[TOKEN@]HOST:PORT" (a TcpStoreServer, which
+// may come until the deadline), or "local:" for a store of this process alone. INVALID_ARGUMENT
+// names the forms there are.
+Result<std::shared_ptr<Store>> open_store(std::string_view address,
+                                          Deadline deadline = Deadline::in(kOpenPatience));
 
 }  // namespace hekla::rendezvous

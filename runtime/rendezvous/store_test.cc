@@ -16,6 +16,7 @@
 #include "runtime/base/testing/child.h"
 #include "runtime/rendezvous/file_store.h"
 #include "runtime/rendezvous/log_store.h"
+#include "runtime/rendezvous/tcp_store_server.h"
 #include "runtime/rendezvous/testing/put_once.h"
 
 namespace hekla::rendezvous {
@@ -23,7 +24,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-enum class Kind { kLocal, kFile, kLog };
+enum class Kind { kLocal, kFile, kLog, kTcp };
 
 // The same promises of all stores.
 class StoreOf : public ::testing::TestWithParam<Kind> {
@@ -36,12 +37,15 @@ class StoreOf : public ::testing::TestWithParam<Kind> {
         return *open_store("file:" + folder_.file("store"));
       case Kind::kLog:
         return *LogStore::open(service_, "hekla");
+      case Kind::kTcp:
+        return *open_store(fmt::format("tcp:secret@127.0.0.1:{}", server_->port()));
     }
     return nullptr;
   }
   TemporaryFolder folder_;
   std::shared_ptr<Store> local_ = std::make_shared<LocalStore>();
   std::shared_ptr<KeyValueStore> service_ = std::make_shared<testing::PutOnce>();
+  std::unique_ptr<TcpStoreServer> server_ = *TcpStoreServer::start("127.0.0.1", 0, "secret");
 };
 
 TEST_P(StoreOf, KeepsValues) {
@@ -144,15 +148,17 @@ TEST_P(StoreOf, MembersAreKnownToLive) {
   EXPECT_TRUE(other->join("m").ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StoreOf, ::testing::Values(Kind::kLocal, Kind::kFile, Kind::kLog),
+INSTANTIATE_TEST_SUITE_P(All, StoreOf,
+                         ::testing::Values(Kind::kLocal, Kind::kFile, Kind::kLog, Kind::kTcp),
                          [](const auto& info) {
                            return info.param == Kind::kLocal  ? "Local"
                                   : info.param == Kind::kFile ? "File"
-                                                              : "Log";
+                                  : info.param == Kind::kLog  ? "Log"
+                                                              : "Tcp";
                          });
 
 TEST(OpenStore, NamesTheFormsThereAre) {
-  const auto store = open_store("tcp://host:1");
+  const auto store = open_store("http://host:1");
   EXPECT_EQ(store.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(store.status().message().find("file:DIR"), std::string::npos);
 }

@@ -61,6 +61,14 @@ Status Completion::await() const {
   return status_;
 }
 
+bool Completion::await_until(Deadline deadline) const {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return is_done_; };
+  // The end of the clock is no time that every system can wait for.
+  if (deadline.is_never()) done_condition_.wait(lock, is_done);
+  return done_condition_.wait_until(lock, deadline.time(), is_done);
+}
+
 void Completion::on_done(std::function<void(const Status&)> callback) {
   Status status;
   {

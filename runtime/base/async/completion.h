@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/base/async/deadline.h"
 #include "runtime/base/status.h"
 
 namespace hekla {
@@ -34,6 +35,8 @@ class Completion {
   Status status() const;
   // Blocks until it is done.
   Status await() const;
+  // Blocks until it is done, or the deadline: whether it is.
+  bool await_until(Deadline deadline) const;
   void on_done(std::function<void(const Status&)> callback);
 
  private:

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/process_group/conformance/conformance.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "runtime/process_group/testing/ranks.h"
+
+namespace hekla::process_group {
+namespace {
+
+// All types in small sizes, each way in which it may be done.
+TEST(Conformance, EverythingIsAsTheReferenceHasIt) {
+  for (const auto& [flat, segment] : {std::pair<int64_t, int64_t>{32 << 10, 1 << 20}, {0, 100}}) {
+    Options options;
+    options.flat_bytes = flat;
+    options.segment_bytes = segment;
+    std::atomic<size_t> count = 0;
+    on_ranks(
+        3,
+        [&](ProcessGroup& group) {
+          ConformanceOptions wanted;
+          wanted.sizes = {0, 16, 28, 400};
+          for (const CheckResult& result : run_conformance(group, wanted, nullptr)) {
+            EXPECT_EQ(result.problem, "") << result.name << " on rank " << group.rank();
+            ++count;
+          }
+        },
+        options);
+    EXPECT_GT(count, 3000U);
+  }
+}
+
+// A suite that cannot fail is none.
+TEST(Conformance, WrongResultsAreSeen) {
+  const HostArray a = conformance_input(DType::kBF16, 100, 0, "x");
+  const HostArray b = conformance_input(DType::kBF16, 100, 1, "x");
+  EXPECT_FALSE(a.identical(b));
+  EXPECT_NE(difference(a, b), "");
+  EXPECT_EQ(difference(a, a), "");
+  const HostArray sum = reference_reduce(ReduceOp::kSum, {a, b});
+  EXPECT_NE(difference(sum, reference_reduce(ReduceOp::kMax, {a, b})), "");
+}
+
+}  // namespace
+}  // namespace hekla::process_group

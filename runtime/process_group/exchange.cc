@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/process_group/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/staging.h"
+
+namespace hekla::process_group {
+namespace {
+
+bool is_same(const ConstElements& a, const ConstElements& b) {
+  return a.data == b.data && a.count == b.count;
+}
+
+Status check_piece(const HostArray& block, int from, int64_t bytes) {
+  if (block.size_bytes() == bytes) return ok_status();
+  return data_loss("rank {} sent {} bytes where {} belong", from, block.size_bytes(), bytes);
+}
+
+}  // namespace
+
+Exchange::Exchange(Member& member, const Options& options, uint64_t sequence, const Call& call,
+                   Deadline deadline)
+    : member_(member),
+      options_(options),
+      sequence_(sequence),
+      call_(call),
+      deadline_(deadline),
+      width_(std::max<int64_t>(1, dtype_bytes(call.dtype))) {}
+
+uint64_t Exchange::step_of(Round round, int64_t k) {
+  return static_cast<uint64_t>(round) << 56 | static_cast<uint64_t>(k);
+}
+
+Result<HostArray> Exchange::block_of(const ConstElements& x) {
+  if (x.owner != nullptr && !is_flat(x)) {
+    return HostArray::wrap(DType::kUI8, {x.size_bytes()}, x.owner, x.data);
+  }
+  HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(DType::kUI8, {x.size_bytes()}));
+  if (x.count > 0) {
+    std::memcpy(copy.mutable_data(), x.data, static_cast<size_t>(x.size_bytes()));
+  }
+  return copy;
+}
+
+void Exchange::post(int to, Head::Kind kind, uint64_t step, int64_t part, const HostArray& block,
+                    bool is_callers) {
+  Head head;
+  head.kind = kind;
+  head.sequence = sequence_;
+  head.step = step;
+  head.part = part;
+  head.call = call_;
+  CompletionRef sent;
+  if (is_callers) sending_.push_back(sent = Completion::make());
+  std::vector<HostArray> blocks;
+  if (block.size_bytes() > 0) blocks.push_back(block);
+  member_.post(to, std::move(head), std::move(blocks), std::move(sent));
+}
+
+int64_t Exchange::piece_count(int64_t count) const {
+  if (count * width_ <= options_.flat_bytes) return count == 0 ? 0 : 1;
+  const int64_t most = std::max<int64_t>(1, options_.segment_bytes / width_);
+  return (count + most - 1) / most;
+}
+
+Exchange::Piece Exchange::piece(int64_t count, int64_t k) const {
+  if (count * width_ <= options_.flat_bytes) return {0, count};
+  const int64_t most = std::max<int64_t>(1, options_.segment_bytes / width_);
+  return {k * most, std::min(most, count - k * most)};
+}
+
+Status Exchange::begin(const std::vector<ConstElements>& parts,
+                       const std::vector<int64_t>& expected) {
+  expected_ = expected;
+  // Ranks begin with their neighbours, so that not all send to rank 0 first.
+  std::vector<int> others;
+  for (int i = 1; i < size(); ++i) others.push_back((rank() + i) % size());
+  HostArray block;
+  const ConstElements* has = nullptr;
+  int64_t pieces = 0;
+  for (const int p : others) {
+    const ConstElements& part = parts[static_cast<size_t>(p)];
+    const bool rides = is_flat(part) && part.count > 0;
+    if (rides && (has == nullptr || !is_same(*has, part))) {
+      HEKLA_ASSIGN_OR_RETURN(block, block_of(part));
+      has = &part;
+    }
+    if (!rides) pieces = std::max(pieces, piece_count(part.count));
+    post(p, Head::Kind::kCall, 0, part.count, rides ? block : HostArray(), false);
+  }
+  HEKLA_ASSIGN_OR_RETURN(std::vector<Mail> mails, member_.meet(sequence_, call_, deadline_));
+  ridden_.resize(mails.size());
+  for (const int p : others) {
+    Mail& mail = mails[static_cast<size_t>(p)];
+    const int64_t count = expected_[static_cast<size_t>(p)];
+    if (mail.head.part != count) {
+      return failed_precondition(
+          "call {}, {}: rank {} has {} elements for rank {}, which expects {}", sequence_,
+          call_.to_string(), p, mail.head.part, rank(), count);
+    }
+    if (count == 0 || count * width_ > options_.flat_bytes) continue;
+    if (mail.blocks.size() != 1) return data_loss("rank {} sent a call without its part", p);
+    HEKLA_RETURN_IF_ERROR(check_piece(mail.blocks[0], p, count * width_));
+    ridden_[static_cast<size_t>(p)] = std::move(mail.blocks[0]);
+  }
+  for (int64_t k = 0; k < pieces; ++k) {
+    ConstElements last;
+    HostArray piece_block;
+    bool has_block = false;
+    for (const int p : others) {
+      const ConstElements& part = parts[static_cast<size_t>(p)];
+      if (is_flat(part) || k >= piece_count(part.count)) continue;
+      const auto [first, count] = piece(part.count, k);
+      const ConstElements now = part.part(first, count);
+      if (!has_block || !is_same(last, now)) {
+        HEKLA_ASSIGN_OR_RETURN(piece_block, block_of(now));
+        last = now;
+        has_block = true;
+      }
+      post(p, Head::Kind::kData, step_of(Round::kParts, k), 0, piece_block, now.owner != nullptr);
+    }
+  }
+  return ok_status();
+}
+
+Result<HostArray> Exchange::take_step(Round round, int from, int64_t count, int64_t k) {
+  HEKLA_ASSIGN_OR_RETURN(HostArray block,
+                         member_.take(sequence_, call_, step_of(round, k), from, deadline_));
+  HEKLA_RETURN_IF_ERROR(check_piece(block, from, piece(count, k).count * width_));
+  return block;
+}
+
+Result<HostArray> Exchange::take(int from, int64_t k) {
+  const int64_t count = expected_[static_cast<size_t>(from)];
+  if (count * width_ <= options_.flat_bytes) return ridden_[static_cast<size_t>(from)];
+  return take_step(Round::kParts, from, count, k);
+}
+
+Status Exchange::send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece) {
+  if (to.empty()) return ok_status();
+  HEKLA_ASSIGN_OR_RETURN(const HostArray block, block_of(piece));
+  for (const int p : to) {
+    post(p, Head::Kind::kData, step_of(Round::kResults, k), 0, block, piece.owner != nullptr);
+  }
+  return ok_status();
+}
+
+Result<HostArray> Exchange::take_result(int from, int64_t count, int64_t k) {
+  return take_step(Round::kResults, from, count, k);
+}
+
+Status Exchange::finish() {
+  for (const CompletionRef& sent : sending_) {
+    if (!sent->await_until(deadline_)) {
+      return deadline_exceeded("call {}, {}: a rank does not take what is sent to it", sequence_,
+                               call_.to_string());
+    }
+    HEKLA_RETURN_IF_ERROR(
+        sent->status().with_context(fmt::format("call {}, {}", sequence_, call_.to_string())));
+  }
+  return ok_status();
+}
+
+namespace {
+
+// Rank r's part of an array that all reduce together: the first ones have one element more.
+struct Slice {
+  int64_t first, count;
+};
+Slice slice_of(int64_t count, int size, int rank) {
+  const int64_t least = count / size, more = count % size;
+  return {rank * least + std::min<int64_t>(rank, more), least + (rank < more ? 1 : 0)};
+}
+
+// Folds piece k of what all ranks have for this one.
+Status fold_piece_of_all(Exchange& exchange, const ConstElements& own, const Reduction& by,
+                         int64_t k, std::byte* out) {
+  std::vector<HostArray> blocks(static_cast<size_t>(exchange.size()));
+  std::vector<const std::byte*> inputs(blocks.size());
+  const auto [first, count] = exchange.piece(own.count, k);
+  for (int r = 0; r < exchange.size(); ++r) {
+    const auto at = static_cast<size_t>(r);
+    if (r == exchange.rank()) {
+      inputs[at] = own.part(first, count).bytes();
+      continue;
+    }
+    HEKLA_ASSIGN_OR_RETURN(blocks[at], exchange.take(r, k));
+    inputs[at] = blocks[at].data();
+  }
+  reduce(by, own.dtype, count, inputs, out);
+  return ok_status();
+}
+
+Status fold_all(Exchange& exchange, const Elements& out, const ConstElements& own,
+                const Reduction& by) {
+  for (int64_t k = 0; k < exchange.piece_count(own.count); ++k) {
+    const auto [first, count] = exchange.piece(own.count, k);
+    HEKLA_RETURN_IF_ERROR(fold_piece_of_all(exchange, own, by, k, out.part(first, count).bytes()));
+  }
+  return ok_status();
+}
+
+std::vector<int> others_of(const Exchange& exchange) {
+  std::vector<int> others;
+  for (int i = 1; i < exchange.size(); ++i) {
+    others.push_back((exchange.rank() + i) % exchange.size());
+  }
+  return others;
+}
+
+// Each rank reduces its slice and sends it to those in `to`; `out` takes all slices of the result
+// where this rank is one of the receivers, else nothing is written.
+Status reduce_by_slices(Exchange& exchange, const Elements* out, const ConstElements& in,
+                        const Reduction& by, const std::vector<int>& to) {
+  const auto ranks = static_cast<size_t>(exchange.size());
+  const Slice own = slice_of(in.count, exchange.size(), exchange.rank());
+  std::vector<ConstElements> parts(ranks);
+  for (int p = 0; p < exchange.size(); ++p) {
+    const Slice slice = slice_of(in.count, exchange.size(), p);
+    parts[static_cast<size_t>(p)] = in.part(slice.first, slice.count);
+  }
+  HEKLA_RETURN_IF_ERROR(exchange.begin(parts, std::vector<int64_t>(ranks, own.count)));
+  const ConstElements mine = in.part(own.first, own.count);
+  for (int64_t k = 0; k < exchange.piece_count(own.count); ++k) {
+    const auto [first, count] = exchange.piece(own.count, k);
+    if (out != nullptr) {
+      const Elements result = out->part(own.first + first, count);
+      HEKLA_RETURN_IF_ERROR(fold_piece_of_all(exchange, mine, by, k, result.bytes()));
+      HEKLA_RETURN_IF_ERROR(exchange.send_result(to, k, result));
+      continue;
+    }
+    HEKLA_ASSIGN_OR_RETURN(HostArray result, Staging::allocate(in.dtype, {count}));
+    HEKLA_RETURN_IF_ERROR(fold_piece_of_all(exchange, mine, by, k, result.mutable_data()));
+    HEKLA_RETURN_IF_ERROR(exchange.send_result(to, k, elements(std::as_const(result))));
+  }
+  if (out == nullptr) return ok_status();
+  for (const int p : others_of(exchange)) {
+    const Slice slice = slice_of(in.count, exchange.size(), p);
+    for (int64_t k = 0; k < exchange.piece_count(slice.count); ++k) {
+      HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take_result(p, slice.count, k));
+      const Elements at = out->part(slice.first + exchange.piece(slice.count, k).first, 0);
+      if (block.size_bytes() == 0) continue;
+      std::memcpy(at.data, block.data(), static_cast<size_t>(block.size_bytes()));
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
+                      const Reduction& by) {
+  if (!exchange.is_flat(in)) return reduce_by_slices(exchange, &out, in, by, others_of(exchange));
+  const auto ranks = static_cast<size_t>(exchange.size());
+  HEKLA_RETURN_IF_ERROR(
+      exchange.begin(std::vector<ConstElements>(ranks, in), std::vector<int64_t>(ranks, in.count)));
+  return fold_all(exchange, out, in, by);
+}
+
+Status run_reduce(Exchange& exchange, const Elements& x, int root, const Reduction& by) {
+  const bool is_root = exchange.rank() == root;
+  if (!exchange.is_flat(x)) {
+    return reduce_by_slices(exchange, is_root ? &x : nullptr, x, by,
+                            is_root ? std::vector<int>() : std::vector<int>{root});
+  }
+  const auto ranks = static_cast<size_t>(exchange.size());
+  std::vector<ConstElements> parts(ranks);
+  parts[static_cast<size_t>(root)] = x;
+  HEKLA_RETURN_IF_ERROR(exchange.begin(parts, std::vector<int64_t>(ranks, is_root ? x.count : 0)));
+  return is_root ? fold_all(exchange, x, x, by) : ok_status();
+}
+
+Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
+                          const Reduction& by) {
+  const auto ranks = static_cast<size_t>(exchange.size());
+  std::vector<ConstElements> parts(ranks);
+  for (size_t p = 0; p < ranks; ++p) {
+    parts[p] = in.part(static_cast<int64_t>(p) * out.count, out.count);
+  }
+  HEKLA_RETURN_IF_ERROR(exchange.begin(parts, std::vector<int64_t>(ranks, out.count)));
+  return fold_all(exchange, out, parts[static_cast<size_t>(exchange.rank())], by);
+}
+
+Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
+                 const std::vector<ConstElements>& in) {
+  std::vector<int64_t> expected;
+  for (const Elements& part : out) expected.push_back(part.count);
+  HEKLA_RETURN_IF_ERROR(exchange.begin(in, expected));
+  // First of all: what comes from others may lie on it.
+  const auto own = static_cast<size_t>(exchange.rank());
+  if (out[own].count > 0 && out[own].data != in[own].data) {
+    std::memmove(out[own].data, in[own].data, static_cast<size_t>(out[own].size_bytes()));
+  }
+  for (const int p : others_of(exchange)) {
+    const Elements& part = out[static_cast<size_t>(p)];
+    for (int64_t k = 0; k < exchange.piece_count(part.count); ++k) {
+      HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take(p, k));
+      const Elements at = part.part(exchange.piece(part.count, k).first, 0);
+      std::memcpy(at.data, block.data(), static_cast<size_t>(block.size_bytes()));
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace hekla::process_group

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchange: one collective call on one rank: what it has for each other rank goes there, what they
+// have for it comes, and the calls are compared before.
+//
+// A part of at most Options::flat_bytes travels with the call itself, a larger one after it in
+// pieces. Used by the thread of the member that runs the call.
+#pragma once
+
+#include <vector>
+
+#include "runtime/process_group/call.h"
+#include "runtime/process_group/elements.h"
+#include "runtime/process_group/member.h"
+#include "runtime/process_group/process_group.h"
+
+namespace hekla::process_group {
+
+class Exchange {
+ public:
+  Exchange(Member& member, const Options& options, uint64_t sequence, const Call& call,
+           Deadline deadline);
+
+  uint64_t sequence() const { return sequence_; }
+  int rank() const { return member_.rank(); }
+  int size() const { return member_.size(); }
+  bool is_flat(const ConstElements& x) const { return x.size_bytes() <= options_.flat_bytes; }
+
+  // Comes to the call with `parts` for the ranks, and waits for all others to come with the same
+  // call. `expected`: elements that come from each. FAILED_PRECONDITION where they differ.
+  Status begin(const std::vector<ConstElements>& parts, const std::vector<int64_t>& expected);
+
+  // The pieces of a part of `count` elements: how many, and where each lies.
+  struct Piece {
+    int64_t first, count;
+  };
+  int64_t piece_count(int64_t count) const;
+  Piece piece(int64_t count, int64_t k) const;
+  // A piece of what comes from another rank.
+  Result<HostArray> take(int from, int64_t k);
+
+  // A second round: pieces of results.
+  Status send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece);
+  Result<HostArray> take_result(int from, int64_t count, int64_t k);
+
+  // Waits until nobody reads the caller's memory any more.
+  Status finish();
+
+ private:
+  enum class Round : uint64_t { kParts, kResults };
+  static uint64_t step_of(Round round, int64_t k);
+  Result<HostArray> block_of(const ConstElements& x);
+  void post(int to, Head::Kind kind, uint64_t step, int64_t part, const HostArray& block,
+            bool is_callers);
+  Result<HostArray> take_step(Round round, int from, int64_t count, int64_t k);
+
+  Member& member_;
+  const Options& options_;
+  const uint64_t sequence_;
+  const Call call_;
+  const Deadline deadline_;
+  const int64_t width_;  // bytes of an element
+  std::vector<int64_t> expected_;
+  std::vector<HostArray> ridden_;       // by rank
+  std::vector<CompletionRef> sending_;  // from the caller's memory
+};
+
+// The collectives, between begin and finish. Arguments have been checked.
+Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
+                      const Reduction& by);
+Status run_reduce(Exchange& exchange, const Elements& x, int root, const Reduction& by);
+Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
+                          const Reduction& by);
+// Part p of what goes out is for rank p, what comes from p goes into part p; empty: nothing does.
+Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
+                 const std::vector<ConstElements>& in);
+
+}  // namespace hekla::process_group

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/process_group/member.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/async/thread.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/staging.h"
+#include "runtime/rendezvous/group.h"
+
+namespace hekla::process_group {
+namespace {
+
+Result<HostArray> block_of(const ConstElements& x) {
+  if (x.owner != nullptr) return HostArray::wrap(DType::kUI8, {x.size_bytes()}, x.owner, x.data);
+  HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(DType::kUI8, {x.size_bytes()}));
+  if (x.count > 0) {
+    std::memcpy(copy.mutable_data(), x.data, static_cast<size_t>(x.size_bytes()));
+  }
+  return copy;
+}
+
+}  // namespace
+
+Member::Member(Hub& hub, std::string name, std::vector<int> processes, int rank)
+    : hub_(hub),
+      name_(std::move(name)),
+      id_(fnv1a(name_)),
+      processes_(std::move(processes)),
+      rank_(rank) {
+  for (int r = 0; r < size(); ++r) rank_of_[processes_[static_cast<size_t>(r)]] = r;
+}
+
+Member::~Member() { shutdown(); }
+
+uint64_t Member::sequence() const {
+  const std::lock_guard lock(mutex_);
+  return started_;
+}
+
+Status Member::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Member::tell(const Ended& ended) {
+  for (const auto& [state, status] : ended) state->done.complete(status);
+}
+
+void Member::tell_all(Head::Kind kind, const Status& why) {
+  Head head;
+  head.kind = kind;
+  head.group = id_;
+  head.step = static_cast<uint64_t>(why.code());
+  head.text = why.message();
+  for (int r = 0; r < size(); ++r) {
+    if (r != rank_) hub_.send(processes_[static_cast<size_t>(r)], head, {}, nullptr);
+  }
+}
+
+std::string Member::describe(int rank) const {
+  return fmt::format("rank {} ({})", rank, hub_.name(processes_[static_cast<size_t>(rank)]));
+}
+
+Status Member::loss_of(int rank) const {
+  const auto found = lost_.find(rank);
+  if (found == lost_.end()) return ok_status();
+  return Status(found->second.code(), fmt::format("rank {} of group {} is gone: {}", rank, name_,
+                                                  found->second.message()));
+}
+
+void Member::deliver(int from, Head head, std::vector<HostArray> blocks) {
+  const auto found = rank_of_.find(from);
+  if (found == rank_of_.end()) return;
+  const int rank = found->second;
+  const Head::Kind kind = head.kind;
+  Ended ended;
+  {
+    const std::lock_guard lock(mutex_);
+    switch (kind) {
+      case Head::Kind::kCall:
+      case Head::Kind::kData:
+        if (kind == Head::Kind::kCall) last_call_[rank] = {head.sequence, head.call};
+        if (head.sequence >= done_ && status_.ok()) {
+          const Key key{head.sequence, rank, kind == Head::Kind::kCall, head.step};
+          mails_.emplace(key, Mail{std::move(head), std::move(blocks)});
+        }
+        break;
+      case Head::Kind::kPoint:
+        take_point(rank, {std::move(head), std::move(blocks)}, ended);
+        break;
+      case Head::Kind::kAbort: {
+        const bool is_code = head.step > 0 && head.step <= 16;
+        end(Status(is_code ? static_cast<StatusCode>(head.step) : StatusCode::kUnknown,
+                   fmt::format("rank {} ended the group: {}", rank, head.text)),
+            ended);
+        break;
+      }
+      case Head::Kind::kLeave:
+        break;
+    }
+  }
+  changed_.notify_all();
+  tell(ended);
+  if (kind == Head::Kind::kLeave) lose(from, failed_precondition("it has left the group"));
+}
+
+void Member::lose(int process, const Status& why) {
+  const auto found = rank_of_.find(process);
+  if (found == rank_of_.end()) return;
+  Ended ended;
+  {
+    const std::lock_guard lock(mutex_);
+    lost_.emplace(found->second, why);
+    for (auto posted = posted_.begin(); posted != posted_.end();) {
+      // From any: as long as there is anybody else.
+      const bool is_hopeless = posted->from == found->second ||
+                               (posted->from < 0 && static_cast<int>(lost_.size()) == size() - 1);
+      if (is_hopeless) ended.emplace_back(posted->state, loss_of(found->second));
+      posted = is_hopeless ? posted_.erase(posted) : std::next(posted);
+    }
+  }
+  changed_.notify_all();
+  tell(ended);
+}
+
+void Member::expire() {
+  Ended ended;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto posted = posted_.begin(); posted != posted_.end();) {
+      const bool is_over = posted->deadline.expired();
+      if (is_over) {
+        ended.emplace_back(
+            posted->state,
+            deadline_exceeded("{} on group {}: nothing came from {}", posted->state->call, name_,
+                              posted->from < 0 ? "any rank" : describe(posted->from)));
+      }
+      posted = is_over ? posted_.erase(posted) : std::next(posted);
+    }
+    for (auto sending = sending_.begin(); sending != sending_.end();) {
+      const bool is_over = sending->deadline.expired();
+      if (is_over) {
+        ended.emplace_back(sending->state,
+                           deadline_exceeded("{} on group {}: the receiver does not take it",
+                                             sending->state->call, name_));
+      }
+      sending =
+          is_over || sending->state->done.is_done() ? sending_.erase(sending) : std::next(sending);
+    }
+  }
+  tell(ended);
+}
+
+void Member::fill(const Posted& posted, int from, const Mail& mail, Ended& ended) {
+  const int64_t bytes = mail.blocks.size() == 1 ? mail.blocks[0].size_bytes() : -1;
+  const bool fits = mail.head.call.dtype == posted.into.dtype &&
+                    mail.head.call.count == posted.into.count && bytes == posted.into.size_bytes();
+  posted.state->source = from;
+  if (!fits) {
+    ended.emplace_back(
+        posted.state, failed_precondition("{}: rank {} sent {}[{}] with tag {}", posted.state->call,
+                                          from, dtype_name(mail.head.call.dtype),
+                                          mail.head.call.count, mail.head.sequence));
+    return;
+  }
+  if (bytes > 0) {
+    std::memcpy(posted.into.data, mail.blocks[0].data(), static_cast<size_t>(bytes));
+  }
+  ended.emplace_back(posted.state, ok_status());
+}
+
+void Member::take_point(int from, Mail mail, Ended& ended) {
+  const auto posted = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& one) {
+    return one.tag == mail.head.sequence && (one.from == from || one.from < 0);
+  });
+  if (posted == posted_.end()) {
+    points_.emplace_back(from, std::move(mail));
+    return;
+  }
+  fill(*posted, from, mail, ended);
+  posted_.erase(posted);
+}
+
+Work Member::receive(Elements x, int from, uint64_t tag, Deadline deadline) {
+  auto state = std::make_shared<Work::State>();
+  state->call = fmt::format("receive of {}[{}] from {} with tag {}", dtype_name(x.dtype), x.count,
+                            from < 0 ? "any rank" : fmt::format("rank {}", from), tag);
+  Ended ended;
+  {
+    const std::lock_guard lock(mutex_);
+    Posted posted{from, tag, std::move(x), deadline, state};
+    const auto point = std::find_if(points_.begin(), points_.end(), [&](const auto& one) {
+      return one.second.head.sequence == tag && (one.first == from || from < 0);
+    });
+    const bool is_alone = from < 0 && size() > 1 && static_cast<int>(lost_.size()) == size() - 1;
+    if (point != points_.end()) {
+      fill(posted, point->first, point->second, ended);
+      points_.erase(point);
+    } else if (!status_.ok()) {
+      ended.emplace_back(state, status_);
+    } else if (is_alone || (from >= 0 && lost_.contains(from))) {
+      ended.emplace_back(state, loss_of(is_alone ? lost_.begin()->first : from));
+    } else {
+      posted_.push_back(std::move(posted));
+    }
+  }
+  tell(ended);
+  return Work(state);
+}
+
+Work Member::send(ConstElements x, int to, uint64_t tag, Deadline deadline) {
+  auto state = std::make_shared<Work::State>();
+  state->call =
+      fmt::format("send of {}[{}] to rank {} with tag {}", dtype_name(x.dtype), x.count, to, tag);
+  Result<HostArray> block = block_of(x);
+  if (!block.ok()) {
+    state->done.complete(block.status().with_context(state->call));
+    return Work(state);
+  }
+  Head head;
+  head.kind = Head::Kind::kPoint;
+  head.group = id_;
+  head.sequence = tag;
+  head.call.dtype = x.dtype;
+  head.call.count = x.count;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status_.ok()) {
+      state->done.complete(status_);
+      return Work(state);
+    }
+    if (to != rank_) sending_.push_back({deadline, state});
+  }
+  if (to == rank_) {
+    deliver(processes_[static_cast<size_t>(rank_)], std::move(head), {*std::move(block)});
+    state->done.complete(ok_status());
+    return Work(state);
+  }
+  auto sent = Completion::make();
+  sent->on_done(
+      [state](const Status& status) { state->done.complete(status.with_context(state->call)); });
+  post(to, std::move(head), {*std::move(block)}, std::move(sent));
+  return Work(state);
+}
+
+void Member::post(int to, Head head, std::vector<HostArray> blocks, CompletionRef sent) {
+  head.group = id_;
+  hub_.send(processes_[static_cast<size_t>(to)], head, std::move(blocks), std::move(sent));
+}
+
+std::string Member::late(uint64_t sequence, const Call& own,
+                         const std::vector<int>& missing) const {
+  std::string text =
+      fmt::format("call {} of group {}, {}, waits in vain for ", sequence, name_, own.to_string());
+  constexpr size_t kNamed = 4;
+  for (size_t i = 0; i < std::min(kNamed, missing.size()); ++i) {
+    const auto last = last_call_.find(missing[i]);
+    text += fmt::format("{}{}, {}", i == 0 ? "" : "; ", describe(missing[i]),
+                        last == last_call_.end()
+                            ? "which has made no call"
+                            : fmt::format("whose last call is {}, {}", last->second.first,
+                                          last->second.second.to_string()));
+  }
+  if (missing.size() > kNamed) {
+    text += fmt::format("; in all for ranks {}", rendezvous::rank_list(missing));
+  }
+  return text;
+}
+
+Result<std::vector<Mail>> Member::meet(uint64_t sequence, const Call& own, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  std::vector<Mail> mails(static_cast<size_t>(size()));
+  for (;;) {
+    std::map<int, Call> calls = {{rank_, own}};
+    std::vector<int> missing;
+    bool agree = true;
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank_) continue;
+      const auto found = mails_.find({sequence, r, true, 0});
+      if (found == mails_.end()) {
+        missing.push_back(r);
+        continue;
+      }
+      calls.emplace(r, found->second.head.call);
+      agree = agree && found->second.head.call == own;
+    }
+    if (!agree) {
+      return failed_precondition("call {} of group {} differs: {}", sequence, name_,
+                                 who_calls_what(calls));
+    }
+    if (missing.empty()) break;
+    if (!status_.ok()) return status_;
+    for (const int r : missing) {
+      if (const Status loss = loss_of(r); !loss.ok()) {
+        return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
+      }
+    }
+    if (deadline.expired()) return deadline_exceeded("{}", late(sequence, own, missing));
+    if (deadline.is_never()) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_until(lock, deadline.time());
+    }
+  }
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    auto node = mails_.extract({sequence, r, true, 0});
+    mails[static_cast<size_t>(r)] = std::move(node.mapped());
+  }
+  return mails;
+}
+
+Result<HostArray> Member::take(uint64_t sequence, const Call& own, uint64_t step, int from,
+                               Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const Key key{sequence, from, false, step};
+  for (;;) {
+    if (const auto found = mails_.find(key); found != mails_.end()) {
+      Mail mail = std::move(found->second);
+      mails_.erase(found);
+      if (mail.blocks.size() == 1) return std::move(mail.blocks[0]);
+      return data_loss("call {}, {}: rank {} sent {} arrays as a piece", sequence, own.to_string(),
+                       from, mail.blocks.size());
+    }
+    if (!status_.ok()) return status_;
+    if (const Status loss = loss_of(from); !loss.ok()) {
+      return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
+    }
+    if (deadline.expired()) return deadline_exceeded("{}", late(sequence, own, {from}));
+    if (deadline.is_never()) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_until(lock, deadline.time());
+    }
+  }
+}
+
+Work Member::start(std::string call, Run run) {
+  auto state = std::make_shared<Work::State>();
+  state->call = std::move(call);
+  Status refused;
+  {
+    const std::lock_guard lock(mutex_);
+    refused = status_;
+    if (refused.ok()) {
+      jobs_.push_back({std::move(run), state});
+      if (!thread_.joinable()) {
+        thread_ = start_thread([this](std::stop_token stop) { work(stop); });
+      }
+    }
+  }
+  if (!refused.ok()) {
+    state->done.complete(refused);
+  } else {
+    changed_.notify_all();
+  }
+  return Work(state);
+}
+
+void Member::work(std::stop_token stop) {
+  for (;;) {
+    Job job;
+    uint64_t sequence = 0;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !jobs_.empty() || stop.stop_requested(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+      sequence = started_++;
+    }
+    Status status = this->status();
+    if (status.ok()) {
+      status = job.run(sequence);
+      job.run = nullptr;  // what it holds goes before the caller hears of the end
+      if (!status.ok()) fail(status);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = sequence + 1;
+      mails_.erase(mails_.begin(), mails_.lower_bound({done_, -1, false, 0}));
+    }
+    job.state->done.complete(status);
+  }
+}
+
+void Member::end(const Status& why, Ended& ended) {
+  if (!status_.ok()) return;
+  status_ = why;
+  for (Posted& posted : posted_) ended.emplace_back(std::move(posted.state), why);
+  for (Sending& sending : sending_) ended.emplace_back(std::move(sending.state), why);
+  posted_.clear();
+  sending_.clear();
+}
+
+void Member::fail(const Status& why) {
+  Ended ended;
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_first = status_.ok();
+    end(why, ended);
+  }
+  changed_.notify_all();
+  if (is_first) tell_all(Head::Kind::kAbort, why);
+  tell(ended);
+}
+
+void Member::shutdown() {
+  bool is_idle = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_shut_down_) return;
+    is_shut_down_ = true;
+    is_idle = jobs_.empty() && done_ == started_ && posted_.empty();
+  }
+  const Status why = cancelled("rank {} has shut group {} down", rank_, name_);
+  if (is_idle) {
+    // The others still get what was sent to them, and may go on without this rank.
+    Ended ended;
+    bool was_well = false;
+    {
+      const std::lock_guard lock(mutex_);
+      was_well = status_.ok();
+      if (was_well) status_ = why;
+    }
+    if (was_well) tell_all(Head::Kind::kLeave, why);
+  } else {
+    fail(why);
+  }
+  {
+    // Under the lock, so that the thread does not miss it on its way to sleep.
+    const std::lock_guard lock(mutex_);
+    thread_.request_stop();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace hekla::process_group

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Member: this process as a rank of one group: its calls, one after the other on a thread of their
+// own, what has come for them, and why the group has ended.
+//
+// Owned by the group, which keeps the hub alive for longer; the hub's events reach it through weak
+// references. Thread-safe.
+#pragma once
+
+#include <compare>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/process_group/call.h"
+#include "runtime/process_group/elements.h"
+#include "runtime/process_group/hub.h"
+#include "runtime/process_group/work.h"
+
+namespace hekla::process_group {
+
+// What a message brought.
+struct Mail {
+  Head head;
+  std::vector<HostArray> blocks;
+};
+
+class Member {
+ public:
+  // `processes`: of the hub, by rank.
+  Member(Hub& hub, std::string name, std::vector<int> processes, int rank);
+  ~Member();
+
+  const std::string& name() const { return name_; }
+  uint64_t id() const { return id_; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(processes_.size()); }
+  const std::vector<int>& processes() const { return processes_; }
+  uint64_t sequence() const;
+  Status status() const;
+
+  // The hub's events; `from` is a process.
+  void deliver(int from, Head head, std::vector<HostArray> blocks);
+  void lose(int process, const Status& why);
+  void expire();  // messages whose deadlines are over
+
+  // A collective: `run` is called after all earlier ones have ended. What it ends with is the
+  // call's end, and the group's where it is an error.
+  using Run = std::function<Status(uint64_t sequence)>;
+  Work start(std::string call, Run run);
+  Work send(ConstElements x, int to, uint64_t tag, Deadline deadline);
+  Work receive(Elements x, int from, uint64_t tag, Deadline deadline);
+
+  // For `run`. Sends to a rank.
+  void post(int to, Head head, std::vector<HostArray> blocks, CompletionRef sent);
+  // All other ranks have come to the call `own`, and with the same one; what each brought, by rank.
+  Result<std::vector<Mail>> meet(uint64_t sequence, const Call& own, Deadline deadline);
+  // What a rank sends as a step of the call.
+  Result<HostArray> take(uint64_t sequence, const Call& own, uint64_t step, int from,
+                         Deadline deadline);
+
+  // Ends the group for all ranks.
+  void fail(const Status& why);
+  void shutdown();
+
+ private:
+  struct Job {
+    Run run;
+    std::shared_ptr<Work::State> state;
+  };
+  struct Posted {
+    int from;  // -1: any
+    uint64_t tag;
+    Elements into;
+    Deadline deadline;
+    std::shared_ptr<Work::State> state;
+  };
+  struct Sending {
+    Deadline deadline;
+    std::shared_ptr<Work::State> state;
+  };
+  struct Key {
+    uint64_t sequence;
+    int from;
+    bool is_call;
+    uint64_t step;
+    auto operator<=>(const Key&) const = default;
+  };
+  // A Work that has ended, to be told so without the lock.
+  using Ended = std::vector<std::pair<std::shared_ptr<Work::State>, Status>>;
+
+  void work(std::stop_token stop);
+  void take_point(int from, Mail mail, Ended& ended);
+  // All of these need the lock.
+  void end(const Status& why, Ended& ended);
+  static void fill(const Posted& posted, int from, const Mail& mail, Ended& ended);
+  Status loss_of(int rank) const;
+  std::string describe(int rank) const;
+  std::string late(uint64_t sequence, const Call& own, const std::vector<int>& missing) const;
+
+  static void tell(const Ended& ended);
+  void tell_all(Head::Kind kind, const Status& why);
+
+  Hub& hub_;
+  const std::string name_;
+  const uint64_t id_;
+  const std::vector<int> processes_;
+  const int rank_;
+  std::map<int, int> rank_of_;  // by process
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  Status status_;
+  bool is_shut_down_ = false;
+  std::deque<Job> jobs_;
+  uint64_t started_ = 0;  // collectives
+  uint64_t done_ = 0;
+  std::map<Key, Mail> mails_;
+  std::map<int, Status> lost_;                          // by rank
+  std::map<int, std::pair<uint64_t, Call>> last_call_;  // by rank
+  std::list<Posted> posted_;
+  std::list<std::pair<int, Mail>> points_;  // messages that nobody has asked for yet, by arrival
+  std::list<Sending> sending_;
+  std::jthread thread_;  // last: uses the rest; made for the first call
+};
+
+}  // namespace hekla::process_group

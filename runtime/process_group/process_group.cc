@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/process_group/process_group.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "runtime/base/hash.h"
+#include "runtime/process_group/exchange.h"
+#include "runtime/process_group/hub.h"
+#include "runtime/process_group/member.h"
+#include "runtime/rendezvous/group.h"
+
+namespace hekla::process_group {
+namespace {
+
+Status check_elements(const ConstElements& x) {
+  if (x.dtype == DType::kInvalid || static_cast<int>(x.dtype) >= kDTypeCount) {
+    return invalid_argument("elements without a dtype");
+  }
+  constexpr int64_t kMost = int64_t{1} << 56;  // that the size fits
+  if (x.count < 0 || x.count > kMost) return invalid_argument("{} elements", x.count);
+  if (x.count > 0 && x.data == nullptr) {
+    return invalid_argument("{}[{}] without memory", dtype_name(x.dtype), x.count);
+  }
+  return ok_status();
+}
+
+Status check_pair(const ConstElements& out, const ConstElements& in, int64_t out_parts,
+                  int64_t in_parts) {
+  HEKLA_RETURN_IF_ERROR(check_elements(out));
+  HEKLA_RETURN_IF_ERROR(check_elements(in));
+  if (out.dtype != in.dtype) {
+    return invalid_argument("input of {} and output of {}", dtype_name(in.dtype),
+                            dtype_name(out.dtype));
+  }
+  // Both hold the same elements for each part.
+  if (out.count % out_parts != 0 || in.count % in_parts != 0 ||
+      out.count / out_parts != in.count / in_parts) {
+    return invalid_argument("an input of {} elements in {} parts and an output of {} in {}",
+                            in.count, in_parts, out.count, out_parts);
+  }
+  return ok_status();
+}
+
+bool overlap(const ConstElements& a, const ConstElements& b) {
+  // What is no memory is another check's to say.
+  if (!check_elements(a).ok() || !check_elements(b).ok() || a.count == 0 || b.count == 0) {
+    return false;
+  }
+  return a.bytes() < b.bytes() + b.size_bytes() && b.bytes() < a.bytes() + a.size_bytes();
+}
+
+// Reductions write while they still read: only over what they have read.
+Status check_overlap(const Elements& out, const ConstElements& in, const ConstElements& own) {
+  if (!overlap(out, in) || out.data == own.data) return ok_status();
+  return invalid_argument(
+      "the output overlaps the input; it may only be the part of it that it replaces");
+}
+
+// What is written while it may still be read is sent as a copy.
+ConstElements apart_from(const Elements& out, ConstElements in) {
+  if (overlap(out, in)) in.owner.reset();
+  return in;
+}
+
+Status check_splits(const std::vector<int64_t>& splits, int64_t count, int size,
+                    std::string_view what) {
+  if (static_cast<int>(splits.size()) != size) {
+    return invalid_argument("{} {} splits for {} ranks", splits.size(), what, size);
+  }
+  int64_t left = count;
+  for (const int64_t split : splits) {
+    if (split < 0 || split > left) {
+      return invalid_argument("{} splits that are not parts of {} elements", what, count);
+    }
+    left -= split;
+  }
+  if (left == 0) return ok_status();
+  return invalid_argument("{} splits make {} of {} elements", what, count - left, count);
+}
+
+template <typename E>
+std::vector<E> parts_of(const E& x, const std::vector<int64_t>& splits) {
+  std::vector<E> parts;
+  int64_t first = 0;
+  for (const int64_t split : splits) {
+    parts.push_back(x.part(first, split));
+    first += split;
+  }
+  return parts;
+}
+
+template <typename E>
+std::vector<E> equal_parts(const E& x, int size) {
+  return parts_of(x, std::vector<int64_t>(static_cast<size_t>(size), x.count / size));
+}
+
+template <typename E>
+std::vector<E> at(int size, int rank, const E& x) {
+  std::vector<E> parts(static_cast<size_t>(size));
+  parts[static_cast<size_t>(rank)] = x;
+  return parts;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+Status check_options(const Options& options, int rank, int size) {
+  if (size < 1 || rank < 0 || rank >= size) {
+    return invalid_argument("rank {} of {} processes", rank, size);
+  }
+  if (options.flat_bytes < 0 || options.segment_bytes < 1) {
+    return invalid_argument("flat_bytes of {} and segment_bytes of {}", options.flat_bytes,
+                            options.segment_bytes);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ProcessGroup>> ProcessGroup::create(
+    std::shared_ptr<rendezvous::KeyValueStore> store, int rank, int size, const Options& options) {
+  HEKLA_RETURN_IF_ERROR(check_options(options, rank, size));
+  const Deadline deadline = Deadline::in(options.timeout);
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Hub> hub,
+                         Hub::create(std::move(store), rank, size, options, deadline));
+  std::shared_ptr<ProcessGroup> group(
+      new ProcessGroup(std::move(hub), options, all_ranks(size), rank));
+  HEKLA_RETURN_IF_ERROR(group->barrier(deadline.left()).wait());
+  return group;
+}
+
+ProcessGroup::ProcessGroup(std::shared_ptr<Hub> hub, const Options& options,
+                           std::vector<int> processes, int rank)
+    : hub_(std::move(hub)),
+      options_(options),
+      member_(std::make_shared<Member>(*hub_, options_.name, std::move(processes), rank)) {
+  hub_->add(member_->id(), member_);
+}
+
+ProcessGroup::~ProcessGroup() {
+  shutdown();
+  hub_->remove(member_->id());
+}
+
+int ProcessGroup::rank() const { return member_->rank(); }
+int ProcessGroup::size() const { return member_->size(); }
+const std::string& ProcessGroup::name() const { return member_->name(); }
+const std::vector<int>& ProcessGroup::global_ranks() const { return member_->processes(); }
+uint64_t ProcessGroup::sequence() const { return member_->sequence(); }
+Status ProcessGroup::status() const { return member_->status(); }
+void ProcessGroup::shutdown() { member_->shutdown(); }
+
+void ProcessGroup::abort(std::string_view reason) {
+  member_->fail(cancelled("rank {} has aborted group {}: {}", rank(), name(), reason));
+}
+
+Deadline ProcessGroup::deadline_of(Timeout timeout) const {
+  return Deadline::in(timeout.value_or(options_.timeout));
+}
+
+Status ProcessGroup::check_root(int root) const {
+  if (root >= 0 && root < size()) return ok_status();
+  return invalid_argument("rank {} in a group of {}", root, size());
+}
+
+Call ProcessGroup::call_of(Operation operation, DType dtype, int64_t count, int root) const {
+  Call call;
+  call.operation = operation;
+  call.dtype = dtype;
+  call.count = count;
+  call.root = root;
+  call.detail = fnv1a(fmt::format("{} {}", options_.flat_bytes, options_.segment_bytes));
+  return call;
+}
+
+Work ProcessGroup::start(Call call, const Status& refused, Timeout timeout,
+                         std::function<Status(Exchange&)> run) {
+  std::string text = call.to_string();
+  if (!refused.ok()) return Work(text, refused.with_context(text + " on group " + name()));
+  Member* const member = member_.get();
+  return member->start(std::move(text), [this, member, call, deadline = deadline_of(timeout),
+                                         run = std::move(run)](uint64_t number) {
+    Exchange exchange(*member, options_, number, call, deadline);
+    HEKLA_RETURN_IF_ERROR(run(exchange));
+    return exchange.finish();
+  });
+}
+
+namespace {
+
+Call with_reduction(Call call, const Reduction& by) {
+  call.reduce = by.op;
+  call.factor = by.op == ReduceOp::kPremulSum ? std::bit_cast<uint64_t>(by.factor) : 0;
+  return call;
+}
+
+Status first_of(std::initializer_list<Status> all) {
+  for (const Status& one : all) HEKLA_RETURN_IF_ERROR(one);
+  return ok_status();
+}
+
+}  // namespace
+
+Work ProcessGroup::broadcast(Elements x, int root, Timeout timeout) {
+  return start(
+      call_of(Operation::kBroadcast, x.dtype, x.count, root),
+      first_of({check_elements(x), check_root(root)}), timeout, [x, root](Exchange& exchange) {
+        const auto ranks = static_cast<size_t>(exchange.size());
+        if (exchange.rank() == root) {
+          return run_moves(exchange, std::vector<Elements>(ranks, x.part(0, 0)),
+                           std::vector<ConstElements>(ranks, x));
+        }
+        return run_moves(exchange, at(exchange.size(), root, x), std::vector<ConstElements>(ranks));
+      });
+}
+
+Work ProcessGroup::all_reduce(Elements x, Reduction by, Timeout timeout) {
+  return all_reduce(x, ConstElements(x), by, timeout);
+}
+
+Work ProcessGroup::all_reduce(Elements out, ConstElements in, Reduction by, Timeout timeout) {
+  return start(with_reduction(call_of(Operation::kAllReduce, in.dtype, in.count), by),
+               first_of({check_pair(out, in, 1, 1), check_reduction(by, in.dtype),
+                         check_overlap(out, in, in)}),
+               timeout,
+               [out, in, by](Exchange& exchange) { return run_all_reduce(exchange, out, in, by); });
+}
+
+Work ProcessGroup::reduce(Elements x, int root, Reduction by, Timeout timeout) {
+  return start(with_reduction(call_of(Operation::kReduce, x.dtype, x.count, root), by),
+               first_of({check_elements(x), check_root(root), check_reduction(by, x.dtype)}),
+               timeout,
+               [x, root, by](Exchange& exchange) { return run_reduce(exchange, x, root, by); });
+}
+
+Work ProcessGroup::all_gather(Elements out, ConstElements in, Timeout timeout) {
+  return start(call_of(Operation::kAllGather, in.dtype, in.count), check_pair(out, in, size(), 1),
+               timeout, [out, in = apart_from(out, in)](Exchange& exchange) {
+                 return run_moves(
+                     exchange, equal_parts(out, exchange.size()),
+                     std::vector<ConstElements>(static_cast<size_t>(exchange.size()), in));
+               });
+}
+
+Work ProcessGroup::gather(Elements out, ConstElements in, int root, Timeout timeout) {
+  const bool is_root = rank() == root;
+  return start(
+      call_of(Operation::kGather, in.dtype, in.count, root),
+      first_of({check_root(root), is_root ? check_pair(out, in, size(), 1) : check_elements(in)}),
+      timeout, [out, in = apart_from(out, in), root, is_root](Exchange& exchange) {
+        return run_moves(exchange,
+                         is_root ? equal_parts(out, exchange.size())
+                                 : std::vector<Elements>(static_cast<size_t>(exchange.size())),
+                         at(exchange.size(), root, in));
+      });
+}
+
+Work ProcessGroup::scatter(Elements out, ConstElements in, int root, Timeout timeout) {
+  const bool is_root = rank() == root;
+  return start(
+      call_of(Operation::kScatter, out.dtype, out.count, root),
+      first_of({check_root(root), is_root ? check_pair(out, in, 1, size()) : check_elements(out)}),
+      timeout, [out, in = apart_from(out, in), root, is_root](Exchange& exchange) {
+        return run_moves(exchange, at(exchange.size(), root, out),
+                         is_root
+                             ? equal_parts(in, exchange.size())
+                             : std::vector<ConstElements>(static_cast<size_t>(exchange.size())));
+      });
+}
+
+Work ProcessGroup::reduce_scatter(Elements out, ConstElements in, Reduction by, Timeout timeout) {
+  Status refused = first_of({check_pair(out, in, 1, size()), check_reduction(by, in.dtype)});
+  if (refused.ok()) {
+    refused = check_overlap(out, in, in.part(rank() * out.count, out.count));
+  }
+  return start(with_reduction(call_of(Operation::kReduceScatter, out.dtype, out.count), by),
+               refused, timeout, [out, in, by](Exchange& exchange) {
+                 return run_reduce_scatter(exchange, out, in, by);
+               });
+}
+
+Work ProcessGroup::all_to_all(Elements out, ConstElements in, Timeout timeout) {
+  const Status refused = check_pair(out, in, size(), size());
+  const Call call = call_of(Operation::kAllToAll, in.dtype, in.count);
+  if (!refused.ok()) return start(call, refused, timeout, nullptr);
+  const std::vector<int64_t> splits(static_cast<size_t>(size()), in.count / size());
+  return all_to_all(out, in, splits, splits, timeout);
+}
+
+Work ProcessGroup::all_to_all(Elements out, ConstElements in, std::vector<int64_t> out_splits,
+                              std::vector<int64_t> in_splits, Timeout timeout) {
+  Status refused = first_of({check_elements(out), check_elements(in),
+                             check_splits(out_splits, out.count, size(), "output"),
+                             check_splits(in_splits, in.count, size(), "input")});
+  const auto self = static_cast<size_t>(rank());
+  if (refused.ok() && out.dtype != in.dtype) {
+    refused = invalid_argument("input of {} and output of {}", dtype_name(in.dtype),
+                               dtype_name(out.dtype));
+  }
+  if (refused.ok() && out_splits[self] != in_splits[self]) {
+    refused = invalid_argument("the rank's own part has {} elements going out and {} coming in",
+                               in_splits[self], out_splits[self]);
+  }
+  return start(call_of(Operation::kAllToAll, in.dtype, 0), refused, timeout,
+               [out, in = apart_from(out, in), out_splits, in_splits](Exchange& exchange) {
+                 return run_moves(exchange, parts_of(out, out_splits), parts_of(in, in_splits));
+               });
+}
+
+Work ProcessGroup::barrier(Timeout timeout) {
+  return start(call_of(Operation::kBarrier, DType::kInvalid, 0), ok_status(), timeout,
+               [](Exchange& exchange) {
+                 const auto ranks = static_cast<size_t>(exchange.size());
+                 return exchange.begin(std::vector<ConstElements>(ranks),
+                                       std::vector<int64_t>(ranks));
+               });
+}
+
+Status ProcessGroup::monitored_barrier(Timeout timeout) { return barrier(timeout).wait(); }
+
+Work ProcessGroup::send(ConstElements x, int to, uint64_t tag, Timeout timeout) {
+  const Status refused = first_of({check_elements(x), check_root(to)});
+  if (!refused.ok()) return Work("send", refused.with_context("send on group " + name()));
+  return member_->send(std::move(x), to, tag, deadline_of(timeout));
+}
+
+Work ProcessGroup::receive(Elements x, int from, uint64_t tag, Timeout timeout) {
+  const Status refused =
+      first_of({check_elements(x), from == kAnyRank ? ok_status() : check_root(from)});
+  if (!refused.ok()) return Work("receive", refused.with_context("receive on group " + name()));
+  return member_->receive(std::move(x), from, tag, deadline_of(timeout));
+}
+
+Work ProcessGroup::batch(const std::vector<Point>& points, Timeout timeout) {
+  std::vector<Work> works;
+  for (const Point& point : points) {
+    works.push_back(point.is_send ? send(point.out, point.rank, point.tag, timeout)
+                                  : receive(point.in, point.rank, point.tag, timeout));
+  }
+  return Work::all(fmt::format("a batch of {} messages", points.size()), works);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::make_group(std::string name,
+                                                       const std::vector<int>& ranks) const {
+  const auto self = std::find(ranks.begin(), ranks.end(), rank());
+  if (self == ranks.end()) return nullptr;
+  std::vector<int> processes;
+  for (const int r : ranks) processes.push_back(global_ranks()[static_cast<size_t>(r)]);
+  Options options = options_;
+  options.name = std::move(name);
+  return std::shared_ptr<ProcessGroup>(new ProcessGroup(hub_, options, std::move(processes),
+                                                        static_cast<int>(self - ranks.begin())));
+}
+
+Result<std::shared_ptr<ProcessGroup>> ProcessGroup::new_group(const std::vector<int>& ranks,
+                                                              Timeout timeout) {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  const bool is_set = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  if (ranks.empty() || !is_set || sorted.front() < 0 || sorted.back() >= size()) {
+    return invalid_argument("ranks {} as a part of group {} of {}", rendezvous::rank_list(sorted),
+                            name(), size());
+  }
+  Call call = call_of(Operation::kNewGroup, DType::kInvalid, 0);
+  call.detail = fnv1a(fmt::format("{} {}", call.detail, fmt::join(ranks, ",")));
+  uint64_t number = 0;
+  const Work work = start(call, ok_status(), timeout, [&number](Exchange& exchange) {
+    number = exchange.sequence();
+    const auto size = static_cast<size_t>(exchange.size());
+    return exchange.begin(std::vector<ConstElements>(size), std::vector<int64_t>(size));
+  });
+  HEKLA_RETURN_IF_ERROR(work.wait());
+  return make_group(fmt::format("{}/{}", name(), number), ranks);
+}
+
+Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t key,
+                                                          Timeout timeout) {
+  // Of each rank; the number of the call as well, which is the same on all.
+  const int64_t own[] = {color, key};
+  std::vector<int64_t> all(2 * static_cast<size_t>(size()));
+  uint64_t number = 0;
+  const ConstElements in(own, DType::kI64, 2);
+  const Elements out = elements(std::span(all));
+  const Work work = start(
+      call_of(Operation::kAllGather, DType::kI64, 2), ok_status(), timeout,
+      [&](Exchange& exchange) {
+        number = exchange.sequence();
+        return run_moves(exchange, equal_parts(out, exchange.size()),
+                         std::vector<ConstElements>(static_cast<size_t>(exchange.size()), in));
+      });
+  HEKLA_RETURN_IF_ERROR(work.wait());
+  if (color < 0) return std::shared_ptr<ProcessGroup>();
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r) {
+    if (all[2 * static_cast<size_t>(r)] == color) ranks.push_back(r);
+  }
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return all[2 * static_cast<size_t>(a) + 1] < all[2 * static_cast<size_t>(b) + 1];
+  });
+  return make_group(fmt::format("{}/{}.{}", name(), number, color), ranks);
+}
+
+}  // namespace hekla::process_group

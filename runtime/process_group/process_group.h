@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProcessGroup: collectives and messages between the processes of a run, as torch.distributed has
+// them, over any transport (runtime/collectives).
+//
+//   auto group = *ProcessGroup::create(store, rank, size);
+//   std::vector<float> x = ...;
+//   HEKLA_RETURN_IF_ERROR(group->all_reduce(elements(std::span(x))).wait());
+//
+// Every call returns at once with a Work. Collectives of a group run one after the other in the
+// order of the calls, which must be the same on all ranks: each rank tells each other what it calls
+// before data move, and where that differs the call fails on all ranks with FAILED_PRECONDITION,
+// which names ranks and calls; no memory has been written then. Messages from rank to rank are
+// matched by ranks and tag, in the order in which they were sent, and do not wait for collectives.
+//
+// Sums have one order, that of the ranks (reduction.h): the same bits on all ranks and in each run,
+// whatever the size of a call and the options.
+//
+// Every call has a deadline. A collective that fails when it has begun (a deadline, a lost process,
+// calls that differ) ends the group for good on all ranks, since nobody knows who was in step: all
+// calls under way and later ones get the first error, which names rank and call. A call that is
+// refused for its arguments (INVALID_ARGUMENT) has not begun and changes nothing.
+//
+// Zero elements and groups of one rank are like any others. Output may be the input, or a rank's
+// own part of the other of the two where one has parts. Thread-safe; where several threads make
+// collective calls they must see to their order themselves.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/async/deadline.h"
+#include "runtime/base/status.h"
+#include "runtime/process_group/call.h"
+#include "runtime/process_group/elements.h"
+#include "runtime/process_group/reduction.h"
+#include "runtime/process_group/work.h"
+#include "runtime/rendezvous/key_value_store.h"
+
+namespace hekla::process_group {
+
+class Exchange;
+class Hub;
+class Member;
+
+struct Options {
+  std::string name = "world";  // for messages, and for the keys in the store
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);  // of a call that names none
+  // See collectives::ProcessTransportOptions.
+  std::string engine = "auto";
+  std::string address, coordinator;
+  std::chrono::nanoseconds silence = std::chrono::seconds(60);
+  // Parts of at most this many bytes travel with the call; reductions of arrays that small are done
+  // by all ranks, larger ones by each for its part. The same on all ranks.
+  int64_t flat_bytes = int64_t{32} << 10;
+  int64_t segment_bytes = int64_t{1} << 20;  // larger parts travel in pieces
+};
+
+using Timeout = std::optional<std::chrono::nanoseconds>;
+
+class ProcessGroup {
+ public:
+  static constexpr int kAnyRank = -1;
+
+  // Waits until all `size` processes have called with the same store; no longer than the timeout.
+  // Errors name who has not, or the engine that cannot be had.
+  static Result<std::shared_ptr<ProcessGroup>> create(
+      std::shared_ptr<rendezvous::KeyValueStore> store, int rank, int size,
+      const Options& options = {});
+  // shutdown(). Not from a callback of a Work.
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
+  const std::vector<int>& global_ranks() const;  // those of its first ancestor, by rank
+  uint64_t sequence() const;                     // collective calls that have been made
+  Status status() const;                         // why the group has ended; ok: it has not
+
+  // The root's elements to all.
+  Work broadcast(Elements x, int root, Timeout timeout = {});
+  Work all_reduce(Elements x, Reduction by = ReduceOp::kSum, Timeout timeout = {});
+  Work all_reduce(Elements out, ConstElements in, Reduction by = ReduceOp::kSum,
+                  Timeout timeout = {});
+  // Into the root's x; the others' stay as they are.
+  Work reduce(Elements x, int root, Reduction by = ReduceOp::kSum, Timeout timeout = {});
+  // `out` has size() parts like `in`, by rank.
+  Work all_gather(Elements out, ConstElements in, Timeout timeout = {});
+  // `out` counts on the root alone.
+  Work gather(Elements out, ConstElements in, int root, Timeout timeout = {});
+  // `in` counts on the root alone and has size() parts like `out`.
+  Work scatter(Elements out, ConstElements in, int root, Timeout timeout = {});
+  // `in` has size() parts like `out`.
+  Work reduce_scatter(Elements out, ConstElements in, Reduction by = ReduceOp::kSum,
+                      Timeout timeout = {});
+  // Part r of `in` goes to rank r, part r of `out` comes from it: equal parts, or as long as the
+  // splits say.
+  Work all_to_all(Elements out, ConstElements in, Timeout timeout = {});
+  Work all_to_all(Elements out, ConstElements in, std::vector<int64_t> out_splits,
+                  std::vector<int64_t> in_splits, Timeout timeout = {});
+  // Done when all ranks have called.
+  Work barrier(Timeout timeout = {});
+  // Waits for it; the error names all ranks that have not come.
+  Status monitored_barrier(Timeout timeout = {});
+
+  // Messages to and from other ranks; a receiver that expects another dtype or count than was sent
+  // gets FAILED_PRECONDITION. send is done when the elements are on their way.
+  Work send(ConstElements x, int to, uint64_t tag = 0, Timeout timeout = {});
+  Work receive(Elements x, int from = kAnyRank, uint64_t tag = 0, Timeout timeout = {});
+  struct Point {
+    static Point send(ConstElements x, int to, uint64_t tag = 0) { return {true, x, {}, to, tag}; }
+    static Point receive(Elements x, int from, uint64_t tag = 0) {
+      return {false, {}, x, from, tag};
+    }
+    bool is_send;
+    ConstElements out;
+    Elements in;
+    int rank;
+    uint64_t tag;
+  };
+  // All of them, in any order.
+  Work batch(const std::vector<Point>& points, Timeout timeout = {});
+
+  // Both are collective over this group and wait. A group of some of the ranks, in that order, that
+  // shares the transport; null on the others.
+  Result<std::shared_ptr<ProcessGroup>> new_group(const std::vector<int>& ranks,
+                                                  Timeout timeout = {});
+  // Ranks of one color make a group, ordered by key, then by rank; null for a negative color.
+  Result<std::shared_ptr<ProcessGroup>> split(int64_t color, int64_t key, Timeout timeout = {});
+
+  // Ends the group on all ranks: CANCELLED, with the reason.
+  void abort(std::string_view reason);
+  // Leaves: calls under way end with CANCELLED, and the others hear of it where they still wait for
+  // this rank.
+  void shutdown();
+
+ private:
+  ProcessGroup(std::shared_ptr<Hub> hub, const Options& options, std::vector<int> processes,
+               int rank);
+  // Null where this process is none of the ranks, which are this group's.
+  std::shared_ptr<ProcessGroup> make_group(std::string name, const std::vector<int>& ranks) const;
+  // Checks that stand in each call; `run` gets what it needs to exchange.
+  Work start(Call call, const Status& refused, Timeout timeout,
+             std::function<Status(Exchange&)> run);
+  Call call_of(Operation operation, DType dtype, int64_t count, int root = -1) const;
+  Status check_root(int root) const;
+  Deadline deadline_of(Timeout timeout) const;
+
+  const std::shared_ptr<Hub> hub_;  // shared with the groups that came from one
+  const Options options_;
+  const std::shared_ptr<Member> member_;  // shared with the hub's events
+};
+
+}  // namespace hekla::process_group

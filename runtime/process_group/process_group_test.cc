@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process group promises beside its results, which conformance/ checks: order, deadlines,
+// who is named, what stays untouched.
+#include "runtime/process_group/process_group.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "runtime/process_group/testing/ranks.h"
+
+namespace hekla::process_group {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using enum ReduceOp;
+
+bool says(const Status& status, std::string_view text) {
+  return status.message().find(text) != std::string::npos;
+}
+
+std::vector<float> noise(int64_t count, int rank) {
+  std::vector<float> values(static_cast<size_t>(count));
+  uint32_t state = 77 + static_cast<uint32_t>(rank) * 7919;
+  for (float& value : values) {
+    state = state * 1664525 + 1013904223;
+    value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-24F;
+  }
+  return values;
+}
+
+std::string bytes_of(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+// The same bits on all ranks, whatever the sizes that choose how it is done.
+TEST(ProcessGroup, SumsHaveOneOrder) {
+  constexpr int64_t kCount = 5003;
+  constexpr int kRanks = 4;
+  std::string bits;
+  for (const auto& [flat, segment] :
+       {std::pair<int64_t, int64_t>{1 << 20, 1}, {0, 1 << 20}, {0, 64}, {7, 3}, {6000, 4096}}) {
+    Options options;
+    options.flat_bytes = flat;
+    options.segment_bytes = segment * 4;
+    std::vector<std::string> all(kRanks);
+    on_ranks(
+        kRanks,
+        [&](ProcessGroup& group) {
+          std::vector<float> x = noise(kCount, group.rank());
+          ASSERT_TRUE(group.all_reduce(elements(std::span(x))).wait().ok());
+          // Alone as within the whole: some elements from the middle.
+          std::vector<float> part = noise(kCount, group.rank());
+          part = {part.begin() + 1000, part.begin() + 1013};
+          ASSERT_TRUE(group.all_reduce(elements(std::span(part))).wait().ok());
+          EXPECT_EQ(bytes_of(part), bytes_of({x.begin() + 1000, x.begin() + 1013}));
+          all[static_cast<size_t>(group.rank())] = bytes_of(x);
+        },
+        options);
+    for (const std::string& one : all) {
+      if (bits.empty()) bits = one;
+      EXPECT_TRUE(one == bits) << flat << " " << segment;
+    }
+  }
+}
+
+TEST(ProcessGroup, CallsThatDifferFailOnAllRanksAndNameThem) {
+  on_ranks(3, [](ProcessGroup& group) {
+    std::vector<float> x(100, 1), before = x;
+    std::vector<int32_t> other(100, 1);
+    const bool is_odd = group.rank() == 1;
+    const Status status = is_odd ? group.broadcast(elements(std::span(other)), 2).wait()
+                                 : group.all_reduce(elements(std::span(x))).wait();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+    EXPECT_TRUE(says(status, "broadcast(root 2) of i32[100]")) << status.to_string();
+    EXPECT_TRUE(says(status, "rank 1 calls")) << status.to_string();
+    EXPECT_TRUE(says(status, "all_reduce(sum) of f32[100]")) << status.to_string();
+    EXPECT_EQ(x, before);
+    // For good.
+    EXPECT_EQ(group.barrier().wait().code(), StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(group.status().ok());
+  });
+}
+
+TEST(ProcessGroup, SizesTypesAndReductionsThatDifferAreNamed) {
+  const std::vector<std::pair<std::function<Work(ProcessGroup&, Elements)>, std::string>> odd = {
+      {[](ProcessGroup& g, Elements x) { return g.all_reduce(x.part(0, 7)); },
+       "all_reduce(sum) of f32[7]"},
+      {[](ProcessGroup& g, Elements x) {
+         x.dtype = DType::kI32;
+         return g.all_reduce(x);
+       },
+       "all_reduce(sum) of i32[8]"},
+      {[](ProcessGroup& g, Elements x) { return g.all_reduce(x, kMax); },
+       "all_reduce(max) of f32[8]"},
+      {[](ProcessGroup& g, Elements x) { return g.all_reduce(x, Reduction::premul_sum(2)); },
+       "all_reduce(premul_sum(2)) of f32[8]"},
+      {[](ProcessGroup& g, Elements) { return g.barrier(); }, "barrier"}};
+  for (const auto& [call, name] : odd) {
+    on_ranks(2, [&, &call = call, &name = name](ProcessGroup& group) {
+      std::vector<float> x(8, 1);
+      const Elements all = elements(std::span(x));
+      const Status status = (group.rank() == 0 ? call(group, all) : group.all_reduce(all)).wait();
+      EXPECT_TRUE(says(status, "rank 0 calls " + name)) << status.to_string();
+    });
+  }
+}
+
+TEST(ProcessGroup, WhoDoesNotComeIsNamedAtTheDeadline) {
+  std::atomic<int> done = 0;
+  on_ranks(3, [&](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      while (done < 2) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    const Status status = group.monitored_barrier(milliseconds(100));
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.to_string();
+    EXPECT_TRUE(says(status, "waits in vain for rank 1")) << status.to_string();
+    EXPECT_TRUE(says(status, "whose last call is 0, barrier")) << status.to_string();
+    ++done;
+  });
+}
+
+TEST(ProcessGroup, RefusedArgumentsChangeNothing) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(6, 1), y(3);
+    const auto whole = elements(std::span(x)), half = elements(std::span(y));
+    const auto refused = [](const Work& work, std::string_view text) {
+      EXPECT_EQ(work.error().code(), StatusCode::kInvalidArgument) << work.error().to_string();
+      EXPECT_TRUE(says(work.error(), text)) << work.error().to_string();
+    };
+    refused(group.all_reduce(whole, kBitAnd), "band of f32: bits are those of integers");
+    refused(group.broadcast(whole, 2), "rank 2 in a group of 2");
+    refused(group.all_gather(half, whole), "an input of 6 elements in 1 parts");
+    refused(group.all_reduce(half, whole), "an output of 3");
+    refused(group.all_reduce({nullptr, DType::kF32, 4}), "f32[4] without memory");
+    refused(group.all_reduce({x.data(), DType::kInvalid, 4}), "without a dtype");
+    refused(group.all_reduce(whole.part(1, 3), whole.part(0, 3)), "the output overlaps");
+    refused(group.all_to_all(whole, whole, {1, 5}, {3, 3, 0}), "3 input splits for 2 ranks");
+    refused(group.all_to_all(whole, whole, {1, 4}, {3, 3}), "splits make 5 of 6");
+    refused(group.send(half, -1), "rank -1");
+    EXPECT_FALSE(group.new_group({0, 0}).ok());
+    ASSERT_TRUE(group.all_reduce(whole).wait().ok());
+    EXPECT_EQ(x[5], 2);
+  });
+}
+
+TEST(ProcessGroup, SplitsThatDoNotMeetAreNamed) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<int32_t> in(4), out(4);
+    const std::vector<int64_t> out_splits =
+        group.rank() == 0 ? std::vector<int64_t>{2, 2} : std::vector<int64_t>{1, 3};
+    const Status status =
+        group
+            .all_to_all(elements(std::span(out)), elements(std::span(in)), out_splits,
+                        group.rank() == 0 ? std::vector<int64_t>{2, 2} : std::vector<int64_t>{1, 3})
+            .wait();
+    EXPECT_TRUE(says(status, "elements for rank")) << status.to_string();
+  });
+}
+
+TEST(ProcessGroup, MessagesMatchByTagAndOrder) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const int other = 1 - group.rank();
+    std::vector<int32_t> in(4);
+    const auto at = [&](size_t i) { return elements(std::span(in).subspan(i, 1)); };
+    // Asked for in another order than sent, before and after they come.
+    std::vector<Work> works;
+    works.push_back(group.receive(at(0), other, 7));
+    works.push_back(group.receive(at(1), other, 5));
+    const int32_t values[] = {1, 2, 3, 4};
+    for (int i = 0; i < 4; ++i) {
+      works.push_back(group.send(elements(std::span(values).subspan(static_cast<size_t>(i), 1)),
+                                 other, i < 2 ? 5 : 7));
+    }
+    for (const Work& work : works) EXPECT_TRUE(work.wait(seconds(20)).ok());
+    ASSERT_TRUE(group.barrier().wait().ok());
+    Work any = group.receive(at(2), ProcessGroup::kAnyRank, 7);
+    EXPECT_TRUE(any.wait().ok());
+    EXPECT_EQ(any.source(), other);
+    EXPECT_TRUE(group.receive(at(3), other, 5).wait().ok());
+    EXPECT_EQ(in, (std::vector<int32_t>{3, 1, 4, 2}));
+  });
+}
+
+TEST(ProcessGroup, MessagesThatDoNotFitOrNeverComeAreErrorsOfTheirOwn) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(8, 3);
+    const int other = 1 - group.rank();
+    EXPECT_TRUE(group.send(elements(std::span(x)), other, 1).wait().ok());
+    const Status status = group.receive(elements(std::span(x).first(4)), other, 1).wait();
+    EXPECT_TRUE(says(status, "receive of f32[4] from rank")) << status.to_string();
+    EXPECT_TRUE(says(status, "sent f32[8] with tag 1")) << status.to_string();
+    const Work late = group.receive(elements(std::span(x)), other, 2, milliseconds(50));
+    EXPECT_EQ(late.wait(milliseconds(1)).code(), StatusCode::kDeadlineExceeded);
+    EXPECT_FALSE(late.wait(seconds(20)).ok());
+    EXPECT_TRUE(says(late.error(), "nothing came from rank")) << late.error().to_string();
+    EXPECT_TRUE(group.barrier().wait().ok());
+  });
+}
+
+TEST(ProcessGroup, BatchesAndCallbacks) {
+  on_ranks(3, [](ProcessGroup& group) {
+    std::vector<std::vector<float>> out(3), in(3, std::vector<float>(9));
+    std::vector<ProcessGroup::Point> points;
+    for (int p = 0; p < 3; ++p) {
+      const auto at = static_cast<size_t>(p);
+      out[at].assign(9, static_cast<float>(10 * group.rank() + p));
+      points.push_back(ProcessGroup::Point::receive(elements(std::span(in[at])), p));
+      points.push_back(ProcessGroup::Point::send(elements(std::span(out[at])), p));
+    }
+    std::atomic<int> called = 0;
+    const Work work = group.batch(points);
+    work.then([&](const Status& status) { called += status.ok() ? 1 : 100; });
+    EXPECT_TRUE(work.wait().ok());
+    EXPECT_TRUE(work.test());
+    work.then([&](const Status& status) { called += status.ok() ? 1 : 100; });
+    for (int p = 0; p < 3; ++p) {
+      EXPECT_EQ(in[static_cast<size_t>(p)][8], static_cast<float>(10 * p + group.rank()));
+    }
+    while (called < 2) std::this_thread::yield();
+    EXPECT_EQ(called, 2);
+  });
+}
+
+TEST(ProcessGroup, ManyCallsAreUnderWayAtOnce) {
+  on_ranks(3, [](ProcessGroup& group) {
+    std::vector<std::vector<int64_t>> values(50);
+    std::vector<Work> works;
+    for (int i = 0; i < 50; ++i) {
+      auto& x = values[static_cast<size_t>(i)];
+      x.assign(static_cast<size_t>(i) * 300, group.rank() + i);
+      works.push_back(group.all_reduce(elements(std::span(x))));
+    }
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(works[static_cast<size_t>(i)].wait().ok());
+      for (const int64_t value : values[static_cast<size_t>(i)]) ASSERT_EQ(value, 3 + 3 * i);
+    }
+  });
+}
+
+TEST(ProcessGroup, GroupsOfSomeRanksAndSplits) {
+  on_ranks(4, [](ProcessGroup& world) {
+    const auto pair = *world.new_group({3, 1});
+    ASSERT_EQ(pair != nullptr, world.rank() % 2 == 1);
+    if (pair != nullptr) {
+      EXPECT_EQ(pair->rank(), world.rank() == 3 ? 0 : 1);
+      EXPECT_EQ(pair->global_ranks(), (std::vector<int>{3, 1}));
+      std::vector<int32_t> x = {world.rank()};
+      ASSERT_TRUE(pair->broadcast(elements(std::span(x)), 0).wait().ok());
+      EXPECT_EQ(x[0], 3);
+    }
+    // In reverse order, and one of them within another.
+    const auto half = *world.split(world.rank() / 2, -world.rank());
+    EXPECT_EQ(half->rank(), 1 - world.rank() % 2);
+    std::vector<int32_t> x = {1 << world.rank()};
+    ASSERT_TRUE(half->all_reduce(elements(std::span(x))).wait().ok());
+    EXPECT_EQ(x[0], world.rank() < 2 ? 3 : 12);
+    const auto alone = *half->split(half->rank() == 0 ? 5 : -1, 0);
+    ASSERT_EQ(alone != nullptr, half->rank() == 0);
+    if (alone != nullptr) {
+      EXPECT_EQ(alone->size(), 1);
+      EXPECT_TRUE(alone->all_reduce(elements(std::span(x)), kAvg).wait().ok());
+    }
+    // One group ends, the others go on.
+    if (half->rank() == 0) half->abort("enough");
+    const Status ended = half->barrier().wait();
+    EXPECT_EQ(ended.code(), StatusCode::kCancelled) << ended.to_string();
+    EXPECT_TRUE(says(ended, "enough")) << ended.to_string();
+    EXPECT_TRUE(world.barrier().wait().ok());
+  });
+}
+
+TEST(ProcessGroup, WhoLeavesIsNamed) {
+  on_ranks(2, [](ProcessGroup& group) {
+    if (group.rank() == 1) return;
+    std::vector<float> x(4);
+    const Status status = group.all_reduce(elements(std::span(x))).wait(seconds(20));
+    EXPECT_TRUE(says(status, "rank 1 of group world is gone")) << status.to_string();
+    EXPECT_TRUE(says(status, "all_reduce(sum) of f32[4]")) << status.to_string();
+    EXPECT_FALSE(group.receive(elements(std::span(x)), 1).wait(seconds(20)).ok());
+  });
+}
+
+TEST(ProcessGroup, WhoNeverComesIsNamedWhenItIsMade) {
+  Options options;
+  options.timeout = milliseconds(50);
+  const auto group = ProcessGroup::create(std::make_shared<rendezvous::StoreKeyValues>(
+                                              std::make_shared<rendezvous::LocalStore>(), "t/"),
+                                          0, 2, options);
+  EXPECT_EQ(group.status().code(), StatusCode::kDeadlineExceeded) << group.status().to_string();
+  EXPECT_TRUE(says(group.status(), "process 1")) << group.status().to_string();
+}
+
+// Each way to go, in a small call and in the middle of a large one.
+TEST(ProcessGroupProcesses, WhoDiesOrStopsIsNamedOnAllOthers) {
+  for (const int64_t count : {5, 1 << 20}) {
+    for (const int signal : {SIGKILL, SIGSTOP, 0}) {
+      Options options;
+      options.timeout = seconds(signal == SIGSTOP ? 1 : 60);
+      const std::vector<int> exits = on_processes(
+          3,
+          [&](ProcessGroup& group) {
+            std::vector<float> x(static_cast<size_t>(count), 1);
+            if (group.rank() == 1 && signal == 0) ::_exit(0);
+            if (group.rank() == 1) {
+              const pid_t self = ::getpid();
+              if (signal == SIGSTOP) {
+                // Goes on when the others have given up, so that the test ends.
+                start_child([self] {
+                  ::sleep(3);
+                  ::kill(self, SIGKILL);
+                  return 0;
+                });
+              }
+              ::kill(self, signal);
+            }
+            const Status status = group.all_reduce(elements(std::span(x))).wait(seconds(30));
+            if (status.ok()) return 1;
+            if (!says(status, "rank 1")) return 2;
+            return says(status, "all_reduce(sum) of f32[") ? 0 : 3;
+          },
+          options);
+      EXPECT_EQ(exits, (std::vector<int>{0, signal == 0 ? 0 : -SIGKILL, 0}))
+          << count << " " << signal;
+    }
+  }
+}
+
+TEST(Head, ReadsWhatItWrites) {
+  Head head;
+  head.kind = Head::Kind::kAbort;
+  head.group = 1;
+  head.sequence = ~uint64_t{0};
+  head.part = 5;
+  head.call = {Operation::kReduce, DType::kBF16, kPremulSum, 3, 1000, 77, 99};
+  head.text = "because";
+  const std::string bytes = head.bytes();
+  const Head read = *Head::read(bytes);
+  EXPECT_EQ(read.bytes(), bytes);
+  EXPECT_EQ(read.call, head.call);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(Head::read(std::string_view(bytes).substr(0, size)).ok());
+  }
+  // Whatever byte is wrong, it is an error or another head.
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (int value = 0; value < 256; ++value) {
+      std::string other = bytes;
+      other[i] = static_cast<char>(value);
+      const auto result = Head::read(other);
+      if (!result.ok()) continue;
+      EXPECT_EQ(result->bytes(), other);
+      EXPECT_FALSE(result->call.to_string().empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hekla::process_group

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work: a call of a process group that is under way. A handle: copies are the same call; it may be
+// dropped, the call goes on. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/async/completion.h"
+#include "runtime/base/async/deadline.h"
+#include "runtime/base/status.h"
+
+namespace hekla::process_group {
+
+class [[nodiscard]] Work {
+ public:
+  // Waits until the call is done, which its own deadline sees to: what it ended with. Errors name
+  // the call and the ranks that are to blame.
+  Status wait() const { return state_->done.await(); }
+  // The same, or DEADLINE_EXCEEDED when it is not done by then; it then goes on.
+  Status wait(std::chrono::nanoseconds timeout) const {
+    if (state_->done.await_until(Deadline::in(timeout))) return state_->done.status();
+    return deadline_exceeded(
+        "{} is not done after {} ms", state_->call,
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+  }
+  bool test() const { return state_->done.is_done(); }    // whether it is done
+  Status error() const { return state_->done.status(); }  // ok as long as it is not
+  // Called once when it is done, at once where it is, else by the group's threads: brief, and not
+  // the place to destroy the group or to wait.
+  void then(std::function<void(const Status&)> callback) const {
+    state_->done.on_done(std::move(callback));
+  }
+  // The rank that a received message came from; -1 of other calls and as long as there is none.
+  int source() const { return state_->done.is_done() ? state_->source : -1; }
+  const std::string& call() const { return state_->call; }  // for messages
+
+  // For those that do the work.
+  struct State {
+    Completion done;
+    std::string call;
+    int source = -1;  // set before done
+  };
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  // Done with `status`.
+  Work(std::string call, Status status) : state_(std::make_shared<State>()) {
+    state_->call = std::move(call);
+    state_->done.complete(std::move(status));
+  }
+  // Done when all are, with the first error in their order.
+  static Work all(std::string call, const std::vector<Work>& parts);
+
+ private:
+  std::shared_ptr<State> state_;  // shared with those that do the work
+};
+
+inline Work Work::all(std::string call, const std::vector<Work>& parts) {
+  std::vector<CompletionRef> completions;
+  for (const Work& part : parts) {
+    completions.emplace_back(part.state_, &part.state_->done);  // keeps the state alive
+  }
+  auto state = std::make_shared<State>();
+  state->call = std::move(call);
+  Completion::all(std::move(completions))->on_done([state](const Status& status) {
+    state->done.complete(status);
+  });
+  return Work(state);
+}
+
+}  // namespace hekla::process_group

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/group_check_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/host.h"
+#include "runtime/collectives/carrier_library.h"
+#include "runtime/process_group/conformance/conformance.h"
+#include "runtime/process_group/init.h"
+#include "runtime/rendezvous/store_key_values.h"
+#include "tools/run/child_process.h"
+#include "tools/run/exit_codes.h"
+
+namespace hekla::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+struct GroupCheckArguments {
+  std::vector<int> ranks = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::vector<std::string> transports;  // empty: all that there are
+  std::vector<int64_t> sizes;
+  bool large = false;
+  std::vector<std::string> dtypes;
+  std::string filter;
+  double timeout = 60;
+  double limit = 3600;
+  int64_t flat_bytes = process_group::Options().flat_bytes;
+  int64_t segment_bytes = process_group::Options().segment_bytes;
+  bool json = false;
+  std::string init;
+  // Of a rank.
+  int rank = -1;
+  std::string store;
+};
+
+// What a rank writes: {"checks": N, "problems": [{"name", "problem"}]}, or {"error"}.
+int run_rank(const GroupCheckArguments& arguments) {
+  const auto say = [](const Json& json) {
+    fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    const bool is_well = json.contains("problems") && json["problems"].empty();
+    return is_well ? 0 : kCheckFailed;
+  };
+  process_group::ConformanceOptions wanted;
+  if (!arguments.sizes.empty()) wanted.sizes = arguments.sizes;
+  if (arguments.large) wanted.sizes.push_back(int64_t{64} << 20);
+  for (const std::string& name : arguments.dtypes) {
+    wanted.dtypes.push_back(dtype_from_name(name).value_or(DType::kInvalid));
+  }
+  wanted.filter = arguments.filter;
+  wanted.timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.timeout * 1000));
+  process_group::Options options;
+  options.engine = arguments.transports.empty() ? "auto" : arguments.transports[0];
+  if (options.engine == "gloo") options.address = "lo";
+  options.timeout = wanted.timeout;
+  options.flat_bytes = arguments.flat_bytes;
+  options.segment_bytes = arguments.segment_bytes;
+  const auto join = [&]() -> Result<std::shared_ptr<process_group::ProcessGroup>> {
+    if (!arguments.init.empty()) return process_group::init_process_group(arguments.init, options);
+    HEKLA_ASSIGN_OR_RETURN(auto store, rendezvous::open_store(arguments.store));
+    return process_group::ProcessGroup::create(
+        std::make_shared<rendezvous::StoreKeyValues>(std::move(store), "group-check/"),
+        arguments.rank, arguments.ranks[0], options);
+  };
+  const auto world = join();
+  if (!world.ok()) return say({{"error", world.status().to_string()}});
+  Json problems = Json::array();
+  const auto results = process_group::run_conformance(**world, wanted, nullptr);
+  for (const auto& [name, problem] : results) {
+    if (!problem.empty()) problems.push_back({{"name", name}, {"problem", problem}});
+  }
+  return say({{"checks", results.size()}, {"problems", problems}});
+}
+
+// One line of the table.
+struct Row {
+  std::string transport;
+  int ranks = 0;
+  size_t checks = 0;  // of all ranks
+  std::vector<std::string> problems;
+};
+
+void read_rank(const ChildResult& child, int rank, Row& row) {
+  const Json json = Json::parse(child.output, nullptr, false);
+  const auto complain = [&](const std::string& text) {
+    row.problems.push_back(fmt::format("rank {}: {}", rank, text));
+  };
+  if (child.timed_out) return complain("did not end in time");
+  if (child.signal != 0) return complain(fmt::format("died of signal {}", child.signal));
+  if (!json.is_object()) return complain("said nothing that could be read: " + child.errors);
+  if (json.contains("error")) return complain(json["error"].get<std::string>());
+  row.checks += json["checks"].get<size_t>();
+  for (const Json& problem : json["problems"]) {
+    complain(problem["name"].get<std::string>() + ": " + problem["problem"].get<std::string>());
+  }
+}
+
+Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport, int ranks) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("hekla-group-check-" + random_hex(8));
+  std::vector<std::string> words = {"/proc/self/exe",  "group-check",
+                                    "--ranks",         std::to_string(ranks),
+                                    "--transport",     transport,
+                                    "--store",         "file:" + folder.string(),
+                                    "--filter",        arguments.filter,
+                                    "--timeout",       std::to_string(arguments.timeout),
+                                    "--flat-bytes",    std::to_string(arguments.flat_bytes),
+                                    "--segment-bytes", std::to_string(arguments.segment_bytes)};
+  if (arguments.large) words.push_back("--large");
+  for (const int64_t size : arguments.sizes) {
+    words.insert(words.end(), {"--sizes", std::to_string(size)});
+  }
+  for (const std::string& dtype : arguments.dtypes) words.insert(words.end(), {"--dtype", dtype});
+  std::vector<ChildResult> results(static_cast<size_t>(ranks));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::vector<std::string> own = words;
+        own.insert(own.end(), {"--rank", std::to_string(rank)});
+        const auto limit = std::chrono::milliseconds(static_cast<int64_t>(arguments.limit * 1000));
+        results[static_cast<size_t>(rank)] = run_child(own, {}, limit);
+      });
+    }
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  Row row{transport, ranks, 0, {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    read_rank(results[static_cast<size_t>(rank)], rank, row);
+  }
+  return row;
+}
+
+int group_check(const GroupCheckArguments& arguments) {
+  for (const std::string& name : arguments.dtypes) {
+    if (dtype_from_name(name)) continue;
+    fmt::print(stderr, "hekla group-check: no dtype \"{}\": names are those of StableHLO\n", name);
+    return kBadInput;
+  }
+  if (arguments.rank >= 0 || !arguments.init.empty()) return run_rank(arguments);
+  std::vector<std::string> transports = arguments.transports;
+  if (transports.empty()) {
+    transports = {"shm"};
+    const Status gloo = collectives::carrier_table().status();
+    if (gloo.ok()) transports.push_back("gloo");
+    if (!gloo.ok()) fmt::print(stderr, "gloo is not checked: {}\n", gloo.message());
+  }
+  constexpr size_t kShown = 20;
+  size_t checks = 0, problems = 0;
+  Json rows = Json::array();
+  for (const std::string& transport : transports) {
+    for (const int ranks : arguments.ranks) {
+      const Row row = run_ranks(arguments, transport, ranks);
+      checks += row.checks;
+      problems += row.problems.size();
+      rows.push_back({{"transport", row.transport},
+                      {"ranks", row.ranks},
+                      {"checks", row.checks},
+                      {"problems", row.problems}});
+      if (arguments.json) continue;
+      fmt::print(
+          "{:<5} {} rank{}  {:>7} results  {}\n", row.transport, row.ranks,
+          row.ranks == 1 ? " " : "s", row.checks,
+          row.problems.empty() ? "all right" : fmt::format("{} problems", row.problems.size()));
+      for (size_t i = 0; i < row.problems.size() && i < kShown; ++i) {
+        fmt::print("  {}\n", row.problems[i]);
+      }
+      std::fflush(stdout);
+    }
+  }
+  if (arguments.json) {
+    const Json all = {{"checks", checks}, {"problems", problems}, {"runs", rows}};
+    fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    fmt::print("{} results, {} problems\n", checks, problems);
+  }
+  if (checks == 0 && problems == 0) {
+    fmt::print(stderr, "hekla group-check: no check's name contains \"{}\"\n", arguments.filter);
+    return kBadInput;
+  }
+  return problems == 0 ? 0 : kCheckFailed;
+}
+
+}  // namespace
+
+void add_group_check_command(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<GroupCheckArguments>();
+  CLI::App* command = app.add_subcommand(
+      "group-check",
+      "Check every operation of process groups by types, sizes and groups, over each transport");
+  command->add_option("--ranks", arguments->ranks, "numbers of processes; 1 to 8 when left out")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--transport", arguments->transports,
+                   "shm, gloo; all that there are when left out")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"auto", "shm", "gloo"}));
+  command
+      ->add_option("--sizes", arguments->sizes,
+                   "bytes of the arrays; 0,1,7,4096,1048576 when left out")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--large", arguments->large, "64 MiB as well");
+  command->add_option("--dtype", arguments->dtypes, "StableHLO's names; all when left out");
+  command->add_option("--filter", arguments->filter, "only checks whose names contain this");
+  command->add_option("--timeout", arguments->timeout, "seconds for each call")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--limit", arguments->limit, "seconds for each number of processes")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--flat-bytes", arguments->flat_bytes,
+                   "parts of at most this size travel with the call")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--segment-bytes", arguments->segment_bytes, "larger ones travel in such pieces")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--json", arguments->json, "print one JSON document");
+  command->add_option("--init", arguments->init,
+                      "be one rank of a run that others have started: env://, tcp://HOST:PORT, "
+                      "file://DIR; over the first transport, prints JSON");
+  command->add_option("--rank", arguments->rank)->group("");
+  command->add_option("--store", arguments->store)->group("");
+  command->callback([arguments, &exit_code] { exit_code = group_check(*arguments); });
+}
+
+}  // namespace hekla::tools
