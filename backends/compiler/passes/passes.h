@@ -48,8 +48,8 @@ Status expand(ir::Module& module, bool lapack = false);
 // the same processor: by types and sizes alone.
 bool is_for_lapack(const ir::Operation& op);
 
-// The batch_norm operations become reductions and elementwise arithmetic, in f32 for narrower floats.
-// Those of no elements stay.
+// The batch_norm operations become reductions and elementwise arithmetic, in f32 for narrower
+// floats. Those of no elements stay.
 Status expand_batch_norms(ir::Module& module);
 
 // rng becomes elementwise arithmetic that gives the evaluator's numbers. All of them or, where one
