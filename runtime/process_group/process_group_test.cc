@@ -300,31 +300,28 @@ TEST(ProcessGroup, WhoNeverComesIsNamedWhenItIsMade) {
 TEST(ProcessGroupProcesses, WhoDiesOrStopsIsNamedOnAllOthers) {
   for (const int64_t count : {5, 1 << 20}) {
     for (const int signal : {SIGKILL, SIGSTOP, 0}) {
-      Options options;
-      options.timeout = seconds(signal == SIGSTOP ? 1 : 60);
-      const std::vector<int> exits = on_processes(
-          3,
-          [&](ProcessGroup& group) {
-            std::vector<float> x(static_cast<size_t>(count), 1);
-            if (group.rank() == 1 && signal == 0) ::_exit(0);
-            if (group.rank() == 1) {
-              const pid_t self = ::getpid();
-              if (signal == SIGSTOP) {
-                // Goes on when the others have given up, so that the test ends.
-                start_child([self] {
-                  ::sleep(3);
-                  ::kill(self, SIGKILL);
-                  return 0;
-                });
-              }
-              ::kill(self, signal);
-            }
-            const Status status = group.all_reduce(elements(std::span(x))).wait(seconds(30));
-            if (status.ok()) return 1;
-            if (!says(status, "rank 1")) return 2;
-            return says(status, "all_reduce(sum) of f32[") ? 0 : 3;
-          },
-          options);
+      const seconds timeout(signal == SIGSTOP ? 1 : 60);
+      const std::vector<int> exits = on_processes(3, [&](ProcessGroup& group) {
+        std::vector<float> x(static_cast<size_t>(count), 1);
+        if (group.rank() == 1 && signal == 0) ::_exit(0);
+        if (group.rank() == 1) {
+          const pid_t self = ::getpid();
+          if (signal == SIGSTOP) {
+            // Goes on when the others have given up, so that the test ends.
+            start_child([self] {
+              ::sleep(3);
+              ::kill(self, SIGKILL);
+              return 0;
+            });
+          }
+          ::kill(self, signal);
+        }
+        const Status status =
+            group.all_reduce(elements(std::span(x)), kSum, timeout).wait(seconds(80));
+        if (status.ok()) return 1;
+        if (!says(status, "rank 1")) return 2;
+        return says(status, "all_reduce(sum) of f32[") ? 0 : 3;
+      });
       EXPECT_EQ(exits, (std::vector<int>{0, signal == 0 ? 0 : -SIGKILL, 0}))
           << count << " " << signal;
     }
