@@ -41,8 +41,9 @@ KNOWN_GAPS = {
 KNOWN_DIFFERENCES = {
     "bf16_gpt": ({"cpu", "vulkan"}, "the recording sums bf16 in bf16, these devices in f32: 62 "
                                     "instead of 60.5 in the first sum; gradients that cancel show it"),
-    "gpt": ({"reference"}, "the sum of one gradient of 64 elements differs by 1.04e-3 of its "
-                           "absolute sum"),
+    "gpt": ({"reference", "vulkan"}, "the sum of one gradient of 32 elements differs by 1.04e-3 of its "
+                                     "absolute sum: computed in f64 it is 1.25537e-3, recorded 1.25630e-3, "
+                                     "here 1.25488e-3 and 1.25480e-3"),
     "resnet18": ({"reference", "cpu", "vulkan"},
                  "batch norm over two rule-made samples leaves gradients of 1e-9, which are rounding; "
                  "their sums differ by 6e-3"),
