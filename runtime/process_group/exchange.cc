@@ -34,17 +34,6 @@ uint64_t Exchange::step_of(Round round, int64_t k) {
   return static_cast<uint64_t>(round) << 56 | static_cast<uint64_t>(k);
 }
 
-Result<HostArray> Exchange::block_of(const ConstElements& x) {
-  if (x.owner != nullptr && !is_flat(x)) {
-    return HostArray::wrap(DType::kUI8, {x.size_bytes()}, x.owner, x.data);
-  }
-  HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(DType::kUI8, {x.size_bytes()}));
-  if (x.count > 0) {
-    std::memcpy(copy.mutable_data(), x.data, static_cast<size_t>(x.size_bytes()));
-  }
-  return copy;
-}
-
 void Exchange::post(int to, Head::Kind kind, uint64_t step, int64_t part, const HostArray& block,
                     bool is_callers) {
   Head head;
@@ -85,7 +74,7 @@ Status Exchange::begin(const std::vector<ConstElements>& parts,
     const ConstElements& part = parts[static_cast<size_t>(p)];
     const bool rides = is_flat(part) && part.count > 0;
     if (rides && (has == nullptr || !is_same(*has, part))) {
-      HEKLA_ASSIGN_OR_RETURN(block, block_of(part));
+      HEKLA_ASSIGN_OR_RETURN(block, block_of(part, is_flat(part)));
       has = &part;
     }
     if (!rides) pieces = std::max(pieces, piece_count(part.count));
@@ -116,7 +105,7 @@ Status Exchange::begin(const std::vector<ConstElements>& parts,
       const auto [first, count] = piece(part.count, k);
       const ConstElements now = part.part(first, count);
       if (!has_block || !is_same(last, now)) {
-        HEKLA_ASSIGN_OR_RETURN(piece_block, block_of(now));
+        HEKLA_ASSIGN_OR_RETURN(piece_block, block_of(now, is_flat(now)));
         last = now;
         has_block = true;
       }
@@ -141,7 +130,7 @@ Result<HostArray> Exchange::take(int from, int64_t k) {
 
 Status Exchange::send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece) {
   if (to.empty()) return ok_status();
-  HEKLA_ASSIGN_OR_RETURN(const HostArray block, block_of(piece));
+  HEKLA_ASSIGN_OR_RETURN(const HostArray block, block_of(piece, is_flat(piece)));
   for (const int p : to) {
     post(p, Head::Kind::kData, step_of(Round::kResults, k), 0, block, piece.owner != nullptr);
   }

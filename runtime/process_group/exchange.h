@@ -48,7 +48,6 @@ class Exchange {
  private:
   enum class Round : uint64_t { kParts, kResults };
   static uint64_t step_of(Round round, int64_t k);
-  Result<HostArray> block_of(const ConstElements& x);
   void post(int to, Head::Kind kind, uint64_t step, int64_t part, const HostArray& block,
             bool is_callers);
   Result<HostArray> take_step(Round round, int from, int64_t count, int64_t k);

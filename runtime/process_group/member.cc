@@ -10,18 +10,17 @@
 #include "runtime/rendezvous/group.h"
 
 namespace hekla::process_group {
-namespace {
 
-Result<HostArray> block_of(const ConstElements& x) {
-  if (x.owner != nullptr) return HostArray::wrap(DType::kUI8, {x.size_bytes()}, x.owner, x.data);
+Result<HostArray> block_of(const ConstElements& x, bool is_copied) {
+  if (x.owner != nullptr && !is_copied) {
+    return HostArray::wrap(DType::kUI8, {x.size_bytes()}, x.owner, x.data);
+  }
   HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(DType::kUI8, {x.size_bytes()}));
   if (x.count > 0) {
     std::memcpy(copy.mutable_data(), x.data, static_cast<size_t>(x.size_bytes()));
   }
   return copy;
 }
-
-}  // namespace
 
 Member::Member(Hub& hub, std::string name, std::vector<int> processes, int rank)
     : hub_(hub),
@@ -214,7 +213,7 @@ Work Member::send(ConstElements x, int to, uint64_t tag, Deadline deadline) {
   auto state = std::make_shared<Work::State>();
   state->call =
       fmt::format("send of {}[{}] to rank {} with tag {}", dtype_name(x.dtype), x.count, to, tag);
-  Result<HostArray> block = block_of(x);
+  Result<HostArray> block = block_of(x, false);
   if (!block.ok()) {
     state->done.complete(block.status().with_context(state->call));
     return Work(state);
@@ -419,7 +418,6 @@ void Member::shutdown() {
   const Status why = cancelled("rank {} has shut group {} down", rank_, name_);
   if (is_idle) {
     // The others still get what was sent to them, and may go on without this rank.
-    Ended ended;
     bool was_well = false;
     {
       const std::lock_guard lock(mutex_);

@@ -31,6 +31,10 @@ struct Mail {
   std::vector<HostArray> blocks;
 };
 
+// The bytes of x as a block of a message: those that its owner keeps as they are, unless they are
+// to be copied; else a copy.
+Result<HostArray> block_of(const ConstElements& x, bool is_copied);
+
 class Member {
  public:
   // `processes`: of the hub, by rank.
