@@ -2,6 +2,7 @@
 // The formulas are those of the StableHLO specification; sums are taken twice over the operand
 // (the mean, then squares of what differs from it), which loses nothing where the mean is large.
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/passes/plain_types.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -107,11 +108,8 @@ bool is_batch_norm(const ir::Operation& op) {
       op.code() != OpCode::kBatchNormGrad) {
     return false;
   }
-  for (const Value* value : op.operands()) {
-    if (!value->type().is_static_tensor() || value->type().quantization() != nullptr) return false;
-  }
   // Of no elements the evaluator knows the mean.
-  return element_count(op.operand(0)->type().dims()) > 0;
+  return has_plain_types(op) && element_count(op.operand(0)->type().dims()) > 0;
 }
 
 Status expand_block(ir::Block& block) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/passes/plain_types.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
@@ -13,16 +14,6 @@ using ir::OpCode;
 bool is_any_zero(const ir::Value& array, const std::vector<int64_t>& dimensions) {
   return std::any_of(dimensions.begin(), dimensions.end(),
                      [&](int64_t d) { return array.type().dims()[static_cast<size_t>(d)] == 0; });
-}
-
-bool has_plain_types(const ir::Operation& op) {
-  const auto is_plain = [](const ir::Type& type) {
-    return type.is_static_tensor() && type.quantization() == nullptr;
-  };
-  const std::vector<ir::Type> results = op.result_types();
-  return std::all_of(results.begin(), results.end(), is_plain) &&
-         std::all_of(op.operands().begin(), op.operands().end(),
-                     [&](const ir::Value* value) { return is_plain(value->type()); });
 }
 
 // Result i of a fold over nothing, in front of `op`.
