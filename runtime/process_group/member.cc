@@ -53,6 +53,10 @@ void Member::tell_all(Head::Kind kind, const Status& why) {
   head.group = id_;
   head.step = static_cast<uint64_t>(why.code());
   head.text = why.message();
+  {
+    const std::lock_guard lock(mutex_);
+    head.sequence = ended_from_;
+  }
   for (int r = 0; r < size(); ++r) {
     if (r != rank_) hub_.send(processes_[static_cast<size_t>(r)], head, {}, nullptr);
   }
@@ -81,7 +85,7 @@ void Member::deliver(int from, Head head, std::vector<HostArray> blocks) {
       case Head::Kind::kCall:
       case Head::Kind::kData:
         if (kind == Head::Kind::kCall) last_call_[rank] = {head.sequence, head.call};
-        if (head.sequence >= done_ && status_.ok()) {
+        if (head.sequence >= done_ && head.sequence < ended_from_) {
           const Key key{head.sequence, rank, kind == Head::Kind::kCall, head.step};
           mails_.emplace(key, Mail{std::move(head), std::move(blocks)});
         }
@@ -93,7 +97,7 @@ void Member::deliver(int from, Head head, std::vector<HostArray> blocks) {
         const bool is_code = head.step > 0 && head.step <= 16;
         end(Status(is_code ? static_cast<StatusCode>(head.step) : StatusCode::kUnknown,
                    fmt::format("rank {} ended the group: {}", rank, head.text)),
-            ended);
+            head.sequence, ended);
         break;
       }
       case Head::Kind::kLeave:
@@ -290,7 +294,7 @@ Result<std::vector<Mail>> Member::meet(uint64_t sequence, const Call& own, Deadl
                                  who_calls_what(calls));
     }
     if (missing.empty()) break;
-    if (!status_.ok()) return status_;
+    HEKLA_RETURN_IF_ERROR(end_of(sequence));
     for (const int r : missing) {
       if (const Status loss = loss_of(r); !loss.ok()) {
         return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
@@ -323,7 +327,7 @@ Result<HostArray> Member::take(uint64_t sequence, const Call& own, uint64_t step
       return data_loss("call {}, {}: rank {} sent {} arrays as a piece", sequence, own.to_string(),
                        from, mail.blocks.size());
     }
-    if (!status_.ok()) return status_;
+    HEKLA_RETURN_IF_ERROR(end_of(sequence));
     if (const Status loss = loss_of(from); !loss.ok()) {
       return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
     }
@@ -362,6 +366,7 @@ void Member::work(std::stop_token stop) {
   for (;;) {
     Job job;
     uint64_t sequence = 0;
+    Status status;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return !jobs_.empty() || stop.stop_requested(); });
@@ -369,8 +374,8 @@ void Member::work(std::stop_token stop) {
       job = std::move(jobs_.front());
       jobs_.pop_front();
       sequence = started_++;
+      status = end_of(sequence);
     }
-    Status status = this->status();
     if (status.ok()) {
       status = job.run(sequence);
       job.run = nullptr;  // what it holds goes before the caller hears of the end
@@ -385,25 +390,31 @@ void Member::work(std::stop_token stop) {
   }
 }
 
-void Member::end(const Status& why, Ended& ended) {
-  if (!status_.ok()) return;
+Status Member::end_of(uint64_t sequence) const {
+  return sequence < ended_from_ ? ok_status() : status_;
+}
+
+bool Member::end(const Status& why, uint64_t sequence, Ended& ended) {
+  if (sequence >= ended_from_) return false;
+  ended_from_ = sequence;
+  if (!status_.ok()) return true;
   status_ = why;
   for (Posted& posted : posted_) ended.emplace_back(std::move(posted.state), why);
   for (Sending& sending : sending_) ended.emplace_back(std::move(sending.state), why);
   posted_.clear();
   sending_.clear();
+  return true;
 }
 
 void Member::fail(const Status& why) {
   Ended ended;
-  bool is_first = false;
+  bool is_news = false;
   {
     const std::lock_guard lock(mutex_);
-    is_first = status_.ok();
-    end(why, ended);
+    is_news = end(why, done_, ended);
   }
   changed_.notify_all();
-  if (is_first) tell_all(Head::Kind::kAbort, why);
+  if (is_news) tell_all(Head::Kind::kAbort, why);
   tell(ended);
 }
 
@@ -422,7 +433,10 @@ void Member::shutdown() {
     {
       const std::lock_guard lock(mutex_);
       was_well = status_.ok();
-      if (was_well) status_ = why;
+      if (was_well) {
+        status_ = why;
+        ended_from_ = done_;
+      }
     }
     if (was_well) tell_all(Head::Kind::kLeave, why);
   } else {

@@ -69,7 +69,8 @@ class Member {
   Result<HostArray> take(uint64_t sequence, const Call& own, uint64_t step, int from,
                          Deadline deadline);
 
-  // Ends the group for all ranks.
+  // Ends the group for all ranks. Calls that this rank has done come to their end on the others
+  // too.
   void fail(const Status& why);
   void shutdown();
 
@@ -102,7 +103,9 @@ class Member {
   void work(std::stop_token stop);
   void take_point(int from, Mail mail, Ended& ended);
   // All of these need the lock.
-  void end(const Status& why, Ended& ended);
+  // From the collective `sequence` on; true when calls end by it that would not have before.
+  bool end(const Status& why, uint64_t sequence, Ended& ended);
+  Status end_of(uint64_t sequence) const;
   static void fill(const Posted& posted, int from, const Mail& mail, Ended& ended);
   Status loss_of(int rank) const;
   std::string describe(int rank) const;
@@ -121,7 +124,8 @@ class Member {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  Status status_;
+  Status status_;                       // why the group has ended, first of all reasons
+  uint64_t ended_from_ = ~uint64_t{0};  // the first collective that does not take place
   bool is_shut_down_ = false;
   std::deque<Job> jobs_;
   uint64_t started_ = 0;  // collectives

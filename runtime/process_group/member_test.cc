@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which messages of several ranks may come, which real transports seldom show.
+#include "runtime/process_group/member.h"
+
+#include <gtest/gtest.h>
+
+namespace hekla::process_group {
+namespace {
+
+Head head_of(Head::Kind kind, uint64_t sequence, const Member& member) {
+  Head head;
+  head.kind = kind;
+  head.group = member.id();
+  head.sequence = sequence;
+  return head;
+}
+
+// Rank 0 has come to the first call with all others, gone on and failed in the second, and the
+// word of that overtakes what rank 1 sends for the first.
+TEST(Member, CallsBeforeTheOneThatFailedComeToTheirEnd) {
+  Hub hub;
+  Member member(hub, "test", {0, 1, 2}, 2);
+  Call call;
+  const Work first = member.start("first", [&](uint64_t sequence) {
+    return member.meet(sequence, call, Deadline::never()).status();
+  });
+  const Work second = member.start("second", [&](uint64_t sequence) {
+    return member.meet(sequence, call, Deadline::never()).status();
+  });
+  member.deliver(0, head_of(Head::Kind::kCall, 0, member), {});
+  Head abort = head_of(Head::Kind::kAbort, 1, member);
+  abort.step = static_cast<uint64_t>(StatusCode::kFailedPrecondition);
+  abort.text = "the second differs";
+  member.deliver(0, std::move(abort), {});
+  EXPECT_FALSE(first.wait(std::chrono::milliseconds(20)).ok());
+  EXPECT_FALSE(first.test());
+  member.deliver(1, head_of(Head::Kind::kCall, 0, member), {});
+  EXPECT_TRUE(first.wait().ok()) << first.error().to_string();
+  EXPECT_EQ(second.wait().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(member.start("third", nullptr).wait().code(), StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace hekla::process_group
