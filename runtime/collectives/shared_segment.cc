@@ -142,15 +142,10 @@ Result<SharedSegment> SharedSegment::create(int rank, int size, uint64_t ring_by
                             ring_bytes, kLeastRingBytes, kMostRingBytes);
   }
   SharedSegment segment;
-  segment.file_ = ::memfd_create("hekla processes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (segment.file_ < 0) return unavailable("no memory to share (memfd): {}", error_text());
   segment.ring_bytes_ = ring_bytes;
   segment.rings_bytes_ = static_cast<size_t>(size) * slot_bytes(ring_bytes);
-  const uint64_t bytes = kSharedPageBytes + segment.rings_bytes_;
-  if (::ftruncate(segment.file_, static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(segment.file_, F_ADD_SEALS, kSeals) != 0) {
-    return unavailable("no {} bytes of memory to share: {}", bytes, error_text());
-  }
+  HEKLA_ASSIGN_OR_RETURN(segment.file_,
+                         create_shared_file(kSharedPageBytes + segment.rings_bytes_, false));
   HEKLA_ASSIGN_OR_RETURN(std::byte * head, map_shared(segment.file_, 0, kSharedPageBytes));
   segment.head_ = new (head) SegmentHead;
   HEKLA_ASSIGN_OR_RETURN(segment.rings_,
@@ -167,7 +162,19 @@ Result<SharedSegment> SharedSegment::create(int rank, int size, uint64_t ring_by
   return segment;
 }
 
-Result<SharedSegment> SharedSegment::open(const SegmentCard& card, int rank, int own, int size) {
+Result<int> create_shared_file(uint64_t bytes, bool is_reserved) {
+  FileHandle file(::memfd_create("hekla processes", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.number() < 0) return unavailable("no memory to share (memfd): {}", error_text());
+  // The kernel's answer to what is too large is an error here, not a signal at the first write.
+  if (::ftruncate(file.number(), static_cast<off_t>(bytes)) != 0 ||
+      (is_reserved && ::fallocate(file.number(), 0, 0, static_cast<off_t>(bytes)) != 0) ||
+      ::fcntl(file.number(), F_ADD_SEALS, kSeals) != 0) {
+    return unavailable("no {} bytes of memory to share: {}", bytes, error_text());
+  }
+  return file.release();
+}
+
+Result<int> open_shared_file(const SegmentCard& card, uint64_t bytes) {
   if (card.boot_id != boot_id() || card.boot_id.empty()) {
     return failed_precondition(
         "it runs on another machine, {}, than this one, {}, and shared memory does not reach there",
@@ -191,12 +198,19 @@ Result<SharedSegment> SharedSegment::open(const SegmentCard& card, int rank, int
   const int seals = ::fcntl(file.number(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return is_other("it is not sealed");
   struct stat about = {};
-  const uint64_t slot = slot_bytes(card.ring_bytes);
   if (::fstat(file.number(), &about) != 0 ||
-      static_cast<uint64_t>(about.st_size) !=
-          kSharedPageBytes + static_cast<uint64_t>(size) * slot) {
+      static_cast<uint64_t>(about.st_size) != bytes) {
     return is_other("it has another size");
   }
+  return file.release();
+}
+
+Result<SharedSegment> SharedSegment::open(const SegmentCard& card, int rank, int own, int size) {
+  const uint64_t slot = slot_bytes(card.ring_bytes);
+  HEKLA_ASSIGN_OR_RETURN(
+      const int number,
+      open_shared_file(card, kSharedPageBytes + static_cast<uint64_t>(size) * slot));
+  const FileHandle file(number);
   SharedSegment segment;
   segment.ring_bytes_ = card.ring_bytes;
   segment.first_ = own;
@@ -206,7 +220,7 @@ Result<SharedSegment> SharedSegment::open(const SegmentCard& card, int rank, int
   if (theirs.magic != SegmentHead::kMagic || theirs.token[0] != card.token[0] ||
       theirs.token[1] != card.token[1] || theirs.ring_bytes != card.ring_bytes ||
       theirs.size != static_cast<uint32_t>(size) || theirs.rank != static_cast<uint32_t>(rank)) {
-    return is_other("it says so itself");
+    return data_loss("the memory of process {} is not what its card says", card.pid);
   }
   segment.rings_bytes_ = slot;
   HEKLA_ASSIGN_OR_RETURN(
@@ -215,12 +229,18 @@ Result<SharedSegment> SharedSegment::open(const SegmentCard& card, int rank, int
   return segment;
 }
 
-SegmentCard SharedSegment::card() const {
+SegmentCard SegmentCard::of_this_process() {
   SegmentCard card;
-  card.boot_id = boot_id();
+  card.boot_id = hekla::boot_id();
   card.host = host_name();
-  card.pid_namespace = pid_namespace();
+  card.pid_namespace = collectives::pid_namespace();
   card.pid = ::getpid();
+  card.ring_bytes = kLeastRingBytes;
+  return card;
+}
+
+SegmentCard SharedSegment::card() const {
+  SegmentCard card = SegmentCard::of_this_process();
   card.file = file_;
   card.token[0] = head_->token[0];
   card.token[1] = head_->token[1];

@@ -76,6 +76,14 @@ struct Ring {
   }
 };
 
+// Anonymous memory that other processes can open. UNAVAILABLE: the kernel gives none; with
+// `is_reserved` that is known now, not when it is written.
+Result<int> create_shared_file(uint64_t bytes, bool is_reserved);
+struct SegmentCard;
+// Another process's, of that size. FAILED_PRECONDITION: it is not reachable, in words; DATA_LOSS: it
+// is not what the card says.
+Result<int> open_shared_file(const SegmentCard& card, uint64_t bytes);
+
 // How another process finds a segment; text for a store.
 struct SegmentCard {
   std::string boot_id, host, pid_namespace;
@@ -84,6 +92,8 @@ struct SegmentCard {
   uint64_t token[2] = {0, 0};
   uint64_t ring_bytes = 0;
 
+  // This process, without any memory yet.
+  static SegmentCard of_this_process();
   std::string text() const;
   // Its process runs on the same machine and sees the other's, so that both may share memory.
   bool is_near(const SegmentCard& other) const {

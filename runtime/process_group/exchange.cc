@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "runtime/base/staging.h"
+#include "runtime/process_group/shared_collectives.h"
+#include "runtime/process_group/slices.h"
 
 namespace hekla::process_group {
 namespace {
@@ -29,6 +31,13 @@ Exchange::Exchange(Member& member, const Options& options, uint64_t sequence, co
       call_(call),
       deadline_(deadline),
       width_(std::max<int64_t>(1, dtype_bytes(call.dtype))) {}
+
+std::optional<SharedCall> Exchange::shared() const {
+  GroupMemory* const memory = member_.memory();
+  if (memory == nullptr) return {};
+  return std::optional<SharedCall>(std::in_place, member_, *memory, options_, sequence_, call_,
+                                   deadline_);
+}
 
 uint64_t Exchange::step_of(Round round, int64_t k) {
   return static_cast<uint64_t>(round) << 56 | static_cast<uint64_t>(k);
@@ -155,15 +164,6 @@ Status Exchange::finish() {
 
 namespace {
 
-// Rank r's part of an array that all reduce together: the first ones have one element more.
-struct Slice {
-  int64_t first, count;
-};
-Slice slice_of(int64_t count, int size, int rank) {
-  const int64_t least = count / size, more = count % size;
-  return {rank * least + std::min<int64_t>(rank, more), least + (rank < more ? 1 : 0)};
-}
-
 // Folds piece k of what all ranks have for this one.
 Status fold_piece_of_all(Exchange& exchange, const ConstElements& own, const Reduction& by,
                          int64_t k, std::byte* out) {
@@ -240,8 +240,15 @@ Status reduce_by_slices(Exchange& exchange, const Elements* out, const ConstElem
 
 }  // namespace
 
+Status run_barrier(Exchange& exchange) {
+  if (auto shared = exchange.shared()) return shared_barrier(*shared);
+  const auto ranks = static_cast<size_t>(exchange.size());
+  return exchange.begin(std::vector<ConstElements>(ranks), std::vector<int64_t>(ranks));
+}
+
 Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                       const Reduction& by) {
+  if (auto shared = exchange.shared()) return shared_all_reduce(*shared, out, in, by);
   if (!exchange.is_flat(in)) return reduce_by_slices(exchange, &out, in, by, others_of(exchange));
   const auto ranks = static_cast<size_t>(exchange.size());
   HEKLA_RETURN_IF_ERROR(
@@ -250,6 +257,7 @@ Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElemen
 }
 
 Status run_reduce(Exchange& exchange, const Elements& x, int root, const Reduction& by) {
+  if (auto shared = exchange.shared()) return shared_reduce(*shared, x, root, by);
   const bool is_root = exchange.rank() == root;
   if (!exchange.is_flat(x)) {
     return reduce_by_slices(exchange, is_root ? &x : nullptr, x, by,
@@ -264,6 +272,7 @@ Status run_reduce(Exchange& exchange, const Elements& x, int root, const Reducti
 
 Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
                           const Reduction& by) {
+  if (auto shared = exchange.shared()) return shared_reduce_scatter(*shared, out, in, by);
   const auto ranks = static_cast<size_t>(exchange.size());
   std::vector<ConstElements> parts(ranks);
   for (size_t p = 0; p < ranks; ++p) {
@@ -275,6 +284,7 @@ Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstEl
 
 Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
                  const std::vector<ConstElements>& in) {
+  if (auto shared = exchange.shared()) return shared_moves(*shared, out, in);
   std::vector<int64_t> expected;
   for (const Elements& part : out) expected.push_back(part.count);
   HEKLA_RETURN_IF_ERROR(exchange.begin(in, expected));

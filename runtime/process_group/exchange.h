@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange: one collective call on one rank: what it has for each other rank goes there, what they
+// Exchange: one collective call on one rank, through messages: what it has for each other rank goes there, what they
 // have for it comes, and the calls are compared before.
 //
 // A part of at most Options::flat_bytes travels with the call itself, a larger one after it in
 // pieces. Used by the thread of the member that runs the call.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "runtime/process_group/call.h"
 #include "runtime/process_group/elements.h"
 #include "runtime/process_group/member.h"
 #include "runtime/process_group/process_group.h"
+#include "runtime/process_group/shared_call.h"
 
 namespace hekla::process_group {
 
@@ -24,6 +26,9 @@ class Exchange {
   int rank() const { return member_.rank(); }
   int size() const { return member_.size(); }
   bool is_flat(const ConstElements& x) const { return x.size_bytes() <= options_.flat_bytes; }
+
+  // The call through the memory of the group, where it has one: instead of all that follows.
+  std::optional<SharedCall> shared() const;
 
   // Comes to the call with `parts` for the ranks, and waits for all others to come with the same
   // call. `expected`: elements that come from each. FAILED_PRECONDITION where they differ.
@@ -64,6 +69,7 @@ class Exchange {
 };
 
 // The collectives, between begin and finish. Arguments have been checked.
+Status run_barrier(Exchange& exchange);
 Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                       const Reduction& by);
 Status run_reduce(Exchange& exchange, const Elements& x, int root, const Reduction& by);

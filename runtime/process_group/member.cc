@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "runtime/base/async/thread.h"
 #include "runtime/base/hash.h"
@@ -104,7 +105,7 @@ void Member::deliver(int from, Head head, std::vector<HostArray> blocks) {
         break;
     }
   }
-  changed_.notify_all();
+  stir();
   tell(ended);
   if (kind == Head::Kind::kLeave) lose(from, failed_precondition("it has left the group"));
 }
@@ -124,7 +125,7 @@ void Member::lose(int process, const Status& why) {
       posted = is_hopeless ? posted_.erase(posted) : std::next(posted);
     }
   }
-  changed_.notify_all();
+  stir();
   tell(ended);
 }
 
@@ -259,12 +260,14 @@ std::string Member::late(uint64_t sequence, const Call& own,
       fmt::format("call {} of group {}, {}, waits in vain for ", sequence, name_, own.to_string());
   constexpr size_t kNamed = 4;
   for (size_t i = 0; i < std::min(kNamed, missing.size()); ++i) {
-    const auto last = last_call_.find(missing[i]);
+    std::optional<std::pair<uint64_t, Call>> last;
+    if (memory_ != nullptr) last = memory_->last_call(missing[i]);
+    const auto told = last_call_.find(missing[i]);
+    if (!last && told != last_call_.end()) last = told->second;
     text += fmt::format("{}{}, {}", i == 0 ? "" : "; ", describe(missing[i]),
-                        last == last_call_.end()
-                            ? "which has made no call"
-                            : fmt::format("whose last call is {}, {}", last->second.first,
-                                          last->second.second.to_string()));
+                        !last ? "which has made no call"
+                              : fmt::format("whose last call is {}, {}", last->first,
+                                            last->second.to_string()));
   }
   if (missing.size() > kNamed) {
     text += fmt::format("; in all for ranks {}", rendezvous::rank_list(missing));
@@ -294,13 +297,7 @@ Result<std::vector<Mail>> Member::meet(uint64_t sequence, const Call& own, Deadl
                                  who_calls_what(calls));
     }
     if (missing.empty()) break;
-    HEKLA_RETURN_IF_ERROR(end_of(sequence));
-    for (const int r : missing) {
-      if (const Status loss = loss_of(r); !loss.ok()) {
-        return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
-      }
-    }
-    if (deadline.expired()) return deadline_exceeded("{}", late(sequence, own, missing));
+    HEKLA_RETURN_IF_ERROR(look_locked(sequence, own, missing, deadline));
     if (deadline.is_never()) {
       changed_.wait(lock);
     } else {
@@ -327,11 +324,7 @@ Result<HostArray> Member::take(uint64_t sequence, const Call& own, uint64_t step
       return data_loss("call {}, {}: rank {} sent {} arrays as a piece", sequence, own.to_string(),
                        from, mail.blocks.size());
     }
-    HEKLA_RETURN_IF_ERROR(end_of(sequence));
-    if (const Status loss = loss_of(from); !loss.ok()) {
-      return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
-    }
-    if (deadline.expired()) return deadline_exceeded("{}", late(sequence, own, {from}));
+    HEKLA_RETURN_IF_ERROR(look_locked(sequence, own, {from}, deadline));
     if (deadline.is_never()) {
       changed_.wait(lock);
     } else {
@@ -340,9 +333,49 @@ Result<HostArray> Member::take(uint64_t sequence, const Call& own, uint64_t step
   }
 }
 
+Status Member::look_locked(uint64_t sequence, const Call& own, const std::vector<int>& missing,
+                           Deadline deadline) const {
+  HEKLA_RETURN_IF_ERROR(end_of(sequence));
+  for (const int r : missing) {
+    if (const Status loss = loss_of(r); !loss.ok()) {
+      return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
+    }
+  }
+  if (deadline.expired()) return deadline_exceeded("{}", late(sequence, own, missing));
+  return ok_status();
+}
+
+Status Member::look(uint64_t sequence, const Call& own, const std::vector<int>& missing,
+                    Deadline deadline) const {
+  const std::lock_guard lock(mutex_);
+  return look_locked(sequence, own, missing, deadline);
+}
+
+void Member::share(std::unique_ptr<GroupMemory> memory) {
+  const std::lock_guard lock(mutex_);
+  memory_ = std::move(memory);
+  shared_.store(memory_.get(), std::memory_order_release);
+}
+
+void Member::stir() {
+  changed_.notify_all();
+  if (const GroupMemory* const shared = memory(); shared != nullptr) shared->wake(rank_);
+}
+
 Work Member::start(std::string call, Run run) {
   auto state = std::make_shared<Work::State>();
   state->call = std::move(call);
+  return start(std::move(state), std::move(run));
+}
+
+Work Member::start(const Call& call, Run run) {
+  auto state = std::make_shared<Work::State>();
+  state->collective = call;
+  if (memory() != nullptr) state->runner = weak_from_this();
+  return start(std::move(state), std::move(run));
+}
+
+Work Member::start(std::shared_ptr<Work::State> state, Run run) {
   Status refused;
   {
     const std::lock_guard lock(mutex_);
@@ -352,41 +385,98 @@ Work Member::start(std::string call, Run run) {
       if (!thread_.joinable()) {
         thread_ = start_thread([this](std::stop_token stop) { work(stop); });
       }
+      const bool is_left_to_waiters = memory_ != nullptr && is_run_by_waiters_;
+      if (!is_left_to_waiters) is_hurried_ = true;
+      if (!is_left_to_waiters || !is_watching_) wanted_.notify_one();
     }
   }
-  if (!refused.ok()) {
-    state->done.complete(refused);
-  } else {
-    changed_.notify_all();
+  if (!refused.ok()) state->done.complete(refused);
+  return Work(std::move(state));
+}
+
+void Member::run(Work::State& state) {
+  std::unique_lock lock(mutex_);
+  while (!jobs_.empty() && !is_running_ && !state.done.is_done()) {
+    // Enough of them in a row, and the thread is left asleep.
+    constexpr int kEnough = 4;
+    if (run_by_waiters_ < kEnough) ++run_by_waiters_;
+    if (run_by_waiters_ == kEnough) is_run_by_waiters_ = true;
+    run_first(lock);
   }
-  return Work(state);
+  is_awaited_ = is_awaited_ || (is_running_ && !state.done.is_done());
+}
+
+void Member::hurry() {
+  const std::lock_guard lock(mutex_);
+  if (jobs_.empty()) return;
+  is_hurried_ = true;
+  is_run_by_waiters_ = false;
+  run_by_waiters_ = 0;
+  wanted_.notify_one();
+}
+
+void Member::run_first(std::unique_lock<std::mutex>& lock) {
+  Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  const uint64_t sequence = started_++;
+  Status status = end_of(sequence);
+  is_running_ = true;
+  lock.unlock();
+  if (status.ok()) {
+    status = job.run(sequence);
+    if (!status.ok()) fail(status);
+  }
+  job.run = nullptr;  // what it holds goes before the caller hears of the end
+  lock.lock();
+  done_ = sequence + 1;
+  mails_.erase(mails_.begin(), mails_.lower_bound({done_, -1, false, 0}));
+  lock.unlock();
+  job.state->done.complete(std::move(status));
+  lock.lock();
+  is_running_ = false;
+  if (is_shut_down_) changed_.notify_all();
+  if (jobs_.empty()) {
+    is_awaited_ = false;
+  } else if (is_awaited_ || is_hurried_) {
+    is_hurried_ = true;
+    wanted_.notify_one();
+  }
 }
 
 void Member::work(std::stop_token stop) {
+  // How long a job may wait for a thread that waits for it, and how often the thread looks at a
+  // group without calls before it sleeps.
+  constexpr std::chrono::milliseconds kLook(1);
+  constexpr int kIdleLooks = 20;
+  constexpr uint64_t kNone = ~uint64_t{0};
+  uint64_t seen_waiting = kNone, seen_started = 0;
+  int idle_looks = 0;
+  std::unique_lock lock(mutex_);
   for (;;) {
-    Job job;
-    uint64_t sequence = 0;
-    Status status;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !jobs_.empty() || stop.stop_requested(); });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-      sequence = started_++;
-      status = end_of(sequence);
+    if (jobs_.empty()) {
+      if (stop.stop_requested()) return;
+      is_hurried_ = false;
+    } else if (!is_running_) {
+      const bool is_left = seen_waiting == started_;
+      if (is_hurried_ || is_left || stop.stop_requested()) {
+        if (is_left) is_run_by_waiters_ = false;
+        run_by_waiters_ = 0;
+        seen_waiting = kNone;
+        run_first(lock);
+        continue;
+      }
     }
-    if (status.ok()) {
-      status = job.run(sequence);
-      job.run = nullptr;  // what it holds goes before the caller hears of the end
-      if (!status.ok()) fail(status);
+    seen_waiting = jobs_.empty() || is_running_ ? kNone : started_;
+    idle_looks = jobs_.empty() && started_ == seen_started ? idle_looks + 1 : 0;
+    seen_started = started_;
+    is_watching_ = memory_ != nullptr && is_run_by_waiters_ && idle_looks < kIdleLooks;
+    if (is_watching_) {
+      wanted_.wait_for(lock, kLook);
+    } else if (jobs_.empty() || is_running_) {
+      wanted_.wait(lock);
+      idle_looks = 0;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = sequence + 1;
-      mails_.erase(mails_.begin(), mails_.lower_bound({done_, -1, false, 0}));
-    }
-    job.state->done.complete(status);
+    is_watching_ = false;
   }
 }
 
@@ -413,7 +503,7 @@ void Member::fail(const Status& why) {
     const std::lock_guard lock(mutex_);
     is_news = end(why, done_, ended);
   }
-  changed_.notify_all();
+  stir();
   if (is_news) tell_all(Head::Kind::kAbort, why);
   tell(ended);
 }
@@ -444,10 +534,12 @@ void Member::shutdown() {
   }
   {
     // Under the lock, so that the thread does not miss it on its way to sleep.
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     thread_.request_stop();
+    wanted_.notify_one();
+    // What another thread runs uses this object and the group.
+    changed_.wait(lock, [&] { return !is_running_; });
   }
-  changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 

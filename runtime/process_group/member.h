@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Member: this process as a rank of one group: its calls, one after the other on a thread of their
-// own, what has come for them, and why the group has ended.
+// Member: this process as a rank of one group: its calls, one after the other, what has come for
+// them, and why the group has ended.
+//
+// Calls run on a thread of the member's. Where ranks share memory, a call is faster than to wake a
+// thread: who waits for a call that no thread has begun runs it itself. As long as callers do that,
+// the thread is not woken for each call; it looks once in a while whether one is left, runs it, and
+// is then woken for each again.
 //
 // Owned by the group, which keeps the hub alive for longer; the hub's events reach it through weak
 // references. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -20,6 +27,7 @@
 
 #include "runtime/process_group/call.h"
 #include "runtime/process_group/elements.h"
+#include "runtime/process_group/group_memory.h"
 #include "runtime/process_group/hub.h"
 #include "runtime/process_group/work.h"
 
@@ -35,11 +43,11 @@ struct Mail {
 // to be copied; else a copy.
 Result<HostArray> block_of(const ConstElements& x, bool is_copied);
 
-class Member {
+class Member final : public Work::Runner, public std::enable_shared_from_this<Member> {
  public:
   // `processes`: of the hub, by rank.
   Member(Hub& hub, std::string name, std::vector<int> processes, int rank);
-  ~Member();
+  ~Member() override;
 
   const std::string& name() const { return name_; }
   uint64_t id() const { return id_; }
@@ -58,6 +66,17 @@ class Member {
   // call's end, and the group's where it is an error.
   using Run = std::function<Status(uint64_t sequence)>;
   Work start(std::string call, Run run);
+  Work start(const Call& call, Run run);
+  void run(Work::State& state) override;
+  void hurry() override;
+
+  // Collectives go through it from now on. Between calls, once.
+  void share(std::unique_ptr<GroupMemory> memory);
+  GroupMemory* memory() const { return shared_.load(std::memory_order_acquire); }
+  // Why a call that waits for `missing` ranks is not to wait any more; ok: it is.
+  Status look(uint64_t sequence, const Call& own, const std::vector<int>& missing,
+              Deadline deadline) const;
+
   Work send(ConstElements x, int to, uint64_t tag, Deadline deadline);
   Work receive(Elements x, int from, uint64_t tag, Deadline deadline);
 
@@ -101,6 +120,13 @@ class Member {
   using Ended = std::vector<std::pair<std::shared_ptr<Work::State>, Status>>;
 
   void work(std::stop_token stop);
+  Work start(std::shared_ptr<Work::State> state, Run run);
+  // Of the lock, which is let go while the first job runs. There is one, and none runs.
+  void run_first(std::unique_lock<std::mutex>& lock);
+  // What waits for something to come looks again.
+  void stir();
+  Status look_locked(uint64_t sequence, const Call& own, const std::vector<int>& missing,
+                     Deadline deadline) const;
   void take_point(int from, Mail mail, Ended& ended);
   // All of these need the lock.
   // From the collective `sequence` on; true when calls end by it that would not have before.
@@ -128,6 +154,12 @@ class Member {
   uint64_t ended_from_ = ~uint64_t{0};  // the first collective that does not take place
   bool is_shut_down_ = false;
   std::deque<Job> jobs_;
+  bool is_running_ = false;      // a job
+  bool is_awaited_ = false;      // by a thread that found another running one
+  bool is_hurried_ = false;      // the thread is to run what there is
+  bool is_watching_ = false;     // the thread looks by itself
+  bool is_run_by_waiters_ = true;  // of late
+  int run_by_waiters_ = 0;       // in a row
   uint64_t started_ = 0;  // collectives
   uint64_t done_ = 0;
   std::map<Key, Mail> mails_;
@@ -136,6 +168,9 @@ class Member {
   std::list<Posted> posted_;
   std::list<std::pair<int, Mail>> points_;  // messages that nobody has asked for yet, by arrival
   std::list<Sending> sending_;
+  std::condition_variable wanted_;  // of the thread
+  std::unique_ptr<GroupMemory> memory_;
+  std::atomic<GroupMemory*> shared_ = nullptr;
   std::jthread thread_;  // last: uses the rest; made for the first call
 };
 

@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "runtime/base/hash.h"
+#include "runtime/base/log.h"
 #include "runtime/process_group/exchange.h"
+#include "runtime/process_group/group_meeting.h"
 #include "runtime/process_group/hub.h"
 #include "runtime/process_group/member.h"
 #include "runtime/rendezvous/group.h"
@@ -121,7 +124,31 @@ Status check_options(const Options& options, int rank, int size) {
     return invalid_argument("flat_bytes of {} and segment_bytes of {}", options.flat_bytes,
                             options.segment_bytes);
   }
+  if (options.shared_memory != "auto" && options.shared_memory != "on" &&
+      options.shared_memory != "off") {
+    return invalid_argument("shared_memory \"{}\", which is \"auto\", \"on\" or \"off\"",
+                            options.shared_memory);
+  }
+  constexpr int64_t kMost = int64_t{1} << 40;
+  if (options.shared_flat_bytes < 0 || options.shared_flat_bytes > kMost ||
+      options.shared_slot_bytes < 1 || options.shared_slot_bytes > kMost) {
+    return invalid_argument("shared_flat_bytes of {} and shared_slot_bytes of {}",
+                            options.shared_flat_bytes, options.shared_slot_bytes);
+  }
   return ok_status();
+}
+
+Options chosen(Options options, int size) {
+  if (options.shared_spin.count() < 0) {
+    const bool has_cores = size <= static_cast<int>(std::thread::hardware_concurrency());
+    options.shared_spin = std::chrono::microseconds(has_cores ? 50 : 2);
+  }
+  return options;
+}
+
+bool wants_memory(const Options& options, int size) {
+  return size > 1 && (options.shared_memory == "on" ||
+                      (options.shared_memory == "auto" && options.engine != "gloo"));
 }
 
 }  // namespace
@@ -134,14 +161,40 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::create(
                          Hub::create(std::move(store), rank, size, options, deadline));
   std::shared_ptr<ProcessGroup> group(
       new ProcessGroup(std::move(hub), options, all_ranks(size), rank));
-  HEKLA_RETURN_IF_ERROR(group->barrier(deadline.left()).wait());
+  HEKLA_RETURN_IF_ERROR(group->meet(deadline));
   return group;
+}
+
+Status ProcessGroup::meet(Deadline deadline) {
+  if (!wants_memory(options_, size())) return barrier(deadline.left()).wait();
+  GroupMeeting meeting;
+  const Work work =
+      start(call_of(Operation::kBarrier, DType::kInvalid, 0), ok_status(), deadline.left(),
+            [&](Exchange& exchange) -> Status {
+              HEKLA_ASSIGN_OR_RETURN(meeting, meet_in_memory(exchange, options_));
+              return ok_status();
+            });
+  HEKLA_RETURN_IF_ERROR(work.wait());
+  if (meeting.memory != nullptr) {
+    member_->share(std::move(meeting.memory));
+    return ok_status();
+  }
+  if (options_.shared_memory == "on") {
+    return failed_precondition("the ranks of group {} share no memory: {}", name(),
+                               meeting.reason);
+  }
+  log_message(LogLevel::kInfo, "collectives of group {} go by messages: {}", name(),
+              meeting.reason);
+  return ok_status();
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Hub> hub, const Options& options,
                            std::vector<int> processes, int rank)
     : hub_(std::move(hub)),
-      options_(options),
+      options_(chosen(options, static_cast<int>(processes.size()))),
+      detail_(fnv1a(fmt::format("{} {} {} {} {}", options.flat_bytes, options.segment_bytes,
+                                options.shared_memory, options.shared_flat_bytes,
+                                options.shared_slot_bytes))),
       member_(std::make_shared<Member>(*hub_, options_.name, std::move(processes), rank)) {
   hub_->add(member_->id(), member_);
 }
@@ -178,16 +231,18 @@ Call ProcessGroup::call_of(Operation operation, DType dtype, int64_t count, int 
   call.dtype = dtype;
   call.count = count;
   call.root = root;
-  call.detail = fnv1a(fmt::format("{} {}", options_.flat_bytes, options_.segment_bytes));
+  call.detail = detail_;
   return call;
 }
 
 Work ProcessGroup::start(Call call, const Status& refused, Timeout timeout,
                          std::function<Status(Exchange&)> run) {
-  std::string text = call.to_string();
-  if (!refused.ok()) return Work(text, refused.with_context(text + " on group " + name()));
+  if (!refused.ok()) {
+    const std::string text = call.to_string();
+    return Work(text, refused.with_context(text + " on group " + name()));
+  }
   Member* const member = member_.get();
-  return member->start(std::move(text), [this, member, call, deadline = deadline_of(timeout),
+  return member->start(call, [this, member, call, deadline = deadline_of(timeout),
                                          run = std::move(run)](uint64_t number) {
     Exchange exchange(*member, options_, number, call, deadline);
     HEKLA_RETURN_IF_ERROR(run(exchange));
@@ -318,11 +373,7 @@ Work ProcessGroup::all_to_all(Elements out, ConstElements in, std::vector<int64_
 
 Work ProcessGroup::barrier(Timeout timeout) {
   return start(call_of(Operation::kBarrier, DType::kInvalid, 0), ok_status(), timeout,
-               [](Exchange& exchange) {
-                 const auto ranks = static_cast<size_t>(exchange.size());
-                 return exchange.begin(std::vector<ConstElements>(ranks),
-                                       std::vector<int64_t>(ranks));
-               });
+               [](Exchange& exchange) { return run_barrier(exchange); });
 }
 
 Status ProcessGroup::monitored_barrier(Timeout timeout) { return barrier(timeout).wait(); }
@@ -349,16 +400,19 @@ Work ProcessGroup::batch(const std::vector<Point>& points, Timeout timeout) {
   return Work::all(fmt::format("a batch of {} messages", points.size()), works);
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::make_group(std::string name,
-                                                       const std::vector<int>& ranks) const {
+Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
+                                                               const std::vector<int>& ranks,
+                                                               Deadline deadline) const {
   const auto self = std::find(ranks.begin(), ranks.end(), rank());
-  if (self == ranks.end()) return nullptr;
+  if (self == ranks.end()) return std::shared_ptr<ProcessGroup>();
   std::vector<int> processes;
   for (const int r : ranks) processes.push_back(global_ranks()[static_cast<size_t>(r)]);
   Options options = options_;
   options.name = std::move(name);
-  return std::shared_ptr<ProcessGroup>(new ProcessGroup(hub_, options, std::move(processes),
-                                                        static_cast<int>(self - ranks.begin())));
+  std::shared_ptr<ProcessGroup> group(new ProcessGroup(
+      hub_, options, std::move(processes), static_cast<int>(self - ranks.begin())));
+  if (wants_memory(options, group->size())) HEKLA_RETURN_IF_ERROR(group->meet(deadline));
+  return group;
 }
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::new_group(const std::vector<int>& ranks,
@@ -373,13 +427,13 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::new_group(const std::vector<
   Call call = call_of(Operation::kNewGroup, DType::kInvalid, 0);
   call.detail = fnv1a(fmt::format("{} {}", call.detail, fmt::join(ranks, ",")));
   uint64_t number = 0;
+  const Deadline deadline = deadline_of(timeout);
   const Work work = start(call, ok_status(), timeout, [&number](Exchange& exchange) {
     number = exchange.sequence();
-    const auto size = static_cast<size_t>(exchange.size());
-    return exchange.begin(std::vector<ConstElements>(size), std::vector<int64_t>(size));
+    return run_barrier(exchange);
   });
   HEKLA_RETURN_IF_ERROR(work.wait());
-  return make_group(fmt::format("{}/{}", name(), number), ranks);
+  return make_group(fmt::format("{}/{}", name(), number), ranks, deadline);
 }
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t key,
@@ -388,6 +442,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t
   const int64_t own[] = {color, key};
   std::vector<int64_t> all(2 * static_cast<size_t>(size()));
   uint64_t number = 0;
+  const Deadline deadline = deadline_of(timeout);
   const ConstElements in(own, DType::kI64, 2);
   const Elements out = elements(std::span(all));
   const Work work = start(
@@ -406,7 +461,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t
   std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
     return all[2 * static_cast<size_t>(a) + 1] < all[2 * static_cast<size_t>(b) + 1];
   });
-  return make_group(fmt::format("{}/{}.{}", name(), number, color), ranks);
+  return make_group(fmt::format("{}/{}.{}", name(), number, color), ranks, deadline);
 }
 
 }  // namespace hekla::process_group

@@ -59,6 +59,17 @@ struct Options {
   // by all ranks, larger ones by each for its part. The same on all ranks.
   int64_t flat_bytes = int64_t{32} << 10;
   int64_t segment_bytes = int64_t{1} << 20;  // larger parts travel in pieces
+
+  // How collectives go between processes of one host: "auto": through memory that all ranks share,
+  // where they are on one host, it can be had and `engine` is not "gloo", else by messages, with
+  // the reason in the log; "on": so, or the group cannot be made; "off": by messages. The same on
+  // all ranks, as the next two.
+  std::string shared_memory = "auto";
+  int64_t shared_flat_bytes = int64_t{16} << 10;   // arrays of at most that size come with the call
+  int64_t shared_slot_bytes = int64_t{128} << 10;  // of the pieces of larger ones
+  // For how long who waits for another rank spins before it sleeps; less than 0: for 50 us, or 2 us
+  // where there are more ranks than cores.
+  std::chrono::nanoseconds shared_spin = std::chrono::nanoseconds(-1);
 };
 
 using Timeout = std::optional<std::chrono::nanoseconds>;
@@ -145,7 +156,10 @@ class ProcessGroup {
   ProcessGroup(std::shared_ptr<Hub> hub, const Options& options, std::vector<int> processes,
                int rank);
   // Null where this process is none of the ranks, which are this group's.
-  std::shared_ptr<ProcessGroup> make_group(std::string name, const std::vector<int>& ranks) const;
+  Result<std::shared_ptr<ProcessGroup>> make_group(std::string name, const std::vector<int>& ranks,
+                                                   Deadline deadline) const;
+  // The first call, where there is one: all ranks have come, and share memory if they are to.
+  Status meet(Deadline deadline);
   // Checks that stand in each call; `run` gets what it needs to exchange.
   Work start(Call call, const Status& refused, Timeout timeout,
              std::function<Status(Exchange&)> run);
@@ -155,6 +169,7 @@ class ProcessGroup {
 
   const std::shared_ptr<Hub> hub_;  // shared with the groups that came from one
   const Options options_;
+  const uint64_t detail_;  // of each call: the options that must be the same
   const std::shared_ptr<Member> member_;  // shared with the hub's events
 };
 

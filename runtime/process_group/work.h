@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "runtime/base/async/completion.h"
 #include "runtime/base/async/deadline.h"
 #include "runtime/base/status.h"
+#include "runtime/process_group/call.h"
 
 namespace hekla::process_group {
 
@@ -20,30 +22,64 @@ class [[nodiscard]] Work {
  public:
   // Waits until the call is done, which its own deadline sees to: what it ended with. Errors name
   // the call and the ranks that are to blame.
-  Status wait() const { return state_->done.await(); }
+  // May run the call on this thread.
+  Status wait() const {
+    if (const auto runner = state_->runner.lock(); runner != nullptr) runner->run(*state_);
+    return state_->done.await();
+  }
   // The same, or DEADLINE_EXCEEDED when it is not done by then; it then goes on.
   Status wait(std::chrono::nanoseconds timeout) const {
+    hurry();
     if (state_->done.await_until(Deadline::in(timeout))) return state_->done.status();
     return deadline_exceeded(
-        "{} is not done after {} ms", state_->call,
+        "{} is not done after {} ms", call(),
         std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   }
-  bool test() const { return state_->done.is_done(); }    // whether it is done
+  // Whether it is done.
+  bool test() const {
+    if (state_->done.is_done()) return true;
+    hurry();
+    return false;
+  }
   Status error() const { return state_->done.status(); }  // ok as long as it is not
-  // Called once when it is done, at once where it is, else by the group's threads: brief, and not
-  // the place to destroy the group or to wait.
+  // Called once when it is done, at once where it is, else by the group's threads or one that waits:
+  // brief, and not the place to destroy the group or to wait.
   void then(std::function<void(const Status&)> callback) const {
+    hurry();
     state_->done.on_done(std::move(callback));
   }
   // The rank that a received message came from; -1 of other calls and as long as there is none.
   int source() const { return state_->done.is_done() ? state_->source : -1; }
-  const std::string& call() const { return state_->call; }  // for messages
+  const std::string& call() const { return state_->name(); }  // for messages
 
   // For those that do the work.
+  struct State;
+  // Runs calls that would otherwise be a thread's to run.
+  class Runner {
+   public:
+    virtual ~Runner() = default;
+    // Somebody waits for the call and for nothing else: runs it, and what comes before it, unless
+    // another thread does.
+    virtual void run(State& state) = 0;
+    // Somebody wants to hear of the end of calls and does something else.
+    virtual void hurry() = 0;
+  };
   struct State {
     Completion done;
-    std::string call;
-    int source = -1;  // set before done
+    std::string call;      // empty: that of `collective`
+    int source = -1;       // set before done
+    Call collective = {};  // set before others see it, as the next
+    std::weak_ptr<Runner> runner = {};
+
+    const std::string& name() {
+      std::call_once(named_, [this] {
+        if (call.empty()) call = collective.to_string();
+      });
+      return call;
+    }
+
+   private:
+    std::once_flag named_;
   };
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
   // Done with `status`.
@@ -55,12 +91,17 @@ class [[nodiscard]] Work {
   static Work all(std::string call, const std::vector<Work>& parts);
 
  private:
+  void hurry() const {
+    if (const auto runner = state_->runner.lock(); runner != nullptr) runner->hurry();
+  }
+
   std::shared_ptr<State> state_;  // shared with those that do the work
 };
 
 inline Work Work::all(std::string call, const std::vector<Work>& parts) {
   std::vector<CompletionRef> completions;
   for (const Work& part : parts) {
+    part.hurry();
     completions.emplace_back(part.state_, &part.state_->done);  // keeps the state alive
   }
   auto state = std::make_shared<State>();
