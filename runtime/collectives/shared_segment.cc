@@ -198,8 +198,7 @@ Result<int> open_shared_file(const SegmentCard& card, uint64_t bytes) {
   const int seals = ::fcntl(file.number(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return is_other("it is not sealed");
   struct stat about = {};
-  if (::fstat(file.number(), &about) != 0 ||
-      static_cast<uint64_t>(about.st_size) != bytes) {
+  if (::fstat(file.number(), &about) != 0 || static_cast<uint64_t>(about.st_size) != bytes) {
     return is_other("it has another size");
   }
   return file.release();

@@ -80,8 +80,8 @@ struct Ring {
 // `is_reserved` that is known now, not when it is written.
 Result<int> create_shared_file(uint64_t bytes, bool is_reserved);
 struct SegmentCard;
-// Another process's, of that size. FAILED_PRECONDITION: it is not reachable, in words; DATA_LOSS: it
-// is not what the card says.
+// Another process's, of that size. FAILED_PRECONDITION: it is not reachable, in words; DATA_LOSS:
+// it is not what the card says.
 Result<int> open_shared_file(const SegmentCard& card, uint64_t bytes);
 
 // How another process finds a segment; text for a store.

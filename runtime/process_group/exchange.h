@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange: one collective call on one rank, through messages: what it has for each other rank goes there, what they
-// have for it comes, and the calls are compared before.
+// Exchange: one collective call on one rank, through messages: what it has for each other rank goes
+// there, what they have for it comes, and the calls are compared before.
 //
 // A part of at most Options::flat_bytes travels with the call itself, a larger one after it in
 // pieces. Used by the thread of the member that runs the call.

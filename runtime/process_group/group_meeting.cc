@@ -32,8 +32,7 @@ ConstElements elements_of(const std::string& text) {
 }
 
 void append(std::string& text, const HostArray& block) {
-  text.append(reinterpret_cast<const char*>(block.data()),
-              static_cast<size_t>(block.size_bytes()));
+  text.append(reinterpret_cast<const char*>(block.data()), static_cast<size_t>(block.size_bytes()));
 }
 
 // What all ranks say, by rank.
@@ -83,9 +82,10 @@ std::string open_first(const std::vector<std::string>& cards, int rank,
     const Result<SegmentCard> other = SegmentCard::read(cards[r]);
     if (!other.ok()) return fmt::format("rank {}: {}", r, other.status().message());
     if (!first->is_near(*other)) {
-      return fmt::format("ranks 0 and {} are on different machines, {} and {}, or in containers "
-                         "that do not see each other's processes",
-                         r, first->host, other->host);
+      return fmt::format(
+          "ranks 0 and {} are on different machines, {} and {}, or in containers "
+          "that do not see each other's processes",
+          r, first->host, other->host);
     }
   }
   if (rank == 0) return {};

@@ -57,8 +57,8 @@ GroupMemory::GroupMemory(const Sizes& sizes)
     : sizes_(sizes),
       announcement_bytes_(rounded(kBroughtAt + static_cast<size_t>(sizes.flat_bytes), 64)),
       slots_at_(rounded(sizeof(RankState) + 2 * announcement_bytes_, kSharedPageBytes)),
-      part_bytes_(rounded(
-          slots_at_ + kChannels * kSlots * static_cast<size_t>(sizes.slot_bytes), kSharedPageBytes)),
+      part_bytes_(rounded(slots_at_ + kChannels * kSlots * static_cast<size_t>(sizes.slot_bytes),
+                          kSharedPageBytes)),
       bytes_(kSharedPageBytes + static_cast<size_t>(sizes.ranks) * part_bytes_) {}
 
 GroupMemory::~GroupMemory() {
@@ -84,6 +84,15 @@ Status GroupMemory::map(int file) {
 
 Result<std::unique_ptr<GroupMemory>> GroupMemory::create(const Sizes& sizes) {
   std::unique_ptr<GroupMemory> made(new GroupMemory(sizes));
+  // The kernel takes what there is before it finds that it is too little.
+  const size_t most = static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) / 4 *
+                      static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  if (made->bytes_ > most) {
+    return unavailable(
+        "{} bytes of memory for {} ranks, more than a quarter of the host's: give less as "
+        "shared_slot_bytes or shared_flat_bytes",
+        made->bytes_, sizes.ranks);
+  }
   HEKLA_ASSIGN_OR_RETURN(made->file_, collectives::create_shared_file(made->bytes_, true));
   HEKLA_RETURN_IF_ERROR(made->map(made->file_));
   if (::getrandom(made->token_, sizeof(made->token_), 0) != sizeof(made->token_)) {
@@ -93,9 +102,8 @@ Result<std::unique_ptr<GroupMemory>> GroupMemory::create(const Sizes& sizes) {
     new (&made->state(r)) RankState;
     for (const uint64_t parity : {0, 1}) new (&made->announcement(r, parity)) Announcement;
   }
-  new (made->memory_) Front{kMagic,      {made->token_[0], made->token_[1]},
-                            sizes.ranks, sizes.flat_bytes,
-                            sizes.slot_bytes};
+  new (made->memory_) Front{
+      kMagic, {made->token_[0], made->token_[1]}, sizes.ranks, sizes.flat_bytes, sizes.slot_bytes};
   return made;
 }
 

@@ -2,15 +2,16 @@
 // GroupMemory: the memory that all ranks of a group on one host share, through which their
 // collectives go (shared_call.h).
 //
-// One anonymous file of the kernel's (collectives/shared_segment.h) that rank 0 makes and the others
-// open: it has no name and is gone with the last process that maps it, however that ends. All of it
-// is reserved when it is made, so a host without room is an error then. Each rank writes its own part
-// alone, save for bells:
-//   - two announcements, of its last two calls: the call, and up to flat_bytes that it brings along;
+// One anonymous file of the kernel's (collectives/shared_segment.h) that rank 0 makes and the
+// others open: it has no name and is gone with the last process that maps it, however that ends.
+// All of it is reserved when it is made, so a host without room is an error then. Each rank writes
+// its own part alone, save for bells:
+//   - two announcements, of its last two calls: the call, and up to flat_bytes that it brings
+//   along;
 //   - two channels of slots for what is larger, with counts of the rounds that it has written and
 //     read. They grow for ever, so a process may die between any two instructions.
-// A rank that comes to call s + 2 has seen all others come to s + 1, so nobody reads what it said of
-// call s any more. Nothing that a peer writes is trusted but as data: counts are only compared.
+// A rank that comes to call s + 2 has seen all others come to s + 1, so nobody reads what it said
+// of call s any more. Nothing that a peer writes is trusted but as data: counts are only compared.
 //
 // Owned by the member of the group; used by one thread of a rank at a time but for wake and
 // last_call, which are thread-safe.

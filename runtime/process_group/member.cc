@@ -264,10 +264,10 @@ std::string Member::late(uint64_t sequence, const Call& own,
     if (memory_ != nullptr) last = memory_->last_call(missing[i]);
     const auto told = last_call_.find(missing[i]);
     if (!last && told != last_call_.end()) last = told->second;
-    text += fmt::format("{}{}, {}", i == 0 ? "" : "; ", describe(missing[i]),
-                        !last ? "which has made no call"
-                              : fmt::format("whose last call is {}, {}", last->first,
-                                            last->second.to_string()));
+    text += fmt::format(
+        "{}{}, {}", i == 0 ? "" : "; ", describe(missing[i]),
+        !last ? "which has made no call"
+              : fmt::format("whose last call is {}, {}", last->first, last->second.to_string()));
   }
   if (missing.size() > kNamed) {
     text += fmt::format("; in all for ranks {}", rendezvous::rank_list(missing));

@@ -154,13 +154,13 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   uint64_t ended_from_ = ~uint64_t{0};  // the first collective that does not take place
   bool is_shut_down_ = false;
   std::deque<Job> jobs_;
-  bool is_running_ = false;      // a job
-  bool is_awaited_ = false;      // by a thread that found another running one
-  bool is_hurried_ = false;      // the thread is to run what there is
-  bool is_watching_ = false;     // the thread looks by itself
+  bool is_running_ = false;        // a job
+  bool is_awaited_ = false;        // by a thread that found another running one
+  bool is_hurried_ = false;        // the thread is to run what there is
+  bool is_watching_ = false;       // the thread looks by itself
   bool is_run_by_waiters_ = true;  // of late
-  int run_by_waiters_ = 0;       // in a row
-  uint64_t started_ = 0;  // collectives
+  int run_by_waiters_ = 0;         // in a row
+  uint64_t started_ = 0;           // collectives
   uint64_t done_ = 0;
   std::map<Key, Mail> mails_;
   std::map<int, Status> lost_;                          // by rank

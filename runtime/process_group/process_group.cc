@@ -168,20 +168,18 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::create(
 Status ProcessGroup::meet(Deadline deadline) {
   if (!wants_memory(options_, size())) return barrier(deadline.left()).wait();
   GroupMeeting meeting;
-  const Work work =
-      start(call_of(Operation::kBarrier, DType::kInvalid, 0), ok_status(), deadline.left(),
-            [&](Exchange& exchange) -> Status {
-              HEKLA_ASSIGN_OR_RETURN(meeting, meet_in_memory(exchange, options_));
-              return ok_status();
-            });
+  const Work work = start(call_of(Operation::kBarrier, DType::kInvalid, 0), ok_status(),
+                          deadline.left(), [&](Exchange& exchange) -> Status {
+                            HEKLA_ASSIGN_OR_RETURN(meeting, meet_in_memory(exchange, options_));
+                            return ok_status();
+                          });
   HEKLA_RETURN_IF_ERROR(work.wait());
   if (meeting.memory != nullptr) {
     member_->share(std::move(meeting.memory));
     return ok_status();
   }
   if (options_.shared_memory == "on") {
-    return failed_precondition("the ranks of group {} share no memory: {}", name(),
-                               meeting.reason);
+    return failed_precondition("the ranks of group {} share no memory: {}", name(), meeting.reason);
   }
   log_message(LogLevel::kInfo, "collectives of group {} go by messages: {}", name(),
               meeting.reason);
@@ -243,7 +241,7 @@ Work ProcessGroup::start(Call call, const Status& refused, Timeout timeout,
   }
   Member* const member = member_.get();
   return member->start(call, [this, member, call, deadline = deadline_of(timeout),
-                                         run = std::move(run)](uint64_t number) {
+                              run = std::move(run)](uint64_t number) {
     Exchange exchange(*member, options_, number, call, deadline);
     HEKLA_RETURN_IF_ERROR(run(exchange));
     return exchange.finish();
@@ -409,8 +407,8 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
   for (const int r : ranks) processes.push_back(global_ranks()[static_cast<size_t>(r)]);
   Options options = options_;
   options.name = std::move(name);
-  std::shared_ptr<ProcessGroup> group(new ProcessGroup(
-      hub_, options, std::move(processes), static_cast<int>(self - ranks.begin())));
+  std::shared_ptr<ProcessGroup> group(new ProcessGroup(hub_, options, std::move(processes),
+                                                       static_cast<int>(self - ranks.begin())));
   if (wants_memory(options, group->size())) HEKLA_RETURN_IF_ERROR(group->meet(deadline));
   return group;
 }

@@ -65,8 +65,8 @@ struct Options {
   // the reason in the log; "on": so, or the group cannot be made; "off": by messages. The same on
   // all ranks, as the next two.
   std::string shared_memory = "auto";
-  int64_t shared_flat_bytes = int64_t{16} << 10;   // arrays of at most that size come with the call
-  int64_t shared_slot_bytes = int64_t{128} << 10;  // of the pieces of larger ones
+  int64_t shared_flat_bytes = int64_t{16} << 10;  // arrays of at most that size come with the call
+  int64_t shared_slot_bytes = int64_t{64} << 10;  // of the pieces of larger ones
   // For how long who waits for another rank spins before it sleeps; less than 0: for 50 us, or 2 us
   // where there are more ranks than cores.
   std::chrono::nanoseconds shared_spin = std::chrono::nanoseconds(-1);
@@ -169,7 +169,7 @@ class ProcessGroup {
 
   const std::shared_ptr<Hub> hub_;  // shared with the groups that came from one
   const Options options_;
-  const uint64_t detail_;  // of each call: the options that must be the same
+  const uint64_t detail_;                 // of each call: the options that must be the same
   const std::shared_ptr<Member> member_;  // shared with the hub's events
 };
 

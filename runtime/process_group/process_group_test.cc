@@ -37,6 +37,36 @@ std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
+// How collectives go: by messages, through shared memory, through it in the smallest pieces.
+enum class Way { kMessages, kMemory, kPieces };
+
+class ProcessGroupBy : public testing::TestWithParam<Way> {
+ protected:
+  static Options with_way(Options options) {
+    options.shared_memory = GetParam() == Way::kMessages ? "off" : "on";
+    if (GetParam() == Way::kPieces) {
+      options.shared_flat_bytes = 0;
+      options.shared_slot_bytes = 1;
+      options.shared_spin = std::chrono::nanoseconds(0);
+    }
+    return options;
+  }
+  static void on_ranks(int size, const Body& body, const Options& options = {}) {
+    process_group::on_ranks(size, body, with_way(options));
+  }
+  static std::vector<int> on_processes(int size, const std::function<int(ProcessGroup&)>& body) {
+    return process_group::on_processes(size, body, with_way({}));
+  }
+};
+
+std::string name_of(const testing::TestParamInfo<Way>& info) {
+  constexpr std::string_view kNames[] = {"messages", "memory", "pieces"};
+  return std::string(kNames[static_cast<size_t>(info.param)]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ProcessGroupBy,
+                         testing::Values(Way::kMessages, Way::kMemory, Way::kPieces), name_of);
+
 // The same bits on all ranks, whatever the sizes that choose how it is done.
 TEST(ProcessGroup, SumsHaveOneOrder) {
   constexpr int64_t kCount = 5003;
@@ -47,28 +77,33 @@ TEST(ProcessGroup, SumsHaveOneOrder) {
     Options options;
     options.flat_bytes = flat;
     options.segment_bytes = segment * 4;
-    std::vector<std::string> all(kRanks);
-    on_ranks(
-        kRanks,
-        [&](ProcessGroup& group) {
-          std::vector<float> x = noise(kCount, group.rank());
-          ASSERT_TRUE(group.all_reduce(elements(std::span(x))).wait().ok());
-          // Alone as within the whole: some elements from the middle.
-          std::vector<float> part = noise(kCount, group.rank());
-          part = {part.begin() + 1000, part.begin() + 1013};
-          ASSERT_TRUE(group.all_reduce(elements(std::span(part))).wait().ok());
-          EXPECT_EQ(bytes_of(part), bytes_of({x.begin() + 1000, x.begin() + 1013}));
-          all[static_cast<size_t>(group.rank())] = bytes_of(x);
-        },
-        options);
-    for (const std::string& one : all) {
-      if (bits.empty()) bits = one;
-      EXPECT_TRUE(one == bits) << flat << " " << segment;
+    options.shared_flat_bytes = flat;
+    options.shared_slot_bytes = segment;
+    for (const char* const memory : {"off", "on"}) {
+      options.shared_memory = memory;
+      std::vector<std::string> all(kRanks);
+      on_ranks(
+          kRanks,
+          [&](ProcessGroup& group) {
+            std::vector<float> x = noise(kCount, group.rank());
+            ASSERT_TRUE(group.all_reduce(elements(std::span(x))).wait().ok());
+            // Alone as within the whole: some elements from the middle.
+            std::vector<float> part = noise(kCount, group.rank());
+            part = {part.begin() + 1000, part.begin() + 1013};
+            ASSERT_TRUE(group.all_reduce(elements(std::span(part))).wait().ok());
+            EXPECT_EQ(bytes_of(part), bytes_of({x.begin() + 1000, x.begin() + 1013}));
+            all[static_cast<size_t>(group.rank())] = bytes_of(x);
+          },
+          options);
+      for (const std::string& one : all) {
+        if (bits.empty()) bits = one;
+        EXPECT_TRUE(one == bits) << memory << " " << flat << " " << segment;
+      }
     }
   }
 }
 
-TEST(ProcessGroup, CallsThatDifferFailOnAllRanksAndNameThem) {
+TEST_P(ProcessGroupBy, CallsThatDifferFailOnAllRanksAndNameThem) {
   on_ranks(3, [](ProcessGroup& group) {
     std::vector<float> x(100, 1), before = x;
     std::vector<int32_t> other(100, 1);
@@ -86,7 +121,7 @@ TEST(ProcessGroup, CallsThatDifferFailOnAllRanksAndNameThem) {
   });
 }
 
-TEST(ProcessGroup, SizesTypesAndReductionsThatDifferAreNamed) {
+TEST_P(ProcessGroupBy, SizesTypesAndReductionsThatDifferAreNamed) {
   const std::vector<std::pair<std::function<Work(ProcessGroup&, Elements)>, std::string>> odd = {
       {[](ProcessGroup& g, Elements x) { return g.all_reduce(x.part(0, 7)); },
        "all_reduce(sum) of f32[7]"},
@@ -110,7 +145,7 @@ TEST(ProcessGroup, SizesTypesAndReductionsThatDifferAreNamed) {
   }
 }
 
-TEST(ProcessGroup, WhoDoesNotComeIsNamedAtTheDeadline) {
+TEST_P(ProcessGroupBy, WhoDoesNotComeIsNamedAtTheDeadline) {
   std::atomic<int> done = 0;
   on_ranks(3, [&](ProcessGroup& group) {
     if (group.rank() == 1) {
@@ -125,7 +160,7 @@ TEST(ProcessGroup, WhoDoesNotComeIsNamedAtTheDeadline) {
   });
 }
 
-TEST(ProcessGroup, RefusedArgumentsChangeNothing) {
+TEST_P(ProcessGroupBy, RefusedArgumentsChangeNothing) {
   on_ranks(2, [](ProcessGroup& group) {
     std::vector<float> x(6, 1), y(3);
     const auto whole = elements(std::span(x)), half = elements(std::span(y));
@@ -149,7 +184,7 @@ TEST(ProcessGroup, RefusedArgumentsChangeNothing) {
   });
 }
 
-TEST(ProcessGroup, SplitsThatDoNotMeetAreNamed) {
+TEST_P(ProcessGroupBy, SplitsThatDoNotMeetAreNamed) {
   on_ranks(2, [](ProcessGroup& group) {
     std::vector<int32_t> in(4), out(4);
     const std::vector<int64_t> out_splits =
@@ -163,7 +198,7 @@ TEST(ProcessGroup, SplitsThatDoNotMeetAreNamed) {
   });
 }
 
-TEST(ProcessGroup, MessagesMatchByTagAndOrder) {
+TEST_P(ProcessGroupBy, MessagesMatchByTagAndOrder) {
   on_ranks(2, [](ProcessGroup& group) {
     const int other = 1 - group.rank();
     std::vector<int32_t> in(4);
@@ -187,7 +222,7 @@ TEST(ProcessGroup, MessagesMatchByTagAndOrder) {
   });
 }
 
-TEST(ProcessGroup, MessagesThatDoNotFitOrNeverComeAreErrorsOfTheirOwn) {
+TEST_P(ProcessGroupBy, MessagesThatDoNotFitOrNeverComeAreErrorsOfTheirOwn) {
   on_ranks(2, [](ProcessGroup& group) {
     std::vector<float> x(8, 3);
     const int other = 1 - group.rank();
@@ -203,7 +238,7 @@ TEST(ProcessGroup, MessagesThatDoNotFitOrNeverComeAreErrorsOfTheirOwn) {
   });
 }
 
-TEST(ProcessGroup, BatchesAndCallbacks) {
+TEST_P(ProcessGroupBy, BatchesAndCallbacks) {
   on_ranks(3, [](ProcessGroup& group) {
     std::vector<std::vector<float>> out(3), in(3, std::vector<float>(9));
     std::vector<ProcessGroup::Point> points;
@@ -227,7 +262,7 @@ TEST(ProcessGroup, BatchesAndCallbacks) {
   });
 }
 
-TEST(ProcessGroup, ManyCallsAreUnderWayAtOnce) {
+TEST_P(ProcessGroupBy, ManyCallsAreUnderWayAtOnce) {
   on_ranks(3, [](ProcessGroup& group) {
     std::vector<std::vector<int64_t>> values(50);
     std::vector<Work> works;
@@ -243,7 +278,7 @@ TEST(ProcessGroup, ManyCallsAreUnderWayAtOnce) {
   });
 }
 
-TEST(ProcessGroup, GroupsOfSomeRanksAndSplits) {
+TEST_P(ProcessGroupBy, GroupsOfSomeRanksAndSplits) {
   on_ranks(4, [](ProcessGroup& world) {
     const auto pair = *world.new_group({3, 1});
     ASSERT_EQ(pair != nullptr, world.rank() % 2 == 1);
@@ -275,7 +310,7 @@ TEST(ProcessGroup, GroupsOfSomeRanksAndSplits) {
   });
 }
 
-TEST(ProcessGroup, WhoLeavesIsNamed) {
+TEST_P(ProcessGroupBy, WhoLeavesIsNamed) {
   on_ranks(2, [](ProcessGroup& group) {
     if (group.rank() == 1) return;
     std::vector<float> x(4);
@@ -297,7 +332,7 @@ TEST(ProcessGroup, WhoNeverComesIsNamedWhenItIsMade) {
 }
 
 // Each way to go, in a small call and in the middle of a large one.
-TEST(ProcessGroupProcesses, WhoDiesOrStopsIsNamedOnAllOthers) {
+TEST_P(ProcessGroupBy, WhoDiesOrStopsIsNamedOnAllOthers) {
   for (const int64_t count : {5, 1 << 20}) {
     for (const int signal : {SIGKILL, SIGSTOP, 0}) {
       const seconds timeout(signal == SIGSTOP ? 1 : 60);
@@ -326,6 +361,106 @@ TEST(ProcessGroupProcesses, WhoDiesOrStopsIsNamedOnAllOthers) {
           << count << " " << signal;
     }
   }
+}
+
+// Rank 0 waits for nothing but a message that comes when the call is done on rank 1.
+TEST_P(ProcessGroupBy, CallsGoOnThoughNobodyWaitsForThem) {
+  on_ranks(2, [](ProcessGroup& group) {
+    for (const int64_t count : {1, 100000}) {
+      for (int i = 0; i < 20; ++i) {
+        std::vector<float> x(static_cast<size_t>(count), 1), word(1);
+        const Elements said = elements(std::span(word));
+        const Work work = group.all_reduce(elements(std::span(x)));
+        if (group.rank() == 0) {
+          EXPECT_TRUE(group.receive(said, 1).wait(seconds(20)).ok());
+        } else {
+          EXPECT_TRUE(work.wait().ok());
+          EXPECT_TRUE(group.send(said, 0).wait().ok());
+        }
+        EXPECT_TRUE(work.wait().ok());
+        EXPECT_EQ(x.back(), 2);
+        // Waited for at once, and by nobody but a callback.
+        EXPECT_TRUE(group.barrier().wait().ok());
+        std::atomic<bool> is_called = false;
+        group.barrier().then([&](const Status& status) { is_called = status.ok(); });
+        while (!is_called) std::this_thread::yield();
+      }
+    }
+  });
+}
+
+TEST_P(ProcessGroupBy, WaitsMayEndBeforeTheCall) {
+  std::atomic<bool> is_late = false;
+  on_ranks(2, [&](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      while (!is_late) std::this_thread::yield();
+    }
+    const Work work = group.barrier();
+    if (group.rank() == 0) {
+      EXPECT_EQ(work.wait(milliseconds(5)).code(), StatusCode::kDeadlineExceeded);
+      EXPECT_FALSE(work.test());
+      is_late = true;
+    }
+    EXPECT_TRUE(work.wait().ok());
+  });
+}
+
+// Two threads of a rank wait for calls in whatever order, also when the group ends under them.
+TEST_P(ProcessGroupBy, SeveralThreadsWait) {
+  std::atomic<int> ended = 0;
+  on_ranks(2, [&](ProcessGroup& group) {
+    for (int i = 0; i < 50; ++i) {
+      std::vector<int32_t> x(300, 1), y(5, 2);
+      const Work first = group.all_reduce(elements(std::span(x)));
+      const Work second = group.all_reduce(elements(std::span(y)));
+      std::thread other([&] { EXPECT_TRUE(second.wait().ok()); });
+      EXPECT_TRUE(first.wait().ok());
+      other.join();
+      EXPECT_EQ(x[299] + y[4], 6);
+    }
+    if (group.rank() == 1) {
+      while (ended < 2) std::this_thread::yield();
+      return;
+    }
+    const Work first = group.barrier(), second = group.barrier();
+    const auto wait = [&](const Work& work) {
+      const Status status = work.wait();
+      EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.to_string();
+      EXPECT_TRUE(says(status, "enough")) << status.to_string();
+      ++ended;
+    };
+    std::thread one([&] { wait(first); }), two([&] { wait(second); });
+    std::this_thread::sleep_for(milliseconds(5));
+    group.abort("enough");
+    one.join();
+    two.join();
+  });
+}
+
+TEST(ProcessGroup, MemoryThatCannotBeHadIsAReasonOrAnError) {
+  Options options;
+  options.shared_slot_bytes = int64_t{1} << 38;
+  on_ranks(
+      2, [](ProcessGroup& group) { EXPECT_TRUE(group.barrier().wait().ok()); }, options);
+  options.shared_memory = "on";
+  const auto store = std::make_shared<rendezvous::LocalStore>();
+  const auto make = [&](int rank) {
+    return ProcessGroup::create(std::make_shared<rendezvous::StoreKeyValues>(store, "t/"), rank, 2,
+                                options)
+        .status();
+  };
+  Status other;
+  std::thread second([&] { other = make(1); });
+  const Status own = make(0);
+  second.join();
+  for (const Status& status : {own, other}) {
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+    EXPECT_TRUE(says(status, "ranks of group world share no memory: rank 0: "))
+        << status.to_string();
+    EXPECT_TRUE(says(status, "a quarter of the host's")) << status.to_string();
+  }
+  options.shared_memory = "maybe";
+  EXPECT_EQ(make(0).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Head, ReadsWhatItWrites) {

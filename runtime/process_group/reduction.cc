@@ -170,30 +170,58 @@ T divided(T value, size_t by) {
   }
 }
 
+// Element i of memory with any alignment.
+template <typename T>
+T element(const std::byte* from, int64_t i) {
+  T value;
+  std::memcpy(&value, from + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <typename Format, ReduceOp kOp>
+typename Format::Folded term(const std::byte* from, int64_t i, double factor) {
+  const auto value = Format::load(element<typename Format::Stored>(from, i));
+  if constexpr (kOp == ReduceOp::kPremulSum) return scaled(value, factor);
+  return value;
+}
+
+template <typename Format, ReduceOp kOp>
+void put(std::byte* to, int64_t i, typename Format::Folded value, size_t ranks) {
+  if constexpr (kOp == ReduceOp::kAvg) value = divided(value, ranks);
+  const typename Format::Stored stored = Format::store(value);
+  std::memcpy(to + static_cast<size_t>(i) * sizeof(stored), &stored, sizeof(stored));
+}
+
 template <typename Format, ReduceOp kOp>
 void fold(double factor, int64_t count, std::span<const std::byte* const> inputs, std::byte* out) {
-  using Stored = typename Format::Stored;
-  using Folded = typename Format::Folded;
-  Folded sums[kAtOnce];
+  if (inputs.size() == 2) {
+    const std::byte *const left = inputs[0], *const right = inputs[1];
+    // An element is written after it has been read, should `out` be an input.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC ivdep
+#endif
+    for (int64_t i = 0; i < count; ++i) {
+      put<Format, kOp>(
+          out, i,
+          step<kOp>(term<Format, kOp>(left, i, factor), term<Format, kOp>(right, i, factor)), 2);
+    }
+    return;
+  }
+  typename Format::Folded sums[kAtOnce];
   for (int64_t at = 0; at < count; at += kAtOnce) {
     const int64_t size = std::min(kAtOnce, count - at);
-    const size_t offset = static_cast<size_t>(at) * sizeof(Stored);
-    for (size_t rank = 0; rank < inputs.size(); ++rank) {
-      Stored values[kAtOnce];  // aligned, whatever the input is
-      std::memcpy(values, inputs[rank] + offset, static_cast<size_t>(size) * sizeof(Stored));
+    const size_t offset = static_cast<size_t>(at) * sizeof(typename Format::Stored);
+    for (int64_t i = 0; i < size; ++i) {
+      sums[i] = term<Format, kOp>(inputs[0] + offset, i, factor);
+    }
+    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+      const std::byte* const from = inputs[rank] + offset;
       for (int64_t i = 0; i < size; ++i) {
-        Folded value = Format::load(values[i]);
-        if constexpr (kOp == ReduceOp::kPremulSum) value = scaled(value, factor);
-        sums[i] = rank == 0 ? value : step<kOp>(sums[i], value);
+        sums[i] = step<kOp>(sums[i], term<Format, kOp>(from, i, factor));
       }
     }
-    Stored results[kAtOnce];
-    for (int64_t i = 0; i < size; ++i) {
-      Folded value = sums[i];
-      if constexpr (kOp == ReduceOp::kAvg) value = divided(value, inputs.size());
-      results[i] = Format::store(value);
-    }
-    std::memcpy(out + offset, results, static_cast<size_t>(size) * sizeof(Stored));
+    std::byte* const to = out + offset;
+    for (int64_t i = 0; i < size; ++i) put<Format, kOp>(to, i, sums[i], inputs.size());
   }
 }
 

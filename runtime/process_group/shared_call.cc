@@ -143,7 +143,8 @@ Status SharedCall::meet() {
 uint64_t SharedCall::most_rounds() const {
   uint64_t most = 0;
   for (int r = 0; r < size_; ++r) {
-    most = std::max(most, memory_.announcement(r, sequence_).rounds.load(std::memory_order_relaxed));
+    most =
+        std::max(most, memory_.announcement(r, sequence_).rounds.load(std::memory_order_relaxed));
   }
   return most;
 }

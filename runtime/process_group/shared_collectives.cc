@@ -59,8 +59,7 @@ void fold_brought(const SharedCall& call, const Elements& out, const ConstElemen
   if (out.count == 0) return;
   Inputs inputs(call.size());
   for (int r = 0; r < call.size(); ++r) {
-    inputs[r] = r == call.rank() ? own.bytes()
-                                 : call.brought(r) + first * dtype_bytes(out.dtype);
+    inputs[r] = r == call.rank() ? own.bytes() : call.brought(r) + first * dtype_bytes(out.dtype);
   }
   reduce(by, out.dtype, out.count, inputs.all(), out.bytes());
 }
@@ -352,8 +351,7 @@ Status shared_moves(SharedCall& call, const std::vector<Elements>& out,
   const int64_t width = dtype_bytes(call.call().dtype);
   const int64_t bytes = call.call().count * width;  // of a part; of all_to_all none
   const bool is_same_to_all = operation == Operation::kBroadcast ||
-                              operation == Operation::kAllGather ||
-                              operation == Operation::kGather;
+                              operation == Operation::kAllGather || operation == Operation::kGather;
   const bool has_splits = operation == Operation::kAllToAll;
   if (!has_splits && bytes <= call.flat_bytes() / (is_same_to_all ? 1 : call.size())) {
     return flat_moves(call, out, in, is_same_to_all, bytes);

@@ -42,8 +42,8 @@ class [[nodiscard]] Work {
     return false;
   }
   Status error() const { return state_->done.status(); }  // ok as long as it is not
-  // Called once when it is done, at once where it is, else by the group's threads or one that waits:
-  // brief, and not the place to destroy the group or to wait.
+  // Called once when it is done, at once where it is, else by the group's threads or one that
+  // waits: brief, and not the place to destroy the group or to wait.
   void then(std::function<void(const Status&)> callback) const {
     hurry();
     state_->done.on_done(std::move(callback));

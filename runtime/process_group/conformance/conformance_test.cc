@@ -12,10 +12,19 @@ namespace {
 
 // All types in small sizes, each way in which it may be done.
 TEST(Conformance, EverythingIsAsTheReferenceHasIt) {
-  for (const auto& [flat, segment] : {std::pair<int64_t, int64_t>{32 << 10, 1 << 20}, {0, 100}}) {
+  struct Way {
+    const char* memory;
+    int64_t flat, segment;
+  };
+  for (const auto& [memory, flat, segment] : {Way{"off", 32 << 10, 1 << 20},
+                                              {"off", 0, 100},
+                                              {"on", 32 << 10, 1 << 20},
+                                              {"on", 0, 1},
+                                              {"on", 100, 300}}) {
     Options options;
-    options.flat_bytes = flat;
-    options.segment_bytes = segment;
+    options.shared_memory = memory;
+    options.flat_bytes = options.shared_flat_bytes = flat;
+    options.segment_bytes = options.shared_slot_bytes = segment;
     std::atomic<size_t> count = 0;
     on_ranks(
         3,
