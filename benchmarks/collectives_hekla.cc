@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank of collectives.py: hekla::process_group. HEKLA-free peers are beside it.
+// A rank of collectives.py: hekla::process_group. After the arguments that all have: shared_memory,
+// and sizes of it that are to be forced.
 #include <cstring>
 #include <memory>
 #include <span>

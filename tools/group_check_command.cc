@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -37,6 +38,9 @@ struct GroupCheckArguments {
   double limit = 3600;
   int64_t flat_bytes = process_group::Options().flat_bytes;
   int64_t segment_bytes = process_group::Options().segment_bytes;
+  std::vector<std::string> shared_memory;
+  int64_t shared_flat_bytes = process_group::Options().shared_flat_bytes;
+  int64_t shared_slot_bytes = process_group::Options().shared_slot_bytes;
   bool json = false;
   std::string init;
   // Of a rank.
@@ -65,6 +69,9 @@ int run_rank(const GroupCheckArguments& arguments) {
   options.timeout = wanted.timeout;
   options.flat_bytes = arguments.flat_bytes;
   options.segment_bytes = arguments.segment_bytes;
+  if (!arguments.shared_memory.empty()) options.shared_memory = arguments.shared_memory[0];
+  options.shared_flat_bytes = arguments.shared_flat_bytes;
+  options.shared_slot_bytes = arguments.shared_slot_bytes;
   const auto join = [&]() -> Result<std::shared_ptr<process_group::ProcessGroup>> {
     if (!arguments.init.empty()) return process_group::init_process_group(arguments.init, options);
     HEKLA_ASSIGN_OR_RETURN(auto store, rendezvous::open_store(arguments.store));
@@ -84,7 +91,7 @@ int run_rank(const GroupCheckArguments& arguments) {
 
 // One line of the table.
 struct Row {
-  std::string transport;
+  std::string transport, shared_memory;
   int ranks = 0;
   size_t checks = 0;  // of all ranks
   std::vector<std::string> problems;
@@ -105,17 +112,24 @@ void read_rank(const ChildResult& child, int rank, Row& row) {
   }
 }
 
-Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport, int ranks) {
+Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport,
+              const std::string& shared_memory, int ranks) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("hekla-group-check-" + random_hex(8));
-  std::vector<std::string> words = {"/proc/self/exe",  "group-check",
-                                    "--ranks",         std::to_string(ranks),
-                                    "--transport",     transport,
-                                    "--store",         "file:" + folder.string(),
-                                    "--filter",        arguments.filter,
-                                    "--timeout",       std::to_string(arguments.timeout),
-                                    "--flat-bytes",    std::to_string(arguments.flat_bytes),
-                                    "--segment-bytes", std::to_string(arguments.segment_bytes)};
+  std::vector<std::string> words = {"/proc/self/exe", "group-check"};
+  const auto add = [&](const char* name, std::string value) {
+    words.insert(words.end(), {name, std::move(value)});
+  };
+  add("--ranks", std::to_string(ranks));
+  add("--transport", transport);
+  add("--shared-memory", shared_memory);
+  add("--store", "file:" + folder.string());
+  add("--filter", arguments.filter);
+  add("--timeout", std::to_string(arguments.timeout));
+  add("--flat-bytes", std::to_string(arguments.flat_bytes));
+  add("--segment-bytes", std::to_string(arguments.segment_bytes));
+  add("--shared-flat-bytes", std::to_string(arguments.shared_flat_bytes));
+  add("--shared-slot-bytes", std::to_string(arguments.shared_slot_bytes));
   if (arguments.large) words.push_back("--large");
   for (const int64_t size : arguments.sizes) {
     words.insert(words.end(), {"--sizes", std::to_string(size)});
@@ -135,7 +149,7 @@ Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport
   }
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
-  Row row{transport, ranks, 0, {}};
+  Row row{transport, shared_memory, ranks, 0, {}};
   for (int rank = 0; rank < ranks; ++rank) {
     read_rank(results[static_cast<size_t>(rank)], rank, row);
   }
@@ -159,19 +173,29 @@ int group_check(const GroupCheckArguments& arguments) {
   constexpr size_t kShown = 20;
   size_t checks = 0, problems = 0;
   Json rows = Json::array();
+  std::vector<std::array<std::string, 2>> ways;
   for (const std::string& transport : transports) {
+    std::vector<std::string> memory = arguments.shared_memory;
+    // Over Gloo what goes between hosts; what is asked for is done.
+    if (memory.empty()) memory = {"off"};
+    if (arguments.shared_memory.empty() && transport != "gloo") memory = {"on", "off"};
+    for (const std::string& one : memory) ways.push_back({transport, one});
+  }
+  for (const auto& [transport, memory] : ways) {
     for (const int ranks : arguments.ranks) {
-      const Row row = run_ranks(arguments, transport, ranks);
+      const Row row = run_ranks(arguments, transport, memory, ranks);
       checks += row.checks;
       problems += row.problems.size();
       rows.push_back({{"transport", row.transport},
+                      {"shared_memory", row.shared_memory},
                       {"ranks", row.ranks},
                       {"checks", row.checks},
                       {"problems", row.problems}});
       if (arguments.json) continue;
       fmt::print(
-          "{:<5} {} rank{}  {:>7} results  {}\n", row.transport, row.ranks,
-          row.ranks == 1 ? " " : "s", row.checks,
+          "{:<5} {:<8} {} rank{}  {:>7} results  {}\n", row.transport,
+          row.shared_memory == "off" ? "messages" : "memory", row.ranks, row.ranks == 1 ? " " : "s",
+          row.checks,
           row.problems.empty() ? "all right" : fmt::format("{} problems", row.problems.size()));
       for (size_t i = 0; i < row.problems.size() && i < kShown; ++i) {
         fmt::print("  {}\n", row.problems[i]);
@@ -225,6 +249,20 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--segment-bytes", arguments->segment_bytes, "larger ones travel in such pieces")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--shared-memory", arguments->shared_memory,
+                   "on: collectives go through memory that the ranks share; off: by messages; both "
+                   "when left out, over Gloo messages alone")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  command
+      ->add_option("--shared-flat-bytes", arguments->shared_flat_bytes,
+                   "arrays of at most this size come with the call in shared memory")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--shared-slot-bytes", arguments->shared_slot_bytes,
+                   "larger ones go through it in such pieces")
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "print one JSON document");
   command->add_option("--init", arguments->init,

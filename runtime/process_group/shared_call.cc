@@ -72,7 +72,11 @@ Status SharedCall::wait_long(int first, int last, IsThere&& is_there) {
       // A rank that has left has written all that it had to before.
       return missing().empty() ? ok_status() : status;
     }
-    if (Clock::now() - begin < spin_) continue;
+    if (Clock::now() - begin < spin_) {
+      // The one that is waited for may be next on this core.
+      std::this_thread::yield();
+      continue;
+    }
     const uint32_t seen = own.bell.load(std::memory_order_seq_cst);
     own.sleeps.store(1, std::memory_order_seq_cst);
     // What happened before is seen here, what happens later rings.

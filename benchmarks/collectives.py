@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives between processes of one host: hekla::process_group beside Gloo and Open MPI.
+
+    cmake --build build --target collectives_hekla collectives_gloo
+    benchmarks/collectives.py [--ranks 2,4] [--operations all_reduce,...] [--rounds 3] [--json]
+
+Each side is a C++ program on plain f32 arrays that loops over calls, so that no interpreter counts: Gloo of
+Debian (libgloo-dev) over TCP on the loopback device, as torch uses it (it has no reduce_scatter: all ranks
+reduce all of it, as torch's backend does), and MPI where mpicxx and mpirun are installed, or given as --mpicxx
+and --mpirun. For each operation and number of ranks the sides run one after the other, and all of that `rounds`
+times; a figure is the best call of all rounds, or with the word median the best of the rounds' medians. Bytes
+are those of the whole array: of all_gather the output, of reduce_scatter the input. A ratio above 1: ours takes
+less time.
+
+On a machine that others use as well the best calls say what the code does, the medians what the others do.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SIZES = [4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20, 64 << 20]
+OPERATIONS = ['all_reduce', 'all_gather', 'reduce_scatter', 'broadcast']
+
+
+def build_mpi(compiler, folder):
+    program = folder / 'collectives_mpi'
+    subprocess.run([*compiler.split(), '-O2', '-std=c++20', f'-I{ROOT}', ROOT / 'benchmarks' / 'collectives_mpi.cc',
+                    '-o', program], check=True)
+    return program
+
+
+def start_ranks(program, ranks, words):
+    """Rank 0's output."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [subprocess.Popen([program, str(rank), str(ranks), folder, *words], text=True,
+                                      stdout=subprocess.PIPE if rank == 0 else None) for rank in range(ranks)]
+        output = processes[0].communicate()[0]
+        if any([process.wait() for process in processes]):
+            sys.exit(f'a rank of {program} failed')
+    return output
+
+
+def start_mpi(mpirun, program, ranks, words):
+    environment = {**os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
+    done = subprocess.run([*mpirun.split(), '--oversubscribe', '-n', str(ranks), program, '0', str(ranks), '-',
+                           *words], env=environment, text=True, capture_output=True)
+    if done.returncode:
+        sys.exit(f'mpirun: {done.stderr}')
+    return done.stdout
+
+
+def read(output, best):
+    """Lines "bytes best median calls" into {bytes: [best, median]}."""
+    for line in output.splitlines():
+        size, least, median, _ = line.split()
+        old = best.get(int(size), [float('inf')] * 2)
+        best[int(size)] = [min(old[0], float(least)), min(old[1], float(median))]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--ranks', default='2,4')
+    parser.add_argument('--operations', default=','.join(OPERATIONS))
+    parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build')
+    parser.add_argument('--messages', action='store_true', help='our own way by messages as another side')
+    parser.add_argument('--mpicxx', default='mpicxx')
+    parser.add_argument('--mpirun', default='mpirun')
+    parser.add_argument('--json', action='store_true')
+    arguments = parser.parse_args()
+    programs = {side: arguments.build / 'benchmarks' / f'collectives_{side}' for side in ('hekla', 'gloo')}
+    if not programs['hekla'].exists():
+        sys.exit(f'{programs["hekla"]} is not built: see --help')
+    sides = {'hekla': lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, 'on'])}
+    if arguments.messages:
+        sides['messages'] = lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, 'off'])
+    if programs['gloo'].exists():
+        sides['gloo'] = lambda ranks, words: start_ranks(programs['gloo'], ranks, words)
+    with tempfile.TemporaryDirectory() as folder:
+        if shutil.which(arguments.mpirun.split()[0]) and shutil.which(arguments.mpicxx.split()[0]):
+            mpi = build_mpi(arguments.mpicxx, pathlib.Path(folder))
+            sides['mpi'] = lambda ranks, words: start_mpi(arguments.mpirun, mpi, ranks, words)
+        else:
+            print('MPI is not measured: no mpirun and mpicxx', file=sys.stderr)
+        rows = []
+        for ranks in map(int, arguments.ranks.split(',')):
+            for operation in arguments.operations.split(','):
+                best = {side: {} for side in sides}
+                for _ in range(arguments.rounds):
+                    for side, start in sides.items():
+                        read(start(ranks, [operation, arguments.sizes]), best[side])
+                for size in map(int, arguments.sizes.split(',')):
+                    # Arrays of no element for each rank are no call of Gloo's.
+                    if size // 4 < ranks and operation in ('all_gather', 'reduce_scatter'):
+                        continue
+                    rows.append({'operation': operation, 'ranks': ranks, 'bytes': size,
+                                 **{side: {'best_us': best[side][size][0], 'median_us': best[side][size][1]}
+                                    for side in sides}})
+    if arguments.json:
+        print(json.dumps({'rounds': arguments.rounds, 'rows': rows}, indent=1))
+        return
+    peers = [side for side in sides if side != 'hekla']
+    for row in rows:
+        ours = row['hekla']
+        if row['bytes'] == int(arguments.sizes.split(',')[0]) or row is rows[0]:
+            print(f'\n{row["operation"]}, {row["ranks"]} ranks: us, best (median); ratio by best (by median)')
+        line = f'{row["bytes"]:>9}  hekla {ours["best_us"]:>9.2f} ({ours["median_us"]:>9.2f})'
+        for peer in peers:
+            theirs = row[peer]
+            line += (f'  {peer} {theirs["best_us"]:>9.2f} ({theirs["median_us"]:>9.2f}) '
+                     f'{theirs["best_us"] / ours["best_us"]:>6.2f} ({theirs["median_us"] / ours["median_us"]:.2f})')
+        print(line)
+
+
+if __name__ == '__main__':
+    main()
