@@ -53,7 +53,9 @@ inline void measure(const Arguments& arguments, const Call& call,
     if (op == "broadcast" && arguments.rank == 0) out.assign(out.size(), 7);
     call(out.data(), in.data(), count);
     const float sum = static_cast<float>(arguments.size * (arguments.size + 1) / 2);
-    const int64_t last = op == "reduce_scatter" ? part - 1 : count - 1;
+    const int64_t last = op == "reduce_scatter" ? part - 1
+                         : op == "all_gather"   ? part * arguments.size - 1
+                                                : count - 1;
     const float wanted = op == "broadcast"    ? 7
                          : op == "all_gather" ? static_cast<float>(arguments.size)
                                               : sum;

@@ -368,10 +368,13 @@ Work Member::start(std::string call, Run run) {
   return start(std::move(state), std::move(run));
 }
 
-Work Member::start(const Call& call, Run run) {
+Work Member::start(const Call& call, Deadline deadline, Run run) {
   auto state = std::make_shared<Work::State>();
   state->collective = call;
-  if (memory() != nullptr) state->runner = weak_from_this();
+  if (memory() != nullptr) {
+    state->runner = weak_from_this();
+    state->ends = deadline;
+  }
   return start(std::move(state), std::move(run));
 }
 
@@ -394,16 +397,25 @@ Work Member::start(std::shared_ptr<Work::State> state, Run run) {
   return Work(std::move(state));
 }
 
+void Member::run_as_waiter(std::unique_lock<std::mutex>& lock) {
+  // Enough of them in a row, and the thread is left asleep.
+  constexpr int kEnough = 4;
+  if (run_by_waiters_ < kEnough) ++run_by_waiters_;
+  if (run_by_waiters_ == kEnough) is_run_by_waiters_ = true;
+  run_first(lock);
+}
+
 void Member::run(Work::State& state) {
   std::unique_lock lock(mutex_);
-  while (!jobs_.empty() && !is_running_ && !state.done.is_done()) {
-    // Enough of them in a row, and the thread is left asleep.
-    constexpr int kEnough = 4;
-    if (run_by_waiters_ < kEnough) ++run_by_waiters_;
-    if (run_by_waiters_ == kEnough) is_run_by_waiters_ = true;
-    run_first(lock);
-  }
+  while (!jobs_.empty() && !is_running_ && !state.done.is_done()) run_as_waiter(lock);
   is_awaited_ = is_awaited_ || (is_running_ && !state.done.is_done());
+}
+
+bool Member::run_if_next(Work::State& state) {
+  std::unique_lock lock(mutex_);
+  if (jobs_.empty() || is_running_ || jobs_.front().state.get() != &state) return false;
+  run_as_waiter(lock);
+  return true;
 }
 
 void Member::hurry() {

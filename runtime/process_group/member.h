@@ -66,8 +66,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   // call's end, and the group's where it is an error.
   using Run = std::function<Status(uint64_t sequence)>;
   Work start(std::string call, Run run);
-  Work start(const Call& call, Run run);
+  Work start(const Call& call, Deadline deadline, Run run);
   void run(Work::State& state) override;
+  bool run_if_next(Work::State& state) override;
   void hurry() override;
 
   // Collectives go through it from now on. Between calls, once.
@@ -121,6 +122,7 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
 
   void work(std::stop_token stop);
   Work start(std::shared_ptr<Work::State> state, Run run);
+  void run_as_waiter(std::unique_lock<std::mutex>& lock);
   // Of the lock, which is let go while the first job runs. There is one, and none runs.
   void run_first(std::unique_lock<std::mutex>& lock);
   // What waits for something to come looks again.

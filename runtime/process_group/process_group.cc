@@ -240,12 +240,13 @@ Work ProcessGroup::start(Call call, const Status& refused, Timeout timeout,
     return Work(text, refused.with_context(text + " on group " + name()));
   }
   Member* const member = member_.get();
-  return member->start(call, [this, member, call, deadline = deadline_of(timeout),
-                              run = std::move(run)](uint64_t number) {
-    Exchange exchange(*member, options_, number, call, deadline);
-    HEKLA_RETURN_IF_ERROR(run(exchange));
-    return exchange.finish();
-  });
+  const Deadline deadline = deadline_of(timeout);
+  return member->start(call, deadline,
+                       [this, member, call, deadline, run = std::move(run)](uint64_t number) {
+                         Exchange exchange(*member, options_, number, call, deadline);
+                         HEKLA_RETURN_IF_ERROR(run(exchange));
+                         return exchange.finish();
+                       });
 }
 
 namespace {

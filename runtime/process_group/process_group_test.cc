@@ -402,6 +402,18 @@ TEST_P(ProcessGroupBy, WaitsMayEndBeforeTheCall) {
       is_late = true;
     }
     EXPECT_TRUE(work.wait().ok());
+    // One that outlasts its call, which is the next or comes after one that takes long.
+    EXPECT_TRUE(group.barrier(seconds(20)).wait(seconds(30)).ok());
+    if (group.rank() == 1) {
+      while (is_late) std::this_thread::yield();
+    }
+    const Work first = group.barrier(), second = group.barrier(milliseconds(1));
+    if (group.rank() == 0) {
+      EXPECT_FALSE(second.wait(milliseconds(5)).ok());
+      EXPECT_FALSE(first.test());
+      is_late = false;
+    }
+    EXPECT_TRUE(first.wait().ok());
   });
 }
 

@@ -29,8 +29,11 @@ class [[nodiscard]] Work {
   }
   // The same, or DEADLINE_EXCEEDED when it is not done by then; it then goes on.
   Status wait(std::chrono::nanoseconds timeout) const {
-    hurry();
-    if (state_->done.await_until(Deadline::in(timeout))) return state_->done.status();
+    const Deadline deadline = Deadline::in(timeout);
+    const auto runner = state_->runner.lock();
+    const bool outlasts = deadline.time() >= state_->ends.time();
+    if (runner != nullptr && !(outlasts && runner->run_if_next(*state_))) runner->hurry();
+    if (state_->done.await_until(deadline)) return state_->done.status();
     return deadline_exceeded(
         "{} is not done after {} ms", call(),
         std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
@@ -61,14 +64,17 @@ class [[nodiscard]] Work {
     // Somebody waits for the call and for nothing else: runs it, and what comes before it, unless
     // another thread does.
     virtual void run(State& state) = 0;
+    // The same where nothing comes before it; whether the call has been run.
+    virtual bool run_if_next(State& state) = 0;
     // Somebody wants to hear of the end of calls and does something else.
     virtual void hurry() = 0;
   };
   struct State {
     Completion done;
-    std::string call;      // empty: that of `collective`
-    int source = -1;       // set before done
-    Call collective = {};  // set before others see it, as the next
+    std::string call;                   // empty: that of `collective`
+    int source = -1;                    // set before done
+    Call collective = {};               // set before others see it, as the next
+    Deadline ends = Deadline::never();  // when the call fails, once it runs
     std::weak_ptr<Runner> runner = {};
 
     const std::string& name() {
