@@ -9,7 +9,8 @@ Each side is a C++ program on plain f32 arrays that loops over calls, so that no
 Debian (libgloo-dev) over TCP on the loopback device, as torch uses it (it has no reduce_scatter: all ranks
 reduce all of it, as torch's backend does), and MPI where mpicxx and mpirun are installed, or given as --mpicxx
 and --mpirun. For each operation and number of ranks the sides run one after the other, and all of that `rounds`
-times; a figure is the best call of all rounds, or with the word median the best of the rounds' medians. Bytes
+times. Our ranks and MPI's have a core each where there are as many, as mpirun gives by itself; Gloo, which has
+threads of its own, has all. A figure is the best call of all rounds, or with the word median the best of the rounds' medians. Bytes
 are those of the whole array: of all_gather the output, of reduce_scatter the input. A ratio above 1: ours takes
 less time.
 
@@ -36,11 +37,16 @@ def build_mpi(compiler, folder):
     return program
 
 
-def start_ranks(program, ranks, words):
+def start_ranks(program, ranks, words, is_bound=False):
     """Rank 0's output."""
+    cores = sorted(os.sched_getaffinity(0))
+
+    def bind(rank):
+        return (lambda: os.sched_setaffinity(0, {cores[rank]})) if is_bound and ranks <= len(cores) else None
     with tempfile.TemporaryDirectory() as folder:
         processes = [subprocess.Popen([program, str(rank), str(ranks), folder, *words], text=True,
-                                      stdout=subprocess.PIPE if rank == 0 else None) for rank in range(ranks)]
+                                      preexec_fn=bind(rank), stdout=subprocess.PIPE if rank == 0 else None)
+                     for rank in range(ranks)]
         output = processes[0].communicate()[0]
         if any([process.wait() for process in processes]):
             sys.exit(f'a rank of {program} failed')
@@ -79,9 +85,9 @@ def main():
     programs = {side: arguments.build / 'benchmarks' / f'collectives_{side}' for side in ('hekla', 'gloo')}
     if not programs['hekla'].exists():
         sys.exit(f'{programs["hekla"]} is not built: see --help')
-    sides = {'hekla': lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, 'on'])}
+    sides = {'hekla': lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, 'on'], is_bound=True)}
     if arguments.messages:
-        sides['messages'] = lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, 'off'])
+        sides['messages'] = lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, 'off'], is_bound=True)
     if programs['gloo'].exists():
         sides['gloo'] = lambda ranks, words: start_ranks(programs['gloo'], ranks, words)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,9 +114,11 @@ def main():
         print(json.dumps({'rounds': arguments.rounds, 'rows': rows}, indent=1))
         return
     peers = [side for side in sides if side != 'hekla']
+    table = None
     for row in rows:
         ours = row['hekla']
-        if row['bytes'] == int(arguments.sizes.split(',')[0]) or row is rows[0]:
+        if table != (row['operation'], row['ranks']):
+            table = row['operation'], row['ranks']
             print(f'\n{row["operation"]}, {row["ranks"]} ranks: us, best (median); ratio by best (by median)')
         line = f'{row["bytes"]:>9}  hekla {ours["best_us"]:>9.2f} ({ours["median_us"]:>9.2f})'
         for peer in peers:

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/hash.h"
@@ -140,7 +140,7 @@ Status check_options(const Options& options, int rank, int size) {
 
 Options chosen(Options options, int size) {
   if (options.shared_spin.count() < 0) {
-    const bool has_cores = size <= static_cast<int>(std::thread::hardware_concurrency());
+    const bool has_cores = size <= ::sysconf(_SC_NPROCESSORS_ONLN);  // not those of this rank alone
     options.shared_spin = std::chrono::microseconds(has_cores ? 50 : 2);
   }
   return options;
