@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank does in test_group.py: `python group_ranks.py FOLDER`, under a launcher, or `spawn`ed.
+"""What each rank does in test_group.py.
+
+    python group_ranks.py scenarios FOLDER WORLD...    all scenarios with so many ranks, one after the other
+    LAUNCHER group_ranks.py sum FOLDER                 one sum, where a launcher has said who is who
+    python group_ranks.py spawn FOLDER                 one sum of two spawned processes
 
 The default group is of backend hekla. Each scenario compares with a group of gloo over the same
-ranks, or, for what gloo lacks, with what the rank computes from the inputs of all; it returns a
-list of what differs. FOLDER/RANK.json gets {scenario: [what differs]}.
+ranks, or, for what gloo lacks, with what the rank computes from the inputs of all; it notes what
+differs. FOLDER/WORLD/RANK.json gets {scenario: [what differs]}.
 """
 import datetime
 import json
@@ -14,6 +18,7 @@ import traceback
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+import torch.multiprocessing as mp
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -383,9 +388,9 @@ def dtensor(r):
 SCENARIOS = (reductions, movements, messages, objects, groups, functional_collectives, ddp, fsdp, dtensor, errors)
 
 
-def main(folder, **init):
+def run_scenarios(rank, world, folder):
     torch.set_num_threads(1)
-    dist.init_process_group('hekla', **init)
+    dist.init_process_group('hekla', init_method=f'file://{folder}/store', rank=rank, world_size=world)
     ranks, found = Ranks(), {}
     for scenario in SCENARIOS:
         ranks.wrong = []
@@ -394,18 +399,33 @@ def main(folder, **init):
         except Exception:  # pylint: disable=broad-except  # the test shows it
             ranks.wrong.append(traceback.format_exc()[-3000:])
         found[scenario.__name__] = ranks.wrong
-        (pathlib.Path(folder) / f'{ranks.rank}.json').write_text(json.dumps(found), encoding='utf-8')
+    (pathlib.Path(folder) / f'{rank}.json').write_text(json.dumps(found), encoding='utf-8')
     dist.destroy_process_group()
 
 
-def spawned(rank, world, folder):
-    """As multiprocessing starts it, with a store in a file; the outcome of one sum."""
-    dist.init_process_group('hekla', init_method=f'file://{folder}/store', rank=rank, world_size=world)
-    x = torch.full((3,), float(rank))
+def one_sum(folder, **init):
+    dist.init_process_group('hekla', **init)
+    x = torch.full((3,), float(dist.get_rank()))
     dist.all_reduce(x)
-    (pathlib.Path(folder) / f'spawned {rank}').write_text(f'{x.tolist()} {dist.get_backend()}', encoding='utf-8')
+    (pathlib.Path(folder) / f'sum {dist.get_rank()}').write_text(f'{x.tolist()} {dist.get_backend()}', encoding='utf-8')
     # Ends without destroy_process_group.
 
 
+def one_sum_spawned(rank, world, folder):
+    one_sum(folder, init_method=f'file://{folder}/store', rank=rank, world_size=world)
+
+
+def main():
+    kind, folder = sys.argv[1:3]
+    if kind == 'sum':
+        one_sum(folder)
+    elif kind == 'spawn':
+        mp.spawn(one_sum_spawned, (2, folder), nprocs=2)
+    else:  # forked after what takes long to import, which DDP would
+        import torch._dynamo  # noqa: F401
+        for world in map(int, sys.argv[3:]):
+            mp.start_processes(run_scenarios, (world, f'{folder}/{world}'), nprocs=world, start_method='fork')
+
+
 if __name__ == '__main__':
-    main(sys.argv[1])
+    main()
