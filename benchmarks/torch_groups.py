@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data parallel training steps and all-reduces through torch.distributed's backend `hekla`, beside gloo's.
 
-    PYTHONPATH=build/python .venv/torch-2.9.0/bin/python benchmarks/torch_groups.py [--ranks 2,4] [--seconds S] [--rounds N]
+    PYTHONPATH=build/python .venv/torch-2.9.0/bin/python benchmarks/torch_groups.py [--ranks 2,4] [--seconds S] [--rounds N] [--only TEXT]
 
 The same processes hold a group of either backend and, for DDP, a model on each; the two take turns, S
 seconds each, in every round. A rank has one thread. Models: `wide`, 17 M parameters and a batch of 1, where
@@ -75,6 +75,8 @@ def rank_main(rank, world, folder, arguments):
     rows = [(f'all_reduce of {size} B', sum_of, size) for size in SIZES]
     rows += [(f'DDP step, {name}', step_of, name) for name in MODELS]
     for title, make, what in rows:
+        if arguments.only not in title:
+            continue
         runs = {'hekla': make(what, None), 'gloo': make(what, gloo)}
         times = {side: [] for side in runs}
         for _ in range(arguments.rounds):
@@ -95,6 +97,7 @@ def main():
     parser.add_argument('--ranks', default='2,4')
     parser.add_argument('--seconds', type=float, default=0.5)
     parser.add_argument('--rounds', type=int, default=4)
+    parser.add_argument('--only', default='', help='rows whose title has this')
     arguments = parser.parse_args()
     os.environ['OMP_NUM_THREADS'] = '1'
     with tempfile.TemporaryDirectory() as folder:

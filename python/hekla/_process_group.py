@@ -196,6 +196,7 @@ class Work:
         code = self._lib.hekla_group_work_wait(self._handle, timeout_ms)
         if code:
             raise _error(self._lib, code)
+        _forget_finished(self._lib)
 
     def test(self):
         return self._lib.hekla_group_work_test(self._handle) != 0

@@ -235,10 +235,6 @@ class _StoreOfTorch:
         return True
 
 
-def _flat_size(tensors):
-    return sum(t.numel() for t in tensors)
-
-
 class ProcessGroupHekla(dist.ProcessGroup):
     """A process group of torch.distributed; torch calls it, programs call torch.distributed."""
 

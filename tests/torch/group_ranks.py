@@ -13,6 +13,7 @@ import datetime
 import json
 import pathlib
 import sys
+import time
 import traceback
 
 import torch
@@ -26,6 +27,7 @@ from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tenso
 from torch.nn.parallel import DistributedDataParallel
 
 import hekla.torch_distributed  # noqa: F401  registers the backend
+from hekla import _process_group as native
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
@@ -243,6 +245,15 @@ def groups(r):
     later = work.get_future().then(lambda f: views.sum())
     r.same('after a future', later.wait(), torch.cat(r.all(1, 3)).sum())
     dist.barrier()
+    # Nothing is kept of calls that are done.
+    end = time.monotonic() + 20
+    while True:
+        dist.all_reduce(torch.zeros(3))
+        if len(native._kept) <= 2:
+            break
+        if time.monotonic() > end:
+            r.wrong.append(f'memory of {len(native._kept)} calls is kept')
+            break
     dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=20))
 
 
@@ -268,6 +279,13 @@ def errors(r):
     r.raises('by a future', RuntimeError, ['rank 1 calls'], lambda: work.get_future().wait())
     if 'rank 1 calls' not in str(work.exception()) or work.is_success():
         r.wrong.append(f'exception: {work.exception()}')
+    ended = group()
+    model = DistributedDataParallel(model_of(), process_group=ended)
+    loss = model(torch.ones(2, 12)).sum()
+    if r.rank == 1:
+        ended.abort()
+    else:
+        r.raises('during backward', RuntimeError, ['rank 1 has aborted'], loss.backward)
     # Refused before anything happens: the group goes on.
     r.raises('bits of floats', ValueError, ['band', 'f32'],
              lambda: dist.all_reduce(torch.zeros(3), dist.ReduceOp.BAND))
