@@ -26,9 +26,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-import hekla.torch_distributed  # noqa: F401  registers the backend
-from hekla import _process_group as native
-
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
 SHAPES = [(), (0,), (7,), (3, 5), (300, 41)]
@@ -246,6 +243,7 @@ def groups(r):
     r.same('after a future', later.wait(), torch.cat(r.all(1, 3)).sum())
     dist.barrier()
     # Nothing is kept of calls that are done.
+    from hekla import _process_group as native
     end = time.monotonic() + 20
     while True:
         dist.all_reduce(torch.zeros(3))
@@ -406,9 +404,14 @@ def dtensor(r):
 SCENARIOS = (reductions, movements, messages, objects, groups, functional_collectives, ddp, fsdp, dtensor, errors)
 
 
+def init(**where):
+    import hekla.torch_distributed  # noqa: F401  here: a session without Hekla's package reads SCENARIOS
+    dist.init_process_group('hekla', **where)
+
+
 def run_scenarios(rank, world, folder):
     torch.set_num_threads(1)
-    dist.init_process_group('hekla', init_method=f'file://{folder}/store', rank=rank, world_size=world)
+    init(init_method=f'file://{folder}/store', rank=rank, world_size=world)
     ranks, found = Ranks(), {}
     for scenario in SCENARIOS:
         ranks.wrong = []
@@ -421,8 +424,8 @@ def run_scenarios(rank, world, folder):
     dist.destroy_process_group()
 
 
-def one_sum(folder, **init):
-    dist.init_process_group('hekla', **init)
+def one_sum(folder, **where):
+    init(**where)
     x = torch.full((3,), float(dist.get_rank()))
     dist.all_reduce(x)
     (pathlib.Path(folder) / f'sum {dist.get_rank()}').write_text(f'{x.tolist()} {dist.get_backend()}', encoding='utf-8')
