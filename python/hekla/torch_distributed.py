@@ -43,8 +43,8 @@ def _dtype(dtype):
 
 
 @functools.cache
-def _op_number(name):
-    return native.library().hekla_group_reduce_op(_OPS[name].encode())
+def _op_number(kind):
+    return native.library().hekla_group_reduce_op(_OPS[kind.name].encode())
 
 
 def _reduction(op):
@@ -54,7 +54,7 @@ def _reduction(op):
         if factor.numel() != 1:
             raise ValueError(f'the factor of premul_sum is one number, not a tensor of {tuple(factor.shape)}')
         factor = factor.item()
-    return _op_number(kind.name), 1.0 if factor is None else float(factor)
+    return _op_number(kind), 1.0 if factor is None else float(factor)
 
 
 def _milliseconds(opts):
@@ -122,6 +122,8 @@ class _Memory:
         return _array(flat)
 
     def unpack(self):
+        if not self.back:
+            return
         with torch.no_grad():
             for tensor, part in self.back:
                 tensor.copy_(part)
