@@ -86,7 +86,7 @@ def check_headers_alone():
     include = PREFIX / 'include' / 'hekla'
     commands = [('g++', '-std=c++20', '-x', 'c++', name) for name in headers()]
     commands += [('gcc', '-std=c11', '-x', 'c', name) for name in headers()
-                 if name.startswith('plugin_api/') or name.endswith('checkpoint_c.h')]
+                 if name.startswith('plugin_api/') or name.endswith(('checkpoint_c.h', 'process_group_c.h'))]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda command: run(command[0], '-fsyntax-only', '-Wall', '-Wextra', '-Werror', f'-I{include}',
                                           *command[1:-1], '-include', include / command[-1], '/dev/null'), commands))

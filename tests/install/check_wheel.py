@@ -25,6 +25,7 @@ MAX_BYTES = 60_000_000
 # What JAX's page and the test of h5py install, at the versions of the other tests.
 PACKAGES = [line for line in REQUIREMENTS.read_text().split() if re.match('(jax|jaxlib|h5py|numpy)==', line)]
 EXPORTED = {'pjrt_': r'GetPjrtApi', 'libhekla_checkpoint': r'hekla_\w+', 'libhekla_lapack': r'hekla_lapack_table',
+            'libhekla_process_group': r'hekla_group_\w+',
             'libhekla_gloo': r'hekla_carrier_table|_ZN4gloo9transport3tcp\w+',
             'libhekla_hdf5_zstd': r'H5PLget_plugin_(type|info)'}
 BOTH_HDF5 = '''

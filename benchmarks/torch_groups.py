@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Data parallel training steps and all-reduces through torch.distributed's backend `hekla`, beside gloo's.
+
+    PYTHONPATH=build/python .venv/torch-2.9.0/bin/python benchmarks/torch_groups.py [--ranks 2,4] [--seconds S] [--rounds N] [--only TEXT]
+
+The same processes hold a group of either backend and, for DDP, a model on each; the two take turns, S
+seconds each, in every round. A rank has one thread. Models: `wide`, 17 M parameters and a batch of 1, where
+communication dominates; `small`, 40 arrays of 64 x 64, where latency does; `deep`, a batch of 256, where
+computing does. Prints per row the median time of either, the quartiles, and the ratio; above 1 Hekla is faster.
+"""
+import argparse
+import os
+import statistics
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+import hekla.torch_distributed  # noqa: F401  registers the backend
+
+SIZES = [4, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
+
+
+def layers(count, width):
+    return torch.nn.Sequential(*(m for _ in range(count) for m in (torch.nn.Linear(width, width), torch.nn.ReLU())))
+
+
+MODELS = {'wide': (lambda: layers(4, 2048), 1, 2048), 'small': (lambda: layers(20, 64), 8, 64),
+          'deep': (lambda: layers(8, 256), 256, 256)}
+
+
+def step_of(name, group):
+    make, batch, width = MODELS[name]
+    torch.manual_seed(0)
+    model = DistributedDataParallel(make(), process_group=group, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    x = torch.randn(batch, width)
+
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    return step
+
+
+def sum_of(size, group):
+    x = torch.zeros(size // 4)
+    return lambda: dist.all_reduce(x, group=group)
+
+
+def times_of(run, seconds, gloo):
+    """Of each run for about so long; all ranks run as often."""
+    for _ in range(2):
+        run()
+    start = time.perf_counter()
+    run()
+    count = torch.tensor([max(3, min(2000, int(seconds / max(1e-6, time.perf_counter() - start))))])
+    dist.broadcast(count, 0, group=gloo)
+    times = []
+    for _ in range(int(count)):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def rank_main(rank, world, folder, arguments):
+    torch.set_num_threads(1)
+    dist.init_process_group('hekla', init_method=f'file://{folder}/store{world}', rank=rank, world_size=world)
+    gloo = dist.new_group(backend='gloo')
+    rows = [(f'all_reduce of {size} B', sum_of, size) for size in SIZES]
+    rows += [(f'DDP step, {name}', step_of, name) for name in MODELS]
+    for title, make, what in rows:
+        if arguments.only not in title:
+            continue
+        runs = {'hekla': make(what, None), 'gloo': make(what, gloo)}
+        times = {side: [] for side in runs}
+        for _ in range(arguments.rounds):
+            for side, run in runs.items():
+                times[side] += times_of(run, arguments.seconds, gloo)
+        if rank == 0:
+            said = {}
+            for side, values in times.items():
+                low, middle, high = statistics.quantiles(values, n=4)
+                said[side] = f'{side} {middle * 1e6:9.1f} us ({low * 1e6:.1f} to {high * 1e6:.1f})'
+            ratio = statistics.median(times['gloo']) / statistics.median(times['hekla'])
+            print(f'{world} ranks  {title:24}  {said["hekla"]}  {said["gloo"]}  ratio {ratio:.2f}', flush=True)
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--ranks', default='2,4')
+    parser.add_argument('--seconds', type=float, default=0.5)
+    parser.add_argument('--rounds', type=int, default=4)
+    parser.add_argument('--only', default='', help='rows whose title has this')
+    arguments = parser.parse_args()
+    os.environ['OMP_NUM_THREADS'] = '1'
+    with tempfile.TemporaryDirectory() as folder:
+        for world in map(int, arguments.ranks.split(',')):
+            mp.spawn(rank_main, (world, folder, arguments), nprocs=world)
+
+
+if __name__ == '__main__':
+    main()

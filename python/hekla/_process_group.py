@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libhekla_process_group.so through ctypes (runtime/process_group/c_api/process_group_c.h).
+
+Calls into the library give up Python's lock. Its threads call Python only for works that `then` was
+called on and, while a group is made, for its store.
+"""
+import atexit
+import ctypes
+import functools
+import itertools
+import os
+import pathlib
+
+VERSION = 1
+CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, UNKNOWN = 1, 3, 4, 5, 6, 2
+
+
+class GroupError(Exception):
+    """What the library says: its message, and the number of a StatusCode in `code`."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+class Array(ctypes.Structure):
+    _fields_ = [('data', ctypes.c_void_p), ('count', ctypes.c_int64), ('dtype', ctypes.c_int32)]
+
+
+_GET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p)
+_PUT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
+_RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+
+class _Store(ctypes.Structure):
+    _fields_ = [('context', ctypes.c_void_p), ('get', _GET), ('put', _PUT), ('release', _RELEASE)]
+
+
+def _path():
+    """Beside the plugins: HEKLA_PROCESS_GROUP_LIBRARY, the installed wheel, or the build tree."""
+    chosen = os.environ.get('HEKLA_PROCESS_GROUP_LIBRARY')
+    if chosen:
+        return chosen
+    package = pathlib.Path(__file__).resolve().parent
+    places = [prefix / 'lib' / 'hekla' for prefix in (package, package.parents[1])]
+    for place in places:
+        if (place / 'libhekla_process_group.so').exists():
+            return str(place / 'libhekla_process_group.so')
+    raise ImportError('libhekla_process_group.so is neither in ' + ' nor in '.join(map(str, places)) +
+                      '; build Hekla, or name it in HEKLA_PROCESS_GROUP_LIBRARY')
+
+
+@functools.cache
+def library():
+    lib = ctypes.CDLL(_path())
+    p, i32, i64, u64, text, real = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64,
+                                    ctypes.c_char_p, ctypes.c_double)
+    out, array = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(Array)
+    calls = {
+        'version': (i32,), 'error': (text,), 'set_error': (None, text), 'dtype': (i32, text),
+        'reduce_op': (i32, text), 'value_set': (None, p, text, i64),
+        'create': (int, ctypes.POINTER(_Store), i32, i32, text, text, i64, out),
+        'destroy': (None, p), 'close': (None, p), 'abort': (int, p, text), 'status': (int, p),
+        'sequence': (int, p, ctypes.POINTER(i64)),
+        'broadcast': (int, p, array, i32, i64, u64, out),
+        'all_reduce': (int, p, array, array, i32, real, i64, u64, out),
+        'reduce': (int, p, array, i32, i32, real, i64, u64, out),
+        'all_gather': (int, p, array, array, i64, u64, out),
+        'gather': (int, p, array, array, i32, i64, u64, out),
+        'scatter': (int, p, array, array, i32, i64, u64, out),
+        'reduce_scatter': (int, p, array, array, i32, real, i64, u64, out),
+        'all_to_all': (int, p, array, array, p, p, i64, u64, out),
+        'barrier': (int, p, i64, out), 'monitored_barrier': (int, p, i64),
+        'send': (int, p, array, i32, u64, i64, u64, out),
+        'receive': (int, p, array, i32, u64, i64, u64, out),
+        'work_destroy': (None, p), 'work_wait': (int, p, i64), 'work_test': (i32, p),
+        'work_source': (i32, p), 'work_then': (int, p, _DONE, p),
+        'finished': (i64, ctypes.POINTER(u64), i64),
+    }
+    for name, (result, *arguments) in calls.items():
+        function = getattr(lib, f'hekla_group_{name}')
+        function.restype = ctypes.c_int if result is int else result
+        function.argtypes = arguments
+    if lib.hekla_group_version() != VERSION:
+        raise ImportError(f'{_path()} has version {lib.hekla_group_version()}, not {VERSION}')
+    return lib
+
+
+def _error(lib, code):
+    return GroupError(code, (lib.hekla_group_error() or b'').decode('utf-8', 'replace'))
+
+
+def call(name, *arguments):
+    """Calls hekla_group_NAME, which returns a code; GroupError."""
+    lib = library()
+    code = getattr(lib, f'hekla_group_{name}')(*arguments)
+    if code:
+        raise _error(lib, code)
+
+
+# What the library's threads call; its contexts are numbers of these dictionaries.
+_numbers = itertools.count(1)
+_stores = {}
+_waiting = {}
+
+
+def _answer(context, work):
+    """The code of what `work` makes of the store."""
+    lib = library()
+    try:
+        code, message = work(_stores[context])
+    except Exception as error:  # pylint: disable=broad-except  # crosses C as a message
+        code, message = UNKNOWN, f'{type(error).__name__}: {error}'
+    if code:
+        lib.hekla_group_set_error(message.encode())
+    return code
+
+
+@_GET
+def _get(context, key, timeout_ms, value):
+    def fetch(store):
+        found = store.get(key.decode(), timeout_ms / 1000)
+        if found is None:
+            return (NOT_FOUND, 'no value') if timeout_ms == 0 else (DEADLINE_EXCEEDED, f'no value in {timeout_ms} ms')
+        library().hekla_group_value_set(value, found, len(found))
+        return 0, ''
+    return _answer(context, fetch)
+
+
+@_PUT
+def _put(context, key, value, count):
+    def put(store):
+        if store.put(key.decode(), ctypes.string_at(value, count)):
+            return 0, ''
+        return ALREADY_EXISTS, 'there is a value already'
+    return _answer(context, put)
+
+
+@_RELEASE
+def _release(context):
+    _stores.pop(context, None)
+
+
+@_DONE
+def _done(context, code, message):
+    callback = _waiting.pop(context)
+    callback(None if code == 0 else GroupError(code, message.decode('utf-8', 'replace')))
+
+
+class Group:
+    """A hekla_group. `store` has get(key, seconds) -> bytes or None and put(key, bytes) -> bool."""
+
+    def __init__(self, store, rank, size, name, engine, timeout_ms):
+        number = next(_numbers)
+        _stores[number] = store
+        made = ctypes.c_void_p()
+        call('create', _Store(number, _get, _put, _release), rank, size, name.encode(),
+             engine.encode(), timeout_ms, ctypes.byref(made))
+        self.handle = made
+        _open_groups.add(self)
+
+    def start(self, name, *arguments, keeps=None):
+        """The Work of hekla_group_NAME(group, *arguments, keep); `keeps` is memory that its arrays
+        are in, which stays until nobody looks at it."""
+        lib = library()
+        made = ctypes.c_void_p()
+        if keeps is None:
+            code = getattr(lib, f'hekla_group_{name}')(self.handle, *arguments, ctypes.byref(made))
+        else:
+            _forget_finished(lib)
+            number = next(_numbers)
+            _kept[number] = keeps
+            code = getattr(lib, f'hekla_group_{name}')(self.handle, *arguments, number, ctypes.byref(made))
+        if code:
+            raise _error(lib, code)
+        return Work(lib, made)
+
+    def close(self):
+        library().hekla_group_close(self.handle)
+        _open_groups.discard(self)
+
+
+class Work:
+    """A hekla_group_work."""
+
+    __slots__ = ('_lib', '_handle')
+
+    def __init__(self, lib, handle):
+        self._lib, self._handle = lib, handle
+
+    def __del__(self):
+        self._lib.hekla_group_work_destroy(self._handle)
+
+    def wait(self, timeout_ms=-1):
+        code = self._lib.hekla_group_work_wait(self._handle, timeout_ms)
+        if code:
+            raise _error(self._lib, code)
+        _forget_finished(self._lib)
+
+    def test(self):
+        return self._lib.hekla_group_work_test(self._handle) != 0
+
+    def source(self):
+        return self._lib.hekla_group_work_source(self._handle)
+
+    def then(self, callback):
+        """callback(None, or a GroupError) once it is done, from any thread."""
+        number = next(_numbers)
+        _waiting[number] = callback
+        call('work_then', self._handle, _done, number)
+
+
+_kept = {}
+_open_groups = set()
+
+
+def _forget_finished(lib, room=64):
+    while _kept:
+        numbers = (ctypes.c_uint64 * room)()
+        count = lib.hekla_group_finished(numbers, room)
+        for number in numbers[:count]:
+            _kept.pop(number, None)
+        if count < room:
+            return
+
+
+@atexit.register
+def _close_all():
+    """Before Python ends: threads of groups must not call into what is gone."""
+    for group in list(_open_groups):
+        group.close()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed with the backend `hekla`, on CPU tensors.
+
+What the ranks do is in group_ranks.py; a launch runs all of its scenarios, a test looks at one.
+"""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import group_ranks
+from conftest import build_dir
+from test_launch import free_port
+
+pytestmark = pytest.mark.any_platform
+RANKS = group_ranks.__file__
+WORLDS = (2, 4)
+
+
+def start(command):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, 'PYTHONPATH': str(build_dir() / 'python'), 'OMP_NUM_THREADS': '1'})
+
+
+def finish(process):
+    try:
+        said, _ = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said[-4000:]
+
+
+@pytest.fixture(scope='module')
+def found(tmp_path_factory):
+    """{world: what each rank found wrong, by scenario}."""
+    folder = tmp_path_factory.mktemp('ranks')
+    for world in WORLDS:
+        (folder / str(world)).mkdir()
+    finish(start([sys.executable, RANKS, 'scenarios', str(folder), *map(str, WORLDS)]))
+    return {world: [json.loads((folder / str(world) / f'{rank}.json').read_text(encoding='utf-8'))
+                    for rank in range(world)] for world in WORLDS}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize('world', WORLDS)
+@pytest.mark.parametrize('scenario', [scenario.__name__ for scenario in group_ranks.SCENARIOS])
+def test_scenario(found, world, scenario):
+    wrong = {rank: outcome[scenario] for rank, outcome in enumerate(found[world]) if outcome[scenario]}
+    assert not wrong, '\n'.join(f'rank {rank}: {line}' for rank, lines in wrong.items() for line in lines)
+
+
+def test_launchers(tmp_path):
+    """torchrun's and our launcher's processes, and spawned ones with a store in a file."""
+    torchrun = [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node=2', '--master-port', free_port(), RANKS, 'sum']
+    ours = [build_dir() / 'bin' / 'hekla', 'launch', '--nproc', '2', sys.executable, RANKS, 'sum']
+    launchers = {'torchrun': torchrun, 'hekla launch': ours, 'spawn': [sys.executable, RANKS, 'spawn']}
+    for name in launchers:
+        (tmp_path / name).mkdir()
+    for process in [start([*command, tmp_path / name]) for name, command in launchers.items()]:
+        finish(process)
+    for name in launchers:
+        sums = [(tmp_path / name / f'sum {rank}').read_text(encoding='utf-8') for rank in range(2)]
+        assert sums == ['[1.0, 1.0, 1.0] hekla'] * 2, name
