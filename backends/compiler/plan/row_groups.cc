@@ -17,8 +17,9 @@ namespace {
 using kernel::RowsOf;
 
 // Bytes that a group writes and reads again, or reads several times: below this they stay in the
-// cache of a core anyway.
-constexpr int64_t kLeastBytes = 256 * 1024;
+// caches of the cores anyway, and blocks of rows are only more launches. At 256 KiB training steps
+// of small transformers and perceptrons took 6 to 8 % longer, and none of 60 programs less.
+constexpr int64_t kLeastBytes = 2 * 1024 * 1024;
 constexpr int64_t kFewestRows = 16;
 // Bytes of a row in all buffers of a group: a few rows should fit a core's cache.
 constexpr int64_t kMostRowBytes = 64 * 1024;
