@@ -20,6 +20,8 @@ using kernel::RowsOf;
 // caches of the cores anyway, and blocks of rows are only more launches. At 256 KiB training steps
 // of small transformers and perceptrons took 6 to 8 % longer, and none of 60 programs less.
 constexpr int64_t kLeastBytes = 2 * 1024 * 1024;
+// The same where a contraction leads: its steps take rows that are in a cache, which costs nothing.
+constexpr int64_t kLeastLedBytes = 256 * 1024;
 constexpr int64_t kFewestRows = 16;
 // Bytes of a row in all buffers of a group: a few rows should fit a core's cache.
 constexpr int64_t kMostRowBytes = 64 * 1024;
@@ -121,6 +123,7 @@ class Grouping {
         prefers_led_(which == RowGroups::kAllLed),
         all_(which != RowGroups::kWherePays),
         least_bytes_(all_ ? 1 : kLeastBytes),
+        least_led_bytes_(all_ ? 1 : kLeastLedBytes),
         fewest_rows_(all_ ? 2 : kFewestRows) {}
 
   void run() {
@@ -170,6 +173,7 @@ class Grouping {
     for (size_t i = 0; i < steps.size(); ++i) {
       Group best;
       const auto take = [&](Group group) {
+        if (group.saved < (group.is_led ? least_led_bytes_ : least_bytes_)) return;
         const bool is_wanted = prefers_led_ && group.is_led && !best.is_led && group.saved > 0;
         if (group.saved > best.saved || is_wanted) best = std::move(group);
       };
@@ -180,7 +184,7 @@ class Grouping {
           take(find_group(steps, i, rows, of));
         }
       }
-      if (best.members.size() >= 2 && best.saved >= least_bytes_) i = make(steps, best);
+      if (best.members.size() >= 2) i = make(steps, best);
     }
   }
 
@@ -511,6 +515,7 @@ class Grouping {
   const bool prefers_led_;
   const bool all_;
   const int64_t least_bytes_;
+  const int64_t least_led_bytes_;
   const int64_t fewest_rows_;
   std::unordered_map<Buffer, int64_t, BufferHash> uses_;
   std::map<int32_t, std::string> refusals_;  // of contractions
