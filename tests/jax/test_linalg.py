@@ -239,7 +239,8 @@ def test_svd_qr_lu_of_all_types(lapack, dtype, shape):
 
 
 @pytest.mark.parametrize('dtype', DTYPES)
-@pytest.mark.parametrize('n', [1, 5, 63, 64, 65, 129, 193])
+# About the sizes from which LAPACK takes them, and more than a block of the compiler's (64).
+@pytest.mark.parametrize('n', [1, 5, 47, 48, 65, 127, 128, 257])
 def test_cholesky_and_solves(lapack, dtype, n):
     a = matrix(2, n, n, dtype=dtype)
     p = (a @ adjoint(a) / n + np.eye(n)).astype(dtype)
