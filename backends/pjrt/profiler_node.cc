@@ -3,6 +3,7 @@
 // traces. Its callers leave struct sizes unset; their options say nothing of devices like these.
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/xspace.h"
@@ -37,6 +38,57 @@ std::string device_name(int64_t index) {
   const auto it = all.names.find(index);
   return it != all.names.end() ? it->second
                                : fmt::format("{}:{}", backend_factory().platform_name, index);
+}
+
+// Transfers that began while somebody recorded. Whoever waits for one may stop the recording before
+// the thread that ended it comes to say so here: what is done by then counts.
+class Transfers {
+ public:
+  void begin(TraceSpan span, const CompletionRef& done) {
+    uint64_t number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      number = next_++;
+      under_way_.emplace(number, std::pair(std::move(span), done));
+    }
+    done->on_done([this, number](const Status&) {
+      const std::lock_guard lock(mutex_);
+      const auto it = under_way_.find(number);
+      if (it != under_way_.end()) end(it);
+    });
+  }
+
+  void end_those_done() {
+    const std::lock_guard lock(mutex_);
+    for (auto it = under_way_.begin(); it != under_way_.end();) {
+      it = it->second.second->is_done() ? end(it) : std::next(it);
+    }
+  }
+
+ private:
+  using UnderWay = std::map<uint64_t, std::pair<TraceSpan, CompletionRef>>;
+
+  // Under the lock, so that no recording stops between the two.
+  UnderWay::iterator end(UnderWay::iterator it) {
+    TraceSpan& span = it->second.first;
+    span.end_ns = Trace::now();
+    Trace::add(std::move(span));
+    return under_way_.erase(it);
+  }
+
+  std::mutex mutex_;
+  uint64_t next_ = 0;   // guarded by mutex_
+  UnderWay under_way_;  // guarded by mutex_
+};
+
+Transfers& transfers() {
+  static auto* made = new Transfers;
+  return *made;
+}
+
+void stop(TraceRecording& recording) {
+  transfers().end_those_done();
+  recording.stop();
 }
 
 void error_destroy(PLUGIN_Profiler_Error_Destroy_Args* args) { delete args->error; }
@@ -75,14 +127,14 @@ PLUGIN_Profiler_Error* start(PLUGIN_Profiler_Start_Args* args) {
 }
 
 PLUGIN_Profiler_Error* stop(PLUGIN_Profiler_Stop_Args* args) {
-  return guarded([&] { args->profiler->recording.stop(); });
+  return guarded([&] { stop(args->profiler->recording); });
 }
 
 // Once for the bytes, or twice: some callers ask for the size first.
 PLUGIN_Profiler_Error* collect_data(PLUGIN_Profiler_CollectData_Args* args) {
   return guarded([&] {
     PLUGIN_Profiler& profiler = *args->profiler;
-    profiler.recording.stop();
+    stop(profiler.recording);
     profiler.collected = xspace(profiler.recording, device_name);
     args->buffer = reinterpret_cast<uint8_t*>(profiler.collected.data());
     args->buffer_size_in_bytes = profiler.collected.size();
@@ -126,14 +178,13 @@ void set_traced_name(int local_index, const std::string& name) {
 void show_transfer(const PJRT_Device& device, const char* what, int64_t bytes,
                    const CompletionRef& done) {
   if (!Trace::is_on()) return;
-  done->on_done([index = device.local_index, what, bytes, begin = Trace::now()](const Status&) {
-    Trace::add({TraceLine::kTransfers,
-                index,
-                std::make_shared<const TraceDetail>(TraceDetail{what, {}}),
-                begin,
-                Trace::now(),
-                {{"bytes_accessed", bytes}}});
-  });
+  transfers().begin({TraceLine::kTransfers,
+                     device.local_index,
+                     std::make_shared<const TraceDetail>(TraceDetail{what, {}}),
+                     Trace::now(),
+                     0,
+                     {{"bytes_accessed", bytes}}},
+                    done);
 }
 
 }  // namespace hekla::pjrt

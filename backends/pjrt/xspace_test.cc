@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
+#include <thread>
 
+#include "backends/pjrt/abi.h"
 #include "runtime/base/protobuf_wire.h"
 
 namespace hekla::pjrt {
@@ -106,6 +109,40 @@ TEST(Xspace, HasAPlaneForEachDeviceAndOneForTheHost) {
 
 TEST(Xspace, OfNothingIsEmpty) {
   EXPECT_EQ(xspace(TraceRecording(), [](int64_t) { return std::string(); }), "");
+}
+
+// Who waits for a transfer may stop the recording while the thread that ended it is elsewhere.
+TEST(Profiler, ATransferThatIsDoneIsInTheTrace) {
+  const PLUGIN_Profiler_Api& api =
+      *reinterpret_cast<PJRT_Profiler_Extension*>(profiler_extension())->profiler_api;
+  PLUGIN_Profiler_Create_Args made = {};
+  ASSERT_EQ(api.create(&made), nullptr);
+  PLUGIN_Profiler_Start_Args started = {};
+  started.profiler = made.profiler;
+  ASSERT_EQ(api.start(&started), nullptr);
+
+  PJRT_Device device;
+  device.local_index = 0;
+  set_traced_name(0, "test:0");
+  const CompletionRef done = Completion::make(), never = Completion::make();
+  std::promise<void> collected;
+  done->on_done([&](const Status&) { collected.get_future().wait(); });
+  show_transfer(device, "device to host", 4096, done);
+  show_transfer(device, "not yet", 1, never);
+  std::thread ends([&] { done->complete(ok_status()); });
+  EXPECT_TRUE(done->await().ok());
+  PLUGIN_Profiler_CollectData_Args data = {};
+  data.profiler = made.profiler;
+  ASSERT_EQ(api.collect_data(&data), nullptr);
+  const std::string trace(reinterpret_cast<const char*>(data.buffer), data.buffer_size_in_bytes);
+  EXPECT_NE(trace.find("device to host"), std::string::npos);
+  EXPECT_EQ(trace.find("not yet"), std::string::npos);
+  collected.set_value();
+  ends.join();
+  never->complete(ok_status());
+  PLUGIN_Profiler_Destroy_Args gone = {};
+  gone.profiler = made.profiler;
+  EXPECT_EQ(api.destroy(&gone), nullptr);
 }
 
 }  // namespace
