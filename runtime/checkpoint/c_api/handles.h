@@ -4,10 +4,10 @@
 
 #include <cstring>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 
+#include "runtime/base/c_report.h"
 #include "runtime/checkpoint/c_api/checkpoint_c.h"
 #include "runtime/checkpoint/restore/step_reader.h"
 #include "runtime/checkpoint/save/state.h"
@@ -24,26 +24,9 @@ struct hekla_checkpoint_step {
 
 namespace hekla::checkpoint::c_api {
 
-// Of this thread's last call that failed.
-std::string& last_error();
-
-inline int report(const Status& status) {
-  if (status.ok()) return 0;
-  last_error() = status.message();
-  return static_cast<int>(status.code());
-}
-
-// The body of a C function: a Status, and no memory as an error instead of an exception.
-template <typename Body>
-int run(const Body& body) noexcept {
-  try {
-    return report(body());
-  } catch (const std::bad_alloc&) {
-    return report(resource_exhausted("out of memory"));
-  } catch (const std::exception& error) {
-    return report(internal_error("{}", error.what()));
-  }
-}
+using hekla::c_report::last_error;
+using hekla::c_report::report;
+using hekla::c_report::run;
 
 // A text for the caller, who frees it.
 inline char* give(std::string_view text) {

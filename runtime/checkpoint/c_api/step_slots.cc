@@ -8,15 +8,6 @@
 using namespace hekla;              // NOLINT: the C functions stand in no namespace
 using namespace hekla::checkpoint;  // NOLINT
 
-namespace hekla::checkpoint::c_api {
-
-std::string& last_error() {
-  thread_local std::string message;
-  return message;
-}
-
-}  // namespace hekla::checkpoint::c_api
-
 namespace {
 
 using Json = nlohmann::json;

@@ -4,9 +4,9 @@
 
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 
+#include "runtime/base/c_report.h"
 #include "runtime/process_group/c_api/process_group_c.h"
 #include "runtime/process_group/process_group.h"
 
@@ -32,26 +32,9 @@ struct hekla_group_value {
 
 namespace hekla::process_group::c_api {
 
-// Of this thread's last call that failed.
-std::string& last_error();
-
-inline int report(const Status& status) {
-  if (status.ok()) return 0;
-  last_error() = status.message();
-  return static_cast<int>(status.code());
-}
-
-// The body of a C function: a Status, and no memory as an error instead of an exception.
-template <typename Body>
-int run(const Body& body) noexcept {
-  try {
-    return report(body());
-  } catch (const std::bad_alloc&) {
-    return report(resource_exhausted("out of memory"));
-  } catch (const std::exception& error) {
-    return report(internal_error("{}", error.what()));
-  }
-}
+using hekla::c_report::last_error;
+using hekla::c_report::report;
+using hekla::c_report::run;
 
 // Null for 0. The last copy says that nobody looks at the memory any more.
 std::shared_ptr<const void> owner_of(uint64_t keep);

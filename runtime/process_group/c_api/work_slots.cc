@@ -23,11 +23,6 @@ Finished& finished() {
 
 }  // namespace
 
-std::string& last_error() {
-  thread_local std::string message;
-  return message;
-}
-
 std::shared_ptr<const void> owner_of(uint64_t keep) {
   if (keep == 0) return nullptr;
   return {&finished(), [keep](const void*) {
