@@ -6,6 +6,7 @@
 
 #include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/plan/plan_options.h"
 #include "backends/compiler/plan/planner.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/verify.h"
@@ -50,6 +51,21 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   if (options.plan.fuse && traits.has_contractions) {
     passes::widen_contractions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
+  }
+  if (const lower::LowerOptions lower = plan::lower_options(options.plan, traits);
+      lower.team_points > 1) {
+    passes::SplitLimits limits;
+    if (lower.small_limits) {
+      limits = {.most_points = 256,
+                .long_depth = 4,
+                .least_depth = 2,
+                .few_points = 4,
+                .most_few_points = 16,
+                .least_depth_of_few = 3};
+    }
+    HEKLA_RETURN_IF_ERROR(passes::split_contractions(*copy, limits));
+    HEKLA_RETURN_IF_ERROR(check("after split_contractions"));
+    passes::clean_up(*copy);
   }
   return plan::make_plan(*copy, options.plan, traits);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions by trees: that they give what the evaluator gives, at sizes on both sides of what
-// decides on their shape, and which reductions are done so.
+// Reductions by trees and contractions in parts, on devices with many units: that they give what
+// the evaluator gives, at sizes on both sides of what decides on their shape, and which are done
+// so.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -207,6 +208,90 @@ TEST(TreeReductions, AreForTeamsLongLinesAndKnownReducers) {
             "a point for each line");
   EXPECT_EQ(way(pair_reduction("99x", "", "0", kArgmax), 256), "trees of points");
   EXPECT_EQ(way(pair_reduction("99x", "", "0", kUnknown), 256), "a point for each line");
+}
+
+struct Product {
+  std::string lhs, rhs, result, numbers;
+};
+
+std::string product(const Product& p, const std::string& from, const std::string& to) {
+  const std::string l = "tensor<" + p.lhs + from + ">", r = "tensor<" + p.rhs + from + ">";
+  const std::string result = "tensor<" + p.result + to + ">";
+  return "module { func.func public @main(%a: " + l + ", %b: " + r + ") -> " + result +
+         " {\n %r = " + p.numbers + " : (" + l + ", " + r + ") -> " + result +
+         "\n return %r : " + result + "\n } }";
+}
+
+std::string convolution(const std::string& numbers, const std::string& window) {
+  return "stablehlo.convolution(%a, %b) dim_numbers = " + numbers + ", window = {" + window +
+         "} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}";
+}
+
+std::vector<Product> products() {
+  const std::string dot = "stablehlo.dot_general %a, %b, ";
+  return {
+      {"3x8x", "8x5x", "3x5x", dot + "contracting_dims = [1] x [0]"},
+      {"8x3x", "5x8x", "3x5x", dot + "contracting_dims = [0] x [1]"},
+      {"2x3x24x", "2x24x7x", "2x3x7x",
+       dot + "batching_dims = [0] x [0], contracting_dims = [2] x [1]"},
+      {"3x24x2x", "24x7x2x", "2x3x7x",
+       dot + "batching_dims = [2] x [2], contracting_dims = [1] x [0]"},
+      {"4x3x6x", "6x7x4x", "3x7x", dot + "contracting_dims = [0, 2] x [2, 0]"},
+      {"3x13x", "13x5x", "3x5x", dot + "contracting_dims = [1] x [0]"},
+      {"12x", "12x", "", dot + "contracting_dims = [0] x [0]"},
+      {"9x11x", "11x9x", "9x9x", dot + "contracting_dims = [1] x [0]"},
+      {"0x8x", "8x5x", "0x5x", dot + "contracting_dims = [1] x [0]"},
+      {"3x0x", "0x5x", "3x5x", dot + "contracting_dims = [1] x [0]"},
+      // A gradient of weights, with padding, strides and dilations.
+      {"8x6x5x3x", "8x4x4x9x", "3x2x3x9x",
+       convolution("[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "")},
+      {"8x6x5x3x", "8x4x4x9x", "5x2x3x9x",
+       convolution("[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]",
+                   "stride = [1, 2], pad = [[1, 1], [0, 2]]")},
+      {"2x6x12x", "3x12x8x", "2x9x8x",
+       convolution("[b, 0, f]x[0, i, o]->[b, 0, f]",
+                   "pad = [[2, 2]], lhs_dilate = [2], rhs_dilate = [3], reverse = [true]")},
+      {"2x12x6x", "8x3x12x", "8x2x4x", convolution("[b, f, 0]x[o, 0, i]->[f, b, 0]", "")},
+  };
+}
+
+TEST(SplitContractions, GiveWhatTheEvaluatorGives) {
+  for (const Product& p : products()) {
+    for (const char* type : {"f32", "i32", "f64"}) {
+      SCOPED_TRACE(p.numbers + " " + p.lhs + type);
+      // Sixteenths and their products, whose sums both types hold.
+      expect_same(run(product(p, type, type), 256, true));
+      expect_same(run(product(p, type, type), 256, false));
+    }
+    SCOPED_TRACE(p.numbers + " " + p.lhs + "bf16");
+    expect_same(run(product(p, "bf16", "f32"), 256, true));
+    expect_same(run(product(p, "bf16", "bf16"), 256, true));
+    expect_same(run(product(p, "i8", "i32"), 256, true));
+  }
+}
+
+TEST(SplitContractions, AreForLongSumsOfFewElements) {
+  const auto parts = [](const std::string& rows, const std::string& depth,
+                        const std::string& columns, int64_t team_points) {
+    const Product p{rows + "x" + depth + "x", depth + "x" + columns + "x",
+                    rows + "x" + columns + "x",
+                    "stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]"};
+    auto module = stablehlo::read_program(product(p, "f32", "f32"));
+    EXPECT_TRUE(module.ok());
+    plan::DeviceTraits traits;
+    traits.team_points = team_points;
+    traits.reduces_by_trees = team_points > 1;
+    auto plan = compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), {}, traits);
+    EXPECT_TRUE(plan.ok());
+    return (*plan)->kernels.size() > 1 ? (*plan)->kernels[0].grid.at(0) : 1;
+  };
+  EXPECT_EQ(parts("256", "1024", "256", 256), 16);
+  EXPECT_EQ(parts("256", "1024", "256", 1), 1);
+  EXPECT_EQ(parts("256", "1008", "256", 256), 14);  // the most that divide it, up to 15
+  EXPECT_EQ(parts("256", "251", "256", 256), 1);
+  EXPECT_EQ(parts("1024", "1024", "1024", 256), 1);
+  EXPECT_EQ(parts("20", "8192", "20", 256), 8);
+  EXPECT_EQ(parts("20", "1024", "20", 256), 1);
 }
 
 }  // namespace
