@@ -61,7 +61,8 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
                 .least_depth = 2,
                 .few_points = 4,
                 .most_few_points = 16,
-                .least_depth_of_few = 3};
+                .least_depth_of_few = 3,
+                .long_depth_of_few = 20};
     }
     HEKLA_RETURN_IF_ERROR(passes::split_contractions(*copy, limits));
     HEKLA_RETURN_IF_ERROR(check("after split_contractions"));

@@ -290,7 +290,9 @@ TEST(SplitContractions, AreForLongSumsOfFewElements) {
   EXPECT_EQ(parts("256", "1008", "256", 256), 14);  // the most that divide it, up to 15
   EXPECT_EQ(parts("256", "251", "256", 256), 1);
   EXPECT_EQ(parts("1024", "1024", "1024", 256), 1);
-  EXPECT_EQ(parts("20", "8192", "20", 256), 8);
+  EXPECT_EQ(parts("20", "8191", "20", 256), 1);  // a prime
+  EXPECT_EQ(parts("20", "8184", "20", 256), 6);
+  EXPECT_EQ(parts("20", "8192", "20", 256), 128);
   EXPECT_EQ(parts("20", "1024", "20", 256), 1);
 }
 

@@ -46,6 +46,8 @@ struct SplitLimits {
   int64_t few_points = 4096;
   int64_t most_few_points = 8192;
   int64_t least_depth_of_few = 1024;
+  // From here on even those are cut as finely as others.
+  int64_t long_depth_of_few = 8192;
 };
 Status split_contractions(ir::Module& module, const SplitLimits& limits);
 

@@ -34,7 +34,7 @@ int64_t equal_parts(int64_t size, int64_t most) {
 
 int64_t wanted_parts(int64_t points, int64_t depth, const SplitLimits& limits) {
   if (points == 0) return 1;
-  if (points <= limits.few_points) {
+  if (points <= limits.few_points && depth < limits.long_depth_of_few) {
     return std::min(limits.most_few_points / points, depth / limits.least_depth_of_few);
   }
   if (depth < limits.long_depth) return 1;
