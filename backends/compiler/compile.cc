@@ -65,7 +65,10 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
                 .long_depth_of_few = 20};
     }
     HEKLA_RETURN_IF_ERROR(passes::split_contractions(*copy, limits));
-    HEKLA_RETURN_IF_ERROR(check("after split_contractions"));
+    passes::SmallScatterLimits scatters;
+    if (lower.small_limits) scatters = {.least_updates = 3, .most_looked = 400};
+    HEKLA_RETURN_IF_ERROR(passes::reduce_small_scatters(*copy, scatters));
+    HEKLA_RETURN_IF_ERROR(check("after reduce_small_scatters"));
     passes::clean_up(*copy);
   }
   return plan::make_plan(*copy, options.plan, traits);

@@ -296,5 +296,87 @@ TEST(SplitContractions, AreForLongSumsOfFewElements) {
   EXPECT_EQ(parts("20", "1024", "20", 256), 1);
 }
 
+// `indices`: a constant, so that places outside are among them.
+std::string scatter(const std::string& x, const std::string& indices, const std::string& index_type,
+                    const std::string& updates, const std::string& numbers, const std::string& type,
+                    const std::string& body = "add") {
+  const std::string a = "tensor<" + x + type + ">", u = "tensor<" + updates + type + ">";
+  const std::string e = "tensor<" + type + ">";
+  return "module { func.func public @main(%x: " + a + ", %u: " + u + ") -> " + a +
+         " {\n %i = stablehlo.constant dense<" + indices + "> : " + index_type +
+         "\n %r = \"stablehlo.scatter\"(%x, %i, %u) ({\n ^bb0(%a: " + e + ", %b: " + e +
+         "):\n %s = stablehlo." + body + " %a, %b : " + e + "\n stablehlo.return %s : " + e +
+         "\n }) {scatter_dimension_numbers = #stablehlo.scatter<" + numbers +
+         ">, indices_are_sorted = false, unique_indices = false} : (" + a + ", " + index_type +
+         ", " + u + ") -> " + a + "\n return %r : " + a + "\n } }";
+}
+
+bool has_scatter(const plan::LaunchPlan& plan) {
+  return std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                     [](const kernel::Kernel& k) { return k.name.starts_with("scatter"); });
+}
+
+TEST(SmallScatters, GiveWhatTheEvaluatorGives) {
+  const std::string rows = "[[0], [3], [3], [-1], [4], [7], [1], [3]]";
+  for (const char* type : {"f32", "i32", "f64", "i64"}) {
+    SCOPED_TRACE(type);
+    // Segment sums of numbers, of rows, and of columns.
+    for (const bool small : {false, true}) {
+      const Outcome numbers =
+          run(scatter("5x", rows, "tensor<8x1xi32>", "8x",
+                      "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+                      "index_vector_dim = 1",
+                      type),
+              256, small);
+      expect_same(numbers);
+      EXPECT_EQ(has_scatter(*numbers.plan), !small);
+      expect_same(run(scatter("5x6x", rows, "tensor<8x1xi32>", "8x6x",
+                              "update_window_dims = [1], inserted_window_dims = [0], "
+                              "scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+                              type),
+                      256, small));
+      const Outcome columns =
+          run(scatter("6x5x", rows, "tensor<8x1xi32>", "6x8x",
+                      "update_window_dims = [0], inserted_window_dims = [1], "
+                      "scatter_dims_to_operand_dims = [1], index_vector_dim = 1",
+                      type),
+              256, small);
+      expect_same(columns);
+      EXPECT_EQ(has_scatter(*columns.plan), !small);
+      // Two components in turned order; a window between them; two dimensions of updates.
+      expect_same(run(
+          scatter("3x4x2x", "[[[1, 2], [0, 0]], [[1, 2], [1, 2]]]", "tensor<2x2x2xi64>", "2x4x2x",
+                  "update_window_dims = [1], inserted_window_dims = [0, 2], "
+                  "scatter_dims_to_operand_dims = [2, 0], index_vector_dim = 2",
+                  type),
+          256, small));
+    }
+  }
+}
+
+TEST(SmallScatters, AreSumsOfWholeWindowsAndWideNumbers) {
+  const std::string rows = "[[0], [3], [3], [-1], [4], [7], [1], [3]]";
+  const auto stays = [&](const std::string& x, const std::string& updates,
+                         const std::string& numbers, const std::string& type,
+                         const std::string& body = "add",
+                         const std::string& index_type = "tensor<8x1xi32>") {
+    const Outcome outcome =
+        run(scatter(x, rows, index_type, updates, numbers, type, body), 256, true);
+    expect_same(outcome);
+    return has_scatter(*outcome.plan);
+  };
+  const std::string plain =
+      "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1";
+  EXPECT_FALSE(stays("5x", "8x", plain, "f32"));
+  EXPECT_TRUE(stays("5x", "8x", plain, "bf16"));
+  EXPECT_TRUE(stays("5x", "8x", plain, "f32", "maximum"));
+  EXPECT_TRUE(stays("5x", "8x", plain, "f32", "add", "tensor<8x1xi8>"));
+  EXPECT_TRUE(stays("99x", "8x", plain, "f32"));
+  EXPECT_TRUE(stays("5x", "8x2x",
+                    "update_window_dims = [1], scatter_dims_to_operand_dims = [0], "
+                    "index_vector_dim = 1",
+                    "f32"));
+}
+
 }  // namespace
 }  // namespace hekla::testing

@@ -51,6 +51,15 @@ struct SplitLimits {
 };
 Status split_contractions(ir::Module& module, const SplitLimits& limits);
 
+// Scatters that add windows to the few elements that indices choose (segment sums) become a reduce
+// over all updates, for devices that reduce by trees; sums of floats have other bits.
+struct SmallScatterLimits {
+  int64_t least_updates = 64;
+  // Updates that the elements look at, all together.
+  int64_t most_looked = int64_t{1} << 24;
+};
+Status reduce_small_scatters(ir::Module& module, const SmallScatterLimits& limits);
+
 // Scatters into one window at constant indices that lie inside become a select of the operand and
 // the padded update, or a dynamic_update_slice where the window is small. Folds the small integer
 // constants that such indices are made of. Dead operations stay: clean_up removes them.
