@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -182,9 +183,14 @@ class Generator {
     uint32_t extent = 0;
     uint32_t lanes = 0;
     Bits iteration;  // within the block
+    // Several loads have one array of words: which part of them this one is.
+    kernel::Value word = kernel::kNoValue;
+    uint32_t parts = 1;
+    uint32_t part = 0;
   };
   bool stage(int32_t region, int64_t trip_count, int64_t depth);
-  spv::Id shared_element(const Staged& staged, Bits iteration, Bits index);
+  void share(std::span<const StagedLoad> loads, int64_t depth);
+  spv::Id shared_element(const Staged& staged, Bits iteration, Bits index, bool is_word = false);
   spv::Id load_staged(const Staged& staged);
   void fill(int32_t region, const Staged& staged, Bits first_iteration, uint64_t depth);
   void barrier();
@@ -209,6 +215,8 @@ class Generator {
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;
   std::map<kernel::Value, Staged> staged_;
+  // Words that this iteration has loaded, by the first load that has a part and the lane's row.
+  std::map<std::pair<kernel::Value, size_t>, spv::Id> words_;
   // Of exchanges through shared memory: two arrays of a type, used alternately.
   std::map<std::pair<kernel::ScalarType, size_t>, spv::Id> exchange_arrays_;
   size_t exchanges_ = 0;

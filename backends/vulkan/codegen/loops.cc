@@ -7,6 +7,13 @@
 
 namespace hekla::vulkan::codegen {
 
+namespace {
+
+// Elements of 32 bits that shared memory gives a lane at once.
+constexpr size_t kSharedWord = 4;
+
+}  // namespace
+
 using kernel::Instruction;
 using kernel::Op;
 using kernel::ScalarType;
@@ -93,6 +100,7 @@ Generator::Carried Generator::emit_unrolled(int32_t region, Bits iteration, uint
     unrolled_ = u;
     const spv::Id number = u == 0 ? iteration.id() : (iteration + uint64_t{u}).id();
     for (size_t p = 0; p < side_by_side_; ++p) ids_[id_index(body.parameters[0], p)] = number;
+    words_.clear();
     set_carried(body, values);
     emit_region(region);
     values = yields(body);
@@ -326,43 +334,84 @@ Generator::Carried Generator::emit_passed_iterations(const Iterations& range,
 // Whether loads of this loop go through shared memory; staged_ says which.
 bool Generator::stage(int32_t region, int64_t trip_count, int64_t depth) {
   const bool has_rows = schedule_.lanes_y * schedule_.rows > 1;
+  std::vector<StagedLoad> in_words, single;
   for (const StagedLoad& load : staged_loads(index_, region, trip_count, depends_, has_rows)) {
-    Staged staged;
-    staged.load = load;
-    staged.lanes = load.is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
     // Each lane loads its own, unless others would then load far from it.
-    if (staged.lanes == schedule_.workgroup_size && !load.is_along_iteration) continue;
-    staged.extent = staged.lanes * (load.is_by_row ? schedule_.rows : schedule_.columns);
+    const uint32_t lanes = load.is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
+    if (lanes == schedule_.workgroup_size && !load.is_along_iteration) continue;
     if (!may_be_loaded_early(load.load)) continue;
-    const ScalarType type = f_.type(load.load);
-    const auto elements = (staged.extent + 1) * static_cast<uint32_t>(depth);
-    const uint32_t bytes = elements * static_cast<uint32_t>(kernel::bit_width(type) / 8);
-    if (shared_bytes_ + bytes > target_.max_shared_memory_bytes) continue;
-    shared_bytes_ += bytes;
-    const spv::Id array =
-        b_.makeArrayType(m_.type(type), b_.makeUintConstant(elements), /*stride=*/0);
-    staged.array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, array, "shared");
-    entry_->addIdOperand(staged.array);
-    staged_.emplace(load.load, staged);
+    // Several rows of a point: those of one lane lie side by side, and it takes them at once.
+    const bool is_word = !target_.is_cpu && has_rows && load.is_by_row &&
+                         kernel::bit_width(f_.type(load.load)) == 32;
+    (is_word ? in_words : single).push_back(load);
   }
+  std::stable_sort(in_words.begin(), in_words.end(),
+                   [&](const auto& a, const auto& b) { return f_.type(a.load) < f_.type(b.load); });
+  for (std::span<const StagedLoad> rest(in_words); !rest.empty();) {
+    const bool is_word =
+        rest.size() >= kSharedWord && f_.type(rest[0].load) == f_.type(rest[kSharedWord - 1].load);
+    const size_t count = is_word ? kSharedWord : 1;
+    share(rest.first(count), depth);
+    rest = rest.subspan(count);
+  }
+  for (const StagedLoad& load : single) share({&load, 1}, depth);
   return !staged_.empty();
 }
 
-spv::Id Generator::shared_element(const Staged& staged, Bits iteration, Bits index) {
+void Generator::share(std::span<const StagedLoad> loads, int64_t depth) {
+  Staged staged;
+  staged.word = loads[0].load;
+  staged.parts = static_cast<uint32_t>(loads.size());
+  staged.lanes = loads[0].is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
+  staged.extent = staged.lanes * (loads[0].is_by_row ? schedule_.rows : schedule_.columns);
+  const ScalarType type = f_.type(loads[0].load);
+  const auto elements = (staged.extent + 1) * static_cast<uint32_t>(depth);
+  const auto bytes = elements * staged.parts * static_cast<uint32_t>(kernel::bit_width(type) / 8);
+  if (shared_bytes_ + bytes > target_.max_shared_memory_bytes) return;
+  shared_bytes_ += bytes;
+  const spv::Id element = staged.parts == 1
+                              ? m_.type(type)
+                              : b_.makeVectorType(m_.type(type), static_cast<int>(staged.parts));
+  const spv::Id array = b_.makeArrayType(element, b_.makeUintConstant(elements), /*stride=*/0);
+  staged.array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, array, "shared");
+  entry_->addIdOperand(staged.array);
+  for (const StagedLoad& load : loads) {
+    staged.load = load;
+    staged_.emplace(load.load, staged);
+    ++staged.part;
+  }
+}
+
+spv::Id Generator::shared_element(const Staged& staged, Bits iteration, Bits index, bool is_word) {
   const Bits at = iteration.resized(32) * uint64_t{staged.extent + 1} + index;
-  return m_.op(spv::OpAccessChain,
-               b_.makePointer(spv::StorageClassWorkgroup, m_.type(f_.type(staged.load.load))),
-               {staged.array, at.id()});
+  const spv::Id scalar = m_.type(f_.type(staged.load.load));
+  const auto pointer = [&](spv::Id type) {
+    return b_.makePointer(spv::StorageClassWorkgroup, type);
+  };
+  if (staged.parts == 1) return m_.op(spv::OpAccessChain, pointer(scalar), {staged.array, at.id()});
+  if (is_word) {
+    const spv::Id word = b_.makeVectorType(scalar, static_cast<int>(staged.parts));
+    return m_.op(spv::OpAccessChain, pointer(word), {staged.array, at.id()});
+  }
+  return m_.op(spv::OpAccessChain, pointer(scalar),
+               {staged.array, at.id(), b_.makeUintConstant(staged.part)});
 }
 
 spv::Id Generator::load_staged(const Staged& staged) {
   const Bits lane = staged.load.is_by_row ? lane_y_ : lane_x_;
   const size_t i = staged.load.is_by_row ? point_ / schedule_.columns : point_ % schedule_.columns;
-  return b_.createLoad(shared_element(staged, staged.iteration, lane + uint64_t{i} * staged.lanes),
-                       spv::NoPrecision);
+  const Bits index = lane + uint64_t{i} * staged.lanes;
+  if (staged.parts == 1) {
+    return b_.createLoad(shared_element(staged, staged.iteration, index), spv::NoPrecision);
+  }
+  spv::Id& word = words_[{staged.word, i}];
+  if (word == 0) {
+    word = b_.createLoad(shared_element(staged, staged.iteration, index, /*is_word=*/true),
+                         spv::NoPrecision);
+  }
+  return b_.createCompositeExtract(word, m_.type(f_.type(staged.load.load)), staged.part);
 }
 
-// All lanes of the workgroup together load what the next `depth` iterations need.
 void Generator::fill(int32_t region, const Staged& staged, Bits first_iteration, uint64_t depth) {
   const int index_width = kernel::bit_width(kernel_.index_type);
   const auto& parameters = f_.body().parameters;
