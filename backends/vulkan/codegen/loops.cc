@@ -117,6 +117,7 @@ Generator::Carried Generator::emit_iterations(const Iterations& range, unsigned 
 void Generator::emit_loop(const Instruction& inst) {
   const auto number = static_cast<int32_t>(inst.immediate);
   const kernel::RegionBody& region = f_.region(number);
+  if (exchanges_in_[inst.immediate] && !accesses_.empty()) team_barrier();
   Carried values = get_carried(region, [&](size_t i) { return inst.arguments[i]; });
   const Bits count = integer(inst.arguments[0]);
   const Instruction& count_of = f_[inst.arguments[0]];

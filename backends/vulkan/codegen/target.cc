@@ -79,6 +79,12 @@ int64_t team_points(const Target& t) {
   return std::bit_floor(std::max(most, 1U));
 }
 
+int64_t team_words(const Target& t) {
+  // Two arrays of the widest values that are exchanged.
+  const int64_t exchanged = team_points(t) * 2 * 8;
+  return std::max<int64_t>(t.max_shared_memory_bytes - exchanged, 0) / 4;
+}
+
 // llvmpipe before Mesa 25, which alone splits chains, keeps subnormal numbers without saying so
 // (measured: 22.3). That of 26.2 and SwiftShader take them for zero.
 bool keeps_f32_subnormals(const Target& target) {
