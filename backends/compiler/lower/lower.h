@@ -38,8 +38,8 @@ struct LowerOptions {
   // Points of a team that reduces a line by a tree (kernel::Exchange), at most; a power of two. 1:
   // elements are taken in their order. Sums of floats have other bits.
   int64_t team_points = 1;
-  // Words of memory that the points of a team share, at most; 0: none. Cumulative reductions and
-  // sorts are then done by teams of team_points.
+  // Words of memory that the points of a team share, at most, with what they exchange; 0: none.
+  // Cumulative reductions and sorts are then done by teams of team_points.
   int64_t team_words = 0;
   // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways
   // that large ones do. Sums of floats may have other bits.

@@ -2,18 +2,14 @@
 // Cumulative reductions: reduce_window whose windows all begin before the first element, or all end
 // behind the last one. Blocks are summed, the sums scanned the same way, and each block is then run
 // through once more from what stands before it. The order of additions depends on the shape alone.
-//
-// On devices with teams (team.h) the points of one scan a block of a line together: their elements
-// go through shared memory, so that both memory and the order are right; what points have is
-// scanned by exchanges. A team goes on from block to block where there are lines enough to do side
-// by side.
+// On devices with teams these scan blocks together (team_scan.h).
 #include <fmt/format.h>
 
 #include <array>
 
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/sequence.h"
-#include "backends/compiler/lower/team.h"
+#include "backends/compiler/lower/team_scan.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
@@ -30,18 +26,10 @@ struct ScanLimits {
   // Below this a window is short enough to be gone through for every element.
   int64_t short_window = 64;
   int64_t few_outputs = 8;
-  // Of teams: elements of a point and instructions of a kernel, at most; columns side by side from
-  // which on a point for each is as good; lines that are work enough with a team each; and blocks
-  // that one goes through, at most.
-  int64_t most_share = 16;
-  size_t most_instructions = 4000;
-  int64_t many_columns = 32;
-  int64_t many_lines = 512;
-  int64_t many_blocks = 64;
 };
 
 ScanLimits scan_limits(const LowerOptions& options) {
-  return options.small_limits ? ScanLimits{4, 8, 3, 2, 4, 4000, 4, 3, 4} : ScanLimits{};
+  return options.small_limits ? ScanLimits{4, 8, 3, 2} : ScanLimits{};
 }
 
 // Output o is the reduction of the first o + shift + 1 elements; of the last size - o - shift ones
@@ -216,9 +204,22 @@ class ScanLowering {
     store_result(k, index_of(k, size, i), is_reverse_ ? reduce(k, e, start) : reduce(k, start, e));
   }
 
+  TeamScan team_scan(const Temporaries& from, int64_t size, const Temporaries& to) {
+    TeamScan scan{sequence_, in_memory_, options_, outer_, size, inner_, dtypes_, {}, {}, {}};
+    scan.reduce = [this](KernelMaker& k, const Elements& a, const Elements& b) {
+      return reduce(k, a, b);
+    };
+    scan.load = [=, this](KernelMaker& k, Value i) { return load(k, from, size, i); };
+    scan.store = [=, this](KernelMaker& k, Value i, const Elements& e) {
+      store(k, to, size, i, e);
+    };
+    return scan;
+  }
+
   // to[i] = the reduction of from[0 .. i], in scan order; the results when `to` is empty.
   Status scan(const Temporaries& from, int64_t size, const Temporaries& to) {
-    if (uses_teams()) return scan_by_teams(from, size, to);
+    TeamScan by_teams = team_scan(from, size, to);
+    if (is_team_scan(by_teams)) return scan_by_teams(by_teams);
     if (size <= limits_.line) return run_lines(from, size, size, {}, to);
     const int64_t blocks = (size + limits_.block - 1) / limits_.block;
     const Temporaries totals = add(blocks);
@@ -275,144 +276,6 @@ class ScanLowering {
       store(k, to, size, i, next);
       return next;
     });
-    return finish(k);
-  }
-
-  bool uses_teams() {
-    return options_.team_words > 0 && options_.team_points > 1 && inner_ < limits_.many_columns &&
-           most_share() > 0;
-  }
-
-  // Elements of a point of a team that do not make too much code; 0: there are none.
-  int64_t most_share() {
-    KernelMaker k("scan", {2, 2}, 2, in_memory_);
-    Elements a, b;
-    for (const DType dtype : dtypes_) {
-      const auto some = [&](size_t dim) {
-        return kernel::convert_element(k.b(), {k.at(dim), kernel::kNoValue}, DType::kI32, dtype);
-      };
-      a.push_back(some(0));
-      b.push_back(some(1));
-    }
-    const size_t before = k.b().size();
-    reduce(k, a, b);
-    const size_t instructions = k.b().size() - before + 1;
-    int64_t share = limits_.most_share;
-    constexpr size_t kExchanges = 20;
-    while (share > 0 && (2 * static_cast<size_t>(share) + kExchanges) * instructions >
-                            limits_.most_instructions) {
-      share /= 2;
-    }
-    return share;
-  }
-
-  // to[i] = the reduction of from[0 .. i], as in `scan`.
-  Status scan_by_teams(const Temporaries& from, int64_t size, const Temporaries& to) {
-    const TeamShape shape = team_shape(size, most_share(), options_);
-    const int64_t blocks = (size + shape.block() - 1) / shape.block();
-    if (blocks == 1 || (blocks <= limits_.many_blocks && outer_ * inner_ >= limits_.many_lines)) {
-      return scan_blocks(shape, from, size, {}, to);
-    }
-    // Nothing stands behind the last block.
-    const Temporaries totals = add(blocks - 1);
-    HEKLA_RETURN_IF_ERROR(total_blocks(shape, from, size, totals));
-    const Temporaries before = add(blocks - 1);
-    HEKLA_RETURN_IF_ERROR(scan_by_teams(totals, blocks - 1, before));
-    return scan_blocks(shape, from, size, before, to);
-  }
-
-  // The elements of this point, blocked, each with those of this point before it.
-  std::vector<Elements> scan_share(KernelMaker& k, Team& team, const TeamShape& shape,
-                                   const Temporaries& from, int64_t size, Value first) {
-    std::vector<Elements> elements;
-    for (int64_t j = 0; j < shape.share; ++j) {
-      Value i = k.b().add(first, team.as_index(team.striped(j)));
-      // What is read again behind the end stands before nothing.
-      if (size % shape.block() != 0) i = k.at_most(i, size - 1);
-      elements.push_back(load(k, from, size, i));
-    }
-    if (shape.share == 1) return elements;
-    elements = team.move(elements, dtypes_, team.striped_places(), team.blocked_places());
-    for (size_t j = 1; j < elements.size(); ++j) {
-      elements[j] = reduce(k, elements[j - 1], elements[j]);
-    }
-    return elements;
-  }
-
-  Team::Reduce reducer(KernelMaker& k) {
-    return [this, &k](const Elements& a, const Elements& b) { return reduce(k, a, b); };
-  }
-
-  // The totals of all blocks but the last.
-  Status total_blocks(const TeamShape& shape, const Temporaries& from, int64_t size,
-                      const Temporaries& totals) {
-    const int64_t blocks = (size - 1) / shape.block();
-    KernelMaker k("scan_totals", {outer_, blocks, inner_, shape.points},
-                  outer_ * (size + shape.block()) * inner_, in_memory_);
-    Team team(k, 3, shape);
-    const Value first = k.b().mul(k.at(1), k.index(shape.block()));
-    const Elements mine = scan_share(k, team, shape, from, size, first).back();
-    const Elements total = team.scan(mine, reducer(k)).total;
-    k.when(k.b().binary(Op::kEq, k.at(3), k.index(0)),
-           [&] { store(k, totals, blocks, k.at(1), total); });
-    return finish(k);
-  }
-
-  // Each block from what `before` says of those before it; a team each, or where there is none one
-  // team for all blocks of a line.
-  Status scan_blocks(const TeamShape& shape, const Temporaries& from, int64_t size,
-                     const Temporaries& before, const Temporaries& to) {
-    const int64_t blocks = (size + shape.block() - 1) / shape.block();
-    const int64_t teams = before.empty() ? 1 : blocks;  // of a line
-    KernelMaker k("scan_blocks", {outer_, teams, inner_, shape.points},
-                  outer_ * (size + shape.block()) * inner_, in_memory_);
-    Builder& b = k.b();
-    Team team(k, 3, shape);
-    const Value is_first_point = b.binary(Op::kEq, k.at(3), k.index(0));
-    // `carried`: what stands before the block, unless `is_first`. Gives what stands behind it.
-    const auto run = [&](Value block, Value is_first, const Elements& carried) {
-      const Value first = b.mul(block, k.index(shape.block()));
-      std::vector<Elements> elements = scan_share(k, team, shape, from, size, first);
-      const Team::Scan all = team.scan(elements.back(), reducer(k));
-      Elements prefix = all.before, behind = all.total;
-      if (!carried.empty()) {
-        const Elements both = k.choose(is_first_point, carried, reduce(k, carried, all.before));
-        prefix = k.choose(is_first, all.before, both);
-        behind = k.choose(is_first, all.total, reduce(k, carried, all.total));
-      }
-      const Value has_none = b.bit_and(is_first, is_first_point);
-      for (Elements& each : elements) each = k.choose(has_none, each, reduce(k, prefix, each));
-      if (shape.share > 1) {
-        elements = team.move(elements, dtypes_, team.blocked_places(), team.striped_places());
-      }
-      for (int64_t j = 0; j < shape.share; ++j) {
-        const Value i = b.add(first, team.as_index(team.striped(j)));
-        const auto store_one = [&] { store(k, to, size, i, elements[static_cast<size_t>(j)]); };
-        if (size % shape.block() == 0) {
-          store_one();
-        } else {
-          k.when(b.binary(Op::kLtS, i, k.index(size)), store_one);
-        }
-      }
-      return behind;
-    };
-    const auto is_zero = [&](Value v) { return b.binary(Op::kEq, v, k.index(0)); };
-    if (blocks == 1) {
-      run(k.index(0), b.boolean(true), {});
-    } else if (before.empty()) {
-      Elements none;
-      for (const DType dtype : dtypes_) none.push_back(kernel::integer_element(b, dtype, 0));
-      k.loop(k.index(blocks), dtypes_, none,
-             [&](Value t, const Elements& carried) { return run(t, is_zero(t), carried); });
-    } else {
-      const Value is_first = is_zero(k.at(1));
-      const Value last = b.select(is_first, k.index(0), b.sub(k.at(1), k.index(1)));
-      Elements carried;
-      for (const Temporary& each : before) {
-        carried.push_back(k.load(each, index_of(k, blocks - 1, last)));
-      }
-      run(k.at(1), is_first, carried);
-    }
     return finish(k);
   }
 

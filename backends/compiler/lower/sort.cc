@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backends/compiler/lower/radix_sort.h"
 #include "backends/compiler/lower/sequence.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -111,6 +112,13 @@ class SortLowering {
     HEKLA_ASSIGN_OR_RETURN(const int64_t block, block_size());
     std::vector<Temporary> from, to;
     const int64_t part = part_size();
+    if (part == 0) {
+      const RadixSort radix = radix_sort();
+      if (why_no_radix_sort(radix).empty()) {
+        HEKLA_RETURN_IF_ERROR(sort_by_radix(radix));
+        return std::move(sequence_);
+      }
+    }
     if (size_ > block) from = add_run();
     HEKLA_RETURN_IF_ERROR(part > 0 ? add_parts(part, from) : add_blocks(block, from));
     for (int64_t width = part > 0 ? part : block; width < size_; width *= 2) {
@@ -142,6 +150,37 @@ class SortLowering {
     std::vector<Temporary> run;
     for (DType dtype : dtypes_) run.push_back(add_temporary(sequence_, dtype, largest_));
     return run;
+  }
+
+  RadixSort radix_sort() {
+    RadixSort sort{sequence_, in_memory_, options_, outer_,
+                   size_,     inner_,     dtypes_,  sort_keys(comparator_),
+                   {},        {},         {}};
+    sort.load = [this](KernelMaker& k, Value i) {
+      const Point point{{}, index_of(k, size_, k.at(0), i, k.at(2))};
+      Elements elements;
+      for (const Carried& each : carried_) {
+        elements.push_back(k.emitter().emit(*op_.operand(each.operand), point));
+      }
+      if (by_index_) elements.push_back({i, kernel::kNoValue});
+      return elements;
+    };
+    sort.store = [this](KernelMaker& k, Value i, const Elements& element) {
+      store(k, {}, element, k.at(0), i, k.at(2));
+    };
+    sort.number = [this](KernelMaker& k, const SortKey& key, const Elements& element) {
+      Elements all;
+      for (size_t i = 0; i < op_.operand_count(); ++i) {
+        const int carried = key_of_[i];
+        const DType dtype = op_.operand(i)->type().dtype();
+        all.push_back(carried < 0 ? kernel::integer_element(k.b(), dtype, 0)
+                                  : element[static_cast<size_t>(carried)]);
+      }
+      const std::optional<Value> number = ordered_key(k.emitter(), comparator_, key, all);
+      if (!number.has_value()) k.emitter().fail(op_);
+      return number.value_or(k.b().integer(kernel::ScalarType::kI32, 0));
+    };
+    return sort;
   }
 
   // Whether `a` must stand before `b`, by the comparator.

@@ -54,7 +54,8 @@ int64_t team_words(const TeamShape& shape) {
   return shape.block() + (shape.block() + kBanks - 1) / kBanks;
 }
 
-TeamShape team_shape(int64_t length, int64_t most_share, const LowerOptions& options) {
+TeamShape team_shape(int64_t length, int64_t most_share, int64_t exchanged,
+                     const LowerOptions& options) {
   // A subgroup's worth of points, before a point gets several elements.
   const int64_t few = options.small_limits ? 2 : 32;
   TeamShape shape;
@@ -64,7 +65,8 @@ TeamShape team_shape(int64_t length, int64_t most_share, const LowerOptions& opt
   shape.share = std::clamp<int64_t>(above((length + few - 1) / few), 1, most_share);
   shape.points = std::clamp<int64_t>(above((length + shape.share - 1) / shape.share), 2,
                                      std::max<int64_t>(options.team_points, 2));
-  while (shape.share > 1 && team_words(shape) > options.team_words) shape.share /= 2;
+  const int64_t words = options.team_words - shape.points * exchanged;
+  while (shape.share > 1 && team_words(shape) > words) shape.share /= 2;
   return shape;
 }
 
@@ -77,30 +79,30 @@ Team::Team(KernelMaker& k, size_t dim, const TeamShape& shape)
 
 kernel::TeamMemory Team::array(int64_t words) { return k_.team_memory(dim_, words); }
 
-Value Team::as_index(Value number) {
+Value Team::as_index(Value number) const {
   Builder& b = k_.b();
   if (b.index_type() == ScalarType::kI32) return number;
   return b.convert(Op::kSignExtend, ScalarType::kI64, number);
 }
 
-Value Team::as_number(Value index) {
+Value Team::as_number(Value index) const {
   Builder& b = k_.b();
   if (b.type(index) == ScalarType::kI32) return index;
   return b.convert(Op::kTruncate, ScalarType::kI32, index);
 }
 
-Value Team::spread(Value place) {
+Value Team::spread(Value place) const {
   return k_.b().add(place, k_.b().binary(Op::kShrU, place,
                                          number(std::countr_zero(static_cast<uint64_t>(kBanks)))));
 }
 
-std::vector<Value> Team::striped_places() {
+std::vector<Value> Team::striped_places() const {
   std::vector<Value> places;
   for (int64_t j = 0; j < shape_.share; ++j) places.push_back(striped(j));
   return places;
 }
 
-std::vector<Value> Team::blocked_places() {
+std::vector<Value> Team::blocked_places() const {
   std::vector<Value> places;
   for (int64_t j = 0; j < shape_.share; ++j) places.push_back(blocked(j));
   return places;
@@ -158,6 +160,18 @@ Team::Scan Team::scan(const Elements& mine, const Reduce& reduce) {
         reduce(k_.choose(is_upper, other, result.total), k_.choose(is_upper, result.total, other));
   }
   return result;
+}
+
+void Team::scan_sums(const std::vector<Value*>& totals, const std::vector<Value*>& before) {
+  Builder& b = k_.b();
+  for (int64_t distance = 1; distance < shape_.points; distance *= 2) {
+    const Value is_upper = b.binary(Op::kNe, b.bit_and(point_, number(distance)), number(0));
+    for (size_t i = 0; i < totals.size(); ++i) {
+      const Value other = k_.from_team({*totals[i]}, dim_, distance).re;
+      *before[i] = b.add(*before[i], b.select(is_upper, other, number(0)));
+      *totals[i] = b.add(*totals[i], other);
+    }
+  }
 }
 
 }  // namespace hekla::lower

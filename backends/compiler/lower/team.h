@@ -23,8 +23,10 @@ struct TeamShape {
 // Words of team memory that a Team of this shape takes.
 int64_t team_words(const TeamShape& shape);
 // The shape for lines of `length` elements, one at least: as many points as make few elements for
-// each, then more for each; blocks no longer than what a team has memory for.
-TeamShape team_shape(int64_t length, int64_t most_share, const LowerOptions& options);
+// each, then more for each; blocks no longer than what a team has memory for beside `exchanged`
+// words of each point.
+TeamShape team_shape(int64_t length, int64_t most_share, int64_t exchanged,
+                     const LowerOptions& options);
 
 class Team {
  public:
@@ -33,23 +35,23 @@ class Team {
 
   // A number of a point, as kI32.
   Value point() const { return point_; }
-  Value number(int64_t value) { return k_.b().integer(kernel::ScalarType::kI32, value); }
+  Value number(int64_t value) const { return k_.b().integer(kernel::ScalarType::kI32, value); }
   // Places of this point, kI32.
-  Value striped(int64_t j) { return k_.b().add(number(j * shape_.points), point_); }
-  Value blocked(int64_t j) {
+  Value striped(int64_t j) const { return k_.b().add(number(j * shape_.points), point_); }
+  Value blocked(int64_t j) const {
     return k_.b().add(k_.b().mul(point_, number(shape_.share)), number(j));
   }
   // A number as an index, and an index below 2^31 as a number.
-  Value as_index(Value number);
-  Value as_number(Value index);
+  Value as_index(Value number) const;
+  Value as_number(Value index) const;
 
   // What stands at `to` of elements that this point and the others put at `from`, all different:
   // `elements` has a list of elements of the same dtypes for each.
   std::vector<Elements> move(const std::vector<Elements>& elements,
                              const std::vector<DType>& dtypes, const std::vector<Value>& from,
                              const std::vector<Value>& to);
-  std::vector<Value> striped_places();
-  std::vector<Value> blocked_places();
+  std::vector<Value> striped_places() const;
+  std::vector<Value> blocked_places() const;
 
   // Of what each point has: before it, of all points; after reductions in the order of points.
   struct Scan {
@@ -58,13 +60,16 @@ class Team {
   };
   using Reduce = std::function<Elements(const Elements& before, const Elements& after)>;
   Scan scan(const Elements& mine, const Reduce& reduce);
+  // The same of numbers that are added, kI32: `totals` has what this point has and becomes what all
+  // have; to `before` what the points before it have is added.
+  void scan_sums(const std::vector<Value*>& totals, const std::vector<Value*>& before);
 
   // An array of the team's of its own.
   kernel::TeamMemory array(int64_t words);
 
  private:
   // The place in memory where lanes that are `share` places apart meet different banks.
-  Value spread(Value place);
+  Value spread(Value place) const;
 
   KernelMaker& k_;
   const size_t dim_;

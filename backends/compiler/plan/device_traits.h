@@ -23,7 +23,7 @@ struct DeviceTraits {
   // Points that may exchange values (kernel::Exchange), at most: invocations of a workgroup. 1:
   // none.
   int64_t team_points = 1;
-  // Words of memory that they may share (kernel::TeamMemory) beside what they exchange; 0: none.
+  // Words of memory that they may share (kernel::TeamMemory) and exchange through; 0: none.
   int64_t team_words = 0;
   // Such points together reduce, scan and sort lines in less time than a point each does.
   bool reduces_by_trees = false;

@@ -80,9 +80,7 @@ int64_t team_points(const Target& t) {
 }
 
 int64_t team_words(const Target& t) {
-  // Two arrays of the widest values that are exchanged.
-  const int64_t exchanged = team_points(t) * 2 * 8;
-  return std::max<int64_t>(t.max_shared_memory_bytes - exchanged, 0) / 4;
+  return t.max_shared_memory_bytes / 4;
 }
 
 // llvmpipe before Mesa 25, which alone splits chains, keeps subnormal numbers without saying so
