@@ -111,6 +111,8 @@ class ScanLowering {
     }
   }
 
+  kernel::Refusal why_not_by_teams() { return lower::why_no_team_scan(team_scan({}, size_, {})); }
+
   Result<LoweredSequence> run() {
     for (size_t r = 0; r < dtypes_.size(); ++r) {
       if (op_.operand(r)->type().dtype() != dtypes_[r]) {
@@ -219,7 +221,7 @@ class ScanLowering {
   // to[i] = the reduction of from[0 .. i], in scan order; the results when `to` is empty.
   Status scan(const Temporaries& from, int64_t size, const Temporaries& to) {
     TeamScan by_teams = team_scan(from, size, to);
-    if (is_team_scan(by_teams)) return scan_by_teams(by_teams);
+    if (why_no_team_scan(by_teams).empty()) return scan_by_teams(by_teams);
     if (size <= limits_.line) return run_lines(from, size, size, {}, to);
     const int64_t blocks = (size + limits_.block - 1) / limits_.block;
     const Temporaries totals = add(blocks);
@@ -319,6 +321,14 @@ kernel::Refusal why_no_scan(const ir::Operation& op, const LowerOptions& options
   }
   kernel::Refusal why;
   return cumulative_of(op, scan_limits(options), why) ? "" : why;
+}
+
+kernel::Refusal why_no_team_scan(const ir::Operation& op, const LowerOptions& options) {
+  if (kernel::Refusal why = why_no_scan(op, options); !why.empty()) return why;
+  kernel::Refusal why;
+  const std::optional<Cumulative> what = cumulative_of(op, scan_limits(options), why);
+  const InMemory in_memory = [](const ir::Value&) { return true; };
+  return ScanLowering(op, *what, {}, in_memory, options).why_not_by_teams();
 }
 
 Result<LoweredSequence> lower_scan(const ir::Operation& op, const Outputs& outputs,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorts. Blocks of a few elements are sorted in registers by a network of exchanges of adjacent
-// ones, which is stable (odd-even transposition; Knuth, volume 3, 5.3.4). Sorted runs are
-// then merged two by two until one is left. In a merge each point makes the same number of outputs:
-// where its share begins in both runs is found by binary search on its diagonal (merge path; Odeh,
-// Green, Mwassi, Shmueli and Birk, 2012).
+// Sorts. On devices with teams lines whose comparator is a total order of keys are sorted by digits
+// (radix_sort.h). All others: blocks of a few elements are sorted in registers by a network of
+// exchanges of adjacent ones, which is stable (odd-even transposition; Knuth, volume 3, 5.3.4).
+// Sorted runs are then merged two by two until one is left. In a merge each point makes the same
+// number of outputs: where its share begins in both runs is found by binary search on its diagonal
+// (merge path; Odeh, Green, Mwassi, Shmueli and Birk, 2012).
 //
 // Every place of the result is written, each index is within its run, and every loop has a fixed
 // number of trips, whatever the comparator answers: one that is no order gives some elements of the
@@ -102,6 +103,9 @@ class SortLowering {
     if (kernel::Refusal why = why_no_parts(); !why.empty()) return why;
     return part_size() > 0 ? "" : fmt::format("the last part of {} elements is too short", size_);
   }
+
+  // Once why_not_partial() was asked.
+  kernel::Refusal why_not_by_digits() { return why_no_radix_sort(radix_sort()); }
 
   Result<LoweredSequence> run() {
     for (size_t k = 0; k < op_.operand_count(); ++k) {
@@ -569,14 +573,18 @@ class SortLowering {
 
 }  // namespace
 
-kernel::Refusal why_no_partial_sort(const ir::Operation& op, const LowerOptions& options) {
+SortRefusals why_no_sort(const ir::Operation& op, const LowerOptions& options) {
   Outputs outputs;
   for (size_t i = 0; i < op.result_count(); ++i) {
     if (op.result(i)->has_uses()) outputs.push_back(op.result(i));
   }
-  if (outputs.empty()) return "nobody wants a result";
+  if (outputs.empty()) return {"nobody wants a result", "nobody wants a result"};
   const InMemory in_memory = [](const ir::Value&) { return true; };
-  return SortLowering(op, outputs, in_memory, options).why_not_partial();
+  SortLowering sort(op, outputs, in_memory, options);
+  SortRefusals why;
+  why.partial = sort.why_not_partial();
+  why.by_digits = sort.why_not_by_digits();
+  return why;
 }
 
 Result<LoweredSequence> lower_sort(const ir::Operation& op, const Outputs& outputs,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/lower/sort_keys.h"
 
-#include <array>
+#include <string>
 #include <utility>
 
 #include "runtime/program/ir/op_attributes.h"
@@ -78,7 +78,7 @@ class Recognizer {
   std::optional<SortKey> compared(const ir::Value& value) {
     const ir::Operation* compare = op_of(value, OpCode::kCompare);
     if (compare == nullptr) return std::nullopt;
-    const std::string_view direction = ir::text_value(*compare, "comparison_direction");
+    const std::string direction = ir::text_value(*compare, "comparison_direction");
     if (direction != "LT" && direction != "GT") return std::nullopt;
     const auto found = sides(*compare);
     if (!found) return std::nullopt;

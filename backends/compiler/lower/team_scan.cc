@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/lower/team_scan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -219,9 +221,14 @@ class TeamScanLowering {
 
 }  // namespace
 
-bool is_team_scan(const TeamScan& scan) {
-  return scan.options.team_words > 0 && scan.inner < team_scan_limits(scan.options).many_columns &&
-         most_share(scan) > 0;
+kernel::Refusal why_no_team_scan(const TeamScan& scan) {
+  if (scan.options.team_words == 0) return "the device has no memory of teams";
+  const TeamScanLimits limits = team_scan_limits(scan.options);
+  if (scan.inner >= limits.many_columns) {
+    return fmt::format("{} columns, no fewer than {}, lie side by side", scan.inner,
+                       limits.many_columns);
+  }
+  return most_share(scan) > 0 ? "" : "its reducer is too long";
 }
 
 Status scan_by_teams(const TeamScan& scan) {

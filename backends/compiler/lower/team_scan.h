@@ -29,8 +29,8 @@ struct TeamScan {
   std::function<void(KernelMaker& k, Value i, const Elements& elements)> store;
 };
 
-// Whether the device has teams, the lines lie along memory and the reducer is short.
-bool is_team_scan(const TeamScan& scan);
+// Empty: the device has teams, the lines lie along memory and the reducer is short.
+kernel::Refusal why_no_team_scan(const TeamScan& scan);
 Status scan_by_teams(const TeamScan& scan);
 
 }  // namespace hekla::lower
