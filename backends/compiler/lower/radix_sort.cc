@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "backends/compiler/lower/team_scan.h"
@@ -16,8 +15,10 @@ using kernel::ScalarType;
 
 namespace {
 
-// Bits that a block is sorted by at a time: four counts of 16 bits.
+// Bits that a block is sorted by at a time.
 constexpr int kStep = 2;
+// Elements of a point, at most.
+constexpr int64_t kMostShare = 16;
 // Words of shared memory of a point for exchanges, and an entry of a table.
 constexpr int64_t kExchanged = 3;
 // Bits of a digit, at most.
@@ -26,7 +27,7 @@ constexpr int kMostBits = 8;
 // What sizes decide.
 struct RadixLimits {
   int64_t least_line = 64;
-  int64_t most_share = 16;
+  int64_t most_share = kMostShare;
   // Passes over memory: merges take fewer.
   int most_passes = 24;
 };
@@ -34,9 +35,6 @@ struct RadixLimits {
 RadixLimits radix_limits(const LowerOptions& options) {
   return options.small_limits ? RadixLimits{5, 4, 24} : RadixLimits{};
 }
-
-// What points have of four kinds, as four numbers of 16 bits.
-using Counts = std::array<Value, 2>;
 
 class RadixLowering {
  public:
@@ -148,83 +146,102 @@ class RadixLowering {
     return dtype_bits(key.dtype) == 64 ? ScalarType::kI64 : ScalarType::kI32;
   }
 
-  // Sorts a block, blocked, by kStep bits of a key, stably. Elements of places from `count` on are
-  // none, and stay where they are. Gives elements at `places`.
-  std::vector<Elements> split(KernelMaker& k, Team& team, const SortKey& key, Value shift,
-                              Value count, const std::vector<Elements>& elements,
+  // Sorts the places of a block by digits of `bits`, stably: `digits` of those of this point,
+  // striped. Gives what stands at each place, striped: where it comes from, below, and its digit.
+  // Elements of places from `count` on are none, and stay where they are.
+  std::vector<Value> order(KernelMaker& k, Team& team, const std::vector<Value>& digits, int bits,
+                           Value count) const {
+    Builder& b = k.b();
+    std::vector<Elements> words;
+    for (size_t j = 0; j < digits.size(); ++j) {
+      const Value digit = b.binary(Op::kShl, digits[j], team.number(place_bits_));
+      words.push_back({{b.bit_or(digit, team.striped(static_cast<int64_t>(j)))}});
+    }
+    words = team.move(words, {DType::kUI32}, team.striped_places(), team.blocked_places());
+    const auto joined = [](const std::vector<Elements>& parts) {
+      Elements all;
+      for (const Elements& each : parts) all.push_back(each[0]);
+      return all;
+    };
+    const auto cut = [](const Elements& all) {
+      std::vector<Elements> parts;
+      for (const Element& each : all) parts.push_back({each});
+      return parts;
+    };
+    const int steps = (bits + kStep - 1) / kStep;
+    const auto step = [&](Value t, const std::vector<Elements>& now,
+                          const std::vector<Value>& places) {
+      const Value shift = b.add(b.mul(t, team.number(kStep)), team.number(place_bits_));
+      return split(k, team, shift, count, now, places);
+    };
+    // The last step puts them where they are wanted.
+    if (steps > 1) {
+      const std::vector<DType> types(words.size(), DType::kUI32);
+      words =
+          cut(k.loop(k.index(steps - 1), types, joined(words), [&](Value t, const Elements& now) {
+            return joined(step(team.as_number(t), cut(now), team.blocked_places()));
+          }));
+    }
+    std::vector<Value> result;
+    for (const Elements& each : step(team.number(steps - 1), words, team.striped_places())) {
+      result.push_back(each[0].re);
+    }
+    return result;
+  }
+
+  // Sorts words, blocked, by their kStep bits from `shift` on. Gives those at `places`.
+  std::vector<Elements> split(KernelMaker& k, Team& team, Value shift, Value count,
+                              const std::vector<Elements>& words,
                               const std::vector<Value>& places) const {
     Builder& b = k.b();
     const auto n = [&](int64_t value) { return team.number(value); };
-    std::vector<Value> digits;
-    for (size_t j = 0; j < elements.size(); ++j) {
-      Value d = digit(k, key, elements[j], shift, kStep);
+    const auto shl = [&](Value v, int64_t by) { return b.binary(Op::kShl, v, n(by)); };
+    const auto shr = [&](Value v, Value by) { return b.binary(Op::kShrU, v, by); };
+    const auto low = [&](Value v) { return b.bit_and(v, n(0xffff)); };
+    // A point has fewer than 256: how many of each kind in 8 bits each.
+    static_assert(kMostShare < 256);
+    std::vector<Value> kinds, ranks;
+    Value mine = n(0);
+    for (size_t j = 0; j < words.size(); ++j) {
+      Value kind = b.bit_and(shr(words[j][0].re, shift), n(3));
       if (!is_whole()) {
         const Value exists = b.binary(Op::kLtS, team.blocked(static_cast<int64_t>(j)), count);
-        d = b.select(exists, d, n(3));
+        kind = b.select(exists, kind, n(3));
       }
-      digits.push_back(d);
+      kinds.push_back(kind);
+      const Value offset = shl(kind, 3);
+      ranks.push_back(b.bit_and(shr(mine, offset), n(0xff)));
+      mine = b.add(mine, b.binary(Op::kShl, n(1), offset));
     }
-    // Digits 0 and 1 are counted in the first word, 2 and 3 in the second.
-    std::vector<Value> is_high, offset, one;
-    Counts counts{n(0), n(0)};
-    const auto added = [&](Counts to, size_t j) {
-      to[0] = b.add(to[0], b.select(is_high[j], n(0), one[j]));
-      to[1] = b.add(to[1], b.select(is_high[j], one[j], n(0)));
-      return to;
+    // In 16 bits each: of kinds 0 and 1, of 2 and 3.
+    const auto halves = [&](Value bytes) {
+      return b.bit_or(b.bit_and(bytes, n(0xff)), shl(b.bit_and(bytes, n(0xff00)), 8));
     };
-    for (size_t j = 0; j < elements.size(); ++j) {
-      is_high.push_back(b.binary(Op::kLeU, n(2), digits[j]));
-      offset.push_back(b.binary(Op::kShl, b.bit_and(digits[j], n(1)), n(4)));
-      one.push_back(b.binary(Op::kShl, n(1), offset[j]));
-      counts = added(counts, j);
+    Value first = halves(mine), second = halves(shr(mine, n(16)));
+    Value before_first = n(0), before_second = n(0);
+    team.scan_sums({&first, &second}, {&before_first, &before_second});
+    const Value two = b.add(low(first), shr(first, n(16)));
+    const Value three = b.add(two, low(second));
+    before_first = b.add(before_first, shl(first, 16));
+    before_second = b.add(before_second, b.bit_or(shl(three, 16), two));
+    std::vector<Value> to;
+    for (size_t j = 0; j < words.size(); ++j) {
+      const Value is_second = b.binary(Op::kLeU, n(2), kinds[j]);
+      const Value offset = shl(b.bit_and(kinds[j], n(1)), 4);
+      const Value start = low(shr(b.select(is_second, before_second, before_first), offset));
+      to.push_back(b.add(start, ranks[j]));
     }
-    Counts total = counts, before{n(0), n(0)};
-    team.scan_sums({&total[0], &total[1]}, {&before[0], &before[1]});
-    const auto low = [&](Value v) { return b.bit_and(v, n(0xffff)); };
-    const auto high = [&](Value v) { return b.binary(Op::kShrU, v, n(16)); };
-    const Value two = b.add(low(total[0]), high(total[0]));
-    const Value three = b.add(two, low(total[1]));
-    before[0] = b.add(before[0], b.binary(Op::kShl, total[0], n(16)));
-    before[1] = b.add(before[1], b.bit_or(b.binary(Op::kShl, three, n(16)), two));
-    std::vector<Value> places_to;
-    for (size_t j = 0; j < elements.size(); ++j) {
-      const Value word = b.select(is_high[j], before[1], before[0]);
-      places_to.push_back(low(b.binary(Op::kShrU, word, offset[j])));
-      before = added(before, j);
-    }
-    return team.move(elements, sort_.dtypes, places_to, places);
+    return team.move(words, {DType::kUI32}, to, places);
   }
 
-  // Sorts a block, blocked, by `bits` of a key from `shift` on, a number of the key's type.
-  std::vector<Elements> sort_block(KernelMaker& k, Team& team, const SortKey& key, Value shift,
-                                   int bits, Value count, std::vector<Elements> elements) const {
-    Builder& b = k.b();
-    std::vector<DType> types;
-    Elements initial;
-    for (const Elements& each : elements) {
-      types.insert(types.end(), sort_.dtypes.begin(), sort_.dtypes.end());
-      initial.insert(initial.end(), each.begin(), each.end());
+  // The elements that `order` names, of those at all places.
+  std::vector<Elements> follow(KernelMaker& k, Team& team, const std::vector<Elements>& elements,
+                               const std::vector<Value>& ordered) const {
+    std::vector<Value> from;
+    for (const Value word : ordered) {
+      from.push_back(k.b().bit_and(word, team.number((int64_t{1} << place_bits_) - 1)));
     }
-    const auto cut = [&](const Elements& all) {
-      std::vector<Elements> parts;
-      const auto width = static_cast<std::ptrdiff_t>(sort_.dtypes.size());
-      for (auto at = all.begin(); at != all.end(); at += width) parts.emplace_back(at, at + width);
-      return parts;
-    };
-    const ScalarType type = number_type(key);
-    const Elements sorted = k.loop(
-        k.index((bits + kStep - 1) / kStep), types, initial, [&](Value t, const Elements& now) {
-          Value step = team.as_number(t);
-          if (type == ScalarType::kI64) step = b.convert(Op::kZeroExtend, type, step);
-          const Value here = b.add(shift, b.mul(step, b.integer(type, kStep)));
-          Elements all;
-          for (const Elements& each :
-               split(k, team, key, here, count, cut(now), team.blocked_places())) {
-            all.insert(all.end(), each.begin(), each.end());
-          }
-          return all;
-        });
-    return cut(sorted);
+    return team.move(elements, sort_.dtypes, team.striped_places(), from);
   }
 
   // Lines of one block.
@@ -235,13 +252,45 @@ class RadixLowering {
     Team team(k, 3, shape_);
     const Value all = team.number(sort_.size);
     std::vector<Elements> elements = load(k, team, {});
-    elements = team.move(elements, sort_.dtypes, team.striped_places(), team.blocked_places());
+    std::vector<DType> types;
+    for (int64_t j = 0; j < shape_.share; ++j) {
+      types.insert(types.end(), sort_.dtypes.begin(), sort_.dtypes.end());
+    }
+    const auto joined = [](const std::vector<Elements>& parts) {
+      Elements together;
+      for (const Elements& each : parts) {
+        together.insert(together.end(), each.begin(), each.end());
+      }
+      return together;
+    };
+    const auto cut = [&](const Elements& together) {
+      std::vector<Elements> parts;
+      const auto width = static_cast<std::ptrdiff_t>(sort_.dtypes.size());
+      for (auto at = together.begin(); at != together.end(); at += width) {
+        parts.emplace_back(at, at + width);
+      }
+      return parts;
+    };
     for (size_t i = sort_.keys.size(); i-- > 0;) {
       const SortKey& key = sort_.keys[i];
-      elements = sort_block(k, team, key, b.integer(number_type(key), 0), dtype_bits(key.dtype),
-                            all, std::move(elements));
+      const int width = dtype_bits(key.dtype);
+      const int bits = std::min(kMostBits, width);
+      const ScalarType type = number_type(key);
+      elements =
+          cut(k.loop(k.index((width + bits - 1) / bits), types, joined(elements),
+                     [&](Value t, const Elements& now) {
+                       Value number = team.as_number(t);
+                       if (type == ScalarType::kI64)
+                         number = b.convert(Op::kZeroExtend, type, number);
+                       const Value shift = b.mul(number, b.integer(type, bits));
+                       const std::vector<Elements> before = cut(now);
+                       std::vector<Value> digits;
+                       for (const Elements& each : before) {
+                         digits.push_back(digit(k, key, each, shift, bits));
+                       }
+                       return joined(follow(k, team, before, order(k, team, digits, bits, all)));
+                     }));
     }
-    elements = team.move(elements, sort_.dtypes, team.blocked_places(), team.striped_places());
     for (int64_t j = 0; j < shape_.share; ++j) {
       const Value i = place_in_line(k, team, j);
       when(k, is_whole(), b.binary(Op::kLtS, i, k.index(sort_.size)),
@@ -341,13 +390,17 @@ class RadixLowering {
     const Value start = b.sub(b.sub(up_to, found), before);
     b.team_store(starts, point, start);
     const Value shift = k.load(level, k.index(0)).re;
-    elements = team.move(elements, sort_.dtypes, team.striped_places(), team.blocked_places());
-    elements = sort_block(k, team, *pass.key, shift, pass.bits, size, std::move(elements));
-    elements = team.move(elements, sort_.dtypes, team.blocked_places(), team.striped_places());
+    std::vector<Value> digits;
+    for (const Elements& each : elements) {
+      digits.push_back(digit(k, *pass.key, each, shift, pass.bits));
+    }
+    const std::vector<Value> ordered = order(k, team, digits, pass.bits, size);
+    elements = follow(k, team, elements, ordered);
     for (int64_t j = 0; j < shape_.share; ++j) {
       const Elements& element = elements[static_cast<size_t>(j)];
       const Value place = team.striped(j);
-      const Value value = digit(k, *pass.key, element, shift, pass.bits);
+      const Value value =
+          b.binary(Op::kShrU, ordered[static_cast<size_t>(j)], team.number(place_bits_));
       const Value at = team.as_index(b.add(b.team_load(starts, value), place));
       when(k, is_whole(), b.binary(Op::kLtS, place, size), [&] {
         if (to.empty()) return sort_.store(k, at, element);
@@ -365,6 +418,8 @@ class RadixLowering {
   // As many digits as points, at most.
   const int digit_bits_ =
       std::min(kMostBits, std::countr_zero(static_cast<uint64_t>(shape_.points)) / kStep * kStep);
+  // Of a place in a block.
+  const int place_bits_ = std::countr_zero(static_cast<uint64_t>(shape_.block()));
   Temporaries counts_, sums_;
 };
 
