@@ -157,7 +157,7 @@ class RadixLowering {
       const Value digit = b.binary(Op::kShl, digits[j], team.number(place_bits_));
       words.push_back({{b.bit_or(digit, team.striped(static_cast<int64_t>(j)))}});
     }
-    words = team.move(words, {DType::kUI32}, team.striped_places(), team.blocked_places());
+    words = team.move(words, {DType::kUI32}, team.striped_words(), team.blocked_words());
     const auto joined = [](const std::vector<Elements>& parts) {
       Elements all;
       for (const Elements& each : parts) all.push_back(each[0]);
@@ -179,11 +179,11 @@ class RadixLowering {
       const std::vector<DType> types(words.size(), DType::kUI32);
       words =
           cut(k.loop(k.index(steps - 1), types, joined(words), [&](Value t, const Elements& now) {
-            return joined(step(team.as_number(t), cut(now), team.blocked_places()));
+            return joined(step(team.as_number(t), cut(now), team.blocked_words()));
           }));
     }
     std::vector<Value> result;
-    for (const Elements& each : step(team.number(steps - 1), words, team.striped_places())) {
+    for (const Elements& each : step(team.number(steps - 1), words, team.striped_words())) {
       result.push_back(each[0].re);
     }
     return result;
@@ -229,7 +229,7 @@ class RadixLowering {
       const Value is_second = b.binary(Op::kLeU, n(2), kinds[j]);
       const Value offset = shl(b.bit_and(kinds[j], n(1)), 4);
       const Value start = low(shr(b.select(is_second, before_second, before_first), offset));
-      to.push_back(b.add(start, ranks[j]));
+      to.push_back(team.word_of(b.add(start, ranks[j])));
     }
     return team.move(words, {DType::kUI32}, to, places);
   }
@@ -239,9 +239,10 @@ class RadixLowering {
                                const std::vector<Value>& ordered) const {
     std::vector<Value> from;
     for (const Value word : ordered) {
-      from.push_back(k.b().bit_and(word, team.number((int64_t{1} << place_bits_) - 1)));
+      from.push_back(
+          team.word_of(k.b().bit_and(word, team.number((int64_t{1} << place_bits_) - 1))));
     }
-    return team.move(elements, sort_.dtypes, team.striped_places(), from);
+    return team.move(elements, sort_.dtypes, team.striped_words(), from);
   }
 
   // Lines of one block.

@@ -12,7 +12,8 @@ using kernel::ScalarType;
 namespace {
 
 // Shared memory has banks of a word each.
-constexpr int64_t kBanks = 32;
+constexpr int kBankBits = 5;
+constexpr int64_t kBanks = 1 << kBankBits;
 
 // A part of an element as words, the lower one first; and back.
 void append_words(Builder& b, Value part, std::vector<Value>& words) {
@@ -91,21 +92,30 @@ Value Team::as_number(Value index) const {
   return b.convert(Op::kTruncate, ScalarType::kI32, index);
 }
 
-Value Team::spread(Value place) const {
-  return k_.b().add(place, k_.b().binary(Op::kShrU, place,
-                                         number(std::countr_zero(static_cast<uint64_t>(kBanks)))));
+// Lanes that are `share` places apart meet different banks.
+Value Team::word_of(Value place) const {
+  return k_.b().add(place, k_.b().binary(Op::kShrU, place, number(kBankBits)));
 }
 
-std::vector<Value> Team::striped_places() const {
-  std::vector<Value> places;
-  for (int64_t j = 0; j < shape_.share; ++j) places.push_back(striped(j));
-  return places;
+std::vector<Value> Team::striped_words() const {
+  std::vector<Value> words;
+  const bool is_even = shape_.points % kBanks == 0;
+  for (int64_t j = 0; j < shape_.share; ++j) {
+    const int64_t first = j * shape_.points;
+    words.push_back(is_even ? k_.b().add(word_of(point_), number(first + first / kBanks))
+                            : word_of(striped(j)));
+  }
+  return words;
 }
 
-std::vector<Value> Team::blocked_places() const {
-  std::vector<Value> places;
-  for (int64_t j = 0; j < shape_.share; ++j) places.push_back(blocked(j));
-  return places;
+std::vector<Value> Team::blocked_words() const {
+  std::vector<Value> words;
+  // The places of a point are all before the same bank's end.
+  const bool is_even = kBanks % shape_.share == 0;
+  for (int64_t j = 0; j < shape_.share; ++j) {
+    words.push_back(is_even ? k_.b().add(word_of(blocked(0)), number(j)) : word_of(blocked(j)));
+  }
+  return words;
 }
 
 std::vector<Elements> Team::move(const std::vector<Elements>& elements,
@@ -120,13 +130,10 @@ std::vector<Elements> Team::move(const std::vector<Elements>& elements,
       if (e.im != kernel::kNoValue) append_words(b, e.im, words.back());
     }
   }
-  std::vector<Value> put, taken;
-  for (const Value place : from) put.push_back(spread(place));
-  for (const Value place : to) taken.push_back(spread(place));
   std::vector<std::vector<Value>> moved(elements.size());
   for (size_t w = 0; w < words.front().size(); ++w) {
-    for (size_t j = 0; j < words.size(); ++j) b.team_store(memory_, put[j], words[j][w]);
-    for (size_t j = 0; j < words.size(); ++j) moved[j].push_back(b.team_load(memory_, taken[j]));
+    for (size_t j = 0; j < words.size(); ++j) b.team_store(memory_, from[j], words[j][w]);
+    for (size_t j = 0; j < words.size(); ++j) moved[j].push_back(b.team_load(memory_, to[j]));
   }
   std::vector<Elements> result;
   for (size_t j = 0; j < moved.size(); ++j) {

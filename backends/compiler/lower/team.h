@@ -45,13 +45,15 @@ class Team {
   Value as_index(Value number) const;
   Value as_number(Value index) const;
 
-  // What stands at `to` of elements that this point and the others put at `from`, all different:
-  // `elements` has a list of elements of the same dtypes for each.
+  // What stands in words `to` of elements that this point and the others put in words `from`, all
+  // different: `elements` has a list of elements of the same dtypes for each. The word of a place,
+  // and those of the places of this point.
   std::vector<Elements> move(const std::vector<Elements>& elements,
                              const std::vector<DType>& dtypes, const std::vector<Value>& from,
                              const std::vector<Value>& to);
-  std::vector<Value> striped_places() const;
-  std::vector<Value> blocked_places() const;
+  Value word_of(Value place) const;
+  std::vector<Value> striped_words() const;
+  std::vector<Value> blocked_words() const;
 
   // Of what each point has: before it, of all points; after reductions in the order of points.
   struct Scan {
@@ -68,9 +70,6 @@ class Team {
   kernel::TeamMemory array(int64_t words);
 
  private:
-  // The place in memory where lanes that are `share` places apart meet different banks.
-  Value spread(Value place) const;
-
   KernelMaker& k_;
   const size_t dim_;
   const TeamShape shape_;

@@ -132,7 +132,7 @@ class TeamScanLowering {
       elements.push_back(scan_.load(k, i));
     }
     if (shape_.share == 1) return elements;
-    elements = team.move(elements, scan_.dtypes, team.striped_places(), team.blocked_places());
+    elements = team.move(elements, scan_.dtypes, team.striped_words(), team.blocked_words());
     for (size_t j = 1; j < elements.size(); ++j) {
       elements[j] = scan_.reduce(k, elements[j - 1], elements[j]);
     }
@@ -172,7 +172,7 @@ class TeamScanLowering {
       each = k.choose(has_none, each, scan_.reduce(k, before, each));
     }
     if (shape_.share > 1) {
-      elements = team.move(elements, scan_.dtypes, team.blocked_places(), team.striped_places());
+      elements = team.move(elements, scan_.dtypes, team.blocked_words(), team.striped_words());
     }
     for (int64_t j = 0; j < shape_.share; ++j) {
       const Value i = b.add(first, team.as_index(team.striped(j)));
