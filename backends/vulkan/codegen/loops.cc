@@ -151,9 +151,13 @@ void Generator::emit_loop(const Instruction& inst) {
 // As many iterations as possible unrolled, then the others.
 Generator::Carried Generator::emit_all_iterations(const Iterations& range, bool passes,
                                                   const Carried& initial) {
+  // Barriers inside leave little to gain, and code that is copied takes registers.
+  const bool has_exchanges = exchanges_in_[static_cast<size_t>(range.region)];
+  const unsigned control =
+      has_exchanges ? spv::LoopControlDontUnrollMask : spv::LoopControlMaskNone;
   const auto emit_some = [&](const Iterations& some, const Carried& values) {
     return passes ? emit_passed_iterations(some, values)
-                  : emit_iterations(some, spv::LoopControlMaskNone, values);
+                  : emit_iterations(some, control, values);
   };
   const uint32_t unroll = choose_unroll(range.region, range.known_count);
   const int64_t block = int64_t{unroll} * (passes ? schedule_.workgroup_size : 1);
