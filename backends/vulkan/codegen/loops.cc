@@ -156,8 +156,7 @@ Generator::Carried Generator::emit_all_iterations(const Iterations& range, bool 
   const unsigned control =
       has_exchanges ? spv::LoopControlDontUnrollMask : spv::LoopControlMaskNone;
   const auto emit_some = [&](const Iterations& some, const Carried& values) {
-    return passes ? emit_passed_iterations(some, values)
-                  : emit_iterations(some, control, values);
+    return passes ? emit_passed_iterations(some, values) : emit_iterations(some, control, values);
   };
   const uint32_t unroll = choose_unroll(range.region, range.known_count);
   const int64_t block = int64_t{unroll} * (passes ? schedule_.workgroup_size : 1);
