@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "backends/compiler/lower/team_scan.h"
 
@@ -432,6 +433,10 @@ kernel::Refusal why_no_radix_sort(const RadixSort& sort) {
   const RadixLimits limits = radix_limits(sort.options);
   if (sort.size < limits.least_line) {
     return fmt::format("lines of {} elements, fewer than {}", sort.size, limits.least_line);
+  }
+  // Counts are numbers of 32 bits.
+  if (sort.size > std::numeric_limits<int32_t>::max() / 2) {
+    return fmt::format("lines of {} elements are too long to be counted", sort.size);
   }
   int bits = 0;
   for (const SortKey& key : sort.keys) bits += dtype_bits(key.dtype);
