@@ -51,15 +51,40 @@ struct Case {
   std::vector<std::vector<std::byte>> got;
 };
 
+// What a plan is made for.
+struct Device {
+  plan::DeviceTraits traits;
+  bool small_limits = false;
+};
+
+Device device_with_teams(int64_t points, int64_t words, bool small_limits) {
+  Device device;
+  device.traits.team_points = points;
+  device.traits.team_words = words;
+  device.traits.reduces_by_trees = true;
+  device.small_limits = small_limits;
+  return device;
+}
+
+// One without teams, and with teams of several sizes, with less and more memory than they want.
+const std::vector<Device>& team_devices() {
+  static const std::vector<Device> all = {{},
+                                          device_with_teams(256, 12288, false),
+                                          device_with_teams(256, 2000, false),
+                                          device_with_teams(64, 8192, true),
+                                          device_with_teams(8, 8192, true)};
+  return all;
+}
+
 // The program by its plan and by the evaluator; fails the test when the plan has a host step.
-void run_both(const std::string& text, bool edges, Case& run,
-              const plan::DeviceTraits& traits = {}) {
+void run_both(const std::string& text, bool edges, Case& run, const Device& device = {}) {
   Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
   ASSERT_TRUE(read.ok()) << read.status().message() << "\n" << text;
   const std::shared_ptr<const ir::Module> module = std::move(*read);
   CompilerOptions options;
   options.verify_passes = true;
-  auto plan = compile_program(module, options, traits);
+  options.plan.small_limits = device.small_limits;
+  auto plan = compile_program(module, options, device.traits);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   run.plan = *plan;
   EXPECT_FALSE(has_host_step(run.plan->steps)) << plan::to_string(*run.plan);
@@ -76,10 +101,9 @@ void run_both(const std::string& text, bool edges, Case& run,
 }
 
 // Bit for bit.
-void expect_same(const std::string& text, bool edges = true,
-                 const plan::DeviceTraits& traits = {}) {
+void expect_same(const std::string& text, bool edges = true, const Device& device = {}) {
   Case run;
-  run_both(text, edges, run, traits);
+  run_both(text, edges, run, device);
   ASSERT_EQ(run.want.size(), run.got.size());
   for (size_t i = 0; i < run.want.size(); ++i) {
     EXPECT_TRUE(std::ranges::equal(run.want[i].bytes(), run.got[i])) << "output " << i << " of\n"
@@ -127,10 +151,17 @@ std::string head_program(int64_t size, int64_t kept, const std::string& dtype = 
          "  func.return %v, %p : " + tensor(head, dtype) + ", " + tensor(head, "i32") + "\n}\n";
 }
 
+void expect_same_on_devices(const std::string& text, bool edges = true) {
+  for (const Device& device : team_devices()) {
+    SCOPED_TRACE(std::to_string(device.traits.team_points) + " points");
+    expect_same(text, edges, device);
+  }
+}
+
 TEST(Sort, OfWhichOnlyTheHeadIsReadMergesNoMore) {
   for (const int64_t size : {1, 16, 17, 33, 100, 257, 1000}) {
     for (const int64_t kept : {1, 8, 16, 17, 40, 100, 999}) {
-      if (kept <= size) expect_same(head_program(size, kept), false);
+      if (kept <= size) expect_same_on_devices(head_program(size, kept), false);
     }
   }
   // Parts whose first few stay in registers, with rests that are too short for that or not, and
@@ -155,19 +186,72 @@ TEST(Sort, OfWhichOnlyTheHeadIsReadMergesNoMore) {
 
 TEST(Sort, IsStableAtEverySizeAndAlongEveryDimension) {
   for (const char* dims : {"1x", "2x", "3x", "15x", "16x", "17x", "33x", "100x", "257x"}) {
-    expect_same(sort_program(dims, "i32", 0, comparison("LT, %a, %b", "i32")));
-    expect_same(sort_program(dims, "f32", 0, comparison("GT, %a, %b, TOTALORDER", "f32")));
+    expect_same_on_devices(sort_program(dims, "i32", 0, comparison("LT, %a, %b", "i32")));
+    expect_same_on_devices(
+        sort_program(dims, "f32", 0, comparison("GT, %a, %b, TOTALORDER", "f32")));
   }
   for (int dim : {0, 1, 2}) {
-    expect_same(sort_program("5x37x3x", "i8", dim, comparison("LT, %a, %b", "i8")));
-    expect_same(
+    expect_same_on_devices(sort_program("5x37x3x", "i8", dim, comparison("LT, %a, %b", "i8")));
+    expect_same_on_devices(
         sort_program("37x2x21x", "bf16", dim, comparison("LT, %a, %b, TOTALORDER", "bf16")));
   }
   expect_same(sort_program("0x4x", "f32", 0, comparison("LT, %a, %b", "f32")));
 }
 
+// As JAX writes it: zeros are alike, and NaNs are.
+TEST(Sort, ByDigitsOfKeysOfEveryType) {
+  for (const char* dtype : {"i1", "i4", "ui4", "i8", "ui8", "i16", "ui16", "i32", "ui32", "i64",
+                            "ui64", "f8E4M3FN", "f8E5M2", "bf16", "f16", "f32", "f64"}) {
+    const std::string order = dtype[0] == 'i' || dtype[0] == 'u' ? "" : ", TOTALORDER";
+    expect_same_on_devices(
+        sort_program("2x301x", dtype, 1, comparison("LT, %a, %b" + order, dtype)));
+    expect_same_on_devices(sort_program("301x", dtype, 0, comparison("LT, %b, %a" + order, dtype)));
+  }
+  const std::string canonical =
+      "    %z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+      "    %n = stablehlo.constant dense<0x7FC00000> : tensor<f32>\n"
+      "    %a0 = stablehlo.compare EQ, %a, %z, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+      "    %a1 = stablehlo.select %a0, %z, %a : tensor<i1>, tensor<f32>\n"
+      "    %a2 = stablehlo.compare NE, %a, %a, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+      "    %a3 = stablehlo.select %a2, %n, %a1 : tensor<i1>, tensor<f32>\n"
+      "    %b0 = stablehlo.compare EQ, %b, %z, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+      "    %b1 = stablehlo.select %b0, %z, %b : tensor<i1>, tensor<f32>\n"
+      "    %b2 = stablehlo.compare NE, %b, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+      "    %b3 = stablehlo.select %b2, %n, %b1 : tensor<i1>, tensor<f32>\n";
+  for (const char* dims : {"64x", "65x", "4095x", "4096x", "4097x", "12001x"}) {
+    expect_same_on_devices(
+        sort_program(dims, "f32", 0, canonical + comparison("LT, %a3, %b3, TOTALORDER", "f32")));
+  }
+}
+
+// Comparators that look like an order of keys, and are another one or none.
+TEST(Sort, ByDigitsWhereTheComparatorIsAnOrderOfKeysAlone) {
+  const auto kernels = [](const std::string& comparator) {
+    Case run;
+    run_both(sort_program("3x211x", "f32", 1, comparator), false, run, team_devices()[1]);
+    std::string names;
+    for (const kernel::Kernel& kernel : run.plan->kernels) names += kernel.name + " ";
+    return names;
+  };
+  const std::string total = "TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>\n";
+  EXPECT_EQ(kernels("    %p = stablehlo.compare LT, %a, %b, " + total), "sort_lines ");
+  EXPECT_EQ(kernels("    %x = stablehlo.negate %a : tensor<f32>\n    %y = stablehlo.negate %b : "
+                    "tensor<f32>\n    %p = stablehlo.compare LT, %x, %y, " +
+                    total),
+            "sort_lines ");
+  for (const std::string& other :
+       {"    %p = stablehlo.compare LE, %a, %b, " + total,
+        "    %x = stablehlo.negate %a : tensor<f32>\n    %p = stablehlo.compare LT, %x, %b, " +
+            total,
+        "    %p = stablehlo.compare LT, %a, %a, " + total,
+        std::string("    %p = stablehlo.compare LT, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> "
+                    "tensor<i1>\n")}) {
+    EXPECT_EQ(kernels(other).find("sort_lines"), std::string::npos) << other;
+  }
+}
+
 TEST(Sort, TakesKeysAndPayloadsOfAllTypes) {
-  expect_same(R"(
+  expect_same_on_devices(R"(
 func.func @main(%x: tensor<70xi1>, %y: tensor<70xui64>, %z: tensor<70xcomplex<f32>>,
                 %w: tensor<70xf64>)
     -> (tensor<70xi1>, tensor<70xui64>, tensor<70xcomplex<f32>>, tensor<70xf64>) {
@@ -252,7 +336,7 @@ TEST(Scan, CumulativeWindowsOfEverySizeAndBothDirections) {
                                                                                  {n, n - 5, 2}}) {
         // Seconds in the evaluator; and the last window is none of this kind.
         if (n == 16500 && (window != n || high == 2 || reducer == first)) continue;
-        expect_same(window_program(n, window, low, high, "i32", reducer));
+        expect_same_on_devices(window_program(n, window, low, high, "i32", reducer));
       }
     }
   }
@@ -260,23 +344,25 @@ TEST(Scan, CumulativeWindowsOfEverySizeAndBothDirections) {
 
 TEST(Scan, TheErrorOfALongSumStaysSmall) {
   constexpr int64_t kSize = 30000;
-  Case run;
-  run_both(window_program(kSize, kSize, kSize - 1, 0, "f32",
-                          "    %p = stablehlo.add %a, %b : tensor<f32>\n"),
-           false, run);
-  auto value = [](const std::byte* bytes, int64_t i) {
-    float f = 0;
-    std::memcpy(&f, bytes + 4 * i, 4);
-    return static_cast<double>(f);
-  };
-  for (int64_t line = 0; line < 6; ++line) {
-    double sum = 0, size = 0;
-    for (int64_t i = 0; i < kSize; ++i) {
-      const int64_t at = (line / 2 * kSize + i) * 2 + line % 2;
-      sum += value(run.inputs[0].data(), at);
-      size += std::fabs(value(run.inputs[0].data(), at));
-      // Roundings in a row: two blocks and a line of block sums.
-      ASSERT_NEAR(value(run.got[0].data(), at), sum, 450 * size * std::ldexp(1, -24));
+  for (const Device& device : team_devices()) {
+    Case run;
+    run_both(window_program(kSize, kSize, kSize - 1, 0, "f32",
+                            "    %p = stablehlo.add %a, %b : tensor<f32>\n"),
+             false, run, device);
+    auto value = [](const std::byte* bytes, int64_t i) {
+      float f = 0;
+      std::memcpy(&f, bytes + 4 * i, 4);
+      return static_cast<double>(f);
+    };
+    for (int64_t line = 0; line < 6; ++line) {
+      double sum = 0, size = 0;
+      for (int64_t i = 0; i < kSize; ++i) {
+        const int64_t at = (line / 2 * kSize + i) * 2 + line % 2;
+        sum += value(run.inputs[0].data(), at);
+        size += std::fabs(value(run.inputs[0].data(), at));
+        // Roundings in a row: two blocks and a line of block sums.
+        ASSERT_NEAR(value(run.got[0].data(), at), sum, 450 * size * std::ldexp(1, -24));
+      }
     }
   }
 }
@@ -452,7 +538,7 @@ void expect_same_scatter(const std::string& text, bool edges = true) {
   for (const bool in_order : {false, true}) {
     plan::DeviceTraits traits;
     traits.scatters_in_order = in_order;
-    expect_same(text, edges, traits);
+    expect_same(text, edges, {traits, false});
   }
 }
 

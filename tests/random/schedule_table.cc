@@ -84,7 +84,7 @@ const std::vector<Required>& required() {
        {"reduction", "sort", "window"},
        {"tile, adjacent columns, lanes load for each other"}},
       {"vulkan", {"contraction", "reduction", "scan", "scatter", "window"}, {"subgroup per point"}},
-      {"vulkan", {"reduction"}, {"teams, shared memory", "teams, subgroups"}},
+      {"vulkan", {"reduction", "scan", "sort"}, {"teams, shared memory", "teams, subgroups"}},
       {"",
        {"partitioner"},
        {"computed once more", "sent alone", "collectives merged", "collectives not merged",

@@ -113,6 +113,9 @@ Bounds Builder::find_bounds(const Instruction& inst) const {
     case Op::kFor:
     case Op::kForResult:
     case Op::kShuffleXor:
+    case Op::kTeamStore:
+    case Op::kTeamAdd:
+    case Op::kTeamLoad:
       break;
     default: {
       std::array<Bounds, 3> arguments;
@@ -300,14 +303,17 @@ Value Builder::fma(Value a, Value b, Value c) {
 
 Value Builder::load(ScalarType type, const Access& access, Value element) {
   if (!updated_.contains(access.operand)) return emit(Op::kLoad, type, {element}, pack(access));
-  const Value v = append(Op::kLoad, type, {element}, pack(access), current_);
-  function_.regions_[static_cast<size_t>(current_)].instructions.push_back(v);
-  return v;
+  return stand(Op::kLoad, type, {element}, pack(access));
 }
 
 void Builder::store(const Access& access, Value element, Value value) {
-  const Value v = append(Op::kStore, type(value), {element, value}, pack(access), current_);
+  stand(Op::kStore, type(value), {element, value}, pack(access));
+}
+
+Value Builder::stand(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate) {
+  const Value v = append(op, type, std::move(arguments), immediate, current_);
   function_.regions_[static_cast<size_t>(current_)].instructions.push_back(v);
+  return v;
 }
 
 std::vector<Value> Builder::loop(

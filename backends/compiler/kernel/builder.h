@@ -63,9 +63,20 @@ class Builder {
   Value bit_or(Value a, Value b) { return binary(Op::kOr, a, b); }
   Value bit_xor(Value a, Value b) { return binary(Op::kXor, a, b); }
 
-  // What the other point of the team has; outside of loops.
+  // What the other point of the team has.
   Value shuffle_xor(Value v, const Exchange& exchange) {
     return emit(Op::kShuffleXor, type(v), {v}, pack_exchange(exchange));
+  }
+
+  // Memory of the team. Loads stand where they are asked for.
+  void team_store(const TeamMemory& memory, Value place, Value value) {
+    stand(Op::kTeamStore, ScalarType::kI32, {place, value}, pack_team_memory(memory));
+  }
+  void team_add(const TeamMemory& memory, Value place, Value value) {
+    stand(Op::kTeamAdd, ScalarType::kI32, {place, value}, pack_team_memory(memory));
+  }
+  Value team_load(const TeamMemory& memory, Value place) {
+    return stand(Op::kTeamLoad, ScalarType::kI32, {place}, pack_team_memory(memory));
   }
 
   // `type` is the result's; see Access for what may be loaded as what.
@@ -109,6 +120,8 @@ class Builder {
              uint64_t immediate = 0);
   Value append(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate,
                int32_t region);
+  // An instruction that is neither shared nor moved.
+  Value stand(Op op, ScalarType type, std::vector<Value> arguments, uint64_t immediate);
   Value add_parameter(int32_t region, ScalarType type);
   int depth(int32_t region) const { return depth_[static_cast<size_t>(region)]; }
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <functional>
 #include <numeric>
+#include <string>
 
 #include "backends/compiler/kernel/interpreter.h"
 #include "backends/compiler/kernel/kernel.h"
@@ -129,6 +131,50 @@ TEST(Verify, NamesAnInstructionInARegionThatIsNotItsOwn) {
   const Status status = verify(Function(sound.instructions(), std::move(regions)));
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("not its own"), std::string::npos) << status.message();
+}
+
+// Three rounds of counting: each point adds its number to a word, and all read it.
+Kernel counting(const std::function<Value(Builder&)>& trips, uint32_t words = 4) {
+  Builder b(1, kI32);
+  const Value point = b.grid_index(0);
+  const TeamMemory memory{0, 0, words};
+  const Value last = b.loop(trips(b), {b.integer(kI32, 0)}, [&](Value t, const auto& carried) {
+    b.team_store(memory, point, carried[0]);
+    b.team_add(memory, b.integer(kI32, 1), b.add(point, t));
+    return std::vector<Value>{b.team_load(memory, b.integer(kI32, 1))};
+  })[0];
+  b.store({0, 4}, point, last);
+  Kernel kernel;
+  kernel.grid = {4};
+  kernel.operands = {{16, false, true}};
+  kernel.body = b.finish();
+  return kernel;
+}
+
+TEST(Interpreter, PointsOfATeamGoThroughLoopsInStep) {
+  const Kernel kernel = counting([](Builder& b) { return b.index(3); });
+  ASSERT_TRUE(verify(kernel.body).ok()) << verify(kernel.body).message();
+  std::vector<int32_t> got(4);
+  const std::span<std::byte> operands[] = {bytes(got)};
+  ASSERT_TRUE(interpret(kernel, operands).ok());
+  // 0 + 6, 6 + 10, 16 + 14.
+  EXPECT_EQ(got, (std::vector<int32_t>{30, 30, 30, 30}));
+  EXPECT_EQ(interpret(counting([](Builder& b) { return b.index(1); }, 3), operands).code(),
+            StatusCode::kOutOfRange);
+}
+
+TEST(Verify, TeamsExchangeInLoopsOfConstantTripsAlone) {
+  for (const auto& trips :
+       {+[](Builder& b) { return b.index(0); }, +[](Builder& b) { return b.grid_index(0); }}) {
+    const Status status = verify(counting(trips).body);
+    EXPECT_NE(status.message().find("trips are no constant"), std::string::npos)
+        << status.message();
+  }
+  Builder b(1, kI32);
+  b.team_store({0, 0, 4}, b.grid_index(0), b.grid_index(0));
+  b.team_store({0, 0, 8}, b.grid_index(0), b.grid_index(0));
+  const Status status = verify(b.finish());
+  EXPECT_NE(status.message().find("size of the array"), std::string::npos) << status.message();
 }
 
 TEST(Interpreter, RefusesToLeaveABuffer) {

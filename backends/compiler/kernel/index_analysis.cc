@@ -105,7 +105,14 @@ void IndexAnalysis::analyse(Value v) {
     case Op::kForResult:
       return analyse_result(v);
     case Op::kStore:
+    case Op::kTeamStore:
+    case Op::kTeamAdd:
       return;
+    case Op::kTeamLoad:
+      // What other points have stored.
+      facts(v).depends = ~uint64_t{0};
+      set_bounds(v, bounds_of(inst.type));
+      return be_term(v);
     case Op::kLoad: {
       const Access access = unpack_access(inst.immediate);
       // A point may change what it reads. No other point does, so where the address is the same

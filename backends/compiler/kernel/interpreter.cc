@@ -2,6 +2,8 @@
 #include "backends/compiler/kernel/interpreter.h"
 
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "backends/compiler/kernel/evaluate.h"
 
@@ -109,6 +111,31 @@ class Interpreter {
     if (inst.op != Op::kStore && inst.op != Op::kFor) show(v);
     return Status();
   }
+  // Iterations of a loop whose body this point does not run by itself.
+  void begin_iteration(Value loop, int64_t iteration) {
+    const Instruction& inst = f_[loop];
+    const RegionBody& region = f_.region(static_cast<int32_t>(inst.immediate));
+    std::vector<uint64_t> carried;
+    for (size_t k = 1; k < inst.arguments.size(); ++k) {
+      carried.push_back(at(iteration == 0 ? inst.arguments[k] : region.yields[k - 1]));
+    }
+    set(region.parameters[0], static_cast<uint64_t>(iteration));
+    for (size_t k = 0; k < carried.size(); ++k) at(region.parameters[k + 1]) = carried[k];
+    if (observer_ == nullptr) return;
+    iterations_.push_back(iteration);
+    for (const Value parameter : region.parameters) show(parameter);
+  }
+  void end_iteration() {
+    if (observer_ != nullptr) iterations_.pop_back();
+  }
+  void end_loop(Value loop) {
+    const auto region = f_[loop].immediate;
+    if (results_.size() < f_.region_count()) results_.resize(f_.region_count());
+    results_[region].clear();
+    for (const Value v : f_.region(static_cast<int32_t>(region)).yields) {
+      results_[region].push_back(at(v));
+    }
+  }
 
  private:
   template <typename Narrow>
@@ -151,37 +178,104 @@ class Interpreter {
 
 namespace {
 
-// The points of a team, instruction by instruction. `index`: of the first of them.
-Status run_team(const Kernel& kernel, std::vector<Interpreter>& team, size_t dimension,
-                const std::vector<int64_t>& index) {
-  std::vector<std::vector<int64_t>> points(team.size(), index);
-  for (size_t i = 0; i < team.size(); ++i) {
-    points[i][dimension] = static_cast<int64_t>(i);
-    team[i].begin_point(points[i]);
-  }
-  for (const Value v : kernel.body.body().instructions) {
-    const Instruction& inst = kernel.body[v];
-    for (size_t i = 0; i < team.size(); ++i) {
-      if (inst.op != Op::kShuffleXor) {
-        HEKLA_RETURN_IF_ERROR(team[i].step(v));
-        continue;
-      }
-      const size_t other = i ^ unpack_exchange(inst.immediate).distance;
-      if (other >= team.size()) {
-        return out_of_range("scalar IR: %{} {}: point {} of a team of {}", v, op_name(inst.op),
-                            other, team.size());
-      }
-      team[i].receive(v, team[other].bits(inst.arguments[0]));
+// The points of a team, instruction by instruction.
+class Team {
+ public:
+  Team(const Kernel& kernel, const Interpreter& point, size_t dimension)
+      : f_(kernel.body),
+        dimension_(dimension),
+        points_(static_cast<size_t>(kernel.grid[dimension]), point),
+        indices_(points_.size()),
+        exchanges_(regions_with_exchanges(f_)) {}
+
+  // `index`: of the first point.
+  Status run(const std::vector<int64_t>& index) {
+    memories_.clear();
+    for (const TeamMemory& memory : team_memories(f_)) {
+      memories_[memory.array].assign(memory.words, kUndefined);
     }
+    for (size_t i = 0; i < points_.size(); ++i) {
+      indices_[i] = index;
+      indices_[i][dimension_] = static_cast<int64_t>(i);
+      points_[i].begin_point(indices_[i]);
+    }
+    return run_region(0);
   }
-  return Status();
-}
+
+ private:
+  static constexpr uint32_t kUndefined = 0xbadc0de5;
+
+  Status run_region(int32_t region) {
+    for (const Value v : f_.region(region).instructions) {
+      const Instruction& inst = f_[v];
+      if (inst.op == Op::kFor && exchanges_[inst.immediate]) {
+        HEKLA_RETURN_IF_ERROR(run_loop(v));
+      } else if (inst.op == Op::kShuffleXor) {
+        HEKLA_RETURN_IF_ERROR(shuffle(v));
+      } else if (is_team_op(inst.op)) {
+        for (Interpreter& point : points_) HEKLA_RETURN_IF_ERROR(access(v, point));
+      } else {
+        for (Interpreter& point : points_) HEKLA_RETURN_IF_ERROR(point.step(v));
+      }
+    }
+    return Status();
+  }
+
+  Status run_loop(Value v) {
+    const Instruction& inst = f_[v];
+    const auto count = static_cast<int64_t>(f_[inst.arguments[0]].immediate);
+    for (int64_t i = 0; i < count; ++i) {
+      for (Interpreter& point : points_) point.begin_iteration(v, i);
+      HEKLA_RETURN_IF_ERROR(run_region(static_cast<int32_t>(inst.immediate)));
+      for (Interpreter& point : points_) point.end_iteration();
+    }
+    for (Interpreter& point : points_) point.end_loop(v);
+    return Status();
+  }
+
+  Status shuffle(Value v) {
+    const Instruction& inst = f_[v];
+    for (size_t i = 0; i < points_.size(); ++i) {
+      const size_t other = i ^ unpack_exchange(inst.immediate).distance;
+      if (other >= points_.size()) {
+        return out_of_range("scalar IR: %{} {}: point {} of a team of {}", v, op_name(inst.op),
+                            other, points_.size());
+      }
+      points_[i].receive(v, points_[other].bits(inst.arguments[0]));
+    }
+    return Status();
+  }
+
+  Status access(Value v, Interpreter& point) {
+    const Instruction& inst = f_[v];
+    std::vector<uint32_t>& words = memories_[unpack_team_memory(inst.immediate).array];
+    const auto place = static_cast<uint32_t>(point.bits(inst.arguments[0]));
+    if (place >= words.size()) {
+      return out_of_range("scalar IR: %{} {}: word {} of {}", v, op_name(inst.op), place,
+                          words.size());
+    }
+    if (inst.op == Op::kTeamLoad) {
+      point.receive(v, words[place]);
+      return Status();
+    }
+    const auto value = static_cast<uint32_t>(point.bits(inst.arguments[1]));
+    words[place] = inst.op == Op::kTeamAdd ? words[place] + value : value;
+    return Status();
+  }
+
+  const Function& f_;
+  const size_t dimension_;
+  std::vector<Interpreter> points_;
+  std::vector<std::vector<int64_t>> indices_;
+  const std::vector<bool> exchanges_;
+  std::map<uint32_t, std::vector<uint32_t>> memories_;
+};
 
 Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, int64_t end) {
   if (begin >= end) return Status();
   const int dimension = team_dimension(kernel.body);
-  const int64_t team_points = dimension < 0 ? 0 : kernel.grid[static_cast<size_t>(dimension)];
-  std::vector<Interpreter> team(static_cast<size_t>(team_points), interpreter);
+  std::optional<Team> team;
+  if (dimension >= 0) team.emplace(kernel, interpreter, static_cast<size_t>(dimension));
   std::vector<int64_t> index(kernel.grid.size(), 0);
   int64_t rest = begin;
   for (size_t d = index.size(); d-- > 0;) {
@@ -191,8 +285,8 @@ Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, 
   for (int64_t point = begin; point < end; ++point) {
     if (dimension < 0) {
       HEKLA_RETURN_IF_ERROR(interpreter.run_point(index));
-    } else if (const auto at = static_cast<size_t>(dimension); index[at] == 0) {
-      HEKLA_RETURN_IF_ERROR(run_team(kernel, team, at, index));
+    } else if (index[static_cast<size_t>(dimension)] == 0) {
+      HEKLA_RETURN_IF_ERROR(team->run(index));
     }
     for (size_t d = index.size(); d-- > 0;) {
       if (++index[d] < kernel.grid[d]) break;

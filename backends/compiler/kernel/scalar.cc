@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <iterator>
+#include <map>
 
 #include "backends/compiler/kernel/kernel.h"
 
@@ -64,13 +65,13 @@ class Printer {
     for (Value v : region.instructions) {
       const Instruction& inst = function_[v];
       out_ += pad;
-      if (inst.op != Op::kStore) {
+      if (has_result(inst.op)) {
         const std::string arguments = names(inst.arguments);
         out_ += fmt::format("{} = {}", name(v), op_name(inst.op));
         if (inst.op != Op::kFor) out_ += fmt::format(" {}", scalar_type_name(inst.type));
         out_ += fmt::format("({})", arguments);
       } else {
-        out_ += fmt::format("store({})", names(inst.arguments));
+        out_ += fmt::format("{}({})", op_name(inst.op), names(inst.arguments));
       }
       if (inst.op == Op::kLoad || inst.op == Op::kStore) {
         const Access access = unpack_access(inst.immediate);
@@ -85,6 +86,9 @@ class Printer {
       } else if (inst.op == Op::kShuffleXor) {
         const Exchange exchange = unpack_exchange(inst.immediate);
         out_ += fmt::format(" [{} ^ {}]", exchange.dimension, exchange.distance);
+      } else if (is_team_op(inst.op)) {
+        const TeamMemory memory = unpack_team_memory(inst.immediate);
+        out_ += fmt::format(" [{} #{}: {}]", memory.dimension, memory.array, memory.words);
       }
       out_ += "\n";
     }
@@ -100,7 +104,8 @@ class Printer {
 
 class Verifier {
  public:
-  explicit Verifier(const Function& f) : f_(f), seen_(f.size(), false) {}
+  explicit Verifier(const Function& f)
+      : f_(f), seen_(f.size(), false), loops_(f.region_count(), kNoValue) {}
 
   Status run() { return check_region(0); }
 
@@ -249,6 +254,7 @@ class Verifier {
         const RegionBody& region = f_.region(number);
         const size_t carried = inst.arguments.size() - 1;
         if (region.parent != inst.region) return fail(v, "its region has another parent");
+        loops_[static_cast<size_t>(number)] = v;
         if (region.parameters.size() != carried + 1 || region.yields.size() != carried ||
             f_.type(region.parameters[0]) != t(0)) {
           return fail(v, "parameters or yields do not match the carried values");
@@ -272,13 +278,32 @@ class Verifier {
       case Op::kShuffleXor: {
         const Exchange exchange = unpack_exchange(inst.immediate);
         if (t(0) != type) return fail(v, "types");
-        if (inst.region != 0) return fail(v, "it is inside of a loop");
-        if (exchange.dimension != team_dimension(f_) || exchange.dimension < 0 ||
-            static_cast<size_t>(exchange.dimension) >= f_.body().parameters.size() ||
-            !std::has_single_bit(exchange.distance)) {
-          return fail(v, "no such team");
-        }
-        break;
+        if (!std::has_single_bit(exchange.distance)) return fail(v, "no such team");
+        return check_team(v, exchange.dimension);
+      }
+      case Op::kTeamStore:
+      case Op::kTeamAdd:
+      case Op::kTeamLoad: {
+        const TeamMemory memory = unpack_team_memory(inst.immediate);
+        const ScalarType value = inst.op == Op::kTeamLoad ? type : t(1);
+        if (t(0) != ScalarType::kI32 || value != ScalarType::kI32) return fail(v, "types");
+        const auto [known, is_new] = words_.try_emplace(memory.array, memory.words);
+        if (memory.words == 0 || known->second != memory.words) return fail(v, "size of the array");
+        return check_team(v, memory.dimension);
+      }
+    }
+    return Status();
+  }
+
+  Status check_team(Value v, int dimension) {
+    if (dimension != team_dimension(f_) || dimension < 0 ||
+        static_cast<size_t>(dimension) >= f_.body().parameters.size()) {
+      return fail(v, "no such team");
+    }
+    for (int32_t r = f_[v].region; r > 0; r = f_.region(r).parent) {
+      const Instruction& count = f_[f_[loops_[static_cast<size_t>(r)]].arguments[0]];
+      if (count.op != Op::kConstant || count.immediate == 0) {
+        return fail(v, "it is in a loop whose trips are no constant");
       }
     }
     return Status();
@@ -286,6 +311,8 @@ class Verifier {
 
   const Function& f_;
   std::vector<bool> seen_;
+  std::vector<Value> loops_;            // of each region
+  std::map<uint32_t, uint32_t> words_;  // of each array
 };
 
 }  // namespace
@@ -329,11 +356,45 @@ Exchange unpack_exchange(uint64_t immediate) {
   return {static_cast<int32_t>(immediate & 0xffffffff), static_cast<uint32_t>(immediate >> 32)};
 }
 
+uint64_t pack_team_memory(const TeamMemory& memory) {
+  return static_cast<uint32_t>(memory.dimension) | uint64_t{memory.words} << 32 |
+         uint64_t{memory.array} << 56;
+}
+
+TeamMemory unpack_team_memory(uint64_t immediate) {
+  return {static_cast<int32_t>(immediate & 0xffffffff), static_cast<uint32_t>(immediate >> 56),
+          static_cast<uint32_t>(immediate >> 32 & 0xffffff)};
+}
+
 int team_dimension(const Function& function) {
   for (const Instruction& inst : function.instructions()) {
     if (inst.op == Op::kShuffleXor) return unpack_exchange(inst.immediate).dimension;
+    if (is_team_op(inst.op)) return unpack_team_memory(inst.immediate).dimension;
   }
   return -1;
+}
+
+std::vector<TeamMemory> team_memories(const Function& function) {
+  std::map<uint32_t, TeamMemory> found;
+  for (const Instruction& inst : function.instructions()) {
+    if (!is_team_op(inst.op) || inst.op == Op::kShuffleXor) continue;
+    const TeamMemory memory = unpack_team_memory(inst.immediate);
+    found.emplace(memory.array, memory);
+  }
+  std::vector<TeamMemory> all;
+  for (const auto& [array, memory] : found) all.push_back(memory);
+  return all;
+}
+
+std::vector<bool> regions_with_exchanges(const Function& function) {
+  std::vector<bool> found(function.region_count(), false);
+  for (const Instruction& inst : function.instructions()) {
+    if (!is_team_op(inst.op)) continue;
+    for (int32_t r = inst.region; r >= 0; r = function.region(r).parent) {
+      found[static_cast<size_t>(r)] = true;
+    }
+  }
+  return found;
 }
 
 std::string to_string(const Function& function) { return Printer(function).print(); }

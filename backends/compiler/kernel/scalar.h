@@ -83,8 +83,12 @@ int bit_width(ScalarType type);
   X(kFor, "for", -1)               /* trip count, initial values; immediate: region; its parameters
                                       are the iteration and the carried values */ \
   X(kForResult, "for_result", 1)   /* the loop; immediate: which carried value */ \
-  X(kShuffleXor, "shuffle_xor", 1) /* outside of loops: the value that another point of the team
-                                      has; immediate: Exchange */
+  X(kShuffleXor, "shuffle_xor", 1) /* the value that another point of the team has; immediate:
+                                      Exchange */ \
+  X(kTeamStore, "team_store", 2)   /* i32 place, i32 value: into memory that the team shares;
+                                      immediate: TeamMemory; has no result */ \
+  X(kTeamAdd, "team_add", 2)       /* the same: adds to what is there, wrapping; has no result */ \
+  X(kTeamLoad, "team_load", 1)     /* i32 place */
 // clang-format on
 
 enum class Op : uint8_t {
@@ -97,6 +101,12 @@ const char* op_name(Op op);
 
 using Value = int32_t;
 inline constexpr Value kNoValue = -1;
+// The last of the list above.
+inline constexpr Op kLastOp = Op::kTeamLoad;
+inline bool is_team_op(Op op) { return op >= Op::kShuffleXor; }
+inline bool has_result(Op op) {
+  return op != Op::kStore && op != Op::kTeamStore && op != Op::kTeamAdd;
+}
 
 // A load or store: which operand of the kernel, and how an element lies in memory. Elements of 8
 // and 16 bits are loaded into kI32 and stored from its low bits; 32 bits are kI32 or kF32, 64 bits
@@ -114,19 +124,36 @@ Access unpack_access(uint64_t immediate);
 // subgroup or a workgroup. A kernel has teams along one dimension at most; its size is a power of
 // two. Each point gets the value of the one whose index there is its own XOR `distance`, a power of
 // two below the size. For devices whose plan::DeviceTraits has teams.
+//
+// The points of a team do what exchanges values in step, instruction by instruction. It stands in
+// no loops but those with a constant number of trips, one at least.
 struct Exchange {
   int32_t dimension = 0;
   uint32_t distance = 1;
 };
 uint64_t pack_exchange(const Exchange& exchange);
 Exchange unpack_exchange(uint64_t immediate);
+// Memory that the points of a team share: `words` of 32 bits, undefined at first. A load sees all
+// stores and additions that stand before it. Several stores without a load or an addition between
+// them write a word from one point alone; several additions may come from any.
+struct TeamMemory {
+  int32_t dimension = 0;
+  uint32_t array = 0;  // which: small numbers
+  uint32_t words = 0;  // the same wherever an array is named; below 2^24
+};
+uint64_t pack_team_memory(const TeamMemory& memory);
+TeamMemory unpack_team_memory(uint64_t immediate);
 class Function;
 // The dimension of the teams; -1: points exchange nothing.
 int team_dimension(const Function& function);
+// The arrays that a function names, by their numbers.
+std::vector<TeamMemory> team_memories(const Function& function);
+// Of each region, whether points of a team exchange something in it or in a loop inside of it.
+std::vector<bool> regions_with_exchanges(const Function& function);
 
 struct Instruction {
   Op op;
-  ScalarType type;     // of the result; kStore, kFor: no meaning
+  ScalarType type;     // of the result; of those without one, kFor: no meaning
   int32_t region = 0;  // the region it stands in
   uint64_t immediate = 0;
   std::vector<Value> arguments;

@@ -230,6 +230,20 @@ Elements Emitter::emit_elementwise(const ir::Operation& op, const Points& points
 
 std::optional<Elements> Emitter::apply_region(const ir::Block& block,
                                               std::span<const Element> arguments) {
+  return apply_block(block, arguments, nullptr);
+}
+
+std::optional<Element> Emitter::value_in_region(const ir::Block& block,
+                                                std::span<const Element> arguments,
+                                                const ir::Value& wanted) {
+  const std::optional<Elements> values = apply_block(block, arguments, &wanted);
+  if (!values.has_value()) return std::nullopt;
+  return values->front();
+}
+
+std::optional<Elements> Emitter::apply_block(const ir::Block& block,
+                                             std::span<const Element> arguments,
+                                             const ir::Value* wanted) {
   std::unordered_map<const ir::Value*, Element> values;
   for (size_t i = 0; i < arguments.size(); ++i) values[block.argument(i)] = arguments[i];
   auto find = [&](const ir::Value* value) {
@@ -237,6 +251,7 @@ std::optional<Elements> Emitter::apply_region(const ir::Block& block,
     return emit(*value, Point{});  // a value around the region
   };
   for (const auto& op : block.operations()) {
+    if (wanted != nullptr && values.contains(wanted)) return Elements{values.at(wanted)};
     Elements operands;
     for (const ir::Value* value : op->operands()) {
       if (value->type().rank() != 0) return std::nullopt;

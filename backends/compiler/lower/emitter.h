@@ -54,6 +54,9 @@ class Emitter {
 
   // Runs a region's block on scalars; nullopt when something in it has no scalar form.
   std::optional<Elements> apply_region(const ir::Block& block, std::span<const Element> arguments);
+  // The same up to one value of the block.
+  std::optional<Element> value_in_region(const ir::Block& block, std::span<const Element> arguments,
+                                         const ir::Value& wanted);
   // A counted loop that carries elements of these dtypes. `count` has the index type.
   Elements loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
                 const std::function<Elements(Value iteration, const Elements& carried)>& body);
@@ -74,6 +77,9 @@ class Emitter {
   // Loop bodies: the iterations of the nest, outermost first, and the carried elements.
   using NestBody = std::function<Elements(const std::vector<Value>&, const Elements&)>;
 
+  // Of a region's block: what its terminator returns, or up to `wanted` that value.
+  std::optional<Elements> apply_block(const ir::Block& block, std::span<const Element> arguments,
+                                      const ir::Value* wanted);
   Elements compute(const ir::Value& value, const Points& points);
   Elements emit_operation(const ir::Operation& op, size_t result, const Points& points);
 

@@ -53,9 +53,12 @@ class KernelMaker {
   // The dtype that indices have as elements.
   DType index_dtype() const;
 
-  // What the point of the team along `dim` has whose index there is this one's XOR `distance`;
-  // outside of loops.
+  // What the point of the team along `dim` has whose index there is this one's XOR `distance`.
   Element from_team(const Element& e, size_t dim, int64_t distance);
+  // Memory that points of the team along `dim` share, which does not have size 1.
+  kernel::TeamMemory team_memory(size_t dim, int64_t words) {
+    return {dimensions_[dim], arrays_++, static_cast<uint32_t>(words)};
+  }
 
   // The smaller of two indices, as signed numbers.
   Value smaller(Value x, Value y);
@@ -102,6 +105,7 @@ class KernelMaker {
   Emitter emitter_;
   std::vector<Value> indices_;
   std::vector<int32_t> dimensions_;  // of the kernel's grid, without those of size 1
+  uint32_t arrays_ = 0;              // of teams
   std::vector<BoundOperand> operands_;
   std::vector<int64_t> bytes_;
   std::vector<bool> is_own_;

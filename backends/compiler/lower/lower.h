@@ -38,6 +38,9 @@ struct LowerOptions {
   // Points of a team that reduces a line by a tree (kernel::Exchange), at most; a power of two. 1:
   // elements are taken in their order. Sums of floats have other bits.
   int64_t team_points = 1;
+  // Words of memory that the points of a team share, at most, with what they exchange; 0: none.
+  // Cumulative reductions and sorts are then done by teams of team_points.
+  int64_t team_words = 0;
   // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways
   // that large ones do. Sums of floats may have other bits.
   bool small_limits = false;
@@ -77,9 +80,15 @@ kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions
 // Why a reduce_window is not done in blocks of its lines, as a cumulative reduction: each element
 // of the result then reads its whole window. Empty: it is.
 kernel::Refusal why_no_scan(const ir::Operation& op, const LowerOptions& options);
-// Why a sort does not keep the first few elements of parts of its lines alone: it then sorts blocks
-// and merges them. Empty: nobody wants more. For a sort with a kernel.
-kernel::Refusal why_no_partial_sort(const ir::Operation& op, const LowerOptions& options);
+// Why such a scan is not done by teams of points (LowerOptions::team_words); empty: it is.
+kernel::Refusal why_no_team_scan(const ir::Operation& op, const LowerOptions& options);
+// Why a sort does not keep the first few elements of parts of its lines alone; and why it is not
+// done digit by digit of its keys by teams: it then sorts blocks and merges them. Empty: it is, the
+// first one first. For a sort with a kernel.
+struct SortRefusals {
+  kernel::Refusal partial, by_digits;
+};
+SortRefusals why_no_sort(const ir::Operation& op, const LowerOptions& options);
 // How many updates an element of a scatter's result looks through.
 double scatter_updates(const ir::Operation& op);
 // Why role_of says kNone, for people.

@@ -2,12 +2,14 @@
 // Cumulative reductions: reduce_window whose windows all begin before the first element, or all end
 // behind the last one. Blocks are summed, the sums scanned the same way, and each block is then run
 // through once more from what stands before it. The order of additions depends on the shape alone.
+// On devices with teams these scan blocks together (team_scan.h).
 #include <fmt/format.h>
 
 #include <array>
 
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/sequence.h"
+#include "backends/compiler/lower/team_scan.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
@@ -109,6 +111,8 @@ class ScanLowering {
     }
   }
 
+  kernel::Refusal why_not_by_teams() { return lower::why_no_team_scan(team_scan({}, size_, {})); }
+
   Result<LoweredSequence> run() {
     for (size_t r = 0; r < dtypes_.size(); ++r) {
       if (op_.operand(r)->type().dtype() != dtypes_[r]) {
@@ -202,8 +206,22 @@ class ScanLowering {
     store_result(k, index_of(k, size, i), is_reverse_ ? reduce(k, e, start) : reduce(k, start, e));
   }
 
+  TeamScan team_scan(const Temporaries& from, int64_t size, const Temporaries& to) {
+    TeamScan scan{sequence_, in_memory_, options_, outer_, size, inner_, dtypes_, {}, {}, {}};
+    scan.reduce = [this](KernelMaker& k, const Elements& a, const Elements& b) {
+      return reduce(k, a, b);
+    };
+    scan.load = [=, this](KernelMaker& k, Value i) { return load(k, from, size, i); };
+    scan.store = [=, this](KernelMaker& k, Value i, const Elements& e) {
+      store(k, to, size, i, e);
+    };
+    return scan;
+  }
+
   // to[i] = the reduction of from[0 .. i], in scan order; the results when `to` is empty.
   Status scan(const Temporaries& from, int64_t size, const Temporaries& to) {
+    TeamScan by_teams = team_scan(from, size, to);
+    if (why_no_team_scan(by_teams).empty()) return scan_by_teams(by_teams);
     if (size <= limits_.line) return run_lines(from, size, size, {}, to);
     const int64_t blocks = (size + limits_.block - 1) / limits_.block;
     const Temporaries totals = add(blocks);
@@ -303,6 +321,14 @@ kernel::Refusal why_no_scan(const ir::Operation& op, const LowerOptions& options
   }
   kernel::Refusal why;
   return cumulative_of(op, scan_limits(options), why) ? "" : why;
+}
+
+kernel::Refusal why_no_team_scan(const ir::Operation& op, const LowerOptions& options) {
+  if (kernel::Refusal why = why_no_scan(op, options); !why.empty()) return why;
+  kernel::Refusal why;
+  const std::optional<Cumulative> what = cumulative_of(op, scan_limits(options), why);
+  const InMemory in_memory = [](const ir::Value&) { return true; };
+  return ScanLowering(op, *what, {}, in_memory, options).why_not_by_teams();
 }
 
 Result<LoweredSequence> lower_scan(const ir::Operation& op, const Outputs& outputs,

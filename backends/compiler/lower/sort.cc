@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorts. Blocks of a few elements are sorted in registers by a network of exchanges of adjacent
-// ones, which is stable (odd-even transposition; Knuth, volume 3, 5.3.4). Sorted runs are
-// then merged two by two until one is left. In a merge each point makes the same number of outputs:
-// where its share begins in both runs is found by binary search on its diagonal (merge path; Odeh,
-// Green, Mwassi, Shmueli and Birk, 2012).
+// Sorts. On devices with teams lines whose comparator is a total order of keys are sorted by digits
+// (radix_sort.h). All others: blocks of a few elements are sorted in registers by a network of
+// exchanges of adjacent ones, which is stable (odd-even transposition; Knuth, volume 3, 5.3.4).
+// Sorted runs are then merged two by two until one is left. In a merge each point makes the same
+// number of outputs: where its share begins in both runs is found by binary search on its diagonal
+// (merge path; Odeh, Green, Mwassi, Shmueli and Birk, 2012).
 //
 // Every place of the result is written, each index is within its run, and every loop has a fixed
 // number of trips, whatever the comparator answers: one that is no order gives some elements of the
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backends/compiler/lower/radix_sort.h"
 #include "backends/compiler/lower/sequence.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -102,6 +104,9 @@ class SortLowering {
     return part_size() > 0 ? "" : fmt::format("the last part of {} elements is too short", size_);
   }
 
+  // Once why_not_partial() was asked.
+  kernel::Refusal why_not_by_digits() { return why_no_radix_sort(radix_sort()); }
+
   Result<LoweredSequence> run() {
     for (size_t k = 0; k < op_.operand_count(); ++k) {
       if (op_.operand(k)->type().dtype() != op_.result(k)->type().dtype()) {
@@ -111,6 +116,13 @@ class SortLowering {
     HEKLA_ASSIGN_OR_RETURN(const int64_t block, block_size());
     std::vector<Temporary> from, to;
     const int64_t part = part_size();
+    if (part == 0) {
+      const RadixSort radix = radix_sort();
+      if (why_no_radix_sort(radix).empty()) {
+        HEKLA_RETURN_IF_ERROR(sort_by_radix(radix));
+        return std::move(sequence_);
+      }
+    }
     if (size_ > block) from = add_run();
     HEKLA_RETURN_IF_ERROR(part > 0 ? add_parts(part, from) : add_blocks(block, from));
     for (int64_t width = part > 0 ? part : block; width < size_; width *= 2) {
@@ -142,6 +154,37 @@ class SortLowering {
     std::vector<Temporary> run;
     for (DType dtype : dtypes_) run.push_back(add_temporary(sequence_, dtype, largest_));
     return run;
+  }
+
+  RadixSort radix_sort() {
+    RadixSort sort{sequence_, in_memory_, options_, outer_,
+                   size_,     inner_,     dtypes_,  sort_keys(comparator_),
+                   {},        {},         {}};
+    sort.load = [this](KernelMaker& k, Value i) {
+      const Point point{{}, index_of(k, size_, k.at(0), i, k.at(2))};
+      Elements elements;
+      for (const Carried& each : carried_) {
+        elements.push_back(k.emitter().emit(*op_.operand(each.operand), point));
+      }
+      if (by_index_) elements.push_back({i, kernel::kNoValue});
+      return elements;
+    };
+    sort.store = [this](KernelMaker& k, Value i, const Elements& element) {
+      store(k, {}, element, k.at(0), i, k.at(2));
+    };
+    sort.number = [this](KernelMaker& k, const SortKey& key, const Elements& element) {
+      Elements all;
+      for (size_t i = 0; i < op_.operand_count(); ++i) {
+        const int carried = key_of_[i];
+        const DType dtype = op_.operand(i)->type().dtype();
+        all.push_back(carried < 0 ? kernel::integer_element(k.b(), dtype, 0)
+                                  : element[static_cast<size_t>(carried)]);
+      }
+      const std::optional<Value> number = ordered_key(k.emitter(), comparator_, key, all);
+      if (!number.has_value()) k.emitter().fail(op_);
+      return number.value_or(k.b().integer(kernel::ScalarType::kI32, 0));
+    };
+    return sort;
   }
 
   // Whether `a` must stand before `b`, by the comparator.
@@ -530,14 +573,18 @@ class SortLowering {
 
 }  // namespace
 
-kernel::Refusal why_no_partial_sort(const ir::Operation& op, const LowerOptions& options) {
+SortRefusals why_no_sort(const ir::Operation& op, const LowerOptions& options) {
   Outputs outputs;
   for (size_t i = 0; i < op.result_count(); ++i) {
     if (op.result(i)->has_uses()) outputs.push_back(op.result(i));
   }
-  if (outputs.empty()) return "nobody wants a result";
+  if (outputs.empty()) return {"nobody wants a result", "nobody wants a result"};
   const InMemory in_memory = [](const ir::Value&) { return true; };
-  return SortLowering(op, outputs, in_memory, options).why_not_partial();
+  SortLowering sort(op, outputs, in_memory, options);
+  SortRefusals why;
+  why.partial = sort.why_not_partial();
+  why.by_digits = sort.why_not_by_digits();
+  return why;
 }
 
 Result<LoweredSequence> lower_sort(const ir::Operation& op, const Outputs& outputs,

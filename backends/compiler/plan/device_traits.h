@@ -23,7 +23,9 @@ struct DeviceTraits {
   // Points that may exchange values (kernel::Exchange), at most: invocations of a workgroup. 1:
   // none.
   int64_t team_points = 1;
-  // Trees of such points reduce lines in less time than a point each does.
+  // Words of memory that they may share (kernel::TeamMemory) and exchange through; 0: none.
+  int64_t team_words = 0;
+  // Such points together reduce, scan and sort lines in less time than a point each does.
   bool reduces_by_trees = false;
   // Iterations after which the device ends the loops of a kernel; 0: never.
   int64_t max_loop_iterations = 0;

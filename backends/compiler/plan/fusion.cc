@@ -450,6 +450,7 @@ void Fusion::ask_scatter(const ir::Operation& op) {
 
 void Fusion::ask_scan(const ir::Operation& op) {
   kernel::Implementations ways;
+  ways.ask("blocks of lines, by teams of points", lower::why_no_team_scan(op, lower_options_));
   ways.ask("blocks of lines", lower::why_no_scan(op, lower_options_));
   ways.ask("each element reads its window", "");
   asked_[&op] = ways.take();
@@ -457,7 +458,9 @@ void Fusion::ask_scan(const ir::Operation& op) {
 
 void Fusion::ask_sort(const ir::Operation& op) {
   kernel::Implementations ways;
-  ways.ask("first elements of parts, then merges", lower::why_no_partial_sort(op, lower_options_));
+  const lower::SortRefusals why = lower::why_no_sort(op, lower_options_);
+  ways.ask("first elements of parts, then merges", why.partial);
+  ways.ask("digits of keys, by teams of points", why.by_digits);
   ways.ask("sorted blocks, then merges", "");
   asked_[&op] = ways.take();
 }

@@ -179,7 +179,7 @@ bool is_in_range(const kernel::Kernel& kernel, const std::vector<kernel::Instruc
     });
   };
   for (const kernel::Instruction& inst : instructions) {
-    if (inst.op > kernel::Op::kShuffleXor || !is_type(inst.type) || !are_values(inst.arguments) ||
+    if (inst.op > kernel::kLastOp || !is_type(inst.type) || !are_values(inst.arguments) ||
         inst.region < 0 || static_cast<size_t>(inst.region) >= regions.size()) {
       return false;
     }

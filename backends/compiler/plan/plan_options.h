@@ -16,7 +16,7 @@ namespace hekla::plan {
 // lines: stored once instead. kWherePays: large ones.
 enum class StoredTransposes : uint8_t { kNone, kWherePays, kAll };
 
-// Whether reductions are done by trees of points, which gives sums other bits.
+// Whether reductions, scans and sorts are done by teams of points, which gives sums other bits.
 enum class TreeReductions : uint8_t {
   kNone,           // in the order of the elements
   kDevice,         // as the device's traits say

@@ -75,7 +75,7 @@ class DrawnSchedule {
   Answer drawn_teams() {
     if (kernel::Refusal why = why_no_teams(kernel_, target_); !why.empty()) return why;
     const uint32_t points = team_points(kernel_);
-    const uint32_t most = std::max(points, most_);
+    const uint32_t most = std::min(std::max(points, most_), points * most_teams(kernel_, target_));
     const uint32_t invocations = points * power_of_two(most / points);
     return teams(kernel_, target_, invocations, chance(50), chance(50));
   }

@@ -91,7 +91,8 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
       stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
       ids_(f_.size() * side_by_side_, 0),
-      inside_(side_by_side_) {
+      inside_(side_by_side_),
+      exchanges_in_(kernel::regions_with_exchanges(f_)) {
   if (schedule.is_tiled || side_by_side_ > 1) depends_ = analyse_tile(index).depends;
   if (schedule.long_accesses) pairs_ = paired_loads(index);
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
@@ -189,7 +190,8 @@ void Generator::emit_teams(Bits group, Bits local) {
   const Bits outer = divide(inner, is_adjacent ? points : per_group);
   const int width = kernel_.points() > m_.target().max_narrow_points ? 64 : 32;
   const Bits point = (is_adjacent ? inner : outer).resized(width);
-  Bits team = group.resized(width) * per_group + (is_adjacent ? outer : inner).resized(width);
+  team_slot_ = is_adjacent ? outer : inner;
+  Bits team = group.resized(width) * per_group + team_slot_.resized(width);
   const auto count = static_cast<uint64_t>(kernel_.points()) / points;
   if (count % per_group != 0) {
     inside_[0] = team < count;
@@ -222,9 +224,40 @@ spv::Id Generator::exchanged(const Instruction& inst) {
                  {array, at.id()});
   };
   b_.createStore(is_bool ? number({&m_, value}, 32).id() : value, element(local_));
-  barrier();
+  team_barrier();
   const spv::Id other = b_.createLoad(element(local_ ^ distance), spv::NoPrecision);
   return is_bool ? (Bits{&m_, 32, other} != 0).id : other;
+}
+
+spv::Id Generator::access_team(const Instruction& inst) {
+  const kernel::TeamMemory memory = kernel::unpack_team_memory(inst.immediate);
+  std::set<Op>& done = accesses_[memory.array];
+  const bool may_join = done.empty() || (done.size() == 1 && done.contains(inst.op));
+  if (!may_join) team_barrier();
+  accesses_[memory.array].insert(inst.op);
+  spv::Id& array = team_arrays_[memory.array];
+  const uint32_t teams = schedule_.workgroup_size / schedule_.team_points;
+  if (array == 0) {
+    const spv::Id all =
+        b_.makeArrayType(m_.uint_type(32), b_.makeUintConstant(memory.words * teams), /*stride=*/0);
+    array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, all, "team");
+    entry_->addIdOperand(array);
+  }
+  Bits at = integer(inst.arguments[0]);
+  if (teams > 1) at = team_slot_ * uint64_t{memory.words} + at;
+  const spv::Id word =
+      m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.uint_type(32)),
+            {array, at.id()});
+  if (inst.op == Op::kTeamLoad) return b_.createLoad(word, spv::NoPrecision);
+  const spv::Id value = id(inst.arguments[1]);
+  if (inst.op == Op::kTeamStore) {
+    b_.createStore(value, word);
+  } else {
+    m_.op(spv::OpAtomicIAdd, m_.uint_type(32),
+          {word, b_.makeUintConstant(spv::ScopeWorkgroup),
+           b_.makeUintConstant(spv::MemorySemanticsMaskNone), value});
+  }
+  return 0;
 }
 
 void Generator::emit_unit(Bits unit, bool has_tail) {
@@ -357,6 +390,10 @@ void Generator::emit(Value v) {
   const Instruction& inst = f_[v];
   if (inst.op == Op::kFor) return emit_loop(inst);
   if (inst.op == Op::kStore) return emit_store(v, inst);
+  if (!kernel::has_result(inst.op)) {
+    access_team(inst);
+    return;
+  }
   if (!needed_.empty() && !needed_[static_cast<size_t>(v)]) return;
   if (loaded_.erase(v) > 0) return spread(v);
   if (inst.op != Op::kLoad || !(load_run(v, inst) || load_pair(v, inst))) {
@@ -434,6 +471,8 @@ spv::Id Generator::value(Value v, const Instruction& inst) {
     }
     case Op::kShuffleXor:
       return exchanged(inst);
+    case Op::kTeamLoad:
+      return access_team(inst);
     default:
       return computed(inst, [&](Value a) { return id(a); });
   }

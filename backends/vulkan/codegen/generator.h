@@ -34,6 +34,8 @@ class Generator {
   void emit_teams(Bits group, Bits local);
   // What another point of the team has.
   spv::Id exchanged(const kernel::Instruction& inst);
+  // A load, store or addition in memory of the team; a load gives its value.
+  spv::Id access_team(const kernel::Instruction& inst);
   void emit_unit(Bits unit, bool has_tail);
   void emit_body(Bits unit);
   void set_index(size_t dim, size_t point, Bits index);
@@ -93,6 +95,8 @@ class Generator {
   spv::Id computed(const kernel::Instruction& inst, const ArgumentOf& argument_of);
   void emit_region(int32_t number) {
     for (kernel::Value v : f_.region(number).instructions) emit(v);
+    // The next iteration writes what this one has read.
+    if (number != 0 && exchanges_in_[static_cast<size_t>(number)]) team_barrier();
   }
   void emit(kernel::Value v);
   spv::Id value(kernel::Value v, const kernel::Instruction& inst);
@@ -194,6 +198,10 @@ class Generator {
   spv::Id load_staged(const Staged& staged);
   void fill(int32_t region, const Staged& staged, Bits first_iteration, uint64_t depth);
   void barrier();
+  void team_barrier() {
+    accesses_.clear();
+    barrier();
+  }
   Carried emit_staged_iterations(int32_t region, Bits blocks, uint64_t depth,
                                  const Carried& initial);
 
@@ -220,6 +228,12 @@ class Generator {
   // Of exchanges through shared memory: two arrays of a type, used alternately.
   std::map<std::pair<kernel::ScalarType, size_t>, spv::Id> exchange_arrays_;
   size_t exchanges_ = 0;
+  const std::vector<bool> exchanges_in_;  // by region: whether points exchange values in it
+  // Of memory of teams: the arrays, where this team's part begins, and what was done with each
+  // since the last barrier.
+  std::map<uint32_t, spv::Id> team_arrays_;
+  Bits team_slot_;
+  std::map<uint32_t, std::set<kernel::Op>> accesses_;
   uint32_t shared_bytes_ = 0;
   // Of unrolled iterations: which one is emitted, how many there are, which loads load for several,
   // and what they gave, by id_index() and iteration.

@@ -125,6 +125,7 @@ Generator::Carried Generator::emit_iterations(const Iterations& range, unsigned 
 void Generator::emit_loop(const Instruction& inst) {
   const auto number = static_cast<int32_t>(inst.immediate);
   const kernel::RegionBody& region = f_.region(number);
+  if (exchanges_in_[inst.immediate] && !accesses_.empty()) team_barrier();
   Carried values = get_carried(region, [&](size_t i) { return inst.arguments[i]; });
   const Bits count = integer(inst.arguments[0]);
   const Instruction& count_of = f_[inst.arguments[0]];
@@ -158,9 +159,12 @@ void Generator::emit_loop(const Instruction& inst) {
 // As many iterations as possible unrolled, then the others.
 Generator::Carried Generator::emit_all_iterations(const Iterations& range, bool passes,
                                                   const Carried& initial) {
+  // Barriers inside leave little to gain, and code that is copied takes registers.
+  const bool has_exchanges = exchanges_in_[static_cast<size_t>(range.region)];
+  const unsigned control =
+      has_exchanges ? spv::LoopControlDontUnrollMask : spv::LoopControlMaskNone;
   const auto emit_some = [&](const Iterations& some, const Carried& values) {
-    return passes ? emit_passed_iterations(some, values)
-                  : emit_iterations(some, spv::LoopControlMaskNone, values);
+    return passes ? emit_passed_iterations(some, values) : emit_iterations(some, control, values);
   };
   const uint32_t unroll = choose_unroll(range.region, range.known_count);
   const int64_t block = int64_t{unroll} * (passes ? schedule_.workgroup_size : 1);

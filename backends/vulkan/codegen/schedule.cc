@@ -279,6 +279,7 @@ Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_
   const uint32_t points = team_points(kernel);
   uint32_t invocations = t.is_cpu ? t.subgroup_size : kGpuWorkgroup;
   invocations = std::min(std::max(std::bit_ceil(invocations), points), std::bit_floor(most));
+  invocations = std::min(invocations, points * most_teams(kernel, t));
   return teams(kernel, t, invocations, team_stride(kernel) == 1, /*shuffles=*/true);
 }
 
@@ -387,6 +388,9 @@ std::vector<bool> chain_stores(const kernel::Function& f) {
       case Op::kConstant:
       case Op::kParameter:
       case Op::kLoad:
+      case Op::kTeamLoad:
+      case Op::kTeamStore:
+      case Op::kTeamAdd:
       case Op::kFor:
       case Op::kForResult:
         break;
@@ -430,6 +434,9 @@ std::vector<bool> foldable_values(const kernel::Function& f) {
         return carried(f[inst.arguments[0]], inst.immediate);
       case Op::kLoad:
       case Op::kStore:
+      case Op::kTeamLoad:
+      case Op::kTeamStore:
+      case Op::kTeamAdd:
       case Op::kFor:
         return false;
       default:

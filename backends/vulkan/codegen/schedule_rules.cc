@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <set>
 
 namespace hekla::vulkan::codegen {
 namespace {
@@ -31,6 +33,24 @@ int64_t loop_iterations(const kernel::IndexAnalysis& index, int32_t region, uint
     if (sum > kManyIterations) return kManyIterations;
   }
   return sum;
+}
+
+// Shared memory of a team.
+uint32_t team_bytes(const kernel::Kernel& kernel) {
+  std::set<kernel::ScalarType> exchanged;
+  for (const kernel::Instruction& inst : kernel.body.instructions()) {
+    if (inst.op != Op::kShuffleXor) continue;
+    exchanged.insert(inst.type == kernel::ScalarType::kBool ? kernel::ScalarType::kI32 : inst.type);
+  }
+  uint32_t bytes = 0;
+  // Two arrays of each type.
+  for (const kernel::ScalarType type : exchanged) {
+    bytes += 2 * team_points(kernel) * static_cast<uint32_t>(kernel::bit_width(type) / 8);
+  }
+  for (const kernel::TeamMemory& memory : kernel::team_memories(kernel.body)) {
+    bytes += 4 * memory.words;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -71,13 +91,15 @@ kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& t) {
     return fmt::format("teams of {} points, and a workgroup has {} invocations at most", points,
                        most_invocations(t));
   }
-  // Two arrays of each type.
-  constexpr uint32_t kBytes = 2 * (4 + 4 + 8 + 8);
-  if (points * kBytes > t.max_shared_memory_bytes) {
+  if (most_teams(kernel, t) == 0) {
     return fmt::format("teams of {} points want {} bytes of shared memory, more than {}", points,
-                       points * kBytes, t.max_shared_memory_bytes);
+                       team_bytes(kernel), t.max_shared_memory_bytes);
   }
   return {};
+}
+
+uint32_t most_teams(const kernel::Kernel& kernel, const Target& t) {
+  return std::bit_floor(t.max_shared_memory_bytes / std::max(team_bytes(kernel), 1U));
 }
 
 Schedule teams(const kernel::Kernel& kernel, const Target& t, uint32_t invocations,

@@ -51,6 +51,8 @@ Answer shared_point(const kernel::Kernel& kernel, const Target& target);
 // is no less than a team; `shuffles`: whether subgroups exchange values without shared memory,
 // where there are whole subgroups.
 uint32_t team_points(const kernel::Kernel& kernel);
+// How many teams a workgroup has shared memory for: a power of two, or 0.
+uint32_t most_teams(const kernel::Kernel& kernel, const Target& target);
 kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& target);
 Schedule teams(const kernel::Kernel& kernel, const Target& target, uint32_t invocations,
                bool is_adjacent, bool shuffles);

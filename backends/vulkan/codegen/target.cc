@@ -79,6 +79,8 @@ int64_t team_points(const Target& t) {
   return std::bit_floor(std::max(most, 1U));
 }
 
+int64_t team_words(const Target& t) { return t.max_shared_memory_bytes / 4; }
+
 // llvmpipe before Mesa 25, which alone splits chains, keeps subnormal numbers without saying so
 // (measured: 22.3). That of 26.2 and SwiftShader take them for zero.
 bool keeps_f32_subnormals(const Target& target) {

@@ -93,6 +93,8 @@ Target make_target(const DeviceSnapshot& snapshot);
 // Points of a team (kernel::Exchange) that a workgroup of any device like this one has room for; 1:
 // none.
 int64_t team_points(const Target& target);
+// Words of shared memory that a team may have.
+int64_t team_words(const Target& target);
 
 // Whether arithmetic keeps subnormal numbers of this width; where it does not, the device may take
 // any of them for zero. Emulated f64 keeps them.

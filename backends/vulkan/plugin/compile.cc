@@ -133,6 +133,7 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   traits.merges_reductions = true;
   // A tree wants what a GPU has to spare; a processor is as fast along memory, without barriers.
   traits.team_points = team_points(target);
+  traits.team_words = team_words(target);
   traits.reduces_by_trees = !target.is_cpu;
   traits.max_loop_iterations = target.max_loop_iterations;
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,

@@ -62,6 +62,14 @@ void Rewriter::walk(int32_t region) {
       for (Value part : of(inst.arguments[0])) {
         made_[v].push_back(b_.shuffle_xor(part, unpack_exchange(inst.immediate)));
       }
+    } else if (inst.op == Op::kTeamStore) {
+      b_.team_store(unpack_team_memory(inst.immediate), one(inst.arguments[0]),
+                    one(inst.arguments[1]));
+    } else if (inst.op == Op::kTeamAdd) {
+      b_.team_add(unpack_team_memory(inst.immediate), one(inst.arguments[0]),
+                  one(inst.arguments[1]));
+    } else if (inst.op == Op::kTeamLoad) {
+      made_[v] = {b_.team_load(unpack_team_memory(inst.immediate), one(inst.arguments[0]))};
     } else {
       made_[v] = rewrite(inst);
     }
@@ -113,7 +121,7 @@ constexpr size_t kMostInstructions = 40'000;
 bool has_type(const Function& f, ScalarType type) {
   for (size_t v = 0; v < f.size(); ++v) {
     const Instruction& inst = f[static_cast<Value>(v)];
-    if (inst.type == type && inst.op != Op::kStore && inst.op != Op::kFor) return true;
+    if (inst.type == type && has_result(inst.op) && inst.op != Op::kFor) return true;
   }
   return false;
 }

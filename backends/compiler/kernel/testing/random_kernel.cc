@@ -289,11 +289,32 @@ class Generator {
     push(b_.shuffle_xor(pick(any_type()), {team_, distance}));
   }
 
+  // What the points of a team store at places of their own, and what they add anywhere, is seen
+  // anywhere.
+  void share() {
+    const int64_t size = grid_[static_cast<size_t>(team_)];
+    const auto words = static_cast<uint32_t>(2 * size);
+    const kernel::TeamMemory memory{team_, static_cast<uint32_t>(random_.below(2)), words};
+    Value point = b_.grid_index(team_);
+    if (b_.type(point) == kI64) point = b_.convert(Op::kTruncate, kI32, point);
+    const auto anywhere = [&] {
+      return b_.bit_and(pick(kI32), b_.integer(kI32, static_cast<int64_t>(words) - 1));
+    };
+    const Value place = b_.bit_xor(
+        b_.mul(point, b_.integer(kI32, 2)),
+        b_.integer(kI32, static_cast<int64_t>(random_.below(static_cast<uint64_t>(words)))));
+    b_.team_store(memory, place, pick(kI32));
+    b_.team_store(memory, b_.bit_xor(place, b_.integer(kI32, 1)), pick(kI32));
+    for (uint64_t i = random_.below(3); i > 0; --i) b_.team_add(memory, anywhere(), pick(kI32));
+    for (uint64_t i = 1 + random_.below(3); i > 0; --i) push(b_.team_load(memory, anywhere()));
+  }
+
   void make_loop(int ops, int depth) {
     // Sometimes as long as what loads of several iterations together ask for.
     const auto constant =
         static_cast<int64_t>(random_.below(depth == 0 && random_.chance(20) ? 40 : 6));
     const bool is_constant = random_.chance(60);
+    const bool outer_shares = std::exchange(shares_, shares_ && is_constant && constant > 0);
     const Value count =
         is_constant ? b_.index(constant) : as_index(b_.bit_and(pick(kI32), b_.integer(kI32, 3)));
     std::vector<Value> initial;
@@ -320,13 +341,18 @@ class Generator {
           return next;
         });
     pools_ = outer;
+    shares_ = outer_shares;
     for (Value v : results) push(v);
   }
 
   void make_ops(int count, int depth) {
     for (int i = 0; i < count; ++i) {
-      if (team_ >= 0 && depth == 0 && random_.chance(15)) {
-        exchange();
+      if (shares_ && random_.chance(15)) {
+        if (random_.chance(40)) {
+          share();
+        } else {
+          exchange();
+        }
       } else if (random_.chance(depth == 0 ? 8 : 15)) {
         const ScalarType t = any_type();
         if (t != kBool) push(load(t));
@@ -342,7 +368,8 @@ class Generator {
   const RandomOptions options_;
   Random random_;
   std::vector<int64_t> grid_;
-  const int team_;  // the dimension along which points exchange values; -1: they do not
+  const int team_;            // the dimension along which points exchange values; -1: they do not
+  bool shares_ = team_ >= 0;  // whether they may, in the loops around
   ScalarType index_type_;
   Builder b_;
   std::vector<ScalarType> types_;

@@ -31,7 +31,7 @@ TEST(RandomKernel, IsWellTypedAndStaysInItsOperands) {
       ops.insert(test.kernel.body[static_cast<Value>(v)].op);
     }
   }
-  for (int op = 0; op <= static_cast<int>(Op::kShuffleXor); ++op) {
+  for (int op = 0; op <= static_cast<int>(kLastOp); ++op) {
     EXPECT_TRUE(ops.contains(static_cast<Op>(op))) << op_name(static_cast<Op>(op)) << " is missing";
   }
 }
