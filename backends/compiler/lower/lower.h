@@ -38,6 +38,9 @@ struct LowerOptions {
   // Points of a team that reduces a line by a tree (kernel::Exchange), at most; a power of two. 1:
   // elements are taken in their order. Sums of floats have other bits.
   int64_t team_points = 1;
+  // Where not empty, contractions are those of a device with matrix units for these types
+  // (plan::DeviceTraits::matrix_types).
+  std::vector<DType> matrix_types;
   // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways
   // that large ones do. Sums of floats may have other bits.
   bool small_limits = false;

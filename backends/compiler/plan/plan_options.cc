@@ -17,6 +17,7 @@ lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& t
                              ? traits.reduces_by_trees
                              : plan.tree_reductions == TreeReductions::kWherePossible;
   options.team_points = has_trees ? traits.team_points : 1;
+  options.matrix_types = traits.matrix_types;
   options.small_limits = plan.small_limits;
   return options;
 }
