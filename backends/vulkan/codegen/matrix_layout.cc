@@ -15,8 +15,10 @@ constexpr uint32_t kWordBytes = 4;
 constexpr uint32_t kWideUnitWords = 4;
 // A device is busy when each of its processors has about so many workgroups.
 constexpr int64_t kFewTiles = 96;
-// Matrix products of a subgroup and a block of the depth, which stand in the code one by one.
+// Matrix products of a subgroup and a block of the depth, which stand in the code one by one. In
+// software each is a page of code, which takes long to compile.
 constexpr uint32_t kMostProducts = 64;
+constexpr uint32_t kMostProductsInSoftware = 8;
 
 uint32_t unit_words(const MatrixShape& shape) {
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
@@ -137,13 +139,36 @@ uint32_t store_elements(const MatrixLayout& l, const MatrixAxes& along) {
   return static_cast<uint32_t>(unit);
 }
 
+// Those that sizes choose among, largest first.
+std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& target) {
+  const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
+  // 64 bytes of each line, and twice as many.
+  const uint32_t depth = std::max(64 / bytes, shape.depth), deep = 2 * depth;
+  // On NVIDIA's Hopper one place for blocks of the depth is faster than two, and the wide tile
+  // than the square ones.
+  const MatrixTile table[] = {
+      {128, 256, depth, 64, 64, 1}, {128, 128, deep, 64, 32, 1}, {128, 128, depth, 64, 32, 1},
+      {128, 64, deep, 64, 32, 1},   {128, 64, depth, 64, 32, 1}, {64, 64, deep, 32, 32, 1},
+      {64, 64, depth, 32, 32, 1},   {32, 32, depth, 16, 16, 2},
+  };
+  std::vector<MatrixTile> tiles;
+  for (const MatrixTile& tile : table) {
+    if (why_no_tile(tile, shape, target).empty()) tiles.push_back(tile);
+  }
+  const MatrixTile smallest{2 * shape.rows, 2 * shape.columns, 2 * shape.depth,
+                            shape.rows,     shape.columns,     1};
+  if (tiles.empty() || tiles.back().subgroup_rows > shape.rows) tiles.push_back(smallest);
+  return tiles;
+}
+
 MatrixTile choose_tile(const MatrixLayout& l, const Target& target) {
   if (target.matrix_tile.rows > 0) return target.matrix_tile;
-  const std::vector<MatrixTile> tiles = matrix_tiles(l.shape, target);
   if (target.schedule_seed != 0) {
+    const std::vector<MatrixTile> all = matrix_tiles(l.shape, target);
     std::mt19937_64 random(target.schedule_seed);
-    return tiles[random() % tiles.size()];
+    return all[random() % all.size()];
   }
+  const std::vector<MatrixTile> tiles = chosen_tiles(l.shape, target);
   // The largest that leaves work for all processors, else the smallest.
   for (const MatrixTile& tile : tiles) {
     const auto count = [](int64_t size, uint32_t part) { return (size + part - 1) / part; };
@@ -178,9 +203,10 @@ kernel::Refusal why_no_tile(const MatrixTile& t, const MatrixShape& shape, const
   }
   const uint32_t products = (t.subgroup_rows / shape.rows) * (t.subgroup_columns / shape.columns) *
                             (t.depth / shape.depth);
-  if (products > kMostProducts) {
+  const uint32_t most_products = target.is_cpu ? kMostProductsInSoftware : kMostProducts;
+  if (products > most_products) {
     return fmt::format("a tile of {} has {} products of matrices a block, more than {}", name,
-                       products, kMostProducts);
+                       products, most_products);
   }
   const uint32_t lanes = subgroups_of(t) * target.matrix_subgroup_size;
   const uint32_t most = std::min(target.max_workgroup_invocations, target.max_workgroup_size_x);
@@ -196,24 +222,13 @@ kernel::Refusal why_no_tile(const MatrixTile& t, const MatrixShape& shape, const
 }
 
 std::vector<MatrixTile> matrix_tiles(const MatrixShape& shape, const Target& target) {
-  const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
-  // 64 bytes of each line, and twice as many.
-  const uint32_t depth = std::max(64 / bytes, shape.depth), deep = 2 * depth;
-  // On NVIDIA's Hopper one place for blocks of the depth is faster than two, and the wide tile
-  // than the square ones.
-  const MatrixTile table[] = {
-      {128, 256, depth, 64, 64, 1}, {128, 128, deep, 64, 32, 1}, {128, 128, depth, 64, 32, 2},
-      {128, 64, deep, 32, 32, 1},   {64, 64, deep, 32, 32, 1},   {64, 64, depth, 32, 16, 2},
-      {32, 32, depth, 16, 16, 2},
-  };
-  std::vector<MatrixTile> tiles;
-  for (const MatrixTile& tile : table) {
+  std::vector<MatrixTile> tiles = chosen_tiles(shape, target);
+  const uint32_t r = shape.rows, c = shape.columns, d = shape.depth;
+  for (const MatrixTile& tile :
+       {MatrixTile{4 * r, 2 * c, d, 2 * r, c, 2}, MatrixTile{2 * r, 4 * c, 2 * d, r, 2 * c, 1},
+        MatrixTile{r, 3 * c, d, r, c, 1}}) {
     if (why_no_tile(tile, shape, target).empty()) tiles.push_back(tile);
   }
-  const MatrixTile smallest{2 * shape.rows, 2 * shape.columns, 2 * shape.depth,
-                            shape.rows,     shape.columns,     1};
-  // Of small matrices also the smallest: processors, which have such, take long to compile many.
-  if (tiles.empty() || tiles.back().subgroup_rows > shape.rows) tiles.push_back(smallest);
   return tiles;
 }
 

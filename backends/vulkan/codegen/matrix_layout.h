@@ -64,8 +64,8 @@ struct MatrixLayout {
 
 // Why a tile is none for products of this shape on the device; empty: it is one.
 kernel::Refusal why_no_tile(const MatrixTile& tile, const MatrixShape& shape, const Target& target);
-// Those of the table that the device has room for, largest first. Never empty where the device has
-// room for a tile of a few matrices.
+// Those that the device has room for: what sizes choose among, largest first, and some that are for
+// tests. Never empty: whether a few matrices fit is asked of the layout.
 std::vector<MatrixTile> matrix_tiles(const MatrixShape& shape, const Target& target);
 
 // UNIMPLEMENTED, in words: the device has no matrix units for the operands.
