@@ -144,12 +144,12 @@ std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& tar
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
   // 64 bytes of each line, and twice as many.
   const uint32_t depth = std::max(64 / bytes, shape.depth), deep = 2 * depth;
-  // On NVIDIA's Hopper one place for blocks of the depth is faster than two, and the wide tile
-  // than the square ones.
+  // On NVIDIA's Hopper one place for blocks of the depth is faster than two, and deep blocks than
+  // wide tiles.
   const MatrixTile table[] = {
-      {128, 256, depth, 64, 64, 1}, {128, 128, deep, 64, 32, 1}, {128, 128, depth, 64, 32, 1},
-      {128, 64, deep, 64, 32, 1},   {128, 64, depth, 64, 32, 1}, {64, 64, deep, 32, 32, 1},
-      {64, 64, depth, 32, 32, 1},   {32, 32, depth, 16, 16, 2},
+      {128, 128, deep, 64, 32, 1}, {128, 128, depth, 64, 32, 1}, {128, 64, deep, 64, 32, 1},
+      {128, 64, depth, 64, 32, 1}, {64, 64, deep, 32, 32, 1},    {64, 64, depth, 32, 32, 1},
+      {32, 32, depth, 16, 16, 2},
   };
   std::vector<MatrixTile> tiles;
   for (const MatrixTile& tile : table) {
@@ -225,8 +225,8 @@ std::vector<MatrixTile> matrix_tiles(const MatrixShape& shape, const Target& tar
   std::vector<MatrixTile> tiles = chosen_tiles(shape, target);
   const uint32_t r = shape.rows, c = shape.columns, d = shape.depth;
   for (const MatrixTile& tile :
-       {MatrixTile{4 * r, 2 * c, d, 2 * r, c, 2}, MatrixTile{2 * r, 4 * c, 2 * d, r, 2 * c, 1},
-        MatrixTile{r, 3 * c, d, r, c, 1}}) {
+       {MatrixTile{8 * r, 16 * c, 2 * d, 4 * r, 4 * c, 1}, MatrixTile{4 * r, 2 * c, d, 2 * r, c, 2},
+        MatrixTile{2 * r, 4 * c, 2 * d, r, 2 * c, 1}, MatrixTile{r, 3 * c, d, r, c, 1}}) {
     if (why_no_tile(tile, shape, target).empty()) tiles.push_back(tile);
   }
   return tiles;

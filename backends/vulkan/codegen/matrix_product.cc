@@ -85,6 +85,7 @@ class ProductGenerator {
                  {shared_, unit.id()});
   }
   void barrier();
+  void execution_barrier();
   Bits number(uint64_t value) { return Bits::constant(m_, 32, value); }
   Bits zero() { return number(0); }
 
@@ -293,6 +294,12 @@ void ProductGenerator::barrier() {
       static_cast<spv::MemorySemanticsMask>(
           spv::MemorySemanticsAcquireReleaseMask | spv::MemorySemanticsWorkgroupMemoryMask |
           spv::MemorySemanticsMakeAvailableKHRMask | spv::MemorySemanticsMakeVisibleKHRMask));
+}
+
+// For writes after reads, which make nothing known: whole barriers cost a twentieth of a product on
+// NVIDIA's Hopper.
+void ProductGenerator::execution_barrier() {
+  b_.createControlBarrier(spv::ScopeWorkgroup, spv::ScopeWorkgroup, spv::MemorySemanticsMaskNone);
 }
 
 Bits ProductGenerator::divide(Bits& number, uint64_t by) {
@@ -723,7 +730,7 @@ void ProductGenerator::emit_tile(Bits group) {
     const bool is_double = l_.tile.stages == 2;
     const Bits place = is_double ? (block & 1) * stage_units : zero();
     multiply(is_double ? number(stage_units) - place : zero());
-    if (!is_double) barrier();
+    if (!is_double) execution_barrier();
     store_all(units, place);
     barrier();
     b_.createBranch(&next);
