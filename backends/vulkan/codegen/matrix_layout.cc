@@ -142,14 +142,15 @@ uint32_t store_elements(const MatrixLayout& l, const MatrixAxes& along) {
 // Those that sizes choose among, largest first.
 std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& target) {
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
-  // 64 bytes of each line, and twice as many.
-  const uint32_t depth = std::max(64 / bytes, shape.depth), deep = 2 * depth;
+  // 64 bytes of each line, and more of them: where there are few workgroups, loads are to be many.
+  const uint32_t depth = std::max(64 / bytes, shape.depth), deep = 2 * depth, deepest = 4 * depth;
   // On NVIDIA's Hopper one place for blocks of the depth is faster than two, and deep blocks than
   // wide tiles.
   const MatrixTile table[] = {
-      {128, 128, deep, 64, 32, 1}, {128, 128, depth, 64, 32, 1}, {128, 64, deep, 64, 32, 1},
-      {128, 64, depth, 64, 32, 1}, {64, 64, deep, 32, 32, 1},    {64, 64, depth, 32, 32, 1},
-      {32, 32, depth, 16, 16, 2},
+      {128, 128, deep, 64, 32, 1},  {128, 128, depth, 64, 32, 1}, {128, 64, deep, 64, 32, 1},
+      {64, 128, deep, 32, 64, 1},   {32, 128, deep, 16, 32, 1},   {128, 32, deep, 32, 16, 1},
+      {64, 64, deep, 32, 32, 1},    {64, 64, depth, 32, 32, 1},   {32, 64, deepest, 16, 32, 1},
+      {64, 32, deepest, 32, 16, 1}, {32, 32, deepest, 16, 16, 1}, {32, 32, depth, 16, 16, 2},
   };
   std::vector<MatrixTile> tiles;
   for (const MatrixTile& tile : table) {
@@ -169,14 +170,24 @@ MatrixTile choose_tile(const MatrixLayout& l, const Target& target) {
     return all[random() % all.size()];
   }
   const std::vector<MatrixTile> tiles = chosen_tiles(l.shape, target);
-  // The largest that leaves work for all processors, else the smallest.
+  // The largest that leaves work for all processors, else the one that leaves most, the larger of
+  // equals; none that is empty by half.
+  const auto is_wasted = [](int64_t size, uint32_t part) {
+    return part > 32 && size * 2 <= int64_t{part};
+  };
+  const MatrixTile* best = &tiles.back();
+  int64_t most = 0;
   for (const MatrixTile& tile : tiles) {
+    if (is_wasted(l.row_count, tile.rows) || is_wasted(l.column_count, tile.columns)) continue;
+    if (tile.depth > l.depth_count && tile.depth > tiles.back().depth) continue;
     const auto count = [](int64_t size, uint32_t part) { return (size + part - 1) / part; };
     const int64_t groups =
         l.batch_count * count(l.row_count, tile.rows) * count(l.column_count, tile.columns);
-    if (groups >= kFewTiles) return tile;
+    if (groups > most) best = &tile;
+    most = std::max(most, groups);
+    if (groups >= kFewTiles) break;
   }
-  return tiles.back();
+  return *best;
 }
 
 }  // namespace

@@ -57,6 +57,16 @@ TEST(MatrixLayoutTest, LargeProductsTakeLargeTilesAndSmallOnesSmall) {
   EXPECT_LT(small.rows * small.columns, 64u * 64u + 1);
 }
 
+TEST(MatrixLayoutTest, ThinProductsTakeThinTiles) {
+  for (const bool has_few_rows : {false, true}) {
+    const MatrixTile tile = layout(has_few_rows ? product(DType::kBF16, 16, 65536, 4096)
+                                                : product(DType::kBF16, 65536, 16, 4096))
+                                .tile;
+    EXPECT_EQ(has_few_rows ? tile.rows : tile.columns, 32u);
+    EXPECT_EQ(has_few_rows ? tile.columns : tile.rows, 128u);
+  }
+}
+
 TEST(MatrixLayoutTest, UnitsGoAlongWhatIsContiguousInMemory) {
   Contraction c = product(DType::kBF16, 256, 256, 256);
   MatrixLayout l = layout(c);
