@@ -125,7 +125,7 @@ fetch_swiftshader() {  # $1: an empty folder
 fetch_sid() {
   need_root "make a root of Debian sid in .cache/drivers/sid by hand"
   "${as_root[@]}" debootstrap --variant=minbase \
-    --include=mesa-vulkan-drivers,mesa-drm-shim,libvulkan1 sid "$1" >/dev/null
+    --include=mesa-vulkan-drivers,mesa-drm-shim,libvulkan1,spirv-tools sid "$1" >/dev/null
 }
 
 for driver in ${drivers[@]+"${drivers[@]}"}; do

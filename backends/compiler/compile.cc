@@ -5,6 +5,7 @@
 #include <random>
 
 #include "backends/compiler/lower/algorithm.h"
+#include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/plan_options.h"
 #include "backends/compiler/plan/planner.h"
@@ -48,8 +49,11 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   }
   lower::apply_algorithms(*copy);
   HEKLA_RETURN_IF_ERROR(check("after apply_algorithms"));
-  if (options.plan.fuse && traits.has_contractions) {
-    passes::widen_contractions(*copy);
+  if ((options.plan.fuse && traits.has_contractions) || !traits.matrix_types.empty()) {
+    const lower::LowerOptions lowering = plan::lower_options(options.plan, traits);
+    passes::widen_contractions(*copy, [&](const ir::Operation& op) {
+      return traits.has_contractions || lower::why_no_contraction(op, lowering).empty();
+    });
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
   }
   if (const lower::LowerOptions lower = plan::lower_options(options.plan, traits);

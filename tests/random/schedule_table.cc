@@ -28,6 +28,7 @@ constexpr Prefix kFamilies[] = {
     {"dot", "contraction"},
     {"convolution", "contraction"},
     {"packed contraction", "packed contraction"},
+    {"matrix product", "matrix product"},
     {"gather", "gather"},
     {"dynamic_update_slice", "update"},
     {"broadcast", "movement"},

@@ -81,6 +81,9 @@ std::string to_string(const Contraction& c) {
   std::string text = fmt::format("{} x {} x {} x {} {}", axes_size(c.batch), axes_size(c.rows),
                                  axes_size(c.columns), axes_size(c.depth), dtype_name(c.lhs_dtype));
   if (c.rhs_dtype != c.lhs_dtype) text += fmt::format(" {}", dtype_name(c.rhs_dtype));
+  if (c.out_dtype == DType::kBF16 || c.out_dtype == DType::kF16) {
+    text += fmt::format(" to {}", dtype_name(c.out_dtype));
+  }
   if (c.chains > 1) text += fmt::format(" in {} sums", c.chains);
   for (size_t w = 0; w < c.windows.size(); ++w) {
     text += w == 0 ? ", window " : "x";

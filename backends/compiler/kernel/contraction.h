@@ -51,7 +51,9 @@ struct Contraction {
   // f32, bf16, f16: widened exactly. Or both of i8, u8, i16.
   DType lhs_dtype = DType::kF32;
   DType rhs_dtype = DType::kF32;
-  // `out` is f32, of integers i32. Elements of the whole buffers, and where index 0 of all axes
+  // f32, of integers i32; bf16 or f16: the f32 sum rounded to nearest even, as a conversion rounds.
+  DType out_dtype = DType::kF32;
+  // Elements of the whole buffers, and where index 0 of all axes
   // lies in them.
   int64_t lhs_elements = 0;
   int64_t rhs_elements = 0;

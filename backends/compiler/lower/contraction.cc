@@ -30,6 +30,9 @@ constexpr int64_t kLeastNarrowWork = 32;
 // The work of a product with a vector, whose generated kernel reads memory across its lanes, and
 // the depth that is worth several partial sums.
 constexpr double kLeastChainedWork = 1024;
+// Of products on matrix units, which are of 16 rows, columns and products.
+constexpr int64_t kLeastMatrixSide = 16;
+constexpr double kLeastMatrixWork = 1 << 18;
 constexpr int64_t kLeastChainedDepth = 4 * kernel::kDotChains;
 // A slice may leave out this share of the value it reads from; that value is computed for it.
 constexpr int64_t kMostOfSlice = 4;
@@ -137,10 +140,19 @@ bool is_narrow_integer(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kUI8 || dtype == DType::kI16;
 }
 
-kernel::Refusal why_no_types(const ir::Operation& op) {
+kernel::Refusal why_no_types(const ir::Operation& op, const LowerOptions& options) {
   const DType lhs = op.operand(0)->type().dtype();
   const DType rhs = op.operand(1)->type().dtype();
   const DType out = op.result()->type().dtype();
+  const std::vector<DType>& units = options.matrix_types;
+  if (!units.empty()) {
+    const bool are_served = lhs == rhs && std::count(units.begin(), units.end(), lhs) > 0;
+    const bool are_sums =
+        is_float(lhs) ? out == DType::kF32 : out == DType::kI32 || out == DType::kUI32;
+    if (are_served && are_sums) return {};
+    return fmt::format("sums in {} of {} and {}, for which the device has no matrix units",
+                       dtype_name(out), dtype_name(lhs), dtype_name(rhs));
+  }
   const bool are_floats = out == DType::kF32 && is_narrow_or_f32(lhs) && is_narrow_or_f32(rhs);
   const bool are_integers = (out == DType::kI32 || out == DType::kUI32) && is_narrow_integer(lhs) &&
                             is_narrow_integer(rhs);
@@ -277,6 +289,16 @@ kernel::Refusal why_not_worth_it(const Contraction& c, const LowerOptions& optio
   const int64_t columns = kernel::axes_size(c.columns);
   const int64_t depth = kernel::axes_size(c.depth);
   const double work = kernel::contraction_work(c);
+  if (!options.matrix_types.empty()) {
+    if (std::min({rows, columns, depth}) < kLeastMatrixSide) {
+      return fmt::format("{} rows, {} columns and sums of {}, one of them fewer than {}", rows,
+                         columns, depth, kLeastMatrixSide);
+    }
+    if (work < kLeastMatrixWork) {
+      return fmt::format("{} multiply-adds, fewer than {}", work, kLeastMatrixWork);
+    }
+    return {};
+  }
   if (c.chains > 1 && work >= kLeastChainedWork && std::max(rows, columns) >= kLeastWide) {
     return {};
   }
@@ -338,6 +360,14 @@ bool writes_contiguously(const Contraction& c) {
   return false;
 }
 
+// Whether a contraction may write the operation's result in place of its operand.
+bool is_written_through(const ir::Operation& op, const LowerOptions& options) {
+  if (op.code() == OpCode::kTranspose || op.code() == OpCode::kReshape) return true;
+  if (op.code() != OpCode::kConvert || options.matrix_types.empty()) return false;
+  const DType to = op.result()->type().dtype();
+  return op.operand(0)->type().dtype() == DType::kF32 && (to == DType::kBF16 || to == DType::kF16);
+}
+
 const InMemory kNothing = [](const ir::Value&) { return false; };
 
 // A value that can be given memory.
@@ -373,7 +403,8 @@ Result<LoweredContraction> lower_contraction(const ir::Operation& op, const InMe
     }
     if (element_count(type.dims()) == 0) return unimplemented("{} is empty", type.to_string());
   }
-  if (const kernel::Refusal why = why_no_types(op); !why.empty()) return unimplemented("{}", why);
+  if (const kernel::Refusal why = why_no_types(op, options); !why.empty())
+    return unimplemented("{}", why);
   HEKLA_ASSIGN_OR_RETURN(const kernel::Algorithm algorithm, algorithm_of(op));
   if (!has_rounded_operands(op, algorithm)) {
     return unimplemented("operands are not rounded for {}", kernel::to_string(algorithm));
@@ -391,6 +422,7 @@ Result<LoweredContraction> lower_contraction(const ir::Operation& op, const InMe
     return unimplemented("its window has more than {} dimensions", kMostWindows);
   }
   contraction->algorithm = algorithm;
+  contraction->out_dtype = output.type().dtype();
   if (is_dot) contraction->chains = dot_chains(op);
   const kernel::Refusal why = why_not_worth_it(*contraction, options);
   if (!why.empty()) return unimplemented("{}", why);
@@ -435,10 +467,7 @@ const ir::Value& output_of(const ir::Operation& contraction, const LowerOptions&
   const ir::Value* output = contraction.result();
   while (output->users().size() == 1) {
     const ir::Operation& user = *output->users().front();
-    if (user.block() != contraction.block() ||
-        (user.code() != OpCode::kTranspose && user.code() != OpCode::kReshape)) {
-      break;
-    }
+    if (user.block() != contraction.block() || !is_written_through(user, options)) break;
     const auto lowered = lower_contraction(contraction, kNothing, *user.result(), options);
     if (!lowered.ok() || !writes_contiguously(lowered->contraction)) break;
     output = user.result();

@@ -40,11 +40,13 @@ int64_t dot_chains(const ir::Operation& op);
 
 // Why an operation is none that is worth code of a device's own; empty: it is. It is one that has
 // the form of a Contraction, f32 sums of f32, bf16 or f16 or i32 sums of narrow integers, not too
-// small in any direction. Results of other types: see passes::widen_contractions.
+// small in any direction; with LowerOptions::matrix_types one for matrix units. Results of other
+// types: see passes::widen_contractions.
 kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options);
 
 // The value that a contraction writes: its result, or, as long as nobody else uses what is before
-// it, that result transposed and reshaped. The operations between them are the values' own.
+// it, that result transposed and reshaped, on matrix units also f32 rounded to bf16 or f16. The
+// operations between them are the values' own.
 const ir::Value& output_of(const ir::Operation& contraction, const LowerOptions& options);
 
 struct LoweredContraction {

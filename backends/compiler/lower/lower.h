@@ -41,6 +41,9 @@ struct LowerOptions {
   // Words of memory that the points of a team share, at most, with what they exchange; 0: none.
   // Cumulative reductions and sorts are then done by teams of team_points.
   int64_t team_words = 0;
+  // Where not empty, contractions are those of a device with matrix units for these types
+  // (plan::DeviceTraits::matrix_types).
+  std::vector<DType> matrix_types;
   // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways
   // that large ones do. Sums of floats may have other bits.
   bool small_limits = false;

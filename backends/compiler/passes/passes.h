@@ -5,6 +5,8 @@
 // A pass that fails leaves the module in a state that may only be destroyed. One thread a module.
 #pragma once
 
+#include <functional>
+
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 
@@ -30,8 +32,10 @@ void simplify(ir::Module& module);
 void fold_empty_sums(ir::Module& module);
 
 // dot_general and convolution with results of bf16 or f16 give f32, the type that their sums are
-// taken in, and a convert rounds the sum: the same number, and the convert joins a kernel.
-void widen_contractions(ir::Module& module);
+// taken in, and a convert rounds the sum: the same number, and the convert joins a kernel. Those of
+// which `is_wanted` says so, which is asked of the operation that gives f32.
+void widen_contractions(ir::Module& module,
+                        const std::function<bool(const ir::Operation&)>& is_wanted);
 
 // Contractions of few elements with long sums, for devices whose units outnumber the elements: the
 // sums are cut into equal parts, taken side by side as one more batch dimension or as groups of

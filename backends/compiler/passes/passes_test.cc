@@ -224,7 +224,7 @@ TEST(WidenContractions, SumsOfHalvesAreTakenInF32AndRoundedOnce) {
       "func.func @main(%x: tensor<4x6xbf16>, %y: tensor<6x5xbf16>) -> tensor<4x5xbf16> {\n"
       "  %a = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<4x6xbf16>, "
       "tensor<6x5xbf16>) -> tensor<4x5xbf16>\n  return %a : tensor<4x5xbf16>\n}\n");
-  widen_contractions(*module);
+  widen_contractions(*module, [](const ir::Operation&) { return true; });
   expect_valid(*module);
   EXPECT_EQ(operations(*module), (Names{"dot_general", "convert"}));
   const ir::Operation& dot = *module->entry()->body().front().operations().front();
@@ -236,7 +236,7 @@ TEST(WidenContractions, F32StaysAsItIs) {
       "  %a = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<4x6xf32>, "
       "tensor<4x6xf32>) -> tensor<4x4xf32>\n",
       "a", "tensor<4x4xf32>");
-  widen_contractions(*module);
+  widen_contractions(*module, [](const ir::Operation&) { return true; });
   EXPECT_EQ(operations(*module), (Names{"dot_general"}));
 }
 

@@ -5,12 +5,13 @@ namespace hekla::passes {
 namespace {
 
 using ir::OpCode;
+using Predicate = std::function<bool(const ir::Operation&)>;
 
-void widen(ir::Block& block) {
+void widen(ir::Block& block, const Predicate& is_wanted) {
   std::vector<ir::Operation*> narrow;
   for (const auto& op : block.operations()) {
     for (size_t i = 0; i < op->region_count(); ++i) {
-      for (const auto& inner : op->region(i).blocks()) widen(*inner);
+      for (const auto& inner : op->region(i).blocks()) widen(*inner, is_wanted);
     }
     if (op->code() != OpCode::kDotGeneral && op->code() != OpCode::kConvolution) continue;
     const ir::Type& type = op->result()->type();
@@ -24,6 +25,10 @@ void widen(ir::Block& block) {
         std::vector<ir::Type>{ir::Type::tensor(DType::kF32, type.dims())}, op->attributes(),
         op->location());
     ir::Operation* sum = block.insert_before(op, std::move(wide));
+    if (!is_wanted(*sum)) {
+      block.erase(sum);
+      continue;
+    }
     ir::Operation* rounded = block.insert_before(
         op, std::make_unique<ir::Operation>(
                 OpCode::kConvert, std::vector<ir::Value*>{sum->result()},
@@ -35,9 +40,9 @@ void widen(ir::Block& block) {
 
 }  // namespace
 
-void widen_contractions(ir::Module& module) {
+void widen_contractions(ir::Module& module, const Predicate& is_wanted) {
   for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) widen(*block);
+    for (const auto& block : function->body().blocks()) widen(*block, is_wanted);
   }
 }
 

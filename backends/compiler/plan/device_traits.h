@@ -4,12 +4,20 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "runtime/base/dtype.h"
 
 namespace hekla::plan {
 
 struct DeviceTraits {
-  // Has code for ContractionStep: what lower::is_contraction says becomes such steps.
+  // Has code for ContractionStep: what lower::why_no_contraction lets becomes such steps.
   bool has_contractions = false;
+  // Has code for those whose operands both are of one of these types, on matrix units: sums of
+  // floats in f32 in an order of the device's own, or i32. Then all such contractions that are
+  // large enough are, however else the program is planned, so that their bits do not depend on it.
+  // Not with has_contractions.
+  std::vector<DType> matrix_types;
   // Has LAPACK for its host steps (backends/lapack), and its kernels run on the same processor:
   // large factorisations and solves are host steps.
   bool has_lapack = false;

@@ -180,7 +180,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
   for (const auto& op : ops) {
     roles_[op.get()] = role_like(*op, lower_options_, known);
     if (op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution) {
-      ask_contraction(*op, fuse_ && traits.has_contractions);
+      ask_contraction(*op, (fuse_ && traits.has_contractions) || !traits.matrix_types.empty());
     }
     if (op->code() == OpCode::kReduce && roles_[op.get()] != Role::kNone) ask_reduce(*op);
     if (op->code() == OpCode::kReduceWindow && roles_[op.get()] != Role::kNone) ask_scan(*op);

@@ -203,6 +203,8 @@ std::string decisions_string(const std::vector<Decision>& decisions);
 std::string kernels_string(const LaunchPlan& plan);
 // Of a kernel by number: "kernel 3 add grid [4, 8]".
 std::string kernel_title(const LaunchPlan& plan, size_t number);
+// Of a contraction by number: "contraction 0 1 x 128 x 256 x 512 bf16".
+std::string contraction_title(const LaunchPlan& plan, size_t number);
 // What a step is, without its slices: "kernel 3 add grid [4, 8]", "copy", "repeat 5 times".
 std::string to_string(const Step& step, const LaunchPlan& plan);
 // Sizes and numbers of steps by name, those inside loops and branches counted once.

@@ -12,8 +12,7 @@ std::string name_of(const KernelStep& step, const LaunchPlan& plan) {
   return kernel_title(plan, static_cast<size_t>(step.kernel));
 }
 std::string name_of(const ContractionStep& step, const LaunchPlan& plan) {
-  return fmt::format("contraction {} {}", step.contraction,
-                     kernel::to_string(plan.contractions[static_cast<size_t>(step.contraction)]));
+  return contraction_title(plan, static_cast<size_t>(step.contraction));
 }
 std::string name_of(const HostStep& step, const LaunchPlan&) {
   return fmt::format("host {} ({})", step.name, step.reason);
@@ -113,6 +112,10 @@ std::string to_string(const LaunchPlan& plan) {
 std::string kernel_title(const LaunchPlan& plan, size_t number) {
   const kernel::Kernel& kernel = plan.kernels[number];
   return fmt::format("kernel {} {} grid [{}]", number, kernel.name, fmt::join(kernel.grid, ", "));
+}
+
+std::string contraction_title(const LaunchPlan& plan, size_t number) {
+  return fmt::format("contraction {} {}", number, kernel::to_string(plan.contractions[number]));
 }
 
 std::string decisions_string(const std::vector<Decision>& decisions) {

@@ -38,7 +38,7 @@ void slices_of(Is<ContractionStep> auto& step, const LaunchPlan& plan, const aut
   const kernel::Contraction& c = plan.contractions[static_cast<size_t>(step.contraction)];
   visit(step.lhs, Use{true, false, c.lhs_elements * dtype_bytes(c.lhs_dtype)});
   visit(step.rhs, Use{true, false, c.rhs_elements * dtype_bytes(c.rhs_dtype)});
-  visit(step.out, Use{false, true, c.out_elements * dtype_bytes(DType::kF32)});
+  visit(step.out, Use{false, true, c.out_elements * dtype_bytes(c.out_dtype)});
 }
 
 void slices_of(Is<CopyStep> auto& step, const LaunchPlan&, const auto& visit) {

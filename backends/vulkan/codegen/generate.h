@@ -28,6 +28,7 @@ inline constexpr uint32_t kCodegenVersion = 7;
 struct Shader {
   std::vector<uint32_t> words;
   uint32_t workgroup_size = 1;
+  uint32_t subgroup_size = 0;  // that it is written for; 0: any
   int64_t group_count = 0;
   std::string_view schedule;                            // one of codegen::schedule_names()
   std::vector<kernel::Implementation> implementations;  // what each way to run the kernel said

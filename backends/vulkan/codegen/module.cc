@@ -8,6 +8,27 @@ namespace hekla::vulkan::codegen {
 
 using kernel::ScalarType;
 
+namespace {
+
+// The builder's lists, which it shares with classes that derive from it. There is no object of this
+// one: the library has no type information to derive objects from.
+struct Lists : spv::Builder {
+  static auto globals() { return &Lists::constantsTypesGlobals; }
+  static auto known() { return &Lists::module; }
+};
+
+void add_operands(spv::Instruction& instruction, std::initializer_list<Module::Operand> operands) {
+  for (const Module::Operand& operand : operands) {
+    if (operand.is_literal) {
+      instruction.addImmediateOperand(operand.word);
+    } else {
+      instruction.addIdOperand(operand.word);
+    }
+  }
+}
+
+}  // namespace
+
 Module::Module(const Target& target)
     : target_(target), builder_(spv::Spv_1_5, /*userNumber=*/0, &logger_) {
   builder_.addCapability(spv::CapabilityShader);
@@ -93,6 +114,26 @@ spv::Id Module::float_extended(GLSLstd450 function, spv::Id type,
                                std::initializer_list<spv::Id> operands) {
   const spv::Id id = extended(function, type, operands);
   builder_.addDecoration(id, spv::DecorationNoContraction);
+  return id;
+}
+
+spv::Id Module::raw_op(spv::Op opcode, spv::Id type, std::initializer_list<Operand> operands) {
+  auto instruction = type == 0
+                         ? std::make_unique<spv::Instruction>(opcode)
+                         : std::make_unique<spv::Instruction>(builder_.getUniqueId(), type, opcode);
+  add_operands(*instruction, operands);
+  const spv::Id id = type == 0 ? 0 : instruction->getResultId();
+  builder_.getBuildPoint()->addInstruction(std::move(instruction));
+  return id;
+}
+
+spv::Id Module::raw_global(spv::Op opcode, spv::Id type, std::initializer_list<Operand> operands) {
+  auto instruction = std::make_unique<spv::Instruction>(builder_.getUniqueId(),
+                                                        type == 0 ? spv::NoType : type, opcode);
+  add_operands(*instruction, operands);
+  const spv::Id id = instruction->getResultId();
+  (builder_.*Lists::known()).mapInstruction(instruction.get());
+  (builder_.*Lists::globals()).push_back(std::move(instruction));
   return id;
 }
 

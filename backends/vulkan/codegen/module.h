@@ -55,6 +55,17 @@ class Module {
     phi->addIdOperand(from->getId());
   }
 
+  // An instruction that spv::Builder does not know: operands are ids or literals. `type` 0: it has
+  // no result.
+  struct Operand {
+    uint32_t word = 0;
+    bool is_literal = false;
+  };
+  static Operand literal(uint32_t word) { return {word, true}; }
+  spv::Id raw_op(spv::Op opcode, spv::Id type, std::initializer_list<Operand> operands);
+  // The same outside of functions: a type (`type` 0) or a constant.
+  spv::Id raw_global(spv::Op opcode, spv::Id type, std::initializer_list<Operand> operands);
+
   spv::Builder& builder() { return builder_; }
 
   // From here on the lanes of a subgroup, who pass values to each other, stay together: a branch is

@@ -26,6 +26,45 @@ int mesa_major(std::string_view driver_info) {
   return std::atoi(std::string(driver_info.substr(kPrefix.size())).c_str());
 }
 
+DType dtype_of(std::string_view component) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kI8, DType::kUI8, DType::kF32,
+                            DType::kI32, DType::kUI32}) {
+    if (component == dtype_name(dtype)) return dtype;
+  }
+  return DType::kInvalid;
+}
+
+// Of each type of operands the shape with most products.
+std::vector<MatrixShape> matrix_shapes(const DeviceSnapshot& s) {
+  const Features& f = s.features;
+  const bool has_all = f.cooperative_matrix && f.vulkan_memory_model && f.subgroup_size_control &&
+                       f.compute_full_subgroups && f.i64;
+  if (!has_all) return {};
+  std::vector<MatrixShape> shapes;
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kI8, DType::kUI8}) {
+    const bool is_served = dtype == DType::kBF16  ? f.bf16 && f.storage_16
+                           : dtype == DType::kF16 ? f.f16 && f.storage_16
+                                                  : f.i8 && f.storage_8;
+    MatrixShape best;
+    const auto size = [](const MatrixShape& x) {
+      return std::pair(uint64_t{x.rows} * x.columns, x.depth);
+    };
+    for (const CooperativeMatrixShape& x : s.cooperative_matrices) {
+      const DType sums = dtype_of(x.c);
+      const bool fits =
+          is_float(dtype) ? sums == DType::kF32 : sums == DType::kI32 || sums == DType::kUI32;
+      if (!is_served || !fits || dtype_of(x.a) != dtype || x.a != x.b || x.c != x.result ||
+          x.is_saturating) {
+        continue;
+      }
+      const MatrixShape shape{dtype, sums, x.m, x.n, x.k};
+      if (size(shape) > size(best)) best = shape;
+    }
+    if (best.rows > 0) shapes.push_back(best);
+  }
+  return shapes;
+}
+
 }  // namespace
 
 Target make_target(const DeviceSnapshot& s) {
@@ -67,7 +106,19 @@ Target make_target(const DeviceSnapshot& s) {
   t.max_workgroup_invocations = s.limits.max_workgroup_invocations;
   t.max_workgroup_size_x = s.limits.max_workgroup_size[0];
   t.max_shared_memory_bytes = s.limits.max_shared_memory_bytes;
+  if (t.casts_pointers) t.matrix_shapes = matrix_shapes(s);
+  // AMD's matrix instructions are of 32 lanes.
+  constexpr uint32_t kLanes = 32;
+  t.matrix_subgroup_size =
+      std::clamp(kLanes, s.subgroup.min_size, std::max(s.subgroup.min_size, s.subgroup.max_size));
   return t;
+}
+
+const MatrixShape* matrix_shape(const Target& target, DType operands) {
+  for (const MatrixShape& shape : target.matrix_shapes) {
+    if (shape.operands == operands) return &shape;
+  }
+  return nullptr;
 }
 
 int64_t team_points(const Target& t) {
@@ -102,17 +153,26 @@ std::string cache_key(const Target& t) {
                        f.denorm_preserve, f.rounding_rte, f.exact_division, f.exact_square_root,
                        f.exact_rounding, f.fused_multiply_add);
   };
+  std::string matrices =
+      fmt::format("{} {}x{}x{} of {}x{} in {}", t.matrix_subgroup_size, t.matrix_tile.rows,
+                  t.matrix_tile.columns, t.matrix_tile.depth, t.matrix_tile.subgroup_rows,
+                  t.matrix_tile.subgroup_columns, t.matrix_tile.stages);
+  for (const MatrixShape& m : t.matrix_shapes) {
+    matrices += fmt::format(" {}-{}:{}x{}x{}", dtype_name(m.operands), dtype_name(m.sums), m.rows,
+                            m.columns, m.depth);
+  }
   return fmt::format(
       "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} casts{:d} utof{:d} bytes{} f32:{} f64:{} chains{:d} "
       "zeros{:d} masks{:d} iterations{} "
       "sub{}/{:d} inv{} "
-      "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{}",
+      "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{} "
+      "matrix {}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, t.casts_pointers,
       t.exact_unsigned_to_float, t.max_module_bytes, floats(t.f32), floats(t.f64),
       t.splits_store_chains, t.folds_zeros, t.masks_bits_wrongly, t.max_loop_iterations,
       t.subgroup_size, t.subgroup_shuffle, t.max_workgroup_invocations, t.max_workgroup_size_x,
       t.max_shared_memory_bytes, t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size,
-      t.points_per_invocation, t.tile_columns, t.tile_rows, t.schedule_seed);
+      t.points_per_invocation, t.tile_columns, t.tile_rows, t.schedule_seed, matrices);
 }
 
 }  // namespace hekla::vulkan

@@ -9,6 +9,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
 
 namespace hekla::vulkan {
 
@@ -29,6 +32,24 @@ struct FloatTarget {
   // floor, ceil, trunc and roundEven; where false, done on bits.
   bool exact_rounding = false;
   bool operator==(const FloatTarget&) const = default;
+};
+
+// A product of cooperative matrices that a subgroup does at once: sums[rows, columns] += left[rows,
+// depth] * right[depth, columns].
+struct MatrixShape {
+  DType operands = DType::kF16;
+  DType sums = DType::kF32;
+  uint32_t rows = 0, columns = 0, depth = 0;
+  bool operator==(const MatrixShape&) const = default;
+};
+
+// How a product on matrix units is cut: what a workgroup does, and what one of its subgroups does;
+// `depth` products of each sum go through shared memory at once, into one of `stages` places.
+struct MatrixTile {
+  uint32_t rows = 0, columns = 0, depth = 0;  // 0: chosen by the generator
+  uint32_t subgroup_rows = 0, subgroup_columns = 0;
+  uint32_t stages = 2;
+  bool operator==(const MatrixTile&) const = default;
 };
 
 struct Target {
@@ -75,6 +96,11 @@ struct Target {
   int64_t max_narrow_bytes = 0x7fffffff;
   // Grids above this are numbered in 64 bits; the rest of 32 is for the points of the last group.
   int64_t max_narrow_points = int64_t{1} << 31;
+  // Of each type of operands one at most; none where something else is missing that products on
+  // matrix units stand on.
+  std::vector<MatrixShape> matrix_shapes;
+  uint32_t matrix_subgroup_size = 0;  // of their kernels, which ask for it
+  MatrixTile matrix_tile;
   // Schedule; 0: chosen by the generator.
   uint32_t workgroup_size = 0;
   uint32_t points_per_invocation = 0;
@@ -89,6 +115,9 @@ struct Target {
 // The snapshot's features are those that the device was opened with, which may be fewer than it
 // has.
 Target make_target(const DeviceSnapshot& snapshot);
+
+// The shape for operands of this type; null: there is none.
+const MatrixShape* matrix_shape(const Target& target, DType operands);
 
 // Points of a team (kernel::Exchange) that a workgroup of any device like this one has room for; 1:
 // none.

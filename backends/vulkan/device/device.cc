@@ -167,6 +167,11 @@ Status Device::create(VkPhysicalDevice physical) {
   v13.shaderIntegerDotProduct = wanted.integer_dot_product;
   v13.synchronization2 = wanted.synchronization2;
   atomics.shaderBufferFloat32AtomicAdd = VK_TRUE;
+  const auto& matrices = snapshot_.cooperative_matrices;
+  bfloat16.cooperative_matrix =
+      wanted.cooperative_matrix &&
+      std::any_of(matrices.begin(), matrices.end(),
+                  [](const CooperativeMatrixShape& shape) { return shape.a == "bf16"; });
   void** tail = &features.pNext;
   const auto chain = [&tail](auto& structure) {
     *tail = &structure;

@@ -75,10 +75,14 @@ Status DeviceProgram::load_pipelines() {
   for (size_t i = 0; i < program_->kernels.size(); ++i) {
     if (!program_->kernels[i].is_interpreted()) add(i, program_->kernels[i].code);
   }
+  for (size_t i = 0; i < program_->contractions.size(); ++i) {
+    add(contraction_pipeline(*program_, i), program_->contractions[i].code);
+  }
   bool has_others = false;
   plan::for_each_step(plan.steps, [&](const plan::Step& step) {
     has_others = has_others ||
                  !(std::holds_alternative<plan::KernelStep>(step.what) ||
+                   std::holds_alternative<plan::ContractionStep>(step.what) ||
                    std::holds_alternative<plan::RowsStep>(step.what) || plan::is_on_host(step));
   });
   if (has_others) {

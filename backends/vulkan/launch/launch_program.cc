@@ -32,9 +32,16 @@ Status check_program(const LaunchProgram& program) {
     return internal_error("{}: {} kernels for the {} of its plan", program.name,
                           program.kernels.size(), plan.kernels.size());
   }
+  if (plan.contractions.size() != program.contractions.size()) {
+    return internal_error("{}: {} contractions for the {} of its plan", program.name,
+                          program.contractions.size(), plan.contractions.size());
+  }
   for (const DeviceKernel& kernel : program.kernels) HEKLA_RETURN_IF_ERROR(check_groups(kernel));
-  if (std::any_of(plan.steps.begin(), plan.steps.end(), plan::holds<plan::ContractionStep>)) {
-    return unimplemented("{}: a contraction that was planned for another device", program.name);
+  for (const DeviceKernel& contraction : program.contractions) {
+    if (contraction.is_interpreted()) {
+      return internal_error("{}: {} has no code", program.name, contraction.code.name);
+    }
+    HEKLA_RETURN_IF_ERROR(check_groups(contraction));
   }
   return plan::check(plan).with_context(program.name);
 }

@@ -35,15 +35,16 @@ struct LaunchProgram {
   std::string name;
   std::shared_ptr<const plan::LaunchPlan> plan;
   std::vector<DeviceKernel> kernels;  // one for each of the plan's
+  // The same; operands are lhs, rhs and out. The host runs none of them.
+  std::vector<DeviceKernel> contractions;
   // Of the user's functions in the plan's host steps; null: none.
   ffi::CallsRef calls;
   // Of the values of each host step.
   int64_t host_memory_limit_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// INTERNAL with step and reason: a plan that plan::check refuses, another number of kernels than it
-// has, a grid of 2^31 groups or more. UNIMPLEMENTED: a contraction, which the device has no code
-// for.
+// INTERNAL with step and reason: a plan that plan::check refuses, another number of kernels or
+// contractions than it has, a contraction without code, a grid of 2^31 groups or more.
 Status check_program(const LaunchProgram& program);
 
 }  // namespace hekla::vulkan

@@ -92,9 +92,9 @@ void Lowering::add(const plan::Steps& steps, Sequence& out) {
   }
 }
 
-void Lowering::add(const plan::KernelStep& step, Sequence& out) {
-  const auto number = static_cast<size_t>(step.kernel);
-  const std::array<uint32_t, 3>& groups = program_.kernels[number].groups;
+void Lowering::add_code(const auto& step, size_t pipeline, const DeviceKernel& code,
+                        Sequence& out) {
+  const std::array<uint32_t, 3>& groups = code.groups;
   if (std::find(groups.begin(), groups.end(), 0U) != groups.end()) return;
   std::vector<Access> accesses;
   std::vector<TableEntry> entries;
@@ -102,8 +102,17 @@ void Lowering::add(const plan::KernelStep& step, Sequence& out) {
     accesses.push_back(access(slice, use.is_written));
     entries.emplace_back(slice);
   });
-  add_dispatch(number, std::move(entries), std::move(accesses), groups,
-               program_.kernels[number].constants, out);
+  add_dispatch(pipeline, std::move(entries), std::move(accesses), groups, code.constants, out);
+}
+
+void Lowering::add(const plan::KernelStep& step, Sequence& out) {
+  const auto number = static_cast<size_t>(step.kernel);
+  add_code(step, number, program_.kernels[number], out);
+}
+
+void Lowering::add(const plan::ContractionStep& step, Sequence& out) {
+  const auto number = static_cast<size_t>(step.contraction);
+  add_code(step, contraction_pipeline(program_, number), program_.contractions[number], out);
 }
 
 void Lowering::add(const plan::CopyStep& step, Sequence& out) {

@@ -92,8 +92,6 @@ class Lowering {
 
   void add(const plan::Steps& steps, Sequence& out);
 
-  // check_program refuses them.
-  void add(const plan::ContractionStep&, Sequence&) {}
   // They need the host.
   void add(const plan::HostStep&, Sequence&) {}
   void add(const plan::StartStep&, Sequence&) {}
@@ -103,7 +101,12 @@ class Lowering {
 
   void add(const plan::KernelStep& step, Sequence& out);
 
+  void add(const plan::ContractionStep& step, Sequence& out);
+
   void add(const plan::CopyStep& step, Sequence& out);
+
+  // A kernel of the plan's, or a contraction.
+  void add_code(const auto& step, size_t pipeline, const DeviceKernel& code, Sequence& out);
 
   void add(const plan::RepeatStep& step, Sequence& out);
 

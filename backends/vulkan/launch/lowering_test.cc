@@ -70,8 +70,8 @@ TEST(CheckProgram, NamesProgramAndReason) {
   };
   expect(program({{KernelStep{3, {}}}}), StatusCode::kInternal, "no kernel 3");
   expect(program({{CopyStep{arena(0, 8), arena(4, 8)}}}), StatusCode::kInternal, "overlap");
-  expect(program({{plan::RepeatStep{2, {{plan::ContractionStep{}}}}}}), StatusCode::kUnimplemented,
-         "a contraction");
+  expect(program({{plan::RepeatStep{2, {{plan::ContractionStep{}}}}}}), StatusCode::kInternal,
+         "there is no contraction 0");
   LaunchProgram p = program(plan::Steps{});
   p.kernels[0].groups = {1U << 16, 1U << 15, 1};
   expect(p, StatusCode::kInternal, "grid of 65536 x 32768 x 1");

@@ -152,6 +152,8 @@ void DeviceProgram::log_profile(const Slot& slot) const {
     std::string name = pipeline == copy_pipeline(*program_) ? "copy" : "loop gate";
     if (pipeline < kernels.size()) {
       name = fmt::format("kernel {} {}", pipeline, kernels[pipeline].code.name);
+    } else if (pipeline < copy_pipeline(*program_)) {
+      name = program_->contractions[pipeline - kernels.size()].code.name;
     }
     text += fmt::format("\n  {:9.1f} us {:4.1f} % {:5} x {}", sum.ns / 1e3,
                         all.ns > 0 ? 100 * sum.ns / all.ns : 0, sum.dispatches, name);

@@ -45,6 +45,10 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       stats.generated_code_bytes +=
           static_cast<int64_t>(kernel.code.words.size() * sizeof(uint32_t));
     }
+    for (const DeviceKernel& contraction : program_->contractions) {
+      stats.generated_code_bytes +=
+          static_cast<int64_t>(contraction.code.words.size() * sizeof(uint32_t));
+    }
     stats.temporary_bytes = program_->plan->arena_bytes;
     return stats;
   }
@@ -64,6 +68,10 @@ class VulkanExecutable : public pjrt::BackendExecutable {
             fmt::format("; kernel {} {}\n{}\n", i, kernel.code.name,
                         kernel.is_interpreted() ? "; on the host" : disassemble(kernel.code.words));
       }
+      for (const DeviceKernel& contraction : program_->contractions) {
+        text +=
+            fmt::format("; {}\n{}\n", contraction.code.name, disassemble(contraction.code.words));
+      }
       return text;
     }
     if (form == "schedules") {
@@ -71,6 +79,9 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       for (const DeviceKernel& kernel : program_->kernels) {
         text += fmt::format("{}: {}\n", kernel.code.name,
                             kernel.is_interpreted() ? "on the host" : kernel.schedule);
+      }
+      for (const DeviceKernel& contraction : program_->contractions) {
+        text += fmt::format("matrix product: {}\n", contraction.schedule);
       }
       return text;
     }
@@ -164,6 +175,9 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     std::vector<plan::Decision> decisions = plan.decisions;
     for (size_t i = 0; i < program_->kernels.size(); ++i) {
       decisions.push_back({plan::kernel_title(plan, i), program_->kernels[i].implementations});
+    }
+    for (const DeviceKernel& contraction : program_->contractions) {
+      decisions.push_back({contraction.code.name, contraction.implementations});
     }
     return decisions;
   }

@@ -13,6 +13,7 @@
 #include "backends/pjrt/client_options.h"
 #include "backends/reference/evaluator.h"
 #include "backends/vulkan/codegen/generate.h"
+#include "backends/vulkan/codegen/matrix_product.h"
 #include "backends/vulkan/launch/kernel_abi.h"
 #include "backends/vulkan/plugin/user_kernels.h"
 #include "runtime/base/log.h"
@@ -36,6 +37,7 @@ class Compiler {
     program_->plan = plan_;
     program_->host_memory_limit_bytes = memory_limit_bytes_;
     HEKLA_RETURN_IF_ERROR(generate_kernels());
+    HEKLA_RETURN_IF_ERROR(generate_products());
     find_host_steps();
     if (!unsupported_.empty()) {
       return unimplemented("the program has {} operations that cannot run:\n{}",
@@ -89,6 +91,26 @@ class Compiler {
     return ok_status();
   }
 
+  Status generate_products() {
+    for (size_t i = 0; i < plan_->contractions.size(); ++i) {
+      const kernel::Contraction& contraction = plan_->contractions[i];
+      HEKLA_ASSIGN_OR_RETURN(Shader shader, generate_product(contraction, target_));
+      DeviceKernel code;
+      code.code.name = plan::contraction_title(*plan_, i);
+      code.code.words = std::move(shader.words);
+      code.code.subgroup_size = shader.subgroup_size;
+      if (shader.group_count > static_cast<int64_t>(kMaxGroups)) {
+        return unimplemented("{}: a grid of {} groups, more than {}", code.code.name,
+                             shader.group_count, kMaxGroups);
+      }
+      code.groups[0] = static_cast<uint32_t>(shader.group_count);
+      code.schedule = shader.schedule;
+      code.implementations = std::move(shader.implementations);
+      program_->contractions.push_back(std::move(code));
+    }
+    return ok_status();
+  }
+
   void find_host_steps() {
     const auto is_supported = [&](const ir::Module& program) {
       const Status status = reference::check_supported(program, grid_);
@@ -136,6 +158,12 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
   traits.team_words = team_words(target);
   traits.reduces_by_trees = !target.is_cpu;
   traits.max_loop_iterations = target.max_loop_iterations;
+  // A processor's matrices are loops, which kernels of loops do as well; tests want them.
+  if (!target.is_cpu || request.options.plan.small_limits) {
+    for (const MatrixShape& shape : target.matrix_shapes) {
+      traits.matrix_types.push_back(shape.operands);
+    }
+  }
   HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
                          ::hekla::compile_program(request.module, request.options, traits));
   Target drawn = target;

@@ -31,8 +31,9 @@ pjrt::OptionTable option_table(BackendOptions& o) {
              "the validation layers watch");
   table.flag("vulkan_staging", "HEKLA_VULKAN_STAGING", o.is_staging, "false",
              "no memory that host and device share, as on a discrete GPU");
-  table.text("vulkan_mask", "HEKLA_VULKAN_MASK", o.masked_features, {}, "none",
-             "features to treat as absent: f16,i64");
+  table.text(
+      "vulkan_mask", "HEKLA_VULKAN_MASK", o.masked_features, {}, "none",
+      "features to treat as absent: f16,i64; cooperative_matrix: no products on matrix units");
   table.text("vulkan_device_type", "HEKLA_VULKAN_DEVICE_TYPE", o.device_type,
              {"discrete", "integrated", "virtual", "cpu"}, "the device's own",
              "kernels as for such a device");

@@ -82,6 +82,9 @@ Needs needs_of(std::span<const uint32_t> words) {
       case spv::OpConstant:
         constants[operand[1]] = operand[2];
         break;
+      case spv::OpTypeVector:
+        bytes[operand[0]] = bytes[operand[1]] * operand[2];
+        break;
       case spv::OpTypeArray:
         bytes[operand[0]] = bytes[operand[1]] * constants[operand[2]];
         break;
@@ -100,20 +103,15 @@ Needs needs_of(std::span<const uint32_t> words) {
   return needs;
 }
 
-class RecordedDevice : public ::testing::TestWithParam<fs::path> {};
-
-TEST_P(RecordedDevice, RealProgramsKeepWithinItsLimits) {
-  const Result<DeviceSnapshot> recorded = snapshot_from_json(read_file(GetParam()));
-  ASSERT_TRUE(recorded.ok()) << recorded.status().to_string();
-  DeviceSnapshot snapshot = *recorded;
-  EXPECT_FALSE(snapshot.name.empty());
-  EXPECT_GE(snapshot.limits.max_workgroup_invocations, 128u);
-  const Result<DevicePlan> plan = plan_device(snapshot, {});
-  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  snapshot.features = plan->features;
-  const Target target = make_target(snapshot);
+// Whether a kernel keeps within what the device says of itself.
+void expect_within(const KernelCode& kernel, const DeviceSnapshot& snapshot) {
+  SCOPED_TRACE(kernel.name);
   const Features& f = snapshot.features;
   const auto& operations = snapshot.subgroup.operations;
+  const auto& matrices = snapshot.cooperative_matrices;
+  const bool has_bf16_matrices =
+      f.bf16 && f.cooperative_matrix &&
+      std::any_of(matrices.begin(), matrices.end(), [](const auto& m) { return m.a == "bf16"; });
   const std::map<spv::Capability, bool> has = {
       {spv::CapabilityInt64, f.i64},
       {spv::CapabilityFloat64, f.f64},
@@ -134,8 +132,38 @@ TEST_P(RecordedDevice, RealProgramsKeepWithinItsLimits) {
       {spv::CapabilityShader, true},
       {spv::CapabilityGroupNonUniform, true},
       {spv::CapabilityPhysicalStorageBufferAddresses, true},
+      {spv::CapabilityVulkanMemoryModelKHR, f.vulkan_memory_model},
+      {static_cast<spv::Capability>(6022), f.cooperative_matrix},  // CooperativeMatrixKHR
+      {static_cast<spv::Capability>(5116), f.bf16},                // BFloat16TypeKHR
+      {static_cast<spv::Capability>(5118), has_bf16_matrices},     // and its CooperativeMatrix
   };
+  const Needs needs = needs_of(kernel.words);
+  EXPECT_LE(needs.invocations, snapshot.limits.max_workgroup_invocations);
+  EXPECT_LE(needs.shared_bytes, snapshot.limits.max_shared_memory_bytes);
+  for (const spv::Capability capability : needs.capabilities) {
+    const auto at = has.find(capability);
+    EXPECT_TRUE(at != has.end() && at->second) << "capability " << capability;
+  }
+  if (kernel.subgroup_size != 0) {
+    EXPECT_TRUE(f.subgroup_size_control && f.compute_full_subgroups);
+    EXPECT_GE(kernel.subgroup_size, snapshot.subgroup.min_size);
+    EXPECT_LE(kernel.subgroup_size, snapshot.subgroup.max_size);
+    EXPECT_EQ(needs.invocations % kernel.subgroup_size, 0u);
+  }
+}
 
+class RecordedDevice : public ::testing::TestWithParam<fs::path> {};
+
+TEST_P(RecordedDevice, RealProgramsKeepWithinItsLimits) {
+  const Result<DeviceSnapshot> recorded = snapshot_from_json(read_file(GetParam()));
+  ASSERT_TRUE(recorded.ok()) << recorded.status().to_string();
+  DeviceSnapshot snapshot = *recorded;
+  EXPECT_FALSE(snapshot.name.empty());
+  EXPECT_GE(snapshot.limits.max_workgroup_invocations, 128u);
+  const Result<DevicePlan> plan = plan_device(snapshot, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  snapshot.features = plan->features;
+  const Target target = make_target(snapshot);
   const std::vector<fs::path> programs = real_programs();
   EXPECT_EQ(programs.size(), 9u);
   // Instrumented, a device takes every third program, the next device the next ones.
@@ -160,16 +188,47 @@ TEST_P(RecordedDevice, RealProgramsKeepWithinItsLimits) {
       SCOPED_TRACE(kernel.name);
       EXPECT_FALSE(made.is_interpreted());
       EXPECT_EQ(validate(kernel.words).message(), "");
-      const Needs needs = needs_of(kernel.words);
-      EXPECT_LE(needs.invocations, snapshot.limits.max_workgroup_invocations);
-      EXPECT_LE(needs.shared_bytes, snapshot.limits.max_shared_memory_bytes);
-      for (const spv::Capability capability : needs.capabilities) {
-        const auto at = has.find(capability);
-        EXPECT_TRUE(at != has.end() && at->second) << "capability " << capability;
-      }
-      if (kernel.subgroup_size != 0) {
-        EXPECT_GE(kernel.subgroup_size, snapshot.subgroup.min_size);
-        EXPECT_LE(kernel.subgroup_size, snapshot.subgroup.max_size);
+      expect_within(kernel, snapshot);
+    }
+  }
+}
+
+// Of each type that has matrices somewhere: on them where the device lists them, else by loops.
+TEST_P(RecordedDevice, ProductsKeepWithinItsLimits) {
+  const Result<DeviceSnapshot> recorded = snapshot_from_json(read_file(GetParam()));
+  ASSERT_TRUE(recorded.ok()) << recorded.status().to_string();
+  DeviceSnapshot snapshot = *recorded;
+  snapshot.type = DeviceType::kDiscrete;
+  const Result<DevicePlan> plan = plan_device(snapshot, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  snapshot.features = plan->features;
+  const Target target = make_target(snapshot);
+  const auto& matrices = snapshot.cooperative_matrices;
+  for (const char* type : {"bf16", "f16", "i8", "ui8"}) {
+    SCOPED_TRACE(type);
+    const bool is_listed =
+        snapshot.features.cooperative_matrix &&
+        std::any_of(matrices.begin(), matrices.end(), [&](const CooperativeMatrixShape& m) {
+          return m.a == type && m.b == type && m.result.ends_with("32");
+        });
+    const std::string sums = type[0] == 'u' ? "ui32" : type[0] == 'i' ? "i32" : type;
+    for (const char* size : {"4096", "160"}) {
+      const std::string n = size;
+      const std::string x = "tensor<" + n + "x" + n + "x" + type + ">";
+      const std::string r = "tensor<" + n + "x" + n + "x" + sums + ">";
+      Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(
+          "func.func @main(%x: " + x + ", %y: " + x + ") -> " + r +
+          " {\n  %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (" + x + ", " +
+          x + ") -> " + r + "\n  return %r : " + r + "\n}\n");
+      ASSERT_TRUE(module.ok()) << module.status().to_string();
+      pjrt::CompileRequest request;
+      request.module = std::move(*module);
+      const auto program = compile_program(request, target, int64_t{1} << 30);
+      ASSERT_TRUE(program.ok()) << program.status().to_string();
+      EXPECT_EQ((*program)->contractions.size(), is_listed ? 1u : 0u);
+      EXPECT_EQ((*program)->kernels.size(), is_listed ? 0u : 1u);
+      for (const DeviceKernel& made : (*program)->contractions) {
+        expect_within(made.code, snapshot);
       }
     }
   }

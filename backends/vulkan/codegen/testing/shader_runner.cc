@@ -52,7 +52,7 @@ void ShaderRunner::record(const Shader& shader, uint64_t table, const RunOptions
 
 Status ShaderRunner::run(const Shader& shader, kernel::testing::Buffers& operands,
                          const RunOptions& options) {
-  const KernelCode code{shader.words, 0, "test"};
+  const KernelCode code{shader.words, shader.subgroup_size, "test"};
   HEKLA_ASSIGN_OR_RETURN(const std::vector<PipelineRef> pipelines, pipelines_->get({&code, 1}));
   std::vector<AllocationRef> memory;
   std::vector<uint64_t> addresses;

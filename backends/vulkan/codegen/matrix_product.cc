@@ -1,0 +1,816 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/codegen/matrix_product.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstddef>
+#include <functional>
+#include <map>
+
+#include "backends/compiler/kernel/math/element.h"
+#include "backends/vulkan/codegen/bits.h"
+#include "backends/vulkan/codegen/lower.h"
+#include "backends/vulkan/codegen/matrix_layout.h"
+#include "backends/vulkan/launch/kernel_abi.h"
+
+namespace hekla::vulkan {
+namespace codegen {
+namespace {
+
+using kernel::Contraction;
+using kernel::ScalarType;
+
+// Of SPV_KHR_cooperative_matrix and SPV_KHR_bfloat16, which the installed headers do not know;
+// numbers from the SPIR-V registry.
+constexpr auto kOpTypeCooperativeMatrix = static_cast<spv::Op>(4456);
+constexpr auto kOpCooperativeMatrixLoad = static_cast<spv::Op>(4457);
+constexpr auto kOpCooperativeMatrixStore = static_cast<spv::Op>(4458);
+constexpr auto kOpCooperativeMatrixMulAdd = static_cast<spv::Op>(4459);
+constexpr auto kCapabilityCooperativeMatrix = static_cast<spv::Capability>(6022);
+constexpr auto kCapabilityBFloat16Type = static_cast<spv::Capability>(5116);
+constexpr auto kCapabilityBFloat16CooperativeMatrix = static_cast<spv::Capability>(5118);
+constexpr uint32_t kBFloat16Encoding = 0;
+enum MatrixUse : uint32_t { kMatrixA = 0, kMatrixB = 1, kAccumulator = 2 };
+enum MatrixMemory : uint32_t { kRowMajor = 0, kColumnMajor = 1 };
+// Operands of a multiply-add whose components are signed: A, B, C and the result.
+constexpr uint32_t kSignedOperands = 1 | 2;
+constexpr uint32_t kSignedSums = 4 | 8;
+
+// Tiles that follow each other share rows of the right operand and so many rows of tiles.
+constexpr int64_t kTileBand = 8;
+
+constexpr auto kShared = spv::MemoryAccessNonPrivatePointerKHRMask;
+
+class ProductGenerator {
+ public:
+  ProductGenerator(const MatrixLayout& layout, const Target& target)
+      : l_(layout), c_(layout.contraction), target_(target), m_(target), b_(m_.builder()) {}
+
+  Shader run();
+
+ private:
+  // ---- types and memory
+
+  void declare(spv::Instruction* entry);
+  Bits built_in(spv::BuiltIn which, const char* name, int size);
+  Bits component(Bits vector, unsigned i) {
+    return {&m_, 32, b_.createCompositeExtract(vector.id(), m_.uint_type(32), i)};
+  }
+  spv::Id unit_type() { return m_.vector_type(m_.uint_type(32), static_cast<int>(l_.unit_words)); }
+  spv::Id matrix_type(MatrixUse use);
+  spv::Id component_type(DType dtype);
+  // A pointer to elements of `bytes` each, at a device address; `words` of them in a vector.
+  struct Element {
+    uint32_t bytes = 4;
+    uint32_t count = 1;
+    auto operator<=>(const Element&) const = default;
+  };
+  spv::Id element_type(const Element& element);
+  spv::Id block_pointer(const Element& element);
+  struct Buffer {
+    spv::Id address = 0;  // u64
+    int64_t bytes = 0;
+    int width = 32;  // of indices
+    std::map<Element, spv::Id> pointers;
+  };
+  spv::Id pointer(Buffer& buffer, const Element& element, Bits index);
+  spv::Id load(Buffer& buffer, const Element& element, Bits index) {
+    return b_.createLoad(pointer(buffer, element, index), spv::NoPrecision,
+                         spv::MemoryAccessAlignedMask, spv::ScopeMax,
+                         element.bytes * element.count);
+  }
+  spv::Id shared_unit(Bits unit) {
+    return m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, unit_type()),
+                 {shared_, unit.id()});
+  }
+  void barrier();
+  void execution_barrier();
+  Bits number(uint64_t value) { return Bits::constant(m_, 32, value); }
+  Bits zero() { return number(0); }
+
+  // ---- places
+
+  static Bits divide(Bits& number, uint64_t by);
+  // The index along each axis of element `flat` of all of them.
+  static std::vector<Bits> indices(const MatrixAxes& axes, Bits flat);
+  // Where an operand's element is, and whether it is there: outside of windows there are zeros.
+  struct Place {
+    Bits element;              // of the operand, of its width; id 0: 0
+    std::vector<Bits> window;  // by window: the place along the input, without the other half
+    Flag inside;               // id 0: it is
+  };
+  void add(Bits& sum, Bits index, int64_t stride, int width);
+  void step(Place& place, const MatrixAxes& axes, const std::vector<Bits>& at, bool is_lhs,
+            bool is_row);
+  void finish(Place& place, bool is_lhs);
+  Place place(bool is_lhs, Bits across, Bits depth);
+  static void both(Flag& flag, Flag more) { flag = flag.id == 0 ? more : flag & more; }
+
+  // ---- the steps of a tile
+
+  void emit_tile(Bits group);
+  struct Slot {
+    Bits line, unit;  // within the tile
+    Flag inside;      // id 0: there is one for every invocation
+  };
+  std::vector<Slot> slots(const MatrixSide& side);
+  std::vector<spv::Id> load_side(const MatrixSide& side, Bits first_depth);
+  spv::Id load_unit(const MatrixSide& side, const Slot& slot, Bits first_depth);
+  spv::Id load_elements(const MatrixSide& side, const Slot& slot, Bits first_depth);
+  void store_side(const MatrixSide& side, const std::vector<spv::Id>& units, Bits stage);
+  std::vector<spv::Id> load_all(Bits first_depth);
+  void store_all(const std::vector<spv::Id>& units, Bits stage);
+  void multiply(Bits stage);
+  spv::Id load_matrix(const MatrixSide& side, Bits stage, Bits first, uint32_t depth);
+  void store_sums();
+  void store_strip(uint32_t strip);
+  Bits rounded(Bits sum);
+
+  Buffer& buffer(bool is_lhs) { return is_lhs ? lhs_ : rhs_; }
+  int64_t across_count(bool is_lhs) const { return is_lhs ? l_.row_count : l_.column_count; }
+  uint32_t matrices_down() const { return l_.tile.subgroup_rows / l_.shape.rows; }
+  uint32_t matrices_across() const { return l_.tile.subgroup_columns / l_.shape.columns; }
+
+  const MatrixLayout& l_;
+  const Contraction& c_;
+  const Target& target_;
+  Module m_;
+  spv::Builder& b_;
+  spv::Instruction* entry_ = nullptr;
+  spv::Id push_constants_ = 0;
+  spv::Id table_type_ = 0;
+  spv::Id shared_ = 0;
+  std::map<uint32_t, spv::Id> matrix_types_;
+  std::map<DType, spv::Id> component_types_;
+  std::map<Element, spv::Id> block_pointers_;
+  Buffer lhs_, rhs_, out_;
+  std::vector<spv::Id> sums_;  // variables, row by row
+  // Of this invocation.
+  Bits local_, lane_, subgroup_row_, subgroup_column_, subgroup_;
+  std::vector<Bits> batch_;  // index along each axis
+  Bits first_row_, first_column_;
+};
+
+void ProductGenerator::declare(spv::Instruction* entry) {
+  entry_ = entry;
+  b_.addExtension("SPV_KHR_cooperative_matrix");
+  b_.addCapability(kCapabilityCooperativeMatrix);
+  b_.addCapability(spv::CapabilityVulkanMemoryModelKHR);
+  b_.addCapability(spv::CapabilityGroupNonUniform);
+  b_.setMemoryModel(spv::AddressingModelPhysicalStorageBuffer64, spv::MemoryModelVulkanKHR);
+  m_.require("cooperativeMatrix");
+  m_.require("vulkanMemoryModel");
+  const spv::Id address = m_.uint_type(64);
+  const spv::Id table = b_.makeStructType({address, address, address}, "Table");
+  b_.addDecoration(table, spv::DecorationBlock);
+  for (unsigned i = 0; i < 3; ++i) {
+    b_.addMemberDecoration(table, i, spv::DecorationOffset, static_cast<int>(i * 8));
+    b_.addMemberDecoration(table, i, spv::DecorationNonWritable);
+  }
+  table_type_ = b_.makePointer(spv::StorageClassPhysicalStorageBuffer, table);
+  const spv::Id block = b_.makeStructType({table_type_, m_.uint_type(32)}, "Launch");
+  b_.addDecoration(block, spv::DecorationBlock);
+  b_.addMemberDecoration(block, 0, spv::DecorationOffset,
+                         static_cast<int>(offsetof(KernelPush, table)));
+  b_.addMemberDecoration(block, 1, spv::DecorationOffset,
+                         static_cast<int>(offsetof(KernelPush, first_group)));
+  push_constants_ =
+      b_.createVariable(spv::NoPrecision, spv::StorageClassPushConstant, block, "launch");
+  entry_->addIdOperand(push_constants_);
+  const spv::Id units =
+      b_.makeArrayType(unit_type(), b_.makeUintConstant(l_.shared_units), /*stride=*/0);
+  shared_ = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, units, "tiles");
+  entry_->addIdOperand(shared_);
+  const auto describe = [&](Buffer& buffer, int64_t elements, DType dtype) {
+    buffer.bytes = elements * dtype_bytes(dtype);
+    buffer.width = buffer.bytes > target_.max_narrow_bytes ? 64 : 32;
+  };
+  describe(lhs_, c_.lhs_elements, c_.lhs_dtype);
+  describe(rhs_, c_.rhs_elements, c_.rhs_dtype);
+  describe(out_, c_.out_elements, c_.out_dtype);
+}
+
+Bits ProductGenerator::built_in(spv::BuiltIn which, const char* name, int size) {
+  const spv::Id type = size == 1 ? m_.uint_type(32) : m_.vector_type(m_.uint_type(32), size);
+  const spv::Id variable = b_.createVariable(spv::NoPrecision, spv::StorageClassInput, type, name);
+  b_.addDecoration(variable, spv::DecorationBuiltIn, which);
+  entry_->addIdOperand(variable);
+  return {&m_, 32, b_.createLoad(variable, spv::NoPrecision)};
+}
+
+spv::Id ProductGenerator::component_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      b_.addCapability(spv::CapabilityFloat16);
+      m_.require("shaderFloat16");
+      return b_.makeFloatType(16);
+    case DType::kBF16:
+      b_.addExtension("SPV_KHR_bfloat16");
+      b_.addCapability(kCapabilityBFloat16Type);
+      b_.addCapability(kCapabilityBFloat16CooperativeMatrix);
+      m_.require("shaderBFloat16Type");
+      m_.require("shaderBFloat16CooperativeMatrix");
+      return m_.raw_global(spv::OpTypeFloat, 0,
+                           {Module::literal(16), Module::literal(kBFloat16Encoding)});
+    case DType::kI8:
+    case DType::kUI8:
+      b_.addCapability(spv::CapabilityInt8);
+      m_.require("shaderInt8");
+      return b_.makeIntegerType(8, dtype == DType::kI8);
+    case DType::kF32:
+      return m_.float_type(32);
+    default:
+      return b_.makeIntegerType(32, dtype == DType::kI32);
+  }
+}
+
+spv::Id ProductGenerator::matrix_type(MatrixUse use) {
+  spv::Id& type = matrix_types_[use];
+  if (type != 0) return type;
+  const DType dtype = use == kAccumulator ? l_.shape.sums : l_.shape.operands;
+  spv::Id& component = component_types_[dtype];
+  if (component == 0) component = component_type(dtype);
+  const uint32_t rows = use == kMatrixB ? l_.shape.depth : l_.shape.rows;
+  const uint32_t columns = use == kMatrixA ? l_.shape.depth : l_.shape.columns;
+  const auto constant = [&](uint32_t value) -> Module::Operand {
+    return {m_.uint_constant(32, value)};
+  };
+  type = m_.raw_global(kOpTypeCooperativeMatrix, 0,
+                       {{component},
+                        constant(spv::ScopeSubgroup),
+                        constant(rows),
+                        constant(columns),
+                        constant(use)});
+  return type;
+}
+
+spv::Id ProductGenerator::element_type(const Element& element) {
+  const spv::Id one = m_.uint_type(static_cast<int>(element.bytes * 8));
+  return element.count == 1 ? one : m_.vector_type(one, static_cast<int>(element.count));
+}
+
+spv::Id ProductGenerator::block_pointer(const Element& element) {
+  spv::Id& type = block_pointers_[element];
+  if (type != 0) return type;
+  if (element.bytes == 1) {
+    b_.addCapability(spv::CapabilityStorageBuffer8BitAccess);
+    m_.require("storageBuffer8BitAccess");
+  } else if (element.bytes == 2) {
+    b_.addCapability(spv::CapabilityStorageBuffer16BitAccess);
+    m_.require("storageBuffer16BitAccess");
+  }
+  const spv::Id array = b_.makeRuntimeArray(element_type(element));
+  b_.addDecoration(array, spv::DecorationArrayStride,
+                   static_cast<int>(element.bytes * element.count));
+  const spv::Id block = b_.makeStructType({array}, "Buffer");
+  b_.addDecoration(block, spv::DecorationBlock);
+  b_.addMemberDecoration(block, 0, spv::DecorationOffset, 0);
+  if (element.bytes == 4) {
+    type = b_.makePointer(spv::StorageClassPhysicalStorageBuffer, block);
+  } else {
+    // See Memory::block_pointer_type.
+    type = b_.makeForwardPointer(spv::StorageClassPhysicalStorageBuffer);
+    b_.makePointerFromForwardPointer(spv::StorageClassPhysicalStorageBuffer, type, block);
+  }
+  return type;
+}
+
+spv::Id ProductGenerator::pointer(Buffer& buffer, const Element& element, Bits index) {
+  const spv::Id type =
+      b_.makePointer(spv::StorageClassPhysicalStorageBuffer, element_type(element));
+  if (buffer.width == 32) {
+    return m_.op(spv::OpAccessChain, type, {buffer.pointers.at(element), zero().id(), index.id()});
+  }
+  const Bits address = Bits(&m_, 64, buffer.address) +
+                       index.resized(64) * uint64_t{element.bytes} * uint64_t{element.count};
+  const spv::Id moved = m_.op(spv::OpConvertUToPtr, block_pointer(element), {address.id()});
+  return m_.op(spv::OpAccessChain, type, {moved, zero().id(), zero().id()});
+}
+
+void ProductGenerator::barrier() {
+  b_.createControlBarrier(
+      spv::ScopeWorkgroup, spv::ScopeWorkgroup,
+      static_cast<spv::MemorySemanticsMask>(
+          spv::MemorySemanticsAcquireReleaseMask | spv::MemorySemanticsWorkgroupMemoryMask |
+          spv::MemorySemanticsMakeAvailableKHRMask | spv::MemorySemanticsMakeVisibleKHRMask));
+}
+
+// For writes after reads, which make nothing known: whole barriers cost a twentieth of a product on
+// NVIDIA's Hopper.
+void ProductGenerator::execution_barrier() {
+  b_.createControlBarrier(spv::ScopeWorkgroup, spv::ScopeWorkgroup, spv::MemorySemanticsMaskNone);
+}
+
+Bits ProductGenerator::divide(Bits& number, uint64_t by) {
+  if (by == 1) return std::exchange(number, number.like(0));
+  const Bits quotient = number / by;
+  number = number - quotient * by;
+  return quotient;
+}
+
+std::vector<Bits> ProductGenerator::indices(const MatrixAxes& axes, Bits flat) {
+  std::vector<Bits> at(axes.size());
+  for (size_t d = axes.size(); d-- > 0;) {
+    Bits rest = flat;
+    if (d > 0) {
+      flat = divide(rest, static_cast<uint64_t>(axes[d].size));
+    }
+    at[d] = rest;
+  }
+  return at;
+}
+
+void ProductGenerator::add(Bits& sum, Bits index, int64_t stride, int width) {
+  if (stride == 0) return;
+  // Strides may be negative; sums wrap, and are no element's number before they are complete.
+  const Bits term =
+      stride == 1 ? index.resized(width) : index.resized(width) * static_cast<uint64_t>(stride);
+  sum = sum.id() == 0 ? term : sum + term;
+}
+
+void ProductGenerator::step(Place& place, const MatrixAxes& axes, const std::vector<Bits>& at,
+                            bool is_lhs, bool is_row) {
+  const int width = buffer(is_lhs).width;
+  if (is_lhs) place.window.resize(c_.windows.size());
+  for (size_t d = 0; d < axes.size(); ++d) {
+    add(place.element, at[d], is_lhs ? axes[d].lhs : axes[d].rhs, width);
+    if (!is_lhs || axes[d].window < 0) continue;
+    const auto w = static_cast<size_t>(axes[d].window);
+    const Contraction::Window& window = c_.windows[w];
+    add(place.window[w], at[d], is_row ? window.stride : window.dilation, 32);
+  }
+}
+
+// Places along windows become elements.
+void ProductGenerator::finish(Place& place, bool is_lhs) {
+  const int width = buffer(is_lhs).width;
+  const int64_t offset = is_lhs ? c_.lhs_offset : c_.rhs_offset;
+  if (place.element.id() == 0) place.element = Bits::constant(m_, width, 0);
+  if (offset != 0) place.element = place.element + static_cast<uint64_t>(offset);
+  for (size_t w = 0; w < place.window.size(); ++w) {
+    const Contraction::Window& window = c_.windows[w];
+    Bits at = place.window[w].id() == 0 ? zero() : place.window[w];
+    if (window.low != 0) at = at - static_cast<uint64_t>(window.low);
+    const int64_t extent = (window.extent - 1) * window.base_dilation + 1;
+    both(place.inside, at < static_cast<uint64_t>(extent));
+    if (window.base_dilation > 1) {
+      Bits rest = at;
+      at = divide(rest, static_cast<uint64_t>(window.base_dilation));
+      both(place.inside, rest == 0);
+    }
+    add(place.element, at, window.lhs, width);
+  }
+  if (place.inside.id != 0) place.element = select(place.inside, place.element, 0);
+}
+
+ProductGenerator::Place ProductGenerator::place(bool is_lhs, Bits across, Bits depth) {
+  Place place;
+  const MatrixAxes& axes = is_lhs ? l_.rows : l_.columns;
+  step(place, l_.batch, batch_, is_lhs, true);
+  step(place, axes, indices(axes, across), is_lhs, true);
+  if (l_.depth_count % l_.tile.depth != 0) {
+    place.inside = depth < static_cast<uint64_t>(l_.depth_count);
+  }
+  step(place, l_.depth, indices(l_.depth, depth), is_lhs, false);
+  finish(place, is_lhs);
+  return place;
+}
+
+std::vector<ProductGenerator::Slot> ProductGenerator::slots(const MatrixSide& side) {
+  const uint32_t all = side.lines * side.line_units;
+  std::vector<Slot> slots;
+  for (uint32_t first = 0; first < all; first += l_.workgroup_size) {
+    Slot slot;
+    Bits unit = first == 0 ? local_ : local_ + uint64_t{first};
+    if (first + l_.workgroup_size > all) {
+      slot.inside = unit < uint64_t{all};
+      unit = select(slot.inside, unit, 0);
+    }
+    slot.line = divide(unit, side.line_units);
+    slot.unit = unit;
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
+// One load. Rows and columns behind the last one are that one again, since nobody stores their
+// sums; behind the depth are zeros in both operands.
+spv::Id ProductGenerator::load_unit(const MatrixSide& side, const Slot& slot, Bits first_depth) {
+  const int64_t count = across_count(side.is_lhs);
+  Bits across = side.is_lhs ? first_row_ : first_column_;
+  Bits depth = first_depth;
+  const Bits along = slot.unit * uint64_t{l_.unit_elements};
+  int64_t last = count - 1;
+  if (side.along_depth) {
+    across = across + slot.line;
+    depth = depth + along;
+  } else {
+    across = across + along;
+    depth = depth + slot.line;
+    last = count - l_.unit_elements;
+  }
+  if (count % (side.is_lhs ? l_.tile.rows : l_.tile.columns) != 0) {
+    across = select(across < static_cast<uint64_t>(count), across, static_cast<uint64_t>(last));
+  }
+  const Place at = place(side.is_lhs, across, depth);
+  const Bits unit = at.element >> uint64_t(std::countr_zero(l_.unit_elements));
+  const spv::Id loaded = load(buffer(side.is_lhs), {4, l_.unit_words}, unit);
+  if (at.inside.id == 0) return loaded;
+  return m_.op(spv::OpSelect, unit_type(),
+               {at.inside.id, loaded, b_.makeNullConstant(unit_type())});
+}
+
+// Element by element.
+spv::Id ProductGenerator::load_elements(const MatrixSide& side, const Slot& slot,
+                                        Bits first_depth) {
+  const int64_t count = across_count(side.is_lhs);
+  const auto bytes = static_cast<uint32_t>(dtype_bytes(l_.shape.operands));
+  const uint32_t per_word = 4 / bytes;
+  std::vector<spv::Id> words;
+  Bits word;
+  for (uint32_t e = 0; e < l_.unit_elements; ++e) {
+    Bits along = slot.unit * uint64_t{l_.unit_elements};
+    if (e > 0) along = along + uint64_t{e};
+    Bits across =
+        (side.is_lhs ? first_row_ : first_column_) + (side.along_depth ? slot.line : along);
+    const Bits depth = first_depth + (side.along_depth ? along : slot.line);
+    if (count % (side.is_lhs ? l_.tile.rows : l_.tile.columns) != 0) {
+      across =
+          select(across < static_cast<uint64_t>(count), across, static_cast<uint64_t>(count - 1));
+    }
+    const Place at = place(side.is_lhs, across, depth);
+    Bits value{&m_, 32,
+               m_.op(spv::OpUConvert, m_.uint_type(32),
+                     {load(buffer(side.is_lhs), {bytes, 1}, at.element)})};
+    if (at.inside.id != 0) value = select(at.inside, value, 0);
+    const uint32_t in_word = e % per_word;
+    word = in_word == 0 ? value : word | (value << uint64_t{in_word * bytes * 8});
+    if (in_word + 1 == per_word) words.push_back(word.id());
+  }
+  return b_.createCompositeConstruct(unit_type(), words);
+}
+
+std::vector<spv::Id> ProductGenerator::load_side(const MatrixSide& side, Bits first_depth) {
+  std::vector<spv::Id> units;
+  for (const Slot& slot : slots(side)) {
+    units.push_back(side.is_vector ? load_unit(side, slot, first_depth)
+                                   : load_elements(side, slot, first_depth));
+  }
+  return units;
+}
+
+void ProductGenerator::store_side(const MatrixSide& side, const std::vector<spv::Id>& units,
+                                  Bits stage) {
+  const std::vector<Slot> all = slots(side);
+  for (size_t i = 0; i < all.size(); ++i) {
+    Bits at = stage + all[i].line * uint64_t{side.pitch} + all[i].unit;
+    if (!side.is_lhs) at = at + uint64_t{l_.lhs.units()};
+    const auto store = [&] { b_.createStore(units[i], shared_unit(at), kShared); };
+    if (all[i].inside.id == 0) {
+      store();
+      continue;
+    }
+    spv::Builder::If inside(all[i].inside.id, spv::SelectionControlMaskNone, b_);
+    store();
+    inside.makeEndIf();
+  }
+}
+
+std::vector<spv::Id> ProductGenerator::load_all(Bits first_depth) {
+  std::vector<spv::Id> units = load_side(l_.lhs, first_depth);
+  const std::vector<spv::Id> more = load_side(l_.rhs, first_depth);
+  units.insert(units.end(), more.begin(), more.end());
+  return units;
+}
+
+void ProductGenerator::store_all(const std::vector<spv::Id>& units, Bits stage) {
+  const auto middle = units.begin() + static_cast<ptrdiff_t>(slots(l_.lhs).size());
+  store_side(l_.lhs, {units.begin(), middle}, stage);
+  store_side(l_.rhs, {middle, units.end()}, stage);
+}
+
+// The matrix whose first row (of rhs: column) and product are these.
+spv::Id ProductGenerator::load_matrix(const MatrixSide& side, Bits stage, Bits first,
+                                      uint32_t depth) {
+  const uint64_t unit = l_.unit_elements;
+  Bits at = stage;
+  if (side.along_depth) {
+    at = at + first * uint64_t{side.pitch} + uint64_t{depth / unit};
+  } else {
+    at = at + first / unit + uint64_t{depth} * side.pitch;
+  }
+  if (!side.is_lhs) at = at + uint64_t{l_.lhs.units()};
+  const MatrixMemory memory = side.along_depth == side.is_lhs ? kRowMajor : kColumnMajor;
+  return m_.raw_op(kOpCooperativeMatrixLoad, matrix_type(side.is_lhs ? kMatrixA : kMatrixB),
+                   {{shared_unit(at)},
+                    {m_.uint_constant(32, memory)},
+                    {m_.uint_constant(32, side.pitch)},
+                    Module::literal(kShared)});
+}
+
+void ProductGenerator::multiply(Bits stage) {
+  uint32_t signs = 0;
+  if (l_.shape.operands == DType::kI8) signs |= kSignedOperands;
+  if (l_.shape.sums == DType::kI32) signs |= kSignedSums;
+  for (uint32_t depth = 0; depth < l_.tile.depth; depth += l_.shape.depth) {
+    std::vector<spv::Id> left, right;
+    for (uint32_t i = 0; i < matrices_down(); ++i) {
+      left.push_back(
+          load_matrix(l_.lhs, stage, subgroup_row_ + uint64_t{i * l_.shape.rows}, depth));
+    }
+    for (uint32_t j = 0; j < matrices_across(); ++j) {
+      right.push_back(
+          load_matrix(l_.rhs, stage, subgroup_column_ + uint64_t{j * l_.shape.columns}, depth));
+    }
+    for (uint32_t i = 0; i < matrices_down(); ++i) {
+      for (uint32_t j = 0; j < matrices_across(); ++j) {
+        const spv::Id sum = sums_[i * matrices_across() + j];
+        const spv::Id before = b_.createLoad(sum, spv::NoPrecision);
+        const spv::Id after =
+            signs == 0 ? m_.raw_op(kOpCooperativeMatrixMulAdd, matrix_type(kAccumulator),
+                                   {{left[i]}, {right[j]}, {before}})
+                       : m_.raw_op(kOpCooperativeMatrixMulAdd, matrix_type(kAccumulator),
+                                   {{left[i]}, {right[j]}, {before}, Module::literal(signs)});
+        b_.createStore(after, sum);
+      }
+    }
+  }
+}
+
+// Bits of an f32 as those of the result's type, as a conversion of its own would round them.
+Bits ProductGenerator::rounded(Bits sum) {
+  kernel::Builder scalar(1, ScalarType::kI32);
+  const kernel::Value number =
+      scalar.convert(kernel::Op::kBitcast, ScalarType::kF32, scalar.grid_index(0));
+  const kernel::Element element =
+      kernel::convert_element(scalar, {number, kernel::kNoValue}, DType::kF32, c_.out_dtype);
+  const kernel::Value bits = kernel::element_bits(scalar, c_.out_dtype, element);
+  scalar.store({0, 4, false}, scalar.index(0), bits);
+  const kernel::Function function = scalar.finish();
+  std::map<kernel::Value, spv::Id> ids{{function.body().parameters[0], sum.id()}};
+  const auto id = [&](kernel::Value v) {
+    const auto known = ids.find(v);
+    return known != ids.end() ? known->second
+                              : m_.constant(function.type(v), function[v].immediate);
+  };
+  for (const kernel::Value v : function.body().instructions) {
+    const kernel::Instruction& inst = function[v];
+    if (inst.op == kernel::Op::kStore) return {&m_, 32, id(inst.arguments[1])};
+    std::vector<spv::Id> arguments;
+    for (const kernel::Value a : inst.arguments) arguments.push_back(id(a));
+    const ScalarType from = function.type(inst.arguments[inst.op == kernel::Op::kSelect ? 1 : 0]);
+    ids[v] = lower(m_, inst.op, inst.type, from, arguments);
+  }
+  return sum;
+}
+
+// What one subgroup has put into its strip, to the result.
+void ProductGenerator::store_strip(uint32_t strip) {
+  const bool rows = l_.stores_rows;
+  const MatrixTile& t = l_.tile;
+  const uint32_t length = rows ? t.subgroup_rows : t.subgroup_columns;
+  const uint32_t lines = rows ? l_.shape.columns : l_.shape.rows;
+  const uint32_t lanes = target_.matrix_subgroup_size;
+  const uint32_t at_once = l_.store_elements;
+  const uint32_t all = lines * length / at_once;
+  const bool has_tail = l_.row_count % t.rows != 0 || l_.column_count % t.columns != 0;
+  const Bits strip_start = subgroup_ * uint64_t{l_.strip_units};
+  for (uint32_t first = 0; first < all; first += lanes) {
+    Bits element = first == 0 ? lane_ : lane_ + uint64_t{first};
+    Flag inside;
+    if (first + lanes > all) inside = element < uint64_t{all};
+    const Bits line = divide(element, length / at_once);
+    const Bits along = at_once == 1 ? element : element * uint64_t{at_once};
+    Bits row = first_row_ + subgroup_row_ + (rows ? along : line);
+    Bits column = first_column_ + subgroup_column_ + (rows ? line : along);
+    const uint64_t before = uint64_t{strip} * lines;
+    if (before > 0) (rows ? column : row) = (rows ? column : row) + before;
+    if (has_tail) {
+      both(inside, row < static_cast<uint64_t>(l_.row_count));
+      both(inside, column < static_cast<uint64_t>(l_.column_count));
+    }
+    const auto store = [&] {
+      const uint64_t words = l_.unit_words;
+      const Bits line_start = strip_start + line * uint64_t{l_.strip_pitch};
+      std::vector<Bits> sums;
+      if (at_once == 1) {
+        const spv::Id word =
+            m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.uint_type(32)),
+                  {shared_, (line_start + along / words).id(), (along & (words - 1)).id()});
+        sums.push_back({&m_, 32, b_.createLoad(word, spv::NoPrecision, kShared)});
+      }
+      for (uint32_t i = 0; at_once > 1 && i < at_once; i += l_.unit_words) {
+        const Bits at = line_start + along / words + uint64_t{i / words};
+        const spv::Id unit = b_.createLoad(shared_unit(at), spv::NoPrecision, kShared);
+        for (unsigned k = 0; k < l_.unit_words; ++k) {
+          sums.push_back({&m_, 32, b_.createCompositeExtract(unit, m_.uint_type(32), k)});
+        }
+      }
+      Bits to;
+      const auto go = [&](const MatrixAxes& axes, const std::vector<Bits>& at) {
+        for (size_t d = 0; d < axes.size(); ++d) add(to, at[d], axes[d].out, out_.width);
+      };
+      go(l_.batch, batch_);
+      go(l_.rows, indices(l_.rows, row));
+      go(l_.columns, indices(l_.columns, column));
+      if (to.id() == 0) to = Bits::constant(m_, out_.width, 0);
+      if (c_.out_offset != 0) to = to + static_cast<uint64_t>(c_.out_offset);
+      const auto bytes = static_cast<uint32_t>(dtype_bytes(c_.out_dtype));
+      if (bytes < 4) {
+        for (Bits& sum : sums) sum = rounded(sum);
+      }
+      if (at_once == 1) {
+        spv::Id value = sums[0].id();
+        if (bytes < 4) value = m_.op(spv::OpUConvert, m_.uint_type(16), {value});
+        b_.createStore(value, pointer(out_, {bytes, 1}, to), spv::MemoryAccessAlignedMask,
+                       spv::ScopeMax, bytes);
+        return;
+      }
+      std::vector<spv::Id> all_words;
+      const uint32_t per_word = 4 / bytes;
+      for (uint32_t i = 0; i < at_once; i += per_word) {
+        all_words.push_back(
+            (per_word == 1 ? sums[i] : sums[i] | (sums[i + 1] << uint64_t{16})).id());
+      }
+      const spv::Id unit = b_.createCompositeConstruct(unit_type(), all_words);
+      b_.createStore(unit,
+                     pointer(out_, {4, l_.unit_words}, to >> uint64_t(std::countr_zero(at_once))),
+                     spv::MemoryAccessAlignedMask, spv::ScopeMax, l_.unit_words * 4);
+    };
+    if (inside.id == 0) {
+      store();
+      continue;
+    }
+    spv::Builder::If guard(inside.id, spv::SelectionControlMaskNone, b_);
+    store();
+    guard.makeEndIf();
+  }
+}
+
+void ProductGenerator::store_sums() {
+  const bool rows = l_.stores_rows;
+  const uint32_t strips = rows ? matrices_across() : matrices_down();
+  const uint32_t length = rows ? matrices_down() : matrices_across();
+  const Bits strip_start = subgroup_ * uint64_t{l_.strip_units};
+  for (uint32_t s = 0; s < strips; ++s) {
+    barrier();  // what was there has been read
+    for (uint32_t k = 0; k < length; ++k) {
+      const uint32_t i = rows ? k : s, j = rows ? s : k;
+      const uint32_t along = k * (rows ? l_.shape.rows : l_.shape.columns);
+      const spv::Id sum = b_.createLoad(sums_[i * matrices_across() + j], spv::NoPrecision);
+      m_.raw_op(kOpCooperativeMatrixStore, 0,
+                {{shared_unit(strip_start + uint64_t{along / l_.unit_words})},
+                 {sum},
+                 {m_.uint_constant(32, rows ? kColumnMajor : kRowMajor)},
+                 {m_.uint_constant(32, l_.strip_pitch)},
+                 Module::literal(kShared)});
+    }
+    barrier();
+    store_strip(s);
+  }
+}
+
+void ProductGenerator::emit_tile(Bits group) {
+  Bits rest = group;
+  Bits batch = divide(rest, static_cast<uint64_t>(l_.row_tiles * l_.column_tiles));
+  batch_ = indices(l_.batch, batch);
+  // Bands of rows of tiles, column by column: what is read again is read soon.
+  const Bits band = divide(rest, static_cast<uint64_t>(kTileBand * l_.column_tiles));
+  const Bits first = band * static_cast<uint64_t>(kTileBand);
+  Bits height = number(static_cast<uint64_t>(std::min(kTileBand, l_.row_tiles)));
+  if (l_.row_tiles > kTileBand && l_.row_tiles % kTileBand != 0) {
+    const Bits left = number(static_cast<uint64_t>(l_.row_tiles)) - first;
+    height = select(left < height, left, height);
+  }
+  const Bits column_tile = rest / height;
+  const Bits row_tile = first + (rest - column_tile * height);
+  first_row_ = row_tile * uint64_t{l_.tile.rows};
+  first_column_ = column_tile * uint64_t{l_.tile.columns};
+  Bits subgroup_column = subgroup_;
+  const Bits subgroup_row = divide(subgroup_column, l_.tile.columns / l_.tile.subgroup_columns);
+  subgroup_row_ = subgroup_row * uint64_t{l_.tile.subgroup_rows};
+  subgroup_column_ = subgroup_column * uint64_t{l_.tile.subgroup_columns};
+
+  const bool is_integer = l_.shape.sums != DType::kF32;
+  const spv::Id no_sum =
+      is_integer ? l_.shape.sums == DType::kI32 ? b_.makeIntConstant(0) : b_.makeUintConstant(0)
+                 : b_.makeFloatConstant(0);
+  const spv::Id no_sums =
+      m_.raw_global(spv::OpConstantComposite, matrix_type(kAccumulator), {{no_sum}});
+  for (uint32_t i = 0; i < matrices_down() * matrices_across(); ++i) {
+    sums_.push_back(b_.createVariable(spv::NoPrecision, spv::StorageClassFunction,
+                                      matrix_type(kAccumulator), "sums"));
+    b_.createStore(no_sums, sums_.back());
+  }
+
+  const uint64_t depth = l_.tile.depth;
+  const auto blocks = static_cast<uint64_t>((l_.depth_count + l_.tile.depth - 1) / l_.tile.depth);
+  const uint64_t stage_units = l_.lhs.units() + l_.rhs.units();
+  store_all(load_all(zero()), zero());
+  barrier();
+  Bits stage = zero();
+  if (blocks > 1) {
+    // While a block is multiplied the next one is on its way.
+    spv::Block* before = b_.getBuildPoint();
+    spv::Block& head = b_.makeNewBlock();
+    spv::Block& body = b_.makeNewBlock();
+    spv::Block& next = b_.makeNewBlock();
+    spv::Block& merge = b_.makeNewBlock();
+    b_.createBranch(&head);
+    b_.setBuildPoint(&head);
+    spv::Instruction* phi = m_.phi(m_.uint_type(32));
+    Module::add_incoming(phi, m_.uint_constant(32, 1), before);
+    const Bits block{&m_, 32, phi->getResultId()};
+    const Flag goes_on = block < blocks;
+    b_.createLoopMerge(&merge, &next, spv::LoopControlDontUnrollMask, {});
+    b_.createConditionalBranch(goes_on.id, &body, &merge);
+    b_.setBuildPoint(&body);
+    const std::vector<spv::Id> units = load_all(block * depth);
+    const bool is_double = l_.tile.stages == 2;
+    const Bits place = is_double ? (block & 1) * stage_units : zero();
+    multiply(is_double ? number(stage_units) - place : zero());
+    if (!is_double) execution_barrier();
+    store_all(units, place);
+    barrier();
+    b_.createBranch(&next);
+    b_.setBuildPoint(&next);
+    Module::add_incoming(phi, (block + 1).id(), &next);
+    b_.createBranch(&head);
+    b_.setBuildPoint(&merge);
+    if (is_double) stage = number((blocks - 1) % 2 * stage_units);
+  }
+  multiply(stage);
+  store_sums();
+}
+
+Shader ProductGenerator::run() {
+  spv::Function* main = b_.makeEntryPoint("main");
+  declare(b_.addEntryPoint(spv::ExecutionModelGLCompute, main, "main"));
+  b_.addExecutionMode(main, spv::ExecutionModeLocalSize, static_cast<int>(l_.workgroup_size), 1, 1);
+  const Bits group_id = built_in(spv::BuiltInWorkgroupId, "workgroup", 3);
+  const Bits groups = built_in(spv::BuiltInNumWorkgroups, "workgroups", 3);
+  lane_ = built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
+  subgroup_ = built_in(spv::BuiltInSubgroupId, "subgroup", 1);
+  local_ = subgroup_ * uint64_t{target_.matrix_subgroup_size} + lane_;
+  const spv::Id first_member =
+      m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassPushConstant, m_.uint_type(32)),
+            {push_constants_, m_.uint_constant(32, 1)});
+  const Bits first{&m_, 32, b_.createLoad(first_member, spv::NoPrecision)};
+  const Bits group = first + component(group_id, 0) +
+                     component(groups, 0) *
+                         (component(group_id, 1) + component(groups, 1) * component(group_id, 2));
+  const Flag has_work = group < static_cast<uint64_t>(l_.group_count());
+  spv::Builder::If outer(has_work.id, spv::SelectionControlMaskNone, b_);
+  const spv::Id table_member =
+      m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassPushConstant, table_type_),
+            {push_constants_, m_.uint_constant(32, 0)});
+  const spv::Id table = b_.createLoad(table_member, spv::NoPrecision);
+  const auto operand_bytes = static_cast<uint32_t>(dtype_bytes(l_.shape.operands));
+  const auto out_bytes = static_cast<uint32_t>(dtype_bytes(c_.out_dtype));
+  const std::pair<Buffer*, Element> uses[] = {
+      {&lhs_, l_.lhs.is_vector ? Element{4, l_.unit_words} : Element{operand_bytes, 1}},
+      {&rhs_, l_.rhs.is_vector ? Element{4, l_.unit_words} : Element{operand_bytes, 1}},
+      {&out_, l_.store_elements > 1 ? Element{4, l_.unit_words} : Element{out_bytes, 1}}};
+  for (unsigned i = 0; i < 3; ++i) {
+    const spv::Id member =
+        m_.op(spv::OpAccessChain,
+              b_.makePointer(spv::StorageClassPhysicalStorageBuffer, m_.uint_type(64)),
+              {table, m_.uint_constant(32, i)});
+    const auto& [buffer, element] = uses[i];
+    buffer->address = b_.createLoad(member, spv::NoPrecision, spv::MemoryAccessAlignedMask,
+                                    spv::ScopeMax, /*alignment=*/8);
+    buffer->pointers[element] =
+        m_.op(spv::OpConvertUToPtr, block_pointer(element), {buffer->address});
+  }
+  emit_tile(group);
+  outer.makeEndIf();
+  b_.makeReturn(/*implicit=*/true);
+  m_.add_float_modes(main);
+
+  Shader shader;
+  shader.words = m_.words();
+  shader.workgroup_size = l_.workgroup_size;
+  shader.group_count = l_.group_count();
+  shader.subgroup_size = target_.matrix_subgroup_size;
+  shader.schedule = "matrix units";
+  shader.required_features = m_.features();
+  return shader;
+}
+
+}  // namespace
+}  // namespace codegen
+
+Result<Shader> generate_product(const kernel::Contraction& contraction, const Target& target) {
+  HEKLA_ASSIGN_OR_RETURN(const codegen::MatrixLayout layout,
+                         codegen::matrix_layout(contraction, target));
+  Shader shader = codegen::ProductGenerator(layout, target).run();
+  const MatrixTile& t = layout.tile;
+  shader.implementations = {
+      {fmt::format("matrices {} x {} x {}, tile {} x {} x {}", layout.shape.rows,
+                   layout.shape.columns, layout.shape.depth, t.rows, t.columns, t.depth),
+       ""}};
+  return shader;
+}
+
+}  // namespace hekla::vulkan
