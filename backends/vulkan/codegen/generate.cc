@@ -86,13 +86,19 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
       schedule_(schedule),
       m_(target),
       b_(m_.builder()),
-      memory_(m_, kernel_, schedule.is_adjacent, schedule.long_accesses),
+      memory_(m_, kernel_, schedule.is_adjacent || schedule.transposed_loads > 0, schedule.long_accesses),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
       stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
       ids_(f_.size() * side_by_side_, 0),
       inside_(side_by_side_) {
-  if (schedule.is_tiled || side_by_side_ > 1) depends_ = analyse_tile(index).depends;
+  if (schedule.transposed_loads > 0) {
+    transposed_ = transposed_tile(index);
+    transposed_.loads.resize(schedule.transposed_loads);
+    depends_ = transposed_.depends;
+  } else if (schedule.is_tiled || side_by_side_ > 1) {
+    depends_ = analyse_tile(index).depends;
+  }
   if (schedule.long_accesses) pairs_ = paired_loads(index);
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
   if (target.folds_zeros) foldable_ = foldable_values(f_);
@@ -123,7 +129,9 @@ Shader Generator::run() {
   const Flag has_work = group < static_cast<uint64_t>(schedule_.group_count);
   spv::Builder::If outer(has_work.id, spv::SelectionControlMaskNone, b_);
   memory_.load_table();
-  if (schedule_.is_tiled) {
+  if (schedule_.transposed_loads > 0) {
+    emit_transposes(group, local);
+  } else if (schedule_.is_tiled) {
     emit_tile(group, local);
   } else if (schedule_.team_points > 0) {
     emit_teams(group, local);
@@ -421,6 +429,7 @@ spv::Id Generator::value(Value v, const Instruction& inst) {
   switch (inst.op) {
     case Op::kLoad:
       if (const auto it = staged_.find(v); it != staged_.end()) return load_staged(it->second);
+      if (transposed_arrays_.contains(v)) return load_transposed(v);
       if (unroll_ > 1 && long_loads_.contains(v)) {
         std::vector<spv::Id>& loaded = ahead_[id_index(v, point_)];
         if (unrolled_ == 0) loaded = load_iterations(v, id(inst.arguments[0]), unroll_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generator: one kernel on its way to SPIR-V. generate.cc deals out points and does loads, values
-// and stores; loops.cc does loops. Of this folder alone. One thread, one run.
+// and stores; loops.cc does loops, transposes.cc tiles that are transposed in shared memory. Of this folder alone. One thread, one run.
 #pragma once
 
 #include <map>
@@ -14,6 +14,7 @@
 #include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/schedule.h"
 #include "backends/vulkan/codegen/tile.h"
+#include "backends/vulkan/codegen/transposes.h"
 
 namespace hekla::vulkan::codegen {
 
@@ -47,6 +48,13 @@ class Generator {
   // The quotient; `number` becomes the remainder.
   static Bits divide(Bits& number, uint64_t by);
   void emit_tile(Bits group, Bits local);
+
+  // Tiles whose loads are transposed through shared memory.
+  void emit_transposes(Bits group, Bits local);
+  void set_indices(const std::vector<size_t>& dimensions, size_t point, Bits number);
+  void fill_transposed();
+  spv::Id transposed_element(kernel::Value load, Bits column, Bits row);
+  spv::Id load_transposed(kernel::Value load);
 
   // Values. Each is known by its place: which value, of which point of those done side by side.
   size_t id_index(kernel::Value v, size_t point) const {
@@ -209,6 +217,8 @@ class Generator {
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;
   std::map<kernel::Value, Staged> staged_;
+  TransposedTile transposed_;
+  std::map<kernel::Value, spv::Id> transposed_arrays_;
   // Of exchanges through shared memory: two arrays of a type, used alternately.
   std::map<std::pair<kernel::ScalarType, size_t>, spv::Id> exchange_arrays_;
   size_t exchanges_ = 0;

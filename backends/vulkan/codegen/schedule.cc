@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "backends/vulkan/codegen/drawn_schedule.h"
 #include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/schedule_rules.h"
 #include "backends/vulkan/codegen/tile.h"
+#include "backends/vulkan/codegen/transposes.h"
 
 namespace hekla::vulkan::codegen {
 namespace {
@@ -282,6 +285,49 @@ Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_
   return teams(kernel, t, invocations, team_stride(kernel) == 1, /*shuffles=*/true);
 }
 
+// Points whose loads and stores are contiguous along different dimensions: on a GPU tiles of them,
+// which go through shared memory.
+constexpr int64_t kFewestTransposed = 8192;
+constexpr uint32_t kTransposedSide = 32;
+// Of elements that a word has several of, so that subgroups still read and write whole lines.
+constexpr uint32_t kTransposedSideOfNarrow = 64;
+
+Answer choose_transposes(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
+  const kernel::Kernel& kernel = index.kernel();
+  if (t.is_cpu) return "for GPUs";
+  if (kernel.points() < kFewestTransposed) {
+    return fmt::format("{} points, fewer than {}", kernel.points(), kFewestTransposed);
+  }
+  const TransposedTile tile = transposed_tile(index);
+  if (kernel::Refusal why = why_no_transposes(kernel, tile, t); !why.empty()) return why;
+  TransposedShape shape;
+  shape.columns = unit_columns(index, t, 4);
+  uint32_t side = shape.columns > 1 ? kTransposedSideOfNarrow : kTransposedSide;
+  for (const kernel::Value v : tile.loads) {
+    if (elements_of_word(kernel.body, v) > 1) side = kTransposedSideOfNarrow;
+  }
+  const auto sides = [&](uint64_t few, uint64_t many) {
+    return std::pair(static_cast<uint32_t>(few),
+                     static_cast<uint32_t>(std::min(many, uint64_t{side} * side / few)));
+  };
+  const auto columns = std::bit_ceil(static_cast<uint64_t>(points_of(kernel, tile.columns)));
+  const auto rows = std::bit_ceil(static_cast<uint64_t>(points_of(kernel, tile.rows)));
+  for (;; side /= 2) {
+    if (columns < side) {
+      std::tie(shape.tile_columns, shape.tile_rows) = sides(columns, rows);
+    } else {
+      std::tie(shape.tile_rows, shape.tile_columns) = sides(std::min<uint64_t>(rows, side), columns);
+    }
+    shape.invocations = std::min({kGpuWorkgroup, std::bit_floor(most),
+                                  shape.tile_columns * shape.tile_rows / shape.columns});
+    Answer answer = transposed(kernel, tile, shape, t);
+    const auto* s = std::get_if<Schedule>(&answer);
+    if (side <= 8 || (s != nullptr && tile_instructions(kernel.body, {.depends = tile.depends},
+                                                        s->columns, s->rows) <= kMostInstructions))
+      return answer;
+  }
+}
+
 Answer choose_points(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
   const kernel::Kernel& kernel = index.kernel();
   const int64_t points = kernel.points();
@@ -320,6 +366,7 @@ constexpr Way kWays[] = {{kTeams, choose_teams},
                          {kSharedTile, choose_shared_tile},
                          {kSharedRows, choose_staged_rows},
                          {kSubgroupPerPoint, choose_shared_point},
+                         {kTransposes, choose_transposes},
                          {kPoints, choose_points}};
 
 }  // namespace
@@ -345,7 +392,7 @@ Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t,
     if (ways.ask(way.name, refusal == nullptr ? "" : *refusal)) s = std::get<Schedule>(answer);
   }
   limit_iterations(index, t, s);
-  if (s.is_tiled || s.shares_point || has_teams) return s;
+  if (s.is_tiled || s.shares_point || s.transposed_loads > 0 || has_teams) return s;
   const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
   s.group_count = ceil_div(index.kernel().points() / s.columns, per_group);
   return s;
@@ -362,11 +409,13 @@ constexpr std::string_view kNames[] = {"points",
                                        "shared memory",
                                        "subgroup per point",
                                        "teams, shared memory",
-                                       "teams, subgroups"};
+                                       "teams, subgroups",
+                                       "transposed in shared memory"};
 
 }  // namespace
 
 std::string_view schedule_name(const Schedule& s) {
+  if (s.transposed_loads > 0) return kNames[10];
   if (s.team_points > 0) return kNames[s.shuffles ? 9 : 8];
   if (s.shares_point) return kNames[7];
   if (s.staged_depth > 0) return kNames[6];

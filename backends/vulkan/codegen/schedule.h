@@ -32,6 +32,10 @@ struct Schedule {
   int64_t groups_x = 1, groups_y = 1;
   // Iterations of innermost loops whose shared loads go through shared memory at once; 0: none do.
   uint32_t staged_depth = 0;
+  // So many loads of transposed_tile (transposes.h), the first ones, go through shared memory; 0:
+  // none do. The tiles are of its columns and rows, the columns of an invocation adjacent: column
+  // (gx * lanes_x + x) * columns + c, and row as above.
+  uint32_t transposed_loads = 0;
   // The workgroup is one subgroup whose lanes share uniform loads of innermost loops: each loads
   // that of another iteration, and passes it to the others.
   bool broadcasts = false;
