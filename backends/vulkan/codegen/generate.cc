@@ -99,7 +99,10 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
   } else if (schedule.is_tiled || side_by_side_ > 1) {
     depends_ = analyse_tile(index).depends;
   }
-  if (schedule.long_accesses) pairs_ = paired_loads(index);
+  if (schedule.long_accesses) {
+    groups_ = target.is_cpu ? adjacent_loads(index, kLongAccessBytes, 4)
+                            : adjacent_loads(index, kLongestRunBytes, 1);
+  }
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
   if (target.folds_zeros) foldable_ = foldable_values(f_);
 }
@@ -367,7 +370,7 @@ void Generator::emit(Value v) {
   if (inst.op == Op::kStore) return emit_store(v, inst);
   if (!needed_.empty() && !needed_[static_cast<size_t>(v)]) return;
   if (loaded_.erase(v) > 0) return spread(v);
-  if (inst.op != Op::kLoad || !(load_run(v, inst) || load_pair(v, inst))) {
+  if (inst.op != Op::kLoad || !(load_run(v, inst) || load_group(v, inst))) {
     for_leaders(v, [&] { ids_[id_index(v, point_)] = value(v, inst); });
   }
   spread(v);
@@ -404,21 +407,22 @@ bool Generator::load_run(Value v, const Instruction& inst) {
   return true;
 }
 
-// Where another load reads the next element: both at once.
-bool Generator::load_pair(Value v, const Instruction& inst) {
-  const auto pair = pairs_.find(v);
+// Where other loads read the next elements: all at once.
+bool Generator::load_group(Value v, const Instruction& inst) {
+  const auto group = groups_.find(v);
   const Access access = kernel::unpack_access(inst.immediate);
-  if (pair == pairs_.end() || staged_.contains(v) || passed_.contains(id_index(v, 0)) ||
+  if (group == groups_.end() || staged_.contains(v) || passed_.contains(id_index(v, 0)) ||
       (unroll_ > 1 && long_loads_.contains(v)) || !memory_.is_narrow(access)) {
     return false;
   }
   for_leaders(v, [&] {
+    const auto count = static_cast<uint32_t>(1 + group->second.size());
     const std::vector<spv::Id> values =
-        memory_.load_run(access, inst.type, integer(inst.arguments[0]), 2, 2);
+        memory_.load_run(access, inst.type, integer(inst.arguments[0]), count, count);
     ids_[id_index(v, point_)] = values[0];
-    ids_[id_index(pair->second, point_)] = values[1];
+    for (size_t i = 1; i < count; ++i) ids_[id_index(group->second[i - 1], point_)] = values[i];
   });
-  loaded_.insert(pair->second);
+  loaded_.insert(group->second.begin(), group->second.end());
   return true;
 }
 

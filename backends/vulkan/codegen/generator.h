@@ -114,7 +114,7 @@ class Generator {
     return index_.dimension(static_cast<int>(kernel_.grid.size()) - 1);
   }
   bool load_run(kernel::Value v, const kernel::Instruction& inst);
-  bool load_pair(kernel::Value v, const kernel::Instruction& inst);
+  bool load_group(kernel::Value v, const kernel::Instruction& inst);
   Flag store_condition(kernel::Value v, bool is_chain);
   void emit_store(kernel::Value v, const kernel::Instruction& inst);
 
@@ -235,9 +235,9 @@ class Generator {
   std::map<size_t, std::vector<spv::Id>> passed_;
   Bits passing_lane_;
   std::vector<bool> needed_;  // what is left to emit where values were passed; empty: all
-  // Loads of contiguous elements: the second of each first, and those seconds that their firsts
-  // have loaded.
-  std::map<kernel::Value, kernel::Value> pairs_;
+  // Loads of contiguous elements: the others of each first, and those that their firsts have
+  // loaded.
+  std::map<kernel::Value, std::vector<kernel::Value>> groups_;
   std::set<kernel::Value> loaded_;
   std::vector<bool> guarded_;   // stores, by Value; empty: none
   std::vector<bool> foldable_;  // by Value; empty: no matter

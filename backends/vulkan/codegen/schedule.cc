@@ -274,6 +274,9 @@ Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, 
   return shared;
 }
 
+// Iterations whose loads an invocation of a team waits for together.
+constexpr uint32_t kTeamUnroll = 8;
+
 // On a GPU as many teams as fill a workgroup: those whose points are contiguous in memory, or, of
 // points that are not, neighbouring teams.
 Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
@@ -282,7 +285,12 @@ Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_
   const uint32_t points = team_points(kernel);
   uint32_t invocations = t.is_cpu ? t.subgroup_size : kGpuWorkgroup;
   invocations = std::min(std::max(std::bit_ceil(invocations), points), std::bit_floor(most));
-  return teams(kernel, t, invocations, team_stride(kernel) == 1, /*shuffles=*/true);
+  Schedule s = teams(kernel, t, invocations, team_stride(kernel) == 1, /*shuffles=*/true);
+  if (!t.is_cpu) {
+    s.long_accesses = t.int64;
+    s.most_unroll = kTeamUnroll;
+  }
+  return s;
 }
 
 // Points whose loads and stores are contiguous along different dimensions: on a GPU tiles of them,
@@ -343,11 +351,12 @@ Answer choose_points(const kernel::IndexAnalysis& index, const Target& t, uint32
     // A word that one invocation fills needs no atomics.
     if (points >= kGpuPlenty && t.int64 && !kernel.grid.empty() && loads_are_in_order(index)) {
       s.long_accesses = true;
-      s.columns = unit_columns(index, t, kLongAccessBytes);
+      s.columns = unit_columns(index, t, kLongestRunBytes);
     } else if (!t.storage_8 || !t.storage_16) {
       s.columns = unit_columns(index, t, 4);
     }
-    s.points_per_invocation = points >= kGpuPlenty ? kGpuPoints : 1;
+    s.points_per_invocation = static_cast<uint32_t>(
+        std::clamp<int64_t>(points / s.columns / kGpuPlenty, 1, kGpuPoints));
   }
   s.is_adjacent = s.columns > 1;
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));

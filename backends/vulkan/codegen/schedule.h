@@ -50,6 +50,9 @@ struct Schedule {
   // Iterations of innermost loops that are unrolled, at least: more than one where the driver would
   // end loops too early otherwise (Target::max_loop_iterations).
   uint32_t least_unroll = 1;
+  // Iterations of innermost loops whose number is known that are unrolled, at most, so that their
+  // loads are on the way together.
+  uint32_t most_unroll = 1;
   // Points of a team (kernel::Exchange), which stay together; 0: points exchange nothing. A
   // workgroup does whole teams: the points of one are `team_step` invocations apart.
   uint32_t team_points = 0;
