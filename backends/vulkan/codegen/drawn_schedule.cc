@@ -55,7 +55,8 @@ class DrawnSchedule {
     if (has_loops) s->least_unroll = pick({1, 1, 1, 2, 4, 8});
     limit_iterations(index_, target_, *s);
     if (!s->is_tiled && !s->shares_point && s->transposed_loads == 0 && !has_teams) {
-      const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation;
+      const int64_t per_group =
+          int64_t{s->workgroup_size} * s->points_per_invocation * s->rows;
       s->group_count = ceil_div(kernel_.points() / s->columns, per_group);
     }
     return *s;
@@ -92,6 +93,11 @@ class DrawnSchedule {
       uint32_t columns = power_of_two(8);
       while (columns > 1 && (kernel_.grid.back() % columns != 0 || !fits(columns, 1))) columns /= 2;
       s.columns = columns;
+      s.rows = pick({1, 1, 2, 3});
+      while (s.rows > 1 && tile_instructions(kernel_.body, {.depends = analyse_units(index_)},
+                                             s.columns, s.rows) > kMostDrawnInstructions) {
+        --s.rows;
+      }
     }
     s.is_adjacent = s.columns > 1;
     return s;

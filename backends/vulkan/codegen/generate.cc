@@ -97,7 +97,7 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
     transposed_.loads.resize(schedule.transposed_loads);
     depends_ = transposed_.depends;
   } else if (schedule.is_tiled || side_by_side_ > 1) {
-    depends_ = analyse_tile(index).depends;
+    depends_ = schedule.is_tiled ? analyse_tile(index).depends : analyse_units(index);
   }
   if (schedule.long_accesses) {
     groups_ = target.is_cpu ? adjacent_loads(index, kLongAccessBytes, 4)
@@ -170,7 +170,8 @@ void Generator::emit_points(Bits group, Bits local) {
   }
   const int64_t units = kernel_.points() / schedule_.columns;
   const int width = kernel_.points() > m_.target().max_narrow_points ? 64 : 32;
-  const auto per_group = uint64_t{schedule_.workgroup_size} * schedule_.points_per_invocation;
+  const auto per_group =
+      uint64_t{schedule_.workgroup_size} * schedule_.points_per_invocation * schedule_.rows;
   const Bits start = group.resized(width) * per_group + local.resized(width);
   const bool has_tail = units % static_cast<int64_t>(per_group) != 0;
   if (schedule_.points_per_invocation == 1) return emit_unit(start, has_tail);
@@ -180,7 +181,9 @@ void Generator::emit_points(Bits group, Bits local) {
   Loop loop =
       begin_loop(Bits::constant(m_, 32, schedule_.points_per_invocation),
                  is_small ? spv::LoopControlUnrollMask : spv::LoopControlDontUnrollMask, {});
-  emit_unit(start + loop.iteration.resized(width) * uint64_t{schedule_.workgroup_size}, has_tail);
+  emit_unit(start + loop.iteration.resized(width) *
+                        (uint64_t{schedule_.workgroup_size} * schedule_.rows),
+            has_tail);
   end_loop(loop, {});
 }
 
@@ -238,16 +241,32 @@ spv::Id Generator::exchanged(const Instruction& inst) {
   return is_bool ? (Bits{&m_, 32, other} != 0).id : other;
 }
 
+// Of several units side by side those behind the end do the last one again, and do not store.
 void Generator::emit_unit(Bits unit, bool has_tail) {
   if (!has_tail) return emit_body(unit);
-  const Flag is_inside = unit < static_cast<uint64_t>(kernel_.points() / schedule_.columns);
-  spv::Builder::If inside(is_inside.id, spv::SelectionControlMaskNone, b_);
-  emit_body(unit);
+  const auto units = static_cast<uint64_t>(kernel_.points() / schedule_.columns);
+  spv::Builder::If inside((unit < units).id, spv::SelectionControlMaskNone, b_);
+  emit_body(unit, units);
   inside.makeEndIf();
 }
 
-// The points of a unit: as many columns as are done side by side.
-void Generator::emit_body(Bits unit) {
+// The points of a unit, as many columns as are done side by side, and of those that are done beside
+// it. `units`: how many there are; 0: there is none behind the end.
+void Generator::emit_body(Bits unit, uint64_t units) {
+  for (uint32_t r = 0; r < schedule_.rows; ++r) {
+    Bits one = r == 0 ? unit : unit + uint64_t{r} * schedule_.workgroup_size;
+    const size_t first = size_t{r} * schedule_.columns;
+    if (r > 0 && units > 0) {
+      const Flag is_inside = one < units;
+      for (size_t c = 0; c < schedule_.columns; ++c) inside_[first + c] = is_inside;
+      one = select(is_inside, one, units - 1);
+    }
+    set_unit(one, first);
+  }
+  emit_region(0);
+}
+
+void Generator::set_unit(Bits unit, size_t first) {
   const size_t rank = kernel_.grid.size();
   for (size_t d = rank; d-- > 0;) {
     Bits index = unit;
@@ -259,11 +278,10 @@ void Generator::emit_body(Bits unit) {
       unit = rest;
     }
     if (columns > 1) index = index * static_cast<uint64_t>(columns);
-    for (size_t p = 0; p < side_by_side_; ++p) {
-      set_index(d, p, columns > 1 && p > 0 ? index + uint64_t{p} : index);
+    for (size_t c = 0; c < schedule_.columns; ++c) {
+      set_index(d, first + c, columns > 1 && c > 0 ? index + uint64_t{c} : index);
     }
   }
-  emit_region(0);
 }
 
 void Generator::set_index(size_t dim, size_t point, Bits index) {

@@ -35,7 +35,8 @@ class Generator {
   // What another point of the team has.
   spv::Id exchanged(const kernel::Instruction& inst);
   void emit_unit(Bits unit, bool has_tail);
-  void emit_body(Bits unit);
+  void emit_body(Bits unit, uint64_t units = 0);
+  void set_unit(Bits unit, size_t first);
   void set_index(size_t dim, size_t point, Bits index);
   // A dimension of the tile: the indices of its points. Behind the end the last one is done again,
   // and not stored.

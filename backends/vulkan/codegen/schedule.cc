@@ -30,6 +30,7 @@ constexpr uint32_t kCpuLanes = 64;  // at most
 constexpr uint32_t kGpuWorkgroup = 256;
 constexpr uint32_t kGpuPoints = 4;
 constexpr int64_t kGpuPlenty = int64_t{1} << 20;
+constexpr int64_t kGpuUnits = int64_t{1} << 18;
 
 // A tile's sums. More rows and columns mean fewer loads for each product; on llvmpipe, where loads
 // are dear and what does not fit into registers is on a stack in the cache, 16 x 8 takes four
@@ -81,6 +82,24 @@ uint32_t unit_columns(const kernel::IndexAnalysis& index, const Target& t, uint3
     columns /= 2;
   }
   return columns;
+}
+
+// Units that an invocation of a GPU does side by side in a kernel without loops, so that their loads
+// are on the way together.
+uint32_t units_side_by_side(const kernel::IndexAnalysis& index, const Target& t,
+                            uint32_t columns) {
+  const kernel::Kernel& kernel = index.kernel();
+  if (kernel.points() > t.max_narrow_points || kernel.body.region_count() > 1 ||
+      kernel.grid.empty()) {
+    return 1;
+  }
+  const TileAnalysis analysis{.depends = analyse_units(index)};
+  uint32_t units = 1;
+  while (units < kGpuPoints && kernel.points() / columns / (2 * units) >= kGpuUnits &&
+         tile_instructions(kernel.body, analysis, columns, 2 * units) <= kMostInstructions) {
+    units *= 2;
+  }
+  return units;
 }
 
 // Lanes that follow each other read contiguous elements, or all the same: what words of several
@@ -355,8 +374,7 @@ Answer choose_points(const kernel::IndexAnalysis& index, const Target& t, uint32
     } else if (!t.storage_8 || !t.storage_16) {
       s.columns = unit_columns(index, t, 4);
     }
-    s.points_per_invocation = static_cast<uint32_t>(
-        std::clamp<int64_t>(points / s.columns / kGpuPlenty, 1, kGpuPoints));
+    s.rows = units_side_by_side(index, t, s.columns);
   }
   s.is_adjacent = s.columns > 1;
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));
@@ -402,7 +420,7 @@ Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t,
   }
   limit_iterations(index, t, s);
   if (s.is_tiled || s.shares_point || s.transposed_loads > 0 || has_teams) return s;
-  const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
+  const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation * s.rows;
   s.group_count = ceil_div(index.kernel().points() / s.columns, per_group);
   return s;
 }

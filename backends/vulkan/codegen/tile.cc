@@ -75,6 +75,17 @@ TileAnalysis analyse_tile(const kernel::IndexAnalysis& index) {
   return result;
 }
 
+std::vector<uint8_t> analyse_units(const kernel::IndexAnalysis& index) {
+  std::vector<uint8_t> depends = analyse_tile(index).depends;
+  const auto rank = static_cast<int>(index.kernel().body.body().parameters.size());
+  for (size_t i = 0; i < depends.size(); ++i) {
+    for (int d = 0; d < rank; ++d) {
+      if (index.depends_on_dimension(static_cast<Value>(i), d)) depends[i] |= kOnRow;
+    }
+  }
+  return depends;
+}
+
 int64_t tile_instructions(const Function& f, const TileAnalysis& analysis, int64_t columns,
                           int64_t rows) {
   int64_t sum = 0;

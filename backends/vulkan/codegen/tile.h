@@ -29,6 +29,8 @@ struct TileAnalysis {
   bool shares_by_columns = false;
 };
 TileAnalysis analyse_tile(const kernel::IndexAnalysis& index);
+// The same of units of adjacent columns that lie anywhere in the grid, as if each were a row.
+std::vector<uint8_t> analyse_units(const kernel::IndexAnalysis& index);
 // Instructions of a tile of so many columns and rows, those that points share counted once.
 int64_t tile_instructions(const kernel::Function& function, const TileAnalysis& analysis,
                           int64_t columns, int64_t rows);
