@@ -87,7 +87,8 @@ class TreeLowering : private ReduceKernels {
   using ReduceKernels::ReduceKernels;
 
   Result<LoweredSequence> run() {
-    keeps_order_ = !is_of_free_orders(*parts_.front().op);
+    by_index_ = parts_.size() == 1 && is_choice_by_index(*parts_.front().op);
+    keeps_order_ = !by_index_ && !is_of_free_orders(*parts_.front().op);
     int64_t length = lines_.length;
     Temporaries from;
     for (;;) {
@@ -181,7 +182,11 @@ class TreeLowering : private ReduceKernels {
       for (int64_t j = first; j < block; ++j) elements.push_back(element_at(j));
       for (const Elements& here : elements) {
         Elements next;
-        for (const Part& part : parts_) append(next, combine(k, part, of(part, sum), of(part, here)));
+        for (const Part& part : parts_) {
+          // The elements of a point are in order, what parts of a line gave is not.
+          append(next, from.empty() ? combine(k, part, of(part, sum), of(part, here))
+                                    : put_together(k, part, of(part, sum), of(part, here)));
+        }
         sum = std::move(next);
       }
       return sum;
@@ -220,14 +225,25 @@ class TreeLowering : private ReduceKernels {
       Elements theirs, both;
       for (const Element& e : mine) theirs.push_back(k.from_team(e, dims.point, distance));
       for (const Part& part : parts_) {
-        append(both, combine(k, part, of(part, mine), of(part, theirs)));
+        append(both, put_together(k, part, of(part, mine), of(part, theirs)));
       }
       mine = both;
     }
     return mine;
   }
 
+  // What two sets of elements gave, of which none need come before the other unless the order
+  // counts.
+  Elements put_together(KernelMaker& k, const Part& part, const Elements& mine,
+                        const Elements& theirs) const {
+    if (!by_index_) return combine(k, part, mine, theirs);
+    const Value is_mine_first = k.b().binary(Op::kLtS, mine[1].re, theirs[1].re);
+    return combine(k, part, k.choose(is_mine_first, mine, theirs),
+                   k.choose(is_mine_first, theirs, mine));
+  }
+
   bool keeps_order_ = false;
+  bool by_index_ = false;  // is_choice_by_index
 };
 
 }  // namespace

@@ -150,7 +150,7 @@ class ThinProduct {
       c /= dims[d];
     }
     Value* one = thin_.value;
-    if (Dims(end.begin(), end.end()) != dims) one = g.slice(one, begin, end);
+    if (thin_.size(thin_.free) > 1) one = g.slice(one, begin, end);
     Dims rest;
     Numbers places;
     for (int64_t d = 0; d < static_cast<int64_t>(dims.size()); ++d) {
