@@ -142,9 +142,7 @@ bool is_choice_by_index(const ir::Operation& op) {
           (!may_be_nan && is_better(*takes_value))) &&
          is_of_both(
              *takes_index, OpCode::kOr, [&](const ir::Value& v) { return &v == takes_value; },
-             [&](const ir::Value& v) {
-               return is_of_both(v, OpCode::kAnd, is_same, is_before);
-             });
+             [&](const ir::Value& v) { return is_of_both(v, OpCode::kAnd, is_same, is_before); });
 }
 
 Lines lines_of(const ir::Operation& op) {

@@ -63,8 +63,8 @@ TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& opt
   TreeShape shape;
   if (!lines.is_column && length % limits.block == 0) shape.block = limits.block;
   const int64_t blocks = length / shape.block;
-  const auto fitting = static_cast<uint64_t>(
-      std::clamp<int64_t>(length / limits.least_share, 1, blocks));
+  const auto fitting =
+      static_cast<uint64_t>(std::clamp<int64_t>(length / limits.least_share, 1, blocks));
   shape.points = std::min(most, static_cast<int64_t>(std::bit_floor(fitting)));
   // Many lines are work enough for small teams, which meet at fewer barriers.
   while (!lines.is_column && shape.points > limits.columns &&
@@ -215,8 +215,7 @@ class TreeLowering : private ReduceKernels {
         k.at_most(keeps_order_ ? b.add(b.mul(point, k.index(whole + 1)), k.index(whole))
                                : b.add(point, k.index(whole * points)),
                   blocks - 1);
-    return k.choose(has_more, add_block(sum, 0, [&](int64_t j) { return in_block(more, j); }),
-                    sum);
+    return k.choose(has_more, add_block(sum, 0, [&](int64_t j) { return in_block(more, j); }), sum);
   }
 
   // What the first point of the team has in the end is what all had, in their order.

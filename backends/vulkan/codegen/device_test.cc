@@ -131,10 +131,9 @@ TEST_F(OnDevice, DrawnSchedules) {
       Target t = target();
       t.schedule_seed = draw;
       const TestKernel test =
-          seed % 4 == 0 ? testing::contraction_kernel(testing::random_contraction(seed), seed)
-          : seed % 8 == 3
-              ? testing::transpose_kernel(seed)
-              : kernel::testing::random_kernel(seed, {.teams = seed % 4 == 1});
+          seed % 4 == 0   ? testing::contraction_kernel(testing::random_contraction(seed), seed)
+          : seed % 8 == 3 ? testing::transpose_kernel(seed)
+                          : kernel::testing::random_kernel(seed, {.teams = seed % 4 == 1});
       kernel::Implementations asked;
       const codegen::Schedule schedule =
           codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t, &asked);
@@ -150,9 +149,8 @@ TEST_F(OnDevice, DrawnSchedules) {
       EXPECT_EQ(taken.starts_with("transposed"), schedule.transposed_loads > 0) << name;
       EXPECT_EQ(taken == "subgroup per point", schedule.shares_point) << name;
       EXPECT_EQ(taken == "teams of a workgroup", schedule.team_points > 0) << name;
-      EXPECT_EQ(taken == "points",
-                !schedule.is_tiled && !schedule.shares_point && schedule.team_points == 0 &&
-                    schedule.transposed_loads == 0)
+      EXPECT_EQ(taken == "points", !schedule.is_tiled && !schedule.shares_point &&
+                                       schedule.team_points == 0 && schedule.transposed_loads == 0)
           << name;
     }
   }

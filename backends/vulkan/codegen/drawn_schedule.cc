@@ -55,8 +55,7 @@ class DrawnSchedule {
     if (has_loops) s->least_unroll = pick({1, 1, 1, 2, 4, 8});
     limit_iterations(index_, target_, *s);
     if (!s->is_tiled && !s->shares_point && s->transposed_loads == 0 && !has_teams) {
-      const int64_t per_group =
-          int64_t{s->workgroup_size} * s->points_per_invocation * s->rows;
+      const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation * s->rows;
       s->group_count = ceil_div(kernel_.points() / s->columns, per_group);
     }
     return *s;

@@ -86,7 +86,8 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
       schedule_(schedule),
       m_(target),
       b_(m_.builder()),
-      memory_(m_, kernel_, schedule.is_adjacent || schedule.transposed_loads > 0, schedule.long_accesses),
+      memory_(m_, kernel_, schedule.is_adjacent || schedule.transposed_loads > 0,
+              schedule.long_accesses),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
       stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
@@ -181,9 +182,9 @@ void Generator::emit_points(Bits group, Bits local) {
   Loop loop =
       begin_loop(Bits::constant(m_, 32, schedule_.points_per_invocation),
                  is_small ? spv::LoopControlUnrollMask : spv::LoopControlDontUnrollMask, {});
-  emit_unit(start + loop.iteration.resized(width) *
-                        (uint64_t{schedule_.workgroup_size} * schedule_.rows),
-            has_tail);
+  emit_unit(
+      start + loop.iteration.resized(width) * (uint64_t{schedule_.workgroup_size} * schedule_.rows),
+      has_tail);
   end_loop(loop, {});
 }
 

@@ -390,7 +390,8 @@ TEST(Schedule, CoversTheGridWithinTheLimits) {
       t.max_workgroup_invocations = 128;
       const codegen::Schedule s =
           codegen::choose_schedule(kernel::IndexAnalysis(elementwise(points, kF32, 1)), t);
-      const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation * s.columns * s.rows;
+      const int64_t per_group =
+          int64_t{s.workgroup_size} * s.points_per_invocation * s.columns * s.rows;
       EXPECT_EQ(points % s.columns, 0);
       EXPECT_GE(s.group_count * per_group, points);
       EXPECT_LT((s.group_count - 1) * per_group, points);

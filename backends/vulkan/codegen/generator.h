@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generator: one kernel on its way to SPIR-V. generate.cc deals out points and does loads, values
-// and stores; loops.cc does loops, transposes.cc tiles that are transposed in shared memory. Of this folder alone. One thread, one run.
+// and stores; loops.cc does loops, transposes.cc tiles that are transposed in shared memory. Of
+// this folder alone. One thread, one run.
 #pragma once
 
 #include <map>

@@ -257,11 +257,10 @@ std::vector<spv::Id> Memory::load_run(const Access& access, ScalarType type, Bit
   const spv::Id whole =
       words.count == 1 ? part : m_.vector_type(part, static_cast<int>(words.count));
   const bool is_one_load = words.count == 1 || m_.target().casts_pointers;
-  const spv::Id loaded = is_one_load
-                             ? b.createLoad(word_pointer(access, first, words, whole),
-                                            spv::NoPrecision, spv::MemoryAccessAlignedMask,
-                                            spv::ScopeMax, words.alignment)
-                             : 0;
+  const spv::Id loaded =
+      is_one_load ? b.createLoad(word_pointer(access, first, words, whole), spv::NoPrecision,
+                                 spv::MemoryAccessAlignedMask, spv::ScopeMax, words.alignment)
+                  : 0;
   const spv::Id word_type = m_.uint_type(32);
   std::vector<Bits> all;  // of 32 bits
   for (uint32_t i = 0; i < words.count; ++i) {

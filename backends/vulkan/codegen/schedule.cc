@@ -84,10 +84,9 @@ uint32_t unit_columns(const kernel::IndexAnalysis& index, const Target& t, uint3
   return columns;
 }
 
-// Units that an invocation of a GPU does side by side in a kernel without loops, so that their loads
-// are on the way together.
-uint32_t units_side_by_side(const kernel::IndexAnalysis& index, const Target& t,
-                            uint32_t columns) {
+// Units that an invocation of a GPU does side by side in a kernel without loops, so that their
+// loads are on the way together.
+uint32_t units_side_by_side(const kernel::IndexAnalysis& index, const Target& t, uint32_t columns) {
   const kernel::Kernel& kernel = index.kernel();
   if (kernel.points() > t.max_narrow_points || kernel.body.region_count() > 1 ||
       kernel.grid.empty()) {
@@ -343,7 +342,8 @@ Answer choose_transposes(const kernel::IndexAnalysis& index, const Target& t, ui
     if (columns < side) {
       std::tie(shape.tile_columns, shape.tile_rows) = sides(columns, rows);
     } else {
-      std::tie(shape.tile_rows, shape.tile_columns) = sides(std::min<uint64_t>(rows, side), columns);
+      std::tie(shape.tile_rows, shape.tile_columns) =
+          sides(std::min<uint64_t>(rows, side), columns);
     }
     shape.invocations = std::min({kGpuWorkgroup, std::bit_floor(most),
                                   shape.tile_columns * shape.tile_rows / shape.columns});

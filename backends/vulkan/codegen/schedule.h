@@ -15,8 +15,8 @@
 namespace hekla::vulkan::codegen {
 
 // Without tiles, workgroup g, invocation i runs the units (g * points * rows + k) * size + i for
-// k < points * rows, `rows` of them side by side; a unit is one point, or `columns` adjacent ones of
-// the last dimension, which divide it.
+// k < points * rows, `rows` of them side by side; a unit is one point, or `columns` adjacent ones
+// of the last dimension, which divide it.
 //
 // With tiles (tile.h), invocation i of a workgroup is lane i % lanes_x in x and i / lanes_x in y.
 // It runs columns x rows points side by side: column (gx * columns + c) * lanes_x + x and row (gy *

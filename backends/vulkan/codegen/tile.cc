@@ -149,8 +149,7 @@ std::vector<bool> regions_with_stores(const Function& f) {
 }  // namespace
 
 std::map<Value, std::vector<Value>> adjacent_loads(const kernel::IndexAnalysis& index,
-                                                    uint32_t most_bytes,
-                                                    uint32_t least_element) {
+                                                   uint32_t most_bytes, uint32_t least_element) {
   const Function& f = index.kernel().body;
   std::map<Value, std::vector<Value>> groups;
   const std::vector<bool> stores = regions_with_stores(f);

@@ -71,8 +71,7 @@ TransposedTile transposed_tile(const IndexAnalysis& index) {
   const Function& f = kernel.body;
   TransposedTile tile;
   const size_t rank = kernel.grid.size();
-  if (rank < 2 || kernel.points() == 0 || f.region_count() > 1 ||
-      kernel::team_dimension(f) >= 0) {
+  if (rank < 2 || kernel.points() == 0 || f.region_count() > 1 || kernel::team_dimension(f) >= 0) {
     return tile;
   }
   std::map<size_t, std::vector<Value>> loads;
@@ -86,9 +85,10 @@ TransposedTile transposed_tile(const IndexAnalysis& index) {
     }
   }
   if (loads.empty()) return tile;
-  const size_t most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
-                        return a.second < b.second;
-                      })->first;
+  const size_t most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
+        return a.second < b.second;
+      })->first;
   tile.loads = loads[most];
   tile.rows = {most};
   const Value element = f[tile.loads.front()].arguments[0];
@@ -211,10 +211,9 @@ void Generator::fill_transposed() {
     const kernel::Access access = kernel::unpack_access(f_[load].immediate);
     const Value element = f_[load].arguments[0];
     const kernel::ScalarType type = f_.type(load);
-    const spv::Id array =
-        b_.makeArrayType(m_.type(type),
-                         b_.makeUintConstant(static_cast<unsigned>(columns * (rows + 1))),
-                         /*stride=*/0);
+    const spv::Id array = b_.makeArrayType(
+        m_.type(type), b_.makeUintConstant(static_cast<unsigned>(columns * (rows + 1))),
+        /*stride=*/0);
     const spv::Id variable_id =
         b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, array, "transposed");
     entry_->addIdOperand(variable_id);
@@ -224,8 +223,9 @@ void Generator::fill_transposed() {
     if (!memory_.is_narrow(access)) run = 1;
     while (run > 1 && (size % run != 0 || rows % run != 0)) run /= 2;
     const auto aligned_to =
-        run == 1 ? uint64_t{1}
-                 : static_cast<uint64_t>(index_.factor(element, variable, static_cast<int64_t>(run)));
+        run == 1
+            ? uint64_t{1}
+            : static_cast<uint64_t>(index_.factor(element, variable, static_cast<int64_t>(run)));
     const uint64_t of_column = rows / run;
     const uint64_t accesses = columns * of_column;
     for (uint64_t done = 0; done < accesses; done += schedule_.workgroup_size) {
@@ -252,8 +252,7 @@ void Generator::fill_transposed() {
       if (run == 1) {
         one.elements = {memory_.load(access, type, at)};
       } else {
-        one.elements =
-            memory_.load_run(access, type, at, static_cast<uint32_t>(run), aligned_to);
+        one.elements = memory_.load_run(access, type, at, static_cast<uint32_t>(run), aligned_to);
       }
       open.push_back(std::move(one));
       if (guard) {
