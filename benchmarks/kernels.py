@@ -60,6 +60,13 @@ def large_cases():
     size = flat.size
     yield "gemm", "f32 8192 x 8192 times vector", lambda a, b: a @ b, (big, big[0]), 2 * m * m, \
         "GF/s", None
+    halves = big.astype(jnp.bfloat16)
+    yield "gemm", "bf16 8192 x 8192 times vector", lambda a, b: a @ b, (halves, halves[0]), \
+        2 * m * m, "GF/s", None
+    yield "gemm", "f32 vector times 8192 x 8192", lambda a, b: a @ b, (big[0], big), 2 * m * m, \
+        "GF/s", None
+    yield "gemm", "f32 8192 x 8192 times 4 columns", lambda a, b: a @ b, \
+        (big, np.ascontiguousarray(big[:, :4])), 8 * m * m, "GF/s", None
     yield "elementwise", "x * y + x, 64M", lambda a, b: a * b + a, (flat, flat[::-1].copy()), \
         12 * size, "GB/s", None
     yield "elementwise", "tanh, 64M", jnp.tanh, (flat,), 8 * size, "GB/s", None
@@ -70,6 +77,13 @@ def large_cases():
     yield "reduction", "softmax of rows", lambda a: jax.nn.softmax(a, axis=1), (big,), 8 * size, \
         "GB/s", None
     yield "movement", "transpose 8192 x 8192", lambda a: a.T, (big,), 8 * size, "GB/s", None
+    yield "movement", "bf16 transpose 8192 x 8192", lambda a: a.T, (halves,), 4 * size, "GB/s", None
+    yield "movement", "256 x 512 x 512 to 2, 0, 1", lambda a: a.transpose(2, 0, 1), \
+        (big.reshape(256, 512, 512),), 8 * size, "GB/s", None
+    yield "movement", "64 x 1024 x 16 x 64 to 0, 2, 1, 3", lambda a: a.transpose(0, 2, 1, 3), \
+        (big.reshape(64, 1024, 16, 64),), 8 * size, "GB/s", None
+    yield "movement", "1024 x 128 x 128 x 4 to 0, 3, 1, 2", lambda a: a.transpose(0, 3, 1, 2), \
+        (big.reshape(1024, 128, 128, 4),), 8 * size, "GB/s", None
     places = rng.integers(0, 1 << 20, 1 << 20, np.int32)
     yield "movement", "gather 1M rows of 64", lambda t, i: t[i], (big.reshape(-1, 64), places), \
         8 * size, "GB/s", None

@@ -49,6 +49,14 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   }
   lower::apply_algorithms(*copy);
   HEKLA_RETURN_IF_ERROR(check("after apply_algorithms"));
+  if (const lower::LowerOptions lower = plan::lower_options(options.plan, traits);
+      lower.team_points > 1) {
+    passes::ThinProductLimits limits;
+    if (lower.small_limits) limits = {3, 3, 8, 16};
+    HEKLA_RETURN_IF_ERROR(passes::sum_thin_products(*copy, limits));
+    HEKLA_RETURN_IF_ERROR(check("after sum_thin_products"));
+    passes::clean_up(*copy);
+  }
   if ((options.plan.fuse && traits.has_contractions) || !traits.matrix_types.empty()) {
     const lower::LowerOptions lowering = plan::lower_options(options.plan, traits);
     passes::widen_contractions(*copy, [&](const ir::Operation& op) {

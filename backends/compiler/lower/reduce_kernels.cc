@@ -86,6 +86,65 @@ bool is_choice(const ir::Operation& op) {
          });
 }
 
+namespace {
+
+// Whether an operation of two operands, which may change places, makes `value` of what `first` and
+// `second` accept.
+template <typename First, typename Second>
+bool is_of_both(const ir::Value& value, OpCode code, const First& first, const Second& second) {
+  const ir::Operation* op = value.defining_op();
+  if (op == nullptr || op->code() != code || op->operand_count() != 2) return false;
+  const ir::Value &a = *op->operand(0), &b = *op->operand(1);
+  return (first(a) && second(b)) || (first(b) && second(a));
+}
+
+bool is_comparison(const ir::Value& value, std::string_view direction, const ir::Value* a,
+                   const ir::Value* b) {
+  const ir::Operation* op = value.defining_op();
+  return op != nullptr && op->code() == OpCode::kCompare && op->operand(0) == a &&
+         op->operand(1) == b && ir::text_value(*op, "comparison_direction") == direction;
+}
+
+bool is_selection(const ir::Value& value, const ir::Value* a, const ir::Value* b) {
+  const ir::Operation* op = value.defining_op();
+  return op != nullptr && op->code() == OpCode::kSelect && op->operand(1) == a &&
+         op->operand(2) == b;
+}
+
+}  // namespace
+
+bool is_choice_by_index(const ir::Operation& op) {
+  if (op.result_count() != 2 || op.result(0)->has_uses()) return false;
+  const std::vector<int64_t> dimensions = ir::int_list(op, "dimensions");
+  const ir::Operation* indices = op.operand(1)->defining_op();
+  if (dimensions.size() != 1 || indices == nullptr || indices->code() != OpCode::kIota ||
+      ir::int_value(*indices, "iota_dimension") != dimensions[0] ||
+      !is_integer(op.operand(1)->type().dtype())) {
+    return false;
+  }
+  const ir::Block& block = op.region(0).front();
+  const ir::Operation* yield = block.terminator();
+  const ir::Value *x = block.argument(0), *xi = block.argument(1);
+  const ir::Value *y = block.argument(2), *yi = block.argument(3);
+  if (!is_selection(*yield->operand(0), x, y) || !is_selection(*yield->operand(1), xi, yi)) {
+    return false;
+  }
+  const ir::Value* takes_value = yield->operand(0)->defining_op()->operand(0);
+  const ir::Value* takes_index = yield->operand(1)->defining_op()->operand(0);
+  const auto is_better = [&](const ir::Value& v) {
+    return is_comparison(v, "GT", x, y) || is_comparison(v, "LT", x, y);
+  };
+  const auto is_nan = [&](const ir::Value& v) { return is_comparison(v, "NE", x, x); };
+  const auto is_same = [&](const ir::Value& v) { return is_comparison(v, "EQ", x, y); };
+  const auto is_before = [&](const ir::Value& v) { return is_comparison(v, "LT", xi, yi); };
+  const bool may_be_nan = !is_integer(op.operand(0)->type().dtype());
+  return (is_of_both(*takes_value, OpCode::kOr, is_better, is_nan) ||
+          (!may_be_nan && is_better(*takes_value))) &&
+         is_of_both(
+             *takes_index, OpCode::kOr, [&](const ir::Value& v) { return &v == takes_value; },
+             [&](const ir::Value& v) { return is_of_both(v, OpCode::kAnd, is_same, is_before); });
+}
+
 Lines lines_of(const ir::Operation& op) {
   Lines lines;
   const Dims& from = op.operand(0)->type().dims();

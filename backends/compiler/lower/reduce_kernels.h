@@ -31,6 +31,13 @@ bool is_of_free_orders(const ir::Operation& op);
 // put together in any way that keeps their order.
 bool is_choice(const ir::Operation& op);
 
+// Whether the reducer of (value, index) pairs is that of argmin and argmax (the least or greatest
+// value, of floats a NaN before all others, and of equal ones the least index), the indices are
+// those of the elements along their line, and nobody asks for the value, whose sign would tell
+// which of two zeros came last: then the pairs may be put together in any order, the one with the
+// smaller index first.
+bool is_choice_by_index(const ir::Operation& op);
+
 // The shape of a reduction: lines of `length` elements, one per element of the kept dimensions.
 struct Lines {
   std::vector<size_t> kept, reduced;  // dimensions of the operands

@@ -29,22 +29,27 @@ struct TreeLimits {
   int64_t share = 16;
   int64_t most_share = 64;
   int64_t many_teams = 1024;
+  // Points of all lines that are work enough.
+  int64_t many_points = 256 * 1024;
   // So many columns are work enough, a point each.
   int64_t many_columns = 64 * 1024;
   // Columns that are read together: a subgroup's worth; and points of a team then, at least.
   int64_t columns = 32;
   int64_t few_points = 8;
   int64_t most_points = 256;
+  // Neighbours in memory that a point takes at once.
+  int64_t block = 4;
 };
 
 TreeLimits tree_limits(const LowerOptions& options) {
-  return options.small_limits ? TreeLimits{3, 1, 2, 3, 3, 64, 4, 4, 16} : TreeLimits{};
+  return options.small_limits ? TreeLimits{3, 1, 2, 3, 3, 64, 64, 4, 4, 16, 2} : TreeLimits{};
 }
 
-// How a line is shared out: `parts` teams of `points` points.
+// How a line is shared out: `parts` teams of `points` points, which take elements by blocks.
 struct TreeShape {
   int64_t points = 1;
   int64_t parts = 1;
+  int64_t block = 1;
 };
 
 TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& options) {
@@ -55,16 +60,25 @@ TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& opt
     most = std::min(
         most, std::max(limits.few_points, most / static_cast<int64_t>(std::bit_ceil(columns))));
   }
-  const auto fitting = static_cast<uint64_t>(std::max<int64_t>(1, length / limits.least_share));
   TreeShape shape;
+  if (!lines.is_column && length % limits.block == 0) shape.block = limits.block;
+  const int64_t blocks = length / shape.block;
+  const auto fitting =
+      static_cast<uint64_t>(std::clamp<int64_t>(length / limits.least_share, 1, blocks));
   shape.points = std::min(most, static_cast<int64_t>(std::bit_floor(fitting)));
+  // Many lines are work enough for small teams, which meet at fewer barriers.
+  while (!lines.is_column && shape.points > limits.columns &&
+         lines.count * shape.points > limits.many_points &&
+         length < limits.most_share / 2 * shape.points) {
+    shape.points /= 2;
+  }
   const auto parts_of = [&](int64_t share) {
     const int64_t elements = shape.points * share;
     return (length + elements - 1) / elements;
   };
   shape.parts = std::min(parts_of(limits.share),
                          std::max(parts_of(limits.most_share), limits.many_teams / lines.count));
-  shape.parts = std::clamp<int64_t>(shape.parts, 1, length / shape.points);
+  shape.parts = std::clamp<int64_t>(shape.parts, 1, blocks / shape.points);
   return shape;
 }
 
@@ -73,7 +87,8 @@ class TreeLowering : private ReduceKernels {
   using ReduceKernels::ReduceKernels;
 
   Result<LoweredSequence> run() {
-    keeps_order_ = !is_of_free_orders(*parts_.front().op);
+    by_index_ = parts_.size() == 1 && is_choice_by_index(*parts_.front().op);
+    keeps_order_ = !by_index_ && !is_of_free_orders(*parts_.front().op);
     int64_t length = lines_.length;
     Temporaries from;
     for (;;) {
@@ -138,22 +153,43 @@ class TreeLowering : private ReduceKernels {
     return finish(k);
   }
 
-  // The elements of this point, at least one: every so-many-th of the line, so that the points of a
-  // team read contiguous elements, or where the order counts those next to each other.
+  // The elements of this point, at least one block: every so-many-th of the line, so that the
+  // points of a team read contiguous elements, or where the order counts those next to each other.
   Elements reduce_share(KernelMaker& k, const TreeShape& shape, int64_t length,
                         const GridDims& dims, const Temporaries& from) const {
     Builder& b = k.b();
+    const int64_t block = shape.block;
+    const int64_t blocks = length / block;
     const int64_t points = shape.parts * shape.points;  // of a line
-    const int64_t whole = length / points;
-    const int64_t rest = length % points;  // the first points have one more
+    const int64_t whole = blocks / points;
+    const int64_t rest = blocks % points;  // the first points have one more
     const Value point = b.add(b.mul(k.at(dims.part), k.index(shape.points)), k.at(dims.point));
-    const At at = [&](Value i) {
+    // Element `j` of block `t`.
+    const auto in_block = [&](Value t, int64_t j) {
+      return element_of(k, dims, from, length,
+                        block == 1 ? t : b.add(b.mul(t, k.index(block)), k.index(j)));
+    };
+    const auto at = [&](Value i, int64_t j) {
       Value t = b.add(b.mul(i, k.index(points)), point);
       if (keeps_order_) {
         t = b.add(b.mul(point, k.index(whole)), i);
         if (rest != 0) t = b.add(t, k.at_most(point, rest));
       }
-      return element_of(k, dims, from, length, t);
+      return in_block(t, j);
+    };
+    const auto add_block = [&](Elements sum, int64_t first, const auto& element_at) {
+      std::vector<Elements> elements;
+      for (int64_t j = first; j < block; ++j) elements.push_back(element_at(j));
+      for (const Elements& here : elements) {
+        Elements next;
+        for (const Part& part : parts_) {
+          // The elements of a point are in order, what parts of a line gave is not.
+          append(next, from.empty() ? combine(k, part, of(part, sum), of(part, here))
+                                    : put_together(k, part, of(part, sum), of(part, here)));
+        }
+        sum = std::move(next);
+      }
+      return sum;
     };
     bool has_start = true;
     Elements start;
@@ -161,21 +197,25 @@ class TreeLowering : private ReduceKernels {
       has_start = has_start && part.order == Order::kSum;
       if (has_start) append(start, zero(k, part));
     }
-    if (!has_start) start = at(k.index(0));
+    if (!has_start) {
+      start = add_block(at(k.index(0), 0), 1, [&](int64_t j) { return at(k.index(0), j); });
+    }
     const int64_t first = has_start ? 0 : 1;
-    const Elements sum =
-        add_chain(k, whole - first, start, [&](Value i) { return at(b.add(i, k.index(first))); });
+    Elements sum = start;
+    if (whole > first) {
+      sum = k.loop(k.index(whole - first), dtypes_, start, [&](Value i, const Elements& carried) {
+        const Value t = b.add(i, k.index(first));
+        return add_block(carried, 0, [&](int64_t j) { return at(t, j); });
+      });
+    }
     if (rest == 0) return sum;
-    // Behind its share a point without one more reads any element.
+    // Behind its share a point without one more reads any block.
     const Value has_more = b.binary(Op::kLtS, point, k.index(rest));
-    const Elements more =
-        element_of(k, dims, from, length,
-                   k.at_most(keeps_order_ ? b.add(b.mul(point, k.index(whole + 1)), k.index(whole))
-                                          : b.add(point, k.index(whole * points)),
-                             length - 1));
-    Elements all;
-    for (const Part& part : parts_) append(all, combine(k, part, of(part, sum), of(part, more)));
-    return k.choose(has_more, all, sum);
+    const Value more =
+        k.at_most(keeps_order_ ? b.add(b.mul(point, k.index(whole + 1)), k.index(whole))
+                               : b.add(point, k.index(whole * points)),
+                  blocks - 1);
+    return k.choose(has_more, add_block(sum, 0, [&](int64_t j) { return in_block(more, j); }), sum);
   }
 
   // What the first point of the team has in the end is what all had, in their order.
@@ -184,14 +224,25 @@ class TreeLowering : private ReduceKernels {
       Elements theirs, both;
       for (const Element& e : mine) theirs.push_back(k.from_team(e, dims.point, distance));
       for (const Part& part : parts_) {
-        append(both, combine(k, part, of(part, mine), of(part, theirs)));
+        append(both, put_together(k, part, of(part, mine), of(part, theirs)));
       }
       mine = both;
     }
     return mine;
   }
 
+  // What two sets of elements gave, of which none need come before the other unless the order
+  // counts.
+  Elements put_together(KernelMaker& k, const Part& part, const Elements& mine,
+                        const Elements& theirs) const {
+    if (!by_index_) return combine(k, part, mine, theirs);
+    const Value is_mine_first = k.b().binary(Op::kLtS, mine[1].re, theirs[1].re);
+    return combine(k, part, k.choose(is_mine_first, mine, theirs),
+                   k.choose(is_mine_first, theirs, mine));
+  }
+
   bool keeps_order_ = false;
+  bool by_index_ = false;  // is_choice_by_index
 };
 
 }  // namespace

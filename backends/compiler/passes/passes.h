@@ -64,6 +64,18 @@ struct SmallScatterLimits {
 };
 Status reduce_small_scatters(ir::Module& module, const SmallScatterLimits& limits);
 
+// A product of real floats whose one operand has at most `most_columns` columns (or rows) becomes a
+// reduction of the other operand times each of them, in f32 at least, for devices that reduce lines
+// by trees: what bounds it is the memory of the large operand, read in its own order.
+struct ThinProductLimits {
+  int64_t most_columns = 8;
+  int64_t least_line = 32;  // products of a sum
+  // Of the large operand: with one column, and with several.
+  int64_t least_elements = int64_t{1} << 14;
+  int64_t least_elements_of_several = int64_t{1} << 20;
+};
+Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits);
+
 // Scatters into one window at constant indices that lie inside become a select of the operand and
 // the padded update, or a dynamic_update_slice where the window is small. Folds the small integer
 // constants that such indices are made of. Dead operations stay: clean_up removes them.

@@ -240,6 +240,41 @@ TEST(WidenContractions, F32StaysAsItIs) {
   EXPECT_EQ(operations(*module), (Names{"dot_general"}));
 }
 
+TEST(SumThinProducts, TheLargeOperandIsReducedInItsOwnOrder) {
+  // Both operands, which dimensions are summed, and whether that is thin enough.
+  struct Case {
+    const char *left, *right, *numbers, *result;
+    size_t sums;
+  };
+  for (const Case& c :
+       {Case{"4x6xf32", "6xf32", "contracting_dims = [1] x [0]", "4xf32", 1},
+        Case{"6xbf16", "6x5xbf16", "contracting_dims = [0] x [0]", "5xbf16", 1},
+        Case{"6x9xf32", "6x2xf32", "contracting_dims = [0] x [0]", "9x2xf32", 2},
+        Case{"2x6xf32", "9x6xf32", "contracting_dims = [1] x [1]", "2x9xf32", 2},
+        Case{"6xf32", "6xf32", "contracting_dims = [0] x [0]", "f32", 1},
+        Case{"3x2x6xf32", "4x3x6xf32", "batching_dims = [0] x [1], contracting_dims = [2] x [2]",
+             "3x2x4xf32", 2},
+        Case{"4x6xf32", "6x4xf32", "contracting_dims = [1] x [0]", "4x4xf32", 0},
+        Case{"4x6xi32", "6xi32", "contracting_dims = [1] x [0]", "4xi32", 0}}) {
+    const auto tensor = [](const char* type) { return "tensor<" + std::string(type) + ">"; };
+    ModulePtr module =
+        read("func.func @main(%x: " + tensor(c.left) + ", %y: " + tensor(c.right) + ") -> " +
+             tensor(c.result) + " {\n  %a = stablehlo.dot_general %x, %y, " + c.numbers + " : (" +
+             tensor(c.left) + ", " + tensor(c.right) + ") -> " + tensor(c.result) +
+             "\n  return %a : " + tensor(c.result) + "\n}\n");
+    ASSERT_TRUE(sum_thin_products(*module, {.most_columns = 2,
+                                            .least_line = 6,
+                                            .least_elements = 6,
+                                            .least_elements_of_several = 20})
+                    .ok());
+    expect_valid(*module);
+    const Names names = operations(*module);
+    EXPECT_EQ(static_cast<size_t>(std::count(names.begin(), names.end(), "reduce")), c.sums)
+        << c.left << " by " << c.right;
+    EXPECT_EQ(std::count(names.begin(), names.end(), "dot_general"), c.sums == 0 ? 1 : 0);
+  }
+}
+
 TEST(Expand, ErfOfOlderSendersIsElementwise) {
   for (const std::string target : {"mhlo.erf", "chlo.erf"}) {
     ModulePtr module = main_of(

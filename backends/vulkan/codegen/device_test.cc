@@ -15,6 +15,7 @@
 #include "backends/vulkan/codegen/testing/contraction_kernel.h"
 #include "backends/vulkan/codegen/testing/denormals.h"
 #include "backends/vulkan/codegen/testing/on_device.h"
+#include "backends/vulkan/codegen/testing/transpose_kernel.h"
 #include "backends/vulkan/device/testing/test_device.h"
 #include "runtime/base/cpu_info.h"
 #include "runtime/base/testing/instrumented.h"
@@ -130,8 +131,9 @@ TEST_F(OnDevice, DrawnSchedules) {
       Target t = target();
       t.schedule_seed = draw;
       const TestKernel test =
-          seed % 4 == 0 ? testing::contraction_kernel(testing::random_contraction(seed), seed)
-                        : kernel::testing::random_kernel(seed, {.teams = seed % 4 == 1});
+          seed % 4 == 0   ? testing::contraction_kernel(testing::random_contraction(seed), seed)
+          : seed % 8 == 3 ? testing::transpose_kernel(seed)
+                          : kernel::testing::random_kernel(seed, {.teams = seed % 4 == 1});
       kernel::Implementations asked;
       const codegen::Schedule schedule =
           codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t, &asked);
@@ -141,11 +143,14 @@ TEST_F(OnDevice, DrawnSchedules) {
           << "kernel " << seed << ", schedule " << draw << ", " << name;
       // What was taken is what runs.
       const std::string taken(asked.taken());
-      EXPECT_EQ(taken.ends_with("in shared memory"), schedule.staged_depth > 0) << name;
+      EXPECT_EQ(taken.ends_with("in shared memory"),
+                schedule.staged_depth > 0 || schedule.transposed_loads > 0)
+          << name;
+      EXPECT_EQ(taken.starts_with("transposed"), schedule.transposed_loads > 0) << name;
       EXPECT_EQ(taken == "subgroup per point", schedule.shares_point) << name;
       EXPECT_EQ(taken == "teams of a workgroup", schedule.team_points > 0) << name;
-      EXPECT_EQ(taken == "points",
-                !schedule.is_tiled && !schedule.shares_point && schedule.team_points == 0)
+      EXPECT_EQ(taken == "points", !schedule.is_tiled && !schedule.shares_point &&
+                                       schedule.team_points == 0 && schedule.transposed_loads == 0)
           << name;
     }
   }
@@ -155,6 +160,27 @@ TEST_F(OnDevice, DrawnSchedules) {
     if (last - first < 50 || (needs_lanes && !target().subgroup_shuffle)) continue;
     EXPECT_GT(count, 0) << name;
   }
+}
+
+// Operands in other orders than their results: as a GPU is given them, and in tiles of any size.
+TEST_F(OnDevice, Transposes) {
+  constexpr uint64_t kKernels = hekla::testing::sweep(40, 10);
+  const auto [first, last] = seeds(kKernels);
+  int transposed = 0;
+  for (uint64_t seed = first; seed < last; ++seed) {
+    const TestKernel test = testing::transpose_kernel(seed);
+    for (const uint64_t draw : {uint64_t{0}, 2 * seed + 1, 2 * seed + 2}) {
+      Target t = target();
+      t.is_cpu = false;
+      t.schedule_seed = draw;
+      const codegen::Schedule schedule =
+          codegen::choose_schedule(kernel::IndexAnalysis(test.kernel), t);
+      transposed += schedule.transposed_loads > 0 ? 1 : 0;
+      EXPECT_EQ(difference(test, t), "")
+          << "kernel " << seed << ", schedule " << draw << ", " << schedule_name(schedule);
+    }
+  }
+  EXPECT_GT(transposed, static_cast<int>(last - first) / 2);
 }
 
 // What other devices have or lack, on this one.

@@ -30,7 +30,7 @@ class DrawnSchedule {
 
   Schedule run(kernel::Implementations& asked) {
     const bool has_loops = kernel_.body.region_count() > 1;
-    const uint64_t kind = below(has_loops ? 5 : 2);
+    const uint64_t kind = below(has_loops ? 5 : 3);
     std::optional<Schedule> s;
     const auto ask = [&](std::string_view name, bool is_drawn, const auto& answer) {
       Answer said = s || is_drawn ? Answer() : kernel::Refusal("not drawn");
@@ -47,14 +47,15 @@ class DrawnSchedule {
     ask(kSubgroupPerPoint, kind == 4, [&] { return shared_point(kernel_, target_); });
     ask(kSharedRows, kind == 3, [&] { return staged_rows(); });
     ask(kSharedTile, kind == 2, [&] { return staged_tile(); });
+    ask(kTransposes, !has_loops && kind > 0, [&] { return transposes(); });
     // Half of the loops that allow no other schedule, and of those that got it.
     ask(kTile, has_loops && kind > 0, [&] { return tile(); });
     ask(kPoints, !has_teams, [&] { return Answer(points()); });
     if (!s) return Schedule();
     if (has_loops) s->least_unroll = pick({1, 1, 1, 2, 4, 8});
     limit_iterations(index_, target_, *s);
-    if (!s->is_tiled && !s->shares_point && !has_teams) {
-      const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation;
+    if (!s->is_tiled && !s->shares_point && s->transposed_loads == 0 && !has_teams) {
+      const int64_t per_group = int64_t{s->workgroup_size} * s->points_per_invocation * s->rows;
       s->group_count = ceil_div(kernel_.points() / s->columns, per_group);
     }
     return *s;
@@ -91,6 +92,11 @@ class DrawnSchedule {
       uint32_t columns = power_of_two(8);
       while (columns > 1 && (kernel_.grid.back() % columns != 0 || !fits(columns, 1))) columns /= 2;
       s.columns = columns;
+      s.rows = pick({1, 1, 2, 3});
+      while (s.rows > 1 && tile_instructions(kernel_.body, {.depends = analyse_units(index_)},
+                                             s.columns, s.rows) > kMostDrawnInstructions) {
+        --s.rows;
+      }
     }
     s.is_adjacent = s.columns > 1;
     return s;
@@ -131,6 +137,23 @@ class DrawnSchedule {
         target_.subgroup_shuffle && s.workgroup_size == target_.subgroup_size && s.lanes_y == 1;
     s.is_adjacent = s.columns > 1 && kernel_.grid.back() % s.columns == 0 && chance(75);
     return s;
+  }
+
+  Answer transposes() {
+    const TransposedTile tile = transposed_tile(index_);
+    if (kernel::Refusal why = why_no_transposes(kernel_, tile, target_); !why.empty()) return why;
+    TransposedShape shape;
+    shape.tile_columns = power_of_two(64);
+    shape.tile_rows = power_of_two(64);
+    shape.columns = power_of_two(std::min(shape.tile_columns, 8U));
+    while (shape.columns > 1 && kernel_.grid.back() % shape.columns != 0) shape.columns /= 2;
+    shape.invocations = power_of_two(most_);
+    while (shape.tile_rows > 1 &&
+           tile_instructions(kernel_.body, {.depends = tile.depends}, shape.columns,
+                             shape.tile_rows) > kMostDrawnInstructions) {
+      shape.tile_rows /= 2;
+    }
+    return transposed(kernel_, tile, shape, target_);
   }
 
   Answer staged_tile() {

@@ -86,15 +86,25 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
       schedule_(schedule),
       m_(target),
       b_(m_.builder()),
-      memory_(m_, kernel_, schedule.is_adjacent, schedule.long_accesses),
+      memory_(m_, kernel_, schedule.is_adjacent || schedule.transposed_loads > 0,
+              schedule.long_accesses),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
       stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
       ids_(f_.size() * side_by_side_, 0),
       inside_(side_by_side_),
       exchanges_in_(kernel::regions_with_exchanges(f_)) {
-  if (schedule.is_tiled || side_by_side_ > 1) depends_ = analyse_tile(index).depends;
-  if (schedule.long_accesses) pairs_ = paired_loads(index);
+  if (schedule.transposed_loads > 0) {
+    transposed_ = transposed_tile(index);
+    transposed_.loads.resize(schedule.transposed_loads);
+    depends_ = transposed_.depends;
+  } else if (schedule.is_tiled || side_by_side_ > 1) {
+    depends_ = schedule.is_tiled ? analyse_tile(index).depends : analyse_units(index);
+  }
+  if (schedule.long_accesses) {
+    groups_ = target.is_cpu ? adjacent_loads(index, kLongAccessBytes, 4)
+                            : adjacent_loads(index, kLongestRunBytes, 1);
+  }
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
   if (target.folds_zeros) foldable_ = foldable_values(f_);
 }
@@ -124,7 +134,9 @@ Shader Generator::run() {
   const Flag has_work = group < static_cast<uint64_t>(schedule_.group_count);
   spv::Builder::If outer(has_work.id, spv::SelectionControlMaskNone, b_);
   memory_.load_table();
-  if (schedule_.is_tiled) {
+  if (schedule_.transposed_loads > 0) {
+    emit_transposes(group, local);
+  } else if (schedule_.is_tiled) {
     emit_tile(group, local);
   } else if (schedule_.team_points > 0) {
     emit_teams(group, local);
@@ -160,7 +172,8 @@ void Generator::emit_points(Bits group, Bits local) {
   }
   const int64_t units = kernel_.points() / schedule_.columns;
   const int width = kernel_.points() > m_.target().max_narrow_points ? 64 : 32;
-  const auto per_group = uint64_t{schedule_.workgroup_size} * schedule_.points_per_invocation;
+  const auto per_group =
+      uint64_t{schedule_.workgroup_size} * schedule_.points_per_invocation * schedule_.rows;
   const Bits start = group.resized(width) * per_group + local.resized(width);
   const bool has_tail = units % static_cast<int64_t>(per_group) != 0;
   if (schedule_.points_per_invocation == 1) return emit_unit(start, has_tail);
@@ -170,7 +183,9 @@ void Generator::emit_points(Bits group, Bits local) {
   Loop loop =
       begin_loop(Bits::constant(m_, 32, schedule_.points_per_invocation),
                  is_small ? spv::LoopControlUnrollMask : spv::LoopControlDontUnrollMask, {});
-  emit_unit(start + loop.iteration.resized(width) * uint64_t{schedule_.workgroup_size}, has_tail);
+  emit_unit(
+      start + loop.iteration.resized(width) * (uint64_t{schedule_.workgroup_size} * schedule_.rows),
+      has_tail);
   end_loop(loop, {});
 }
 
@@ -260,16 +275,32 @@ spv::Id Generator::access_team(const Instruction& inst) {
   return 0;
 }
 
+// Of several units side by side those behind the end do the last one again, and do not store.
 void Generator::emit_unit(Bits unit, bool has_tail) {
   if (!has_tail) return emit_body(unit);
-  const Flag is_inside = unit < static_cast<uint64_t>(kernel_.points() / schedule_.columns);
-  spv::Builder::If inside(is_inside.id, spv::SelectionControlMaskNone, b_);
-  emit_body(unit);
+  const auto units = static_cast<uint64_t>(kernel_.points() / schedule_.columns);
+  spv::Builder::If inside((unit < units).id, spv::SelectionControlMaskNone, b_);
+  emit_body(unit, units);
   inside.makeEndIf();
 }
 
-// The points of a unit: as many columns as are done side by side.
-void Generator::emit_body(Bits unit) {
+// The points of a unit, as many columns as are done side by side, and of those that are done beside
+// it. `units`: how many there are; 0: there is none behind the end.
+void Generator::emit_body(Bits unit, uint64_t units) {
+  for (uint32_t r = 0; r < schedule_.rows; ++r) {
+    Bits one = r == 0 ? unit : unit + uint64_t{r} * schedule_.workgroup_size;
+    const size_t first = size_t{r} * schedule_.columns;
+    if (r > 0 && units > 0) {
+      const Flag is_inside = one < units;
+      for (size_t c = 0; c < schedule_.columns; ++c) inside_[first + c] = is_inside;
+      one = select(is_inside, one, units - 1);
+    }
+    set_unit(one, first);
+  }
+  emit_region(0);
+}
+
+void Generator::set_unit(Bits unit, size_t first) {
   const size_t rank = kernel_.grid.size();
   for (size_t d = rank; d-- > 0;) {
     Bits index = unit;
@@ -281,11 +312,10 @@ void Generator::emit_body(Bits unit) {
       unit = rest;
     }
     if (columns > 1) index = index * static_cast<uint64_t>(columns);
-    for (size_t p = 0; p < side_by_side_; ++p) {
-      set_index(d, p, columns > 1 && p > 0 ? index + uint64_t{p} : index);
+    for (size_t c = 0; c < schedule_.columns; ++c) {
+      set_index(d, first + c, columns > 1 && c > 0 ? index + uint64_t{c} : index);
     }
   }
-  emit_region(0);
 }
 
 void Generator::set_index(size_t dim, size_t point, Bits index) {
@@ -396,7 +426,7 @@ void Generator::emit(Value v) {
   }
   if (!needed_.empty() && !needed_[static_cast<size_t>(v)]) return;
   if (loaded_.erase(v) > 0) return spread(v);
-  if (inst.op != Op::kLoad || !(load_run(v, inst) || load_pair(v, inst))) {
+  if (inst.op != Op::kLoad || !(load_run(v, inst) || load_group(v, inst))) {
     for_leaders(v, [&] { ids_[id_index(v, point_)] = value(v, inst); });
   }
   spread(v);
@@ -433,21 +463,22 @@ bool Generator::load_run(Value v, const Instruction& inst) {
   return true;
 }
 
-// Where another load reads the next element: both at once.
-bool Generator::load_pair(Value v, const Instruction& inst) {
-  const auto pair = pairs_.find(v);
+// Where other loads read the next elements: all at once.
+bool Generator::load_group(Value v, const Instruction& inst) {
+  const auto group = groups_.find(v);
   const Access access = kernel::unpack_access(inst.immediate);
-  if (pair == pairs_.end() || staged_.contains(v) || passed_.contains(id_index(v, 0)) ||
+  if (group == groups_.end() || staged_.contains(v) || passed_.contains(id_index(v, 0)) ||
       (unroll_ > 1 && long_loads_.contains(v)) || !memory_.is_narrow(access)) {
     return false;
   }
   for_leaders(v, [&] {
+    const auto count = static_cast<uint32_t>(1 + group->second.size());
     const std::vector<spv::Id> values =
-        memory_.load_run(access, inst.type, integer(inst.arguments[0]), 2, 2);
+        memory_.load_run(access, inst.type, integer(inst.arguments[0]), count, count);
     ids_[id_index(v, point_)] = values[0];
-    ids_[id_index(pair->second, point_)] = values[1];
+    for (size_t i = 1; i < count; ++i) ids_[id_index(group->second[i - 1], point_)] = values[i];
   });
-  loaded_.insert(pair->second);
+  loaded_.insert(group->second.begin(), group->second.end());
   return true;
 }
 
@@ -458,6 +489,7 @@ spv::Id Generator::value(Value v, const Instruction& inst) {
   switch (inst.op) {
     case Op::kLoad:
       if (const auto it = staged_.find(v); it != staged_.end()) return load_staged(it->second);
+      if (transposed_arrays_.contains(v)) return load_transposed(v);
       if (unroll_ > 1 && long_loads_.contains(v)) {
         std::vector<spv::Id>& loaded = ahead_[id_index(v, point_)];
         if (unrolled_ == 0) loaded = load_iterations(v, id(inst.arguments[0]), unroll_);

@@ -23,7 +23,7 @@
 namespace hekla::vulkan {
 
 // Part of every cache key, with kKernelAbiVersion: raised when the same kernel gives other code.
-inline constexpr uint32_t kCodegenVersion = 7;
+inline constexpr uint32_t kCodegenVersion = 8;
 
 struct Shader {
   std::vector<uint32_t> words;

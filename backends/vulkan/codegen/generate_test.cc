@@ -390,7 +390,8 @@ TEST(Schedule, CoversTheGridWithinTheLimits) {
       t.max_workgroup_invocations = 128;
       const codegen::Schedule s =
           codegen::choose_schedule(kernel::IndexAnalysis(elementwise(points, kF32, 1)), t);
-      const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation * s.columns;
+      const int64_t per_group =
+          int64_t{s.workgroup_size} * s.points_per_invocation * s.columns * s.rows;
       EXPECT_EQ(points % s.columns, 0);
       EXPECT_GE(s.group_count * per_group, points);
       EXPECT_LT((s.group_count - 1) * per_group, points);
@@ -439,7 +440,7 @@ TEST(Schedule, FindsLoadsOfContiguousElements) {
   const Value even = b.mul(b.grid_index(0), b.index(16));
   std::vector<Value> loads;
   Value sum = b.real(kF32, 0);
-  for (const int64_t place : {0, 1, 2, 4, 5}) {
+  for (const int64_t place : {0, 1, 2, 4, 5, 8, 9, 10, 11}) {
     loads.push_back(b.load(kF32, {0, 4}, b.add(even, b.index(place))));
     sum = b.add(sum, loads.back());
   }
@@ -449,8 +450,16 @@ TEST(Schedule, FindsLoadsOfContiguousElements) {
   Kernel kernel;
   kernel.grid = {10};
   kernel.body = b.finish();
-  EXPECT_EQ(codegen::paired_loads(kernel::IndexAnalysis(kernel)),
-            (std::map<Value, Value>{{loads[0], loads[1]}, {loads[3], loads[4]}}));
+  using Groups = std::map<Value, std::vector<Value>>;
+  const kernel::IndexAnalysis index(kernel);
+  EXPECT_EQ(codegen::adjacent_loads(index, 8, 4), (Groups{{loads[0], {loads[1]}},
+                                                          {loads[3], {loads[4]}},
+                                                          {loads[5], {loads[6]}},
+                                                          {loads[7], {loads[8]}}}));
+  EXPECT_EQ(codegen::adjacent_loads(index, 16, 1),
+            (Groups{{loads[0], {loads[1]}},
+                    {loads[3], {loads[4]}},
+                    {loads[5], {loads[6], loads[7], loads[8]}}}));
 }
 
 TEST(Schedule, GuardsStoresOfLongChains) {

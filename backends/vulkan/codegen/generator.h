@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generator: one kernel on its way to SPIR-V. generate.cc deals out points and does loads, values
-// and stores; loops.cc does loops. Of this folder alone. One thread, one run.
+// and stores; loops.cc does loops, transposes.cc tiles that are transposed in shared memory. Of
+// this folder alone. One thread, one run.
 #pragma once
 
 #include <map>
@@ -15,6 +16,7 @@
 #include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/schedule.h"
 #include "backends/vulkan/codegen/tile.h"
+#include "backends/vulkan/codegen/transposes.h"
 
 namespace hekla::vulkan::codegen {
 
@@ -37,7 +39,8 @@ class Generator {
   // A load, store or addition in memory of the team; a load gives its value.
   spv::Id access_team(const kernel::Instruction& inst);
   void emit_unit(Bits unit, bool has_tail);
-  void emit_body(Bits unit);
+  void emit_body(Bits unit, uint64_t units = 0);
+  void set_unit(Bits unit, size_t first);
   void set_index(size_t dim, size_t point, Bits index);
   // A dimension of the tile: the indices of its points. Behind the end the last one is done again,
   // and not stored.
@@ -50,6 +53,13 @@ class Generator {
   // The quotient; `number` becomes the remainder.
   static Bits divide(Bits& number, uint64_t by);
   void emit_tile(Bits group, Bits local);
+
+  // Tiles whose loads are transposed through shared memory.
+  void emit_transposes(Bits group, Bits local);
+  void set_indices(const std::vector<size_t>& dimensions, size_t point, Bits number);
+  void fill_transposed();
+  spv::Id transposed_element(kernel::Value load, Bits column, Bits row);
+  spv::Id load_transposed(kernel::Value load);
 
   // Values. Each is known by its place: which value, of which point of those done side by side.
   size_t id_index(kernel::Value v, size_t point) const {
@@ -111,7 +121,7 @@ class Generator {
     return index_.dimension(static_cast<int>(kernel_.grid.size()) - 1);
   }
   bool load_run(kernel::Value v, const kernel::Instruction& inst);
-  bool load_pair(kernel::Value v, const kernel::Instruction& inst);
+  bool load_group(kernel::Value v, const kernel::Instruction& inst);
   Flag store_condition(kernel::Value v, bool is_chain);
   void emit_store(kernel::Value v, const kernel::Instruction& inst);
 
@@ -225,6 +235,8 @@ class Generator {
   std::map<kernel::Value, Staged> staged_;
   // Words that this iteration has loaded, by the first load that has a part and the lane's row.
   std::map<std::pair<kernel::Value, size_t>, spv::Id> words_;
+  TransposedTile transposed_;
+  std::map<kernel::Value, spv::Id> transposed_arrays_;
   // Of exchanges through shared memory: two arrays of a type, used alternately.
   std::map<std::pair<kernel::ScalarType, size_t>, spv::Id> exchange_arrays_;
   size_t exchanges_ = 0;
@@ -247,9 +259,9 @@ class Generator {
   std::map<size_t, std::vector<spv::Id>> passed_;
   Bits passing_lane_;
   std::vector<bool> needed_;  // what is left to emit where values were passed; empty: all
-  // Loads of contiguous elements: the second of each first, and those seconds that their firsts
-  // have loaded.
-  std::map<kernel::Value, kernel::Value> pairs_;
+  // Loads of contiguous elements: the others of each first, and those that their firsts have
+  // loaded.
+  std::map<kernel::Value, std::vector<kernel::Value>> groups_;
   std::set<kernel::Value> loaded_;
   std::vector<bool> guarded_;   // stores, by Value; empty: none
   std::vector<bool> foldable_;  // by Value; empty: no matter

@@ -199,7 +199,14 @@ uint32_t Generator::choose_unroll(int32_t region, int64_t trip_count) {
                        [&](Value v) { return f_[v].op == op; });
   };
   if (has(Op::kFor)) return 1;
-  const uint32_t least = schedule_.least_unroll;
+  uint32_t least = schedule_.least_unroll;
+  // Where teams meet in an iteration, it is long as it is.
+  if (exchanges_in_[static_cast<size_t>(region)]) return least;
+  while (least < schedule_.most_unroll && 2 * int64_t{least} <= trip_count &&
+         static_cast<int64_t>(instructions.size() * side_by_side_) * 2 * least <=
+             kMostUnrolledInstructions) {
+    least *= 2;
+  }
   if (!schedule_.long_accesses || has(Op::kStore)) return least;
   uint32_t unroll = 1;
   const auto iteration = index_.iteration(region);

@@ -216,10 +216,15 @@ bool Memory::is_narrow(const Access& access) const {
 Memory::Words Memory::words_of(const Access& access, uint32_t count, uint64_t aligned_to) const {
   const uint64_t bytes = uint64_t{access.bytes} * count;
   const uint64_t alignment = access.bytes * aligned_to;
+  if (!m_.target().is_cpu && long_runs_ && bytes == kLongestRunBytes &&
+      alignment >= kLongestRunBytes) {
+    return {kLongestRunBytes / 4, 32, kLongestRunBytes};
+  }
   for (const int width : {64, 32}) {
     const auto word = static_cast<uint64_t>(width / 8);
     if (width == 64 && !(long_runs_ && m_.target().int64)) continue;
-    if (alignment >= word && bytes >= word) return {static_cast<uint32_t>(bytes / word), width};
+    if (alignment < word || bytes < word) continue;
+    return {static_cast<uint32_t>(bytes / word), width, static_cast<unsigned>(word)};
   }
   return {};
 }
@@ -252,11 +257,10 @@ std::vector<spv::Id> Memory::load_run(const Access& access, ScalarType type, Bit
   const spv::Id whole =
       words.count == 1 ? part : m_.vector_type(part, static_cast<int>(words.count));
   const bool is_one_load = words.count == 1 || m_.target().casts_pointers;
-  const spv::Id loaded = is_one_load
-                             ? b.createLoad(word_pointer(access, first, words, whole),
-                                            spv::NoPrecision, spv::MemoryAccessAlignedMask,
-                                            spv::ScopeMax, static_cast<unsigned>(words.width / 8))
-                             : 0;
+  const spv::Id loaded =
+      is_one_load ? b.createLoad(word_pointer(access, first, words, whole), spv::NoPrecision,
+                                 spv::MemoryAccessAlignedMask, spv::ScopeMax, words.alignment)
+                  : 0;
   const spv::Id word_type = m_.uint_type(32);
   std::vector<Bits> all;  // of 32 bits
   for (uint32_t i = 0; i < words.count; ++i) {
@@ -341,7 +345,7 @@ void Memory::store_run(const Access& access, ScalarType type, Bits first,
       words.count == 1 ? part : m_.vector_type(part, static_cast<int>(words.count));
   const spv::Id value = words.count == 1 ? all[0] : b.createCompositeConstruct(whole, all);
   b.createStore(value, word_pointer(access, first, words, whole), spv::MemoryAccessAlignedMask,
-                spv::ScopeMax, static_cast<unsigned>(words.width / 8));
+                spv::ScopeMax, words.alignment);
 }
 
 void Memory::store(const Access& access, ScalarType type, Bits element, spv::Id value) {

@@ -17,8 +17,8 @@
 
 namespace hekla::vulkan::codegen {
 
-// Of one access, on devices where it costs the same whatever its width; and of a run, whose
-// accesses share their address.
+// Of one access, on CPU devices, where it costs the same whatever its width; and of a run, whose
+// accesses share their address, and which a GPU takes in one.
 inline constexpr uint32_t kLongAccessBytes = 8;
 inline constexpr uint32_t kLongestRunBytes = 16;
 
@@ -68,10 +68,12 @@ class Memory {
   };
   Part part_of_word(const kernel::Access& access, Bits element);
   Bits load_word(size_t operand, int width, Bits element);
-  // Words of a run: so many of so many bits; 0 of them: elements one by one.
+  // Words of a run: so many of so many bits, and what its address is a multiple of, in bytes; 0 of
+  // them: elements one by one.
   struct Words {
     uint32_t count = 0;
     int width = 32;
+    unsigned alignment = 4;
   };
   Words words_of(const kernel::Access& access, uint32_t count, uint64_t aligned_to) const;
   // Of the run whose first element this is.

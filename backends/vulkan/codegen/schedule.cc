@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "backends/vulkan/codegen/drawn_schedule.h"
 #include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/schedule_rules.h"
 #include "backends/vulkan/codegen/tile.h"
+#include "backends/vulkan/codegen/transposes.h"
 
 namespace hekla::vulkan::codegen {
 namespace {
@@ -27,6 +30,7 @@ constexpr uint32_t kCpuLanes = 64;  // at most
 constexpr uint32_t kGpuWorkgroup = 256;
 constexpr uint32_t kGpuPoints = 4;
 constexpr int64_t kGpuPlenty = int64_t{1} << 20;
+constexpr int64_t kGpuUnits = int64_t{1} << 18;
 
 // A tile's sums. More rows and columns mean fewer loads for each product; on llvmpipe, where loads
 // are dear and what does not fit into registers is on a stack in the cache, 16 x 8 takes four
@@ -78,6 +82,23 @@ uint32_t unit_columns(const kernel::IndexAnalysis& index, const Target& t, uint3
     columns /= 2;
   }
   return columns;
+}
+
+// Units that an invocation of a GPU does side by side in a kernel without loops, so that their
+// loads are on the way together.
+uint32_t units_side_by_side(const kernel::IndexAnalysis& index, const Target& t, uint32_t columns) {
+  const kernel::Kernel& kernel = index.kernel();
+  if (kernel.points() > t.max_narrow_points || kernel.body.region_count() > 1 ||
+      kernel.grid.empty()) {
+    return 1;
+  }
+  const TileAnalysis analysis{.depends = analyse_units(index)};
+  uint32_t units = 1;
+  while (units < kGpuPoints && kernel.points() / columns / (2 * units) >= kGpuUnits &&
+         tile_instructions(kernel.body, analysis, columns, 2 * units) <= kMostInstructions) {
+    units *= 2;
+  }
+  return units;
 }
 
 // Lanes that follow each other read contiguous elements, or all the same: what words of several
@@ -271,6 +292,9 @@ Answer choose_shared_point(const kernel::IndexAnalysis& index, const Target& t, 
   return shared;
 }
 
+// Iterations whose loads an invocation of a team waits for together.
+constexpr uint32_t kTeamUnroll = 8;
+
 // On a GPU as many teams as fill a workgroup: those whose points are contiguous in memory, or, of
 // points that are not, neighbouring teams.
 Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
@@ -280,7 +304,56 @@ Answer choose_teams(const kernel::IndexAnalysis& index, const Target& t, uint32_
   uint32_t invocations = t.is_cpu ? t.subgroup_size : kGpuWorkgroup;
   invocations = std::min(std::max(std::bit_ceil(invocations), points), std::bit_floor(most));
   invocations = std::min(invocations, points * most_teams(kernel, t));
-  return teams(kernel, t, invocations, team_stride(kernel) == 1, /*shuffles=*/true);
+  Schedule s = teams(kernel, t, invocations, team_stride(kernel) == 1, /*shuffles=*/true);
+  if (!t.is_cpu) {
+    s.long_accesses = t.int64;
+    s.most_unroll = kTeamUnroll;
+  }
+  return s;
+}
+
+// Points whose loads and stores are contiguous along different dimensions: on a GPU tiles of them,
+// which go through shared memory.
+constexpr int64_t kFewestTransposed = 8192;
+constexpr uint32_t kTransposedSide = 32;
+// Of elements that a word has several of, so that subgroups still read and write whole lines.
+constexpr uint32_t kTransposedSideOfNarrow = 64;
+
+Answer choose_transposes(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
+  const kernel::Kernel& kernel = index.kernel();
+  if (t.is_cpu) return "for GPUs";
+  if (kernel.points() < kFewestTransposed) {
+    return fmt::format("{} points, fewer than {}", kernel.points(), kFewestTransposed);
+  }
+  const TransposedTile tile = transposed_tile(index);
+  if (kernel::Refusal why = why_no_transposes(kernel, tile, t); !why.empty()) return why;
+  TransposedShape shape;
+  shape.columns = unit_columns(index, t, 4);
+  uint32_t side = shape.columns > 1 ? kTransposedSideOfNarrow : kTransposedSide;
+  for (const kernel::Value v : tile.loads) {
+    if (elements_of_word(kernel.body, v) > 1) side = kTransposedSideOfNarrow;
+  }
+  const auto sides = [&](uint64_t few, uint64_t many) {
+    return std::pair(static_cast<uint32_t>(few),
+                     static_cast<uint32_t>(std::min(many, uint64_t{side} * side / few)));
+  };
+  const auto columns = std::bit_ceil(static_cast<uint64_t>(points_of(kernel, tile.columns)));
+  const auto rows = std::bit_ceil(static_cast<uint64_t>(points_of(kernel, tile.rows)));
+  for (;; side /= 2) {
+    if (columns < side) {
+      std::tie(shape.tile_columns, shape.tile_rows) = sides(columns, rows);
+    } else {
+      std::tie(shape.tile_rows, shape.tile_columns) =
+          sides(std::min<uint64_t>(rows, side), columns);
+    }
+    shape.invocations = std::min({kGpuWorkgroup, std::bit_floor(most),
+                                  shape.tile_columns * shape.tile_rows / shape.columns});
+    Answer answer = transposed(kernel, tile, shape, t);
+    const auto* s = std::get_if<Schedule>(&answer);
+    if (side <= 8 || (s != nullptr && tile_instructions(kernel.body, {.depends = tile.depends},
+                                                        s->columns, s->rows) <= kMostInstructions))
+      return answer;
+  }
 }
 
 Answer choose_points(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
@@ -298,11 +371,11 @@ Answer choose_points(const kernel::IndexAnalysis& index, const Target& t, uint32
     // A word that one invocation fills needs no atomics.
     if (points >= kGpuPlenty && t.int64 && !kernel.grid.empty() && loads_are_in_order(index)) {
       s.long_accesses = true;
-      s.columns = unit_columns(index, t, kLongAccessBytes);
+      s.columns = unit_columns(index, t, kLongestRunBytes);
     } else if (!t.storage_8 || !t.storage_16) {
       s.columns = unit_columns(index, t, 4);
     }
-    s.points_per_invocation = points >= kGpuPlenty ? kGpuPoints : 1;
+    s.rows = units_side_by_side(index, t, s.columns);
   }
   s.is_adjacent = s.columns > 1;
   s.workgroup_size = std::min(s.workgroup_size, std::bit_floor(most));
@@ -321,6 +394,7 @@ constexpr Way kWays[] = {{kTeams, choose_teams},
                          {kSharedTile, choose_shared_tile},
                          {kSharedRows, choose_staged_rows},
                          {kSubgroupPerPoint, choose_shared_point},
+                         {kTransposes, choose_transposes},
                          {kPoints, choose_points}};
 
 }  // namespace
@@ -346,8 +420,8 @@ Schedule choose_schedule(const kernel::IndexAnalysis& index, const Target& t,
     if (ways.ask(way.name, refusal == nullptr ? "" : *refusal)) s = std::get<Schedule>(answer);
   }
   limit_iterations(index, t, s);
-  if (s.is_tiled || s.shares_point || has_teams) return s;
-  const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation;
+  if (s.is_tiled || s.shares_point || s.transposed_loads > 0 || has_teams) return s;
+  const int64_t per_group = int64_t{s.workgroup_size} * s.points_per_invocation * s.rows;
   s.group_count = ceil_div(index.kernel().points() / s.columns, per_group);
   return s;
 }
@@ -363,11 +437,13 @@ constexpr std::string_view kNames[] = {"points",
                                        "shared memory",
                                        "subgroup per point",
                                        "teams, shared memory",
-                                       "teams, subgroups"};
+                                       "teams, subgroups",
+                                       "transposed in shared memory"};
 
 }  // namespace
 
 std::string_view schedule_name(const Schedule& s) {
+  if (s.transposed_loads > 0) return kNames[10];
   if (s.team_points > 0) return kNames[s.shuffles ? 9 : 8];
   if (s.shares_point) return kNames[7];
   if (s.staged_depth > 0) return kNames[6];

@@ -14,9 +14,9 @@
 
 namespace hekla::vulkan::codegen {
 
-// Without tiles, workgroup g, invocation i runs the units g * size * points + i + k * size for
-// k < points; a unit is one point, or `columns` adjacent ones of the last dimension, which divide
-// it.
+// Without tiles, workgroup g, invocation i runs the units (g * points * rows + k) * size + i for
+// k < points * rows, `rows` of them side by side; a unit is one point, or `columns` adjacent ones
+// of the last dimension, which divide it.
 //
 // With tiles (tile.h), invocation i of a workgroup is lane i % lanes_x in x and i / lanes_x in y.
 // It runs columns x rows points side by side: column (gx * columns + c) * lanes_x + x and row (gy *
@@ -32,6 +32,10 @@ struct Schedule {
   int64_t groups_x = 1, groups_y = 1;
   // Iterations of innermost loops whose shared loads go through shared memory at once; 0: none do.
   uint32_t staged_depth = 0;
+  // So many loads of transposed_tile (transposes.h), the first ones, go through shared memory; 0:
+  // none do. The tiles are of its columns and rows, the columns of an invocation adjacent: column
+  // (gx * lanes_x + x) * columns + c, and row as above.
+  uint32_t transposed_loads = 0;
   // The workgroup is one subgroup whose lanes share uniform loads of innermost loops: each loads
   // that of another iteration, and passes it to the others.
   bool broadcasts = false;
@@ -46,6 +50,9 @@ struct Schedule {
   // Iterations of innermost loops that are unrolled, at least: more than one where the driver would
   // end loops too early otherwise (Target::max_loop_iterations).
   uint32_t least_unroll = 1;
+  // Iterations of innermost loops whose number is known that are unrolled, at most, so that their
+  // loads are on the way together.
+  uint32_t most_unroll = 1;
   // Points of a team (kernel::Exchange), which stay together; 0: points exchange nothing. A
   // workgroup does whole teams: the points of one are `team_step` invocations apart.
   uint32_t team_points = 0;

@@ -132,6 +132,45 @@ Schedule tiled(const kernel::Kernel& kernel, const TileShape& shape, uint32_t st
   return s;
 }
 
+kernel::Refusal why_no_transposes(const kernel::Kernel& kernel, const TransposedTile& tile,
+                                  const Target& t) {
+  if (kernel.body.region_count() > 1) return "there are loops";
+  if (kernel.points() > t.max_narrow_points) {
+    return fmt::format("{} points, more than {}", kernel.points(), t.max_narrow_points);
+  }
+  if (tile.loads.empty()) {
+    return "no load is contiguous along another dimension than the last one";
+  }
+  return {};
+}
+
+Answer transposed(const kernel::Kernel& kernel, const TransposedTile& tile,
+                  const TransposedShape& shape, const Target& t) {
+  Schedule s;
+  uint64_t bytes = 0;
+  for (const kernel::Value load : tile.loads) {
+    bytes += uint64_t{shape.tile_columns} * (shape.tile_rows + 1) *
+             static_cast<uint64_t>(kernel::bit_width(kernel.body.type(load)) / 8);
+    if (bytes > t.max_shared_memory_bytes) break;
+    ++s.transposed_loads;
+  }
+  if (s.transposed_loads == 0) {
+    return fmt::format("a tile of {} x {} points wants {} bytes of shared memory, more than {}",
+                       shape.tile_columns, shape.tile_rows, bytes, t.max_shared_memory_bytes);
+  }
+  s.columns = shape.columns;
+  s.is_adjacent = s.columns > 1;
+  s.lanes_x = std::min(shape.tile_columns / s.columns, shape.invocations);
+  s.lanes_y = std::min(shape.invocations / s.lanes_x, shape.tile_rows);
+  s.rows = shape.tile_rows / s.lanes_y;
+  s.workgroup_size = s.lanes_x * s.lanes_y;
+  s.groups_x = ceil_div(points_of(kernel, tile.columns), int64_t{s.lanes_x} * s.columns);
+  s.groups_y = ceil_div(points_of(kernel, tile.rows), int64_t{s.lanes_y} * s.rows);
+  s.group_count = s.groups_x * s.groups_y * kernel.points() /
+                  (points_of(kernel, tile.columns) * points_of(kernel, tile.rows));
+  return s;
+}
+
 uint32_t most_invocations(const Target& t) {
   return std::max(1u, std::min(t.max_workgroup_invocations, t.max_workgroup_size_x));
 }

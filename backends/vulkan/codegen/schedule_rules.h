@@ -11,6 +11,7 @@
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/vulkan/codegen/schedule.h"
 #include "backends/vulkan/codegen/tile.h"
+#include "backends/vulkan/codegen/transposes.h"
 
 namespace hekla::vulkan::codegen {
 
@@ -21,6 +22,7 @@ inline constexpr std::string_view kTile = "tile";
 inline constexpr std::string_view kSharedTile = "tile in shared memory";
 inline constexpr std::string_view kSharedRows = "rows in shared memory";
 inline constexpr std::string_view kSubgroupPerPoint = "subgroup per point";
+inline constexpr std::string_view kTransposes = "transposed in shared memory";
 inline constexpr std::string_view kPoints = "points";
 
 // What a way says: its schedule, or why it has none for this kernel.
@@ -45,6 +47,19 @@ kernel::Refusal why_no_tile(const kernel::Kernel& kernel, const TileAnalysis& an
 
 // One subgroup for each point, where the device and the kernel allow it.
 Answer shared_point(const kernel::Kernel& kernel, const Target& target);
+
+// Tiles of points that are transposed through shared memory: their sides, powers of two, the
+// columns of an invocation, which divide the grid's, and the invocations of a workgroup. The first
+// loads of the tile for which there is shared memory go through it.
+struct TransposedShape {
+  uint32_t tile_columns = 1, tile_rows = 1;
+  uint32_t columns = 1;
+  uint32_t invocations = 1;
+};
+kernel::Refusal why_no_transposes(const kernel::Kernel& kernel, const TransposedTile& tile,
+                                  const Target& target);
+Answer transposed(const kernel::Kernel& kernel, const TransposedTile& tile,
+                  const TransposedShape& shape, const Target& target);
 
 // The points of a team of this kernel; 0: they exchange nothing. What there is in the way of its
 // teams on this device; empty: nothing. Teams in workgroups of `invocations`, a power of two that

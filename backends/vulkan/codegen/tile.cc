@@ -2,6 +2,7 @@
 #include "backends/vulkan/codegen/tile.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace hekla::vulkan::codegen {
 namespace {
@@ -74,6 +75,17 @@ TileAnalysis analyse_tile(const kernel::IndexAnalysis& index) {
   return result;
 }
 
+std::vector<uint8_t> analyse_units(const kernel::IndexAnalysis& index) {
+  std::vector<uint8_t> depends = analyse_tile(index).depends;
+  const auto rank = static_cast<int>(index.kernel().body.body().parameters.size());
+  for (size_t i = 0; i < depends.size(); ++i) {
+    for (int d = 0; d < rank; ++d) {
+      if (index.depends_on_dimension(static_cast<Value>(i), d)) depends[i] |= kOnRow;
+    }
+  }
+  return depends;
+}
+
 int64_t tile_instructions(const Function& f, const TileAnalysis& analysis, int64_t columns,
                           int64_t rows) {
   int64_t sum = 0;
@@ -136,23 +148,38 @@ std::vector<bool> regions_with_stores(const Function& f) {
 
 }  // namespace
 
-std::map<Value, Value> paired_loads(const kernel::IndexAnalysis& index) {
+std::map<Value, std::vector<Value>> adjacent_loads(const kernel::IndexAnalysis& index,
+                                                   uint32_t most_bytes, uint32_t least_element) {
   const Function& f = index.kernel().body;
-  std::map<Value, Value> pairs;
+  std::map<Value, std::vector<Value>> groups;
   const std::vector<bool> stores = regions_with_stores(f);
   // By what is loaded and the index without its constant; then by the constant.
   using Terms = std::vector<std::pair<Value, int64_t>>;
   using Key = std::pair<std::pair<uint64_t, kernel::ScalarType>, Terms>;
   std::map<Key, std::map<int64_t, Value>> loads;
-  const auto pair_up = [&] {
+  // Those of a group of `count`; none where there is none.
+  const auto following = [&](const std::map<int64_t, Value>& places, auto first, uint32_t count) {
+    std::vector<Value> others;
+    if (index.factor(f[first->second].arguments[0]) < count) return others;
+    for (uint32_t i = 1; i < count; ++i) {
+      const auto next = places.find(first->first + i);
+      // In the order of their numbers, which is that of the region.
+      if (next == places.end() || next->second < first->second) return std::vector<Value>();
+      others.push_back(next->second);
+    }
+    return others;
+  };
+  const auto group = [&] {
     for (const auto& [key, places] : loads) {
-      for (const auto& [place, v] : places) {
-        const auto next = places.find(place + 1);
-        // In the order of their numbers, which is that of the region.
-        if (next == places.end() || next->second < v || index.factor(f[v].arguments[0]) < 2) {
-          continue;
+      const uint32_t bytes = kernel::unpack_access(key.first.first).bytes;
+      for (auto it = places.begin(); it != places.end();) {
+        std::vector<Value> others;
+        for (uint32_t count = most_bytes / bytes; count >= 2 && count * bytes >= 4; count /= 2) {
+          others = following(places, it, count);
+          if (!others.empty()) break;
         }
-        pairs.emplace(v, next->second);
+        if (!others.empty()) groups.emplace(it->second, others);
+        std::advance(it, 1 + others.size());
       }
     }
     loads.clear();
@@ -161,8 +188,9 @@ std::map<Value, Value> paired_loads(const kernel::IndexAnalysis& index) {
     for (Value v : f.region(static_cast<int32_t>(r)).instructions) {
       const Instruction& inst = f[v];
       // A load must see the stores that come before it.
-      if (inst.op == Op::kStore || (inst.op == Op::kFor && stores[inst.immediate])) pair_up();
-      if (inst.op != Op::kLoad || kernel::unpack_access(inst.immediate).bytes != 4 ||
+      if (inst.op == Op::kStore || (inst.op == Op::kFor && stores[inst.immediate])) group();
+      if (inst.op != Op::kLoad || kernel::unpack_access(inst.immediate).bytes > 4 ||
+          kernel::unpack_access(inst.immediate).bytes < least_element ||
           f.type(inst.arguments[0]) != kernel::ScalarType::kI32) {
         continue;
       }
@@ -172,9 +200,9 @@ std::map<Value, Value> paired_loads(const kernel::IndexAnalysis& index) {
       }
       loads[{{inst.immediate, inst.type}, terms}].emplace(index.constant(inst.arguments[0]), v);
     }
-    pair_up();
+    group();
   }
-  return pairs;
+  return groups;
 }
 
 std::vector<StagedLoad> staged_loads(const kernel::IndexAnalysis& index, int32_t region,

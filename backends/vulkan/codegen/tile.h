@@ -29,6 +29,8 @@ struct TileAnalysis {
   bool shares_by_columns = false;
 };
 TileAnalysis analyse_tile(const kernel::IndexAnalysis& index);
+// The same of units of adjacent columns that lie anywhere in the grid, as if each were a row.
+std::vector<uint8_t> analyse_units(const kernel::IndexAnalysis& index);
 // Instructions of a tile of so many columns and rows, those that points share counted once.
 int64_t tile_instructions(const kernel::Function& function, const TileAnalysis& analysis,
                           int64_t columns, int64_t rows);
@@ -62,8 +64,10 @@ struct PassedValues {
 };
 PassedValues passed_values(const kernel::Function& function, int32_t region);
 
-// Loads of one region that read contiguous elements of 4 bytes: the first, whose index is
-// even, and the second, which comes later.
-std::map<kernel::Value, kernel::Value> paired_loads(const kernel::IndexAnalysis& index);
+// Loads of one region that read contiguous elements of 4 bytes, or of as few as `least_element`,
+// a power of two of them that fills a word and no more than `most_bytes`: the first, whose index is
+// a multiple of their number, and the others, which come later, in the order of memory.
+std::map<kernel::Value, std::vector<kernel::Value>> adjacent_loads(
+    const kernel::IndexAnalysis& index, uint32_t most_bytes, uint32_t least_element);
 
 }  // namespace hekla::vulkan::codegen

@@ -118,14 +118,21 @@ Claims check(const TestKernel& test) {
       }
     }
   }
-  for (const auto& [first, second] : paired_loads(index)) {
-    ++claims.pairs;
-    const auto& lower = observed.of(f[first].arguments[0]);
-    for (const auto& [position, value] : observed.of(f[second].arguments[0])) {
-      const auto it = lower.find(position);
-      if (it == lower.end()) continue;  // hoisted to another region
-      EXPECT_EQ(it->second + 1, value) << to_string(test.kernel);
-      EXPECT_EQ(it->second % 2, 0) << to_string(test.kernel);
+  for (const uint32_t most_bytes : {8U, 16U}) {
+    for (const auto& [first, others] : adjacent_loads(index, most_bytes, 24 / most_bytes)) {
+      ++claims.pairs;
+      const auto count = static_cast<int64_t>(1 + others.size());
+      EXPECT_LE(count * kernel::unpack_access(f[first].immediate).bytes, most_bytes);
+      const auto& lower = observed.of(f[first].arguments[0]);
+      for (int64_t i = 1; i < count; ++i) {
+        const Value other = others[static_cast<size_t>(i) - 1];
+        for (const auto& [position, value] : observed.of(f[other].arguments[0])) {
+          const auto it = lower.find(position);
+          if (it == lower.end()) continue;  // hoisted to another region
+          EXPECT_EQ(it->second + i, value) << to_string(test.kernel);
+          EXPECT_EQ(it->second % count, 0) << to_string(test.kernel);
+        }
+      }
     }
   }
   return claims;
@@ -196,7 +203,7 @@ TEST(Tile, PairsDoNotReachAcrossStores) {
     const Value y = b.load(ScalarType::kI32, {0, 4}, next);
     b.store({1, 4}, b.grid_index(0), b.add(x, y));
     const Kernel kernel = kernel_of(b, {8});
-    return paired_loads(IndexAnalysis(kernel)).size();
+    return adjacent_loads(IndexAnalysis(kernel), 8, 4).size();
   };
   EXPECT_EQ(pairs_of(false), 1u);
   EXPECT_EQ(pairs_of(true), 0u);

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <optional>
+
+#include "backends/compiler/passes/passes.h"
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/op_attributes.h"
+
+namespace hekla::passes {
+namespace {
+
+using ir::GraphBuilder;
+using ir::OpCode;
+using ir::Value;
+using Numbers = std::vector<int64_t>;
+
+// An operand of a product: the value and its dimensions, each in the order of the product's.
+struct Side {
+  Value* value = nullptr;
+  Numbers batch, contracting, free;
+
+  int64_t size(const Numbers& dimensions) const {
+    int64_t product = 1;
+    for (const int64_t d : dimensions) product *= value->type().dims()[static_cast<size_t>(d)];
+    return product;
+  }
+  // The same of the value that this one is a transposition of.
+  void look_through_transposes() {
+    const ir::Operation* op = value->defining_op();
+    while (op != nullptr && op->code() == OpCode::kTranspose) {
+      const Numbers permutation = ir::int_list(*op, "permutation");
+      for (Numbers* dimensions : {&batch, &contracting, &free}) {
+        for (int64_t& d : *dimensions) d = permutation[static_cast<size_t>(d)];
+      }
+      value = op->operand(0);
+      op = value->defining_op();
+    }
+  }
+};
+
+Side side_of(Value* value, const Numbers& batch, const Numbers& contracting) {
+  Side side{value, batch, contracting, {}};
+  const auto has = [](const Numbers& numbers, int64_t d) {
+    return std::find(numbers.begin(), numbers.end(), d) != numbers.end();
+  };
+  for (int64_t d = 0; d < static_cast<int64_t>(value->type().rank()); ++d) {
+    if (!has(batch, d) && !has(contracting, d)) side.free.push_back(d);
+  }
+  return side;
+}
+
+bool is_real_float(DType d) {
+  return d == DType::kF64 || d == DType::kF32 || d == DType::kBF16 || d == DType::kF16;
+}
+
+class ThinProduct {
+ public:
+  ThinProduct(ir::Operation& op, const ThinProductLimits& limits) : op_(op), limits_(limits) {}
+
+  bool is_one() {
+    if (op_.code() != OpCode::kDotGeneral || op_.attribute("algorithm")) return false;
+    for (const ir::Value* v : {op_.operand(0), op_.operand(1), op_.result()}) {
+      if (!v->type().is_static_tensor() || v->type().quantization() != nullptr ||
+          !is_real_float(v->type().dtype()) || element_count(v->type().dims()) == 0) {
+        return false;
+      }
+    }
+    const auto* n = op_.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
+    wide_ = side_of(op_.operand(0), n->lhs_batching_dimensions, n->lhs_contracting_dimensions);
+    thin_ = side_of(op_.operand(1), n->rhs_batching_dimensions, n->rhs_contracting_dimensions);
+    if (wide_.size(wide_.free) < thin_.size(thin_.free)) {
+      std::swap(wide_, thin_);
+      is_swapped_ = true;
+    }
+    const int64_t columns = thin_.size(thin_.free);
+    const int64_t elements = element_count(wide_.value->type().dims());
+    return columns <= limits_.most_columns && wide_.size(wide_.contracting) >= limits_.least_line &&
+           elements >= (columns == 1 ? limits_.least_elements : limits_.least_elements_of_several);
+  }
+
+  Status replace() {
+    wide_.look_through_transposes();
+    const ir::Type type = op_.result()->type();
+    sum_dtype_ = dtype_bytes(type.dtype()) < 4 ? DType::kF32 : type.dtype();
+    GraphBuilder g(*op_.block(), &op_, op_.location());
+    const Value* wide = wide_.value;
+    Value* converted = as_sum(g, wide_.value);
+    thin_.value = as_sum(g, thin_.value);
+    const Dims& dims = wide->type().dims();
+    // The order of what is left of the wide operand, and the product's.
+    Numbers kept = wide_.batch;
+    kept.insert(kept.end(), wide_.free.begin(), wide_.free.end());
+    Numbers in_order = kept;
+    std::sort(in_order.begin(), in_order.end());
+    Numbers permutation;
+    Dims kept_dims;
+    for (const int64_t d : kept) {
+      permutation.push_back(std::find(in_order.begin(), in_order.end(), d) - in_order.begin());
+      kept_dims.push_back(dims[static_cast<size_t>(d)]);
+    }
+    const int64_t columns = thin_.size(thin_.free);
+    GraphBuilder::Values parts;
+    for (int64_t c = 0; c < columns; ++c) {
+      Value* product = g.multiply(converted, column(g, c));
+      Value* sum = g.reduce({product}, {g.constant(sum_dtype_, {}, 0)}, wide_.contracting,
+                            [](GraphBuilder& body, const GraphBuilder::Values& x) {
+                              return GraphBuilder::Values{body.add(x[0], x[1])};
+                            })[0];
+      if (!std::is_sorted(permutation.begin(), permutation.end())) {
+        sum = g.transpose(sum, permutation);
+      }
+      Dims with_column = kept_dims;
+      with_column.push_back(1);
+      parts.push_back(columns == 1 ? sum : g.reshape(sum, with_column));
+    }
+    Value* all = parts[0];
+    if (columns > 1) {
+      const auto rank = static_cast<int64_t>(kept.size());
+      all = g.concatenate(parts, rank);
+      if (is_swapped_ && !wide_.free.empty()) {
+        const auto batch = static_cast<int64_t>(wide_.batch.size());
+        Numbers order;
+        for (int64_t d = 0; d < batch; ++d) order.push_back(d);
+        order.push_back(rank);
+        for (int64_t d = batch; d < rank; ++d) order.push_back(d);
+        all = g.transpose(all, order);
+      }
+    }
+    if (all->type().dims() != type.dims()) all = g.reshape(all, type.dims());
+    if (type.dtype() != sum_dtype_) all = g.convert(all, type.dtype());
+    HEKLA_RETURN_IF_ERROR(g.status());
+    op_.result()->replace_all_uses_with(all);
+    op_.block()->erase(&op_);
+    return ok_status();
+  }
+
+ private:
+  Value* as_sum(GraphBuilder& g, Value* x) const {
+    return x->type().dtype() == sum_dtype_ ? x : g.convert(x, sum_dtype_);
+  }
+
+  // Column `c` of the thin operand, for each element of the wide one.
+  Value* column(GraphBuilder& g, int64_t c) const {
+    const Dims& dims = thin_.value->type().dims();
+    Numbers begin(dims.size(), 0), end(dims.begin(), dims.end());
+    for (size_t i = thin_.free.size(); i-- > 0;) {
+      const auto d = static_cast<size_t>(thin_.free[i]);
+      begin[d] = c % dims[d];
+      end[d] = begin[d] + 1;
+      c /= dims[d];
+    }
+    Value* one = thin_.value;
+    if (thin_.size(thin_.free) > 1) one = g.slice(one, begin, end);
+    Dims rest;
+    Numbers places;
+    for (int64_t d = 0; d < static_cast<int64_t>(dims.size()); ++d) {
+      const auto place_in = [d](const Numbers& mine, const Numbers& theirs) {
+        const auto it = std::find(mine.begin(), mine.end(), d);
+        return it == mine.end() ? int64_t{-1} : theirs[static_cast<size_t>(it - mine.begin())];
+      };
+      const int64_t place = std::max(place_in(thin_.batch, wide_.batch),
+                                     place_in(thin_.contracting, wide_.contracting));
+      if (place < 0) continue;
+      rest.push_back(dims[static_cast<size_t>(d)]);
+      places.push_back(place);
+    }
+    if (rest != one->type().dims()) one = g.reshape(one, rest);
+    return g.broadcast(one, wide_.value->type().dims(), places);
+  }
+
+  ir::Operation& op_;
+  const ThinProductLimits& limits_;
+  Side wide_, thin_;
+  bool is_swapped_ = false;  // the wide operand is the right one
+  DType sum_dtype_ = DType::kF32;
+};
+
+Status rewrite(ir::Block& block, const ThinProductLimits& limits) {
+  std::vector<ir::Operation*> products;
+  for (const auto& op : block.operations()) {
+    for (size_t i = 0; i < op->region_count(); ++i) {
+      for (const auto& inner : op->region(i).blocks()) {
+        HEKLA_RETURN_IF_ERROR(rewrite(*inner, limits));
+      }
+    }
+    if (op->code() == OpCode::kDotGeneral) products.push_back(op.get());
+  }
+  for (ir::Operation* op : products) {
+    ThinProduct product(*op, limits);
+    if (product.is_one()) HEKLA_RETURN_IF_ERROR(product.replace());
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits) {
+  for (const auto& function : module.functions) {
+    for (const auto& block : function->body().blocks()) {
+      HEKLA_RETURN_IF_ERROR(rewrite(*block, limits));
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace hekla::passes
