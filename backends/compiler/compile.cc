@@ -7,6 +7,7 @@
 #include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/plan/plan_options.h"
 #include "backends/compiler/plan/planner.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/verify.h"
@@ -54,6 +55,25 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
       return traits.has_contractions || lower::why_no_contraction(op, lowering).empty();
     });
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
+  }
+  if (const lower::LowerOptions lower = plan::lower_options(options.plan, traits);
+      lower.team_points > 1) {
+    passes::SplitLimits limits;
+    if (lower.small_limits) {
+      limits = {.most_points = 256,
+                .long_depth = 4,
+                .least_depth = 2,
+                .few_points = 4,
+                .most_few_points = 16,
+                .least_depth_of_few = 3,
+                .long_depth_of_few = 20};
+    }
+    HEKLA_RETURN_IF_ERROR(passes::split_contractions(*copy, limits));
+    passes::SmallScatterLimits scatters;
+    if (lower.small_limits) scatters = {.least_updates = 3, .most_looked = 400};
+    HEKLA_RETURN_IF_ERROR(passes::reduce_small_scatters(*copy, scatters));
+    HEKLA_RETURN_IF_ERROR(check("after reduce_small_scatters"));
+    passes::clean_up(*copy);
   }
   return plan::make_plan(*copy, options.plan, traits);
 }

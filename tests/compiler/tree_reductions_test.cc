@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions by trees: that they give what the evaluator gives, at sizes on both sides of what
-// decides on their shape, and which reductions are done so.
+// Reductions by trees and contractions in parts, on devices with many units: that they give what
+// the evaluator gives, at sizes on both sides of what decides on their shape, and which are done
+// so.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -207,6 +208,174 @@ TEST(TreeReductions, AreForTeamsLongLinesAndKnownReducers) {
             "a point for each line");
   EXPECT_EQ(way(pair_reduction("99x", "", "0", kArgmax), 256), "trees of points");
   EXPECT_EQ(way(pair_reduction("99x", "", "0", kUnknown), 256), "a point for each line");
+}
+
+struct Product {
+  std::string lhs, rhs, result, numbers;
+};
+
+std::string product(const Product& p, const std::string& from, const std::string& to) {
+  const std::string l = "tensor<" + p.lhs + from + ">", r = "tensor<" + p.rhs + from + ">";
+  const std::string result = "tensor<" + p.result + to + ">";
+  return "module { func.func public @main(%a: " + l + ", %b: " + r + ") -> " + result +
+         " {\n %r = " + p.numbers + " : (" + l + ", " + r + ") -> " + result +
+         "\n return %r : " + result + "\n } }";
+}
+
+std::string convolution(const std::string& numbers, const std::string& window) {
+  return "stablehlo.convolution(%a, %b) dim_numbers = " + numbers + ", window = {" + window +
+         "} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}";
+}
+
+std::vector<Product> products() {
+  const std::string dot = "stablehlo.dot_general %a, %b, ";
+  return {
+      {"3x8x", "8x5x", "3x5x", dot + "contracting_dims = [1] x [0]"},
+      {"8x3x", "5x8x", "3x5x", dot + "contracting_dims = [0] x [1]"},
+      {"2x3x24x", "2x24x7x", "2x3x7x",
+       dot + "batching_dims = [0] x [0], contracting_dims = [2] x [1]"},
+      {"3x24x2x", "24x7x2x", "2x3x7x",
+       dot + "batching_dims = [2] x [2], contracting_dims = [1] x [0]"},
+      {"4x3x6x", "6x7x4x", "3x7x", dot + "contracting_dims = [0, 2] x [2, 0]"},
+      {"3x13x", "13x5x", "3x5x", dot + "contracting_dims = [1] x [0]"},
+      {"12x", "12x", "", dot + "contracting_dims = [0] x [0]"},
+      {"9x11x", "11x9x", "9x9x", dot + "contracting_dims = [1] x [0]"},
+      {"0x8x", "8x5x", "0x5x", dot + "contracting_dims = [1] x [0]"},
+      {"3x0x", "0x5x", "3x5x", dot + "contracting_dims = [1] x [0]"},
+      // A gradient of weights, with padding, strides and dilations.
+      {"8x6x5x3x", "8x4x4x9x", "3x2x3x9x",
+       convolution("[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "")},
+      {"8x6x5x3x", "8x4x4x9x", "5x2x3x9x",
+       convolution("[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]",
+                   "stride = [1, 2], pad = [[1, 1], [0, 2]]")},
+      {"2x6x12x", "3x12x8x", "2x9x8x",
+       convolution("[b, 0, f]x[0, i, o]->[b, 0, f]",
+                   "pad = [[2, 2]], lhs_dilate = [2], rhs_dilate = [3], reverse = [true]")},
+      {"2x12x6x", "8x3x12x", "8x2x4x", convolution("[b, f, 0]x[o, 0, i]->[f, b, 0]", "")},
+  };
+}
+
+TEST(SplitContractions, GiveWhatTheEvaluatorGives) {
+  for (const Product& p : products()) {
+    for (const char* type : {"f32", "i32", "f64"}) {
+      SCOPED_TRACE(p.numbers + " " + p.lhs + type);
+      // Sixteenths and their products, whose sums both types hold.
+      expect_same(run(product(p, type, type), 256, true));
+      expect_same(run(product(p, type, type), 256, false));
+    }
+    SCOPED_TRACE(p.numbers + " " + p.lhs + "bf16");
+    expect_same(run(product(p, "bf16", "f32"), 256, true));
+    expect_same(run(product(p, "bf16", "bf16"), 256, true));
+    expect_same(run(product(p, "i8", "i32"), 256, true));
+  }
+}
+
+TEST(SplitContractions, AreForLongSumsOfFewElements) {
+  const auto parts = [](const std::string& rows, const std::string& depth,
+                        const std::string& columns, int64_t team_points) {
+    const Product p{rows + "x" + depth + "x", depth + "x" + columns + "x",
+                    rows + "x" + columns + "x",
+                    "stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]"};
+    auto module = stablehlo::read_program(product(p, "f32", "f32"));
+    EXPECT_TRUE(module.ok());
+    plan::DeviceTraits traits;
+    traits.team_points = team_points;
+    traits.reduces_by_trees = team_points > 1;
+    auto plan = compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), {}, traits);
+    EXPECT_TRUE(plan.ok());
+    return (*plan)->kernels.size() > 1 ? (*plan)->kernels[0].grid.at(0) : 1;
+  };
+  EXPECT_EQ(parts("256", "1024", "256", 256), 16);
+  EXPECT_EQ(parts("256", "1024", "256", 1), 1);
+  EXPECT_EQ(parts("256", "1008", "256", 256), 14);  // the most that divide it, up to 15
+  EXPECT_EQ(parts("256", "251", "256", 256), 1);
+  EXPECT_EQ(parts("1024", "1024", "1024", 256), 1);
+  EXPECT_EQ(parts("20", "8191", "20", 256), 1);  // a prime
+  EXPECT_EQ(parts("20", "8184", "20", 256), 6);
+  EXPECT_EQ(parts("20", "8192", "20", 256), 128);
+  EXPECT_EQ(parts("20", "1024", "20", 256), 1);
+}
+
+// `indices`: a constant, so that places outside are among them.
+std::string scatter(const std::string& x, const std::string& indices, const std::string& index_type,
+                    const std::string& updates, const std::string& numbers, const std::string& type,
+                    const std::string& body = "add") {
+  const std::string a = "tensor<" + x + type + ">", u = "tensor<" + updates + type + ">";
+  const std::string e = "tensor<" + type + ">";
+  return "module { func.func public @main(%x: " + a + ", %u: " + u + ") -> " + a +
+         " {\n %i = stablehlo.constant dense<" + indices + "> : " + index_type +
+         "\n %r = \"stablehlo.scatter\"(%x, %i, %u) ({\n ^bb0(%a: " + e + ", %b: " + e +
+         "):\n %s = stablehlo." + body + " %a, %b : " + e + "\n stablehlo.return %s : " + e +
+         "\n }) {scatter_dimension_numbers = #stablehlo.scatter<" + numbers +
+         ">, indices_are_sorted = false, unique_indices = false} : (" + a + ", " + index_type +
+         ", " + u + ") -> " + a + "\n return %r : " + a + "\n } }";
+}
+
+bool has_scatter(const plan::LaunchPlan& plan) {
+  return std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                     [](const kernel::Kernel& k) { return k.name.starts_with("scatter"); });
+}
+
+TEST(SmallScatters, GiveWhatTheEvaluatorGives) {
+  const std::string rows = "[[0], [3], [3], [-1], [4], [7], [1], [3]]";
+  for (const char* type : {"f32", "i32", "f64", "i64"}) {
+    SCOPED_TRACE(type);
+    // Segment sums of numbers, of rows, and of columns.
+    for (const bool small : {false, true}) {
+      const Outcome numbers =
+          run(scatter("5x", rows, "tensor<8x1xi32>", "8x",
+                      "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+                      "index_vector_dim = 1",
+                      type),
+              256, small);
+      expect_same(numbers);
+      EXPECT_EQ(has_scatter(*numbers.plan), !small);
+      expect_same(run(scatter("5x6x", rows, "tensor<8x1xi32>", "8x6x",
+                              "update_window_dims = [1], inserted_window_dims = [0], "
+                              "scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+                              type),
+                      256, small));
+      const Outcome columns =
+          run(scatter("6x5x", rows, "tensor<8x1xi32>", "6x8x",
+                      "update_window_dims = [0], inserted_window_dims = [1], "
+                      "scatter_dims_to_operand_dims = [1], index_vector_dim = 1",
+                      type),
+              256, small);
+      expect_same(columns);
+      EXPECT_EQ(has_scatter(*columns.plan), !small);
+      // Two components in turned order; a window between them; two dimensions of updates.
+      expect_same(run(
+          scatter("3x4x2x", "[[[1, 2], [0, 0]], [[1, 2], [1, 2]]]", "tensor<2x2x2xi64>", "2x4x2x",
+                  "update_window_dims = [1], inserted_window_dims = [0, 2], "
+                  "scatter_dims_to_operand_dims = [2, 0], index_vector_dim = 2",
+                  type),
+          256, small));
+    }
+  }
+}
+
+TEST(SmallScatters, AreSumsOfWholeWindowsAndWideNumbers) {
+  const std::string rows = "[[0], [3], [3], [-1], [4], [7], [1], [3]]";
+  const auto stays = [&](const std::string& x, const std::string& updates,
+                         const std::string& numbers, const std::string& type,
+                         const std::string& body = "add",
+                         const std::string& index_type = "tensor<8x1xi32>") {
+    const Outcome outcome =
+        run(scatter(x, rows, index_type, updates, numbers, type, body), 256, true);
+    expect_same(outcome);
+    return has_scatter(*outcome.plan);
+  };
+  const std::string plain =
+      "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1";
+  EXPECT_FALSE(stays("5x", "8x", plain, "f32"));
+  EXPECT_TRUE(stays("5x", "8x", plain, "bf16"));
+  EXPECT_TRUE(stays("5x", "8x", plain, "f32", "maximum"));
+  EXPECT_TRUE(stays("5x", "8x", plain, "f32", "add", "tensor<8x1xi8>"));
+  EXPECT_TRUE(stays("99x", "8x", plain, "f32"));
+  EXPECT_TRUE(stays("5x", "8x2x",
+                    "update_window_dims = [1], scatter_dims_to_operand_dims = [0], "
+                    "index_vector_dim = 1",
+                    "f32"));
 }
 
 }  // namespace

@@ -93,7 +93,10 @@ Role role_by_code(const ir::Operation& op, const LowerOptions& options = {}) {
 struct Shape {
   bool needs_dims = false;       // some operation looks at single indices
   bool has_contraction = false;  // at the outputs' points
-  int64_t largest = 1;           // elements of any value
+  // The dimension of a convolution's output features, and how many groups it has; at the points.
+  std::optional<size_t> grouped;
+  int64_t groups = 1;
+  int64_t largest = 1;  // elements of any value
 };
 
 class Scanner {
@@ -130,6 +133,7 @@ class Scanner {
         if (at_points && (op->code() == OpCode::kConvolution ||
                           (op->code() == OpCode::kDotGeneral && dot_chains(*op) == 1))) {
           shape_.has_contraction = true;
+          find_groups(*op);
         }
         break;
       case Role::kElementwise:
@@ -137,6 +141,18 @@ class Scanner {
         break;
     }
     for (const ir::Value* operand : op->operands()) visit(*operand, at_points && keeps_points);
+  }
+
+  // Groups are a dimension of the grid, so that indices tell what a tile's points share.
+  void find_groups(const ir::Operation& op) {
+    const auto* n = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+    if (op.code() != OpCode::kConvolution || n == nullptr) return;
+    const int64_t groups = std::max(ir::int_value(op, "feature_group_count", 1),
+                                    ir::int_value(op, "batch_group_count", 1));
+    const auto d = static_cast<size_t>(n->output_feature_dimension);
+    if (groups <= 1) return;
+    shape_.grouped = d;
+    shape_.groups = groups;
   }
 
   // A broadcast that gives every element the same value.
@@ -169,7 +185,8 @@ class Lowering {
     const bool is_linear = in_place == nullptr && !scanner.shape().needs_dims;
     const Grid grid = is_linear
                           ? linear_grid(dims)
-                          : dims_grid(dims, in_place == nullptr && scanner.shape().has_contraction);
+                          : dims_grid(dims, in_place == nullptr && scanner.shape().has_contraction,
+                                      scanner.shape());
     Builder b(static_cast<int>(grid.sizes.size()), index_type);
     for (size_t g = 0; g < grid.sizes.size(); ++g) {
       b.set_grid_size(static_cast<int>(g), grid.sizes[g]);
@@ -222,6 +239,8 @@ class Lowering {
     std::vector<size_t> dims;     // which dimension of the outputs each is
     std::optional<size_t> tiled;  // position in `sizes` of the one that is cut into tiles
     int64_t rows = 1;             // points of a tile
+    int64_t members = 0;          // not 0: the first one counts groups of so many in its dimension
+    int64_t tiled_size = 0;       // of the tiled one, in points
   };
 
   static Grid linear_grid(const Dims& dims) {
@@ -229,11 +248,19 @@ class Lowering {
     return {{element_count(dims)}, {0}, std::nullopt, 1};
   }
 
-  static Grid dims_grid(const Dims& dims, bool tile) {
+  static Grid dims_grid(const Dims& dims, bool tile, const Shape& shape) {
     Grid grid;
     for (size_t d = 0; d < dims.size(); ++d) {
       if (dims[d] == 1) continue;
-      grid.sizes.push_back(dims[d]);
+      const int64_t members = dims[d] / shape.groups;
+      if (tile && shape.grouped == d && members >= kFewContiguous) {
+        grid.sizes.insert(grid.sizes.begin(), shape.groups);
+        grid.dims.insert(grid.dims.begin(), d);
+        grid.members = members;
+        grid.sizes.push_back(members);
+      } else {
+        grid.sizes.push_back(dims[d]);
+      }
       grid.dims.push_back(d);
     }
     const size_t rank = grid.sizes.size();
@@ -243,6 +270,7 @@ class Lowering {
       std::swap(grid.dims[rank - 1], grid.dims[rank - 2]);
     }
     grid.tiled = rank - 2;
+    grid.tiled_size = grid.sizes[rank - 2];
     grid.rows = std::min(kTileRows, grid.sizes[rank - 2]);
     grid.sizes[rank - 2] = (grid.sizes[rank - 2] + grid.rows - 1) / grid.rows;
     return grid;
@@ -260,14 +288,19 @@ class Lowering {
         Value i = b.grid_index(static_cast<int>(g));
         if (grid.tiled == g) {
           // The last tile does its last row again where it has fewer.
-          const int64_t size = dims[grid.dims[g]];
           i = b.add(b.mul(i, b.index(grid.rows)), b.index(row));
-          if (size % grid.rows != 0) {
-            const Value last = b.index(size - 1);
+          if (grid.tiled_size % grid.rows != 0) {
+            const Value last = b.index(grid.tiled_size - 1);
             i = b.select(b.binary(Op::kLtS, last, i), last, i);
           }
         }
-        point.dims[grid.dims[g]] = i;
+        Value& place = point.dims[grid.dims[g]];
+        if (grid.members != 0 && g == 0) {
+          place = b.mul(i, b.index(grid.members));
+        } else {
+          const bool is_member = grid.members != 0 && grid.dims[g] == grid.dims[0];
+          place = is_member ? b.add(place, i) : i;
+        }
       }
       points.push_back(std::move(point));
     }

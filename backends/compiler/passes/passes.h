@@ -37,6 +37,33 @@ void fold_empty_sums(ir::Module& module);
 void widen_contractions(ir::Module& module,
                         const std::function<bool(const ir::Operation&)>& is_wanted);
 
+// Contractions of few elements with long sums, for devices whose units outnumber the elements: the
+// sums are cut into equal parts, taken side by side as one more batch dimension or as groups of
+// features, and a reduce adds the parts. Shapes and types alone decide; sums have other bits.
+struct SplitLimits {
+  // Elements of the results, parts counted, that fill a device whose invocations have several each;
+  // products of a sum from which on it is cut, and of a part.
+  int64_t most_points = int64_t{1} << 20;
+  int64_t long_depth = 256;
+  int64_t least_depth = 64;
+  // Results with so few elements that each has a subgroup: the same for them.
+  int64_t few_points = 4096;
+  int64_t most_few_points = 8192;
+  int64_t least_depth_of_few = 1024;
+  // From here on even those are cut as finely as others.
+  int64_t long_depth_of_few = 8192;
+};
+Status split_contractions(ir::Module& module, const SplitLimits& limits);
+
+// Scatters that add windows to the few elements that indices choose (segment sums) become a reduce
+// over all updates, for devices that reduce by trees; sums of floats have other bits.
+struct SmallScatterLimits {
+  int64_t least_updates = 64;
+  // Updates that the elements look at, all together.
+  int64_t most_looked = int64_t{1} << 24;
+};
+Status reduce_small_scatters(ir::Module& module, const SmallScatterLimits& limits);
+
 // Scatters into one window at constant indices that lie inside become a select of the operand and
 // the padded update, or a dynamic_update_slice where the window is small. Folds the small integer
 // constants that such indices are made of. Dead operations stay: clean_up removes them.

@@ -9,6 +9,30 @@
 #include "runtime/base/log.h"
 
 namespace hekla::vulkan {
+namespace {
+
+// Which barriers also name the stage that reads the grids of indirect dispatches, for which a
+// device waits longer: the last one before each gate, which writes grids that earlier dispatches
+// have read, and the first one behind it, before the dispatches that read them.
+std::vector<bool> barriers_for_grids(const LoweredRecording& recording, size_t gate) {
+  const auto& dispatches = recording.dispatches;
+  std::vector<bool> result(dispatches.size(), false);
+  size_t before = dispatches.size();  // the barrier that the run of dispatches began with
+  bool has_gate = false;
+  for (size_t i = 0; i < dispatches.size(); ++i) {
+    if (dispatches[i].has_barrier_before) {
+      result[i] = has_gate;
+      before = i;
+      has_gate = false;
+    }
+    if (dispatches[i].pipeline != gate) continue;
+    has_gate = true;
+    if (before < dispatches.size()) result[before] = true;
+  }
+  return result;
+}
+
+}  // namespace
 
 Status DeviceProgram::record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered) {
   slot.recorded = nullptr;
@@ -63,15 +87,11 @@ Status DeviceProgram::record(const Slot& slot, size_t number,
       commands.begin(is_several ? CommandBuffer::Use::kSeveral : CommandBuffer::Use::kRepeated));
   const DeviceFunctions& call = commands.call();
   const Pipeline* bound = nullptr;
-  const bool is_indirect =
-      std::any_of(recording.dispatches.begin(), recording.dispatches.end(),
-                  [](const LoweredDispatch& dispatch) { return dispatch.indirect_offset >= 0; });
+  const std::vector<bool> for_grids = barriers_for_grids(recording, gate_pipeline(*program_));
   if (slot.timestamps) slot.timestamps->begin(commands.handle(), number);
   for (size_t i = 0; i < recording.dispatches.size(); ++i) {
     const LoweredDispatch& dispatch = recording.dispatches[i];
-    // Grids that dispatches wrote are read by a stage of their own, for which the device waits
-    // longer.
-    if (dispatch.has_barrier_before && is_indirect) {
+    if (dispatch.has_barrier_before && for_grids[i]) {
       commands.barrier();
     } else if (dispatch.has_barrier_before) {
       commands.dispatch_barrier();

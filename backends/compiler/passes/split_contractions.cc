@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+
+#include "backends/compiler/passes/passes.h"
+#include "backends/compiler/passes/plain_types.h"
+#include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/op_attributes.h"
+
+namespace hekla::passes {
+namespace {
+
+using ir::GraphBuilder;
+using ir::OpCode;
+using ir::Value;
+
+// What parts are summed in: as wide as one sum would be taken.
+DType sum_dtype(DType result) {
+  return result == DType::kBF16 || result == DType::kF16 ? DType::kF32 : result;
+}
+
+bool is_summed_in_parts(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16 ||
+         dtype == DType::kF16 || dtype == DType::kI32;
+}
+
+// Of `size` elements in equal parts: as many as there can be, up to `most`.
+int64_t equal_parts(int64_t size, int64_t most) {
+  for (int64_t parts = std::min(most, size); parts > 1; --parts) {
+    if (size % parts == 0) return parts;
+  }
+  return 1;
+}
+
+int64_t wanted_parts(int64_t points, int64_t depth, const SplitLimits& limits) {
+  if (points == 0) return 1;
+  if (points <= limits.few_points && depth < limits.long_depth_of_few) {
+    return std::min(limits.most_few_points / points, depth / limits.least_depth_of_few);
+  }
+  if (depth < limits.long_depth) return 1;
+  return std::min(limits.most_points / points, depth / limits.least_depth);
+}
+
+// `x` with dimension `d` as `parts` and what each has of it.
+Value* cut(GraphBuilder& g, Value* x, size_t d, int64_t parts) {
+  Dims dims = x->type().dims();
+  dims[d] /= parts;
+  dims.insert(dims.begin() + static_cast<ptrdiff_t>(d), parts);
+  return g.reshape(x, dims);
+}
+
+Value* sum(GraphBuilder& g, Value* x, size_t d) {
+  Value* initial = x->type().dtype() == DType::kI32 ? g.integer_constant(DType::kI32, {}, 0)
+                                                    : g.constant(x->type().dtype(), {}, 0);
+  return g.reduce({x}, {initial}, {static_cast<int64_t>(d)},
+                  [](GraphBuilder& body, const GraphBuilder::Values& v) {
+                    return GraphBuilder::Values{body.add(v[0], v[1])};
+                  })[0];
+}
+
+// The parts are one more batch dimension, the first one.
+Value* split_dot(GraphBuilder& g, const ir::Operation& op, const SplitLimits& limits) {
+  const auto* n = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
+  if (n == nullptr || n->lhs_contracting_dimensions.empty()) return nullptr;
+  const Dims& lhs = op.operand(0)->type().dims();
+  int64_t depth = 1;
+  for (int64_t d : n->lhs_contracting_dimensions) depth *= lhs[static_cast<size_t>(d)];
+  const Dims& dims = op.result()->type().dims();
+  const int64_t most = wanted_parts(element_count(dims), depth, limits);
+  size_t which = 0;
+  int64_t parts = 1;
+  for (size_t k = 0; k < n->lhs_contracting_dimensions.size(); ++k) {
+    const int64_t size = lhs[static_cast<size_t>(n->lhs_contracting_dimensions[k])];
+    if (const int64_t here = equal_parts(size, most); here > parts) {
+      which = k;
+      parts = here;
+    }
+  }
+  if (parts < 2) return nullptr;
+  const auto shifted = [](std::vector<int64_t> batch, std::vector<int64_t> contracting,
+                          int64_t at) {
+    // What is left of the cut dimension stands behind the parts.
+    for (int64_t& d : batch) d += d > at;
+    for (int64_t& d : contracting) d += d >= at;
+    batch.insert(batch.begin(), at);
+    return std::pair(batch, contracting);
+  };
+  const int64_t l = n->lhs_contracting_dimensions[which], r = n->rhs_contracting_dimensions[which];
+  ir::DotDimensionNumbers numbers;
+  std::tie(numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions) =
+      shifted(n->lhs_batching_dimensions, n->lhs_contracting_dimensions, l);
+  std::tie(numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions) =
+      shifted(n->rhs_batching_dimensions, n->rhs_contracting_dimensions, r);
+  Dims with_parts = dims;
+  with_parts.insert(with_parts.begin(), parts);
+  ir::AttributeMap attributes = op.attributes();
+  attributes.set("dot_dimension_numbers", ir::Attribute(numbers));
+  const DType dtype = sum_dtype(op.result()->type().dtype());
+  Value* all = g.make(OpCode::kDotGeneral,
+                      {cut(g, op.operand(0), static_cast<size_t>(l), parts),
+                       cut(g, op.operand(1), static_cast<size_t>(r), parts)},
+                      std::move(attributes), ir::Type::tensor(dtype, with_parts));
+  return sum(g, all, 0);
+}
+
+// The parts are groups of input features, each with output features of its own.
+Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLimits& limits) {
+  const auto* n = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+  if (n == nullptr || ir::int_value(op, "feature_group_count", 1) != 1 ||
+      ir::int_value(op, "batch_group_count", 1) != 1) {
+    return nullptr;
+  }
+  const Dims& rhs = op.operand(1)->type().dims();
+  const auto in = static_cast<size_t>(n->kernel_input_feature_dimension);
+  const auto out = static_cast<size_t>(n->kernel_output_feature_dimension);
+  const auto feature = static_cast<size_t>(n->output_feature_dimension);
+  const Dims& dims = op.result()->type().dims();
+  const int64_t outputs = rhs[out];
+  if (outputs == 0) return nullptr;
+  const int64_t depth = element_count(rhs) / outputs;
+  const int64_t parts = equal_parts(rhs[in], wanted_parts(element_count(dims), depth, limits));
+  if (parts < 2) return nullptr;
+  Value* kernel = cut(g, op.operand(1), in, parts);
+  // The parts go in front of the output features.
+  std::vector<int64_t> order(kernel->type().rank());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  order.erase(order.begin() + static_cast<ptrdiff_t>(in));
+  const auto moved_out = static_cast<int64_t>(out > in ? out + 1 : out);
+  order.insert(std::find(order.begin(), order.end(), moved_out), static_cast<int64_t>(in));
+  if (!std::is_sorted(order.begin(), order.end())) kernel = g.transpose(kernel, order);
+  Dims grouped = rhs;
+  grouped[in] /= parts;
+  grouped[out] *= parts;
+  kernel = g.reshape(kernel, grouped);
+  Dims result = dims;
+  result[feature] *= parts;
+  ir::AttributeMap attributes = op.attributes();
+  attributes.set("feature_group_count", ir::i64_attribute(parts));
+  const DType dtype = sum_dtype(op.result()->type().dtype());
+  Value* all = g.make(OpCode::kConvolution, {op.operand(0), kernel}, std::move(attributes),
+                      ir::Type::tensor(dtype, result));
+  return sum(g, cut(g, all, feature, parts), feature);
+}
+
+Status rewrite(ir::Block& block, const SplitLimits& limits) {
+  std::vector<ir::Operation*> contractions;
+  for (const auto& op : block.operations()) {
+    for (size_t i = 0; i < op->region_count(); ++i) {
+      for (const auto& inner : op->region(i).blocks()) {
+        HEKLA_RETURN_IF_ERROR(rewrite(*inner, limits));
+      }
+    }
+    const bool is_one = op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution;
+    if (is_one && has_plain_types(*op) && is_summed_in_parts(op->result()->type().dtype())) {
+      contractions.push_back(op.get());
+    }
+  }
+  for (ir::Operation* op : contractions) {
+    GraphBuilder g(block, op, op->location());
+    Value* whole = op->code() == OpCode::kDotGeneral ? split_dot(g, *op, limits)
+                                                     : split_convolution(g, *op, limits);
+    if (whole == nullptr) continue;
+    const DType dtype = op->result()->type().dtype();
+    if (whole->type().dtype() != dtype) whole = g.convert(whole, dtype);
+    HEKLA_RETURN_IF_ERROR(g.status());
+    op->result()->replace_all_uses_with(whole);
+    block.erase(op);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status split_contractions(ir::Module& module, const SplitLimits& limits) {
+  for (const auto& function : module.functions) {
+    for (const auto& block : function->body().blocks()) {
+      HEKLA_RETURN_IF_ERROR(rewrite(*block, limits));
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace hekla::passes
