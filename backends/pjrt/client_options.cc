@@ -168,11 +168,11 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "chains of kernels along rows run block by block of rows");
   table.text("hekla_stored_transposes", "", switches.stored_transposes, {"true", "false"},
              "where it pays", "a transpose that several kernels read is stored once");
-  table.text("hekla_tree_reductions", "", switches.tree_reductions, {"true", "false"},
-             "as the device prefers",
-             "reductions, scans and sorts go by teams of invocations, where the device has them; "
-             "other bits "
-             "of sums");
+  table.text(
+      "hekla_tree_reductions", "", switches.tree_reductions, {"true", "false"},
+      "as the device prefers",
+      "reductions, scans and sorts go by teams of invocations, and long sums of products with "
+      "few results in parts, where the device has them; other bits of sums");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag(

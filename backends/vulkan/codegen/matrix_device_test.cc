@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "backends/vulkan/codegen/matrix_layout.h"
 #include "backends/vulkan/codegen/matrix_product.h"
@@ -135,6 +136,65 @@ TEST_F(MatrixUnits, RoundAsSumsInF32DoWhateverTheTile) {
         std::memcpy(&got, &first[i * 4], 4);
         ASSERT_LE(std::abs(double{wanted} - double{got}), depth * 0x1p-23 * magnitudes[i])
             << kernel::to_string(c) << ", element " << i;
+      }
+    }
+  }
+}
+
+// Rounded at once they are what a conversion of the f32 sums gives.
+TEST_F(MatrixUnits, RoundSumsToNearestEven) {
+  for (const MatrixShape& shape : target_.matrix_shapes) {
+    if (!is_float(shape.operands)) continue;
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      Contraction c = testing::random_product(shape.operands, seed);
+      c.out_dtype = DType::kF32;
+      ProductData data = testing::product_data(c, seed, /*is_exact=*/false);
+      const auto wide = run(c, data, target_);
+      c.out_dtype = shape.operands;
+      data.out.resize(data.out.size() / 2);
+      const auto narrow = run(c, data, target_);
+      ASSERT_TRUE(wide.ok() && narrow.ok());
+      for (size_t i = 0; i < narrow->size() / 2; ++i) {
+        float sum = 0;
+        uint16_t got = 0;
+        std::memcpy(&sum, &(*wide)[i * 4], 4);
+        std::memcpy(&got, &(*narrow)[i * 2], 2);
+        if (got == 0x5a5a) continue;  // nobody's
+        ASSERT_EQ(got, float_to_bits(shape.operands, double{sum}))
+            << kernel::to_string(c) << ", element " << i << ": " << sum;
+      }
+    }
+  }
+}
+
+// Infinity and NaN reach the sums that they are part of, and no others: not by what fills tiles up.
+TEST_F(MatrixUnits, KeepInfinityAndNanToTheirRowsAndColumns) {
+  for (const MatrixShape& shape : target_.matrix_shapes) {
+    if (!is_float(shape.operands)) continue;
+    for (const ProductCase& each : testing::product_cases(shape.operands)) {
+      if (each.name.find("30x70x45") == std::string::npos && each.name != "of 3 features") continue;
+      const Contraction& c = each.contraction;
+      ProductData data = testing::product_data(c, 5, /*is_exact=*/true);
+      const auto put = [&](std::vector<std::byte>& memory, size_t at, double value) {
+        const uint64_t bits = float_to_bits(shape.operands, value);
+        std::memcpy(&memory[at * 2], &bits, 2);
+      };
+      // The last elements are those that are repeated.
+      put(data.lhs, data.lhs.size() / 2 - 1, std::numeric_limits<double>::quiet_NaN());
+      put(data.lhs, 7, std::numeric_limits<double>::infinity());
+      put(data.rhs, data.rhs.size() / 2 - 1, std::numeric_limits<double>::infinity());
+      const auto actual = run(c, data, target_);
+      ASSERT_TRUE(actual.ok()) << actual.status().message();
+      testing::reference_product(c, data);
+      const auto bytes = static_cast<size_t>(dtype_bytes(c.out_dtype));
+      for (size_t i = 0; i < data.out.size(); i += bytes) {
+        uint64_t wanted = 0, got = 0;
+        std::memcpy(&wanted, &data.out[i], bytes);
+        std::memcpy(&got, &(*actual)[i], bytes);
+        const double w = float_from_bits(c.out_dtype, wanted);
+        const double g = float_from_bits(c.out_dtype, got);
+        ASSERT_TRUE(w == g || (std::isnan(w) && std::isnan(g)))
+            << each.name << ", element " << i / bytes << ": " << g << " in place of " << w;
       }
     }
   }

@@ -15,6 +15,7 @@
 #include "backends/compiler/kernel/contraction.h"
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/vulkan/codegen/target.h"
+#include "runtime/base/status.h"
 
 namespace hekla::vulkan::codegen {
 

@@ -5,8 +5,8 @@
 
 #include <bit>
 #include <cstddef>
-#include <functional>
 #include <map>
+#include <utility>
 
 #include "backends/compiler/kernel/math/element.h"
 #include "backends/vulkan/codegen/bits.h"

@@ -226,15 +226,15 @@ void reference_product(const Contraction& c, ProductData& data, std::vector<doub
                             place(c.columns, columns, &Axis::rhs);
         for_each(c.depth, [&](const std::vector<int64_t>& depth) {
           int64_t at = lhs + place(c.depth, depth, &Axis::lhs);
+          bool is_inside = true;  // else a product with zero
           for (const Contraction::Window& w : c.windows) {
             const int64_t along = rows[static_cast<size_t>(w.row)] * w.stride +
                                   depth[static_cast<size_t>(w.depth)] * w.dilation - w.low;
-            if (along < 0 || along % w.base_dilation != 0 || along / w.base_dilation >= w.extent) {
-              return;
-            }
+            is_inside = is_inside && along >= 0 && along % w.base_dilation == 0 &&
+                        along / w.base_dilation < w.extent;
             at += along / w.base_dilation * w.lhs;
           }
-          const double x = element(c.lhs_dtype, data.lhs, at);
+          const double x = is_inside ? element(c.lhs_dtype, data.lhs, at) : 0;
           const double y = element(c.rhs_dtype, data.rhs, rhs + place(c.depth, depth, &Axis::rhs));
           sum += x * y;
           magnitude += std::abs(x * y);
