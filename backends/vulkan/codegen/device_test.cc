@@ -124,7 +124,7 @@ TEST_F(OnDevice, RandomKernels) {
 TEST_F(OnDevice, DrawnSchedules) {
   std::map<std::string_view, int> counts;
   for (const std::string_view name : codegen::schedule_names()) counts[name] = 0;
-  constexpr uint64_t kKernels = hekla::testing::sweep(50, 10);
+  constexpr uint64_t kKernels = hekla::testing::sweep(70, 10);
   const auto [first, last] = seeds(kKernels);
   for (uint64_t seed = first; seed < last; ++seed) {
     for (const uint64_t draw : {2 * seed + 1, 2 * seed + 2}) {
