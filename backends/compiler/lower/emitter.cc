@@ -38,6 +38,9 @@ const Element* Emitter::known(const Key& key) const {
 }
 
 Elements Emitter::emit(const ir::Value& value, const Points& points) {
+  if (const auto it = known_.find(&value); it != known_.end()) {
+    return Elements(points.size(), it->second);
+  }
   Elements elements(points.size());
   Points missing;
   std::vector<size_t> places;

@@ -64,6 +64,9 @@ class Emitter {
   // An integer element as an index clamped to [low, high].
   Value clamped_index(const Element& element, DType dtype, int64_t low, int64_t high);
 
+  // A value that is the same wherever this kernel's points ask for it.
+  void know(const ir::Value& value, const Element& element) { known_[&value] = element; }
+
   // Says that an operation has no scalar form.
   void fail(const ir::Operation& op);
   // The first operation that could not be emitted.
@@ -139,6 +142,7 @@ class Emitter {
 
   Builder& b_;
   OperandOf operand_of_;
+  std::map<const ir::Value*, Element> known_;
   std::vector<std::map<Key, Element>> memo_;  // one layer per loop that is being built
   Status status_;
 };

@@ -61,6 +61,11 @@ kernel::Refusal why_no_tree_reduce(const ir::Operation& op, const LowerOptions& 
 inline bool is_tree_reduce(const ir::Operation& op, const LowerOptions& options) {
   return op.code() == ir::OpCode::kReduce && why_no_tree_reduce(op, options).empty();
 }
+// Whether a reduce by trees goes along the last dimension, one team for each line, so that a kernel
+// that keeps a line in registers may compute it with what stands around it; and the elements that
+// each of its points then has.
+bool is_row_reduce(const ir::Operation& op, const LowerOptions& options);
+int64_t elements_of_row_point(const ir::Operation& op, const LowerOptions& options);
 kernel::Refusal why_no_staged_reduce(const ir::Operation& op, const LowerOptions& options);
 // Whether a reduce has kernels of its own, in one way or the other, which compute its operands and
 // nothing behind it: it stands alone, its results in memory.

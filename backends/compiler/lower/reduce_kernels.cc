@@ -13,7 +13,7 @@ using kernel::Op;
 namespace {
 
 // Of an operation that a reducer yields, on these of its arguments and nothing else.
-Order order_of(const ir::Operation& made, const ir::Value* x, const ir::Value* y) {
+Order order_of_made(const ir::Operation& made, const ir::Value* x, const ir::Value* y) {
   if (made.operand_count() != 2) return Order::kFixed;
   const ir::Value *a = made.operand(0), *b = made.operand(1);
   if (!((a == x && b == y) || (a == y && b == x))) return Order::kFixed;
@@ -42,7 +42,7 @@ Order order_of(const ir::Operation& op) {
       ops[1]->operand(0) != ops[0]->result()) {
     return Order::kFixed;
   }
-  return order_of(*ops[0], block.argument(0), block.argument(1));
+  return order_of_made(*ops[0], block.argument(0), block.argument(1));
 }
 
 bool is_of_free_orders(const ir::Operation& op) {
@@ -55,7 +55,7 @@ bool is_of_free_orders(const ir::Operation& op) {
   for (size_t r = 0; r < count; ++r) {
     const ir::Operation* made = yield->operand(r)->defining_op();
     if (made == nullptr || made->block() != &block ||
-        order_of(*made, block.argument(r), block.argument(count + r)) == Order::kFixed) {
+        order_of_made(*made, block.argument(r), block.argument(count + r)) == Order::kFixed) {
       return false;
     }
   }
@@ -162,6 +162,15 @@ Lines lines_of(const ir::Operation& op) {
     if (!is_reduced && lines.length > 1) lines.is_dense = false;
   }
   return lines;
+}
+
+Element negative_zero(KernelMaker& k, DType dtype) {
+  Element e = k.emitter().zero(dtype);
+  if (is_float(complex_part(dtype))) {
+    e.re = k.b().neg(e.re);
+    if (e.im != kernel::kNoValue) e.im = k.b().neg(e.im);
+  }
+  return e;
 }
 
 kernel::Refusal why_no_lines(const ir::Operation& op) {
@@ -300,12 +309,7 @@ Elements ReduceKernels::initial(KernelMaker& k) const {
 }
 
 Elements ReduceKernels::zero(KernelMaker& k, const Part& part) const {
-  Element e = k.emitter().zero(dtypes_[part.first]);
-  if (is_float(complex_part(dtypes_[part.first]))) {
-    e.re = k.b().neg(e.re);
-    if (e.im != kernel::kNoValue) e.im = k.b().neg(e.im);
-  }
-  return {e};
+  return {negative_zero(k, dtypes_[part.first])};
 }
 
 Elements ReduceKernels::add_chain(KernelMaker& k, int64_t count, const Elements& total,

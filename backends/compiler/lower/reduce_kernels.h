@@ -51,6 +51,18 @@ struct Lines {
 
 Lines lines_of(const ir::Operation& op);
 
+// How trees share out a line of so many elements: `parts` teams of `points` points, which take
+// elements by blocks.
+struct TreeShape {
+  int64_t points = 1;
+  int64_t parts = 1;
+  int64_t block = 1;
+};
+TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& options);
+
+// What sums start at: x + -0 is x for every float x.
+Element negative_zero(KernelMaker& k, DType dtype);
+
 // Why `op` is none that kernels of this folder may cut: no reduce of static tensors into their own
 // type, or an empty one. Empty: it is one.
 kernel::Refusal why_no_lines(const ir::Operation& op);
@@ -95,7 +107,6 @@ class ReduceKernels {
   static Elements combine(KernelMaker& k, const Part& part, const Elements& before,
                           const Elements& after);
   Elements initial(KernelMaker& k) const;
-  // x + -0 is x for every float x.
   Elements zero(KernelMaker& k, const Part& part) const;
   // `total` and then elements 0 .. count of `at`.
   Elements add_chain(KernelMaker& k, int64_t count, const Elements& total, const At& at) const;

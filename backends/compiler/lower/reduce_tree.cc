@@ -45,12 +45,7 @@ TreeLimits tree_limits(const LowerOptions& options) {
   return options.small_limits ? TreeLimits{3, 1, 2, 3, 3, 64, 64, 4, 4, 16, 2} : TreeLimits{};
 }
 
-// How a line is shared out: `parts` teams of `points` points, which take elements by blocks.
-struct TreeShape {
-  int64_t points = 1;
-  int64_t parts = 1;
-  int64_t block = 1;
-};
+}  // namespace
 
 TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& options) {
   const TreeLimits limits = tree_limits(options);
@@ -81,6 +76,8 @@ TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& opt
   shape.parts = std::clamp<int64_t>(shape.parts, 1, blocks / shape.points);
   return shape;
 }
+
+namespace {
 
 class TreeLowering : private ReduceKernels {
  public:

@@ -29,6 +29,7 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
         break;
     }
   }
+  if (auto rows = lower_rows(outputs, in_memory, options)) return *std::move(rows);
   LoweredSequence sequence;
   HEKLA_ASSIGN_OR_RETURN(LoweredKernel single, lower_kernel(outputs, in_memory, options));
   sequence.kernels.push_back(std::move(single));

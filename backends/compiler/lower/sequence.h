@@ -6,6 +6,7 @@
 // whose attributes are not the specification's.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "backends/compiler/lower/kernel_maker.h"
@@ -56,5 +57,9 @@ Result<LoweredSequence> lower_reduce(const Outputs& outputs, const InMemory& in_
 // reduce_tree.cc: those for which is_tree_reduce says yes.
 Result<LoweredSequence> lower_tree_reduce(const Outputs& outputs, const InMemory& in_memory,
                                           const LowerOptions& options);
+// reduce_rows.cc: elementwise operations of lines that also compute reductions of them, which
+// is_row_reduce; nullopt for others.
+std::optional<Result<LoweredSequence>> lower_rows(const Outputs& outputs, const InMemory& in_memory,
+                                                  const LowerOptions& options);
 
 }  // namespace hekla::lower

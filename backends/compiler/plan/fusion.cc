@@ -187,6 +187,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
     if (op->code() == OpCode::kSort && roles_[op.get()] != Role::kNone) ask_sort(*op);
     if (op->code() == OpCode::kScatter && roles_[op.get()] != Role::kNone) ask_scatter(*op);
   }
+  if (fuse_ && lower_options_.team_points > 1) find_rows();
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
 }
@@ -331,10 +332,10 @@ void Fusion::merge_roots() {
     group.has_loops |= roles_.at(&op) == Role::kReduction;
     std::vector<const ir::Value*> loads;
     for (const Load& load : group.loads) loads.push_back(load.value);
-    const bool may_merge = fuse_ && op.result_count() == 1 &&
-                           op.code() != OpCode::kDynamicUpdateSlice &&
-                           roles_.at(&op) != Role::kSequence && !is_contraction(op) &&
-                           !is_cut(op) && (merge_reductions_ || !is_staged(op));
+    const bool may_merge =
+        fuse_ && op.result_count() == 1 && op.code() != OpCode::kDynamicUpdateSlice &&
+        roles_.at(&op) != Role::kSequence && !is_contraction(op) && !is_cut(op) &&
+        !rows_.contains(&op) && (merge_reductions_ || !is_staged(op));
     bool merged = false;
     for (size_t back = 0; may_merge && back < std::min(kLookBack, candidates.size()); ++back) {
       Group& earlier = groups_[candidates[candidates.size() - 1 - back]];
@@ -509,7 +510,12 @@ void Fusion::decide(const ir::Operation& op) {
     const size_t count = may_compute ? op.result_count() : op.operand_count();
     for (size_t i = 0; i < count; ++i) demand(*op.operand(i));
   }
-  bool is_stored = op.result_count() != 1 || role == Role::kSequence ||
+  if (const auto row = rows_.find(&op); row != rows_.end() && row->second != &op) {
+    computed_[&op] = {row->second, next_path_++, 1, 0, 0};
+    ++sizes_[row->second];
+    return;
+  }
+  bool is_stored = op.result_count() != 1 || rows_.contains(&op) || role == Role::kSequence ||
                    op.code() == OpCode::kDynamicUpdateSlice || is_cut(op) || is_staged(op);
   bool is_used = false;
   for (size_t i = 0; i < op.result_count(); ++i) {
@@ -536,6 +542,102 @@ void Fusion::decide(const ir::Operation& op) {
     computed_[&op] = {&op, 0, 1, 0, 0};
     sizes_[&op] = 1;
   }
+}
+
+// Backwards, so that the last operation of a group is its root.
+void Fusion::find_rows() {
+  std::vector<const ir::Operation*> ops;
+  const auto dims_of = [](const ir::Operation& op) -> const Dims& {
+    return op.operand(0)->type().dims();
+  };
+  std::vector<const ir::Operation*> reductions;
+  for (const auto& op : block_.operations()) {
+    if (is_staged(*op) && lower::is_row_reduce(*op, lower_options_)) reductions.push_back(op.get());
+    ops.push_back(op.get());
+  }
+  if (reductions.empty()) return;
+  for (size_t i = ops.size(); i-- > 0;) {
+    const ir::Operation& op = *ops[i];
+    if (roles_.at(&op) != Role::kElementwise || op.result_count() != 1 || rows_.contains(&op) ||
+        is_cut(op) || is_unwanted(op) || !op.result()->has_uses()) {
+      continue;
+    }
+    const bool has_reductions =
+        std::any_of(reductions.begin(), reductions.end(), [&](const ir::Operation* reduction) {
+          return !rows_.contains(reduction) && dims_of(*reduction) == op.result()->type().dims();
+        });
+    if (has_reductions) add_rows(op, std::span(ops).first(i));
+  }
+}
+
+bool Fusion::is_row_member(const ir::Operation& op, const Dims& dims,
+                           const Operations& members) const {
+  if (op.result_count() != 1 || rows_.contains(&op) || is_cut(op) || !op.result()->has_uses()) {
+    return false;
+  }
+  const auto& users = op.result()->users();
+  if (!std::all_of(users.begin(), users.end(),
+                   [&](const ir::Operation* user) { return members.contains(user); })) {
+    return false;
+  }
+  // One element for each line.
+  const auto is_of_lines = [&](const Dims& other) {
+    const auto kept = dims.size() - 1;
+    return (other.size() == kept || (other.size() == kept + 1 && other.back() == 1)) &&
+           std::equal(dims.begin(), dims.end() - 1, other.begin());
+  };
+  const Dims& mine = op.result()->type().dims();
+  switch (roles_.at(&op)) {
+    case Role::kElementwise:
+      return mine == dims || is_of_lines(mine);
+    case Role::kReduction:
+      return is_staged(op) && op.operand(0)->type().dims() == dims &&
+             lower::is_row_reduce(op, lower_options_);
+    case Role::kMovement: {
+      if (!is_of_lines(op.operand(0)->type().dims())) return false;
+      if (op.code() == OpCode::kReshape) return is_of_lines(mine);
+      if (op.code() != OpCode::kBroadcastInDim || !(mine == dims || is_of_lines(mine)))
+        return false;
+      const std::vector<int64_t> places = ir::int_list(op, "broadcast_dimensions");
+      for (size_t i = 0; i < places.size(); ++i) {
+        if (places[i] != static_cast<int64_t>(i)) return false;
+      }
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool Fusion::add_rows(const ir::Operation& root, std::span<const ir::Operation* const> before) {
+  // How far back, so that the time stays linear in the program; and additions of a point.
+  constexpr size_t kLookBack = 256;
+  constexpr double kMostCost = 3000;
+  const Dims& dims = root.result()->type().dims();
+  Operations members{&root};
+  double cost = cost_of(root, Role::kElementwise);
+  int64_t elements = 0;
+  for (size_t i = before.size(); i-- > 0 && before.size() - i <= kLookBack;) {
+    const ir::Operation& op = *before[i];
+    if (!is_row_member(op, dims, members)) continue;
+    members.insert(&op);
+    const Role role = roles_.at(&op);
+    if (role == Role::kReduction) {
+      elements = lower::elements_of_row_point(op, lower_options_);
+      cost += 2;
+    } else if (op.result()->type().dims() == dims) {
+      cost += cost_of(op, role);
+    }
+  }
+  if (elements == 0 || static_cast<double>(elements) * cost > kMostCost ||
+      members.size() > kMaxOperations) {
+    return false;
+  }
+  for (const ir::Operation* op : members) {
+    rows_[op] = &root;
+    staged_.erase(op);
+  }
+  return true;
 }
 
 bool Fusion::is_of_indices(const ir::Operation& op) const {

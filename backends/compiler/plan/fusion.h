@@ -12,6 +12,7 @@
 // object per block.
 #pragma once
 
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -105,6 +106,10 @@ class Fusion {
     int size = 0;
     int64_t first = 0;  // position of the first member in the block
   };
+  // Elementwise operations of whole lines whose kernel computes reductions of these lines too.
+  void find_rows();
+  bool add_rows(const ir::Operation& root, std::span<const ir::Operation* const> before);
+  bool is_row_member(const ir::Operation& op, const Dims& dims, const Operations& members) const;
   void merge_roots();
   // `seen`: values looked at; `again`: those of them that are asked for at other elements.
   void collect_loads(const ir::Value& value, bool same, Group& group,
@@ -136,6 +141,7 @@ class Fusion {
   std::unordered_set<const ir::Value*> stored_;
   // Contractions with what they write, and the operations between a result and that.
   std::unordered_map<const ir::Operation*, const ir::Value*> contractions_;
+  std::unordered_map<const ir::Operation*, const ir::Operation*> rows_;  // members, by their root
   std::unordered_set<const ir::Operation*> staged_;  // reductions of several kernels
   std::unordered_map<const ir::Operation*, std::vector<kernel::Implementation>> asked_;
   std::unordered_set<const ir::Operation*> written_through_;

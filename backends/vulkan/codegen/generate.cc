@@ -104,6 +104,14 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
   if (schedule.long_accesses) {
     groups_ = target.is_cpu ? adjacent_loads(index, kLongAccessBytes, 4)
                             : adjacent_loads(index, kLongestRunBytes, 1);
+    if (!target.is_cpu && !schedule.is_adjacent) {
+      stores_ = adjacent_stores(index, kLongestRunBytes);
+      for (const auto& [last, all] : stores_) {
+        for (const Value v : all) {
+          if (v != last) waiting_stores_.insert(v);
+        }
+      }
+    }
   }
   if (target.splits_store_chains) guarded_ = chain_stores(f_);
   if (target.folds_zeros) foldable_ = foldable_values(f_);
@@ -520,7 +528,31 @@ Flag Generator::store_condition(Value v, bool is_chain) {
   return condition.id != 0 ? condition & is_zero : is_zero;
 }
 
+// Where stores write contiguous elements one after the other: the last of them writes all.
+bool Generator::store_group(Value v, const Instruction& inst) {
+  const Access access = kernel::unpack_access(inst.immediate);
+  if (!memory_.is_narrow(access)) return false;
+  if (waiting_stores_.contains(v)) return true;
+  const auto group = stores_.find(v);
+  if (group == stores_.end()) return false;
+  const auto count = static_cast<uint32_t>(group->second.size());
+  for (point_ = 0; point_ < side_by_side_; ++point_) {
+    const Flag condition = store_condition(v, !memory_.is_packed(access, count, count));
+    std::optional<spv::Builder::If> guard;
+    if (condition.id != 0) guard.emplace(condition.id, spv::SelectionControlMaskNone, b_);
+    std::vector<spv::Id> values;
+    for (const Value one : group->second) values.push_back(id(f_[one].arguments[1]));
+    const Value first = group->second.front();
+    memory_.store_run(access, f_.type(inst.arguments[1]), integer(f_[first].arguments[0]), values,
+                      count);
+    if (guard) guard->makeEndIf();
+  }
+  point_ = 0;
+  return true;
+}
+
 void Generator::emit_store(Value v, const Instruction& inst) {
+  if (store_group(v, inst)) return;
   const Access access = kernel::unpack_access(inst.immediate);
   const Value stored = inst.arguments[1];
   const ScalarType type = f_.type(stored);

@@ -123,6 +123,7 @@ class Generator {
   bool load_run(kernel::Value v, const kernel::Instruction& inst);
   bool load_group(kernel::Value v, const kernel::Instruction& inst);
   Flag store_condition(kernel::Value v, bool is_chain);
+  bool store_group(kernel::Value v, const kernel::Instruction& inst);
   void emit_store(kernel::Value v, const kernel::Instruction& inst);
 
   // Loops.
@@ -263,6 +264,9 @@ class Generator {
   // loaded.
   std::map<kernel::Value, std::vector<kernel::Value>> groups_;
   std::set<kernel::Value> loaded_;
+  // Stores of contiguous elements: all of a group by its last, and those that wait for theirs.
+  std::map<kernel::Value, std::vector<kernel::Value>> stores_;
+  std::set<kernel::Value> waiting_stores_;
   std::vector<bool> guarded_;   // stores, by Value; empty: none
   std::vector<bool> foldable_;  // by Value; empty: no matter
   Bits unknown_zero_;           // 0, which no compiler can know

@@ -205,6 +205,68 @@ std::map<Value, std::vector<Value>> adjacent_loads(const kernel::IndexAnalysis& 
   return groups;
 }
 
+std::map<Value, std::vector<Value>> adjacent_stores(const kernel::IndexAnalysis& index,
+                                                    uint32_t most_bytes) {
+  const Function& f = index.kernel().body;
+  std::map<Value, std::vector<Value>> groups;
+  using Terms = std::vector<std::pair<Value, int64_t>>;
+  using Key = std::pair<std::pair<uint64_t, kernel::ScalarType>, Terms>;
+  // By operand, which has but one key at a time: other places might be the same.
+  std::map<int32_t, std::pair<Key, std::map<int64_t, Value>>> open;
+  const auto close = [&](const std::map<int64_t, Value>& places, uint32_t bytes) {
+    for (auto it = places.begin(); it != places.end();) {
+      std::vector<Value> group;
+      for (uint32_t count = most_bytes / bytes; count >= 2 && count * bytes >= 4; count /= 2) {
+        group.clear();
+        if (index.factor(f[it->second].arguments[0]) < count) continue;
+        for (uint32_t i = 0; i < count; ++i) {
+          const auto next = places.find(it->first + i);
+          if (next == places.end()) break;
+          group.push_back(next->second);
+        }
+        if (group.size() == count) break;
+        group.clear();
+      }
+      const size_t done = std::max<size_t>(1, group.size());
+      if (!group.empty()) groups.emplace(*std::max_element(group.begin(), group.end()), group);
+      std::advance(it, done);
+    }
+  };
+  const auto close_all = [&] {
+    for (const auto& [operand, stores] : open) {
+      close(stores.second, kernel::unpack_access(stores.first.first.first).bytes);
+    }
+    open.clear();
+  };
+  for (size_t r = 0; r < f.region_count(); ++r) {
+    for (Value v : f.region(static_cast<int32_t>(r)).instructions) {
+      const Instruction& inst = f[v];
+      if (inst.op == Op::kLoad || inst.op == Op::kFor || inst.op == Op::kShuffleXor) close_all();
+      if (inst.op != Op::kStore) continue;
+      const kernel::Access access = kernel::unpack_access(inst.immediate);
+      if (access.bytes > 4 || f.type(inst.arguments[0]) != kernel::ScalarType::kI32) {
+        close_all();
+        continue;
+      }
+      Terms terms;
+      for (const auto& term : index.terms(inst.arguments[0])) {
+        terms.emplace_back(term.term, term.factor);
+      }
+      const Key key{{inst.immediate, f.type(inst.arguments[1])}, terms};
+      auto& [of, places] = open[access.operand];
+      const int64_t place = index.constant(inst.arguments[0]);
+      if (!places.empty() && (of != key || places.contains(place))) {
+        close(places, access.bytes);
+        places.clear();
+      }
+      of = key;
+      places.emplace(place, v);
+    }
+    close_all();
+  }
+  return groups;
+}
+
 std::vector<StagedLoad> staged_loads(const kernel::IndexAnalysis& index, int32_t region,
                                      int64_t trip_count, const std::vector<uint8_t>& depends,
                                      bool has_rows) {

@@ -64,6 +64,10 @@ struct PassedValues {
 };
 PassedValues passed_values(const kernel::Function& function, int32_t region);
 
+// Stores of one region, without loads and loops between them, that write contiguous elements in the
+// same way: the last of each group, and all of it in the order of memory.
+std::map<kernel::Value, std::vector<kernel::Value>> adjacent_stores(
+    const kernel::IndexAnalysis& index, uint32_t most_bytes);
 // Loads of one region that read contiguous elements of 4 bytes, or of as few as `least_element`,
 // a power of two of them that fills a word and no more than `most_bytes`: the first, whose index is
 // a multiple of their number, and the others, which come later, in the order of memory.
