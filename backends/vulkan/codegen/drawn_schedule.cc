@@ -89,7 +89,7 @@ class DrawnSchedule {
     s.long_accesses = target_.int64 && chance(50);
     if (kernel_.body.region_count() == 1 && !kernel_.grid.empty() && kernel_.points() > 0 &&
         kernel_.points() <= target_.max_narrow_points) {
-      uint32_t columns = power_of_two(8);
+      uint32_t columns = may_be_adjacent(kernel_, target_) ? power_of_two(8) : 1;
       while (columns > 1 && (kernel_.grid.back() % columns != 0 || !fits(columns, 1))) columns /= 2;
       s.columns = columns;
       s.rows = pick({1, 1, 2, 3});
@@ -135,7 +135,8 @@ class DrawnSchedule {
     s.long_accesses = target_.int64 && chance(50);
     s.broadcasts =
         target_.subgroup_shuffle && s.workgroup_size == target_.subgroup_size && s.lanes_y == 1;
-    s.is_adjacent = s.columns > 1 && kernel_.grid.back() % s.columns == 0 && chance(75);
+    s.is_adjacent = s.columns > 1 && kernel_.grid.back() % s.columns == 0 &&
+                    may_be_adjacent(kernel_, target_) && chance(75);
     return s;
   }
 
@@ -145,7 +146,8 @@ class DrawnSchedule {
     TransposedShape shape;
     shape.tile_columns = power_of_two(64);
     shape.tile_rows = power_of_two(64);
-    shape.columns = power_of_two(std::min(shape.tile_columns, 8U));
+    shape.columns =
+        may_be_adjacent(kernel_, target_) ? power_of_two(std::min(shape.tile_columns, 8U)) : 1;
     while (shape.columns > 1 && kernel_.grid.back() % shape.columns != 0) shape.columns /= 2;
     shape.invocations = power_of_two(most_);
     while (shape.tile_rows > 1 &&

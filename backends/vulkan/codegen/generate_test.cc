@@ -560,6 +560,34 @@ TEST(Target, TrustsOnlyWhatWasMeasured) {
                other.f32.fused_multiply_add);
   s.driver_id = 4;  // NVIDIA's
   EXPECT_TRUE(make_target(s).f32.fused_multiply_add && !make_target(s).f64.fused_multiply_add);
+  EXPECT_TRUE(make_target(s).packs_halves_wrongly && !other.packs_halves_wrongly);
+}
+
+// The greater one of bf16 numbers and zero, many of them.
+TEST(Schedule, HalvesThatAreSelectedDoNotLieSideBySideWhereTheyArePackedWrongly) {
+  kernel::Kernel kernel;
+  kernel::Builder b(1, ScalarType::kI32);
+  b.set_grid_size(0, 1 << 21);
+  const Value bits = b.load(ScalarType::kI32, {0, 2, false}, b.grid_index(0));
+  const Value x = b.convert(Op::kBitcast, ScalarType::kF32,
+                            b.binary(Op::kShl, bits, b.integer(ScalarType::kI32, 16)));
+  const Value zero = b.real(ScalarType::kF32, 0);
+  const Value greater = b.select(b.binary(Op::kLt, zero, x), x, zero);
+  b.store({1, 2, false}, b.grid_index(0),
+          b.binary(Op::kShrU, b.convert(Op::kBitcast, ScalarType::kI32, greater),
+                   b.integer(ScalarType::kI32, 16)));
+  kernel.grid = {1 << 21};
+  kernel.operands = {{2 << 21, true, false}, {2 << 21, false, true}};
+  kernel.body = b.finish();
+  const kernel::IndexAnalysis index(kernel);
+  Target target;
+  target.int64 = target.storage_8 = target.storage_16 = true;
+  EXPECT_GT(codegen::choose_schedule(index, target).columns, 1u);
+  target.packs_halves_wrongly = true;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    target.schedule_seed = seed;
+    EXPECT_EQ(codegen::choose_schedule(index, target).columns, 1u) << seed;
+  }
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ uint32_t unit_columns(const kernel::IndexAnalysis& index, const Target& t, uint3
   const kernel::Kernel& kernel = index.kernel();
   const kernel::Function& f = kernel.body;
   if (kernel.points() == 0 || kernel.points() > t.max_narrow_points || f.region_count() > 1 ||
-      kernel.grid.empty()) {
+      kernel.grid.empty() || !may_be_adjacent(kernel, t)) {
     return 1;
   }
   const auto column = index.dimension(static_cast<int>(kernel.grid.size()) - 1);

@@ -171,6 +171,18 @@ Answer transposed(const kernel::Kernel& kernel, const TransposedTile& tile,
   return s;
 }
 
+bool may_be_adjacent(const kernel::Kernel& kernel, const Target& target) {
+  if (!target.packs_halves_wrongly) return true;
+  const kernel::Function& f = kernel.body;
+  bool stores_halves = false, selects_floats = false;
+  for (size_t i = 0; i < f.size(); ++i) {
+    const kernel::Instruction& inst = f[static_cast<kernel::Value>(i)];
+    stores_halves |= inst.op == Op::kStore && kernel::unpack_access(inst.immediate).bytes == 2;
+    selects_floats |= inst.op == Op::kSelect && kernel::is_float(inst.type);
+  }
+  return !(stores_halves && selects_floats);
+}
+
 uint32_t most_invocations(const Target& t) {
   return std::max(1u, std::min(t.max_workgroup_invocations, t.max_workgroup_size_x));
 }

@@ -73,6 +73,10 @@ struct Target {
   // memory by a shift, as in bf16 powers). Where one value of a selection is made by bits, the
   // other is hidden: it is then none of the operands.
   bool masks_bits_wrongly = false;
+  // NVIDIA's compiler (580.159, measured on an H200): where one invocation makes both halves of a
+  // word by selections of floats, as bf16 minima do, a NaN in one half spoils a number in the other
+  // (0xffff for -1.9375 beside a NaN). Such columns do not lie side by side in an invocation.
+  bool packs_halves_wrongly = false;
   // SwiftShader ends the process when it compiles a cast of a pointer to one of another type.
   // Without casts operands are words of 32 bits alone: the other widths above are false.
   bool casts_pointers = true;
