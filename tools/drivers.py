@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DRIVERS = ROOT / ".cache" / "drivers"
 SID = DRIVERS / "sid"
 MANIFESTS = "/usr/share/vulkan/icd.d"  # in Debian's roots
-HOST_LIBRARIES = "/opt/host-libraries"  # in SID: what it lacks
+SID_PYTHON = DRIVERS / "sid-python"
+HOST_LIBRARIES = "/opt/host-libraries"  # in SID and SID_PYTHON: what they lack
 
 # Drivers of GPUs that are not there, on a library that answers for the kernel (mesa-drm-shim):
 # name, the library, its choice of a device, the driver's manifest.
@@ -98,4 +99,28 @@ def in_sid(command: list, env: dict) -> list:
     script = 'mount -t proc proc "$1/proc"; root=$1; folder=$2; shift 2; exec chroot "$root" ' \
              '/usr/bin/env --chdir="$folder" "$@"'
     return [*as_root(), "unshare", "--mount", "sh", "-c", script, "sh", str(SID), str(ROOT),
+            *settings, *map(str, command)]
+
+
+def lend_libraries(programs: list) -> None:
+    """Copies the libraries that programs load and SID_PYTHON lacks into it."""
+    own = SID_PYTHON / "usr/lib/x86_64-linux-gnu"
+    lacking = [file for soname, file in libraries_of(programs).items()
+               if not (own / soname).exists() and not file.startswith(str(ROOT))]
+    target = SID_PYTHON / HOST_LIBRARIES.lstrip("/")
+    subprocess.run([*as_root(), "mkdir", "-p", target], check=True)
+    subprocess.run([*as_root(), "cp", "-L", *lacking, target], check=True)
+
+
+def in_sid_python(command: list, env: dict) -> list:
+    """The command that runs a command in SID_PYTHON, in this tree's folder, which is there as it is,
+    read-only, with /proc, /dev and a host name that its /etc/hosts knows."""
+    settings = [f"{name}={value}" for name, value in
+                {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "PYTHONPYCACHEPREFIX": "/tmp/python-bytecode",
+                 "LD_LIBRARY_PATH": HOST_LIBRARIES, **env}.items()]
+    script = ('set -e; root=$1; folder=$2; shift 2; hostname localhost; mount -t proc proc "$root/proc"; '
+              'mount --rbind /dev "$root/dev"; mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder"; '
+              'mount -o remount,bind,ro "$root$folder"; '
+              'exec chroot "$root" /usr/bin/env -i --chdir="$folder" "$@"')
+    return [*as_root(), "unshare", "--mount", "--uts", "sh", "-c", script, "sh", str(SID_PYTHON), str(ROOT),
             *settings, *map(str, command)]

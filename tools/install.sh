@@ -15,6 +15,8 @@
 #   tools/install.sh --swiftshader       SwiftShader of Debian's chromium-common, in .cache/drivers
 #   tools/install.sh --sid               a small root of Debian sid with the newest Mesa, 600 MB, in
 #                                        .cache/drivers; needs root
+#   tools/install.sh --sid-python 0.11.2 another one with Python too, and with that jaxlib, which
+#                                        Debian 12's Python is too old for; needs root
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,6 +33,7 @@ has_torch=
 has_wheel=
 roots=()
 drivers=()
+sid_python=
 while [ $# -gt 0 ]; do
   case "$1" in
     --clang) packages+=(clang libclang-rt-14-dev) ;;
@@ -40,7 +43,8 @@ while [ $# -gt 0 ]; do
     --roots) packages+=(debootstrap); roots=(bookworm sid) ;;
     --swiftshader) drivers+=(swiftshader) ;;
     --sid) packages+=(debootstrap); drivers+=(sid) ;;
-    -h|--help) sed -n '3,17p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    --sid-python) packages+=(debootstrap); drivers+=(sid-python); sid_python=$2; shift ;;
+    -h|--help) sed -n '3,19p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     *) echo "install.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -128,6 +132,12 @@ fetch_sid() {
     --include=mesa-vulkan-drivers,mesa-drm-shim,libvulkan1,spirv-tools sid "$1" >/dev/null
 }
 
+fetch_sid-python() {
+  need_root "make a root of Debian sid in .cache/drivers/sid-python by hand"
+  "${as_root[@]}" debootstrap --variant=minbase \
+    --include=mesa-vulkan-drivers,libvulkan1,python3,iproute2,g++,glslang-tools sid "$1" >/dev/null
+}
+
 for driver in ${drivers[@]+"${drivers[@]}"}; do
   folder=.cache/drivers/$driver
   [ -d "$folder" ] && continue
@@ -137,6 +147,26 @@ for driver in ${drivers[@]+"${drivers[@]}"}; do
   "fetch_$driver" "$folder.partial"
   "${as_root[@]}" mv "$folder.partial" "$folder"
 done
+
+if [ -n "$sid_python" ]; then
+  folder=.cache/drivers/sid-python
+  wanted=$(sed "s/^jax==.*/jax==$sid_python/; s/^jaxlib==.*/jaxlib==$sid_python/" tests/requirements.txt)
+  if ! is_complete "$folder/opt/jax" "$wanted"; then
+    echo "installing JAX $sid_python in $folder"
+    need_root "install JAX $sid_python in $folder by hand"
+    [ -x .cache/pip/bin/pip ] || python3 -m venv .cache/pip
+    python=$(cd "$folder/usr/bin" && ls python3.* | grep -x 'python3\.[0-9]*')
+    # Its Python finds them where Debian's looks for what is not Debian's.
+    packages="$folder/usr/local/lib/$python/dist-packages"
+    "${as_root[@]}" rm -rf "$packages"
+    "${as_root[@]}" mkdir -p "$packages" "$folder/opt/jax"
+    echo "$wanted" | "${as_root[@]}" tee "$folder/opt/jax/requirements.txt" >/dev/null
+    "${as_root[@]}" .cache/pip/bin/pip install --quiet --no-compile --disable-pip-version-check \
+      --root-user-action ignore --ignore-requires-python --only-binary=:all: --python-version "${python#python}" \
+      --target "$packages" -r "$folder/opt/jax/requirements.txt"
+    "${as_root[@]}" touch "$folder/opt/jax/complete"
+  fi
+fi
 
 for suite in ${roots[@]+"${roots[@]}"}; do
   folder=.cache/roots/$suite

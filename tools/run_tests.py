@@ -35,13 +35,17 @@ JAX_RUNS = {
     "0.8.3": [("reference", "names", "quick"), ("tbb", "shim", "quick")],
 }
 NEWEST = "0.10.2"
+# The quick set, with a release that needs a newer Python than Debian 12's, in a root of Debian sid.
+SID_JAX = "0.11.2"
+SID_JAX_RUNS = [("vulkan", "shim"), ("tbb", "shim"), ("reference", "names")]
 JAX_QUICK = [("reference", "shim", "quick"), ("tbb", "shim", "quick")]
 # Of tests/torch, likewise.
 TORCH_RUNS = [("tbb", []), ("vulkan", ["-m", "quick"]), ("reference", ["-m", "quick"])]
 TORCH_QUICK = [("tbb", ["-m", "quick"])]
 JOBS = str(os.cpu_count() or 2)
 REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs").glob("*/case.json"))
-# All of tests/jax on SwiftShader too, ten minutes on two cores, instead of the quick set.
+# All of tests/jax on SwiftShader and with SID_JAX too, instead of the quick set: ten minutes on two
+# cores, and half an hour.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
@@ -186,6 +190,26 @@ def python_stage(version: str):
             status |= pytest(python, LOGS / "pytest-torch_xla.xml", ["tests/torch_xla"], log, counter)
         return status
     return stage
+
+
+def stage_sid_jax(log, counter, quick):
+    """JAX of today, on the build of this system."""
+    code = run(["tools/install.sh", "--sid-python", SID_JAX], log) or build("default", log)
+    if code:
+        return code
+    drivers.lend_libraries([ROOT / "build/bin/hekla", *(ROOT / "build/lib/hekla").glob("*.so")])
+    status = 0
+    for platform, plugin in SID_JAX_RUNS:
+        report = f"/tmp/pytest-{platform}-{plugin}.xml"
+        there = drivers.SID_PYTHON / report.lstrip("/")
+        run([*drivers.as_root(), "rm", "-f", there], log)
+        status |= run(drivers.in_sid_python(
+            ["python3", "-m", "pytest", "-q", "-n", JOBS, "--dist", "worksteal", "-p", "no:cacheprovider",
+             f"--junitxml={report}", "tests/jax", f"--platform={platform}", f"--plugin={plugin}",
+             *([] if ALL_OF_JAX else ["-m", "quick"])], drivers.mesa26()), log)
+        if there.exists():
+            counter.add_junit(there)
+    return status
 
 
 def stage_torch(log, counter, quick):
@@ -473,6 +497,7 @@ STAGES = {
     "adding-an-op": follow_stage("adding_an_op.md", "adding_a_kernel.md"),
     "adding-a-step": follow_stage("adding_a_step.md"),
     "mesa26": stage_mesa26,
+    f"python-{SID_JAX}": stage_sid_jax,
     "absent-gpus": stage_absent_gpus,
     "asan": sanitizer_stage("asan", cases=NOT_ADDRESS),
     "tsan": sanitizer_stage("tsan", THREADED_TESTS, THREADED_TARGETS, NOT_THREADED),
@@ -481,8 +506,8 @@ STAGES = {
 QUICK = ["checks", "unit", f"python-{NEWEST}"]
 # What runs tests of the others once more, in builds of its own.
 SANITIZERS = ["asan", "tsan", "fuzz"]
-# With drivers that take a root of Debian sid, 600 MB.
-OTHER_DRIVERS = ["mesa26", "absent-gpus"]
+# With drivers, or a Python, that take a root of Debian sid, 600 MB and 1.3 GB.
+OTHER_DRIVERS = ["mesa26", "absent-gpus", f"python-{SID_JAX}"]
 # Compiles all but the tests and the drivers once more: minutes.
 LONG = ["adding-an-op", "adding-a-step"]
 # In roots of two distributions, 300 MB each.

@@ -15,7 +15,7 @@ import hekla
 logger = logging.getLogger('hekla')
 
 # jaxlib releases the package is tested with; others get one line at level INFO.
-TESTED_JAXLIB = ('0.8.3', '0.9.2', '0.10.2')
+TESTED_JAXLIB = ('0.8.3', '0.9.2', '0.10.2', '0.11.2')
 
 # JAX's default device is the platform with the highest priority; its CPU has 0.
 PRIORITIES = {'vulkan': -10, 'tbb': -20, 'reference': -30}

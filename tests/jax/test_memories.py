@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import compute_on
 from jax.sharding import SingleDeviceSharding
 
 pytestmark = pytest.mark.quick
@@ -189,16 +190,27 @@ def test_host_memory_is_counted_apart(device, place, platform):
     assert host_bytes(device) == host_before
 
 
-def test_compute_on_gives_the_same_values(device, place):
-    compute_on = pytest.importorskip('jax.experimental.compute_on').compute_on
+def double_sine(x):
+    return jnp.sin(x) * 2
 
-    @jax.jit
-    def program(x):
-        with compute_on('device_host'):
-            y = jnp.sin(x) * 2
-        return y + 1
+
+def in_a_scope(x):
+    with compute_on.compute_on('device_host'):
+        return double_sine(x)
+
+
+def as_a_function(x):
+    there = getattr(compute_on, 'compute_on2', compute_on.compute_on)
+    return there(double_sine, compute_type='device_host', out_memory_spaces=jax.memory.Space.Device)(x)
+
+
+def test_compute_on_gives_the_same_values(device, place):
+    release = tuple(map(int, jax.__version__.split('.')[:2]))
+    # The function was added in 0.10 and took the scope's name in 0.11, which has no scope.
+    forms = [in_a_scope] * (release < (0, 11)) + [as_a_function] * (release >= (0, 10))
     x = jax.device_put(np.arange(8, dtype=np.float32), place('device'))
-    np.testing.assert_allclose(program(x), np.sin(np.arange(8)) * 2 + 1, rtol=1e-6)
+    for form in forms:
+        np.testing.assert_allclose(jax.jit(lambda x, f=form: f(x) + 1)(x), np.sin(np.arange(8)) * 2 + 1, rtol=1e-6)
 
 
 SHARDED = '''

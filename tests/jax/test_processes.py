@@ -110,6 +110,7 @@ except Exception as error:
     print('mismatch', str(error).replace(chr(10), ' '))
 y = same(x)
 if process == 1:
+    sys.stdout.flush()
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGKILL)
 begin = time.monotonic()

@@ -97,6 +97,26 @@ Status place_host_transfers(ir::Region& region, const ir::Module& module, int64_
   return ok_status();
 }
 
+// Groups by the axes of a mesh become lists of partitions: its programs of one device have no mesh.
+Status list_groups(ir::Module& module) {
+  Status status;
+  for (const auto& function : module.functions) {
+    ir::walk(function->body(), [&](ir::Operation& op) {
+      const auto* axes = op.attribute("replica_groups").get<ir::MeshAxesValue>();
+      if (axes == nullptr || !status.ok()) return;
+      Result<ir::Attribute> groups = ir::groups_as_matrix(axes->value, module.meshes);
+      if (!groups.ok()) {
+        const std::string where = ir::location_string(op.location());
+        status =
+            groups.status().with_context(fmt::format("{} at {}: replica_groups", op.name(), where));
+        return;
+      }
+      op.attributes().set("replica_groups", *std::move(groups));
+    });
+  }
+  return status;
+}
+
 // What a program says about its arrays, read and held to its meshes.
 class ProgramShardings {
  public:
@@ -226,11 +246,6 @@ class ProgramShardings {
         }
       } else if (name == "mhlo.sharding") {
         HEKLA_RETURN_IF_ERROR(read(op.attributes(), ir::Type(), what()).status());
-      } else if (attribute.get<ir::MeshAxesValue>() != nullptr) {
-        return unimplemented(
-            "{}: groups by the axes of a mesh in a program over {} partitions; send lists of "
-            "devices",
-            what(), partitions_);
       } else if (const auto* symbol = attribute.get<ir::SymbolValue>()) {
         const ir::Function* called = module_.find(symbol->root);
         if (called != nullptr) HEKLA_RETURN_IF_ERROR(check(*called, is_manual));
@@ -255,6 +270,7 @@ Result<std::shared_ptr<const ir::Module>> on_one_device(const ir::Module& module
                                                         const PartitionOptions& options,
                                                         PartitionCounts& counts) {
   std::unique_ptr<ir::Module> local = ir::clone_module(module);
+  HEKLA_RETURN_IF_ERROR(list_groups(*local));
   for (const auto& function : local->functions) {
     HEKLA_RETURN_IF_ERROR(place_host_transfers(function->body(), *local, options.partitions));
   }
@@ -286,6 +302,7 @@ Result<std::shared_ptr<const ir::Module>> cut_arrays(const ir::Module& module, L
         entry.name(), layout.partitions);
   }
   std::unique_ptr<ir::Module> local = ir::clone_module(module);
+  HEKLA_RETURN_IF_ERROR(list_groups(*local));
   for (const auto& function : local->functions) {
     HEKLA_RETURN_IF_ERROR(place_host_transfers(function->body(), *local, layout.partitions));
   }

@@ -40,8 +40,9 @@ struct OneDeviceProgram {
 // `module` is verified and has an entry. Where nothing is cut the program stays what it is. Else
 // partition_id may stand in manual computations alone: elsewhere results that clients take for
 // equal would differ. A transfer with the host may be one partition's (maximal): it tells the
-// others what it receives. UNIMPLEMENTED: arrays on one partition alone, parts of tuples, groups by
-// the axes of a mesh; INVALID_ARGUMENT: shardings that do not fit their meshes or tensors.
+// others what it receives. UNIMPLEMENTED: arrays on one partition alone, parts of tuples;
+// INVALID_ARGUMENT: shardings that do not fit their meshes or tensors, groups by axes that there
+// are not.
 Result<OneDeviceProgram> partition_program(const ir::Module& module,
                                            const PartitionOptions& options);
 

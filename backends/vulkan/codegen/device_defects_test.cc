@@ -2,6 +2,7 @@
 // Where drivers are known to be wrong: what is generated is right there, and they still are wrong.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "backends/compiler/kernel/builder.h"
@@ -17,6 +18,26 @@ using kernel::ScalarType;
 using kernel::testing::OpCase;
 using kernel::testing::TestKernel;
 using testing::OnDevice;
+
+// Each of the results becomes an operand of its own, at the point i.
+void store(TestKernel& test, kernel::Builder& b, kernel::Value i,
+           const std::vector<kernel::Value>& results) {
+  const auto bytes = test.elements[0].bytes;
+  const ScalarType type = test.elements[0].type;
+  const int64_t points = test.kernel.points();
+  test.kernel.operands.resize(3);
+  test.elements.resize(3);
+  test.labels.resize(3);
+  test.contents.resize(3);
+  for (const kernel::Value v : results) {
+    b.store({static_cast<int32_t>(test.elements.size()), bytes}, i, v);
+    test.labels.push_back("%" + std::to_string(v));
+    test.kernel.operands.push_back({points * bytes, false, true});
+    test.elements.push_back({type, bytes});
+    test.contents.emplace_back(static_cast<size_t>(points) * bytes, std::byte{0xa5});
+  }
+  test.kernel.body = b.finish();
+}
 
 // x + 0, x * 0, 0 / x and x / 0 with every zero that a compiler can see, and x - x.
 TestKernel zeros(ScalarType type) {
@@ -44,24 +65,45 @@ TestKernel zeros(ScalarType type) {
                            [&](kernel::Value, const std::vector<kernel::Value>& sum) {
                              return std::vector<kernel::Value>{b.add(sum[0], x)};
                            })[0]);
-  test.kernel.operands.resize(3);
-  test.elements.resize(3);
-  test.labels.resize(3);
-  test.contents.resize(3);
-  for (const kernel::Value v : results) {
-    b.store({static_cast<int32_t>(test.elements.size()), bytes}, i, v);
-    test.labels.push_back("%" + std::to_string(v));
-    test.kernel.operands.push_back({points * bytes, false, true});
-    test.elements.push_back({type, bytes});
-    test.contents.emplace_back(static_cast<size_t>(points) * bytes, std::byte{0xa5});
-  }
-  test.kernel.body = b.finish();
+  store(test, b, i, results);
   return test;
 }
 
 TEST_F(OnDevice, ZerosKeepTheirMeaning) {
   EXPECT_EQ(difference(zeros(ScalarType::kF32), target()), "");
   EXPECT_EQ(difference(zeros(ScalarType::kF64), target()), "");
+}
+
+// infinity - x and its like, of which the sign is known, and what is between two bounds of that.
+TestKernel infinities(ScalarType type) {
+  const std::vector<OpCase> cases{{Op::kAbs, type, type}};
+  TestKernel test = kernel::testing::op_kernel(cases);
+  const auto bytes = test.elements[0].bytes;
+  const int64_t points = test.kernel.points();
+  test.kernel.name = "infinities";
+  test.kernel.grid = {points, 1};
+  kernel::Builder b(2, ScalarType::kI32);
+  const kernel::Value i = b.grid_index(0);
+  const kernel::Value x = b.load(type, {0, bytes}, i);
+  std::vector<kernel::Value> results;
+  const kernel::Value low = b.real(type, -104), high = b.real(type, 89);
+  for (const double infinity : {HUGE_VAL, -HUGE_VAL}) {
+    const kernel::Value known = b.real(type, infinity);
+    for (const kernel::Value v : {b.sub(known, x), b.sub(x, known), b.add(known, x)}) {
+      // Each with one use: a compiler looks through no others.
+      kernel::Value bounded = b.neg(b.unary(Op::kAbs, v));
+      bounded = b.select(b.binary(Op::kLt, bounded, low), low, bounded);
+      bounded = b.select(b.binary(Op::kLt, high, bounded), high, bounded);
+      results.push_back(b.mul(bounded, b.real(type, 1.5)));
+    }
+  }
+  store(test, b, i, results);
+  return test;
+}
+
+TEST_F(OnDevice, InfinitiesKeepTheirMeaning) {
+  EXPECT_EQ(difference(infinities(ScalarType::kF32), target()), "");
+  EXPECT_EQ(difference(infinities(ScalarType::kF64), target()), "");
 }
 
 // condition ? bits of two values under a mask : one of the two, or the other way around. One in a

@@ -414,8 +414,10 @@ size_t Generator::leader(Value v, size_t point) const {
 spv::Id Generator::operand(Value v, spv::Id value) {
   const Instruction& inst = f_[v];
   if (!is_foldable(v) || !is_float(inst.type)) return value;
-  const uint64_t sign = uint64_t{1} << (kernel::bit_width(inst.type) - 1);
-  return (inst.immediate & (sign - 1)) == 0 ? hide(inst.type, value) : value;
+  const uint64_t magnitude =
+      inst.immediate & ((uint64_t{1} << (kernel::bit_width(inst.type) - 1)) - 1);
+  const uint64_t infinity = inst.type == ScalarType::kF64 ? 0x7ff0000000000000 : 0x7f800000;
+  return magnitude == 0 || magnitude == infinity ? hide(inst.type, value) : value;
 }
 
 bool Generator::is_made_by_bits(Value v) const {

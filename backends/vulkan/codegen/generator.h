@@ -85,8 +85,9 @@ class Generator {
     return ids_[id_index(v, point_)];
   }
   Bits integer(kernel::Value v) { return {&m_, kernel::bit_width(f_.type(v)), id(v)}; }
-  // Where a driver that sees a zero draws wrong conclusions, it sees none: constant zeros,
-  // constants that enter loops, and floats that come of constants and indices pass through `hide`.
+  // Where a driver that sees a zero or an infinity draws wrong conclusions, it sees none: such
+  // constants, constants that enter loops, and floats that come of constants and indices pass
+  // through `hide`.
   bool is_foldable(kernel::Value v) const {
     return !foldable_.empty() && foldable_[static_cast<size_t>(v)];
   }

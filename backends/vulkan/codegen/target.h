@@ -65,7 +65,8 @@ struct Target {
   // a store under a condition that depends on the value does not let it.
   bool splits_store_chains = false;
   // llvmpipe takes x + 0 for x, x * 0 and 0 / x for 0 and x / 0 for anything at all, when it sees
-  // the zero while it compiles; no decoration forbids it. Zeros are hidden from it.
+  // the zero while it compiles; no decoration forbids it. llvmpipe 26 takes the larger bound for
+  // what is between two of -|infinity - x|, when it sees the infinity. Both are hidden from it.
   bool folds_zeros = false;
   // LLVM makes one masked instruction of AVX-512 (VPTERNLOG) of c ? (a & m) | (b & ~m) : b, and
   // with the truth table of other operands when one of them comes from memory (llvm-project issue

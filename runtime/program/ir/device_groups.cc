@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <unordered_set>
 
@@ -52,18 +53,15 @@ Result<Ids> matrix(const Operation& op, std::string_view name) {
   return rows;
 }
 
-Result<Ids> mesh_groups(const Operation& op, const sharding::MeshAxes& axes,
-                        std::span<const Mesh> meshes) {
+Result<Ids> mesh_groups(const sharding::MeshAxes& axes, std::span<const Mesh> meshes) {
   const sharding::Mesh* mesh = std::get_if<sharding::Mesh>(&axes.mesh);
   if (const auto* name = std::get_if<std::string>(&axes.mesh)) {
     for (const Mesh& candidate : meshes) {
       if (candidate.name == *name) mesh = &candidate.value;
     }
-    if (mesh == nullptr) return op_error(op, "replica_groups: there is no mesh @{}", *name);
+    if (mesh == nullptr) return invalid_argument("there is no mesh @{}", *name);
   }
-  Result<Ids> groups = sharding::device_groups(axes.axes, *mesh);
-  if (!groups.ok()) return op_error(op, "replica_groups: {}", groups.status().message());
-  return groups;
+  return sharding::device_groups(axes.axes, *mesh);
 }
 
 Status check_ids(const Operation& op, const Ids& groups, const IdSpace& space, bool covers) {
@@ -181,6 +179,17 @@ Result<GroupMode> group_mode(const Operation& op) {
   }
 }
 
+Result<Attribute> groups_as_matrix(const sharding::MeshAxes& axes, std::span<const Mesh> meshes) {
+  HEKLA_ASSIGN_OR_RETURN(const Ids groups, mesh_groups(axes, meshes));
+  const auto columns = static_cast<int64_t>(groups.empty() ? 0 : groups.front().size());
+  const Dims dims = {static_cast<int64_t>(groups.size()), columns};
+  HostArray array(DType::kI64, dims);
+  int64_t* next = array.mutable_as<int64_t>();
+  for (const std::vector<int64_t>& group : groups)
+    next = std::copy(group.begin(), group.end(), next);
+  return make_dense(Type::tensor(DType::kI64, dims), std::move(array));
+}
+
 Result<Ids> device_groups(const Operation& op, const DeviceGrid& grid,
                           std::span<const Mesh> meshes) {
   HEKLA_ASSIGN_OR_RETURN(GroupMode mode, group_mode(op));
@@ -188,7 +197,9 @@ Result<Ids> device_groups(const Operation& op, const DeviceGrid& grid,
   const Attribute& attribute = op.attribute("replica_groups");
   Ids ids;
   if (const auto* axes = attribute.get<MeshAxesValue>()) {
-    HEKLA_ASSIGN_OR_RETURN(ids, mesh_groups(op, axes->value, meshes));
+    Result<Ids> groups = mesh_groups(axes->value, meshes);
+    if (!groups.ok()) return op_error(op, "replica_groups: {}", groups.status().message());
+    ids = *std::move(groups);
   } else if (!attribute.is_absent()) {
     HEKLA_ASSIGN_OR_RETURN(ids, matrix(op, "replica_groups"));
   }

@@ -46,6 +46,11 @@ enum class GroupMode : uint8_t {
 // By the operation, its channel and use_global_device_ids, which needs a channel.
 Result<GroupMode> group_mode(const Operation& op);
 
+// The matrix of ids, a row for each group, that `replica_groups` by the axes of a mesh stand for.
+// `meshes` are the module's. INVALID_ARGUMENT: no mesh of that name, axes that it lacks or that
+// overlap.
+Result<Attribute> groups_as_matrix(const sharding::MeshAxes& axes, std::span<const Mesh> meshes);
+
 // Devices by group, in the order of the group. No replica_groups or an empty matrix: one group of
 // all ids. -1 pads short groups. Each id is in one group at most; where a device without a group
 // has no meaning (all but collective_broadcast and collective_reduce) all ids are in one.

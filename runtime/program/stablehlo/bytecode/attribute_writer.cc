@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "runtime/program/ir/device_groups.h"
 #include "runtime/program/stablehlo/bytecode/vhlo_words.h"
 
 namespace hekla::stablehlo {
@@ -303,32 +304,12 @@ uint32_t AttributeWriter::vhlo_mesh_axes(const sharding::MeshAxes& axes) {
 }
 
 uint32_t AttributeWriter::dense_groups(const sharding::MeshAxes& axes) {
-  const auto* mesh = std::get_if<sharding::Mesh>(&axes.mesh);
-  if (const auto* name = std::get_if<std::string>(&axes.mesh)) {
-    for (const ir::Mesh& each : meshes_) {
-      if (each.name == *name) mesh = &each.value;
-    }
-    if (mesh == nullptr) {
-      fail(invalid_argument("bytecode: {} names a mesh that the module has not",
-                            sharding::to_text(axes)));
-      return 0;
-    }
-  }
-  const Result<std::vector<std::vector<int64_t>>> groups =
-      sharding::device_groups(axes.axes, *mesh);
+  const Result<ir::Attribute> groups = ir::groups_as_matrix(axes, meshes_);
   if (!groups.ok()) {
     fail(groups.status().with_context("bytecode: " + sharding::to_text(axes)));
     return 0;
   }
-  const auto columns = static_cast<int64_t>(groups->empty() ? 0 : groups->front().size());
-  const Dims dims = {static_cast<int64_t>(groups->size()), columns};
-  HostArray array(DType::kI64, dims);
-  int64_t* next = array.mutable_as<int64_t>();
-  for (const std::vector<int64_t>& group : *groups)
-    next = std::copy(group.begin(), group.end(), next);
-  return dense(
-      *ir::make_dense(ir::Type::tensor(DType::kI64, dims), std::move(array)).get<ir::DenseValue>(),
-      true);
+  return dense(*groups->get<ir::DenseValue>(), true);
 }
 
 uint32_t AttributeWriter::vhlo_type_attribute(const ir::Type& type) {

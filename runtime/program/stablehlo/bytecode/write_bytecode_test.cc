@@ -258,7 +258,7 @@ TEST(WriteBytecode, GroupsByTheAxesOfAMesh) {
     EXPECT_EQ(first_difference(*with_groups(each.as_lists), *read(*older)).value_or(""), "");
   }
   const Status refused = write_bytecode(*with_groups(by_axes("@absent", y)), {1, 15, 0}).status();
-  EXPECT_NE(refused.message().find("names a mesh that the module has not"), std::string::npos)
+  EXPECT_NE(refused.message().find("there is no mesh @absent"), std::string::npos)
       << refused.to_string();
 }
 
