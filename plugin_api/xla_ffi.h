@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 #define XLA_FFI_API_MAJOR 0
-#define XLA_FFI_API_MINOR 3
+#define XLA_FFI_API_MINOR 4
 
 typedef struct XLA_FFI_Api XLA_FFI_Api;
 typedef struct XLA_FFI_InternalApi XLA_FFI_InternalApi;
@@ -74,7 +74,8 @@ typedef struct XLA_FFI_Error_GetMessage_Args {
   size_t struct_size;
   XLA_FFI_Extension_Base* extension_start;
   XLA_FFI_Error* error;
-  const char* message;  // out, the error's
+  const char* message;      // out, the error's
+  XLA_FFI_Error_Code errc;  // out; since minor version 4, which calls the function GetDetails
 } XLA_FFI_Error_GetMessage_Args;
 typedef void XLA_FFI_Error_GetMessage(XLA_FFI_Error_GetMessage_Args* args);
 
@@ -216,6 +217,7 @@ typedef struct XLA_FFI_Handler_Bundle {
   XLA_FFI_Handler* prepare;
   XLA_FFI_Handler* initialize;
   XLA_FFI_Handler* execute;  // the one that is needed
+  // Minor version 4 has one for command buffers of GPUs here, which nothing of ours records.
 } XLA_FFI_Handler_Bundle;
 
 typedef uint32_t XLA_FFI_Handler_Traits;
@@ -359,6 +361,25 @@ typedef struct XLA_FFI_DeviceOrdinal_Get_Args {
 } XLA_FFI_DeviceOrdinal_Get_Args;
 typedef XLA_FFI_Error* XLA_FFI_DeviceOrdinal_Get(XLA_FFI_DeviceOrdinal_Get_Args* args);
 
+// What a runtime adds to a context for handlers that know it.
+typedef struct XLA_FFI_Extension {
+  size_t struct_size;
+  int64_t extension_type;
+  int32_t major_version;
+  int32_t minor_version;
+  const struct XLA_FFI_Extension* next;
+} XLA_FFI_Extension;
+
+typedef struct XLA_FFI_InvokeContext_FindExtension_Args {
+  size_t struct_size;
+  XLA_FFI_Extension_Base* extension_start;
+  XLA_FFI_ExecutionContext* ctx;
+  int64_t extension_type;
+  const XLA_FFI_Extension* extension;  // out; null: there is none
+} XLA_FFI_InvokeContext_FindExtension_Args;
+typedef XLA_FFI_Error* XLA_FFI_InvokeContext_FindExtension(
+    XLA_FFI_InvokeContext_FindExtension_Args* args);
+
 // ---- Futures: a handler that goes on after it has returned sets one, once.
 
 typedef struct XLA_FFI_Future_Create_Args {
@@ -408,6 +429,8 @@ struct XLA_FFI_Api {
   XLA_FFI_Future_SetError* XLA_FFI_Future_SetError;
   XLA_FFI_RunId_Get* XLA_FFI_RunId_Get;
   XLA_FFI_DeviceOrdinal_Get* XLA_FFI_DeviceOrdinal_Get;
+  // Since minor version 4.
+  XLA_FFI_InvokeContext_FindExtension* XLA_FFI_InvokeContext_FindExtension;
 };
 
 #ifdef __cplusplus

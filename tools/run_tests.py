@@ -506,7 +506,7 @@ STAGES = {
 QUICK = ["checks", "unit", f"python-{NEWEST}"]
 # What runs tests of the others once more, in builds of its own.
 SANITIZERS = ["asan", "tsan", "fuzz"]
-# With drivers, or a Python, that take a root of Debian sid, 600 MB and 1.3 GB.
+# With drivers, or a Python, that take a root of Debian sid, 600 MB and 1.7 GB.
 OTHER_DRIVERS = ["mesa26", "absent-gpus", f"python-{SID_JAX}"]
 # Compiles all but the tests and the drivers once more: minutes.
 LONG = ["adding-an-op", "adding-a-step"]

@@ -44,6 +44,9 @@ XLA_FFI_Error* error_create(XLA_FFI_Error_Create_Args* args) {
 }
 void error_message(XLA_FFI_Error_GetMessage_Args* args) {
   args->message = args->error->status.message().c_str();
+  if (args->struct_size > offsetof(XLA_FFI_Error_GetMessage_Args, errc)) {
+    args->errc = static_cast<XLA_FFI_Error_Code>(args->error->status.code());
+  }
 }
 void error_destroy(XLA_FFI_Error_Destroy_Args* args) { delete args->error; }
 
@@ -190,6 +193,11 @@ Status device_ordinal(XLA_FFI_DeviceOrdinal_Get_Args& args) {
   return ok_status();
 }
 
+Status find_extension(XLA_FFI_InvokeContext_FindExtension_Args& args) {
+  args.extension = nullptr;
+  return ok_status();
+}
+
 constexpr XLA_FFI_Api kTable = {
     sizeof(XLA_FFI_Api),
     nullptr,
@@ -213,6 +221,7 @@ constexpr XLA_FFI_Api kTable = {
     Entry<future_error>::call,
     Entry<run_id>::call,
     Entry<device_ordinal>::call,
+    Entry<find_extension>::call,
 };
 
 }  // namespace
