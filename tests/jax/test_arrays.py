@@ -146,7 +146,11 @@ def test_dlpack_out_is_in_place(device, shim):
     if not shim:
         pytest.skip('the package packs arrays')
     x = jax.jit(lambda x: x + 1)(jax.device_put(np.arange(1000, dtype=np.float32), device))
-    pointer = x.unsafe_buffer_pointer()
+    try:
+        pointer = x.unsafe_buffer_pointer()
+    except jax.errors.JaxRuntimeError as error:
+        assert 'no address for the host' in str(error)
+        pointer = None
     if np.asarray(x).ctypes.data == pointer:  # the host reads the device's memory
         there = np.from_dlpack(x, copy=False)
         assert there.ctypes.data == pointer
@@ -157,3 +161,20 @@ def test_dlpack_out_is_in_place(device, shim):
         there = np.from_dlpack(x)
     np.testing.assert_array_equal(there, np.arange(1000) + 1)
     assert np.from_dlpack(jax.device_put(there, device), copy=True).ctypes.data != pointer
+
+
+def test_dlpack_out_of_memory_that_the_host_does_not_see(child, platform, shim):
+    if platform != 'vulkan' or not shim:
+        pytest.skip('there is none')
+    result = child("""
+import jax, numpy as np
+x = jax.device_put(np.arange(3, dtype=np.int32), jax.devices('vulkan')[0])
+print(np.from_dlpack(x).tolist())
+try:
+    np.from_dlpack(x, copy=False)
+except BufferError as error:
+    print(error)
+""", HEKLA_VULKAN_STAGING='1')
+    assert result.returncode == 0, result.stderr
+    values, refusal = result.stdout.splitlines()
+    assert values == '[0, 1, 2]' and 'copy=False cannot be had' in refusal
