@@ -81,7 +81,7 @@ def programs_at(precision, name):
     """programs.py with JAX's default precision of products; "": JAX's own."""
     def commands(m):
         setting = [f"JAX_DEFAULT_MATMUL_PRECISION={precision}"] if precision else []
-        return [["env", *setting, *m.benchmark("programs", name, "--seconds", "0.3")]]
+        return [["env", *setting, *m.benchmark("programs", name, "--together", "--seconds", "0.3")]]
     return commands
 
 
@@ -114,7 +114,8 @@ PARTS = {
     "programs-default": Part("the same at JAX's own precision",
                              programs_at("", "programs-default"), is_timed=True),
     "large": Part("the programs of zoo_large.py", lambda m: [
-        m.benchmark("programs", "large", "--large", "--repeat", "5", "--seconds", "0.5")],
+        m.benchmark("programs", "large", "--large", "--together", "--repeat", "5", "--seconds",
+                    "0.5")],
         is_timed=True),
 }
 

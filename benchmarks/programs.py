@@ -137,7 +137,10 @@ def child(name, platform, peer, mode, limit_s, fewest):
     ours = Side(platform, lower, inputs)
     if mode == "cold":
         return {"compile_s": ours.compile_s, "first_launch_s": ours.first_s}
-    pair = [ours, Side(peer, lower, inputs)]
+    return run_pair([ours, Side(peer, lower, inputs)], moved, limit_s, fewest)
+
+
+def run_pair(pair, moved, limit_s, fewest):
     sides = [*pair, Copy(moved)] if moved else pair
     start = time.perf_counter()
     iteration = 0
@@ -150,6 +153,27 @@ def child(name, platform, peer, mode, limit_s, fewest):
         row["moved_bytes"] = moved
         row["copy_bytes_per_s"] = moved / min(sides[-1].runs)
     return row
+
+
+def together_child(names, platform, peer, limit_s, fewest):
+    """Prints a row for each program, compiled side by side in this process, then run one by one."""
+    sys.path[:0] = [str(BUILD / "python"), str(PROGRAMS), str(HERE)]
+    import jax
+    jax.devices(platform)
+    prepared = []
+    for name in names:
+        lower, inputs, moved = (stored_program if (PROGRAMS / name / "case.json").exists()
+                                else zoo_program)(name)
+        prepared.append(([(side, lower(side)) for side in (platform, peer)], inputs, moved))
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made = [[pool.submit(Side, side, lambda _, code=code: code, inputs) for side, code in codes]
+                for codes, inputs, _ in prepared]
+        pairs = [[side.result() for side in pair] for pair in made]
+    for name, pair, (_, _, moved) in zip(names, pairs, prepared):
+        for side in pair:  # no launch of another program's compilation among them
+            side.run()
+            side.runs.clear()
+        print(json.dumps({"program": name, **run_pair(pair, moved, limit_s, fewest)}), flush=True)
 
 
 class Copy:
@@ -202,7 +226,8 @@ def platforms(platform, peer):
     return ",".join(dict.fromkeys((platform, peer, "cpu")))
 
 
-def run_child(words, platform, peer, cache, timeout):
+def start_child(words, platform, peer, cache, timeout):
+    """The finished process, or in words why there is none."""
     environment = {**os.environ, "JAX_PLATFORMS": platforms(platform, peer),
                    "HEKLA_CACHE_DIR": cache}
     # A peer that takes most of a GPU's memory when it starts would leave none for the other side.
@@ -215,11 +240,37 @@ def run_child(words, platform, peer, cache, timeout):
         done = subprocess.run([sys.executable, __file__, "--child", *words], env=environment,
                               capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": f"no result within {timeout} s"}
+        return f"no result within {timeout} s"
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
-        return {"error": lines[-1] if lines else f"exit status {done.returncode}"}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        return lines[-1] if lines else f"exit status {done.returncode}"
+    return done
+
+
+def run_child(words, platform, peer, cache, timeout):
+    done = start_child(words, platform, peer, cache, timeout)
+    return ({"error": done} if isinstance(done, str)
+            else json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def with_ratios(row):
+    ours, theirs = row["hekla"], row["peer"]
+    row["run_ratio"] = theirs["median_s"] / ours["median_s"]
+    row["best_ratio"] = theirs["best_s"] / ours["best_s"]
+    if "moved_bytes" in row:
+        row["bandwidth_share"] = row["moved_bytes"] / ours["best_s"] / row["copy_bytes_per_s"]
+    return row
+
+
+def measure_together(names, platform, arguments):
+    with tempfile.TemporaryDirectory() as cache:
+        words = ["together", ",".join(names), platform, arguments.peer, str(arguments.seconds),
+                 str(arguments.repeat)]
+        done = start_child(words, platform, arguments.peer, cache, arguments.timeout)
+    if isinstance(done, str):
+        return [{"program": name, "platform": platform, "error": done} for name in names]
+    return [with_ratios({"platform": platform, **json.loads(line)})
+            for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def measure(name, platform, arguments):
@@ -233,14 +284,9 @@ def measure(name, platform, arguments):
     if "error" in row:
         return row
     row["cold"] = cold
-    ours, theirs = row["hekla"], row["peer"]
-    row["run_ratio"] = theirs["median_s"] / ours["median_s"]
-    row["best_ratio"] = theirs["best_s"] / ours["best_s"]
-    row["cold_compile_ratio"] = theirs["compile_s"] / cold["compile_s"]
-    row["warm_start_s"] = ours["compile_s"] + ours["first_launch_s"]
-    if "moved_bytes" in row:
-        row["bandwidth_share"] = row["moved_bytes"] / ours["best_s"] / row["copy_bytes_per_s"]
-    return row
+    row["cold_compile_ratio"] = row["peer"]["compile_s"] / cold["compile_s"]
+    row["warm_start_s"] = row["hekla"]["compile_s"] + row["hekla"]["first_launch_s"]
+    return with_ratios(row)
 
 
 def mean(values):
@@ -252,14 +298,16 @@ def summary(rows):
     if not good:
         return {"programs": len(rows), "failed": len(rows)}
     worst = min(good, key=lambda row: row["run_ratio"])
-    slowest = max(good, key=lambda row: row["warm_start_s"])
-    return {"programs": len(rows), "failed": len(rows) - len(good),
+    result = {"programs": len(rows), "failed": len(rows) - len(good),
             "geomean": mean([row["run_ratio"] for row in good]),
             "geomean_of_best": mean([row["best_ratio"] for row in good]),
             "worst": [worst["program"], worst["run_ratio"]],
-            "below_0.8": [row["program"] for row in good if row["run_ratio"] < 0.8],
-            "cold_compile_geomean": mean([row["cold_compile_ratio"] for row in good]),
-            "slowest_warm_start": [slowest["program"], slowest["warm_start_s"]]}
+            "below_0.8": [row["program"] for row in good if row["run_ratio"] < 0.8]}
+    if "cold" in good[0]:
+        slowest = max(good, key=lambda row: row["warm_start_s"])
+        result["cold_compile_geomean"] = mean([row["cold_compile_ratio"] for row in good])
+        result["slowest_warm_start"] = [slowest["program"], slowest["warm_start_s"]]
+    return result
 
 
 def svg(tables, peer):
@@ -323,9 +371,10 @@ def print_row(row):
         return "-" if size is None else f"{size / 1e6:.1f}"
     share = f"{row['bandwidth_share'] * 100:.0f} %" if "bandwidth_share" in row else ""
     compiles = (f"{row['cold']['compile_s']:.2f} / {row['peer']['compile_s']:.2f} "
-                f"({row['cold_compile_ratio']:.1f})")
+                f"({row['cold_compile_ratio']:.1f})" if "cold" in row else "-")
+    warm = f"{row['warm_start_s'] * 1e3:.0f}" if "cold" in row else "-"
     print(f"{name} {times('hekla'):>26} {times('peer'):>26} {row['run_ratio']:6.2f} "
-          f"{row['best_ratio']:6.2f} {compiles:>20} {row['warm_start_s'] * 1e3:8.0f} "
+          f"{row['best_ratio']:6.2f} {compiles:>20} {warm:>8} "
           f"{megabytes('hekla'):>7} {megabytes('peer'):>7} {share:>6}", flush=True)
 
 
@@ -333,6 +382,10 @@ def main():
     if sys.argv[1:2] == ["--child"]:
         if sys.argv[2] == "launch":
             print(json.dumps(launch_child(*sys.argv[3:5])))
+            return 0
+        if sys.argv[2] == "together":
+            together_child(sys.argv[3].split(","), *sys.argv[4:6], float(sys.argv[6]),
+                           int(sys.argv[7]))
             return 0
         name, platform, peer, limit, fewest, mode = sys.argv[2:]
         print(json.dumps(child(name, platform, peer, mode, float(limit), int(fewest))))
@@ -348,6 +401,8 @@ def main():
     parser.add_argument("--repeat", type=int, default=9, help="fewest measured launches")
     parser.add_argument("--seconds", type=float, default=1.0,
                         help="measure a program for about so long, where --repeat allows")
+    parser.add_argument("--together", action="store_true", help="one process compiles all programs "
+                        "side by side and then runs them: for little time; no figures of compilation")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one process")
     parser.add_argument("--json", type=pathlib.Path, help="file for all figures")
     parser.add_argument("--svg", type=pathlib.Path, help="file for the chart")
@@ -377,8 +432,10 @@ def main():
           f"{'best':>6} {'compile s (ratio)':>20} {'warm ms':>8} {'MB':>7} {'MB peer':>7} "
           f"{'of copy':>6}")
     for platform in arguments.platform.split(","):
-        rows = []
-        for name in names:
+        rows = measure_together(names, platform, arguments) if arguments.together else []
+        for row in rows:
+            print_row(row)
+        for name in [] if arguments.together else names:
             rows.append(measure(name, platform, arguments))
             print_row(rows[-1])
         with tempfile.TemporaryDirectory() as cache:
@@ -390,9 +447,11 @@ def main():
             print(f"{platform}: {total['programs']} programs, {total['failed']} failed; geomean "
                   f"{total['geomean']:.2f} (of best times {total['geomean_of_best']:.2f}), worst "
                   f"{total['worst'][0]} {total['worst'][1]:.2f}; below 0.8: "
-                  f"{', '.join(total['below_0.8']) or 'none'}; cold compile "
-                  f"{total['cold_compile_geomean']:.1f} times as fast; slowest warm start "
-                  f"{total['slowest_warm_start'][0]} {total['slowest_warm_start'][1] * 1e3:.0f} ms")
+                  f"{', '.join(total['below_0.8']) or 'none'}")
+        if "cold_compile_geomean" in total:
+            print(f"{platform}: cold compile {total['cold_compile_geomean']:.1f} times as fast; "
+                  f"slowest warm start {total['slowest_warm_start'][0]} "
+                  f"{total['slowest_warm_start'][1] * 1e3:.0f} ms")
         if "error" not in launch:
             print(f"{platform}: launch of x + 1 on four numbers from Python "
                   f"{launch['hekla']['best_s'] * 1e6:.1f} us (median "
