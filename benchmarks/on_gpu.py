@@ -24,6 +24,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -146,7 +147,7 @@ def pack(folder, build):
 
 @dataclasses.dataclass
 class Running:
-    """A part under way: its commands one after the other, until one fails or time is up."""
+    """A part under way: its commands one after the other, until time is up."""
     name: str
     commands: list
     log: object
@@ -164,7 +165,7 @@ class Running:
             if code is None:
                 if self.seconds < self.limit_s:
                     return True
-                self.process.kill()
+                os.killpg(self.process.pid, signal.SIGKILL)  # its own children too
                 self.process.wait()
                 self.log.write(f"stopped after {self.seconds:.0f} s\n")
                 self.commands.clear()
@@ -178,6 +179,7 @@ class Running:
         self.log.flush()
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=self.log,
                                         stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                        start_new_session=True,
                                         env=machine.environment(command))
         return True
 

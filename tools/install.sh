@@ -140,9 +140,9 @@ fetch_sid-python() {
 
 for driver in ${drivers[@]+"${drivers[@]}"}; do
   folder=.cache/drivers/$driver
-  [ -d "$folder" ] && continue
+  [ -d "$folder" ] && { [ "$driver" != sid ] || [ -x "$folder/usr/bin/spirv-val" ]; } && continue
   echo "making $folder"
-  "${as_root[@]}" rm -rf "$folder.partial"
+  "${as_root[@]}" rm -rf "$folder.partial" "$folder"
   mkdir -p "$folder.partial"
   "fetch_$driver" "$folder.partial"
   "${as_root[@]}" mv "$folder.partial" "$folder"

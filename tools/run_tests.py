@@ -348,11 +348,14 @@ def validate_modules(log, counter):
     shutil.rmtree(kept, ignore_errors=True)
     code = run(["build/tests/vulkan_codegen_test", "--gtest_filter=*KeptForAValidator"], log,
                {"HEKLA_KEPT_MODULES": str(kept)})
+    if code:
+        counter.failed += 1
+        return code
     drivers.copy_into_sid([], [kept])
     modules = sorted(kept.glob("*.spv"))
     command = ["sh", "-c", "for f; do spirv-val --target-env vulkan1.3 --scalar-block-layout $f || "
                "{ echo $f; exit 1; }; done", "sh", *modules]
-    status = code | run(drivers.in_sid(command, {}), log) | (not modules)
+    status = run(drivers.in_sid(command, {}), log) | (not modules)
     log.write(f"{len(modules)} modules on matrix units are valid: {status == 0}\n")
     counter.passed += status == 0
     counter.failed += status != 0

@@ -200,8 +200,10 @@ TEST(Sort, IsStableAtEverySizeAndAlongEveryDimension) {
 
 // As JAX writes it: zeros are alike, and NaNs are.
 TEST(Sort, ByDigitsOfKeysOfEveryType) {
-  for (const char* dtype : {"i1", "i4", "ui4", "i8", "ui8", "i16", "ui16", "i32", "ui32", "i64",
-                            "ui64", "f8E4M3FN", "f8E5M2", "bf16", "f16", "f32", "f64"}) {
+  for (const char* dtype :
+       {"i1",   "i4",  "ui4",  "i8",       "ui8",    "i16",        "ui16",          "i32",
+        "ui32", "i64", "ui64", "f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2FNUZ",
+        "bf16", "f16", "f32",  "f64"}) {
     const std::string order = dtype[0] == 'i' || dtype[0] == 'u' ? "" : ", TOTALORDER";
     expect_same_on_devices(
         sort_program("2x301x", dtype, 1, comparison("LT, %a, %b" + order, dtype)));

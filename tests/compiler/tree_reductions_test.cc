@@ -270,6 +270,46 @@ TEST(SplitContractions, GiveWhatTheEvaluatorGives) {
   }
 }
 
+// A convolution in groups, whose kernel has the dimensions of what follows it.
+TEST(SplitContractions, GroupsAreThoseOfTheConvolution) {
+  for (const int64_t team_points : {1, 256}) {
+    for (const char* behind : {"4x1x35x35x64x", "140x35x64x", "4x35x35x64x"}) {
+      SCOPED_TRACE(behind);
+      const std::string to = std::string("tensor<") + behind + "f32>";
+      const Outcome outcome =
+          run("module { func.func public @main(%a: tensor<4x37x37x8xf32>, %b: "
+              "tensor<3x3x2x64xf32>) -> " +
+                  to + " {\n %r = " +
+                  "stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, "
+                  "1, f], "
+                  "window = {} {batch_group_count = 1 : i64, feature_group_count = 4 : i64} : "
+                  "(tensor<4x37x37x8xf32>, tensor<3x3x2x64xf32>) -> tensor<4x35x35x64xf32>\n"
+                  " %s = stablehlo.reshape %r : (tensor<4x35x35x64xf32>) -> " +
+                  to + "\n return %s : " + to + "\n } }",
+              team_points, false);
+      expect_same(outcome);
+    }
+  }
+}
+
+// Roundings of operands are seen behind the reshape that makes parts.
+TEST(SplitContractions, KeepTheirAlgorithm) {
+  const std::string type = "(tensor<4x1024xf32>, tensor<1024x2048xf32>) -> tensor<4x2048xf32>";
+  const Outcome outcome =
+      run("module { func.func public @main(%a: tensor<4x1024xf32>, %b: tensor<1024x2048xf32>) -> "
+          "tensor<4x2048xf32> {\n %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0], "
+          "precision = [DEFAULT, DEFAULT], algorithm = <lhs_precision_type = tf32, "
+          "rhs_precision_type = "
+          "tf32, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
+          "num_primitive_operations = 1, allow_imprecise_accumulation = false> : " +
+              type + "\n return %r : tensor<4x2048xf32>\n } }",
+          256, true);
+  expect_same(outcome);
+  ASSERT_TRUE(outcome.plan != nullptr);
+  EXPECT_EQ(plan::to_string(*outcome.plan).find("host"), std::string::npos);
+  EXPECT_GT(outcome.plan->kernels.size(), 1u);
+}
+
 TEST(SplitContractions, AreForLongSumsOfFewElements) {
   const auto parts = [](const std::string& rows, const std::string& depth,
                         const std::string& columns, int64_t team_points) {
@@ -370,6 +410,18 @@ TEST(SmallScatters, AreSumsOfWholeWindowsAndWideNumbers) {
   EXPECT_FALSE(stays("5x", "8x", plain, "f32"));
   EXPECT_TRUE(stays("5x", "8x", plain, "bf16"));
   EXPECT_TRUE(stays("5x", "8x", plain, "f32", "maximum"));
+  // A region that sums in a wider type.
+  const std::string wide =
+      "module { func.func public @main(%x: tensor<5xf32>, %u: tensor<8xf32>) -> tensor<5xf64> {\n"
+      " %i = stablehlo.constant dense<" +
+      rows +
+      "> : tensor<8x1xi32>\n %r = \"stablehlo.scatter\"(%x, %i, %u) ({\n"
+      " ^bb0(%a: tensor<f64>, %b: tensor<f64>):\n %s = stablehlo.add %a, %b : tensor<f64>\n"
+      " stablehlo.return %s : tensor<f64>\n }) {scatter_dimension_numbers = #stablehlo.scatter<" +
+      plain +
+      ">} : (tensor<5xf32>, tensor<8x1xi32>, tensor<8xf32>) -> tensor<5xf64>\n"
+      " return %r : tensor<5xf64>\n } }";
+  expect_same(run(wide, 256, true));
   EXPECT_TRUE(stays("5x", "8x", plain, "f32", "add", "tensor<8x1xi8>"));
   EXPECT_TRUE(stays("99x", "8x", plain, "f32"));
   EXPECT_TRUE(stays("5x", "8x2x",

@@ -150,7 +150,9 @@ class Scanner {
     const int64_t groups = std::max(ir::int_value(op, "feature_group_count", 1),
                                     ir::int_value(op, "batch_group_count", 1));
     const auto d = static_cast<size_t>(n->output_feature_dimension);
-    if (groups <= 1) return;
+    // Behind a reshape the kernel's dimensions are others.
+    const Dims& dims = (*outputs_.begin())->type().dims();
+    if (groups <= 1 || op.result()->type().dims() != dims) return;
     shape_.grouped = d;
     shape_.groups = groups;
   }

@@ -348,14 +348,13 @@ class RadixLowering {
                   sort_.in_memory);
     Builder& b = k.b();
     Team team(k, 3, shape_);
-    // The last entry counts what is none.
-    const kernel::TeamMemory counts = team.array(radix() + 1);
+    // Behind those of the digits one that counts what is none.
+    const kernel::TeamMemory counts = team.array(std::max(radix() + 1, shape_.points));
     const Value point = team.point();
     const Value has_digit = b.binary(Op::kLtU, point, team.number(radix()));
-    const Value mine = b.select(has_digit, point, team.number(radix()));
     const std::vector<Elements> elements = load(k, team, from);
     const Value shift = k.load(level, k.index(0)).re;
-    b.team_store(counts, mine, team.number(0));
+    b.team_store(counts, point, team.number(0));
     const Value size = count(k, team);
     for (int64_t j = 0; j < shape_.share; ++j) {
       Value d = digit(k, *pass.key, elements[static_cast<size_t>(j)], shift, pass.bits);
@@ -365,7 +364,7 @@ class RadixLowering {
       }
       b.team_add(counts, d, team.number(1));
     }
-    const Value found = b.team_load(counts, mine);
+    const Value found = b.team_load(counts, point);
     when(k, radix() == shape_.points, has_digit,
          [&] { k.store(counts_[0], entry_of(k, team.as_index(point)), {found}); });
     return finish(k);
@@ -429,6 +428,7 @@ class RadixLowering {
 
 kernel::Refusal why_no_radix_sort(const RadixSort& sort) {
   if (sort.options.team_words == 0) return "the device has no memory of teams";
+  if (sort.options.team_points < 4) return "teams of fewer than 4 points";
   if (sort.keys.empty()) return "its comparator is no total order of keys";
   const RadixLimits limits = radix_limits(sort.options);
   if (sort.size < limits.least_line) {

@@ -166,11 +166,20 @@ class SortLowering {
       for (const Carried& each : carried_) {
         elements.push_back(k.emitter().emit(*op_.operand(each.operand), point));
       }
-      if (by_index_) elements.push_back({i, kernel::kNoValue});
+      // Indices of these kernels may be wider than what is carried.
+      if (by_index_) {
+        elements.push_back(
+            kernel::convert_element(k.b(), {i, kernel::kNoValue}, k.index_dtype(), dtypes_.back()));
+      }
       return elements;
     };
     sort.store = [this](KernelMaker& k, Value i, const Elements& element) {
-      store(k, {}, element, k.at(0), i, k.at(2));
+      Elements stored = element;
+      if (by_index_) {
+        stored.back() =
+            kernel::convert_element(k.b(), stored.back(), dtypes_.back(), k.index_dtype());
+      }
+      store(k, {}, stored, k.at(0), i, k.at(2));
     };
     sort.number = [this](KernelMaker& k, const SortKey& key, const Elements& element) {
       Elements all;

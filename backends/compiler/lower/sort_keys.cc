@@ -67,6 +67,10 @@ class Recognizer {
     const ir::Value& b = *compare.operand(1);
     const DType dtype = a.type().dtype();
     if (!is_float(dtype) && !is_integer(dtype) && dtype != DType::kI1) return std::nullopt;
+    // Their one NaN, which has the sign bit, stands in front of all numbers.
+    if (is_float(dtype) && float_format(dtype).specials == FloatFormat::Specials::kUnsignedZero) {
+      return std::nullopt;
+    }
     if (is_float(dtype) && ir::text_value(compare, "compare_type") != "TOTALORDER") {
       return std::nullopt;
     }
@@ -81,7 +85,7 @@ class Recognizer {
     const std::string direction = ir::text_value(*compare, "comparison_direction");
     if (direction != "LT" && direction != "GT") return std::nullopt;
     const auto found = sides(*compare);
-    if (!found) return std::nullopt;
+    if (!found || !is_of_block(*found->even)) return std::nullopt;
     // Floats of 8 bits and fewer have NaNs of their own; as f32 they are in order.
     DType dtype = found->even->type().dtype();
     if (is_float(dtype) && dtype_bits(dtype) < 16) dtype = DType::kF32;
@@ -94,6 +98,11 @@ class Recognizer {
       return false;
     const auto found = sides(*compare);
     return found && is_same(*found->even, *key.value);
+  }
+
+  bool is_of_block(const ir::Value& value) const {
+    return argument(value) >= 0 ||
+           (value.defining_op() != nullptr && value.defining_op()->block() == &block_);
   }
 
   // The number of an argument; -1: it is none.

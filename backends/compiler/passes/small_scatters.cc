@@ -47,7 +47,9 @@ class SmallScatter {
     if (only_operation(op_.region(0)) != OpCode::kAdd || !is_wide(dtype())) return false;
     // Narrow indices cannot count all places.
     if (dtype_bytes(op_.operand(1)->type().dtype()) < 4) return false;
-    if (op_.operand(2)->type().dtype() != dtype()) return false;
+    if (op_.operand(2)->type().dtype() != dtype() || op_.result()->type().dtype() != dtype()) {
+      return false;  // the sum is taken in a type of its own
+    }
     Numbers chosen = n_->scatter_dims_to_operand_dims, inserted = n_->inserted_window_dims;
     std::sort(chosen.begin(), chosen.end());
     std::sort(inserted.begin(), inserted.end());

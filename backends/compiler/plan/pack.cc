@@ -194,7 +194,8 @@ bool is_in_range(const kernel::Kernel& kernel, const std::vector<kernel::Instruc
     }
   }
   for (const kernel::RegionBody& region : regions) {
-    if (region.parent < -1 || region.parent >= static_cast<int32_t>(regions.size()) ||
+    // Parents come first, so no region is inside of itself.
+    if (region.parent < -1 || region.parent >= static_cast<int32_t>(&region - regions.data()) ||
         !are_values(region.parameters) || !are_values(region.instructions) ||
         !are_values(region.yields)) {
       return false;

@@ -104,7 +104,7 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
   if (schedule.long_accesses) {
     groups_ = target.is_cpu ? adjacent_loads(index, kLongAccessBytes, 4)
                             : adjacent_loads(index, kLongestRunBytes, 1);
-    if (!target.is_cpu && !schedule.is_adjacent) {
+    if (!target.is_cpu && !schedule.is_adjacent && may_be_adjacent(kernel_, target)) {
       stores_ = adjacent_stores(index, kLongestRunBytes);
       for (const auto& [last, all] : stores_) {
         for (const Value v : all) {

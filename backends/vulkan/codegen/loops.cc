@@ -154,6 +154,8 @@ void Generator::emit_loop(const Instruction& inst) {
     values = emit_all_iterations(all, passes, values);
   }
   set_carried(region, values);
+  // Arrays of exchanges alternate, which a loop that need not run does not keep up.
+  if (exchanges_in_[inst.immediate] && trip_count < 1) team_barrier();
 }
 
 // As many iterations as possible unrolled, then the others.

@@ -74,8 +74,8 @@ Schedule teams(const kernel::Kernel& kernel, const Target& target, uint32_t invo
 // Points between two of a team that are next to each other, in row-major order.
 int64_t team_stride(const kernel::Kernel& kernel);
 
-// Whether columns of an invocation may lie side by side: not those of half words that a driver puts
-// together wrongly (Target::packs_halves_wrongly).
+// Whether columns of an invocation may lie side by side, and contiguous stores of a point be one:
+// not those of half words that a driver puts together wrongly (Target::packs_halves_wrongly).
 bool may_be_adjacent(const kernel::Kernel& kernel, const Target& target);
 
 // Invocations of a workgroup, at most.

@@ -98,6 +98,7 @@ Target make_target(const DeviceSnapshot& s) {
   t.folds_zeros = is_llvmpipe;
   t.masks_bits_wrongly = is_llvmpipe;
   t.packs_halves_wrongly = is_nvidia;
+  t.execution_barriers_suffice = is_nvidia || is_llvmpipe;
   t.max_loop_iterations = is_llvmpipe ? 65'535 : 0;
   t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
   const auto& kinds = s.subgroup.operations;
@@ -164,17 +165,17 @@ std::string cache_key(const Target& t) {
   }
   return fmt::format(
       "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} casts{:d} utof{:d} bytes{} f32:{} f64:{} chains{:d} "
-      "zeros{:d} masks{:d} packs{:d} iterations{} "
+      "zeros{:d} masks{:d} packs{:d} weak{:d} iterations{} "
       "sub{}/{:d} inv{} "
       "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{} "
       "matrix {}",
       t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, t.casts_pointers,
       t.exact_unsigned_to_float, t.max_module_bytes, floats(t.f32), floats(t.f64),
       t.splits_store_chains, t.folds_zeros, t.masks_bits_wrongly, t.packs_halves_wrongly,
-      t.max_loop_iterations, t.subgroup_size, t.subgroup_shuffle, t.max_workgroup_invocations,
-      t.max_workgroup_size_x, t.max_shared_memory_bytes, t.max_narrow_bytes, t.max_narrow_points,
-      t.workgroup_size, t.points_per_invocation, t.tile_columns, t.tile_rows, t.schedule_seed,
-      matrices);
+      t.execution_barriers_suffice, t.max_loop_iterations, t.subgroup_size, t.subgroup_shuffle,
+      t.max_workgroup_invocations, t.max_workgroup_size_x, t.max_shared_memory_bytes,
+      t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size, t.points_per_invocation,
+      t.tile_columns, t.tile_rows, t.schedule_seed, matrices);
 }
 
 }  // namespace hekla::vulkan

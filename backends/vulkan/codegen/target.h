@@ -78,6 +78,10 @@ struct Target {
   // word by selections of floats, as bf16 minima do, a NaN in one half spoils a number in the other
   // (0xffff for -1.9375 beside a NaN). Such columns do not lie side by side in an invocation.
   bool packs_halves_wrongly = false;
+  // A control barrier without memory semantics keeps writes to shared memory behind the reads
+  // before it, as it does on NVIDIA and llvmpipe; the memory model promises that of whole barriers
+  // alone.
+  bool execution_barriers_suffice = false;
   // SwiftShader ends the process when it compiles a cast of a pointer to one of another type.
   // Without casts operands are words of 32 bits alone: the other widths above are false.
   bool casts_pointers = true;
