@@ -4,7 +4,8 @@
 // right, and what points have is scanned by exchanges. A team goes on from block to block where
 // there are lines enough to do side by side; else totals of blocks are scanned in the same way, and
 // each block is run through once more from what stands before it. The order of reductions depends
-// on shapes and the size of the device's teams alone. Of this folder alone; pure, on one thread.
+// on shapes, types, the reducer and the teams that the device has room for. Of this folder alone;
+// pure, on one thread.
 #pragma once
 
 #include <functional>

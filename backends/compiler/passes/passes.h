@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over a module, each in place and each leaving a module that verifies and computes the
-// same.
+// same, but for the bits of sums where a pass says so.
 //
 // A pass that fails leaves the module in a state that may only be destroyed. One thread a module.
 #pragma once

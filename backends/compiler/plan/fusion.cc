@@ -708,8 +708,9 @@ bool Fusion::try_inline(const ir::Operation& op) {
   }
   if (role == Role::kReduction) {
     // As part of an elementwise kernel of the same points only, and not by a team's few points.
-    return !is_shared && !rows_.contains(ours.root) && ours.root != nullptr && ours.path == 0 && ours.repeats <= 1 &&
-           ++sizes_[ours.root] <= kMaxOperations && (computed_[&op] = ours, true);
+    return !is_shared && !rows_.contains(ours.root) && ours.root != nullptr && ours.path == 0 &&
+           ours.repeats <= 1 && ++sizes_[ours.root] <= kMaxOperations &&
+           (computed_[&op] = ours, true);
   }
   if (is_shared || ours.root == nullptr) {
     ours.root = nullptr;

@@ -78,7 +78,10 @@ class DrawnSchedule {
     const uint32_t points = team_points(kernel_);
     const uint32_t most = std::min(std::max(points, most_), points * most_teams(kernel_, target_));
     const uint32_t invocations = points * power_of_two(most / points);
-    return teams(kernel_, target_, invocations, chance(50), chance(50));
+    Schedule s = teams(kernel_, target_, invocations, chance(50), chance(50));
+    s.long_accesses = target_.int64 && chance(50);
+    s.most_unroll = pick({1, 1, 2, 8});
+    return s;
   }
 
   // Points one by one, or several columns that fill a word.
