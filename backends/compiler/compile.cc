@@ -49,25 +49,27 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   }
   lower::apply_algorithms(*copy);
   HEKLA_RETURN_IF_ERROR(check("after apply_algorithms"));
-  if (const lower::LowerOptions lower = plan::lower_options(options.plan, traits);
-      lower.team_points > 1) {
+  const lower::LowerOptions lowering = plan::lower_options(options.plan, traits);
+  const bool has_teams = lowering.team_points > 1;
+  if (has_teams) {
     passes::ThinProductLimits limits;
-    if (lower.small_limits) limits = {3, 3, 8, 16};
+    if (lowering.small_limits) {
+      limits = {
+          .most_columns = 3, .least_line = 3, .least_elements = 8, .least_elements_of_several = 16};
+    }
     HEKLA_RETURN_IF_ERROR(passes::sum_thin_products(*copy, limits));
     HEKLA_RETURN_IF_ERROR(check("after sum_thin_products"));
     passes::clean_up(*copy);
   }
   if ((options.plan.fuse && traits.has_contractions) || !traits.matrix_types.empty()) {
-    const lower::LowerOptions lowering = plan::lower_options(options.plan, traits);
     passes::widen_contractions(*copy, [&](const ir::Operation& op) {
       return traits.has_contractions || lower::why_no_contraction(op, lowering).empty();
     });
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
   }
-  if (const lower::LowerOptions lower = plan::lower_options(options.plan, traits);
-      lower.team_points > 1) {
+  if (has_teams) {
     passes::SplitLimits limits;
-    if (lower.small_limits) {
+    if (lowering.small_limits) {
       limits = {.most_points = 256,
                 .long_depth = 4,
                 .least_depth = 2,
@@ -77,8 +79,9 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
                 .long_depth_of_few = 20};
     }
     HEKLA_RETURN_IF_ERROR(passes::split_contractions(*copy, limits));
+    HEKLA_RETURN_IF_ERROR(check("after split_contractions"));
     passes::SmallScatterLimits scatters;
-    if (lower.small_limits) scatters = {.least_updates = 3, .most_looked = 400};
+    if (lowering.small_limits) scatters = {.least_updates = 3, .most_looked = 400};
     HEKLA_RETURN_IF_ERROR(passes::reduce_small_scatters(*copy, scatters));
     HEKLA_RETURN_IF_ERROR(check("after reduce_small_scatters"));
     passes::clean_up(*copy);

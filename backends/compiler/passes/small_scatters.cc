@@ -160,30 +160,13 @@ class SmallScatter {
   const ir::ScatterDimensionNumbers* n_ = nullptr;
 };
 
-Status rewrite(ir::Block& block, const SmallScatterLimits& limits) {
-  std::vector<ir::Operation*> scatters;
-  for (const auto& op : block.operations()) {
-    for (size_t i = 0; i < op->region_count(); ++i) {
-      for (const auto& inner : op->region(i).blocks()) {
-        HEKLA_RETURN_IF_ERROR(rewrite(*inner, limits));
-      }
-    }
-    if (op->code() == OpCode::kScatter) scatters.push_back(op.get());
-  }
-  for (ir::Operation* op : scatters) {
-    SmallScatter scatter(*op, limits);
-    if (scatter.is_one()) HEKLA_RETURN_IF_ERROR(scatter.replace());
-  }
-  return ok_status();
-}
-
 }  // namespace
 
 Status reduce_small_scatters(ir::Module& module, const SmallScatterLimits& limits) {
-  for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) {
-      HEKLA_RETURN_IF_ERROR(rewrite(*block, limits));
-    }
+  for (ir::Operation* op :
+       operations_of(module, [](const ir::Operation& o) { return o.code() == OpCode::kScatter; })) {
+    SmallScatter scatter(*op, limits);
+    if (scatter.is_one()) HEKLA_RETURN_IF_ERROR(scatter.replace());
   }
   return ok_status();
 }

@@ -142,21 +142,16 @@ Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLi
   return sum(g, cut(g, all, feature, parts), feature);
 }
 
-Status rewrite(ir::Block& block, const SplitLimits& limits) {
-  std::vector<ir::Operation*> contractions;
-  for (const auto& op : block.operations()) {
-    for (size_t i = 0; i < op->region_count(); ++i) {
-      for (const auto& inner : op->region(i).blocks()) {
-        HEKLA_RETURN_IF_ERROR(rewrite(*inner, limits));
-      }
-    }
-    const bool is_one = op->code() == OpCode::kDotGeneral || op->code() == OpCode::kConvolution;
-    if (is_one && has_plain_types(*op) && is_summed_in_parts(op->result()->type().dtype())) {
-      contractions.push_back(op.get());
-    }
-  }
-  for (ir::Operation* op : contractions) {
-    GraphBuilder g(block, op, op->location());
+bool may_be_split(const ir::Operation& op) {
+  const bool is_one = op.code() == OpCode::kDotGeneral || op.code() == OpCode::kConvolution;
+  return is_one && has_plain_types(op) && is_summed_in_parts(op.result()->type().dtype());
+}
+
+}  // namespace
+
+Status split_contractions(ir::Module& module, const SplitLimits& limits) {
+  for (ir::Operation* op : operations_of(module, may_be_split)) {
+    GraphBuilder g(*op->block(), op, op->location());
     Value* whole = op->code() == OpCode::kDotGeneral ? split_dot(g, *op, limits)
                                                      : split_convolution(g, *op, limits);
     if (whole == nullptr) continue;
@@ -164,18 +159,7 @@ Status rewrite(ir::Block& block, const SplitLimits& limits) {
     if (whole->type().dtype() != dtype) whole = g.convert(whole, dtype);
     HEKLA_RETURN_IF_ERROR(g.status());
     op->result()->replace_all_uses_with(whole);
-    block.erase(op);
-  }
-  return ok_status();
-}
-
-}  // namespace
-
-Status split_contractions(ir::Module& module, const SplitLimits& limits) {
-  for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) {
-      HEKLA_RETURN_IF_ERROR(rewrite(*block, limits));
-    }
+    op->block()->erase(op);
   }
   return ok_status();
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/passes/plain_types.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -175,30 +176,13 @@ class ThinProduct {
   DType sum_dtype_ = DType::kF32;
 };
 
-Status rewrite(ir::Block& block, const ThinProductLimits& limits) {
-  std::vector<ir::Operation*> products;
-  for (const auto& op : block.operations()) {
-    for (size_t i = 0; i < op->region_count(); ++i) {
-      for (const auto& inner : op->region(i).blocks()) {
-        HEKLA_RETURN_IF_ERROR(rewrite(*inner, limits));
-      }
-    }
-    if (op->code() == OpCode::kDotGeneral) products.push_back(op.get());
-  }
-  for (ir::Operation* op : products) {
-    ThinProduct product(*op, limits);
-    if (product.is_one()) HEKLA_RETURN_IF_ERROR(product.replace());
-  }
-  return ok_status();
-}
-
 }  // namespace
 
 Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits) {
-  for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) {
-      HEKLA_RETURN_IF_ERROR(rewrite(*block, limits));
-    }
+  for (ir::Operation* op : operations_of(
+           module, [](const ir::Operation& o) { return o.code() == OpCode::kDotGeneral; })) {
+    ThinProduct product(*op, limits);
+    if (product.is_one()) HEKLA_RETURN_IF_ERROR(product.replace());
   }
   return ok_status();
 }
