@@ -121,6 +121,8 @@ class _Plugin(plugins.DevicePlugin):
             with socket.socket() as free:
                 free.bind(('127.0.0.1', 0))
                 os.environ['XLA_COORDINATOR_PORT'] = str(free.getsockname()[1])
+            # torch_xla says "localhost", a name that containers without /etc/hosts do not have.
+            os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
         return count
 
     def configure_single_process(self):

@@ -7,6 +7,7 @@ Needs root (chroot, mounts) and, until .cache has it all, the network. PyTorch i
 .venv/torch-*, mounted; torch_xla has no wheel for sid's Python, so it runs on Debian 12 alone. The
 last line is "N passed, N failed".
 """
+import argparse
 import pathlib
 import re
 import subprocess
@@ -166,17 +167,23 @@ def check_torch_bookworm():
 
 
 def main():
+    checks = {check.__name__.removeprefix('check_'): check for check in
+              (check_build, check_contents, *jax_checks('bookworm'), check_torch_bookworm, *jax_checks('sid'))}
+    parser = argparse.ArgumentParser(description='Makes the wheel and uses it in bare roots of Debian 12 and sid.')
+    parser.add_argument('checks', nargs='*', metavar='CHECK', help=f'all if none is named: {", ".join(checks)}')
+    names = parser.parse_args().checks or list(checks)
+    if unknown := set(names) - set(checks):
+        parser.error(f'there is no {", ".join(sorted(unknown))}; there are {", ".join(checks)}')
     WHEELS.mkdir(parents=True, exist_ok=True)
-    checks = [check_build, check_contents, *jax_checks('bookworm'), check_torch_bookworm, *jax_checks('sid')]
     passed = failed = 0
-    for check in checks:
+    for name in names:
         try:
-            check()
+            checks[name]()
             passed += 1
-            print(f'ok      {check.__name__}', flush=True)
+            print(f'ok      check_{name}', flush=True)
         except (AssertionError, OSError) as error:
             failed += 1
-            print(f'FAILED  {check.__name__}: {error}', flush=True)
+            print(f'FAILED  check_{name}: {error}', flush=True)
     print(f'{passed} passed, {failed} failed')
     return 1 if failed else 0
 
