@@ -36,6 +36,8 @@ constexpr FeatureName kFeatureNames[] = {
     {"integer_dot_product", &Features::integer_dot_product},
 };
 
+constexpr int64_t kGpuPoll = 100;  // microseconds
+
 bool has_extension(const DeviceSnapshot& snapshot, std::string_view name) {
   return std::binary_search(snapshot.extensions.begin(), snapshot.extensions.end(), name);
 }
@@ -62,6 +64,8 @@ class Planner {
                               options_.memory_limit_bytes);
     }
     plan_.launch_timeout_seconds = options_.launch_timeout_seconds;
+    plan_.wait_poll_microseconds = options_.wait_poll_microseconds;
+    if (plan_.wait_poll_microseconds < 0) plan_.wait_poll_microseconds = is_gpu() ? kGpuPoll : 0;
     HEKLA_RETURN_IF_ERROR(plan_features());
     plan_queues();
     HEKLA_RETURN_IF_ERROR(plan_memory());
@@ -98,6 +102,11 @@ class Planner {
     extension(plan_.features.cooperative_matrix, "VK_KHR_cooperative_matrix");
     extension(plan_.features.bf16, "VK_KHR_shader_bfloat16");
     return ok_status();
+  }
+
+  // A device of type CPU computes on the cores that would poll for it.
+  bool is_gpu() const {
+    return snapshot_.type == DeviceType::kDiscrete || snapshot_.type == DeviceType::kIntegrated;
   }
 
   void plan_queues() {
