@@ -118,12 +118,17 @@ def cell(told: dict, seconds: float) -> str:
     return text + (f"; {seconds:.1f} s" if seconds >= 0.5 else "")
 
 
-def table(rows: dict, names: list) -> str:
-    """`rows`: {(program, family, schedule): {driver: cell}}."""
-    lines = ["| program, kernel | schedule | " + " | ".join(names) + " |", "|---" * (2 + len(names)) + "|"]
-    for (program, family, schedule), cells in rows.items():
-        lines.append(f"| {program}, {family} | {schedule} | " +
-                     " | ".join(cells.get(name, "") for name in names) + " |")
+def table(everything: dict) -> str:
+    """Of gpu_kernels.py's programs, a line for each family of kernels; of several the one that takes the
+    driver longest. `everything`: {driver: {program: kernels}}."""
+    rows = {}
+    for driver, programs in everything.items():
+        for program in gpu_kernels.programs():
+            for kernel in sorted(programs.get(program, []), key=lambda kernel: kernel["seconds"]):
+                rows.setdefault((program, kernel["family"]), {})[driver] = cell(numbers(kernel), kernel["seconds"])
+    lines = ["| program, kernel | " + " | ".join(everything) + " |", "|---" * (1 + len(everything)) + "|"]
+    for (program, family), cells in rows.items():
+        lines.append(f"| {program}, {family} | " + " | ".join(cells.get(name, "") for name in everything) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -139,27 +144,19 @@ def main() -> int:
     files = program_files(arguments)
     drivers.copy_into_sid([], [TEXTS])
     passed = failed = 0
-    rows, everything = {}, {}
-    shown = gpu_kernels.programs()
+    everything = {}
     for driver in names:
         for program, file in files.items():
             kernels, wrong = compile_program(driver, file)
             everything.setdefault(driver, {})[program] = kernels
             for kernel in kernels:
                 wrong += [f"{kernel['name']} ({kernel['schedule']}) {problem}" for problem in problems(kernel)]
-                if program in shown:
-                    key = (program, kernel["family"], kernel["schedule"])
-                    cells = rows.setdefault(key, {})
-                    # Of several kernels of one schedule the slowest to compile.
-                    old = cells.get(driver, (0, ""))
-                    if kernel["seconds"] >= old[0]:
-                        cells[driver] = (kernel["seconds"], cell(numbers(kernel), kernel["seconds"]))
             passed += not wrong
             failed += bool(wrong)
             slowest = max((kernel["seconds"] for kernel in kernels), default=0)
             print(f"{driver} {program}: {len(kernels)} pipelines, slowest {slowest:.2f} s"
                   f"{'' if not wrong else ': ' + '; '.join(wrong)}", flush=True)
-    text = table({key: {name: value[1] for name, value in cells.items()} for key, cells in rows.items()}, names)
+    text = table(everything)
     print(text)
     if arguments.table:
         arguments.table.write_text(text)
