@@ -38,11 +38,14 @@ namespace {
 constexpr const char* kStages[] = {"vhlo-json",   "stablehlo", "bytecode",         "ir",
                                    "partitioned", "shardings", "sharding-picture", "collectives"};
 // Made by a device: its plugin shows them.
-constexpr const char* kDeviceStages[] = {"plan", "kernels", "schedules", "implementations",
-                                         "llvm", "asm",     "spirv-asm", "spirv"};
+constexpr const char* kDeviceStages[] = {"plan",          "kernels", "schedules", "implementations",
+                                         "llvm",          "asm",     "spirv-asm", "spirv",
+                                         "pipeline-stats"};
+// Of Vulkan devices alone.
+constexpr const char* kVulkanStages[] = {"spirv-asm", "spirv", "pipeline-stats"};
 // What is also there as JSON.
-constexpr const char* kJsonStages[] = {"plan", "kernels", "implementations", "shardings",
-                                       "collectives"};
+constexpr const char* kJsonStages[] = {"plan",      "kernels",     "implementations",
+                                       "shardings", "collectives", "pipeline-stats"};
 
 struct Options {
   std::string file;
@@ -54,6 +57,7 @@ struct Options {
   int64_t devices = 0;
   bool skip_verifier = false;
   bool as_json = false;
+  bool with_disassembly = false;
 };
 
 Result<std::string> read_file(const std::string& path) {
@@ -121,8 +125,9 @@ Result<std::string> write_spirv(const runtime::Executable& executable, const std
 }
 
 Result<std::string> emit_by_device(const Options& options, const std::string& program) {
-  const bool is_spirv = options.stage.substr(0, 5) == "spirv";
-  const std::string name = !options.device.empty() ? options.device : is_spirv ? "vulkan" : "cpu";
+  const bool is_vulkan = std::find(std::begin(kVulkanStages), std::end(kVulkanStages),
+                                   options.stage) != std::end(kVulkanStages);
+  const std::string name = !options.device.empty() ? options.device : is_vulkan ? "vulkan" : "cpu";
   HEKLA_ASSIGN_OR_RETURN(const runtime::Client client, runtime::open_client(name));
   runtime::CompileOptions compile;
   for (const std::string& option : options.compiler_options) {
@@ -135,7 +140,8 @@ Result<std::string> emit_by_device(const Options& options, const std::string& pr
   HEKLA_ASSIGN_OR_RETURN(const runtime::Executable executable,
                          client.compile(program, compile, stablehlo::program_format(program)));
   if (options.stage == "spirv") return write_spirv(executable, options.output);
-  return executable.artefact(options.as_json ? options.stage + ":json" : options.stage);
+  const std::string form = options.with_disassembly ? "pipeline-disassembly" : options.stage;
+  return executable.artefact(options.as_json ? form + ":json" : form);
 }
 
 Result<stablehlo::VhloVersion> parse_version(const std::string& text) {
@@ -189,6 +195,10 @@ Result<std::string> emit(const Options& options) {
                              std::end(kJsonStages)) {
     return invalid_argument("--json is there for --emit {}, not for {}",
                             fmt::join(kJsonStages, ", "), options.stage);
+  }
+  if (options.with_disassembly && options.stage != "pipeline-stats") {
+    return invalid_argument("--disassembly is there for --emit pipeline-stats, not for {}",
+                            options.stage);
   }
   HEKLA_ASSIGN_OR_RETURN(std::string bytes, read_file(options.file));
   if (is_device_stage(options.stage)) return emit_by_device(options, bytes);
@@ -248,6 +258,8 @@ void add_compile_command(CLI::App& app, int& exit_code) {
           "asm: "
           "what the CPU "
           "device makes of them; spirv-asm, and spirv as files: what the Vulkan device does; "
+          "pipeline-stats: what the Vulkan driver tells of each kernel's pipeline, registers, "
+          "spills, occupancy; "
           "schedules: how a device runs each kernel; implementations: in which ways it may do each "
           "step, and why not in the others")
       ->required()
@@ -256,7 +268,7 @@ void add_compile_command(CLI::App& app, int& exit_code) {
                       "Write to this file instead of stdout; a folder for spirv");
   command->add_option("--device", options->device,
                       "Whose plan and code: a device's name or a plugin's path; unset: vulkan for "
-                      "spirv, else cpu");
+                      "spirv and pipeline-stats, else cpu");
   command->add_option(
       "--devices", options->devices,
       "Over how many devices partitioned, shardings, sharding-picture and collectives cut the "
@@ -269,9 +281,14 @@ void add_compile_command(CLI::App& app, int& exit_code) {
                       "NAME=VALUE of a compiler option (docs/options.md), for what a device makes");
   command->add_flag(
       "--json", options->as_json,
-      "Print plan, kernels, implementations, shardings or collectives as JSON: steps with their "
-      "slices and inner steps, kernels with grid, operands and code, each way with its "
-      "refusal, how each operation's arrays lie, each collective with its runs and bytes");
+      "Print plan, kernels, implementations, shardings, collectives or pipeline-stats as JSON: "
+      "steps "
+      "with their slices and inner steps, kernels with grid, operands and code, each way with its "
+      "refusal, how each operation's arrays lie, each collective with its runs and bytes, each "
+      "pipeline with its statistics");
+  command->add_flag("--disassembly", options->with_disassembly,
+                    "Behind what pipeline-stats says of a kernel its code as the driver compiled "
+                    "it, in each form that the driver shows");
   command->add_flag("--skip-verifier", options->skip_verifier,
                     "Show programs that break StableHLO's constraints too");
   command->callback([options, &exit_code] {

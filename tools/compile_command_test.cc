@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -242,7 +243,7 @@ TEST_F(CompileCommand, ShowsPlanKernelsAndImplementationsAsJson) {
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_NE(
       refused.err.find("--json is there for --emit plan, kernels, implementations, shardings, "
-                       "collectives, not for asm"),
+                       "collectives, pipeline-stats, not for asm"),
       std::string::npos)
       << refused.err;
 }
@@ -407,6 +408,21 @@ TEST_F(CompileCommand, ShowsTheCodeOfDevices) {
   EXPECT_EQ(magic, "\x03\x02\x23\x07");
 }
 
+// Software drivers tell nothing of their pipelines; those of GPUs do (the stage absent-gpus).
+TEST_F(CompileCommand, SaysThatADriverTellsNothingOfItsPipelines) {
+  setenv("HEKLA_VULKAN_MASK", "pipeline_statistics", 1);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, {"--json"}, {"--disassembly"}, {"--disassembly", "--json"}}) {
+    std::vector<std::string> arguments = {file("add.mlir", kProgram), "--emit", "pipeline-stats"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_NE(outcome.err.find("tells nothing of its pipelines"), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+  unsetenv("HEKLA_VULKAN_MASK");
+}
+
 TEST_F(CompileCommand, SaysWhatIsWrong) {
   const struct {
     std::vector<std::string> arguments;
@@ -416,6 +432,8 @@ TEST_F(CompileCommand, SaysWhatIsWrong) {
       {{file("bad.mlir", "module {\n  func }"), "--emit", "stablehlo"}, "bad.mlir: text 2:8: "},
       {{file("add.mlir", kProgram), "--emit", "vhlo-json"}, "this is not MLIR bytecode"},
       {{file("add.mlir", kProgram), "--emit", "spirv"}, "give a folder with --output"},
+      {{file("add.mlir", kProgram), "--emit", "kernels", "--disassembly"},
+       "--disassembly is there for --emit pipeline-stats"},
       {{file("add.mlir", kProgram), "--emit", "bytecode", "--vhlo", "1.9"}, "such as 1.17.0"},
       {{file("add.mlir", kProgram), "--emit", "bytecode", "--vhlo", "0.9.0"}, "is not written"},
       {{file("add.mlir", kProgram), "--emit", "llvm", "--device", "reference"},

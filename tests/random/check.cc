@@ -452,6 +452,26 @@ Result<Program> from_text(const std::string& text) {
     module->functions.erase(module->functions.begin() + static_cast<std::ptrdiff_t>(i));
     break;
   }
+  // Who runs it takes an input for every parameter.
+  const ir::Function* entry = module->entry();
+  if (entry == nullptr || entry->is_declaration()) {
+    return invalid_argument("the program has no entry");
+  }
+  const ir::Block& body = entry->body().front();
+  if (program.inputs.size() != body.argument_count()) {
+    return invalid_argument(
+        "the program has {} parameters and its function @inputs gives {} arrays; a private @inputs "
+        "without parameters returns one constant for each",
+        body.argument_count(), program.inputs.size());
+  }
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const HostArray& input = program.inputs[i];
+    const ir::Type& type = body.argument(i)->type();
+    if (!type.is_static_tensor() || type.dtype() != input.dtype() || type.dims() != input.dims()) {
+      return invalid_argument("parameter {} is {}, and @inputs gives {}", i, type.to_string(),
+                              ir::Type::tensor(input.dtype(), input.dims()).to_string());
+    }
+  }
   program.module = std::move(module);
   return program;
 }

@@ -111,6 +111,28 @@ void expect_allowed(const Program& program) {
   EXPECT_EQ(finding(program, keeps), "");
 }
 
+TEST(FromText, WantsAnInputOfItsTypeForEachParameter) {
+  const std::string main =
+      "func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {\nreturn %x : "
+      "tensor<2xf32>\n}\n";
+  const auto inputs = [](const std::string& type) {
+    return "func.func private @inputs() -> " + type +
+           " {\n%0 = stablehlo.constant dense<1> : " + type + "\nreturn %0 : " + type + "\n}\n";
+  };
+  EXPECT_NE(
+      from_text(main).status().message().find("has 1 parameters and its function @inputs gives "
+                                              "0 arrays"),
+      std::string::npos)
+      << from_text(main).status().to_string();
+  EXPECT_NE(from_text(main + inputs("tensor<3xi32>")).status().message().find("parameter 0 is "),
+            std::string::npos);
+  const std::string none =
+      "func.func public @main() -> tensor<2xi32> {\n"
+      "%0 = stablehlo.constant dense<1> : tensor<2xi32>\n"
+      "return %0 : tensor<2xi32>\n}\n";
+  EXPECT_TRUE(from_text(none).ok());
+}
+
 TEST(SubnormalsAsZero, ElementwiseOperations) {
   for (const char* op : {"add %x, %y", "subtract %x, %y", "divide %x, %y", "maximum %x, %y",
                          "minimum %x, %y", "atan2 %x, %y", "remainder %y, %x"}) {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/program/ir/accumulator.h"
+
 namespace hekla::lower {
 namespace {
 
@@ -58,8 +60,7 @@ kernel::Algorithm by_types(const ir::Operation& op) {
   kernel::Algorithm a;
   a.lhs = op.operand(0)->type().dtype();
   a.rhs = op.operand(1)->type().dtype();
-  const DType result = op.result()->type().dtype();
-  a.sum = is_float(result) && result != DType::kF64 ? DType::kF32 : result;
+  a.sum = ir::accumulator_dtype(op.result()->type().dtype());
   if (a.lhs == DType::kF32 && a.rhs == DType::kF32 && a.sum == DType::kF32 &&
       precision_of(op) == Precision::kHigh) {
     a.pieces = DType::kBF16;

@@ -7,6 +7,7 @@
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
+#include "runtime/program/ir/accumulator.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
@@ -21,11 +22,6 @@ namespace {
 // (Kahan, "Further remarks on reducing truncation errors", 1965): so the rounding error is that of
 // one chunk, however long the sum is.
 constexpr int64_t kSumChunk = 64;
-
-// The dtype in which sums of products with this result are taken.
-DType accumulator_dtype(DType result) {
-  return is_float(result) && result != DType::kF64 ? DType::kF32 : result;
-}
 
 // Whether a reducer is `add` of its two arguments.
 bool is_sum(const ir::Block& block) {
@@ -430,7 +426,7 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
   const ir::Type& rhs = op.operand(1)->type();
   const ir::Type& type = op.result()->type();
   if (numbers == nullptr || !is_computed_product(op)) return {};
-  const DType accumulator = accumulator_dtype(type.dtype());
+  const DType accumulator = ir::accumulator_dtype(type.dtype());
   Sizes sizes;
   for (int64_t d : numbers->lhs_contracting_dimensions) {
     sizes.push_back(lhs.dims()[static_cast<size_t>(d)]);
@@ -506,7 +502,7 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
   const std::vector<std::array<int64_t, 2>> padding = ir::padding_of(op);
   const int64_t feature_groups = ir::int_value(op, "feature_group_count", 1);
   const int64_t batch_groups = ir::int_value(op, "batch_group_count", 1);
-  const DType accumulator = accumulator_dtype(type.dtype());
+  const DType accumulator = ir::accumulator_dtype(type.dtype());
   auto size = [](const ir::Type& t, int64_t d) { return t.dims()[static_cast<size_t>(d)]; };
 
   // The input features of a group stand in the kernel; output features are split among groups.

@@ -264,7 +264,8 @@ class FftLowering {
       const int64_t shares = size / r;
       const int64_t elements = stage.outer * size * stage.inner;
       KernelMaker k("fft", {stage.outer, shares, stage.inner},
-                    2 * std::max(elements, stage.outer * stage.from_size * stage.inner),
+                    2 * std::max({elements, stage.outer * stage.from_size * stage.inner,
+                                  largest_inlined(op_, in_memory_)}),
                     in_memory_);
       Builder& b = k.b();
       Elements x;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/lower/kernel_maker.h"
 
+#include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 namespace hekla::lower {
 
@@ -24,6 +26,28 @@ Table add_index_table(LoweredSequence& sequence, DType dtype, int64_t number) {
   return add_table(sequence, dtype == DType::kI64
                                  ? HostArray::from<int64_t>(dtype, {1}, std::span(&number, 1))
                                  : HostArray::from<int32_t>(dtype, {1}, std::span(&narrow, 1)));
+}
+
+int64_t largest_inlined(const std::vector<const ir::Value*>& values, const InMemory& in_memory) {
+  int64_t largest = 1;
+  std::unordered_set<const ir::Value*> seen;
+  std::vector<const ir::Value*> open = values;
+  while (!open.empty()) {
+    const ir::Value& value = *open.back();
+    open.pop_back();
+    if (!seen.insert(&value).second) continue;
+    if (value.type().is_static_tensor()) {
+      largest = std::max(largest, element_count(value.type().dims()));
+    }
+    const ir::Operation* op = value.defining_op();
+    if (op == nullptr || in_memory(value)) continue;
+    open.insert(open.end(), op->operands().begin(), op->operands().end());
+  }
+  return largest;
+}
+
+int64_t largest_inlined(const ir::Operation& op, const InMemory& in_memory) {
+  return largest_inlined({op.operands().begin(), op.operands().end()}, in_memory);
 }
 
 bool is_wide_index(int64_t largest) { return largest >= std::numeric_limits<int32_t>::max() / 8; }

@@ -112,6 +112,11 @@ class KernelMaker {
   std::vector<bool> is_read_back_;
 };
 
+// Elements of the largest array that an index of a kernel goes into which computes `values` and
+// what they are made of, up to what is in memory.
+int64_t largest_inlined(const std::vector<const ir::Value*>& values, const InMemory& in_memory);
+// The same of an operation's operands.
+int64_t largest_inlined(const ir::Operation& op, const InMemory& in_memory);
 // Whether indices up to `largest`, and a few times it, need 64 bits.
 bool is_wide_index(int64_t largest);
 

@@ -187,6 +187,62 @@ TEST(Kernels, OperationsWithoutScalarFormAreUnimplemented) {
 
 // ---- elements
 
+// ---- indices
+
+// Kernels that compute what they read from a larger array count in what that one needs.
+TEST(Indices, AreAsWideAsTheLargestArrayThatTheyGoInto) {
+  const std::string head = "func.func @main(%all: tensor<2x3000000000xi8>) -> tensor<";
+  const std::string part =
+      "  %x = stablehlo.slice %all [1:2, 2999000000:2999065536] : (tensor<2x3000000000xi8>) -> "
+      "tensor<1x65536xi8>\n  %z = stablehlo.constant dense<0> : tensor<i8>\n";
+  const std::string sum =
+      "stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1] : "
+      "(tensor<1x65536xi8>, tensor<i8>) -> tensor<1xi8>\n";
+  const std::string from = "(tensor<1x65536xi8>) -> tensor<1x65536xi8>\n";
+  const struct {
+    const char* name;
+    std::string type, operation;
+  } kCases[] = {
+      {"reduce", "1xi8", "  %r = " + sum},
+      {"rows", "1x65536xi8",
+       "  %s = " + sum +
+           "  %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<1xi8>) -> "
+           "tensor<1x65536xi8>\n  %r = stablehlo.subtract %x, %b : tensor<1x65536xi8>\n"},
+      {"sort", "1x65536xi8",
+       "  %r = \"stablehlo.sort\"(%x) ({\n  ^bb0(%a: tensor<i8>, %b: tensor<i8>):\n"
+       "    %p = stablehlo.compare LT, %a, %b : (tensor<i8>, tensor<i8>) -> tensor<i1>\n"
+       "    stablehlo.return %p : tensor<i1>\n  }) {dimension = 1 : i64, is_stable = true} : " +
+           from},
+      {"scan", "1x65536xi8",
+       "  %r = \"stablehlo.reduce_window\"(%x, %z) ({\n  ^bb0(%a: tensor<i8>, %b: tensor<i8>):\n"
+       "    %p = stablehlo.add %a, %b : tensor<i8>\n    stablehlo.return %p : tensor<i8>\n"
+       "  }) {window_dimensions = array<i64: 1, 65536>, padding = dense<[[0, 0], [65535, 0]]> : "
+       "tensor<2x2xi64>} : (tensor<1x65536xi8>, tensor<i8>) -> tensor<1x65536xi8>\n"},
+  };
+  for (const auto& [name, type, operation] : kCases) {
+    for (const int64_t team_points : {1, 256}) {
+      SCOPED_TRACE(testing::Message() << name << ", teams of " << team_points);
+      const ModulePtr module = read(head + type + "> {\n" + part + operation +
+                                    "  return %r : tensor<" + type + ">\n}\n");
+      LowerOptions options;
+      options.team_points = team_points;
+      options.team_words = 4096;
+      const Result<LoweredSequence> lowered =
+          lower_sequence({body_of(*module).terminator()->operand(0)}, is_argument, options);
+      ASSERT_TRUE(lowered.ok()) << lowered.status().to_string();
+      size_t readers = 0;
+      for (const LoweredKernel& made : lowered->kernels) {
+        for (const BoundOperand& operand : made.operands) {
+          if (operand.value == nullptr || !is_argument(*operand.value)) continue;
+          ++readers;
+          EXPECT_EQ(made.kernel.index_type, kernel::ScalarType::kI64) << made.kernel.name;
+        }
+      }
+      EXPECT_GT(readers, 0u);
+    }
+  }
+}
+
 TEST(Elements, PadsAreLowHighInteriorAndMayBeNegative) {
   const auto padded = [](const std::string& to, const std::string& numbers) {
     return computed(*program("3", to + "xf32", kZero,

@@ -92,7 +92,8 @@ class RadixLowering {
   int64_t lines() const { return sort_.outer * sort_.inner; }
   int64_t radix() const { return int64_t{1} << digit_bits_; }
   int64_t largest() const {
-    return std::max((sort_.size + shape_.block()) * lines(), lines() * radix() * blocks_);
+    return std::max(
+        {(sort_.size + shape_.block()) * lines(), lines() * radix() * blocks_, sort_.largest});
   }
   void when(KernelMaker& k, bool is_always, Value condition,
             const std::function<void()>& body) const {

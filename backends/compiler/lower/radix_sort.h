@@ -32,6 +32,7 @@ struct RadixSort {
   std::function<void(KernelMaker& k, Value i, const Elements& element)> store;
   // The number that a key is, as ordered_key gives it.
   std::function<Value(KernelMaker& k, const SortKey& key, const Elements& element)> number;
+  int64_t largest = 1;  // an index that `load` computes
 };
 
 // Empty: it is done so.

@@ -202,6 +202,7 @@ ReduceKernels::ReduceKernels(const Outputs& outputs, const InMemory& in_memory,
                     [&](const Part& part) { return part.op == op; })) {
       continue;
     }
+    inlined_ = std::max(inlined_, largest_inlined(*op, in_memory));
     parts_.push_back({op, order_of(*op), dtypes_.size(), op->result_count()});
     for (size_t r = 0; r < op->result_count(); ++r) {
       dtypes_.push_back(op->result(r)->type().dtype());
@@ -228,7 +229,7 @@ std::vector<int64_t> ReduceKernels::grid(std::vector<int64_t> outer,
   return outer;
 }
 
-int64_t ReduceKernels::largest() const { return lines_.count * lines_.length; }
+int64_t ReduceKernels::largest() const { return std::max(lines_.count * lines_.length, inlined_); }
 
 Value ReduceKernels::line(KernelMaker& k, size_t first) const {
   Value at = k.index(0);

@@ -115,6 +115,7 @@ class ReduceKernels {
   const Outputs& outputs_;
   const InMemory& in_memory_;
   const LowerOptions& options_;
+  int64_t inlined_ = 1;  // largest_inlined
   std::vector<Part> parts_;
   std::vector<DType> dtypes_;  // of all elements
   LoweredSequence sequence_;

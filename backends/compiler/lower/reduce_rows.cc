@@ -28,7 +28,10 @@ class RowsLowering {
           return in_memory(value) &&
                  std::find(outputs_.begin(), outputs_.end(), &value) == outputs_.end();
         }),
-        k_("rows", grid(), lines_.count * (lines_.length + shape_.points), in_memory_) {}
+        k_("rows", grid(),
+           std::max(lines_.count * (lines_.length + shape_.points),
+                    largest_inlined(outputs_, in_memory_)),
+           in_memory_) {}
 
   Result<LoweredSequence> run() {
     find_points();

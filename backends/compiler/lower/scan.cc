@@ -140,6 +140,11 @@ class ScanLowering {
     return added;
   }
 
+  // An index into lines of so many elements, and into what the operands are made of.
+  int64_t largest(int64_t size) const {
+    return std::max(outer_ * size * inner_, largest_inlined(op_, in_memory_));
+  }
+
   Status finish(KernelMaker& k) {
     HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
     sequence_.kernels.push_back(std::move(made));
@@ -207,7 +212,17 @@ class ScanLowering {
   }
 
   TeamScan team_scan(const Temporaries& from, int64_t size, const Temporaries& to) {
-    TeamScan scan{sequence_, in_memory_, options_, outer_, size, inner_, dtypes_, {}, {}, {}};
+    TeamScan scan{sequence_,
+                  in_memory_,
+                  options_,
+                  outer_,
+                  size,
+                  inner_,
+                  dtypes_,
+                  {},
+                  {},
+                  {},
+                  largest_inlined(op_, in_memory_)};
     scan.reduce = [this](KernelMaker& k, const Elements& a, const Elements& b) {
       return reduce(k, a, b);
     };
@@ -233,7 +248,7 @@ class ScanLowering {
 
   Status sum_blocks(const Temporaries& from, int64_t size, const Temporaries& totals) {
     const int64_t blocks = (size + limits_.block - 1) / limits_.block;
-    KernelMaker k("scan_sums", {outer_, blocks, inner_}, outer_ * size * inner_, in_memory_);
+    KernelMaker k("scan_sums", {outer_, blocks, inner_}, largest(size), in_memory_);
     Builder& b = k.b();
     const Value first = b.mul(k.at(1), k.index(limits_.block));
     const Elements sums = k.loop(k.index(limits_.block - 1), dtypes_, load(k, from, size, first),
@@ -251,7 +266,7 @@ class ScanLowering {
   Status run_lines(const Temporaries& from, int64_t size, int64_t block, const Temporaries& before,
                    const Temporaries& to) {
     const int64_t blocks = (size + block - 1) / block;
-    KernelMaker k("scan", {outer_, blocks, inner_}, outer_ * size * inner_, in_memory_);
+    KernelMaker k("scan", {outer_, blocks, inner_}, largest(size), in_memory_);
     Builder& b = k.b();
     const Value first = b.mul(k.at(1), k.index(block));
     Elements start = load(k, from, size, first);
@@ -283,8 +298,8 @@ class ScanLowering {
 
   // The results from the scan of the whole line.
   Status pick(const Temporaries& whole) {
-    KernelMaker k("scan_pick", {outer_, to_size_, inner_},
-                  outer_ * std::max(size_, to_size_) * inner_, in_memory_);
+    KernelMaker k("scan_pick", {outer_, to_size_, inner_}, largest(std::max(size_, to_size_)),
+                  in_memory_);
     Builder& b = k.b();
     // How many elements are behind an output, less one, in scan order.
     const Value o = k.at(1);

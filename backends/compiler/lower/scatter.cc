@@ -34,7 +34,11 @@ class ScatterLowering {
  public:
   ScatterLowering(const ir::Operation& op, const Outputs& outputs, const InMemory& in_memory,
                   const LowerOptions& options)
-      : op_(op), outputs_(outputs), in_memory_(in_memory), options_(options), form_(op) {}
+      : op_(op),
+        outputs_(outputs),
+        in_memory_(in_memory),
+        options_(options),
+        form_(op, in_memory) {}
 
   Result<LoweredSequence> run() {
     HEKLA_RETURN_IF_ERROR(form_.check());
@@ -92,7 +96,7 @@ class ScatterLowering {
   // The result as it begins, when that is computed.
   Status add_start(size_t r) {
     const int64_t elements = element_count(shape_);
-    KernelMaker k("scatter_start", {elements}, elements, in_memory_);
+    KernelMaker k("scatter_start", {elements}, form_.largest(), in_memory_);
     k.store(*op_.result(r), k.at(0), k.emitter().emit(*op_.operand(r), Point{{}, k.at(0)}));
     return finish(k);
   }

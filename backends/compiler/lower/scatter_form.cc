@@ -18,7 +18,7 @@ std::vector<Value> split_index(KernelMaker& k, Value v, const std::vector<int64_
   return parts;
 }
 
-ScatterForm::ScatterForm(const ir::Operation& op)
+ScatterForm::ScatterForm(const ir::Operation& op, const InMemory& in_memory)
     : op_(op),
       n_(*op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>()),
       count_(op.result_count()),
@@ -55,8 +55,9 @@ ScatterForm::ScatterForm(const ir::Operation& op)
     }
     dims_.push_back(dim);
   }
-  largest_ = std::max({element_count(shape_), entries() * free_, element_count(update_),
-                       element_count(indices_.type().dims()), keys_});
+  largest_ =
+      std::max({element_count(shape_), entries() * free_, element_count(update_),
+                element_count(indices_.type().dims()), keys_, largest_inlined(op, in_memory)});
 }
 
 std::vector<int64_t> ScatterForm::scatter_sizes() const {

@@ -35,7 +35,8 @@ class ScatterForm {
   };
 
   // `op`: a scatter of static tensors.
-  explicit ScatterForm(const ir::Operation& op);
+  // `in_memory` is asked while it is made.
+  ScatterForm(const ir::Operation& op, const InMemory& in_memory);
 
   // How many operands are updated together.
   size_t count() const { return count_; }

@@ -17,7 +17,7 @@ namespace {
 class ScatterInOrder {
  public:
   ScatterInOrder(const ir::Operation& op, const InMemory& in_memory, const LowerOptions& options)
-      : op_(op), in_memory_(in_memory), options_(options), form_(op) {}
+      : op_(op), in_memory_(in_memory), options_(options), form_(op, in_memory) {}
 
   Result<LoweredSequence> run() {
     HEKLA_RETURN_IF_ERROR(form_.check());
@@ -54,7 +54,7 @@ class ScatterInOrder {
   // The result as it begins, when that is computed.
   Status add_start(size_t r) {
     const int64_t elements = element_count(form_.shape());
-    KernelMaker k("scatter_start", {elements}, elements, in_memory_);
+    KernelMaker k("scatter_start", {elements}, form_.largest(), in_memory_);
     k.store(*op_.result(r), k.at(0), k.emitter().emit(*op_.operand(r), Point{{}, k.at(0)}));
     return finish(k);
   }

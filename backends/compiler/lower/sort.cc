@@ -72,7 +72,8 @@ class SortLowering {
     for (const ir::Value* output : outputs) kept_ = std::max(kept_, places_read(*output, dim));
     row_ = round_up(size_, kMergeOutputs);
     largest_ = outer_ * row_ * inner_;
-    const DType index_dtype = is_wide_index(largest_) ? DType::kI64 : DType::kI32;
+    largest_index_ = std::max(largest_, largest_inlined(op, in_memory));
+    const DType index_dtype = is_wide_index(largest_index_) ? DType::kI64 : DType::kI32;
     for (size_t k = 0; k < op.operand_count(); ++k) {
       const bool is_key =
           comparator_.argument(2 * k)->has_uses() || comparator_.argument(2 * k + 1)->has_uses();
@@ -159,7 +160,7 @@ class SortLowering {
   RadixSort radix_sort() {
     RadixSort sort{sequence_, in_memory_, options_, outer_,
                    size_,     inner_,     dtypes_,  sort_keys(comparator_),
-                   {},        {},         {}};
+                   {},        {},         {},       largest_index_};
     sort.load = [this](KernelMaker& k, Value i) {
       const Point point{{}, index_of(k, size_, k.at(0), i, k.at(2))};
       Elements elements;
@@ -222,7 +223,7 @@ class SortLowering {
 
   // The largest block whose network is not too long, a power of two; all of a shorter line.
   Result<int64_t> block_size() {
-    KernelMaker k("sort", {size_}, largest_, in_memory_);
+    KernelMaker k("sort", {size_}, largest_index_, in_memory_);
     Elements a, b;
     for (size_t i = 0; i < keys_; ++i) {
       const Point here{{}, k.at(0)};
@@ -281,7 +282,7 @@ class SortLowering {
   Status add_parts(int64_t part, const std::vector<Temporary>& to) {
     const int64_t parts = (size_ + part - 1) / part;
     const int64_t last = size_ - (parts - 1) * part;  // elements of the last one
-    KernelMaker k("sort_first", {outer_, parts, inner_}, largest_, in_memory_);
+    KernelMaker k("sort_first", {outer_, parts, inner_}, largest_index_, in_memory_);
     Builder& b = k.b();
     const size_t width = dtypes_.size();
     const auto kept = static_cast<size_t>(kept_);
@@ -363,7 +364,7 @@ class SortLowering {
 
   Status add_blocks(int64_t block, const std::vector<Temporary>& to) {
     const int64_t blocks = (size_ + block - 1) / block;
-    KernelMaker k("sort_blocks", {outer_, blocks, inner_}, largest_, in_memory_);
+    KernelMaker k("sort_blocks", {outer_, blocks, inner_}, largest_index_, in_memory_);
     Builder& b = k.b();
     std::vector<Elements> line;
     std::vector<Value> exists(static_cast<size_t>(block), b.boolean(true));
@@ -448,7 +449,7 @@ class SortLowering {
     while (trips > 0 && (int64_t{1} << (trips - 1)) < run) ++trips;
     // While runs double in length, all levels are one kernel, which loads what is different.
     const bool is_shared = !to.empty() && 2 * width <= kept_ && outputs == kMergeOutputs;
-    KernelMaker k("sort_merge", {outer_, shares, inner_}, largest_, in_memory_);
+    KernelMaker k("sort_merge", {outer_, shares, inner_}, largest_index_, in_memory_);
     Builder& b = k.b();
     const Value o = k.at(0), in = k.at(2);
     auto load = [&](Value i) {
@@ -569,6 +570,7 @@ class SortLowering {
   int64_t kept_ = 1;              // places of a line that somebody reads, from the first on
   int64_t row_ = 1;               // elements of a line in temporary memory
   int64_t largest_ = 1;           // elements of a temporary
+  int64_t largest_index_ = 1;     // of them, and of what the operands are made of
   std::vector<int> key_of_;       // per operand: which of the carried, or -1
   std::vector<size_t> payloads_;  // operands that the comparator does not look at
   std::vector<Carried> carried_;  // keys, then a single payload

@@ -111,7 +111,9 @@ class TeamScanLowering {
              const Elements& elements) const {
     for (size_t r = 0; r < to.size(); ++r) k.store(to[r], index_of(k, size, i), elements[r]);
   }
-  int64_t largest() const { return scan_.outer * (scan_.size + shape_.block()) * scan_.inner; }
+  int64_t largest() const {
+    return std::max(scan_.outer * (scan_.size + shape_.block()) * scan_.inner, scan_.largest);
+  }
   bool is_whole() const { return scan_.size % shape_.block() == 0; }
   Status finish(KernelMaker& k) const {
     HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(scan_.options));

@@ -28,6 +28,7 @@ struct TeamScan {
   std::function<Elements(KernelMaker& k, Value i)> load;
   // What the elements up to `i` are reduced to; `i` too.
   std::function<void(KernelMaker& k, Value i, const Elements& elements)> store;
+  int64_t largest = 1;  // an index that `load` computes
 };
 
 // Empty: the device has teams, the lines lie along memory and the reducer is short.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backends/compiler/passes/only_operation.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/plain_types.h"
 #include "runtime/program/builder/graph_builder.h"
@@ -14,21 +15,6 @@ using ir::GraphBuilder;
 using ir::OpCode;
 using ir::Value;
 using Numbers = std::vector<int64_t>;
-
-// The operation that a scatter's or a reduce's body is, when all of it is that.
-OpCode only_operation(const ir::Region& region) {
-  const ir::Block& body = region.front();
-  const auto& operations = body.operations();
-  if (operations.size() != 2) return OpCode::kUnknown;
-  const ir::Operation& op = *operations.front();
-  const ir::Operation& end = *operations.back();
-  if (op.operand_count() != 2 || end.operand_count() != 1 || end.operand(0) != op.result()) {
-    return OpCode::kUnknown;
-  }
-  const bool in_order = op.operand(0) == body.argument(0) && op.operand(1) == body.argument(1);
-  const bool reversed = op.operand(0) == body.argument(1) && op.operand(1) == body.argument(0);
-  return in_order || reversed ? op.code() : OpCode::kUnknown;
-}
 
 bool is_wide(DType dtype) { return dtype_bytes(dtype) >= 4 && !is_complex(dtype); }
 

@@ -5,6 +5,7 @@
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/plain_types.h"
 #include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/accumulator.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
@@ -13,11 +14,6 @@ namespace {
 using ir::GraphBuilder;
 using ir::OpCode;
 using ir::Value;
-
-// What parts are summed in: as wide as one sum would be taken.
-DType sum_dtype(DType result) {
-  return result == DType::kBF16 || result == DType::kF16 ? DType::kF32 : result;
-}
 
 bool is_summed_in_parts(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16 ||
@@ -95,7 +91,7 @@ Value* split_dot(GraphBuilder& g, const ir::Operation& op, const SplitLimits& li
   with_parts.insert(with_parts.begin(), parts);
   ir::AttributeMap attributes = op.attributes();
   attributes.set("dot_dimension_numbers", ir::Attribute(numbers));
-  const DType dtype = sum_dtype(op.result()->type().dtype());
+  const DType dtype = ir::accumulator_dtype(op.result()->type().dtype());
   Value* all = g.make(OpCode::kDotGeneral,
                       {cut(g, op.operand(0), static_cast<size_t>(l), parts),
                        cut(g, op.operand(1), static_cast<size_t>(r), parts)},
@@ -136,7 +132,7 @@ Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLi
   result[feature] *= parts;
   ir::AttributeMap attributes = op.attributes();
   attributes.set("feature_group_count", ir::i64_attribute(parts));
-  const DType dtype = sum_dtype(op.result()->type().dtype());
+  const DType dtype = ir::accumulator_dtype(op.result()->type().dtype());
   Value* all = g.make(OpCode::kConvolution, {op.operand(0), kernel}, std::move(attributes),
                       ir::Type::tensor(dtype, result));
   return sum(g, cut(g, all, feature, parts), feature);

@@ -5,6 +5,7 @@
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/plain_types.h"
 #include "runtime/program/builder/graph_builder.h"
+#include "runtime/program/ir/accumulator.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
@@ -82,7 +83,7 @@ class ThinProduct {
   Status replace() {
     wide_.look_through_transposes();
     const ir::Type type = op_.result()->type();
-    sum_dtype_ = dtype_bytes(type.dtype()) < 4 ? DType::kF32 : type.dtype();
+    sum_dtype_ = ir::accumulator_dtype(type.dtype());
     GraphBuilder g(*op_.block(), &op_, op_.location());
     const Value* wide = wide_.value;
     Value* converted = as_sum(g, wide_.value);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/compiler/passes/only_operation.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::spmd {
@@ -60,29 +61,6 @@ bool changes_nothing(const ir::Value& value, OpCode code) {
 
 }  // namespace
 
-std::optional<OpCode> only_operation(const ir::Region& region) {
-  const ir::Block& block = region.front();
-  if (block.operations().size() != 2 || block.argument_count() != 2) return std::nullopt;
-  const ir::Operation& op = *block.operations().front();
-  switch (op.code()) {
-    case OpCode::kAdd:
-    case OpCode::kMultiply:
-    case OpCode::kMaximum:
-    case OpCode::kMinimum:
-    case OpCode::kAnd:
-    case OpCode::kOr:
-    case OpCode::kXor:
-      break;
-    default:
-      return std::nullopt;
-  }
-  const bool folds_both =
-      (op.operand(0) == block.argument(0) && op.operand(1) == block.argument(1)) ||
-      (op.operand(0) == block.argument(1) && op.operand(1) == block.argument(0));
-  if (!folds_both || block.terminator()->operand(0) != op.result()) return std::nullopt;
-  return op.code();
-}
-
 bool is_idempotent(OpCode code) {
   return code == OpCode::kMaximum || code == OpCode::kMinimum || code == OpCode::kAnd ||
          code == OpCode::kOr;
@@ -115,7 +93,7 @@ std::optional<RunningFold> running_fold(const ir::Operation& op, size_t d, int64
   }
   const bool is_forward = padding[d][0] == size - 1 && padding[d][1] == 0;
   const bool is_reversed = padding[d][0] == 0 && padding[d][1] == size - 1;
-  const std::optional<OpCode> code = only_operation(op.region(0));
+  const std::optional<OpCode> code = passes::only_operation(op.region(0));
   if (!code || is_forward == is_reversed) return std::nullopt;
   if (!is_idempotent(*code) && !changes_nothing(*op.operand(1), *code)) return std::nullopt;
   return RunningFold{*code, is_reversed};

@@ -11,9 +11,6 @@
 
 namespace hekla::spmd {
 
-// How the values that a region of two arguments folds may be combined: one operation on both.
-std::optional<ir::OpCode> only_operation(const ir::Region& region);
-
 // Whether it does no harm to fold a value twice.
 bool is_idempotent(ir::OpCode code);
 

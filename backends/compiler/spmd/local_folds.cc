@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/compiler/passes/only_operation.h"
 #include "backends/compiler/spmd/local_job.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -58,7 +59,7 @@ void LocalOps::fill_blocks(Job& job) {
         if (!is_reduce) {
           fill = g.constant(dtype, {}, 0);
         } else {
-          const OpCode fold = *only_operation(op.region(0));
+          const OpCode fold = *passes::only_operation(op.region(0));
           fill = is_idempotent(fold) ? job.operands[1] : neutral(g, fold, dtype, {});
         }
         job.operands[i] =

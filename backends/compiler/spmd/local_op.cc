@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "backends/compiler/passes/only_operation.h"
 #include "backends/compiler/spmd/folds.h"
 #include "backends/compiler/spmd/local_job.h"
 #include "backends/compiler/spmd/local_window.h"
@@ -70,7 +71,8 @@ bool stands_alone(const ShardingRule& rule, int64_t factor) {
 bool may_fill(const ir::Operation& op) {
   return op.code() == OpCode::kDot || op.code() == OpCode::kDotGeneral ||
          op.code() == OpCode::kDynamicSlice ||
-         (op.code() == OpCode::kReduce && op.result_count() == 1 && only_operation(op.region(0)));
+         (op.code() == OpCode::kReduce && op.result_count() == 1 &&
+          passes::only_operation(op.region(0)));
 }
 
 bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
@@ -88,7 +90,7 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
       return contains(picked_dimensions(op), d);
     }
     case OpCode::kScatter:
-      return op.result_count() == 1 && only_operation(op.region(0)).has_value();
+      return op.result_count() == 1 && passes::only_operation(op.region(0)).has_value();
     default:
       return false;
   }
@@ -364,7 +366,7 @@ void LocalOps::finish(Job& job) {
   if (is_reduced) {
     fold = OpCode::kAdd;
     if (op.code() == OpCode::kReduce || op.code() == OpCode::kScatter) {
-      fold = op.result_count() == 1 ? only_operation(op.region(0)) : std::nullopt;
+      fold = op.result_count() == 1 ? passes::only_operation(op.region(0)) : std::nullopt;
     } else if (job.types[0].dtype() == DType::kI1) {
       fold = OpCode::kOr;
     }

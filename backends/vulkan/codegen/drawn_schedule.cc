@@ -163,12 +163,26 @@ class DrawnSchedule {
 
   Answer staged_tile() {
     if (kernel::Refusal why = why_no_tile(); !why.empty()) return why;
-    return tiled(kernel_, shape(), pick({2, 3, 16, 32}));
+    TileShape chosen = shape();
+    // Columns of whole words, and of words that lie side by side in memory.
+    if (chance(50)) {
+      chosen.columns = pick({4, 8});
+      while (chosen.columns > 1 && !fits(chosen.columns, chosen.rows)) chosen.columns /= 2;
+    }
+    Schedule s = tiled(kernel_, chosen, pick({2, 3, 16, 32}));
+    s.prefetches = chance(50);
+    s.is_adjacent = s.columns > 1 && (s.columns & (s.columns - 1)) == 0 &&
+                    kernel_.grid.back() % s.columns == 0 && may_be_adjacent(kernel_, target_) &&
+                    chance(60);
+    s.long_accesses = target_.int64 && chance(50);
+    return s;
   }
 
   Answer staged_rows() {
     if (kernel::Refusal why = why_no_tile(); !why.empty()) return why;
-    return tiled(kernel_, {power_of_two(most_), 1, 1, 1}, pick({2, 5, 32}));
+    Schedule s = tiled(kernel_, {power_of_two(most_), 1, 1, 1}, pick({2, 5, 32}));
+    s.prefetches = chance(50);
+    return s;
   }
 
   const kernel::IndexAnalysis& index_;

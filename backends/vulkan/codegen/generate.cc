@@ -88,6 +88,7 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
       b_(m_.builder()),
       memory_(m_, kernel_, schedule.is_adjacent || schedule.transposed_loads > 0,
               schedule.long_accesses),
+      entry_(m_),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
       stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
@@ -118,30 +119,23 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
 }
 
 Shader Generator::run() {
-  spv::Function* main = b_.makeEntryPoint("main");
-  entry_ = b_.addEntryPoint(spv::ExecutionModelGLCompute, main, "main");
-  b_.addExecutionMode(main, spv::ExecutionModeLocalSize, static_cast<int>(schedule_.workgroup_size),
-                      1, 1);
-  memory_.declare(entry_);
-  const Bits group_id = built_in(spv::BuiltInWorkgroupId, "workgroup");
-  const Bits groups = built_in(spv::BuiltInNumWorkgroups, "workgroups");
-  const Bits local = component(built_in(spv::BuiltInLocalInvocationId, "invocation"), 0);
+  entry_.begin(schedule_.workgroup_size, memory_.table_members());
+  const Bits local =
+      entry_.component(entry_.built_in(spv::BuiltInLocalInvocationId, "invocation"), 0);
   if (schedule_.broadcasts || schedule_.shuffles) {
     m_.keep_lanes_together();
     b_.addCapability(spv::CapabilityGroupNonUniformShuffle);
-    subgroup_lane_ = built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
+    subgroup_lane_ = entry_.built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
   }
-  const Bits first = memory_.first_group();
   // Numbers of groups stay below 2^31, and no compiler knows that.
-  if (!guarded_.empty() || !foldable_.empty() || m_.target().masks_bits_wrongly)
-    unknown_zero_ = first >> 31;
-  const Bits group = first + component(group_id, 0) +
-                     component(groups, 0) *
-                         (component(group_id, 1) + component(groups, 1) * component(group_id, 2));
+  if (!guarded_.empty() || !foldable_.empty() || m_.target().masks_bits_wrongly) {
+    unknown_zero_ = entry_.first_group() >> 31;
+  }
+  const Bits group = entry_.group();
   // Folded grids have more groups than there is work for.
   const Flag has_work = group < static_cast<uint64_t>(schedule_.group_count);
   spv::Builder::If outer(has_work.id, spv::SelectionControlMaskNone, b_);
-  memory_.load_table();
+  memory_.load_table(entry_);
   if (schedule_.transposed_loads > 0) {
     emit_transposes(group, local);
   } else if (schedule_.is_tiled) {
@@ -152,8 +146,7 @@ Shader Generator::run() {
     emit_points(group, local);
   }
   outer.makeEndIf();
-  b_.makeReturn(/*implicit=*/true);
-  m_.add_float_modes(main);
+  entry_.end();
 
   Shader shader;
   shader.words = m_.words();
@@ -162,15 +155,6 @@ Shader Generator::run() {
   shader.schedule = schedule_name(schedule_);
   shader.required_features = m_.features();
   return shader;
-}
-
-// A vector of three, whose id is wrapped as if it were one number.
-Bits Generator::built_in(spv::BuiltIn which, const char* name, int size) {
-  const spv::Id type = size == 1 ? m_.uint_type(32) : m_.vector_type(m_.uint_type(32), size);
-  const spv::Id variable = b_.createVariable(spv::NoPrecision, spv::StorageClassInput, type, name);
-  b_.addDecoration(variable, spv::DecorationBuiltIn, which);
-  entry_->addIdOperand(variable);
-  return {&m_, 32, b_.createLoad(variable, spv::NoPrecision)};
 }
 
 void Generator::emit_points(Bits group, Bits local) {
@@ -202,8 +186,9 @@ void Generator::emit_points(Bits group, Bits local) {
 void Generator::emit_teams(Bits group, Bits local) {
   if (schedule_.shuffles) {
     // By what the lanes of subgroups are, which Vulkan does not say of local invocations.
-    local = built_in(spv::BuiltInSubgroupId, "subgroup", 1) * uint64_t{target_.subgroup_size} +
-            subgroup_lane_;
+    local =
+        entry_.built_in(spv::BuiltInSubgroupId, "subgroup", 1) * uint64_t{target_.subgroup_size} +
+        subgroup_lane_;
   }
   local_ = local;
   const uint64_t points = schedule_.team_points;
@@ -240,7 +225,7 @@ spv::Id Generator::exchanged(const Instruction& inst) {
     const spv::Id all = b_.makeArrayType(
         m_.type(type), b_.makeUintConstant(schedule_.workgroup_size), /*stride=*/0);
     array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, all, "exchanged");
-    entry_->addIdOperand(array);
+    entry_.add(array);
   }
   const auto element = [&](Bits at) {
     return m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.type(type)),
@@ -264,7 +249,7 @@ spv::Id Generator::access_team(const Instruction& inst) {
     const spv::Id all =
         b_.makeArrayType(m_.uint_type(32), b_.makeUintConstant(memory.words * teams), /*stride=*/0);
     array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, all, "team");
-    entry_->addIdOperand(array);
+    entry_.add(array);
   }
   Bits at = integer(inst.arguments[0]);
   if (teams > 1) at = team_slot_ * uint64_t{memory.words} + at;
@@ -461,7 +446,7 @@ uint64_t Generator::run_factor(const Instruction& inst, uint32_t length) const {
 // Where a load of adjacent columns is contiguous in memory: several columns at once.
 bool Generator::load_run(Value v, const Instruction& inst) {
   const uint32_t length = run_length(inst);
-  if (length == 1) return false;
+  if (length == 1 || staged_.contains(v)) return false;
   const uint64_t aligned_to = run_factor(inst, length);
   for_leaders(v, [&] {
     if (point_ % length != 0) return;
@@ -498,7 +483,9 @@ spv::Id Generator::value(Value v, const Instruction& inst) {
   }
   switch (inst.op) {
     case Op::kLoad:
-      if (const auto it = staged_.find(v); it != staged_.end()) return load_staged(it->second);
+      if (const auto it = staged_.find(v); it != staged_.end()) {
+        return load_staged(v, it->second);
+      }
       if (transposed_arrays_.contains(v)) return load_transposed(v);
       if (unroll_ > 1 && long_loads_.contains(v)) {
         std::vector<spv::Id>& loaded = ahead_[id_index(v, point_)];

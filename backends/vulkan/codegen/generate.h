@@ -22,9 +22,6 @@
 
 namespace hekla::vulkan {
 
-// Part of every cache key, with kKernelAbiVersion: raised when the same kernel gives other code.
-inline constexpr uint32_t kCodegenVersion = 8;
-
 struct Shader {
   std::vector<uint32_t> words;
   uint32_t workgroup_size = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generator: one kernel on its way to SPIR-V. generate.cc deals out points and does loads, values
-// and stores; loops.cc does loops, transposes.cc tiles that are transposed in shared memory. Of
-// this folder alone. One thread, one run.
+// and stores; loops.cc does loops, staged.cc those through shared memory, transposes.cc tiles that
+// are transposed in shared memory. Of this folder alone. One thread, one run.
 #pragma once
 
 #include <map>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/vulkan/codegen/entry.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/codegen/lower.h"
 #include "backends/vulkan/codegen/memory.h"
@@ -26,11 +27,6 @@ class Generator {
   Shader run();
 
  private:
-  Bits built_in(spv::BuiltIn which, const char* name, int size = 3);
-  Bits component(Bits vector, unsigned index) {
-    return {&m_, 32, b_.createCompositeExtract(vector.id(), m_.uint_type(32), index)};
-  }
-
   // Points.
   void emit_points(Bits group, Bits local);
   void emit_teams(Bits group, Bits local);
@@ -191,24 +187,45 @@ class Generator {
   bool may_be_loaded_early(kernel::Value load) const;
   Carried emit_passed_iterations(const Iterations& range, const Carried& initial);
 
-  // Loads through shared memory: [iteration][row or column], with one more of these, so that lanes
-  // that differ in the iteration meet different banks.
-  struct Staged {
-    StagedLoad load;
+  // An array in shared memory of words: [iteration][word of a lane][lane]. The parts of a word are
+  // what a lane needs together: several loads of one row, or several columns of one load.
+  struct SharedArray {
+    std::vector<StagedLoad> loads;  // of the parts; a single one: of all of them
+    bool is_by_row = false;
     spv::Id array = 0;
-    uint32_t extent = 0;
-    uint32_t lanes = 0;
-    Bits iteration;  // within the block
-    // Several loads have one array of words: which part of them this one is.
-    kernel::Value word = kernel::kNoValue;
     uint32_t parts = 1;
-    uint32_t part = 0;
+    uint32_t lanes = 1;
+    uint32_t words = 1;       // of a lane
+    uint32_t word_pitch = 1;  // from one word of a lane to the next
+    // From iteration to iteration: odd, so that lanes that differ in it meet different banks.
+    uint32_t pitch = 1;
+    kernel::ScalarType type = kernel::ScalarType::kF32;
+  };
+  // Where a load finds its values.
+  struct Staged {
+    size_t array = 0;
+    uint32_t part = 0;  // of a word of several loads
   };
   bool stage(int32_t region, int64_t trip_count, int64_t depth);
-  void share(std::span<const StagedLoad> loads, int64_t depth);
-  spv::Id shared_element(const Staged& staged, Bits iteration, Bits index, bool is_word = false);
-  spv::Id load_staged(const Staged& staged);
-  void fill(int32_t region, const Staged& staged, Bits first_iteration, uint64_t depth);
+  // Whether there was room.
+  bool share(std::span<const StagedLoad> loads, uint32_t parts, int64_t depth);
+  spv::Id shared_word(const SharedArray& shared, Bits iteration, Bits word, Bits lane);
+  spv::Id load_staged(kernel::Value v, const Staged& staged);
+  // The words that an invocation fetches from memory for a block of iterations: which they are,
+  // what is in them, part by part, and how they get into shared memory.
+  struct SharedPlace {
+    Bits iteration, word, lane;
+    Flag inside;  // id 0: there is one for every invocation
+  };
+  std::vector<SharedPlace> shared_places(const SharedArray& shared, uint64_t depth);
+  void fetch_word(int32_t region, const SharedArray& shared, const SharedPlace& place,
+                  Bits first_iteration, Carried& values);
+  void fetch(int32_t region, const SharedArray& shared, Bits first_iteration, uint64_t depth,
+             Carried& values);
+  // Gives the values behind those of this array.
+  std::span<const Carried::value_type> put(const SharedArray& shared,
+                                           std::span<const Carried::value_type> values,
+                                           uint64_t depth);
   void barrier();
   void team_barrier() {
     accesses_.clear();
@@ -225,7 +242,7 @@ class Generator {
   Module m_;
   spv::Builder& b_;
   Memory memory_;
-  spv::Instruction* entry_ = nullptr;
+  Entry entry_;
   const size_t side_by_side_;     // points of an invocation
   const bool stores_come_last_;   // behind all loops
   std::vector<uint8_t> depends_;  // by Value: on what of the tile
@@ -234,9 +251,11 @@ class Generator {
   size_t point_ = 0;              // that is emitted
   // Of a tile.
   Bits first_column_, first_row_, lane_x_, lane_y_, local_;
+  std::vector<SharedArray> shared_;
   std::map<kernel::Value, Staged> staged_;
-  // Words that this iteration has loaded, by the first load that has a part and the lane's row.
-  std::map<std::pair<kernel::Value, size_t>, spv::Id> words_;
+  Bits shared_iteration_;  // within the block
+  // Words that this iteration has loaded, by array and the lane's word.
+  std::map<std::pair<size_t, size_t>, spv::Id> words_;
   TransposedTile transposed_;
   std::map<kernel::Value, spv::Id> transposed_arrays_;
   // Of exchanges through shared memory: two arrays of a type, used alternately.

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops: one iteration after the other, unrolled, with loads that lanes do for each other, and with
-// loads through shared memory.
+// Loops: one iteration after the other, unrolled, and with loads that lanes do for each other.
 #include <algorithm>
 
 #include "backends/vulkan/codegen/generator.h"
 
 namespace hekla::vulkan::codegen {
-
-namespace {
-
-// Elements of 32 bits that shared memory gives a lane at once.
-constexpr size_t kSharedWord = 4;
-
-}  // namespace
 
 using kernel::Instruction;
 using kernel::Op;
@@ -144,6 +136,7 @@ void Generator::emit_loop(const Instruction& inst) {
     values = emit_staged_iterations(number, count.like(static_cast<uint64_t>(trip_count / depth)),
                                     static_cast<uint64_t>(depth), values);
     staged_.clear();
+    shared_.clear();
     if (trip_count % depth != 0) {
       all.first = count.like(static_cast<uint64_t>(trip_count / depth * depth));
       all.count = count.like(static_cast<uint64_t>(trip_count % depth));
@@ -340,146 +333,6 @@ Generator::Carried Generator::emit_passed_iterations(const Iterations& range,
                                 with_types(inner.carried, initial)));
   needed_.clear();
   passed_.clear();
-  end_loop(loop, with_types(inner.carried, initial));
-  return with_types(loop.carried, initial);
-}
-
-// Whether loads of this loop go through shared memory; staged_ says which.
-bool Generator::stage(int32_t region, int64_t trip_count, int64_t depth) {
-  const bool has_rows = schedule_.lanes_y * schedule_.rows > 1;
-  std::vector<StagedLoad> in_words, single;
-  for (const StagedLoad& load : staged_loads(index_, region, trip_count, depends_, has_rows)) {
-    // Each lane loads its own, unless others would then load far from it.
-    const uint32_t lanes = load.is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
-    if (lanes == schedule_.workgroup_size && !load.is_along_iteration) continue;
-    if (!may_be_loaded_early(load.load)) continue;
-    // Several rows of a point: those of one lane lie side by side, and it takes them at once.
-    const bool is_word = !target_.is_cpu && has_rows && load.is_by_row &&
-                         kernel::bit_width(f_.type(load.load)) == 32;
-    (is_word ? in_words : single).push_back(load);
-  }
-  std::stable_sort(in_words.begin(), in_words.end(),
-                   [&](const auto& a, const auto& b) { return f_.type(a.load) < f_.type(b.load); });
-  for (std::span<const StagedLoad> rest(in_words); !rest.empty();) {
-    const bool is_word =
-        rest.size() >= kSharedWord && f_.type(rest[0].load) == f_.type(rest[kSharedWord - 1].load);
-    const size_t count = is_word ? kSharedWord : 1;
-    share(rest.first(count), depth);
-    rest = rest.subspan(count);
-  }
-  for (const StagedLoad& load : single) share({&load, 1}, depth);
-  return !staged_.empty();
-}
-
-void Generator::share(std::span<const StagedLoad> loads, int64_t depth) {
-  Staged staged;
-  staged.word = loads[0].load;
-  staged.parts = static_cast<uint32_t>(loads.size());
-  staged.lanes = loads[0].is_by_row ? schedule_.lanes_y : schedule_.lanes_x;
-  staged.extent = staged.lanes * (loads[0].is_by_row ? schedule_.rows : schedule_.columns);
-  const ScalarType type = f_.type(loads[0].load);
-  const auto elements = (staged.extent + 1) * static_cast<uint32_t>(depth);
-  const auto bytes = elements * staged.parts * static_cast<uint32_t>(kernel::bit_width(type) / 8);
-  if (shared_bytes_ + bytes > target_.max_shared_memory_bytes) return;
-  shared_bytes_ += bytes;
-  const spv::Id element = staged.parts == 1
-                              ? m_.type(type)
-                              : b_.makeVectorType(m_.type(type), static_cast<int>(staged.parts));
-  const spv::Id array = b_.makeArrayType(element, b_.makeUintConstant(elements), /*stride=*/0);
-  staged.array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, array, "shared");
-  entry_->addIdOperand(staged.array);
-  for (const StagedLoad& load : loads) {
-    staged.load = load;
-    staged_.emplace(load.load, staged);
-    ++staged.part;
-  }
-}
-
-spv::Id Generator::shared_element(const Staged& staged, Bits iteration, Bits index, bool is_word) {
-  const Bits at = iteration.resized(32) * uint64_t{staged.extent + 1} + index;
-  const spv::Id scalar = m_.type(f_.type(staged.load.load));
-  const auto pointer = [&](spv::Id type) {
-    return b_.makePointer(spv::StorageClassWorkgroup, type);
-  };
-  if (staged.parts == 1) return m_.op(spv::OpAccessChain, pointer(scalar), {staged.array, at.id()});
-  if (is_word) {
-    const spv::Id word = b_.makeVectorType(scalar, static_cast<int>(staged.parts));
-    return m_.op(spv::OpAccessChain, pointer(word), {staged.array, at.id()});
-  }
-  return m_.op(spv::OpAccessChain, pointer(scalar),
-               {staged.array, at.id(), b_.makeUintConstant(staged.part)});
-}
-
-spv::Id Generator::load_staged(const Staged& staged) {
-  const Bits lane = staged.load.is_by_row ? lane_y_ : lane_x_;
-  const size_t i = staged.load.is_by_row ? point_ / schedule_.columns : point_ % schedule_.columns;
-  const Bits index = lane + uint64_t{i} * staged.lanes;
-  if (staged.parts == 1) {
-    return b_.createLoad(shared_element(staged, staged.iteration, index), spv::NoPrecision);
-  }
-  spv::Id& word = words_[{staged.word, i}];
-  if (word == 0) {
-    word = b_.createLoad(shared_element(staged, staged.iteration, index, /*is_word=*/true),
-                         spv::NoPrecision);
-  }
-  return b_.createCompositeExtract(word, m_.type(f_.type(staged.load.load)), staged.part);
-}
-
-void Generator::fill(int32_t region, const Staged& staged, Bits first_iteration, uint64_t depth) {
-  const int index_width = kernel::bit_width(kernel_.index_type);
-  const auto& parameters = f_.body().parameters;
-  const size_t dim = parameters.size() - (staged.load.is_by_row ? 2 : 1);
-  const auto size = static_cast<uint64_t>(kernel_.grid[dim]);
-  const uint64_t elements = staged.extent * depth;
-  for (uint64_t done = 0; done < elements; done += schedule_.workgroup_size) {
-    Bits across = local_ + done;
-    Bits iteration = across;
-    const Flag is_needed = across < elements;
-    if (staged.load.is_along_iteration) {
-      across = divide(iteration, depth);
-    } else {
-      iteration = divide(across, staged.extent);
-    }
-    std::optional<spv::Builder::If> guard;
-    if (elements - done < schedule_.workgroup_size) {
-      guard.emplace(is_needed.id, spv::SelectionControlMaskNone, b_);
-    }
-    Bits index = (staged.load.is_by_row ? first_row_ : first_column_) + across;
-    index = select(index < size, index, size - 1);
-    Replay r;
-    r.region = region;
-    r.known[parameters[dim]] = index.resized(index_width).id();
-    r.known[f_.region(region).parameters[0]] =
-        (first_iteration + iteration.resized(first_iteration.width())).id();
-    const spv::Id value = replay(staged.load.load, r);
-    b_.createStore(value, shared_element(staged, iteration, across));
-    if (guard) guard->makeEndIf();
-  }
-}
-
-void Generator::barrier() {
-  b_.createControlBarrier(
-      spv::ScopeWorkgroup, spv::ScopeWorkgroup,
-      static_cast<spv::MemorySemanticsMask>(spv::MemorySemanticsAcquireReleaseMask |
-                                            spv::MemorySemanticsWorkgroupMemoryMask));
-}
-
-Generator::Carried Generator::emit_staged_iterations(int32_t region, Bits blocks, uint64_t depth,
-                                                     const Carried& initial) {
-  Loop loop = begin_loop(blocks, spv::LoopControlDontUnrollMask, initial);
-  const Bits first = loop.iteration * depth;
-  for (const auto& [load, staged] : staged_) fill(region, staged, first, depth);
-  barrier();
-  const Carried before = with_types(loop.carried, initial);
-  const bool is_long = schedule_.lanes_y * schedule_.rows == 1 &&
-                       f_.region(region).instructions.size() * depth > kMostUnrolledInstructions;
-  Loop inner =
-      begin_loop(blocks.like(depth),
-                 is_long ? spv::LoopControlDontUnrollMask : spv::LoopControlUnrollMask, before);
-  for (auto& [load, staged] : staged_) staged.iteration = inner.iteration;
-  end_loop(inner,
-           emit_unrolled(region, first + inner.iteration, 1, with_types(inner.carried, initial)));
-  barrier();
   end_loop(loop, with_types(inner.carried, initial));
   return with_types(loop.carried, initial);
 }

@@ -139,6 +139,10 @@ uint32_t store_elements(const MatrixLayout& l, const MatrixAxes& along) {
   return static_cast<uint32_t>(unit);
 }
 
+MatrixTile smallest_tile(const MatrixShape& shape) {
+  return {2 * shape.rows, 2 * shape.columns, 2 * shape.depth, shape.rows, shape.columns, 1};
+}
+
 // Those that sizes choose among, largest first.
 std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& target) {
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
@@ -154,11 +158,13 @@ std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& tar
   };
   std::vector<MatrixTile> tiles;
   for (const MatrixTile& tile : table) {
-    if (why_no_tile(tile, shape, target).empty()) tiles.push_back(tile);
+    if (why_no_matrix_tile(tile, shape, target).empty()) tiles.push_back(tile);
   }
-  const MatrixTile smallest{2 * shape.rows, 2 * shape.columns, 2 * shape.depth,
-                            shape.rows,     shape.columns,     1};
-  if (tiles.empty() || tiles.back().subgroup_rows > shape.rows) tiles.push_back(smallest);
+  const MatrixTile small = smallest_tile(shape);
+  if ((tiles.empty() || tiles.back().subgroup_rows > shape.rows) &&
+      why_no_matrix_tile(small, shape, target).empty()) {
+    tiles.push_back(small);
+  }
   return tiles;
 }
 
@@ -166,10 +172,13 @@ MatrixTile choose_tile(const MatrixLayout& l, const Target& target) {
   if (target.matrix_tile.rows > 0) return target.matrix_tile;
   if (target.schedule_seed != 0) {
     const std::vector<MatrixTile> all = matrix_tiles(l.shape, target);
+    if (all.empty()) return smallest_tile(l.shape);
     std::mt19937_64 random(target.schedule_seed);
     return all[random() % all.size()];
   }
   const std::vector<MatrixTile> tiles = chosen_tiles(l.shape, target);
+  // matrix_layout says why it is none.
+  if (tiles.empty()) return smallest_tile(l.shape);
   // The largest that leaves work for all processors, else the one that leaves most, the larger of
   // equals; none that is empty by half.
   const auto is_wasted = [](int64_t size, uint32_t part) {
@@ -198,7 +207,8 @@ int64_t axes_size(const MatrixAxes& axes) {
   return size;
 }
 
-kernel::Refusal why_no_tile(const MatrixTile& t, const MatrixShape& shape, const Target& target) {
+kernel::Refusal why_no_matrix_tile(const MatrixTile& t, const MatrixShape& shape,
+                                   const Target& target) {
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
   const uint32_t unit = unit_words(shape) * kWordBytes / bytes;
   const bool divides = t.subgroup_rows > 0 && t.subgroup_columns > 0 && t.depth > 0 &&
@@ -238,7 +248,7 @@ std::vector<MatrixTile> matrix_tiles(const MatrixShape& shape, const Target& tar
   for (const MatrixTile& tile :
        {MatrixTile{8 * r, 16 * c, 2 * d, 4 * r, 4 * c, 1}, MatrixTile{4 * r, 2 * c, d, 2 * r, c, 2},
         MatrixTile{2 * r, 4 * c, 2 * d, r, 2 * c, 1}, MatrixTile{r, 3 * c, d, r, c, 1}}) {
-    if (why_no_tile(tile, shape, target).empty()) tiles.push_back(tile);
+    if (why_no_matrix_tile(tile, shape, target).empty()) tiles.push_back(tile);
   }
   return tiles;
 }
@@ -263,7 +273,7 @@ Result<MatrixLayout> matrix_layout(const Contraction& c, const Target& target) {
   l.column_count = axes_size(l.columns);
   l.depth_count = axes_size(l.depth);
   l.tile = choose_tile(l, target);
-  if (const kernel::Refusal why = why_no_tile(l.tile, l.shape, target); !why.empty()) {
+  if (const kernel::Refusal why = why_no_matrix_tile(l.tile, l.shape, target); !why.empty()) {
     return unimplemented("contraction {}: {}", kernel::to_string(c), why);
   }
   const auto tiles = [](int64_t size, uint32_t part) { return (size + part - 1) / part; };

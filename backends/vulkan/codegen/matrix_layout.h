@@ -64,9 +64,10 @@ struct MatrixLayout {
 };
 
 // Why a tile is none for products of this shape on the device; empty: it is one.
-kernel::Refusal why_no_tile(const MatrixTile& tile, const MatrixShape& shape, const Target& target);
+kernel::Refusal why_no_matrix_tile(const MatrixTile& tile, const MatrixShape& shape,
+                                   const Target& target);
 // Those that the device has room for: what sizes choose among, largest first, and some that are for
-// tests. Never empty: whether a few matrices fit is asked of the layout.
+// tests. Empty where it has no room for any: make_target leaves such shapes out.
 std::vector<MatrixTile> matrix_tiles(const MatrixShape& shape, const Target& target);
 
 // UNIMPLEMENTED, in words: the device has no matrix units for the operands.

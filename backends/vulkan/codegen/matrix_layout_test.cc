@@ -102,7 +102,7 @@ TEST(MatrixLayoutTest, EveryTileOfTheTableFitsTheDevice) {
   for (const Target& target : {a_target(), small}) {
     for (const MatrixShape& shape : target.matrix_shapes) {
       for (const MatrixTile& tile : codegen::matrix_tiles(shape, target)) {
-        EXPECT_EQ(codegen::why_no_tile(tile, shape, target), "");
+        EXPECT_EQ(codegen::why_no_matrix_tile(tile, shape, target), "");
         Target forced = target;
         forced.matrix_tile = tile;
         const MatrixLayout l = layout(product(shape.operands, 100, 100, 100), forced);
@@ -111,6 +111,60 @@ TEST(MatrixLayoutTest, EveryTileOfTheTableFitsTheDevice) {
       }
     }
   }
+}
+
+// A device that lists matrices and has no room for the smallest tile of them has none.
+TEST(MatrixLayoutTest, ShapesWithoutATileAreLeftOut) {
+  DeviceSnapshot snapshot;
+  snapshot.features.cooperative_matrix = snapshot.features.vulkan_memory_model = true;
+  snapshot.features.subgroup_size_control = snapshot.features.compute_full_subgroups = true;
+  snapshot.features.i64 = snapshot.features.f16 = snapshot.features.storage_16 = true;
+  snapshot.cooperative_matrices = {{16, 16, 16, "f16", "f16", "f32", "f32", false}};
+  snapshot.subgroup.size = snapshot.subgroup.min_size = snapshot.subgroup.max_size = 32;
+  snapshot.limits.max_workgroup_invocations = snapshot.limits.max_workgroup_size[0] = 128;
+  snapshot.limits.max_shared_memory_bytes = 16 << 10;
+  EXPECT_EQ(make_target(snapshot).matrix_shapes.size(), 1u);
+  snapshot.limits.max_shared_memory_bytes = 512;
+  EXPECT_TRUE(make_target(snapshot).matrix_shapes.empty());
+  Target forced = a_target();
+  forced.max_shared_memory_bytes = 512;
+  const auto none = codegen::matrix_layout(product(DType::kBF16, 64, 64, 64), forced);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.status().message().find("bytes of shared memory, more than 512"),
+            std::string::npos);
+}
+
+// bf16 may be a type of shaders without being one of matrices.
+TEST(MatrixLayoutTest, MatricesOfBf16NeedTheirFeature) {
+  DeviceSnapshot snapshot;
+  snapshot.features.cooperative_matrix = snapshot.features.vulkan_memory_model = true;
+  snapshot.features.subgroup_size_control = snapshot.features.compute_full_subgroups = true;
+  snapshot.features.i64 = snapshot.features.bf16 = snapshot.features.storage_16 = true;
+  snapshot.cooperative_matrices = {{16, 16, 16, "bf16", "bf16", "f32", "f32", false}};
+  snapshot.subgroup.size = snapshot.subgroup.min_size = snapshot.subgroup.max_size = 32;
+  snapshot.limits.max_workgroup_invocations = snapshot.limits.max_workgroup_size[0] = 256;
+  snapshot.limits.max_shared_memory_bytes = 32 << 10;
+  EXPECT_TRUE(make_target(snapshot).matrix_shapes.empty());
+  snapshot.features.bf16_cooperative_matrix = true;
+  EXPECT_EQ(make_target(snapshot).matrix_shapes.size(), 1u);
+}
+
+// Intel's matrix instructions are as wide as a matrix, and it lists wider subgroups too.
+TEST(MatrixLayoutTest, SubgroupsAreThoseOfTheMatrixInstructions) {
+  DeviceSnapshot snapshot;
+  snapshot.features.cooperative_matrix = snapshot.features.vulkan_memory_model = true;
+  snapshot.features.subgroup_size_control = snapshot.features.compute_full_subgroups = true;
+  snapshot.features.i64 = snapshot.features.f16 = snapshot.features.storage_16 = true;
+  snapshot.limits.max_workgroup_invocations = snapshot.limits.max_workgroup_size[0] = 1024;
+  snapshot.limits.max_shared_memory_bytes = 64 << 10;
+  snapshot.subgroup.min_size = 8;
+  snapshot.subgroup.max_size = 32;
+  snapshot.cooperative_matrices = {{8, 8, 16, "f16", "f16", "f32", "f32", false}};
+  EXPECT_EQ(make_target(snapshot).matrix_subgroup_size, 32u);
+  snapshot.vendor_id = 0x8086;
+  EXPECT_EQ(make_target(snapshot).matrix_subgroup_size, 8u);
+  snapshot.cooperative_matrices = {{8, 16, 16, "f16", "f16", "f32", "f32", false}};
+  EXPECT_EQ(make_target(snapshot).matrix_subgroup_size, 16u);
 }
 
 TEST(MatrixLayoutTest, RefusalsAreInWords) {

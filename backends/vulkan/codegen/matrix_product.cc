@@ -4,15 +4,14 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cstddef>
 #include <map>
 #include <utility>
 
 #include "backends/compiler/kernel/math/element.h"
 #include "backends/vulkan/codegen/bits.h"
+#include "backends/vulkan/codegen/entry.h"
 #include "backends/vulkan/codegen/lower.h"
 #include "backends/vulkan/codegen/matrix_layout.h"
-#include "backends/vulkan/launch/kernel_abi.h"
 
 namespace hekla::vulkan {
 namespace codegen {
@@ -45,18 +44,19 @@ constexpr auto kShared = spv::MemoryAccessNonPrivatePointerKHRMask;
 class ProductGenerator {
  public:
   ProductGenerator(const MatrixLayout& layout, const Target& target)
-      : l_(layout), c_(layout.contraction), target_(target), m_(target), b_(m_.builder()) {}
+      : l_(layout),
+        c_(layout.contraction),
+        target_(target),
+        m_(target),
+        b_(m_.builder()),
+        entry_(m_) {}
 
   Shader run();
 
  private:
   // ---- types and memory
 
-  void declare(spv::Instruction* entry);
-  Bits built_in(spv::BuiltIn which, const char* name, int size);
-  Bits component(Bits vector, unsigned i) {
-    return {&m_, 32, b_.createCompositeExtract(vector.id(), m_.uint_type(32), i)};
-  }
+  void declare();
   spv::Id unit_type() { return m_.vector_type(m_.uint_type(32), static_cast<int>(l_.unit_words)); }
   spv::Id matrix_type(MatrixUse use);
   spv::Id component_type(DType dtype);
@@ -137,9 +137,7 @@ class ProductGenerator {
   const Target& target_;
   Module m_;
   spv::Builder& b_;
-  spv::Instruction* entry_ = nullptr;
-  spv::Id push_constants_ = 0;
-  spv::Id table_type_ = 0;
+  Entry entry_;
   spv::Id shared_ = 0;
   std::map<uint32_t, spv::Id> matrix_types_;
   std::map<DType, spv::Id> component_types_;
@@ -152,8 +150,7 @@ class ProductGenerator {
   Bits first_row_, first_column_;
 };
 
-void ProductGenerator::declare(spv::Instruction* entry) {
-  entry_ = entry;
+void ProductGenerator::declare() {
   b_.addExtension("SPV_KHR_cooperative_matrix");
   b_.addCapability(kCapabilityCooperativeMatrix);
   b_.addCapability(spv::CapabilityVulkanMemoryModelKHR);
@@ -162,26 +159,11 @@ void ProductGenerator::declare(spv::Instruction* entry) {
   m_.require("cooperativeMatrix");
   m_.require("vulkanMemoryModel");
   const spv::Id address = m_.uint_type(64);
-  const spv::Id table = b_.makeStructType({address, address, address}, "Table");
-  b_.addDecoration(table, spv::DecorationBlock);
-  for (unsigned i = 0; i < 3; ++i) {
-    b_.addMemberDecoration(table, i, spv::DecorationOffset, static_cast<int>(i * 8));
-    b_.addMemberDecoration(table, i, spv::DecorationNonWritable);
-  }
-  table_type_ = b_.makePointer(spv::StorageClassPhysicalStorageBuffer, table);
-  const spv::Id block = b_.makeStructType({table_type_, m_.uint_type(32)}, "Launch");
-  b_.addDecoration(block, spv::DecorationBlock);
-  b_.addMemberDecoration(block, 0, spv::DecorationOffset,
-                         static_cast<int>(offsetof(KernelPush, table)));
-  b_.addMemberDecoration(block, 1, spv::DecorationOffset,
-                         static_cast<int>(offsetof(KernelPush, first_group)));
-  push_constants_ =
-      b_.createVariable(spv::NoPrecision, spv::StorageClassPushConstant, block, "launch");
-  entry_->addIdOperand(push_constants_);
+  entry_.begin(l_.workgroup_size, {address, address, address});
   const spv::Id units =
       b_.makeArrayType(unit_type(), b_.makeUintConstant(l_.shared_units), /*stride=*/0);
   shared_ = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, units, "tiles");
-  entry_->addIdOperand(shared_);
+  entry_.add(shared_);
   const auto describe = [&](Buffer& buffer, int64_t elements, DType dtype) {
     buffer.bytes = elements * dtype_bytes(dtype);
     buffer.width = buffer.bytes > target_.max_narrow_bytes ? 64 : 32;
@@ -189,14 +171,6 @@ void ProductGenerator::declare(spv::Instruction* entry) {
   describe(lhs_, c_.lhs_elements, c_.lhs_dtype);
   describe(rhs_, c_.rhs_elements, c_.rhs_dtype);
   describe(out_, c_.out_elements, c_.out_dtype);
-}
-
-Bits ProductGenerator::built_in(spv::BuiltIn which, const char* name, int size) {
-  const spv::Id type = size == 1 ? m_.uint_type(32) : m_.vector_type(m_.uint_type(32), size);
-  const spv::Id variable = b_.createVariable(spv::NoPrecision, spv::StorageClassInput, type, name);
-  b_.addDecoration(variable, spv::DecorationBuiltIn, which);
-  entry_->addIdOperand(variable);
-  return {&m_, 32, b_.createLoad(variable, spv::NoPrecision)};
 }
 
 spv::Id ProductGenerator::component_type(DType dtype) {
@@ -746,27 +720,14 @@ void ProductGenerator::emit_tile(Bits group) {
 }
 
 Shader ProductGenerator::run() {
-  spv::Function* main = b_.makeEntryPoint("main");
-  declare(b_.addEntryPoint(spv::ExecutionModelGLCompute, main, "main"));
-  b_.addExecutionMode(main, spv::ExecutionModeLocalSize, static_cast<int>(l_.workgroup_size), 1, 1);
-  const Bits group_id = built_in(spv::BuiltInWorkgroupId, "workgroup", 3);
-  const Bits groups = built_in(spv::BuiltInNumWorkgroups, "workgroups", 3);
-  lane_ = built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
-  subgroup_ = built_in(spv::BuiltInSubgroupId, "subgroup", 1);
+  declare();
+  lane_ = entry_.built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
+  subgroup_ = entry_.built_in(spv::BuiltInSubgroupId, "subgroup", 1);
   local_ = subgroup_ * uint64_t{target_.matrix_subgroup_size} + lane_;
-  const spv::Id first_member =
-      m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassPushConstant, m_.uint_type(32)),
-            {push_constants_, m_.uint_constant(32, 1)});
-  const Bits first{&m_, 32, b_.createLoad(first_member, spv::NoPrecision)};
-  const Bits group = first + component(group_id, 0) +
-                     component(groups, 0) *
-                         (component(group_id, 1) + component(groups, 1) * component(group_id, 2));
+  const Bits group = entry_.group();
   const Flag has_work = group < static_cast<uint64_t>(l_.group_count());
   spv::Builder::If outer(has_work.id, spv::SelectionControlMaskNone, b_);
-  const spv::Id table_member =
-      m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassPushConstant, table_type_),
-            {push_constants_, m_.uint_constant(32, 0)});
-  const spv::Id table = b_.createLoad(table_member, spv::NoPrecision);
+  const spv::Id table = entry_.table();
   const auto operand_bytes = static_cast<uint32_t>(dtype_bytes(l_.shape.operands));
   const auto out_bytes = static_cast<uint32_t>(dtype_bytes(c_.out_dtype));
   const std::pair<Buffer*, Element> uses[] = {
@@ -774,20 +735,14 @@ Shader ProductGenerator::run() {
       {&rhs_, l_.rhs.is_vector ? Element{4, l_.unit_words} : Element{operand_bytes, 1}},
       {&out_, l_.store_elements > 1 ? Element{4, l_.unit_words} : Element{out_bytes, 1}}};
   for (unsigned i = 0; i < 3; ++i) {
-    const spv::Id member =
-        m_.op(spv::OpAccessChain,
-              b_.makePointer(spv::StorageClassPhysicalStorageBuffer, m_.uint_type(64)),
-              {table, m_.uint_constant(32, i)});
     const auto& [buffer, element] = uses[i];
-    buffer->address = b_.createLoad(member, spv::NoPrecision, spv::MemoryAccessAlignedMask,
-                                    spv::ScopeMax, /*alignment=*/8);
+    buffer->address = entry_.table_member(table, i, m_.uint_type(64));
     buffer->pointers[element] =
         m_.op(spv::OpConvertUToPtr, block_pointer(element), {buffer->address});
   }
   emit_tile(group);
   outer.makeEndIf();
-  b_.makeReturn(/*implicit=*/true);
-  m_.add_float_modes(main);
+  entry_.end();
 
   Shader shader;
   shader.words = m_.words();

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/vulkan/codegen/memory.h"
 
-#include <cstddef>
-
-#include "backends/vulkan/launch/kernel_abi.h"
-
 namespace hekla::vulkan::codegen {
 namespace {
 
 using kernel::Access;
 using kernel::Op;
 using kernel::ScalarType;
-
-constexpr unsigned kAddressBytes = 8;
 
 }  // namespace
 
@@ -72,8 +66,7 @@ spv::Id Memory::block_pointer_type(int width, bool is_read_only) {
   return type;
 }
 
-void Memory::declare(spv::Instruction* entry_point) {
-  spv::Builder& b = m_.builder();
+std::vector<spv::Id> Memory::table_members() {
   widths_.resize(kernel_.operands.size());
   for (size_t i = 0; i < kernel_.body.size(); ++i) {
     const kernel::Instruction& inst = kernel_.body[static_cast<kernel::Value>(i)];
@@ -90,49 +83,17 @@ void Memory::declare(spv::Instruction* entry_point) {
   }
   // A struct needs a member.
   if (members.empty()) members.push_back(block_pointer_type(32, true));
-  const spv::Id table = b.makeStructType(members, "Table");
-  b.addDecoration(table, spv::DecorationBlock);
-  for (unsigned i = 0; i < members.size(); ++i) {
-    b.addMemberDecoration(table, i, spv::DecorationOffset, static_cast<int>(i * kAddressBytes));
-    b.addMemberDecoration(table, i, spv::DecorationNonWritable);
-  }
-  table_type_ = b.makePointer(spv::StorageClassPhysicalStorageBuffer, table);
-  const spv::Id block = b.makeStructType({table_type_, m_.uint_type(32)}, "Launch");
-  b.addDecoration(block, spv::DecorationBlock);
-  b.addMemberDecoration(block, 0, spv::DecorationOffset,
-                        static_cast<int>(offsetof(KernelPush, table)));
-  b.addMemberDecoration(block, 1, spv::DecorationOffset,
-                        static_cast<int>(offsetof(KernelPush, first_group)));
-  b.addMemberName(block, 0, "table");
-  b.addMemberName(block, 1, "first_group");
-  push_constants_ =
-      b.createVariable(spv::NoPrecision, spv::StorageClassPushConstant, block, "launch");
-  entry_point->addIdOperand(push_constants_);
+  return members;
 }
 
-Bits Memory::first_group() {
+void Memory::load_table(Entry& entry) {
   spv::Builder& b = m_.builder();
-  const spv::Id member =
-      m_.op(spv::OpAccessChain, b.makePointer(spv::StorageClassPushConstant, m_.uint_type(32)),
-            {push_constants_, m_.uint_constant(32, 1)});
-  return {&m_, 32, b.createLoad(member, spv::NoPrecision)};
-}
-
-void Memory::load_table() {
-  spv::Builder& b = m_.builder();
-  const spv::Id member =
-      m_.op(spv::OpAccessChain, b.makePointer(spv::StorageClassPushConstant, table_type_),
-            {push_constants_, m_.uint_constant(32, 0)});
-  const spv::Id table = b.createLoad(member, spv::NoPrecision);
+  const spv::Id table = entry.table();
   pointers_.resize(widths_.size());
   for (size_t i = 0; i < widths_.size(); ++i) {
     if (widths_[i].empty()) continue;
     const spv::Id words = block_pointer_type(32, is_read_only(i));
-    const spv::Id entry =
-        m_.op(spv::OpAccessChain, b.makePointer(spv::StorageClassPhysicalStorageBuffer, words),
-              {table, m_.uint_constant(32, i)});
-    const spv::Id address = b.createLoad(entry, spv::NoPrecision, spv::MemoryAccessAlignedMask,
-                                         spv::ScopeMax, kAddressBytes);
+    const spv::Id address = entry.table_member(table, static_cast<unsigned>(i), words);
     for (int width : widths_[i]) {
       const spv::Id type = block_pointer_type(width, is_read_only(i));
       const spv::Id pointer = width == 32 ? address : m_.op(spv::OpBitcast, type, {address});

@@ -14,6 +14,7 @@
 
 #include "backends/compiler/kernel/kernel.h"
 #include "backends/vulkan/codegen/bits.h"
+#include "backends/vulkan/codegen/entry.h"
 
 namespace hekla::vulkan::codegen {
 
@@ -29,11 +30,10 @@ class Memory {
   Memory(Module& module, const kernel::Kernel& kernel, bool has_runs, bool long_runs)
       : m_(module), kernel_(kernel), has_runs_(has_runs || long_runs), long_runs_(long_runs) {}
 
-  // The push constants; before the entry function's code.
-  void declare(spv::Instruction* entry_point);
+  // What the members of the argument table are.
+  std::vector<spv::Id> table_members();
   // Loads the operands' addresses; the pointers are usable in all blocks that this one dominates.
-  void load_table();
-  Bits first_group();  // 32 bits
+  void load_table(Entry& entry);
 
   // `element`: an index of 32 or 64 bits, not negative. Of 1 and 2 bytes: extended to 32 bits.
   spv::Id load(const kernel::Access& access, kernel::ScalarType type, Bits element);
@@ -84,8 +84,6 @@ class Memory {
   const kernel::Kernel& kernel_;
   const bool has_runs_;
   const bool long_runs_;
-  spv::Id push_constants_ = 0;
-  spv::Id table_type_ = 0;
   std::vector<std::set<int>> widths_;  // of the accesses to an operand
   std::map<std::pair<int, bool>, spv::Id> pointer_types_;
   std::vector<std::map<int, spv::Id>> pointers_;  // of an operand, by width

@@ -39,6 +39,7 @@ constexpr int64_t kCpuTileValues = 128;
 constexpr int64_t kCpuColumns = 8;
 constexpr int64_t kCpuRows = 2;
 constexpr int64_t kGpuTileValues = 64;
+constexpr uint32_t kMobileSharedBytes = 32 << 10;
 // Drivers compile longer code in more than proportional time.
 constexpr int64_t kMostInstructions = 600;
 // Contractions (all tiles on GPUs) with much to do at their end may be longer: gpt_forward, which
@@ -178,6 +179,13 @@ Answer choose_tile(const kernel::IndexAnalysis& index, const Target& t, uint32_t
   return s;
 }
 
+// The sums of an invocation, at most. Vulkan does not say how many registers there are: Adreno and
+// Apple's GPUs, whose drivers spill with more sums than this (Mesa 26.2's Turnip and Honeykrisp),
+// offer less shared memory than those of AMD, Intel and NVIDIA.
+int64_t tile_values(const Target& t) {
+  return t.max_shared_memory_bytes > kMobileSharedBytes ? kGpuTileValues : kGpuTileValues / 2;
+}
+
 // In shared memory where a workgroup's lanes load the same, so contractions.
 Answer choose_shared_tile(const kernel::IndexAnalysis& index, const Target& t, uint32_t most) {
   const kernel::Kernel& kernel = index.kernel();
@@ -188,20 +196,27 @@ Answer choose_shared_tile(const kernel::IndexAnalysis& index, const Target& t, u
   if (!analysis.shares_by_rows) return "no load of an innermost loop is that of all rows";
   if (!analysis.shares_by_columns) return "no load of an innermost loop is that of all columns";
   std::optional<Schedule> best;
-  for (const TileShape& shape : {TileShape{16, 16, 4, 1}, TileShape{16, 8, 4, 1},
-                                 TileShape{8, 8, 4, 1}, TileShape{8, 8, 2, 1}}) {
+  const int64_t most_values = tile_values(t);
+  for (const TileShape& shape :
+       {TileShape{16, 16, 8, 1}, TileShape{16, 16, 4, 1}, TileShape{16, 8, 4, 1},
+        TileShape{8, 8, 4, 1}, TileShape{8, 8, 2, 1}}) {
+    const uint32_t lanes = shape.lanes_x * shape.lanes_y;
     if (tile_instructions(kernel.body, analysis, shape.columns, shape.rows) > kMostOfContraction ||
-        shape.lanes_x * shape.lanes_y > most || shape.columns * carried > kGpuTileValues)
+        lanes > most || shape.columns * carried > most_values)
       continue;
     if (best && best->group_count >= kGpuTileGroups) break;
-    best = tiled(kernel, shape,
-                 shape.lanes_x * shape.lanes_y <= kSmallTile ? kStagedDepthOfSmall : kStagedDepth);
+    const bool is_small = lanes <= kSmallTile, has_registers = most_values == kGpuTileValues;
+    best = tiled(kernel, shape, is_small && has_registers ? kStagedDepthOfSmall : kStagedDepth);
+    // What waits in registers for the next block is a quarter of the sums, but of small tiles.
+    best->prefetches = !is_small && has_registers;
+    best->is_adjacent = kernel.grid.back() % shape.columns == 0 && may_be_adjacent(kernel, t);
+    best->long_accesses = best->is_adjacent && t.int64;
   }
   if (best) return *best;
   return fmt::format(
       "no tile has {} instructions, {} values that loops carry and {} invocations at most: one of "
       "8 x 8 invocations with two columns each has {} and {}",
-      kMostOfContraction, kGpuTileValues, most, tile_instructions(kernel.body, analysis, 2, 1),
+      kMostOfContraction, most_values, most, tile_instructions(kernel.body, analysis, 2, 1),
       2 * carried);
 }
 

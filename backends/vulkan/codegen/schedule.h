@@ -32,6 +32,8 @@ struct Schedule {
   int64_t groups_x = 1, groups_y = 1;
   // Iterations of innermost loops whose shared loads go through shared memory at once; 0: none do.
   uint32_t staged_depth = 0;
+  // What goes through shared memory is fetched while the iterations before it are computed.
+  bool prefetches = false;
   // So many loads of transposed_tile (transposes.h), the first ones, go through shared memory; 0:
   // none do. The tiles are of its columns and rows, the columns of an invocation adjacent: column
   // (gx * lanes_x + x) * columns + c, and row as above.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "backends/vulkan/codegen/matrix_layout.h"
 #include "backends/vulkan/snapshot/snapshot.h"
 
 namespace hekla::vulkan {
@@ -42,7 +43,8 @@ std::vector<MatrixShape> matrix_shapes(const DeviceSnapshot& s) {
   if (!has_all) return {};
   std::vector<MatrixShape> shapes;
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kI8, DType::kUI8}) {
-    const bool is_served = dtype == DType::kBF16  ? f.bf16 && f.storage_16
+    const bool is_served = dtype == DType::kBF16
+                               ? f.bf16 && f.bf16_cooperative_matrix && f.storage_16
                            : dtype == DType::kF16 ? f.f16 && f.storage_16
                                                   : f.i8 && f.storage_8;
     MatrixShape best;
@@ -63,6 +65,16 @@ std::vector<MatrixShape> matrix_shapes(const DeviceSnapshot& s) {
     if (best.rows > 0) shapes.push_back(best);
   }
   return shapes;
+}
+
+// Lanes of the subgroups that kernels with matrices ask for. Vulkan does not say which size is
+// best, or, where a device has several, which ones there are matrices for.
+uint32_t matrix_lanes(const DeviceSnapshot& s, const std::vector<MatrixShape>& shapes) {
+  // AMD's matrix instructions are of 32 lanes.
+  constexpr uint32_t kLanes = 32;
+  constexpr uint32_t kIntel = 0x8086;
+  // Intel's (DPAS) of as many as a matrix has columns: 8 on DG2, 16 since Xe2. Not tried on either.
+  return s.vendor_id == kIntel && !shapes.empty() ? shapes.front().columns : kLanes;
 }
 
 }  // namespace
@@ -109,10 +121,10 @@ Target make_target(const DeviceSnapshot& s) {
   t.max_workgroup_size_x = s.limits.max_workgroup_size[0];
   t.max_shared_memory_bytes = s.limits.max_shared_memory_bytes;
   if (t.casts_pointers) t.matrix_shapes = matrix_shapes(s);
-  // AMD's matrix instructions are of 32 lanes.
-  constexpr uint32_t kLanes = 32;
-  t.matrix_subgroup_size =
-      std::clamp(kLanes, s.subgroup.min_size, std::max(s.subgroup.min_size, s.subgroup.max_size));
+  t.matrix_subgroup_size = std::clamp(matrix_lanes(s, t.matrix_shapes), s.subgroup.min_size,
+                                      std::max(s.subgroup.min_size, s.subgroup.max_size));
+  std::erase_if(t.matrix_shapes,
+                [&](const MatrixShape& shape) { return codegen::matrix_tiles(shape, t).empty(); });
   return t;
 }
 
@@ -147,35 +159,6 @@ bool keeps_f64_subnormals(const Target& target) {
 std::string subnormals_as_zero(const Target& target) {
   const bool f32 = !keeps_f32_subnormals(target), f64 = !keeps_f64_subnormals(target);
   return std::string(f32 ? "f32" : "") + (f32 && f64 ? "," : "") + (f64 ? "f64" : "");
-}
-
-std::string cache_key(const Target& t) {
-  auto floats = [](const FloatTarget& f) {
-    return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}", f.signed_zero_inf_nan_preserve,
-                       f.denorm_preserve, f.rounding_rte, f.exact_division, f.exact_square_root,
-                       f.exact_rounding, f.fused_multiply_add);
-  };
-  std::string matrices =
-      fmt::format("{} {}x{}x{} of {}x{} in {}", t.matrix_subgroup_size, t.matrix_tile.rows,
-                  t.matrix_tile.columns, t.matrix_tile.depth, t.matrix_tile.subgroup_rows,
-                  t.matrix_tile.subgroup_columns, t.matrix_tile.stages);
-  for (const MatrixShape& m : t.matrix_shapes) {
-    matrices += fmt::format(" {}-{}:{}x{}x{}", dtype_name(m.operands), dtype_name(m.sums), m.rows,
-                            m.columns, m.depth);
-  }
-  return fmt::format(
-      "cpu{:d} i64{:d} f64{:d} s8{:d} s16{:d} casts{:d} utof{:d} bytes{} f32:{} f64:{} chains{:d} "
-      "zeros{:d} masks{:d} packs{:d} weak{:d} iterations{} "
-      "sub{}/{:d} inv{} "
-      "x{} shared{} narrow{}/{} wg{} ppi{} tile{}x{} drawn{} "
-      "matrix {}",
-      t.is_cpu, t.int64, t.float64, t.storage_8, t.storage_16, t.casts_pointers,
-      t.exact_unsigned_to_float, t.max_module_bytes, floats(t.f32), floats(t.f64),
-      t.splits_store_chains, t.folds_zeros, t.masks_bits_wrongly, t.packs_halves_wrongly,
-      t.execution_barriers_suffice, t.max_loop_iterations, t.subgroup_size, t.subgroup_shuffle,
-      t.max_workgroup_invocations, t.max_workgroup_size_x, t.max_shared_memory_bytes,
-      t.max_narrow_bytes, t.max_narrow_points, t.workgroup_size, t.points_per_invocation,
-      t.tile_columns, t.tile_rows, t.schedule_seed, matrices);
 }
 
 }  // namespace hekla::vulkan

@@ -3,8 +3,7 @@
 //
 // Made from a snapshot, with doubt on the safe side: a property that the Vulkan specification does
 // not promise (correctly rounded division, say) is assumed only of drivers where it was measured.
-// Tests and tuning override single fields. A field that changes code belongs into the key of every
-// cache of shaders: see `cache_key`.
+// Tests and tuning override single fields.
 #pragma once
 
 #include <cstdint>
@@ -140,8 +139,5 @@ bool keeps_f32_subnormals(const Target& target);
 bool keeps_f64_subnormals(const Target& target);
 // The types whose subnormal numbers may be taken for zero: "", "f32", "f64" or "f32,f64".
 std::string subnormals_as_zero(const Target& target);
-
-// Text of all fields but the name of the device: equal keys, equal code for equal kernels.
-std::string cache_key(const Target& target);
 
 }  // namespace hekla::vulkan

@@ -216,7 +216,7 @@ void Generator::fill_transposed() {
         /*stride=*/0);
     const spv::Id variable_id =
         b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, array, "transposed");
-    entry_->addIdOperand(variable_id);
+    entry_.add(variable_id);
     transposed_arrays_[load] = variable_id;
     uint64_t run = elements_of_word(f_, load);
     const auto size = static_cast<uint64_t>(kernel_.grid[transposed_.rows.front()]);

@@ -149,6 +149,8 @@ Status Device::create(VkPhysicalDevice physical) {
       VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT};
   CooperativeMatrixFeatures cooperative;
   Bfloat16Features bfloat16;
+  VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR};
   features.features.shaderFloat64 = wanted.f64;
   features.features.shaderInt64 = wanted.i64;
   features.features.shaderInt16 = wanted.i16;
@@ -167,11 +169,8 @@ Status Device::create(VkPhysicalDevice physical) {
   v13.shaderIntegerDotProduct = wanted.integer_dot_product;
   v13.synchronization2 = wanted.synchronization2;
   atomics.shaderBufferFloat32AtomicAdd = VK_TRUE;
-  const auto& matrices = snapshot_.cooperative_matrices;
-  bfloat16.cooperative_matrix =
-      wanted.cooperative_matrix &&
-      std::any_of(matrices.begin(), matrices.end(),
-                  [](const CooperativeMatrixShape& shape) { return shape.a == "bf16"; });
+  bfloat16.cooperative_matrix = wanted.cooperative_matrix && wanted.bf16_cooperative_matrix;
+  statistics.pipelineExecutableInfo = VK_TRUE;
   void** tail = &features.pNext;
   const auto chain = [&tail](auto& structure) {
     *tail = &structure;
@@ -183,6 +182,7 @@ Status Device::create(VkPhysicalDevice physical) {
   if (wanted.f32_atomic_add) chain(atomics);
   if (wanted.cooperative_matrix) chain(cooperative);
   if (wanted.bf16) chain(bfloat16);
+  if (wanted.pipeline_statistics) chain(statistics);
 
   const float priorities[] = {1.0F, 1.0F};
   std::vector<VkDeviceQueueCreateInfo> queues;

@@ -57,7 +57,11 @@
   X(CmdWriteTimestamp)
 
 // Those of extensions, null where they are not enabled; answer with a VkResult.
-#define HEKLA_VULKAN_OPTIONAL_FUNCTIONS(X) X(GetMemoryHostPointerPropertiesEXT)
+#define HEKLA_VULKAN_OPTIONAL_FUNCTIONS(X) \
+  X(GetMemoryHostPointerPropertiesEXT)     \
+  X(GetPipelineExecutablePropertiesKHR)    \
+  X(GetPipelineExecutableStatisticsKHR)    \
+  X(GetPipelineExecutableInternalRepresentationsKHR)
 
 namespace hekla::vulkan {
 

@@ -22,6 +22,7 @@ constexpr FeatureName kFeatureNames[] = {
     {"i16", &Features::i16},
     {"i64", &Features::i64},
     {"bf16", &Features::bf16},
+    {"bf16_cooperative_matrix", &Features::bf16_cooperative_matrix},
     {"storage_8", &Features::storage_8},
     {"storage_16", &Features::storage_16},
     {"i64_atomics", &Features::i64_atomics},
@@ -34,7 +35,10 @@ constexpr FeatureName kFeatureNames[] = {
     {"host_memory_import", &Features::host_memory_import},
     {"cooperative_matrix", &Features::cooperative_matrix},
     {"integer_dot_product", &Features::integer_dot_product},
+    {"pipeline_statistics", &Features::pipeline_statistics},
 };
+
+constexpr int64_t kGpuPoll = 100;  // microseconds
 
 bool has_extension(const DeviceSnapshot& snapshot, std::string_view name) {
   return std::binary_search(snapshot.extensions.begin(), snapshot.extensions.end(), name);
@@ -62,6 +66,8 @@ class Planner {
                               options_.memory_limit_bytes);
     }
     plan_.launch_timeout_seconds = options_.launch_timeout_seconds;
+    plan_.wait_poll_microseconds = options_.wait_poll_microseconds;
+    if (plan_.wait_poll_microseconds < 0) plan_.wait_poll_microseconds = is_gpu() ? kGpuPoll : 0;
     HEKLA_RETURN_IF_ERROR(plan_features());
     plan_queues();
     HEKLA_RETURN_IF_ERROR(plan_memory());
@@ -97,7 +103,13 @@ class Planner {
     extension(plan_.features.f32_atomic_add, "VK_EXT_shader_atomic_float");
     extension(plan_.features.cooperative_matrix, "VK_KHR_cooperative_matrix");
     extension(plan_.features.bf16, "VK_KHR_shader_bfloat16");
+    extension(plan_.features.pipeline_statistics, "VK_KHR_pipeline_executable_properties");
     return ok_status();
+  }
+
+  // A device of type CPU computes on the cores that would poll for it.
+  bool is_gpu() const {
+    return snapshot_.type == DeviceType::kDiscrete || snapshot_.type == DeviceType::kIntegrated;
   }
 
   void plan_queues() {

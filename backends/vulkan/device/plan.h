@@ -26,6 +26,8 @@ struct DeviceOptions {
   int64_t memory_limit_bytes = 0;
   // After which work that does not end is an error; 0: none.
   int64_t launch_timeout_seconds = 0;
+  // As DevicePlan::wait_poll_microseconds; negative: by the device's type.
+  int64_t wait_poll_microseconds = -1;
   // Names of Features that are treated as absent, so that one device tests the fallbacks of others.
   std::vector<std::string> masked_features;
 };
@@ -66,6 +68,9 @@ struct DevicePlan {
   int64_t allocation_alignment = 256;
 
   int64_t launch_timeout_seconds = 0;  // the option's
+  // For so long a wait asks the device again and again, about when it expects the end: a thread
+  // that sleeps in the driver wakes up 0.1 ms late. 0: it sleeps.
+  int64_t wait_poll_microseconds = 0;
 
   uint32_t max_push_constant_bytes = 128;
   std::array<uint32_t, 3> max_group_count = {65535, 65535, 65535};

@@ -126,6 +126,18 @@ TEST(DevicePlan, MemoryLimitComesFromOptionThenBudgetThenHeap) {
   EXPECT_EQ(plan(device, options).memory_limit_bytes, static_cast<int64_t>(2 * kGiB / 10 * 8));
 }
 
+// The host polls for GPUs, and does not take the cores of a device that computes on them.
+TEST(DevicePlan, WaitsPollByTheDevicesTypeUnlessAnOptionSaysOtherwise) {
+  EXPECT_EQ(plan(old_board()).wait_poll_microseconds, 100);
+  EXPECT_EQ(plan(usable(DeviceType::kIntegrated)).wait_poll_microseconds, 100);
+  EXPECT_EQ(plan(software()).wait_poll_microseconds, 0);
+  DeviceOptions options;
+  options.wait_poll_microseconds = 0;
+  EXPECT_EQ(plan(old_board(), options).wait_poll_microseconds, 0);
+  options.wait_poll_microseconds = 7;
+  EXPECT_EQ(plan(software(), options).wait_poll_microseconds, 7);
+}
+
 TEST(DevicePlan, MasksFeaturesAndSaysSo) {
   DeviceSnapshot device = software();
   device.features.f16 = device.features.i64 = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a kernel gets its arguments. shaders/kernel_abi.glsl says the same to hand-written shaders,
-// code generators follow it; a change here changes the keys of all caches (kKernelAbiVersion).
+// code generators follow it.
 //
 // Push constants, one range of 128 bytes for all kernels:
 //
@@ -29,7 +29,6 @@
 
 namespace hekla::vulkan {
 
-inline constexpr uint32_t kKernelAbiVersion = 1;
 inline constexpr uint32_t kMaxKernelConstants = 26;
 inline constexpr uint64_t kMaxGroups = (uint64_t{1} << 31) - 1;
 

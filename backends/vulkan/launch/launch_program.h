@@ -23,6 +23,7 @@ struct DeviceKernel {
   KernelCode code;                             // kernel_abi.h says how it gets its arguments
   std::array<uint32_t, 3> groups = {0, 1, 1};  // the logical grid; nothing runs when one is 0
   std::vector<uint32_t> constants;             // KernelPush::constants, of users' shaders
+  uint32_t workgroup_size = 0;                 // for people; 0: not known, as of users' shaders
   std::string schedule;                        // for people
   // The same: what each way to run it said, or why the host does.
   std::vector<kernel::Implementation> implementations;

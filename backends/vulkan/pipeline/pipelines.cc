@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <thread>
 
@@ -201,7 +202,7 @@ Result<PipelineRef> Pipelines::get(const KernelCode& kernel) {
     }
   }
   if (other.valid()) return other.get();
-  Result<PipelineRef> result = compile(kernel);
+  Result<PipelineRef> result = compile(kernel, cache_, 0);
   {
     std::lock_guard lock(mutex_);
     in_progress_.erase(hash);
@@ -214,7 +215,22 @@ Result<PipelineRef> Pipelines::get(const KernelCode& kernel) {
   return result;
 }
 
-Result<PipelineRef> Pipelines::compile(const KernelCode& kernel) {
+Result<PipelineStatistics> Pipelines::statistics(const KernelCode& kernel, bool with_texts) {
+  HEKLA_RETURN_IF_ERROR(check_tells_statistics(*device_));
+  VkPipelineCreateFlags flags = VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
+  if (with_texts) flags |= VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
+  PipelineStatistics statistics;
+  // Of the processor, by whatever threads: other programs make no pipeline slower.
+  const std::clock_t before = std::clock();
+  HEKLA_ASSIGN_OR_RETURN(const PipelineRef pipeline, compile(kernel, VK_NULL_HANDLE, flags));
+  statistics.seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  HEKLA_ASSIGN_OR_RETURN(statistics.executables,
+                         query_executables(*device_, pipeline->handle(), with_texts));
+  return statistics;
+}
+
+Result<PipelineRef> Pipelines::compile(const KernelCode& kernel, VkPipelineCache cache,
+                                       VkPipelineCreateFlags flags) {
   HEKLA_RETURN_IF_ERROR(device_->health());
   if (kernel.words.size() < kSpirvHeaderWords || kernel.words[0] != kSpirvMagic) {
     return invalid_argument("kernel {}: {} words that are no SPIR-V", kernel.name,
@@ -238,6 +254,7 @@ Result<PipelineRef> Pipelines::compile(const KernelCode& kernel) {
       VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO};
   subgroup.requiredSubgroupSize = kernel.subgroup_size;
   VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+  info.flags = flags;
   info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
   if (kernel.subgroup_size != 0 && device_->plan().features.subgroup_size_control) {
     info.stage.pNext = &subgroup;
@@ -260,7 +277,7 @@ Result<PipelineRef> Pipelines::compile(const KernelCode& kernel) {
   info.layout = layout_;
   VkPipeline pipeline = VK_NULL_HANDLE;
   const VkResult result =
-      call.CreateComputePipelines(device_->handle(), cache_, 1, &info, nullptr, &pipeline);
+      call.CreateComputePipelines(device_->handle(), cache, 1, &info, nullptr, &pipeline);
   call.DestroyShaderModule(device_->handle(), module, nullptr);
   if (Status status = device_->check(result, "vkCreateComputePipelines"); !status.ok()) {
     return with_name(status);

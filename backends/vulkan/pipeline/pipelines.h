@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "backends/vulkan/device/device.h"
+#include "backends/vulkan/pipeline/statistics.h"
 #include "runtime/base/file_cache.h"
 
 namespace hekla::vulkan {
@@ -78,6 +79,10 @@ class Pipelines {
   // otherwise the driver's error with the kernel's name.
   Result<std::vector<PipelineRef>> get(std::span<const KernelCode> kernels);
 
+  // What the driver tells of a kernel's pipeline, which is compiled for that alone, without caches;
+  // `with_texts`: its code too. UNIMPLEMENTED, in words, where it tells nothing; else as get().
+  Result<PipelineStatistics> statistics(const KernelCode& kernel, bool with_texts);
+
   VkPipelineLayout layout() const { return layout_; }
   Counters counters() const;
 
@@ -85,7 +90,8 @@ class Pipelines {
   explicit Pipelines(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   Status open(const std::string& cache_folder);
   Result<PipelineRef> get(const KernelCode& kernel);
-  Result<PipelineRef> compile(const KernelCode& kernel);
+  Result<PipelineRef> compile(const KernelCode& kernel, VkPipelineCache cache,
+                              VkPipelineCreateFlags flags);
   std::string key() const;
   void load(FileCache& cache);
   void store();

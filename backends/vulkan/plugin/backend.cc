@@ -14,6 +14,7 @@
 #include "backends/vulkan/launch/device_program.h"
 #include "backends/vulkan/plugin/compile.h"
 #include "backends/vulkan/plugin/options.h"
+#include "backends/vulkan/plugin/pipeline_report.h"
 #include "backends/vulkan/plugin/storage.h"
 #include "runtime/base/log.h"
 
@@ -53,11 +54,20 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return stats;
   }
 
-  // Those of plan::artefact, "schedules", "spirv-asm", "spirv:N"; kernels by their numbers in the
-  // plan.
+  // Those of plan::artefact, "schedules", "spirv-asm", "spirv:N", and what the driver tells:
+  // "pipeline-stats", "pipeline-disassembly", also with ":json" behind them; kernels by their
+  // numbers in the plan.
   Result<std::string> artefact(std::string_view form) const override {
     if (auto shown = plan::artefact(form, *program_->plan, [this] { return decisions(); })) {
       return *shown;
+    }
+    for (const bool with_texts : {false, true}) {
+      const std::string_view name = with_texts ? "pipeline-disassembly" : "pipeline-stats";
+      if (!form.starts_with(name)) continue;
+      const std::string_view rest = form.substr(name.size());
+      if (!rest.empty() && rest != ":json") continue;
+      return pipeline_report(*devices_[0], *program_,
+                             {.with_texts = with_texts, .as_json = !rest.empty()});
     }
     constexpr std::string_view kBinary = "spirv:";
     if (form == "spirv-asm") {
@@ -101,7 +111,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     }
     return unimplemented(
         "the Vulkan device shows an executable as plan, kernels, schedules, implementations, "
-        "spirv-asm or spirv:N, not {}",
+        "pipeline-stats, pipeline-disassembly, spirv-asm or spirv:N, not {}",
         form);
   }
 

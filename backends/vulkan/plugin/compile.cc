@@ -73,6 +73,7 @@ class Compiler {
       if (shader.ok() && shader->group_count <= static_cast<int64_t>(kMaxGroups)) {
         code.code.words = std::move(shader->words);
         code.groups[0] = static_cast<uint32_t>(shader->group_count);
+        code.workgroup_size = shader->workgroup_size;
         code.schedule = shader->schedule;
         code.implementations = std::move(shader->implementations);
       } else if (!shader.ok() && shader.status().code() != StatusCode::kUnimplemented) {
@@ -104,6 +105,7 @@ class Compiler {
                              shader.group_count, kMaxGroups);
       }
       code.groups[0] = static_cast<uint32_t>(shader.group_count);
+      code.workgroup_size = shader.workgroup_size;
       code.schedule = shader.schedule;
       code.implementations = std::move(shader.implementations);
       program_->contractions.push_back(std::move(code));

@@ -49,6 +49,11 @@ pjrt::OptionTable option_table(BackendOptions& o) {
       "seconds after which work that does not end is an error: a loop that goes on in "
       "submission after submission ends its launch with DEADLINE_EXCEEDED, one submission "
       "that does not end counts as the loss of the device");
+  table.integer(
+      "vulkan_wait_poll", "HEKLA_VULKAN_WAIT_POLL", o.device.wait_poll_microseconds, {0, 1'000'000},
+      "100 on discrete and integrated GPUs, else 0",
+      "microseconds of a wait in which a thread asks the device again and again, about when it "
+      "expects the end; before and after that it sleeps, and wakes up later");
   table.text("cache_dir", "HEKLA_CACHE_DIR", o.cache_folder, {},
              "hekla in XDG_CACHE_HOME or ~/.cache", "folder of compiled code");
   return table;

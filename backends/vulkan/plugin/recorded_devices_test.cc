@@ -108,10 +108,7 @@ void expect_within(const KernelCode& kernel, const DeviceSnapshot& snapshot) {
   SCOPED_TRACE(kernel.name);
   const Features& f = snapshot.features;
   const auto& operations = snapshot.subgroup.operations;
-  const auto& matrices = snapshot.cooperative_matrices;
-  const bool has_bf16_matrices =
-      f.bf16 && f.cooperative_matrix &&
-      std::any_of(matrices.begin(), matrices.end(), [](const auto& m) { return m.a == "bf16"; });
+  const bool has_bf16_matrices = f.bf16 && f.cooperative_matrix && f.bf16_cooperative_matrix;
   const std::map<spv::Capability, bool> has = {
       {spv::CapabilityInt64, f.i64},
       {spv::CapabilityFloat64, f.f64},

@@ -58,7 +58,8 @@ class Lane {
   // Asks the driver where needed; does not wait. False after a loss.
   bool has_passed(uint64_t epoch);
   // Blocks until it has passed, or returns the loss. A lane that does not come on for
-  // DevicePlan::launch_timeout_seconds while somebody waits gives the device up.
+  // DevicePlan::launch_timeout_seconds while somebody waits gives the device up. For
+  // DevicePlan::wait_poll_microseconds, about when recent waits ended, it polls; else it sleeps.
   Status wait(uint64_t epoch);
 
   // Runs `callback` on the lane's thread once `epoch` has passed, with ok or with the device's
@@ -86,6 +87,8 @@ class Lane {
       : device_(std::move(device)), queue_(queue), name_(std::move(name)) {}
   void run();
   void note_passed(uint64_t epoch);
+  // The part of a wait that comes before the long sleep.
+  void poll(uint64_t epoch);
 
   const std::shared_ptr<Device> device_;
   Queue& queue_;
@@ -94,6 +97,7 @@ class Lane {
   std::mutex submit_mutex_;  // epochs rise in the order of submission
   std::atomic<uint64_t> submitted_{0};
   std::atomic<uint64_t> passed_{0};
+  std::atomic<int64_t> usual_wait_ns_{0};  // of recent waits, smoothed
 
   std::mutex mutex_;
   std::condition_variable changed_;

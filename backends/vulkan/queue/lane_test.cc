@@ -137,6 +137,87 @@ TEST(Lane, AHungDeviceIsGivenUpAfterTheTimeout) {
   EXPECT_EQ(frees, 0);
 }
 
+// How often waits sleep and ask, by the driver's functions that they call.
+struct Waits {
+  static inline DeviceFunctions originals;
+  static inline std::atomic<int> sleeps{0}, questions{0};
+  explicit Waits(Device& device) {
+    originals = device.call();
+    sleeps = questions = 0;
+    device.mutable_functions().WaitSemaphores = [](VkDevice d, const VkSemaphoreWaitInfo* info,
+                                                   uint64_t timeout) {
+      ++sleeps;
+      return originals.WaitSemaphores(d, info, timeout);
+    };
+    device.mutable_functions().GetSemaphoreCounterValue = [](VkDevice d, VkSemaphore semaphore,
+                                                             uint64_t* value) {
+      ++questions;
+      return originals.GetSemaphoreCounterValue(d, semaphore, value);
+    };
+  }
+};
+
+TEST(Lane, AWaitPollsWhereAskedAndSleepsElse) {
+  DeviceOptions options;
+  options.wait_poll_microseconds = 10'000'000;
+  HEKLA_VULKAN_TEST_DEVICE(device, options);
+  {
+    const Waits waits(*device);
+    const std::unique_ptr<Lane> lane = make_lane(device);
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(lane->wait(*lane->submit({}, {})).ok());
+    EXPECT_EQ(waits.sleeps, 0);
+    EXPECT_GE(waits.questions, 5);
+  }
+  options.wait_poll_microseconds = 0;
+  HEKLA_VULKAN_TEST_DEVICE(sleeping, options);
+  const Waits waits(*sleeping);
+  const std::unique_ptr<Lane> lane = make_lane(sleeping);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(lane->wait(*lane->submit({}, {})).ok());
+  EXPECT_GE(waits.sleeps, 5);
+  EXPECT_EQ(waits.questions, 0);
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
+// What does not end soon is waited for asleep, and what usually takes long is not polled for
+// before.
+TEST(Lane, PollingIsBounded) {
+  DeviceOptions options;
+  options.wait_poll_microseconds = 2'000;
+  HEKLA_VULKAN_TEST_DEVICE(device, options);
+  static std::atomic<uint64_t> value{0};
+  static std::atomic<int> questions{0};
+  static std::atomic<uint64_t> first_sleep_ns{0};
+  static const DeviceFunctions originals = device->call();
+  device->mutable_functions().GetSemaphoreCounterValue = [](VkDevice, VkSemaphore, uint64_t* now) {
+    ++questions;
+    *now = value;
+    return VK_SUCCESS;
+  };
+  // A device that takes 20 ms.
+  device->mutable_functions().WaitSemaphores = [](VkDevice d, const VkSemaphoreWaitInfo* info,
+                                                  uint64_t timeout) {
+    if (first_sleep_ns == 0) first_sleep_ns = timeout;
+    const uint64_t slept = std::min<uint64_t>(timeout, 20'000'000);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(slept));
+    if (slept < 18'000'000) return VK_TIMEOUT;
+    value = info->pValues[0];
+    return originals.WaitSemaphores(d, info, timeout);
+  };
+  {
+    const std::unique_ptr<Lane> lane = make_lane(device);
+    const uint64_t first = *lane->submit({}, {});
+    EXPECT_TRUE(lane->wait(first).ok());
+    EXPECT_GE(questions, 1);
+    EXPECT_EQ(first_sleep_ns, 1'000'000'000u);  // after the poll, the long sleep
+    // The next one is expected to take as long: it sleeps before it polls.
+    first_sleep_ns = 0;
+    EXPECT_TRUE(lane->wait(*lane->submit({}, {})).ok());
+    EXPECT_GT(first_sleep_ns, 1'000'000u);
+    EXPECT_LT(first_sleep_ns, 50'000'000u);
+  }
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
 TEST(Lane, AFailedSubmissionLeavesTheLaneUsable) {
   HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
   testing::Faults& faults = testing::inject_faults(*device);

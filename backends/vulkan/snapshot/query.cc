@@ -327,6 +327,8 @@ class Querier {
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT};
     CooperativeMatrixFeatures cooperative;
     Bfloat16Features bfloat16;
+    VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR};
     Chain chain(&all.pNext);
     if (version >= VK_API_VERSION_1_2) {
       chain.add(v11);
@@ -336,6 +338,9 @@ class Querier {
     if (extensions.contains(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME)) chain.add(atomics);
     if (extensions.contains("VK_KHR_cooperative_matrix")) chain.add(cooperative);
     if (extensions.contains("VK_KHR_shader_bfloat16")) chain.add(bfloat16);
+    if (extensions.contains(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME)) {
+      chain.add(statistics);
+    }
     load<PFN_vkGetPhysicalDeviceFeatures2>("vkGetPhysicalDeviceFeatures2")(device, &all);
 
     Features& f = snapshot.features;
@@ -345,6 +350,7 @@ class Querier {
     f.i16 = all.features.shaderInt16 == VK_TRUE;
     f.i64 = all.features.shaderInt64 == VK_TRUE;
     f.bf16 = bfloat16.type == VK_TRUE;
+    f.bf16_cooperative_matrix = bfloat16.cooperative_matrix == VK_TRUE;
     f.storage_8 = v12.storageBuffer8BitAccess == VK_TRUE;
     f.storage_16 = v11.storageBuffer16BitAccess == VK_TRUE;
     f.i64_atomics = v12.shaderBufferInt64Atomics == VK_TRUE;
@@ -362,6 +368,7 @@ class Querier {
     f.memory_budget = extensions.contains(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     f.cooperative_matrix = cooperative.cooperative_matrix == VK_TRUE;
     f.integer_dot_product = v13.shaderIntegerDotProduct == VK_TRUE;
+    f.pipeline_statistics = statistics.pipelineExecutableInfo == VK_TRUE;
   }
 
   void fill_memory(VkPhysicalDevice device, uint32_t version,

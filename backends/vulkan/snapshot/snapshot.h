@@ -70,6 +70,7 @@ struct Features {
   bool i16 = false;
   bool i64 = false;
   bool bf16 = false;  // VK_KHR_shader_bfloat16
+  bool bf16_cooperative_matrix = false;
   // Types that shaders load and store in buffers.
   bool storage_8 = false;
   bool storage_16 = false;
@@ -88,6 +89,7 @@ struct Features {
   bool host_memory_import = false;  // VK_EXT_external_memory_host
   bool cooperative_matrix = false;
   bool integer_dot_product = false;
+  bool pipeline_statistics = false;  // VK_KHR_pipeline_executable_properties
   bool operator==(const Features&) const = default;
 };
 

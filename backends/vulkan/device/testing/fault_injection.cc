@@ -66,9 +66,12 @@ Faults& inject_faults(Device& device) {
   Shim<&DeviceFunctions::function, PFN_vk##function>::name = "vk" #function; \
   table.function = Shim<&DeviceFunctions::function, PFN_vk##function>::call;
   HEKLA_VULKAN_RESULT_FUNCTIONS(HEKLA_SHIM)
-  if (table.GetMemoryHostPointerPropertiesEXT != nullptr) {
-    HEKLA_VULKAN_OPTIONAL_FUNCTIONS(HEKLA_SHIM)
+#define HEKLA_OPTIONAL_SHIM(function) \
+  if (table.function != nullptr) {    \
+    HEKLA_SHIM(function)              \
   }
+  HEKLA_VULKAN_OPTIONAL_FUNCTIONS(HEKLA_OPTIONAL_SHIM)
+#undef HEKLA_OPTIONAL_SHIM
 #undef HEKLA_SHIM
   return the_faults;
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the body of a reduction or a scatter does to two values, where that is one operation on
+// both. Pure; any thread.
+#pragma once
+
+#include <optional>
+
+#include "runtime/program/ir/ir.h"
+
+namespace hekla::passes {
+
+// add, multiply, maximum, minimum, and, or, xor; none for another body.
+std::optional<ir::OpCode> only_operation(const ir::Region& region);
+
+}  // namespace hekla::passes
