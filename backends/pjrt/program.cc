@@ -290,7 +290,10 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                          describe(entry->type.results(), entry->result_attributes, "result"));
   lay_out(*program);
   program->is_donated = donated_parameters(*program, entry->argument_attributes);
-  program->fingerprint = fingerprint_of(program->code, program->parsed_options);
+  // The client names its functions by numbers that mean something else in the next process.
+  program->fingerprint = fingerprint_of(
+      program->partitioned.has_custom_partitions ? stablehlo::print_module(local) : program->code,
+      program->parsed_options);
   fill_queries(*program);
   return program;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/compiler/spmd/custom_partitioner.h"
 #include "runtime/program/ir/op_attributes.h"
 #include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/sharding/convert.h"
@@ -100,6 +101,10 @@ void mark_constraints(ir::Region& region, const ir::Module& module) {
     for (const auto& op : block->operations()) operations.push_back(op.get());
     for (ir::Operation* op : operations) {
       for (size_t r = 0; r < op->region_count(); ++r) mark_constraints(op->region(r), module);
+      if (const ir::Attribute& rule = op->attribute("sdy.sharding_rule");
+          is_call_of(*op, kCustomPartitioning) && !rule.is_absent()) {
+        op->attributes().set(kRule, ir::Attribute(rule));
+      }
       if (op->operand_count() != 1 || op->result_count() != 1 ||
           !op->result()->type().is_static_tensor()) {
         continue;

@@ -24,11 +24,15 @@ inline constexpr std::string_view kRoll = "hekla.roll";
 inline constexpr std::string_view kRollBegin = "hekla.roll_begin";
 inline constexpr std::string_view kRollDimension = "hekla.roll_dimension";
 
+// The rule of a custom call that the client partitions itself.
+inline constexpr std::string_view kRule = "hekla.sharding_rule";
+
 bool is_call_of(const ir::Operation& op, std::string_view target);
 // For errors: "stablehlo.add at model.py:3:1".
 std::string where(const ir::Operation& op);
 
-// Before calls are inlined: shardings at GSPMD's borders are kept, constraints become marks.
+// Before calls are inlined: shardings at GSPMD's borders are kept, constraints become marks, and
+// rules of calls that clients partition stay.
 void mark_borders(ir::Module& module);
 void mark_constraints(ir::Module& module);
 

@@ -34,8 +34,13 @@ Status ToOneDevice::open_manual(std::unique_ptr<ir::Operation> op, ir::Block& bl
       versions_.set_whole(inside, inside->type(), made);
     }
   }
+  const size_t axes_around = manual_axes_.size();
+  if (manual != nullptr) {
+    manual_axes_.insert(manual_axes_.end(), manual->axes.begin(), manual->axes.end());
+  }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end,
                          convert_block(body, block, /*is_nested=*/manual == nullptr));
+  manual_axes_.resize(axes_around);
   for (size_t k = 0; k < op->result_count(); ++k) {
     const ir::Type& type = op->result(k)->type();
     ir::Value* inside = end->operand(k);
