@@ -183,6 +183,9 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "equal collectives of a program over partitions are one");
   table.flag("hekla_hoist_collectives", "", switches.options.partition.hoist_collectives, "true",
              "collectives that give the same in each pass of a loop run once, in front of it");
+  table.integer("hekla_hoist_collectives_bytes", "", switches.options.partition.hoist_bytes, {},
+                "64 MiB",
+                "of results that collectives in front of one loop keep in memory while it runs");
   table.integer("hekla_combine_collectives_bytes", "", switches.options.partition.combine_bytes, {},
                 "1 MiB",
                 "all_reduces, and all_gathers, of as many bytes together run as one; 0: each by "
