@@ -98,7 +98,7 @@ Status OptionTable::read(const Options& given) const {
     if (known == nullptr) {
       std::vector<std::string> names;
       for (const Option& option : options_) names.push_back(option.name);
-      return invalid_argument("there is no {} {}; there are {}", what_, name,
+      return invalid_argument("No such {}: '{}'; there are {}", what_, name,
                               fmt::join(names, ", "));
     }
     HEKLA_RETURN_IF_ERROR(known->set(name, value));
@@ -158,7 +158,7 @@ Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fa
 }
 
 OptionTable compiler_option_table(CompilerSwitches& switches) {
-  OptionTable table("compiler option");
+  OptionTable table("compile option");  // as clients call it
   plan::PlanOptions& plan = switches.options.plan;
   table.flag("hekla_fuse", "", plan.fuse, "true",
              "operations share kernels; false: each is a kernel and all values are stored");

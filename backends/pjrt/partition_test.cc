@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/pjrt/abi.h"
+#include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
 
@@ -207,6 +208,52 @@ TEST(Partition, OnePartitionMeetsTheHostAndTellsTheOthers) {
   EXPECT_FALSE(each->has_collectives);
   const std::string absent = R"(, mhlo.sharding = "{maximal device=2}")";
   EXPECT_EQ(partitioned(text(absent, absent)).status().code(), StatusCode::kInvalidArgument);
+}
+
+// GSPMD's form of a region that has no operands: an end alone.
+TEST(Partition, RegionsWithoutOperandsMayKnowTheirPartition) {
+  const auto made = partitioned(R"(module {
+  func.func public @main() -> (tensor<2xui32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
+    %p = stablehlo.partition_id : tensor<ui32>
+    %s = stablehlo.reshape %p : (tensor<ui32>) -> tensor<1xui32>
+    %m = stablehlo.custom_call @Sharding(%s) {mhlo.sharding = "{manual}"} : (tensor<1xui32>) -> tensor<1xui32>
+    %r = stablehlo.custom_call @SPMDShardToFullShape(%m) {mhlo.sharding = "{devices=[2]<=[2]}"} : (tensor<1xui32>) -> tensor<2xui32>
+    return %r : tensor<2xui32>
+  }
+})");
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  EXPECT_EQ(made->module->entry()->type.to_string(), "() -> tensor<1xui32>");
+}
+
+// The array outside is a sum of what partitions hold, each of which has its addend inside.
+TEST(Partition, AddendsEnterAndLeaveRegionsAsTheyAre) {
+  for (const std::string& addends :
+       {std::string("{unreduced}"),
+        std::string("{devices=[1,1,2]<=[2] last_tile_dims={unreduced}}")}) {
+    const auto made = partitioned(R"(module {
+  func.func public @main(%a: tensor<8x4xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}) -> (tensor<4x4xf32> {mhlo.sharding = "{replicated}"}) {
+    %d = stablehlo.dot_general %a, %a, contracting_dims = [0] x [0] : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+    %u = stablehlo.custom_call @Sharding(%d) {mhlo.sharding = ")" +
+                                  addends + R"("} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %i = stablehlo.custom_call @SPMDFullToShardShape(%u) {mhlo.sharding = "{manual}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %n = stablehlo.negate %i : tensor<4x4xf32>
+    %m = stablehlo.custom_call @Sharding(%n) {mhlo.sharding = "{manual}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %o = stablehlo.custom_call @SPMDShardToFullShape(%m) {mhlo.sharding = ")" +
+                                  addends + R"("} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %r = stablehlo.custom_call @Sharding(%o) {mhlo.sharding = "{replicated}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %r : tensor<4x4xf32>
+  }
+})");
+    ASSERT_TRUE(made.ok()) << addends << made.status().to_string();
+    // One sum, behind what happens inside.
+    std::vector<ir::OpCode> codes;
+    ir::walk(made->module->entry()->body(), [&](const ir::Operation& op) {
+      if (op.code() == ir::OpCode::kNegate || ir::is_collective(op.code())) {
+        codes.push_back(op.code());
+      }
+    });
+    EXPECT_EQ(codes, (std::vector{ir::OpCode::kNegate, ir::OpCode::kAllReduce})) << addends;
+  }
 }
 
 // What a client that partitions a call itself answers.

@@ -105,7 +105,8 @@ class ProgramShardings {
     for (const auto& function : module.functions) {
       ir::walk(function->body(), [&](const ir::Operation& op) {
         const std::string target = ir::text_value(op, "call_target_name");
-        has_gspmd_regions_ |= target == "SPMDFullToShardShape";
+        // A region without operands has an end alone.
+        has_gspmd_regions_ |= target == "SPMDFullToShardShape" || target == "SPMDShardToFullShape";
         has_custom_calls_ |= target == kCustomPartitioning;
       });
     }
