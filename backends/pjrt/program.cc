@@ -167,6 +167,8 @@ std::string with_attributes(const Program& program) {
   sharding::HloSharding results;
   results.kind = sharding::HloSharding::Kind::kTuple;
   results.elements = partitioned.results;
+  // Of an empty tuple clients want one, too.
+  if (results.elements.empty()) results.elements.emplace_back();
   const bool is_one = partitioned.results.size() == 1;
   const ir::Type i32 = ir::Type::scalar(DType::kI32);
   const CompileOptions& options = program.parsed_options;
