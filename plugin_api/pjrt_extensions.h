@@ -278,6 +278,105 @@ struct PJRT_Gpu_Custom_Call {
   bool custom_call_handles_traits;
 };
 
+// ---- CustomPartitioner (version 1): Registration of sharding callbacks for custom calls.
+
+typedef struct JAX_CustomCallPartitioner_string JAX_CustomCallPartitioner_string;
+typedef struct JAX_CustomCallPartitioner_aval JAX_CustomCallPartitioner_aval;
+typedef struct JAX_CustomCallPartitioner_version_and_error
+    JAX_CustomCallPartitioner_version_and_error;
+typedef struct JAX_CustomCallPartitioner_Partition_Args JAX_CustomCallPartitioner_Partition_Args;
+typedef struct JAX_CustomCallPartitioner_InferShardingFromOperands_Args
+    JAX_CustomCallPartitioner_InferShardingFromOperands_Args;
+typedef struct JAX_CustomCallPartitioner_PropagateUserSharding_Args
+    JAX_CustomCallPartitioner_PropagateUserSharding_Args;
+typedef struct JAX_CustomCallPartitioner_Callbacks JAX_CustomCallPartitioner_Callbacks;
+typedef struct PJRT_Register_Custom_Partitioner_Args PJRT_Register_Custom_Partitioner_Args;
+typedef struct PJRT_Register_Batch_Partitionable_Args PJRT_Register_Batch_Partitionable_Args;
+typedef struct PJRT_Custom_Partitioner_Extension PJRT_Custom_Partitioner_Extension;
+
+typedef PJRT_Error* PJRT_Register_Custom_Partitioner(PJRT_Register_Custom_Partitioner_Args* args);
+typedef PJRT_Error* PJRT_Register_Batch_Partitionable(PJRT_Register_Batch_Partitionable_Args* args);
+
+struct JAX_CustomCallPartitioner_string {
+  const char* data;
+  size_t size;
+};
+
+struct JAX_CustomCallPartitioner_aval {
+  JAX_CustomCallPartitioner_string shape;
+  bool has_sharding;
+  JAX_CustomCallPartitioner_string sharding;
+};
+
+struct JAX_CustomCallPartitioner_version_and_error {
+  int64_t api_version;
+  void* data;                      // out
+  void (*cleanup_fn)(void* data);  // out
+  bool has_error;
+  PJRT_Error_Code code;                        // out
+  JAX_CustomCallPartitioner_string error_msg;  // out
+};
+
+struct JAX_CustomCallPartitioner_Partition_Args {
+  JAX_CustomCallPartitioner_version_and_error header;  // in
+  size_t num_args;                                     // in
+  JAX_CustomCallPartitioner_aval* op_args;             // in
+  JAX_CustomCallPartitioner_aval op_result;            // in
+  JAX_CustomCallPartitioner_string backend_config;     // in
+  JAX_CustomCallPartitioner_string mlir_module;        // out
+  JAX_CustomCallPartitioner_string* args_sharding;     // out
+  JAX_CustomCallPartitioner_string result_sharding;    // out
+};
+
+struct JAX_CustomCallPartitioner_InferShardingFromOperands_Args {
+  JAX_CustomCallPartitioner_version_and_error header;  // in
+  size_t num_args;                                     // in
+  JAX_CustomCallPartitioner_aval* op_args;             // in
+  JAX_CustomCallPartitioner_string result_shape;       // in
+  JAX_CustomCallPartitioner_string backend_config;     // in
+  bool has_result_sharding;                            // out
+  JAX_CustomCallPartitioner_string result_sharding;    // out
+};
+
+struct JAX_CustomCallPartitioner_PropagateUserSharding_Args {
+  JAX_CustomCallPartitioner_version_and_error header;  // in
+  JAX_CustomCallPartitioner_string backend_config;     // in
+  JAX_CustomCallPartitioner_string result_shape;       // in
+  JAX_CustomCallPartitioner_string result_sharding;    // in/out
+};
+
+struct JAX_CustomCallPartitioner_Callbacks {
+  int64_t version;
+  void* private_data;
+  void (*dtor)(JAX_CustomCallPartitioner_Callbacks* data);
+  void (*partition)(JAX_CustomCallPartitioner_Callbacks* data,
+                    JAX_CustomCallPartitioner_Partition_Args* args);
+  void (*infer_sharding)(JAX_CustomCallPartitioner_Callbacks* data,
+                         JAX_CustomCallPartitioner_InferShardingFromOperands_Args* args);
+  void (*propagate_user_sharding)(JAX_CustomCallPartitioner_Callbacks* data,
+                                  JAX_CustomCallPartitioner_PropagateUserSharding_Args* args);
+  bool can_side_effecting_have_replicated_sharding;
+};
+
+struct PJRT_Register_Custom_Partitioner_Args {
+  size_t struct_size;
+  const char* name;                                // in
+  size_t name_size;                                // in
+  JAX_CustomCallPartitioner_Callbacks* callbacks;  // in
+};
+
+struct PJRT_Register_Batch_Partitionable_Args {
+  size_t struct_size;
+  const char* name;  // in
+  size_t name_size;  // in
+};
+
+struct PJRT_Custom_Partitioner_Extension {
+  PJRT_Extension_Base base;
+  PJRT_Register_Custom_Partitioner* register_custom_partitioner;
+  PJRT_Register_Batch_Partitionable* register_batch_partitionable;
+};
+
 // ---- HostMemoryAllocator (version 0): Pinned host memory for the framework.
 
 typedef struct PJRT_HostMemoryAllocator_Allocate_Args PJRT_HostMemoryAllocator_Allocate_Args;

@@ -71,6 +71,7 @@ PJRT_Extension_Base* extension_chain();
 PJRT_Extension_Base* inspection_extension();
 PJRT_Extension_Base* holds_extension();
 PJRT_Extension_Base* profiler_extension();
+PJRT_Extension_Base* partitioner_extension();
 // Two nodes; the second one's `next` is free.
 PJRT_Extension_Base* ffi_extension();
 

@@ -98,7 +98,7 @@ Status OptionTable::read(const Options& given) const {
     if (known == nullptr) {
       std::vector<std::string> names;
       for (const Option& option : options_) names.push_back(option.name);
-      return invalid_argument("there is no {} {}; there are {}", what_, name,
+      return invalid_argument("No such {}: '{}'; there are {}", what_, name,
                               fmt::join(names, ", "));
     }
     HEKLA_RETURN_IF_ERROR(known->set(name, value));
@@ -158,7 +158,7 @@ Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fa
 }
 
 OptionTable compiler_option_table(CompilerSwitches& switches) {
-  OptionTable table("compiler option");
+  OptionTable table("compile option");  // as clients call it
   plan::PlanOptions& plan = switches.options.plan;
   table.flag("hekla_fuse", "", plan.fuse, "true",
              "operations share kernels; false: each is a kernel and all values are stored");
@@ -183,6 +183,9 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "equal collectives of a program over partitions are one");
   table.flag("hekla_hoist_collectives", "", switches.options.partition.hoist_collectives, "true",
              "collectives that give the same in each pass of a loop run once, in front of it");
+  table.integer("hekla_hoist_collectives_bytes", "", switches.options.partition.hoist_bytes, {},
+                "64 MiB",
+                "of results that collectives in front of one loop keep in memory while it runs");
   table.integer("hekla_combine_collectives_bytes", "", switches.options.partition.combine_bytes, {},
                 "1 MiB",
                 "all_reduces, and all_gathers, of as many bytes together run as one; 0: each by "

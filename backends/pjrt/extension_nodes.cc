@@ -135,8 +135,8 @@ PJRT_Layouts_Extension layouts_node = {
 
 PJRT_Extension_Base* extension_chain() {
   PJRT_Extension_Base* last = &memory_descriptions_node.base;
-  for (PJRT_Extension_Base* next :
-       {profiler_extension(), inspection_extension(), holds_extension(), ffi_extension()}) {
+  for (PJRT_Extension_Base* next : {profiler_extension(), inspection_extension(), holds_extension(),
+                                    partitioner_extension(), ffi_extension()}) {
     last->next = next;
     last = next;
   }

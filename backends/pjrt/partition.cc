@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backends/compiler/spmd/partition_program.h"
+#include "backends/pjrt/partitioners.h"
 #include "runtime/program/ir/device_groups.h"
 
 namespace hekla::pjrt {
@@ -47,11 +48,12 @@ Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
       spmd::OneDeviceProgram made,
       spmd::partition_program(
           *module, {options.replica_count, options.partition_count, options.may_choose_parameters,
-                    options.may_choose_results, schedule}));
+                    options.may_choose_results, schedule, nullptr, find_partitioner}));
   program.module = std::move(made.module);
   program.parameters = std::move(made.parameters);
   program.results = std::move(made.results);
   program.has_collectives = has_collectives(*program.module);
+  program.has_custom_partitions = made.has_custom_partitions;
   return program;
 }
 

@@ -22,6 +22,8 @@ struct PartitionedProgram {
   std::shared_ptr<const ir::Module> module;  // of one device
   // Devices send to each other, or groups of them meet.
   bool has_collectives = false;
+  // Functions of the client's made a part of it: what it sent does not say all of what it is.
+  bool has_custom_partitions = false;
   HostChannels host_channels;
   // Of the flat parameters and results, in the client's shapes.
   std::vector<sharding::HloSharding> parameters, results;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "backends/pjrt/abi.h"
+#include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
 
@@ -206,6 +208,180 @@ TEST(Partition, OnePartitionMeetsTheHostAndTellsTheOthers) {
   EXPECT_FALSE(each->has_collectives);
   const std::string absent = R"(, mhlo.sharding = "{maximal device=2}")";
   EXPECT_EQ(partitioned(text(absent, absent)).status().code(), StatusCode::kInvalidArgument);
+}
+
+// GSPMD's form of a region that has no operands: an end alone.
+TEST(Partition, RegionsWithoutOperandsMayKnowTheirPartition) {
+  const auto made = partitioned(R"(module {
+  func.func public @main() -> (tensor<2xui32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
+    %p = stablehlo.partition_id : tensor<ui32>
+    %s = stablehlo.reshape %p : (tensor<ui32>) -> tensor<1xui32>
+    %m = stablehlo.custom_call @Sharding(%s) {mhlo.sharding = "{manual}"} : (tensor<1xui32>) -> tensor<1xui32>
+    %r = stablehlo.custom_call @SPMDShardToFullShape(%m) {mhlo.sharding = "{devices=[2]<=[2]}"} : (tensor<1xui32>) -> tensor<2xui32>
+    return %r : tensor<2xui32>
+  }
+})");
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  EXPECT_EQ(made->module->entry()->type.to_string(), "() -> tensor<1xui32>");
+}
+
+// The array outside is a sum of what partitions hold, each of which has its addend inside.
+TEST(Partition, AddendsEnterAndLeaveRegionsAsTheyAre) {
+  for (const std::string& addends :
+       {std::string("{unreduced}"),
+        std::string("{devices=[1,1,2]<=[2] last_tile_dims={unreduced}}")}) {
+    const auto made = partitioned(R"(module {
+  func.func public @main(%a: tensor<8x4xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}) -> (tensor<4x4xf32> {mhlo.sharding = "{replicated}"}) {
+    %d = stablehlo.dot_general %a, %a, contracting_dims = [0] x [0] : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+    %u = stablehlo.custom_call @Sharding(%d) {mhlo.sharding = ")" +
+                                  addends + R"("} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %i = stablehlo.custom_call @SPMDFullToShardShape(%u) {mhlo.sharding = "{manual}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %n = stablehlo.negate %i : tensor<4x4xf32>
+    %m = stablehlo.custom_call @Sharding(%n) {mhlo.sharding = "{manual}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %o = stablehlo.custom_call @SPMDShardToFullShape(%m) {mhlo.sharding = ")" +
+                                  addends + R"("} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %r = stablehlo.custom_call @Sharding(%o) {mhlo.sharding = "{replicated}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %r : tensor<4x4xf32>
+  }
+})");
+    ASSERT_TRUE(made.ok()) << addends << made.status().to_string();
+    // One sum, behind what happens inside.
+    std::vector<ir::OpCode> codes;
+    ir::walk(made->module->entry()->body(), [&](const ir::Operation& op) {
+      if (op.code() == ir::OpCode::kNegate || ir::is_collective(op.code())) {
+        codes.push_back(op.code());
+      }
+    });
+    EXPECT_EQ(codes, (std::vector{ir::OpCode::kNegate, ir::OpCode::kAllReduce})) << addends;
+  }
+}
+
+// What a client that partitions a call itself answers.
+struct Partitioner {
+  std::string module;
+  std::string operand, result;  // shardings, as text
+  std::string error;
+  std::string config, shape, proposal;  // what it was asked
+  int asked = 0, cleaned = 0, destroyed = 0;
+  JAX_CustomCallPartitioner_string operand_bytes = {};
+  std::string operand_text, result_text;
+
+  static Partitioner& of(JAX_CustomCallPartitioner_Callbacks* functions) {
+    return *static_cast<Partitioner*>(functions->private_data);
+  }
+  static void destroy(JAX_CustomCallPartitioner_Callbacks* functions) { ++of(functions).destroyed; }
+  template <typename Args>
+  void answer(Args& args) {
+    ++asked;
+    config.assign(args.backend_config.data, args.backend_config.size);
+    args.header.data = this;
+    args.header.cleanup_fn = [](void* data) { ++static_cast<Partitioner*>(data)->cleaned; };
+    args.header.has_error = !error.empty();
+    args.header.code = PJRT_Error_Code_INTERNAL;
+    args.header.error_msg = {error.data(), error.size()};
+    result_text = encode_op_sharding(*sharding::parse_hlo_sharding(result));
+    args.result_sharding = {result_text.data(), result_text.size()};
+  }
+  static void partition(JAX_CustomCallPartitioner_Callbacks* functions,
+                        JAX_CustomCallPartitioner_Partition_Args* args) {
+    Partitioner& self = of(functions);
+    self.answer(*args);
+    ASSERT_EQ(args->num_args, 1U);
+    self.shape.assign(args->op_args[0].shape.data, args->op_args[0].shape.size);
+    self.proposal = to_text(*sharding::decode_op_sharding(
+        std::string_view(args->op_args[0].sharding.data, args->op_args[0].sharding.size)));
+    self.operand_text = encode_op_sharding(*sharding::parse_hlo_sharding(self.operand));
+    self.operand_bytes = {self.operand_text.data(), self.operand_text.size()};
+    args->args_sharding = &self.operand_bytes;
+    args->mlir_module = {self.module.data(), self.module.size()};
+  }
+  static void infer(JAX_CustomCallPartitioner_Callbacks* functions,
+                    JAX_CustomCallPartitioner_InferShardingFromOperands_Args* args) {
+    of(functions).answer(*args);
+    args->has_result_sharding = true;
+  }
+  JAX_CustomCallPartitioner_Callbacks functions() {
+    return {0, this, destroy, partition, infer, nullptr, true};
+  }
+};
+
+bool add_partitioner(JAX_CustomCallPartitioner_Callbacks& functions) {
+  const auto* node =
+      reinterpret_cast<const PJRT_Custom_Partitioner_Extension*>(partitioner_extension());
+  const std::string name = "CustomSPMDPartitioning";
+  PJRT_Register_Custom_Partitioner_Args args = {sizeof(args), name.data(), name.size(), &functions};
+  PJRT_Error* error = node->register_custom_partitioner(&args);
+  PJRT_Api api{};
+  add_error_and_event_slots(api);
+  PJRT_Error_Destroy_Args destroy = {sizeof(destroy), nullptr, error};
+  api.PJRT_Error_Destroy(&destroy);
+  return error == nullptr;
+}
+
+TEST(Partition, WhatClientsPartitionThemselvesTheyAreAskedFor) {
+  const std::string call =
+      R"(%r = stablehlo.custom_call @CustomSPMDPartitioning(%a) {backend_config = "17"} : (tensor<8x4xf32>) -> tensor<8x4xf32>)";
+  const std::string rows = sdy(R"(@mesh, [{"x"}, {}])");
+  // Never taken for the identity, which is what its name says nothing of.
+  EXPECT_EQ(partitioned(program(rows, rows, call)).status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(partitioned(program("", "", call)).status().code(), StatusCode::kUnimplemented);
+
+  Partitioner client;
+  client.operand = client.result = "{devices=[2,1]<=[2]}";
+  const std::string body =
+      R"((%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+    %r = func.call @twice(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %r : tensor<4x4xf32>
+  }
+  func.func private @twice(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+    %r = stablehlo.add %a, %a : tensor<4x4xf32>
+    return %r : tensor<4x4xf32>
+  }
+})";
+  client.module = "module {\n  func.func public @main" + body;
+  JAX_CustomCallPartitioner_Callbacks functions = client.functions();
+  ASSERT_TRUE(add_partitioner(functions));
+  const auto made = partitioned(program(rows, rows, call));
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  EXPECT_TRUE(made->has_custom_partitions);
+  EXPECT_FALSE(made->has_collectives);
+  EXPECT_EQ(client.config, "17");
+  EXPECT_EQ(client.proposal, "{devices=[2,1]<=[2]}");
+  // f32[8,4], row-major: field 2: 11, field 3: 8, 4, field 5: a layout of 1, 0.
+  EXPECT_EQ(client.shape, std::string("\x10\x0b\x1a\x02\x08\x04\x2a\x04\x0a\x02\x01\x00", 12));
+  int additions = 0;
+  ir::walk(made->module->entry()->body(),
+           [&](const ir::Operation& op) { additions += op.code() == ir::OpCode::kAdd; });
+  EXPECT_EQ(additions, 1);
+  // Whatever lies in another way than it wants is moved.
+  const auto moved = partitioned(program("", "", call));
+  ASSERT_TRUE(moved.ok()) << moved.status().to_string();
+  EXPECT_TRUE(moved->has_collectives);
+  EXPECT_EQ(moved->module->entry()->type.to_string(), "(tensor<8x4xf32>) -> tensor<8x4xf32>");
+  EXPECT_EQ(client.asked, client.cleaned);
+
+  // Parts of other shapes than its shardings say, shardings that are none, and errors.
+  client.operand = "{replicated}";
+  EXPECT_EQ(partitioned(program(rows, rows, call)).status().code(), StatusCode::kInvalidArgument);
+  client.operand = "{devices=[2,1]<=[2]}";
+  client.module = "module {";
+  EXPECT_EQ(partitioned(program(rows, rows, call)).status().code(), StatusCode::kInvalidArgument);
+  client.error = "by no means";
+  const Status refused = partitioned(program(rows, rows, call)).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInternal);
+  EXPECT_NE(refused.message().find("by no means"), std::string::npos) << refused.message();
+  EXPECT_EQ(client.asked, client.cleaned);
+
+  // A second registration replaces the first.
+  EXPECT_EQ(client.destroyed, 0);
+  Partitioner second;
+  static JAX_CustomCallPartitioner_Callbacks last;  // stays registered
+  last = second.functions();
+  last.dtor = nullptr;
+  ASSERT_TRUE(add_partitioner(last));
+  EXPECT_EQ(client.destroyed, 1);
+  last.partition = nullptr;
+  EXPECT_FALSE(add_partitioner(last));
 }
 
 }  // namespace

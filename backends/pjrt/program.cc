@@ -167,6 +167,8 @@ std::string with_attributes(const Program& program) {
   sharding::HloSharding results;
   results.kind = sharding::HloSharding::Kind::kTuple;
   results.elements = partitioned.results;
+  // Of an empty tuple clients want one, too.
+  if (results.elements.empty()) results.elements.emplace_back();
   const bool is_one = partitioned.results.size() == 1;
   const ir::Type i32 = ir::Type::scalar(DType::kI32);
   const CompileOptions& options = program.parsed_options;
@@ -290,7 +292,10 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                          describe(entry->type.results(), entry->result_attributes, "result"));
   lay_out(*program);
   program->is_donated = donated_parameters(*program, entry->argument_attributes);
-  program->fingerprint = fingerprint_of(program->code, program->parsed_options);
+  // The client names its functions by numbers that mean something else in the next process.
+  program->fingerprint = fingerprint_of(
+      program->partitioned.has_custom_partitions ? stablehlo::print_module(local) : program->code,
+      program->parsed_options);
   fill_queries(*program);
   return program;
 }

@@ -16,9 +16,8 @@ namespace {
 using Data = std::vector<Datum>;
 
 bool is_identity(std::string_view target) {
-  for (std::string_view name :
-       {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
-        "LayoutConstraint", "CustomSPMDPartitioning"}) {
+  for (std::string_view name : {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape",
+                                "annotate_device_placement", "LayoutConstraint"}) {
     if (target == name) return true;
   }
   return target.starts_with("xla.sdy.");

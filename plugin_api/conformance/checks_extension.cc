@@ -338,11 +338,22 @@ void check_host_allocator(Session& s) {
 }
 
 void check_partitioner(Session& s) {
-  const PJRT_Extension_Base* node = s.api()->extension_start;
-  for (; node != nullptr; node = node->next) {
-    if (node->type == PJRT_Extension_Type_Custom_Partitioner) {
-      fail("a Custom-partitioner node is published; unless its members work, JAX finds no device");
-    }
+  const PJRT_Extension_Base* base = s.api()->extension_start;
+  while (base != nullptr && base->type != PJRT_Extension_Type_Custom_Partitioner) {
+    base = base->next;
+  }
+  if (base == nullptr) return;
+  // JAX calls it when it finds plugins, and finds no device of any where it fails.
+  const auto* node = reinterpret_cast<const PJRT_Custom_Partitioner_Extension*>(base);
+  require(
+      node->register_custom_partitioner != nullptr && node->register_batch_partitionable != nullptr,
+      "a member of the Custom-partitioner node is null");
+  auto args = make_args<PJRT_Register_Batch_Partitionable_Args>();
+  const std::string_view name = "hekla_conformance_call";
+  args.name = name.data();
+  args.name_size = name.size();
+  if (auto error = s.take(node->register_batch_partitionable(&args))) {
+    fail("register_batch_partitionable fails, so that JAX finds no device: " + error->text());
   }
 }
 
@@ -459,7 +470,10 @@ constexpr Check kExtensionChecks[] = {
      check_profiler},
     {"host-memory-allocator", "Pinned host memory can be allocated and freed.",
      check_host_allocator},
-    {"no-custom-partitioner", "No Custom-partitioner node is published.", check_partitioner},
+    {"custom-partitioner",
+     "A Custom-partitioner node has both functions, and a call is registered without an error: "
+     "else JAX finds no device.",
+     check_partitioner},
 };
 
 constexpr Check kLifetimeChecks[] = {

@@ -50,6 +50,9 @@ def _io_callback(ctx, *args, callback, sharding, ordered, **params):
 
 def _debug_callback(ctx, *args, effect, partitioned, callback, **params):
     from jax._src import debugging
+    if _free_axes(ctx):
+        return _on_one_of_free_axes(ctx, debugging.debug_callback_p, args, effect=effect,
+                                    partitioned=partitioned, callback=callback, **params)
 
     def call(*values):
         debugging.debug_callback_p.impl(*values, effect=effect, partitioned=partitioned,
@@ -60,6 +63,9 @@ def _debug_callback(ctx, *args, effect, partitioned, callback, **params):
 
 def _debug_print(ctx, *args, ordered, partitioned, **params):
     from jax._src import debugging
+    if _free_axes(ctx):
+        return _on_one_of_free_axes(ctx, debugging.debug_print_p, args, ordered=ordered,
+                                    partitioned=partitioned, **params)
 
     def call(*values):
         debugging.debug_print_p.impl(*values, ordered=ordered, partitioned=partitioned, **params)
@@ -164,6 +170,33 @@ def _join(backend, function, sent, received, sends, receives):
     shapes = [[callback._aval_to_xla_shape(aval) for aval in avals] for avals in (sent, received)]
     return backend.make_python_callback_from_host_send_and_recv(
         function, shapes[0], shapes[1], sends, receives, pickle.dumps)
+
+
+def _free_axes(ctx):
+    """The mesh axes that a shard_map around leaves to the partitioner."""
+    from jax._src import sharding_impls
+    axes = ctx.module_context.axis_context
+    if not isinstance(axes, sharding_impls.SPMDAxisContext):
+        return ()
+    return tuple(name for name in axes.mesh.axis_names if name not in axes.manual_axes)
+
+
+def _on_one_of_free_axes(ctx, primitive, args, **params):
+    """The primitive on whole arrays, by the first device along the axes that are free: one call for
+    each instance of the shard_map around, as JAX has it on its own platforms."""
+    from jax._src import shard_map
+    from jax._src.interpreters import mlir
+    from jax._src.lax import lax
+    from jax._src.lax.control_flow import conditionals
+    from jax._src.lax.parallel import axis_index
+    free = _free_axes(ctx)
+
+    def call(*values):
+        def once():
+            return conditionals.cond(lax.eq(axis_index(free), lax._const(axis_index(free), 0)),
+                                     lambda: primitive.bind(*values, **params), lambda: [])
+        return shard_map.shard_map(once, in_specs=(), out_specs=[])()
+    return mlir.lower_fun(call)(ctx, *args)
 
 
 def _device(ctx, sharding):

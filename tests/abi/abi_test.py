@@ -26,7 +26,7 @@ HEADERS = ["pjrt_base.h", "pjrt_device.h", "pjrt_client.h", "pjrt_buffer.h", "pj
            "pjrt_topology.h", "pjrt_c_api.h", "pjrt_extensions.h"]
 C_HEADERS = [*HEADERS, "xla_ffi.h"]
 # The extensions that pjrt_extensions.h declares, by their names in the description.
-EXTENSIONS = ["Layouts", "MemoryDescriptions", "Shardings", "FFI", "Gpu", "HostMemoryAllocator",
+EXTENSIONS = ["Layouts", "MemoryDescriptions", "Shardings", "FFI", "Gpu", "CustomPartitioner", "HostMemoryAllocator",
               "ProfilerApi", "Profiler"]
 DESCRIPTION = pathlib.Path(__file__).resolve().parent / "pjrt_abi.json"
 LEAST_COMPARISONS = 4239

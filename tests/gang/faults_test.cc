@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong on one device of eight, a hundred times (ten where code is instrumented): all
-// others end with its error, nothing hangs, and no memory stays behind.
+// others end with its error, nothing hangs, and no memory, thread or file stays behind.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "tests/gang/gang_fixture.h"
@@ -35,6 +38,51 @@ constexpr std::string_view kSums = R"(module @sums {
     return %s, %t : tensor<262144xf32>, tensor<262144xf32>
   }
 })";
+
+// What a process holds of its system.
+struct Holdings {
+  int64_t threads = 0, files = 0, shared = 0;
+  bool is_within(const Holdings& other) const {
+    return threads <= other.threads && files <= other.files && shared <= other.shared;
+  }
+};
+
+int64_t entries_of(const char* folder) {
+  std::error_code error;
+  int64_t count = 0;
+  for (auto at = std::filesystem::directory_iterator(folder, error);
+       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    ++count;
+  }
+  return count;
+}
+
+// Of /dev/shm those that this project's names stand on: others' come and go.
+int64_t own_shared_memory() {
+  std::error_code error;
+  int64_t count = 0;
+  for (auto at = std::filesystem::directory_iterator("/dev/shm", error);
+       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    count += at->path().filename().string().find(fmt::format("{}", getpid())) != std::string::npos;
+  }
+  return count;
+}
+
+Holdings holdings() {
+  return {entries_of("/proc/self/task"), entries_of("/proc/self/fd"), own_shared_memory()};
+}
+
+// Threads that end are gone a moment later.
+void expect_within(const Holdings& before) {
+  const Deadline deadline = Deadline::in(kPatience);
+  while (!holdings().is_within(before) && !deadline.expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const Holdings now = holdings();
+  EXPECT_LE(now.threads, before.threads);
+  EXPECT_LE(now.files, before.files);
+  EXPECT_LE(now.shared, before.shared);
+}
 
 class GangFaultsTest : public GangFixture {
  protected:
@@ -97,7 +145,9 @@ TEST_P(GangFaultsTest, ADeviceWithoutMemoryIsNamedOnAllAndNothingStays) {
   const auto arguments = one_each(buffers);
   ASSERT_TRUE(error_of(*executable, arguments).ok());
   const std::vector<int64_t> before = settled_bytes();
+  Holdings held;
   for (int round = 0; round < kRounds; ++round) {
+    if (round == kDevices) held = holdings();
     expect_in_use(before);
     const int poor = round % kDevices;
     std::vector<Buffer> fill;
@@ -118,6 +168,7 @@ TEST_P(GangFaultsTest, ADeviceWithoutMemoryIsNamedOnAllAndNothingStays) {
     EXPECT_TRUE(again.ok()) << again.to_string();
   }
   expect_in_use(before);
+  expect_within(held);
 }
 
 TEST_P(GangFaultsTest, ADeviceThatFailsIsNamedOnAllAndNothingStays) {
@@ -133,13 +184,40 @@ TEST_P(GangFaultsTest, ADeviceThatFailsIsNamedOnAllAndNothingStays) {
   };
   ASSERT_TRUE(run(kDevices).ok());
   const std::vector<int64_t> before = settled_bytes();
+  Holdings held;
   for (int round = 0; round < kRounds; ++round) {
+    if (round == kDevices) held = holdings();
     const auto who = static_cast<size_t>(round % kDevices);
     const Status status = run(static_cast<uint32_t>(who));
     EXPECT_EQ(status.message().find(device_name(who)), 0U) << status.to_string();
   }
   EXPECT_TRUE(run(kDevices).ok());
   expect_in_use(before);
+  expect_within(held);
+}
+
+TEST_P(GangFaultsTest, ClientsOfFailedGangsTakeAllWithThem) {
+  Holdings held;
+  for (int round = 0; round < kRounds; ++round) {
+    // The first clients start what a process keeps.
+    if (round == 3) held = holdings();
+    make_client({});
+    auto executable = compile(kOneFailsBeforeSum);
+    ASSERT_TRUE(executable.ok()) << executable.status().to_string();
+    const std::vector<Buffer> buffers = upload_to_all(floats({2}, 1));
+    const std::vector<Buffer> number = upload_to_all(HostArray::from<uint32_t>(
+        DType::kUI32, {}, std::vector<uint32_t>{static_cast<uint32_t>(round % kDevices)}));
+    auto arguments = one_each(buffers);
+    for (size_t d = 0; d < arguments.size(); ++d) arguments[d].push_back(&number[d]);
+    if (round % 2 == 0) {
+      EXPECT_FALSE(error_of(*executable, arguments).ok());
+    } else {
+      // While it runs: the client goes first for those that hold it no longer.
+      EXPECT_TRUE(executable->launch(arguments).ok());
+    }
+  }
+  client_.reset();
+  expect_within(held);
 }
 
 INSTANTIATE_TEST_SUITE_P(Plugins, GangFaultsTest, testing::Values(HEKLA_PLUGINS),

@@ -144,6 +144,58 @@ print([np.asarray(shard.data).tolist() for shard in y.addressable_shards])
 '''
 
 
+def test_what_is_printed_where_axes_are_left_to_the_partitioner(child, ours, shim):
+    """Once for each instance of the shard_map, whatever its values are cut by inside of it."""
+    if not ours or not shim:
+        pytest.skip('callbacks are lowered by the package, and a foreign plugin makes devices in its own way')
+    done = child(MESH + '''
+square = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+called = []
+def f(v):
+    jax.debug.print('instance {i} has {v}', i=jax.lax.axis_index('x'), v=v)
+    jax.debug.callback(lambda s: called.append(float(s)), v.sum())
+    return jnp.sin(v)
+options = {'in_specs': P('x'), 'out_specs': P('x')}
+try:
+    f = shard_map(f, mesh=square, axis_names={'x'}, **options)
+except TypeError:
+    f = shard_map(f, square, auto=frozenset({'y'}), **options)
+for spec in (P(), P(('x', 'y'))):
+    y = jax.jit(f)(jax.device_put(np.arange(4, dtype=np.float32), NamedSharding(square, spec)))
+    jax.effects_barrier()
+    print(np.allclose(y, np.sin(np.arange(4))), sorted(called))
+    called.clear()
+''', HEKLA_NUM_DEVICES='4')
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.split('\n')[:-1]
+    printed = ['instance 0 has [0. 1.]', 'instance 1 has [2. 3.]']
+    assert sorted(lines) == sorted(2 * printed + 2 * ['True [1.0, 5.0]'])
+
+
+def test_several_physical_devices(child, ours, platform):
+    """Each opened twice, since there may be but one: arrays go from one to the other, and programs run on
+    all of them together."""
+    if not ours or platform != 'vulkan':
+        pytest.skip('devices of Vulkan')
+    for staging in ('0', '1'):
+        done = child(MESH + '''
+devices = jax.devices()
+mesh = Mesh(np.array(devices), ('x',))
+data = np.random.RandomState(0).randn(8, 300_001).astype(np.float32)
+at = jax.device_put(data, devices[0])
+for device in (devices[1], devices[3], devices[0], devices[2]):
+    at = jax.device_put(at, device)
+    print(np.array_equal(at, data), next(iter(at.devices())).id)
+y = jax.jit(shard_map(lambda v: jax.lax.psum(v * 2, 'x'), mesh=mesh, in_specs=P('x'), out_specs=P()))(data)
+print(len(devices), np.allclose(y, 2 * data.reshape(4, 2, -1).sum(0), atol=1e-5))
+z = jax.jit(lambda a, b: a @ b, out_shardings=NamedSharding(mesh, P('x')))(
+    jax.device_put(data[:, :64], NamedSharding(mesh, P(None, 'x'))), data[:, :64].T)
+print(np.allclose(z, data[:, :64] @ data[:, :64].T, atol=1e-4))
+''', HEKLA_NUM_DEVICES='2', HEKLA_VULKAN_DEVICE='0,0', HEKLA_VULKAN_STAGING=staging)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stdout.split('\n')[:-1] == ['True 1', 'True 3', 'True 0', 'True 2', '4 True', 'True']
+
+
 def test_two_processes(child, ours):
     if not ours:
         pytest.skip('a foreign plugin has its own way to make devices')

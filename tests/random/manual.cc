@@ -8,6 +8,7 @@
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/op_attributes.h"
+#include "tests/random/manual_collectives.h"
 
 namespace hekla::testing {
 namespace {
@@ -79,7 +80,10 @@ std::unique_ptr<ir::Module> in_manual_computation(const ir::Module& module) {
     }
   }
   std::unique_ptr<ir::Operation> end = std::move(operations.front());
-  for (size_t i = operations.size(); i-- > 1;) body.append(std::move(operations[i]));
+  for (size_t i = operations.size(); i-- > 1;) {
+    ir::Operation* op = body.append(std::move(operations[i]));
+    add_collectives_behind(*op, g, made->meshes.front().value);
+  }
   std::vector<ir::Value*> results;
   std::vector<ir::Type> types;
   entry.result_attributes.resize(end->operand_count());

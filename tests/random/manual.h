@@ -22,7 +22,8 @@ int64_t manual_copies(const ir::Module& module);
 
 // The program in a manual computation: each parameter and result has one more dimension in front,
 // of manual_copies(module) elements, which that axis cuts. Shardings of parameters, results and
-// values in between are as in `module`. Parameters and results must be arrays of known shape.
+// values in between are as in `module`. Collectives among the copies stand behind some operations
+// (manual_collectives.h) and change nothing. Parameters and results must be arrays of known shape.
 std::unique_ptr<ir::Module> in_manual_computation(const ir::Module& module);
 
 // Arrays of one shape along a new first dimension, and one of them again.

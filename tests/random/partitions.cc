@@ -139,6 +139,8 @@ void replace_partition_ids(ir::Region& region) {
 void for_each_row(const Box& box, const Dims& local, const Dims& whole,
                   const std::function<void(int64_t, int64_t, int64_t)>& visit) {
   if (whole.empty()) return visit(0, 0, 1);
+  // Of millions of rows without elements there is none.
+  if (std::find(box.size.begin(), box.size.end(), 0) != box.size.end()) return;
   const std::function<void(size_t, int64_t, int64_t)> walk = [&](size_t d, int64_t at, int64_t in) {
     if (d + 1 == whole.size()) {
       if (box.size[d] > 0) visit(at * local[d], in * whole[d] + box.start[d], box.size[d]);

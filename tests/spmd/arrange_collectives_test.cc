@@ -192,6 +192,24 @@ TEST(HoistCollectives, LoopsWithoutAPassGiveWhatTheyGave) {
   EXPECT_EQ(arrange(*module, only(false, true, 0)).hoisted, 1);
 }
 
+TEST(HoistCollectives, AsFarAsItsMemoryGoes) {
+  // Results of 24, 96 and 24 bytes; the third needs the second.
+  const auto program = [] {
+    return read(loop("l", 2, "b",
+                     all_reduce("f", "a") + all_gather("g", "b") +
+                         "%m = stablehlo.slice %g [6:12] : (tensor<24xf32>) -> tensor<6xf32>\n" +
+                         all_reduce("h", "m") + add("s", "f", "h") + add("r", "s", "v")),
+                "%l", 1);
+  };
+  const std::vector<std::pair<int64_t, int64_t>> kMoved = {{0, 0},   {23, 0},  {24, 1}, {119, 1},
+                                                           {120, 2}, {143, 2}, {144, 3}};
+  for (const auto& [limit, moved] : kMoved) {
+    PartitionSchedule schedule = only(false, true, 0);
+    schedule.hoist_bytes = limit;
+    EXPECT_EQ(arrange(*program(), schedule).hoisted, moved) << limit;
+  }
+}
+
 TEST(HoistCollectives, WhatChangesStays) {
   const auto module = read(loop("l", 3, "b", all_reduce("r", "v")), "%l", 1);
   EXPECT_EQ(arrange(*module, only(false, true, 0)).hoisted, 0);
@@ -208,6 +226,21 @@ TEST(CombineCollectives, SmallOnesOfAKindAreOne) {
       read(all_gather("p", "a") + all_gather("q", "b"), "%p, %q", 2, "tensor<24xf32>");
   EXPECT_EQ(arrange(*gathers, only(false, false, 1000)).combined, 1);
   EXPECT_EQ(collectives(*gathers), "all_gather 2 x1");
+}
+
+TEST(CombineCollectives, TheyComeFromAllTheirPlaces) {
+  const auto at = [](std::string text, int line) {
+    text.pop_back();
+    return fmt::format("{} loc(\"model.py\":{}:1)\n", text, line);
+  };
+  const auto module = read(at(all_reduce("p", "a"), 3) + at(all_reduce("q", "b"), 7), "%p, %q", 2);
+  arrange(*module, only(false, false, 1000));
+  const auto report = report_collectives(*module, {1, kDevices});
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->collectives.size(), 1U);
+  EXPECT_EQ(report->collectives[0].locations,
+            (std::vector<std::string>{"model.py:3:1", "model.py:7:1"}));
+  EXPECT_NE(to_text(*report).find("model.py:3:1; model.py:7:1"), std::string::npos);
 }
 
 TEST(CombineCollectives, OnesThatNeedEachOtherAreNot) {

@@ -3,7 +3,7 @@
 """Runs JAX's own unit tests on a platform of ours and on jaxlib's CPU, and compares case by case.
 
     .venv/jax-0.10.2/bin/python tests/upstream/jax.py --platform tbb --tier 1
-        [--files lax_test,nn_test] [-k REGEX] [--share N --seed S] [--failed] [--x64] [-j N]
+        [--files lax_test,nn_test] [-k REGEX] [--share N --seed S] [--failed] [--x64] [--gspmd] [-j N]
 
 The tests come from JAX's public repository at the tag of the installed jax: from --checkout, or
 cloned once. jaxlib's CPU runs a case once and its outcome is kept; ours are kept too, for --failed
@@ -128,6 +128,8 @@ class Suite:
                   'CASE_JAX_SOURCE': str(self.checkout / 'jax' / '_src'),
                   'CASE_TIMEOUT': str(self.options.timeout),
                   'JAX_ENABLE_X64': '1' if self.options.x64 else '0'}
+        if self.options.gspmd:
+            values['JAX_USE_SHARDY_PARTITIONER'] = '0'
         for name in ('PJRT_NAMES_AND_LIBRARY_PATHS', 'JAX_COMPILATION_CACHE_DIR'):
             values.pop(name, None)
         path = [str(ROOT / 'tests' / 'support'), str(self.packages)]
@@ -194,6 +196,8 @@ def parse_arguments():
                         help='only cases that jaxlib passes and ours failed when last run')
     parser.add_argument('--report', action='store_true', help='run nothing, show what is kept')
     parser.add_argument('--x64', action='store_true', help='with JAX_ENABLE_X64')
+    parser.add_argument('--gspmd', action='store_true',
+                        help="with JAX_USE_SHARDY_PARTITIONER=0: shardings in GSPMD's words")
     parser.add_argument('-j', type=int, default=2, help='processes')
     parser.add_argument('--timeout', type=float, default=300, help='seconds a case may take')
     parser.add_argument('--device-under-test', default='cpu',
@@ -212,7 +216,7 @@ def main():
         TIERS[tier] for tier in options.tier or sorted(TIERS)).split()
     files = [name.removesuffix('.py') for name in names]
     cache = ROOT / '.cache' / 'upstream' / f'jax-{importlib.metadata.version("jax")}'
-    suffix = '-x64' if options.x64 else ''
+    suffix = ('-x64' if options.x64 else '') + ('-gspmd' if options.gspmd else '')
     suite, store = Suite(options, cache), Store(cache / 'results')
     known = read_known(KNOWN.read_text(encoding='utf-8'))
     cpu_key, our_key = f'cpu{suffix}', f'{options.platform}{suffix}'

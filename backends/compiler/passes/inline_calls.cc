@@ -38,9 +38,9 @@ bool is_annotation(const ir::Operation& op) {
     case OpCode::kSdyShardingConstraint:
       return true;
     case OpCode::kCustomCall: {
-      constexpr std::array<std::string_view, 6> kTargets = {
-          "Sharding",         "SPMDFullToShardShape",   "SPMDShardToFullShape",
-          "LayoutConstraint", "CustomSPMDPartitioning", "annotate_device_placement"};
+      constexpr std::array<std::string_view, 5> kTargets = {
+          "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
+          "annotate_device_placement"};
       const std::string target = ir::text_value(op, "call_target_name");
       return std::find(kTargets.begin(), kTargets.end(), target) != kTargets.end() ||
              target.starts_with("xla.sdy.");

@@ -2,6 +2,7 @@
 #include "backends/compiler/spmd/arrange_collectives.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -145,6 +146,9 @@ class Invariants {
                        [&](const ir::Value* value) { return is_invariant(*value); });
   }
 
+  // It stays, and whatever needs it.
+  void keep(const ir::Operation& op) { known_[&op] = false; }
+
   // Puts it, and what it needs, in front of the loop.
   void move(ir::Operation& op) {
     for (size_t i = 0; i < op.operand_count(); ++i) {
@@ -189,11 +193,24 @@ class Invariants {
   std::unordered_map<const ir::Operation*, bool> known_;
 };
 
-int64_t hoist_block(ir::Block& block) {
+int64_t bytes_of(const ir::Value& value) {
+  if (!value.type().is_static_tensor()) return 0;
+  const Result<int64_t> bytes = checked_bytes(value.type().dtype(), value.type().dims());
+  return bytes.ok() ? *bytes : std::numeric_limits<int64_t>::max() / 2;
+}
+
+int64_t result_bytes(const ir::Operation& op) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < op.result_count(); ++i) bytes += bytes_of(*op.result(i));
+  return bytes;
+}
+
+int64_t hoist_block(ir::Block& block, int64_t most_bytes) {
   int64_t moved = 0;
   for (ir::Operation* op : operations_of(block)) {
-    each_inner_block(*op, [&](ir::Block& inner) { moved += hoist_block(inner); });
+    each_inner_block(*op, [&](ir::Block& inner) { moved += hoist_block(inner, most_bytes); });
     if (op->code() != OpCode::kWhile) continue;
+    int64_t left = most_bytes;
     each_inner_block(*op, [&](ir::Block& inner) {
       Invariants invariants(*op, inner);
       for (ir::Operation* candidate : operations_of(inner)) {
@@ -202,6 +219,12 @@ int64_t hoist_block(ir::Block& block) {
             !invariants.is_invariant(*candidate)) {
           continue;
         }
+        const int64_t bytes = result_bytes(*candidate);
+        if (bytes > left) {
+          invariants.keep(*candidate);
+          continue;
+        }
+        left -= bytes;
         invariants.move(*candidate);
         ++moved;
       }
@@ -222,11 +245,18 @@ bool may_combine(const ir::Operation& op) {
 
 int64_t operand_bytes(const ir::Operation& op) {
   int64_t bytes = 0;
-  for (const ir::Value* value : op.operands()) {
-    const Result<int64_t> one = checked_bytes(value->type().dtype(), value->type().dims());
-    bytes += one.ok() ? *one : 0;
-  }
+  for (const ir::Value* value : op.operands()) bytes += bytes_of(*value);
   return bytes;
+}
+
+// Where all of them come from.
+ir::LocationRef locations_of(const std::vector<ir::Operation*>& operations) {
+  auto fused = std::make_shared<ir::Location>();
+  fused->kind = ir::Location::Kind::kFused;
+  for (const ir::Operation* op : operations) {
+    if (op->location() != nullptr) fused->children.push_back(op->location());
+  }
+  return fused->children.empty() ? nullptr : fused;
 }
 
 class Combiner {
@@ -303,7 +333,7 @@ class Combiner {
       for (ir::Type& type : op->result_types()) types.push_back(std::move(type));
     }
     auto made = std::make_unique<ir::Operation>(first.code(), std::move(operands), std::move(types),
-                                                first.attributes(), first.location());
+                                                first.attributes(), locations_of(members));
     for (std::unique_ptr<ir::Region>& region : members.front()->take_regions()) {
       made->adopt_region(std::move(region));
     }
@@ -335,9 +365,9 @@ int64_t merge_collectives(ir::Module& module) {
   return merged;
 }
 
-int64_t hoist_collectives(ir::Module& module) {
+int64_t hoist_collectives(ir::Module& module, int64_t most_bytes) {
   int64_t moved = 0;
-  each_block(module, [&](ir::Block& block) { moved += hoist_block(block); });
+  each_block(module, [&](ir::Block& block) { moved += hoist_block(block, most_bytes); });
   return moved;
 }
 
@@ -359,7 +389,7 @@ void arrange_collectives(ir::Module& module, const PartitionSchedule& schedule,
   };
   merge();
   if (schedule.hoist_collectives) {
-    const int64_t moved = hoist_collectives(module);
+    const int64_t moved = hoist_collectives(module, schedule.hoist_bytes);
     counts.hoisted += moved;
     if (moved > 0) {
       passes::clean_up(module);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/compiler/spmd/custom_partitioner.h"
 #include "runtime/program/ir/op_attributes.h"
 #include "runtime/program/ir/typed_attributes.h"
 #include "runtime/program/sharding/convert.h"
@@ -22,6 +23,10 @@ namespace {
 
 constexpr std::string_view kOpen = "hekla.open_dimensions";
 constexpr std::string_view kPriorities = "hekla.priorities";
+constexpr std::string_view kEntry = "SPMDFullToShardShape";
+constexpr std::string_view kExit = "SPMDShardToFullShape";
+constexpr std::string_view kEntryOfAddends = "hekla.entry_of_addends";
+constexpr std::string_view kExitOfAddends = "hekla.exit_of_addends";
 
 struct Wish {
   HloSharding sharding;  // open dimensions as far as it says
@@ -73,7 +78,10 @@ std::optional<Wish> wish_of(const ir::Operation& op, const ir::Module& module) {
   if (wish.sharding.kind == HloSharding::Kind::kReplicated) {
     return wish.open.size() >= rank ? std::nullopt : std::optional(std::move(wish));
   }
-  if (wish.sharding.kind != HloSharding::Kind::kTiled) return std::nullopt;
+  if (wish.sharding.kind != HloSharding::Kind::kTiled &&
+      wish.sharding.kind != HloSharding::Kind::kUnreduced) {
+    return std::nullopt;
+  }
   return wish;
 }
 
@@ -100,6 +108,10 @@ void mark_constraints(ir::Region& region, const ir::Module& module) {
     for (const auto& op : block->operations()) operations.push_back(op.get());
     for (ir::Operation* op : operations) {
       for (size_t r = 0; r < op->region_count(); ++r) mark_constraints(op->region(r), module);
+      if (const ir::Attribute& rule = op->attribute("sdy.sharding_rule");
+          is_call_of(*op, kCustomPartitioning) && !rule.is_absent()) {
+        op->attributes().set(kRule, ir::Attribute(rule));
+      }
       if (op->operand_count() != 1 || op->result_count() != 1 ||
           !op->result()->type().is_static_tensor()) {
         continue;
@@ -202,14 +214,31 @@ bool is_call_of(const ir::Operation& op, std::string_view target) {
   return op.code() == OpCode::kCustomCall && ir::text_value(op, "call_target_name") == target;
 }
 
+bool is_entry(const ir::Operation& op) {
+  return is_call_of(op, kEntry) || is_call_of(op, kEntryOfAddends);
+}
+
+bool is_exit(const ir::Operation& op) {
+  return is_call_of(op, kExit) || is_call_of(op, kExitOfAddends);
+}
+
+bool says_addends(const HloSharding& sharding) {
+  constexpr auto kAddends = HloSharding::Kind::kUnreduced;
+  return sharding.kind == kAddends ||
+         std::find(sharding.subgroups.begin(), sharding.subgroups.end(), kAddends) !=
+             sharding.subgroups.end();
+}
+
 // GSPMD's borders take the sharding of the array outside, which on the way in stands at the
 // operand.
 void mark_borders(ir::Module& module) {
   for (const auto& function : module.functions) {
     ir::walk(function->body(), [&](ir::Operation& op) {
-      if (is_call_of(op, "SPMDShardToFullShape")) {
+      const bool is_in = is_entry(op);
+      if (!is_in && !is_exit(op)) return;
+      if (!is_in) {
         op.attributes().set(kBorder, op.attribute("mhlo.sharding"));
-      } else if (is_call_of(op, "SPMDFullToShardShape") && op.operand_count() == 1) {
+      } else if (op.operand_count() == 1) {
         const ir::Value& operand = *op.operand(0);
         if (const ir::Operation* maker = operand.defining_op()) {
           op.attributes().set(kBorder, maker->attribute("mhlo.sharding"));
@@ -220,6 +249,11 @@ void mark_borders(ir::Module& module) {
                            "mhlo.sharding"));
         }
       }
+      if (op.attribute(kBorder).is_absent()) return;
+      const Result<HloSharding> outside = ir::hlo_sharding_of(op.attribute(kBorder));
+      if (!outside.ok() || !says_addends(*outside)) return;
+      const std::string_view name = is_in ? kEntryOfAddends : kExitOfAddends;
+      op.attributes().set("call_target_name", ir::StringValue{std::string(name)});
     });
   }
 }

@@ -24,11 +24,21 @@ inline constexpr std::string_view kRoll = "hekla.roll";
 inline constexpr std::string_view kRollBegin = "hekla.roll_begin";
 inline constexpr std::string_view kRollDimension = "hekla.roll_dimension";
 
+// The rule of a custom call that the client partitions itself.
+inline constexpr std::string_view kRule = "hekla.sharding_rule";
+
 bool is_call_of(const ir::Operation& op, std::string_view target);
+
+// GSPMD's borders of manual regions. Where the array outside is a sum of what partitions hold, the
+// type is the same on both sides; mark_borders keeps such a border from being taken for nothing.
+bool is_entry(const ir::Operation& op);
+bool is_exit(const ir::Operation& op);
+bool says_addends(const sharding::HloSharding& sharding);
 // For errors: "stablehlo.add at model.py:3:1".
 std::string where(const ir::Operation& op);
 
-// Before calls are inlined: shardings at GSPMD's borders are kept, constraints become marks.
+// Before calls are inlined: shardings at GSPMD's borders are kept, constraints become marks, and
+// rules of calls that clients partition stay.
 void mark_borders(ir::Module& module);
 void mark_constraints(ir::Module& module);
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "backends/compiler/spmd/custom_partitioner.h"
 #include "backends/compiler/spmd/partition_schedule.h"
 #include "backends/compiler/spmd/sharding_trace.h"
 #include "runtime/base/status.h"
@@ -22,6 +23,8 @@ struct Layout {
   int64_t partitions = 1;
   // Of the entry's parameters and results; none: to be chosen here. Afterwards none is left.
   std::vector<std::optional<sharding::HloSharding>> parameters, results;
+  FindCustomPartitioner custom;
+  bool has_custom_partitions = false;  // afterwards: whether one was asked
   PartitionSchedule schedule;
   PartitionCounts counts;  // afterwards
   // Filled where it is there, which outlives the call.

@@ -84,9 +84,8 @@ Status ToOneDevice::collect_given(const ir::Block& block,
       }
     } else if (op->code() == OpCode::kSdyManualComputation) {
       HEKLA_RETURN_IF_ERROR(collect_given_of_manual(*op, given, manual_axes));
-    } else if (is_call_of(*op, "SPMDShardToFullShape") && op->attribute(kBorder) &&
-               op->result_count() == 1 && op->operand_count() == 1 &&
-               op->result()->type().is_static_tensor() &&
+    } else if (is_exit(*op) && op->attribute(kBorder) && op->result_count() == 1 &&
+               op->operand_count() == 1 && op->result()->type().is_static_tensor() &&
                op->operand(0)->type().is_static_tensor()) {
       HEKLA_ASSIGN_OR_RETURN(const Border made,
                              border_between(*op, op->result()->type(), op->operand(0)->type()));

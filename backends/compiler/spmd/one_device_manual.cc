@@ -34,8 +34,13 @@ Status ToOneDevice::open_manual(std::unique_ptr<ir::Operation> op, ir::Block& bl
       versions_.set_whole(inside, inside->type(), made);
     }
   }
+  const size_t axes_around = manual_axes_.size();
+  if (manual != nullptr) {
+    manual_axes_.insert(manual_axes_.end(), manual->axes.begin(), manual->axes.end());
+  }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Operation> end,
                          convert_block(body, block, /*is_nested=*/manual == nullptr));
+  manual_axes_.resize(axes_around);
   for (size_t k = 0; k < op->result_count(); ++k) {
     const ir::Type& type = op->result(k)->type();
     ir::Value* inside = end->operand(k);
@@ -159,7 +164,13 @@ Status ToOneDevice::cross_border(std::unique_ptr<ir::Operation> op, bool is_entr
   ir::Value* operand = op->operand(0);
   const ir::Type outer = is_entry ? versions_.type(operand) : op->result()->type();
   const ir::Type local = is_entry ? op->result()->type() : versions_.type(operand);
-  if (outer == local) {
+  // Of an array that is a sum over the region's axes each partition has its addend for itself.
+  bool is_sum = false;
+  if (outer == local && outer.is_static_tensor() && !op->attribute(kBorder).is_absent()) {
+    HEKLA_ASSIGN_OR_RETURN(const HloSharding own, ir::hlo_sharding_of(op->attribute(kBorder)));
+    is_sum = says_addends(own);
+  }
+  if (outer == local && !is_sum) {
     HEKLA_ASSIGN_OR_RETURN(ir::Value* const whole, versions_.whole(operand));
     versions_.set_whole(op->result(), outer, whole);
     replaced_.push_back(std::move(op));

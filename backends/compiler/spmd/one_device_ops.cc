@@ -68,10 +68,10 @@ Status ToOneDevice::convert_op(std::unique_ptr<ir::Operation> op, ir::Block& blo
   if (op->code() == OpCode::kSdyManualComputation) {
     return open_manual(std::move(op), block, is_nested);
   }
-  const bool is_entry = is_call_of(*op, "SPMDFullToShardShape");
-  if (is_entry || is_call_of(*op, "SPMDShardToFullShape")) {
-    return cross_border(std::move(op), is_entry);
+  if (const bool is_in = is_entry(*op); is_in || is_exit(*op)) {
+    return cross_border(std::move(op), is_in);
   }
+  if (is_custom(*op)) return convert_custom(std::move(op), block, is_nested);
   if (is_call_of(*op, kConstraint)) return follow_constraint(std::move(op), is_nested);
   if (op->code() == OpCode::kSdyReshard || op->code() == OpCode::kSdyPropagationBarrier) {
     op->result()->replace_all_uses_with(op->operand(0));

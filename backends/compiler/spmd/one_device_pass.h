@@ -3,7 +3,8 @@
 //
 // One object a module; one thread. one_device.cc: parameters, results and the order of things;
 // one_device_given.cc: what the program says of its arrays; one_device_ops.cc: operations in parts
-// or whole; one_device_manual.cc: manual computations.
+// or whole; one_device_manual.cc: manual computations; one_device_custom.cc: calls that clients
+// partition.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backends/compiler/spmd/custom_partitioner.h"
 #include "backends/compiler/spmd/cut.h"
 #include "backends/compiler/spmd/local_op.h"
 #include "backends/compiler/spmd/manual.h"
@@ -139,6 +141,19 @@ class ToOneDevice {
                                 const ir::Type& local) const;
   Status cross_border(std::unique_ptr<ir::Operation> op, bool is_entry);
 
+  // --- one_device_custom.cc ---
+
+  // Whether the client partitions the operation itself.
+  bool is_custom(const ir::Operation& op) const;
+  // What its partitioner makes of it takes the place of the operation.
+  Status convert_custom(std::unique_ptr<ir::Operation> op, ir::Block& block, bool is_nested);
+  Result<CustomPartition> ask_partitioner(const ir::Operation& op, bool is_nested) const;
+  // How an array of the operation should lie, in whole axes and even parts.
+  Result<HloSharding> proposal(const ir::Operation& op, const ir::Value& value,
+                               bool is_nested) const;
+  Result<Border> border_of_custom(const ir::Operation& op, HloSharding sharding, size_t rank,
+                                  bool is_nested) const;
+
   ir::Module& module_;
   Layout& layout_;
   const PrimeMesh* mesh_;
@@ -148,6 +163,7 @@ class ToOneDevice {
   std::optional<OpRecomputer> recomputer_;
   TraceLines trace_;
   std::vector<std::string> wholes_;  // operations that gather their operands, and why
+  Axes manual_axes_;                 // of the manual computations around
   Manuals manuals_;                  // those whose bodies are cut by the axes that are left free
   Tilings tilings_;
   // Operations whose results stand for what `versions_` knows, until nothing names them any more.

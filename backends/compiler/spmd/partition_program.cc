@@ -97,26 +97,6 @@ Status place_host_transfers(ir::Region& region, const ir::Module& module, int64_
   return ok_status();
 }
 
-// Groups by the axes of a mesh become lists of partitions: its programs of one device have no mesh.
-Status list_groups(ir::Module& module) {
-  Status status;
-  for (const auto& function : module.functions) {
-    ir::walk(function->body(), [&](ir::Operation& op) {
-      const auto* axes = op.attribute("replica_groups").get<ir::MeshAxesValue>();
-      if (axes == nullptr || !status.ok()) return;
-      Result<ir::Attribute> groups = ir::groups_as_matrix(axes->value, module.meshes);
-      if (!groups.ok()) {
-        const std::string where = ir::location_string(op.location());
-        status =
-            groups.status().with_context(fmt::format("{} at {}: replica_groups", op.name(), where));
-        return;
-      }
-      op.attributes().set("replica_groups", *std::move(groups));
-    });
-  }
-  return status;
-}
-
 // What a program says about its arrays, read and held to its meshes.
 class ProgramShardings {
  public:
@@ -124,7 +104,10 @@ class ProgramShardings {
       : module_(module), partitions_(partitions) {
     for (const auto& function : module.functions) {
       ir::walk(function->body(), [&](const ir::Operation& op) {
-        has_gspmd_regions_ |= ir::text_value(op, "call_target_name") == "SPMDFullToShardShape";
+        const std::string target = ir::text_value(op, "call_target_name");
+        // A region without operands has an end alone.
+        has_gspmd_regions_ |= target == "SPMDFullToShardShape" || target == "SPMDShardToFullShape";
+        has_custom_calls_ |= target == kCustomPartitioning;
       });
     }
   }
@@ -162,6 +145,8 @@ class ProgramShardings {
 
   // Of all that was read: whether any array is anything but replicated.
   bool cut_something() const { return cut_something_; }
+  // Operations that the client partitions itself.
+  bool has_custom_calls() const { return has_custom_calls_; }
 
  private:
   // Nothing for an attribute that is not there; one for each element of a tuple.
@@ -261,6 +246,7 @@ class ProgramShardings {
   const ir::Module& module_;
   const int64_t partitions_;
   bool has_gspmd_regions_ = false;  // where partition_id may stand is then not known by regions
+  bool has_custom_calls_ = false;
   bool cut_something_ = false;
   std::set<std::pair<const ir::Function*, bool>> visited_;
 };
@@ -319,6 +305,25 @@ Result<std::shared_ptr<const ir::Module>> cut_arrays(const ir::Module& module, L
 
 }  // namespace
 
+Status list_groups(ir::Module& module) {
+  Status status;
+  for (const auto& function : module.functions) {
+    ir::walk(function->body(), [&](ir::Operation& op) {
+      const auto* axes = op.attribute("replica_groups").get<ir::MeshAxesValue>();
+      if (axes == nullptr || !status.ok()) return;
+      Result<ir::Attribute> groups = ir::groups_as_matrix(axes->value, module.meshes);
+      if (!groups.ok()) {
+        const std::string where = ir::location_string(op.location());
+        status =
+            groups.status().with_context(fmt::format("{} at {}: replica_groups", op.name(), where));
+        return;
+      }
+      op.attributes().set("replica_groups", *std::move(groups));
+    });
+  }
+  return status;
+}
+
 size_t array_count(const ir::Type& type) {
   if (!type.is_tuple()) return 1;
   size_t count = 0;
@@ -335,13 +340,14 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
   layout.partitions = options.partitions;
   layout.schedule = options.schedule;
   layout.trace = options.trace;
+  layout.custom = options.custom;
   HEKLA_ASSIGN_OR_RETURN(layout.parameters, shardings.read(entry.type.elements(),
                                                            entry.argument_attributes, "parameter"));
   HEKLA_ASSIGN_OR_RETURN(layout.results,
                          shardings.read(entry.type.results(), entry.result_attributes, "result"));
   HEKLA_RETURN_IF_ERROR(shardings.check(entry, /*is_manual=*/false));
   OneDeviceProgram program;
-  if (shardings.cut_something()) {
+  if (shardings.cut_something() || shardings.has_custom_calls()) {
     settle(layout.parameters, options.may_choose_parameters);
     settle(layout.results, options.may_choose_results);
     HEKLA_ASSIGN_OR_RETURN(program.module, cut_arrays(module, layout));
@@ -356,6 +362,7 @@ Result<OneDeviceProgram> partition_program(const ir::Module& module,
   std::transform(layout.results.begin(), layout.results.end(), std::back_inserter(program.results),
                  whole);
   program.counts = layout.counts;
+  program.has_custom_partitions = layout.has_custom_partitions;
   return program;
 }
 

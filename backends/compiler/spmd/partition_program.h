@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/compiler/spmd/custom_partitioner.h"
 #include "backends/compiler/spmd/partition_schedule.h"
 #include "backends/compiler/spmd/sharding_trace.h"
 #include "runtime/base/status.h"
@@ -28,6 +29,8 @@ struct PartitionOptions {
   // Filled where it is there: how arrays lie and why collectives are there. Nothing where nothing
   // is cut.
   ShardingTrace* trace = nullptr;
+  // For custom calls that the client partitions; without one they are refused.
+  FindCustomPartitioner custom = {};
 };
 
 struct OneDeviceProgram {
@@ -35,6 +38,9 @@ struct OneDeviceProgram {
   // Of the flat parameters and results, in the shapes of the program over all partitions.
   std::vector<sharding::HloSharding> parameters, results;
   PartitionCounts counts;
+  // Whether functions of the client's made a part of it: the program that it was made of does not
+  // say all of what it is.
+  bool has_custom_partitions = false;
 };
 
 // `module` is verified and has an entry. Where nothing is cut the program stays what it is. Else
@@ -45,6 +51,9 @@ struct OneDeviceProgram {
 // are not.
 Result<OneDeviceProgram> partition_program(const ir::Module& module,
                                            const PartitionOptions& options);
+
+// Groups by the axes of a mesh become lists of partitions: programs of one device have no mesh.
+Status list_groups(ir::Module& module);
 
 // How many flat parameters or results a type stands for.
 size_t array_count(const ir::Type& type);

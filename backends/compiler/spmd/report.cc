@@ -29,6 +29,21 @@ double ring_bytes(OpCode code, double operand, double n) {
   }
 }
 
+// One for each place that a fused location stands for, without repetitions; one for any other.
+std::vector<std::string> location_strings(const ir::LocationRef& location) {
+  constexpr size_t kMost = 16;
+  std::vector<std::string> all;
+  if (location != nullptr && location->kind == ir::Location::Kind::kFused) {
+    for (const ir::LocationRef& child : location->children) {
+      std::string one = ir::location_string(child);
+      if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(std::move(one));
+      if (all.size() == kMost) break;
+    }
+  }
+  if (all.empty()) all.push_back(ir::location_string(location));
+  return all;
+}
+
 struct Loops {
   int64_t runs = 1;
   bool is_counted = true;
@@ -91,7 +106,7 @@ Result<Collective> collective_of(const ir::Operation& op, const ir::DeviceGrid& 
                                  std::span<const ir::Mesh> meshes) {
   Collective found;
   found.code = op.code();
-  found.location = ir::location_string(op.location());
+  found.locations = location_strings(op.location());
   double operands = 0;
   for (const ir::Value* operand : op.operands()) {
     if (operand->type().is_token()) continue;
@@ -136,7 +151,7 @@ std::string to_text(const CollectiveReport& report) {
                         one.code == OpCode::kCollectivePermute ? "transfers" : "groups", one.group,
                         one.runs, one.runs == 1 ? "run" : "runs",
                         one.is_counted ? "" : " (in a loop that is not counted)",
-                        one.bytes * static_cast<double>(one.runs), one.location);
+                        one.bytes * static_cast<double>(one.runs), fmt::join(one.locations, "; "));
   }
   for (OpCode kind : kinds_of(report)) {
     const CollectiveReport::Total total = report.total(kind);
@@ -162,7 +177,7 @@ std::string to_json(const CollectiveReport& report) {
   json["collectives"] = Json::array();
   for (const Collective& one : report.collectives) {
     json["collectives"].push_back({{"kind", ir::op_name(one.code)},
-                                   {"location", one.location},
+                                   {"locations", one.locations},
                                    {"operands", one.operands},
                                    {"group", one.group},
                                    {"runs", one.runs},

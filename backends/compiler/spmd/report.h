@@ -19,10 +19,10 @@ namespace hekla::spmd {
 
 struct Collective {
   ir::OpCode code = ir::OpCode::kUnknown;
-  std::string location;
-  std::vector<std::string> operands;  // their types
-  int64_t group = 1;                  // devices that meet; of permutes, the transfers
-  int64_t runs = 1;                   // in one execution
+  std::vector<std::string> locations;  // of what it was made of: sixteen at most
+  std::vector<std::string> operands;   // their types
+  int64_t group = 1;                   // devices that meet; of permutes, the transfers
+  int64_t runs = 1;                    // in one execution
   // Whether the loops around it say how often they run; those that do not count once.
   bool is_counted = true;
   double bytes = 0;  // of one run
@@ -50,7 +50,7 @@ Result<CollectiveReport> report_collectives(const ir::Module& module, const ir::
 
 // A line for each collective and each kind. JSON:
 //   {devices, runs, bytes, kinds: {KIND: {count, runs, bytes}},
-//    collectives: [{kind, location, operands: [type], group, runs, is_counted, bytes}]}
+//    collectives: [{kind, locations, operands: [type], group, runs, is_counted, bytes}]}
 // where `bytes` are those of all runs.
 std::string to_text(const CollectiveReport& report);
 std::string to_json(const CollectiveReport& report);

@@ -422,7 +422,9 @@ ShardingRule communicated(const ir::Operation& op, const std::vector<std::string
 }
 
 std::optional<ShardingRule> called(const ir::Operation& op) {
-  if (const auto* value = op.attribute("sdy.sharding_rule").get<ir::ShardingValue>()) {
+  for (const std::string_view name : {kRule, std::string_view("sdy.sharding_rule")}) {
+    const auto* value = op.attribute(name).get<ir::ShardingValue>();
+    if (value == nullptr) continue;
     const auto* rule = std::get_if<ShardingRule>(&value->value);
     return rule == nullptr || !fits(*rule, op) ? std::nullopt : std::optional(*rule);
   }

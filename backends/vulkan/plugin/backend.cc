@@ -12,10 +12,12 @@
 #include "backends/compiler/plan/artefact.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/device_program.h"
+#include "backends/vulkan/plugin/choose_devices.h"
 #include "backends/vulkan/plugin/compile.h"
 #include "backends/vulkan/plugin/options.h"
 #include "backends/vulkan/plugin/pipeline_report.h"
 #include "backends/vulkan/plugin/storage.h"
+#include "backends/vulkan/transfer/cross_copy.h"
 #include "runtime/base/log.h"
 
 namespace hekla::vulkan {
@@ -23,6 +25,8 @@ namespace {
 
 using pjrt::StorageRef;
 using Devices = std::vector<std::shared_ptr<LogicalDevice>>;
+// By logical device; those of equal targets share one.
+using Programs = std::vector<std::shared_ptr<const LaunchProgram>>;
 
 VulkanStorage& storage_of(const StorageRef& storage) {
   return static_cast<VulkanStorage&>(*storage);
@@ -31,9 +35,10 @@ VulkanStorage& storage_of(const StorageRef& storage) {
 class VulkanExecutable : public pjrt::BackendExecutable {
  public:
   // `collectives`: the devices of a launch where they meet in the program.
-  VulkanExecutable(std::shared_ptr<const LaunchProgram> program, ProgramOptions options,
-                   Devices devices, std::optional<ir::DeviceGrid> collectives)
-      : program_(std::move(program)),
+  VulkanExecutable(Programs programs, ProgramOptions options, Devices devices,
+                   std::optional<ir::DeviceGrid> collectives)
+      : programs_(std::move(programs)),
+        program_(programs_.front()),
         options_(std::move(options)),
         devices_(std::move(devices)),
         collectives_(collectives) {
@@ -136,7 +141,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     std::lock_guard lock(mutex_);
     if (!loaded_[device]) {
       HEKLA_ASSIGN_OR_RETURN(loaded_[device],
-                             DeviceProgram::load(devices_[device], program_, options_));
+                             DeviceProgram::load(devices_[device], programs_[device], options_));
     }
     return loaded_[device];
   }
@@ -220,7 +225,8 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return one;
   }
 
-  const std::shared_ptr<const LaunchProgram> program_;
+  const Programs programs_;
+  const std::shared_ptr<const LaunchProgram> program_;  // the first device's, which is shown
   const ProgramOptions options_;
   const Devices devices_;
   const std::optional<ir::DeviceGrid> collectives_;
@@ -230,12 +236,15 @@ class VulkanExecutable : public pjrt::BackendExecutable {
 
 class VulkanBackend : public pjrt::Backend {
  public:
-  VulkanBackend(std::shared_ptr<Device> device, Devices devices, const BackendOptions& options)
-      : device_(std::move(device)), devices_(std::move(devices)), options_(options) {
-    const DeviceSnapshot& snapshot = device_->snapshot();
-    version_ = fmt::format("hekla 0.1.0, Vulkan {}, {} {}", snapshot.api_version,
-                           snapshot.driver_name, snapshot.driver_info);
-    for (size_t i = 0; i < devices_.size(); ++i) {
+  VulkanBackend(Devices devices, const BackendOptions& options)
+      : devices_(std::move(devices)), options_(options) {
+    const DeviceSnapshot& first = at(0).device().snapshot();
+    version_ = fmt::format("hekla 0.1.0, Vulkan {}, {} {}", first.api_version, first.driver_name,
+                           first.driver_info);
+    for (const std::shared_ptr<LogicalDevice>& logical : devices_) {
+      const Device& device = logical->device();
+      const DeviceSnapshot& snapshot = device.snapshot();
+      targets_.push_back(target(device));
       pjrt::DeviceInfo info;
       info.kind = snapshot.name;
       info.type_name = "VulkanDevice";
@@ -244,10 +253,10 @@ class VulkanBackend : public pjrt::Backend {
                          {"api_version", snapshot.api_version},
                          {"device_type", std::string(device_type_name(snapshot.type))},
                          {"device_uuid", snapshot.device_uuid}};
-      const std::string zeros = subnormals_as_zero(target());
+      const std::string zeros = subnormals_as_zero(targets_.back());
       if (!zeros.empty()) info.attributes.emplace_back("subnormals_as_zero", zeros);
       info.memory_kinds = {"device", "pinned_host", "unpinned_host"};
-      info.is_host_memory = is_zero_copy();
+      info.is_host_memory = device.plan().host_access == HostAccess::kFull;
       infos_.push_back(std::move(info));
     }
   }
@@ -313,29 +322,34 @@ class VulkanBackend : public pjrt::Backend {
   }
   void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
             CompletionRef done) override {
-    // All logical devices share one compute queue, so either side's lane will do.
-    const VulkanStorage& storage = storage_of(target);
-    at(storage.device())
-        .transfers()
-        .copy(storage_of(source).memory(), storage.memory(), bytes, completing(done));
+    const VulkanStorage& from = storage_of(source);
+    const VulkanStorage& to = storage_of(target);
+    LogicalDevice& sender = at(from.device());
+    LogicalDevice& receiver = at(to.device());
+    if (&sender.device() != &receiver.device()) {
+      cross_copy(sender.transfers(), from.memory(), receiver.transfers(), to.memory(), bytes,
+                 completing(done));
+      return;
+    }
+    // Logical devices of one share its compute queue, so either side's lane will do.
+    receiver.transfers().copy(from.memory(), to.memory(), bytes, completing(done));
   }
 
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
       const pjrt::CompileRequest& request) override {
-    HEKLA_RETURN_IF_ERROR(device_->health());
-    HEKLA_ASSIGN_OR_RETURN(
-        std::shared_ptr<const LaunchProgram> program,
-        compile_program(request, target(), at(0).memory().statistics().bytes_limit,
-                        options_.fail_on_fallback));
+    for (const std::shared_ptr<LogicalDevice>& device : devices_) {
+      HEKLA_RETURN_IF_ERROR(device->device().health());
+    }
+    HEKLA_ASSIGN_OR_RETURN(Programs programs, compile_for_all(request));
     std::optional<ir::DeviceGrid> collectives;
     if (request.has_collectives) {
       collectives = ir::DeviceGrid{request.replica_count, request.partition_count};
     }
     ProgramOptions options = options_.program;
     for (const size_t kind : request.result_kinds) options.output_roles.push_back(role_of(kind));
-    auto executable =
-        std::make_unique<VulkanExecutable>(program, std::move(options), devices_, collectives);
-    // Pipelines are shared by all devices; what they cannot do is known at compile time.
+    auto executable = std::make_unique<VulkanExecutable>(std::move(programs), std::move(options),
+                                                         devices_, collectives);
+    // What pipelines cannot do is known at compile time. Logical devices of one share them.
     HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));
   }
@@ -344,10 +358,44 @@ class VulkanBackend : public pjrt::Backend {
   static Transfers::Done completing(CompletionRef done) {
     return [done = std::move(done)](const Status& status) { done->complete(status); };
   }
+  // Once for each kind of device.
+  Result<Programs> compile_for_all(const pjrt::CompileRequest& request) {
+    std::shared_ptr<const plan::LaunchPlan> plan;
+    if (request.has_collectives) {
+      HEKLA_ASSIGN_OR_RETURN(plan, plan_program(request, common_target()));
+    }
+    Programs programs;
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      const auto end = targets_.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto same = std::find(targets_.begin(), end, targets_[i]);
+      if (same != end) {
+        programs.push_back(programs[static_cast<size_t>(same - targets_.begin())]);
+        continue;
+      }
+      HEKLA_ASSIGN_OR_RETURN(
+          std::shared_ptr<const LaunchProgram> program,
+          compile_program(request, targets_[i], devices_[i]->memory().statistics().bytes_limit,
+                          options_.fail_on_fallback, plan));
+      programs.push_back(std::move(program));
+    }
+    return programs;
+  }
+  // What all devices can do of what plans ask for.
+  Target common_target() const {
+    Target common = targets_.front();
+    for (const Target& other : targets_) {
+      std::erase_if(common.matrix_shapes, [&](const MatrixShape& shape) {
+        return std::find(other.matrix_shapes.begin(), other.matrix_shapes.end(), shape) ==
+               other.matrix_shapes.end();
+      });
+      common.max_loop_iterations = std::min(common.max_loop_iterations, other.max_loop_iterations);
+    }
+    return common;
+  }
   // What the generator may use: the features that are enabled, which may be fewer than there are.
-  Target target() const {
-    DeviceSnapshot snapshot = device_->snapshot();
-    snapshot.features = device_->plan().features;
+  Target target(const Device& device) const {
+    DeviceSnapshot snapshot = device.snapshot();
+    snapshot.features = device.plan().features;
     for (const DeviceType type :
          {DeviceType::kDiscrete, DeviceType::kIntegrated, DeviceType::kVirtual, DeviceType::kCpu}) {
       if (options_.device_type == device_type_name(type)) snapshot.type = type;
@@ -358,14 +406,13 @@ class VulkanBackend : public pjrt::Backend {
   static MemoryRole role_of(size_t memory_kind) {
     return memory_kind == 0 ? MemoryRole::kTensor : MemoryRole::kHostTensor;
   }
-  bool is_zero_copy() const { return device_->plan().host_access == HostAccess::kFull; }
   LogicalDevice& at(int device) const { return *devices_[static_cast<size_t>(device)]; }
 
   const std::string name_ = "vulkan";
   std::string version_;
-  const std::shared_ptr<Device> device_;
-  const Devices devices_;
+  const Devices devices_;  // those of one physical device after each other
   const BackendOptions options_;
+  std::vector<Target> targets_;  // by logical device
   std::vector<pjrt::DeviceInfo> infos_;
 };
 
@@ -373,22 +420,33 @@ class VulkanBackend : public pjrt::Backend {
 
 Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& options) {
   HEKLA_ASSIGN_OR_RETURN(const BackendOptions chosen, read_options(options));
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Device> device,
-                         Device::open(chosen.wanted_device, chosen.device));
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Pipelines> pipelines,
-                         Pipelines::create(device, chosen.cache_folder));
-  LogicalDeviceOptions each;
-  each.memory_limit_bytes = chosen.device.memory_limit_bytes > 0
-                                ? chosen.device.memory_limit_bytes
-                                : device->plan().memory_limit_bytes / chosen.common.device_count;
+  std::vector<std::string> wanted = {chosen.wanted_device};
+  // One device, however it is named, is Device::open's to find.
+  if (chosen.wanted_device == "all" || chosen.wanted_device.find(',') != std::string::npos) {
+    HEKLA_ASSIGN_OR_RETURN(const std::vector<DeviceSnapshot> snapshots, query_devices());
+    HEKLA_ASSIGN_OR_RETURN(const std::vector<size_t> indices,
+                           choose_devices(snapshots, chosen.wanted_device));
+    wanted.clear();
+    for (const size_t index : indices) wanted.push_back(std::to_string(index));
+  }
   Devices devices;
-  for (int i = 0; i < chosen.common.device_count; ++i) {
-    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<LogicalDevice> logical,
-                           LogicalDevice::create(device, pipelines, i, each));
-    devices.push_back(std::move(logical));
+  for (const std::string& one : wanted) {
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Device> device, Device::open(one, chosen.device));
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Pipelines> pipelines,
+                           Pipelines::create(device, chosen.cache_folder));
+    LogicalDeviceOptions each;
+    each.memory_limit_bytes = chosen.device.memory_limit_bytes > 0
+                                  ? chosen.device.memory_limit_bytes
+                                  : device->plan().memory_limit_bytes / chosen.common.device_count;
+    for (int i = 0; i < chosen.common.device_count; ++i) {
+      HEKLA_ASSIGN_OR_RETURN(
+          std::shared_ptr<LogicalDevice> logical,
+          LogicalDevice::create(device, pipelines, static_cast<int>(devices.size()), each));
+      devices.push_back(std::move(logical));
+    }
   }
   return std::unique_ptr<pjrt::Backend>(
-      std::make_unique<VulkanBackend>(std::move(device), std::move(devices), chosen));
+      std::make_unique<VulkanBackend>(std::move(devices), chosen));
 }
 
 }  // namespace hekla::vulkan

@@ -146,10 +146,8 @@ class Compiler {
 
 }  // namespace
 
-Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
-                                                             const Target& target,
-                                                             int64_t memory_limit_bytes,
-                                                             bool fail_on_fallback) {
+Result<std::shared_ptr<const plan::LaunchPlan>> plan_program(const pjrt::CompileRequest& request,
+                                                             const Target& target) {
   plan::DeviceTraits traits;
   traits.has_row_groups = false;
   // A GPU sorts updates side by side; a processor is done with them before they are sorted.
@@ -166,8 +164,15 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::Compile
       traits.matrix_types.push_back(shape.operands);
     }
   }
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const plan::LaunchPlan> plan,
-                         ::hekla::compile_program(request.module, request.options, traits));
+  return ::hekla::compile_program(request.module, request.options, traits);
+}
+
+Result<std::shared_ptr<const LaunchProgram>> compile_program(
+    const pjrt::CompileRequest& request, const Target& target, int64_t memory_limit_bytes,
+    bool fail_on_fallback, std::shared_ptr<const plan::LaunchPlan> plan) {
+  if (plan == nullptr) {
+    HEKLA_ASSIGN_OR_RETURN(plan, plan_program(request, target));
+  }
   Target drawn = target;
   drawn.schedule_seed = request.options.schedule_seed;
   const ir::DeviceGrid grid{request.replica_count, request.partition_count};

@@ -16,9 +16,14 @@ namespace hekla::vulkan {
 // decide on the device, or on the host where a host step is in them. UNIMPLEMENTED lists all that
 // cannot be done at all, and with `fail_on_fallback` all that would run on the host. Pure but for
 // the log; `memory_limit_bytes` bounds the memory of each host step.
-Result<std::shared_ptr<const LaunchProgram>> compile_program(const pjrt::CompileRequest& request,
-                                                             const Target& target,
-                                                             int64_t memory_limit_bytes,
-                                                             bool fail_on_fallback = false);
+// `plan` is plan_program's for this target or another; null: it is made.
+Result<std::shared_ptr<const LaunchProgram>> compile_program(
+    const pjrt::CompileRequest& request, const Target& target, int64_t memory_limit_bytes,
+    bool fail_on_fallback = false, std::shared_ptr<const plan::LaunchPlan> plan = nullptr);
+
+// Devices that meet in a program come to its collectives in the order of the plan and by its steps:
+// those of several kinds have one, with kernels of their own.
+Result<std::shared_ptr<const plan::LaunchPlan>> plan_program(const pjrt::CompileRequest& request,
+                                                             const Target& target);
 
 }  // namespace hekla::vulkan
