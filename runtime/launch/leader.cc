@@ -220,16 +220,17 @@ void Leader::judge() {
     is_free = all_saved;
     code = exit_code_of(failure.end);
   }
+  stop(cause);
   if (!is_free && restarts_ == options_.max_restarts) {
     must_end_ = true;
     exit_code_ = code;
-    if (restarts_ > 0) cause += fmt::format("\nall {} restarts are used up", restarts_);
-    return stop(cause);
+    if (restarts_ > 0) note(fmt::format("all {} restarts are used up", restarts_));
+    return;
   }
   restarts_ += is_free ? 0 : 1;
-  stop(cause + (is_free ? "\nall ranks start again, which costs no restart"
-                        : fmt::format("\nall ranks start again, restart {} of {}", restarts_,
-                                      options_.max_restarts)));
+  note(is_free ? std::string("all ranks start again, which costs no restart")
+               : fmt::format("all ranks start again, restart {} of {}", restarts_,
+                             options_.max_restarts));
 }
 
 bool Leader::all_seats_ended() const {
@@ -278,7 +279,10 @@ void Leader::end(int exit_code, std::string news) {
 void Leader::change(Plan::Kind kind, std::string news) {
   ++plan_.version;
   plan_.kind = kind;
-  if (news.empty()) return;
+  if (!news.empty()) note(std::move(news));
+}
+
+void Leader::note(std::string news) {
   plan_.news.emplace_back(plan_.version, std::move(news));
   if (plan_.news.size() > kKeptNews) plan_.news.erase(plan_.news.begin());
 }

@@ -72,6 +72,7 @@ class Leader {
   void stop(std::string news);
   void end(int exit_code, std::string news);
   void change(Plan::Kind kind, std::string news);
+  void note(std::string news);
   // Nodes that may run ranks: the leader's own, then those of the last attempt, then by joining.
   std::vector<std::string> candidates() const;
   bool is_here(const std::string& node) const { return nodes_.contains(node); }

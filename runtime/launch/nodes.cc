@@ -37,7 +37,6 @@ class NodeRun {
       : options_(options), signals_(signals), endpoint_(std::move(endpoint)) {}
 
   Result<int> run() {
-    HEKLA_RETURN_IF_ERROR(host());
     for (;;) {
       HEKLA_RETURN_IF_ERROR(join());
       if (link_ == nullptr) return 128 + signal_;
@@ -57,8 +56,9 @@ class NodeRun {
   }
 
  private:
-  // Hosts the store where that is this machine's part.
+  // Hosts the store where that is this machine's part and nobody does it yet.
   Status host() {
+    if (server_ != nullptr) return ok_status();
     // Whether it is, is asked with a port that is free: a name's own listener has all addresses.
     const auto probe = TcpStoreServer::start(endpoint_.host, 0, "");
     if (probe.status().code() == StatusCode::kInvalidArgument) return probe.status();
@@ -83,20 +83,20 @@ class NodeRun {
 
   // Without a link where a signal has come meanwhile.
   Status join() {
-    NodeLink::MakeLeader make;
-    if (server_ != nullptr) {
-      make = [this](std::string own) {
-        return std::make_unique<Leader>(
-            LeaderOptions{options_.min_nodes, options_.max_nodes, options_.max_restarts,
-                          options_.join_timeout, options_.last_call, options_.silence},
-            std::move(own), [this] { return meeting(); });
-      };
-    }
+    const NodeLink::MakeLeader make_leader = [this](std::string own) {
+      return std::make_unique<Leader>(
+          LeaderOptions{options_.min_nodes, options_.max_nodes, options_.max_restarts,
+                        options_.join_timeout, options_.last_call, options_.silence},
+          std::move(own), [this] { return meeting(); });
+    };
     const NodeLink::Options own = {endpoint_, options_.run_id, host_name(), options_.nproc,
                                    options_.silence};
     const Deadline deadline = Deadline::in(options_.join_timeout);
     while (link_ == nullptr) {
-      auto link = NodeLink::join(own, make, Deadline::in(kLookForSignals));
+      // Once it has been one of the others, a machine cannot begin another run by itself.
+      if (!has_joined_) HEKLA_RETURN_IF_ERROR(host());
+      auto link = NodeLink::join(own, server_ != nullptr ? make_leader : nullptr,
+                                 Deadline::in(kLookForSignals));
       const bool is_early = link.status().code() == StatusCode::kUnavailable && !deadline.expired();
       if (link.ok()) link_ = *std::move(link);
       if (!link.ok() && !is_early) {
@@ -107,6 +107,7 @@ class NodeRun {
       link_.reset();
       return ok_status();
     }
+    has_joined_ = true;
     seen_ = 0;
     report_ = {};
     return ok_status();
@@ -245,6 +246,7 @@ class NodeRun {
       attempt_server_;  // of the link's thread, which the leader runs on
   std::unique_ptr<NodeLink> link_;
   std::optional<LocalRanks> ranks_;
+  bool has_joined_ = false;
   NodeReport report_;
   bool was_told_ = false;  // the ranks, to end
   int64_t seen_ = 0;       // version of the plan

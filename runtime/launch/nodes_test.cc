@@ -17,6 +17,7 @@
 #include "runtime/base/io/file.h"
 #include "runtime/base/io/temporary_folder.h"
 #include "runtime/base/testing/child.h"
+#include "runtime/rendezvous/tcp_store.h"
 #include "runtime/rendezvous/tcp_store_server.h"
 
 namespace hekla::launch {
@@ -59,6 +60,13 @@ class Launchers {
       return code.ok() ? *code : 111;
     });
   }
+  // The first hosts the store, soon.
+  bool is_hosted() const {
+    const int port = std::atoi(options_.rendezvous.substr(10).c_str());
+    return rendezvous::TcpStore::connect("127.0.0.1", port, options_.run_id,
+                                         Deadline::in(std::chrono::seconds(30)))
+        .ok();
+  }
   std::string text(const std::string& name) const {
     const auto read = read_file(posix_io(), folder_.file(name), 1 << 20);
     return read.ok() ? *read : "";
@@ -78,7 +86,6 @@ TEST(Nodes, RanksAreNumberedOverAllMachines) {
       "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
       "$MASTER_ADDR; test $MASTER_PORT -gt 0; case $HEKLA_STORE in tcp:*) ;; *) exit 9;; esac");
   const pid_t first = launchers.start("first");
-  ASSERT_TRUE(eventually([&] { return launchers.text("first.err").empty(); }));
   launchers.options().nproc = 1;
   const pid_t second = launchers.start("second");
   EXPECT_EQ(wait_for_child(first), 0) << launchers.text("first.err");
@@ -105,7 +112,7 @@ TEST(Nodes, TheFirstFailureIsNamedOnAllMachinesAndAllStartAgain) {
         << launchers.text(name);
     EXPECT_TRUE(launchers.has(name,
                               "with exit code 5; the others were ended; its last words:\n"
-                              "    because\nall ranks start again, restart 1 of 1"))
+                              "    because\nhekla launch: all ranks start again, restart 1 of 1"))
         << launchers.text(name);
   }
 }
@@ -118,12 +125,7 @@ TEST(Nodes, ALauncherThatDiesIsLostAndTheOthersGoOnWithoutIt) {
   launchers.options().last_call = std::chrono::seconds(60);
   launchers.options().max_restarts = 1;
   const pid_t first = launchers.start("first");
-  // The one that hosts the store.
-  ASSERT_TRUE(eventually([&] {
-    return !rendezvous::TcpStoreServer::start(
-                "127.0.0.1", std::atoi(launchers.options().rendezvous.substr(10).c_str()), "")
-                .ok();
-  }));
+  ASSERT_TRUE(launchers.is_hosted());
   const pid_t second = launchers.start("second");
   ASSERT_TRUE(eventually([&] { return !launchers.text("1.1.0").empty(); }))
       << launchers.text("first.err") << launchers.text("second.err");
@@ -131,7 +133,8 @@ TEST(Nodes, ALauncherThatDiesIsLostAndTheOthersGoOnWithoutIt) {
   EXPECT_EQ(wait_for_child(second), -SIGKILL);
   EXPECT_EQ(wait_for_child(first), 0) << launchers.text("first.err");
   EXPECT_TRUE(launchers.has("first.err",
-                            "(ranks 2-3) is lost: its launcher is gone\nall ranks "
+                            "(ranks 2-3) is lost: its launcher is gone\n"
+                            "hekla launch: all ranks "
                             "start again, restart 1 of 1"))
       << launchers.text("first.err");
   EXPECT_TRUE(launchers.has("first.err", "attempt 1 on 1 machine: ranks 0-1 on "));
@@ -155,18 +158,15 @@ TEST(Nodes, ASignalToOneMachineMakesItLeaveAndToTheLeaderEndsAll) {
     });
   };
   const pid_t first = launchers.start("first");
-  ASSERT_TRUE(eventually([&] {
-    return !rendezvous::TcpStoreServer::start(
-                "127.0.0.1", std::atoi(launchers.options().rendezvous.substr(10).c_str()), "")
-                .ok();
-  }));
+  ASSERT_TRUE(launchers.is_hosted());
   const pid_t second = launchers.start("second");
   ASSERT_TRUE(runs(4)) << launchers.text("first.err");
   ::kill(second, SIGTERM);
   EXPECT_EQ(wait_for_child(second), kPreempted) << launchers.text("second.err");
   EXPECT_TRUE(launchers.has("second.err", "this machine leaves the run, by signal 15"));
   ASSERT_TRUE(runs(2)) << launchers.text("first.err");
-  EXPECT_TRUE(launchers.has("first.err", "(ranks 2-3) leaves\nall ranks start again, which costs"));
+  EXPECT_TRUE(launchers.has(
+      "first.err", "(ranks 2-3) leaves\nhekla launch: all ranks start again, which costs"));
   ::kill(first, SIGTERM);
   EXPECT_EQ(wait_for_child(first), kPreempted) << launchers.text("first.err");
 }
@@ -175,11 +175,7 @@ TEST(Nodes, WhoHasAnotherRunIdIsNotLetIn) {
   Launchers launchers("exit 0");
   launchers.options().join_timeout = std::chrono::seconds(2);
   const pid_t first = launchers.start("first");
-  ASSERT_TRUE(eventually([&] {
-    return !rendezvous::TcpStoreServer::start(
-                "127.0.0.1", std::atoi(launchers.options().rendezvous.substr(10).c_str()), "")
-                .ok();
-  }));
+  ASSERT_TRUE(launchers.is_hosted());
   launchers.options().run_id = "another";
   const pid_t second = launchers.start("second");
   EXPECT_EQ(wait_for_child(second), 111);
