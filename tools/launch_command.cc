@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/launch/launcher.h"
+#include "runtime/process_group/flight/flight_analysis.h"
 #include "tools/run/exit_codes.h"
 
 namespace hekla::tools {
@@ -21,7 +22,7 @@ struct LaunchArguments {
   launch::LaunchOptions options;
   double grace_s = 10, join_timeout_s = 300, last_call_s = 5, silence_s = 10;
   bool no_prefix = false;
-  std::string nnodes = "1";
+  std::string nnodes = "1", why;
 };
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -49,7 +50,18 @@ Status read_nodes(std::string_view text, launch::LaunchOptions& options) {
   return ok_status();
 }
 
+int explain(const std::string& folder) {
+  const auto found = process_group::explain_flight(folder);
+  if (!found.ok()) {
+    fmt::print(stderr, "hekla launch: {}\n", found.status().message());
+    return kBadInput;
+  }
+  fmt::print("{}", found->to_string());
+  return 0;
+}
+
 int launch_run(const LaunchArguments& arguments) {
+  if (!arguments.why.empty()) return explain(arguments.why);
   launch::LaunchOptions options = arguments.options;
   options.grace = milliseconds(arguments.grace_s);
   options.has_prefix = !arguments.no_prefix;
@@ -108,6 +120,14 @@ void add_launch_command(CLI::App& app, int& exit_code) {
                       "an address of this machine, where the store listens as well");
   command->add_option("--master-port", options.port, "MASTER_PORT; one that is free when left out")
       ->check(CLI::Range(0, 65535));
+  command
+      ->add_option("--flight-dir", options.flight_folder,
+                   "keep what the ranks record of their calls to process groups there, for --why")
+      ->envname("HEKLA_FLIGHT_DIR");
+  command->add_option("--why", arguments->why,
+                      "launch nothing; say what the records in this folder of a run that hangs or "
+                      "has failed mean: who waits in which call for whom, which calls differ, who "
+                      "died");
   command->add_flag("--no-prefix", arguments->no_prefix, "do not put ranks in front of lines");
   // From the program's name on all words are its own.
   command->prefix_command();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/host.h"
+#include "runtime/launch/flight_records.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/nodes.h"
 #include "runtime/launch/signals.h"
@@ -23,7 +24,8 @@ struct Attempt {
 };
 
 // On this machine alone.
-Result<Attempt> run_attempt(const LaunchOptions& options, const Signals& signals, int number) {
+Result<Attempt> run_attempt(const LaunchOptions& options, const Signals& signals, int number,
+                            FlightRecords& flight) {
   const std::string token = random_hex(16);
   HEKLA_ASSIGN_OR_RETURN(const auto store,
                          rendezvous::TcpStoreServer::start(options.address, 0, token));
@@ -33,7 +35,7 @@ Result<Attempt> run_attempt(const LaunchOptions& options, const Signals& signals
                            rendezvous::TcpStoreServer::start(options.address, 0, token));
     port = free_one->port();
   }
-  LocalRanks ranks(options.has_prefix, options.grace);
+  LocalRanks ranks(options.has_prefix, options.grace, flight.begin(number));
   HEKLA_RETURN_IF_ERROR(ranks.start(
       options.command, 0, options.nproc, options.nproc,
       {{"GROUP_RANK", "0"},
@@ -68,20 +70,23 @@ Result<int> launch(const LaunchOptions& options) {
   const Signals signals;
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!options.rendezvous.empty()) return launch_nodes(options, signals);
+  FlightRecords flight(options.flight_folder);
   int restarts = 0;
   for (int number = 0;; ++number) {
-    const Result<Attempt> attempt = run_attempt(options, signals, number);
+    const Result<Attempt> attempt = run_attempt(options, signals, number, flight);
     kill_strays();
     if (!attempt.ok()) return attempt.status();
     const std::optional<Failure>& first = attempt->first;
     if (attempt->passed_on != 0) {
       say(fmt::format("ended by signal {}, which was passed on to all ranks", attempt->passed_on));
+      flight.explain(number);
       const bool saved = first && first->end.exit_code == kPreempted && first->end.signal == 0;
       return saved ? kPreempted : 128 + attempt->passed_on;
     }
     if (!first) return 0;
     const bool is_free = attempt->all_saved && first->end.signal == 0;
     say(fmt::format("rank {} {}", first->rank, how_it_failed(*first)));
+    if (!is_free) flight.explain(number);
     if (!is_free && restarts == options.max_restarts) {
       if (restarts > 0) say(fmt::format("all {} restarts are used up", restarts));
       return exit_code_of(first->end);

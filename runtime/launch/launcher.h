@@ -37,6 +37,9 @@ struct LaunchOptions {
   std::string address = "127.0.0.1";  // MASTER_ADDR
   int port = 0;                       // MASTER_PORT; 0: one that is free
   bool has_prefix = true;
+  // Where ranks record their calls to process groups, an attempt in a folder each; empty: in a
+  // temporary folder, which goes with the run. What they say of a failure is said with it.
+  std::string flight_folder;
 
   // Of a run on several machines; empty: on this one. "HOST:PORT" or "[ADDRESS]:PORT", where one of
   // the launchers listens; `address` and `port` are not looked at then. Who does not give the same

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "runtime/launch/launcher.h"
+#include "runtime/process_group/flight/flight_analysis.h"
 
 namespace hekla::launch {
 namespace {
@@ -73,6 +74,7 @@ Status LocalRanks::start(const std::vector<std::string>& command, int first, int
                      {"ROLE_NAME", "default"},
                      {"HEKLA_LAUNCH", "1"}};
     own.insert(own.end(), common.begin(), common.end());
+    if (!flight_.empty()) own.emplace_back("HEKLA_FLIGHT_DIR", flight_);
     HEKLA_ASSIGN_OR_RETURN(RankProcess process, RankProcess::start(command, own, first + local));
     ranks_.push_back(std::move(process));
   }
@@ -106,6 +108,9 @@ void LocalRanks::look() {
     rank.look();
     if (!rank.end()) continue;
     rank.pass_on(has_prefix_, true);
+    if (!flight_.empty()) {
+      process_group::note_flight_end(flight_, {rank.rank(), was_told_, rank.end()->to_string()});
+    }
     if (rank.end()->is_well()) continue;
     const std::chrono::duration<double> seconds = RankClock::now() - rank.started();
     // Of several at once the one that was killed: the others may have ended because of it.

@@ -38,8 +38,9 @@ void kill_strays();
 
 class LocalRanks {
  public:
-  LocalRanks(bool has_prefix, std::chrono::milliseconds grace)
-      : has_prefix_(has_prefix), grace_(grace) {}
+  // `flight`: HEKLA_FLIGHT_DIR of the ranks, where how they end is noted; empty: nowhere.
+  LocalRanks(bool has_prefix, std::chrono::milliseconds grace, std::string flight = {})
+      : has_prefix_(has_prefix), grace_(grace), flight_(std::move(flight)) {}
 
   // Ranks first .. first + count - 1 of `size`; `common`: variables of all of them. On errors those
   // that have been started are killed.
@@ -62,6 +63,7 @@ class LocalRanks {
  private:
   const bool has_prefix_;
   const std::chrono::milliseconds grace_;
+  const std::string flight_;
   std::vector<RankProcess> ranks_;
   std::optional<std::chrono::steady_clock::time_point> kill_at_;
   std::optional<Failure> first_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/base/host.h"
+#include "runtime/launch/flight_records.h"
 #include "runtime/launch/leader.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/node_link.h"
@@ -34,7 +35,10 @@ constexpr std::chrono::milliseconds kLookForSignals(500);
 class NodeRun {
  public:
   NodeRun(const LaunchOptions& options, const Signals& signals, Endpoint endpoint)
-      : options_(options), signals_(signals), endpoint_(std::move(endpoint)) {}
+      : options_(options),
+        signals_(signals),
+        endpoint_(std::move(endpoint)),
+        flight_(options.flight_folder) {}
 
   Result<int> run() {
     for (;;) {
@@ -159,7 +163,10 @@ class NodeRun {
       was_told_ = true;
       ranks_->end(SIGTERM);
     }
-    if (ranks_ && report_.has_ended && (is_over || report_.is_leaving)) ranks_.reset();
+    if (ranks_ && report_.has_ended && (is_over || report_.is_leaving)) {
+      ranks_.reset();
+      if (report_.failure && !report_.all_saved) flight_.explain(report_.attempt);
+    }
     if (ranks_) return {};
     if (report_.is_leaving) return leave();
     if (plan.kind == Plan::Kind::kEnd) return bye(plan.exit_code);
@@ -174,7 +181,7 @@ class NodeRun {
     report_ = {};
     report_.attempt = plan.attempt;
     was_told_ = false;
-    ranks_.emplace(options_.has_prefix, options_.grace);
+    ranks_.emplace(options_.has_prefix, options_.grace, flight_.begin(plan.attempt));
     const Status status =
         ranks_->start(options_.command, seat.first_rank, seat.ranks, plan.size(),
                       {{"GROUP_RANK", std::to_string(index)},
@@ -241,6 +248,7 @@ class NodeRun {
   const LaunchOptions& options_;
   const Signals& signals_;
   const Endpoint endpoint_;
+  FlightRecords flight_;
   std::unique_ptr<TcpStoreServer> server_;  // where this machine hosts the store
   std::unique_ptr<TcpStoreServer>
       attempt_server_;  // of the link's thread, which the leader runs on

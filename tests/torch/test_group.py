@@ -63,3 +63,19 @@ def test_launchers(tmp_path):
     for name in launchers:
         sums = [(tmp_path / name / f'sum {rank}').read_text(encoding='utf-8') for rank in range(2)]
         assert sums == ['[1.0, 1.0, 1.0] hekla'] * 2, name
+
+
+def test_flight_records_say_who_died(tmp_path):
+    """A rank is killed in the midst of a run: the launcher says in which call the others wait for it."""
+    ours = [build_dir() / 'bin' / 'hekla', 'launch', '--nproc', '3', '--flight-dir', tmp_path / 'flight',
+            sys.executable, RANKS, 'killed', tmp_path]
+    process = start(ours)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 128 + 9, said[-4000:]
+    why = subprocess.run([build_dir() / 'bin' / 'hekla', 'launch', '--why', tmp_path / 'flight'], check=True,
+                         capture_output=True, text=True).stdout.split('\n')
+    assert why[0].startswith('rank 1 died of signal 9 (Killed), after call '), why
+    assert ', all_reduce(sum) of f32[3]: ranks 0, 2 wait' in why[1], why
+    assert 'for rank 1, whose last there is call ' in why[1] and why[1].endswith(', which has died'), why
+    for line in why[:2]:
+        assert f'flight records: {line}\n' in said, said
