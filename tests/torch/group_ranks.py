@@ -439,17 +439,21 @@ def one_sum_spawned(rank, world, folder):
     one_sum(folder, init_method=f'file://{folder}/store', rank=rank, world_size=world)
 
 
+def killed_between_sums():
+    init()
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(x)
+
+
 def main():
     kind, folder = sys.argv[1:3]
     if kind == 'sum':
         one_sum(folder)
     elif kind == 'killed':
-        init()
-        x = torch.ones(3)
-        dist.all_reduce(x)
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        dist.all_reduce(x)
+        killed_between_sums()
     elif kind == 'spawn':
         mp.spawn(one_sum_spawned, (2, folder), nprocs=2)
     else:  # forked after what takes long to import, which DDP would

@@ -67,7 +67,7 @@ class FlightAnalysis {
   }
   std::string text(const Entry& entry) const {
     const auto group = groups_.find(entry.group);
-    return entry.to_string(group == groups_.end() ? "a group" : group->second.name);
+    return entry.to_string(group == groups_.end() ? "?" : group->second.name);
   }
 
   const FlightEnd* end_of(size_t i) const {
@@ -158,8 +158,8 @@ class FlightAnalysis {
                       [&](const auto& one) { return one.second == first; })) {
         continue;
       }
-      found_.findings.push_back(
-          fmt::format("call {} of {} differs: {}", sequence, group.name, who_calls_what(all)));
+      found_.findings.push_back(fmt::format("call {} of group {} differs: {}", sequence, group.name,
+                                            who_calls_what(all)));
       return;
     }
   }

@@ -18,10 +18,10 @@ std::string flight_text(const char* text, size_t room) {
 
 std::string FlightRecord::Entry::to_string(const std::string& group) const {
   if (kind == flight::Kind::kCollective) {
-    return fmt::format("call {} of {}, {}", sequence, group, call.to_string());
+    return fmt::format("call {} of group {}, {}", sequence, group, call.to_string());
   }
   const bool is_send = kind == flight::Kind::kSend;
-  return fmt::format("{} of {}[{}] {} {} with tag {} of {}", is_send ? "send" : "receive",
+  return fmt::format("{} of {}[{}] {} {} with tag {} of group {}", is_send ? "send" : "receive",
                      dtype_name(call.dtype), call.count, is_send ? "to" : "from",
                      call.root < 0 ? "any rank" : fmt::format("rank {}", call.root), sequence,
                      group);

@@ -85,8 +85,8 @@ struct FlightRecord {
     bool is_open() const {
       return state == flight::State::kWaiting || state == flight::State::kRunning;
     }
-    // "call 3 of world, all_reduce(sum) of f32[8]", "receive of f32[2] from rank 1 with tag 0 of
-    // world"; `group`: its name.
+    // "call 3 of group world, all_reduce(sum) of f32[8]", "receive of f32[2] from rank 1 with tag 0
+    // of group world"; `group`: its name.
     std::string to_string(const std::string& group) const;
   };
   std::string path, host, boot;

@@ -77,7 +77,7 @@ TEST(FlightRecorder, WhatIsWrittenOutlivesAProcessThatIsKilled) {
   EXPECT_EQ(record.calls[1].state, flight::State::kFailed);
   EXPECT_GT(record.calls[1].error.size(), 100U);
   EXPECT_EQ(record.calls[2].state, flight::State::kRunning);
-  EXPECT_EQ(record.calls[2].to_string("world"), "call 1 of world, all_reduce(sum) of f32[6]");
+  EXPECT_EQ(record.calls[2].to_string("world"), "call 1 of group world, all_reduce(sum) of f32[6]");
 }
 
 TEST(FlightRecorder, TheNewestCallsAreKeptAndAnEndIsSeen) {
@@ -179,11 +179,13 @@ TEST(FlightAnalysis, WhoHasNotComeIsNamedWithWhatItDoesInstead) {
     work.then([](const Status&) {});  // runs it
   });
   const std::string wanted =
-      "call 2 of world, all_reduce(sum) of f32[4]: ranks 0-1 wait for rank 2, whose last there is "
-      "call 1, barrier, which is in receive of f32[4] from rank 0 with tag 5 of world\n";
+      "call 2 of group world, all_reduce(sum) of f32[4]: ranks 0-1 wait for rank 2, whose last "
+      "there is "
+      "call 1, barrier, which is in receive of f32[4] from rank 0 with tag 5 of group world\n";
   EXPECT_NE(ranks.says().find(wanted), std::string::npos) << ranks.says();
   EXPECT_NE(ranks.says().find("none of them can go on"), std::string::npos) << ranks.says();
-  EXPECT_NE(ranks.says().find("): runs; in call 2 of world"), std::string::npos) << ranks.says();
+  EXPECT_NE(ranks.says().find("): runs; in call 2 of group world"), std::string::npos)
+      << ranks.says();
 }
 
 TEST(FlightAnalysis, WhoDiedIsNamedFirst) {
@@ -194,7 +196,7 @@ TEST(FlightAnalysis, WhoDiedIsNamedFirst) {
     work.then([](const Status&) {});
   });
   ranks.kill(1);
-  EXPECT_EQ(ranks.says().rfind("rank 1 died, after call 1 of world, barrier\n", 0), 0U)
+  EXPECT_EQ(ranks.says().rfind("rank 1 died, after call 1 of group world, barrier\n", 0), 0U)
       << ranks.says();
   EXPECT_TRUE(before_long([&] {
     return ranks.says().find(
@@ -210,9 +212,10 @@ TEST(FlightAnalysis, CallsThatDifferAreNamed) {
     const auto count = static_cast<size_t>(world.rank() + 1);
     static_cast<void>(world.all_reduce(values(count)).wait());
   });
-  EXPECT_NE(ranks.says().find("call 1 of world differs: rank 0 calls all_reduce(sum) of f32[1]; "
-                              "rank 1 calls all_reduce(sum) of f32[2]\n"),
-            std::string::npos)
+  EXPECT_NE(
+      ranks.says().find("call 1 of group world differs: rank 0 calls all_reduce(sum) of f32[1]; "
+                        "rank 1 calls all_reduce(sum) of f32[2]\n"),
+      std::string::npos)
       << ranks.says();
 }
 
@@ -241,10 +244,10 @@ TEST(FlightAnalysis, WhatTheLauncherSawIsSaid) {
   ASSERT_TRUE(found.ok());
   ASSERT_EQ(found->findings.size(), 2U) << found->to_string();
   EXPECT_EQ(found->findings[0],
-            "rank 1 died of signal 11 (Segmentation fault), in call 0 of world, "
+            "rank 1 died of signal 11 (Segmentation fault), in call 0 of group world, "
             "all_reduce(sum) of f32[1]");
   EXPECT_EQ(found->findings[1],
-            "call 0 of world, all_reduce(sum) of f32[1]: ranks 0-1 wait for "
+            "call 0 of group world, all_reduce(sum) of f32[1]: ranks 0-1 wait for "
             "rank 2, of which there is no record here");
   EXPECT_EQ(explain_flight(folder.file("none")).status().code(), StatusCode::kNotFound);
 }
