@@ -79,3 +79,38 @@ def test_flight_records_say_who_died(tmp_path):
     assert 'for rank 1, whose last there is call ' in why[1] and why[1].endswith(', which has died'), why
     for line in why[:2]:
         assert f'flight records: {line}\n' in said, said
+
+
+def test_refused_calls_keep_no_memory():
+    """Of a call that never reaches the library, of one that it refuses, and of one that is done."""
+    code = """
+import ctypes, gc, time
+from hekla import _process_group as native
+class Store(dict):
+    def get(self, key, seconds):
+        return dict.get(self, key)
+    def put(self, key, value):
+        return self.setdefault(key, value) is value
+group = native.Group(Store(), 0, 1, 'alone', 'auto', 10000)
+memory = (ctypes.c_float * 4)()
+f32 = native.library().hekla_group_dtype(b'f32')
+x = native.Array(ctypes.addressof(memory), 4, f32)
+for wrong in (['no array', x, 0, 1.0, -1], [x, x, 'no number', 1.0, -1], [x]):
+    try:
+        group.start('all_reduce', *wrong, keeps=[memory])
+        raise SystemExit('accepted')
+    except (ctypes.ArgumentError, TypeError):
+        pass
+assert not native._kept, native._kept
+try:
+    group.start('all_reduce', native.Array(0, 4, 12345), x, 0, 1.0, -1, keeps=[memory])
+    raise SystemExit('accepted')
+except native.GroupError:
+    pass
+group.start('all_reduce', x, x, 0, 1.0, -1, keeps=[memory]).wait()
+end = time.monotonic() + 10
+while native._kept and time.monotonic() < end:
+    native._forget_finished(native.library())
+assert not native._kept, native._kept
+"""
+    finish(start([sys.executable, '-c', code]))
