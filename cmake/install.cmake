@@ -11,13 +11,13 @@ include(CMakePackageConfigHelpers)
 # installed with them, and nothing else.
 set(HEKLA_PUBLIC_HEADERS
   plugin_api/pjrt_c_api.h plugin_api/pjrt_extensions.h plugin_api/hekla_holds.h
-  plugin_api/hekla_inspection.h
+  plugin_api/hekla_group_backend.h plugin_api/hekla_inspection.h
   runtime/base/log.h runtime/npy/npy.h
   runtime/plugin/probe.h runtime/plugin/registry.h
   runtime/client/open.h
   runtime/program/builder/graph_builder.h runtime/program/stablehlo/read_program.h
   runtime/program/stablehlo/bytecode/write_bytecode.h runtime/program/stablehlo/text/print.h
-  runtime/process_group/init.h runtime/process_group/c_api/process_group_c.h
+  runtime/process_group/init.h runtime/process_group/backend_registry.h runtime/process_group/c_api/process_group_c.h
   runtime/checkpoint/c_api/checkpoint_c.h
   runtime/checkpoint/manager/checkpoint_manager.h runtime/checkpoint/device/client_source.h)
 set(client hekla_runtime_client hekla_npy)

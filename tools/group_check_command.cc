@@ -16,6 +16,7 @@
 
 #include "runtime/base/host.h"
 #include "runtime/collectives/carrier_library.h"
+#include "runtime/process_group/backend_registry.h"
 #include "runtime/process_group/conformance/conformance.h"
 #include "runtime/process_group/init.h"
 #include "runtime/rendezvous/store_key_values.h"
@@ -169,6 +170,15 @@ int group_check(const GroupCheckArguments& arguments) {
     const Status gloo = collectives::carrier_table().status();
     if (gloo.ok()) transports.push_back("gloo");
     if (!gloo.ok()) fmt::print(stderr, "gloo is not checked: {}\n", gloo.message());
+    for (const std::string& name : process_group::backend_names()) {
+      if (name != "auto" && name != "shm" && name != "gloo") transports.push_back(name);
+    }
+  }
+  for (const std::string& name : transports) {
+    if (const Status found = process_group::find_backend(name).status(); !found.ok()) {
+      fmt::print(stderr, "hekla group-check: {}\n", found.message());
+      return kBadInput;
+    }
   }
   constexpr size_t kShown = 20;
   size_t checks = 0, problems = 0;
@@ -176,9 +186,10 @@ int group_check(const GroupCheckArguments& arguments) {
   std::vector<std::array<std::string, 2>> ways;
   for (const std::string& transport : transports) {
     std::vector<std::string> memory = arguments.shared_memory;
-    // Over Gloo what goes between hosts; what is asked for is done.
+    // Over others what goes between hosts; what is asked for is done.
     if (memory.empty()) memory = {"off"};
-    if (arguments.shared_memory.empty() && transport != "gloo") memory = {"on", "off"};
+    const bool has_memory = transport == "shm" || transport == "auto";
+    if (arguments.shared_memory.empty() && has_memory) memory = {"on", "off"};
     for (const std::string& one : memory) ways.push_back({transport, one});
   }
   for (const auto& [transport, memory] : ways) {
@@ -227,16 +238,19 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::Range(1, 64));
   command
-      ->add_option("--transport", arguments->transports,
-                   "shm, gloo; all that there are when left out")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"auto", "shm", "gloo"}));
+      ->add_option(
+          "--transport", arguments->transports,
+          "shm, gloo, or another backend, see HEKLA_GROUP_BACKENDS; all that there are when "
+          "left out")
+      ->delimiter(',');
   command
       ->add_option("--sizes", arguments->sizes,
                    "bytes of the arrays; 0,1,7,4096,1048576 when left out")
       ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
-  command->add_flag("--large", arguments->large, "64 MiB as well");
+  command->add_flag("--large,--full", arguments->large,
+                    "64 MiB as well: with nothing else left out or chosen the whole matrix, hours "
+                    "of a small machine");
   command->add_option("--dtype", arguments->dtypes, "StableHLO's names; all when left out");
   command->add_option("--filter", arguments->filter, "only checks whose names contain this");
   command->add_option("--timeout", arguments->timeout, "seconds for each call")

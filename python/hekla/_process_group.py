@@ -171,7 +171,11 @@ class Group:
             _forget_finished(lib)
             number = next(_numbers)
             _kept[number] = keeps
-            code = getattr(lib, f'hekla_group_{name}')(self.handle, *arguments, number, ctypes.byref(made))
+            try:
+                code = getattr(lib, f'hekla_group_{name}')(self.handle, *arguments, number, ctypes.byref(made))
+            except (ctypes.ArgumentError, TypeError):
+                del _kept[number]     # the library was not called: it never lists the number
+                raise
         if code:
             raise _error(lib, code)
         return Work(lib, made)

@@ -5,6 +5,7 @@
 
 #include "runtime/base/async/thread.h"
 #include "runtime/base/log.h"
+#include "runtime/process_group/backend_registry.h"
 #include "runtime/process_group/member.h"
 #include "runtime/process_group/process_group.h"
 
@@ -40,21 +41,19 @@ Result<std::shared_ptr<Hub>> Hub::create(std::shared_ptr<rendezvous::KeyValueSto
                                          int size, const Options& options, Deadline deadline) {
   auto hub = std::make_shared<Hub>();
   Hub* const own = hub.get();
-  const collectives::ProcessTransportOptions transport = {options.engine, options.address,
-                                                          options.coordinator, options.silence};
-  HEKLA_ASSIGN_OR_RETURN(hub->transport_,
-                         collectives::ProcessTransport::create(
-                             std::make_shared<ValuesUntil>(std::move(store), deadline),
-                             "hekla/group/" + options.name, rank, size,
-                             {[own](int from, collectives::Message message) {
-                                own->received(from, std::move(message));
-                              },
-                              [own](int process, const Status& why) { own->lost(process, why); }},
-                             transport));
-  hub->transport_->meet();
-  for (int process = 0; process < size; ++process) {
-    if (process != rank) HEKLA_RETURN_IF_ERROR(hub->transport_->connect(process));
-  }
+  HEKLA_ASSIGN_OR_RETURN(const Backend backend, find_backend(options.engine));
+  HEKLA_ASSIGN_OR_RETURN(
+      hub->transport_,
+      backend.create({std::make_shared<ValuesUntil>(std::move(store), deadline),
+                      "hekla/group/" + options.name,
+                      rank,
+                      size,
+                      {[own](int from, collectives::Message message) {
+                         own->received(from, std::move(message));
+                       },
+                       [own](int process, const Status& why) { own->lost(process, why); }},
+                      options,
+                      deadline}));
   hub->beat_ = start_heartbeat(kBeat, [own] { return own->beat(); });
   return hub;
 }

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/collectives/process_transport.h"
+#include "runtime/collectives/transport.h"
 #include "runtime/process_group/call.h"
 
 namespace hekla::process_group {
@@ -55,8 +55,8 @@ class Hub {
   std::map<uint64_t, std::vector<Early>> early_;
   std::set<uint64_t> left_;
   std::map<int, Status> lost_;
-  std::unique_ptr<collectives::ProcessTransport> transport_;  // its events use the above
-  std::jthread beat_;                                         // last: uses the rest
+  std::unique_ptr<collectives::Transport> transport_;  // its events use the above
+  std::jthread beat_;                                  // last: uses the rest
 };
 
 }  // namespace hekla::process_group

@@ -28,7 +28,9 @@ Member::Member(Hub& hub, std::string name, std::vector<int> processes, int rank)
       name_(std::move(name)),
       id_(fnv1a(name_)),
       processes_(std::move(processes)),
-      rank_(rank) {
+      rank_(rank),
+      flight_(FlightRecorder::of_process()) {
+  if (flight_ != nullptr) flight_->add_group(id_, name_, rank_, size());
   for (int r = 0; r < size(); ++r) rank_of_[processes_[static_cast<size_t>(r)]] = r;
 }
 
@@ -44,8 +46,23 @@ Status Member::status() const {
   return status_;
 }
 
-void Member::tell(const Ended& ended) {
-  for (const auto& [state, status] : ended) state->done.complete(status);
+void Member::tell(const Ended& ended) const {
+  for (const auto& [state, status] : ended) complete(*state, status);
+}
+
+void Member::complete(Work::State& state, const Status& status) const {
+  if (state.flight != 0) flight_->ended(state.flight, status);
+  state.done.complete(status);
+}
+
+void Member::record(Work::State& state, flight::Kind kind, int other, uint64_t tag, DType dtype,
+                    int64_t count) const {
+  if (flight_ == nullptr) return;
+  Call call;
+  call.dtype = dtype;
+  call.count = count;
+  call.root = other;
+  state.flight = flight_->made(kind, id_, tag, call);
 }
 
 void Member::tell_all(Head::Kind kind, const Status& why) {
@@ -191,6 +208,7 @@ Work Member::receive(Elements x, int from, uint64_t tag, Deadline deadline) {
   auto state = std::make_shared<Work::State>();
   state->call = fmt::format("receive of {}[{}] from {} with tag {}", dtype_name(x.dtype), x.count,
                             from < 0 ? "any rank" : fmt::format("rank {}", from), tag);
+  record(*state, flight::Kind::kReceive, from, tag, x.dtype, x.count);
   Ended ended;
   {
     const std::lock_guard lock(mutex_);
@@ -218,9 +236,10 @@ Work Member::send(ConstElements x, int to, uint64_t tag, Deadline deadline) {
   auto state = std::make_shared<Work::State>();
   state->call =
       fmt::format("send of {}[{}] to rank {} with tag {}", dtype_name(x.dtype), x.count, to, tag);
+  record(*state, flight::Kind::kSend, to, tag, x.dtype, x.count);
   Result<HostArray> block = block_of(x, false);
   if (!block.ok()) {
-    state->done.complete(block.status().with_context(state->call));
+    complete(*state, block.status().with_context(state->call));
     return Work(state);
   }
   Head head;
@@ -229,22 +248,28 @@ Work Member::send(ConstElements x, int to, uint64_t tag, Deadline deadline) {
   head.sequence = tag;
   head.call.dtype = x.dtype;
   head.call.count = x.count;
+  Status refused;
   {
     const std::lock_guard lock(mutex_);
-    if (!status_.ok()) {
-      state->done.complete(status_);
-      return Work(state);
-    }
-    if (to != rank_) sending_.push_back({deadline, state});
+    refused = status_;
+    if (refused.ok() && to != rank_) sending_.push_back({deadline, state});
+  }
+  if (!refused.ok()) {
+    complete(*state, refused);
+    return Work(state);
   }
   if (to == rank_) {
     deliver(processes_[static_cast<size_t>(rank_)], std::move(head), {*std::move(block)});
-    state->done.complete(ok_status());
+    complete(*state, ok_status());
     return Work(state);
   }
   auto sent = Completion::make();
-  sent->on_done(
-      [state](const Status& status) { state->done.complete(status.with_context(state->call)); });
+  // The recorder lives as long as the process, this object may not.
+  sent->on_done([state, recorder = flight_](const Status& status) {
+    const Status end = status.with_context(state->call);
+    if (recorder != nullptr) recorder->ended(state->flight, end);
+    state->done.complete(end);
+  });
   post(to, std::move(head), {*std::move(block)}, std::move(sent));
   return Work(state);
 }
@@ -384,6 +409,10 @@ Work Member::start(std::shared_ptr<Work::State> state, Run run) {
     const std::lock_guard lock(mutex_);
     refused = status_;
     if (refused.ok()) {
+      if (flight_ != nullptr) {
+        state->flight = flight_->made(flight::Kind::kCollective, id_, started_ + jobs_.size(),
+                                      state->collective);
+      }
       jobs_.push_back({std::move(run), state});
       if (!thread_.joinable()) {
         thread_ = start_thread([this](std::stop_token stop) { work(stop); });
@@ -434,6 +463,7 @@ void Member::run_first(std::unique_lock<std::mutex>& lock) {
   Status status = end_of(sequence);
   is_running_ = true;
   lock.unlock();
+  if (job.state->flight != 0) flight_->began(job.state->flight);
   if (status.ok()) {
     status = job.run(sequence);
     if (!status.ok()) fail(status);
@@ -443,7 +473,7 @@ void Member::run_first(std::unique_lock<std::mutex>& lock) {
   done_ = sequence + 1;
   mails_.erase(mails_.begin(), mails_.lower_bound({done_, -1, false, 0}));
   lock.unlock();
-  job.state->done.complete(std::move(status));
+  complete(*job.state, status);
   lock.lock();
   is_running_ = false;
   if (is_shut_down_) changed_.notify_all();

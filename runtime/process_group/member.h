@@ -27,6 +27,7 @@
 
 #include "runtime/process_group/call.h"
 #include "runtime/process_group/elements.h"
+#include "runtime/process_group/flight/flight_recorder.h"
 #include "runtime/process_group/group_memory.h"
 #include "runtime/process_group/hub.h"
 #include "runtime/process_group/work.h"
@@ -139,7 +140,11 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   std::string describe(int rank) const;
   std::string late(uint64_t sequence, const Call& own, const std::vector<int>& missing) const;
 
-  static void tell(const Ended& ended);
+  void tell(const Ended& ended) const;
+  void complete(Work::State& state, const Status& status) const;
+  // Of messages; `call` has their dtype and count.
+  void record(Work::State& state, flight::Kind kind, int other, uint64_t tag, DType dtype,
+              int64_t count) const;
   void tell_all(Head::Kind kind, const Status& why);
 
   Hub& hub_;
@@ -147,7 +152,8 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   const uint64_t id_;
   const std::vector<int> processes_;
   const int rank_;
-  std::map<int, int> rank_of_;  // by process
+  std::map<int, int> rank_of_;    // by process
+  FlightRecorder* const flight_;  // of the process; null: there is none
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -147,8 +147,9 @@ Options chosen(Options options, int size) {
 }
 
 bool wants_memory(const Options& options, int size) {
-  return size > 1 && (options.shared_memory == "on" ||
-                      (options.shared_memory == "auto" && options.engine != "gloo"));
+  return size > 1 &&
+         (options.shared_memory == "on" || (options.shared_memory == "auto" &&
+                                            (options.engine == "auto" || options.engine == "shm")));
 }
 
 }  // namespace

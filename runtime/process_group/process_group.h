@@ -51,7 +51,8 @@ class Member;
 struct Options {
   std::string name = "world";  // for messages, and for the keys in the store
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);  // of a call that names none
-  // See collectives::ProcessTransportOptions.
+  // A backend (backend_registry.h), and what collectives::ProcessTransportOptions says of those of
+  // Hekla.
   std::string engine = "auto";
   std::string address, coordinator;
   std::chrono::nanoseconds silence = std::chrono::seconds(60);
@@ -61,9 +62,9 @@ struct Options {
   int64_t segment_bytes = int64_t{1} << 20;  // larger parts travel in pieces
 
   // How collectives go between processes of one host: "auto": through memory that all ranks share,
-  // where they are on one host, it can be had and `engine` is not "gloo", else by messages, with
-  // the reason in the log; "on": so, or the group cannot be made; "off": by messages. The same on
-  // all ranks, as the next two.
+  // where they are on one host, it can be had and `engine` is "auto" or "shm", else by messages,
+  // with the reason in the log; "on": so, or the group cannot be made; "off": by messages. The same
+  // on all ranks, as the next two.
   std::string shared_memory = "auto";
   int64_t shared_flat_bytes = int64_t{16} << 10;  // arrays of at most that size come with the call
   int64_t shared_slot_bytes = int64_t{64} << 10;  // of the pieces of larger ones

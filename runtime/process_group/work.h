@@ -76,6 +76,7 @@ class [[nodiscard]] Work {
     Call collective = {};               // set before others see it, as the next
     Deadline ends = Deadline::never();  // when the call fails, once it runs
     std::weak_ptr<Runner> runner = {};
+    uint64_t flight = 0;  // of the process's recorder, where there is one; set as the next above
 
     const std::string& name() {
       std::call_once(named_, [this] {

@@ -16,8 +16,6 @@ namespace {
 
 using What = TcpRequest::What;
 
-// The server answers at once: this long means that it is stopped, or its machine is.
-constexpr std::chrono::seconds kAnswerPatience(30);
 constexpr std::chrono::milliseconds kTryAgain(50);
 
 int poll_timeout(Deadline deadline) {
@@ -27,7 +25,7 @@ int poll_timeout(Deadline deadline) {
 }
 
 // A socket, or -1 where nobody listens.
-Result<int> open_connection(const std::string& host, int port) {
+Result<int> open_connection(const std::string& host, int port, std::chrono::milliseconds answer) {
   addrinfo hints = {};
   hints.ai_flags = AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
@@ -45,7 +43,7 @@ Result<int> open_connection(const std::string& host, int port) {
     if (::connect(socket, one->ai_addr, one->ai_addrlen) == 0) {
       const int on = 1;
       ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-      const timeval longer = {kAnswerPatience.count(), 0};
+      const timeval longer = {answer.count() / 1000, answer.count() % 1000 * 1000};
       ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &longer, sizeof(longer));
       return socket;
     }
@@ -57,12 +55,13 @@ Result<int> open_connection(const std::string& host, int port) {
 }  // namespace
 
 Result<std::unique_ptr<TcpStore>> TcpStore::connect(const std::string& host, int port,
-                                                    const std::string& token, Deadline deadline) {
-  std::unique_ptr<TcpStore> store(new TcpStore(fmt::format("{}:{}", host, port)));
+                                                    const std::string& token, Deadline deadline,
+                                                    std::chrono::milliseconds patience) {
+  std::unique_ptr<TcpStore> store(new TcpStore(fmt::format("{}:{}", host, port), patience));
   for (Line* line : {&store->calls_, &store->waits_}) {
     const std::lock_guard lock(line->mutex);
     for (;;) {
-      HEKLA_ASSIGN_OR_RETURN(line->socket, open_connection(host, port));
+      HEKLA_ASSIGN_OR_RETURN(line->socket, open_connection(host, port, patience));
       if (line->socket >= 0) break;
       if (deadline.expired()) {
         return unavailable("nobody answers at {}, where the store should be", store->name_);
@@ -73,8 +72,7 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(const std::string& host, int
     hello.key = kTcpProtocol;
     hello.value = token;
     HEKLA_RETURN_IF_ERROR(store->say(*line, hello));
-    HEKLA_ASSIGN_OR_RETURN(const TcpAnswer answer,
-                           store->hear(*line, Deadline::in(kAnswerPatience)));
+    HEKLA_ASSIGN_OR_RETURN(const TcpAnswer answer, store->hear(*line, Deadline::in(patience)));
     HEKLA_RETURN_IF_ERROR(answer.status.with_context("store at " + store->name_));
   }
   return store;
@@ -132,7 +130,7 @@ Result<TcpAnswer> TcpStore::hear(Line& line, Deadline deadline) {
 Result<TcpAnswer> TcpStore::ask(const TcpRequest& request) {
   const std::lock_guard lock(calls_.mutex);
   HEKLA_RETURN_IF_ERROR(say(calls_, request));
-  Result<TcpAnswer> answer = hear(calls_, Deadline::in(kAnswerPatience));
+  Result<TcpAnswer> answer = hear(calls_, Deadline::in(patience_));
   if (!answer.ok()) {
     // What comes late would be taken for another call's answer.
     if (calls_.socket >= 0) ::close(calls_.socket);

@@ -5,6 +5,7 @@
 // Once a connection is gone, the store is: all calls are UNAVAILABLE. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,10 +17,15 @@ namespace hekla::rendezvous {
 
 class TcpStore final : public Store {
  public:
-  // Tries until the deadline, since the server may start later. INVALID_ARGUMENT: no such host;
-  // UNAVAILABLE: nobody answers; UNAUTHENTICATED: the token is another.
-  static Result<std::unique_ptr<TcpStore>> connect(const std::string& host, int port,
-                                                   const std::string& token, Deadline deadline);
+  // The server answers at once: this long means that it is stopped, or its machine is.
+  static constexpr std::chrono::seconds kAnswerPatience{30};
+
+  // Tries until the deadline, since the server may start later. An answer that takes longer than
+  // `patience` ends the connection. INVALID_ARGUMENT: no such host; UNAVAILABLE: nobody answers;
+  // UNAUTHENTICATED: the token is another.
+  static Result<std::unique_ptr<TcpStore>> connect(
+      const std::string& host, int port, const std::string& token, Deadline deadline,
+      std::chrono::milliseconds patience = kAnswerPatience);
   ~TcpStore() override;
 
   Status set(std::string_view key, std::string_view value) override;
@@ -43,13 +49,15 @@ class TcpStore final : public Store {
     std::string in;         // guarded by mutex
     bool is_asked = false;  // guarded by mutex; an answer is still to come
   };
-  explicit TcpStore(std::string name) : name_(std::move(name)) {}
+  TcpStore(std::string name, std::chrono::milliseconds patience)
+      : name_(std::move(name)), patience_(patience) {}
   // Needs the line's mutex.
   Status say(Line& line, const TcpRequest& request);
   Result<TcpAnswer> hear(Line& line, Deadline deadline);
   Result<TcpAnswer> ask(const TcpRequest& request);
 
   const std::string name_;  // "host:port"
+  const std::chrono::milliseconds patience_;
   Line calls_, waits_;
 };
 

@@ -3,6 +3,7 @@
 
     python group_ranks.py scenarios FOLDER WORLD...    all scenarios with so many ranks, one after the other
     LAUNCHER group_ranks.py sum FOLDER                 one sum, where a launcher has said who is who
+    LAUNCHER group_ranks.py killed FOLDER              rank 1 is killed between two sums
     python group_ranks.py spawn FOLDER                 one sum of two spawned processes
 
 The default group is of backend hekla. Each scenario compares with a group of gloo over the same
@@ -11,7 +12,9 @@ differs. FOLDER/WORLD/RANK.json gets {scenario: [what differs]}.
 """
 import datetime
 import json
+import os
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -436,10 +439,21 @@ def one_sum_spawned(rank, world, folder):
     one_sum(folder, init_method=f'file://{folder}/store', rank=rank, world_size=world)
 
 
+def killed_between_sums():
+    init()
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(x)
+
+
 def main():
     kind, folder = sys.argv[1:3]
     if kind == 'sum':
         one_sum(folder)
+    elif kind == 'killed':
+        killed_between_sums()
     elif kind == 'spawn':
         mp.spawn(one_sum_spawned, (2, folder), nprocs=2)
     else:  # forked after what takes long to import, which DDP would

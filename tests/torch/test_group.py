@@ -63,3 +63,54 @@ def test_launchers(tmp_path):
     for name in launchers:
         sums = [(tmp_path / name / f'sum {rank}').read_text(encoding='utf-8') for rank in range(2)]
         assert sums == ['[1.0, 1.0, 1.0] hekla'] * 2, name
+
+
+def test_flight_records_say_who_died(tmp_path):
+    """A rank is killed in the midst of a run: the launcher says in which call the others wait for it."""
+    ours = [build_dir() / 'bin' / 'hekla', 'launch', '--nproc', '3', '--flight-dir', tmp_path / 'flight',
+            sys.executable, RANKS, 'killed', tmp_path]
+    process = start(ours)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 128 + 9, said[-4000:]
+    why = subprocess.run([build_dir() / 'bin' / 'hekla', 'launch', '--why', tmp_path / 'flight'], check=True,
+                         capture_output=True, text=True).stdout.split('\n')
+    assert why[0].startswith('rank 1 died of signal 9 (Killed), after call '), why
+    assert ', all_reduce(sum) of f32[3]: ranks 0, 2 wait' in why[1], why
+    assert 'for rank 1, whose last there is call ' in why[1] and why[1].endswith(', which has died'), why
+    for line in why[:2]:
+        assert f'flight records: {line}\n' in said, said
+
+
+def test_refused_calls_keep_no_memory():
+    """Of a call that never reaches the library, of one that it refuses, and of one that is done."""
+    code = """
+import ctypes, gc, time
+from hekla import _process_group as native
+class Store(dict):
+    def get(self, key, seconds):
+        return dict.get(self, key)
+    def put(self, key, value):
+        return self.setdefault(key, value) is value
+group = native.Group(Store(), 0, 1, 'alone', 'auto', 10000)
+memory = (ctypes.c_float * 4)()
+f32 = native.library().hekla_group_dtype(b'f32')
+x = native.Array(ctypes.addressof(memory), 4, f32)
+for wrong in (['no array', x, 0, 1.0, -1], [x, x, 'no number', 1.0, -1], [x]):
+    try:
+        group.start('all_reduce', *wrong, keeps=[memory])
+        raise SystemExit('accepted')
+    except (ctypes.ArgumentError, TypeError):
+        pass
+assert not native._kept, native._kept
+try:
+    group.start('all_reduce', native.Array(0, 4, 12345), x, 0, 1.0, -1, keeps=[memory])
+    raise SystemExit('accepted')
+except native.GroupError:
+    pass
+group.start('all_reduce', x, x, 0, 1.0, -1, keeps=[memory]).wait()
+end = time.monotonic() + 10
+while native._kept and time.monotonic() < end:
+    native._forget_finished(native.library())
+assert not native._kept, native._kept
+"""
+    finish(start([sys.executable, '-c', code]))
