@@ -2,10 +2,11 @@
 // The kernel of attention.h. A block of scores is a tile of registers for each point, made from
 // blocks of queries and keys in shared memory, a few elements of their depth at a time; the weights
 // then go through shared memory to the points that have the result's elements, which go through the
-// block's values in the same way. Rows and columns behind the last are that one again, with weight
-// 0; depth behind the last is zeros.
+// block's values in the same way. What comes next is on its way from memory meanwhile. Rows and
+// columns behind the last are that one again, with weight 0; depth behind the last is zeros.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "backends/compiler/lower/attention.h"
 #include "backends/compiler/lower/dimensions.h"
@@ -254,41 +255,76 @@ class AttentionLowering {
     return {k_.at_most(column, columns_ - 1), is_below(column, columns_)};
   }
 
+  // What this point brings of the operands' blocks of the depth: rows of queries, then keys.
+  Elements score_operands(Value first_column, Value block) {
+    const Value depth = b().add(scaled(block, t_.across), x_);
+    Elements made;
+    for (const std::vector<Value>& row : rows_) {
+      made.push_back(score_operand(1 - a_.keys_operand, row, depth));
+    }
+    for (int64_t j = 0; j < t_.block_columns(); j += t_.down) {
+      std::vector<Value> places = places_;
+      places[a_.column] = column_at(b().add(sum(first_column, j), y_)).first;
+      made.push_back(score_operand(a_.keys_operand, places, depth));
+    }
+    return made;
+  }
+
+  // A loop over blocks of operands that points fetch for all. `body` has what lies in shared
+  // memory; the next block is on the way from memory meanwhile.
+  Elements fetching_loop(int64_t blocks, const Elements& initial, const Elements& fetched,
+                         const std::function<Elements(Value block)>& fetch,
+                         const std::function<void(const Elements& fetched)>& share,
+                         const std::function<Elements(Value block, const Elements& sums)>& body) {
+    Elements state = initial;
+    state.insert(state.end(), fetched.begin(), fetched.end());
+    const auto sums = static_cast<ptrdiff_t>(initial.size());
+    state = k_.loop(k_.index(blocks), std::vector<DType>(state.size(), DType::kF32), state,
+                    [&](Value block, const Elements& carried) {
+                      const Elements here(carried.begin() + sums, carried.end());
+                      share(here);
+                      const Elements next =
+                          blocks == 1 ? here : fetch(k_.at_most(sum(block, 1), blocks - 1));
+                      Elements made = body(block, {carried.begin(), carried.begin() + sums});
+                      made.insert(made.end(), next.begin(), next.end());
+                      return made;
+                    });
+    state.resize(initial.size());
+    return state;
+  }
+
   // The scores of this point's tile: rows first.
   Elements scores(Value first_column) {
     const int64_t pitch = t_.across + 1;
     const int64_t keys = t_.block_rows() * pitch;
+    const auto fetch = [&](Value block) { return score_operands(first_column, block); };
+    const auto share = [&](const Elements& fetched) {
+      const Value mine = b().add(scaled(y_, pitch), x_);
+      for (size_t n = 0; n < fetched.size(); ++n) {
+        const auto i = static_cast<int64_t>(n);
+        const int64_t row =
+            i < t_.rows ? i * t_.down * pitch : keys + (i - t_.rows) * t_.down * pitch;
+        put(operands_, sum(mine, row), fetched[n]);
+      }
+    };
+    const auto body = [&](Value, const Elements& carried) {
+      Elements sums = carried;
+      const Value row = scaled(y_, pitch), column = sum(scaled(x_, pitch), keys);
+      for (int64_t d = 0; d < t_.across; ++d) {
+        std::vector<Value> left, right;
+        for (int64_t i = 0; i < t_.rows; ++i) {
+          left.push_back(get(operands_, sum(row, i * t_.down * pitch + d)));
+        }
+        for (int64_t j = 0; j < t_.columns; ++j) {
+          right.push_back(get(operands_, sum(column, j * t_.across * pitch + d)));
+        }
+        multiply_add(left, right, sums);
+      }
+      return sums;
+    };
     const Elements zeros(static_cast<size_t>(t_.rows * t_.columns), number(0));
-    const std::vector<DType> dtypes(zeros.size(), DType::kF32);
-    return k_.loop(
-        k_.index(blocks_of(depth_, t_.across)), dtypes, zeros,
-        [&](Value block, const Elements& carried) {
-          const Value depth = b().add(scaled(block, t_.across), x_);
-          const Value mine = b().add(scaled(y_, pitch), x_);
-          for (int64_t i = 0; i < t_.rows; ++i) {
-            put(operands_, sum(mine, i * t_.down * pitch),
-                score_operand(1 - a_.keys_operand, rows_[static_cast<size_t>(i)], depth));
-          }
-          for (int64_t j = 0; j < t_.block_columns(); j += t_.down) {
-            std::vector<Value> places = places_;
-            places[a_.column] = column_at(b().add(sum(first_column, j), y_)).first;
-            put(operands_, sum(mine, keys + j * pitch),
-                score_operand(a_.keys_operand, places, depth));
-          }
-          Elements sums = carried;
-          const Value row = scaled(y_, pitch), column = sum(scaled(x_, pitch), keys);
-          for (int64_t d = 0; d < t_.across; ++d) {
-            std::vector<Value> left, right;
-            for (int64_t i = 0; i < t_.rows; ++i) {
-              left.push_back(get(operands_, sum(row, i * t_.down * pitch + d)));
-            }
-            for (int64_t j = 0; j < t_.columns; ++j) {
-              right.push_back(get(operands_, sum(column, j * t_.across * pitch + d)));
-            }
-            multiply_add(left, right, sums);
-          }
-          return sums;
-        });
+    return fetching_loop(blocks_of(depth_, t_.across), zeros, fetch(k_.index(0)), fetch, share,
+                         body);
   }
 
   void multiply_add(const std::vector<Value>& left, const std::vector<Value>& right,
@@ -335,7 +371,9 @@ class AttentionLowering {
   // point has of the sums of weights, and of the weighted values.
   Elements add_block(Value block, const Elements& state) {
     const Value first = scaled(block, t_.block_columns());
-    const Elements tile = logits(first, scores(first));
+    const Elements products = scores(first);
+    const Elements fetched = value_operands(first, k_.index(0));
+    const Elements tile = logits(first, products);
     const auto rows = static_cast<size_t>(t_.rows), columns = static_cast<size_t>(t_.columns);
     const auto values = static_cast<size_t>(t_.values);
     const int64_t pitch = t_.block_columns() + 1;
@@ -370,41 +408,50 @@ class AttentionLowering {
     }
     const Elements sums(next.begin() + static_cast<ptrdiff_t>(2 * rows), next.end());
     next.resize(2 * rows);
-    for (const Element& each : weighted_values(first, sums)) next.push_back(each);
+    for (const Element& each : weighted_values(first, sums, fetched)) next.push_back(each);
     return next;
   }
 
-  // The weights of a block times its values, a few columns at a time.
-  Elements weighted_values(Value first_column, const Elements& initial) {
-    const std::vector<DType> dtypes(initial.size(), DType::kF32);
+  // What this point brings of a block of values: rows of `across` columns, `down` apart.
+  Elements value_operands(Value first_column, Value block) {
+    Elements made;
+    for (int64_t d = 0; d < t_.across; d += t_.down) {
+      const auto [column, is_there] =
+          column_at(b().add(b().add(first_column, scaled(block, t_.across)), sum(y_, d)));
+      for (const Value place : value_places_) made.push_back(value_at(column, is_there, place));
+    }
+    return made;
+  }
+
+  // The weights of a block times its values, a few columns at a time. `fetched`: the first of them.
+  Elements weighted_values(Value first_column, const Elements& initial, const Elements& fetched) {
     const int64_t deep = t_.across, pitch = t_.block_columns() + 1;
-    return k_.loop(
-        k_.index(t_.block_columns() / deep), dtypes, initial,
-        [&](Value block, const Elements& carried) {
-          const Value first = scaled(block, deep);
-          for (int64_t d = 0; d < deep; d += t_.down) {
-            const auto [column, is_there] =
-                column_at(b().add(b().add(first_column, first), sum(y_, d)));
-            const Value mine = b().add(scaled(sum(y_, d), t_.block_values()), x_);
-            for (int64_t j = 0; j < t_.values; ++j) {
-              put(operands_, sum(mine, j * t_.across),
-                  value_at(column, is_there, value_places_[static_cast<size_t>(j)]));
-            }
-          }
-          Elements sums = carried;
-          const Value row = b().add(scaled(y_, pitch), first);
-          for (int64_t d = 0; d < deep; ++d) {
-            std::vector<Value> left, right;
-            for (int64_t i = 0; i < t_.rows; ++i) {
-              left.push_back(get(weights_, sum(row, i * t_.down * pitch + d)));
-            }
-            for (int64_t j = 0; j < t_.values; ++j) {
-              right.push_back(get(operands_, sum(x_, d * t_.block_values() + j * t_.across)));
-            }
-            multiply_add(left, right, sums);
-          }
-          return sums;
-        });
+    const auto fetch = [&](Value block) { return value_operands(first_column, block); };
+    const auto share = [&](const Elements& values) {
+      const Value mine = b().add(scaled(y_, t_.block_values()), x_);
+      for (size_t n = 0; n < values.size(); ++n) {
+        const auto i = static_cast<int64_t>(n);
+        put(operands_,
+            sum(mine, i / t_.values * t_.down * t_.block_values() + i % t_.values * t_.across),
+            values[n]);
+      }
+    };
+    const auto body = [&](Value block, const Elements& carried) {
+      Elements sums = carried;
+      const Value row = b().add(scaled(y_, pitch), scaled(block, deep));
+      for (int64_t d = 0; d < deep; ++d) {
+        std::vector<Value> left, right;
+        for (int64_t i = 0; i < t_.rows; ++i) {
+          left.push_back(get(weights_, sum(row, i * t_.down * pitch + d)));
+        }
+        for (int64_t j = 0; j < t_.values; ++j) {
+          right.push_back(get(operands_, sum(x_, d * t_.block_values() + j * t_.across)));
+        }
+        multiply_add(left, right, sums);
+      }
+      return sums;
+    };
+    return fetching_loop(t_.block_columns() / deep, initial, fetched, fetch, share, body);
   }
 
   void store(const Elements& state) {
