@@ -49,6 +49,16 @@ def large_cases():
     yield "gemm", "f32 256 batches of 256", lambda a, b: a @ b, \
         (square.reshape(256, 256, 256), square.reshape(256, 256, 256)), 2 * 256 ** 4, "GF/s", None
 
+    heads, width = 16, 128
+    for dtype in (jnp.float32, jnp.bfloat16):
+        operands = tuple(normal(1, n, heads, width).astype(dtype) for _ in range(3))
+        for causal in (False, True):
+            yield ("attention", f"{heads} heads of {n} x {width}, {jnp.dtype(dtype).name}"
+                   + ", causal" * causal,
+                   lambda q, k, v, causal=causal: jax.nn.dot_product_attention(
+                       q, k, v, is_causal=causal),
+                   operands, 4 * n ** 2 * heads * width, "GF/s", None)
+
     def convolve(x, w):
         return lax.conv_general_dilated(x, w, (1, 1), "SAME",
                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
@@ -142,9 +152,21 @@ def cases():
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
     yield "attention", "8 heads of 2048 x 64", attention, by_head, flops, "GF/s", None
     yield "attention", "causal, by tokens", causal_attention, by_token, flops, "GF/s", None
-    yield ("attention", "causal, dot_product_attention",
-           lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), by_token, flops,
-           "GF/s", None)
+    def library_attention(q, k, v):
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+    yield ("attention", "causal, dot_product_attention", library_attention, by_token, flops, "GF/s",
+           None)
+
+    # Two products forwards, four more backwards; recomputed, one more.
+    def gradient(function):
+        return jax.grad(lambda q, k, v: (function(q, k, v) ** 2).sum(), argnums=(0, 1, 2))
+    yield "attention", "gradient", gradient(attention), by_head, 3 * flops, "GF/s", None
+    yield ("attention", "gradient, causal, by tokens", gradient(causal_attention), by_token,
+           3 * flops, "GF/s", None)
+    yield ("attention", "gradient, dot_product_attention", gradient(library_attention), by_token,
+           3 * flops, "GF/s", None)
+    yield ("attention", "gradient, recomputed", gradient(jax.checkpoint(attention)), by_head,
+           3.5 * flops, "GF/s", None)
     n = 1 << 22
     x, y = normal(n), normal(n)
     yield "elementwise", "x * y + x, 4M", lambda a, b: a * b + a, (x, y), 12 * n, "GB/s", None
@@ -197,14 +219,14 @@ def measure(platform, peer, function, arguments, numpy_function, work, unit, lim
         device = jax.devices(name)[0]
         placed = jax.device_put(arguments, device)
         jitted = jax.jit(function)
-        jitted(*placed).block_until_ready()
+        jax.block_until_ready(jitted(*placed))
         sides["hekla" if name == platform else "peer"] = \
-            lambda jitted=jitted, placed=placed: jitted(*placed).block_until_ready()
+            lambda jitted=jitted, placed=placed: jax.block_until_ready(jitted(*placed))
     if other:
         placed = jax.device_put(arguments, jax.devices(platform)[0])
         with jax.default_device(jax.devices(platform)[0]):
             compiled = jax.jit(function).lower(*placed).compile(compiler_options=other)
-        sides["other"] = lambda: compiled(*placed).block_until_ready()
+        sides["other"] = lambda: jax.block_until_ready(compiled(*placed))
     if numpy_function is not None:
         sides["numpy"] = lambda: numpy_function(*arguments)
     if unit == "GB/s":

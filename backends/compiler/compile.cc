@@ -5,6 +5,7 @@
 #include <random>
 
 #include "backends/compiler/lower/algorithm.h"
+#include "backends/compiler/lower/attention.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/plan_options.h"
@@ -57,7 +58,9 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
       limits = {
           .most_columns = 3, .least_line = 3, .least_elements = 8, .least_elements_of_several = 16};
     }
-    HEKLA_RETURN_IF_ERROR(passes::sum_thin_products(*copy, limits));
+    const auto whole = lower::attention_products(*copy, lowering);
+    HEKLA_RETURN_IF_ERROR(passes::sum_thin_products(
+        *copy, limits, [&](const ir::Operation& op) { return whole.contains(&op); }));
     HEKLA_RETURN_IF_ERROR(check("after sum_thin_products"));
     passes::clean_up(*copy);
   }
@@ -78,7 +81,9 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
                 .least_depth_of_few = 3,
                 .long_depth_of_few = 20};
     }
-    HEKLA_RETURN_IF_ERROR(passes::split_contractions(*copy, limits));
+    const auto whole = lower::attention_products(*copy, lowering);
+    HEKLA_RETURN_IF_ERROR(passes::split_contractions(
+        *copy, limits, [&](const ir::Operation& op) { return whole.contains(&op); }));
     HEKLA_RETURN_IF_ERROR(check("after split_contractions"));
     passes::SmallScatterLimits scatters;
     if (lowering.small_limits) scatters = {.least_updates = 3, .most_looked = 400};

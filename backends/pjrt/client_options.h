@@ -82,7 +82,7 @@ Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fa
 // What the user may say of one compilation (env_option_overrides, JAX's compiler_options).
 struct CompilerSwitches {
   CompilerOptions options;
-  std::string row_groups, stored_transposes, tree_reductions, schedule_seed;  // as given
+  std::string row_groups, stored_transposes, tree_reductions, attention, schedule_seed;  // as given
 };
 OptionTable compiler_option_table(CompilerSwitches& switches);
 // INVALID_ARGUMENT as OptionTable::read.

@@ -15,6 +15,7 @@
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
 #include "runtime/program/stablehlo/text/print.h"
+#include "tests/random/attention.h"
 #include "tests/random/manual.h"
 #include "tests/random/partitions.h"
 #include "tests/random/tolerance.h"
@@ -201,6 +202,8 @@ std::string_view kind_name(Finding::Kind kind) {
       return "operation";
     case Finding::Kind::kBits:
       return "bits";
+    case Finding::Kind::kAttention:
+      return "attention";
   }
   return "";
 }
@@ -227,6 +230,9 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   if (options.tree_reductions) {
     always.push_back(fmt::format("hekla_tree_reductions={}", *options.tree_reductions));
   }
+  // Other bits than those of the operations by themselves: see below.
+  const size_t attention_switch = always.size();
+  always.emplace_back("hekla_attention=false");
   if (!options.recompute_parts) always.emplace_back("hekla_recompute_parts=false");
   std::vector<std::string> stored = always;
   if (draws_all) stored.push_back(drawn);
@@ -263,6 +269,30 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
                          fmt::format("{} (operation {}), {}", op.name(), k, wrong));
     found->single = {single.module, std::move(operands)};
     return found;
+  }
+
+  if (partition_count(*program.module) == 1) {
+    always[attention_switch] = "hekla_attention=true";
+    for (const lower::Attention& attention : attentions_of(*program.module)) {
+      const auto alone = attention_alone(*program.module, attention);
+      std::vector<HostArray> results;
+      for (const std::string& form :
+           {std::string("hekla_fuse=true"), std::string("hekla_fuse=false"), drawn}) {
+        std::vector<std::string> chosen = always;
+        chosen.push_back(form);
+        const auto got = device.run(*alone, program.inputs, chosen, 1);
+        if (!got.ok()) {
+          return finding(Finding::Kind::kError,
+                         fmt::format("attention, {}: {}", form, got.status().to_string()));
+        }
+        results.push_back((*got)[0][0]);
+        std::string wrong = attention_difference(attention, known, results.front());
+        if (wrong.empty()) wrong = bit_difference(results.back(), results.front());
+        if (wrong.empty()) continue;
+        return finding(Finding::Kind::kAttention, fmt::format("attention, {}: {}", form, wrong));
+      }
+    }
+    always[attention_switch] = "hekla_attention=false";
   }
 
   const size_t result_count = block.terminator()->operand_count();

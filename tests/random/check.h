@@ -54,7 +54,7 @@ struct Program {
 
 struct Finding {
   std::string device;
-  enum class Kind { kError, kOperation, kBits } kind = Kind::kError;
+  enum class Kind { kError, kOperation, kBits, kAttention } kind = Kind::kError;
   std::string text;  // with the values
   // kOperation: that operation alone with its operands.
   Program single;

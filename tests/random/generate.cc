@@ -356,15 +356,20 @@ RandomProgram Generator::run() {
   int ops = options_.ops;
   if (random_.chance(25)) ops = static_cast<int>(random_.between(1, 3));
   if (random_.chance(8)) ops *= 3;
-  fresh(any_dtype(), any_dims());
-  grow(ops);
+  if (options_.attention) {
+    attention();
+  } else {
+    fresh(any_dtype(), any_dims());
+    grow(ops);
+  }
   // All that nobody uses, and now and then something inside.
   std::vector<ir::Value*> results;
   for (const auto& op : block_->operations()) {
     for (size_t i = 0; i < op->result_count(); ++i) {
       ir::Value* value = op->result(i);
       if (!value->type().is_tensor() || op->code() == OpCode::kConstant) continue;
-      if (!value->has_uses() || random_.chance(10)) results.push_back(value);
+      if (!value->has_uses() || (!options_.attention && random_.chance(10)))
+        results.push_back(value);
     }
   }
   if (results.empty()) results.push_back(values_.back());

@@ -66,6 +66,7 @@ class Generator {
   bool sort();
   bool top_k();
   bool contraction();
+  bool attention();
   ir::DotAlgorithm algorithm();
   bool convolution();
   bool algebra();

@@ -141,6 +141,8 @@ class Run {
   GenerateOptions sizes_of(uint64_t seed) const {
     GenerateOptions options = mixed_sizes(seed);
     options.loops = settings_.generate.loops;
+    options.attention = settings_.generate.attention;
+    if (options.attention) options.max_elements = 20'000;
     if (settings_.generate.ops != 0) options.ops = settings_.generate.ops;
     if (settings_.generate.max_elements != 0) {
       options.max_elements = settings_.generate.max_elements;
@@ -312,6 +314,7 @@ int main(int argc, char** argv) {
   app.add_flag("--no-shrink", settings.no_shrink, "Print differing programs as they are");
   app.add_flag("--loops", settings.generate.loops,
                "Mostly operations whose kernels have loops: those that schedules differ for");
+  app.add_flag("--attention", settings.generate.attention, "An attention each, of any layout");
   app.add_flag("--all-drawn", settings.all_drawn, "Draw the schedules of all forms");
   app.add_flag("--partitions", settings.partitions,
                "Cut the programs by random shardings over meshes of 1 to 8 logical devices");

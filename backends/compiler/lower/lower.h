@@ -41,6 +41,12 @@ struct LowerOptions {
   // Words of memory that the points of a team share, at most, with what they exchange; 0: none.
   // Cumulative reductions and sorts are then done by teams of team_points.
   int64_t team_words = 0;
+  // Points and words of the teams that compute attention without its scores in memory
+  // (attention.h); 1: none do. Sums of floats have other bits.
+  int64_t attention_points = 1;
+  int64_t attention_words = 0;
+  // Whether they do however small it is, and where matrix units would compute its products.
+  bool attention_always = false;
   // Where not empty, contractions are those of a device with matrix units for these types
   // (plan::DeviceTraits::matrix_types).
   std::vector<DType> matrix_types;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/lower/sequence.h"
 
+#include "backends/compiler/lower/attention.h"
+
 namespace hekla::lower {
 
 using ir::OpCode;
@@ -29,6 +31,7 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
         break;
     }
   }
+  if (auto attention = lower_attention(outputs, in_memory, options)) return *std::move(attention);
   if (auto rows = lower_rows(outputs, in_memory, options)) return *std::move(rows);
   LoweredSequence sequence;
   HEKLA_ASSIGN_OR_RETURN(LoweredKernel single, lower_kernel(outputs, in_memory, options));

@@ -53,7 +53,9 @@ struct SplitLimits {
   // From here on even those are cut as finely as others.
   int64_t long_depth_of_few = 8192;
 };
-Status split_contractions(ir::Module& module, const SplitLimits& limits);
+// `is_kept`: those that stay whole.
+Status split_contractions(ir::Module& module, const SplitLimits& limits,
+                          const std::function<bool(const ir::Operation&)>& is_kept = nullptr);
 
 // Scatters that add windows to the few elements that indices choose (segment sums) become a reduce
 // over all updates, for devices that reduce by trees; sums of floats have other bits.
@@ -74,7 +76,9 @@ struct ThinProductLimits {
   int64_t least_elements = int64_t{1} << 14;
   int64_t least_elements_of_several = int64_t{1} << 20;
 };
-Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits);
+// `is_kept`: those that stay products.
+Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits,
+                         const std::function<bool(const ir::Operation&)>& is_kept = nullptr);
 
 // Scatters into one window at constant indices that lie inside become a select of the operand and
 // the padded update, or a dynamic_update_slice where the window is small. Folds the small integer

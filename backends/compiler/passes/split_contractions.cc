@@ -145,8 +145,10 @@ bool may_be_split(const ir::Operation& op) {
 
 }  // namespace
 
-Status split_contractions(ir::Module& module, const SplitLimits& limits) {
+Status split_contractions(ir::Module& module, const SplitLimits& limits,
+                          const std::function<bool(const ir::Operation&)>& is_kept) {
   for (ir::Operation* op : operations_of(module, may_be_split)) {
+    if (is_kept && is_kept(*op)) continue;
     GraphBuilder g(*op->block(), op, op->location());
     Value* whole = op->code() == OpCode::kDotGeneral ? split_dot(g, *op, limits)
                                                      : split_convolution(g, *op, limits);

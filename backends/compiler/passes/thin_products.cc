@@ -179,9 +179,11 @@ class ThinProduct {
 
 }  // namespace
 
-Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits) {
+Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits,
+                         const std::function<bool(const ir::Operation&)>& is_kept) {
   for (ir::Operation* op : operations_of(
            module, [](const ir::Operation& o) { return o.code() == OpCode::kDotGeneral; })) {
+    if (is_kept && is_kept(*op)) continue;
     ThinProduct product(*op, limits);
     if (product.is_one()) HEKLA_RETURN_IF_ERROR(product.replace());
   }

@@ -35,6 +35,9 @@ struct DeviceTraits {
   int64_t team_words = 0;
   // Such points together reduce, scan and sort lines in less time than a point each does.
   bool reduces_by_trees = false;
+  // Such teams compute attention without its scores in memory (lower/attention.h) in less time than
+  // kernels that store them.
+  bool fuses_attention = false;
   // Iterations after which the device ends the loops of a kernel; 0: never.
   int64_t max_loop_iterations = 0;
 };

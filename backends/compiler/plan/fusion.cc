@@ -187,6 +187,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
     if (op->code() == OpCode::kSort && roles_[op.get()] != Role::kNone) ask_sort(*op);
     if (op->code() == OpCode::kScatter && roles_[op.get()] != Role::kNone) ask_scatter(*op);
   }
+  find_attentions();
   if (fuse_ && lower_options_.team_points > 1) find_rows();
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
@@ -464,6 +465,52 @@ void Fusion::ask_sort(const ir::Operation& op) {
   ways.ask("digits of keys, by teams of points", why.by_digits);
   ways.ask("sorted blocks, then merges", "");
   asked_[&op] = ways.take();
+}
+
+// However the program is planned otherwise, so that its bits do not depend on it.
+void Fusion::find_attentions() {
+  for (const auto& op : block_.operations()) {
+    if (op->code() != OpCode::kDotGeneral || roles_.at(op.get()) != Role::kReduction) continue;
+    kernel::Refusal why;
+    const auto found = lower::find_attention(*op, lower_options_, why);
+    if (!found && why.empty()) continue;
+    if (found && (is_cut(*op) || is_unwanted(*op) ||
+                  std::any_of(found->members.begin(), found->members.end(),
+                              [&](const ir::Operation* member) { return is_cut(*member); }))) {
+      why = "its kernel would be too long";
+    }
+    kernel::Implementations ways;
+    if (ways.ask("attention by teams of points", why)) add_attention(*found);
+    for (const kernel::Implementation& way : asked_[op.get()]) ways.ask(way.name, way.refusal);
+    asked_[op.get()] = ways.take();
+  }
+}
+
+void Fusion::add_attention(const lower::Attention& attention) {
+  attentions_.insert(attention.product);
+  rows_[attention.product] = attention.product;
+  drop_contraction(*attention.product);
+  for (const ir::Operation* member : attention.members) {
+    rows_[member] = attention.product;
+    staged_.erase(member);
+    drop_contraction(*member);
+    const auto it = asked_.find(member);
+    if (it == asked_.end()) continue;
+    kernel::Implementations ways;
+    ways.ask("part of an attention", "");
+    for (const kernel::Implementation& way : it->second) ways.ask(way.name, way.refusal);
+    it->second = ways.take();
+  }
+}
+
+void Fusion::drop_contraction(const ir::Operation& op) {
+  const auto it = contractions_.find(&op);
+  if (it == contractions_.end()) return;
+  for (const ir::Value* value = it->second; value != op.result();) {
+    written_through_.erase(value->defining_op());
+    value = value->defining_op()->operand(0);
+  }
+  contractions_.erase(it);
 }
 
 void Fusion::add_contraction(const ir::Operation& op) {

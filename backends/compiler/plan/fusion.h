@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "backends/compiler/kernel/implementations.h"
+#include "backends/compiler/lower/attention.h"
 #include "backends/compiler/lower/lower.h"
 #include "backends/compiler/plan/device_traits.h"
 #include "backends/compiler/plan/plan_options.h"
@@ -44,6 +45,8 @@ class Fusion {
   bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
   lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
   bool is_contraction(const ir::Operation& op) const { return contractions_.contains(&op); }
+  // Whether the kernel of the operation's result is lower/attention.h's, which is not cut.
+  bool is_attention(const ir::Operation& op) const { return attentions_.contains(&op); }
   // What each way to do the operation said; null: there is but one.
   const std::vector<kernel::Implementation>* asked(const ir::Operation& op) const {
     const auto it = asked_.find(&op);
@@ -106,6 +109,10 @@ class Fusion {
     int size = 0;
     int64_t first = 0;  // position of the first member in the block
   };
+  // Products whose kernel computes all of an attention.
+  void find_attentions();
+  void add_attention(const lower::Attention& attention);
+  void drop_contraction(const ir::Operation& op);
   // Elementwise operations of whole lines whose kernel computes reductions of these lines too.
   void find_rows();
   bool add_rows(const ir::Operation& root, std::span<const ir::Operation* const> before);
@@ -142,6 +149,7 @@ class Fusion {
   // Contractions with what they write, and the operations between a result and that.
   std::unordered_map<const ir::Operation*, const ir::Value*> contractions_;
   std::unordered_map<const ir::Operation*, const ir::Operation*> rows_;  // members, by their root
+  Operations attentions_;                                                // products
   std::unordered_set<const ir::Operation*> staged_;  // reductions of several kernels
   std::unordered_map<const ir::Operation*, std::vector<kernel::Implementation>> asked_;
   std::unordered_set<const ir::Operation*> written_through_;

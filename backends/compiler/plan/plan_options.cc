@@ -18,6 +18,12 @@ lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& t
                              : plan.tree_reductions == TreeReductions::kWherePossible;
   options.team_points = has_trees ? traits.team_points : 1;
   options.team_words = options.team_points > 1 ? traits.team_words : 0;
+  options.attention_always = plan.attention == FusedAttention::kWherePossible;
+  if (options.attention_always ||
+      (plan.attention == FusedAttention::kDevice && traits.fuses_attention)) {
+    options.attention_points = traits.team_points;
+    options.attention_words = traits.team_words;
+  }
   options.matrix_types = traits.matrix_types;
   options.small_limits = plan.small_limits;
   return options;

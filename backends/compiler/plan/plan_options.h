@@ -23,8 +23,15 @@ enum class TreeReductions : uint8_t {
   kWherePossible,  // on devices with teams
 };
 
-// Switches for tests and for the search of a wrong result; none but tree_reductions and
-// small_limits changes a bit of any result.
+// Whether attention is one kernel that keeps no scores in memory, which gives sums other bits.
+enum class FusedAttention : uint8_t {
+  kNone,
+  kDevice,         // as the device's traits say, where it pays
+  kWherePossible,  // on devices with teams, however small
+};
+
+// Switches for tests and for the search of a wrong result; none but tree_reductions,
+// attention and small_limits changes a bit of any result.
 struct PlanOptions {
   // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep.
   bool fuse = true;
@@ -35,6 +42,7 @@ struct PlanOptions {
   // Which transpositions are stored once.
   StoredTransposes stored_transposes = StoredTransposes::kWherePays;
   TreeReductions tree_reductions = TreeReductions::kDevice;
+  FusedAttention attention = FusedAttention::kDevice;
   // Off: collectives stand where the program has them, and nothing runs beside them.
   bool overlap_collectives = true;
   // Collectives start in the order of the program: where other devices may run other programs.

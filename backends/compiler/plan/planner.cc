@@ -311,7 +311,9 @@ class Planner {
     // Of one operation alone there is nothing to cut.
     const std::vector<const ir::Operation*> inside = fusion.computed_for(outputs);
     lower::LowerOptions lower_options = this->lower_options();
-    if (inside.size() > 1) lower_options.max_instructions = options_.max_instructions;
+    if (inside.size() > 1 && !fusion.is_attention(op)) {
+      lower_options.max_instructions = options_.max_instructions;
+    }
     Result<lower::LoweredSequence> lowered =
         lower::lower_sequence(outputs, in_memory, lower_options);
     if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {

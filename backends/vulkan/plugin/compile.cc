@@ -157,6 +157,7 @@ Result<std::shared_ptr<const plan::LaunchPlan>> plan_program(const pjrt::Compile
   traits.team_points = team_points(target);
   traits.team_words = team_words(target);
   traits.reduces_by_trees = !target.is_cpu;
+  traits.fuses_attention = !target.is_cpu;
   traits.max_loop_iterations = target.max_loop_iterations;
   // A processor's matrices are loops, which kernels of loops do as well; tests want them.
   if (!target.is_cpu || request.options.plan.small_limits) {

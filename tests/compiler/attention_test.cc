@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention as one kernel: that it gives what the evaluator gives, whatever the layout, mask, type
+// and size, that no scores lie in memory then, and what is no attention and why.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "backends/compiler/compile.h"
+#include "backends/compiler/plan/visit.h"
+#include "backends/reference/evaluator.h"
+#include "runtime/program/stablehlo/read_program.h"
+#include "tests/compiler/plan_interpreter.h"
+
+namespace hekla::testing {
+namespace {
+
+std::string replaced(std::string text, const std::map<std::string, std::string>& names) {
+  for (const auto& [name, value] : names) {
+    for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size()) {
+      text.replace(at, name.size(), value);
+    }
+  }
+  return text;
+}
+
+// softmax(%s) over the last of three dimensions, as JAX writes it: %w of [H, T, S].
+constexpr const char* kSoftmax = R"(
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %max = stablehlo.reduce(%s init: %low) applies stablehlo.maximum across dimensions = [2] : (tensor<$Hx$Tx$Sxf32>, tensor<f32>) -> tensor<$Hx$Txf32>
+  %lows = stablehlo.broadcast_in_dim %low, dims = [] : (tensor<f32>) -> tensor<$Hx$Txf32>
+  %max1 = stablehlo.maximum %lows, %max : tensor<$Hx$Txf32>
+  %max2 = stablehlo.broadcast_in_dim %max1, dims = [0, 1] : (tensor<$Hx$Txf32>) -> tensor<$Hx$Tx1xf32>
+  %maxes = stablehlo.broadcast_in_dim %max2, dims = [0, 1, 2] : (tensor<$Hx$Tx1xf32>) -> tensor<$Hx$Tx$Sxf32>
+  %shifted = stablehlo.subtract %s, %maxes : tensor<$Hx$Tx$Sxf32>
+  %e = stablehlo.exponential %shifted : tensor<$Hx$Tx$Sxf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %sum = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<$Hx$Tx$Sxf32>, tensor<f32>) -> tensor<$Hx$Txf32>
+  %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1] : (tensor<$Hx$Txf32>) -> tensor<$Hx$Tx$Sxf32>
+  %w = stablehlo.divide %e, %sums : tensor<$Hx$Tx$Sxf32>
+)";
+
+struct Sizes {
+  int heads, queries, keys, depth, width;
+};
+
+// (heads, length, width), with `mask` from %x to %s.
+std::string heads_first(const Sizes& n, const std::string& mask) {
+  return replaced(
+      std::string(
+          R"(func.func @main(%q: tensor<$Hx$Tx$Dxf32>, %k: tensor<$Hx$Sx$Dxf32>, %v: tensor<$Hx$Sx$Wxf32>) -> tensor<$Hx$Tx$Wxf32> {
+  %x = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<$Hx$Tx$Dxf32>, tensor<$Hx$Sx$Dxf32>) -> tensor<$Hx$Tx$Sxf32>
+)") + mask +
+          kSoftmax + R"(
+  %r = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<$Hx$Tx$Sxf32>, tensor<$Hx$Sx$Wxf32>) -> tensor<$Hx$Tx$Wxf32>
+  return %r : tensor<$Hx$Tx$Wxf32>
+}
+)",
+      {{"$H", std::to_string(n.heads)},
+       {"$T", std::to_string(n.queries)},
+       {"$S", std::to_string(n.keys)},
+       {"$D", std::to_string(n.depth)},
+       {"$W", std::to_string(n.width)}});
+}
+
+constexpr const char* kScaled = R"(
+  %c = stablehlo.constant dense<0.25> : tensor<$Hx$Tx$Sxf32>
+  %s = stablehlo.multiply %x, %c : tensor<$Hx$Tx$Sxf32>
+)";
+// Columns above the diagonal; the first rows have but one or two left.
+constexpr const char* kCausal = R"(
+  %i = stablehlo.iota dim = 0 : tensor<$Tx$Sxi32>
+  %j = stablehlo.iota dim = 1 : tensor<$Tx$Sxi32>
+  %ge = stablehlo.compare GE, %i, %j, SIGNED : (tensor<$Tx$Sxi32>, tensor<$Tx$Sxi32>) -> tensor<$Tx$Sxi1>
+  %m = stablehlo.broadcast_in_dim %ge, dims = [1, 2] : (tensor<$Tx$Sxi1>) -> tensor<$Hx$Tx$Sxi1>
+  %inf = stablehlo.constant dense<0xFF800000> : tensor<$Hx$Tx$Sxf32>
+  %s = stablehlo.select %m, %x, %inf : tensor<$Hx$Tx$Sxi1>, tensor<$Hx$Tx$Sxf32>
+)";
+
+plan::DeviceTraits traits_of(int64_t points) {
+  plan::DeviceTraits traits;
+  traits.has_row_groups = false;
+  traits.team_points = points;
+  traits.team_words = 12 * 1024;
+  traits.reduces_by_trees = true;
+  traits.fuses_attention = true;
+  return traits;
+}
+
+std::vector<float> floats(std::span<const std::byte> bytes, DType dtype) {
+  std::vector<float> values;
+  const auto width = static_cast<size_t>(dtype_bytes(dtype));
+  for (size_t at = 0; at < bytes.size(); at += width) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, bytes.data() + at, width);
+    values.push_back(static_cast<float>(float_from_bits(dtype, bits)));
+  }
+  return values;
+}
+
+std::vector<HostArray> drawn(const ir::Module& module) {
+  std::mt19937_64 random(7);
+  std::vector<HostArray> inputs;
+  for (const ir::Type& type : module.entry()->type.elements()) {
+    HostArray array(type.dtype(), type.dims());
+    const int64_t width = dtype_bytes(type.dtype());
+    for (int64_t i = 0; i < array.size(); ++i) {
+      const double value = static_cast<double>(random() % 256) / 64 - 2;
+      const uint64_t bits =
+          is_float(type.dtype()) ? float_to_bits(type.dtype(), value) : random() % 2;
+      std::memcpy(array.mutable_data() + i * width, &bits, static_cast<size_t>(width));
+    }
+    inputs.push_back(std::move(array));
+  }
+  return inputs;
+}
+
+plan::LaunchPlan plan_of(const std::string& text, const plan::DeviceTraits& traits,
+                         CompilerOptions options = {}) {
+  auto module = stablehlo::read_program(text);
+  if (!module.ok()) die_of_bad_result(module.status());
+  options.verify_passes = true;
+  const auto plan =
+      compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), options, traits);
+  if (!plan.ok()) die_of_bad_result(plan.status());
+  return **plan;
+}
+
+void expect_right(const std::string& text, int64_t points, bool small_limits,
+                  double tolerance = 1e-5) {
+  SCOPED_TRACE(text);
+  auto module = stablehlo::read_program(text);
+  ASSERT_TRUE(module.ok()) << module.status().message();
+  const std::vector<HostArray> inputs = drawn(**module);
+  const DType dtype = (*module)->entry()->type.results()[0].dtype();
+  const auto want = reference::evaluate(**module, inputs);
+  ASSERT_TRUE(want.ok()) << want.status().message();
+  CompilerOptions options;
+  options.plan.attention = plan::FusedAttention::kWherePossible;
+  options.plan.small_limits = small_limits;
+  const plan::LaunchPlan plan = plan_of(text, traits_of(points), options);
+  EXPECT_EQ(std::count_if(plan.kernels.begin(), plan.kernels.end(),
+                          [](const auto& kernel) { return kernel.name == "attention"; }),
+            1)
+      << plan::to_string(plan);
+  const auto got = run_plan(plan, inputs);
+  ASSERT_TRUE(got.ok()) << got.status().message() << "\n" << plan::to_string(plan);
+  const std::vector<float> a = floats(got->at(0), dtype), b = floats(want->at(0).bytes(), dtype);
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(b[i])) {
+      EXPECT_TRUE(std::isnan(a[i])) << i;
+    } else {
+      EXPECT_NEAR(a[i], b[i], tolerance) << i;
+    }
+  }
+}
+
+std::string why_not(const plan::LaunchPlan& plan) {
+  for (const plan::Decision& decision : plan.decisions) {
+    for (const kernel::Implementation& way : decision.implementations) {
+      if (way.name == "attention by teams of points") {
+        return way.refusal.empty() ? "taken" : way.refusal;
+      }
+    }
+  }
+  return "no attention";
+}
+
+TEST(Attention, IsRightAtEverySize) {
+  // Rows, columns, depth and width below, at and above what a tile has.
+  for (const Sizes& sizes : {Sizes{1, 2, 2, 1, 1}, Sizes{2, 4, 4, 2, 2}, Sizes{2, 5, 7, 3, 5},
+                             Sizes{1, 9, 13, 6, 7}, Sizes{3, 3, 2, 5, 9}}) {
+    expect_right(heads_first(sizes, kScaled), 4, true);
+  }
+  for (const int64_t points : {4, 8, 32, 256}) {
+    expect_right(heads_first({2, 70, 67, 20, 33}, kScaled), points, false);
+  }
+}
+
+TEST(Attention, KeepsNoScoresInMemory) {
+  CompilerOptions options;
+  options.plan.attention = plan::FusedAttention::kWherePossible;
+  const plan::LaunchPlan plan =
+      plan_of(heads_first({2, 128, 128, 16, 16}, kCausal), traits_of(256), options);
+  EXPECT_EQ(plan.kernels.size(), 1u) << plan::to_string(plan);
+  EXPECT_EQ(plan.arena_bytes, 0);
+  EXPECT_EQ(why_not(plan), "taken");
+}
+
+TEST(Attention, MasksBlocksOfColumns) {
+  expect_right(heads_first({2, 9, 11, 3, 4}, kCausal), 4, true);
+  expect_right(heads_first({1, 70, 80, 4, 4}, kCausal), 256, false);
+}
+
+// Rows whose logits are all -infinity are NaN, as a quotient of zeros; those of the others are not.
+TEST(Attention, KeepsRowsWithoutColumns) {
+  const std::string shifted = replaced(kCausal, {{"GE,", "GT,"}});
+  expect_right(heads_first({1, 6, 9, 3, 4}, shifted), 4, true);
+  // The columns of the first block are masked, those of the second are not.
+  const std::string late = replaced(kCausal, {{"GE,", "LT,"}});
+  expect_right(heads_first({1, 8, 12, 3, 4}, late), 4, true);
+}
+
+// A bias, tanh and a mask from memory; the least number in place of -infinity.
+TEST(Attention, ComputesWhatStandsBetweenTheProducts) {
+  std::string text = heads_first({2, 6, 10, 3, 4}, R"(
+  %b1 = stablehlo.broadcast_in_dim %b, dims = [1, 2] : (tensor<$Tx$Sxf32>) -> tensor<$Hx$Tx$Sxf32>
+  %xb = stablehlo.add %b1, %x : tensor<$Hx$Tx$Sxf32>
+  %t = stablehlo.tanh %xb : tensor<$Hx$Tx$Sxf32>
+  %m1 = stablehlo.broadcast_in_dim %m, dims = [0, 2] : (tensor<$Hx$Sxi1>) -> tensor<$Hx$Tx$Sxi1>
+  %least = stablehlo.constant dense<-2.38197633E+38> : tensor<$Hx$Tx$Sxf32>
+  %s = stablehlo.select %m1, %t, %least : tensor<$Hx$Tx$Sxi1>, tensor<$Hx$Tx$Sxf32>
+)");
+  const std::string end = "tensor<2x10x4xf32>) -> tensor<2x6x4xf32> {";
+  const size_t at = text.find(end);
+  ASSERT_NE(at, std::string::npos);
+  text.insert(at + std::strlen("tensor<2x10x4xf32>"),
+              ", %b: tensor<6x10xf32>, %m: tensor<2x10xi1>");
+  expect_right(text, 4, true);
+}
+
+// (length, heads, width) of narrow floats, grouped heads, and values on the left, as
+// jax.nn.dot_product_attention has them: two heads of keys for four of queries.
+std::string lengths_first(const std::string& type) {
+  return replaced(
+      R"(func.func @main(%q: tensor<9x2x2x5x$t>, %k: tensor<7x2x5x$t>, %v: tensor<7x2x3x$t>) -> tensor<9x2x2x3x$t> {
+  %x = stablehlo.dot_general %q, %k, batching_dims = [1] x [1], contracting_dims = [3] x [2] : (tensor<9x2x2x5x$t>, tensor<7x2x5x$t>) -> tensor<2x9x2x7xf32>
+  %c = stablehlo.constant dense<0.25> : tensor<2x9x2x7xf32>
+  %y = stablehlo.multiply %x, %c : tensor<2x9x2x7xf32>
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %max = stablehlo.reduce(%y init: %low) applies stablehlo.maximum across dimensions = [3] : (tensor<2x9x2x7xf32>, tensor<f32>) -> tensor<2x9x2xf32>
+  %max1 = stablehlo.transpose %max, dims = [2, 0, 1] : (tensor<2x9x2xf32>) -> tensor<2x2x9xf32>
+  %maxes = stablehlo.broadcast_in_dim %max1, dims = [0, 1, 2] : (tensor<2x2x9xf32>) -> tensor<2x2x9x7xf32>
+  %s = stablehlo.transpose %y, dims = [2, 0, 1, 3] : (tensor<2x9x2x7xf32>) -> tensor<2x2x9x7xf32>
+  %shifted = stablehlo.subtract %s, %maxes : tensor<2x2x9x7xf32>
+  %e = stablehlo.exponential %shifted : tensor<2x2x9x7xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %sum = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [3] : (tensor<2x2x9x7xf32>, tensor<f32>) -> tensor<2x2x9xf32>
+  %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1, 2] : (tensor<2x2x9xf32>) -> tensor<2x2x9x7xf32>
+  %w = stablehlo.divide %e, %sums : tensor<2x2x9x7xf32>
+  %n = stablehlo.convert %w : (tensor<2x2x9x7xf32>) -> tensor<2x2x9x7x$t>
+  %r = stablehlo.dot_general %v, %n, batching_dims = [1] x [1], contracting_dims = [0] x [3] : (tensor<7x2x3x$t>, tensor<2x2x9x7x$t>) -> tensor<2x3x2x9x$t>
+  %o = stablehlo.transpose %r, dims = [3, 0, 2, 1] : (tensor<2x3x2x9x$t>) -> tensor<9x2x2x3x$t>
+  return %o : tensor<9x2x2x3x$t>
+}
+)",
+      {{"$t", type}});
+}
+
+TEST(Attention, TakesLayoutsOfDotProductAttention) {
+  expect_right(lengths_first("f32"), 4, true);
+  expect_right(lengths_first("f32"), 256, false);
+  // The evaluator rounds the weights, and the result.
+  expect_right(lengths_first("bf16"), 4, true, 0.03);
+  expect_right(lengths_first("f16"), 4, true, 0.004);
+}
+
+TEST(Attention, DoesNotDependOnFusionOrCuts) {
+  const std::string text = heads_first({2, 9, 11, 3, 4}, kCausal);
+  const auto module = stablehlo::read_program(text);
+  ASSERT_TRUE(module.ok());
+  const std::vector<HostArray> inputs = drawn(**module);
+  CompilerOptions options;
+  options.plan.attention = plan::FusedAttention::kWherePossible;
+  options.plan.small_limits = true;
+  const auto bits = [&](const CompilerOptions& chosen) {
+    const auto got = run_plan(plan_of(text, traits_of(4), chosen), inputs);
+    if (!got.ok()) die_of_bad_result(got.status());
+    return *got;
+  };
+  const auto want = bits(options);
+  CompilerOptions apart = options;
+  apart.plan.fuse = false;
+  EXPECT_EQ(bits(apart), want);
+  for (uint64_t seed = 1; seed < 6; ++seed) {
+    CompilerOptions other = options;
+    other.schedule_seed = seed;
+    EXPECT_EQ(bits(other), want);
+  }
+}
+
+TEST(Attention, SaysWhyNot) {
+  const std::string text = heads_first({2, 128, 128, 32, 32}, kScaled);
+  CompilerOptions forced, off;
+  forced.plan.attention = plan::FusedAttention::kWherePossible;
+  off.plan.attention = plan::FusedAttention::kNone;
+  EXPECT_EQ(why_not(plan_of(text, traits_of(256), forced)), "taken");
+  EXPECT_EQ(why_not(plan_of(text, traits_of(256), off)), "not by teams of points on this device");
+  EXPECT_EQ(why_not(plan_of(text, traits_of(1), forced)), "not by teams of points on this device");
+  EXPECT_EQ(why_not(plan_of(text, traits_of(256))),
+            "4 teams, fewer than 64, and 131072 bytes of scores, fewer than 67108864");
+  EXPECT_EQ(why_not(plan_of(heads_first({2, 8, 128, 32, 32}, kScaled), traits_of(256), forced)),
+            "8 rows of queries for the same keys, fewer than 16");
+  // A gradient wants the weights, too.
+  const std::string kept = replaced(
+      text, {{"-> tensor<2x128x32xf32> {", "-> (tensor<2x128x32xf32>, tensor<2x128x128xf32>) {"},
+             {"return %r : tensor<2x128x32xf32>",
+              "return %r, %w : tensor<2x128x32xf32>, tensor<2x128x128xf32>"}});
+  EXPECT_EQ(why_not(plan_of(kept, traits_of(256), forced)),
+            "the result of stablehlo.divide inside is used by func.return too");
+  plan::DeviceTraits small = traits_of(256);
+  small.team_words = 600;
+  EXPECT_EQ(why_not(plan_of(text, small, forced)), "teams have 600 words of shared memory");
+  // Matrix units are faster.
+  plan::DeviceTraits matrix = traits_of(256);
+  matrix.matrix_types = {DType::kBF16};
+  const std::string narrow =
+      replaced(lengths_first("bf16"),
+               {{"9x", "256x"}, {"x9", "x256"}, {"7x", "64x"}, {"x5x", "x64x"}, {"x3x", "x64x"}});
+  EXPECT_EQ(why_not(plan_of(narrow, matrix)), "matrix units compute its products");
+  EXPECT_EQ(why_not(plan_of(narrow, matrix, forced)), "taken");
+}
+
+}  // namespace
+}  // namespace hekla::testing
