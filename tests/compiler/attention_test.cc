@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <regex>
 
 #include "backends/compiler/compile.h"
 #include "backends/compiler/plan/visit.h"
@@ -129,7 +130,7 @@ plan::LaunchPlan plan_of(const std::string& text, const plan::DeviceTraits& trai
 }
 
 void expect_right(const std::string& text, int64_t points, bool small_limits,
-                  double tolerance = 1e-5) {
+                  double tolerance = 1e-5, int attention_kernels = 1) {
   SCOPED_TRACE(text);
   auto module = stablehlo::read_program(text);
   ASSERT_TRUE(module.ok()) << module.status().message();
@@ -143,7 +144,7 @@ void expect_right(const std::string& text, int64_t points, bool small_limits,
   const plan::LaunchPlan plan = plan_of(text, traits_of(points), options);
   EXPECT_EQ(std::count_if(plan.kernels.begin(), plan.kernels.end(),
                           [](const auto& kernel) { return kernel.name == "attention"; }),
-            1)
+            attention_kernels)
       << plan::to_string(plan);
   const auto got = run_plan(plan, inputs);
   ASSERT_TRUE(got.ok()) << got.status().message() << "\n" << plan::to_string(plan);
@@ -256,6 +257,31 @@ TEST(Attention, TakesLayoutsOfDotProductAttention) {
   // The evaluator rounds the weights, and the result.
   expect_right(lengths_first("bf16"), 4, true, 0.03);
   expect_right(lengths_first("f16"), 4, true, 0.004);
+}
+
+// Values that are the weights themselves, or what those are made of, are wanted at other places
+// too.
+TEST(Attention, LeavesProductsOfTheWeightsWithThemselves) {
+  const std::string square = heads_first({2, 6, 6, 3, 6}, kScaled);
+  for (const char* values : {"%w", "%e", "%shifted", "%s", "%x"}) {
+    for (const char* contracting : {"[2] x [1]", "[2] x [2]"}) {
+      expect_right(replaced(square, {{"%w, %v,", std::string("%w, ") + values + ","},
+                                     {"contracting_dims = [2] x [1]",
+                                      std::string("contracting_dims = ") + contracting}}),
+                   4, true, 1e-4, 0);
+    }
+  }
+}
+
+// The logits of the second one are the first one's result.
+TEST(Attention, OfAnAttentionStoresTheFirst) {
+  const std::string one = heads_first({1, 6, 6, 6, 6}, kScaled);
+  const size_t softmax = one.find("  %low ="), end = one.find("  return");
+  std::string second =
+      std::regex_replace(one.substr(softmax, end - softmax), std::regex("%([a-z0-9]+)"), "%$1_");
+  second = replaced(second, {{"%s_", "%r"}, {"%v_", "%v"}});
+  const std::string both = one.substr(0, end) + second + one.substr(end);
+  expect_right(replaced(both, {{"return %r", "return %r_"}}), 4, true, 1e-4, 1);
 }
 
 TEST(Attention, DoesNotDependOnFusionOrCuts) {

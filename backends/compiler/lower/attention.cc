@@ -296,6 +296,10 @@ class AttentionFinder {
     for (const ir::Operation* op : {&scores, &product}) {
       if (kernel::Refusal why = why_no_sums(*op); !why.empty()) return why;
     }
+    const ir::Value& values = *product.operand(1 - found_.weights_operand);
+    if (values.defining_op() != nullptr && members_.contains(values.defining_op())) {
+      return "its values are made for its weights";
+    }
     for (const ir::Operation* op : found_.members) {
       for (const ir::Operation* user : op->result()->users()) {
         if (user == &product || members_.contains(user)) continue;

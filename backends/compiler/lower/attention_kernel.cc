@@ -477,7 +477,7 @@ class AttentionLowering {
             k_.emitter().linear_of(result_point(rows_[i], place), result.type().dims());
         const Value has =
             is_uneven ? b().bit_and(has_row_[i], is_below(place, width_)) : has_row_[i];
-        if (b().constant(has) != nullptr) {
+        if (const uint64_t* always = b().constant(has); always != nullptr && *always != 0) {
           k_.store(result, linear, quotients[i][v]);
         } else {
           k_.when(has, [&] { k_.store(result, linear, quotients[i][v]); });

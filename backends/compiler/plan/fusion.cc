@@ -479,6 +479,10 @@ void Fusion::find_attentions() {
                               [&](const ir::Operation* member) { return is_cut(*member); }))) {
       why = "its kernel would be too long";
     }
+    if (found && std::any_of(found->members.begin(), found->members.end(),
+                             [&](const ir::Operation* member) { return rows_.contains(member); })) {
+      why = "part of it belongs to another attention";
+    }
     kernel::Implementations ways;
     if (ways.ask("attention by teams of points", why)) add_attention(*found);
     for (const kernel::Implementation& way : asked_[op.get()]) ways.ask(way.name, way.refusal);

@@ -197,9 +197,14 @@ Answer choose_shared_tile(const kernel::IndexAnalysis& index, const Target& t, u
   if (!analysis.shares_by_columns) return "no load of an innermost loop is that of all columns";
   std::optional<Schedule> best;
   const int64_t most_values = tile_values(t);
-  for (const TileShape& shape :
-       {TileShape{16, 16, 8, 1}, TileShape{16, 16, 4, 1}, TileShape{16, 8, 4, 1},
-        TileShape{8, 8, 4, 1}, TileShape{8, 8, 2, 1}}) {
+  constexpr TileShape kShapes[] = {
+      {16, 16, 8, 1}, {16, 16, 4, 1}, {16, 8, 4, 1}, {8, 8, 4, 1}, {8, 8, 2, 1}};
+  for (const TileShape& shape : kShapes) {
+    // A narrower one leaves less to lanes that compute a column once more.
+    if (idle(kernel.grid.back(), shape.lanes_x * shape.columns) > kMostIdle &&
+        &shape != &std::end(kShapes)[-1]) {
+      continue;
+    }
     const uint32_t lanes = shape.lanes_x * shape.lanes_y;
     if (tile_instructions(kernel.body, analysis, shape.columns, shape.rows) > kMostOfContraction ||
         lanes > most || shape.columns * carried > most_values)
