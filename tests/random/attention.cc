@@ -80,7 +80,8 @@ std::string attention_difference(const lower::Attention& attention,
   bool is_finite = true;
   const double value = greatest_of(values.at(&right), is_finite);
   if (!is_finite) return "";  // 0 * infinity, where a weight is or is not too small
-  const double logit = greatest_of(values.at(attention.logits), is_finite);
+  // Masks are far greater, and exact.
+  const double score = greatest_of(values.at(attention.scores->result()), is_finite);
   const auto* n =
       attention.scores->attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
   double depth = 1;
@@ -89,7 +90,7 @@ std::string attention_difference(const lower::Attention& attention,
         static_cast<double>(attention.scores->operand(0)->type().dims()[static_cast<size_t>(d)]);
   }
   const double f32 = rounding(DType::kF32);
-  const double each = (8 + logit) * (depth + 4) * f32 + 2 * rounding(weights.type().dtype());
+  const double each = (8 + score) * (depth + 4) * f32 + 2 * rounding(weights.type().dtype());
   const double sums = 2 * (static_cast<double>(attention.columns()) + 8) * f32;
   for (int64_t i = 0; i < got.size(); ++i) {
     const double a = element_of(got, i), b = element_of(want, i);

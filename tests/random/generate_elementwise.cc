@@ -65,7 +65,11 @@ const std::vector<OpCode>& exact_binary(DType dtype) {
 
 }  // namespace
 
-ir::Operation* Generator::unary(OpCode code, ir::Value* x) { return append(code, {x}); }
+ir::Operation* Generator::unary(OpCode code, ir::Value* x) {
+  if (x == nullptr) return nullptr;
+  // Without a result to look at these have no type; what is inferred replaces this one.
+  return append(code, {x}, {x->type()});
+}
 ir::Operation* Generator::binary(OpCode code, ir::Value* x, ir::Value* y) {
   return append(code, {x, y});
 }
