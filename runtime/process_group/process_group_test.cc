@@ -289,6 +289,19 @@ TEST_P(ProcessGroupBy, GroupsOfSomeRanksAndSplits) {
       ASSERT_TRUE(pair->broadcast(elements(std::span(x)), 0).wait().ok());
       EXPECT_EQ(x[0], 3);
     }
+    // Of those that call alone, over the same connections.
+    if (world.rank() >= 2) {
+      const auto own = world.subgroup("two and three", {3, 2});
+      ASSERT_TRUE(own.ok()) << own.status().to_string();
+      std::vector<int32_t> rank = {world.rank()}, both(2);
+      EXPECT_TRUE(
+          (*own)
+              ->all_gather(elements(std::span(both)), elements(std::span<const int32_t>(rank)))
+              .wait()
+              .ok());
+      EXPECT_EQ(both, (std::vector<int32_t>{3, 2}));
+      EXPECT_FALSE(world.subgroup("others", {0, 1}).ok());
+    }
     // In reverse order, and one of them within another.
     const auto half = *world.split(world.rank() / 2, -world.rank());
     EXPECT_EQ(half->rank(), 1 - world.rank() % 2);
