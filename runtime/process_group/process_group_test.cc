@@ -10,6 +10,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "runtime/process_group/objects.h"
 #include "runtime/process_group/testing/ranks.h"
 
 namespace hekla::process_group {
@@ -275,6 +276,33 @@ TEST_P(ProcessGroupBy, ManyCallsAreUnderWayAtOnce) {
       ASSERT_TRUE(works[static_cast<size_t>(i)].wait().ok());
       for (const int64_t value : values[static_cast<size_t>(i)]) ASSERT_EQ(value, 3 + 3 * i);
     }
+  });
+}
+
+TEST_P(ProcessGroupBy, ObjectsHaveAnyLength) {
+  on_ranks(3, [](ProcessGroup& group) {
+    const auto text = [](int rank, char what) {
+      return std::string(static_cast<size_t>(rank) * 70'000, what);
+    };
+    const std::vector<std::string> wanted = {text(0, 'a'), text(1, 'a'), text(2, 'a')};
+    const std::string own = wanted[static_cast<size_t>(group.rank())];
+    const auto all = all_gather_objects(group, own);
+    ASSERT_TRUE(all.ok()) << all.status().to_string();
+    EXPECT_EQ(*all, wanted);
+    const auto gathered = gather_objects(group, own, 1);
+    ASSERT_TRUE(gathered.ok()) << gathered.status().to_string();
+    EXPECT_EQ(*gathered, group.rank() == 1 ? wanted : std::vector<std::string>{});
+    const auto sent = broadcast_object(group, own, 2);
+    ASSERT_TRUE(sent.ok()) << sent.status().to_string();
+    EXPECT_EQ(*sent, wanted[2]);
+    const bool is_root = group.rank() == 1;
+    const auto part = scatter_object(group, is_root ? wanted : std::vector<std::string>{}, 1);
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    EXPECT_EQ(*part, own);
+    // What is wrong is so on all ranks, and the group goes on.
+    EXPECT_EQ(scatter_object(group, {"one"}, 1).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(broadcast_object(group, "", 3).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(group.barrier().wait().ok());
   });
 }
 
