@@ -186,6 +186,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
     if (op->code() == OpCode::kReduceWindow && roles_[op.get()] != Role::kNone) ask_scan(*op);
     if (op->code() == OpCode::kSort && roles_[op.get()] != Role::kNone) ask_sort(*op);
     if (op->code() == OpCode::kScatter && roles_[op.get()] != Role::kNone) ask_scatter(*op);
+    if (op->code() == OpCode::kFft && roles_[op.get()] != Role::kNone) ask_fft(*op);
   }
   if (fuse_ && lower_options_.team_points > 1) find_rows();
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
@@ -463,6 +464,13 @@ void Fusion::ask_sort(const ir::Operation& op) {
   ways.ask("first elements of parts, then merges", why.partial);
   ways.ask("digits of keys, by teams of points", why.by_digits);
   ways.ask("sorted blocks, then merges", "");
+  asked_[&op] = ways.take();
+}
+
+void Fusion::ask_fft(const ir::Operation& op) {
+  kernel::Implementations ways;
+  ways.ask("whole lines", lower::why_no_transform(op, lower_options_));
+  ways.ask("a kernel for each pass", "");
   asked_[&op] = ways.take();
 }
 
