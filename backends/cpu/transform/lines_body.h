@@ -18,7 +18,6 @@ constexpr int64_t kVectorBytes = HEKLA_LINE_BYTES;
 template <typename T>
 struct VectorOf {
   typedef T Type __attribute__((vector_size(kVectorBytes)));
-  typedef T Unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(T))));
 };
 template <typename T>
 using Vector = typename VectorOf<T>::Type;
