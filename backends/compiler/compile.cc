@@ -123,6 +123,7 @@ void draw(CompilerOptions& options, plan::DeviceTraits& traits) {
     drawn.row_groups = kForms[below(3)];
   }
   if (below(3) == 0) drawn.overlap_collectives = false;
+  traits.has_transforms = traits.has_transforms && below(2) == 0;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::shared_ptr<const plan::LaunchPlan> plan_of(const std::string& bytes, bool c
   Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(bytes);
   EXPECT_TRUE(module.ok()) << module.status().message();
   plan::DeviceTraits traits;
-  traits.has_contractions = traits.scatters_in_order = contractions;
+  traits.has_contractions = traits.has_transforms = traits.scatters_in_order = contractions;
   return compile_program(std::shared_ptr<const ir::Module>(*std::move(module)), {}, traits).value();
 }
 
@@ -64,6 +64,22 @@ TEST(Pack, RealProgramsComeBack) {
     }
   }
   EXPECT_GE(packed, 18);
+}
+
+TEST(Pack, TransformsComeBack) {
+  const auto plan = plan_of(R"(
+func.func @main(%x: tensor<9x12xf32>) -> tensor<9x7xcomplex<f32>> {
+  %r = stablehlo.fft %x, type = RFFT, length = [9, 12] : (tensor<9x12xf32>) -> tensor<9x7xcomplex<f32>>
+  return %r : tensor<9x7xcomplex<f32>>
+})",
+                            true);
+  ASSERT_NE(plan::to_string(*plan).find("transform 9 x 12 x 1 f32 by 4 3"), std::string::npos)
+      << plan::to_string(*plan);
+  const auto bytes = plan::pack(*plan);
+  ASSERT_TRUE(bytes.has_value());
+  Result<plan::LaunchPlan> back = plan::unpack(*bytes);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  expect_same(*plan, *back);
 }
 
 TEST(Pack, LoopsAndBranchesComeBack) {

@@ -92,9 +92,10 @@ void compare(const std::shared_ptr<const ir::Module>& module) {
   static const auto compiler = cpu::KernelCompiler::create().value();
   const auto plan = compile_program(module);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  // Contractions have code of their own, which keeps the order of the kernels' sums.
+  // Contractions and transforms have code of their own, which keeps the order of the kernels' sums.
   plan::DeviceTraits traits;
   traits.has_contractions = true;
+  traits.has_transforms = true;
   traits.scatters_in_order = true;
   const auto native_plan = compile_program(module, {}, traits);
   ASSERT_TRUE(native_plan.ok()) << native_plan.status().message();
@@ -173,6 +174,76 @@ TEST(Dots, WithVectorsHaveTheSameSumsInEveryForm) {
       ASSERT_TRUE(read.ok()) << read.status().message();
       compare(std::move(*read));
     }
+  }
+}
+
+// Transforms of whole lines, of every type, in several dimensions, of operands in memory and of
+// such as are computed.
+TEST(Transforms, OfWholeLinesHaveTheBitsOfKernels) {
+  struct Case {
+    const char* type;
+    const char* dims;  // of the operand
+    const char* lengths;
+    const char* result;
+  };
+  for (const char* part : {"f32", "f64"}) {
+    const std::string complex = std::string("complex<") + part + ">";
+    for (const auto& [type, dims, lengths, result] :
+         {Case{"FFT", "17x120", "120", "17x120"}, Case{"FFT", "3x128x3", "128, 3", "3x128x3"},
+          Case{"IFFT", "2x256x17", "256, 17", "2x256x17"},
+          Case{"FFT", "17x512", "17, 512", "17x512"}, Case{"IFFT", "14x33", "14, 33", "14x33"},
+          Case{"FFT", "2x23", "23", "2x23"}, Case{"RFFT", "4x18x16", "4, 18, 16", "4x18x9"},
+          Case{"RFFT", "33x64", "33, 64", "33x33"}, Case{"IRFFT", "5x9x17", "9, 32", "5x9x32"},
+          Case{"IRFFT", "20x8", "15", "20x15"}, Case{"IRFFT", "9x1", "9, 1", "9x1"}}) {
+      const bool from_real = std::string(type) == "RFFT", to_real = std::string(type) == "IRFFT";
+      const std::string from = std::string(dims) + "x" + (from_real ? part : complex);
+      const std::string to = std::string(result) + "x" + (to_real ? part : complex);
+      for (const bool is_computed : {false, true}) {
+        const std::string text =
+            "func.func @main(%a: tensor<" + from + ">) -> tensor<" + to + "> {\n" +
+            (is_computed ? "  %x = stablehlo.multiply %a, %a : tensor<" + from + ">\n" : "") +
+            "  %r = stablehlo.fft " + (is_computed ? "%x" : "%a") + ", type = " + type +
+            ", length = [" + lengths + "] : (tensor<" + from + ">) -> tensor<" + to + ">\n" +
+            "  return %r : tensor<" + to + ">\n}\n";
+        SCOPED_TRACE(text);
+        Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+        ASSERT_TRUE(read.ok()) << read.status().message();
+        const std::shared_ptr<const ir::Module> module = std::move(*read);
+        plan::DeviceTraits traits;
+        traits.has_transforms = true;
+        const auto plan = compile_program(module, {}, traits);
+        ASSERT_TRUE(plan.ok()) << plan.status().message();
+        EXPECT_NE(plan::to_string(**plan).find("transform "), std::string::npos);
+        EXPECT_NE(plan::decisions_string((*plan)->decisions).find("whole lines: taken"),
+                  std::string::npos);
+        compare(module);
+      }
+    }
+  }
+}
+
+// Few long lines, long lines and large primes.
+TEST(Transforms, SomeLinesGoThroughKernels) {
+  for (const auto& [dims, reason] :
+       {std::pair("7x1536", "7 lines, fewer than 8, of 1536, longer than 512"),
+        std::pair("9x64", "dense lines along one dimension"),
+        std::pair("9x8192", "lines of 8192, longer than 4096"),
+        std::pair("9x29", "lines of 29, which has a prime factor above 23")}) {
+    const std::string type = "tensor<" + std::string(dims) + "xcomplex<f32>>";
+    const std::string length = std::string(dims).substr(2);
+    Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(
+        "func.func @main(%a: " + type + ") -> " + type +
+        " {\n  %r = stablehlo.fft %a, type = FFT, length = [" + length + "] : (" + type + ") -> " +
+        type + "\n  return %r : " + type + "\n}\n");
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    plan::DeviceTraits traits;
+    traits.has_transforms = true;
+    const auto plan =
+        compile_program(std::shared_ptr<const ir::Module>(std::move(*read)), {}, traits);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_NE(plan::decisions_string((*plan)->decisions).find(reason), std::string::npos)
+        << plan::decisions_string((*plan)->decisions);
+    EXPECT_EQ(plan::to_string(**plan).find("transform "), std::string::npos);
   }
 }
 

@@ -63,7 +63,7 @@ const std::vector<Required>& required() {
        {"points one by one", "vectors"}},
       // Rarer: few rows, products with a vector. cpu_contraction_test has them.
       {"cpu", {"packed contraction"}, {"rows in place", "rows packed"}},
-      {"cpu", {"fft"}, {"vectors"}},
+      {"cpu", {"fft"}, {"vectors", "whole lines"}},
       {"cpu", {"contraction", "movement", "scan", "scatter", "sort", "window"}, {"segments"}},
       {"cpu", {"elementwise", "gather", "movement", "update"}, {"tiles of rows"}},
       {"cpu", {"movement"}, {"staged tiles"}},

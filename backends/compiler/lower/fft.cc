@@ -3,6 +3,8 @@
 // per radix, each from one buffer to another and in order at the end (Stockham's form; Cochran and
 // others, "What is the fast Fourier transform?", 1967). Other lengths become a convolution of a
 // length that is a power of two (Bluestein, 1970). Roots of unity are tables computed in f64.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,8 +21,8 @@ using kernel::Op;
 
 namespace {
 
-// The largest radix that is a prime: code size grows with its square.
-constexpr int64_t kLargestRadix = 23;
+// Code size grows with the square of a radix that is a prime.
+using kernel::kLargestRadix;
 
 using Complex = std::complex<double>;
 
@@ -79,6 +81,76 @@ void transform_table(std::vector<Complex>& values) {
   }
 }
 
+// All lines along one dimension.
+struct Stage {
+  int64_t outer = 1, inner = 1;
+  int64_t size = 1;       // of the transform
+  int64_t from_size = 1;  // of a line in `from`: half spectra are shorter
+  int64_t to_size = 1;
+  bool is_alone = false;          // no other dimension is transformed
+  bool is_halved = false;         // the other half of the source is the mirrored conjugate
+  std::optional<Temporary> from;  // else the operand
+  std::optional<Temporary> to;    // else the result
+  Dims to_dims;                   // of the whole target
+};
+
+// In their order, without memory.
+std::vector<Stage> stages_of(const ir::Operation& op) {
+  const std::string type = ir::text_value(op, "fft_type");
+  const std::vector<int64_t> lengths = ir::int_list(op, "fft_length");
+  const size_t count = lengths.size();
+  Dims dims = op.operand(0)->type().dims();
+  const size_t rank = dims.size();
+  // The dimension that is halved goes first or last, so that the others have less to do.
+  std::vector<size_t> order;
+  for (size_t i = 0; i < count; ++i) order.push_back(rank - 1 - i);
+  if (type == "IRFFT") std::reverse(order.begin(), order.end());
+  std::vector<Stage> stages;
+  for (const size_t dim : order) {
+    Stage stage;
+    stage.size = lengths[count - (rank - dim)];
+    stage.from_size = dims[dim];
+    stage.is_alone = count == 1;
+    stage.is_halved = type == "IRFFT" && dim == rank - 1;
+    dims[dim] = type == "RFFT" && dim == rank - 1 ? stage.size / 2 + 1 : stage.size;
+    stage.to_size = dims[dim];
+    for (size_t d = 0; d < rank; ++d) {
+      if (d != dim) (d < dim ? stage.outer : stage.inner) *= dims[d];
+    }
+    stage.to_dims = dims;
+    stages.push_back(std::move(stage));
+  }
+  return stages;
+}
+
+// Why all lines of a stage are not transformed as a whole by code of the device's own.
+kernel::Refusal why_no_whole_lines(const Stage& stage, const LowerOptions& options) {
+  // Lines go side by side in the lanes of vectors: few long ones are better off in passes, as are
+  // long ones that lie one after the other, of which a cache holds more without that, and those
+  // whose passes share their rows with what stands before and behind them.
+  constexpr int64_t kFewLines = 8;
+  constexpr int64_t kShortLine = 512;
+  constexpr int64_t kShortDenseLine = 1024;
+  if (!options.has_transforms) return "the device has none, or hekla_fuse=false";
+  if (stage.size > kernel::kLongestTransform) {
+    return fmt::format("lines of {}, longer than {}", stage.size, kernel::kLongestTransform);
+  }
+  if (radices_of(stage.size).empty()) {
+    return fmt::format("lines of {}, which has a prime factor above {}", stage.size, kLargestRadix);
+  }
+  const int64_t lines = stage.outer * stage.inner;
+  if (lines < kFewLines && stage.size > kShortLine) {
+    return fmt::format("{} lines, fewer than {}, of {}, longer than {}", lines, kFewLines,
+                       stage.size, kShortLine);
+  }
+  const bool is_power = (stage.size & (stage.size - 1)) == 0;
+  if (stage.inner == 1 && is_power && stage.is_alone) return "dense lines along one dimension";
+  if (stage.inner == 1 && is_power && stage.size > kShortDenseLine) {
+    return fmt::format("dense lines of {}, longer than {}", stage.size, kShortDenseLine);
+  }
+  return "";
+}
+
 class FftLowering {
  public:
   FftLowering(const ir::Operation& op, const InMemory& in_memory, const LowerOptions& options)
@@ -86,7 +158,6 @@ class FftLowering {
         in_memory_(in_memory),
         options_(options),
         type_(ir::text_value(op, "fft_type")),
-        lengths_(ir::int_list(op, "fft_length")),
         is_inverse_(type_ == "IFFT" || type_ == "IRFFT") {
     const DType dtype = op.operand(0)->type().dtype();
     part_ = is_complex(dtype) ? complex_part(dtype) : dtype;
@@ -97,44 +168,26 @@ class FftLowering {
     if (!is_fft_known(op_)) {
       return unimplemented("stablehlo.fft: no {} of {}", type_, op_.operand(0)->type().to_string());
     }
-    const size_t count = lengths_.size();
-    const size_t rank = op_.operand(0)->type().dims().size();
-    // The dimension that is halved goes first or last, so that the others have less to do.
-    Dims dims = op_.operand(0)->type().dims();
-    std::vector<size_t> order;
-    for (size_t i = 0; i < count; ++i) order.push_back(rank - 1 - i);
-    if (type_ == "IRFFT") std::reverse(order.begin(), order.end());
     std::optional<Temporary> source;
-    for (size_t i = 0; i < count; ++i) {
-      Stage stage;
-      const size_t dim = order[i];
-      stage.size = lengths_[count - (rank - dim)];
-      stage.from_size = dims[dim];
-      stage.is_halved = type_ == "IRFFT" && dim == rank - 1;
-      dims[dim] = type_ == "RFFT" && dim == rank - 1 ? stage.size / 2 + 1 : stage.size;
-      stage.to_size = dims[dim];
-      for (size_t d = 0; d < rank; ++d) {
-        if (d != dim) (d < dim ? stage.outer : stage.inner) *= dims[d];
+    std::vector<Stage> stages = stages_of(op_);
+    for (Stage& stage : stages) {
+      bool is_whole = why_no_whole_lines(stage, options_).empty();
+      if (is_whole && !source && !in_memory_(*op_.operand(0))) {
+        // Passes compute it as they read it, and lines of theirs stay in a cache.
+        is_whole = stage.inner > 1;
+        if (is_whole) {
+          HEKLA_ASSIGN_OR_RETURN(source, store_operand());
+        }
       }
       stage.from = source;
-      if (i + 1 < count) stage.to = add(element_count(dims));
-      HEKLA_RETURN_IF_ERROR(add_stage(stage));
+      if (&stage != &stages.back()) stage.to = add(element_count(stage.to_dims));
+      HEKLA_RETURN_IF_ERROR(is_whole ? add_whole(stage) : add_stage(stage));
       source = stage.to;
     }
     return std::move(sequence_);
   }
 
  private:
-  // All lines along one dimension.
-  struct Stage {
-    int64_t outer = 1, inner = 1;
-    int64_t size = 1;       // of the transform
-    int64_t from_size = 1;  // of a line in `from`: half spectra are shorter
-    int64_t to_size = 1;
-    bool is_halved = false;         // the other half of the source is the mirrored conjugate
-    std::optional<Temporary> from;  // else the operand
-    std::optional<Temporary> to;    // else the result
-  };
   using Load = std::function<Element(KernelMaker&, Value)>;
   using Store = std::function<void(KernelMaker&, Value, const Element&)>;
 
@@ -234,7 +287,8 @@ class FftLowering {
 
   // What the passes of a transform of n elements multiply with, one pass after the other, in the
   // order in which points side by side read it: for result i of a butterfly, from 1 on, the power
-  // i * stride * block of exp(-2 pi i / n) for all blocks.
+  // i * stride * block of exp(-2 pi i / n) for all blocks. Behind it what butterflies of code that
+  // is not made for their radix multiply with (kernel/transform.h).
   Result<Table> roots(int64_t n, const std::vector<int64_t>& radices) {
     if (auto it = roots_.find(n); it != roots_.end()) return it->second;
     std::vector<Complex> values;
@@ -249,6 +303,11 @@ class FftLowering {
       }
       stride *= r;
     }
+    for (auto it = radices.begin(); it != radices.end(); ++it) {
+      if (*it == 1 || *it == 2 || *it == 4 || std::find(radices.begin(), it, *it) != it) continue;
+      for (int64_t i = 0; i < *it; ++i) values.push_back(root(i, *it));
+    }
+    if (values.empty()) values.emplace_back(1);  // no memory is empty
     HEKLA_ASSIGN_OR_RETURN(const Table table, add_values(values));
     return roots_[n] = table;
   }
@@ -341,6 +400,44 @@ class FftLowering {
     }
   }
 
+  // The operand, which is computed here.
+  Result<Temporary> store_operand() {
+    const ir::Value& operand = *op_.operand(0);
+    const int64_t elements = element_count(operand.type().dims());
+    const Temporary to = add_temporary(sequence_, operand.type().dtype(), elements);
+    KernelMaker k("fft_operand", {elements}, 2 * elements, in_memory_);
+    k.store(to, k.at(0), k.emitter().emit(operand, Point{{}, k.at(0)}));
+    HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
+    sequence_.kernels.push_back(std::move(made));
+    return to;
+  }
+
+  Status add_whole(const Stage& stage) {
+    kernel::Transform transform;
+    transform.outer = stage.outer;
+    transform.inner = stage.inner;
+    transform.size = stage.size;
+    transform.from_size = stage.from_size;
+    transform.to_size = stage.to_size;
+    transform.part = part_;
+    transform.is_inverse = is_inverse_;
+    const DType from = stage.from ? stage.from->dtype : op_.operand(0)->type().dtype();
+    const DType to = stage.to ? stage.to->dtype : op_.result()->type().dtype();
+    transform.is_from_real = !is_complex(from);
+    transform.is_to_real = !is_complex(to);
+    transform.radices = radices_of(stage.size);
+    HEKLA_ASSIGN_OR_RETURN(const Table table, roots(stage.size, transform.radices));
+    LoweredKernel made;
+    made.operands.push_back(stage.from ? BoundOperand{.temporary = stage.from->index}
+                                       : BoundOperand{.value = op_.operand(0)});
+    made.operands.push_back({.constant = table.index});
+    made.operands.push_back(stage.to ? BoundOperand{.is_output = true, .temporary = stage.to->index}
+                                     : BoundOperand{.value = op_.result(), .is_output = true});
+    made.transform = std::move(transform);
+    sequence_.kernels.push_back(std::move(made));
+    return ok_status();
+  }
+
   Status add_stage(const Stage& stage) {
     if (!radices_of(stage.size).empty()) {
       return transform(
@@ -402,7 +499,6 @@ class FftLowering {
   const InMemory& in_memory_;
   const LowerOptions& options_;
   const std::string type_;
-  const std::vector<int64_t> lengths_;
   const bool is_inverse_;
   DType part_ = DType::kF32;
   DType complex_ = DType::kC64;
@@ -423,6 +519,15 @@ bool is_fft_known(const ir::Operation& op) {
          std::all_of(lengths.begin(), lengths.end(), [](int64_t n) { return n >= 1; }) &&
          (part == DType::kF32 || part == DType::kF64) && is_complex(from) == (type != "RFFT") &&
          is_complex(to) == (type != "IRFFT");
+}
+
+kernel::Refusal why_no_transform(const ir::Operation& op, const LowerOptions& options) {
+  kernel::Refusal why;
+  for (const Stage& stage : stages_of(op)) {
+    why = why_no_whole_lines(stage, options);
+    if (why.empty()) break;
+  }
+  return why;
 }
 
 Result<LoweredSequence> lower_fft(const ir::Operation& op, const Outputs&,

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
+#include "backends/compiler/kernel/transform.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 
@@ -50,6 +52,8 @@ struct LowerOptions {
   // Where not empty, contractions are those of a device with matrix units for these types
   // (plan::DeviceTraits::matrix_types).
   std::vector<DType> matrix_types;
+  // The device has code of its own for Fourier transforms of lines. The bits are the same.
+  bool has_transforms = false;
   // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways
   // that large ones do. Sums of floats may have other bits.
   bool small_limits = false;
@@ -103,6 +107,10 @@ struct SortRefusals {
   kernel::Refusal partial, by_digits;
 };
 SortRefusals why_no_sort(const ir::Operation& op, const LowerOptions& options);
+// Why the lines of an fft, along none of its dimensions, are transformed as a whole by code of the
+// device's own; empty: along some they are, but along the first one where it is dense and the
+// operand is computed by its reader. For an fft with kernels.
+kernel::Refusal why_no_transform(const ir::Operation& op, const LowerOptions& options);
 // How many updates an element of a scatter's result looks through.
 double scatter_updates(const ir::Operation& op);
 // Why role_of says kNone, for people.
@@ -121,6 +129,8 @@ struct BoundOperand {
 struct LoweredKernel {
   kernel::Kernel kernel;
   std::vector<BoundOperand> operands;
+  // In place of the kernel; the operands are the source, the roots and the target.
+  std::optional<kernel::Transform> transform = std::nullopt;
 };
 
 // Kernels that run in this order and, before them, copies of whole values.

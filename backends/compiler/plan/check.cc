@@ -153,6 +153,11 @@ class Checker {
     return ok_status();
   }
 
+  Status check_numbers(const TransformStep& step) const {
+    const std::string why = kernel::why_not_a_transform(step.transform);
+    return why.empty() ? ok_status() : internal_error("there is no transform: {}", why);
+  }
+
   Status check_numbers(const CopyStep& step) const {
     const auto& [from, to] = step;
     const bool overlaps =

@@ -100,6 +100,7 @@ TEST(Check, NamesStepAndReason) {
   expect(one({KernelStep{-1, {}}}), "there is no kernel -1");
   expect(one({KernelStep{0, {arena(0, 4)}}}), "has 2 operands, 1 are given");
   expect(one({ContractionStep{}}), "there is no contraction 0");
+  expect(one({TransformStep{}}), "there is no transform: radices  for 1");
   expect(one({CopyStep{arena(0, 4), arena(8, 8)}}), "stands for");
   expect(one({CopyStep{arena(0, 8), arena(4, 8)}}), "overlap");
   expect(one({HostStep{}}), "has no program");

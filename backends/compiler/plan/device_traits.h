@@ -21,6 +21,8 @@ struct DeviceTraits {
   // Has LAPACK for its host steps (backends/lapack), and its kernels run on the same processor:
   // large factorisations and solves are host steps.
   bool has_lapack = false;
+  // Has code for TransformStep: what lower::why_no_transform lets becomes such steps.
+  bool has_transforms = false;
   // Gains by a RowsStep; without it there are none.
   bool has_row_groups = true;
   // One thread that goes through all updates of a large scatter takes less time than many that sort

@@ -186,6 +186,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
     if (op->code() == OpCode::kReduceWindow && roles_[op.get()] != Role::kNone) ask_scan(*op);
     if (op->code() == OpCode::kSort && roles_[op.get()] != Role::kNone) ask_sort(*op);
     if (op->code() == OpCode::kScatter && roles_[op.get()] != Role::kNone) ask_scatter(*op);
+    if (op->code() == OpCode::kFft && roles_[op.get()] != Role::kNone) ask_fft(*op);
   }
   find_attentions();
   if (fuse_ && lower_options_.team_points > 1) find_rows();
@@ -515,6 +516,13 @@ void Fusion::drop_contraction(const ir::Operation& op) {
     value = value->defining_op()->operand(0);
   }
   contractions_.erase(it);
+}
+
+void Fusion::ask_fft(const ir::Operation& op) {
+  kernel::Implementations ways;
+  ways.ask("whole lines", lower::why_no_transform(op, lower_options_));
+  ways.ask("a kernel for each pass", "");
+  asked_[&op] = ways.take();
 }
 
 void Fusion::add_contraction(const ir::Operation& op) {

@@ -90,6 +90,7 @@ class Fusion {
   void demand_operands(const ir::Operation& contraction);
   void add_contraction(const ir::Operation& op);
   void ask_contraction(const ir::Operation& op, bool has_contractions);
+  void ask_fft(const ir::Operation& op);
   void ask_reduce(const ir::Operation& op);
   void ask_scatter(const ir::Operation& op);
   void ask_scan(const ir::Operation& op);

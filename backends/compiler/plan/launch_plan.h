@@ -20,6 +20,7 @@
 #include "backends/compiler/kernel/contraction_rows.h"
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
+#include "backends/compiler/kernel/transform.h"
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/ir.h"
 
@@ -58,6 +59,15 @@ struct ContractionStep {
   Slice out;
   kernel::RowsOf rows_of = kernel::RowsOf::kNone;  // in a RowsStep: what its rows are
   bool leads = false;                              // the first of a RowsStep, see there
+};
+
+// Fourier transforms along one dimension; only in plans for back ends that have code for it. `to`
+// overlaps neither of the others.
+struct TransformStep {
+  kernel::Transform transform;
+  Slice from;
+  Slice roots;  // kernel/transform.h
+  Slice to;
 };
 
 // Copies `from` to `to`, of equal size. They do not overlap, or are the same.
@@ -153,7 +163,7 @@ struct RowsStep {
 // A new type of step: docs/adding_a_step.md.
 struct Step {
   std::variant<KernelStep, ContractionStep, CopyStep, HostStep, RepeatStep, WhileStep, BranchStep,
-               RowsStep, StartStep, DoneStep>
+               RowsStep, StartStep, DoneStep, TransformStep>
       what;
   // The operation that it computes, the last one where there are several; null: unknown. For
   // people.

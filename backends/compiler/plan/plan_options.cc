@@ -8,6 +8,7 @@ namespace hekla::plan {
 lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& traits) {
   lower::LowerOptions options;
   options.scatters_in_order = plan.fuse && traits.scatters_in_order;
+  options.has_transforms = plan.fuse && traits.has_transforms;
   // An iteration, and whether an update is inside, end a loop's body three times.
   constexpr int64_t kEnds = 4;
   if (traits.max_loop_iterations > 0) {

@@ -33,7 +33,8 @@ enum class FusedAttention : uint8_t {
 // Switches for tests and for the search of a wrong result; none but tree_reductions,
 // attention and small_limits changes a bit of any result.
 struct PlanOptions {
-  // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep.
+  // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep
+  // or TransformStep.
   bool fuse = true;
   // Off: every value has bytes of its own in the arena, and nothing is updated in place.
   bool reuse_memory = true;

@@ -377,6 +377,12 @@ class Planner {
       HEKLA_ASSIGN_OR_RETURN(const Slice slice, slice_of(*bound.value));
       step.operands.push_back(slice);
     }
+    if (lowered.transform) {
+      const std::vector<Slice>& slices = step.operands;
+      steps.push_back(
+          {TransformStep{*std::move(lowered.transform), slices[0], slices[1], slices[2]}});
+      return ok_status();
+    }
     const std::string text = kernel::to_string(lowered.kernel);
     auto [it, is_new] = kernels_.emplace(text, static_cast<int32_t>(plan_.kernels.size()));
     if (is_new) plan_.kernels.push_back(std::move(lowered.kernel));

@@ -14,6 +14,9 @@ std::string name_of(const KernelStep& step, const LaunchPlan& plan) {
 std::string name_of(const ContractionStep& step, const LaunchPlan& plan) {
   return contraction_title(plan, static_cast<size_t>(step.contraction));
 }
+std::string name_of(const TransformStep& step, const LaunchPlan&) {
+  return "transform " + kernel::to_string(step.transform);
+}
 std::string name_of(const HostStep& step, const LaunchPlan&) {
   return fmt::format("host {} ({})", step.name, step.reason);
 }

@@ -41,6 +41,12 @@ void slices_of(Is<ContractionStep> auto& step, const LaunchPlan& plan, const aut
   visit(step.out, Use{false, true, c.out_elements * dtype_bytes(c.out_dtype)});
 }
 
+void slices_of(Is<TransformStep> auto& step, const LaunchPlan&, const auto& visit) {
+  visit(step.from, Use{true, false, kernel::from_bytes(step.transform)});
+  visit(step.roots, Use{true, false, kernel::root_bytes(step.transform)});
+  visit(step.to, Use{false, true, kernel::to_bytes(step.transform)});
+}
+
 void slices_of(Is<CopyStep> auto& step, const LaunchPlan&, const auto& visit) {
   visit(step.from, Use{true, false, step.to.bytes});
   visit(step.to, Use{false, true, step.from.bytes});

@@ -17,6 +17,7 @@
 #include "backends/cpu/execute/kernel_requests.h"
 #include "backends/cpu/execute/step_times.h"
 #include "backends/cpu/threads/thread_pool.h"
+#include "backends/cpu/transform/transform.h"
 #include "backends/reference/collectives_under_way.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/base/log.h"
@@ -35,12 +36,13 @@ class Run {
  public:
   Run(const plan::LaunchPlan& plan, const CompiledKernels& code,
       const std::vector<PreparedContraction>& contractions, const RowGroups& row_groups,
-      const LaunchMemory& memory, const RunOptions& options, std::atomic<int64_t>& host_steps,
-      plan::StepDetails& details)
+      int vector_bits, const LaunchMemory& memory, const RunOptions& options,
+      std::atomic<int64_t>& host_steps, plan::StepDetails& details)
       : plan_(plan),
         code_(code),
         contractions_(contractions),
         row_groups_(row_groups),
+        vector_bits_(vector_bits),
         memory_(memory),
         options_(options),
         ids_{static_cast<uint32_t>(options.replica_id), static_cast<uint32_t>(options.partition_id),
@@ -113,6 +115,13 @@ class Run {
     contractions_[static_cast<size_t>(step.contraction)].run(
         address(step.lhs), address(step.rhs), reinterpret_cast<float*>(address(step.out)),
         options_.is_parallel, options_.cancelled);
+    return check_cancelled();
+  }
+
+  Status run(const plan::TransformStep& step) {
+    PreparedTransform(step.transform, vector_bits_)
+        .run(address(step.from), address(step.roots), address(step.to), options_.is_parallel,
+             options_.cancelled);
     return check_cancelled();
   }
 
@@ -291,6 +300,7 @@ class Run {
   const CompiledKernels& code_;
   const std::vector<PreparedContraction>& contractions_;
   const RowGroups& row_groups_;
+  const int vector_bits_;
   const LaunchMemory& memory_;
   const RunOptions& options_;
   const std::array<uint32_t, 3> ids_;  // plan::Slice::Space::kLaunch
@@ -339,6 +349,9 @@ class Program::Estimate {
   double of(const plan::ContractionStep& step) const {
     return program_.contractions_[static_cast<size_t>(step.contraction)].estimated_ns();
   }
+  double of(const plan::TransformStep& step) const {
+    return PreparedTransform(step.transform, program_.vector_bits_).estimated_ns();
+  }
   double of(const plan::CopyStep& step) const {
     return static_cast<double>(step.from.bytes) / kBytesPerNs;
   }
@@ -370,6 +383,7 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
                                                        uint64_t schedule_seed) {
   HEKLA_RETURN_IF_ERROR(plan::check(*plan));
   std::shared_ptr<Program> program(new Program(plan));
+  program->vector_bits_ = compiler.target().vector_bits;
   HEKLA_RETURN_IF_ERROR(program->compile(compiler, schedule_seed));
   for (const kernel::Contraction& contraction : plan->contractions) {
     program->contractions_.emplace_back(contraction, kernels_of(compiler.target()), schedule_seed);
@@ -430,7 +444,8 @@ int64_t Program::arena_bytes() const {
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
   try {
-    Run run(*plan_, *code_, contractions_, row_groups_, memory, options, host_steps_run_, details_);
+    Run run(*plan_, *code_, contractions_, row_groups_, vector_bits_, memory, options,
+            host_steps_run_, details_);
     const Status status = run.run(plan_->steps);
     run.times().log();
     return status;

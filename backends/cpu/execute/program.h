@@ -82,6 +82,7 @@ class Program {
   std::vector<PreparedContraction> contractions_;     // those of the plan
   std::deque<PreparedContraction> row_contractions_;  // those in row groups
   RowGroups row_groups_;
+  int vector_bits_ = 0;  // of the instructions
   double estimated_ns_ = 0;
   int64_t host_steps_ = 0;
   mutable std::atomic<int64_t> host_steps_run_ = 0;

@@ -116,6 +116,7 @@ class CpuBackend : public pjrt::Backend {
     plan::DeviceTraits traits;
     traits.has_contractions = true;
     traits.has_lapack = uses_lapack(*request.module);
+    traits.has_transforms = true;
     traits.scatters_in_order = true;
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            plan_of(request, traits));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/compiler/plan/artefact.h"
+#include "backends/compiler/plan/visit.h"
 #include "backends/cpu/execute/block_pool.h"
 #include "backends/cpu/plugin/storage.h"
 #include "backends/cpu/threads/thread_pool.h"
@@ -243,6 +244,9 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
     for (const PreparedContraction& contraction : program_->contractions()) {
       text += fmt::format("packed contraction: {}\n", contraction.schedule_name());
     }
+    plan::for_each_step(plan.steps, [&](const plan::Step& step) {
+      if (std::holds_alternative<plan::TransformStep>(step.what)) text += "fft: whole lines\n";
+    });
     return text;
   }
   if (form != "llvm" && form != "asm") {

@@ -96,6 +96,8 @@ class Lowering {
   void add(const plan::HostStep&, Sequence&) {}
   void add(const plan::StartStep&, Sequence&) {}
   void add(const plan::DoneStep&, Sequence&) {}
+  // In no plan for this device: traits.has_transforms.
+  void add(const plan::TransformStep&, Sequence&) {}
 
   void add(const plan::RowsStep& rows, Sequence& out) { add(rows.steps, out); }
 

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of lines_LEVEL.cc, which defines HEKLA_LINES, the name of the level's table, and
+// HEKLA_LINE_BYTES, the bytes of its vectors. Vectors are the compilers' own, so that each level
+// has the same text; nothing here is visible to others, whose processors may lack the level.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backends/cpu/transform/lines.h"
+
+namespace hekla::cpu {
+namespace {
+
+using kernel::Transform;
+
+constexpr int64_t kVectorBytes = HEKLA_LINE_BYTES;
+
+template <typename T>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(kVectorBytes)));
+};
+template <typename T>
+using Vector = typename VectorOf<T>::Type;
+template <typename T>
+constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
+
+template <typename T>
+struct Pair {
+  Vector<T> re, im;
+};
+
+template <typename T>
+inline Vector<T> load(const T* from) {
+  Vector<T> v;
+  std::memcpy(&v, from, sizeof(v));
+  return v;
+}
+template <typename T>
+inline void store(const Vector<T>& v, T* to) {
+  std::memcpy(to, &v, sizeof(v));
+}
+
+// ---- shuffles; I goes through the lanes
+
+template <typename T, size_t... I>
+inline Pair<T> split(Vector<T> a, Vector<T> b, std::index_sequence<I...>) {
+  return {__builtin_shufflevector(a, b, (2 * I)...), __builtin_shufflevector(a, b, (2 * I + 1)...)};
+}
+
+template <typename T, size_t... I>
+inline Pair<T> join(Vector<T> re, Vector<T> im, std::index_sequence<I...>) {
+  constexpr size_t n = sizeof...(I);
+  return {__builtin_shufflevector(re, im, (I / 2 + I % 2 * n)...),
+          __builtin_shufflevector(re, im, (n / 2 + I / 2 + I % 2 * n)...)};
+}
+
+// Two rows of a matrix whose blocks of `kStep` beside the diagonal change places.
+template <size_t kStep, typename T, size_t... I>
+inline void swap_blocks(Vector<T>& a, Vector<T>& b, std::index_sequence<I...>) {
+  constexpr size_t n = sizeof...(I);
+  const Vector<T> x = a;
+  a = __builtin_shufflevector(x, b, ((I & kStep) != 0 ? n + I - kStep : I)...);
+  b = __builtin_shufflevector(x, b, ((I & kStep) != 0 ? n + I : I + kStep)...);
+}
+
+template <size_t kStep, typename T>
+inline void turn(Vector<T>* rows) {
+  constexpr size_t n = kLanes<T>;
+  if constexpr (kStep < n) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < n; ++i) {
+      if ((i & kStep) == 0) {
+        swap_blocks<kStep, T>(rows[i], rows[i + kStep], std::make_index_sequence<n>());
+      }
+    }
+    turn<2 * kStep, T>(rows);
+  }
+}
+
+// ---- butterflies: the forward transform of r elements in registers
+
+// x times a root that is the same for all lanes.
+template <typename T>
+inline Pair<T> times(const Pair<T>& x, T re, T im) {
+  return {x.re * re - x.im * im, x.re * im + x.im * re};
+}
+template <typename T>
+inline Pair<T> plus(const Pair<T>& x, const Pair<T>& y) {
+  return {x.re + y.re, x.im + y.im};
+}
+template <typename T>
+inline Pair<T> minus(const Pair<T>& x, const Pair<T>& y) {
+  return {x.re - y.re, x.im - y.im};
+}
+
+// `roots`: of the radix, re and im in turns; where r is 8.
+template <int r, typename T>
+[[gnu::always_inline]] inline void even_butterfly(Pair<T>* x, const T* roots) {
+  if constexpr (r == 2) {
+    const Pair<T> a = x[0], b = x[1];
+    x[0] = plus(a, b);
+    x[1] = minus(a, b);
+  } else {
+    constexpr int half = r / 2;
+    Pair<T> even[half], odd[half];
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) {
+      even[i] = x[2 * i];
+      odd[i] = x[2 * i + 1];
+    }
+    even_butterfly<half>(even, roots);
+    even_butterfly<half>(odd, roots);
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) {
+      Pair<T> turned = odd[i];
+      if (4 * i == r) {
+        turned = {odd[i].im, -odd[i].re};
+      } else if (i != 0) {
+        turned = times(odd[i], roots[2 * i], roots[2 * i + 1]);
+      }
+      x[i] = plus(even[i], turned);
+      x[i + half] = minus(even[i], turned);
+    }
+  }
+}
+
+// Elements j and r - j together: their sum meets cosines, their difference sines.
+template <typename T>
+[[gnu::always_inline]] inline void odd_butterfly(int r, Pair<T>* x, const T* roots) {
+  constexpr int kMost = static_cast<int>(kernel::kLargestRadix);
+  const int half = r / 2;
+  Pair<T> sums[kMost / 2 + 1], differences[kMost / 2 + 1];
+  const Pair<T> first = x[0];
+  for (int j = 1; j <= half; ++j) {
+    sums[j] = plus(x[j], x[r - j]);
+    differences[j] = minus(x[j], x[r - j]);
+    x[0] = plus(x[0], sums[j]);
+  }
+  for (int i = 1; i <= half; ++i) {
+    Pair<T> cosines = first;
+    Pair<T> sines = first;  // replaced by the first term
+    for (int j = 1; j <= half; ++j) {
+      const T* root = roots + 2 * (i * j % r);
+      cosines = plus(cosines, Pair<T>{sums[j].re * root[0], sums[j].im * root[0]});
+      const Pair<T> term = {differences[j].re * -root[1], differences[j].im * -root[1]};
+      sines = j == 1 ? term : plus(sines, term);
+    }
+    const Pair<T> turned = {sines.im, -sines.re};
+    x[i] = plus(cosines, turned);
+    x[r - i] = minus(cosines, turned);
+  }
+}
+
+// ---- passes from one buffer to the other
+
+template <typename T>
+struct Pass {
+  const Pair<T>* from = nullptr;
+  Pair<T>* to = nullptr;
+  const T* roots = nullptr;        // of the pass, re and im in turns
+  const T* radix_roots = nullptr;  // of the butterfly
+  int64_t radix = 1;
+  int64_t blocks = 1;     // with roots of their own
+  int64_t begin = 0;      // the first block to run,
+  int64_t end = 1;        // and the one behind the last
+  int64_t stride = 1;     // butterflies of a block: transforms that are interleaved
+  int64_t from_step = 1;  // between the elements of a butterfly
+  int64_t to_step = 1;    // between its results
+  T scale = 0;            // of the last pass of an inverse transform; 0: none
+};
+
+template <int r, typename T>
+[[gnu::always_inline]] inline void butterfly(int radix, Pair<T>* x, const T* roots) {
+  if constexpr (r == 2 || r == 4 || r == 8) {
+    even_butterfly<r>(x, roots);
+  } else if (radix > 1) {
+    odd_butterfly(radix, x, roots);
+  }
+}
+
+// r: the radix, or 0 for pass.radix. The last pass has one block and multiplies with no roots.
+template <int r, bool is_last, typename T>
+void run_pass(const Pass<T>& pass) {
+  constexpr int kMost = r > 0 ? r : static_cast<int>(kernel::kLargestRadix);
+  const int radix = r > 0 ? r : static_cast<int>(pass.radix);
+  const Pair<T>* from = pass.from;
+  Pair<T>* to = pass.to;
+  const int64_t stride = pass.stride, from_step = pass.from_step, to_step = pass.to_step;
+  for (int64_t block = pass.begin; block < pass.end; ++block) {
+    const T* const roots = pass.roots + 2 * block;
+    for (int64_t offset = 0; offset < stride; ++offset) {
+      Pair<T> x[kMost];
+#pragma GCC unroll 8
+      for (int j = 0; j < radix; ++j) x[j] = from[offset + j * from_step];
+      butterfly<r>(radix, x, pass.radix_roots);
+      if constexpr (!is_last) {
+#pragma GCC unroll 8
+        for (int i = 1; i < radix; ++i) {
+          const T* root = roots + 2 * (i - 1) * pass.blocks;
+          x[i] = times(x[i], root[0], root[1]);
+        }
+      } else if (pass.scale != 0) {
+#pragma GCC unroll 8
+        for (int i = 0; i < radix; ++i) x[i] = {x[i].re * pass.scale, -x[i].im * pass.scale};
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < radix; ++i) to[offset + i * to_step] = x[i];
+    }
+    from += stride;
+    to += radix * stride;
+  }
+}
+
+template <int r, typename T>
+void run_pass(const Pass<T>& pass, bool is_last) {
+  is_last ? run_pass<r, true>(pass) : run_pass<r, false>(pass);
+}
+
+template <typename T>
+void run_any_pass(const Pass<T>& pass, bool is_last) {
+  switch (pass.radix) {
+    case 8:
+      return run_pass<8>(pass, is_last);
+    case 4:
+      return run_pass<4>(pass, is_last);
+    case 2:
+      return run_pass<2>(pass, is_last);
+    case 3:
+      return run_pass<3>(pass, is_last);
+    case 5:
+      return run_pass<5>(pass, is_last);
+    default:
+      return run_pass<0>(pass, is_last);
+  }
+}
+
+// Two passes, one after the other for the few elements that the second one's butterflies meet in:
+// half of the way to and from a buffer. `get` and `put` take the numbers of elements.
+template <int r1, int r2, typename T, typename Get, typename Put>
+void run_both(const Pass<T>& first, const Pass<T>& second, bool is_last, const Get& get,
+              const Put& put) {
+  for (int64_t block = 0; block < second.blocks; ++block) {
+    for (int64_t offset = 0; offset < first.stride; ++offset) {
+      Pair<T> tile[r2][r1];
+      for (int j = 0; j < r2; ++j) {
+        const int64_t from_block = block + second.blocks * j;
+        const int64_t at = from_block * first.stride + offset;
+        Pair<T>* const x = tile[j];
+        Pair<T> y[r1];
+#pragma GCC unroll 8
+        for (int i = 0; i < r1; ++i) y[i] = get(at + i * first.from_step);
+        butterfly<r1>(r1, y, first.radix_roots);
+        x[0] = y[0];
+#pragma GCC unroll 8
+        for (int i = 1; i < r1; ++i) {
+          const T* root = first.roots + 2 * ((i - 1) * first.blocks + from_block);
+          x[i] = times(y[i], root[0], root[1]);
+        }
+      }
+      const T* const roots = second.roots + 2 * block;
+      for (int i = 0; i < r1; ++i) {
+        Pair<T> y[r2];
+#pragma GCC unroll 8
+        for (int j = 0; j < r2; ++j) y[j] = tile[j][i];
+        butterfly<r2>(r2, y, second.radix_roots);
+        if (!is_last) {
+#pragma GCC unroll 8
+          for (int k = 1; k < r2; ++k) {
+            const T* root = roots + 2 * (k - 1) * second.blocks;
+            y[k] = times(y[k], root[0], root[1]);
+          }
+        } else if (second.scale != 0) {
+#pragma GCC unroll 8
+          for (int k = 0; k < r2; ++k) y[k] = {y[k].re * second.scale, -y[k].im * second.scale};
+        }
+        const int64_t at = block * r2 * second.stride + i * first.stride + offset;
+#pragma GCC unroll 8
+        for (int k = 0; k < r2; ++k) put(at + k * second.stride, y[k]);
+      }
+    }
+  }
+}
+
+// ---- between memory and a buffer
+
+// Lines of `length` elements of `parts` numbers each.
+template <typename T>
+struct Side {
+  int64_t length = 0;
+  int64_t parts = 2;
+  int64_t inner = 1;
+  int64_t first = 0;  // line
+  int64_t count = 0;
+
+  // The numbers of an element of a line.
+  int64_t at(int64_t line, int64_t element) const {
+    return ((line / inner * length + element) * inner + line % inner) * parts;
+  }
+  bool is_full() const { return count == kLanes<T>; }
+  bool is_beside() const { return is_full() && first % inner + count <= inner; }
+};
+
+// Asks for the memory of a vector, or of two, that lies `ahead` numbers behind `at`. Lines lie too
+// far apart for the processor to guess.
+template <int is_written, typename T>
+inline void ask_for(const T* at, int64_t ahead, int64_t parts) {
+  const auto next = reinterpret_cast<uintptr_t>(at) + static_cast<uintptr_t>(ahead) * sizeof(T);
+  __builtin_prefetch(reinterpret_cast<const void*>(next), is_written);
+  if (parts == 2)
+    __builtin_prefetch(reinterpret_cast<const void*>(next + kVectorBytes), is_written);
+}
+
+template <typename T>
+[[gnu::always_inline]] inline Pair<T> read_beside(int64_t parts, const T* at) {
+  const Vector<T> zero = {};
+  if (parts == 1) return {load(at), zero};
+  return split<T>(load(at), load(at + kLanes<T>), std::make_index_sequence<kLanes<T>>());
+}
+template <typename T>
+[[gnu::always_inline]] inline void write_beside(int64_t parts, const Pair<T>& x, T* at) {
+  if (parts == 1) return store(x.re, at);
+  const Pair<T> both = join<T>(x.re, x.im, std::make_index_sequence<kLanes<T>>());
+  store(both.re, at);
+  store(both.im, at + kLanes<T>);
+}
+
+// The elements from `begin` to `end` of all lines.
+template <typename T>
+void read(const Side<T>& side, const T* from, int64_t begin, int64_t end, Pair<T>* to) {
+  constexpr int64_t n = kLanes<T>;
+  const Vector<T> zero = {};
+  if (side.is_beside()) {
+    const T* at = from + side.at(side.first, begin);
+    const int64_t step = side.inner * side.parts;
+    for (int64_t i = begin; i < end; ++i, at += step) {
+      ask_for<0>(at, step * n, side.parts);
+      *to++ = read_beside(side.parts, at);
+    }
+    return;
+  }
+  if (side.is_full() && side.inner == 1) {
+    const int64_t step = side.length * side.parts;  // from line to line
+    const int64_t elements = n / side.parts;        // of a tile
+    const T* at = from + side.at(side.first, begin);
+    for (; begin + elements <= end; begin += elements, at += n) {
+      Vector<T> rows[n];
+#pragma GCC unroll 16
+      for (int64_t lane = 0; lane < n; ++lane) {
+        ask_for<0>(at + lane * step, n * 2, 1);
+        rows[lane] = load(at + lane * step);
+      }
+      turn<1, T>(rows);
+      if (side.parts == 1) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < n; ++i) *to++ = {rows[i], zero};
+      } else {
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < n; i += 2) *to++ = {rows[i], rows[i + 1]};
+      }
+    }
+  }
+  for (int64_t i = begin; i < end; ++i) to[i - begin] = {zero, zero};
+  for (int64_t lane = 0; lane < side.count; ++lane) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* element = from + side.at(side.first + lane, i);
+      to[i - begin].re[lane] = element[0];
+      if (side.parts == 2) to[i - begin].im[lane] = element[1];
+    }
+  }
+}
+
+template <typename T>
+void write(const Side<T>& side, const Pair<T>* from, int64_t begin, int64_t end, T* to) {
+  constexpr int64_t n = kLanes<T>;
+  if (side.is_beside()) {
+    T* at = to + side.at(side.first, begin);
+    const int64_t step = side.inner * side.parts;
+    for (int64_t i = begin; i < end; ++i, ++from, at += step) {
+      ask_for<1>(at, step * n, side.parts);
+      write_beside(side.parts, *from, at);
+    }
+    return;
+  }
+  if (side.is_full() && side.inner == 1) {
+    const int64_t step = side.length * side.parts;
+    const int64_t elements = n / side.parts;
+    T* at = to + side.at(side.first, begin);
+    for (; begin + elements <= end; begin += elements, at += n) {
+      Vector<T> rows[n];
+      if (side.parts == 1) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < n; ++i) rows[i] = (from++)->re;
+      } else {
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < n; i += 2, ++from) {
+          rows[i] = from->re;
+          rows[i + 1] = from->im;
+        }
+      }
+      turn<1, T>(rows);
+#pragma GCC unroll 16
+      for (int64_t lane = 0; lane < n; ++lane) {
+        ask_for<1>(at + lane * step, n * 2, 1);
+        store(rows[lane], at + lane * step);
+      }
+    }
+  }
+  for (int64_t lane = 0; lane < side.count; ++lane) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* element = to + side.at(side.first + lane, i);
+      element[0] = from[i - begin].re[lane];
+      if (side.parts == 2) element[1] = from[i - begin].im[lane];
+    }
+  }
+}
+
+template <typename T>
+class Lines {
+ public:
+  Lines(const LineBlock& block)
+      : t_(*block.transform),
+        from_{t_.from_size, t_.is_from_real ? 1 : 2, t_.inner, block.first, block.count},
+        to_{t_.to_size, t_.is_to_real ? 1 : 2, t_.inner, block.first, block.count},
+        source_(reinterpret_cast<const T*>(block.from)),
+        target_(reinterpret_cast<T*>(block.to)),
+        roots_(reinterpret_cast<const T*>(block.roots)) {}
+
+  // Between two buffers of `size` elements; the first pass reads memory and the last one writes it
+  // where its butterflies go by in whole tiles.
+  void run(Pair<T>* x, Pair<T>* y) {
+    const size_t count = t_.radices.size();
+    // A first level cache holds both buffers of shorter ones.
+    constexpr int64_t kShort = 128;
+    const bool are_pairs =
+        t_.size > kShort && std::all_of(t_.radices.begin(), t_.radices.end(),
+                                        [](int64_t r) { return r == 8 || r == 4 || r == 2; });
+    Pass<T> pass;
+    pass.roots = roots_;
+    for (size_t i = 0; i < count; ++i) {
+      const bool is_last = i + 1 == count;
+      set(pass, i, x, y);
+      const int64_t radix = pass.radix;
+      // Of an odd number the one by itself reads elements side by side, or writes dense lines.
+      const bool has_second = t_.inner == 1 ? i + 1 < count : (count - i) % 2 == 0;
+      if (are_pairs && radix == 8 && has_second) {
+        Pass<T> second = pass;
+        go_on(second);
+        set(second, ++i, x, y);
+        run_pair(pass, second, i == 1, i + 1 == count);
+        pass = second;
+        go_on(pass);
+        std::swap(x, y);
+        continue;
+      }
+      const bool reads = i == 0 && !is_last && radix <= kMostRadix && t_.from_size == t_.size &&
+                         pass.blocks % kTile == 0;
+      const bool writes = i > 0 && is_last && radix <= kMostRadix && pass.stride % kTile == 0;
+      if (i == 0 && !reads) fetch(0, t_.size, x);
+      if (reads) {
+        run_first(pass);
+      } else if (writes) {
+        run_last(pass);
+      } else {
+        run_any_pass(pass, is_last);
+        if (is_last) write(to_, y, 0, t_.to_size, target_);
+      }
+      go_on(pass);
+      std::swap(x, y);
+    }
+  }
+
+ private:
+  // What a pass is, by its number and what the one before it says.
+  void set(Pass<T>& pass, size_t number, const Pair<T>* from, Pair<T>* to) {
+    pass.from = from;
+    pass.to = to;
+    pass.radix = t_.radices[number];
+    pass.radix_roots = roots_ + 2 * kernel::radix_roots_at(t_, pass.radix);
+    pass.from_step = t_.size / pass.radix;
+    pass.to_step = pass.stride;
+    pass.begin = 0;
+    pass.end = pass.blocks = pass.from_step / pass.stride;
+    if (number + 1 == t_.radices.size() && t_.is_inverse) {
+      pass.scale = static_cast<T>(1.0 / static_cast<double>(t_.size));
+    }
+  }
+  static void go_on(Pass<T>& pass) {
+    pass.roots += 2 * (pass.radix - 1) * pass.blocks;
+    pass.stride *= pass.radix;
+  }
+
+  // The first ones read memory and the last ones write it where lines lie side by side.
+  void run_pair(const Pass<T>& first, const Pass<T>& second, bool is_first, bool is_last) {
+    const bool reads = is_first && from_.is_beside() && t_.from_size == t_.size;
+    const bool writes = is_last && to_.is_beside();
+    auto* const buffer = const_cast<Pair<T>*>(first.from);
+    if (is_first && !reads) fetch(0, t_.size, buffer);
+    const bool negates = reads && t_.is_inverse;
+    const T* const source = source_ + from_.at(from_.first, 0);
+    T* const target = target_ + to_.at(to_.first, 0);
+    const int64_t from_step = from_.inner * from_.parts, to_step = to_.inner * to_.parts;
+    const auto get = [&](int64_t at) __attribute__((always_inline)) {
+      if (!reads) return first.from[at];
+      Pair<T> x = read_beside(from_.parts, source + at * from_step);
+      if (negates) x.im = -x.im;
+      return x;
+    };
+    const auto put = [&](int64_t at, const Pair<T>& x) __attribute__((always_inline)) {
+      if (!writes) {
+        second.to[at] = x;
+      } else if (at < t_.to_size) {
+        write_beside(to_.parts, x, target + at * to_step);
+      }
+    };
+    if (second.radix == 8) {
+      run_both<8, 8>(first, second, is_last, get, put);
+    } else if (second.radix == 4) {
+      run_both<8, 4>(first, second, is_last, get, put);
+    } else {
+      run_both<8, 2>(first, second, is_last, get, put);
+    }
+    if (is_last && !writes) write(to_, second.to, 0, t_.to_size, target_);
+  }
+
+  static constexpr int64_t kTile = kLanes<T>;
+  static constexpr int64_t kMostRadix = 8;
+
+  // Elements from `begin` on, of the transform, as its passes want them.
+  void fetch(int64_t begin, int64_t end, Pair<T>* to) {
+    const int64_t stored = std::min(end, t_.from_size);
+    read(from_, source_, begin, stored, to);
+    if (!t_.is_inverse) return;
+    // The conjugate of the forward transform of the conjugate; mirrored elements are that already.
+    for (int64_t i = stored; i < end; ++i) to[i] = to[t_.size - i];
+    for (int64_t i = 0; i < stored - begin; ++i) to[i].im = -to[i].im;
+  }
+
+  void run_first(Pass<T> pass) {
+    Pair<T> tile[kMostRadix * kTile];
+    pass.from = tile;
+    pass.from_step = kTile;
+    const int64_t step = t_.size / pass.radix;
+    for (int64_t at = 0; at < step; at += kTile, pass.to += kTile * pass.radix) {
+      for (int64_t j = 0; j < pass.radix; ++j) {
+        fetch(at + j * step, at + j * step + kTile, tile + j * kTile);
+      }
+      pass.begin = at;
+      pass.end = at + kTile;
+      run_any_pass(pass, false);
+    }
+  }
+
+  void run_last(Pass<T> pass) {
+    Pair<T> tile[kMostRadix * kTile];
+    const int64_t step = pass.stride;
+    pass.to = tile;
+    pass.to_step = pass.stride = kTile;
+    for (int64_t at = 0; at < step; at += kTile, pass.from += kTile) {
+      run_any_pass(pass, true);
+      for (int64_t i = 0; i < pass.radix; ++i) {
+        const int64_t begin = at + i * step;
+        if (begin < t_.to_size) {
+          write(to_, tile + i * kTile, begin, std::min(begin + kTile, t_.to_size), target_);
+        }
+      }
+    }
+  }
+
+  const Transform& t_;
+  const Side<T> from_, to_;
+  const T* const source_;
+  T* const target_;
+  const T* const roots_;
+};
+
+template <typename T>
+void run_block(const LineBlock& block) {
+  auto* const x = reinterpret_cast<Pair<T>*>(block.scratch);
+  Lines<T>(block).run(x, x + block.transform->size);
+}
+
+}  // namespace
+
+const LineCode& HEKLA_LINES() {
+  static const LineCode code = {static_cast<int>(kVectorBytes), run_block<float>,
+                                run_block<double>};
+  return code;
+}
+
+}  // namespace hekla::cpu
