@@ -256,6 +256,47 @@ TEST(Partition, AddendsEnterAndLeaveRegionsAsTheyAre) {
   }
 }
 
+// Gradients of several passes: the program says that their addends stay apart until the loop ends.
+TEST(Partition, AddendsThatALoopCarriesAreSummedBehindIt) {
+  const auto made = partitioned(R"(module {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func public @main(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> (tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+    %zero = stablehlo.constant dense<0.0> : tensor<4x4xf32>
+    %begin = sdy.sharding_constraint %zero <@mesh, [{}, {}], unreduced={"x"}> : tensor<4x4xf32>
+    %i0 = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %three = stablehlo.constant dense<3> : tensor<i32>
+    %l:2 = stablehlo.while(%i = %i0, %sum = %begin) : tensor<i32>, tensor<4x4xf32>
+     cond {
+      %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1>
+    } do {
+      %s = stablehlo.cosine %a : tensor<8x4xf32>
+      %d = stablehlo.dot_general %s, %a, contracting_dims = [0] x [0] : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+      %u = sdy.sharding_constraint %d <@mesh, [{}, {}], unreduced={"x"}> : tensor<4x4xf32>
+      %t = stablehlo.transpose %u, dims = [1, 0] : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      %v = sdy.sharding_constraint %t <@mesh, [{}, {}], unreduced={"x"}> : tensor<4x4xf32>
+      %n = stablehlo.add %sum, %v : tensor<4x4xf32>
+      %w = sdy.sharding_constraint %n <@mesh, [{}, {}], unreduced={"x"}> : tensor<4x4xf32>
+      %j = stablehlo.add %i, %one : tensor<i32>
+      stablehlo.return %j, %w : tensor<i32>, tensor<4x4xf32>
+    }
+    %r = sdy.sharding_constraint %l#1 <@mesh, [{}, {}]> : tensor<4x4xf32>
+    return %r : tensor<4x4xf32>
+  }
+})",
+                                4);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  int sums = 0;
+  ir::walk(made->module->entry()->body(), [&](const ir::Operation& op) {
+    if (!ir::is_collective(op.code())) return;
+    EXPECT_EQ(op.code(), ir::OpCode::kAllReduce);
+    EXPECT_EQ(op.block(), &made->module->entry()->body().front());
+    ++sums;
+  });
+  EXPECT_EQ(sums, 1);
+}
+
 // What a client that partitions a call itself answers.
 struct Partitioner {
   std::string module;

@@ -98,7 +98,7 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
 
 bool is_linear(const ir::Operation& op) {
   return op.code() == OpCode::kAdd || op.code() == OpCode::kSubtract ||
-         op.code() == OpCode::kNegate;
+         op.code() == OpCode::kNegate || op.code() == OpCode::kTranspose;
 }
 
 // Whether one operation alone uses the value, once, and computes as well with addends of it.
@@ -240,12 +240,20 @@ Status LocalOps::compute_of_addends(ir::Operation& op, const Tiling& addends,
           {},
           {}};
   job.result_tilings[0].partial.clear();
+  const std::vector<int64_t> order = ir::int_list(op, "permutation");
+  for (size_t d = 0; d < order.size(); ++d) {
+    job.result_tilings[0].dims[d] = addends.dims[static_cast<size_t>(order[d])];
+  }
   versions_.set_location(op.location());
   for (ir::Value* operand : op.operands()) {
     HEKLA_ASSIGN_OR_RETURN(ir::Value* const part, versions_.part(operand, addends));
     job.operands.push_back(part);
   }
-  job.types.push_back(job.operands[0]->type());
+  Dims dims = job.operands[0]->type().dims();
+  for (size_t d = 0; d < order.size(); ++d) {
+    dims[d] = job.operands[0]->type().dims()[static_cast<size_t>(order[d])];
+  }
+  job.types.push_back(ir::Type::tensor(job.operands[0]->type().element(), std::move(dims)));
   finish(job);
   return job.g.status();
 }

@@ -62,6 +62,10 @@ std::optional<Wish> wish_of(const ir::Operation& op, const ir::Module& module) {
     const sharding::Mesh* mesh = given == nullptr ? nullptr : ir::mesh_of(*given, module);
     if (mesh == nullptr || mesh->is_maximal()) return std::nullopt;
     wanted = sharding::to_hlo(*given, *mesh, given->dimensions.size());
+    // JAX says it behind each operation that gradients go through. Followed where sums of narrow
+    // floats or pieces that a loop writes are among them, each would be summed, taken apart and
+    // summed again; a manual computation takes its addends by what itself says.
+    if (wanted.ok() && wanted->kind == HloSharding::Kind::kUnreduced) return std::nullopt;
     for (size_t d = 0; d < given->dimensions.size(); ++d) {
       if (given->dimensions[d].is_open) wish.open.push_back(static_cast<int64_t>(d));
       wish.priorities.push_back(given->dimensions[d].priority.value_or(0));

@@ -219,6 +219,13 @@ Axes ToOneDevice::wanted_addends(const ir::Value& value) const {
   return axes.value_or(Axes());
 }
 
+Axes ToOneDevice::given_addends(const ir::Value* value) const {
+  const ir::Operation* op = value->defining_op();
+  const auto known =
+      op != nullptr && is_call_of(*op, kConstraint) ? tilings_.find(value) : tilings_.end();
+  return known == tilings_.end() ? Axes() : known->second.partial;
+}
+
 void ToOneDevice::carry(ir::Value* value, const Tiling& tiling) {
   if (tiling.is_replicated() || !value->type().is_static_tensor()) return;
   const ir::Type whole = value->type();
@@ -234,7 +241,15 @@ Result<ir::Value*> ToOneDevice::carried(ir::Value* value, const Tiling& tiling) 
 Status ToOneDevice::convert_control_flow(std::unique_ptr<ir::Operation> op, ir::Block& block) {
   const bool is_loop = op->code() == OpCode::kWhile;
   std::vector<Tiling> tilings;
-  for (size_t k = 0; k < op->result_count(); ++k) tilings.push_back(tiling_of(op->result(k)));
+  for (size_t k = 0; k < op->result_count(); ++k) {
+    tilings.push_back(tiling_of(op->result(k)));
+    // A sum whose addends stay apart, where the program says so in front of the loop and at its
+    // end.
+    if (!is_loop) continue;
+    const Axes before = given_addends(op->operand(k));
+    const Axes after = given_addends(op->region(1).front().terminator()->operand(k));
+    if (before == after) tilings.back().partial = before;
+  }
   for (size_t k = 0; k < op->operand_count(); ++k) {
     HEKLA_ASSIGN_OR_RETURN(ir::Value* const operand, is_loop ? carried(op->operand(k), tilings[k])
                                                              : versions_.whole(op->operand(k)));

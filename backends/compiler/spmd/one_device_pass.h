@@ -111,6 +111,8 @@ class ToOneDevice {
   bool meets_own_parts(const ir::Operation& op, std::vector<Tiling> tilings) const;
   // The axes that a sum is left partial over, where all who use it are constraints that say so.
   Axes wanted_addends(const ir::Value& value) const;
+  // The axes that a constraint leaves the value a partial sum over.
+  Axes given_addends(const ir::Value* value) const;
   // An array that control flow carries: its parts have its place.
   void carry(ir::Value* value, const Tiling& tiling);
   Result<ir::Value*> carried(ir::Value* value, const Tiling& tiling);
