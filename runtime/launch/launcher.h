@@ -56,8 +56,10 @@ struct LaunchOptions {
 
 // What the run ends with: 0 when all ranks did, the exit code of the rank that failed first, 128
 // and a signal's number where one ended it or was passed on. INVALID_ARGUMENT, UNAVAILABLE,
-// RESOURCE_EXHAUSTED: the ranks could not be started. DEADLINE_EXCEEDED: machines have not come;
-// 1: one was lost when no restarts were left.
+// RESOURCE_EXHAUSTED: the ranks could not be started. On several machines 1 as well: one was lost
+// when no restarts were left, fewer than min_nodes came in join_timeout, or ranks did not vanish.
+// UNAVAILABLE: nobody answered at `rendezvous` for join_timeout; UNAUTHENTICATED: another run is
+// there.
 Result<int> launch(const LaunchOptions& options);
 
 }  // namespace hekla::launch

@@ -12,6 +12,8 @@ namespace {
 
 // What fails because of another failure does so within this time.
 constexpr std::chrono::milliseconds kSettling(500);
+// What processes may need to vanish once they are killed, beside the grace and the silence.
+constexpr std::chrono::seconds kVanishing(30);
 // What a run ends with that lost a machine.
 constexpr int kLostNode = 1;
 constexpr size_t kKeptNews = 8;
@@ -233,16 +235,31 @@ void Leader::judge() {
                              options_.max_restarts));
 }
 
+bool Leader::has_ended(const Plan::Seat& seat) const {
+  if (!is_here(seat.node)) return true;
+  const NodeReport& report = nodes_.at(seat.node).report;
+  return report.attempt == plan_.attempt && report.has_ended;
+}
+
 bool Leader::all_seats_ended() const {
-  return std::all_of(plan_.seats.begin(), plan_.seats.end(), [&](const Plan::Seat& seat) {
-    if (!is_here(seat.node)) return true;
-    const NodeReport& report = nodes_.at(seat.node).report;
-    return report.attempt == plan_.attempt && report.has_ended;
-  });
+  return std::all_of(plan_.seats.begin(), plan_.seats.end(),
+                     [&](const Plan::Seat& seat) { return has_ended(seat); });
 }
 
 void Leader::wait_for_stop(Clock::time_point now) {
-  if (!all_seats_ended()) return;
+  if (!stopped_) stopped_ = now;
+  if (!all_seats_ended()) {
+    const auto most = options_.grace + options_.silence + kVanishing;
+    if (now - *stopped_ <= most) return;
+    const auto late = std::find_if(plan_.seats.begin(), plan_.seats.end(),
+                                   [&](const Plan::Seat& seat) { return !has_ended(seat); });
+    return end(
+        kLostNode,
+        fmt::format("machine {} ({}) has not said within {:.0f} s that its ranks have "
+                    "ended: the run ends, since two attempts must not run at once; look "
+                    "there for processes that cannot be killed",
+                    late->host, ranks_of(*late), std::chrono::duration<double>(most).count()));
+  }
   if (must_end_) {
     bool saved = false, all_saved = signal_ != 0;
     for (const Plan::Seat& seat : plan_.seats) {
@@ -267,6 +284,7 @@ void Leader::wait_for_stop(Clock::time_point now) {
 
 void Leader::stop(std::string news) {
   phase_ = Phase::kStopping;
+  stopped_.reset();
   change(Plan::Kind::kStop, std::move(news));
 }
 

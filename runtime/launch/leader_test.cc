@@ -67,7 +67,13 @@ class World {
 };
 
 LeaderOptions two_to_three(int restarts = 1) {
-  return {2, 3, restarts, milliseconds(10'000), milliseconds(1'000), milliseconds(5'000)};
+  return {2,
+          3,
+          restarts,
+          milliseconds(10'000),
+          milliseconds(1'000),
+          milliseconds(5'000),
+          milliseconds(10'000)};
 }
 
 std::string last_news(const Plan& plan) { return plan.news.empty() ? "" : plan.news.back().second; }
@@ -233,6 +239,24 @@ TEST(Leader, ASignalEndsTheRunOnceAllRanksHaveEnded) {
   int rank = 0;
   for (const char* node : {"a", "b", "c"}) world.fail(node, 0, rank++, {kPreempted, 0}, 1.0);
   EXPECT_EQ(world.after(milliseconds(0)).exit_code, kPreempted);
+}
+
+TEST(Leader, RanksThatDoNotEndEndTheRun) {
+  World world(two_to_three());
+  for (const char* node : {"a", "b", "c"}) world.join(node);
+  world.after(milliseconds(0));
+  world.fail("a", 0, 0, {4, 0}, 1.0);
+  world.ended("c", 0);
+  // Two attempts never run at once, so there is no other without them. The grace of the launchers
+  // is 10 s, the silence 5 s.
+  EXPECT_EQ(world.after(milliseconds(45'000)).kind, Plan::Kind::kStop);
+  const Plan& plan = world.after(milliseconds(1'000));
+  EXPECT_EQ(plan.kind, Plan::Kind::kEnd);
+  EXPECT_EQ(plan.exit_code, 1);
+  EXPECT_NE(last_news(plan).find("machine host-b (rank 1) has not said within 45 s that its ranks "
+                                 "have ended"),
+            std::string::npos)
+      << last_news(plan);
 }
 
 TEST(Leader, WhatNodesWriteIsNotBelieved) {

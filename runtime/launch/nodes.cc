@@ -90,7 +90,8 @@ class NodeRun {
     const NodeLink::MakeLeader make_leader = [this](std::string own) {
       return std::make_unique<Leader>(
           LeaderOptions{options_.min_nodes, options_.max_nodes, options_.max_restarts,
-                        options_.join_timeout, options_.last_call, options_.silence},
+                        options_.join_timeout, options_.last_call, options_.silence,
+                        options_.grace},
           std::move(own), [this] { return meeting(); });
     };
     const NodeLink::Options own = {endpoint_, options_.run_id, host_name(), options_.nproc,
@@ -104,7 +105,7 @@ class NodeRun {
       const bool is_early = link.status().code() == StatusCode::kUnavailable && !deadline.expired();
       if (link.ok()) link_ = *std::move(link);
       if (!link.ok() && !is_early) {
-        return link.status().with_context(fmt::format("joining the run \"{}\"", options_.run_id));
+        return link.status().with_context("joining the run at " + options_.rendezvous);
       }
       signal_ = signals_.take();
       if (signal_ == 0) continue;
@@ -123,11 +124,13 @@ class NodeRun {
       wait();
       link_->clear_event();
       if (const int signal = signals_.take(); signal != 0) pass_on(signal);
-      if (!link_->status().ok()) {
+      const Status status = link_->status();
+      const Plan plan = link_->plan();
+      // The store goes once the others have ended; who knows of the end does not need it any more.
+      if (!status.ok() && plan.kind != Plan::Kind::kEnd) {
         end_cut_off();
         return {};
       }
-      const Plan plan = link_->plan();
       hear(plan);
       if (const std::optional<int> code = follow(plan)) return code;
     }
@@ -171,10 +174,18 @@ class NodeRun {
     if (report_.is_leaving) return leave();
     if (plan.kind == Plan::Kind::kEnd) return bye(plan.exit_code);
     const int seat = plan.seat_of(link_->node());
-    if (plan.kind == Plan::Kind::kRun && seat >= 0 && plan.attempt != report_.attempt) {
-      start(plan, plan.seats[static_cast<size_t>(seat)], seat);
-    }
+    if (seat < 0 || plan.attempt == report_.attempt) return {};
+    if (plan.kind == Plan::Kind::kRun) start(plan, plan.seats[static_cast<size_t>(seat)], seat);
+    if (plan.kind == Plan::Kind::kStop) miss(plan.attempt);
     return {};
+  }
+
+  // An attempt that was stopped before this machine heard of it: the leader waits for its end.
+  void miss(int64_t attempt) {
+    report_ = {};
+    report_.attempt = attempt;
+    report_.has_ended = true;
+    link_->report(report_);
   }
 
   void start(const Plan& plan, const Plan::Seat& seat, int index) {
@@ -227,7 +238,8 @@ class NodeRun {
   int bye(int exit_code) {
     // The others are to hear of the end before the store goes.
     const Deadline deadline = Deadline::in(options_.silence);
-    while (link_->is_leading() && !link_->is_alone() && !deadline.expired()) {
+    while (link_->is_leading() && link_->status().ok() && !link_->is_alone() &&
+           !deadline.expired()) {
       LocalRanks(false, {}).wait({}, std::chrono::milliseconds(50));
     }
     link_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several launchers as processes of this machine; tests/launch has them on hosts that can be cut
-// off.
+// Several launchers as processes of this machine; tests/torch/test_hosts.py has them on hosts that
+// can be cut off.
 #include "runtime/launch/nodes.h"
 
 #include <fcntl.h>
@@ -176,11 +176,12 @@ TEST(Nodes, WhoHasAnotherRunIdIsNotLetIn) {
   launchers.options().join_timeout = std::chrono::seconds(2);
   const pid_t first = launchers.start("first");
   ASSERT_TRUE(launchers.is_hosted());
-  launchers.options().run_id = "another";
+  launchers.options().run_id = "hidden-word";
   const pid_t second = launchers.start("second");
   EXPECT_EQ(wait_for_child(second), 111);
-  EXPECT_TRUE(launchers.has("second.err", "UNAUTHENTICATED: joining the run \"another\""))
+  EXPECT_TRUE(launchers.has("second.err", "UNAUTHENTICATED: joining the run at 127.0.0.1:"))
       << launchers.text("second.err");
+  EXPECT_FALSE(launchers.has("second.err", "hidden-word")) << "the secret stands in logs";
   EXPECT_EQ(wait_for_child(first), 1);
   EXPECT_TRUE(launchers.has("first.err", "1 of at least 2 machines have come in 2 s"));
 }
