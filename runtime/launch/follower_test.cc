@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -58,7 +59,14 @@ class Follower : public ::testing::Test {
     ::close(port[0]);
     ::close(port[1]);
     store_ = *TcpStore::connect("127.0.0.1", number, options_.run_id, Deadline::in(seconds(30)));
-    ASSERT_TRUE(becomes_so([&] { return !(node_ = find_node("")).empty(); })) << text("err");
+    ASSERT_TRUE(store_->set("silence_ms", std::to_string(leader_silence_.count())).ok());
+    ASSERT_TRUE(becomes_so([&] { return has_ended() || !(node_ = find_node("")).empty(); }))
+        << text("err");
+  }
+  bool has_ended() {
+    siginfo_t info = {};
+    return ::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == child_;
   }
   void TearDown() override {
     if (child_ > 0) ::kill(child_, SIGKILL);
@@ -116,6 +124,7 @@ class Follower : public ::testing::Test {
     options.join_timeout = seconds(5);
     return options;
   }();
+  milliseconds leader_silence_ = options_.silence;
   std::unique_ptr<TcpStoreServer> server_;
   std::unique_ptr<TcpStore> store_;
   std::string node_;
@@ -147,6 +156,15 @@ TEST_F(Follower, AStoreThatGoesAfterTheEndOfTheRunIsNoLoss) {
   server_.reset();
   EXPECT_EQ(code(), 3) << text("err");
   EXPECT_EQ(text("err").find("cut off"), std::string::npos) << text("err");
+}
+
+TEST_F(Follower, AllHaveTheSameSilence) {
+  leader_silence_ = milliseconds(6000);
+  start("exit 0");
+  EXPECT_EQ(code(), 111);
+  EXPECT_NE(text("err").find("--silence of this launcher is 4000 ms, and 6000 ms of the one at"),
+            std::string::npos)
+      << text("err");
 }
 
 }  // namespace

@@ -63,13 +63,14 @@ void Leader::read(Clock::time_point now, const Nodes& nodes) {
   }
   for (auto node = nodes_.begin(); node != nodes_.end();) {
     const std::string& name = node->first;
-    const bool is_silent = now - node->second.heard > options_.silence;
+    const Clock::duration silent = now - node->second.heard;
     std::string why;
     if (!present.contains(name)) {
       why = kHasLeft;
-    } else if (nodes.lost.contains(name)) {
+    } else if (nodes.lost.contains(name) && silent <= options_.silence / 2) {
+      // Later the connection may be what has gone, while the ranks run on.
       why = "its launcher is gone";
-    } else if (is_silent && name != own_) {
+    } else if (silent > options_.silence && name != own_) {
       why = fmt::format("nothing has been heard of it for {:.1f} s",
                         std::chrono::duration<double>(options_.silence).count());
     }
@@ -121,8 +122,11 @@ void Leader::gather(Clock::time_point now) {
     if (now < *gather_until_) return;
     return end(
         kLostNode,
-        fmt::format("{} of at least {} machines have come in {:.0f} s: {}", chosen.size(), enough,
-                    std::chrono::duration<double>(options_.join_timeout).count(), list(chosen)));
+        fmt::format(
+            "{} of at least {} machines have come in {:.0f} s: {}. Start the launcher on the "
+            "others with the same --rdzv and --run-id; --join-timeout is how long it waits",
+            chosen.size(), enough, std::chrono::duration<double>(options_.join_timeout).count(),
+            list(chosen)));
   }
   if (!call_until_) call_until_ = now + (is_first_ ? options_.last_call : Clock::duration::zero());
   if (chosen.size() < most && now < *call_until_) return;

@@ -116,7 +116,10 @@ TEST(Leader, SaysWhoHasComeWhenTooFewDo) {
   const Plan& plan = world.after(milliseconds(10'100));
   EXPECT_EQ(plan.kind, Plan::Kind::kEnd);
   EXPECT_EQ(plan.exit_code, 1);
-  EXPECT_EQ(last_news(plan), "1 of at least 2 machines have come in 10 s: host-a");
+  EXPECT_EQ(
+      last_news(plan),
+      "1 of at least 2 machines have come in 10 s: host-a. Start the launcher on the others with "
+      "the same --rdzv and --run-id; --join-timeout is how long it waits");
 }
 
 TEST(Leader, TheFailureThatWasFirstIsNamedAndCostsARestart) {
@@ -193,6 +196,18 @@ TEST(Leader, WhoIsSilentOrDeadIsLost) {
   EXPECT_TRUE(has_news(too_few, "machine host-c (rank 1) is lost: its launcher is gone"));
   EXPECT_EQ(too_few.kind, Plan::Kind::kGather);
   EXPECT_EQ(last_news(too_few), "1 of at least 2 machines are there; waiting for more");
+}
+
+// Then its ranks may run for as long as it may be silent.
+TEST(Leader, ALostConnectionAfterSilenceIsNoEarlierLoss) {
+  World world(two_to_three(2));
+  for (const char* node : {"a", "b", "c"}) world.join(node);
+  world.after(milliseconds(0));
+  world.silence("b");
+  world.after(milliseconds(3'000));
+  world.lose("b");
+  EXPECT_EQ(world.after(milliseconds(1'900)).kind, Plan::Kind::kRun);
+  EXPECT_EQ(world.after(milliseconds(800)).kind, Plan::Kind::kStop);
 }
 
 TEST(Leader, WhoComesIsTakenInWhereThereIsRoom) {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBeatPause(100);
 constexpr const char* kPlanKey = "plan";
+constexpr const char* kSilenceKey = "silence_ms";  // the leader's
 
 }  // namespace
 
@@ -38,6 +39,14 @@ Result<std::unique_ptr<NodeLink>> NodeLink::join(const Options& options, const M
   HEKLA_ASSIGN_OR_RETURN(
       link->store_, rendezvous::TcpStore::connect(options.store.host, options.store.port,
                                                   options.token, deadline, options.silence / 2));
+  if (make && link->store_->server_id() != options.own_server) {
+    return already_exists("another launcher hosts the store at {}:{}", options.store.host,
+                          options.store.port);
+  }
+  if (make) {
+    HEKLA_RETURN_IF_ERROR(link->store_->set(kSilenceKey, std::to_string(options.silence.count())));
+  }
+  HEKLA_RETURN_IF_ERROR(link->agree_on_silence());
   link->event_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (link->event_ < 0) return unavailable("no eventfd for the launcher: errno {}", errno);
   NodeCard card{options.host, options.nproc, 0};
@@ -50,6 +59,20 @@ Result<std::unique_ptr<NodeLink>> NodeLink::join(const Options& options, const M
   NodeLink* const own = link.get();
   link->thread_ = start_thread([own](std::stop_token stop) { own->work(stop); });
   return link;
+}
+
+Status NodeLink::agree_on_silence() const {
+  HEKLA_ASSIGN_OR_RETURN(const auto text, store_->get(kSilenceKey));
+  if (!text) {
+    return unavailable("the store at {}:{} is there, but the launcher that decides is not yet",
+                       options_.store.host, options_.store.port);
+  }
+  const std::string own = std::to_string(options_.silence.count());
+  if (*text == own) return ok_status();
+  return Status(StatusCode::kFailedPrecondition,
+                fmt::format("--silence of this launcher is {} ms, and {} ms of the one at {}:{}: "
+                            "all of a run need the same",
+                            own, *text, options_.store.host, options_.store.port));
 }
 
 NodeLink::~NodeLink() {

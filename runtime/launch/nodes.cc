@@ -30,7 +30,7 @@ std::string listening(const std::string& host) {
   return is_address ? host : "";
 }
 
-constexpr std::chrono::milliseconds kLookForSignals(500);
+constexpr std::chrono::milliseconds kLookForSignals(500), kTryAgain(100);
 
 class NodeRun {
  public:
@@ -62,11 +62,10 @@ class NodeRun {
  private:
   // Hosts the store where that is this machine's part and nobody does it yet.
   Status host() {
-    if (server_ != nullptr) return ok_status();
-    // Whether it is, is asked with a port that is free: a name's own listener has all addresses.
-    const auto probe = TcpStoreServer::start(endpoint_.host, 0, "");
-    if (probe.status().code() == StatusCode::kInvalidArgument) return probe.status();
-    if (!probe.ok()) return ok_status();
+    if (server_ != nullptr || is_follower_) return ok_status();
+    // Whether it is, is asked with a port that is free: a name's own listener has all addresses. A
+    // name that is not known yet is nobody's.
+    if (!TcpStoreServer::start(endpoint_.host, 0, "").ok()) return ok_status();
     Result<std::unique_ptr<TcpStoreServer>> server =
         TcpStoreServer::start(listening(endpoint_.host), endpoint_.port, options_.run_id);
     // Another launcher of this machine may have it.
@@ -94,23 +93,40 @@ class NodeRun {
                         options_.grace},
           std::move(own), [this] { return meeting(); });
     };
-    const NodeLink::Options own = {endpoint_, options_.run_id, host_name(), options_.nproc,
-                                   options_.silence};
+    NodeLink::Options own = {endpoint_,   options_.run_id, "",
+                             host_name(), options_.nproc,  options_.silence};
     const Deadline deadline = Deadline::in(options_.join_timeout);
+    bool has_said = false;
     while (link_ == nullptr) {
       // Once it has been one of the others, a machine cannot begin another run by itself.
       if (!has_joined_) HEKLA_RETURN_IF_ERROR(host());
+      own.own_server = server_ != nullptr ? server_->id() : "";
       auto link = NodeLink::join(own, server_ != nullptr ? make_leader : nullptr,
                                  Deadline::in(kLookForSignals));
-      const bool is_early = link.status().code() == StatusCode::kUnavailable && !deadline.expired();
+      const StatusCode code = link.status().code();
       if (link.ok()) link_ = *std::move(link);
-      if (!link.ok() && !is_early) {
+      if (code == StatusCode::kAlreadyExists) {
+        // An address that this machine may listen at is not always its own.
+        server_.reset();
+        is_follower_ = true;
+        continue;
+      }
+      // A name may become known when the machine that has it comes up.
+      const bool is_no_name = code == StatusCode::kInvalidArgument;
+      if (code != StatusCode::kOk &&
+          ((code != StatusCode::kUnavailable && !is_no_name) || deadline.expired())) {
         return link.status().with_context("joining the run at " + options_.rendezvous);
       }
+      if (is_no_name && !std::exchange(has_said, true)) {
+        say(fmt::format("{}; tried again for {:.0f} s (--join-timeout)", link.status().message(),
+                        std::chrono::duration<double>(options_.join_timeout).count()));
+      }
       signal_ = signals_.take();
-      if (signal_ == 0) continue;
-      link_.reset();
-      return ok_status();
+      if (signal_ != 0) {
+        link_.reset();
+        return ok_status();
+      }
+      if (link_ == nullptr) LocalRanks(false, {}).wait({{signals_.file(), POLLIN, 0}}, kTryAgain);
     }
     has_joined_ = true;
     seen_ = 0;
@@ -267,6 +283,7 @@ class NodeRun {
   std::unique_ptr<NodeLink> link_;
   std::optional<LocalRanks> ranks_;
   bool has_joined_ = false;
+  bool is_follower_ = false;  // another launcher hosts the store
   NodeReport report_;
   bool was_told_ = false;  // the ranks, to end
   int64_t seen_ = 0;       // version of the plan
@@ -279,6 +296,13 @@ Result<int> launch_nodes(const LaunchOptions& options, const Signals& signals) {
   HEKLA_ASSIGN_OR_RETURN(Endpoint endpoint, Endpoint::read(options.rendezvous));
   if (options.min_nodes < 1 || options.max_nodes < options.min_nodes) {
     return invalid_argument("{} to {} machines", options.min_nodes, options.max_nodes);
+  }
+  if (options.run_id.empty() || options.run_id == LaunchOptions().run_id) {
+    return invalid_argument(
+        "a run on several machines needs a run id (--run-id, or HEKLA_RUN_ID, which other users do "
+        "not see): the same on all, and nothing that is guessed, since whoever reaches {} and "
+        "knows it can take part in the run",
+        options.rendezvous);
   }
   return NodeRun(options, signals, std::move(endpoint)).run();
 }
