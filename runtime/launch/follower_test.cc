@@ -158,6 +158,20 @@ TEST_F(Follower, AStoreThatGoesAfterTheEndOfTheRunIsNoLoss) {
   EXPECT_EQ(text("err").find("cut off"), std::string::npos) << text("err");
 }
 
+TEST_F(Follower, WhoIsCountedAsLostComesAgain) {
+  start(": > $1/began; exec sleep 100");
+  say(Plan::Kind::kRun, 0);
+  ASSERT_TRUE(becomes_so([&] { return exists("began"); })) << text("err");
+  ASSERT_TRUE(store_->remove_all("node/" + node_ + "/").ok());
+  std::string again;
+  EXPECT_TRUE(becomes_so([&] { return !(again = find_node(node_)).empty(); })) << text("err");
+  EXPECT_NE(text("err").find("cut off from the run at"), std::string::npos) << text("err");
+  EXPECT_NE(text("err").find("the others count this machine as lost"), std::string::npos);
+  node_ = again;
+  say(Plan::Kind::kEnd, 0, 5);
+  EXPECT_EQ(code(), 5) << text("err");
+}
+
 TEST_F(Follower, AllHaveTheSameSilence) {
   leader_silence_ = milliseconds(6000);
   start("exit 0");

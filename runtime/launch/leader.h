@@ -52,6 +52,8 @@ class Leader {
   const Plan& step(Clock::time_point now, const Nodes& nodes);
   // The run ends, with the signal, once all ranks have.
   void shut_down(int signal) { signal_ = signal; }
+  // Has been counted as lost: what it has written goes, by which it sees that.
+  bool is_gone(const std::string& node) const { return gone_.contains(node); }
   // Nobody but the leader's own node is there any more.
   bool is_alone() const;
 

@@ -185,7 +185,9 @@ TEST(Leader, WhoIsSilentOrDeadIsLost) {
   world.ended("a", 0);
   world.ended("c", 0);
   EXPECT_EQ(world.after(milliseconds(0)).seats.size(), 2U);
-  // It cannot come back under its old name.
+  // It cannot come back under its old name, and what it writes is to be removed.
+  EXPECT_TRUE(world.leader().is_gone("b"));
+  EXPECT_FALSE(world.leader().is_gone("c"));
   world.report("b", {1, true});
   EXPECT_EQ(world.after(milliseconds(500)).seats.size(), 2U);
   // Whose launcher has died is lost at once, also where its peers have failed before that is seen.

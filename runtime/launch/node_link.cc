@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "runtime/base/async/thread.h"
@@ -137,6 +138,12 @@ Status NodeLink::beat(int64_t number) {
   return store_->set(key("report"), text);
 }
 
+Status NodeLink::check_membership() const {
+  HEKLA_ASSIGN_OR_RETURN(const auto card, store_->get(key("card")));
+  if (card) return ok_status();
+  return unavailable("the others count this machine as lost");
+}
+
 Status NodeLink::lead() {
   Leader::Nodes nodes;
   HEKLA_ASSIGN_OR_RETURN(nodes.values, store_->get_all("node/"));
@@ -148,10 +155,18 @@ Status NodeLink::lead() {
   }
   Plan plan;
   bool is_new = false;
+  std::set<std::string> gone;
   {
     const std::lock_guard lock(mutex_);
     plan = leader_->step(Leader::Clock::now(), nodes);
     is_new = plan.version != plan_.version;
+    for (const auto& [name, value] : nodes.values) {
+      const std::string node = name.substr(5, name.find('/', 5) - 5);
+      if (leader_->is_gone(node)) gone.insert(node);
+    }
+  }
+  for (const std::string& node : gone) {
+    HEKLA_RETURN_IF_ERROR(store_->remove_all("node/" + node + "/"));
   }
   if (!is_new) return ok_status();
   HEKLA_RETURN_IF_ERROR(store_->set(kPlanKey, plan.text()));
@@ -166,6 +181,7 @@ void NodeLink::work(std::stop_token stop) {
   for (int64_t number = 1; status.ok(); ++number) {
     status = beat(number);
     if (status.ok() && leader_ != nullptr) status = lead();
+    if (status.ok() && leader_ == nullptr) status = check_membership();
     if (status.ok() && leader_ == nullptr) {
       const auto text = store_->get(kPlanKey);
       status = text.status();

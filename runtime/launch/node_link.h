@@ -69,6 +69,8 @@ class NodeLink {
   Status beat(int64_t number);
   // All have the same silence, or some would end their ranks too late.
   Status agree_on_silence() const;
+  // The leader removes what nodes have written that it counts as lost.
+  Status check_membership() const;
   Status lead();
   void set_plan(Plan plan);
   std::string key(const char* what) const { return "node/" + node_ + "/" + what; }
