@@ -17,7 +17,8 @@ set(HEKLA_PUBLIC_HEADERS
   runtime/client/open.h
   runtime/program/builder/graph_builder.h runtime/program/stablehlo/read_program.h
   runtime/program/stablehlo/bytecode/write_bytecode.h runtime/program/stablehlo/text/print.h
-  runtime/process_group/init.h runtime/process_group/backend_registry.h runtime/process_group/c_api/process_group_c.h
+  runtime/process_group/init.h runtime/process_group/backend_registry.h
+  runtime/process_group/objects.h runtime/process_group/c_api/process_group_c.h
   runtime/checkpoint/c_api/checkpoint_c.h
   runtime/checkpoint/manager/checkpoint_manager.h runtime/checkpoint/device/client_source.h)
 set(client hekla_runtime_client hekla_npy)

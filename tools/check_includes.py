@@ -18,8 +18,10 @@ RULES = [
     ("plugin_api/", []),
     ("runtime/base/", []),
     ("runtime/collectives/", ["runtime/base/", "runtime/rendezvous/"]),
-    # What users call collectives by: over transports, and nothing of devices or programs.
-    ("runtime/process_group/", ["runtime/base/", "runtime/collectives/", "runtime/rendezvous/"]),
+    # What users call collectives by: over transports, and nothing of devices or programs. The
+    # table of transports of others is plugin_api's.
+    ("runtime/process_group/", ["plugin_api/hekla_group_backend.h", "runtime/base/",
+                                "runtime/collectives/", "runtime/rendezvous/"]),
     # What programs are: for runtime/, which builds them, and backends/, which compile them.
     ("runtime/program/", ["runtime/base/"]),
     # How processes find each other: for checkpoints, process groups and the C API.

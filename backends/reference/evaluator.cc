@@ -76,7 +76,6 @@ Status check_op(const ir::Operation& op, const ir::Module& module, const ir::Dev
       if (op.result()->type().is_static_tensor()) return ok_status();
       return unimplemented("a reshape to {}, whose shape is not known",
                            op.result()->type().to_string());
-    case OpCode::kScatter:
     case OpCode::kSelectAndScatter:
       for (const ir::Value* operand : op.operands()) {
         if (!operand->type().is_static_tensor()) {

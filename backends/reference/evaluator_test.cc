@@ -25,6 +25,13 @@ ir::AttributeMap direction(std::string_view name) {
   return map;
 }
 
+Result<std::vector<HostArray>> run_text(std::string_view text, std::vector<HostArray> inputs) {
+  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_text(text));
+  HEKLA_RETURN_IF_ERROR(ir::verify(*module));
+  HEKLA_RETURN_IF_ERROR(check_supported(*module));
+  return evaluate(*module, std::move(inputs), {});
+}
+
 // while (i < n) { i += 1; x += x }, with n from outside of the loop.
 TestProgram doubling() {
   TestProgram p({kI32, kF32x2});
@@ -199,6 +206,43 @@ TEST(Evaluator, ComputedShapesMustBeTheDeclaredOnes) {
   EXPECT_NE(wrong.status().message().find("tensor<4xf32>"), std::string::npos);
 }
 
+TEST(Evaluator, ScatterTakesAsManyUpdatesAsTheLaunchSays) {
+  // What torch_xla makes of masked_scatter.
+  const auto run = [](int32_t indices, int32_t updates) {
+    return run_text(
+        R"(func.func @main(%n: tensor<2xi32>, %at: tensor<4x1xi32>, %updates: tensor<4xf32>)
+               -> tensor<6xf32> {
+             %0 = stablehlo.slice %n [0:1] : (tensor<2xi32>) -> tensor<1xi32>
+             %1 = stablehlo.reshape %0 : (tensor<1xi32>) -> tensor<i32>
+             %2 = stablehlo.slice %n [1:2] : (tensor<2xi32>) -> tensor<1xi32>
+             %3 = stablehlo.reshape %2 : (tensor<1xi32>) -> tensor<i32>
+             %4 = stablehlo.set_dimension_size %at, %1, dim = 0
+                 : (tensor<4x1xi32>, tensor<i32>) -> tensor<?x1xi32, #stablehlo.bounds<4, ?>>
+             %5 = stablehlo.set_dimension_size %updates, %3, dim = 0
+                 : (tensor<4xf32>, tensor<i32>) -> tensor<?xf32, #stablehlo.bounds<4>>
+             %6 = stablehlo.constant dense<0.0> : tensor<6xf32>
+             %7 = "stablehlo.scatter"(%6, %4, %5) <{scatter_dimension_numbers =
+                 #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+                                    index_vector_dim = 1>}> ({
+               ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+                 stablehlo.return %b : tensor<f32>
+             }) : (tensor<6xf32>, tensor<?x1xi32, #stablehlo.bounds<4, ?>>,
+                   tensor<?xf32, #stablehlo.bounds<4>>) -> tensor<6xf32>
+             return %7 : tensor<6xf32>
+           })",
+        {i32({indices, updates}), HostArray(DType::kI32, {4, 1}), f32({7, 8, 9, 10})});
+  };
+  const auto none = run(0, 0);
+  ASSERT_TRUE(none.ok()) << none.status().to_string();
+  EXPECT_EQ(values_of<float>((*none)[0]), std::vector<float>({0, 0, 0, 0, 0, 0}));
+  const auto three = run(3, 3);  // all of them at 0, the last stays
+  ASSERT_TRUE(three.ok()) << three.status().to_string();
+  EXPECT_EQ(values_of<float>((*three)[0]), std::vector<float>({9, 0, 0, 0, 0, 0}));
+  const Status differ = run(2, 3).status();
+  EXPECT_EQ(differ.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(differ.message().find("f32[3]"), std::string::npos) << differ.to_string();
+}
+
 TEST(CustomCalls, RefuseWhatTheirTargetDoesNotTake) {
   const Type matrix = Type::tensor(DType::kF32, {3, 2});
   for (const char* target : {"Qr", "mhlo.erf", "mhlo.topk", "shape_assertion", "check.expect_eq",
@@ -293,13 +337,6 @@ TEST(Quantized, OneScalePerIndexOfTheAxis) {
   const auto result = p.run({array_of<int8_t>(DType::kI8, {4, 4})});
   ASSERT_TRUE(result.ok()) << result.status().to_string();
   EXPECT_EQ(values_of<float>((*result)[0]), std::vector<float>({2, 6}));
-}
-
-Result<std::vector<HostArray>> run_text(std::string_view text, std::vector<HostArray> inputs) {
-  HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<ir::Module> module, stablehlo::read_text(text));
-  HEKLA_RETURN_IF_ERROR(ir::verify(*module));
-  HEKLA_RETURN_IF_ERROR(check_supported(*module));
-  return evaluate(*module, std::move(inputs), {});
 }
 
 TEST(Quantized, RegionsComputeOnRealValues) {

@@ -79,6 +79,8 @@ bool has_dynamic_operand(const ir::Operation& op) {
 // The constraints of the operation once more, on the shapes that its operands really have.
 Status check_dynamic_operands(const ir::Operation& op, const std::vector<Datum>& operands) {
   if (ir::is_collective(op.code()) || op.code() == OpCode::kAsyncStart) return ok_status();
+  // Its arrays have shapes of their own, which its kernel holds against each other.
+  if (op.code() == OpCode::kScatter) return ok_status();
   if (op.region_count() > 0) {
     // reduce, reduce_window, sort, map: all arrays of one shape. check_op refused the others.
     const Dims* first = nullptr;

@@ -11,7 +11,7 @@ import itertools
 import os
 import pathlib
 
-VERSION = 1
+VERSION = 2
 CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, UNKNOWN = 1, 3, 4, 5, 6, 2
 
 
@@ -61,6 +61,7 @@ def library():
         'version': (i32,), 'error': (text,), 'set_error': (None, text), 'dtype': (i32, text),
         'reduce_op': (i32, text), 'value_set': (None, p, text, i64),
         'create': (int, ctypes.POINTER(_Store), i32, i32, text, text, i64, out),
+        'subgroup': (int, p, text, ctypes.POINTER(i32), i32, i64, out),
         'destroy': (None, p), 'close': (None, p), 'abort': (int, p, text), 'status': (int, p),
         'sequence': (int, p, ctypes.POINTER(i64)),
         'broadcast': (int, p, array, i32, i64, u64, out),
@@ -159,6 +160,16 @@ class Group:
              engine.encode(), timeout_ms, ctypes.byref(made))
         self.handle = made
         _open_groups.add(self)
+
+    @classmethod
+    def of(cls, parent, ranks, name, timeout_ms):
+        """Of some of a Group's ranks, in that order, over its connections; those alone call."""
+        group = cls.__new__(cls)
+        group.handle = ctypes.c_void_p()
+        call('subgroup', parent.handle, name.encode(), (ctypes.c_int32 * len(ranks))(*ranks), len(ranks),
+             timeout_ms, ctypes.byref(group.handle))
+        _open_groups.add(group)
+        return group
 
     def start(self, name, *arguments, keeps=None):
         """The Work of hekla_group_NAME(group, *arguments, keep); `keeps` is memory that its arrays

@@ -15,6 +15,7 @@ import functools
 import os
 import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -240,16 +241,20 @@ class _StoreOfTorch:
 class ProcessGroupHekla(dist.ProcessGroup):
     """A process group of torch.distributed; torch calls it, programs call torch.distributed."""
 
-    def __init__(self, store, rank, size, timeout, name):
+    def __init__(self, store, rank, size, timeout, name, world=None, ranks=()):
+        """`world`: a ProcessGroupHekla over whose connections this one of some of its ranks goes."""
         super().__init__(rank, size)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._store_kept, self._rank, self._size = store, rank, size
         self._group_name = self._group_desc = name
         self._batch = None  # works since _start_coalescing
         try:
-            self._group = native.Group(_StoreOfTorch(store), rank, size, name,
-                                       os.environ.get('HEKLA_GROUP_ENGINE', 'auto'),
-                                       max(1, round(timeout.total_seconds() * 1000)))
+            timeout_ms = max(1, round(timeout.total_seconds() * 1000))
+            if world is not None:
+                self._group = native.Group.of(world._group, ranks, name, timeout_ms)
+            else:
+                self._group = native.Group(_StoreOfTorch(store), rank, size, name,
+                                           os.environ.get('HEKLA_GROUP_ENGINE', 'auto'), timeout_ms)
         except native.GroupError as error:
             _raise(error)
 
@@ -283,6 +288,9 @@ class ProcessGroupHekla(dist.ProcessGroup):
         return self._group_desc
 
     def shutdown(self):
+        global _world  # pylint: disable=global-statement
+        if _world is not None and _world() is self:
+            _world = None
         self._group.close()
 
     def abort(self):
@@ -304,6 +312,11 @@ class ProcessGroupHekla(dist.ProcessGroup):
         if self._batch is not None:
             self._batch.append(work)
         return work
+
+    def _parts_of_ranks(self, parts, what):
+        if len(parts) != self._size:
+            raise ValueError(f'{what} has {len(parts)} parts for {self._size} ranks')
+        return parts
 
     def _parts(self, tensors, what):
         if len(tensors) != self._size:
@@ -344,7 +357,13 @@ class ProcessGroupHekla(dist.ProcessGroup):
         return self._start(memory, output_lists, *calls)
 
     def allgather_coalesced(self, output_lists, inputs, opts=None):
-        return self.allgather(list(output_lists), inputs, opts)
+        """output_lists[r][i] gets input i of rank r."""
+        for outputs in self._parts_of_ranks(output_lists, "all_gather_coalesced's output"):
+            if len(outputs) != len(inputs):
+                raise ValueError(f"all_gather_coalesced's output has {len(outputs)} tensors for {len(inputs)} inputs")
+        work = self.allgather([list(outputs) for outputs in zip(*output_lists)], inputs, opts)
+        work._outputs = output_lists
+        return work
 
     def _allgather_base(self, output, x, opts=None):
         return self.allgather_into_tensor_coalesced([output], [x], opts)
@@ -487,8 +506,17 @@ class _Works(HeklaWork):
 def _create(options, backend_options=None):
     """What torch calls for each group, on its members alone."""
     del backend_options
-    return ProcessGroupHekla(options.store, options.group_rank, options.group_size, options.timeout,
-                             options.group_id or 'world')
+    global _world  # pylint: disable=global-statement
+    ranks = list(options.global_ranks_in_group)
+    world = _world() if ranks and _world is not None else None
+    group = ProcessGroupHekla(options.store, options.group_rank, options.group_size, options.timeout,
+                              options.group_id or 'world', world, ranks)
+    if not ranks:
+        _world = weakref.ref(group)
+    return group
+
+
+_world = None  # the group of all processes, while there is one of this backend
 
 
 dist.Backend.register_backend('hekla', _create, extended_api=True, devices=['cpu'])

@@ -119,7 +119,7 @@ class _Plugin(plugins.DevicePlugin):
         count = _integer('HEKLA_NUM_PROCESSES', default=1)
         if count > 1 and not os.environ.get('XLA_COORDINATOR_PORT'):
             with socket.socket() as free:
-                free.bind(('localhost', 0))
+                free.bind(('127.0.0.1', 0))
                 os.environ['XLA_COORDINATOR_PORT'] = str(free.getsockname()[1])
         return count
 

@@ -219,6 +219,15 @@ Deadline ProcessGroup::deadline_of(Timeout timeout) const {
   return Deadline::in(timeout.value_or(options_.timeout));
 }
 
+Status ProcessGroup::check_part(const std::vector<int>& ranks) const {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  const bool is_set = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  if (!ranks.empty() && is_set && sorted.front() >= 0 && sorted.back() < size()) return ok_status();
+  return invalid_argument("ranks {} as a part of group {} of {}", rendezvous::rank_list(sorted),
+                          name(), size());
+}
+
 Status ProcessGroup::check_root(int root) const {
   if (root >= 0 && root < size()) return ok_status();
   return invalid_argument("rank {} in a group of {}", root, size());
@@ -402,13 +411,15 @@ Work ProcessGroup::batch(const std::vector<Point>& points, Timeout timeout) {
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
                                                                const std::vector<int>& ranks,
-                                                               Deadline deadline) const {
+                                                               Deadline deadline,
+                                                               Timeout timeout) const {
   const auto self = std::find(ranks.begin(), ranks.end(), rank());
   if (self == ranks.end()) return std::shared_ptr<ProcessGroup>();
   std::vector<int> processes;
   for (const int r : ranks) processes.push_back(global_ranks()[static_cast<size_t>(r)]);
   Options options = options_;
   options.name = std::move(name);
+  options.timeout = timeout.value_or(options.timeout);
   std::shared_ptr<ProcessGroup> group(new ProcessGroup(hub_, options, std::move(processes),
                                                        static_cast<int>(self - ranks.begin())));
   if (wants_memory(options, group->size())) HEKLA_RETURN_IF_ERROR(group->meet(deadline));
@@ -417,13 +428,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::new_group(const std::vector<int>& ranks,
                                                               Timeout timeout) {
-  std::vector<int> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  const bool is_set = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-  if (ranks.empty() || !is_set || sorted.front() < 0 || sorted.back() >= size()) {
-    return invalid_argument("ranks {} as a part of group {} of {}", rendezvous::rank_list(sorted),
-                            name(), size());
-  }
+  HEKLA_RETURN_IF_ERROR(check_part(ranks));
   Call call = call_of(Operation::kNewGroup, DType::kInvalid, 0);
   call.detail = fnv1a(fmt::format("{} {}", call.detail, fmt::join(ranks, ",")));
   uint64_t number = 0;
@@ -434,6 +439,17 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::new_group(const std::vector<
   });
   HEKLA_RETURN_IF_ERROR(work.wait());
   return make_group(fmt::format("{}/{}", name(), number), ranks, deadline);
+}
+
+Result<std::shared_ptr<ProcessGroup>> ProcessGroup::subgroup(std::string_view name,
+                                                             const std::vector<int>& ranks,
+                                                             Timeout timeout) {
+  HEKLA_RETURN_IF_ERROR(check_part(ranks));
+  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) {
+    return invalid_argument("rank {} of group {} is none of those that make the group {}", rank(),
+                            this->name(), name);
+  }
+  return make_group(fmt::format("{}/{}", this->name(), name), ranks, deadline_of(timeout), timeout);
 }
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t key,

@@ -140,10 +140,15 @@ class ProcessGroup {
   // All of them, in any order.
   Work batch(const std::vector<Point>& points, Timeout timeout = {});
 
-  // Both are collective over this group and wait. A group of some of the ranks, in that order, that
-  // shares the transport; null on the others.
+  // All of them wait; new_group and split are collective over this group. A group of some of the
+  // ranks, in that order, that shares the transport; null on the others.
   Result<std::shared_ptr<ProcessGroup>> new_group(const std::vector<int>& ranks,
                                                   Timeout timeout = {});
+  // The same for which those ranks alone call, all with one name that no group of this one's had
+  // before; each brings its options. INVALID_ARGUMENT: this rank is none of them.
+  Result<std::shared_ptr<ProcessGroup>> subgroup(std::string_view name,
+                                                 const std::vector<int>& ranks,
+                                                 Timeout timeout = {});
   // Ranks of one color make a group, ordered by key, then by rank; null for a negative color.
   Result<std::shared_ptr<ProcessGroup>> split(int64_t color, int64_t key, Timeout timeout = {});
 
@@ -158,7 +163,7 @@ class ProcessGroup {
                int rank);
   // Null where this process is none of the ranks, which are this group's.
   Result<std::shared_ptr<ProcessGroup>> make_group(std::string name, const std::vector<int>& ranks,
-                                                   Deadline deadline) const;
+                                                   Deadline deadline, Timeout timeout = {}) const;
   // The first call, where there is one: all ranks have come, and share memory if they are to.
   Status meet(Deadline deadline);
   // Checks that stand in each call; `run` gets what it needs to exchange.
@@ -166,6 +171,7 @@ class ProcessGroup {
              std::function<Status(Exchange&)> run);
   Call call_of(Operation operation, DType dtype, int64_t count, int root = -1) const;
   Status check_root(int root) const;
+  Status check_part(const std::vector<int>& ranks) const;
   Deadline deadline_of(Timeout timeout) const;
 
   const std::shared_ptr<Hub> hub_;  // shared with the groups that came from one

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "runtime/process_group/objects.h"
 #include "runtime/process_group/testing/ranks.h"
 
 namespace hekla::process_group {
@@ -278,6 +279,33 @@ TEST_P(ProcessGroupBy, ManyCallsAreUnderWayAtOnce) {
   });
 }
 
+TEST_P(ProcessGroupBy, ObjectsHaveAnyLength) {
+  on_ranks(3, [](ProcessGroup& group) {
+    const auto text = [](int rank, char what) {
+      return std::string(static_cast<size_t>(rank) * 70'000, what);
+    };
+    const std::vector<std::string> wanted = {text(0, 'a'), text(1, 'a'), text(2, 'a')};
+    const std::string own = wanted[static_cast<size_t>(group.rank())];
+    const auto all = all_gather_objects(group, own);
+    ASSERT_TRUE(all.ok()) << all.status().to_string();
+    EXPECT_EQ(*all, wanted);
+    const auto gathered = gather_objects(group, own, 1);
+    ASSERT_TRUE(gathered.ok()) << gathered.status().to_string();
+    EXPECT_EQ(*gathered, group.rank() == 1 ? wanted : std::vector<std::string>{});
+    const auto sent = broadcast_object(group, own, 2);
+    ASSERT_TRUE(sent.ok()) << sent.status().to_string();
+    EXPECT_EQ(*sent, wanted[2]);
+    const bool is_root = group.rank() == 1;
+    const auto part = scatter_object(group, is_root ? wanted : std::vector<std::string>{}, 1);
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    EXPECT_EQ(*part, own);
+    // What is wrong is so on all ranks, and the group goes on.
+    EXPECT_EQ(scatter_object(group, {"one"}, 1).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(broadcast_object(group, "", 3).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(group.barrier().wait().ok());
+  });
+}
+
 TEST_P(ProcessGroupBy, GroupsOfSomeRanksAndSplits) {
   on_ranks(4, [](ProcessGroup& world) {
     const auto pair = *world.new_group({3, 1});
@@ -288,6 +316,19 @@ TEST_P(ProcessGroupBy, GroupsOfSomeRanksAndSplits) {
       std::vector<int32_t> x = {world.rank()};
       ASSERT_TRUE(pair->broadcast(elements(std::span(x)), 0).wait().ok());
       EXPECT_EQ(x[0], 3);
+    }
+    // Of those that call alone, over the same connections.
+    if (world.rank() >= 2) {
+      const auto own = world.subgroup("two and three", {3, 2});
+      ASSERT_TRUE(own.ok()) << own.status().to_string();
+      std::vector<int32_t> rank = {world.rank()}, both(2);
+      EXPECT_TRUE(
+          (*own)
+              ->all_gather(elements(std::span(both)), elements(std::span<const int32_t>(rank)))
+              .wait()
+              .ok());
+      EXPECT_EQ(both, (std::vector<int32_t>{3, 2}));
+      EXPECT_FALSE(world.subgroup("others", {0, 1}).ok());
     }
     // In reverse order, and one of them within another.
     const auto half = *world.split(world.rank() / 2, -world.rank());

@@ -216,6 +216,11 @@ def objects(r):
 
 def groups(r):
     """Some of the ranks, coalesced calls, works, barriers."""
+    threads = set(os.listdir('/proc/self/task'))
+    dist.barrier(dist.new_group())  # over the world's connections, so without threads for others of its own
+    more = set(os.listdir('/proc/self/task')) - threads
+    if len(more) > 1:
+        r.wrong.append(f'a group of all ranks has {len(more)} threads')
     pair = [r.world - 2, r.world - 1]
     group = dist.new_group(pair)
     if r.rank in pair:
@@ -234,6 +239,10 @@ def groups(r):
     with dist._coalescing_manager(device=torch.device('cpu')):
         for out, x in zip(outputs, inputs):
             dist.all_gather_into_tensor(out, x)
+    by_rank = [[torch.zeros(2), torch.zeros(3, 2)] for _ in range(r.world)]
+    dist.all_gather_coalesced(by_rank, [r.own(2), r.own(3, 2)])
+    r.same('all_gather_coalesced', [x for pair in by_rank for x in pair],
+           [x for pair in zip(r.all(2), r.all(3, 2)) for x in pair])
     r.same('coalesced gathers', outputs, [torch.cat(r.all(2)), torch.cat(r.all(2)) * 3])
     x = r.own(1000)
     work = dist.all_reduce(x, async_op=True)

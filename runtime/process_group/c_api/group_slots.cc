@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "runtime/process_group/c_api/handles.h"
 
@@ -133,6 +134,20 @@ int hekla_group_create(const hekla_group_store* store, int32_t rank, int32_t siz
     options.timeout = timeout_of(timeout_ms).value_or(options.timeout);
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<ProcessGroup> made,
                            ProcessGroup::create(std::move(values), rank, size, options));
+    *group = new hekla_group;
+    (*group)->group = std::move(made);
+    return ok_status();
+  });
+}
+
+int hekla_group_subgroup(hekla_group* parent, const char* name, const int32_t* ranks, int32_t count,
+                         int64_t timeout_ms, hekla_group** group) {
+  return run([&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> own, parent->get());
+    if (count < 0) return invalid_argument("a group of {} ranks", count);
+    const std::vector<int> members(ranks, ranks + count);
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<ProcessGroup> made,
+                           own->subgroup(name, members, timeout_of(timeout_ms)));
     *group = new hekla_group;
     (*group)->group = std::move(made);
     return ok_status();

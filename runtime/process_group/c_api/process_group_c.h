@@ -24,7 +24,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /* Of this header; a library of another number has other functions or arguments. */
-#define HEKLA_GROUP_VERSION 1
+#define HEKLA_GROUP_VERSION 2
 int32_t hekla_group_version(void);
 
 typedef struct hekla_group hekla_group;
@@ -57,6 +57,10 @@ void hekla_group_value_set(hekla_group_value* value, const void* data, int64_t b
  * Waits for all ranks, no longer than timeout_ms, which is also that of the calls. */
 int hekla_group_create(const hekla_group_store* store, int32_t rank, int32_t size, const char* name,
                        const char* engine, int64_t timeout_ms, hekla_group** group);
+/* A group of some of a group's ranks, in that order, over the same connections; those alone call,
+ * this rank among them, with a name that is new. Waits for all of them where they share memory. */
+int hekla_group_subgroup(hekla_group* parent, const char* name, const int32_t* ranks, int32_t count,
+                         int64_t timeout_ms, hekla_group** group);
 /* Leaves: calls under way and later ones end with CANCELLED, no thread of the group runs any more
  * where no other thread is in a call. Not from a callback. Works may outlive it. */
 void hekla_group_close(hekla_group* group);

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/launch/spawn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/host.h"
+#include "runtime/launch/rank_process.h"
+#include "runtime/rendezvous/tcp_store_server.h"
+
+namespace hekla::launch {
+namespace {
+
+constexpr std::chrono::milliseconds kLookPause(5);
+
+struct Copy {
+  pid_t pid = -1;
+  int pipe = -1;  // brings HEKLA_STORE
+  bool has_ended = false;
+};
+
+// What the copy ends with.
+int be_rank(int rank, int count, int pipe, pid_t parent, const std::function<int(int)>& body) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) return 127;
+  std::string store;
+  char bytes[256];
+  for (ssize_t got = 0; (got = ::read(pipe, bytes, sizeof(bytes))) != 0;) {
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return 127;
+    store.append(bytes, static_cast<size_t>(got));
+  }
+  ::close(pipe);
+  if (store.empty()) return 127;  // there is no run
+  const std::string own = std::to_string(rank), all = std::to_string(count);
+  for (const auto& [name, value] : {std::pair<const char*, std::string>{"RANK", own},
+                                    {"LOCAL_RANK", own},
+                                    {"WORLD_SIZE", all},
+                                    {"LOCAL_WORLD_SIZE", all},
+                                    {"GROUP_RANK", "0"},
+                                    {"GROUP_WORLD_SIZE", "1"},
+                                    {"MASTER_ADDR", "127.0.0.1"},
+                                    {"HEKLA_LAUNCH", "1"},
+                                    {"HEKLA_STORE", store}}) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  return body(rank);
+}
+
+// SIGKILL and wait for those that are left.
+void end_copies(std::vector<Copy>& copies) {
+  for (Copy& copy : copies) {
+    if (copy.pipe >= 0) ::close(std::exchange(copy.pipe, -1));
+    if (copy.has_ended) continue;
+    ::kill(copy.pid, SIGKILL);
+    while (::waitpid(copy.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    copy.has_ended = true;
+  }
+}
+
+Status tell_store(std::vector<Copy>& copies, const std::string& store) {
+  for (Copy& copy : copies) {
+    // A copy that has died already does not take it: its end is seen.
+    if (::write(copy.pipe, store.data(), store.size()) < 0 && errno != EPIPE) {
+      return unavailable("rank's pipe: errno {}", errno);
+    }
+    ::close(std::exchange(copy.pipe, -1));
+  }
+  return ok_status();
+}
+
+Status watch_copies(std::vector<Copy>& copies, std::chrono::milliseconds grace) {
+  using WatchClock = std::chrono::steady_clock;
+  std::optional<WatchClock::time_point> kill_at;
+  Status first;
+  for (size_t left = copies.size(); left > 0;) {
+    for (size_t rank = 0; rank < copies.size(); ++rank) {
+      int status = 0;
+      if (copies[rank].has_ended || ::waitpid(copies[rank].pid, &status, WNOHANG) <= 0) continue;
+      copies[rank].has_ended = true;
+      --left;
+      const ProcessEnd end = WIFSIGNALED(status) ? ProcessEnd{0, WTERMSIG(status)}
+                                                 : ProcessEnd{WEXITSTATUS(status), 0};
+      if (end.is_well() || !first.ok()) continue;
+      first = Status(StatusCode::kAborted, fmt::format("rank {} of {} failed first, with {}", rank,
+                                                       copies.size(), end.to_string()));
+      kill_at = WatchClock::now() + grace;
+      for (const Copy& copy : copies) {
+        if (!copy.has_ended) ::kill(copy.pid, SIGTERM);
+      }
+    }
+    if (kill_at && WatchClock::now() >= *kill_at) {
+      end_copies(copies);
+      return first;
+    }
+    if (left > 0) std::this_thread::sleep_for(kLookPause);
+  }
+  return first;
+}
+
+}  // namespace
+
+Status spawn(int count, const std::function<int(int rank)>& body, const SpawnOptions& options) {
+  if (count < 1 || body == nullptr) return invalid_argument("{} ranks to spawn", count);
+  std::fflush(nullptr);  // else what is buffered comes once from each copy
+  std::vector<Copy> copies;
+  const pid_t parent = ::getpid();
+  // All before the store's thread is there.
+  for (int rank = 0; rank < count; ++rank) {
+    int pipe[2];
+    const bool has_pipe = ::pipe2(pipe, O_CLOEXEC) == 0;
+    const pid_t pid = has_pipe ? ::fork() : -1;
+    if (pid == 0) {
+      ::close(pipe[1]);
+      for (const Copy& other : copies) ::close(other.pipe);
+      const int code = be_rank(rank, count, pipe[0], parent, body);
+      std::fflush(nullptr);
+      ::_exit(code);
+    }
+    if (pid < 0) {
+      const int error = errno;
+      end_copies(copies);
+      return unavailable("rank {} of {} cannot be forked: errno {}", rank, count, error);
+    }
+    ::close(pipe[0]);
+    copies.push_back({pid, pipe[1]});
+  }
+  const std::string token = random_hex(16);
+  const auto server = rendezvous::TcpStoreServer::start("127.0.0.1", 0, token);
+  Status status = server.status();
+  if (status.ok()) {
+    void (*const before)(int) = ::signal(SIGPIPE, SIG_IGN);
+    status = tell_store(copies, fmt::format("tcp:{}@127.0.0.1:{}", token, (*server)->port()));
+    ::signal(SIGPIPE, before);
+  }
+  if (status.ok()) return watch_copies(copies, options.grace);
+  end_copies(copies);
+  return status;
+}
+
+}  // namespace hekla::launch

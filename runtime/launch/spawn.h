@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// spawn: the ranks of a run on this machine as forked copies of this process, for programs that
+// need no launcher.
+//
+//   Status status = spawn(4, [](int rank) { return train(*init_process_group()); });
+//
+// Each copy has the variables that `hekla launch` sets, so init_process_group finds the others.
+// What the caller has computed is there as well. Other threads are not: call it before there are
+// any, and before a device is opened.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "runtime/base/status.h"
+
+namespace hekla::launch {
+
+struct SpawnOptions {
+  std::chrono::milliseconds grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+};
+
+// Blocking, until all have ended; a copy exits with what `body` returns. ABORTED: the rank that
+// failed first and how, after which the others were ended. INVALID_ARGUMENT, UNAVAILABLE: no
+// copies. Copies die with the thread that calls.
+Status spawn(int count, const std::function<int(int rank)>& body, const SpawnOptions& options = {});
+
+}  // namespace hekla::launch
