@@ -262,10 +262,11 @@ class NodeRun {
     return exit_code;
   }
 
-  // Before the others count this machine as lost.
+  // Before the others count this machine as lost: half the silence is over, and a tenth is for what
+  // is late here or there.
   void end_cut_off() {
     if (!ranks_) return;
-    ranks_->end(SIGTERM, std::min(options_.grace, options_.silence / 2));
+    ranks_->end(SIGTERM, std::min(options_.grace, options_.silence * 2 / 5));
     while (ranks_->is_any_alive()) {
       ranks_->wait({{signals_.file(), POLLIN, 0}}, std::chrono::seconds(1));
       if (const int signal = signals_.take(); signal != 0) signal_ = signal;
