@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 
@@ -25,8 +26,23 @@ struct LaunchArguments {
   std::string nnodes = "1", why;
 };
 
+// Thirty years: sums with clocks stay far from their ends.
+constexpr double kMostSeconds = 1e9;
+
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// Unlike CLI::Range it refuses what is no number.
+CLI::Validator seconds_from(double least, double most) {
+  const std::string words = fmt::format("SECONDS from {} to {}", least, most);
+  return {[=](const std::string& text) {
+            double value = 0;
+            const bool is_good =
+                CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+            return is_good ? std::string() : fmt::format("{} is not {}", text, words);
+          },
+          words};
 }
 
 // "4", "2:4".
@@ -34,7 +50,8 @@ Status read_nodes(std::string_view text, launch::LaunchOptions& options) {
   const size_t colon = text.find(':');
   const auto number = [&](std::string_view digits, int& into) {
     const char* const end = digits.data() + digits.size();
-    return std::from_chars(digits.data(), end, into).ptr == end && !digits.empty() && into > 0;
+    const auto [stop, error] = std::from_chars(digits.data(), end, into);
+    return stop == end && error == std::errc() && into > 0;
   };
   if (!number(text.substr(0, colon), options.min_nodes) ||
       !number(colon == text.npos ? text : text.substr(colon + 1), options.max_nodes) ||
@@ -92,20 +109,22 @@ void add_launch_command(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   command->add_option("--nnodes", arguments->nnodes,
                       "how many machines: N or MIN:MAX; all start again when one is lost or comes");
-  command->add_option("--rdzv,--rdzv-endpoint", options.rendezvous,
-                      "HOST:PORT, the same on all machines: where the launcher on HOST listens");
+  command->add_option(
+      "--rdzv,--rdzv-endpoint", options.rendezvous,
+      "HOST:PORT, the same on all machines: where the launcher on HOST listens. What "
+      "launchers say to each other is not encrypted");
   command
       ->add_option("--join-timeout", arguments->join_timeout_s,
                    "seconds to wait for as many machines as there must be")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds_from(0, kMostSeconds));
   command
       ->add_option("--last-call", arguments->last_call_s,
                    "seconds that the first attempt waits for more machines than there must be")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds_from(0, kMostSeconds));
   command
       ->add_option("--silence", arguments->silence_s,
-                   "seconds after which a machine that says nothing is lost")
-      ->check(CLI::Range(0.5, 3600.0));
+                   "seconds after which a machine that says nothing is lost; the same on all")
+      ->check(seconds_from(0.5, 3600));
   command
       ->add_option("--max-restarts", options.max_restarts,
                    "how often all start again when one has failed; exit code 75 is free")
@@ -113,12 +132,20 @@ void add_launch_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("--grace", arguments->grace_s,
                    "seconds between SIGTERM and SIGKILL when the others are ended")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--run-id", options.run_id,
-                      "TORCHELASTIC_RUN_ID; the secret of a run on several machines");
+      ->check(seconds_from(0, kMostSeconds));
+  command
+      ->add_option(
+          "--run-id", options.run_id,
+          "TORCHELASTIC_RUN_ID; with --rdzv it must be given, the same on all machines and "
+          "nothing that is guessed: who knows it and reaches the port can take part. Other "
+          "users see a command's arguments, and not its variables")
+      ->envname("HEKLA_RUN_ID");
   command->add_option("--master-addr", options.address,
-                      "an address of this machine, where the store listens as well");
-  command->add_option("--master-port", options.port, "MASTER_PORT; one that is free when left out")
+                      "an address of this machine, where the store listens as well; not looked at "
+                      "with --rdzv");
+  command
+      ->add_option("--master-port", options.port,
+                   "MASTER_PORT; one that is free when left out; not looked at with --rdzv")
       ->check(CLI::Range(0, 65535));
   command
       ->add_option("--flight-dir", options.flight_folder,

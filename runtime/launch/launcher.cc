@@ -11,6 +11,7 @@
 #include "runtime/launch/flight_records.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/nodes.h"
+#include "runtime/launch/outbox.h"
 #include "runtime/launch/signals.h"
 #include "runtime/rendezvous/tcp_store_server.h"
 
@@ -60,16 +61,7 @@ Result<Attempt> run_attempt(const LaunchOptions& options, const Signals& signals
   return attempt;
 }
 
-}  // namespace
-
-Result<int> launch(const LaunchOptions& options) {
-  if (options.command.empty()) return invalid_argument("no program to launch");
-  if (options.nproc < 1 || options.max_restarts < 0) {
-    return invalid_argument("{} processes with {} restarts", options.nproc, options.max_restarts);
-  }
-  const Signals signals;
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (!options.rendezvous.empty()) return launch_nodes(options, signals);
+Result<int> launch_here(const LaunchOptions& options, const Signals& signals) {
   FlightRecords flight(options.flight_folder);
   int restarts = 0;
   for (int number = 0;; ++number) {
@@ -96,6 +88,21 @@ Result<int> launch(const LaunchOptions& options) {
                 : fmt::format("all ranks start again, restart {} of {}", restarts,
                               options.max_restarts));
   }
+}
+
+}  // namespace
+
+Result<int> launch(const LaunchOptions& options) {
+  if (options.command.empty()) return invalid_argument("no program to launch");
+  if (options.nproc < 1 || options.max_restarts < 0) {
+    return invalid_argument("{} processes with {} restarts", options.nproc, options.max_restarts);
+  }
+  const Signals signals;
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  Result<int> code =
+      options.rendezvous.empty() ? launch_here(options, signals) : launch_nodes(options, signals);
+  Outbox::drain(signals, options.grace);
+  return code;
 }
 
 }  // namespace hekla::launch

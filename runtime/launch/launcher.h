@@ -43,21 +43,24 @@ struct LaunchOptions {
 
   // Of a run on several machines; empty: on this one. "HOST:PORT" or "[ADDRESS]:PORT", where one of
   // the launchers listens; `address` and `port` are not looked at then. Who does not give the same
-  // run_id is not let in: choose one that nobody guesses where others reach the port.
+  // run_id is not let in, so it must be given, and be one that nobody guesses. What launchers say
+  // to each other is not encrypted: who can listen to the network can read it.
   std::string rendezvous;
   int min_nodes = 1, max_nodes = 1;
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);  // until there are min_nodes
   // How long the first attempt waits for more machines once there are enough.
   std::chrono::milliseconds last_call = std::chrono::seconds(5);
-  // After which a machine that says nothing is lost. After half of it a machine that hears nothing
-  // ends its ranks, which have ended before others start again.
+  // The same on all machines: after which one that says nothing is lost. After half of it a machine
+  // that hears nothing ends its ranks, which have ended before others start again.
   std::chrono::milliseconds silence = std::chrono::seconds(10);
 };
 
 // What the run ends with: 0 when all ranks did, the exit code of the rank that failed first, 128
 // and a signal's number where one ended it or was passed on. INVALID_ARGUMENT, UNAVAILABLE,
-// RESOURCE_EXHAUSTED: the ranks could not be started. DEADLINE_EXCEEDED: machines have not come;
-// 1: one was lost when no restarts were left.
+// RESOURCE_EXHAUSTED: the ranks could not be started. On several machines 1 as well: one was lost
+// when no restarts were left, fewer than min_nodes came in join_timeout, or ranks did not vanish.
+// UNAVAILABLE: nobody answered at `rendezvous` for join_timeout; UNAUTHENTICATED: another run is
+// there.
 Result<int> launch(const LaunchOptions& options);
 
 }  // namespace hekla::launch

@@ -63,6 +63,12 @@ bool has(const Ended& ended, std::string_view text) {
 
 bool is_alive(pid_t process) { return ::kill(process, 0) == 0; }
 
+bool waits_to_be_reaped(pid_t child) {
+  siginfo_t info = {};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
 bool soon(const std::function<bool()>& is_so) {
   for (int i = 0; i < 2000 && !is_so(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -195,6 +201,63 @@ TEST(Launch, RanksDieWithTheLauncher) {
       });
   EXPECT_EQ(ended.exit_code, -SIGKILL);
   for (const char* name : {"0", "1"}) EXPECT_TRUE(soon([&] { return !is_alive(process(name)); }));
+}
+
+// Two pipes nobody reads: neither holds up what ends ranks.
+TEST(Launch, OutputThatNobodyReadsHoldsNothingUp) {
+  const TemporaryFolder folder;
+  int pipes[2][2];
+  for (auto& pipe : pipes) ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const pid_t child = start_child([&] {
+    ::dup2(pipes[0][1], STDOUT_FILENO);
+    ::dup2(pipes[1][1], STDERR_FILENO);
+    LaunchOptions options;
+    options.grace = std::chrono::milliseconds(300);
+    options.command = {
+        "sh", "-c", "trap '' TERM; echo $$ > $1/rank; while :; do echo line; echo line >&2; done",
+        "sh", folder.path()};
+    const Result<int> code = launch(options);
+    return code.ok() ? *code : 111;
+  });
+  ASSERT_TRUE(soon([&] { return !text_of(folder.file("rank")).empty(); }));
+  // Until all that holds lines is full.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  const auto rank = static_cast<pid_t>(std::atoi(text_of(folder.file("rank")).c_str()));
+  ASSERT_TRUE(is_alive(rank));
+  ::kill(child, SIGTERM);
+  EXPECT_TRUE(soon([&] { return !is_alive(rank); }));
+  const bool has_ended = soon([&] { return ::kill(child, 0) != 0 || waits_to_be_reaped(child); });
+  EXPECT_TRUE(has_ended);
+  if (!has_ended) ::kill(child, SIGKILL);
+  EXPECT_EQ(wait_for_child(child), 128 + SIGTERM);
+  for (const auto& pipe : pipes) {
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+  }
+}
+
+TEST(Launch, WhoReadsLateMissesNothing) {
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const pid_t child = start_child([&] {
+    ::dup2(pipe[1], STDOUT_FILENO);
+    LaunchOptions options;
+    options.grace = std::chrono::milliseconds(100);
+    options.command = {"sh", "-c", "i=0; while [ $i -lt 40000 ]; do echo $i; i=$((i+1)); done"};
+    const Result<int> code = launch(options);
+    return code.ok() ? *code : 111;
+  });
+  ::close(pipe[1]);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::string text, expected;
+  char bytes[65536];
+  for (ssize_t count = 1; (count = ::read(pipe[0], bytes, sizeof(bytes))) > 0;) {
+    text.append(bytes, static_cast<size_t>(count));
+  }
+  EXPECT_EQ(wait_for_child(child), 0);
+  ::close(pipe[0]);
+  for (int i = 0; i < 40000; ++i) expected += fmt::format("[0] {}\n", i);
+  EXPECT_TRUE(text == expected) << text.size() << " of " << expected.size() << " bytes";
 }
 
 TEST(Launch, WhatCannotBeStartedIsSaid) {

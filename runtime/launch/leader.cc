@@ -12,6 +12,8 @@ namespace {
 
 // What fails because of another failure does so within this time.
 constexpr std::chrono::milliseconds kSettling(500);
+// What processes may need to vanish once they are killed, beside the grace and the silence.
+constexpr std::chrono::seconds kVanishing(30);
 // What a run ends with that lost a machine.
 constexpr int kLostNode = 1;
 constexpr size_t kKeptNews = 8;
@@ -61,13 +63,14 @@ void Leader::read(Clock::time_point now, const Nodes& nodes) {
   }
   for (auto node = nodes_.begin(); node != nodes_.end();) {
     const std::string& name = node->first;
-    const bool is_silent = now - node->second.heard > options_.silence;
+    const Clock::duration silent = now - node->second.heard;
     std::string why;
     if (!present.contains(name)) {
       why = kHasLeft;
-    } else if (nodes.lost.contains(name)) {
+    } else if (nodes.lost.contains(name) && silent <= options_.silence / 2) {
+      // Later the connection may be what has gone, while the ranks run on.
       why = "its launcher is gone";
-    } else if (is_silent && name != own_) {
+    } else if (silent > options_.silence && name != own_) {
       why = fmt::format("nothing has been heard of it for {:.1f} s",
                         std::chrono::duration<double>(options_.silence).count());
     }
@@ -119,8 +122,11 @@ void Leader::gather(Clock::time_point now) {
     if (now < *gather_until_) return;
     return end(
         kLostNode,
-        fmt::format("{} of at least {} machines have come in {:.0f} s: {}", chosen.size(), enough,
-                    std::chrono::duration<double>(options_.join_timeout).count(), list(chosen)));
+        fmt::format(
+            "{} of at least {} machines have come in {:.0f} s: {}. Start the launcher on the "
+            "others with the same --rdzv and --run-id; --join-timeout is how long it waits",
+            chosen.size(), enough, std::chrono::duration<double>(options_.join_timeout).count(),
+            list(chosen)));
   }
   if (!call_until_) call_until_ = now + (is_first_ ? options_.last_call : Clock::duration::zero());
   if (chosen.size() < most && now < *call_until_) return;
@@ -233,16 +239,31 @@ void Leader::judge() {
                              options_.max_restarts));
 }
 
+bool Leader::has_ended(const Plan::Seat& seat) const {
+  if (!is_here(seat.node)) return true;
+  const NodeReport& report = nodes_.at(seat.node).report;
+  return report.attempt == plan_.attempt && report.has_ended;
+}
+
 bool Leader::all_seats_ended() const {
-  return std::all_of(plan_.seats.begin(), plan_.seats.end(), [&](const Plan::Seat& seat) {
-    if (!is_here(seat.node)) return true;
-    const NodeReport& report = nodes_.at(seat.node).report;
-    return report.attempt == plan_.attempt && report.has_ended;
-  });
+  return std::all_of(plan_.seats.begin(), plan_.seats.end(),
+                     [&](const Plan::Seat& seat) { return has_ended(seat); });
 }
 
 void Leader::wait_for_stop(Clock::time_point now) {
-  if (!all_seats_ended()) return;
+  if (!stopped_) stopped_ = now;
+  if (!all_seats_ended()) {
+    const auto most = options_.grace + options_.silence + kVanishing;
+    if (now - *stopped_ <= most) return;
+    const auto late = std::find_if(plan_.seats.begin(), plan_.seats.end(),
+                                   [&](const Plan::Seat& seat) { return !has_ended(seat); });
+    return end(
+        kLostNode,
+        fmt::format("machine {} ({}) has not said within {:.0f} s that its ranks have "
+                    "ended: the run ends, since two attempts must not run at once; look "
+                    "there for processes that cannot be killed",
+                    late->host, ranks_of(*late), std::chrono::duration<double>(most).count()));
+  }
   if (must_end_) {
     bool saved = false, all_saved = signal_ != 0;
     for (const Plan::Seat& seat : plan_.seats) {
@@ -267,6 +288,7 @@ void Leader::wait_for_stop(Clock::time_point now) {
 
 void Leader::stop(std::string news) {
   phase_ = Phase::kStopping;
+  stopped_.reset();
   change(Plan::Kind::kStop, std::move(news));
 }
 

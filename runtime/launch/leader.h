@@ -9,7 +9,8 @@
 // lost counts first, then who was killed by a signal, then who was earliest), when a node is lost
 // or leaves, or when one comes and there is room. The first two cost a restart, unless all ranks
 // that failed ended with kPreempted. The next one begins when the ranks of the last are gone on all
-// nodes that are there and there are enough nodes.
+// nodes that are there and there are enough nodes. Where a node that is there does not say that,
+// half a minute after its grace and its silence, the run ends: two attempts never run at once.
 #pragma once
 
 #include <chrono>
@@ -33,7 +34,7 @@ struct Meeting {
 
 struct LeaderOptions {
   int min_nodes = 1, max_nodes = 1, max_restarts = 0;
-  std::chrono::milliseconds join_timeout{}, last_call{}, silence{};
+  std::chrono::milliseconds join_timeout{}, last_call{}, silence{}, grace{};
 };
 
 class Leader {
@@ -51,6 +52,8 @@ class Leader {
   const Plan& step(Clock::time_point now, const Nodes& nodes);
   // The run ends, with the signal, once all ranks have.
   void shut_down(int signal) { signal_ = signal; }
+  // Has been counted as lost: what it has written goes, by which it sees that.
+  bool is_gone(const std::string& node) const { return gone_.contains(node); }
   // Nobody but the leader's own node is there any more.
   bool is_alone() const;
 
@@ -76,6 +79,8 @@ class Leader {
   // Nodes that may run ranks: the leader's own, then those of the last attempt, then by joining.
   std::vector<std::string> candidates() const;
   bool is_here(const std::string& node) const { return nodes_.contains(node); }
+  // Its ranks of this attempt have, or it is not there any more.
+  bool has_ended(const Plan::Seat& seat) const;
   bool all_seats_ended() const;
   std::string list(const std::vector<std::string>& nodes) const;
 
@@ -86,7 +91,7 @@ class Leader {
   Phase phase_ = Phase::kGathering;
   std::map<std::string, Node> nodes_;
   std::map<std::string, std::string> gone_;  // nodes that never come back, and why they went
-  std::optional<Clock::time_point> gather_until_, call_until_, judge_at_;
+  std::optional<Clock::time_point> gather_until_, call_until_, judge_at_, stopped_;
   int restarts_ = 0;
   bool is_first_ = true;   // no attempt has begun
   int signal_ = 0;         // why the run ends

@@ -67,7 +67,13 @@ class World {
 };
 
 LeaderOptions two_to_three(int restarts = 1) {
-  return {2, 3, restarts, milliseconds(10'000), milliseconds(1'000), milliseconds(5'000)};
+  return {2,
+          3,
+          restarts,
+          milliseconds(10'000),
+          milliseconds(1'000),
+          milliseconds(5'000),
+          milliseconds(10'000)};
 }
 
 std::string last_news(const Plan& plan) { return plan.news.empty() ? "" : plan.news.back().second; }
@@ -110,7 +116,10 @@ TEST(Leader, SaysWhoHasComeWhenTooFewDo) {
   const Plan& plan = world.after(milliseconds(10'100));
   EXPECT_EQ(plan.kind, Plan::Kind::kEnd);
   EXPECT_EQ(plan.exit_code, 1);
-  EXPECT_EQ(last_news(plan), "1 of at least 2 machines have come in 10 s: host-a");
+  EXPECT_EQ(
+      last_news(plan),
+      "1 of at least 2 machines have come in 10 s: host-a. Start the launcher on the others with "
+      "the same --rdzv and --run-id; --join-timeout is how long it waits");
 }
 
 TEST(Leader, TheFailureThatWasFirstIsNamedAndCostsARestart) {
@@ -176,7 +185,9 @@ TEST(Leader, WhoIsSilentOrDeadIsLost) {
   world.ended("a", 0);
   world.ended("c", 0);
   EXPECT_EQ(world.after(milliseconds(0)).seats.size(), 2U);
-  // It cannot come back under its old name.
+  // It cannot come back under its old name, and what it writes is to be removed.
+  EXPECT_TRUE(world.leader().is_gone("b"));
+  EXPECT_FALSE(world.leader().is_gone("c"));
   world.report("b", {1, true});
   EXPECT_EQ(world.after(milliseconds(500)).seats.size(), 2U);
   // Whose launcher has died is lost at once, also where its peers have failed before that is seen.
@@ -187,6 +198,18 @@ TEST(Leader, WhoIsSilentOrDeadIsLost) {
   EXPECT_TRUE(has_news(too_few, "machine host-c (rank 1) is lost: its launcher is gone"));
   EXPECT_EQ(too_few.kind, Plan::Kind::kGather);
   EXPECT_EQ(last_news(too_few), "1 of at least 2 machines are there; waiting for more");
+}
+
+// Then its ranks may run for as long as it may be silent.
+TEST(Leader, ALostConnectionAfterSilenceIsNoEarlierLoss) {
+  World world(two_to_three(2));
+  for (const char* node : {"a", "b", "c"}) world.join(node);
+  world.after(milliseconds(0));
+  world.silence("b");
+  world.after(milliseconds(3'000));
+  world.lose("b");
+  EXPECT_EQ(world.after(milliseconds(1'900)).kind, Plan::Kind::kRun);
+  EXPECT_EQ(world.after(milliseconds(800)).kind, Plan::Kind::kStop);
 }
 
 TEST(Leader, WhoComesIsTakenInWhereThereIsRoom) {
@@ -233,6 +256,24 @@ TEST(Leader, ASignalEndsTheRunOnceAllRanksHaveEnded) {
   int rank = 0;
   for (const char* node : {"a", "b", "c"}) world.fail(node, 0, rank++, {kPreempted, 0}, 1.0);
   EXPECT_EQ(world.after(milliseconds(0)).exit_code, kPreempted);
+}
+
+TEST(Leader, RanksThatDoNotEndEndTheRun) {
+  World world(two_to_three());
+  for (const char* node : {"a", "b", "c"}) world.join(node);
+  world.after(milliseconds(0));
+  world.fail("a", 0, 0, {4, 0}, 1.0);
+  world.ended("c", 0);
+  // Two attempts never run at once, so there is no other without them. The grace of the launchers
+  // is 10 s, the silence 5 s.
+  EXPECT_EQ(world.after(milliseconds(45'000)).kind, Plan::Kind::kStop);
+  const Plan& plan = world.after(milliseconds(1'000));
+  EXPECT_EQ(plan.kind, Plan::Kind::kEnd);
+  EXPECT_EQ(plan.exit_code, 1);
+  EXPECT_NE(last_news(plan).find("machine host-b (rank 1) has not said within 45 s that its ranks "
+                                 "have ended"),
+            std::string::npos)
+      << last_news(plan);
 }
 
 TEST(Leader, WhatNodesWriteIsNotBelieved) {

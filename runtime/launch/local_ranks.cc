@@ -3,14 +3,15 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "runtime/launch/launcher.h"
+#include "runtime/launch/outbox.h"
 #include "runtime/process_group/flight/flight_analysis.h"
 
 namespace hekla::launch {
@@ -36,10 +37,7 @@ std::string how_it_failed(const Failure& failure) {
                      failure.words.empty() ? "" : "; its last words:", failure.words);
 }
 
-void say(const std::string& text) {
-  fmt::print(stderr, "hekla launch: {}\n", text);
-  std::fflush(stderr);
-}
+void say(const std::string& text) { Outbox::of(STDERR_FILENO).add("hekla launch: " + text + "\n"); }
 
 void kill_strays() {
   for (int round = 0; round < 100; ++round) {
@@ -87,8 +85,13 @@ bool LocalRanks::is_any_alive() const {
 }
 
 void LocalRanks::wait(std::vector<pollfd> others, std::chrono::milliseconds most) const {
-  for (const RankProcess& rank : ranks_) {
-    for (const int pipe : {rank.output(), rank.errors()}) {
+  for (const int to : {STDOUT_FILENO, STDERR_FILENO}) {
+    Outbox& outbox = Outbox::of(to);
+    outbox.write();
+    outbox.await(others);
+    if (outbox.is_full()) continue;
+    for (const RankProcess& rank : ranks_) {
+      const int pipe = to == STDOUT_FILENO ? rank.output() : rank.errors();
       if (pipe >= 0) others.push_back({pipe, POLLIN, 0});
     }
   }
@@ -98,6 +101,7 @@ void LocalRanks::wait(std::vector<pollfd> others, std::chrono::milliseconds most
     patience_ms = std::clamp<int64_t>(left.count(), 0, patience_ms);
   }
   ::poll(others.data(), others.size(), static_cast<int>(patience_ms));
+  for (const int to : {STDOUT_FILENO, STDERR_FILENO}) Outbox::of(to).write();
 }
 
 void LocalRanks::look() {

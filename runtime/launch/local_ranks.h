@@ -31,7 +31,7 @@ int exit_code_of(const ProcessEnd& end);
 // "with exit code 3; the others were ended; its last words: ..."
 std::string how_it_failed(const Failure& failure);
 
-// One line of the launcher's own.
+// One line of the launcher's own, to standard error when there is room (outbox.h).
 void say(const std::string& text);
 // Kills what ranks have started and left behind, which has become this process's child.
 void kill_strays();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "runtime/base/async/thread.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBeatPause(100);
 constexpr const char* kPlanKey = "plan";
+constexpr const char* kSilenceKey = "silence_ms";  // the leader's
 
 }  // namespace
 
@@ -38,6 +40,14 @@ Result<std::unique_ptr<NodeLink>> NodeLink::join(const Options& options, const M
   HEKLA_ASSIGN_OR_RETURN(
       link->store_, rendezvous::TcpStore::connect(options.store.host, options.store.port,
                                                   options.token, deadline, options.silence / 2));
+  if (make && link->store_->server_id() != options.own_server) {
+    return already_exists("another launcher hosts the store at {}:{}", options.store.host,
+                          options.store.port);
+  }
+  if (make) {
+    HEKLA_RETURN_IF_ERROR(link->store_->set(kSilenceKey, std::to_string(options.silence.count())));
+  }
+  HEKLA_RETURN_IF_ERROR(link->agree_on_silence());
   link->event_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (link->event_ < 0) return unavailable("no eventfd for the launcher: errno {}", errno);
   NodeCard card{options.host, options.nproc, 0};
@@ -50,6 +60,20 @@ Result<std::unique_ptr<NodeLink>> NodeLink::join(const Options& options, const M
   NodeLink* const own = link.get();
   link->thread_ = start_thread([own](std::stop_token stop) { own->work(stop); });
   return link;
+}
+
+Status NodeLink::agree_on_silence() const {
+  HEKLA_ASSIGN_OR_RETURN(const auto text, store_->get(kSilenceKey));
+  if (!text) {
+    return unavailable("the store at {}:{} is there, but the launcher that decides is not yet",
+                       options_.store.host, options_.store.port);
+  }
+  const std::string own = std::to_string(options_.silence.count());
+  if (*text == own) return ok_status();
+  return Status(StatusCode::kFailedPrecondition,
+                fmt::format("--silence of this launcher is {} ms, and {} ms of the one at {}:{}: "
+                            "all of a run need the same",
+                            own, *text, options_.store.host, options_.store.port));
 }
 
 NodeLink::~NodeLink() {
@@ -114,6 +138,12 @@ Status NodeLink::beat(int64_t number) {
   return store_->set(key("report"), text);
 }
 
+Status NodeLink::check_membership() const {
+  HEKLA_ASSIGN_OR_RETURN(const auto card, store_->get(key("card")));
+  if (card) return ok_status();
+  return unavailable("the others count this machine as lost");
+}
+
 Status NodeLink::lead() {
   Leader::Nodes nodes;
   HEKLA_ASSIGN_OR_RETURN(nodes.values, store_->get_all("node/"));
@@ -125,10 +155,18 @@ Status NodeLink::lead() {
   }
   Plan plan;
   bool is_new = false;
+  std::set<std::string> gone;
   {
     const std::lock_guard lock(mutex_);
     plan = leader_->step(Leader::Clock::now(), nodes);
     is_new = plan.version != plan_.version;
+    for (const auto& [name, value] : nodes.values) {
+      const std::string node = name.substr(5, name.find('/', 5) - 5);
+      if (leader_->is_gone(node)) gone.insert(node);
+    }
+  }
+  for (const std::string& node : gone) {
+    HEKLA_RETURN_IF_ERROR(store_->remove_all("node/" + node + "/"));
   }
   if (!is_new) return ok_status();
   HEKLA_RETURN_IF_ERROR(store_->set(kPlanKey, plan.text()));
@@ -143,6 +181,7 @@ void NodeLink::work(std::stop_token stop) {
   for (int64_t number = 1; status.ok(); ++number) {
     status = beat(number);
     if (status.ok() && leader_ != nullptr) status = lead();
+    if (status.ok() && leader_ == nullptr) status = check_membership();
     if (status.ok() && leader_ == nullptr) {
       const auto text = store_->get(kPlanKey);
       status = text.status();

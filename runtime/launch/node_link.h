@@ -35,13 +35,16 @@ class NodeLink {
   struct Options {
     Endpoint store;
     std::string token;
-    std::string host;  // this machine's name
+    std::string own_server;  // TcpStoreServer::id() where this launcher hosts the store
+    std::string host;        // this machine's name
     int nproc = 1;
     std::chrono::milliseconds silence{};
   };
   // Makes the leader of this node; empty: another node leads.
   using MakeLeader = std::function<std::unique_ptr<Leader>(std::string own)>;
-  // UNAVAILABLE: nobody has answered until the deadline; UNAUTHENTICATED: another run is there.
+  // UNAVAILABLE: nobody has answered until the deadline, or nobody leads there yet;
+  // UNAUTHENTICATED: another run is there; ALREADY_EXISTS: another launcher hosts the store, so
+  // this one does not lead; FAILED_PRECONDITION: the leader's silence is another.
   static Result<std::unique_ptr<NodeLink>> join(const Options& options, const MakeLeader& make,
                                                 Deadline deadline);
   // Leaves, unless it is lost.
@@ -64,6 +67,10 @@ class NodeLink {
   explicit NodeLink(const Options& options) : options_(options) {}
   void work(std::stop_token stop);
   Status beat(int64_t number);
+  // All have the same silence, or some would end their ranks too late.
+  Status agree_on_silence() const;
+  // The leader removes what nodes have written that it counts as lost.
+  Status check_membership() const;
   Status lead();
   void set_plan(Plan plan);
   std::string key(const char* what) const { return "node/" + node_ + "/" + what; }

@@ -30,7 +30,7 @@ std::string listening(const std::string& host) {
   return is_address ? host : "";
 }
 
-constexpr std::chrono::milliseconds kLookForSignals(500);
+constexpr std::chrono::milliseconds kLookForSignals(500), kTryAgain(100);
 
 class NodeRun {
  public:
@@ -62,11 +62,10 @@ class NodeRun {
  private:
   // Hosts the store where that is this machine's part and nobody does it yet.
   Status host() {
-    if (server_ != nullptr) return ok_status();
-    // Whether it is, is asked with a port that is free: a name's own listener has all addresses.
-    const auto probe = TcpStoreServer::start(endpoint_.host, 0, "");
-    if (probe.status().code() == StatusCode::kInvalidArgument) return probe.status();
-    if (!probe.ok()) return ok_status();
+    if (server_ != nullptr || is_follower_) return ok_status();
+    // Whether it is, is asked with a port that is free: a name's own listener has all addresses. A
+    // name that is not known yet is nobody's.
+    if (!TcpStoreServer::start(endpoint_.host, 0, "").ok()) return ok_status();
     Result<std::unique_ptr<TcpStoreServer>> server =
         TcpStoreServer::start(listening(endpoint_.host), endpoint_.port, options_.run_id);
     // Another launcher of this machine may have it.
@@ -90,26 +89,44 @@ class NodeRun {
     const NodeLink::MakeLeader make_leader = [this](std::string own) {
       return std::make_unique<Leader>(
           LeaderOptions{options_.min_nodes, options_.max_nodes, options_.max_restarts,
-                        options_.join_timeout, options_.last_call, options_.silence},
+                        options_.join_timeout, options_.last_call, options_.silence,
+                        options_.grace},
           std::move(own), [this] { return meeting(); });
     };
-    const NodeLink::Options own = {endpoint_, options_.run_id, host_name(), options_.nproc,
-                                   options_.silence};
+    NodeLink::Options own = {endpoint_,   options_.run_id, "",
+                             host_name(), options_.nproc,  options_.silence};
     const Deadline deadline = Deadline::in(options_.join_timeout);
+    bool has_said = false;
     while (link_ == nullptr) {
       // Once it has been one of the others, a machine cannot begin another run by itself.
       if (!has_joined_) HEKLA_RETURN_IF_ERROR(host());
+      own.own_server = server_ != nullptr ? server_->id() : "";
       auto link = NodeLink::join(own, server_ != nullptr ? make_leader : nullptr,
                                  Deadline::in(kLookForSignals));
-      const bool is_early = link.status().code() == StatusCode::kUnavailable && !deadline.expired();
+      const StatusCode code = link.status().code();
       if (link.ok()) link_ = *std::move(link);
-      if (!link.ok() && !is_early) {
-        return link.status().with_context(fmt::format("joining the run \"{}\"", options_.run_id));
+      if (code == StatusCode::kAlreadyExists) {
+        // An address that this machine may listen at is not always its own.
+        server_.reset();
+        is_follower_ = true;
+        continue;
+      }
+      // A name may become known when the machine that has it comes up.
+      const bool is_no_name = code == StatusCode::kInvalidArgument;
+      if (code != StatusCode::kOk &&
+          ((code != StatusCode::kUnavailable && !is_no_name) || deadline.expired())) {
+        return link.status().with_context("joining the run at " + options_.rendezvous);
+      }
+      if (is_no_name && !std::exchange(has_said, true)) {
+        say(fmt::format("{}; tried again for {:.0f} s (--join-timeout)", link.status().message(),
+                        std::chrono::duration<double>(options_.join_timeout).count()));
       }
       signal_ = signals_.take();
-      if (signal_ == 0) continue;
-      link_.reset();
-      return ok_status();
+      if (signal_ != 0) {
+        link_.reset();
+        return ok_status();
+      }
+      if (link_ == nullptr) LocalRanks(false, {}).wait({{signals_.file(), POLLIN, 0}}, kTryAgain);
     }
     has_joined_ = true;
     seen_ = 0;
@@ -123,11 +140,13 @@ class NodeRun {
       wait();
       link_->clear_event();
       if (const int signal = signals_.take(); signal != 0) pass_on(signal);
-      if (!link_->status().ok()) {
+      const Status status = link_->status();
+      const Plan plan = link_->plan();
+      // The store goes once the others have ended; who knows of the end does not need it any more.
+      if (!status.ok() && plan.kind != Plan::Kind::kEnd) {
         end_cut_off();
         return {};
       }
-      const Plan plan = link_->plan();
       hear(plan);
       if (const std::optional<int> code = follow(plan)) return code;
     }
@@ -171,10 +190,18 @@ class NodeRun {
     if (report_.is_leaving) return leave();
     if (plan.kind == Plan::Kind::kEnd) return bye(plan.exit_code);
     const int seat = plan.seat_of(link_->node());
-    if (plan.kind == Plan::Kind::kRun && seat >= 0 && plan.attempt != report_.attempt) {
-      start(plan, plan.seats[static_cast<size_t>(seat)], seat);
-    }
+    if (seat < 0 || plan.attempt == report_.attempt) return {};
+    if (plan.kind == Plan::Kind::kRun) start(plan, plan.seats[static_cast<size_t>(seat)], seat);
+    if (plan.kind == Plan::Kind::kStop) miss(plan.attempt);
     return {};
+  }
+
+  // An attempt that was stopped before this machine heard of it: the leader waits for its end.
+  void miss(int64_t attempt) {
+    report_ = {};
+    report_.attempt = attempt;
+    report_.has_ended = true;
+    link_->report(report_);
   }
 
   void start(const Plan& plan, const Plan::Seat& seat, int index) {
@@ -227,17 +254,19 @@ class NodeRun {
   int bye(int exit_code) {
     // The others are to hear of the end before the store goes.
     const Deadline deadline = Deadline::in(options_.silence);
-    while (link_->is_leading() && !link_->is_alone() && !deadline.expired()) {
+    while (link_->is_leading() && link_->status().ok() && !link_->is_alone() &&
+           !deadline.expired()) {
       LocalRanks(false, {}).wait({}, std::chrono::milliseconds(50));
     }
     link_.reset();
     return exit_code;
   }
 
-  // Before the others count this machine as lost.
+  // Before the others count this machine as lost: half the silence is over, and a tenth is for what
+  // is late here or there.
   void end_cut_off() {
     if (!ranks_) return;
-    ranks_->end(SIGTERM, std::min(options_.grace, options_.silence / 2));
+    ranks_->end(SIGTERM, std::min(options_.grace, options_.silence * 2 / 5));
     while (ranks_->is_any_alive()) {
       ranks_->wait({{signals_.file(), POLLIN, 0}}, std::chrono::seconds(1));
       if (const int signal = signals_.take(); signal != 0) signal_ = signal;
@@ -255,6 +284,7 @@ class NodeRun {
   std::unique_ptr<NodeLink> link_;
   std::optional<LocalRanks> ranks_;
   bool has_joined_ = false;
+  bool is_follower_ = false;  // another launcher hosts the store
   NodeReport report_;
   bool was_told_ = false;  // the ranks, to end
   int64_t seen_ = 0;       // version of the plan
@@ -267,6 +297,13 @@ Result<int> launch_nodes(const LaunchOptions& options, const Signals& signals) {
   HEKLA_ASSIGN_OR_RETURN(Endpoint endpoint, Endpoint::read(options.rendezvous));
   if (options.min_nodes < 1 || options.max_nodes < options.min_nodes) {
     return invalid_argument("{} to {} machines", options.min_nodes, options.max_nodes);
+  }
+  if (options.run_id.empty() || options.run_id == LaunchOptions().run_id) {
+    return invalid_argument(
+        "a run on several machines needs a run id (--run-id, or HEKLA_RUN_ID, which other users do "
+        "not see): the same on all, and nothing that is guessed, since whoever reaches {} and "
+        "knows it can take part in the run",
+        options.rendezvous);
   }
   return NodeRun(options, signals, std::move(endpoint)).run();
 }

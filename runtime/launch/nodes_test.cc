@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several launchers as processes of this machine; tests/launch has them on hosts that can be cut
-// off.
+// Several launchers as processes of this machine; tests/torch/test_hosts.py has them on hosts that
+// can be cut off.
 #include "runtime/launch/nodes.h"
 
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "runtime/base/io/file.h"
 #include "runtime/base/io/temporary_folder.h"
 #include "runtime/base/testing/child.h"
+#include "runtime/launch/node_link.h"
 #include "runtime/rendezvous/tcp_store.h"
 #include "runtime/rendezvous/tcp_store_server.h"
 
@@ -176,13 +178,57 @@ TEST(Nodes, WhoHasAnotherRunIdIsNotLetIn) {
   launchers.options().join_timeout = std::chrono::seconds(2);
   const pid_t first = launchers.start("first");
   ASSERT_TRUE(launchers.is_hosted());
-  launchers.options().run_id = "another";
+  launchers.options().run_id = "hidden-word";
   const pid_t second = launchers.start("second");
   EXPECT_EQ(wait_for_child(second), 111);
-  EXPECT_TRUE(launchers.has("second.err", "UNAUTHENTICATED: joining the run \"another\""))
+  EXPECT_TRUE(launchers.has("second.err", "UNAUTHENTICATED: joining the run at 127.0.0.1:"))
       << launchers.text("second.err");
+  EXPECT_FALSE(launchers.has("second.err", "hidden-word")) << "the secret stands in logs";
   EXPECT_EQ(wait_for_child(first), 1);
   EXPECT_TRUE(launchers.has("first.err", "1 of at least 2 machines have come in 2 s"));
+}
+
+TEST(Nodes, NamesThatAreNotKnownYetAreTriedAgain) {
+  Launchers launchers("exit 0");
+  launchers.options().rendezvous = "no-such-host.invalid:4711";
+  launchers.options().join_timeout = milliseconds(1500);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(wait_for_child(launchers.start("first")), 111);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(1500));
+  EXPECT_TRUE(launchers.has("first.err", "joining the run at no-such-host.invalid:4711"))
+      << launchers.text("first.err");
+}
+
+// Where each machine may listen at any address, all would lead else.
+TEST(Nodes, WhoDoesNotHostTheStoreDoesNotLead) {
+  const auto server = *rendezvous::TcpStoreServer::start("127.0.0.1", 0, "secret");
+  const NodeLink::MakeLeader make = [](std::string own) {
+    return std::make_unique<Leader>(LeaderOptions(), std::move(own),
+                                    []() -> Result<Meeting> { return unavailable("none"); });
+  };
+  NodeLink::Options options = {{"127.0.0.1", server->port()}, "secret", "another", "host", 1,
+                               std::chrono::seconds(4)};
+  const auto joined = NodeLink::join(options, make, Deadline::in(std::chrono::seconds(20)));
+  EXPECT_EQ(joined.status().code(), StatusCode::kAlreadyExists) << joined.status().to_string();
+  options.own_server = server->id();
+  EXPECT_TRUE(NodeLink::join(options, make, Deadline::in(std::chrono::seconds(20))).ok());
+}
+
+TEST(Nodes, TheSecretIsNotADefault) {
+  for (const char* run_id : {"none", ""}) {
+    LaunchOptions options;
+    options.command = {"true"};
+    options.rendezvous = "127.0.0.1:4711";
+    options.run_id = run_id;
+    EXPECT_EQ(run_child([&] {
+                const Status status = launch(options).status();
+                return status.code() == StatusCode::kInvalidArgument &&
+                               status.message().find("--run-id") != std::string::npos
+                           ? 0
+                           : 1;
+              }),
+              0);
+  }
 }
 
 }  // namespace

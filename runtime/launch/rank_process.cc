@@ -11,12 +11,16 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/launch/outbox.h"
+
 namespace hekla::launch {
 namespace {
 
 constexpr size_t kLastWords = 5;
 // A line that is longer is passed on in pieces.
 constexpr size_t kLongestLine = 64 << 10;
+// Of a rank that has ended: more than its pipe holds, unless others write to it for ever.
+constexpr size_t kMostAtEnd = 2 << 20;
 
 std::vector<std::string> environment_with(
     const std::vector<std::pair<std::string, std::string>>& added) {
@@ -37,15 +41,6 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   return pointers;
-}
-
-void write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(file, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // nobody reads it
-    text.remove_prefix(static_cast<size_t>(count));
-  }
 }
 
 // Between fork and exec only what signal handlers may do: other threads may have held any lock.
@@ -173,13 +168,15 @@ void RankProcess::signal(int number) const {
 }
 
 void RankProcess::pass_on(Stream& stream, int to, bool has_prefix, bool is_end) {
+  Outbox& outbox = Outbox::of(to);
+  if (outbox.is_full() && !is_end) return;
   char bytes[16384];
   while (stream.pipe >= 0) {
     const ssize_t count = ::read(stream.pipe, bytes, sizeof(bytes));
     if (count < 0 && errno == EINTR) continue;
     if (count > 0) {
       stream.text.append(bytes, static_cast<size_t>(count));
-      if (stream.text.size() >= kLongestLine) break;
+      if (stream.text.size() >= (is_end ? kMostAtEnd : kLongestLine)) break;
       continue;
     }
     if (count < 0 && errno == EAGAIN) break;
@@ -204,7 +201,7 @@ void RankProcess::pass_on(Stream& stream, int to, bool has_prefix, bool is_end) 
     at = std::min(end + 1, stream.text.size());
   }
   stream.text.erase(0, at);
-  write_all(to, out);
+  outbox.add(out);
 }
 
 void RankProcess::pass_on(bool has_prefix, bool is_end) {

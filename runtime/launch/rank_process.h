@@ -51,7 +51,7 @@ class RankProcess {
   // For poll; -1: closed.
   int output() const { return streams_[0].pipe; }
   int errors() const { return streams_[1].pipe; }
-  // Passes on whole lines of what has come; at the end all of it.
+  // Passes on whole lines of what has come, unless the outbox is full; at the end all of it.
   void pass_on(bool has_prefix, bool is_end);
   // The last lines of standard error.
   const std::deque<std::string>& last_words() const { return last_words_; }

@@ -34,13 +34,17 @@ class Signals {
     while (::read(file_, &info, sizeof(info)) == sizeof(info)) {
       if (info.ssi_signo != SIGCHLD) last = static_cast<int>(info.ssi_signo);
     }
+    has_come_ = has_come_ || last != 0;
     return last;
   }
+  // take() has had one.
+  bool has_come() const { return has_come_; }
 
  private:
   sigset_t before_;
   void (*pipe_before_)(int);
   int file_ = -1;
+  mutable bool has_come_ = false;
 };
 
 }  // namespace hekla::launch

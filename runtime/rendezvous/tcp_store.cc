@@ -8,8 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <thread>
+#include <utility>
 
 namespace hekla::rendezvous {
 namespace {
@@ -17,6 +19,8 @@ namespace {
 using What = TcpRequest::What;
 
 constexpr std::chrono::milliseconds kTryAgain(50);
+// Each try has this long at least and at most until there is a connection.
+constexpr std::chrono::milliseconds kLeastTry(1000), kConnecting(5000);
 
 int poll_timeout(Deadline deadline) {
   if (deadline.is_never()) return -1;
@@ -24,8 +28,13 @@ int poll_timeout(Deadline deadline) {
   return static_cast<int>(std::min<int64_t>(left, 1 << 30));
 }
 
+timeval as_timeval(std::chrono::milliseconds time) {
+  return {time.count() / 1000, time.count() % 1000 * 1000};
+}
+
 // A socket, or -1 where nobody listens.
-Result<int> open_connection(const std::string& host, int port, std::chrono::milliseconds answer) {
+Result<int> open_connection(const std::string& host, int port, std::chrono::milliseconds most,
+                            std::chrono::milliseconds answer) {
   addrinfo hints = {};
   hints.ai_flags = AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
@@ -38,12 +47,12 @@ Result<int> open_connection(const std::string& host, int port, std::chrono::mill
     const int socket = ::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket < 0) continue;
     // Bounded, where packets vanish.
-    const timeval patience = {5, 0};
+    const timeval patience = as_timeval(std::min<std::chrono::milliseconds>(most, kConnecting));
     ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (::connect(socket, one->ai_addr, one->ai_addrlen) == 0) {
       const int on = 1;
       ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-      const timeval longer = {answer.count() / 1000, answer.count() % 1000 * 1000};
+      const timeval longer = as_timeval(answer);
       ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &longer, sizeof(longer));
       return socket;
     }
@@ -61,21 +70,43 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(const std::string& host, int
   for (Line* line : {&store->calls_, &store->waits_}) {
     const std::lock_guard lock(line->mutex);
     for (;;) {
-      HEKLA_ASSIGN_OR_RETURN(line->socket, open_connection(host, port, patience));
-      if (line->socket >= 0) break;
-      if (deadline.expired()) {
-        return unavailable("nobody answers at {}, where the store should be", store->name_);
-      }
+      const auto left = std::max<std::chrono::nanoseconds>(deadline.left(), kLeastTry);
+      const Status status =
+          store->open(*line, host, port, token,
+                      std::min(patience, std::chrono::floor<std::chrono::milliseconds>(left)));
+      if (status.ok()) break;
+      if (status.code() != StatusCode::kUnavailable || deadline.expired()) return status;
       std::this_thread::sleep_for(kTryAgain);
     }
-    TcpRequest hello;
-    hello.key = kTcpProtocol;
-    hello.value = token;
-    HEKLA_RETURN_IF_ERROR(store->say(*line, hello));
-    HEKLA_ASSIGN_OR_RETURN(const TcpAnswer answer, store->hear(*line, Deadline::in(patience)));
-    HEKLA_RETURN_IF_ERROR(answer.status.with_context("store at " + store->name_));
   }
   return store;
+}
+
+Status TcpStore::open(Line& line, const std::string& host, int port, const std::string& token,
+                      std::chrono::milliseconds most) {
+  if (line.socket >= 0) ::close(std::exchange(line.socket, -1));
+  line.in.clear();
+  HEKLA_ASSIGN_OR_RETURN(line.socket, open_connection(host, port, most, patience_));
+  line.is_gone = line.socket < 0;
+  if (line.is_gone) {
+    return unavailable(
+        "nobody answers at {}, where the store should be: does the launcher or rank 0 that hosts "
+        "it run there, and is the port reached from here?",
+        name_);
+  }
+  TcpRequest hello;
+  hello.key = kTcpProtocol;
+  hello.value = token;
+  Status said = say(line, hello);
+  Result<TcpAnswer> answer = said.ok() ? hear(line, Deadline::in(most)) : Result<TcpAnswer>(said);
+  if (answer.ok()) {
+    server_id_ = answer->value.value_or("");
+    line.is_gone = !answer->status.ok();
+    return answer->status.with_context("store at " + name_);
+  }
+  // A server drops those that it has no room for.
+  line.is_gone = true;
+  return unavailable("{}", answer.status().message());
 }
 
 TcpStore::~TcpStore() {
@@ -89,22 +120,18 @@ TcpStore::~TcpStore() {
 
 Status TcpStore::say(Line& line, const TcpRequest& request) {
   const std::string frame = tcp_frame(request.text());
-  for (size_t at = 0; line.socket >= 0 && at < frame.size();) {
+  for (size_t at = 0; !line.is_gone && at < frame.size();) {
     const ssize_t count = ::send(line.socket, frame.data() + at, frame.size() - at, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      ::close(line.socket);
-      line.socket = -1;
-      break;
-    }
-    at += static_cast<size_t>(count);
+    line.is_gone = count < 0;
+    at += static_cast<size_t>(std::max<ssize_t>(count, 0));
   }
-  if (line.socket >= 0) return ok_status();
+  if (!line.is_gone) return ok_status();
   return unavailable("the store at {} is gone", name_);
 }
 
 Result<TcpAnswer> TcpStore::hear(Line& line, Deadline deadline) {
-  while (line.socket >= 0) {
+  while (!line.is_gone) {
     Result<std::optional<std::string>> frame = take_tcp_frame(line.in, size_t{1} << 31);
     if (frame.ok() && *frame) return TcpAnswer::read(**frame);
     char bytes[65536];
@@ -117,12 +144,8 @@ Result<TcpAnswer> TcpStore::hear(Line& line, Deadline deadline) {
       count = ::recv(line.socket, bytes, sizeof(bytes), 0);
       if (count < 0 && errno == EINTR) continue;
     }
-    if (count <= 0) {
-      ::close(line.socket);
-      line.socket = -1;
-      break;
-    }
-    line.in.append(bytes, static_cast<size_t>(count));
+    line.is_gone = count <= 0;
+    if (!line.is_gone) line.in.append(bytes, static_cast<size_t>(count));
   }
   return unavailable("the store at {} is gone", name_);
 }
@@ -133,8 +156,7 @@ Result<TcpAnswer> TcpStore::ask(const TcpRequest& request) {
   Result<TcpAnswer> answer = hear(calls_, Deadline::in(patience_));
   if (!answer.ok()) {
     // What comes late would be taken for another call's answer.
-    if (calls_.socket >= 0) ::close(calls_.socket);
-    calls_.socket = -1;
+    calls_.is_gone = true;
     return unavailable("{}", answer.status().message());
   }
   HEKLA_RETURN_IF_ERROR(answer->status);
@@ -218,7 +240,7 @@ void TcpStore::wait_change(uint64_t ticket, Deadline deadline) {
   const Result<TcpAnswer> answer = hear(waits_, Deadline::in(left));
   if (answer.ok()) waits_.is_asked = false;
   // A store that is gone must not make its callers spin.
-  if (waits_.socket < 0) std::this_thread::sleep_for(left);
+  if (waits_.is_gone) std::this_thread::sleep_for(left);
 }
 
 }  // namespace hekla::rendezvous

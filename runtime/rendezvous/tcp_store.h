@@ -20,13 +20,17 @@ class TcpStore final : public Store {
   // The server answers at once: this long means that it is stopped, or its machine is.
   static constexpr std::chrono::seconds kAnswerPatience{30};
 
-  // Tries until the deadline, since the server may start later. An answer that takes longer than
-  // `patience` ends the connection. INVALID_ARGUMENT: no such host; UNAVAILABLE: nobody answers;
-  // UNAUTHENTICATED: the token is another.
+  // Tries until the deadline, since the server may start later; a second at least. After a call
+  // whose answer takes longer than `patience` all are UNAVAILABLE; the connections stay as long as
+  // this, so that members of a process that cannot be reached and runs on are not taken for dead.
+  // INVALID_ARGUMENT: no such host; UNAVAILABLE: nobody answers; UNAUTHENTICATED: the token is
+  // another.
   static Result<std::unique_ptr<TcpStore>> connect(
       const std::string& host, int port, const std::string& token, Deadline deadline,
       std::chrono::milliseconds patience = kAnswerPatience);
   ~TcpStore() override;
+  // TcpStoreServer::id() of the server.
+  const std::string& server_id() const { return server_id_; }
 
   Status set(std::string_view key, std::string_view value) override;
   Result<std::optional<std::string>> get(std::string_view key) override;
@@ -45,19 +49,23 @@ class TcpStore final : public Store {
  private:
   struct Line {
     std::mutex mutex;
-    int socket = -1;        // guarded by mutex; -1: gone
-    std::string in;         // guarded by mutex
-    bool is_asked = false;  // guarded by mutex; an answer is still to come
+    int socket = -1;      // guarded by mutex, as the rest
+    bool is_gone = true;  // nothing is said or heard any more
+    std::string in;
+    bool is_asked = false;  // an answer is still to come
   };
   TcpStore(std::string name, std::chrono::milliseconds patience)
       : name_(std::move(name)), patience_(patience) {}
-  // Needs the line's mutex.
+  // These need the line's mutex. Says the hello; UNAVAILABLE: to be tried again.
+  Status open(Line& line, const std::string& host, int port, const std::string& token,
+              std::chrono::milliseconds most);
   Status say(Line& line, const TcpRequest& request);
   Result<TcpAnswer> hear(Line& line, Deadline deadline);
   Result<TcpAnswer> ask(const TcpRequest& request);
 
   const std::string name_;  // "host:port"
   const std::chrono::milliseconds patience_;
+  std::string server_id_;
   Line calls_, waits_;
 };
 

@@ -9,13 +9,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <list>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "runtime/base/async/thread.h"
+#include "runtime/base/host.h"
 #include "runtime/rendezvous/tcp_frame.h"
 
 namespace hekla::rendezvous {
@@ -24,12 +27,20 @@ namespace {
 constexpr size_t kMaxConnections = 4096;
 // Before the token has been said.
 constexpr size_t kMaxHelloBytes = 1024;
+constexpr size_t kMaxUnknown = 64;
+// How long it may take; where others wait for their turn.
+constexpr std::chrono::milliseconds kHelloPatience(5000), kHurriedPatience(500);
+// Where there are no descriptors for more connections.
+constexpr std::chrono::milliseconds kAcceptPause(200);
+
+using LoopClock = std::chrono::steady_clock;
 
 }  // namespace
 
 class TcpStoreServer::Loop {
  public:
-  Loop(int listener, std::string token) : listener_(listener), token_(std::move(token)) {
+  Loop(int listener, std::string token, std::string id)
+      : listener_(listener), token_(std::move(token)), id_(std::move(id)) {
     wake_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   }
   ~Loop() {
@@ -47,6 +58,7 @@ class TcpStoreServer::Loop {
  private:
   struct Connection {
     int socket = -1;
+    LoopClock::time_point since = LoopClock::now();
     bool is_known = false;
     bool is_over = false;
     std::string in, out;
@@ -54,6 +66,10 @@ class TcpStoreServer::Loop {
     std::optional<uint64_t> waits_for;  // a ticket
   };
   void accept_all();
+  size_t unknown_ones() const;
+  // Those that are due have been dropped; how long until the next are, or it listens again; -1: for
+  // ever.
+  int drop_strangers();
   void receive(Connection& connection);
   static void send(Connection& connection);
   void serve(Connection& connection, const TcpRequest& request);
@@ -62,15 +78,19 @@ class TcpStoreServer::Loop {
   void drop_those_that_are_over();
 
   const int listener_;
-  const std::string token_;
+  const std::string token_, id_;
+  std::optional<LoopClock::time_point> deaf_until_;  // accepts nobody
   int wake_ = -1;
   LocalStore values_;
   std::list<Connection> connections_;
 };
 
 void TcpStoreServer::Loop::accept_all() {
-  for (;;) {
+  for (size_t unknown = unknown_ones(); unknown < kMaxUnknown; ++unknown) {
     const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const bool has_no_room =
+        socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+    if (has_no_room) deaf_until_ = LoopClock::now() + kAcceptPause;
     if (socket < 0) return;
     if (connections_.size() >= kMaxConnections) {
       ::close(socket);
@@ -86,6 +106,27 @@ void TcpStoreServer::Loop::accept_all() {
     ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
     connections_.emplace_back().socket = socket;
   }
+}
+
+size_t TcpStoreServer::Loop::unknown_ones() const {
+  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(),
+                                           [](const Connection& one) { return !one.is_known; }));
+}
+
+int TcpStoreServer::Loop::drop_strangers() {
+  const LoopClock::time_point now = LoopClock::now();
+  if (deaf_until_ && now >= *deaf_until_) deaf_until_.reset();
+  const bool is_crowded = deaf_until_ || unknown_ones() >= kMaxUnknown;
+  std::optional<LoopClock::time_point> next = deaf_until_;
+  for (Connection& connection : connections_) {
+    if (connection.is_known) continue;
+    const auto due = connection.since + (is_crowded ? kHurriedPatience : kHelloPatience);
+    connection.is_over = connection.is_over || now >= due;
+    if (!connection.is_over && (!next || due < *next)) next = due;
+  }
+  drop_those_that_are_over();
+  if (!next) return -1;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*next - now).count());
 }
 
 void TcpStoreServer::Loop::receive(Connection& connection) {
@@ -134,11 +175,14 @@ void TcpStoreServer::Loop::serve(Connection& connection, const TcpRequest& reque
                            request.key == kTcpProtocol && request.value == token_;
     TcpAnswer answer;
     if (!is_friend) {
-      answer.status = Status(StatusCode::kUnauthenticated,
-                             "the store wants another token, or is of another version");
+      answer.status = Status(
+          StatusCode::kUnauthenticated,
+          "the store wants another token (--run-id of hekla launch, the TOKEN of HEKLA_STORE), "
+          "or is of another version");
       connection.is_over = true;
     }
     connection.is_known = is_friend;
+    if (is_friend) answer.value = id_;
     connection.out += tcp_frame(answer.text());
     send(connection);
     return;
@@ -242,12 +286,14 @@ void TcpStoreServer::Loop::drop_those_that_are_over() {
 
 void TcpStoreServer::Loop::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    std::vector<pollfd> polled = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
+    const int patience_ms = drop_strangers();
+    const bool is_deaf = deaf_until_ || unknown_ones() >= kMaxUnknown;
+    std::vector<pollfd> polled = {{is_deaf ? -1 : listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
     for (const Connection& connection : connections_) {
       const short events = connection.out.empty() ? POLLIN : POLLIN | POLLOUT;
       polled.push_back({connection.socket, events, 0});
     }
-    if (::poll(polled.data(), polled.size(), -1) < 0) continue;
+    if (::poll(polled.data(), polled.size(), patience_ms) < 0) continue;
     size_t at = 2;
     for (Connection& connection : connections_) {
       const short events = polled[at++].revents;
@@ -279,8 +325,14 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string&
       ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port_text.c_str(), &hints, &found);
   if (error != 0) return invalid_argument("store on {}: {}", host, ::gai_strerror(error));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  // A socket of IPv6 for all addresses hears both.
+  std::vector<const addrinfo*> order;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    const bool is_first = host.empty() && one->ai_family == AF_INET6;
+    order.insert(is_first ? order.begin() : order.end(), one);
+  }
   int socket = -1, failure = 0;
-  for (const addrinfo* one = found; one != nullptr && socket < 0; one = one->ai_next) {
+  for (const addrinfo* one : order) {
     socket = ::socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (socket < 0) {
       failure = errno;
@@ -288,6 +340,10 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string&
     }
     const int on = 1;
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const int off = 0;
+    if (host.empty() && one->ai_family == AF_INET6) {
+      ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
     if (::bind(socket, one->ai_addr, one->ai_addrlen) == 0 && ::listen(socket, 1024) == 0) break;
     failure = errno;
     ::close(socket);
@@ -299,7 +355,8 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string&
   if (socket < 0)
     return unavailable("no socket for the store on {}:{}: errno {}", host, port, failure);
   std::unique_ptr<TcpStoreServer> server(new TcpStoreServer());
-  server->loop_ = std::make_unique<Loop>(socket, std::move(token));
+  server->id_ = random_hex(16);
+  server->loop_ = std::make_unique<Loop>(socket, std::move(token), server->id_);
   if (!server->loop_->is_well()) return unavailable("no eventfd for the store: errno {}", errno);
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);

@@ -3,7 +3,9 @@
 //
 // Hosted by a launcher, or by rank 0 of a run. One thread serves all; values are in its memory and
 // go with it. A member lives as long as the connection of the process that joined: the kernel ends
-// that with the process. Who does not say the token first is not served. Thread-safe.
+// that with the process. Who does not say the token first is not served, and dropped after some
+// seconds; of such there are few at a time, so strangers that connect leave room for others. What
+// is said is not encrypted. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,8 +18,9 @@ namespace hekla::rendezvous {
 
 class TcpStoreServer {
  public:
-  // Listens on `host` ("" all addresses) and `port`, 0 for any that is free. INVALID_ARGUMENT: no
-  // such host; ALREADY_EXISTS: the port is taken; UNAVAILABLE: sockets cannot be had.
+  // Listens on `host` ("" all addresses, of IPv6 and IPv4) and `port`, 0 for any that is free.
+  // INVALID_ARGUMENT: no such host; ALREADY_EXISTS: the port is taken; UNAVAILABLE: sockets cannot
+  // be had.
   static Result<std::unique_ptr<TcpStoreServer>> start(const std::string& host, int port,
                                                        std::string token);
   ~TcpStoreServer();
@@ -25,6 +28,8 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   int port() const { return port_; }
+  // Of this server alone; random.
+  const std::string& id() const { return id_; }
 
  private:
   class Loop;
@@ -32,6 +37,7 @@ class TcpStoreServer {
 
   std::unique_ptr<Loop> loop_;
   int port_ = 0;
+  std::string id_;
   std::jthread thread_;  // last: runs the loop
 };
 
