@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -317,8 +318,8 @@ class VulkanBackend : public pjrt::Backend {
     LogicalDevice& sender = at(from.device());
     LogicalDevice& receiver = at(to.device());
     if (&sender.device() != &receiver.device()) {
-      cross_copy(sender.transfers(), from.memory(), receiver.transfers(), to.memory(), bytes,
-                 completing(done));
+      link(from.device(), to.device())
+          ->copy(from.memory(), to.memory(), bytes, completing(std::move(done)));
       return;
     }
     // Logical devices of one share its compute queue, so either side's lane will do.
@@ -347,6 +348,18 @@ class VulkanBackend : public pjrt::Backend {
  private:
   static Transfers::Done completing(CompletionRef done) {
     return [done = std::move(done)](const Status& status) { done->complete(status); };
+  }
+  // From one device to another of another physical one. It owns both: a copy under way may outlive
+  // the client.
+  std::shared_ptr<CrossLink> link(int from, int to) {
+    const auto transfers = [&](int device) {
+      const std::shared_ptr<LogicalDevice>& owner = devices_[static_cast<size_t>(device)];
+      return std::shared_ptr<Transfers>(owner, &owner->transfers());
+    };
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<CrossLink>& made = links_[{from, to}];
+    if (made == nullptr) made = CrossLink::create(transfers(from), transfers(to));
+    return made;
   }
   // Once for each kind of device.
   Result<Programs> compile_for_all(const pjrt::CompileRequest& request) {
@@ -404,6 +417,8 @@ class VulkanBackend : public pjrt::Backend {
   const BackendOptions options_;
   std::vector<Target> targets_;  // by logical device
   std::vector<pjrt::DeviceInfo> infos_;
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, std::shared_ptr<CrossLink>> links_;  // guarded by mutex_
 };
 
 }  // namespace

@@ -94,6 +94,23 @@ TEST_P(SeveralDevices, CopyToEachOther) {
   }
 }
 
+TEST_P(SeveralDevices, ACopyEndsWhoeverLetsGoMeanwhile) {
+  if (backend_ == nullptr) return;
+  constexpr int64_t kBytes = 60'000'000;
+  std::vector<std::byte> data(static_cast<size_t>(kBytes), std::byte{7});
+  pjrt::StorageRef source = *backend_->allocate(2, 0, kBytes);
+  pjrt::StorageRef target = *backend_->allocate(0, 0, kBytes);
+  ASSERT_TRUE(finish([&](auto done) {
+                backend_->copy_from_host(data.data(), source, 0, kBytes, done);
+              }).ok());
+  const CompletionRef done = Completion::make();
+  backend_->copy(source, target, kBytes, done);
+  source.reset();
+  target.reset();
+  backend_.reset();
+  EXPECT_TRUE(done->await().ok());
+}
+
 TEST_P(SeveralDevices, RunWhatIsCompiledOnce) {
   if (backend_ == nullptr) return;
   pjrt::CompileRequest request;
