@@ -131,11 +131,13 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
         program->name);
   }
   auto names = std::make_shared<GangNames>(GangNames{program->name, {}});
+  std::vector<int> local_devices;
   for (size_t i = 0; i < ids.size(); ++i) {
     PJRT_Device* device = state->device_pointers[static_cast<size_t>(ids[i])];
     names->devices.push_back(device->description->debug_string);
     if (!device->is_addressable()) continue;
     loaded->devices.push_back(device);
+    local_devices.push_back(device->local_index);
     PJRT_LogicalDeviceIds logical = {};
     logical.replica = static_cast<int>(static_cast<int64_t>(i) / options.partition_count);
     logical.partition = static_cast<int>(static_cast<int64_t>(i) % options.partition_count);
@@ -159,7 +161,7 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
       std::unique_ptr<BackendExecutable> executable,
       state->backend->compile({program->in_memory, options.replica_count, options.partition_count,
                                ids, has_collectives, std::move(result_kinds), compiler_options,
-                               program->fingerprint}));
+                               program->fingerprint, std::move(local_devices)}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =
