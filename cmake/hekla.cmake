@@ -85,7 +85,7 @@ endif()
 # What commands are made of, which wait for disks and devices, is COLD: -O1 takes three quarters of the
 # time of -O2 (the command, hekla ckpt, the conformance suite: 49 s of processor time, and 67).
 function(hekla_cold name)
-  if(NOT HEKLA_SANITIZER)
+  if(NOT HEKLA_SANITIZER AND CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
     target_compile_options(${name} PRIVATE -O1)
   endif()
 endfunction()

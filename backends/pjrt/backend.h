@@ -122,6 +122,9 @@ struct CompileRequest {
   CompilerOptions options;
   // Equal programs with equal compile options have equal ones, others do not; empty: unknown.
   std::string fingerprint;
+  // This process's devices of the assignment, by their numbers among its devices; empty: all. A
+  // program without collectives may be launched on the others, too.
+  std::vector<int> devices;
 };
 
 struct ProgramStats {

@@ -188,7 +188,8 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "collectives that give the same in each pass of a loop run once, in front of it");
   table.integer("hekla_hoist_collectives_bytes", "", switches.options.partition.hoist_bytes, {},
                 "64 MiB",
-                "of results that collectives in front of one loop keep in memory while it runs");
+                "of results that collectives in front of one loop, and what goes there with them, "
+                "keep in memory while it runs");
   table.integer("hekla_combine_collectives_bytes", "", switches.options.partition.combine_bytes, {},
                 "1 MiB",
                 "all_reduces, and all_gathers, of as many bytes together run as one; 0: each by "

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backends/pjrt/abi.h"
+#include "backends/pjrt/serialized_program.h"
 #include "runtime/base/log.h"
 #include "runtime/base/protobuf_wire.h"
 #include "runtime/base/sha256.h"
@@ -15,12 +16,6 @@
 
 namespace hekla::pjrt {
 namespace {
-
-// Serialized executables: this line, then fields 1 (options) and 2 (program), as protobuf would
-// write them. The version of the plugin is part of the line: blobs of others are refused.
-std::string serialized_magic() {
-  return fmt::format("hekla executable 1 {} {}\n", backend_factory().platform_name, "0.1.0");
-}
 
 Result<std::string_view> program_code(const PJRT_Program* program) {
   if (program == nullptr) return invalid_argument("no program");
@@ -131,11 +126,13 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
         program->name);
   }
   auto names = std::make_shared<GangNames>(GangNames{program->name, {}});
+  std::vector<int> local_devices;
   for (size_t i = 0; i < ids.size(); ++i) {
     PJRT_Device* device = state->device_pointers[static_cast<size_t>(ids[i])];
     names->devices.push_back(device->description->debug_string);
     if (!device->is_addressable()) continue;
     loaded->devices.push_back(device);
+    local_devices.push_back(device->local_index);
     PJRT_LogicalDeviceIds logical = {};
     logical.replica = static_cast<int>(static_cast<int64_t>(i) / options.partition_count);
     logical.partition = static_cast<int>(static_cast<int64_t>(i) % options.partition_count);
@@ -159,7 +156,7 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
       std::unique_ptr<BackendExecutable> executable,
       state->backend->compile({program->in_memory, options.replica_count, options.partition_count,
                                ids, has_collectives, std::move(result_kinds), compiler_options,
-                               program->fingerprint}));
+                               program->fingerprint, std::move(local_devices)}));
   program->stats = executable->stats();
   program->cost.add("flops", static_cast<float>(program->stats.flops));
   program->device_assignment =
@@ -169,11 +166,11 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   return loaded;
 }
 
-// Reads and compiles.
-Result<std::unique_ptr<PJRT_LoadedExecutable>> compile(const StateRef& state, std::string_view code,
-                                                       std::string_view options) {
+// `make`: Result<std::shared_ptr<Program>>().
+template <typename Make>
+Result<std::unique_ptr<PJRT_LoadedExecutable>> compile(const StateRef& state, const Make& make) {
   const HostSpan span;
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(code, options));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make());
   HEKLA_ASSIGN_OR_RETURN(auto loaded, load(state, std::move(program)));
   if (span.is_on()) {
     const std::string& name = loaded->program->name;
@@ -188,8 +185,9 @@ Status Client_Compile(PJRT_Client_Compile_Args* args) {
   args->executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_ASSIGN_OR_RETURN(std::string_view code, program_code(args->program));
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, code,
-                                              {args->compile_options, args->compile_options_size}));
+  const std::string_view options(args->compile_options, args->compile_options_size);
+  HEKLA_ASSIGN_OR_RETURN(auto loaded,
+                         compile(args->client->state, [&] { return make_program(code, options); }));
   args->executable = loaded.release();
   return ok_status();
 }
@@ -215,7 +213,13 @@ Status Client_Load(PJRT_Client_Load_Args* args) {
   if (args->compile_options != nullptr && args->compile_options_size > 0) {
     options = {args->compile_options, args->compile_options_size};
   }
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, from.code, options));
+  const std::string& platform = backend_factory().platform_name;
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, [&] {
+                           return from.partitioned.has_custom_partitions
+                                      ? deserialize_program(serialize_program(from, platform),
+                                                            platform, options)
+                                      : make_program(from.code, options);
+                         }));
   args->loaded_executable = loaded.release();
   return ok_status();
 }
@@ -463,11 +467,8 @@ void delete_executable_bytes(PJRT_SerializedExecutable* bytes) {
 Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Executable_Serialize_Args, serialized_executable_deleter);
   HEKLA_REQUIRE_HANDLE(args, executable);
-  auto bytes = std::make_unique<std::string>(serialized_magic());
-  wire::Writer message;
-  message.bytes(1, args->executable->program->options);
-  message.bytes(2, args->executable->program->code);
-  *bytes += message.text();
+  auto bytes = std::make_unique<std::string>(
+      serialize_program(*args->executable->program, backend_factory().platform_name));
   args->serialized_bytes = bytes->data();
   args->serialized_bytes_size = bytes->size();
   args->serialized_executable = reinterpret_cast<PJRT_SerializedExecutable*>(bytes.release());
@@ -480,19 +481,8 @@ Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* ar
   args->loaded_executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_REQUIRE_HANDLE(args, serialized_executable);
-  std::string_view bytes(args->serialized_executable, args->serialized_executable_size);
-  const std::string magic = serialized_magic();
-  if (!bytes.starts_with(magic)) {
-    return invalid_argument("this executable was not serialized by this version of the plugin");
-  }
-  bytes.remove_prefix(magic.size());
-  HEKLA_ASSIGN_OR_RETURN(std::vector<wire::Field> fields, wire::parse_fields(bytes));
+  const std::string_view bytes(args->serialized_executable, args->serialized_executable_size);
   std::string_view options;
-  std::string_view code;
-  for (const wire::Field& field : fields) {
-    if (field.number == 1) options = field.bytes;
-    if (field.number == 2) code = field.bytes;
-  }
   using Args = PJRT_Executable_DeserializeAndLoad_Args;
   if (HEKLA_COVERS(args, Args, overridden_serialized_compile_options_size) &&
       args->overridden_serialized_compile_options != nullptr &&
@@ -500,7 +490,10 @@ Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* ar
     options = {args->overridden_serialized_compile_options,
                args->overridden_serialized_compile_options_size};
   }
-  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, code, options));
+  HEKLA_ASSIGN_OR_RETURN(auto loaded, compile(args->client->state, [&] {
+                           return deserialize_program(bytes, backend_factory().platform_name,
+                                                      options);
+                         }));
   args->loaded_executable = loaded.release();
   return ok_status();
 }

@@ -140,7 +140,7 @@ struct ArrayInfo {
 // What PJRT_Executable and PJRT_LoadedExecutable share; immutable.
 struct Program {
   std::string name;
-  std::string code;     // as the client sent it
+  std::string code;     // as the client sent it, or one device's (OneDeviceShardings)
   std::string options;  // serialized CompileOptionsProto
   CompileOptions parsed_options;
   CompilerOptions compiler_options;
@@ -182,7 +182,15 @@ struct Program {
   mutable std::string optimized_;
 };
 
-Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options);
+// Of the flat parameters and results of a program that is one device's already: an executable was
+// serialized behind the client's own functions for partitioning.
+struct OneDeviceShardings {
+  std::vector<sharding::HloSharding> parameters, results;
+};
+
+// With `one_device` the program is not partitioned again, and has had custom partitions.
+Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options,
+                                              const OneDeviceShardings* one_device = nullptr);
 
 }  // namespace hekla::pjrt
 

@@ -35,5 +35,7 @@ struct PartitionedProgram {
 Result<PartitionedProgram> partition(std::shared_ptr<const ir::Module> module,
                                      const CompileOptions& options,
                                      const spmd::PartitionSchedule& schedule = {});
+// Of a module that `partition` gave with custom partitions: all but its shardings.
+PartitionedProgram partitioned_already(std::shared_ptr<const ir::Module> module);
 
 }  // namespace hekla::pjrt

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "backends/pjrt/abi.h"
+#include "backends/pjrt/partitioners.h"
+#include "backends/pjrt/serialized_program.h"
 #include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/verify.h"
 #include "runtime/program/stablehlo/read_program.h"
@@ -303,6 +305,7 @@ struct Partitioner {
   std::string operand, result;  // shardings, as text
   std::string error;
   std::string config, shape, proposal;  // what it was asked
+  bool says_operands = true;
   int asked = 0, cleaned = 0, destroyed = 0;
   JAX_CustomCallPartitioner_string operand_bytes = {};
   std::string operand_text, result_text;
@@ -333,7 +336,7 @@ struct Partitioner {
         std::string_view(args->op_args[0].sharding.data, args->op_args[0].sharding.size)));
     self.operand_text = encode_op_sharding(*sharding::parse_hlo_sharding(self.operand));
     self.operand_bytes = {self.operand_text.data(), self.operand_text.size()};
-    args->args_sharding = &self.operand_bytes;
+    args->args_sharding = self.says_operands ? &self.operand_bytes : nullptr;
     args->mlir_module = {self.module.data(), self.module.size()};
   }
   static void infer(JAX_CustomCallPartitioner_Callbacks* functions,
@@ -401,6 +404,33 @@ TEST(Partition, WhatClientsPartitionThemselvesTheyAreAskedFor) {
   EXPECT_EQ(moved->module->entry()->type.to_string(), "(tensor<8x4xf32>) -> tensor<8x4xf32>");
   EXPECT_EQ(client.asked, client.cleaned);
 
+  // Its functions are named by what means something in this process alone: what was made with them
+  // is loaded without them.
+  const std::string options("\x1a\x06\x20\x01\x28\x02\x30\x01", 8);
+  ASSERT_EQ(parse_compile_options(options)->partition_count, 2);
+  ASSERT_TRUE(parse_compile_options(options)->use_spmd_partitioning);
+  const auto compiled = make_program(program(rows, "", call), options);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().to_string();
+  EXPECT_TRUE((*compiled)->partitioned.has_collectives);
+  const std::string bytes = serialize_program(**compiled, "test");
+  const int asked = client.asked;
+  const auto loaded = deserialize_program(bytes, "test");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(client.asked, asked);
+  EXPECT_EQ((*loaded)->fingerprint, (*compiled)->fingerprint);
+  EXPECT_TRUE((*loaded)->partitioned.has_collectives);
+  EXPECT_EQ((*loaded)->parameter_shardings, (*compiled)->parameter_shardings);
+  EXPECT_EQ((*loaded)->result_shardings, (*compiled)->result_shardings);
+  EXPECT_EQ((*loaded)->optimized().code, (*compiled)->optimized().code);
+  EXPECT_EQ((*loaded)->parameters[0].dims, (Dims{4, 4}));
+  EXPECT_EQ(serialize_program(**loaded, "test"), bytes);
+  const std::string four("\x1a\x06\x20\x01\x28\x04\x30\x01", 8);
+  EXPECT_EQ(deserialize_program(bytes, "test", four).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(deserialize_program(bytes, "other").status().code(), StatusCode::kInvalidArgument);
+  for (size_t size = 0; size < bytes.size(); size += 7) {
+    EXPECT_FALSE(deserialize_program(bytes.substr(0, size), "test").ok()) << size;
+  }
+
   // Parts of other shapes than its shardings say, shardings that are none, and errors.
   client.operand = "{replicated}";
   EXPECT_EQ(partitioned(program(rows, rows, call)).status().code(), StatusCode::kInvalidArgument);
@@ -413,6 +443,14 @@ TEST(Partition, WhatClientsPartitionThemselvesTheyAreAskedFor) {
   EXPECT_NE(refused.message().find("by no means"), std::string::npos) << refused.message();
   EXPECT_EQ(client.asked, client.cleaned);
 
+  // A client that says nothing of its operands.
+  client.error = "";
+  client.says_operands = false;
+  const Status silent = partitioned(program(rows, rows, call)).status();
+  EXPECT_EQ(silent.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(silent.message().find("shardings of its operands"), std::string::npos)
+      << silent.message();
+
   // A second registration replaces the first.
   EXPECT_EQ(client.destroyed, 0);
   Partitioner second;
@@ -421,6 +459,21 @@ TEST(Partition, WhatClientsPartitionThemselvesTheyAreAskedFor) {
   last.dtor = nullptr;
   ASSERT_TRUE(add_partitioner(last));
   EXPECT_EQ(client.destroyed, 1);
+  // A compilation under way keeps what it found; it goes with a later registration, on a thread of
+  // the client's.
+  {
+    Partitioner third;
+    static JAX_CustomCallPartitioner_Callbacks kept;
+    kept = third.functions();
+    ASSERT_TRUE(add_partitioner(kept));
+    std::shared_ptr<const spmd::CustomPartitioner> in_use =
+        find_partitioner("CustomSPMDPartitioning");
+    ASSERT_TRUE(add_partitioner(last));
+    in_use.reset();
+    EXPECT_EQ(third.destroyed, 0);
+    ASSERT_TRUE(add_partitioner(last));
+    EXPECT_EQ(third.destroyed, 1);
+  }
   last.partition = nullptr;
   EXPECT_FALSE(add_partitioner(last));
 }

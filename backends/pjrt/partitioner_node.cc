@@ -5,6 +5,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <vector>
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/partitioners.h"
@@ -147,6 +148,12 @@ class ClientPartitioner : public spmd::CustomPartitioner {
     functions_->partition(functions_, &args);
     const Answer answer(args.header);
     HEKLA_RETURN_IF_ERROR(answer.status());
+    if (args.args_sharding == nullptr && !operands.empty()) {
+      return invalid_argument(
+          "a custom partitioner gave no shardings of its operands, of which it "
+          "has {}",
+          operands.size());
+    }
     CustomPartition made;
     for (size_t i = 0; i < operands.size(); ++i) {
       HEKLA_ASSIGN_OR_RETURN(
@@ -183,9 +190,15 @@ class ClientPartitioner : public spmd::CustomPartitioner {
   JAX_CustomCallPartitioner_Callbacks* const functions_;
 };
 
+using PartitionerRef = std::shared_ptr<const ClientPartitioner>;
+
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const ClientPartitioner>, std::less<>> partitioners;
+  std::map<std::string, PartitionerRef, std::less<>> partitioners;
+  // Those that others replaced while somebody compiled with them. Their destructors are the
+  // client's, whose locks (Python's GIL) threads that compile do not hold: so these never are the
+  // last owners.
+  std::vector<PartitionerRef> replaced;
 };
 
 // Outlives the process: at its end the client's functions may be gone already.
@@ -203,10 +216,17 @@ Status Register_Custom_Partitioner(PJRT_Register_Custom_Partitioner_Args* args) 
     return invalid_argument("a custom partitioner without its functions");
   }
   auto made = std::make_shared<const ClientPartitioner>(args->callbacks);
+  std::vector<PartitionerRef> unused;  // they go here, with no lock held
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
-  // The one that was there goes once nobody compiles with it, and with no lock held.
   std::swap(all.partitioners[std::string(args->name, args->name_size)], made);
+  if (made != nullptr) all.replaced.push_back(std::move(made));
+  std::erase_if(all.replaced, [&](PartitionerRef& one) {
+    // Nobody finds it any more.
+    if (one.use_count() > 1) return false;
+    unused.push_back(std::move(one));
+    return true;
+  });
   return ok_status();
 }
 

@@ -259,7 +259,8 @@ Program::Printed Program::optimized() const {
   return {optimized_format_, optimized_};
 }
 
-Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options) {
+Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string_view options,
+                                              const OneDeviceShardings* one_device) {
   auto program = std::make_shared<Program>();
   program->code = std::string(code);
   program->options = std::string(options);
@@ -281,8 +282,15 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
   }
   program->asks_for_host_compute = asks_for_host_compute(*module);
   take_placements(*module);
-  HEKLA_ASSIGN_OR_RETURN(program->partitioned, partition(std::move(module), program->parsed_options,
-                                                         program->compiler_options.partition));
+  if (one_device == nullptr) {
+    HEKLA_ASSIGN_OR_RETURN(
+        program->partitioned,
+        partition(std::move(module), program->parsed_options, program->compiler_options.partition));
+  } else {
+    program->partitioned = partitioned_already(std::move(module));
+    program->partitioned.parameters = one_device->parameters;
+    program->partitioned.results = one_device->results;
+  }
   const ir::Module& local = *program->partitioned.module;
   const ir::Function* entry = local.entry();
   program->name = local.name.empty() ? "main" : local.name;
@@ -290,6 +298,13 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                          describe(entry->type.elements(), entry->argument_attributes, "parameter"));
   HEKLA_ASSIGN_OR_RETURN(program->results,
                          describe(entry->type.results(), entry->result_attributes, "result"));
+  if (program->parameters.size() != program->partitioned.parameters.size() ||
+      program->results.size() != program->partitioned.results.size()) {
+    return invalid_argument("the program has {} parameters and {} results, {} and {} shardings",
+                            program->parameters.size(), program->results.size(),
+                            program->partitioned.parameters.size(),
+                            program->partitioned.results.size());
+  }
   lay_out(*program);
   program->is_donated = donated_parameters(*program, entry->argument_attributes);
   // The client names its functions by numbers that mean something else in the next process.

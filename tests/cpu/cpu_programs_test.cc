@@ -222,6 +222,22 @@ TEST(Transforms, OfWholeLinesHaveTheBitsOfKernels) {
   }
 }
 
+// Of lines that have no elements, and of no lines.
+TEST(Transforms, OfNothing) {
+  for (const auto& [type, from, lengths, to] :
+       {std::array{"FFT", "4x0xcomplex<f32>", "0", "4x0xcomplex<f32>"},
+        std::array{"IFFT", "0x4xcomplex<f32>", "0, 4", "0x4xcomplex<f32>"},
+        std::array{"RFFT", "4x0xf32", "0", "4x0xcomplex<f32>"},
+        std::array{"FFT", "0x8x8xcomplex<f64>", "8, 8", "0x8x8xcomplex<f64>"}}) {
+    Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(
+        std::string("func.func @main(%a: tensor<") + from + ">) -> tensor<" + to +
+        "> {\n  %r = stablehlo.fft %a, type = " + type + ", length = [" + lengths + "] : (tensor<" +
+        from + ">) -> tensor<" + to + ">\n  return %r : tensor<" + to + ">\n}\n");
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    compare(std::move(*read));
+  }
+}
+
 // Few long lines, long lines and large primes.
 TEST(Transforms, SomeLinesGoThroughKernels) {
   for (const auto& [dims, reason] :

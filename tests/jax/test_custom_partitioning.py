@@ -168,3 +168,58 @@ def test_functions_that_users_partition(child, ours, gspmd):
     outcomes = json.loads(done.stdout.split('\n')[-2])
     assert len(outcomes) == 20
     assert not {name: problem for name, problem in outcomes.items() if problem}
+
+
+CACHED = '''
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax._src import monitoring
+options = {'jax_compilation_cache_dir': FOLDER, 'jax_persistent_cache_min_compile_time_secs': 0,
+           'jax_persistent_cache_min_entry_size_bytes': -1,
+           'jax_remove_custom_partitioning_ptr_from_cache_key': True}
+for name, value in options.items():
+    jax.config.update(name, value)
+events, asked = [], []
+monitoring.register_event_listener(lambda event, **_: events.append(event))
+mesh = Mesh(np.array(jax.devices()[:4]), ('x',))
+place = NamedSharding(mesh, P('x'))
+
+
+def total(x):
+    return x / jnp.sum(x)
+
+
+@custom_partitioning
+def share(x):
+    return total(x)
+
+
+def partition(mesh, operands, result):
+    asked.append(operands)
+    place = NamedSharding(mesh, P('x'))
+    return mesh, lambda x: x / lax.psum(jnp.sum(x), 'x'), place, (place,)
+
+
+share.def_partition(partition, infer_sharding_from_operands=lambda mesh, operands, result: operands[0].sharding,
+                    sharding_rule='i -> i')
+x = jax.device_put(np.arange(1, 9, dtype=np.float32), place)
+given = jax.jit(share, in_shardings=place, out_shardings=place)(x)
+assert given.sharding.is_equivalent_to(place, 1), given.sharding
+np.testing.assert_allclose(given, np.arange(1, 9) / 36, rtol=1e-6)
+print(len(asked), events.count('/jax/compilation_cache/cache_hits'))
+'''
+
+
+def test_executables_are_loaded_without_the_functions_that_partitioned_them(child, ours, shim, tmp_path):
+    """The next process has other functions, or none, by the name that the program gave them."""
+    if not ours or not shim:
+        pytest.skip('a foreign plugin has its own way to make devices; the package lets JAX keep executables')
+    outcomes = []
+    for _ in range(2):
+        done = child(CACHED.replace('FOLDER', repr(str(tmp_path))), HEKLA_NUM_DEVICES='4')
+        assert done.returncode == 0, done.stderr[-2000:]
+        outcomes.append(done.stdout.split('\n')[-2])
+    assert outcomes[0].endswith(' 0') and outcomes[0] != '0 0', outcomes
+    assert outcomes[1].startswith('0 ') and outcomes[1] != '0 0', outcomes

@@ -210,6 +210,25 @@ TEST(HoistCollectives, AsFarAsItsMemoryGoes) {
   }
 }
 
+TEST(HoistCollectives, WhatGoesWithThemTakesMemoryWhereTheLoopGoesOnAskingForIt) {
+  // Sums of 24 bytes, of a value of 24 bytes that the second program's loop adds, too.
+  const auto program = [](bool is_asked_for) {
+    return read(loop("l", 2, "b",
+                     negate("m", "w") + negate("k", "m") + all_reduce("g", "k") +
+                         add("s", "g", is_asked_for ? "k" : "v") + add("r", "s", "v")),
+                "%l", 1);
+  };
+  const std::vector<std::pair<int64_t, int64_t>> kMoved = {{23, 0}, {24, 1}};
+  const std::vector<std::pair<int64_t, int64_t>> kMovedAlso = {{24, 0}, {47, 0}, {48, 1}};
+  for (const bool is_asked_for : {false, true}) {
+    for (const auto& [limit, moved] : is_asked_for ? kMovedAlso : kMoved) {
+      PartitionSchedule schedule = only(false, true, 0);
+      schedule.hoist_bytes = limit;
+      EXPECT_EQ(arrange(*program(is_asked_for), schedule).hoisted, moved) << limit;
+    }
+  }
+}
+
 TEST(HoistCollectives, WhatChangesStays) {
   const auto module = read(loop("l", 3, "b", all_reduce("r", "v")), "%l", 1);
   EXPECT_EQ(arrange(*module, only(false, true, 0)).hoisted, 0);

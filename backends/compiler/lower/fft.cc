@@ -52,9 +52,10 @@ Complex root(int64_t k, int64_t n) {
   }
 }
 
-// Radices whose product is n; empty when one of them would be too large.
+// Radices whose product is n; empty when one of them would be too large, or n is 0.
 std::vector<int64_t> radices_of(int64_t n) {
   std::vector<int64_t> radices;
+  if (n < 1) return radices;
   for (int64_t r : {8, 4, 2, 3, 5, 7, 11, 13, 17, 19, 23}) {
     for (; n % r == 0; n /= r) radices.push_back(r);
   }
@@ -523,6 +524,7 @@ bool is_fft_known(const ir::Operation& op) {
 
 kernel::Refusal why_no_transform(const ir::Operation& op, const LowerOptions& options) {
   kernel::Refusal why;
+  if (element_count(op.result()->type().dims()) == 0) return "a result without elements";
   for (const Stage& stage : stages_of(op)) {
     why = why_no_whole_lines(stage, options);
     if (why.empty()) break;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -131,6 +132,18 @@ int64_t merge_block(ir::Block& block, std::vector<ir::Operation*>& known) {
 
 // --- out of loops ---
 
+int64_t bytes_of(const ir::Value& value) {
+  if (!value.type().is_static_tensor()) return 0;
+  const Result<int64_t> bytes = checked_bytes(value.type().dtype(), value.type().dims());
+  return bytes.ok() ? *bytes : std::numeric_limits<int64_t>::max() / 2;
+}
+
+int64_t result_bytes(const ir::Operation& op) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < op.result_count(); ++i) bytes += bytes_of(*op.result(i));
+  return bytes;
+}
+
 // What of one block of a loop is the same each time.
 class Invariants {
  public:
@@ -149,6 +162,25 @@ class Invariants {
   // It stays, and whatever needs it.
   void keep(const ir::Operation& op) { known_[&op] = false; }
 
+  // What stays in memory as long as the loop runs once it is moved: its results, and those of what
+  // it needs that the loop goes on asking for.
+  int64_t bytes_kept(const ir::Operation& op) const {
+    std::unordered_set<const ir::Operation*> moving;
+    collect(op, moving);
+    int64_t bytes = result_bytes(op);
+    for (const ir::Operation* needed : moving) {
+      if (needed == &op) continue;
+      for (size_t i = 0; i < needed->result_count(); ++i) {
+        const std::vector<ir::Operation*>& users = needed->result(i)->users();
+        const bool is_asked_for =
+            std::any_of(users.begin(), users.end(),
+                        [&](const ir::Operation* user) { return !moving.contains(user); });
+        if (is_asked_for) bytes += bytes_of(*needed->result(i));
+      }
+    }
+    return bytes;
+  }
+
   // Puts it, and what it needs, in front of the loop.
   void move(ir::Operation& op) {
     for (size_t i = 0; i < op.operand_count(); ++i) {
@@ -163,6 +195,15 @@ class Invariants {
   }
 
  private:
+  // It, and what goes with it.
+  void collect(const ir::Operation& op, std::unordered_set<const ir::Operation*>& moving) const {
+    if (!moving.insert(&op).second) return;
+    for (const ir::Value* value : op.operands()) {
+      const ir::Operation* needed = value->defining_op();
+      if (needed != nullptr && needed->block() == &block_) collect(*needed, moving);
+    }
+  }
+
   size_t number_of(const ir::Value& argument) const {
     size_t i = 0;
     while (block_.argument(i) != &argument) ++i;
@@ -193,18 +234,6 @@ class Invariants {
   std::unordered_map<const ir::Operation*, bool> known_;
 };
 
-int64_t bytes_of(const ir::Value& value) {
-  if (!value.type().is_static_tensor()) return 0;
-  const Result<int64_t> bytes = checked_bytes(value.type().dtype(), value.type().dims());
-  return bytes.ok() ? *bytes : std::numeric_limits<int64_t>::max() / 2;
-}
-
-int64_t result_bytes(const ir::Operation& op) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < op.result_count(); ++i) bytes += bytes_of(*op.result(i));
-  return bytes;
-}
-
 int64_t hoist_block(ir::Block& block, int64_t most_bytes) {
   int64_t moved = 0;
   for (ir::Operation* op : operations_of(block)) {
@@ -219,7 +248,7 @@ int64_t hoist_block(ir::Block& block, int64_t most_bytes) {
             !invariants.is_invariant(*candidate)) {
           continue;
         }
-        const int64_t bytes = result_bytes(*candidate);
+        const int64_t bytes = invariants.bytes_kept(*candidate);
         if (bytes > left) {
           invariants.keep(*candidate);
           continue;

@@ -25,8 +25,9 @@ void arrange_collectives(ir::Module& module, const PartitionSchedule& schedule,
 // A collective of the same operands and groups as one in front of it, in its block or around.
 int64_t merge_collectives(ir::Module& module);
 // Out of loops: a collective whose operands come from outside, from what a loop carries unchanged,
-// or from pure operations on such. It then runs also where the loop does not. Results of at most
-// `most_bytes` in all, of each loop, since they stay in memory as long as it runs.
+// or from pure operations on such, which go with it. It then runs also where the loop does not.
+// Results of at most `most_bytes` in all, of each loop, since they stay in memory as long as it
+// runs; those of the pure operations count where the loop goes on asking for them.
 int64_t hoist_collectives(ir::Module& module, int64_t most_bytes);
 // all_reduces and all_gathers between which nobody asks for any of them, of `most_bytes` operands
 // in all. They stand where the first is asked for, but never behind a loop or what has side

@@ -14,7 +14,8 @@ struct PartitionSchedule {
   // What arrange_collectives.h does; no bit of any result depends on it.
   bool merge_collectives = true;
   bool hoist_collectives = true;
-  // Of results that a loop's collectives keep in memory while it runs, once they stand in front.
+  // Of results that a loop's collectives, and what goes with them, keep in memory while it runs,
+  // once they stand in front.
   int64_t hoist_bytes = int64_t{64} << 20;
   // Operands of one combined collective; 0: none is combined.
   int64_t combine_bytes = int64_t{1} << 20;

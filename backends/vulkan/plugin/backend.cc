@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -13,7 +14,7 @@
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/launch/device_program.h"
 #include "backends/vulkan/plugin/choose_devices.h"
-#include "backends/vulkan/plugin/compile.h"
+#include "backends/vulkan/plugin/kind_programs.h"
 #include "backends/vulkan/plugin/options.h"
 #include "backends/vulkan/plugin/pipeline_report.h"
 #include "backends/vulkan/plugin/storage.h"
@@ -25,8 +26,6 @@ namespace {
 
 using pjrt::StorageRef;
 using Devices = std::vector<std::shared_ptr<LogicalDevice>>;
-// By logical device; those of equal targets share one.
-using Programs = std::vector<std::shared_ptr<const LaunchProgram>>;
 
 VulkanStorage& storage_of(const StorageRef& storage) {
   return static_cast<VulkanStorage&>(*storage);
@@ -35,10 +34,10 @@ VulkanStorage& storage_of(const StorageRef& storage) {
 class VulkanExecutable : public pjrt::BackendExecutable {
  public:
   // `collectives`: the devices of a launch where they meet in the program.
-  VulkanExecutable(Programs programs, ProgramOptions options, Devices devices,
+  VulkanExecutable(std::unique_ptr<KindPrograms> programs, ProgramOptions options, Devices devices,
                    std::optional<ir::DeviceGrid> collectives)
       : programs_(std::move(programs)),
-        program_(programs_.front()),
+        program_(programs_->first()),
         options_(std::move(options)),
         devices_(std::move(devices)),
         collectives_(collectives) {
@@ -120,13 +119,13 @@ class VulkanExecutable : public pjrt::BackendExecutable {
         form);
   }
 
-  // Counts of launches are those of the first logical device, of all its programs.
+  // Counts of launches are those of the first logical device that it is for, of all its programs.
   std::vector<std::pair<std::string, int64_t>> statistics() const override {
     const auto interpreted =
         std::count_if(program_->kernels.begin(), program_->kernels.end(),
                       [](const DeviceKernel& kernel) { return kernel.is_interpreted(); });
     std::vector<std::pair<std::string, int64_t>> all = plan::statistics(*program_->plan);
-    const LaunchCounters& counters = devices_[0]->counters();
+    const LaunchCounters& counters = devices_[programs_->devices().front()]->counters();
     all.insert(all.end(), {{"interpreted_kernels", interpreted},
                            {"code_bytes", stats().generated_code_bytes},
                            {"host_steps_run", counters.host_steps.load()},
@@ -140,10 +139,19 @@ class VulkanExecutable : public pjrt::BackendExecutable {
   Result<std::shared_ptr<DeviceProgram>> loaded(size_t device) {
     std::lock_guard lock(mutex_);
     if (!loaded_[device]) {
+      HEKLA_ASSIGN_OR_RETURN(const KindPrograms::ProgramRef program, programs_->of(device));
       HEKLA_ASSIGN_OR_RETURN(loaded_[device],
-                             DeviceProgram::load(devices_[device], programs_[device], options_));
+                             DeviceProgram::load(devices_[device], program, options_));
     }
     return loaded_[device];
+  }
+
+  // What pipelines cannot do is known at compile time. Logical devices of one share them.
+  Status load_kinds() {
+    for (const size_t device : programs_->devices()) {
+      HEKLA_RETURN_IF_ERROR(loaded(device).status());
+    }
+    return ok_status();
   }
 
   Status launch(std::span<pjrt::Launch> launches) override {
@@ -225,8 +233,8 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     return one;
   }
 
-  const Programs programs_;
-  const std::shared_ptr<const LaunchProgram> program_;  // the first device's, which is shown
+  const std::unique_ptr<KindPrograms> programs_;
+  const KindPrograms::ProgramRef program_;  // the first device's, which is shown
   const ProgramOptions options_;
   const Devices devices_;
   const std::optional<ir::DeviceGrid> collectives_;
@@ -327,8 +335,8 @@ class VulkanBackend : public pjrt::Backend {
     LogicalDevice& sender = at(from.device());
     LogicalDevice& receiver = at(to.device());
     if (&sender.device() != &receiver.device()) {
-      cross_copy(sender.transfers(), from.memory(), receiver.transfers(), to.memory(), bytes,
-                 completing(done));
+      link(from.device(), to.device())
+          ->copy(from.memory(), to.memory(), bytes, completing(std::move(done)));
       return;
     }
     // Logical devices of one share its compute queue, so either side's lane will do.
@@ -337,10 +345,17 @@ class VulkanBackend : public pjrt::Backend {
 
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
       const pjrt::CompileRequest& request) override {
-    for (const std::shared_ptr<LogicalDevice>& device : devices_) {
-      HEKLA_RETURN_IF_ERROR(device->device().health());
+    for (const int device : request.devices) {
+      HEKLA_RETURN_IF_ERROR(at(device).device().health());
     }
-    HEKLA_ASSIGN_OR_RETURN(Programs programs, compile_for_all(request));
+    KindPrograms::Options kinds{
+        .targets = targets_, .memory_limits = {}, .fail_on_fallback = options_.fail_on_fallback};
+    for (const std::shared_ptr<LogicalDevice>& device : devices_) {
+      kinds.memory_limits.push_back(device->memory().statistics().bytes_limit);
+      if (request.devices.empty()) HEKLA_RETURN_IF_ERROR(device->device().health());
+    }
+    HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<KindPrograms> programs,
+                           KindPrograms::compile(request, std::move(kinds)));
     std::optional<ir::DeviceGrid> collectives;
     if (request.has_collectives) {
       collectives = ir::DeviceGrid{request.replica_count, request.partition_count};
@@ -349,8 +364,7 @@ class VulkanBackend : public pjrt::Backend {
     for (const size_t kind : request.result_kinds) options.output_roles.push_back(role_of(kind));
     auto executable = std::make_unique<VulkanExecutable>(std::move(programs), std::move(options),
                                                          devices_, collectives);
-    // What pipelines cannot do is known at compile time. Logical devices of one share them.
-    HEKLA_RETURN_IF_ERROR(executable->loaded(0).status());
+    HEKLA_RETURN_IF_ERROR(executable->load_kinds());
     return std::unique_ptr<pjrt::BackendExecutable>(std::move(executable));
   }
 
@@ -358,39 +372,17 @@ class VulkanBackend : public pjrt::Backend {
   static Transfers::Done completing(CompletionRef done) {
     return [done = std::move(done)](const Status& status) { done->complete(status); };
   }
-  // Once for each kind of device.
-  Result<Programs> compile_for_all(const pjrt::CompileRequest& request) {
-    std::shared_ptr<const plan::LaunchPlan> plan;
-    if (request.has_collectives) {
-      HEKLA_ASSIGN_OR_RETURN(plan, plan_program(request, common_target()));
-    }
-    Programs programs;
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      const auto end = targets_.begin() + static_cast<std::ptrdiff_t>(i);
-      const auto same = std::find(targets_.begin(), end, targets_[i]);
-      if (same != end) {
-        programs.push_back(programs[static_cast<size_t>(same - targets_.begin())]);
-        continue;
-      }
-      HEKLA_ASSIGN_OR_RETURN(
-          std::shared_ptr<const LaunchProgram> program,
-          compile_program(request, targets_[i], devices_[i]->memory().statistics().bytes_limit,
-                          options_.fail_on_fallback, plan));
-      programs.push_back(std::move(program));
-    }
-    return programs;
-  }
-  // What all devices can do of what plans ask for.
-  Target common_target() const {
-    Target common = targets_.front();
-    for (const Target& other : targets_) {
-      std::erase_if(common.matrix_shapes, [&](const MatrixShape& shape) {
-        return std::find(other.matrix_shapes.begin(), other.matrix_shapes.end(), shape) ==
-               other.matrix_shapes.end();
-      });
-      common.max_loop_iterations = std::min(common.max_loop_iterations, other.max_loop_iterations);
-    }
-    return common;
+  // From one device to another of another physical one. It owns both: a copy under way may outlive
+  // the client.
+  std::shared_ptr<CrossLink> link(int from, int to) {
+    const auto transfers = [&](int device) {
+      const std::shared_ptr<LogicalDevice>& owner = devices_[static_cast<size_t>(device)];
+      return std::shared_ptr<Transfers>(owner, &owner->transfers());
+    };
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<CrossLink>& made = links_[{from, to}];
+    if (made == nullptr) made = CrossLink::create(transfers(from), transfers(to));
+    return made;
   }
   // What the generator may use: the features that are enabled, which may be fewer than there are.
   Target target(const Device& device) const {
@@ -414,6 +406,8 @@ class VulkanBackend : public pjrt::Backend {
   const BackendOptions options_;
   std::vector<Target> targets_;  // by logical device
   std::vector<pjrt::DeviceInfo> infos_;
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, std::shared_ptr<CrossLink>> links_;  // guarded by mutex_
 };
 
 }  // namespace
@@ -431,13 +425,15 @@ Result<std::unique_ptr<pjrt::Backend>> create_backend(const pjrt::Options& optio
   }
   Devices devices;
   for (const std::string& one : wanted) {
+    // A physical device that is named twice is opened twice, and its memory shared.
+    const auto shares = std::count(wanted.begin(), wanted.end(), one) * chosen.common.device_count;
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Device> device, Device::open(one, chosen.device));
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Pipelines> pipelines,
                            Pipelines::create(device, chosen.cache_folder));
     LogicalDeviceOptions each;
     each.memory_limit_bytes = chosen.device.memory_limit_bytes > 0
                                   ? chosen.device.memory_limit_bytes
-                                  : device->plan().memory_limit_bytes / chosen.common.device_count;
+                                  : device->plan().memory_limit_bytes / shares;
     for (int i = 0; i < chosen.common.device_count; ++i) {
       HEKLA_ASSIGN_OR_RETURN(
           std::shared_ptr<LogicalDevice> logical,

@@ -40,7 +40,13 @@ Result<std::vector<size_t>> choose_devices(const std::vector<DeviceSnapshot>& de
     const std::string_view entry = trimmed(wanted.substr(begin, end - begin));
     begin = end + 1;
     if (entry.empty()) continue;
-    HEKLA_ASSIGN_OR_RETURN(const size_t index, choose_device(devices, entry));
+    HEKLA_ASSIGN_OR_RETURN(size_t index, choose_device(devices, entry));
+    if (std::find(chosen.begin(), chosen.end(), index) != chosen.end()) {
+      // A part of a name may mean another device, too; a number does not.
+      std::vector<DeviceSnapshot> others = devices;
+      for (const size_t taken : chosen) others[taken].name = others[taken].device_uuid = "";
+      if (const Result<size_t> other = choose_device(others, entry); other.ok()) index = *other;
+    }
     chosen.push_back(index);
   }
   if (chosen.empty()) return one.status();

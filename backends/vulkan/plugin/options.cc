@@ -27,7 +27,7 @@ pjrt::OptionTable option_table(BackendOptions& o) {
   pjrt::add_fail_on_fallback(table, o.fail_on_fallback);
   table.text("vulkan_device", "HEKLA_VULKAN_DEVICE", o.wanted_device, {}, "the best one",
              "index, UUID or part of the name; several with commas in between, or all: each is cut "
-             "into num_devices");
+             "into num_devices; one that is named twice is opened twice and shares its memory");
   table.flag("vulkan_validation", "HEKLA_VULKAN_VALIDATION", o.device.validation, "false",
              "the validation layers watch");
   table.flag("vulkan_staging", "HEKLA_VULKAN_STAGING", o.is_staging, "false",

@@ -36,6 +36,9 @@ TEST(ChooseDevices, OneOrAListOfThem) {
   EXPECT_EQ(chosen(devices, " 2, 0,2"), "202");
   EXPECT_EQ(chosen(devices, "big"), "1");
   EXPECT_EQ(chosen(devices, "llvmpipe,big"), "01");
+  // A name that means several means each of them once, then the first again.
+  EXPECT_EQ(chosen(devices, "big,big"), "12");
+  EXPECT_EQ(chosen(devices, "big,llvmpipe,big,big"), "1021");
   // Names have commas, too.
   EXPECT_EQ(chosen(devices, "LLVM 15, 256"), "0");
   EXPECT_FALSE(choose_devices(devices, "1,3").ok());
@@ -92,6 +95,37 @@ TEST_P(SeveralDevices, CopyToEachOther) {
         finish([&](auto done) { backend_->copy_to_host(at, 0, back.data(), bytes, done); }).ok());
     EXPECT_EQ(back, data);
   }
+}
+
+TEST_P(SeveralDevices, OneThatIsNamedTwiceSharesItsMemory) {
+  if (backend_ == nullptr) return;
+  auto alone = create_backend({{"vulkan_device", std::string("0")},
+                               {"num_devices", int64_t{2}},
+                               {"cache_dir", std::string()}});
+  ASSERT_TRUE(alone.ok()) << alone.status().to_string();
+  // Budgets move a little with what others take.
+  const auto whole = static_cast<double>((*alone)->memory_stats(0).bytes_limit);
+  for (int device = 0; device < 4; ++device) {
+    const auto part = static_cast<double>(backend_->memory_stats(device).bytes_limit);
+    EXPECT_NEAR(part / whole, 0.5, 0.1);
+  }
+}
+
+TEST_P(SeveralDevices, ACopyEndsWhoeverLetsGoMeanwhile) {
+  if (backend_ == nullptr) return;
+  constexpr int64_t kBytes = 60'000'000;
+  std::vector<std::byte> data(static_cast<size_t>(kBytes), std::byte{7});
+  pjrt::StorageRef source = *backend_->allocate(2, 0, kBytes);
+  pjrt::StorageRef target = *backend_->allocate(0, 0, kBytes);
+  ASSERT_TRUE(finish([&](auto done) {
+                backend_->copy_from_host(data.data(), source, 0, kBytes, done);
+              }).ok());
+  const CompletionRef done = Completion::make();
+  backend_->copy(source, target, kBytes, done);
+  source.reset();
+  target.reset();
+  backend_.reset();
+  EXPECT_TRUE(done->await().ok());
 }
 
 TEST_P(SeveralDevices, RunWhatIsCompiledOnce) {

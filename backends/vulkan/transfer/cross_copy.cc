@@ -2,103 +2,38 @@
 #include "backends/vulkan/transfer/cross_copy.h"
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
+#include <new>
 #include <utility>
-#include <vector>
 
 namespace hekla::vulkan {
-namespace {
 
-// One copy; lives as long as a transfer of it is under way.
-class PieceCopy : public std::enable_shared_from_this<PieceCopy> {
- public:
-  PieceCopy(Transfers& from, AllocationRef source, Transfers& to, AllocationRef target,
-            int64_t bytes, Transfers::Done done, int64_t piece_bytes)
-      : from_(from),
-        to_(to),
-        source_(std::move(source)),
-        target_(std::move(target)),
-        bytes_(bytes),
-        piece_bytes_(piece_bytes),
-        done_(std::move(done)) {}
-
-  void start() {
-    const int64_t pieces = (bytes_ + piece_bytes_ - 1) / piece_bytes_;
-    const int64_t ways = std::min(kCrossPieces, pieces);
-    under_way_ = ways;
-    for (int64_t way = 0; way < ways; ++way) {
-      auto buffer = std::make_shared<std::vector<std::byte>>(
-          static_cast<size_t>(std::min(piece_bytes_, bytes_)));
-      next(std::move(buffer));
-    }
-  }
-
- private:
-  using Buffer = std::shared_ptr<std::vector<std::byte>>;
-
-  // The next piece by way of the buffer; where there is none the way ends.
-  void next(Buffer buffer) {
-    int64_t at = 0;
-    {
-      std::lock_guard lock(mutex_);
-      at = next_;
-      if (status_.ok() && at < bytes_) next_ += piece_bytes_;
-      if (!status_.ok()) at = bytes_;
-    }
-    if (at >= bytes_) return end_way();
-    const int64_t part = std::min(piece_bytes_, bytes_ - at);
-    from_.download(source_, at, buffer->data(), part,
-                   [self = shared_from_this(), buffer, at, part](const Status& status) {
-                     self->arrived(buffer, at, part, status);
-                   });
-  }
-
-  void arrived(const Buffer& buffer, int64_t at, int64_t part, const Status& status) {
-    if (!status.ok()) {
-      fail(status);
-      return end_way();
-    }
-    to_.upload(buffer->data(), target_, at, part,
-               [self = shared_from_this(), buffer](const Status& sent) {
-                 if (!sent.ok()) self->fail(sent);
-                 self->next(buffer);
-               });
-  }
-
-  void fail(const Status& status) {
-    std::lock_guard lock(mutex_);
-    if (status_.ok()) status_ = status;
-  }
-
-  void end_way() {
-    Status status;
-    {
-      std::lock_guard lock(mutex_);
-      if (--under_way_ > 0) return;
-      status = status_;
-    }
-    // Who hears of the end may count what is in use.
-    source_.reset();
-    target_.reset();
-    done_(status);
-  }
-
-  Transfers& from_;
-  Transfers& to_;
-  AllocationRef source_, target_;
-  const int64_t bytes_, piece_bytes_;
-  const Transfers::Done done_;
-  std::mutex mutex_;
-  Status status_;          // guarded by mutex_
-  int64_t next_ = 0;       // guarded by mutex_
-  int64_t under_way_ = 0;  // guarded by mutex_
+struct CrossLink::Copy {
+  AllocationRef source, target;
+  const int64_t bytes;
+  Transfers::Done done;
+  // Guarded by the link's mutex.
+  int64_t next = 0;       // where the piece begins that has not begun
+  int64_t under_way = 0;  // pieces
+  Status status;
 };
 
-}  // namespace
+std::shared_ptr<CrossLink> CrossLink::create(std::shared_ptr<Transfers> from,
+                                             std::shared_ptr<Transfers> to, int64_t piece_bytes) {
+  return std::shared_ptr<CrossLink>(new CrossLink(std::move(from), std::move(to), piece_bytes));
+}
 
-void cross_copy(Transfers& from, AllocationRef source, Transfers& to, AllocationRef target,
-                int64_t bytes, Transfers::Done done, int64_t piece_bytes) {
+Status CrossLink::health() const {
+  HEKLA_RETURN_IF_ERROR(from_->health());
+  return to_->health();
+}
+
+int64_t CrossLink::host_bytes() {
+  std::lock_guard lock(mutex_);
+  return host_bytes_;
+}
+
+void CrossLink::copy(AllocationRef source, AllocationRef target, int64_t bytes,
+                     Transfers::Done done) {
   if (bytes == 0) return done(ok_status());
   // Until the end no launch may take the source's memory over.
   ++source->unordered_readers;
@@ -107,22 +42,108 @@ void cross_copy(Transfers& from, AllocationRef source, Transfers& to, Allocation
     held.reset();
     done(status);
   };
+  // Through memory of the host's own: one transfer, which asks one device alone.
+  const auto asking_both = [self = shared_from_this()](Transfers::Done told) -> Transfers::Done {
+    return [self, told = std::move(told)](const Status& status) {
+      told(status.ok() ? self->health() : status);
+    };
+  };
   if (std::byte* host = target->host(); host != nullptr) {
-    from.download(
-        std::move(source), 0, host, bytes,
-        [target = std::move(target), released = std::move(released)](const Status& status) mutable {
-          target.reset();
-          released(status);
-        });
+    from_->download(std::move(source), 0, host, bytes,
+                    asking_both([target = std::move(target),
+                                 released = std::move(released)](const Status& status) mutable {
+                      target.reset();
+                      released(status);
+                    }));
     return;
   }
   if (const std::byte* host = source->host(); host != nullptr) {
-    to.upload(host, std::move(target), 0, bytes, std::move(released));
+    source.reset();  // `released` holds it
+    to_->upload(host, std::move(target), 0, bytes, asking_both(std::move(released)));
     return;
   }
-  std::make_shared<PieceCopy>(from, std::move(source), to, std::move(target), bytes,
-                              std::move(released), piece_bytes)
-      ->start();
+  auto waiting = std::make_shared<Copy>(
+      Copy{std::move(source), std::move(target), bytes, std::move(released), 0, 0, ok_status()});
+  const int64_t pieces = (bytes + piece_bytes_ - 1) / piece_bytes_;
+  int64_t more = 0;
+  {
+    std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(waiting));
+    more = std::min(kCrossPieces - ways_, pieces);
+    ways_ += more;
+  }
+  for (; more > 0; --more) next(std::make_shared<Way>());
+}
+
+void CrossLink::next(const WayRef& way) {
+  while (true) {
+    CopyRef copy;
+    int64_t at = 0, part = 0;
+    {
+      std::lock_guard lock(mutex_);
+      if (waiting_.empty()) {
+        --ways_;
+        host_bytes_ -= way->bytes;
+        way->bytes = 0;
+        way->buffer.reset();
+        return;
+      }
+      copy = waiting_.front();
+      at = copy->next;
+      part = std::min(piece_bytes_, copy->bytes - at);
+      copy->next += part;
+      ++copy->under_way;
+      if (copy->next == copy->bytes) waiting_.pop_front();
+    }
+    if (const Status room = make_room(*way, part); !room.ok()) {
+      end_piece(copy, room);
+      continue;
+    }
+    from_->download(copy->source, at, way->buffer.get(), part,
+                    [self = shared_from_this(), way, copy, at, part](const Status& status) {
+                      if (!status.ok()) {
+                        self->end_piece(copy, status);
+                        return self->next(way);
+                      }
+                      self->to_->upload(way->buffer.get(), copy->target, at, part,
+                                        [self, way, copy](const Status& sent) {
+                                          self->end_piece(copy, sent);
+                                          self->next(way);
+                                        });
+                    });
+    return;
+  }
+}
+
+Status CrossLink::make_room(Way& way, int64_t bytes) {
+  if (way.bytes >= bytes) return ok_status();
+  way.buffer.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+  std::lock_guard lock(mutex_);
+  host_bytes_ -= way.bytes;
+  way.bytes = way.buffer == nullptr ? 0 : bytes;
+  host_bytes_ += way.bytes;
+  if (way.buffer != nullptr) return ok_status();
+  return resource_exhausted(
+      "the host has no memory for {} bytes through which a copy goes from one device to another",
+      bytes);
+}
+
+void CrossLink::end_piece(const CopyRef& copy, const Status& status) {
+  Status all;
+  {
+    std::lock_guard lock(mutex_);
+    if (!status.ok() && copy->status.ok()) {
+      copy->status = status;
+      if (copy->next < copy->bytes) std::erase(waiting_, copy);
+      copy->next = copy->bytes;
+    }
+    if (--copy->under_way > 0 || copy->next < copy->bytes) return;
+    all = copy->status;
+  }
+  // Who hears of the end may count what is in use.
+  copy->source.reset();
+  copy->target.reset();
+  std::exchange(copy->done, nullptr)(all);
 }
 
 }  // namespace hekla::vulkan

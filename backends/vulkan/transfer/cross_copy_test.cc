@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <random>
 
@@ -59,6 +60,14 @@ class CrossCopyTest : public ::testing::TestWithParam<std::pair<bool, bool>> {
   Side from_, to_;
 };
 
+// Whoever opened it outlives it.
+std::shared_ptr<CrossLink> link_of(Side& from, Side& to, int64_t piece_bytes) {
+  const auto borrowed = [](Side& side) {
+    return std::shared_ptr<Transfers>(std::shared_ptr<void>(), side.transfers.get());
+  };
+  return CrossLink::create(borrowed(from), borrowed(to), piece_bytes);
+}
+
 TEST_P(CrossCopyTest, AnySizeArrives) {
   open();
   if (!to_.transfers) return;
@@ -70,9 +79,8 @@ TEST_P(CrossCopyTest, AnySizeArrives) {
                   from_.transfers->upload(data.data(), source, 0, bytes, done);
                 }).ok());
     for (int64_t piece : {int64_t{700}, int64_t{1000}, kCrossPieceBytes}) {
-      const Status status = wait_for([&](auto done) {
-        cross_copy(*from_.transfers, source, *to_.transfers, target, bytes, done, piece);
-      });
+      const Status status = wait_for(
+          [&](auto done) { link_of(from_, to_, piece)->copy(source, target, bytes, done); });
       ASSERT_TRUE(status.ok()) << status.to_string();
     }
     EXPECT_EQ(source->unordered_readers, 0);
@@ -94,15 +102,10 @@ TEST_P(CrossCopyTest, ALossOfEitherSideIsItsError) {
     AllocationRef source = *from_.memory->allocate(kBytes);
     AllocationRef target = *to_.memory->allocate(kBytes);
     Side& lost = is_source ? from_ : to_;
-    // Bytes of the host's are written where the device is not asked.
-    const bool is_asked = !(is_source ? GetParam().first : GetParam().second);
     lost.device->lose("in a test");
-    const Status status = wait_for([&](auto done) {
-      cross_copy(*from_.transfers, source, *to_.transfers, target, kBytes, done, 700);
-    });
-    if (is_asked) {
-      EXPECT_EQ(status.code(), StatusCode::kUnavailable) << is_source << status.to_string();
-    }
+    const Status status =
+        wait_for([&](auto done) { link_of(from_, to_, 700)->copy(source, target, kBytes, done); });
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << is_source << status.to_string();
     EXPECT_EQ(source->unordered_readers, 0);
     EXPECT_EQ(source.use_count(), 1);
     source.reset();
@@ -112,6 +115,45 @@ TEST_P(CrossCopyTest, ALossOfEitherSideIsItsError) {
       side->transfer.reset();
       side->compute.reset();
     }
+  }
+}
+
+TEST_P(CrossCopyTest, ManyCopiesShareAFewBuffers) {
+  open();
+  if (!to_.transfers) return;
+  constexpr int64_t kBytes = 5001, kPiece = 700;
+  constexpr int kCopies = 40;
+  const auto link = link_of(from_, to_, kPiece);
+  std::vector<std::vector<std::byte>> data;
+  std::vector<AllocationRef> sources, targets;
+  for (unsigned i = 0; i < kCopies; ++i) {
+    data.push_back(random_bytes(kBytes, i));
+    sources.push_back(*from_.memory->allocate(kBytes));
+    targets.push_back(*to_.memory->allocate(kBytes));
+    ASSERT_TRUE(wait_for([&](auto done) {
+                  from_.transfers->upload(data[i].data(), sources[i], 0, kBytes, done);
+                }).ok());
+  }
+  std::vector<std::promise<Status>> ends(kCopies);
+  std::atomic<int64_t> most{0};
+  for (size_t i = 0; i < kCopies; ++i) {
+    link->copy(sources[i], targets[i], kBytes, [&, i](const Status& status) {
+      const int64_t now = link->host_bytes();
+      for (int64_t seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+      }
+      ends[i].set_value(status);
+    });
+  }
+  for (auto& end : ends) EXPECT_TRUE(end.get_future().get().ok());
+  EXPECT_LE(most, kCrossPieces * kPiece);
+  const bool is_staged = !GetParam().first && !GetParam().second;
+  EXPECT_EQ(most > 0, is_staged);
+  for (size_t i = 0; i < kCopies; ++i) {
+    std::vector<std::byte> back(data[i].size());
+    ASSERT_TRUE(wait_for([&](auto done) {
+                  to_.transfers->download(targets[i], 0, back.data(), kBytes, done);
+                }).ok());
+    EXPECT_EQ(back, data[i]) << i;
   }
 }
 

@@ -45,6 +45,9 @@ class Transfers {
   void download(AllocationRef source, int64_t offset, void* target, int64_t bytes, Done done);
   void copy(AllocationRef source, AllocationRef target, int64_t bytes, Done done);
 
+  // Of the device.
+  Status health() const { return transfer_.device().health(); }
+
   // Blocks until the jobs given so far have ended; false where there were none.
   bool drain();
 

@@ -118,6 +118,20 @@ TEST(Location, PrintsTheInnermostNameAndFile) {
   auto outer = std::make_shared<Location>(Location{Location::Kind::kName, "add:", 0, 0, {inner}});
   EXPECT_EQ(location_string(outer), "\"jit(f)/add\" (m.py:3:7)");
   EXPECT_EQ(location_string(nullptr), "unknown location");
+  // Of several places one's own name and file.
+  auto nowhere = std::make_shared<Location>(Location{Location::Kind::kName, "psum", 0, 0, {}});
+  const auto fused = [](std::vector<LocationRef> children) {
+    return std::make_shared<Location>(
+        Location{Location::Kind::kFused, "", 0, 0, std::move(children)});
+  };
+  EXPECT_EQ(location_string(fused({nowhere, outer})), "\"jit(f)/add\" (m.py:3:7)");
+  EXPECT_EQ(location_string(fused({fused({nowhere}), file})), "m.py:3:7");
+  EXPECT_EQ(location_string(fused({nullptr, nowhere, nowhere})), "\"psum\"");
+  EXPECT_EQ(location_string(fused({})), "unknown location");
+  // A name around all of them is the name of each.
+  auto named = std::make_shared<Location>(
+      Location{Location::Kind::kName, "jit(f)/jit(g)/psum", 0, 0, {fused({nowhere, outer})}});
+  EXPECT_EQ(location_string(named), "\"jit(f)/jit(g)/psum\" (m.py:3:7)");
 }
 
 }  // namespace

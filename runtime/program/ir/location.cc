@@ -23,8 +23,23 @@ void find_parts(const LocationRef& location, int depth, int& visits, std::string
       // The inner name is the longer one: "jit(f)/add" inside "add:".
       if (name.empty() || location->text.size() > name.size()) name = location->text;
       break;
+    case Location::Kind::kFused: {
+      // Of one child alone: a name and a file of two would be the place of neither. The first that
+      // has a file; where none has, the first that has a name.
+      std::string first_name;
+      for (const LocationRef& child : location->children) {
+        std::string own_name, own_file;
+        find_parts(child, depth + 1, visits, own_name, own_file);
+        if (first_name.empty()) first_name = own_name;
+        if (own_file.empty()) continue;
+        first_name = std::move(own_name);
+        file = std::move(own_file);
+        break;
+      }
+      if (first_name.size() > name.size()) name = std::move(first_name);
+      return;
+    }
     case Location::Kind::kCallSite:
-    case Location::Kind::kFused:
       break;
   }
   for (const LocationRef& child : location->children) {
