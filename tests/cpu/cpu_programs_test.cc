@@ -3,6 +3,7 @@
 // its plan run by the plan interpreter and as native code, on one thread and on the pool.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
