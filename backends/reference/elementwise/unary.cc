@@ -59,7 +59,10 @@ Result<HostArray> unary_float(OpCode code, HostArray x) {
     case OpCode::kSign:
       return through_double(std::move(x), sign_of);
     case OpCode::kCbrt:
-      return through_double(std::move(x), [](double v) { return std::cbrt(v); });
+      // In long double: the C library's function of doubles is off by several units.
+      return through_double(std::move(x), [](double v) {
+        return static_cast<double>(std::cbrt(static_cast<long double>(v)));
+      });
     case OpCode::kCosine:
       return through_double(std::move(x), [](double v) { return std::cos(v); });
     case OpCode::kExponential:
