@@ -449,7 +449,16 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::subgroup(std::string_view na
     return invalid_argument("rank {} of group {} is none of those that make the group {}", rank(),
                             this->name(), name);
   }
-  return make_group(fmt::format("{}/{}", this->name(), name), ranks, deadline_of(timeout), timeout);
+  // Quoted, so that it is none of new_group's and split's. What comes late for a group that has
+  // been left must not reach the next one of its name.
+  std::string own = fmt::format("{}/{:?}", this->name(), name);
+  int uses = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    uses = ++subgroups_[fmt::format("{} {}", own, fmt::join(ranks, ","))];
+  }
+  if (uses > 1) own += fmt::format("#{}", uses);
+  return make_group(std::move(own), ranks, deadline_of(timeout), timeout);
 }
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t key,

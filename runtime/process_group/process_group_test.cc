@@ -330,6 +330,16 @@ TEST_P(ProcessGroupBy, GroupsOfSomeRanksAndSplits) {
       EXPECT_EQ(both, (std::vector<int32_t>{3, 2}));
       EXPECT_FALSE(world.subgroup("others", {0, 1}).ok());
     }
+    // Again by a name that has been left, and by one like a name of new_group's.
+    if (world.rank() < 2) {
+      for (int round = 0; round < 3; ++round) {
+        if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(30));
+        const auto again = world.subgroup(round < 2 ? "again" : "1", {0, 1}, seconds(10));
+        ASSERT_TRUE(again.ok()) << again.status().to_string();
+        const Status status = (*again)->barrier().wait();
+        EXPECT_TRUE(status.ok()) << status.to_string();
+      }
+    }
     // In reverse order, and one of them within another.
     const auto half = *world.split(world.rank() / 2, -world.rank());
     EXPECT_EQ(half->rank(), 1 - world.rank() % 2);
