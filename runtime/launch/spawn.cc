@@ -20,6 +20,7 @@
 
 #include "runtime/base/host.h"
 #include "runtime/launch/rank_process.h"
+#include "runtime/process_group/flight/flight_recorder.h"
 #include "runtime/rendezvous/tcp_store_server.h"
 
 namespace hekla::launch {
@@ -27,9 +28,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookPause(5);
 
-constexpr int kNoRun = 127;    // what a copy ends with that never came to `body`
-constexpr int kThrown = 1;     // out of which an exception came
-constexpr int kNoExitCode = 1; // whose code is none that a process can end with
+constexpr int kNoRun = 127;     // what a copy ends with that never came to `body`
+constexpr int kThrown = 1;      // out of which an exception came
+constexpr int kNoExitCode = 1;  // whose code is none that a process can end with
 
 struct Copy {
   pid_t pid = -1;
@@ -160,6 +161,7 @@ Status spawn(int count, const std::function<int(int rank)>& body, const SpawnOpt
       for (const Copy& other : copies) ::close(other.pipe);
       const int code = be_rank(rank, count, pipe[0], parent, body);
       std::fflush(nullptr);
+      process_group::FlightRecorder::end_process();
       ::_exit(code);
     }
     if (pid < 0) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "runtime/base/host.h"
 #include "runtime/base/log.h"
@@ -78,15 +80,20 @@ class FlightAnalysis {
   }
   bool is_running(size_t i) const {
     const FlightRecord& record = records_[i];
-    return !record.has_ended && end_of(i) == nullptr && record.boot == boot_id() &&
-           ::kill(static_cast<pid_t>(record.pid), 0) == 0;
+    return !record.has_ended && end_of(i) == nullptr && is_near(i) &&
+           (::kill(static_cast<pid_t>(record.pid), 0) == 0 || errno == EPERM);
+  }
+  // Its pid means the same here.
+  bool is_near(size_t i) const {
+    return records_[i].boot == boot_id() && records_[i].pid_space == flight::pid_space();
   }
   // By itself and not as a program ends.
   bool has_died(size_t i) const {
     const FlightEnd* const end = end_of(i);
     if (end != nullptr) return !end->was_told && !end->how.starts_with("exit code");
-    // Whether a process of another machine runs nobody can tell here.
-    return !records_[i].has_ended && records_[i].boot == boot_id() && !is_running(i);
+    // Whether a process of another machine runs nobody can tell here. One without groups may have
+    // left by _exit, which leaves no mark.
+    return !records_[i].has_ended && !records_[i].has_no_groups && is_near(i) && !is_running(i);
   }
   std::string state(size_t i) const {
     if (const FlightEnd* const end = end_of(i); end != nullptr) {
@@ -95,7 +102,8 @@ class FlightAnalysis {
     }
     if (records_[i].has_ended) return "has ended";
     if (is_running(i)) return "runs";
-    return has_died(i) ? "has died" : "may run, on another machine";
+    if (has_died(i)) return "has died";
+    return is_near(i) ? "has ended" : "may run, on another machine or in another container";
   }
   // The first call that it has not come out of; else null.
   const Entry* open_call(size_t i) const {
@@ -117,7 +125,8 @@ class FlightAnalysis {
       return "which is in " + text(*open);
     const FlightEnd* const end = end_of(i);
     if (end != nullptr && !end->was_told) return "which has ended with " + end->how;
-    return records_[i].has_ended ? "which has ended" : "which is in no call";
+    const bool is_gone = records_[i].has_ended || (is_near(i) && !is_running(i));
+    return is_gone ? "which has ended" : "which is in no call";
   }
 
   void find_dead() {
@@ -300,9 +309,12 @@ int64_t attempt_of(const std::filesystem::path& path) {
 std::vector<FlightEnd> read_ends(const std::string& folder) {
   std::vector<FlightEnd> ends;
   std::ifstream file(folder + "/" + kEndsFile);
-  FlightEnd end;
-  while (file >> end.rank >> end.was_told && std::getline(file >> std::ws, end.how)) {
-    ends.push_back(end);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    FlightEnd end;
+    if (words >> end.rank >> end.was_told && std::getline(words >> std::ws, end.how)) {
+      ends.push_back(std::move(end));
+    }
   }
   return ends;
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -96,6 +97,65 @@ TEST(FlightRecorder, TheNewestCallsAreKeptAndAnEndIsSeen) {
   EXPECT_EQ(records[0].calls.front().sequence, 100U);
   EXPECT_EQ(records[0].calls.back().sequence, flight::kCalls + 99U);
   EXPECT_TRUE(records[0].calls[0].is_open());
+}
+
+TEST(FlightRecorder, AForkedChildHasARecordOfItsOwn) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(run_child([&] {
+              ::setenv("HEKLA_FLIGHT_DIR", folder.path().c_str(), 1);
+              FlightRecorder* const own = FlightRecorder::of_process();
+              own->add_group(7, "world", 0, 1);
+              const uint64_t call = own->made(flight::Kind::kCollective, 7, 0, reduction_of(1));
+              // What the child does to it is not seen, nor that the child ends.
+              if (run_child([&] {
+                    own->ended(call, ok_status());
+                    FlightRecorder* const other = FlightRecorder::of_process();
+                    if (other == own) return 1;
+                    other->add_group(8, "child's", 0, 1);
+                    FlightRecorder::end_process();
+                    return 0;
+                  }) != 0) {
+                return 1;
+              }
+              return ::raise(SIGKILL);
+            }),
+            -SIGKILL);
+  auto records = records_in(folder.path());
+  ASSERT_EQ(records.size(), 2U);
+  if (records[0].has_ended) std::swap(records[0], records[1]);
+  EXPECT_FALSE(records[0].has_ended);
+  ASSERT_EQ(records[0].calls.size(), 1U);
+  EXPECT_TRUE(records[0].calls[0].is_open());
+  EXPECT_TRUE(records[1].has_ended);
+  ASSERT_EQ(records[1].groups.size(), 1U);
+  EXPECT_EQ(records[1].groups[0].name, "child's");
+}
+
+TEST(FlightRecorder, AGroupThatIsMadeAgainIsAnotherOne) {
+  const TemporaryFolder folder;
+  auto recorder = *FlightRecorder::create(folder.path(), 0, 2);
+  EXPECT_EQ(recorder->add_group(7, "world", 0, 2), 7U);
+  recorder->remove_group(7);
+  EXPECT_TRUE(records_in(folder.path())[0].has_no_groups);
+  EXPECT_NE(recorder->add_group(7, "world", 0, 2), 7U);
+  const auto record = records_in(folder.path())[0];
+  EXPECT_FALSE(record.has_no_groups);
+  ASSERT_EQ(record.groups.size(), 2U);
+  EXPECT_EQ(record.groups[1].name, "world#2");
+}
+
+TEST(FlightRecorder, PlacesOfGroupsThatAreClosedAreUsedAgain) {
+  const TemporaryFolder folder;
+  auto recorder = *FlightRecorder::create(folder.path(), 0, 1);
+  recorder->add_group(1, "world", 0, 1);
+  for (uint64_t id = 2; id < 1000; ++id) {
+    recorder->remove_group(recorder->add_group(id, std::to_string(id), 0, 1));
+  }
+  std::set<std::string> names;
+  for (const auto& group : records_in(folder.path())[0].groups) names.insert(group.name);
+  EXPECT_EQ(names.size(), size_t{flight::kGroups});
+  EXPECT_TRUE(names.contains("world"));
+  EXPECT_TRUE(names.contains("999"));
 }
 
 TEST(FlightRecord, NonsenseIsNoRecord) {
