@@ -22,7 +22,7 @@
 namespace hekla::process_group {
 namespace {
 
-constexpr const char* kEndsFile = "ends";
+constexpr std::string_view kEnds = "ends-";  // and the host's name
 constexpr std::string_view kAttempt = "attempt-";
 constexpr const char* kSuffix = ".flight";
 
@@ -306,9 +306,8 @@ int64_t attempt_of(const std::filesystem::path& path) {
 }
 
 // "RANK TOLD HOW" on a line each; what makes no sense is left out.
-std::vector<FlightEnd> read_ends(const std::string& folder) {
-  std::vector<FlightEnd> ends;
-  std::ifstream file(folder + "/" + kEndsFile);
+void read_ends(const std::string& path, std::vector<FlightEnd>& ends) {
+  std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     FlightEnd end;
@@ -316,7 +315,16 @@ std::vector<FlightEnd> read_ends(const std::string& folder) {
       ends.push_back(std::move(end));
     }
   }
-  return ends;
+}
+
+// That wrote the file: RANK-HOST-PID.flight or ends-HOST; empty: it is neither.
+std::string host_of(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (name.starts_with(kEnds)) return name.substr(kEnds.size());
+  const std::string stem = path.stem().string();
+  const size_t first = stem.find('-'), last = stem.rfind('-');
+  const bool is_record = path.extension() == kSuffix && stem.starts_with("rank") && first != last;
+  return is_record ? stem.substr(first + 1, last - first - 1) : "";
 }
 
 }  // namespace
@@ -339,8 +347,23 @@ std::string flight_folder(const std::string& folder, int64_t attempt) {
 }
 
 void note_flight_end(const std::string& folder, const FlightEnd& end) {
-  std::ofstream file(folder + "/" + kEndsFile, std::ios::app);
+  std::ofstream file(fmt::format("{}/{}{}", folder, kEnds, host_name()), std::ios::app);
   file << fmt::format("{} {} {}\n", end.rank, end.was_told ? 1 : 0, end.how);
+}
+
+void clear_flight(const std::string& folder, bool is_shared) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (const auto& attempt : fs::directory_iterator(folder, ignored)) {
+    if (attempt_of(attempt.path()) < 0) continue;
+    std::vector<fs::path> old;
+    for (const auto& entry : fs::directory_iterator(attempt.path(), ignored)) {
+      const std::string host = host_of(entry.path());
+      if (!host.empty() && (!is_shared || host == host_name())) old.push_back(entry.path());
+    }
+    for (const fs::path& path : old) fs::remove(path, ignored);
+    fs::remove(attempt.path(), ignored);  // where it is empty
+  }
 }
 
 Result<FlightFindings> explain_flight(const std::string& folder) {
@@ -353,12 +376,20 @@ Result<FlightFindings> explain_flight(const std::string& folder) {
     newest = attempt_of(entry.path());
     chosen = entry.path().string();
   }
+  return explain_attempt(chosen);
+}
+
+Result<FlightFindings> explain_attempt(const std::string& folder) {
+  std::error_code error;
   std::vector<FlightRecord> records;
+  std::vector<FlightEnd> ends;
   std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(chosen, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
     if (entry.path().extension() == kSuffix) paths.push_back(entry.path().string());
+    if (name.starts_with(kEnds)) read_ends(entry.path().string(), ends);
   }
-  if (error) return not_found("flight records in {}: {}", chosen, error.message());
+  if (error) return not_found("flight records in {}: {}", folder, error.message());
   for (const std::string& path : paths) {
     Result<FlightRecord> record = FlightRecord::read(path);
     if (record.ok()) records.push_back(*std::move(record));
@@ -368,12 +399,12 @@ Result<FlightFindings> explain_flight(const std::string& folder) {
     return not_found(
         "no flight records in {}: processes write them into HEKLA_FLIGHT_DIR, which hekla launch "
         "sets, when they make their first process group",
-        chosen);
+        folder);
   }
   std::sort(records.begin(), records.end(), [](const FlightRecord& a, const FlightRecord& b) {
     return std::pair(a.rank, a.pid) < std::pair(b.rank, b.pid);
   });
-  return analyse_flight(records, read_ends(chosen));
+  return analyse_flight(records, ends);
 }
 
 }  // namespace hekla::process_group

@@ -298,6 +298,7 @@ TEST(FlightAnalysis, WhatTheLauncherSawIsSaid) {
     recorder->made(flight::Kind::kCollective, 1, 0, reduction_of(1));
   }
   ASSERT_TRUE(FlightRecorder::create(flight_folder(folder.path(), 0), 0, 1).ok());
+  note_flight_end(attempt, {7, false, "two\nlines"});  // the second makes no sense
   note_flight_end(attempt, {1, false, "signal 11 (Segmentation fault)"});
   note_flight_end(attempt, {0, true, "signal 15 (Terminated)"});
   const auto found = explain_flight(folder.path());
@@ -309,6 +310,10 @@ TEST(FlightAnalysis, WhatTheLauncherSawIsSaid) {
   EXPECT_EQ(found->findings[1],
             "call 0 of group world, all_reduce(sum) of f32[1]: ranks 0-1 wait for "
             "rank 2, of which there is no record here");
+  // A launch within a rank of this one's writes there: its attempts are not this one's.
+  ASSERT_TRUE(FlightRecorder::create(flight_folder(attempt, 0), 5, 8).ok());
+  EXPECT_EQ(explain_flight(folder.path())->findings, found->findings);
+  EXPECT_EQ(explain_attempt(attempt)->findings, found->findings);
   EXPECT_EQ(explain_flight(folder.file("none")).status().code(), StatusCode::kNotFound);
 }
 
