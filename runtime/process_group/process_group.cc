@@ -12,6 +12,7 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
+#include "runtime/process_group/backend_registry.h"
 #include "runtime/process_group/exchange.h"
 #include "runtime/process_group/group_meeting.h"
 #include "runtime/process_group/hub.h"
@@ -147,9 +148,10 @@ Options chosen(Options options, int size) {
 }
 
 bool wants_memory(const Options& options, int size) {
-  return size > 1 &&
-         (options.shared_memory == "on" || (options.shared_memory == "auto" &&
-                                            (options.engine == "auto" || options.engine == "shm")));
+  if (size < 2 || options.shared_memory == "off") return false;
+  if (options.shared_memory == "on") return true;
+  const Result<Backend> backend = find_backend(options.engine);
+  return backend.ok() && (backend->name == "auto" || backend->name == "shm");
 }
 
 }  // namespace
