@@ -66,6 +66,7 @@ void Member::record(Work::State& state, flight::Kind kind, int other, uint64_t t
   call.count = count;
   call.root = other;
   state.flight = flight_->made(kind, flight_id_, tag, call);
+  state.recorder = flight_;
 }
 
 void Member::tell_all(Head::Kind kind, const Status& why) {
@@ -415,6 +416,7 @@ Work Member::start(std::shared_ptr<Work::State> state, Run run) {
       if (flight_ != nullptr) {
         state->flight = flight_->made(flight::Kind::kCollective, flight_id_,
                                       started_ + jobs_.size(), state->collective);
+        state->recorder = flight_;
       }
       jobs_.push_back({std::move(run), state});
       if (!thread_.joinable()) {

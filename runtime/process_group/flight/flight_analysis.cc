@@ -105,12 +105,16 @@ class FlightAnalysis {
     if (has_died(i)) return "has died";
     return is_near(i) ? "has ended" : "may run, on another machine or in another container";
   }
-  // The first call that it has not come out of; else null.
+  // The first call that it has not come out of, of those that somebody waits for where there are
+  // any; else null.
   const Entry* open_call(size_t i) const {
+    const Entry* open = nullptr;
     for (const Entry& entry : records_[i].calls) {
-      if (entry.is_open()) return &entry;
+      if (!entry.is_open()) continue;
+      if (entry.is_waited_for) return &entry;
+      if (open == nullptr) open = &entry;
     }
-    return nullptr;
+    return open;
   }
   std::string last_call(size_t i) const {
     if (const Entry* const open = open_call(i); open != nullptr) return "in " + text(*open);
@@ -227,6 +231,8 @@ class FlightAnalysis {
                        doing(member->second));
   }
 
+  // Those that somebody waits for: others may be there early, for what comes later. What nobody can
+  // send any more is said of both.
   void find_receives() {
     for (size_t i = 0; i < records_.size(); ++i) {
       for (const Entry& entry : records_[i].calls) {
@@ -234,7 +240,10 @@ class FlightAnalysis {
         const auto group = groups_.find(entry.group);
         if (group == groups_.end()) continue;
         const auto sender = group->second.members.find(entry.call.root);
-        if (entry.call.root >= 0 && sender != group->second.members.end()) {
+        const bool has_sender = entry.call.root >= 0 && sender != group->second.members.end();
+        const bool is_lost = has_sender && !is_running(sender->second) && is_near(sender->second);
+        if (!entry.is_waited_for && !is_lost) continue;
+        if (has_sender) {
           waits_.emplace(i, sender->second);
           found_.findings.push_back(
               fmt::format("{} waits in {}, {}", name(i), text(entry), doing(sender->second)));

@@ -96,6 +96,7 @@ Result<FlightRecord> FlightRecord::read(const std::string& path) {
     entry.made_ms = raw.made_ms;
     entry.changed_ms = raw.changed_ms;
     entry.kind = raw.kind;
+    entry.is_waited_for = raw.waiters != 0;
     entry.state = state;
     entry.call = {raw.operation, raw.dtype,  raw.reduce, raw.root,
                   raw.count,     raw.factor, raw.detail};

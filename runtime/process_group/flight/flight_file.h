@@ -57,7 +57,8 @@ struct Entry {
   ReduceOp reduce;
   std::atomic<State> state;
   uint8_t code;
-  char text[182];  // what it failed with, its beginning
+  std::atomic<uint8_t> waiters;  // that wait for its end
+  char text[181];                // what it failed with, its beginning
 };
 static_assert(sizeof(Entry) == 256);
 
@@ -86,6 +87,7 @@ struct FlightRecord {
     flight::State state = flight::State::kDone;
     Call call;  // of messages dtype and count; `root` is the other rank
     std::string error;
+    bool is_waited_for = false;  // by somebody, in Work::wait
 
     bool is_open() const {
       return state == flight::State::kWaiting || state == flight::State::kRunning;

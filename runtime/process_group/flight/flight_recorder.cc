@@ -198,6 +198,7 @@ uint64_t FlightRecorder::made(flight::Kind kind, uint64_t group, uint64_t sequen
   entry.reduce = call.reduce;
   entry.state.store(flight::State::kWaiting, std::memory_order_relaxed);
   entry.code = 0;
+  entry.waiters.store(0, std::memory_order_relaxed);
   entry.number.store(number, std::memory_order_release);
   return number;
 }
@@ -210,6 +211,12 @@ flight::Entry* FlightRecorder::entry(uint64_t number) {
 void FlightRecorder::began(uint64_t number) {
   if (flight::Entry* const own = entry(number); own != nullptr) {
     own->state.store(flight::State::kRunning, std::memory_order_relaxed);
+  }
+}
+
+void FlightRecorder::waits(uint64_t number, int more) {
+  if (flight::Entry* const own = entry(number); own != nullptr) {
+    own->waiters.fetch_add(static_cast<uint8_t>(more), std::memory_order_relaxed);
   }
 }
 

@@ -46,6 +46,8 @@ class FlightRecorder {
   uint64_t made(flight::Kind kind, uint64_t group, uint64_t sequence, const Call& call);
   void began(uint64_t number);
   void ended(uint64_t number, const Status& status);
+  // One more or one less waits for its end.
+  void waits(uint64_t number, int more);
 
  private:
   explicit FlightRecorder(flight::File* file) : file_(file) {}

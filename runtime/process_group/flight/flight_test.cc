@@ -228,12 +228,28 @@ Elements values(size_t count) {
   return elements(std::span<float>(all.data(), count));
 }
 
+// Until a thread waits for it, as far as can be seen.
+void wait_elsewhere(const Work& work) {
+  std::thread([work] { static_cast<void>(work.wait()); }).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+TEST(FlightAnalysis, ReceivesThatNobodyWaitsForAreNoCircle) {
+  StuckRanks ranks(2, [](ProcessGroup& world) {
+    static Work early = world.receive(values(4), 1 - world.rank());
+  });
+  EXPECT_EQ(ranks.says().rfind("no rank waits for another", 0), 0U) << ranks.says();
+  ranks.kill(1);
+  EXPECT_TRUE(before_long([&] {
+    return ranks.says().find("rank 1 died, in receive") != std::string::npos;
+  })) << ranks.says();
+}
+
 TEST(FlightAnalysis, WhoHasNotComeIsNamedWithWhatItDoesInstead) {
   StuckRanks ranks(3, [](ProcessGroup& world) {
     static_cast<void>(world.barrier().wait());
     if (world.rank() == 2) {
-      static Work receive = world.receive(values(4), 0, 5);
-      return;
+      return wait_elsewhere(world.receive(values(4), 0, 5));
     }
     static Work work = world.all_reduce(values(4));
     work.then([](const Status&) {});  // runs it
@@ -281,7 +297,8 @@ TEST(FlightAnalysis, CallsThatDifferAreNamed) {
 
 TEST(FlightAnalysis, RanksThatWaitForEachOtherAreACircle) {
   StuckRanks ranks(3, [](ProcessGroup& world) {
-    static Work work = world.receive(values(4), (world.rank() + 1) % world.size());
+    wait_elsewhere(
+        world.batch({ProcessGroup::Point::receive(values(4), (world.rank() + 1) % world.size())}));
   });
   EXPECT_NE(ranks.says().find("rank 0 waits for rank 1 waits for rank 2 waits for rank 0: none of "
                               "them can go on\n"),
