@@ -36,7 +36,9 @@ typedef struct hekla_backend_args {
   size_t struct_size;
   hekla_backend_store store;
   int32_t rank, size;
-  const char* address; /* of this process's machine, by which the others reach it; may be empty */
+  const char* address; /* of this process's machine, by which the others reach it, in numbers: the
+                          one that is wanted, else that of the route to where the processes meet, or
+                          of the default route; IPv4 or IPv6; empty: there is none */
   int64_t timeout_ms;  /* for `create` */
 } hekla_backend_args;
 

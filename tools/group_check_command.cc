@@ -66,7 +66,8 @@ int run_rank(const GroupCheckArguments& arguments) {
   wanted.timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.timeout * 1000));
   process_group::Options options;
   options.engine = arguments.transports.empty() ? "auto" : arguments.transports[0];
-  if (options.engine == "gloo") options.address = "lo";
+  const auto backend = process_group::find_backend(options.engine);
+  if (backend.ok() && backend->name == "gloo") options.address = "lo";
   options.timeout = wanted.timeout;
   options.flat_bytes = arguments.flat_bytes;
   options.segment_bytes = arguments.segment_bytes;
@@ -165,6 +166,11 @@ int group_check(const GroupCheckArguments& arguments) {
   }
   if (arguments.rank >= 0 || !arguments.init.empty()) return run_rank(arguments);
   std::vector<std::string> transports = arguments.transports;
+  if (const Status libraries = process_group::backend_libraries(); !libraries.ok()) {
+    fmt::print(stderr, "hekla group-check: {}\n", libraries.message());
+    // To check all is to check those as well.
+    if (transports.empty()) return kBadInput;
+  }
   if (transports.empty()) {
     transports = {"shm"};
     const Status gloo = collectives::carrier_table().status();
@@ -188,7 +194,8 @@ int group_check(const GroupCheckArguments& arguments) {
     std::vector<std::string> memory = arguments.shared_memory;
     // Over others what goes between hosts; what is asked for is done.
     if (memory.empty()) memory = {"off"};
-    const bool has_memory = transport == "shm" || transport == "auto";
+    const auto backend = process_group::find_backend(transport);
+    const bool has_memory = backend.ok() && (backend->name == "shm" || backend->name == "auto");
     if (arguments.shared_memory.empty() && has_memory) memory = {"on", "off"};
     for (const std::string& one : memory) ways.push_back({transport, one});
   }

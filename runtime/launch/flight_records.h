@@ -12,8 +12,9 @@ namespace hekla::launch {
 
 class FlightRecords {
  public:
-  // `folder`: kept; empty: one of this object's, which goes with it.
-  explicit FlightRecords(std::string folder);
+  // `folder`: kept, without what earlier launches left there; empty: one of this object's, which
+  // goes with it. `is_shared`: launchers of other machines may write to the folder now.
+  FlightRecords(const std::string& folder, bool is_shared);
   ~FlightRecords();
   FlightRecords(const FlightRecords&) = delete;
   FlightRecords& operator=(const FlightRecords&) = delete;

@@ -62,7 +62,7 @@ Result<Attempt> run_attempt(const LaunchOptions& options, const Signals& signals
 }
 
 Result<int> launch_here(const LaunchOptions& options, const Signals& signals) {
-  FlightRecords flight(options.flight_folder);
+  FlightRecords flight(options.flight_folder, false);
   int restarts = 0;
   for (int number = 0;; ++number) {
     const Result<Attempt> attempt = run_attempt(options, signals, number, flight);

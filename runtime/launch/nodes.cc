@@ -38,7 +38,7 @@ class NodeRun {
       : options_(options),
         signals_(signals),
         endpoint_(std::move(endpoint)),
-        flight_(options.flight_folder) {}
+        flight_(options.flight_folder, true) {}
 
   Result<int> run() {
     for (;;) {

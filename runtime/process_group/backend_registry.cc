@@ -157,6 +157,13 @@ Result<Backend> find_backend(std::string_view selection, std::string_view device
   return found->second;
 }
 
+Status backend_libraries() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.open_all();
+  return all.opened.with_context("HEKLA_GROUP_BACKENDS");
+}
+
 std::vector<std::string> backend_names() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);

@@ -47,5 +47,7 @@ Status register_backend(const hekla_backend_table* table);
 // there are; FAILED_PRECONDITION: it is not for that device, or a library cannot be had.
 Result<Backend> find_backend(std::string_view selection, std::string_view device = "cpu");
 std::vector<std::string> backend_names();
+// What is wrong with the first library of HEKLA_GROUP_BACKENDS that cannot be had.
+Status backend_libraries();
 
 }  // namespace hekla::process_group

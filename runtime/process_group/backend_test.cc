@@ -166,6 +166,53 @@ TEST(Backend, AStreamThatEndsIsALostRank) {
   EXPECT_NE(ends[0].message().find("rank 1 "), std::string::npos) << ends[0].to_string();
 }
 
+// A backend that keeps nothing and whose errors fill their room.
+struct Seen {
+  std::string address;
+  int creations = 0, shuts = 0, ends = 0;
+};
+
+Seen& seen() {
+  static Seen all;
+  return all;
+}
+
+Status over_bare_table(const Options& options) {
+  hekla_backend_table bare = kTable;
+  bare.name = "tubes";
+  bare.create = [](const hekla_backend_args* args, void** backend, char* error) {
+    seen().address = args->address;
+    *backend = nullptr;
+    std::memset(error, 'x', HEKLA_GROUP_BACKEND_ERROR_BYTES);
+    return seen().creations++ == 0 ? 0 : 1;
+  };
+  bare.shut = [](void*) { ++seen().shuts; };
+  bare.destroy = [](void*) { ++seen().ends; };
+  static const hekla_backend_table kBare = bare;
+  static const Status registered = register_backend(&kBare);
+  HEKLA_RETURN_IF_ERROR(registered);
+  return ProcessGroup::create(std::make_shared<rendezvous::StoreKeyValues>(
+                                  std::make_shared<rendezvous::LocalStore>(), "bare/"),
+                              0, 1, options)
+      .status();
+}
+
+TEST(Backend, OneWithoutAHandleIsEndedAndErrorsMayFillTheirRoom) {
+  seen() = {};
+  Options options;
+  options.engine = "tubes";
+  options.coordinator = "127.0.0.1:1";
+  EXPECT_TRUE(over_bare_table(options).ok());
+  EXPECT_EQ(seen().address, "127.0.0.1");  // of the route there
+  EXPECT_EQ(seen().shuts, 1);
+  EXPECT_EQ(seen().ends, 1);
+  options.address = "lo";
+  EXPECT_EQ(over_bare_table(options).message(),
+            "tubes: " + std::string(HEKLA_GROUP_BACKEND_ERROR_BYTES, 'x'));
+  EXPECT_EQ(seen().address, "127.0.0.1");
+  EXPECT_EQ(seen().ends, 1);
+}
+
 TEST(Backend, NamesAreFoundByDevice) {
   EXPECT_TRUE(find_backend("auto").ok());
   EXPECT_EQ(find_backend("cpu:shm, gpu:gloo")->name, "shm");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/async/thread.h"
+#include "runtime/collectives/network_address.h"
 #include "runtime/process_group/process_group.h"
 
 namespace hekla::process_group {
@@ -15,6 +16,11 @@ namespace {
 // How often a thread that receives looks whether it is to end.
 constexpr int64_t kLookMs = 200;
 constexpr std::chrono::seconds kLastWords(5);
+
+// A backend may fill it to the last byte.
+struct BackendError {
+  char text[HEKLA_GROUP_BACKEND_ERROR_BYTES + 1] = {};
+};
 
 // The store as a backend sees it.
 struct BackendStore {
@@ -74,15 +80,20 @@ Result<std::unique_ptr<collectives::Transport>> BackendTransport::create(
   given.store = {&store, BackendStore::get, BackendStore::put};
   given.rank = args.rank;
   given.size = args.size;
-  given.address = args.options.address.c_str();
+  const Options& options = args.options;
+  const Result<std::string> address =
+      collectives::own_network_address(options.address, options.coordinator);
+  if (!address.ok() && !options.address.empty()) return address.status();
+  given.address = address.ok() ? address->c_str() : "";  // a backend may need none
   given.timeout_ms = std::chrono::ceil<std::chrono::milliseconds>(args.deadline.left()).count();
-  char error[HEKLA_GROUP_BACKEND_ERROR_BYTES] = {};
+  BackendError error;
   {
     const SignalsBlocked blocked;  // for threads of the backend's
-    if (table->create(&given, &made->backend_, error) != 0) {
-      return unavailable("{}: {}", table->name, error);
+    if (table->create(&given, &made->backend_, error.text) != 0) {
+      return unavailable("{}: {}", table->name, error.text);
     }
   }
+  made->is_made_ = true;
   BackendTransport* const own = made.get();
   for (int process = 0; process < args.size; ++process) {
     if (process == args.rank) continue;
@@ -102,7 +113,7 @@ BackendTransport::~BackendTransport() {
       return !peer->status.ok() || (peer->queue.empty() && !peer->is_sending);
     });
   }
-  if (backend_ != nullptr) table_->shut(backend_);
+  if (is_made_) table_->shut(backend_);
   for (const auto& peer : peers_) {
     {
       const std::lock_guard lock(peer->mutex);
@@ -116,7 +127,7 @@ BackendTransport::~BackendTransport() {
       if (left.sent != nullptr) left.sent->complete(cancelled("process {} has left", rank_));
     }
   }
-  if (backend_ != nullptr) table_->destroy(backend_);
+  if (is_made_) table_->destroy(backend_);
 }
 
 std::string BackendTransport::name(int process) const { return fmt::format("process {}", process); }
@@ -160,9 +171,9 @@ void BackendTransport::send_all(int process, std::stop_token stop) {
     Status status;
     for (next.skip_empty(); status.ok() && !next.is_done(); next.skip_empty()) {
       const std::span<const std::byte> rest = next.rest();
-      char error[HEKLA_GROUP_BACKEND_ERROR_BYTES] = {};
-      if (table_->send(backend_, process, rest.data(), rest.size(), error) != 0) {
-        status = unavailable("{} cannot send to process {}: {}", table_->name, process, error);
+      BackendError error;
+      if (table_->send(backend_, process, rest.data(), rest.size(), error.text) != 0) {
+        status = unavailable("{} cannot send to process {}: {}", table_->name, process, error.text);
       }
       next.offset += rest.size();
     }
@@ -175,13 +186,13 @@ void BackendTransport::receive_all(int process, std::stop_token stop) {
   collectives::FrameReader reader;
   while (!stop.stop_requested()) {
     const std::span<std::byte> room = reader.target();
-    char error[HEKLA_GROUP_BACKEND_ERROR_BYTES] = {};
+    BackendError error;
     const int64_t count =
-        table_->receive(backend_, process, room.data(), room.size(), kLookMs, error);
+        table_->receive(backend_, process, room.data(), room.size(), kLookMs, error.text);
     if (count == 0) continue;
     if (count < 0 || count > static_cast<int64_t>(room.size())) {
-      return lose(process,
-                  unavailable("process {} has died or left: {}: {}", process, table_->name, error));
+      return lose(process, unavailable("process {} has died or left: {}: {}", process, table_->name,
+                                       error.text));
     }
     auto message = reader.advance(static_cast<size_t>(count));
     if (!message.ok()) {

@@ -52,7 +52,8 @@ class BackendTransport final : public collectives::Transport {
 
   const hekla_backend_table* const table_;
   const int rank_, size_;
-  void* backend_ = nullptr;
+  void* backend_ = nullptr;  // may be null when it is made
+  bool is_made_ = false;
   std::shared_ptr<collectives::EventGate> gate_;  // shared with the events
   Events events_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank

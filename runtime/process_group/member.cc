@@ -30,11 +30,14 @@ Member::Member(Hub& hub, std::string name, std::vector<int> processes, int rank)
       processes_(std::move(processes)),
       rank_(rank),
       flight_(FlightRecorder::of_process()) {
-  if (flight_ != nullptr) flight_->add_group(id_, name_, rank_, size());
+  if (flight_ != nullptr) flight_id_ = flight_->add_group(id_, name_, rank_, size());
   for (int r = 0; r < size(); ++r) rank_of_[processes_[static_cast<size_t>(r)]] = r;
 }
 
-Member::~Member() { shutdown(); }
+Member::~Member() {
+  shutdown();
+  if (flight_ != nullptr) flight_->remove_group(flight_id_);
+}
 
 uint64_t Member::sequence() const {
   const std::lock_guard lock(mutex_);
@@ -62,7 +65,8 @@ void Member::record(Work::State& state, flight::Kind kind, int other, uint64_t t
   call.dtype = dtype;
   call.count = count;
   call.root = other;
-  state.flight = flight_->made(kind, id_, tag, call);
+  state.flight = flight_->made(kind, flight_id_, tag, call);
+  state.recorder = flight_;
 }
 
 void Member::tell_all(Head::Kind kind, const Status& why) {
@@ -410,8 +414,9 @@ Work Member::start(std::shared_ptr<Work::State> state, Run run) {
     refused = status_;
     if (refused.ok()) {
       if (flight_ != nullptr) {
-        state->flight = flight_->made(flight::Kind::kCollective, id_, started_ + jobs_.size(),
-                                      state->collective);
+        state->flight = flight_->made(flight::Kind::kCollective, flight_id_,
+                                      started_ + jobs_.size(), state->collective);
+        state->recorder = flight_;
       }
       jobs_.push_back({std::move(run), state});
       if (!thread_.joinable()) {

@@ -154,6 +154,7 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   const int rank_;
   std::map<int, int> rank_of_;    // by process
   FlightRecorder* const flight_;  // of the process; null: there is none
+  uint64_t flight_id_ = 0;        // of this group there
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

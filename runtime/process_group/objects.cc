@@ -2,13 +2,40 @@
 #include "runtime/process_group/objects.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstdint>
+#include <exception>
+#include <span>
 #include <utility>
 
 namespace hekla::process_group {
 namespace {
 
 constexpr int64_t kNoObjects = -1;
+
+// Of a size that another rank says. RESOURCE_EXHAUSTED: there is not that much memory.
+Result<std::string> room_for(std::span<const int64_t> sizes) {
+  int64_t all = 0;
+  for (const int64_t size : sizes) {
+    if (size < 0) return data_loss("an object of {} bytes", size);
+    if (__builtin_add_overflow(all, size, &all)) {
+      return resource_exhausted("objects of more than {} bytes", INT64_MAX);
+    }
+  }
+  try {
+    return std::string(static_cast<size_t>(all), '\0');
+  } catch (const std::exception&) {  // std::length_error, std::bad_alloc
+    return resource_exhausted("{} bytes of objects", all);
+  }
+}
+
+std::vector<std::string> objects_in(std::string_view all, std::span<const int64_t> sizes) {
+  std::vector<std::string> objects;
+  for (const int64_t size : sizes) {
+    objects.emplace_back(all.substr(0, static_cast<size_t>(size)));
+    all.remove_prefix(static_cast<size_t>(size));
+  }
+  return objects;
+}
 
 // sent[r] to each rank r; what has come, by rank.
 Result<std::vector<std::string>> exchange_objects(ProcessGroup& group,
@@ -23,21 +50,11 @@ Result<std::vector<std::string>> exchange_objects(ProcessGroup& group,
                             .wait());
   std::string in;
   for (const std::string_view one : sent) in += one;
-  std::string out;
-  for (const int64_t size : out_sizes) {
-    if (size < 0) return data_loss("an object of {} bytes", size);
-    out.resize(out.size() + static_cast<size_t>(size));
-  }
+  HEKLA_ASSIGN_OR_RETURN(std::string out, room_for(out_sizes));
   const Elements to{out.data(), DType::kUI8, static_cast<int64_t>(out.size())};
   const ConstElements from(in.data(), DType::kUI8, static_cast<int64_t>(in.size()));
   HEKLA_RETURN_IF_ERROR(group.all_to_all(to, from, out_sizes, in_sizes, timeout).wait());
-  std::vector<std::string> came;
-  size_t at = 0;
-  for (const int64_t size : out_sizes) {
-    came.push_back(out.substr(at, static_cast<size_t>(size)));
-    at += static_cast<size_t>(size);
-  }
-  return came;
+  return objects_in(out, out_sizes);
 }
 
 Status check_object_root(const ProcessGroup& group, int root) {
@@ -59,11 +76,23 @@ Result<std::vector<std::string>> all_gather_objects(ProcessGroup& group, std::st
 Result<std::vector<std::string>> gather_objects(ProcessGroup& group, std::string_view own, int root,
                                                 Timeout timeout) {
   HEKLA_RETURN_IF_ERROR(check_object_root(group, root));
-  std::vector<std::string_view> sent = to_all(group, {});
-  sent[static_cast<size_t>(root)] = own;
-  HEKLA_ASSIGN_OR_RETURN(std::vector<std::string> came, exchange_objects(group, sent, timeout));
-  if (group.rank() != root) came.clear();
-  return came;
+  const auto ranks = static_cast<size_t>(group.size());
+  const bool is_root = group.rank() == root;
+  // A call with a root, which is the same on all ranks then.
+  const auto size = static_cast<int64_t>(own.size());
+  std::vector<int64_t> sizes(ranks, 0);
+  HEKLA_RETURN_IF_ERROR(
+      group.gather(elements(std::span(sizes)), ConstElements(&size, DType::kI64, 1), root, timeout)
+          .wait());
+  HEKLA_ASSIGN_OR_RETURN(std::string all, room_for(sizes));
+  std::vector<int64_t> in_splits(ranks, 0);
+  in_splits[static_cast<size_t>(root)] = size;
+  HEKLA_RETURN_IF_ERROR(group
+                            .all_to_all({all.data(), DType::kUI8, static_cast<int64_t>(all.size())},
+                                        ConstElements(own.data(), DType::kUI8, size), sizes,
+                                        in_splits, timeout)
+                            .wait());
+  return is_root ? objects_in(all, sizes) : std::vector<std::string>();
 }
 
 Result<std::string> broadcast_object(ProcessGroup& group, std::string_view own, int root,
@@ -71,9 +100,8 @@ Result<std::string> broadcast_object(ProcessGroup& group, std::string_view own, 
   HEKLA_RETURN_IF_ERROR(check_object_root(group, root));
   int64_t size = static_cast<int64_t>(own.size());
   HEKLA_RETURN_IF_ERROR(group.broadcast({&size, DType::kI64, 1}, root, timeout).wait());
-  if (size < 0) return data_loss("an object of {} bytes", size);
-  std::string text = group.rank() == root ? std::string(own) : std::string();
-  text.resize(static_cast<size_t>(size));
+  HEKLA_ASSIGN_OR_RETURN(std::string text, room_for({&size, 1}));
+  if (group.rank() == root) text = own;
   HEKLA_RETURN_IF_ERROR(group.broadcast({text.data(), DType::kUI8, size}, root, timeout).wait());
   return text;
 }
@@ -98,7 +126,7 @@ Result<std::string> scatter_object(ProcessGroup& group, const std::vector<std::s
                             group.name());
   }
   const int64_t own = sizes[static_cast<size_t>(group.rank())];
-  std::string text(static_cast<size_t>(own), '\0');
+  HEKLA_ASSIGN_OR_RETURN(std::string text, room_for({&own, 1}));
   std::vector<int64_t> out_splits(ranks, 0);
   out_splits[static_cast<size_t>(root)] = own;
   const std::vector<int64_t> in_splits = is_root ? sizes : std::vector<int64_t>(ranks, 0);

@@ -12,6 +12,7 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
+#include "runtime/process_group/backend_registry.h"
 #include "runtime/process_group/exchange.h"
 #include "runtime/process_group/group_meeting.h"
 #include "runtime/process_group/hub.h"
@@ -147,9 +148,10 @@ Options chosen(Options options, int size) {
 }
 
 bool wants_memory(const Options& options, int size) {
-  return size > 1 &&
-         (options.shared_memory == "on" || (options.shared_memory == "auto" &&
-                                            (options.engine == "auto" || options.engine == "shm")));
+  if (size < 2 || options.shared_memory == "off") return false;
+  if (options.shared_memory == "on") return true;
+  const Result<Backend> backend = find_backend(options.engine);
+  return backend.ok() && (backend->name == "auto" || backend->name == "shm");
 }
 
 }  // namespace
@@ -449,7 +451,16 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::subgroup(std::string_view na
     return invalid_argument("rank {} of group {} is none of those that make the group {}", rank(),
                             this->name(), name);
   }
-  return make_group(fmt::format("{}/{}", this->name(), name), ranks, deadline_of(timeout), timeout);
+  // Quoted, so that it is none of new_group's and split's. What comes late for a group that has
+  // been left must not reach the next one of its name.
+  std::string own = fmt::format("{}/{:?}", this->name(), name);
+  int uses = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    uses = ++subgroups_[fmt::format("{} {}", own, fmt::join(ranks, ","))];
+  }
+  if (uses > 1) own += fmt::format("#{}", uses);
+  return make_group(std::move(own), ranks, deadline_of(timeout), timeout);
 }
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t key,

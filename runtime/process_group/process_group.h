@@ -28,7 +28,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -144,8 +146,8 @@ class ProcessGroup {
   // ranks, in that order, that shares the transport; null on the others.
   Result<std::shared_ptr<ProcessGroup>> new_group(const std::vector<int>& ranks,
                                                   Timeout timeout = {});
-  // The same for which those ranks alone call, all with one name that no group of this one's had
-  // before; each brings its options. INVALID_ARGUMENT: this rank is none of them.
+  // The same for which those ranks alone call, all with one name, which the same ranks may use
+  // again and others may not; each brings its options. INVALID_ARGUMENT: this rank is none of them.
   Result<std::shared_ptr<ProcessGroup>> subgroup(std::string_view name,
                                                  const std::vector<int>& ranks,
                                                  Timeout timeout = {});
@@ -178,6 +180,8 @@ class ProcessGroup {
   const Options options_;
   const uint64_t detail_;                 // of each call: the options that must be the same
   const std::shared_ptr<Member> member_;  // shared with the hub's events
+  std::mutex mutex_;
+  std::map<std::string, int> subgroups_;  // how often by name and ranks; guarded by mutex_
 };
 
 }  // namespace hekla::process_group

@@ -279,6 +279,36 @@ TEST_P(ProcessGroupBy, ManyCallsAreUnderWayAtOnce) {
   });
 }
 
+// Sizes of objects come from other ranks.
+TEST_P(ProcessGroupBy, ObjectsThatNoMemoryHoldsAreRefused) {
+  on_ranks(2, [](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      int64_t size = int64_t{1} << 62;
+      EXPECT_TRUE(group.broadcast({&size, DType::kI64, 1}, 0).wait().ok());
+    } else {
+      EXPECT_EQ(broadcast_object(group, "", 0).status().code(), StatusCode::kResourceExhausted);
+    }
+    int64_t sizes[2] = {int64_t{1} << 62, int64_t{1} << 62}, own[2] = {0, 0};
+    if (group.rank() == 0) {
+      EXPECT_TRUE(group
+                      .all_to_all(elements(std::span<int64_t>(own)),
+                                  elements(std::span<const int64_t>(sizes)))
+                      .wait()
+                      .ok());
+    } else {
+      EXPECT_EQ(all_gather_objects(group, "").status().code(), StatusCode::kResourceExhausted);
+    }
+  });
+}
+
+TEST_P(ProcessGroupBy, ObjectsAreGatheredByOneRoot) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const auto gathered = gather_objects(group, "own", group.rank());
+    EXPECT_FALSE(gathered.ok());
+    EXPECT_TRUE(says(gathered.status(), "root")) << gathered.status().to_string();
+  });
+}
+
 TEST_P(ProcessGroupBy, ObjectsHaveAnyLength) {
   on_ranks(3, [](ProcessGroup& group) {
     const auto text = [](int rank, char what) {
@@ -329,6 +359,16 @@ TEST_P(ProcessGroupBy, GroupsOfSomeRanksAndSplits) {
               .ok());
       EXPECT_EQ(both, (std::vector<int32_t>{3, 2}));
       EXPECT_FALSE(world.subgroup("others", {0, 1}).ok());
+    }
+    // Again by a name that has been left, and by one like a name of new_group's.
+    if (world.rank() < 2) {
+      for (int round = 0; round < 3; ++round) {
+        if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(30));
+        const auto again = world.subgroup(round < 2 ? "again" : "1", {0, 1}, seconds(10));
+        ASSERT_TRUE(again.ok()) << again.status().to_string();
+        const Status status = (*again)->barrier().wait();
+        EXPECT_TRUE(status.ok()) << status.to_string();
+      }
     }
     // In reverse order, and one of them within another.
     const auto half = *world.split(world.rank() / 2, -world.rank());

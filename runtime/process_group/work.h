@@ -15,6 +15,7 @@
 #include "runtime/base/async/deadline.h"
 #include "runtime/base/status.h"
 #include "runtime/process_group/call.h"
+#include "runtime/process_group/flight/flight_recorder.h"
 
 namespace hekla::process_group {
 
@@ -25,6 +26,7 @@ class [[nodiscard]] Work {
   // May run the call on this thread.
   Status wait() const {
     if (const auto runner = state_->runner.lock(); runner != nullptr) runner->run(*state_);
+    const Waiter here(*state_);
     return state_->done.await();
   }
   // The same, or DEADLINE_EXCEEDED when it is not done by then; it then goes on.
@@ -33,6 +35,7 @@ class [[nodiscard]] Work {
     const auto runner = state_->runner.lock();
     const bool outlasts = deadline.time() >= state_->ends.time();
     if (runner != nullptr && !(outlasts && runner->run_if_next(*state_))) runner->hurry();
+    const Waiter here(*state_);
     if (state_->done.await_until(deadline)) return state_->done.status();
     return deadline_exceeded(
         "{} is not done after {} ms", call(),
@@ -77,6 +80,8 @@ class [[nodiscard]] Work {
     Deadline ends = Deadline::never();  // when the call fails, once it runs
     std::weak_ptr<Runner> runner = {};
     uint64_t flight = 0;  // of the process's recorder, where there is one; set as the next above
+    FlightRecorder* recorder = nullptr;         // null where `flight` is 0
+    std::vector<std::shared_ptr<State>> parts;  // of a batch, shared with their works
 
     const std::string& name() {
       std::call_once(named_, [this] {
@@ -98,6 +103,23 @@ class [[nodiscard]] Work {
   static Work all(std::string call, const std::vector<Work>& parts);
 
  private:
+  // The recorder hears for how long somebody waits.
+  class Waiter {
+   public:
+    explicit Waiter(State& state) : state_(state) { tell(1); }
+    ~Waiter() { tell(-1); }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+   private:
+    void tell(int more) const {
+      if (state_.recorder != nullptr) state_.recorder->waits(state_.flight, more);
+      for (const auto& part : state_.parts) {
+        if (part->recorder != nullptr) part->recorder->waits(part->flight, more);
+      }
+    }
+    State& state_;
+  };
   void hurry() const {
     if (const auto runner = state_->runner.lock(); runner != nullptr) runner->hurry();
   }
@@ -113,6 +135,7 @@ inline Work Work::all(std::string call, const std::vector<Work>& parts) {
   }
   auto state = std::make_shared<State>();
   state->call = std::move(call);
+  for (const Work& part : parts) state->parts.push_back(part.state_);
   Completion::all(std::move(completions))->on_done([state](const Status& status) {
     state->done.complete(status);
   });

@@ -145,6 +145,7 @@ int hekla_group_subgroup(hekla_group* parent, const char* name, const int32_t* r
   return run([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> own, parent->get());
     if (count < 0) return invalid_argument("a group of {} ranks", count);
+    if (name == nullptr) return invalid_argument("a group of {} ranks without a name", count);
     const std::vector<int> members(ranks, ranks + count);
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<ProcessGroup> made,
                            own->subgroup(name, members, timeout_of(timeout_ms)));

@@ -58,7 +58,8 @@ void hekla_group_value_set(hekla_group_value* value, const void* data, int64_t b
 int hekla_group_create(const hekla_group_store* store, int32_t rank, int32_t size, const char* name,
                        const char* engine, int64_t timeout_ms, hekla_group** group);
 /* A group of some of a group's ranks, in that order, over the same connections; those alone call,
- * this rank among them, with a name that is new. Waits for all of them where they share memory. */
+ * this rank among them, with one name, which the same ranks may use again. Waits for all of them
+ * where they share memory. */
 int hekla_group_subgroup(hekla_group* parent, const char* name, const int32_t* ranks, int32_t count,
                          int64_t timeout_ms, hekla_group** group);
 /* Leaves: calls under way and later ones end with CANCELLED, no thread of the group runs any more

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "runtime/base/host.h"
 #include "runtime/base/log.h"
@@ -20,7 +22,7 @@
 namespace hekla::process_group {
 namespace {
 
-constexpr const char* kEndsFile = "ends";
+constexpr std::string_view kEnds = "ends-";  // and the host's name
 constexpr std::string_view kAttempt = "attempt-";
 constexpr const char* kSuffix = ".flight";
 
@@ -78,15 +80,20 @@ class FlightAnalysis {
   }
   bool is_running(size_t i) const {
     const FlightRecord& record = records_[i];
-    return !record.has_ended && end_of(i) == nullptr && record.boot == boot_id() &&
-           ::kill(static_cast<pid_t>(record.pid), 0) == 0;
+    return !record.has_ended && end_of(i) == nullptr && is_near(i) &&
+           (::kill(static_cast<pid_t>(record.pid), 0) == 0 || errno == EPERM);
+  }
+  // Its pid means the same here.
+  bool is_near(size_t i) const {
+    return records_[i].boot == boot_id() && records_[i].pid_space == flight::pid_space();
   }
   // By itself and not as a program ends.
   bool has_died(size_t i) const {
     const FlightEnd* const end = end_of(i);
     if (end != nullptr) return !end->was_told && !end->how.starts_with("exit code");
-    // Whether a process of another machine runs nobody can tell here.
-    return !records_[i].has_ended && records_[i].boot == boot_id() && !is_running(i);
+    // Whether a process of another machine runs nobody can tell here. One without groups may have
+    // left by _exit, which leaves no mark.
+    return !records_[i].has_ended && !records_[i].has_no_groups && is_near(i) && !is_running(i);
   }
   std::string state(size_t i) const {
     if (const FlightEnd* const end = end_of(i); end != nullptr) {
@@ -95,14 +102,19 @@ class FlightAnalysis {
     }
     if (records_[i].has_ended) return "has ended";
     if (is_running(i)) return "runs";
-    return has_died(i) ? "has died" : "may run, on another machine";
+    if (has_died(i)) return "has died";
+    return is_near(i) ? "has ended" : "may run, on another machine or in another container";
   }
-  // The first call that it has not come out of; else null.
+  // The first call that it has not come out of, of those that somebody waits for where there are
+  // any; else null.
   const Entry* open_call(size_t i) const {
+    const Entry* open = nullptr;
     for (const Entry& entry : records_[i].calls) {
-      if (entry.is_open()) return &entry;
+      if (!entry.is_open()) continue;
+      if (entry.is_waited_for) return &entry;
+      if (open == nullptr) open = &entry;
     }
-    return nullptr;
+    return open;
   }
   std::string last_call(size_t i) const {
     if (const Entry* const open = open_call(i); open != nullptr) return "in " + text(*open);
@@ -117,7 +129,8 @@ class FlightAnalysis {
       return "which is in " + text(*open);
     const FlightEnd* const end = end_of(i);
     if (end != nullptr && !end->was_told) return "which has ended with " + end->how;
-    return records_[i].has_ended ? "which has ended" : "which is in no call";
+    const bool is_gone = records_[i].has_ended || (is_near(i) && !is_running(i));
+    return is_gone ? "which has ended" : "which is in no call";
   }
 
   void find_dead() {
@@ -218,6 +231,8 @@ class FlightAnalysis {
                        doing(member->second));
   }
 
+  // Those that somebody waits for: others may be there early, for what comes later. What nobody can
+  // send any more is said of both.
   void find_receives() {
     for (size_t i = 0; i < records_.size(); ++i) {
       for (const Entry& entry : records_[i].calls) {
@@ -225,7 +240,10 @@ class FlightAnalysis {
         const auto group = groups_.find(entry.group);
         if (group == groups_.end()) continue;
         const auto sender = group->second.members.find(entry.call.root);
-        if (entry.call.root >= 0 && sender != group->second.members.end()) {
+        const bool has_sender = entry.call.root >= 0 && sender != group->second.members.end();
+        const bool is_lost = has_sender && !is_running(sender->second) && is_near(sender->second);
+        if (!entry.is_waited_for && !is_lost) continue;
+        if (has_sender) {
           waits_.emplace(i, sender->second);
           found_.findings.push_back(
               fmt::format("{} waits in {}, {}", name(i), text(entry), doing(sender->second)));
@@ -297,14 +315,25 @@ int64_t attempt_of(const std::filesystem::path& path) {
 }
 
 // "RANK TOLD HOW" on a line each; what makes no sense is left out.
-std::vector<FlightEnd> read_ends(const std::string& folder) {
-  std::vector<FlightEnd> ends;
-  std::ifstream file(folder + "/" + kEndsFile);
-  FlightEnd end;
-  while (file >> end.rank >> end.was_told && std::getline(file >> std::ws, end.how)) {
-    ends.push_back(end);
+void read_ends(const std::string& path, std::vector<FlightEnd>& ends) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    FlightEnd end;
+    if (words >> end.rank >> end.was_told && std::getline(words >> std::ws, end.how)) {
+      ends.push_back(std::move(end));
+    }
   }
-  return ends;
+}
+
+// That wrote the file: RANK-HOST-PID.flight or ends-HOST; empty: it is neither.
+std::string host_of(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (name.starts_with(kEnds)) return name.substr(kEnds.size());
+  const std::string stem = path.stem().string();
+  const size_t first = stem.find('-'), last = stem.rfind('-');
+  const bool is_record = path.extension() == kSuffix && stem.starts_with("rank") && first != last;
+  return is_record ? stem.substr(first + 1, last - first - 1) : "";
 }
 
 }  // namespace
@@ -327,8 +356,23 @@ std::string flight_folder(const std::string& folder, int64_t attempt) {
 }
 
 void note_flight_end(const std::string& folder, const FlightEnd& end) {
-  std::ofstream file(folder + "/" + kEndsFile, std::ios::app);
+  std::ofstream file(fmt::format("{}/{}{}", folder, kEnds, host_name()), std::ios::app);
   file << fmt::format("{} {} {}\n", end.rank, end.was_told ? 1 : 0, end.how);
+}
+
+void clear_flight(const std::string& folder, bool is_shared) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (const auto& attempt : fs::directory_iterator(folder, ignored)) {
+    if (attempt_of(attempt.path()) < 0) continue;
+    std::vector<fs::path> old;
+    for (const auto& entry : fs::directory_iterator(attempt.path(), ignored)) {
+      const std::string host = host_of(entry.path());
+      if (!host.empty() && (!is_shared || host == host_name())) old.push_back(entry.path());
+    }
+    for (const fs::path& path : old) fs::remove(path, ignored);
+    fs::remove(attempt.path(), ignored);  // where it is empty
+  }
 }
 
 Result<FlightFindings> explain_flight(const std::string& folder) {
@@ -341,12 +385,20 @@ Result<FlightFindings> explain_flight(const std::string& folder) {
     newest = attempt_of(entry.path());
     chosen = entry.path().string();
   }
+  return explain_attempt(chosen);
+}
+
+Result<FlightFindings> explain_attempt(const std::string& folder) {
+  std::error_code error;
   std::vector<FlightRecord> records;
+  std::vector<FlightEnd> ends;
   std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(chosen, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
     if (entry.path().extension() == kSuffix) paths.push_back(entry.path().string());
+    if (name.starts_with(kEnds)) read_ends(entry.path().string(), ends);
   }
-  if (error) return not_found("flight records in {}: {}", chosen, error.message());
+  if (error) return not_found("flight records in {}: {}", folder, error.message());
   for (const std::string& path : paths) {
     Result<FlightRecord> record = FlightRecord::read(path);
     if (record.ok()) records.push_back(*std::move(record));
@@ -356,12 +408,12 @@ Result<FlightFindings> explain_flight(const std::string& folder) {
     return not_found(
         "no flight records in {}: processes write them into HEKLA_FLIGHT_DIR, which hekla launch "
         "sets, when they make their first process group",
-        chosen);
+        folder);
   }
   std::sort(records.begin(), records.end(), [](const FlightRecord& a, const FlightRecord& b) {
     return std::pair(a.rank, a.pid) < std::pair(b.rank, b.pid);
   });
-  return analyse_flight(records, read_ends(chosen));
+  return analyse_flight(records, ends);
 }
 
 }  // namespace hekla::process_group

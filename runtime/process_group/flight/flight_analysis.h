@@ -31,8 +31,14 @@ FlightFindings analyse_flight(const std::vector<FlightRecord>& records,
 // NOT_FOUND: there are none.
 Result<FlightFindings> explain_flight(const std::string& folder);
 
-// For a launcher: the folder of an attempt, and a line for each rank that ends.
+// For a launcher: the folder of an attempt, what its records say, and a line for each rank that
+// ends.
 std::string flight_folder(const std::string& folder, int64_t attempt);
+Result<FlightFindings> explain_attempt(const std::string& folder);
 void note_flight_end(const std::string& folder, const FlightEnd& end);
+// Removes what earlier launches have left in the attempts of a folder, else it would be taken for
+// this one's: what recorders and launchers write, no more. `is_shared`: launchers of other machines
+// write there now, so that this machine's alone goes.
+void clear_flight(const std::string& folder, bool is_shared);
 
 }  // namespace hekla::process_group

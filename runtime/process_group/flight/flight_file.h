@@ -18,11 +18,12 @@ namespace hekla::process_group {
 
 namespace flight {
 
-inline constexpr uint64_t kMark = 0x0131'5447'4c46'4b48;  // "HKFLGT1", version
+inline constexpr uint64_t kMark = 0x0132'5447'4c46'4b48;  // "HKFLGT2", version
 inline constexpr int kGroups = 256;
 inline constexpr int kCalls = 4096;  // the newest are kept
 
 enum class Kind : uint8_t { kCollective, kSend, kReceive };
+enum class Stage : uint32_t { kRuns, kHasEnded, kHasNoGroups };
 enum class State : uint8_t { kWaiting, kRunning, kDone, kFailed };
 
 struct Head {
@@ -30,14 +31,15 @@ struct Head {
   int64_t pid;
   int32_t rank, size;            // of the run, as launchers say; -1: nobody has
   std::atomic<uint32_t> groups;  // that have been written
-  std::atomic<uint32_t> has_ended;
+  std::atomic<Stage> stage;
   std::atomic<uint64_t> calls;  // that have been made
   char host[64], boot[64];
+  uint64_t pid_space;  // in which pid means something: the inode of its namespace
 };
 
 struct Group {
   uint64_t id;
-  int32_t rank, size;
+  int32_t rank, size;  // size 0: it is being written
   char name[80];
 };
 
@@ -55,9 +57,13 @@ struct Entry {
   ReduceOp reduce;
   std::atomic<State> state;
   uint8_t code;
-  char text[182];  // what it failed with, its beginning
+  std::atomic<uint8_t> waiters;  // that wait for its end
+  char text[181];                // what it failed with, its beginning
 };
 static_assert(sizeof(Entry) == 256);
+
+// Of this process; 0 where it cannot be told.
+uint64_t pid_space();
 
 struct File {
   Head head;
@@ -81,6 +87,7 @@ struct FlightRecord {
     flight::State state = flight::State::kDone;
     Call call;  // of messages dtype and count; `root` is the other rank
     std::string error;
+    bool is_waited_for = false;  // by somebody, in Work::wait
 
     bool is_open() const {
       return state == flight::State::kWaiting || state == flight::State::kRunning;
@@ -92,7 +99,9 @@ struct FlightRecord {
   std::string path, host, boot;
   int64_t pid = 0;
   int rank = -1, size = -1;
-  bool has_ended = false;  // it ended by itself, by exit or the end of main
+  uint64_t pid_space = 0;
+  bool has_ended = false;      // it ended by itself, by exit or the end of main
+  bool has_no_groups = false;  // it has left all that it had
   std::vector<Group> groups;
   std::vector<Entry> calls;  // the newest last
   uint64_t calls_made = 0;

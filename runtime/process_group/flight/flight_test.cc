@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,6 +99,65 @@ TEST(FlightRecorder, TheNewestCallsAreKeptAndAnEndIsSeen) {
   EXPECT_TRUE(records[0].calls[0].is_open());
 }
 
+TEST(FlightRecorder, AForkedChildHasARecordOfItsOwn) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(run_child([&] {
+              ::setenv("HEKLA_FLIGHT_DIR", folder.path().c_str(), 1);
+              FlightRecorder* const own = FlightRecorder::of_process();
+              own->add_group(7, "world", 0, 1);
+              const uint64_t call = own->made(flight::Kind::kCollective, 7, 0, reduction_of(1));
+              // What the child does to it is not seen, nor that the child ends.
+              if (run_child([&] {
+                    own->ended(call, ok_status());
+                    FlightRecorder* const other = FlightRecorder::of_process();
+                    if (other == own) return 1;
+                    other->add_group(8, "child's", 0, 1);
+                    FlightRecorder::end_process();
+                    return 0;
+                  }) != 0) {
+                return 1;
+              }
+              return ::raise(SIGKILL);
+            }),
+            -SIGKILL);
+  auto records = records_in(folder.path());
+  ASSERT_EQ(records.size(), 2U);
+  if (records[0].has_ended) std::swap(records[0], records[1]);
+  EXPECT_FALSE(records[0].has_ended);
+  ASSERT_EQ(records[0].calls.size(), 1U);
+  EXPECT_TRUE(records[0].calls[0].is_open());
+  EXPECT_TRUE(records[1].has_ended);
+  ASSERT_EQ(records[1].groups.size(), 1U);
+  EXPECT_EQ(records[1].groups[0].name, "child's");
+}
+
+TEST(FlightRecorder, AGroupThatIsMadeAgainIsAnotherOne) {
+  const TemporaryFolder folder;
+  auto recorder = *FlightRecorder::create(folder.path(), 0, 2);
+  EXPECT_EQ(recorder->add_group(7, "world", 0, 2), 7U);
+  recorder->remove_group(7);
+  EXPECT_TRUE(records_in(folder.path())[0].has_no_groups);
+  EXPECT_NE(recorder->add_group(7, "world", 0, 2), 7U);
+  const auto record = records_in(folder.path())[0];
+  EXPECT_FALSE(record.has_no_groups);
+  ASSERT_EQ(record.groups.size(), 2U);
+  EXPECT_EQ(record.groups[1].name, "world#2");
+}
+
+TEST(FlightRecorder, PlacesOfGroupsThatAreClosedAreUsedAgain) {
+  const TemporaryFolder folder;
+  auto recorder = *FlightRecorder::create(folder.path(), 0, 1);
+  recorder->add_group(1, "world", 0, 1);
+  for (uint64_t id = 2; id < 1000; ++id) {
+    recorder->remove_group(recorder->add_group(id, std::to_string(id), 0, 1));
+  }
+  std::set<std::string> names;
+  for (const auto& group : records_in(folder.path())[0].groups) names.insert(group.name);
+  EXPECT_EQ(names.size(), size_t{flight::kGroups});
+  EXPECT_TRUE(names.contains("world"));
+  EXPECT_TRUE(names.contains("999"));
+}
+
 TEST(FlightRecord, NonsenseIsNoRecord) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.flight");
@@ -168,12 +228,28 @@ Elements values(size_t count) {
   return elements(std::span<float>(all.data(), count));
 }
 
+// Until a thread waits for it, as far as can be seen.
+void wait_elsewhere(const Work& work) {
+  std::thread([work] { static_cast<void>(work.wait()); }).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+TEST(FlightAnalysis, ReceivesThatNobodyWaitsForAreNoCircle) {
+  StuckRanks ranks(2, [](ProcessGroup& world) {
+    static Work early = world.receive(values(4), 1 - world.rank());
+  });
+  EXPECT_EQ(ranks.says().rfind("no rank waits for another", 0), 0U) << ranks.says();
+  ranks.kill(1);
+  EXPECT_TRUE(before_long([&] {
+    return ranks.says().find("rank 1 died, in receive") != std::string::npos;
+  })) << ranks.says();
+}
+
 TEST(FlightAnalysis, WhoHasNotComeIsNamedWithWhatItDoesInstead) {
   StuckRanks ranks(3, [](ProcessGroup& world) {
     static_cast<void>(world.barrier().wait());
     if (world.rank() == 2) {
-      static Work receive = world.receive(values(4), 0, 5);
-      return;
+      return wait_elsewhere(world.receive(values(4), 0, 5));
     }
     static Work work = world.all_reduce(values(4));
     work.then([](const Status&) {});  // runs it
@@ -221,7 +297,8 @@ TEST(FlightAnalysis, CallsThatDifferAreNamed) {
 
 TEST(FlightAnalysis, RanksThatWaitForEachOtherAreACircle) {
   StuckRanks ranks(3, [](ProcessGroup& world) {
-    static Work work = world.receive(values(4), (world.rank() + 1) % world.size());
+    wait_elsewhere(
+        world.batch({ProcessGroup::Point::receive(values(4), (world.rank() + 1) % world.size())}));
   });
   EXPECT_NE(ranks.says().find("rank 0 waits for rank 1 waits for rank 2 waits for rank 0: none of "
                               "them can go on\n"),
@@ -238,6 +315,7 @@ TEST(FlightAnalysis, WhatTheLauncherSawIsSaid) {
     recorder->made(flight::Kind::kCollective, 1, 0, reduction_of(1));
   }
   ASSERT_TRUE(FlightRecorder::create(flight_folder(folder.path(), 0), 0, 1).ok());
+  note_flight_end(attempt, {7, false, "two\nlines"});  // the second makes no sense
   note_flight_end(attempt, {1, false, "signal 11 (Segmentation fault)"});
   note_flight_end(attempt, {0, true, "signal 15 (Terminated)"});
   const auto found = explain_flight(folder.path());
@@ -249,6 +327,10 @@ TEST(FlightAnalysis, WhatTheLauncherSawIsSaid) {
   EXPECT_EQ(found->findings[1],
             "call 0 of group world, all_reduce(sum) of f32[1]: ranks 0-1 wait for "
             "rank 2, of which there is no record here");
+  // A launch within a rank of this one's writes there: its attempts are not this one's.
+  ASSERT_TRUE(FlightRecorder::create(flight_folder(attempt, 0), 5, 8).ok());
+  EXPECT_EQ(explain_flight(folder.path())->findings, found->findings);
+  EXPECT_EQ(explain_attempt(attempt)->findings, found->findings);
   EXPECT_EQ(explain_flight(folder.file("none")).status().code(), StatusCode::kNotFound);
 }
 
