@@ -9,8 +9,9 @@ lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& t
   lower::LowerOptions options;
   options.scatters_in_order = plan.fuse && traits.scatters_in_order;
   options.has_transforms = plan.fuse && traits.has_transforms;
-  // An iteration, and whether an update is inside, end a loop's body three times.
-  constexpr int64_t kEnds = 4;
+  // An iteration and whether an update is inside end the bodies of loops three times, and each
+  // fourth iteration once more (backends/vulkan/codegen/schedule_rules.cc).
+  constexpr int64_t kEnds = 5;
   if (traits.max_loop_iterations > 0) {
     options.most_updates_at_once = std::max<int64_t>(traits.max_loop_iterations / kEnds, 1);
   }

@@ -100,5 +100,29 @@ TEST(KindPrograms, WhatADeviceCannotDoFailsWhereItIsAskedForAlone) {
   }
 }
 
+// A device that ends loops takes as many updates at once as its loops reach.
+TEST(KindPrograms, ScattersInOrderStayOnDevicesThatEndLoops) {
+  Target cpu = gpu("cpu");
+  cpu.is_cpu = true;
+  cpu.max_loop_iterations = 65535;
+  for (const char* count : {"10000", "16384", "65536", "200000"}) {
+    const std::string n = count;
+    const pjrt::CompileRequest request = request_of(
+        "func.func public @main(%a: tensor<9xf32>, %i: tensor<" + n + "x1xi32>, %u: tensor<" + n +
+        R"(xf32>) -> tensor<9xf32> {
+  %r = "stablehlo.scatter"(%a, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %s = stablehlo.add %x, %y : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) : (tensor<9xf32>, tensor<)" +
+        n + "x1xi32>, tensor<" + n + R"(xf32>) -> tensor<9xf32>
+  return %r : tensor<9xf32>
+})");
+    const auto made = KindPrograms::compile(
+        request, {.targets = {cpu}, .memory_limits = {1 << 30}, .fail_on_fallback = true});
+    EXPECT_TRUE(made.ok()) << n << made.status().to_string();
+  }
+}
+
 }  // namespace
 }  // namespace hekla::vulkan
