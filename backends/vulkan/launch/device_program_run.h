@@ -39,14 +39,14 @@ class InFlight {
   ~InFlight() {
     if (device_ != nullptr) device_->end_launch();
   }
-  bool begin(LogicalDevice& device) {
-    if (!device.begin_launch()) return false;
-    device_ = &device;
+  bool begin(std::shared_ptr<LogicalDevice> device) {
+    if (!device->begin_launch()) return false;
+    device_ = std::move(device);
     return true;
   }
 
  private:
-  LogicalDevice* device_ = nullptr;  // outlives its launches: close() waits for them
+  std::shared_ptr<LogicalDevice> device_;  // null: not begun
 };
 
 struct DeviceProgram::HostOperand {

@@ -138,6 +138,7 @@ bool LogicalDevice::is_closed() {
 void LogicalDevice::close() {
   std::unique_lock lock(mutex_);
   is_closed_ = true;
+  if (is_internal_thread) return;
   idle_.wait(lock, [this] { return in_flight_ == 0; });
 }
 
