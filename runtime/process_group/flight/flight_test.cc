@@ -152,7 +152,8 @@ TEST(FlightRecorder, PlacesOfGroupsThatAreClosedAreUsedAgain) {
     recorder->remove_group(recorder->add_group(id, std::to_string(id), 0, 1));
   }
   std::set<std::string> names;
-  for (const auto& group : records_in(folder.path())[0].groups) names.insert(group.name);
+  const auto records = records_in(folder.path());
+  for (const auto& group : records[0].groups) names.insert(group.name);
   EXPECT_EQ(names.size(), size_t{flight::kGroups});
   EXPECT_TRUE(names.contains("world"));
   EXPECT_TRUE(names.contains("999"));
