@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "runtime/base/cpu_info.h"
+
 namespace hekla::process_group {
 namespace {
 
@@ -20,6 +22,12 @@ Result<std::string> room_for(std::span<const int64_t> sizes) {
     if (__builtin_add_overflow(all, size, &all)) {
       return resource_exhausted("objects of more than {} bytes", INT64_MAX);
     }
+  }
+  // Asked before it is tried: hosts that promise more memory than they have end a program later.
+  static const int64_t kMost = read_cpu_info().memory_bytes;
+  if (all > kMost) {
+    return resource_exhausted("{} bytes of objects, more than the {} bytes of the host", all,
+                              kMost);
   }
   try {
     return std::string(static_cast<size_t>(all), '\0');
