@@ -244,7 +244,7 @@ bool DeviceProgram::take_slot(const RunRef& run) {
 }
 
 void DeviceProgram::start(const RunRef& run) {
-  if (!run->in_flight.begin(device_)) {
+  if (!run->in_flight.begin(*device_)) {
     finish(run, cancelled("{}: the client was closed before its inputs came", program_->name));
     return;
   }

@@ -39,14 +39,14 @@ class InFlight {
   ~InFlight() {
     if (device_ != nullptr) device_->end_launch();
   }
-  bool begin(std::shared_ptr<LogicalDevice> device) {
-    if (!device->begin_launch()) return false;
-    device_ = std::move(device);
+  bool begin(LogicalDevice& device) {
+    if (!device.begin_launch()) return false;
+    device_ = &device;
     return true;
   }
 
  private:
-  std::shared_ptr<LogicalDevice> device_;  // null: not begun
+  LogicalDevice* device_ = nullptr;  // outlives its launches: close() waits for them
 };
 
 struct DeviceProgram::HostOperand {

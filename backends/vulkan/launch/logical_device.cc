@@ -28,6 +28,18 @@ class Reaper {
     return *reaper;
   }
 
+  void close(std::shared_ptr<LogicalDevice> device) {
+    std::lock_guard lock(mutex_);
+    if (is_ending_) {
+      closing_.push_back(std::move(device));
+    } else {
+      threads_.push_back(start_thread([held = std::move(device)]() mutable {
+        held->close();
+        held.reset();
+      }));
+    }
+  }
+
   void destroy(LogicalDevice* device) {
     std::lock_guard lock(mutex_);
     if (is_ending_) {
@@ -51,7 +63,8 @@ class Reaper {
   std::mutex mutex_;
   bool is_ending_ = false;             // guarded by mutex_
   std::vector<std::jthread> threads_;  // guarded by mutex_; few, joined when the process ends
-  std::vector<LogicalDevice*> kept_;   // guarded by mutex_; keeps them reachable for leak checkers
+  std::vector<std::shared_ptr<LogicalDevice>> closing_;  // guarded by mutex_; as kept_
+  std::vector<LogicalDevice*> kept_;  // guarded by mutex_; keeps them reachable for leak checkers
 };
 
 }  // namespace
@@ -138,8 +151,13 @@ bool LogicalDevice::is_closed() {
 void LogicalDevice::close() {
   std::unique_lock lock(mutex_);
   is_closed_ = true;
-  if (is_internal_thread) return;
-  idle_.wait(lock, [this] { return in_flight_ == 0; });
+  const auto is_idle = [this] { return in_flight_ == 0; };
+  if (is_internal_thread && !is_idle()) {
+    lock.unlock();
+    Reaper::instance().close(shared_from_this());
+    return;
+  }
+  idle_.wait(lock, is_idle);
 }
 
 bool LogicalDevice::relieve_pressure() {

@@ -2,7 +2,7 @@
 // LogicalDevice: what one PJRT device is made of; memory, lanes, transfers, host worker, counters.
 //
 // Several logical devices may be cut from one Device; they share its queues and its pipelines. It
-// outlives everything launched on it, which holds it. Thread-safe.
+// outlives everything launched on it: close() ends what runs. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ struct LogicalDeviceOptions {
   TransferOptions transfer;
 };
 
-class LogicalDevice {
+class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
  public:
   static Result<std::shared_ptr<LogicalDevice>> create(std::shared_ptr<Device> device,
                                                        std::shared_ptr<Pipelines> pipelines,
@@ -74,9 +74,9 @@ class LogicalDevice {
   // The launch of a gang that was the last one so far, as it was given here; null: none. From now
   // on it is `submitted`.
   CompletionRef replace_last_gang(CompletionRef submitted);
-  // Waits for the launches that have begun, which keep the device, but not on a thread that the
-  // device works with: the launch that it ends there, whose callbacks may be the last to hold a
-  // client, would never end. Others end with CANCELLED when their inputs come.
+  // Waits for the launches that have begun; on a thread that the device works with, where the
+  // launch whose callbacks are the last to hold a client would never end, another thread waits and
+  // keeps the device meanwhile. Others end with CANCELLED when their inputs come.
   void close();
 
  private:
