@@ -6,6 +6,7 @@ scenarios one after the other and writes FOLDER/RANK.json: {scenario: {outcome: 
 'error' where one raised. What a rank expects it computes itself with torch's CPU, from what all
 ranks have: inputs are made of a rank's number.
 """
+import fcntl
 import json
 import os
 import pathlib
@@ -600,6 +601,9 @@ def run(_, folder, names):
         xr.use_spmd()
     elif dist.is_torchelastic_launched():
         dist.init_process_group('xla', init_method='xla://')
+    has_fault = any(scenario.__name__ in names for scenario in FAULTS)
+    if has_fault:
+        alive = _lock(folder, xr.global_ordinal())  # before the first collective, so before rank 0's end
     for name in names:
         scenario, out = SCENARIOS[name], Outcomes()
         takes_folder = 'folder' in scenario.__code__.co_varnames[:scenario.__code__.co_argcount]
@@ -610,8 +614,21 @@ def run(_, folder, names):
         results[name] = out
         rank = xr.process_index() if xr.is_spmd() else xr.global_ordinal()
         (pathlib.Path(folder) / f'{rank}.json').write_text(json.dumps(results))
-    if any(scenario.__name__ in names for scenario in FAULTS):
-        os._exit(0)  # torch_xla's coordinator waits for all at its end, for the dead one too
+    if has_fault:
+        # torch_xla's coordinator, in rank 0, waits for all at its end, for the dead one too; without it
+        # the others abort. So rank 0 is the last, and does not end it in order.
+        if xr.global_ordinal() == 0:
+            for other in range(1, xr.world_size()):
+                _lock(folder, other).close()
+        alive.close()
+        os._exit(0)
+
+
+def _lock(folder, rank):
+    """An open file that is locked; waits for the end of a process that has it."""
+    file = (pathlib.Path(folder) / f'{rank}.alive').open('w')
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
 
 
 if __name__ == '__main__':
