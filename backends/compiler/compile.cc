@@ -55,8 +55,13 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   if (has_teams) {
     passes::ThinProductLimits limits;
     if (lowering.small_limits) {
-      limits = {
-          .most_columns = 3, .least_line = 3, .least_elements = 8, .least_elements_of_several = 16};
+      limits = {.most_columns = 3,
+                .least_line = 3,
+                .least_elements = 8,
+                .least_elements_of_several = 16,
+                .most_parts = 3,
+                .least_part = 2,
+                .most_sums = 64};
     }
     const auto whole = lower::attention_products(*copy, lowering);
     HEKLA_RETURN_IF_ERROR(passes::sum_thin_products(

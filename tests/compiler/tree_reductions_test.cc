@@ -145,6 +145,7 @@ std::vector<Form> forms() {
     all.push_back({"3x" + size, "3x", "1"});
     all.push_back({size + "5x", "5x", "0"});
     all.push_back({"2x" + size + "33x", "2x33x", "1"});
+    all.push_back({"2x" + size + "34x", "2x34x", "1"});
     all.push_back({"3x2x" + size, "2x", "0, 2"});
   }
   all.push_back({"100003x", "", "0"});
@@ -208,6 +209,21 @@ TEST(TreeReductions, AreForTeamsLongLinesAndKnownReducers) {
             "a point for each line");
   EXPECT_EQ(way(pair_reduction("99x", "", "0", kArgmax), 256), "trees of points");
   EXPECT_EQ(way(pair_reduction("99x", "", "0", kUnknown), 256), "a point for each line");
+}
+
+// Four each where their number is a multiple and enough points are left.
+TEST(TreeReductions, PointsTakeAdjacentColumns) {
+  const auto columns_of = [](const std::string& rows, const std::string& columns) {
+    const Outcome outcome = run(
+        tree_reduction(rows + "x" + columns + "x", columns + "x", "0", "i32", "add"), 256, false);
+    expect_same(outcome);
+    return std::stoll(columns) / outcome.plan->kernels.at(0).grid.back();
+  };
+  EXPECT_EQ(columns_of("128", "2048"), 4);
+  EXPECT_EQ(columns_of("129", "2052"), 4);
+  EXPECT_EQ(columns_of("128", "2046"), 1);
+  EXPECT_EQ(columns_of("128", "1024"), 1);  // 8 points each, 8,192 in all
+  EXPECT_EQ(columns_of("9999", "512"), 4);  // and 20 parts
 }
 
 struct Product {
@@ -334,6 +350,63 @@ TEST(SplitContractions, AreForLongSumsOfFewElements) {
   EXPECT_EQ(parts("20", "8184", "20", 256), 6);
   EXPECT_EQ(parts("20", "8192", "20", 256), 128);
   EXPECT_EQ(parts("20", "1024", "20", 256), 1);
+}
+
+std::vector<Product> thin_products() {
+  const std::string dot = "stablehlo.dot_general %a, %b, ";
+  return {
+      {"1x48x", "48x10x", "1x10x", dot + "contracting_dims = [1] x [0]"},
+      {"48x", "48x10x", "10x", dot + "contracting_dims = [0] x [0]"},
+      {"3x46x", "46x10x", "3x10x", dot + "contracting_dims = [1] x [0]"},
+      {"10x48x", "48x2x", "10x2x", dot + "contracting_dims = [1] x [0]"},
+      {"47x9x", "47x2x", "9x2x", dot + "contracting_dims = [0] x [0]"},
+      {"2x48x8x", "2x3x48x", "2x8x3x",
+       dot + "batching_dims = [0] x [0], contracting_dims = [1] x [2]"},
+      {"48x2x8x", "48x2x", "2x8x", dot + "batching_dims = [1] x [1], contracting_dims = [0] x [0]"},
+      {"4x12x9x", "12x4x", "9x", dot + "contracting_dims = [0, 1] x [1, 0]"},
+      {"5x12x9x2x", "12x2x5x", "5x9x",
+       dot + "batching_dims = [0] x [2], contracting_dims = [1, 3] x [0, 1]"},
+  };
+}
+
+TEST(ThinProducts, GiveWhatTheEvaluatorGives) {
+  for (const Product& p : thin_products()) {
+    for (const char* type : {"f32", "bf16", "f64"}) {
+      SCOPED_TRACE(p.numbers + " " + p.lhs + type);
+      for (const int64_t team_points : {1, 16, 256}) {
+        // Sixteenths and their products, whose sums all types of sums hold.
+        expect_same(run(product(p, type, type == std::string("bf16") ? "f32" : type), team_points,
+                        /*small_limits=*/true));
+      }
+    }
+  }
+}
+
+// Where the terms of a sum are not contiguous: what adds the parts is no kernel of its own, but
+// part of that behind it. All columns read the matrix together.
+TEST(ThinProducts, SumsAlongColumnsAreTakenInParts) {
+  const auto grids = [](const std::string& rows, const std::string& depth,
+                        const std::string& columns) {
+    const std::string result = "tensor<" + rows + "x" + columns + "xf32>";
+    const std::string a = "tensor<" + rows + "x" + depth + "xf32>";
+    const std::string b = "tensor<" + depth + "x" + columns + "xf32>";
+    const Outcome outcome =
+        run("module { func.func public @main(%a: " + a + ", %b: " + b + ") -> " + result +
+                " {\n %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (" + a +
+                ", " + b + ") -> " + result + "\n %s = stablehlo.multiply %r, %r : " + result +
+                "\n return %s : " + result + "\n } }",
+            256, false);
+    std::vector<std::vector<int64_t>> all;
+    for (const kernel::Kernel& kernel : outcome.plan->kernels) all.push_back(kernel.grid);
+    return all;
+  };
+  using Grids = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(grids("1", "2048", "512"), (Grids{{8, 16, 128}, {512}}));
+  // 23 times 89, of which no number up to 15 is a divisor: the tree's own parts.
+  EXPECT_EQ(grids("1", "2047", "64"), (Grids{{16, 8, 64}, {4, 64}, {64}}));
+  const Grids two = grids("2", "2048", "512");
+  EXPECT_EQ(std::count(two.begin(), two.end(), std::vector<int64_t>{8, 16, 128}), 1);
+  EXPECT_EQ(grids("1", "256", "512").front().at(1), 2);
 }
 
 // `indices`: a constant, so that places outside are among them.

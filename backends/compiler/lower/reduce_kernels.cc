@@ -231,22 +231,28 @@ std::vector<int64_t> ReduceKernels::grid(std::vector<int64_t> outer,
 
 int64_t ReduceKernels::largest() const { return std::max(lines_.count * lines_.length, inlined_); }
 
-Value ReduceKernels::line(KernelMaker& k, size_t first) const {
+Value ReduceKernels::place(KernelMaker& k, size_t first, size_t kept, Value last) const {
+  return last == kernel::kNoValue || kept + 1 < lines_.kept.size() ? k.at(first + kept) : last;
+}
+
+Value ReduceKernels::line(KernelMaker& k, size_t first, Value last) const {
   Value at = k.index(0);
   for (size_t i = 0; i < lines_.kept.size(); ++i) {
-    at = k.b().add(k.b().mul(at, k.index(lines_.kept_sizes[i])), k.at(first + i));
+    at = k.b().add(k.b().mul(at, k.index(lines_.kept_sizes[i])), place(k, first, i, last));
   }
   return at;
 }
 
-Elements ReduceKernels::element(KernelMaker& k, size_t first, Value t) const {
+Elements ReduceKernels::element(KernelMaker& k, size_t first, Value t, Value last) const {
   Builder& b = k.b();
   Point point;
   if (lines_.is_dense) {
-    point.linear = b.add(b.mul(line(k, first), k.index(lines_.length)), t);
+    point.linear = b.add(b.mul(line(k, first, last), k.index(lines_.length)), t);
   } else {
     point.dims.resize(lines_.kept.size() + lines_.reduced.size());
-    for (size_t i = 0; i < lines_.kept.size(); ++i) point.dims[lines_.kept[i]] = k.at(first + i);
+    for (size_t i = 0; i < lines_.kept.size(); ++i) {
+      point.dims[lines_.kept[i]] = place(k, first, i, last);
+    }
     for (size_t i = lines_.reduced.size(); i-- > 0;) {
       const Value size = k.index(lines_.reduced_sizes[i]);
       const bool is_outermost = i == 0;
@@ -274,8 +280,9 @@ void ReduceKernels::store(KernelMaker& k, const Temporaries& to, Value at,
   for (size_t r = 0; r < elements.size(); ++r) k.store(to[r], at, elements[r]);
 }
 
-void ReduceKernels::store_result(KernelMaker& k, size_t first, const Elements& elements) const {
-  const Value at = line(k, first);
+void ReduceKernels::store_result(KernelMaker& k, size_t first, const Elements& elements,
+                                 Value last) const {
+  const Value at = line(k, first, last);
   for (const Part& part : parts_) {
     for (size_t r = 0; r < part.count; ++r) {
       const ir::Value* result = part.op->result(r);

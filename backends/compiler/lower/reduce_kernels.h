@@ -52,11 +52,12 @@ struct Lines {
 Lines lines_of(const ir::Operation& op);
 
 // How trees share out a line of so many elements: `parts` teams of `points` points, which take
-// elements by blocks.
+// elements by blocks, or of `columns` adjacent lines those that are contiguous in memory.
 struct TreeShape {
   int64_t points = 1;
   int64_t parts = 1;
   int64_t block = 1;
+  int64_t columns = 1;
 };
 TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& options);
 
@@ -97,19 +98,23 @@ class ReduceKernels {
   // A grid over the lines and what is given, in this order or the other.
   std::vector<int64_t> grid(std::vector<int64_t> outer, const std::vector<int64_t>& inner) const;
   int64_t largest() const;
-  // The number of the line, whose dimensions begin at `first` in the grid.
-  Value line(KernelMaker& k, size_t first) const;
-  // Element `t` of the line of this point.
-  Elements element(KernelMaker& k, size_t first, Value t) const;
+  // The number of the line, whose dimensions begin at `first` in the grid; `last`: its place in the
+  // last one, where that is not the grid's.
+  Value line(KernelMaker& k, size_t first, Value last = kernel::kNoValue) const;
+  // Element `t` of that line.
+  Elements element(KernelMaker& k, size_t first, Value t, Value last = kernel::kNoValue) const;
   Elements load(KernelMaker& k, const Temporaries& from, Value at) const;
   void store(KernelMaker& k, const Temporaries& to, Value at, const Elements& elements) const;
-  void store_result(KernelMaker& k, size_t first, const Elements& elements) const;
+  void store_result(KernelMaker& k, size_t first, const Elements& elements,
+                    Value last = kernel::kNoValue) const;
   static Elements combine(KernelMaker& k, const Part& part, const Elements& before,
                           const Elements& after);
   Elements initial(KernelMaker& k) const;
   Elements zero(KernelMaker& k, const Part& part) const;
   // `total` and then elements 0 .. count of `at`.
   Elements add_chain(KernelMaker& k, int64_t count, const Elements& total, const At& at) const;
+
+  Value place(KernelMaker& k, size_t first, size_t kept, Value last) const;
 
   const Lines lines_;
   const Outputs& outputs_;

@@ -37,12 +37,13 @@ struct TreeLimits {
   int64_t columns = 32;
   int64_t few_points = 8;
   int64_t most_points = 256;
-  // Neighbours in memory that a point takes at once.
+  // Neighbours in memory that a point takes at once; columns only where so many points are left.
   int64_t block = 4;
+  int64_t enough_points = 4096;
 };
 
 TreeLimits tree_limits(const LowerOptions& options) {
-  return options.small_limits ? TreeLimits{3, 1, 2, 3, 3, 64, 64, 4, 4, 16, 2} : TreeLimits{};
+  return options.small_limits ? TreeLimits{3, 1, 2, 3, 3, 64, 64, 4, 4, 16, 2, 8} : TreeLimits{};
 }
 
 }  // namespace
@@ -74,6 +75,10 @@ TreeShape tree_shape(const Lines& lines, int64_t length, const LowerOptions& opt
   shape.parts = std::min(parts_of(limits.share),
                          std::max(parts_of(limits.most_share), limits.many_teams / lines.count));
   shape.parts = std::clamp<int64_t>(shape.parts, 1, blocks / shape.points);
+  if (lines.is_column && lines.kept_sizes.back() % limits.block == 0 &&
+      lines.count * shape.parts * shape.points >= limits.enough_points * limits.block) {
+    shape.columns = limits.block;
+  }
   return shape;
 }
 
@@ -106,16 +111,50 @@ class TreeLowering : private ReduceKernels {
     size_t line = 0, part = 0, point = 0;
   };
 
-  // Element `t` of this stage: of the operands, or of what the parts of the last stage gave.
-  Elements element_of(KernelMaker& k, const GridDims& dims, const Temporaries& from, int64_t length,
-                      Value t) const {
-    if (from.empty()) return element(k, dims.line, t);
-    return load(k, from, number(k, dims, length, t));
+  // What combines the elements of one line.
+  using Combine = std::function<Elements(const Part&, const Elements&, const Elements&)>;
+
+  // The place of this point's column `c` in the last dimension.
+  Value column(KernelMaker& k, const GridDims& dims, const TreeShape& shape, int64_t c) const {
+    if (shape.columns == 1) return kernel::kNoValue;
+    const Value first = k.b().mul(k.at(dims.line + lines_.kept.size() - 1), k.index(shape.columns));
+    return k.b().add(first, k.index(c));
+  }
+
+  // Element `t` of this stage, of each column: of the operands, or of what the parts of the last
+  // stage gave.
+  Elements element_of(KernelMaker& k, const TreeShape& shape, const GridDims& dims,
+                      const Temporaries& from, int64_t length, Value t) const {
+    Elements elements;
+    for (int64_t c = 0; c < shape.columns; ++c) {
+      const Value last = column(k, dims, shape, c);
+      append(elements, from.empty() ? element(k, dims.line, t, last)
+                                    : load(k, from, number(k, dims, length, t, last)));
+    }
+    return elements;
+  }
+
+  // The elements of column `c`.
+  Elements of_column(int64_t c, const Elements& all) const {
+    const auto size = static_cast<ptrdiff_t>(dtypes_.size());
+    const auto begin = all.begin() + static_cast<ptrdiff_t>(c) * size;
+    return {begin, begin + size};
+  }
+  Elements combine_columns(const TreeShape& shape, const Elements& a, const Elements& b,
+                           const Combine& combine_part) const {
+    Elements all;
+    for (int64_t c = 0; c < shape.columns; ++c) {
+      const Elements mine = of_column(c, a), theirs = of_column(c, b);
+      for (const Part& part : parts_) {
+        append(all, combine_part(part, of(part, mine), of(part, theirs)));
+      }
+    }
+    return all;
   }
 
   // Where what part `t` of `parts` of a line gave is.
-  Value number(KernelMaker& k, const GridDims& dims, int64_t parts, Value t) const {
-    const Value at = line(k, dims.line);
+  Value number(KernelMaker& k, const GridDims& dims, int64_t parts, Value t, Value last) const {
+    const Value at = line(k, dims.line, last);
     return lines_.is_column ? k.b().add(k.b().mul(t, k.index(lines_.count)), at)
                             : k.b().add(k.b().mul(at, k.index(parts)), t);
   }
@@ -127,20 +166,26 @@ class TreeLowering : private ReduceKernels {
     const size_t kept = lines_.kept.size();
     const std::vector<int64_t> team{shape.parts, shape.points};
     const GridDims dims = lines_.is_column ? GridDims{2, 0, 1} : GridDims{0, kept, kept + 1};
-    KernelMaker k(to.empty() ? "reduce" : "reduce_parts",
-                  lines_.is_column ? grid(team, {}) : grid({}, team),
+    std::vector<int64_t> sizes = lines_.is_column ? grid(team, {}) : grid({}, team);
+    if (lines_.is_column) sizes.back() /= shape.columns;
+    KernelMaker k(to.empty() ? "reduce" : "reduce_parts", std::move(sizes),
                   largest() + lines_.count * shape.parts * shape.points, in_memory_);
     const Elements share = reduce_share(k, shape, length, dims, from);
-    const Elements total = reduce_team(k, shape.points, dims, share);
+    const Elements total = reduce_team(k, shape, dims, share);
     const auto store_total = [&] {
-      if (!to.empty()) {
-        return store(k, to, number(k, dims, shape.parts, k.at(dims.part)), total);
+      const Elements before = to.empty() ? initial(k) : Elements();
+      for (int64_t c = 0; c < shape.columns; ++c) {
+        const Value last = column(k, dims, shape, c);
+        const Elements here = of_column(c, total);
+        if (!to.empty()) {
+          store(k, to, number(k, dims, shape.parts, k.at(dims.part), last), here);
+          continue;
+        }
+        Elements all;
+        for (const Part& part : parts_)
+          append(all, combine(k, part, of(part, before), of(part, here)));
+        store_result(k, dims.line, all, last);
       }
-      const Elements before = initial(k);
-      Elements all;
-      for (const Part& part : parts_)
-        append(all, combine(k, part, of(part, before), of(part, total)));
-      store_result(k, dims.line, all);
     };
     if (shape.points == 1) {
       store_total();
@@ -163,7 +208,7 @@ class TreeLowering : private ReduceKernels {
     const Value point = b.add(b.mul(k.at(dims.part), k.index(shape.points)), k.at(dims.point));
     // Element `j` of block `t`.
     const auto in_block = [&](Value t, int64_t j) {
-      return element_of(k, dims, from, length,
+      return element_of(k, shape, dims, from, length,
                         block == 1 ? t : b.add(b.mul(t, k.index(block)), k.index(j)));
     };
     const auto at = [&](Value i, int64_t j) {
@@ -178,21 +223,25 @@ class TreeLowering : private ReduceKernels {
       std::vector<Elements> elements;
       for (int64_t j = first; j < block; ++j) elements.push_back(element_at(j));
       for (const Elements& here : elements) {
-        Elements next;
-        for (const Part& part : parts_) {
-          // The elements of a point are in order, what parts of a line gave is not.
-          append(next, from.empty() ? combine(k, part, of(part, sum), of(part, here))
-                                    : put_together(k, part, of(part, sum), of(part, here)));
-        }
-        sum = std::move(next);
+        sum = combine_columns(shape, sum, here,
+                              [&](const Part& part, const Elements& x, const Elements& y) {
+                                // The elements of a point are in order, what parts of a line gave
+                                // is not.
+                                return from.empty() ? combine(k, part, x, y)
+                                                    : put_together(k, part, x, y);
+                              });
       }
       return sum;
     };
-    bool has_start = true;
+    const bool has_start = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+      return part.order == Order::kSum;
+    });
     Elements start;
-    for (const Part& part : parts_) {
-      has_start = has_start && part.order == Order::kSum;
-      if (has_start) append(start, zero(k, part));
+    std::vector<DType> dtypes;
+    for (int64_t c = 0; c < shape.columns; ++c) {
+      dtypes.insert(dtypes.end(), dtypes_.begin(), dtypes_.end());
+      if (!has_start) continue;
+      for (const Part& part : parts_) append(start, zero(k, part));
     }
     if (!has_start) {
       start = add_block(at(k.index(0), 0), 1, [&](int64_t j) { return at(k.index(0), j); });
@@ -200,7 +249,7 @@ class TreeLowering : private ReduceKernels {
     const int64_t first = has_start ? 0 : 1;
     Elements sum = start;
     if (whole > first) {
-      sum = k.loop(k.index(whole - first), dtypes_, start, [&](Value i, const Elements& carried) {
+      sum = k.loop(k.index(whole - first), dtypes, start, [&](Value i, const Elements& carried) {
         const Value t = b.add(i, k.index(first));
         return add_block(carried, 0, [&](int64_t j) { return at(t, j); });
       });
@@ -216,14 +265,15 @@ class TreeLowering : private ReduceKernels {
   }
 
   // What the first point of the team has in the end is what all had, in their order.
-  Elements reduce_team(KernelMaker& k, int64_t points, const GridDims& dims, Elements mine) const {
-    for (int64_t distance = 1; distance < points; distance *= 2) {
-      Elements theirs, both;
+  Elements reduce_team(KernelMaker& k, const TreeShape& shape, const GridDims& dims,
+                       Elements mine) const {
+    for (int64_t distance = 1; distance < shape.points; distance *= 2) {
+      Elements theirs;
       for (const Element& e : mine) theirs.push_back(k.from_team(e, dims.point, distance));
-      for (const Part& part : parts_) {
-        append(both, put_together(k, part, of(part, mine), of(part, theirs)));
-      }
-      mine = both;
+      mine = combine_columns(shape, mine, theirs,
+                             [&](const Part& part, const Elements& x, const Elements& y) {
+                               return put_together(k, part, x, y);
+                             });
     }
     return mine;
   }

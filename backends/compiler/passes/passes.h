@@ -75,6 +75,12 @@ struct ThinProductLimits {
   // Of the large operand: with one column, and with several.
   int64_t least_elements = int64_t{1} << 14;
   int64_t least_elements_of_several = int64_t{1} << 20;
+  // Sums whose terms are no neighbours in memory are cut into at most so many equal parts, each of
+  // at least so many terms, as long as there are no more than so many sums with their parts: what
+  // adds the few parts becomes a part of other kernels.
+  int64_t most_parts = 16;
+  int64_t least_part = 128;
+  int64_t most_sums = int64_t{1} << 15;
 };
 // `is_kept`: those that stay products.
 Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits,

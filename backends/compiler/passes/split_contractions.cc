@@ -4,6 +4,7 @@
 
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/plain_types.h"
+#include "backends/compiler/passes/sum_parts.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/accumulator.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -20,14 +21,6 @@ bool is_summed_in_parts(DType dtype) {
          dtype == DType::kF16 || dtype == DType::kI32;
 }
 
-// Of `size` elements in equal parts: as many as there can be, up to `most`.
-int64_t equal_parts(int64_t size, int64_t most) {
-  for (int64_t parts = std::min(most, size); parts > 1; --parts) {
-    if (size % parts == 0) return parts;
-  }
-  return 1;
-}
-
 int64_t wanted_parts(int64_t points, int64_t depth, const SplitLimits& limits) {
   if (points == 0) return 1;
   if (points <= limits.few_points && depth < limits.long_depth_of_few) {
@@ -35,23 +28,6 @@ int64_t wanted_parts(int64_t points, int64_t depth, const SplitLimits& limits) {
   }
   if (depth < limits.long_depth) return 1;
   return std::min(limits.most_points / points, depth / limits.least_depth);
-}
-
-// `x` with dimension `d` as `parts` and what each has of it.
-Value* cut(GraphBuilder& g, Value* x, size_t d, int64_t parts) {
-  Dims dims = x->type().dims();
-  dims[d] /= parts;
-  dims.insert(dims.begin() + static_cast<ptrdiff_t>(d), parts);
-  return g.reshape(x, dims);
-}
-
-Value* sum(GraphBuilder& g, Value* x, size_t d) {
-  Value* initial = x->type().dtype() == DType::kI32 ? g.integer_constant(DType::kI32, {}, 0)
-                                                    : g.constant(x->type().dtype(), {}, 0);
-  return g.reduce({x}, {initial}, {static_cast<int64_t>(d)},
-                  [](GraphBuilder& body, const GraphBuilder::Values& v) {
-                    return GraphBuilder::Values{body.add(v[0], v[1])};
-                  })[0];
 }
 
 // The parts are one more batch dimension, the first one.
@@ -73,13 +49,11 @@ Value* split_dot(GraphBuilder& g, const ir::Operation& op, const SplitLimits& li
     }
   }
   if (parts < 2) return nullptr;
-  const auto shifted = [](std::vector<int64_t> batch, std::vector<int64_t> contracting,
-                          int64_t at) {
-    // What is left of the cut dimension stands behind the parts.
-    for (int64_t& d : batch) d += d > at;
-    for (int64_t& d : contracting) d += d >= at;
-    batch.insert(batch.begin(), at);
-    return std::pair(batch, contracting);
+  const auto shifted = [](const std::vector<int64_t>& batch,
+                          const std::vector<int64_t>& contracting, int64_t at) {
+    std::pair numbers(behind_cut(batch, at), behind_cut(contracting, at));
+    numbers.first.insert(numbers.first.begin(), at);
+    return numbers;
   };
   const int64_t l = n->lhs_contracting_dimensions[which], r = n->rhs_contracting_dimensions[which];
   ir::DotDimensionNumbers numbers;
@@ -93,10 +67,10 @@ Value* split_dot(GraphBuilder& g, const ir::Operation& op, const SplitLimits& li
   attributes.set("dot_dimension_numbers", ir::Attribute(numbers));
   const DType dtype = ir::accumulator_dtype(op.result()->type().dtype());
   Value* all = g.make(OpCode::kDotGeneral,
-                      {cut(g, op.operand(0), static_cast<size_t>(l), parts),
-                       cut(g, op.operand(1), static_cast<size_t>(r), parts)},
+                      {cut_dimension(g, op.operand(0), static_cast<size_t>(l), parts),
+                       cut_dimension(g, op.operand(1), static_cast<size_t>(r), parts)},
                       std::move(attributes), ir::Type::tensor(dtype, with_parts));
-  return sum(g, all, 0);
+  return add_up(g, all, 0);
 }
 
 // The parts are groups of input features, each with output features of its own.
@@ -116,7 +90,7 @@ Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLi
   const int64_t depth = element_count(rhs) / outputs;
   const int64_t parts = equal_parts(rhs[in], wanted_parts(element_count(dims), depth, limits));
   if (parts < 2) return nullptr;
-  Value* kernel = cut(g, op.operand(1), in, parts);
+  Value* kernel = cut_dimension(g, op.operand(1), in, parts);
   // The parts go in front of the output features.
   std::vector<int64_t> order(kernel->type().rank());
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -135,7 +109,7 @@ Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLi
   const DType dtype = ir::accumulator_dtype(op.result()->type().dtype());
   Value* all = g.make(OpCode::kConvolution, {op.operand(0), kernel}, std::move(attributes),
                       ir::Type::tensor(dtype, result));
-  return sum(g, cut(g, all, feature, parts), feature);
+  return add_up(g, cut_dimension(g, all, feature, parts), feature);
 }
 
 bool may_be_split(const ir::Operation& op) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/plain_types.h"
+#include "backends/compiler/passes/sum_parts.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/accumulator.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -88,36 +90,51 @@ class ThinProduct {
     const Value* wide = wide_.value;
     Value* converted = as_sum(g, wide_.value);
     thin_.value = as_sum(g, thin_.value);
-    const Dims& dims = wide->type().dims();
-    // The order of what is left of the wide operand, and the product's.
-    Numbers kept = wide_.batch;
-    kept.insert(kept.end(), wide_.free.begin(), wide_.free.end());
+    const auto [cut, count] = parts();
+    // The order of what is left of the wide operand, and the product's; parts are the first.
+    const auto behind = [at = cut, is_cut = count > 1](const Numbers& dimensions) {
+      return is_cut ? behind_cut(dimensions, at) : dimensions;
+    };
+    Numbers kept;
+    if (count > 1) kept.push_back(cut);
+    Dims kept_dims;
+    for (const Numbers* dimensions : {&wide_.batch, &wide_.free}) {
+      for (const int64_t d : *dimensions) {
+        kept_dims.push_back(wide->type().dims()[static_cast<size_t>(d)]);
+      }
+      const Numbers now = behind(*dimensions);
+      kept.insert(kept.end(), now.begin(), now.end());
+    }
     Numbers in_order = kept;
     std::sort(in_order.begin(), in_order.end());
     Numbers permutation;
-    Dims kept_dims;
     for (const int64_t d : kept) {
       permutation.push_back(std::find(in_order.begin(), in_order.end(), d) - in_order.begin());
-      kept_dims.push_back(dims[static_cast<size_t>(d)]);
     }
     const int64_t columns = thin_.size(thin_.free);
-    GraphBuilder::Values parts;
+    // All in a row: those that read the wide operand together become one kernel.
+    GraphBuilder::Values sums;
     for (int64_t c = 0; c < columns; ++c) {
       Value* product = g.multiply(converted, column(g, c));
-      Value* sum = g.reduce({product}, {g.constant(sum_dtype_, {}, 0)}, wide_.contracting,
-                            [](GraphBuilder& body, const GraphBuilder::Values& x) {
-                              return GraphBuilder::Values{body.add(x[0], x[1])};
-                            })[0];
+      if (count > 1) product = cut_dimension(g, product, static_cast<size_t>(cut), count);
+      sums.push_back(g.reduce({product}, {g.constant(sum_dtype_, {}, 0)}, behind(wide_.contracting),
+                              [](GraphBuilder& body, const GraphBuilder::Values& x) {
+                                return GraphBuilder::Values{body.add(x[0], x[1])};
+                              })[0]);
+    }
+    GraphBuilder::Values parts;
+    for (Value* sum : sums) {
       if (!std::is_sorted(permutation.begin(), permutation.end())) {
         sum = g.transpose(sum, permutation);
       }
+      if (count > 1) sum = add_up(g, sum, 0);
       Dims with_column = kept_dims;
       with_column.push_back(1);
       parts.push_back(columns == 1 ? sum : g.reshape(sum, with_column));
     }
     Value* all = parts[0];
     if (columns > 1) {
-      const auto rank = static_cast<int64_t>(kept.size());
+      const auto rank = static_cast<int64_t>(kept_dims.size());
       all = g.concatenate(parts, rank);
       if (is_swapped_ && !wide_.free.empty()) {
         const auto batch = static_cast<int64_t>(wide_.batch.size());
@@ -139,6 +156,25 @@ class ThinProduct {
  private:
   Value* as_sum(GraphBuilder& g, Value* x) const {
     return x->type().dtype() == sum_dtype_ ? x : g.convert(x, sum_dtype_);
+  }
+
+  // A contracting dimension of the wide operand and how many parts its sums are taken in, 1 where
+  // the terms of a sum are neighbours in memory.
+  std::pair<int64_t, int64_t> parts() const {
+    const Dims& dims = wide_.value->type().dims();
+    auto last = static_cast<int64_t>(dims.size()) - 1;
+    while (last > 0 && dims[static_cast<size_t>(last)] == 1) --last;
+    const Numbers& terms = wide_.contracting;
+    std::pair<int64_t, int64_t> best(terms.front(), 1);
+    if (std::find(terms.begin(), terms.end(), last) != terms.end()) return best;
+    const int64_t length = wide_.size(terms);
+    const int64_t most = std::min({limits_.most_parts, length / limits_.least_part,
+                                   limits_.most_sums * length / element_count(dims)});
+    for (const int64_t d : terms) {
+      const int64_t here = equal_parts(dims[static_cast<size_t>(d)], most);
+      if (here > best.second) best = {d, here};
+    }
+    return best;
   }
 
   // Column `c` of the thin operand, for each element of the wide one.
