@@ -223,19 +223,17 @@ class TreeLowering : private ReduceKernels {
       std::vector<Elements> elements;
       for (int64_t j = first; j < block; ++j) elements.push_back(element_at(j));
       for (const Elements& here : elements) {
-        sum = combine_columns(shape, sum, here,
-                              [&](const Part& part, const Elements& x, const Elements& y) {
-                                // The elements of a point are in order, what parts of a line gave
-                                // is not.
-                                return from.empty() ? combine(k, part, x, y)
-                                                    : put_together(k, part, x, y);
-                              });
+        sum = combine_columns(
+            shape, sum, here, [&](const Part& part, const Elements& x, const Elements& y) {
+              // The elements of a point are in order, what parts of a line gave
+              // is not.
+              return from.empty() ? combine(k, part, x, y) : put_together(k, part, x, y);
+            });
       }
       return sum;
     };
-    const bool has_start = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
-      return part.order == Order::kSum;
-    });
+    const bool has_start = std::all_of(parts_.begin(), parts_.end(),
+                                       [](const Part& part) { return part.order == Order::kSum; });
     Elements start;
     std::vector<DType> dtypes;
     for (int64_t c = 0; c < shape.columns; ++c) {
