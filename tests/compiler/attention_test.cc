@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <random>
 #include <regex>
@@ -231,6 +232,36 @@ TEST(Attention, KeepsNoScoresInMemory) {
 TEST(Attention, MasksBlocksOfColumns) {
   expect_right(heads_first({2, 9, 11, 3, 4}, kCausal), 4, true);
   expect_right(heads_first({1, 70, 80, 4, 4}, kCausal), 256, false);
+  // With a number in place of -infinity, rows without columns have the mean of all values.
+  for (const char* direction : {"GE,", "GT,", "LT,", "NE,", "EQ,"}) {
+    const std::string finite =
+        replaced(kCausal, {{"0xFF800000", "-2.38197633E+38"}, {"GE,", direction}});
+    expect_right(heads_first({1, 13, 22, 3, 4}, finite), 4, true);
+  }
+}
+
+// Blocks that a mask leaves nothing of are not looked at: what is not finite there stays there.
+TEST(Attention, PassesOverMaskedBlocks) {
+  const std::string finite = replaced(kCausal, {{"0xFF800000", "-2.38197633E+38"}});
+  for (const std::string& mask : {std::string(kCausal), finite}) {
+    const std::string text = heads_first({1, 12, 12, 3, 4}, mask);
+    const auto module = stablehlo::read_program(text);
+    ASSERT_TRUE(module.ok());
+    std::vector<HostArray> inputs = drawn(**module);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    // The last value, which the last row alone may see.
+    for (size_t i = 44; i < 48; ++i) {
+      std::memcpy(inputs[2].mutable_data() + i * sizeof(nan), &nan, sizeof(nan));
+    }
+    CompilerOptions options;
+    options.plan.attention = plan::FusedAttention::kTiles;
+    options.plan.small_limits = true;
+    const auto got = run_plan(plan_of(text, traits_of(4), options), inputs);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    const std::vector<float> values = floats(got->at(0), DType::kF32);
+    // Four rows and columns a block.
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(std::isnan(values[i]), i >= 32) << i;
+  }
 }
 
 // Rows whose logits are all -infinity are NaN, as a quotient of zeros; those of the others are not.
@@ -447,6 +478,11 @@ TEST(AttentionGradients, MaskBlocks) {
   // Rows without columns are NaN, and so is what they meet.
   const std::string shifted = replaced(kCausal, {{"GE,", "GT,"}});
   expect_gradients(gradients({1, 6, 9, 3, 4}, shifted, kCausalBack, true), 4, true);
+  for (const char* direction : {"GE,", "GT,", "LT,", "NE,", "EQ,"}) {
+    const std::string finite =
+        replaced(kCausal, {{"0xFF800000", "-2.38197633E+38"}, {"GE,", direction}});
+    expect_gradients(gradients({1, 13, 22, 3, 4}, finite, kCausalBack, true), 4, true);
+  }
 }
 
 TEST(AttentionGradients, KeepNoScoresInMemory) {

@@ -455,8 +455,8 @@ std::optional<AttentionTile> attention_tile(int64_t value_width, const LowerOpti
   tile.rows = tile.columns = options.small_limits ? 2 : 4;
   tile.values = std::min(options.small_limits ? int64_t{3} : kMostValues,
                          (value_width + tile.across - 1) / tile.across);
-  // Exchanges go through two arrays of a word a point.
-  const int64_t most = options.attention_words - 2 * points;
+  // Exchanges go through two arrays of a word a point, and what points say of masks through one.
+  const int64_t most = options.attention_words - 3 * points;
   while (tile.operand_words() + tile.weight_words() > most) {
     int64_t& part = tile.rows > 1 ? tile.rows : tile.columns > 1 ? tile.columns : tile.values;
     if (part == 1) return std::nullopt;

@@ -37,9 +37,23 @@ class AttentionLowering : private ScoreTiles {
     for (size_t i = 0; i < rows; ++i) state.push_back(number(-HUGE_VAL));
     while (state.size() < rows * (2 + values)) state.push_back(number(0));
     const std::vector<DType> dtypes(state.size(), DType::kF32);
+    const auto mask = find_logit_mask(*a_.logits, a_.logits_dims);
     state =
-        k_.loop(k_.index(inner_blocks()), dtypes, state,
-                [&](Value block, const Elements& carried) { return add_block(block, carried); });
+        k_.loop(k_.index(inner_blocks()), dtypes, state, [&](Value block, const Elements& carried) {
+          // Weights of -infinity are zero whatever comes; others are when they are far enough below
+          // a logit that there is already.
+          std::function<Value()> is_needed;
+          if (mask && std::isfinite(mask->low)) {
+            is_needed = [&] {
+              Value any = b().boolean(false);
+              for (size_t i = 0; i < rows; ++i) any = b().bit_or(any, stays(*mask, carried[i].re));
+              return any;
+            };
+          }
+          return over_block(
+              block, carried, mask, is_needed, nullptr,
+              [&](Value first, const Elements& before) { return add_block(first, before); });
+        });
     store(state);
     LoweredSequence sequence;
     HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k_.finish(options_));
@@ -65,8 +79,7 @@ class AttentionLowering : private ScoreTiles {
 
   // Rows with the columns of one block more. `state`: the greatest logit of each row, what this
   // point has of the sums of weights, and of the weighted values.
-  Elements add_block(Value block, const Elements& state) {
-    const Value first = scaled(block, t_.block_columns());
+  Elements add_block(Value first, const Elements& state) {
     const Elements products = scores(a_.inner(), 1 - a_.keys_operand, first);
     const Elements fetched = first_values(first);
     const Elements tile = logits(first, products);

@@ -91,11 +91,11 @@ class ScoreKernel {
   // Where `condition` holds, which may be a constant.
   void store_where(Value condition, const ir::Value& to, const Point& point, const Element& value);
 
+  // An index of shared memory.
+  Value word(Value index);
+
   KernelMaker k_;
   const Dims shape_;  // of the space
-
- private:
-  Value word(Value index);
 };
 
 }  // namespace hekla::lower

@@ -39,7 +39,8 @@ ScoreTiles::ScoreTiles(std::string name, ScoreSpace space, const AttentionTile& 
       outer_count_(count(space_.outer)),
       inner_count_(count(space_.inner)),
       operands_(k_.team_memory(team_dim(), t_.operand_words())),
-      weights_(k_.team_memory(team_dim(), t_.weight_words())) {}
+      weights_(k_.team_memory(team_dim(), t_.weight_words())),
+      flags_(k_.team_memory(team_dim(), t_.points())) {}
 
 void ScoreTiles::find_places() {
   const Value point = k_.at(team_dim());
@@ -67,6 +68,68 @@ std::pair<Value, Value> ScoreTiles::inner_at(Value number) {
 
 ScoreKernel::Places ScoreTiles::place_in_tile(size_t i, Value inner) {
   return with(rows_[i], space_.inner, inner);
+}
+
+void ScoreTiles::add_range(const std::vector<size_t>& dims, Value first, int64_t block,
+                           BlockRange& range) {
+  const Value last = k_.at_most(sum(first, block - 1), count(dims) - 1);
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    const int64_t size = shape_[dims[i]];
+    Value low = b().binary(Op::kDivU, first, k_.index(stride));
+    Value high = b().binary(Op::kDivU, last, k_.index(stride));
+    if (i > 0) {
+      // Of numbers that begin again all indices.
+      const Value is_one = b().binary(Op::kEq, b().binary(Op::kDivU, low, k_.index(size)),
+                                      b().binary(Op::kDivU, high, k_.index(size)));
+      low = b().select(is_one, b().binary(Op::kRemU, low, k_.index(size)), k_.index(0));
+      high = b().select(is_one, b().binary(Op::kRemU, high, k_.index(size)), k_.index(size - 1));
+    }
+    range.low[dims[i]] = low;
+    range.high[dims[i]] = high;
+    stride *= size;
+  }
+}
+
+Elements ScoreTiles::over_block(Value block, const Elements& state,
+                                const std::optional<LogitMask>& mask,
+                                const std::function<Value()>& is_needed,
+                                const std::function<Elements(const Elements&)>& skipped,
+                                const std::function<Elements(Value first, const Elements&)>& body) {
+  const Value first = scaled(block, t_.block_columns());
+  if (!mask) return body(first, state);
+  BlockRange range{places_, places_};
+  add_range(space_.outer, scaled(k_.at(space_.batch.size() + 1), t_.block_rows()), t_.block_rows(),
+            range);
+  add_range(space_.inner, first, t_.block_columns(), range);
+  const auto is_single = [this](size_t d) {
+    return std::find(space_.outer.begin(), space_.outer.end(), d) == space_.outer.end() &&
+           std::find(space_.inner.begin(), space_.inner.end(), d) == space_.inner.end();
+  };
+  Value needed = MaskEvaluator(k_, is_single).may_be_present(*mask, range);
+  if (const uint64_t* always = b().constant(needed); always != nullptr && *always != 0) {
+    return body(first, state);
+  }
+  if (is_needed) {
+    const auto zero = b().integer(kernel::ScalarType::kI32, 0);
+    const Value mine = b().convert(Op::kBoolToInt, kernel::ScalarType::kI32, is_needed());
+    b().team_store(flags_, word(k_.at(team_dim())), zero);
+    b().team_add(flags_, zero, mine);
+    needed = b().bit_or(needed, b().binary(Op::kNe, b().team_load(flags_, zero), zero));
+  }
+  // One trip or none, in which nothing is loaded either: all places are made of its number.
+  const Value trips = b().convert(Op::kBoolToInt, b().index_type(), needed);
+  const Elements made =
+      k_.loop(trips, std::vector<DType>(state.size(), DType::kF32), state,
+              [&](Value trip, const Elements& carried) {
+                return body(scaled(b().add(block, trip), t_.block_columns()), carried);
+              });
+  return skipped ? k_.choose(needed, made, skipped(state)) : made;
+}
+
+Value ScoreTiles::stays(const LogitMask& mask, Value shift) {
+  return b().logical_not(
+      b().binary(Op::kLt, b().sub(number(mask.low).re, shift), number(kVanishing).re));
 }
 
 // What this point brings of the operands' blocks of the depth: outer ones, then inner ones.

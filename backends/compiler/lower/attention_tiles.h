@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/compiler/lower/attention_mask.h"
 #include "backends/compiler/lower/attention_parts.h"
 
 namespace hekla::lower {
@@ -49,6 +50,16 @@ class ScoreTiles : public ScoreKernel {
   // Inner number of column `j` of this point's tile.
   Value column(Value first, int64_t j) { return b().add(sum(first, j * t_.across), x_); }
 
+  // What `body` makes of the state for a block that begins at an inner number; where the mask
+  // leaves nothing of it, the state as it is, unless some point of the team says `is_needed`.
+  // `skipped` is then what becomes of the state; null: nothing.
+  Elements over_block(Value block, const Elements& state, const std::optional<LogitMask>& mask,
+                      const std::function<Value()>& is_needed,
+                      const std::function<Elements(const Elements&)>& skipped,
+                      const std::function<Elements(Value first, const Elements&)>& body);
+  // Whether weights of what a mask puts are not zero: those of logits that are shifted so.
+  Value stays(const LogitMask& mask, Value shift);
+
   // The tile of this point of an inner product: rows first. `outer_side`: the product's operand
   // that has the outer dimensions.
   Elements scores(const InnerProduct& product, size_t outer_side, Value first);
@@ -73,6 +84,8 @@ class ScoreTiles : public ScoreKernel {
 
  private:
   std::vector<int64_t> grid() const;
+  // The indices of blocks of these dimensions' numbers.
+  void add_range(const std::vector<size_t>& dims, Value first, int64_t block, BlockRange& range);
   Elements score_operands(const InnerProduct& product, size_t outer_side, Value first, Value block);
   Elements value_operands(Value first, Value block);
   Elements fetching_loop(int64_t blocks, const Elements& initial, const Elements& fetched,
@@ -84,7 +97,7 @@ class ScoreTiles : public ScoreKernel {
 
   const ir::Operation* product_ = nullptr;
   size_t weights_side_ = 0;
-  const kernel::TeamMemory operands_, weights_;
+  const kernel::TeamMemory operands_, weights_, flags_;
   Places places_;                    // without outer and inner ones
   std::vector<Value> value_places_;  // of this point's elements of the result
 };

@@ -86,12 +86,43 @@ class ScoreLowering : private ScoreTiles {
     return dims;
   }
 
-  Elements over_blocks(Elements state, const std::function<Elements(Value, const Elements&)>& add) {
+  // `of_masked`: what becomes of the state where all weights are what a mask puts there.
+  Elements over_blocks(const Elements& state,
+                       const std::function<Elements(const Elements&, double)>& of_masked,
+                       const std::function<Elements(Value, const Elements&)>& add) {
     const std::vector<DType> dtypes(state.size(), DType::kF32);
-    return k_.loop(k_.index(inner_blocks()), dtypes, state,
-                   [&](Value block, const Elements& carried) {
-                     return add(scaled(block, t_.block_columns()), carried);
-                   });
+    std::optional<LogitMask> mask;
+    std::optional<MaskedWeights> weights;
+    if (of_masked) {
+      mask = find_logit_mask(*root_.weights, weights_dims_);
+    } else if (weights = find_masked_weights(*root_.weights, weights_dims_); weights) {
+      mask = weights->mask;
+    }
+    return k_.loop(
+        k_.index(inner_blocks()), dtypes, state, [&](Value block, const Elements& carried) {
+          std::function<Value()> is_needed;
+          std::function<Elements(const Elements&)> skipped;
+          if (of_masked) {
+            skipped = [&](const Elements& before) { return of_masked(before, mask->low); };
+          } else if (weights) {
+            is_needed = [&] { return some_stay(*weights, scaled(block, t_.block_columns())); };
+          }
+          return over_block(block, carried, mask, is_needed, skipped, add);
+        });
+  }
+
+  // Whether some weights of this point's tile would not be zero if they were masked.
+  Value some_stay(const MaskedWeights& weights, Value first) {
+    Value any = b().boolean(false);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      for (int64_t j = 0; j < t_.columns; ++j) {
+        const Places place = place_in_tile(i, inner_at(column(first, j)).first);
+        const Element shift =
+            k_.emitter().emit(*weights.shift, point_of(weights.shift_dims, place));
+        any = b().bit_or(any, stays(weights.mask, shift.re));
+      }
+    }
+    return any;
   }
 
   // The elements of this point's tile, rows first, in f32; `absent` behind the last.
@@ -126,15 +157,15 @@ class ScoreLowering : private ScoreTiles {
 
   void multiply() {
     const auto columns = static_cast<size_t>(t_.columns);
-    const Elements sums = over_blocks(Elements(static_cast<size_t>(t_.rows * t_.values), number(0)),
-                                      [&](Value first, const Elements& carried) {
-                                        const Elements products = all_scores(first);
-                                        const Elements fetched = first_values(first);
-                                        const Elements tile = weights(first, products, number(0));
-                                        for (size_t n = 0; n < tile.size(); ++n)
-                                          put_weight(n / columns, n % columns, tile[n]);
-                                        return weighted_values(first, carried, fetched);
-                                      });
+    const auto add = [&](Value first, const Elements& carried) {
+      const Elements products = all_scores(first);
+      const Elements fetched = first_values(first);
+      const Elements tile = weights(first, products, number(0));
+      for (size_t n = 0; n < tile.size(); ++n) put_weight(n / columns, n % columns, tile[n]);
+      return weighted_values(first, carried, fetched);
+    };
+    const Elements zeros(static_cast<size_t>(t_.rows * t_.values), number(0));
+    const Elements sums = over_blocks(zeros, nullptr, add);
     store_values(sums);
   }
 
@@ -145,15 +176,23 @@ class ScoreLowering : private ScoreTiles {
     };
     const Element start = number(is_sum ? 0 : -HUGE_VAL);
     const auto columns = static_cast<size_t>(t_.columns);
-    const Elements parts =
-        over_blocks(Elements(rows_.size(), start), [&](Value first, const Elements& carried) {
-          const Elements tile = weights(first, all_scores(first), start);
-          Elements next = carried;
-          for (size_t n = 0; n < tile.size(); ++n) {
-            next[n / columns] = combine(next[n / columns], tile[n]);
-          }
-          return next;
-        });
+    const auto add = [&](Value first, const Elements& carried) {
+      const Elements tile = weights(first, all_scores(first), start);
+      Elements next = carried;
+      for (size_t n = 0; n < tile.size(); ++n) {
+        next[n / columns] = combine(next[n / columns], tile[n]);
+      }
+      return next;
+    };
+    std::function<Elements(const Elements&, double)> of_masked;
+    if (!is_sum) {
+      of_masked = [&](const Elements& before, double low) {
+        Elements made;
+        for (const Element& each : before) made.push_back(combine(each, number(low)));
+        return made;
+      };
+    }
+    const Elements parts = over_blocks(Elements(rows_.size(), start), of_masked, add);
     const ir::Value& result = *root_.op->result();
     const Element initial = k_.emitter().emit(*root_.op->operand(1), Point());
     std::vector<size_t> kept;
