@@ -5,8 +5,8 @@
 #include <random>
 
 #include "backends/compiler/lower/algorithm.h"
-#include "backends/compiler/lower/attention.h"
 #include "backends/compiler/lower/contraction.h"
+#include "backends/compiler/lower/scores.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/plan_options.h"
 #include "backends/compiler/plan/planner.h"

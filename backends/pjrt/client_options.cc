@@ -173,9 +173,12 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
       "as the device prefers",
       "reductions, scans and sorts go by teams of invocations, and long sums of products with "
       "few results in parts, where the device has them; other bits of sums");
-  table.text("hekla_attention", "", switches.attention, {"true", "false"}, "where it pays",
-             "softmax(Q K^T) V is one kernel that keeps no scores in memory, where the device has "
-             "teams of invocations; other bits of sums");
+  table.text(
+      "hekla_attention", "", switches.attention, {"true", "tiles", "keys", "false"},
+      "where it pays",
+      "softmax(Q K^T) V keeps no scores in memory where the device has teams of invocations: "
+      "a team for a block of rows (tiles) or, of few rows, for a part of the keys (keys); "
+      "other bits of sums");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag(
@@ -235,8 +238,10 @@ Result<CompilerOptions> read_compiler_options(const Options& given) {
                                                               : plan::TreeReductions::kNone;
   }
   if (!switches.attention.empty()) {
-    plan.attention = switches.attention == "true" ? plan::FusedAttention::kWherePossible
-                                                  : plan::FusedAttention::kNone;
+    plan.attention = switches.attention == "true"    ? plan::FusedAttention::kWherePossible
+                     : switches.attention == "tiles" ? plan::FusedAttention::kTiles
+                     : switches.attention == "keys"  ? plan::FusedAttention::kKeys
+                                                     : plan::FusedAttention::kNone;
   }
   const std::string& seed = switches.schedule_seed;
   if (!seed.empty()) {

@@ -163,7 +163,26 @@ TEST(Interpreter, PointsOfATeamGoThroughLoopsInStep) {
             StatusCode::kOutOfRange);
 }
 
-TEST(Verify, TeamsExchangeInLoopsOfConstantTripsAlone) {
+// As many rounds as the first point of the team says, none among them.
+TEST(Interpreter, TeamsGoThroughLoopsOfTripsThatTheyShare) {
+  for (const int32_t trips : {0, 2}) {
+    const Kernel kernel = counting([&](Builder& b) {
+      const TeamMemory memory{0, 1, 4};
+      b.team_store(memory, b.grid_index(0), b.add(b.grid_index(0), b.integer(kI32, trips)));
+      return b.team_load(memory, b.integer(kI32, 0));
+    });
+    ASSERT_TRUE(verify(kernel.body).ok()) << verify(kernel.body).message();
+    EXPECT_TRUE(has_uneven_exchanges(kernel.body));
+    std::vector<int32_t> got(4);
+    const std::span<std::byte> operands[] = {bytes(got)};
+    ASSERT_TRUE(interpret(kernel, operands).ok());
+    const int32_t want = trips == 0 ? 0 : 16;
+    EXPECT_EQ(got, (std::vector<int32_t>{want, want, want, want}));
+  }
+  EXPECT_FALSE(has_uneven_exchanges(counting([](Builder& b) { return b.index(3); }).body));
+}
+
+TEST(Verify, TeamsExchangeInLoopsOfTripsThatTheyShareAlone) {
   for (const auto& trips :
        {+[](Builder& b) { return b.index(0); }, +[](Builder& b) { return b.grid_index(0); }}) {
     const Status status = verify(counting(trips).body);

@@ -128,6 +128,16 @@ class Interpreter {
   void end_iteration() {
     if (observer_ != nullptr) iterations_.pop_back();
   }
+  int64_t trips(Value loop) { return index(f_[loop].arguments[0]); }
+  // A loop without a trip.
+  void pass_loop(Value loop) {
+    const Instruction& inst = f_[loop];
+    if (results_.size() < f_.region_count()) results_.resize(f_.region_count());
+    results_[inst.immediate].clear();
+    for (size_t k = 1; k < inst.arguments.size(); ++k) {
+      results_[inst.immediate].push_back(at(inst.arguments[k]));
+    }
+  }
   void end_loop(Value loop) {
     const auto region = f_[loop].immediate;
     if (results_.size() < f_.region_count()) results_.resize(f_.region_count());
@@ -223,7 +233,16 @@ class Team {
 
   Status run_loop(Value v) {
     const Instruction& inst = f_[v];
-    const auto count = static_cast<int64_t>(f_[inst.arguments[0]].immediate);
+    const int64_t count = points_.front().trips(v);
+    for (Interpreter& point : points_) {
+      if (point.trips(v) == count) continue;
+      return out_of_range("scalar IR: %{}: {} trips for one point of a team, {} for another", v,
+                          count, point.trips(v));
+    }
+    if (count == 0) {
+      for (Interpreter& point : points_) point.pass_loop(v);
+      return Status();
+    }
     for (int64_t i = 0; i < count; ++i) {
       for (Interpreter& point : points_) point.begin_iteration(v, i);
       HEKLA_RETURN_IF_ERROR(run_region(static_cast<int32_t>(inst.immediate)));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <iterator>
 #include <map>
@@ -301,8 +302,10 @@ class Verifier {
       return fail(v, "no such team");
     }
     for (int32_t r = f_[v].region; r > 0; r = f_.region(r).parent) {
-      const Instruction& count = f_[f_[loops_[static_cast<size_t>(r)]].arguments[0]];
-      if (count.op != Op::kConstant || count.immediate == 0) {
+      const Value count = f_[loops_[static_cast<size_t>(r)]].arguments[0];
+      if (f_[count].op == Op::kConstant && f_[count].immediate != 0) continue;
+      if (uniform_.empty()) uniform_ = team_uniform_values(f_);
+      if (f_[count].op == Op::kConstant || !uniform_[static_cast<size_t>(count)]) {
         return fail(v, "it is in a loop whose trips are no constant");
       }
     }
@@ -313,6 +316,7 @@ class Verifier {
   std::vector<bool> seen_;
   std::vector<Value> loops_;            // of each region
   std::map<uint32_t, uint32_t> words_;  // of each array
+  std::vector<bool> uniform_;           // once it is asked for
 };
 
 }  // namespace
@@ -384,6 +388,58 @@ std::vector<TeamMemory> team_memories(const Function& function) {
   std::vector<TeamMemory> all;
   for (const auto& [array, memory] : found) all.push_back(memory);
   return all;
+}
+
+std::vector<bool> team_uniform_values(const Function& function) {
+  const int dimension = team_dimension(function);
+  if (dimension < 0) return {};
+  // All are, until something else shows.
+  std::vector<bool> uniform(function.size(), true);
+  const auto is = [&](Value v) { return uniform[static_cast<size_t>(v)]; };
+  bool changes = true;
+  const auto differs = [&](Value v) {
+    if (!is(v)) return;
+    uniform[static_cast<size_t>(v)] = false;
+    changes = true;
+  };
+  differs(function.body().parameters[static_cast<size_t>(dimension)]);
+  while (changes) {
+    changes = false;
+    for (size_t i = 0; i < function.size(); ++i) {
+      const auto v = static_cast<Value>(i);
+      const Instruction& inst = function[v];
+      if (inst.op == Op::kForResult) {
+        const Instruction& loop = function[inst.arguments[0]];
+        const RegionBody& region = function.region(static_cast<int32_t>(loop.immediate));
+        if (!is(loop.arguments[0]) || !is(loop.arguments[inst.immediate + 1]) ||
+            !is(region.yields[inst.immediate])) {
+          differs(v);
+        }
+      } else if (inst.op == Op::kFor) {
+        const RegionBody& region = function.region(static_cast<int32_t>(inst.immediate));
+        if (!is(inst.arguments[0])) differs(region.parameters[0]);
+        for (size_t k = 1; k < inst.arguments.size(); ++k) {
+          if (!is(inst.arguments[0]) || !is(inst.arguments[k]) || !is(region.yields[k - 1])) {
+            differs(region.parameters[k]);
+          }
+        }
+      } else if (!std::all_of(inst.arguments.begin(), inst.arguments.end(), is)) {
+        differs(v);
+      }
+    }
+  }
+  return uniform;
+}
+
+bool has_uneven_exchanges(const Function& function) {
+  const std::vector<bool> exchanges = regions_with_exchanges(function);
+  for (const Instruction& inst : function.instructions()) {
+    if (inst.op == Op::kFor && exchanges[inst.immediate] &&
+        function[inst.arguments[0]].op != Op::kConstant) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::vector<bool> regions_with_exchanges(const Function& function) {

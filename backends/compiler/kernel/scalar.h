@@ -126,7 +126,8 @@ Access unpack_access(uint64_t immediate);
 // two below the size. For devices whose plan::DeviceTraits has teams.
 //
 // The points of a team do what exchanges values in step, instruction by instruction. It stands in
-// no loops but those with a constant number of trips, one at least.
+// no loops but those with a constant number of trips, one at least, or a number that is the same
+// for all of them (team_uniform_values).
 struct Exchange {
   int32_t dimension = 0;
   uint32_t distance = 1;
@@ -148,6 +149,12 @@ class Function;
 int team_dimension(const Function& function);
 // The arrays that a function names, by their numbers.
 std::vector<TeamMemory> team_memories(const Function& function);
+// Of each value, whether all points of a team have the same one, as far as it shows: of constants,
+// of the other indices of the grid, of words that all of them load. Empty: there are no teams.
+std::vector<bool> team_uniform_values(const Function& function);
+// Whether points exchange something in a loop whose number of trips is no constant: teams go
+// through it on their own.
+bool has_uneven_exchanges(const Function& function);
 // Of each region, whether points of a team exchange something in it or in a loop inside of it.
 std::vector<bool> regions_with_exchanges(const Function& function);
 

@@ -27,8 +27,12 @@ constexpr size_t kMostMembers = 256;
 // that counts.
 constexpr int64_t kLeastTeams = 64;
 constexpr int64_t kManyScoreBytes = int64_t{64} << 20;
-// Rows below which scores are no more than the keys are.
+// Rows below which tiles are mostly empty; and those up to which parts of the keys are taken where
+// rows alone do not fill a device.
 constexpr int64_t kLeastRows = 16;
+constexpr int64_t kFewRows = 64;
+// Keys below which a product, a softmax and a product are no more than the launches of theirs.
+constexpr int64_t kLeastKeysOfFew = 128;
 
 bool is_summed_in_f32(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
@@ -69,8 +73,8 @@ std::vector<size_t> dims_with_size(const Dims& dims) {
   return kept;
 }
 
-// What the dimensions of the operand are, of an operation that only moves elements to other indices
-// and repeats none, `may_repeat` or along dimensions of size 1; nullopt for others.
+}  // namespace
+
 std::optional<WeightDims> through_movement(const ir::Operation& op, const WeightDims& dims,
                                            bool may_repeat) {
   if (op.operand_count() != 1) return std::nullopt;
@@ -104,6 +108,32 @@ std::optional<WeightDims> through_movement(const ir::Operation& op, const Weight
       return std::nullopt;
   }
 }
+
+kernel::Refusal why_no_sums(const ir::Operation& op) {
+  for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
+    if (!value->type().is_static_tensor() || value->type().quantization() != nullptr ||
+        !is_summed_in_f32(value->type().dtype())) {
+      return "a product of " + value->type().to_string() + ", not of f32, bf16 or f16";
+    }
+  }
+  const auto algorithm = algorithm_of(op);
+  if (!algorithm.ok()) return algorithm.status().message();
+  if (!has_rounded_operands(op, *algorithm)) return "its products ask for pieces of operands";
+  return {};
+}
+
+int64_t value_width(const Attention& attention) {
+  const auto* n = dot_numbers(*attention.product);
+  const Dims& values = attention.product->operand(1 - attention.weights_operand)->type().dims();
+  int64_t width = element_count(values) / attention.columns();
+  for (int64_t d :
+       attention.weights_operand == 0 ? n->rhs_batching_dimensions : n->lhs_batching_dimensions) {
+    width /= values[static_cast<size_t>(d)];
+  }
+  return width;
+}
+
+namespace {
 
 class AttentionFinder {
  public:
@@ -275,19 +305,6 @@ class AttentionFinder {
     return is_made;
   }
 
-  static kernel::Refusal why_no_sums(const ir::Operation& op) {
-    for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
-      if (!value->type().is_static_tensor() || value->type().quantization() != nullptr ||
-          !is_summed_in_f32(value->type().dtype())) {
-        return "a product of " + value->type().to_string() + ", not of f32, bf16 or f16";
-      }
-    }
-    const auto algorithm = algorithm_of(op);
-    if (!algorithm.ok()) return algorithm.status().message();
-    if (!has_rounded_operands(op, *algorithm)) return "its products ask for pieces of operands";
-    return {};
-  }
-
   kernel::Refusal check() {
     if (!find_scores({found_.logits, found_.logits_dims}) || is_twisted_) {
       return "the softmax is not of elementwise operations on one product";
@@ -347,28 +364,22 @@ class AttentionFinder {
         if (element_count(value->type().dims()) == 0) return "an operand without elements";
       }
     }
-    const int64_t least = options_.small_limits ? 2 : kLeastRows;
-    if (found_.row_count() < least) {
-      return fmt::format("{} rows of queries for the same keys, fewer than {}", found_.row_count(),
-                         least);
-    }
     return {};
   }
 
   kernel::Refusal check_device() const {
     if (options_.attention_points < 4) return "not by teams of points on this device";
-    const auto* n = dot_numbers(*found_.product);
-    const Dims& values = found_.product->operand(1 - found_.weights_operand)->type().dims();
-    int64_t width = element_count(values) / found_.columns();
-    for (int64_t d :
-         found_.weights_operand == 0 ? n->rhs_batching_dimensions : n->lhs_batching_dimensions) {
-      width /= values[static_cast<size_t>(d)];
-    }
-    const auto tile = attention_tile(width, options_);
-    if (!tile) {
+    const auto tile = attention_tile(value_width(found_), options_);
+    const auto parts = key_parts(found_, options_);
+    if (!tile && !parts) {
       return fmt::format("teams have {} words of shared memory", options_.attention_words);
     }
     if (options_.attention_always) return {};
+    if (parts) {
+      if (options_.small_limits || found_.columns() >= kLeastKeysOfFew) return {};
+      return fmt::format("{} keys for {} rows of queries, fewer than {}", found_.columns(),
+                         found_.row_count(), kLeastKeysOfFew);
+    }
     if (!options_.matrix_types.empty() && (why_no_contraction(*found_.scores, options_).empty() ||
                                            why_no_contraction(*found_.product, options_).empty())) {
       return "matrix units compute its products";
@@ -401,6 +412,20 @@ int64_t count_of(const Dims& shape, const std::vector<size_t>& dims) {
 int64_t Attention::row_count() const { return count_of(weights_shape(), rows); }
 int64_t Attention::batch_count() const { return count_of(weights_shape(), batch); }
 
+std::optional<KeyParts> key_parts(const Attention& attention, const LowerOptions& options) {
+  using Form = LowerOptions::AttentionForm;
+  if (options.attention_form == Form::kTiles) return std::nullopt;
+  const auto tile = attention_tile(value_width(attention), options);
+  const int64_t rows = attention.row_count();
+  const int64_t teams =
+      tile ? attention.batch_count() * ((rows + tile->block_rows() - 1) / tile->block_rows()) : 0;
+  const bool is_few = options.small_limits
+                          ? rows < 3
+                          : rows < kLeastRows || (rows <= kFewRows && teams < kLeastTeams);
+  if (!is_few && options.attention_form != Form::kKeys) return std::nullopt;
+  return key_parts_of(attention, options);
+}
+
 std::optional<Attention> find_attention(const ir::Operation& product, const LowerOptions& options,
                                         kernel::Refusal& why) {
   why.clear();
@@ -412,20 +437,6 @@ std::optional<Attention> find_attention(const ir::Operation& product, const Lowe
   why = std::move(refusal);
   if (!why.empty()) return std::nullopt;
   return finder.found();
-}
-
-std::unordered_set<const ir::Operation*> attention_products(const ir::Module& module,
-                                                            const LowerOptions& options) {
-  std::unordered_set<const ir::Operation*> products;
-  if (options.attention_points < 2) return products;
-  ir::walk(module.entry()->body(), [&](const ir::Operation& op) {
-    kernel::Refusal why;
-    const auto found = find_attention(op, options, why);
-    if (!found) return;
-    products.insert(found->product);
-    products.insert(found->scores);
-  });
-  return products;
 }
 
 int64_t AttentionTile::operand_words() const {
@@ -444,8 +455,8 @@ std::optional<AttentionTile> attention_tile(int64_t value_width, const LowerOpti
   tile.rows = tile.columns = options.small_limits ? 2 : 4;
   tile.values = std::min(options.small_limits ? int64_t{3} : kMostValues,
                          (value_width + tile.across - 1) / tile.across);
-  // Exchanges go through two arrays of a word a point.
-  const int64_t most = options.attention_words - 2 * points;
+  // Exchanges go through two arrays of a word a point, and what points say of masks through one.
+  const int64_t most = options.attention_words - 3 * points;
   while (tile.operand_words() + tile.weight_words() > most) {
     int64_t& part = tile.rows > 1 ? tile.rows : tile.columns > 1 ? tile.columns : tile.values;
     if (part == 1) return std::nullopt;

@@ -5,7 +5,8 @@
 // The kernel is an online softmax (Milakov and Gimelshein, "Online normalizer calculation for
 // softmax", 2018; Dao et al., "FlashAttention", 2022): a team owns a block of query rows and goes
 // through the keys a block at a time, with the greatest score, the sum of exponentials and the
-// weighted sum of values of each row so far in registers. What stands between the products is
+// weighted sum of values of each row so far in registers. Of few rows, teams own parts of the keys
+// instead, and a second kernel puts together what they have. What stands between the products is
 // computed as in any kernel, so any mask, bias and scale that is elementwise goes. Sums are taken
 // in an order that shapes and the team's size decide, in f32. Pure functions of the IR.
 #pragma once
@@ -26,6 +27,12 @@ namespace hekla::lower {
 using WeightDims = std::vector<int>;
 inline constexpr int kSingle = -1;
 
+// A product of which elements are made where they are used, in a space of scores.
+struct InnerProduct {
+  const ir::Operation* op = nullptr;
+  WeightDims dims;  // of its result
+};
+
 struct Attention {
   const ir::Operation* product = nullptr;  // of the weights and the values
   const ir::Operation* scores = nullptr;   // of queries and keys
@@ -45,16 +52,22 @@ struct Attention {
   int64_t row_count() const;
   int64_t batch_count() const;
   int64_t columns() const { return weights_shape()[column]; }
+  InnerProduct inner() const { return {scores, scores_dims}; }
 };
+
+// Elements of the result for each row.
+int64_t value_width(const Attention& attention);
+// What the dimensions of the operand are, of an operation that only moves elements to other indices
+// and repeats none, `may_repeat` or along dimensions of size 1; nullopt for others.
+std::optional<WeightDims> through_movement(const ir::Operation& op, const WeightDims& dims,
+                                           bool may_repeat);
+// Why a dot_general is not done by sums of f32 of its operands as they are; empty: it is.
+kernel::Refusal why_no_sums(const ir::Operation& product);
 
 // The attention that ends with a dot_general. nullopt: none, or one that has no such kernel here,
 // and `why` says why; empty: the operation's operands are no softmax.
 std::optional<Attention> find_attention(const ir::Operation& product, const LowerOptions& options,
                                         kernel::Refusal& why);
-
-// Both products of each attention of the entry function that has a kernel: what passes leave alone.
-std::unordered_set<const ir::Operation*> attention_products(const ir::Module& module,
-                                                            const LowerOptions& options);
 
 // How a team shares out its block of the scores: `across` times `down` points, each with `rows`
 // rows and `columns` columns that are `down` and `across` apart, and as many elements of the result
@@ -73,6 +86,30 @@ struct AttentionTile {
 };
 // nullopt: teams have too little memory.
 std::optional<AttentionTile> attention_tile(int64_t value_width, const LowerOptions& options);
+
+// How keys are cut, where rows of queries are few: `parts` parts of `blocks` blocks of a column for
+// each point of a team. Points lie in lanes along the depth of keys and the width of values, with
+// `elements` each.
+struct KeyParts {
+  int64_t points = 0, elements = 0;
+  int64_t depth_lanes = 0, width_lanes = 0;
+  int64_t keys_at_once = 0, values_at_once = 0;
+  int64_t rows = 0, row_blocks = 0;  // of a team, and how many of them there are
+  int64_t value_blocks = 0, parts = 0, blocks = 0;
+
+  int64_t block_values() const { return width_lanes * elements; }
+  // Words of shared memory: a weight for each row and point and a word for each point that has
+  // none to store; and what points have of the result.
+  int64_t weight_words() const { return (rows + 1) * points; }
+  int64_t value_words() const { return points * elements; }
+};
+// However many rows there are; nullopt: teams have too little memory.
+std::optional<KeyParts> key_parts_of(const Attention& attention, const LowerOptions& options);
+// The same where it is the way to compute this one.
+std::optional<KeyParts> key_parts(const Attention& attention, const LowerOptions& options);
+Result<LoweredSequence> lower_attention_by_keys(const Attention& attention, const KeyParts& parts,
+                                                const InMemory& in_memory,
+                                                const LowerOptions& options);
 
 // The kernel, where `outputs` is the result of such a product whose members are not in memory;
 // nullopt for others.

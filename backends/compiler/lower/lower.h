@@ -49,6 +49,9 @@ struct LowerOptions {
   int64_t attention_words = 0;
   // Whether they do however small it is, and where matrix units would compute its products.
   bool attention_always = false;
+  // Whether a team has rows of queries or a part of the keys.
+  enum class AttentionForm : uint8_t { kBySize, kTiles, kKeys };
+  AttentionForm attention_form = AttentionForm::kBySize;
   // Where not empty, contractions are those of a device with matrix units for these types
   // (plan::DeviceTraits::matrix_types).
   std::vector<DType> matrix_types;

@@ -2,6 +2,7 @@
 #include "backends/compiler/lower/sequence.h"
 
 #include "backends/compiler/lower/attention.h"
+#include "backends/compiler/lower/scores.h"
 
 namespace hekla::lower {
 
@@ -10,6 +11,7 @@ using ir::OpCode;
 Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outputs,
                                        const std::function<bool(const ir::Value&)>& in_memory,
                                        const LowerOptions& options) {
+  if (auto scores = lower_scores(outputs, in_memory, options)) return *std::move(scores);
   if (const ir::Operation* op = outputs.front()->defining_op()) {
     switch (op->code()) {
       case OpCode::kFft:

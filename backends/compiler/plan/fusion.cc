@@ -189,6 +189,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
     if (op->code() == OpCode::kFft && roles_[op.get()] != Role::kNone) ask_fft(*op);
   }
   find_attentions();
+  find_scores();
   if (fuse_ && lower_options_.team_points > 1) find_rows();
   for (auto it = ops.rbegin(); it != ops.rend(); ++it) decide(**it);
   merge_roots();
@@ -484,11 +485,18 @@ void Fusion::find_attentions() {
                              [&](const ir::Operation* member) { return rows_.contains(member); })) {
       why = "part of it belongs to another attention";
     }
-    kernel::Implementations ways;
-    if (ways.ask("attention by teams of points", why)) add_attention(*found);
-    for (const kernel::Implementation& way : asked_[op.get()]) ways.ask(way.name, way.refusal);
-    asked_[op.get()] = ways.take();
+    if (why.empty()) add_attention(*found);
+    prepend(*op, "attention by teams of points", why);
   }
+}
+
+void Fusion::prepend(const ir::Operation& op, std::string_view way, const kernel::Refusal& why) {
+  const auto it = asked_.find(&op);
+  if (it == asked_.end()) return;
+  kernel::Implementations ways;
+  ways.ask(std::string(way), why);
+  for (const kernel::Implementation& other : it->second) ways.ask(other.name, other.refusal);
+  it->second = ways.take();
 }
 
 void Fusion::add_attention(const lower::Attention& attention) {
@@ -499,12 +507,35 @@ void Fusion::add_attention(const lower::Attention& attention) {
     rows_[member] = attention.product;
     staged_.erase(member);
     drop_contraction(*member);
-    const auto it = asked_.find(member);
-    if (it == asked_.end()) continue;
-    kernel::Implementations ways;
-    ways.ask("part of an attention", "");
-    for (const kernel::Implementation& way : it->second) ways.ask(way.name, way.refusal);
-    it->second = ways.take();
+    prepend(*member, "part of an attention", "");
+  }
+}
+
+void Fusion::find_scores() {
+  if (lower_options_.attention_points < 2) return;
+  const auto is_taken = [&](const ir::Operation& op) { return rows_.contains(&op); };
+  for (const auto& found : lower::find_recomputed_scores(block_, is_taken, lower_options_)) {
+    kernel::Refusal why = found.why_not;
+    for (const auto* ops : {&found.members, &found.roots}) {
+      if (std::any_of(ops->begin(), ops->end(),
+                      [&](const ir::Operation* op) { return is_cut(*op) || is_unwanted(*op); })) {
+        why = "its kernel would be too long";
+      }
+    }
+    for (const ir::Operation* op : found.roots) prepend(*op, "scores made again", why);
+    for (const ir::Operation* op : found.members) prepend(*op, "made again where it is used", why);
+    if (!why.empty()) continue;
+    for (const ir::Operation* op : found.roots) {
+      rows_[op] = op;
+      attentions_.insert(op);
+    }
+    for (const ir::Operation* op : found.members) rows_[op] = nullptr;
+    for (const auto* ops : {&found.members, &found.roots}) {
+      for (const ir::Operation* op : *ops) {
+        staged_.erase(op);
+        drop_contraction(*op);
+      }
+    }
   }
 }
 

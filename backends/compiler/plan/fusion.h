@@ -21,6 +21,7 @@
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/lower/attention.h"
 #include "backends/compiler/lower/lower.h"
+#include "backends/compiler/lower/scores.h"
 #include "backends/compiler/plan/device_traits.h"
 #include "backends/compiler/plan/plan_options.h"
 #include "runtime/program/ir/ir.h"
@@ -45,7 +46,8 @@ class Fusion {
   bool is_stored(const ir::Value& value) const { return stored_.contains(&value); }
   lower::Role role(const ir::Operation& op) const { return roles_.at(&op); }
   bool is_contraction(const ir::Operation& op) const { return contractions_.contains(&op); }
-  // Whether the kernel of the operation's result is lower/attention.h's, which is not cut.
+  // Whether the kernel of the operation's result is lower/attention.h's or scores.h's, which is not
+  // cut.
   bool is_attention(const ir::Operation& op) const { return attentions_.contains(&op); }
   // What each way to do the operation said; null: there is but one.
   const std::vector<kernel::Implementation>* asked(const ir::Operation& op) const {
@@ -113,6 +115,9 @@ class Fusion {
   // Products whose kernel computes all of an attention.
   void find_attentions();
   void add_attention(const lower::Attention& attention);
+  // Products and reductions whose kernels make scores that nobody stores.
+  void find_scores();
+  void prepend(const ir::Operation& op, std::string_view way, const kernel::Refusal& why);
   void drop_contraction(const ir::Operation& op);
   // Elementwise operations of whole lines whose kernel computes reductions of these lines too.
   void find_rows();
@@ -149,8 +154,9 @@ class Fusion {
   std::unordered_set<const ir::Value*> stored_;
   // Contractions with what they write, and the operations between a result and that.
   std::unordered_map<const ir::Operation*, const ir::Value*> contractions_;
-  std::unordered_map<const ir::Operation*, const ir::Operation*> rows_;  // members, by their root
-  Operations attentions_;                                                // products
+  // Members of kernels, by their root; null: of several.
+  std::unordered_map<const ir::Operation*, const ir::Operation*> rows_;
+  Operations attentions_;                            // products, and reductions of scores
   std::unordered_set<const ir::Operation*> staged_;  // reductions of several kernels
   std::unordered_map<const ir::Operation*, std::vector<kernel::Implementation>> asked_;
   std::unordered_set<const ir::Operation*> written_through_;

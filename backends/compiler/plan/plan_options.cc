@@ -20,7 +20,11 @@ lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& t
                              : plan.tree_reductions == TreeReductions::kWherePossible;
   options.team_points = has_trees ? traits.team_points : 1;
   options.team_words = options.team_points > 1 ? traits.team_words : 0;
-  options.attention_always = plan.attention == FusedAttention::kWherePossible;
+  using Form = lower::LowerOptions::AttentionForm;
+  options.attention_always =
+      plan.attention != FusedAttention::kNone && plan.attention != FusedAttention::kDevice;
+  if (plan.attention == FusedAttention::kTiles) options.attention_form = Form::kTiles;
+  if (plan.attention == FusedAttention::kKeys) options.attention_form = Form::kKeys;
   if (options.attention_always ||
       (plan.attention == FusedAttention::kDevice && traits.fuses_attention)) {
     options.attention_points = traits.team_points;

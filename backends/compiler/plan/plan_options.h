@@ -28,6 +28,8 @@ enum class FusedAttention : uint8_t {
   kNone,
   kDevice,         // as the device's traits say, where it pays
   kWherePossible,  // on devices with teams, however small
+  kTiles,          // the same, a team for a block of rows
+  kKeys,           // the same, a team for a part of the keys
 };
 
 // Switches for tests and for the search of a wrong result; none but tree_reductions,

@@ -99,7 +99,10 @@ kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& t) {
 }
 
 uint32_t most_teams(const kernel::Kernel& kernel, const Target& t) {
-  return std::bit_floor(t.max_shared_memory_bytes / std::max(team_bytes(kernel), 1U));
+  const uint32_t fitting = t.max_shared_memory_bytes / std::max(team_bytes(kernel), 1U);
+  // A workgroup meets at barriers as a whole.
+  if (kernel::has_uneven_exchanges(kernel.body)) return std::min(fitting, 1U);
+  return std::bit_floor(fitting);
 }
 
 Schedule teams(const kernel::Kernel& kernel, const Target& t, uint32_t invocations,
