@@ -59,6 +59,23 @@ def large_cases():
                        q, k, v, is_causal=causal),
                    operands, 4 * n ** 2 * heads * width, "GF/s", None)
 
+            # Two products forwards, four more backwards; half of them are masked where it is causal.
+            def gradient(q, k, v, causal=causal):
+                def loss(q, k, v):
+                    x = jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+                    return (x.astype(jnp.float32) ** 2).sum()
+                return jax.grad(loss, argnums=(0, 1, 2))(q, k, v)
+            yield ("attention", f"gradient, {heads} heads of {n} x {width}, {jnp.dtype(dtype).name}"
+                   + ", causal" * causal, gradient, operands, 12 * n ** 2 * heads * width, "GF/s",
+                   None)
+        # One new token: all keys and values are read once.
+        row = normal(1, 1, heads, width).astype(dtype)
+        for batch in (1, 16):
+            yield ("attention", f"decode, {batch} x {heads} heads of {n} x {width}, "
+                   + jnp.dtype(dtype).name, jax.nn.dot_product_attention,
+                   tuple(jnp.repeat(x, batch, 0) for x in (row, *operands[1:])),
+                   2 * batch * n * heads * width * jnp.dtype(dtype).itemsize, "GB/s", None)
+
     def convolve(x, w):
         return lax.conv_general_dilated(x, w, (1, 1), "SAME",
                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
@@ -156,6 +173,10 @@ def cases():
         return jax.nn.dot_product_attention(q, k, v, is_causal=True)
     yield ("attention", "causal, dot_product_attention", library_attention, by_token, flops, "GF/s",
            None)
+
+    row = normal(1, heads, 1, width)
+    yield ("attention", "decode, 8 heads of 2048 x 64", attention, (row, *by_head[1:]),
+           8 * length * heads * width, "GB/s", None)
 
     # Two products forwards, four more backwards; recomputed, one more.
     def gradient(function):

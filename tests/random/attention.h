@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as one kernel (backends/compiler/lower/attention.h) in random programs: it gives other
-// bits than its operations do one by one, so it is held to a bound instead. Pure.
+// Attention without its scores in memory (backends/compiler/lower/attention.h, scores.h) in random
+// programs: it gives other bits than its operations do one by one, so it is held to a bound
+// instead. Pure.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backends/compiler/lower/attention.h"
+#include "backends/compiler/lower/scores.h"
 #include "runtime/base/host_array.h"
 #include "runtime/program/ir/ir.h"
 
@@ -27,5 +28,17 @@ std::unique_ptr<ir::Module> attention_alone(const ir::Module& module,
 std::string attention_difference(const lower::Attention& attention,
                                  const std::unordered_map<const ir::Value*, HostArray>& values,
                                  const HostArray& got);
+
+// The scores that a device with teams makes again for gradients: those of the program's entry.
+std::vector<lower::RecomputedScores> recomputed_scores_of(const ir::Module& module);
+
+// The program that returns the products of these scores and nothing else, in their order.
+std::unique_ptr<ir::Module> gradients_alone(const ir::Module& module,
+                                            const lower::RecomputedScores& scores);
+
+// The same as attention_difference of these products.
+std::string gradient_difference(const lower::RecomputedScores& scores,
+                                const std::unordered_map<const ir::Value*, HostArray>& values,
+                                const std::vector<HostArray>& got);
 
 }  // namespace hekla::testing

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: softmax(Q K^T * s + mask) V in the layouts of JAX's einsums, of any sizes.
+// Attention: softmax(Q K^T * s + mask) V in the layouts of JAX's einsums, of any sizes, and its
+// gradients.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -24,13 +25,17 @@ std::vector<int64_t> places_of(const std::string& some, const std::string& all) 
 
 }  // namespace
 
-// One attention, which no other operation reads; false when it would be too large.
+// One attention, which no other operation reads, or its gradients; false when it would be too
+// large.
 bool Generator::attention() {
   const std::vector<DType> dtypes = {DType::kF32, DType::kF32, DType::kBF16, DType::kF16};
   const DType dtype = random_.pick(dtypes), sums = DType::kF32;
   const auto size = [&](int64_t most) { return random_.between(1, random_.chance(20) ? most : 9); };
-  const auto size_of = [&, heads = size(4), groups = random_.between(1, 3), rows = size(90) + 1,
-                        columns = size(90) + 1, depth = size(40), width = size(40)](char c) {
+  const bool is_few = random_.chance(25);
+  const auto size_of = [&, heads = size(4), groups = random_.between(1, 3),
+                        rows = is_few ? random_.between(1, 2) : size(90) + 1,
+                        columns = size(is_few ? 300 : 90) + 1, depth = size(40),
+                        width = size(40)](char c) {
     switch (c) {
       case kHeads:
         return heads;
@@ -61,17 +66,19 @@ bool Generator::attention() {
     ir::Value* value = nullptr;
     std::string names;
   };
-  const auto dot = [&](const Named& x, const Named& y, const std::string& batch, char along,
-                       DType to) {
+  const auto dot = [&](const Named& x, const Named& y, const std::string& batch,
+                       const std::string& along, DType to) {
     ir::DotDimensionNumbers n;
     n.lhs_batching_dimensions = places_of(batch, x.names);
     n.rhs_batching_dimensions = places_of(batch, y.names);
-    n.lhs_contracting_dimensions = places_of(std::string(1, along), x.names);
-    n.rhs_contracting_dimensions = places_of(std::string(1, along), y.names);
+    n.lhs_contracting_dimensions = places_of(along, x.names);
+    n.rhs_contracting_dimensions = places_of(along, y.names);
     Named made{nullptr, batch};
     for (const Named* one : {&x, &y}) {
       for (const char c : one->names) {
-        if (c != along && batch.find(c) == std::string::npos) made.names += c;
+        if (along.find(c) == std::string::npos && batch.find(c) == std::string::npos) {
+          made.names += c;
+        }
       }
     }
     ir::Operation* op =
@@ -98,7 +105,7 @@ bool Generator::attention() {
 
   // Groups of heads share keys and values.
   const Named q = operand("hgtd"), k = operand("hsd"), v = operand("hsw");
-  Named x = random_.chance(50) ? dot(q, k, "h", kDepth, sums) : dot(k, q, "h", kDepth, sums);
+  Named x = random_.chance(50) ? dot(q, k, "h", "d", sums) : dot(k, q, "h", "d", sums);
   if (x.value == nullptr) return false;
   const auto follow = [&](ir::Operation* op) {
     x.value = op == nullptr ? nullptr : op->result();
@@ -110,8 +117,11 @@ bool Generator::attention() {
   const auto full = [&](double value) {
     return spread(constant(number(sums, value)), "", x.names)->result();
   };
-  if (random_.chance(70) && !follow(binary(OpCode::kMultiply, x.value, full(0.25)))) return false;
-  if (random_.chance(30) && !follow(function(OpCode::kTanh))) return false;
+  const bool is_scaled = random_.chance(70), has_tanh = random_.chance(30);
+  if (is_scaled && !follow(binary(OpCode::kMultiply, x.value, full(0.25)))) return false;
+  if (has_tanh && !follow(function(OpCode::kTanh))) return false;
+  ir::Value* tanh = x.value;
+  const std::string score_names = x.names;
   if (random_.chance(40)) {
     const std::string names = random_.chance(50) ? "ts" : "hs";
     ir::Operation* bias = spread(fresh(sums, dims_of(names), Content::kModerate), names, x.names);
@@ -119,8 +129,8 @@ bool Generator::attention() {
   }
   if (random_.chance(50)) x = transposed(x, "ghts");
   if (x.value == nullptr) return false;
+  ir::Value* mask = nullptr;
   if (random_.chance(60)) {
-    ir::Value* mask = nullptr;
     if (random_.chance(60)) {
       ir::Value* at[2] = {};
       for (const char c : {kRows, kColumns}) {
@@ -162,15 +172,83 @@ bool Generator::attention() {
       !follow(function(OpCode::kExponential))) {
     return false;
   }
+  ir::Value* exponential = x.value;
   ir::Value* total = reduced(x.value, OpCode::kAdd, 0);
   if (total == nullptr || !follow(binary(OpCode::kDivide, x.value, total))) return false;
+  ir::Value* quotient = x.value;
   if (dtype != sums &&
       !follow(append(OpCode::kConvert, {x.value}, {tensor(dtype, dims_of(x.names))}))) {
     return false;
   }
   const DType to = random_.chance(50) ? dtype : sums;
-  Named made = random_.chance(50) ? dot(x, v, "h", kColumns, to) : dot(v, x, "h", kColumns, to);
-  return transposed(made, random_.chance(50) ? "tghw" : made.names).value != nullptr;
+  const auto either = [&](const Named& a, const Named& b, const std::string& along, DType as) {
+    return random_.chance(50) ? dot(a, b, "h", along, as) : dot(b, a, "h", along, as);
+  };
+  const bool has_gradients = random_.chance(50);
+  if (!has_gradients || random_.chance(50)) {
+    const Named made = either(x, v, "s", to);
+    if (transposed(made, random_.chance(50) ? "tghw" : made.names).value == nullptr) return false;
+    if (!has_gradients) return true;
+  }
+
+  const Named weights = x;
+  const std::string order = shuffled("hgtw");
+  const Named result{fresh(to, dims_of(order), Content::kModerate), order};
+  if (either(weights, result, "gt", to).value == nullptr) return false;
+  x = transposed(either(result, v, "w", to), weights.names);
+  if (x.value == nullptr || (to != sums && !follow(append(OpCode::kConvert, {x.value},
+                                                          {tensor(sums, dims_of(x.names))})))) {
+    return false;
+  }
+  // Of the softmax: as textbooks have it, or as JAX does.
+  ir::Value* of_weights = x.value;
+  if (random_.chance(50)) {
+    if (!follow(binary(OpCode::kMultiply, x.value, quotient))) return false;
+    ir::Value* mean = reduced(x.value, OpCode::kAdd, 0);
+    if (mean == nullptr || !follow(binary(OpCode::kSubtract, of_weights, mean)) ||
+        !follow(binary(OpCode::kMultiply, x.value, quotient))) {
+      return false;
+    }
+  } else {
+    ir::Operation* square = binary(OpCode::kMultiply, total, total);
+    if (square == nullptr || !follow(binary(OpCode::kDivide, of_weights, square->result())) ||
+        !follow(binary(OpCode::kMultiply, x.value, exponential))) {
+      return false;
+    }
+    ir::Value* mean = reduced(x.value, OpCode::kAdd, 0);
+    x.value = of_weights;
+    if (mean == nullptr || !follow(binary(OpCode::kDivide, x.value, total)) ||
+        !follow(binary(OpCode::kSubtract, x.value, mean)) ||
+        !follow(binary(OpCode::kMultiply, x.value, exponential))) {
+      return false;
+    }
+  }
+  if (mask != nullptr && !follow(append(OpCode::kSelect, {mask, x.value, full(0)}))) return false;
+  x = transposed(x, score_names);
+  if (x.value == nullptr) return false;
+  if (has_tanh) {
+    ir::Operation* square = binary(OpCode::kMultiply, tanh, tanh);
+    ir::Operation* slope =
+        square == nullptr ? nullptr : binary(OpCode::kSubtract, full(1), square->result());
+    if (slope == nullptr || !follow(binary(OpCode::kMultiply, x.value, slope->result()))) {
+      return false;
+    }
+  }
+  if (is_scaled && !follow(binary(OpCode::kMultiply, x.value, full(0.25)))) return false;
+  if (dtype != sums && random_.chance(50) &&
+      !follow(append(OpCode::kConvert, {x.value}, {tensor(dtype, dims_of(x.names))}))) {
+    return false;
+  }
+  // Products of two types are of what both are made of.
+  const bool is_narrow = x.value->type().dtype() == dtype;
+  const auto widened = [&](const Named& one) {
+    if (is_narrow) return one;
+    ir::Operation* op = append(OpCode::kConvert, {one.value}, {tensor(sums, dims_of(one.names))});
+    return Named{op == nullptr ? nullptr : op->result(), one.names};
+  };
+  const Named keys = widened(k), queries = widened(q);
+  if (keys.value == nullptr || queries.value == nullptr) return false;
+  return either(x, keys, "s", to).value != nullptr && either(x, queries, "gt", to).value != nullptr;
 }
 
 }  // namespace hekla::testing

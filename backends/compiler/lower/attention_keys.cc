@@ -19,7 +19,7 @@ namespace {
 struct KeyLimits {
   // Elements that a point reads side by side, and of how many keys at once.
   int64_t elements = 8, keys = 4;
-  int64_t most_rows = 8;  // of a team
+  int64_t most_rows = 4;  // of a team: code is as long as they are many
   int64_t most_depth_lanes = 32;
   int64_t many_teams = 512;  // that fill a device
   int64_t most_parts = 64;   // that the second kernel goes through

@@ -257,12 +257,21 @@ class RecomputedFinder {
   }
 
  private:
-  // Whether exponentials of differences to it are taken.
+  // Whether exponentials of differences to it are taken, where it is or moved.
   static bool is_softmax(const ir::Value& logits) {
-    for (const ir::Operation* user : logits.users()) {
-      if (user->code() != OpCode::kSubtract || user->operand(0) != &logits) continue;
-      for (const ir::Operation* next : user->result()->users()) {
-        if (next->code() == OpCode::kExponential) return true;
+    constexpr size_t kMostMoved = 16;
+    std::vector<const ir::Value*> open{&logits};
+    for (size_t i = 0; i < open.size() && i < kMostMoved; ++i) {
+      const ir::Value& value = *open[i];
+      for (const ir::Operation* user : value.users()) {
+        if (user->result_count() != 1 || !user->result()->type().is_static_tensor()) continue;
+        if (through_movement(*user, WeightDims(user->result()->type().rank(), 0), false)) {
+          open.push_back(user->result());
+        }
+        if (user->code() != OpCode::kSubtract || user->operand(0) != &value) continue;
+        for (const ir::Operation* next : user->result()->users()) {
+          if (next->code() == OpCode::kExponential) return true;
+        }
       }
     }
     return false;
