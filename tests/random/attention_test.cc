@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "backends/compiler/passes/isolate.h"
 #include "backends/reference/evaluator.h"
@@ -84,6 +86,56 @@ TEST(AttentionBound, IsOfTheAttentionAlone) {
   ASSERT_TRUE(got.ok()) << got.status().message();
   ASSERT_EQ(got->size(), 1u);
   EXPECT_EQ(attention_difference(made.attentions[0], made.values, got->at(0)), "");
+}
+
+// What `--attention` draws.
+std::set<std::string> kinds_of(const ir::Module& module) {
+  std::set<std::string> kinds;
+  bool has_weights = false;
+  for (const auto& op : module.entry()->body().front().operations()) {
+    switch (op->code()) {
+      case ir::OpCode::kDotGeneral:
+        kinds.insert(fmt::format("{} of {}", has_weights ? "values" : "scores",
+                                 dtype_name(op->operand(0)->type().dtype())));
+        if (has_weights) {
+          const bool comes_first = op->operand(0)->defining_op() != nullptr;
+          kinds.insert(comes_first ? "weights first" : "values first");
+        }
+        has_weights = true;
+        break;
+      case ir::OpCode::kAdd:
+      case ir::OpCode::kConvert:
+      case ir::OpCode::kTanh:
+      case ir::OpCode::kTranspose:
+        kinds.insert(std::string(op->name()));
+        break;
+      case ir::OpCode::kSelect:
+        kinds.insert(op->operand(0)->defining_op()->code() == ir::OpCode::kCompare
+                         ? "mask by places"
+                         : "mask given");
+        break;
+      default:
+        break;
+    }
+  }
+  return kinds;
+}
+
+// Under sanitizers CMakeLists.txt runs the first six alone.
+TEST(FewAttentions, AreOfEachKind) {
+  GenerateOptions options;
+  options.attention = true;
+  options.max_elements = 20'000;
+  const auto kinds = [&](uint64_t count) {
+    std::set<std::string> all;
+    for (uint64_t seed = 1; seed <= count; ++seed) {
+      all.merge(kinds_of(*random_program(seed, options).module));
+    }
+    return all;
+  };
+  const std::set<std::string> all = kinds(100);
+  EXPECT_EQ(all.size(), 14u);
+  EXPECT_EQ(kinds(6), all);
 }
 
 }  // namespace

@@ -5,7 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+
+#include "runtime/base/host_array.h"
 
 namespace hekla::kernel {
 namespace {
@@ -48,6 +51,11 @@ std::string why_not_a_transform(const Transform& t) {
   if (t.part != DType::kF32 && t.part != DType::kF64) return "its numbers are not f32 or f64";
   if (t.outer < 1 || t.inner < 1 || t.size < 1 || t.size > kLongestTransform) {
     return fmt::format("{} x {} lines of {}", t.outer, t.inner, t.size);
+  }
+  const DType complex = t.part == DType::kF32 ? DType::kC64 : DType::kC128;
+  const std::array<int64_t, 3> all = {t.outer, t.size, t.inner};
+  if (const Result<int64_t> bytes = checked_bytes(complex, all); !bytes.ok()) {
+    return bytes.status().message();
   }
   if (t.to_size < 1 || t.to_size > t.size)
     return fmt::format("{} results of {}", t.to_size, t.size);

@@ -9,18 +9,7 @@ std::optional<OpCode> only_operation(const ir::Region& region) {
   const ir::Block& block = region.front();
   if (block.operations().size() != 2 || block.argument_count() != 2) return std::nullopt;
   const ir::Operation& op = *block.operations().front();
-  switch (op.code()) {
-    case OpCode::kAdd:
-    case OpCode::kMultiply:
-    case OpCode::kMaximum:
-    case OpCode::kMinimum:
-    case OpCode::kAnd:
-    case OpCode::kOr:
-    case OpCode::kXor:
-      break;
-    default:
-      return std::nullopt;
-  }
+  if (!ir::is_commutative_reducer(op.code())) return std::nullopt;
   const bool folds_both =
       (op.operand(0) == block.argument(0) && op.operand(1) == block.argument(1)) ||
       (op.operand(0) == block.argument(1) && op.operand(1) == block.argument(0));

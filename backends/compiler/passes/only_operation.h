@@ -9,7 +9,7 @@
 
 namespace hekla::passes {
 
-// add, multiply, maximum, minimum, and, or, xor; none for another body.
+// One of ir::is_commutative_reducer; none for another body.
 std::optional<ir::OpCode> only_operation(const ir::Region& region);
 
 }  // namespace hekla::passes

@@ -150,18 +150,8 @@ class Rewriter {
     if (made == nullptr || made->block() != &block || made->operand_count() != 2) {
       return std::nullopt;
     }
-    switch (made->code()) {
-      case OpCode::kAdd:
-      case OpCode::kAnd:
-      case OpCode::kMaximum:
-      case OpCode::kMinimum:
-      case OpCode::kMultiply:
-      case OpCode::kOr:
-      case OpCode::kSubtract:
-      case OpCode::kXor:
-        break;
-      default:
-        return std::nullopt;
+    if (!ir::is_commutative_reducer(made->code()) && made->code() != OpCode::kSubtract) {
+      return std::nullopt;
     }
     const bool forward =
         made->operand(0) == block.argument(0) && made->operand(1) == block.argument(1);

@@ -155,7 +155,9 @@ class Checker {
 
   Status check_numbers(const TransformStep& step) const {
     const std::string why = kernel::why_not_a_transform(step.transform);
-    return why.empty() ? ok_status() : internal_error("there is no transform: {}", why);
+    if (!why.empty()) return internal_error("there is no transform: {}", why);
+    HEKLA_RETURN_IF_ERROR(check_apart(step.to, step.from, "the transform"));
+    return check_apart(step.to, step.roots, "the transform");
   }
 
   Status check_numbers(const CopyStep& step) const {
@@ -174,21 +176,20 @@ class Checker {
     for (size_t i = 0; i < step.outputs.size(); ++i) {
       for (const Slice& input : step.inputs) {
         if (input == step.outputs[i]) continue;
-        HEKLA_RETURN_IF_ERROR(check_apart(step, i, input));
+        HEKLA_RETURN_IF_ERROR(check_apart(step.outputs[i], input, step.name));
       }
       for (size_t k = 0; k < i; ++k) {
-        HEKLA_RETURN_IF_ERROR(check_apart(step, i, step.outputs[k]));
+        HEKLA_RETURN_IF_ERROR(check_apart(step.outputs[i], step.outputs[k], step.name));
       }
     }
     return ok_status();
   }
-  Status check_apart(const StartStep& step, size_t output, const Slice& other) const {
-    const Slice& slice = step.outputs[output];
+  Status check_apart(const Slice& result, const Slice& other, std::string_view name) const {
     // Slices were not looked at yet.
-    if (bytes_there(slice) < 0 || bytes_there(other) < 0 || !overlap(slice, other)) {
+    if (bytes_there(result) < 0 || bytes_there(other) < 0 || !overlap(result, other)) {
       return ok_status();
     }
-    return internal_error("{} has its result at {} beside {}", step.name, to_string(slice),
+    return internal_error("{} has its result at {} beside {}", name, to_string(result),
                           to_string(other));
   }
 

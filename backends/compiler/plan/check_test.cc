@@ -101,6 +101,24 @@ TEST(Check, NamesStepAndReason) {
   expect(one({KernelStep{0, {arena(0, 4)}}}), "has 2 operands, 1 are given");
   expect(one({ContractionStep{}}), "there is no contraction 0");
   expect(one({TransformStep{}}), "there is no transform: radices  for 1");
+  const auto transform = [&](Slice from, Slice roots, Slice to, int64_t lines = 2) {
+    TransformStep step{{}, from, roots, to};
+    step.transform.outer = lines;
+    step.transform.size = step.transform.from_size = step.transform.to_size = 4;
+    step.transform.radices = {4};
+    return one({step});
+  };
+  LaunchPlan with_transform = sound();
+  transform(arena(0, 64), {Space::kConstant, 0, 8, 8}, arena(64, 64))(with_transform);
+  EXPECT_TRUE(check(with_transform).ok()) << check(with_transform).to_string();
+  expect(transform(arena(0, 64), arena(200, 8), arena(60, 64)),
+         "at arena +60 [64] beside arena +0 [64]");
+  expect(transform(arena(0, 64), arena(120, 8), arena(64, 64)), "beside arena +120 [8]");
+  // Output 0 takes the memory of input 0.
+  expect(transform(input(0, 64), arena(0, 8), {Space::kOutput, 0, 0, 64}), "beside input 0 [64]");
+  expect(transform(arena(0, 64), arena(200, 8), arena(64, 64), 3), "stands for 96 bytes");
+  expect(transform(arena(0, 64), arena(200, 8), arena(64, 64), int64_t{1} << 60),
+         "takes more than 2^62 bytes");
   expect(one({CopyStep{arena(0, 4), arena(8, 8)}}), "stands for");
   expect(one({CopyStep{arena(0, 8), arena(4, 8)}}), "overlap");
   expect(one({HostStep{}}), "has no program");

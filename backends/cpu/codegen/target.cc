@@ -55,6 +55,7 @@ Result<Target> make_target(std::string_view level) {
     target.is_native = true;
     target.has_fma = !is_x86 || has("fma");
     target.has_vnni = has("avx512vnni");
+    target.has_amx = has("amx-int8");
     if (is_x86) target.vector_bits = has("avx512f") ? 512 : has("avx2") ? 256 : 128;
     return target;
   }

@@ -18,6 +18,7 @@ struct Target {
   std::string features;  // "+avx2,+fma,..."
   int vector_bits = 128;
   bool has_vnni = false;  // AVX512_VNNI
+  bool has_amx = false;   // AMX_INT8, which a process must be let use
   bool has_fma = false;
   bool is_native = false;  // this process can run the code
 

@@ -33,13 +33,13 @@ Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& ker
   Blocking blocking;
   const int64_t most = problem.rows_in_place ? kDepth : kPackedDepth;
   int64_t depth = std::clamp(packed / std::min(columns, kLeastColumns), kLeastDepth, most);
-  if (problem.is_paired) depth *= 2;
+  depth *= problem.depths;
   // Blocks of the same depth.
   const int64_t blocks = std::max<int64_t>(1, (problem.depth + depth - 1) / depth);
-  blocking.depth = std::max<int64_t>(round_up((problem.depth + blocks - 1) / blocks, 16), 16);
+  const int64_t unit = std::max<int64_t>(16, int64_t{problem.depths} * problem.unit);
+  blocking.depth = round_up(std::max<int64_t>((problem.depth + blocks - 1) / blocks, 1), unit);
   if (problem.has_windows) blocking.depth = std::min(blocking.depth, kMostWindowDepth);
-  const int64_t packed_depth =
-      std::min(problem.depth, blocking.depth) / (problem.is_paired ? 2 : 1);
+  const int64_t packed_depth = std::min(problem.depth, blocking.depth) / problem.depths;
   blocking.panels = std::max<int64_t>(
       1, std::min(kGroupColumns, packed / std::max<int64_t>(1, packed_depth)) / kernels.columns);
   // Rows of a block take a quarter of the cache.

@@ -37,7 +37,8 @@ struct BlockingProblem {
   int64_t columns = 1;
   int64_t depth = 1;
   bool rows_in_place = false;
-  bool is_paired = false;  // two depths are one element
+  int depths = 1;  // of an element
+  int unit = 1;    // elements of a run: a multiple of so many
   bool has_windows = false;
 };
 

@@ -19,6 +19,10 @@ constexpr int64_t kDenseRun = 3;
 
 constexpr double kNsPerMultiplyAdd = 0.025;  // of one thread, with vectors of eight
 constexpr double kNsPerChained = 0.06;       // of a vector with what is read once
+constexpr double kUnitWork = 0.15;           // of a matrix unit, beside one by one
+// Shorter runs of the depth are mostly filled up in a matrix unit.
+constexpr int64_t kLeastUnitRun = 32;
+
 Narrow narrow_of(DType dtype) {
   switch (dtype) {
     case DType::kBF16:
@@ -40,7 +44,7 @@ Narrow narrow_of(DType dtype) {
 
 PreparedContraction::PreparedContraction(const kernel::Contraction& c, const MicroKernels& kernels,
                                          uint64_t schedule_seed, bool by_rows)
-    : kernels_(kernels), by_rows_(by_rows) {
+    : kernels_(&kernels), by_rows_(by_rows) {
   prepare(c, schedule_seed);
   rhs_elements_ = c.rhs_elements;
   rhs_dtype_ = c.rhs_dtype;
@@ -55,7 +59,7 @@ PreparedContraction::PreparedContraction(const kernel::Contraction& c, const Mic
 
 void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedule_seed) {
   out_offset_ = c.out_offset;
-  is_paired_ = c.has_integers();
+  depths_ = c.has_integers() ? kernels_->depths : 1;
   rows_.dtype = c.lhs_dtype;
   columns_.dtype = c.rhs_dtype;
   rows_.offset = c.lhs_offset;
@@ -114,12 +118,13 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   inner_ = depth_.empty() ? 1 : depth_.back().size;
   choose_loops(schedule_seed == 0 ? nullptr : &random);
   if (!is_wide_ && !is_chained_) find_runs();
-  const MicroKernels& kernels = kernels_;
+  const bool is_unit = loops_ == Loops::kMatrixUnit;
   const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
-  estimated_ns_ = static_cast<double>(batches_) * rows_done * static_cast<double>(depth_size_) *
-                      static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels.columns)) *
-                      (is_paired_ ? 0.5 : 1) * kNsPerMultiplyAdd * 16.0 / kernels.columns +
-                  0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
+  estimated_ns_ =
+      static_cast<double>(batches_) * rows_done * static_cast<double>(depth_size_) *
+          static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels_->columns)) *
+          (is_unit ? kUnitWork : 1.0 / depths_) * kNsPerMultiplyAdd * 16.0 / kernels_->columns +
+      0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
   if (is_chained_) {
     estimated_ns_ = static_cast<double>(batches_ * columns_.size) *
                         (static_cast<double>(depth_size_) * kNsPerChained + 3) +
@@ -130,8 +135,8 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
 namespace {
 
 // By number of PreparedContraction::Loops.
-constexpr std::string_view kNames[] = {"partial sums", "columns in place", "columns streamed",
-                                       "rows in place", "rows packed"};
+constexpr std::string_view kNames[] = {"partial sums",  "columns in place", "columns streamed",
+                                       "rows in place", "matrix unit",      "rows packed"};
 
 }  // namespace
 
@@ -160,6 +165,15 @@ kernel::Refusal PreparedContraction::why_not_in_place() const {
   return fmt::format("runs of {} contiguous elements, fewer than {}", inner_, kDenseRun);
 }
 
+kernel::Refusal PreparedContraction::why_no_matrix_unit() const {
+  if (rows_.bytes != 1 || columns_.bytes != 1) {
+    return fmt::format("rows of {} and columns of {}, not of 8-bit integers",
+                       dtype_name(rows_.dtype), dtype_name(columns_.dtype));
+  }
+  if (kernels_->bytes == nullptr) return "the processor has none for 8-bit integers";
+  return may_use_amx() ? "" : "the system gives the process none";
+}
+
 kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
   if (loops == Loops::kPartialSums) {
     return is_chained_ ? "" : "each sum takes its products one after the other";
@@ -176,6 +190,8 @@ kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
       return why_not_wide();
     case Loops::kRowsInPlace:
       return why_not_in_place();
+    case Loops::kMatrixUnit:
+      return why_no_matrix_unit();
     case Loops::kPartialSums:
     case Loops::kRowsPacked:
       break;
@@ -185,6 +201,9 @@ kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
 
 // Of loops that are right.
 kernel::Refusal PreparedContraction::why_slow(Loops loops) const {
+  if (loops == Loops::kMatrixUnit && inner_ < kLeastUnitRun) {
+    return fmt::format("a depth in runs of {}, fewer than {}", inner_, kLeastUnitRun);
+  }
   if (loops != Loops::kColumnsInPlace && loops != Loops::kColumnsStreamed) return {};
   constexpr int64_t kManyColumns = 256;
   const int64_t column_bytes = depth_size_ * columns_.size * columns_.bytes;
@@ -216,7 +235,7 @@ kernel::Refusal PreparedContraction::why_slow(Loops loops) const {
 void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   kernel::Implementations ways;
   for (const Loops loops : {Loops::kPartialSums, Loops::kColumnsInPlace, Loops::kColumnsStreamed,
-                            Loops::kRowsInPlace, Loops::kRowsPacked}) {
+                            Loops::kRowsInPlace, Loops::kMatrixUnit, Loops::kRowsPacked}) {
     kernel::Refusal why = why_wrong(loops);
     if (why.empty() && !is_chained_ && loops != Loops::kRowsPacked) {
       if (drawn == nullptr) {
@@ -228,15 +247,19 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
     if (ways.ask(kNames[static_cast<size_t>(loops)], std::move(why))) loops_ = loops;
   }
   implementations_ = ways.take();
+  if (loops_ == Loops::kMatrixUnit) {
+    kernels_ = kernels_->bytes(rows_.narrow == Narrow::kU8, columns_.narrow == Narrow::kU8);
+    depths_ = kernels_->depths;
+  }
   columns_in_place_ = loops_ == Loops::kColumnsInPlace;
   is_wide_ = columns_in_place_ || loops_ == Loops::kColumnsStreamed;
   // Of loops that do not look at rows so, whether they lie so.
   rows_in_place_ =
       loops_ == Loops::kRowsInPlace || (loops_ != Loops::kRowsPacked && why_not_in_place().empty());
-  const BlockingProblem problem{rows_.size,     columns_.size, depth_size_,
-                                rows_in_place_, is_paired_,    windowed_ != 0};
-  blocking_ = drawn == nullptr ? choose_blocking(problem, kernels_, second_level_cache_bytes())
-                               : draw_blocking(problem, kernels_, *drawn);
+  const BlockingProblem problem{rows_.size, columns_.size, depth_size_,   rows_in_place_,
+                                depths_,    unit(),        windowed_ != 0};
+  blocking_ = drawn == nullptr ? choose_blocking(problem, *kernels_, second_level_cache_bytes())
+                               : draw_blocking(problem, *kernels_, *drawn);
 }
 
 std::string_view PreparedContraction::schedule_name() const {
@@ -314,7 +337,7 @@ void PreparedContraction::find_runs() {
     const int64_t count = std::min(inner - start, blocking_.depth - block.depth);
     Run run;
     run.count = count;
-    run.packed = is_paired_ ? (count + 1) / 2 : count;
+    run.packed = round_up((count + depths_ - 1) / depths_, unit());
     for (size_t a = 0; a < axes; ++a) {
       const int64_t index = a + 1 == axes ? start : at[a];
       run.rows += index * rows_.depth[a];
@@ -346,7 +369,7 @@ void PreparedContraction::find_runs() {
 }
 
 bool PreparedContraction::is_finite(const std::byte* rhs) const {
-  if (is_paired_) return true;
+  if (depths_ > 1) return true;
   // The largest exponent: infinity and NaN. In vectors, so without leaving early.
   uint32_t most = 0;
   if (rhs_dtype_ == DType::kF32) {

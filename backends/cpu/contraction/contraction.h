@@ -106,7 +106,7 @@ class PreparedContraction {
   // Consecutive depths that are walked with one stride on either side.
   struct Run {
     int64_t count = 0;
-    int64_t packed = 0;  // elements of a panel's line: those, or pairs of them
+    int64_t packed = 0;  // elements of a panel's line: those, or so many of them together
     int64_t rows = 0;    // offset from a line's
     int64_t columns = 0;
     std::array<int64_t, kMostWindows> taps{};  // offset in each window
@@ -124,6 +124,7 @@ class PreparedContraction {
     kColumnsInPlace,
     kColumnsStreamed,
     kRowsInPlace,
+    kMatrixUnit,
     kRowsPacked
   };
 
@@ -133,12 +134,15 @@ class PreparedContraction {
   kernel::Refusal why_slow(Loops loops) const;
   kernel::Refusal why_not_wide() const;
   kernel::Refusal why_not_in_place() const;
+  kernel::Refusal why_no_matrix_unit() const;
   void choose_loops(std::mt19937_64* drawn);
   bool is_finite(const std::byte* rhs) const;
   void merge_axes();
   void find_runs();
+  // Elements of a run are a multiple of so many.
+  int unit() const { return kernels_->pack_row == nullptr ? 1 : kUnitElements; }
 
-  const MicroKernels& kernels_;
+  const MicroKernels* kernels_;
   const bool by_rows_;  // for run_rows
   Side rows_, columns_;
   std::vector<DepthAxis> depth_;
@@ -155,7 +159,7 @@ class PreparedContraction {
   bool columns_in_place_ = false;  // of those: by tiles
   bool is_chained_ = false;        // one row, each sum in several
   std::vector<kernel::Implementation> implementations_;
-  bool is_paired_ = false;  // of integers: see micro_kernels.h
+  int depths_ = 1;  // of an element: see micro_kernels.h
   int64_t out_offset_ = 0;
   int64_t rhs_elements_ = 0;
   DType rhs_dtype_ = DType::kF32;

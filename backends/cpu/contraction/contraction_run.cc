@@ -22,6 +22,22 @@ constexpr int64_t kLastParts = 4;
 
 alignas(64) constexpr std::array<float, kMostWindowDepth> kZeros{};
 
+// While it lives, the thread may run tiles.
+class UnitUse {
+ public:
+  explicit UnitUse(const MicroKernels& kernels) : kernels_(kernels) {
+    if (kernels_.begin != nullptr) kernels_.begin();
+  }
+  UnitUse(const UnitUse&) = delete;
+  UnitUse& operator=(const UnitUse&) = delete;
+  ~UnitUse() {
+    if (kernels_.end != nullptr) kernels_.end();
+  }
+
+ private:
+  const MicroKernels& kernels_;
+};
+
 }  // namespace
 
 void ContractionRun::run(bool is_parallel) {
@@ -204,10 +220,13 @@ void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows
     for (int64_t r = 0; r < rows && !is_cancelled(); r += part) {
       const int64_t here = std::min(part, rows - r);
       prepare_rows(batch, row + r, here, block, mine.rows);
-      for (int64_t c = 0; c < columns; c += width) {
-        multiply_panel(batch, mine.rows, here, mine.panels.data() + c / width * stride,
-                       mine.column_lines.data() + c, std::min<int64_t>(width, columns - c),
-                       c < whole ? width : half, k != 0);
+      {
+        const UnitUse use(kernels_);
+        for (int64_t c = 0; c < columns; c += width) {
+          multiply_panel(batch, mine.rows, here, mine.panels.data() + c / width * stride,
+                         mine.column_lines.data() + c, std::min<int64_t>(width, columns - c),
+                         c < whole ? width : half, k != 0);
+        }
       }
       if (k + 1 == p_.blocks_.size()) tell_of(batch, row + r, here, column, columns);
     }
@@ -225,8 +244,12 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
   if (!p_.rows_in_place_) {
     to.counts[0] = static_cast<int32_t>(block.packed);
     to.packed.resize(static_cast<size_t>(tiles * panel_size(block, height)));
-    pack(p_.rows_, true, batch.rows, to.lines.data(), first, count, static_cast<int>(height), block,
-         to.packed.data());
+    if (kernels_.pack_row != nullptr) {
+      pack_unit_rows(batch.rows, to.lines.data(), count, block, to.packed.data());
+    } else {
+      pack(p_.rows_, true, batch.rows, to.lines.data(), first, count, static_cast<int>(height),
+           block, to.packed.data());
+    }
   }
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = std::min(height, count - t * height);
@@ -272,8 +295,9 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
   for (const int32_t run : prepared.counts) depth += run;
   const bool is_deep = depth >= kSplitDepth;
   const bool is_half = width < kernels_.columns;
-  const auto& tiles = p_.is_paired_ ? (is_half ? kernels_.half_tile_pairs : kernels_.tile_pairs)
-                                    : (is_half ? kernels_.half_tile : kernels_.tile);
+  const auto& tiles = p_.depths_ > 1
+                          ? (is_half ? kernels_.half_tile_integers : kernels_.tile_integers)
+                          : (is_half ? kernels_.half_tile : kernels_.tile);
   for (int64_t row = 0; row < rows; row += height, lines += height) {
     const auto here = static_cast<int>(std::min<int64_t>(height, rows - row));
     tile.rows = prepared.pointers.data() + static_cast<size_t>(row / height) * runs * kMostTileRows;

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <new>
 #include <vector>
 
 #include "backends/cpu/contraction/contraction.h"
@@ -22,18 +23,34 @@ struct Line {
   std::array<int64_t, 4> at{};
 };
 
+// Memory that begins on a cache line, so that no vector of a panel lies on two.
+template <typename T>
+struct LineAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  LineAllocator() = default;
+  template <typename Other>
+  LineAllocator(const LineAllocator<Other>&) {}
+  static T* allocate(size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kLine));
+  }
+  static void deallocate(T* memory, size_t) { ::operator delete(memory, kLine); }
+  bool operator==(const LineAllocator&) const = default;
+};
+using Panels = std::vector<float, LineAllocator<float>>;
+
 // Rows of a block, ready for tiles: entry (tile * runs + run) * kMostTileRows + row of `pointers`.
 struct BlockRows {
   std::vector<Line> lines;
   std::vector<const float*> pointers;
   std::vector<int32_t> counts;  // elements of each run
-  std::vector<float> packed;
+  Panels packed;
 };
 
 // Temporary memory of a thread, for a task that waits for nobody.
 struct ContractionScratch {
   BlockRows rows;
-  std::vector<float> panels;
+  Panels panels;
   std::vector<Line> row_lines;
   std::vector<Line> column_lines;
 };
@@ -55,7 +72,7 @@ class ContractionRun {
                  const std::atomic<bool>* cancelled)
       : p_(p),
         cancelled_(cancelled),
-        kernels_(p.kernels_),
+        kernels_(*p.kernels_),
         rows_(p.is_swapped_ ? rhs : lhs),
         columns_(p.is_swapped_ ? lhs : rhs),
         out_(out + p.out_offset_) {
@@ -117,6 +134,10 @@ class ContractionRun {
   void pack_side_by_side(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
                          int64_t first, int64_t count, int width, const DepthBlock& block,
                          float* to) const;
+
+  // The rows that `lines` describes, as a matrix unit wants them.
+  void pack_unit_rows(const std::byte* base, const Line* lines, int64_t count,
+                      const DepthBlock& block, float* to) const;
 
   // Few rows, and columns that lie side by side: they stream by, four rows at a time, or stay in
   // the caches and are read by tiles in place.

@@ -150,12 +150,17 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
 class ContractionTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const Result<Target> target = make_target(GetParam());
-    if (!target.ok() || !target->is_native) GTEST_SKIP() << "this processor has no " << GetParam();
-    const bool has_vnni = GetParam() == std::string_view("native") && target->has_vnni;
-    kernels_ = &micro_kernels(target->vector_bits, target->has_fma, has_vnni);
+    const std::string_view wanted = GetParam();
+    has_unit_ = wanted == "matrix_unit";
+    const Result<Target> target = make_target(has_unit_ ? "native" : wanted);
+    if (!target.ok() || !target->is_native) GTEST_SKIP() << "this processor has no " << wanted;
+    if (has_unit_ && (!target->has_amx || !may_use_amx())) {
+      GTEST_SKIP() << "no matrix unit for 8-bit integers";
+    }
+    const bool has_vnni = (wanted == "native" || has_unit_) && target->has_vnni;
+    kernels_ = &micro_kernels({target->vector_bits, target->has_fma, has_vnni, has_unit_});
     has_fma_ = target->has_fma;
-    for (const std::string_view level : {"avx2", "avx512", "native"}) {
+    for (const std::string_view level : {"avx2", "avx512", "native", "matrix_unit"}) {
       if (GetParam() == level) break;
       ++number_;
     }
@@ -250,6 +255,7 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
   std::map<std::string_view, int> schedules_;  // how many contractions ran by each
   const MicroKernels* kernels_ = nullptr;
   bool has_fma_ = false;
+  bool has_unit_ = false;
   std::mt19937 random_{7};
   int number_ = 0;  // of the next contraction
 };
@@ -299,7 +305,7 @@ TEST_P(ContractionTest, FewRows) {
   check(product(1, 6, 2110, 1000, false, false));
   for (const std::string_view name : PreparedContraction::schedule_names()) {
     if (testing::sweep(1, 4) > 1) break;  // too few are left
-    if (name != "partial sums") {
+    if (name != "partial sums" && name != "matrix unit") {
       EXPECT_GT(schedules_[name], 0) << name;
     }
   }
@@ -397,12 +403,13 @@ TEST_P(ContractionTest, Integers) {
     }
     check_as(product(1, 300, 270, 1025, false, false));
     for (const bool first : {false, true}) {
-      for (const int64_t channels : {1, 3, 8}) {
+      for (const int64_t channels : {1, 3, 8, 40}) {
         check_as(convolution(2, 9, channels, 20, 3, 1, 1, 1, 1, 1, first, false));
         check_as(convolution(2, 9, channels, 9, 3, 2, 1, 2, 2, 1, first, true));
       }
     }
   }
+  EXPECT_EQ(schedules_["matrix unit"] > 0, has_unit_);
 }
 
 TEST_P(ContractionTest, Convolutions) {
@@ -448,7 +455,7 @@ TEST_P(ContractionTest, InfinityTimesTheZerosOfADilatedInputIsNaN) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, ContractionTest,
-                         ::testing::Values("sse2", "avx2", "avx512", "native"),
+                         ::testing::Values("sse2", "avx2", "avx512", "native", "matrix_unit"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

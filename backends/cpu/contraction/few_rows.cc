@@ -123,7 +123,7 @@ void ContractionRun::run_chained_across(const Batch& batch, const float* row, in
   const int64_t depth = p_.depth_size_;
   const int64_t step = p_.columns_.depth[0];
   const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
-  std::vector<float>& sums = contraction_scratch().panels;
+  Panels& sums = contraction_scratch().panels;
   // A line more than there are columns: sums a whole number of pages apart share lines.
   const int64_t distance = round_up(count, kDotSums) + kDotSums;
   sums.assign(static_cast<size_t>(distance * kDotSums), 0.0F);
@@ -165,7 +165,7 @@ void ContractionRun::run_chained_columns(const Batch& batch, const float* row, i
     const int64_t distance = count > 1 ? lines[1].offset - lines[0].offset : 0;
     kernels_.chained(row, columns + lines[0].offset, distance, depth, count, sums.data());
   } else {
-    std::vector<float>& copies = mine.panels;
+    Panels& copies = mine.panels;
     copies.resize(static_cast<size_t>(depth * count));
     for (int64_t d = 0; d < depth; ++d) {
       for (int64_t c = 0; c < count; ++c) {

@@ -8,16 +8,18 @@
 //
 // Integers of 8 and 16 bits go in pairs: two depths, widened to 16 bits, are one element of a row
 // or panel (a float whose bits they are), and sums are of 32 bits. Such sums wrap, so no order
-// matters.
+// matters. Processors with a matrix unit for bytes (AMX) have kernels of their own for those: four
+// depths, as they are, are one element.
 #pragma once
 
 #include <cstdint>
 
 namespace hekla::cpu {
 
-inline constexpr int kMostTileRows = 12;
-inline constexpr int kMostPanelColumns = 32;
+inline constexpr int kMostTileRows = 16;
+inline constexpr int kMostPanelColumns = 64;
 inline constexpr int kDotSums = 16;
+inline constexpr int kUnitElements = 16;
 
 // One tile over a part of the depth, which is a list of runs: elements of a row that lie `step`
 // apart.
@@ -44,9 +46,14 @@ struct MicroKernels {
   using Tiles = void (*[kMostTileRows + 1])(const Tile&);
   Tiles tile = {};
   Tiles half_tile = {};  // of half a panel's columns
-  // The same for pairs of integers.
-  Tiles tile_pairs = {};
-  Tiles half_tile_pairs = {};
+  // The same for integers.
+  Tiles tile_integers = {};
+  Tiles half_tile_integers = {};
+  // Depths of integers that are one element.
+  int depths = 2;
+  // For products of 8-bit integers by a matrix unit, by whether rows and columns are unsigned;
+  // null: the level has none.
+  const MicroKernels* (*bytes)(bool unsigned_rows, bool unsigned_columns) = nullptr;
   // Writes `count` depths of `width` lanes: to[d * width + l] = lanes[l][d * step], with zeros for
   // lanes that are null. `width` is `rows`, `columns` or `half_columns`. Integers: `count` depths
   // become half as many pairs, the last of which may end with a zero; d numbers pairs in `to`.
@@ -57,6 +64,12 @@ struct MicroKernels {
   // zeros.
   void (*spread)(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
                  int64_t length, int width, int64_t panel_step, float* to) = nullptr;
+  // Of matrix units. Rows are not packed by `pack` then: `count` depths of one row, null for zeros,
+  // go to `to`, where those of row r of a tile begin r * kUnitElements behind its first; runs are
+  // whole multiples of kUnitElements. A thread that runs tiles is between `begin` and `end`.
+  void (*pack_row)(const void* row, int64_t step, int64_t count, float* to) = nullptr;
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
   // out[r][c] += sum over d of rows[r][d * step] * columns[d * columns_step + c] for c below
   // `width` and up to four rows: for few rows and columns that are read once.
   void (*wide)(const float* const* rows, int row_count, int64_t step, const float* columns,
@@ -71,8 +84,18 @@ const MicroKernels& portable_micro_kernels();
 const MicroKernels& avx2_micro_kernels();
 const MicroKernels& avx512_micro_kernels();
 const MicroKernels& avx512_vnni_micro_kernels();
-// Those for vectors of that many bits; `has_fma`: the level fuses; `has_vnni`: it multiplies pairs
-// of 16 bits and adds them in one instruction (AVX512_VNNI).
-const MicroKernels& micro_kernels(int vector_bits, bool has_fma, bool has_vnni = false);
+// Those of a matrix unit for 8-bit integers, by whether rows and columns are unsigned (AMX_INT8).
+const MicroKernels* amx_micro_kernels(bool unsigned_rows, bool unsigned_columns);
+// Whether the system lets this process use it; asked for all its threads when that is first needed,
+// as registers of 8 KiB make signal frames larger.
+bool may_use_amx();
+
+struct MicroKernelLevel {
+  int vector_bits = 128;
+  bool has_fma = false;
+  bool has_vnni = false;  // with 512 bits: multiplies pairs of 16 bits and adds them (AVX512_VNNI)
+  bool has_amx = false;   // with that: AMX_INT8
+};
+const MicroKernels& micro_kernels(const MicroKernelLevel& level);
 
 }  // namespace hekla::cpu

@@ -514,8 +514,8 @@ template <int kCount>
 void add_tiles(MicroKernels& kernels) {
   kernels.tile[kCount] = tile<kCount, kPanelVectors, false>;
   kernels.half_tile[kCount] = tile<kCount, 1, false>;
-  kernels.tile_pairs[kCount] = tile<kCount, kPanelVectors, true>;
-  kernels.half_tile_pairs[kCount] = tile<kCount, 1, true>;
+  kernels.tile_integers[kCount] = tile<kCount, kPanelVectors, true>;
+  kernels.half_tile_integers[kCount] = tile<kCount, 1, true>;
   if constexpr (kCount > 1) add_tiles<kCount - 1>(kernels);
 }
 

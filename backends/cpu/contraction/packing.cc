@@ -81,6 +81,21 @@ void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base,
   }
 }
 
+void ContractionRun::pack_unit_rows(const std::byte* base, const Line* lines, int64_t count,
+                                    const DepthBlock& block, float* to) const {
+  const Side& side = p_.rows_;
+  const int64_t height = kernels_.rows;
+  const int64_t step = side.depth.empty() ? 1 : side.depth.back();
+  for (int64_t l = 0; l < count; ++l) {
+    float* row = to + l / height * panel_size(block, height) + l % height * kUnitElements;
+    for (size_t r = block.first; r < block.last; ++r) {
+      const Run& run = p_.runs_[r];
+      kernels_.pack_row(find(side, base, lines[l], run.rows, run), step, run.count, row);
+      row += run.packed * height;
+    }
+  }
+}
+
 void ContractionRun::pack_side_by_side(const Side& side, bool is_rows, const std::byte* base,
                                        const Line* lines, int64_t first, int64_t count, int width,
                                        const DepthBlock& block, float* to) const {

@@ -311,7 +311,7 @@ class Run {
 };
 
 const MicroKernels& kernels_of(const Target& target) {
-  return micro_kernels(target.vector_bits, target.has_fma, target.has_vnni);
+  return micro_kernels({target.vector_bits, target.has_fma, target.has_vnni, target.has_amx});
 }
 
 void log_kernels(const plan::LaunchPlan& plan, const CompiledKernels& code) {

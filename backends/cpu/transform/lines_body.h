@@ -178,6 +178,24 @@ template <int r, typename T>
   }
 }
 
+// The results of a butterfly of any pass but the last, times the roots of its block.
+template <typename T>
+[[gnu::always_inline]] inline void twiddle(const Pass<T>& pass, int radix, int64_t block,
+                                           Pair<T>* x) {
+#pragma GCC unroll 8
+  for (int i = 1; i < radix; ++i) {
+    const T* root = pass.roots + 2 * (block + (i - 1) * pass.blocks);
+    x[i] = times(x[i], root[0], root[1]);
+  }
+}
+// Those of the last pass, of an inverse transform conjugated and divided by the size.
+template <typename T>
+[[gnu::always_inline]] inline void scale(const Pass<T>& pass, int radix, Pair<T>* x) {
+  if (pass.scale == 0) return;
+#pragma GCC unroll 8
+  for (int i = 0; i < radix; ++i) x[i] = {x[i].re * pass.scale, -x[i].im * pass.scale};
+}
+
 // r: the radix, or 0 for pass.radix. The last pass has one block and multiplies with no roots.
 template <int r, bool is_last, typename T>
 void run_pass(const Pass<T>& pass) {
@@ -187,21 +205,15 @@ void run_pass(const Pass<T>& pass) {
   Pair<T>* to = pass.to;
   const int64_t stride = pass.stride, from_step = pass.from_step, to_step = pass.to_step;
   for (int64_t block = pass.begin; block < pass.end; ++block) {
-    const T* const roots = pass.roots + 2 * block;
     for (int64_t offset = 0; offset < stride; ++offset) {
       Pair<T> x[kMost];
 #pragma GCC unroll 8
       for (int j = 0; j < radix; ++j) x[j] = from[offset + j * from_step];
       butterfly<r>(radix, x, pass.radix_roots);
-      if constexpr (!is_last) {
-#pragma GCC unroll 8
-        for (int i = 1; i < radix; ++i) {
-          const T* root = roots + 2 * (i - 1) * pass.blocks;
-          x[i] = times(x[i], root[0], root[1]);
-        }
-      } else if (pass.scale != 0) {
-#pragma GCC unroll 8
-        for (int i = 0; i < radix; ++i) x[i] = {x[i].re * pass.scale, -x[i].im * pass.scale};
+      if constexpr (is_last) {
+        scale(pass, radix, x);
+      } else {
+        twiddle(pass, radix, block, x);
       }
 #pragma GCC unroll 8
       for (int i = 0; i < radix; ++i) to[offset + i * to_step] = x[i];
@@ -245,33 +257,23 @@ void run_both(const Pass<T>& first, const Pass<T>& second, bool is_last, const G
       for (int j = 0; j < r2; ++j) {
         const int64_t from_block = block + second.blocks * j;
         const int64_t at = from_block * first.stride + offset;
-        Pair<T>* const x = tile[j];
         Pair<T> y[r1];
 #pragma GCC unroll 8
         for (int i = 0; i < r1; ++i) y[i] = get(at + i * first.from_step);
         butterfly<r1>(r1, y, first.radix_roots);
-        x[0] = y[0];
+        twiddle(first, r1, from_block, y);
 #pragma GCC unroll 8
-        for (int i = 1; i < r1; ++i) {
-          const T* root = first.roots + 2 * ((i - 1) * first.blocks + from_block);
-          x[i] = times(y[i], root[0], root[1]);
-        }
+        for (int i = 0; i < r1; ++i) tile[j][i] = y[i];
       }
-      const T* const roots = second.roots + 2 * block;
       for (int i = 0; i < r1; ++i) {
         Pair<T> y[r2];
 #pragma GCC unroll 8
         for (int j = 0; j < r2; ++j) y[j] = tile[j][i];
         butterfly<r2>(r2, y, second.radix_roots);
-        if (!is_last) {
-#pragma GCC unroll 8
-          for (int k = 1; k < r2; ++k) {
-            const T* root = roots + 2 * (k - 1) * second.blocks;
-            y[k] = times(y[k], root[0], root[1]);
-          }
-        } else if (second.scale != 0) {
-#pragma GCC unroll 8
-          for (int k = 0; k < r2; ++k) y[k] = {y[k].re * second.scale, -y[k].im * second.scale};
+        if (is_last) {
+          scale(second, r2, y);
+        } else {
+          twiddle(second, r2, block, y);
         }
         const int64_t at = block * r2 * second.stride + i * first.stride + offset;
 #pragma GCC unroll 8

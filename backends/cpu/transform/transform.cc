@@ -45,11 +45,13 @@ PreparedTransform::PreparedTransform(const kernel::Transform& transform, int vec
               static_cast<double>(transform.radices.size() + 2);
 }
 
-void PreparedTransform::run_blocks(int64_t begin, int64_t end, LineBlock block) const {
+void PreparedTransform::run_blocks(int64_t begin, int64_t end, LineBlock block,
+                                   const std::atomic<bool>* cancelled) const {
   block.scratch = scratch(code_.scratch_bytes(transform_));
   const int64_t lanes = code_.lanes(transform_);
   const auto run = transform_.part == DType::kF64 ? code_.run_f64 : code_.run_f32;
   for (int64_t i = begin; i < end; ++i) {
+    if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) return;
     const int64_t at = i % row_blocks_ * lanes;
     block.first = i / row_blocks_ * row_lines_ + at;
     block.count = std::min(lanes, row_lines_ - at);
@@ -65,11 +67,12 @@ void PreparedTransform::run(const std::byte* from, const std::byte* roots, std::
   block.from = from;
   block.to = to;
   constexpr double kPieceNs = 10'000;
-  if (!is_parallel || estimated_ns() < 2 * kPieceNs) return run_blocks(0, blocks_, block);
+  if (!is_parallel || estimated_ns() < 2 * kPieceNs) {
+    return run_blocks(0, blocks_, block, cancelled);
+  }
   const auto grain = static_cast<int64_t>(kPieceNs / block_ns_) + 1;
   ThreadPool::process_pool().for_ranges(blocks_, grain, [&](int64_t begin, int64_t end) {
-    if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) return;
-    run_blocks(begin, end, block);
+    run_blocks(begin, end, block, cancelled);
   });
 }
 

@@ -17,14 +17,16 @@ class PreparedTransform {
   PreparedTransform(const kernel::Transform& transform, int vector_bits);
 
   // Memory of the sizes that kernel/transform.h names; `to` overlaps none. With `is_parallel` the
-  // pool helps; after `cancelled` (may be null) becomes true some blocks may be left out. Throws
+  // pool helps; once `cancelled` (may be null) is true the blocks that no thread has begun are left
+  // out. Throws
   // std::bad_alloc where there is no memory for two buffers a thread.
   void run(const std::byte* from, const std::byte* roots, std::byte* to, bool is_parallel,
            const std::atomic<bool>* cancelled) const;
   double estimated_ns() const { return static_cast<double>(blocks_) * block_ns_; }
 
  private:
-  void run_blocks(int64_t begin, int64_t end, LineBlock block) const;
+  void run_blocks(int64_t begin, int64_t end, LineBlock block,
+                  const std::atomic<bool>* cancelled) const;
 
   const kernel::Transform& transform_;
   const LineCode& code_;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -225,6 +226,21 @@ TEST(Transform, InverseRealAndHalf) {
   }
 }
 
+// With and without the pool.
+TEST(Transform, NothingIsDoneOnceItIsCalledOff) {
+  const Transform t = transform_of(DType::kF32, 1, 4096, {8, 8});
+  const std::vector<float> source = random_source<float>(t);
+  const std::vector<std::byte> roots(static_cast<size_t>(kernel::root_bytes(t)));
+  std::vector<std::byte> to(static_cast<size_t>(kernel::to_bytes(t)), std::byte{7});
+  const std::vector<std::byte> before = to;
+  const std::atomic<bool> cancelled = true;
+  for (const bool is_parallel : {false, true}) {
+    PreparedTransform(t, 128).run(reinterpret_cast<const std::byte*>(source.data()), roots.data(),
+                                  to.data(), is_parallel, &cancelled);
+    EXPECT_EQ(to, before);
+  }
+}
+
 TEST(Transform, NumbersThatDoNotFit) {
   Transform t = transform_of(DType::kF32, 1, 1, {8, 2});
   t.to_size = 17;
@@ -239,6 +255,10 @@ TEST(Transform, NumbersThatDoNotFit) {
   EXPECT_EQ(kernel::why_not_a_transform(t), "9 elements for 16");
   t.is_inverse = true;
   EXPECT_EQ(kernel::why_not_a_transform(t), "");
+  t.outer = t.inner = int64_t{1} << 31;
+  EXPECT_EQ(kernel::why_not_a_transform(t),
+            "complex<f32>[2147483648,16,2147483648] takes more than 2^62 bytes");
+  t.outer = t.inner = 1;
   t.part = DType::kF16;
   EXPECT_EQ(kernel::why_not_a_transform(t), "its numbers are not f32 or f64");
 }

@@ -2,6 +2,7 @@
 #include "backends/vulkan/launch/logical_device.h"
 
 #include <cstdlib>
+#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,12 +14,16 @@ namespace hekla::vulkan {
 
 namespace {
 
-// Destroys devices whose last user was one of their own threads, which cannot wait for itself.
+// Runs what one of a device's own threads would have to wait for itself to do: the end of a device
+// whose last user it was, and the wait for launches that it is to end.
 //
 // Once the process ends, the drivers and the loader may be gone before such a thread lets go, so
-// devices then stay as they are. Never destroyed, as those threads may come at any time.
+// jobs, and the devices that they hold, are then kept as they are. Never destroyed, as those
+// threads may come at any time.
 class Reaper {
  public:
+  using Job = std::function<void()>;
+
   static Reaper& instance() {
     static Reaper* const reaper = [] {
       // Runs before the end of the libraries that devices were made with.
@@ -28,24 +33,13 @@ class Reaper {
     return *reaper;
   }
 
-  void close(std::shared_ptr<LogicalDevice> device) {
+  // On a thread of the job's own, which destroys it.
+  void run_or_keep(Job job) {
     std::lock_guard lock(mutex_);
     if (is_ending_) {
-      closing_.push_back(std::move(device));
+      kept_.push_back(std::move(job));
     } else {
-      threads_.push_back(start_thread([held = std::move(device)]() mutable {
-        held->close();
-        held.reset();
-      }));
-    }
-  }
-
-  void destroy(LogicalDevice* device) {
-    std::lock_guard lock(mutex_);
-    if (is_ending_) {
-      kept_.push_back(device);
-    } else {
-      threads_.push_back(start_thread([device] { delete device; }));
+      threads_.push_back(start_thread([job = std::move(job)] { job(); }));
     }
   }
 
@@ -63,15 +57,14 @@ class Reaper {
   std::mutex mutex_;
   bool is_ending_ = false;             // guarded by mutex_
   std::vector<std::jthread> threads_;  // guarded by mutex_; few, joined when the process ends
-  std::vector<std::shared_ptr<LogicalDevice>> closing_;  // guarded by mutex_; as kept_
-  std::vector<LogicalDevice*> kept_;  // guarded by mutex_; keeps them reachable for leak checkers
+  std::vector<Job> kept_;  // guarded by mutex_; what they hold stays reachable for leak checkers
 };
 
 }  // namespace
 
 void LogicalDevice::destroy(LogicalDevice* device) {
   if (is_internal_thread) {
-    Reaper::instance().destroy(device);
+    Reaper::instance().run_or_keep([device] { delete device; });
   } else {
     delete device;
   }
@@ -154,7 +147,7 @@ void LogicalDevice::close() {
   const auto is_idle = [this] { return in_flight_ == 0; };
   if (is_internal_thread && !is_idle()) {
     lock.unlock();
-    Reaper::instance().close(shared_from_this());
+    Reaper::instance().run_or_keep([held = shared_from_this()] { held->close(); });
     return;
   }
   idle_.wait(lock, is_idle);

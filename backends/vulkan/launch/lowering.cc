@@ -81,6 +81,7 @@ Cost cost_of(const plan::Steps& steps) {
 Result<LoweredProgram> Lowering::run() {
   HEKLA_RETURN_IF_ERROR(add_parts(plan_.steps));
   HEKLA_RETURN_IF_ERROR(close_part());
+  HEKLA_RETURN_IF_ERROR(std::move(status_));
   lowered_.loop_state.resize(static_cast<size_t>(part_state_));
   return std::move(lowered_);
 }
@@ -113,6 +114,12 @@ void Lowering::add(const plan::KernelStep& step, Sequence& out) {
 void Lowering::add(const plan::ContractionStep& step, Sequence& out) {
   const auto number = static_cast<size_t>(step.contraction);
   add_code(step, contraction_pipeline(program_, number), program_.contractions[number], out);
+}
+
+void Lowering::add(const plan::TransformStep& step, Sequence&) {
+  if (!status_.ok()) return;
+  status_ = internal_error("{}: the device has no code for {}", program_.name,
+                           plan::to_string({step}, plan_));
 }
 
 void Lowering::add(const plan::CopyStep& step, Sequence& out) {

@@ -96,8 +96,8 @@ class Lowering {
   void add(const plan::HostStep&, Sequence&) {}
   void add(const plan::StartStep&, Sequence&) {}
   void add(const plan::DoneStep&, Sequence&) {}
-  // In no plan for this device: traits.has_transforms.
-  void add(const plan::TransformStep&, Sequence&) {}
+  // In no plan for this device: traits.has_transforms. run() ends with an error then.
+  void add(const plan::TransformStep& step, Sequence&);
 
   void add(const plan::RowsStep& rows, Sequence& out) { add(rows.steps, out); }
 
@@ -182,6 +182,7 @@ class Lowering {
   Sequence top_;
   size_t current_ = 0;
   const plan::Step* step_ = nullptr;  // whose dispatches are added
+  Status status_ = ok_status();       // of a step that the device has no code for
   int depth_ = 0;                     // of loops and branches around what is added
   int64_t part_state_ = 0;            // words into the loop state
 };

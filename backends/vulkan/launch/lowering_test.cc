@@ -83,6 +83,26 @@ TEST(CheckProgram, NamesProgramAndReason) {
   expect(p, StatusCode::kInternal, "2 kernels for the 3");
 }
 
+// Which no plan for Vulkan has: its traits say so.
+TEST(Lowering, TransformsAreAnErrorAlsoInLoops) {
+  plan::TransformStep transform;
+  transform.transform.size = transform.transform.from_size = transform.transform.to_size = 4;
+  transform.transform.radices = {4};
+  transform.from = arena(0, 32);
+  transform.roots = {Space::kConstant, 0, 0, 8};
+  transform.to = arena(32, 32);
+  for (const plan::Steps& steps :
+       {plan::Steps{{transform}}, {{plan::RepeatStep{2, {{transform}}}}}}) {
+    const LaunchProgram p = program(steps);
+    ASSERT_TRUE(check_program(p).ok()) << check_program(p).to_string();
+    const Result<LoweredProgram> lowered = lower_program(p, {false, false}, {});
+    EXPECT_EQ(lowered.status().code(), StatusCode::kInternal);
+    EXPECT_NE(lowered.status().message().find("no code for transform 1 x 4 x 1 f32"),
+              std::string::npos)
+        << lowered.status().message();
+  }
+}
+
 TEST(Lowering, PutsBarriersWhereStepsConflict) {
   const auto kernel = [](Slice from, Slice to) {
     return plan::Step{KernelStep{from.bytes == 64 ? 0 : 1, {from, to}}};

@@ -10,6 +10,7 @@
 
 #include "backends/vulkan/device/testing/fault_injection.h"
 #include "backends/vulkan/device/testing/test_device.h"
+#include "backends/vulkan/pipeline/statistics.h"
 #include "shaders/memory/copy.comp.h"
 #include "shaders/memory/loop_gate.comp.h"
 
@@ -119,6 +120,24 @@ TEST_F(PipelinesTest, ErrorsOfTheDriverAreThoseOfTheCall) {
   EXPECT_GE(failed, 4);
   EXPECT_TRUE((*Pipelines::create(device, folder_.string()))->get(kernels()).ok());
   EXPECT_TRUE(testing::no_validation_messages());
+}
+
+TEST(PipelineText, EndsAtItsZeroOrItsSizeAndMayBeNothing) {
+  VkPipelineExecutableInternalRepresentationKHR from = {};
+  std::strcpy(from.name, "Assembly");
+  from.isText = VK_TRUE;
+  from.dataSize = 100;  // as drivers say it where they are given no memory
+  EXPECT_EQ(to_text(from).text, "");
+  EXPECT_EQ(to_text(from).name, "Assembly");
+  EXPECT_EQ(to_text(from).description, "");
+  char text[] = "s_endpgm";
+  from.pData = text;
+  from.dataSize = sizeof(text);
+  EXPECT_EQ(to_text(from).text, "s_endpgm");
+  from.dataSize = 5;
+  EXPECT_EQ(to_text(from).text, "s_end");
+  from.isText = VK_FALSE;
+  EXPECT_EQ(to_text(from).text, "");
 }
 
 TEST(BlobProblem, EveryFieldOfTheHeaderIsLookedAt) {

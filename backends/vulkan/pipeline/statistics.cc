@@ -70,16 +70,21 @@ Status query_texts(Device& device, const VkPipelineExecutableInfoKHR& which,
   }
   HEKLA_RETURN_IF_ERROR(get(count, all.data()));
   for (uint32_t i = 0; i < count; ++i) {
-    PipelineText text{text_of(all[i].name), text_of(all[i].description), ""};
-    if (all[i].isText == VK_TRUE) {
-      text.text.assign(texts[i].data(), strnlen(texts[i].data(), all[i].dataSize));
-    }
-    executable.texts.push_back(std::move(text));
+    executable.texts.push_back(to_text(all[i]));
   }
   return ok_status();
 }
 
 }  // namespace
+
+PipelineText to_text(const VkPipelineExecutableInternalRepresentationKHR& from) {
+  PipelineText to{text_of(from.name), text_of(from.description), ""};
+  if (from.isText == VK_TRUE && from.pData != nullptr) {
+    const auto* const characters = static_cast<const char*>(from.pData);
+    to.text.assign(characters, strnlen(characters, from.dataSize));
+  }
+  return to;
+}
 
 Status check_tells_statistics(const Device& device) {
   const DeviceSnapshot& snapshot = device.snapshot();

@@ -42,6 +42,9 @@ struct PipelineStatistics {
   std::vector<PipelineExecutable> executables;
 };
 
+// As the driver filled it in. Of no bytes it has no address, and the size may be any.
+PipelineText to_text(const VkPipelineExecutableInternalRepresentationKHR& from);
+
 // UNIMPLEMENTED, in words: the driver tells nothing, or the feature is masked.
 Status check_tells_statistics(const Device& device);
 

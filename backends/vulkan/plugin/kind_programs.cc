@@ -12,9 +12,9 @@ namespace hekla::vulkan {
 Target common_target(std::span<const Target> targets) {
   Target common = targets.front();
   for (const Target& other : targets) {
+    // A plan asks for products by the types of their operands; each device has shapes of its own.
     std::erase_if(common.matrix_shapes, [&](const MatrixShape& shape) {
-      return std::find(other.matrix_shapes.begin(), other.matrix_shapes.end(), shape) ==
-             other.matrix_shapes.end();
+      return matrix_shape(other, shape.operands) == nullptr;
     });
     // 0: no limit.
     if (other.max_loop_iterations != 0 &&

@@ -60,6 +60,22 @@ TEST(CommonTarget, IsWhatEachOfThemCanDo) {
   EXPECT_EQ(common_target(std::vector{gpu("big"), gpu("big")}).max_loop_iterations, 0);
 }
 
+// Plans name types of operands; which shape multiplies them is each device's own affair.
+TEST(CommonTarget, HasMatrixTypesOfOtherShapes) {
+  Target ada = gpu("ada"), rdna = gpu("rdna");
+  ada.matrix_shapes = {{DType::kF16, DType::kF32, 16, 8, 16},
+                       {DType::kI8, DType::kI32, 16, 8, 32},
+                       {DType::kBF16, DType::kF32, 16, 16, 16}};
+  rdna.matrix_shapes = {{DType::kF16, DType::kF32, 16, 16, 16},
+                        {DType::kI8, DType::kUI32, 16, 16, 16}};
+  for (const std::vector<Target>& all : {std::vector{ada, rdna}, {rdna, ada}}) {
+    const Target common = common_target(all);
+    EXPECT_EQ(common.matrix_shapes.size(), 2u);
+    EXPECT_NE(matrix_shape(common, DType::kF16), nullptr);
+    EXPECT_NE(matrix_shape(common, DType::kI8), nullptr);
+  }
+}
+
 // Whose kernels the one plan of devices that meet asks for.
 TEST(KindPrograms, DevicesThatMeetHaveKernelsForEachKind) {
   Target small = gpu("small");

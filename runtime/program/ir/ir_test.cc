@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
 
 #include "runtime/program/ir/verify.h"
 
@@ -50,6 +51,18 @@ TEST(Attribute, SplatsOfHugeTypesTakeNoMemoryUntilExpanded) {
   Type type = Type::tensor(DType::kF32, {int64_t{1} << 40, 1 << 10});
   Attribute splat = make_dense(type, HostArray::scalar<float>(DType::kF32, 1));
   EXPECT_EQ(splat.get<DenseValue>()->expand().status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(OpCode, ReducersThatTakeOperandsInAnyOrder) {
+  std::string all;
+#define HEKLA_CODE(code, name) OpCode::code,
+  for (const OpCode each : {HEKLA_IR_OPS(HEKLA_CODE)}) {
+#undef HEKLA_CODE
+    if (!is_commutative_reducer(each)) continue;
+    EXPECT_TRUE(is_elementwise_binary(each)) << op_name(each);
+    all += std::string(op_name(each).substr(std::string("stablehlo.").size())) + " ";
+  }
+  EXPECT_EQ(all, "add and maximum minimum multiply or xor ");
 }
 
 TEST(OpCode, NamesReadBack) {

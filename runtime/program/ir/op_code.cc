@@ -156,6 +156,21 @@ bool is_elementwise(OpCode code) {
          code == OpCode::kClamp;
 }
 
+bool is_commutative_reducer(OpCode code) {
+  switch (code) {
+    case OpCode::kAdd:
+    case OpCode::kAnd:
+    case OpCode::kMaximum:
+    case OpCode::kMinimum:
+    case OpCode::kMultiply:
+    case OpCode::kOr:
+    case OpCode::kXor:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_terminator(OpCode code) {
   return code == OpCode::kReturn || code == OpCode::kFuncReturn || code == OpCode::kSdyReturn;
 }

@@ -174,6 +174,9 @@ bool is_elementwise_unary(OpCode code);
 bool is_elementwise_binary(OpCode code);
 // The above, select and clamp (whose predicate or limits may also be scalars).
 bool is_elementwise(OpCode code);
+// Of two operands, the order of which makes no difference, and that reductions are made of: add,
+// multiply, maximum, minimum, and, or, xor. StableHLO's `applies` is for these.
+bool is_commutative_reducer(OpCode code);
 // return, func.return, sdy.return.
 bool is_terminator(OpCode code);
 // Ops that talk to the outside or to other devices and are kept although nobody uses their result.

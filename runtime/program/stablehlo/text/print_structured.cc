@@ -128,18 +128,7 @@ const ir::Operation* applied_op(const ir::Operation& reduce) {
   if (block.argument_count() != 2 || block.operations().size() != 2) return nullptr;
   const ir::Operation& op = *block.operations()[0];
   const ir::Operation& end = *block.operations()[1];
-  switch (op.code()) {
-    case OpCode::kAdd:
-    case OpCode::kMultiply:
-    case OpCode::kMaximum:
-    case OpCode::kMinimum:
-    case OpCode::kAnd:
-    case OpCode::kOr:
-    case OpCode::kXor:
-      break;
-    default:
-      return nullptr;
-  }
+  if (!ir::is_commutative_reducer(op.code())) return nullptr;
   const ir::Type& init = reduce.operand(1)->type();
   const bool fits = op.operand_count() == 2 && op.result_count() == 1 && op.region_count() == 0 &&
                     op.attributes().empty() && op.operand(0) == block.argument(0) &&
