@@ -198,9 +198,10 @@ Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args* args) {
   Result<StorageRef> source = storage_of(*args->buffer);
   if (!source.ok()) return fail(source.status());
   if (args->buffer->size_bytes() != callback->size_bytes ||
-      args->buffer->order != callback->order) {
+      args->buffer->order != callback->order || !args->buffer->bounded.empty()) {
     return fail(invalid_argument(
-        "{} does not have the {} bytes of its placeholder, or not its layout",
+        "{} does not have the {} bytes of its placeholder, or not its layout, or bounded "
+        "dimensions",
         shape_string(args->buffer->dtype, args->buffer->dims), callback->size_bytes));
   }
   args->buffer->ready->on_done(

@@ -73,8 +73,8 @@ Status check_op(const ir::Operation& op, const ir::Module& module, const ir::Dev
     case OpCode::kOutfeed:
       return unimplemented("transfers with the host inside of a program");
     case OpCode::kReshape:
-      if (op.result()->type().is_static_tensor()) return ok_status();
-      return unimplemented("a reshape to {}, whose shape is not known",
+      if (std::ranges::count(op.result()->type().dims(), ir::kDynamic) <= 1) return ok_status();
+      return unimplemented("a reshape to {}, where more than one size is not known",
                            op.result()->type().to_string());
     case OpCode::kSelectAndScatter:
       for (const ir::Value* operand : op.operands()) {
