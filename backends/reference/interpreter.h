@@ -83,8 +83,7 @@ Status cut_to_size(const ir::Operation& op, std::vector<Datum>& operands);
 // words when not.
 Status check_op(const ir::Operation& op, const ir::Module& module, const ir::DeviceGrid& grid);
 
-// Clients leave anything in the bits of a byte above an i2, i4, ui2 or ui4; arrays of ours extend
-// them (dtype.h).
+// See runtime/base/narrow_integers.h.
 void extend_narrow_integers(HostArray& array);
 
 }  // namespace hekla::reference
