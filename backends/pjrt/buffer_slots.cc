@@ -85,19 +85,46 @@ Status Buffer_Dimensions(PJRT_Buffer_Dimensions_Args* args) {
   return ok_status();
 }
 
+// The dimensions that the buffer's launch has given it; waits for that.
+Result<const Dims*> unpadded_dims(PJRT_Buffer& buffer) {
+  if (buffer.bounded.empty()) return &buffer.dims;
+  {
+    const std::lock_guard lock(buffer.mutex);
+    if (buffer.unpadded != nullptr) return buffer.unpadded.get();
+  }
+  HEKLA_RETURN_IF_ERROR(buffer.ready->await());
+  auto dims = std::make_unique<Dims>(buffer.dims);
+  for (size_t i = 0; i < buffer.bounded.size(); ++i) {
+    int32_t size = 0;
+    const CompletionRef done = Completion::make();
+    buffer.state->backend->copy_to_host(buffer.sizes[i], 0, &size, sizeof(size), done);
+    HEKLA_RETURN_IF_ERROR(done->await());
+    int64_t& dim = (*dims)[buffer.bounded[i]];
+    if (size < 0 || size > dim) {
+      return internal_error("a launch gave dimension {} of {} the size {}", buffer.bounded[i],
+                            shape_string(buffer.dtype, buffer.dims), size);
+    }
+    dim = size;
+  }
+  const std::lock_guard lock(buffer.mutex);
+  if (buffer.unpadded == nullptr) buffer.unpadded = std::move(dims);
+  return buffer.unpadded.get();
+}
+
 Status Buffer_UnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_UnpaddedDimensions_Args, num_dims);
   HEKLA_REQUIRE_HANDLE(args, buffer);
-  args->unpadded_dims = args->buffer->dims.data();
-  args->num_dims = args->buffer->dims.size();
+  HEKLA_ASSIGN_OR_RETURN(const Dims* dims, unpadded_dims(*args->buffer));
+  args->unpadded_dims = dims->data();
+  args->num_dims = dims->size();
   return ok_status();
 }
 
 Status Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_DynamicDimensionIndices_Args, num_dynamic_dims);
   HEKLA_REQUIRE_HANDLE(args, buffer);
-  args->dynamic_dim_indices = nullptr;
-  args->num_dynamic_dims = 0;
+  args->dynamic_dim_indices = args->buffer->bounded.data();
+  args->num_dynamic_dims = args->buffer->bounded.size();
   return ok_status();
 }
 
@@ -185,6 +212,12 @@ Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
   return ok_status();
 }
 
+PJRT_Buffer* with_sizes_of(const PJRT_Buffer& source, PJRT_Buffer* copy) {
+  copy->bounded = source.bounded;
+  copy->sizes = source.sizes;
+  return copy;
+}
+
 // Copies [offset, offset + bytes) to `target` once the buffer is ready.
 CompletionRef read_bytes(PJRT_Buffer& buffer, StorageRef storage, int64_t offset, void* target,
                          int64_t bytes) {
@@ -201,10 +234,46 @@ CompletionRef read_bytes(PJRT_Buffer& buffer, StorageRef storage, int64_t offset
   return done;
 }
 
+// Of an array with bounded dimensions: what the launch has filled, which it waits for.
+Status read_unpadded(PJRT_Buffer_ToHostBuffer_Args* args) {
+  PJRT_Buffer& buffer = *args->src;
+  HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(buffer));
+  HEKLA_ASSIGN_OR_RETURN(const Dims* dims, unpadded_dims(buffer));
+  const int64_t element = dtype_bytes(buffer.dtype);
+  const auto bytes = static_cast<size_t>(element_count(*dims) * element);
+  if (args->dst == nullptr) {
+    args->dst_size = bytes;
+    args->event = nullptr;
+    return ok_status();
+  }
+  if (args->dst_size < bytes) {
+    return invalid_argument("dst_size {} is below the {} bytes of {}", args->dst_size, bytes,
+                            shape_string(buffer.dtype, *dims));
+  }
+  HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(args->host_layout, buffer.dtype, *dims));
+  if (!strides.has_value()) strides = dense_strides(buffer.dtype, *dims);
+  auto padded = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(buffer.size_bytes()));
+  CompletionRef done = Completion::make();
+  read_bytes(buffer, std::move(storage), 0, padded->data(), buffer.size_bytes())
+      ->on_done([padded, bytes, element, dims = *dims, strides = *strides,
+                 from = dense_strides(buffer.dtype, buffer.dims),
+                 target = static_cast<std::byte*>(args->dst), done](const Status& status) {
+        if (status.ok() && bytes > 0) {
+          std::vector<std::byte> dense(bytes);
+          gather_strided(padded->data(), from, dims, element, dense.data());
+          scatter_strided(dense.data(), strides, dims, element, target);
+        }
+        done->complete(status);
+      });
+  args->event = make_event(std::move(done), buffer.state);
+  return ok_status();
+}
+
 Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_ToHostBuffer_Args, event);
   HEKLA_REQUIRE_HANDLE(args, src);
   PJRT_Buffer& buffer = *args->src;
+  if (!buffer.bounded.empty()) return read_unpadded(args);
   if (args->dst == nullptr) {
     args->dst_size = static_cast<size_t>(buffer.size_bytes());
     args->event = nullptr;
@@ -310,6 +379,10 @@ Status Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args* args) {
 }
 
 Result<PJRT_Buffer*> copy_to(PJRT_Buffer& source, PJRT_Device* device, MemoryObject* memory) {
+  if (!source.bounded.empty() && device != source.device) {
+    return unimplemented("{} has bounded dynamic dimensions: it is copied to no other device",
+                         shape_string(source.dtype, source.dims));
+  }
   HEKLA_ASSIGN_OR_RETURN(StorageRef from, storage_of(source));
   const StateRef state = source.state;
   const int64_t bytes = source.size_bytes();
@@ -324,8 +397,8 @@ Result<PJRT_Buffer*> copy_to(PJRT_Buffer& source, PJRT_Device* device, MemoryObj
       state->backend->copy(from, to, bytes, done);
     }
   });
-  return make_buffer(state, memory, device, source.dtype, source.dims, std::move(to),
-                     std::move(done), source.order);
+  return with_sizes_of(source, make_buffer(state, memory, device, source.dtype, source.dims,
+                                           std::move(to), std::move(done), source.order));
 }
 
 Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
@@ -364,7 +437,8 @@ Status Buffer_Bitcast(PJRT_Buffer_Bitcast_Args* args) {
   Dims dims(args->dims, args->dims + args->num_dims);
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(args->device_layout, dtype, dims));
-  if (bytes != buffer.size_bytes() || strides.has_value() || !buffer.order.empty()) {
+  if (bytes != buffer.size_bytes() || strides.has_value() || !buffer.order.empty() ||
+      !buffer.bounded.empty()) {
     return invalid_argument("{} cannot be seen as a row-major {}",
                             shape_string(buffer.dtype, buffer.dims), shape_string(dtype, dims));
   }
@@ -449,10 +523,10 @@ Status Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependenc
   auto* donation = new Donation{buffer.ready, Completion::make()};
   args->callback_data = donation;
   args->dependency_ready_callback = finish_donation;
-  args->out_buffer =
-      make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims,
-                  std::move(taken.storage), Completion::all({buffer.ready, donation->dependency}),
-                  buffer.order);
+  args->out_buffer = with_sizes_of(
+      buffer, make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims,
+                          std::move(taken.storage),
+                          Completion::all({buffer.ready, donation->dependency}), buffer.order));
   return ok_status();
 }
 

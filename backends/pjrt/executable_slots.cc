@@ -119,6 +119,10 @@ Result<std::unique_ptr<PJRT_LoadedExecutable>> load(const StateRef& state,
   HEKLA_RETURN_IF_ERROR(memory_kinds_of(program->parameters, device_info).status());
   HEKLA_ASSIGN_OR_RETURN(std::vector<size_t> result_kinds,
                          memory_kinds_of(program->results, device_info));
+  // Of the sizes of bounded dimensions: the default one.
+  for (const ArrayInfo& result : program->results) {
+    result_kinds.resize(result_kinds.size() + result.bounded.size(), 0);
+  }
   if (program->asks_for_host_compute && !device_info.is_host_memory) {
     log_message(
         LogLevel::kInfo,

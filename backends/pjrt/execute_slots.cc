@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches and their contexts.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -31,6 +33,12 @@ Status check_arguments(const Program& program, PJRT_Buffer* const* arguments, PJ
       return invalid_argument("argument {} of {} must have the layout {}, has {}", i, program.name,
                               layout_text(parameter.order, parameter.dims.size()),
                               layout_text(buffer->order, buffer->dims.size()));
+    }
+    if (buffer->bounded != parameter.bounded) {
+      return invalid_argument(
+          "argument {} of {} must have a size of its own in the dimensions [{}] and no others, it "
+          "has in [{}]",
+          i, program.name, fmt::join(parameter.bounded, ","), fmt::join(buffer->bounded, ","));
     }
     if (buffer->device != device) {
       return invalid_argument("argument {} of {} lies on {}, the launch is on {}", i, program.name,
@@ -89,6 +97,12 @@ Status take_inputs(const Program& program, PJRT_Buffer* const* arguments,
       return taken.status().with_context(fmt::format("argument {} of {}", i, program.name));
     }
     inputs.push_back({std::move(taken->storage), buffer.ready, taken->is_taken});
+  }
+  // The sizes of bounded dimensions.
+  for (size_t i = 0; i < count; ++i) {
+    for (const StorageRef& size : arguments[i]->sizes) {
+      inputs.push_back({size, arguments[i]->ready, false});
+    }
   }
   return ok_status();
 }
@@ -339,12 +353,17 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   for (size_t d = 0; d < parts.size(); ++d) {
     // The launch runs on although the executable may be deleted meanwhile.
     parts[d].done->on_done([code](const Status&) {});
+    size_t size = program.results.size();  // of a bounded dimension: behind all others
     for (size_t o = 0; o < program.results.size(); ++o) {
       const ArrayInfo& result = program.results[o];
       args->output_lists[d][o] =
           make_buffer(executable.state, memory_of_kind(parts[d].device, result.memory_kind),
                       parts[d].device, result.dtype, result.dims, std::move(launches[d].outputs[o]),
                       parts[d].done, result.order);
+      args->output_lists[d][o]->bounded = result.bounded;
+      for (size_t b = 0; b < result.bounded.size(); ++b) {
+        args->output_lists[d][o]->sizes.push_back(std::move(launches[d].outputs[size++]));
+      }
     }
     if (args->device_complete_events != nullptr) {
       args->device_complete_events[d] = make_event(parts[d].done, executable.state);

@@ -132,6 +132,8 @@ struct ArrayInfo {
   Dims dims;
   std::string memory_kind = "device";
   Order order;
+  // Those whose size is a launch's; `dims` has their bounds.
+  std::vector<size_t> bounded;
   int64_t size_bytes() const {
     return dtype == DType::kInvalid ? 0 : element_count(dims) * dtype_bytes(dtype);
   }
@@ -146,7 +148,8 @@ struct Program {
   CompilerOptions compiler_options;
   std::string fingerprint;
   PartitionedProgram partitioned;
-  // The same on arrays as they lie in memory: what is compiled.
+  // The same on arrays as they lie in memory, with the sizes of bounded dimensions behind all other
+  // parameters and results: what is compiled.
   std::shared_ptr<const ir::Module> in_memory;
   // Of one device.
   std::vector<ArrayInfo> parameters;
@@ -215,8 +218,14 @@ struct PJRT_Buffer {
   hekla::Dims dims;
   hekla::pjrt::Order order;
   hekla::CompletionRef ready;
+  // Dimensions that have a size of their own, at most that of `dims`, and where it lies, a scalar
+  // s32.
+  std::vector<size_t> bounded;
+  std::vector<hekla::pjrt::StorageRef> sizes;
 
   std::mutex mutex;  // guards what follows
+  // With those sizes, once somebody has asked for them; then it stays as it is.
+  std::unique_ptr<const hekla::Dims> unpadded;
   // Null while a launch has it that consumes it, and once nobody needs it.
   hekla::pjrt::StorageRef storage;
   // Deleted buffers cannot be used; those with references from outside keep their storage.

@@ -135,7 +135,8 @@ PLUGIN_Profiler_Error* collect_data(PLUGIN_Profiler_CollectData_Args* args) {
   return guarded([&] {
     PLUGIN_Profiler& profiler = *args->profiler;
     stop(profiler.recording);
-    profiler.collected = xspace(profiler.recording, device_name);
+    profiler.collected = xspace(profiler.recording,
+                                first_plane_number(backend_factory().platform_name), device_name);
     args->buffer = reinterpret_cast<uint8_t*>(profiler.collected.data());
     args->buffer_size_in_bytes = profiler.collected.size();
   });

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "backends/pjrt/abi.h"
+#include "backends/pjrt/bounded_dims.h"
 #include "backends/pjrt/client_options.h"
 #include "backends/pjrt/placements.h"
 #include "runtime/base/sha256.h"
@@ -32,12 +33,10 @@ Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
     for (const ir::Type& leaf : ir::flat_types({types[i]})) {
       ArrayInfo info;
       if (!leaf.is_token()) {
-        if (!leaf.is_static_tensor()) {
-          return unimplemented("{} {} of the program has the type {}, whose shape is not known",
-                               what, i, leaf.to_string());
-        }
+        HEKLA_ASSIGN_OR_RETURN(const auto bounded, bounded_dims({leaf}, what));
+        for (const BoundedDim& one : bounded) info.bounded.push_back(one.dim);
         info.dtype = leaf.dtype();
-        info.dims = leaf.dims();
+        info.dims = at_its_bounds(leaf).dims();
         HEKLA_RETURN_IF_ERROR(checked_bytes(info.dtype, info.dims).status());
       }
       if (i < attributes.size()) {
@@ -188,6 +187,15 @@ std::string with_attributes(const Program& program) {
   return stablehlo::print_module(*module);
 }
 
+// The sizes that launches have, of arrays by their numbers.
+std::vector<BoundedDim> sizes_of(const std::vector<ArrayInfo>& infos) {
+  std::vector<BoundedDim> sizes;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    for (const size_t dim : infos[i].bounded) sizes.push_back({i, dim});
+  }
+  return sizes;
+}
+
 std::vector<Order> orders_of(const std::vector<ArrayInfo>& infos) {
   std::vector<Order> orders;
   for (const ArrayInfo& info : infos) orders.push_back(info.order);
@@ -218,6 +226,33 @@ void lay_out(Program& program) {
   program.in_memory = std::move(moved);
 }
 
+// Where dimensions are bounded, what is compiled has their sizes too.
+Status add_sizes(Program& program) {
+  const std::vector<BoundedDim> parameters = sizes_of(program.parameters);
+  const std::vector<BoundedDim> results = sizes_of(program.results);
+  if (parameters.empty() && results.empty()) return ok_status();
+  const ir::Function& entry = *program.in_memory->entry();
+  const CompileOptions& options = program.parsed_options;
+  const char* what = options.partition_count * options.replica_count > 1 ? "more than one device"
+                     : program.in_memory != program.partitioned.module
+                         ? "layouts that are not row-major"
+                     : entry.type.elements().size() != program.parameters.size() ||
+                             entry.type.results().size() != program.results.size()
+                         ? "tuples"
+                         : nullptr;
+  if (what != nullptr) {
+    return unimplemented(
+        "{} has parameters or results with bounded dynamic dimensions and {}; make their sizes "
+        "fixed, under PyTorch/XLA by leaving XLA_EXPERIMENTAL unset",
+        program.name, what);
+  }
+  std::shared_ptr<ir::Module> sized = ir::clone_module(*program.in_memory);
+  expose_sizes(*sized, parameters, results);
+  HEKLA_RETURN_IF_ERROR(ir::verify(*sized));
+  program.in_memory = std::move(sized);
+  return ok_status();
+}
+
 // Of the options only what is acted on, in one order: as bytes they hold maps, whose order differs
 // from process to process.
 std::string fingerprint_of(const std::string& code, CompileOptions options) {
@@ -243,7 +278,10 @@ std::string fingerprint_of(const std::string& code, CompileOptions options) {
 
 Program::Printed Program::optimized() const {
   // One device's program is what the client sent, unless it asks for layouts.
-  const bool is_one = parsed_options.partition_count == 1 && in_memory == partitioned.module;
+  const auto has_order = [](const ArrayInfo& info) { return !info.order.empty(); };
+  const bool is_one = parsed_options.partition_count == 1 &&
+                      std::ranges::none_of(parameters, has_order) &&
+                      std::ranges::none_of(results, has_order);
   const bool is_hlo = hlo::is_hlo_module(code);
   if (is_one && !is_hlo) return {"mlir", code};
   std::call_once(made_optimized_, [&] {
@@ -306,6 +344,7 @@ Result<std::shared_ptr<Program>> make_program(std::string_view code, std::string
                             program->partitioned.results.size());
   }
   lay_out(*program);
+  HEKLA_RETURN_IF_ERROR(add_sizes(*program));
   program->is_donated = donated_parameters(*program, entry->argument_attributes);
   // The client names its functions by numbers that mean something else in the next process.
   program->fingerprint = fingerprint_of(

@@ -3,6 +3,7 @@
 // the chunk streams of host callbacks.
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/host_layout.h"
+#include "runtime/base/narrow_integers.h"
 
 // Buffers that the host fills part by part.
 struct PJRT_AsyncHostToDeviceTransferManager {
@@ -79,7 +80,7 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
       StorageRef storage,
       state->backend->allocate(target.first->local_index, target.second->kind_index, bytes));
   CompletionRef done = Completion::make();
-  const bool is_dense = strides == dense_strides(dtype, dims_there);
+  const bool is_dense = strides == dense_strides(dtype, dims_there) && !is_narrow_integer(dtype);
   if (bytes == 0) {
     done->complete(ok_status());
   } else if (is_dense) {
@@ -89,6 +90,7 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
     auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
     gather_strided(static_cast<const std::byte*>(args->data), strides, dims_there,
                    dtype_bytes(dtype), dense->data());
+    extend_narrow_integers(dtype, *dense);
     done->on_done([dense](const Status&) {});  // keeps the bytes until then
     show_transfer(*target.first, kFromHost, bytes, done);
     state->backend->copy_from_host(dense->data(), storage, 0, bytes, done);
@@ -198,9 +200,10 @@ Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args* args) {
   Result<StorageRef> source = storage_of(*args->buffer);
   if (!source.ok()) return fail(source.status());
   if (args->buffer->size_bytes() != callback->size_bytes ||
-      args->buffer->order != callback->order) {
+      args->buffer->order != callback->order || !args->buffer->bounded.empty()) {
     return fail(invalid_argument(
-        "{} does not have the {} bytes of its placeholder, or not its layout",
+        "{} does not have the {} bytes of its placeholder, or not its layout, or bounded "
+        "dimensions",
         shape_string(args->buffer->dtype, args->buffer->dims), callback->size_bytes));
   }
   args->buffer->ready->on_done(
@@ -226,6 +229,11 @@ Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args
   HEKLA_ASSIGN_OR_RETURN(int64_t bytes, checked_bytes(dtype, dims));
   if (args->device_buffer_ptr == nullptr && bytes > 0) {
     return invalid_argument("no memory to view");
+  }
+  if (is_narrow_integer(dtype)) {
+    return unimplemented(
+        "memory of others is not viewed as {}: it may have anything in the bits above",
+        dtype_name(dtype));
   }
   PJRT_Memory* memory = HEKLA_COVERS(args, PJRT_Client_CreateViewOfDeviceBuffer_Args, memory)
                             ? args->memory
@@ -318,7 +326,15 @@ Result<CompletionRef> send_part(Manager& manager, int index, const void* data, i
   if (is_last) parts = std::move(entry->parts);
   const StorageRef storage = entry->storage;
   const CompletionRef ready = entry->ready;
+  const DType dtype = entry->dtype;
   lock.unlock();
+  if (is_narrow_integer(dtype) && bytes > 0) {
+    const auto* first = static_cast<const std::byte*>(data);
+    auto extended = std::make_shared<std::vector<std::byte>>(first, first + bytes);
+    extend_narrow_integers(dtype, *extended);
+    data = extended->data();
+    done->on_done([extended](const Status&) {});  // keeps the bytes until then
+  }
   if (bytes == 0) {
     done->complete(ok_status());
   } else {
@@ -363,10 +379,12 @@ Status Manager_TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLit
   *strides = in_memory(*strides, order);
   const void* data = args->data;
   std::shared_ptr<std::vector<std::byte>> dense;
-  if (*strides != dense_strides(dtype, dims_there) && bytes > 0 && data != nullptr) {
+  const bool is_dense = *strides == dense_strides(dtype, dims_there) && !is_narrow_integer(dtype);
+  if (!is_dense && bytes > 0 && data != nullptr) {
     dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
     gather_strided(static_cast<const std::byte*>(data), *strides, dims_there, dtype_bytes(dtype),
                    dense->data());
+    extend_narrow_integers(dtype, *dense);
     data = dense->data();
   }
   HEKLA_ASSIGN_OR_RETURN(CompletionRef done, send_part(*args->transfer_manager, args->buffer_index,

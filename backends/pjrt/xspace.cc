@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/protobuf_wire.h"
 
 namespace hekla::pjrt {
@@ -102,7 +103,7 @@ class Plane {
 
 }  // namespace
 
-std::string xspace(const TraceRecording& recording,
+std::string xspace(const TraceRecording& recording, int64_t first_number,
                    const std::function<std::string(int64_t device)>& device_name) {
   std::map<int64_t, Spans> threads;
   std::map<int64_t, std::map<TraceLine, Spans>> devices;
@@ -114,7 +115,7 @@ std::string xspace(const TraceRecording& recording,
     }
   }
   wire::Writer space;
-  int64_t number = 0;
+  int64_t number = first_number;
   const int64_t offset = recording.epoch_offset_ns();
   for (const auto& [index, lines] : devices) {
     Plane plane(number++, "/device:CUSTOM:" + device_name(index), offset);
@@ -135,6 +136,12 @@ std::string xspace(const TraceRecording& recording,
                                recording.dropped(), Trace::kMostSpans));
   }
   return space.text();
+}
+
+int64_t first_plane_number(std::string_view platform) {
+  constexpr uint64_t kPlatforms = 7;  // times kPlanes: below the viewers' 200
+  constexpr int64_t kPlanes = 28;
+  return static_cast<int64_t>(fnv1a(platform) % kPlatforms) * kPlanes;
 }
 
 }  // namespace hekla::pjrt

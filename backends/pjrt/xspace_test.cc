@@ -5,9 +5,11 @@
 
 #include <future>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "backends/pjrt/abi.h"
+#include "backends/pjrt/plugin.h"
 #include "runtime/base/protobuf_wire.h"
 
 namespace hekla::pjrt {
@@ -65,13 +67,14 @@ TEST(Xspace, HasAPlaneForEachDeviceAndOneForTheHost) {
   HostSpan().end(launch);
   recording.stop();
   const std::string space =
-      xspace(recording, [](int64_t device) { return "fake:" + std::to_string(device + 4); });
+      xspace(recording, 5, [](int64_t device) { return "fake:" + std::to_string(device + 4); });
 
   const auto planes = all(space, 1);
   ASSERT_EQ(planes.size(), 3U);
   EXPECT_EQ(text(planes[0], 2), "/device:CUSTOM:fake:4");
   EXPECT_EQ(text(planes[1], 2), "/device:CUSTOM:fake:5");
   EXPECT_EQ(text(planes[2], 2), "/device:CUSTOM:hekla host");
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(number(planes[i], 1), 5 + i);
   const auto lines = all(planes[1], 3);
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(text(lines[0], 2), "Steps");
@@ -108,11 +111,23 @@ TEST(Xspace, HasAPlaneForEachDeviceAndOneForTheHost) {
 }
 
 TEST(Xspace, OfNothingIsEmpty) {
-  EXPECT_EQ(xspace(TraceRecording(), [](int64_t) { return std::string(); }), "");
+  EXPECT_EQ(xspace(TraceRecording(), 0, [](int64_t) { return std::string(); }), "");
+}
+
+TEST(Xspace, PlatformsOfAProcessHaveNumbersOfTheirOwn) {
+  std::set<int64_t> firsts;
+  for (const char* platform : {"vulkan", "tbb", "reference"}) {
+    firsts.insert(first_plane_number(platform));
+    EXPECT_GE(first_plane_number(platform), 0);
+    EXPECT_LE(first_plane_number(platform) + 28, 200);
+  }
+  EXPECT_EQ(firsts.size(), 3U);
 }
 
 // Who waits for a transfer may stop the recording while the thread that ended it is elsewhere.
 TEST(Profiler, ATransferThatIsDoneIsInTheTrace) {
+  static const BackendFactory factory{"test", {}};
+  plugin_table(factory);
   const PLUGIN_Profiler_Api& api =
       *reinterpret_cast<PJRT_Profiler_Extension*>(profiler_extension())->profiler_api;
   PLUGIN_Profiler_Create_Args made = {};

@@ -12,6 +12,7 @@
 #include "backends/reference/interpreter.h"
 #include "backends/reference/lapack_calls.h"
 #include "backends/reference/quantized.h"
+#include "runtime/base/narrow_integers.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::reference {
@@ -42,15 +43,9 @@ bool fits(const HostArray& array, const ir::Type& type) {
 }  // namespace
 
 void extend_narrow_integers(HostArray& array) {
-  if (!is_integer(array.dtype()) || dtype_bits(array.dtype()) >= 8) return;
-  const int shift = 8 - dtype_bits(array.dtype());
-  uint8_t* bytes = array.mutable_as<uint8_t>();
-  for (int64_t i = 0; i < array.size(); ++i) {
-    const uint8_t high = static_cast<uint8_t>(bytes[i] << shift);
-    bytes[i] = is_signed_integer(array.dtype())
-                   ? static_cast<uint8_t>(static_cast<int8_t>(high) >> shift)
-                   : static_cast<uint8_t>(high >> shift);
-  }
+  if (!is_narrow_integer(array.dtype())) return;
+  hekla::extend_narrow_integers(array.dtype(),
+                                {array.mutable_data(), static_cast<size_t>(array.size_bytes())});
 }
 
 Status check_op(const ir::Operation& op, const ir::Module& module, const ir::DeviceGrid& grid) {
@@ -73,8 +68,8 @@ Status check_op(const ir::Operation& op, const ir::Module& module, const ir::Dev
     case OpCode::kOutfeed:
       return unimplemented("transfers with the host inside of a program");
     case OpCode::kReshape:
-      if (op.result()->type().is_static_tensor()) return ok_status();
-      return unimplemented("a reshape to {}, whose shape is not known",
+      if (std::ranges::count(op.result()->type().dims(), ir::kDynamic) <= 1) return ok_status();
+      return unimplemented("a reshape to {}, where more than one size is not known",
                            op.result()->type().to_string());
     case OpCode::kSelectAndScatter:
       for (const ir::Value* operand : op.operands()) {

@@ -243,6 +243,37 @@ TEST(Evaluator, ScatterTakesAsManyUpdatesAsTheLaunchSays) {
   EXPECT_NE(differ.message().find("f32[3]"), std::string::npos) << differ.to_string();
 }
 
+TEST(Evaluator, FixedOperandsAreAsLongAsTheBoundedOnesBesideThem) {
+  const auto run = [](int32_t size) {
+    return run_text(
+        R"(func.func @main(%n: tensor<i32>, %x: tensor<4x1xf32>, %y: tensor<4xf32>)
+               -> (tensor<f32>, tensor<i32>) {
+             %0 = stablehlo.set_dimension_size %x, %n, dim = 0
+                 : (tensor<4x1xf32>, tensor<i32>) -> tensor<?x1xf32, #stablehlo.bounds<4, ?>>
+             %1 = stablehlo.reshape %0
+                 : (tensor<?x1xf32, #stablehlo.bounds<4, ?>>) -> tensor<?xf32, #stablehlo.bounds<4>>
+             %2 = stablehlo.add %y, %1
+                 : (tensor<4xf32>, tensor<?xf32, #stablehlo.bounds<4>>)
+                 -> tensor<?xf32, #stablehlo.bounds<4>>
+             %3 = stablehlo.constant dense<0.0> : tensor<f32>
+             %4 = stablehlo.reduce(%2 init: %3) applies stablehlo.add across dimensions = [0]
+                 : (tensor<?xf32, #stablehlo.bounds<4>>, tensor<f32>) -> tensor<f32>
+             %5 = stablehlo.get_dimension_size %2, dim = 0
+                 : (tensor<?xf32, #stablehlo.bounds<4>>) -> tensor<i32>
+             return %4, %5 : tensor<f32>, tensor<i32>
+           })",
+        {HostArray::scalar<int32_t>(DType::kI32, size),
+         HostArray::from<float>(DType::kF32, {4, 1}, std::vector<float>{1, 2, 3, 4}),
+         f32({10, 20, 30, 40})});
+  };
+  for (const int32_t size : {0, 1, 3, 4}) {
+    const auto got = run(size);
+    ASSERT_TRUE(got.ok()) << got.status().to_string();
+    EXPECT_EQ(values_of<float>((*got)[0])[0], 11.0F * static_cast<float>(size * (size + 1) / 2));
+    EXPECT_EQ(values_of<int32_t>((*got)[1])[0], size);
+  }
+}
+
 TEST(CustomCalls, RefuseWhatTheirTargetDoesNotTake) {
   const Type matrix = Type::tensor(DType::kF32, {3, 2});
   for (const char* target : {"Qr", "mhlo.erf", "mhlo.topk", "shape_assertion", "check.expect_eq",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From operations to kernels: reads the attributes and calls the array kernel.
 #include <algorithm>
+#include <optional>
 
 #include "backends/lapack/library.h"
 #include "backends/reference/custom_calls.h"
@@ -284,12 +285,14 @@ Result<Data> execute_movement(const ir::Operation& op, Data& operands) {
       return one(broadcast_in_dim(array(0), places, dims));
     }
     case OpCode::kReshape: {
-      // A dynamic result dimension cannot be known from the type alone.
-      if (!op.result()->type().is_static_tensor()) {
-        return unimplemented("reshape to {}, whose shape is not known",
-                             op.result()->type().to_string());
+      Dims dims = op.result()->type().dims();
+      // One dimension that is not known holds what the others leave (check_op refuses two).
+      if (const auto open = std::ranges::find(dims, ir::kDynamic); open != dims.end()) {
+        *open = 1;
+        const int64_t others = element_count(dims);
+        *open = others == 0 ? 0 : array(0).size() / others;
       }
-      return one(reshape(std::move(array(0)), op.result()->type().dims()));
+      return one(reshape(std::move(array(0)), dims));
     }
     case OpCode::kDynamicReshape:
       return one(reshape(std::move(array(0)), numbers(array(1))));
@@ -550,6 +553,34 @@ Result<Data> execute_other(const Step& step, Interpreter& interpreter, Data& ope
 }
 
 }  // namespace
+
+Status cut_to_size(const ir::Operation& op, Data& operands) {
+  if (!ir::is_elementwise(op.code())) return ok_status();
+  const ir::Type& type = op.result()->type();
+  if (type.is_static_tensor() || type.bounds().empty()) return ok_status();
+  for (size_t d = 0; d < type.dims().size(); ++d) {
+    if (type.dims()[d] != ir::kDynamic) continue;
+    const auto has_size = [&](size_t i) {
+      const ir::Type& one = op.operand(i)->type();
+      return one.rank() == type.rank() && one.dims()[d] == ir::kDynamic;
+    };
+    std::optional<int64_t> size;
+    for (size_t i = 0; i < operands.size() && !size.has_value(); ++i) {
+      if (has_size(i)) size = operands[i].array.dims()[d];
+    }
+    if (!size.has_value()) continue;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      HostArray& array = operands[i].array;
+      if (has_size(i) || array.rank() != type.rank() || array.dims()[d] <= *size) continue;
+      SliceConfig config;
+      config.start_indices.assign(array.dims().size(), 0);
+      config.limit_indices = array.dims();
+      config.limit_indices[d] = *size;
+      HEKLA_ASSIGN_OR_RETURN(array, slice(array, config));
+    }
+  }
+  return ok_status();
+}
 
 Result<Data> execute_op(const Step& step, Interpreter& interpreter, Frame& frame, Data& operands) {
   const ir::Operation& op = *step.op;

@@ -202,9 +202,11 @@ Status Interpreter::run_step(const Step& step, Frame& frame) {
   }
   const OperationTrace trace(TraceLine::kSteps, options_.device, *step.op);
   const bool is_control = is_control_flow(step.op->code());
-  Status arguments = !is_control && has_dynamic_operand(*step.op)
-                         ? check_dynamic_operands(*step.op, operands)
-                         : ok_status();
+  Status arguments;
+  if (!is_control && has_dynamic_operand(*step.op)) {
+    arguments = cut_to_size(*step.op, operands);
+    if (arguments.ok()) arguments = check_dynamic_operands(*step.op, operands);
+  }
   Result<std::vector<Datum>> results = arguments.ok()
                                            ? execute(step, frame, operands)
                                            : Result<std::vector<Datum>>(std::move(arguments));

@@ -75,12 +75,15 @@ class Interpreter {
 Result<std::vector<Datum>> execute_op(const Step& step, Interpreter& interpreter, Frame& frame,
                                       std::vector<Datum>& operands);
 
+// Of an elementwise operation where a dimension is bounded and its size the launch's: an operand of
+// fixed size, which is as long as the bound, is cut to that size; the rest of it is never seen.
+Status cut_to_size(const ir::Operation& op, std::vector<Datum>& operands);
+
 // Whether execute_op or the interpreter runs this operation, apart from its regions; the reason in
 // words when not.
 Status check_op(const ir::Operation& op, const ir::Module& module, const ir::DeviceGrid& grid);
 
-// Clients leave anything in the bits of a byte above an i2, i4, ui2 or ui4; arrays of ours extend
-// them (dtype.h).
+// See runtime/base/narrow_integers.h.
 void extend_narrow_integers(HostArray& array);
 
 }  // namespace hekla::reference

@@ -55,14 +55,16 @@ def run(command, status=0, **options):
 
 
 class Root:
-    """A root of a distribution in which this checkout, read-only, and /proc are there."""
+    """A root of a distribution in which this checkout, read-only, /dev and /proc are there."""
 
     def __init__(self, suite, mounts=()):
         self.path = ROOT / '.cache' / 'roots' / suite
-        self.mounts = [ROOT, *mounts]
+        # .cache may be a link to another checkout's.
+        outside = [] if WHEELS.resolve().is_relative_to(ROOT) else [WHEELS.resolve()]
+        self.mounts = [ROOT, *outside, *mounts]
 
     def run(self, *command, status=0, **environment):
-        variables = {'PATH': '/usr/bin:/bin', 'HOME': '/tmp', 'PIP_NO_INDEX': '1', 'PIP_FIND_LINKS': WHEELS,
+        variables = {'PATH': '/usr/bin:/bin', 'HOME': '/tmp', 'PIP_NO_INDEX': '1', 'PIP_FIND_LINKS': WHEELS.resolve(),
                      'PIP_DISABLE_PIP_VERSION_CHECK': '1', 'PIP_ROOT_USER_ACTION': 'ignore', **environment}
         lines = ['set -e', f'root={self.path}', 'mount -t proc proc "$root/proc"', 'mount --bind /dev "$root/dev"']
         for mount in self.mounts:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xspace
+from plugin_session import build_dir
 
 pytestmark = pytest.mark.quick
 
@@ -156,3 +157,30 @@ def test_each_device_has_its_lines(child, ours, platform, tmp_path):
         assert 'source' in stats
         assert str(stats['peers']) == ','.join(str(i) for i in range(4) if i != device)
     assert len(runs) == 1
+
+
+TWO_PLATFORMS = '''
+import jax, numpy as np
+def first(x): return x + 1
+def second(x): return x * 2
+placed = [(jax.jit(f), jax.device_put(np.ones(8, np.float32), jax.devices(p)[0])) for f, p in ((first, 'tbb'), (second, 'reference'))]
+with jax.profiler.trace(FOLDER, create_perfetto_trace=True):
+    jax.block_until_ready([program(x) for program, x in placed])
+'''
+
+
+# Viewers keep planes of one number together.
+def test_two_platforms_have_tracks_of_their_own(child, ours, shim, tmp_path):
+    if not (ours and shim):
+        pytest.skip('our planes')
+    run = child(f'FOLDER = {str(tmp_path)!r}\n' + TWO_PLATFORMS, JAX_PLATFORMS='tbb,reference,cpu',
+                HEKLA_PLUGIN_PATH=str(build_dir() / 'lib' / 'hekla'))
+    assert run.returncode == 0, run.stderr
+    (path,) = tmp_path.rglob('perfetto_trace.json.gz')
+    events = json.loads(gzip.open(path).read())['traceEvents']
+    named = {event['args']['name']: event['pid'] for event in events if event.get('name') == 'process_name'}
+    launches = {name: {event['pid'] for event in events if event.get('name') == name}
+                for name in ('jit_first', 'jit_second')}
+    assert launches == {'jit_first': {named['/device:CUSTOM:tbb:0']},
+                        'jit_second': {named['/device:CUSTOM:reference:0']}}
+    assert len(set(named.values())) == len(named)

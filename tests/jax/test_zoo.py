@@ -14,7 +14,8 @@ import pytest
 
 from compare import expected, wide
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'))
+# Last, since that folder has a module `programs` too, which is not the one that tests mean.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'))
 import zoo  # noqa: E402
 import zoo_large  # noqa: E402
 

@@ -44,6 +44,7 @@ FILES = {
     'dynamo/test_dynamo_graph_dump': {'XLA_SAVE_TENSORS_FMT': 'text'},
     'dynamo/test_dynamo_integrations_util': {}, 'dynamo/test_graph_input_matcher': {},
     'dynamo/test_none_remover': {}, 'dynamo/test_num_output': {},
+    'ds/test_dynamic_shapes': {'XLA_EXPERIMENTAL': 'nonzero:masked_select:masked_scatter'},
 }
 SHARES = {'test_ops': 10}  # without --share; of the other files every case
 
