@@ -24,6 +24,7 @@ struct LocalOps::Job {
   const OpCut& cut;
   const std::vector<Tiling>& wanted;
   ir::Block& block;
+  const Addends& addends;
   ir::GraphBuilder g;  // at its end
   Axes sums;           // axes that results are to be summed over
   std::vector<Tiling> operand_tilings;

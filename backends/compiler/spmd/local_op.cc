@@ -8,6 +8,7 @@
 
 #include "backends/compiler/passes/only_operation.h"
 #include "backends/compiler/spmd/folds.h"
+#include "backends/compiler/spmd/linear.h"
 #include "backends/compiler/spmd/local_job.h"
 #include "backends/compiler/spmd/local_window.h"
 #include "backends/compiler/spmd/marks.h"
@@ -96,15 +97,10 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
   }
 }
 
-bool is_linear(const ir::Operation& op) {
-  return op.code() == OpCode::kAdd || op.code() == OpCode::kSubtract ||
-         op.code() == OpCode::kNegate || op.code() == OpCode::kTranspose;
-}
-
-// Whether one operation alone uses the value, once, and computes as well with addends of it.
-bool is_for_linear_operation(const ir::Value& value) {
+// Whether one operation alone uses the value, once, behind which it can be summed as well.
+bool waits_for_user(const ir::Value& value) {
   const std::vector<ir::Operation*>& users = value.users();
-  return users.size() == 1 && is_linear(*users.front()) && value.type().dtype() != DType::kI1;
+  return users.size() == 1 && may_sum_behind(*users.front()) && value.type().dtype() != DType::kI1;
 }
 
 }  // namespace
@@ -174,12 +170,14 @@ bool may_cut(const ir::Operation& op, const ShardingRule& rule, int64_t factor, 
 }
 
 Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCut& cut,
-                         const std::vector<Tiling>& wanted, ir::Block& block) {
+                         const std::vector<Tiling>& wanted, ir::Block& block,
+                         const Addends& addends) {
   Job job{op,
           rule,
           cut,
           wanted,
           block,
+          addends,
           ir::GraphBuilder(block, nullptr, op.location()),
           reduction_axes(cut, rule),
           {},
@@ -208,54 +206,34 @@ Status LocalOps::compute(ir::Operation& op, const ShardingRule& rule, const OpCu
   return job.g.status();
 }
 
-std::optional<Tiling> LocalOps::addends_of(const ir::Operation& op, const ir::Block& block) const {
-  // Sums of narrow floats are rounded once.
-  if (!is_linear(op) || is_narrow_float(op.result()->type().dtype())) return std::nullopt;
-  std::optional<Tiling> common;
+Addends LocalOps::addends_of(const ir::Operation& op, const Axes& wanted,
+                             const ir::Block& block) const {
+  const auto has = [&](const ir::Value* value, const Axes& axes) {
+    const std::vector<Tiling> tilings = versions_.tilings(value);
+    return std::any_of(tilings.begin(), tilings.end(),
+                       [&](const Tiling& tiling) { return tiling.partial == axes; });
+  };
+  // Sums of narrow floats are rounded once, unless their addends are asked for.
+  const bool may_wait = may_sum_behind(op) && !is_narrow_float(op.result()->type().dtype());
+  const auto waits = [&](const ir::Value* operand) {
+    return waits_for_user(*operand) && !versions_.is_from_outside(operand, block) &&
+           versions_.tilings(operand).size() == 1;
+  };
   for (const ir::Value* operand : op.operands()) {
-    const std::vector<Tiling> tilings = versions_.tilings(operand);
-    if (tilings.size() != 1 || tilings[0].partial.empty() || (common && !(*common == tilings[0])) ||
-        versions_.is_from_outside(operand, block) || !is_for_linear_operation(*operand)) {
-      return std::nullopt;
+    for (const Tiling& tiling : versions_.tilings(operand)) {
+      Addends found{tiling.partial, {}};
+      if (found.axes.empty()) continue;
+      bool all_wait = may_wait;
+      for (const ir::Value* other : op.operands()) {
+        found.operands.push_back(has(other, found.axes));
+        all_wait = all_wait && (!found.operands.back() || waits(other));
+      }
+      found.is_wanted =
+          std::includes(wanted.begin(), wanted.end(), found.axes.begin(), found.axes.end());
+      if ((found.is_wanted || all_wait) && keeps_addends(op, found.operands)) return found;
     }
-    common = tilings[0];
   }
-  return common;
-}
-
-Status LocalOps::compute_of_addends(ir::Operation& op, const Tiling& addends,
-                                    const std::vector<Tiling>& wanted, ir::Block& block) {
-  const ShardingRule no_rule;
-  const OpCut no_cut;
-  Job job{op,
-          no_rule,
-          no_cut,
-          wanted,
-          block,
-          ir::GraphBuilder(block, nullptr, op.location()),
-          addends.partial,
-          {},
-          {addends},
-          op.attributes(),
-          {},
-          {}};
-  job.result_tilings[0].partial.clear();
-  const std::vector<int64_t> order = ir::int_list(op, "permutation");
-  for (size_t d = 0; d < order.size(); ++d) {
-    job.result_tilings[0].dims[d] = addends.dims[static_cast<size_t>(order[d])];
-  }
-  versions_.set_location(op.location());
-  for (ir::Value* operand : op.operands()) {
-    HEKLA_ASSIGN_OR_RETURN(ir::Value* const part, versions_.part(operand, addends));
-    job.operands.push_back(part);
-  }
-  Dims dims = job.operands[0]->type().dims();
-  for (size_t d = 0; d < order.size(); ++d) {
-    dims[d] = job.operands[0]->type().dims()[static_cast<size_t>(order[d])];
-  }
-  job.types.push_back(ir::Type::tensor(job.operands[0]->type().element(), std::move(dims)));
-  finish(job);
-  return job.g.status();
+  return {};
 }
 
 void LocalOps::adapt_attributes(Job& job) const {
@@ -382,7 +360,8 @@ void LocalOps::finish(Job& job) {
   // What the whole has once, each partition would add once more.
   ir::Value* once = nullptr;
   std::vector<ir::Value*> initial;
-  if (is_reduced && op.code() == OpCode::kReduce) {
+  // The zero that a sum of addends begins with may stay.
+  if (is_reduced && op.code() == OpCode::kReduce && job.addends.axes.empty()) {
     const size_t count = op.result_count();
     initial.assign(job.operands.begin() + static_cast<std::ptrdiff_t>(count), job.operands.end());
     if (fold && !is_idempotent(*fold)) {
@@ -418,15 +397,15 @@ void LocalOps::finish(Job& job) {
     ir::Value* nothing = neutral(g, *fold, rounded.dtype(), rounded.dims());
     values[0] = g.select(job.is_inside, values[0], nothing);
   }
-  if (is_reduced && fold == OpCode::kAdd) {
+  if ((is_reduced && fold == OpCode::kAdd) || !job.addends.axes.empty()) {
     Tiling& now = job.result_tilings[0];
     Tiling sum = now;
-    sum.partial = job.sums;
-    std::set_intersection(job.sums.begin(), job.sums.end(), job.wanted[0].partial.begin(),
+    sum.partial = all_axes(job.sums, job.addends.axes);
+    std::set_intersection(sum.partial.begin(), sum.partial.end(), job.wanted[0].partial.begin(),
                           job.wanted[0].partial.end(), std::back_inserter(now.partial));
     // Added to another sum, both are summed at once.
-    const bool is_addend = !is_widened && is_for_linear_operation(*op.result());
-    if (is_addend) now.partial = job.sums;
+    const bool is_addend = !is_widened && waits_for_user(*op.result());
+    if (is_addend) now.partial = sum.partial;
     // Parts of the sum where they are wanted and nothing else is lost by it.
     for (size_t d = 0; d < now.dims.size() && !is_addend; ++d) {
       const Axes& goal = job.wanted[0].dims[d];
@@ -434,12 +413,9 @@ void LocalOps::finish(Job& job) {
           !std::equal(now.dims[d].begin(), now.dims[d].end(), goal.begin())) {
         continue;
       }
-      const bool is_free = std::all_of(
-          goal.begin() + static_cast<std::ptrdiff_t>(now.dims[d].size()), goal.end(),
-          [&](int axis) {
-            return std::find(job.sums.begin(), job.sums.end(), axis) != job.sums.end() &&
-                   !now.uses(axis);
-          });
+      const bool is_free =
+          std::all_of(goal.begin() + static_cast<std::ptrdiff_t>(now.dims[d].size()), goal.end(),
+                      [&](int axis) { return contains(sum.partial, axis) && !now.uses(axis); });
       const int64_t n = op.result()->type().dims()[d];
       if (is_free && n % mesh_.parts(goal) == 0) now.dims[d] = goal;
     }

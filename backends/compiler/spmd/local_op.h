@@ -28,6 +28,13 @@ enum class Reading : uint8_t { kByBytes, kFromNeighbours, kWhole };
 
 struct RunningDimension;
 
+// What an operation takes as a sum of what partitions hold.
+struct Addends {
+  Axes axes;                   // that are summed over; none: everything comes summed
+  std::vector<bool> operands;  // which of them
+  bool is_wanted = false;      // the result is asked for in addends, too
+};
+
 class LocalOps {
  public:
   LocalOps(Resharder& resharder, Versions& versions, const PrimeMesh& mesh,
@@ -37,22 +44,17 @@ class LocalOps {
   // What a device sends for operand i to be as `cut` needs it, its neighbours' elements included;
   // infinite where the operation cannot be computed so.
   double operand_bytes(const ir::Operation& op, const sharding::ShardingRule& rule,
-                       const OpCut& cut, size_t operand);
+                       const OpCut& cut, size_t operand, const Addends& addends = {});
 
   // Appends what computes `op`, which stands in no block, in parts as `cut` says. Its results are
   // known by `versions` afterwards, as near to `wanted` as costs nothing more. Regions move from
   // `op` to what is made.
-  // What it leaves a partial sum, for a sum of such, compute_of_addends takes.
   Status compute(ir::Operation& op, const sharding::ShardingRule& rule, const OpCut& cut,
-                 const std::vector<Tiling>& wanted, ir::Block& block);
+                 const std::vector<Tiling>& wanted, ir::Block& block, const Addends& addends = {});
 
-  // A tiling with addends in which all operands of `op` are at hand, and in no other way, if
-  // addends of its result are computed of theirs; none: it takes its operands as they are in the
-  // end.
-  std::optional<Tiling> addends_of(const ir::Operation& op, const ir::Block& block) const;
-  // Appends that.
-  Status compute_of_addends(ir::Operation& op, const Tiling& addends,
-                            const std::vector<Tiling>& wanted, ir::Block& block);
+  // The operands at hand in addends of which `op` makes addends of its result (linear.h), where
+  // these are wanted over the axes `wanted`, or the operands wait for it alone.
+  Addends addends_of(const ir::Operation& op, const Axes& wanted, const ir::Block& block) const;
 
  private:
   struct Job;  // one call of compute

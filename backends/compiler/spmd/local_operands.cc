@@ -97,12 +97,13 @@ LocalOps::OperandWay LocalOps::way_of(const ir::Value* operand, const Tiling& ti
 }
 
 double LocalOps::operand_bytes(const ir::Operation& op, const ShardingRule& rule, const OpCut& cut,
-                               size_t operand) {
+                               size_t operand, const Addends& addends) {
   std::vector<ir::Type> types;
   for (const ir::Value* value : op.operands()) types.push_back(versions_.type(value));
-  const std::optional<Tiling> tiling = tiling_under(cut, rule, rule.operands[operand], mesh_);
+  std::optional<Tiling> tiling = tiling_under(cut, rule, rule.operands[operand], mesh_);
   const std::optional<WindowReads> reads = window_reads(op, rule, cut, mesh_, types);
   if (!tiling || !reads) return kInfinite;
+  if (!addends.axes.empty() && addends.operands[operand]) tiling->partial = addends.axes;
   double bytes = way_of(op.operand(operand), *tiling, *reads, operand).bytes;
   if (operand > 0) return bytes;
   // The others get each part's total.
@@ -124,7 +125,8 @@ Status LocalOps::take_operands(Job& job) {
   job.windows.resize(job.reads.size());
   std::vector<OperandWay> ways;
   for (size_t i = 0; i < op.operand_count(); ++i) {
-    const Tiling tiling = *tiling_under(job.cut, job.rule, job.rule.operands[i], mesh_);
+    Tiling tiling = *tiling_under(job.cut, job.rule, job.rule.operands[i], mesh_);
+    if (!job.addends.axes.empty() && job.addends.operands[i]) tiling.partial = job.addends.axes;
     job.operand_tilings.push_back(tiling);
     ways.push_back(way_of(op.operand(i), tiling, job.reads, i));
     HEKLA_ASSIGN_OR_RETURN(ir::Value* const part, versions_.part(op.operand(i), ways[i].tiling));

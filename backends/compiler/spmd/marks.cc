@@ -33,25 +33,6 @@ struct Wish {
   std::vector<int64_t> open, priorities;
 };
 
-// GSPMD's open dimensions: backend_config = "unspecified_dims=[0,1]".
-std::vector<int64_t> unspecified_dimensions(const ir::Operation& op) {
-  constexpr std::string_view kName = "unspecified_dims=[";
-  const std::string text = ir::text_value(op, "backend_config");
-  std::vector<int64_t> found;
-  size_t at = text.find(kName);
-  if (at == std::string::npos) return found;
-  at += kName.size();
-  while (at < text.size() && text[at] != ']') {
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), number);
-    if (error != std::errc()) break;
-    found.push_back(number);
-    at = static_cast<size_t>(end - text.data());
-    while (at < text.size() && (text[at] == ',' || text[at] == ' ')) ++at;
-  }
-  return found;
-}
-
 // None where an operation is no constraint, or one that says nothing here.
 std::optional<Wish> wish_of(const ir::Operation& op, const ir::Module& module) {
   Wish wish;
@@ -62,10 +43,6 @@ std::optional<Wish> wish_of(const ir::Operation& op, const ir::Module& module) {
     const sharding::Mesh* mesh = given == nullptr ? nullptr : ir::mesh_of(*given, module);
     if (mesh == nullptr || mesh->is_maximal()) return std::nullopt;
     wanted = sharding::to_hlo(*given, *mesh, given->dimensions.size());
-    // JAX says it behind each operation that gradients go through. Followed where sums of narrow
-    // floats or pieces that a loop writes are among them, each would be summed, taken apart and
-    // summed again; a manual computation takes its addends by what itself says.
-    if (wanted.ok() && wanted->kind == HloSharding::Kind::kUnreduced) return std::nullopt;
     for (size_t d = 0; d < given->dimensions.size(); ++d) {
       if (given->dimensions[d].is_open) wish.open.push_back(static_cast<int64_t>(d));
       wish.priorities.push_back(given->dimensions[d].priority.value_or(0));
@@ -277,6 +254,25 @@ ir::Value* insert_constraint(ir::Value* value, HloSharding sharding, const ir::O
     if (open[d]) wish.open.push_back(static_cast<int64_t>(d));
   }
   return insert_mark(value, std::move(wish), before)->result();
+}
+
+// backend_config = "unspecified_dims=[0,1]".
+std::vector<int64_t> unspecified_dimensions(const ir::Operation& op) {
+  constexpr std::string_view kName = "unspecified_dims=[";
+  const std::string text = ir::text_value(op, "backend_config");
+  std::vector<int64_t> found;
+  size_t at = text.find(kName);
+  if (at == std::string::npos) return found;
+  at += kName.size();
+  while (at < text.size() && text[at] != ']') {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+    if (error != std::errc()) break;
+    found.push_back(number);
+    at = static_cast<size_t>(end - text.data());
+    while (at < text.size() && (text[at] == ',' || text[at] == ' ')) ++at;
+  }
+  return found;
 }
 
 std::vector<bool> open_dimensions(const ir::Operation& constraint, size_t rank) {

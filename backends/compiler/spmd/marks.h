@@ -51,6 +51,9 @@ bool is_roll(const ir::Operation& op);
 void mark_rolls(ir::Region& region);
 ir::Value* rolled(ir::GraphBuilder& g, ir::Value* value, const ir::Operation& roll);
 
+// Of an operation of GSPMD's: the dimensions whose cut it leaves open.
+std::vector<int64_t> unspecified_dimensions(const ir::Operation& op);
+
 // Of a constraint, by dimension: whether propagation may append axes, and when.
 std::vector<bool> open_dimensions(const ir::Operation& constraint, size_t rank);
 std::vector<int64_t> priorities(const ir::Operation& constraint);

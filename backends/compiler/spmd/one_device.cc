@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/spmd/gspmd_regions.h"
 #include "backends/compiler/spmd/marks.h"
 #include "backends/compiler/spmd/one_device_pass.h"
 #include "backends/compiler/spmd/program_mesh.h"
@@ -191,6 +192,13 @@ void ToOneDevice::finish_attributes(ir::Function& entry) const {
 }
 
 Status to_one_device(ir::Module& module, Layout& layout) {
+  std::vector<HloSharding> given;
+  for (const auto* list : {&layout.parameters, &layout.results}) {
+    for (const std::optional<HloSharding>& one : *list) {
+      if (one) given.push_back(*one);
+    }
+  }
+  HEKLA_RETURN_IF_ERROR(raise_manual_regions(module, given, layout.partitions));
   mark_borders(module);
   mark_constraints(module);
   HEKLA_RETURN_IF_ERROR(passes::inline_calls(module));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/compiler/spmd/linear.h"
 #include "backends/compiler/spmd/marks.h"
 #include "backends/compiler/spmd/one_device_pass.h"
 #include "backends/compiler/spmd/op_cut.h"
@@ -25,6 +26,15 @@ Operations take_operations(ir::Block& block) {
   while (!block.empty()) operations.push_back(block.take(block.terminator()));
   std::reverse(operations.begin(), operations.end());
   return operations;
+}
+
+// The array is a sum over the axes, which then cut no dimension.
+void leave_addends(Tiling& tiling, const Axes& axes) {
+  tiling.partial = axes;
+  for (Axes& own : tiling.dims) {
+    own.erase(std::find_if(own.begin(), own.end(), [&](int axis) { return contains(axes, axis); }),
+              own.end());
+  }
 }
 
 }  // namespace
@@ -119,16 +129,11 @@ Result<bool> ToOneDevice::compute_in_parts(std::unique_ptr<ir::Operation>& op, i
     if (!op->result(i)->type().is_static_tensor())
       return note_whole(*op, "its results have no known shape");
     wanted.push_back(tiling_of(op->result(i)));
-    wanted.back().partial = wanted_addends(*op->result(i));
+    leave_addends(wanted.back(), wanted_addends(*op->result(i)));
     is_cut = is_cut || !wanted.back().is_replicated();
   }
   for (const ir::Value* operand : op->operands()) is_cut = is_cut || !versions_.is_whole(operand);
   if (!is_cut || op->result_count() == 0) return false;
-  if (const auto addends = local_ops_->addends_of(*op, block)) {
-    HEKLA_RETURN_IF_ERROR(local_ops_->compute_of_addends(*op, *addends, wanted, block));
-    replaced_.push_back(std::move(op));
-    return true;
-  }
   const std::optional<sharding::ShardingRule> rule = rule_in_whole(*op, versions_);
   if (!rule) return note_whole(*op, "it has no sharding rule");
   if (!meets_own_parts(*op, wanted)) return note_whole(*op, "it joins devices with other parts");
@@ -146,19 +151,33 @@ Result<bool> ToOneDevice::compute_in_parts(std::unique_ptr<ir::Operation>& op, i
     if (is_repeated && contains(rule->reduction, factor)) return false;
     return may_cut(*op, *rule, factor, is_even);
   };
+  Addends addends = local_ops_->addends_of(*op, wanted[0].partial, block);
+  problem.addends = addends.axes;
   problem.operand_bytes = [&](const OpCut& cut, size_t operand) {
-    return local_ops_->operand_bytes(*op, *rule, cut, operand);
+    return local_ops_->operand_bytes(*op, *rule, cut, operand, addends);
   };
   problem.bytes = [&](const Tiling& from, const Tiling& to, const ir::Type& whole) {
     return versions_.bytes(from, to, whole);
   };
-  const OpCut cut = choose_cut(problem);
-  if (std::all_of(cut.begin(), cut.end(), [](const Axes& axes) { return axes.empty(); })) {
+  OpCut cut = choose_cut(problem);
+  if (!addends.axes.empty() && !addends.is_wanted) {
+    const double bytes = bytes_of(problem, cut);
+    const Addends waiting = std::exchange(addends, {});
+    problem.addends.clear();
+    OpCut of_sums = choose_cut(problem);
+    if (bytes_of(problem, of_sums) < bytes) {
+      cut = std::move(of_sums);
+    } else {
+      addends = waiting;
+    }
+  }
+  if (addends.axes.empty() &&
+      std::all_of(cut.begin(), cut.end(), [](const Axes& axes) { return axes.empty(); })) {
     trace_.note("computed whole: cut in any way that is known, more bytes would move");
     return false;
   }
-  HEKLA_RETURN_IF_ERROR(local_ops_->compute(*op, *rule, cut, wanted, block));
-  if (may_recompute(*op)) versions_.set_maker(op->result(), *op);
+  HEKLA_RETURN_IF_ERROR(local_ops_->compute(*op, *rule, cut, wanted, block, addends));
+  if (addends.axes.empty() && may_recompute(*op)) versions_.set_maker(op->result(), *op);
   replaced_.push_back(std::move(op));
   return true;
 }
@@ -244,11 +263,20 @@ Status ToOneDevice::convert_control_flow(std::unique_ptr<ir::Operation> op, ir::
   for (size_t k = 0; k < op->result_count(); ++k) {
     tilings.push_back(tiling_of(op->result(k)));
     // A sum whose addends stay apart, where the program says so in front of the loop and at its
-    // end.
-    if (!is_loop) continue;
-    const Axes before = given_addends(op->operand(k));
-    const Axes after = given_addends(op->region(1).front().terminator()->operand(k));
-    if (before == after) tilings.back().partial = before;
+    // end, or at the ends of all branches; of zeros it need not.
+    std::vector<const ir::Value*> ends;
+    if (is_loop) ends.push_back(op->operand(k));
+    for (size_t r = is_loop ? 1 : 0; r < op->region_count(); ++r) {
+      ends.push_back(op->region(r).front().terminator()->operand(k));
+    }
+    std::optional<Axes> common;
+    for (const ir::Value* value : ends) {
+      if (is_zero(*value)) continue;
+      const Axes given = given_addends(value);
+      if (common && *common != given) common = Axes();
+      if (!common) common = given;
+    }
+    if (common) leave_addends(tilings.back(), *common);
   }
   for (size_t k = 0; k < op->operand_count(); ++k) {
     HEKLA_ASSIGN_OR_RETURN(ir::Value* const operand, is_loop ? carried(op->operand(k), tilings[k])

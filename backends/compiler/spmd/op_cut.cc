@@ -32,6 +32,8 @@ class Chooser {
     return best;
   }
 
+  double bytes(const OpCut& cut) const { return cost_of(cut).bytes; }
+
   std::optional<OpCut> of_result() {
     const Tiling& wanted = problem_.results[0].tilings.front();
     OpCut cut(rule_.factor_sizes.size());
@@ -114,7 +116,9 @@ class Chooser {
       for (size_t d = 0; d < source.dimensions->size() && d < source.tiling->dims.size(); ++d) {
         if (!contains(rule_.need_replication, (*source.dimensions)[d].front())) continue;
         for (int axis : source.tiling->dims[d]) {
-          if (!uses(cut, axis) && !contains(moved, axis)) moved.push_back(axis);
+          if (!uses(cut, axis) && !contains(moved, axis) && !contains(problem_.addends, axis)) {
+            moved.push_back(axis);
+          }
         }
       }
     }
@@ -154,7 +158,8 @@ class Chooser {
         Axes& axes = cut[static_cast<size_t>(factor)];
         if (place < axes.size()) {
           if (axes[place] != axis) break;  // cut in another way already
-        } else if (uses(cut, axis) || !may_cut(factor, divides, with_reductions)) {
+        } else if (uses(cut, axis) || contains(problem_.addends, axis) ||
+                   !may_cut(factor, divides, with_reductions)) {
           break;
         } else {
           axes.push_back(axis);
@@ -184,7 +189,7 @@ class Chooser {
       const CutArray& result = problem_.results[i];
       std::optional<Tiling> made = tiling_under(cut, rule_, rule_.results[i], mesh_);
       if (!made) return kNever;
-      made->partial = reduction_axes(cut, rule_);
+      made->partial = all_axes(reduction_axes(cut, rule_), problem_.addends);
       cost.bytes += problem_.bytes(*made, result.tilings.front(), result.type);
     }
     return cost;
@@ -199,6 +204,8 @@ class Chooser {
 }  // namespace
 
 OpCut choose_cut(const CutProblem& problem) { return Chooser(problem).best(); }
+
+double bytes_of(const CutProblem& problem, const OpCut& cut) { return Chooser(problem).bytes(cut); }
 
 std::optional<OpCut> cut_of_result(const CutProblem& problem) {
   return Chooser(problem).of_result();
@@ -218,6 +225,12 @@ std::optional<Tiling> tiling_under(const OpCut& cut, const ShardingRule& rule,
     }
   }
   return tiling;
+}
+
+Axes all_axes(Axes axes, const Axes& others) {
+  axes.insert(axes.end(), others.begin(), others.end());
+  std::sort(axes.begin(), axes.end());
+  return axes;
 }
 
 Axes reduction_axes(const OpCut& cut, const ShardingRule& rule) {

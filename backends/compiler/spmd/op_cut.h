@@ -35,10 +35,14 @@ struct CutProblem {
   std::function<double(const OpCut& cut, size_t operand)> operand_bytes;
   // Bytes that a device sends to get one tiling of an array from another.
   std::function<double(const Tiling& from, const Tiling& to, const ir::Type& whole)> bytes;
+  // What operands, and so the result, are sums over: may cut nothing.
+  Axes addends = {};
 };
 
 // The cheapest cut. Empty lists everywhere where computing the whole is.
 OpCut choose_cut(const CutProblem& problem);
+// What a device sends for operands and results under a cut; infinite where it cannot be.
+double bytes_of(const CutProblem& problem, const OpCut& cut);
 // The cut that gives the operation's first result in its wanted tiling, without sums; none where
 // the operation cannot be computed so.
 std::optional<OpCut> cut_of_result(const CutProblem& problem);
@@ -47,6 +51,8 @@ std::optional<OpCut> cut_of_result(const CutProblem& problem);
 std::optional<Tiling> tiling_under(const OpCut& cut, const sharding::ShardingRule& rule,
                                    const sharding::ShardingRule::Tensor& dimensions,
                                    const PrimeMesh& mesh);
+// All of them, ascending.
+Axes all_axes(Axes axes, const Axes& others);
 // The axes that sum the operation's results.
 Axes reduction_axes(const OpCut& cut, const sharding::ShardingRule& rule);
 

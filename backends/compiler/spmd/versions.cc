@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "backends/compiler/spmd/linear.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -229,7 +230,9 @@ Result<bool> Versions::recompute(Entry& entry, const Tiling& tiling, double byte
 
 Result<ir::Value*> Versions::part_of_pattern(ir::Value* value, const Tiling& tiling) {
   const Entry& entry = entry_of(value);
-  if (entry.whole == nullptr || !tiling.partial.empty()) return nullptr;
+  if (entry.whole == nullptr) return nullptr;
+  // The addends of zeros are zeros; others have one that is not.
+  if (!tiling.partial.empty() && !is_zero(*entry.whole)) return nullptr;
   const ir::Operation* op = entry.whole->defining_op();
   if (op == nullptr) return nullptr;
   const Dims local = local_shape(*mesh_, tiling, entry.type.dims());
