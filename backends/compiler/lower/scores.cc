@@ -23,8 +23,8 @@ namespace {
 constexpr size_t kMostScoreMembers = 512;
 // Elements of the depth of products from which on scores are kept rather than made again.
 constexpr int64_t kMostDepth = 512;
-// Bytes of scores from which on it is their memory that counts: an NVIDIA H200 takes 30.7 ms in place
-// of 15.7 for the gradients of 1 GiB of them in f32 (16 heads of 4,096 x 128, causal).
+// Bytes of scores from which on it is their memory that counts: an NVIDIA H200 takes 30.7 ms in
+// place of 15.7 for the gradients of 1 GiB of them in f32 (16 heads of 4,096 x 128, causal).
 constexpr int64_t kManyRecomputedBytes = int64_t{2} << 30;
 
 using IsMade = std::function<bool(const ir::Value&)>;
