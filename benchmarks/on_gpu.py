@@ -31,8 +31,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What is packed: of the build tree.
-PROGRAMS = ["bin/hekla", "lib/hekla/pjrt_vulkan.so", "tests/random_programs",
-            "tests/vulkan_codegen_device_test", "tests/kernel_math_vulkan_test"]
+PROGRAMS = ["bin/hekla", "lib/hekla/pjrt_vulkan.so", "lib/hekla/libhekla_checkpoint.so",
+            "tests/random_programs", "tests/vulkan_codegen_device_test",
+            "tests/kernel_math_vulkan_test"]
 # glibc's and the compiler's libraries are those of the machine that runs it.
 SYSTEM_LIBRARIES = re.compile(r"lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s)\.so|ld-linux")
 CASES = sorted(path.parent.name for path in (ROOT / "tests" / "programs").glob("*/case.json"))
@@ -114,6 +115,9 @@ PARTS = {
                      programs_at("highest", "programs"), is_timed=True),
     "programs-default": Part("the same at JAX's own precision",
                              programs_at("", "programs-default"), is_timed=True),
+    "decoder": Part("a decoder of a billion parameters, a training step of a GPT", lambda m: [
+        m.benchmark("decoder", f"decoder-{part}", "--parts", part, "--rounds", "5")
+        for part in ("decode", "train")], is_timed=True),
     "large": Part("the programs of zoo_large.py", lambda m: [
         m.benchmark("programs", "large", "--large", "--together", "--repeat", "5", "--seconds",
                     "0.5")],
