@@ -239,7 +239,7 @@ class Team {
       return out_of_range("scalar IR: %{}: {} trips for one point of a team, {} for another", v,
                           count, point.trips(v));
     }
-    if (count == 0) {
+    if (count <= 0) {
       for (Interpreter& point : points_) point.pass_loop(v);
       return Status();
     }

@@ -375,14 +375,17 @@ class AttentionFinder {
       return fmt::format("teams have {} words of shared memory", options_.attention_words);
     }
     if (options_.attention_always) return {};
+    const bool has_units =
+        !options_.matrix_types.empty() && (why_no_contraction(*found_.scores, options_).empty() ||
+                                           why_no_contraction(*found_.product, options_).empty());
+    // Fewer rows would leave most of a matrix unit empty.
+    if (has_units && (!parts || found_.row_count() >= kLeastRows)) {
+      return "matrix units compute its products";
+    }
     if (parts) {
       if (options_.small_limits || found_.columns() >= kLeastKeysOfFew) return {};
       return fmt::format("{} keys for {} rows of queries, fewer than {}", found_.columns(),
                          found_.row_count(), kLeastKeysOfFew);
-    }
-    if (!options_.matrix_types.empty() && (why_no_contraction(*found_.scores, options_).empty() ||
-                                           why_no_contraction(*found_.product, options_).empty())) {
-      return "matrix units compute its products";
     }
     const int64_t batch = found_.batch_count(), rows = found_.row_count();
     const int64_t teams = batch * ((rows + tile->block_rows() - 1) / tile->block_rows());

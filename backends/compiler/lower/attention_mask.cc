@@ -158,7 +158,7 @@ MaskEvaluator::Truth MaskEvaluator::truth(const ir::Value& value, const WeightDi
   Builder& b = k_.b();
   const Truth anything{b.boolean(true), b.boolean(true)};
   const ir::Operation* op = value.defining_op();
-  if (op == nullptr || depth > kMostMaskDepth || !value.type().is_static_tensor() ||
+  if (op == nullptr || depth > kMostMaskDepth || --left_ < 0 || !value.type().is_static_tensor() ||
       value.type().dtype() != DType::kI1) {
     return anything;
   }

@@ -66,6 +66,8 @@ class MaskEvaluator {
 
   KernelMaker& k_;
   const std::function<bool(size_t)> is_single_;
+  // Conditions that are still looked at: those that several use are looked at for each of them.
+  int left_ = 256;
 };
 
 }  // namespace hekla::lower

@@ -107,7 +107,7 @@ Elements ScoreTiles::over_block(Value block, const Elements& state,
            std::find(space_.inner.begin(), space_.inner.end(), d) == space_.inner.end();
   };
   Value needed = MaskEvaluator(k_, is_single).may_be_present(*mask, range);
-  if (const uint64_t* always = b().constant(needed); always != nullptr && *always != 0) {
+  if (const uint64_t* known = b().constant(needed); known != nullptr && *known != 0) {
     return body(first, state);
   }
   if (is_needed) {
@@ -116,6 +116,9 @@ Elements ScoreTiles::over_block(Value block, const Elements& state,
     b().team_store(flags_, word(k_.at(team_dim())), zero);
     b().team_add(flags_, zero, mine);
     needed = b().bit_or(needed, b().binary(Op::kNe, b().team_load(flags_, zero), zero));
+  }
+  if (const uint64_t* known = b().constant(needed); known != nullptr && *known == 0) {
+    return skipped ? skipped(state) : state;
   }
   // One trip or none, in which nothing is loaded either: all places are made of its number.
   const Value trips = b().convert(Op::kBoolToInt, b().index_type(), needed);

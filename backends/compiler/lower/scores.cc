@@ -102,7 +102,7 @@ class ProductFinder {
   // Of elements at other places: products and sums would be made for each of them.
   void look_for_loops(const ir::Value& value) {
     std::vector<const ir::Value*> open{&value};
-    while (!open.empty()) {
+    while (!open.empty() && !is_twisted_) {
       const ir::Value& one = *open.back();
       open.pop_back();
       const ir::Operation* op = one.defining_op();
@@ -239,7 +239,10 @@ class RecomputedFinder {
   // Around the softmax that has this greatest logit; nullopt: it is none of a product.
   std::optional<RecomputedScores> run(const ir::Operation& greatest) {
     const ir::Value& logits = *greatest.operand(0);
-    if (!is_softmax(logits) || !add_products(logits)) return std::nullopt;
+    // What needs no look at the program comes first: whoever has many softmaxes is done soon.
+    if (!is_softmax(logits) || !check_size(logits).empty() || !add_products(logits)) {
+      return std::nullopt;
+    }
     // What is made of members is one, up to kernels of their own.
     while (!open_.empty() && found_.why_not.empty()) {
       const ir::Operation& member = *open_.front();
@@ -327,11 +330,19 @@ class RecomputedFinder {
     }
   }
 
-  kernel::Refusal check() {
+  kernel::Refusal check_size(const ir::Value& logits) const {
     if (options_.attention_points < 4) return "not by teams of points on this device";
     if (!attention_tile(1, options_)) {
       return fmt::format("teams have {} words of shared memory", options_.attention_words);
     }
+    const int64_t bytes = 4 * element_count(logits.type().dims());
+    if (!options_.attention_always && !options_.small_limits && bytes < kManyRecomputedBytes) {
+      return fmt::format("{} bytes of scores, fewer than {}", bytes, kManyRecomputedBytes);
+    }
+    return {};
+  }
+
+  kernel::Refusal check() {
     const IsMade is_made = [this](const ir::Value& value) {
       return value.defining_op() != nullptr && members_.contains(value.defining_op());
     };
@@ -347,10 +358,6 @@ class RecomputedFinder {
       }
       if (options_.attention_always || options_.matrix_types.empty()) continue;
       if (why_no_contraction(*op, options_).empty()) return "matrix units compute its products";
-    }
-    const int64_t bytes = 4 * element_count(found_.members.front()->result()->type().dims());
-    if (!options_.attention_always && !options_.small_limits && bytes < kManyRecomputedBytes) {
-      return fmt::format("{} bytes of scores, fewer than {}", bytes, kManyRecomputedBytes);
     }
     return {};
   }
