@@ -197,6 +197,16 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
                 "1 MiB",
                 "all_reduces, and all_gathers, of as many bytes together run as one; 0: each by "
                 "itself");
+  table.text("hekla_ring_products", "", switches.ring_products, {"true", "false"},
+             "where transfers hide behind products",
+             "products whose operand devices would gather, or whose result they would scatter, go "
+             "in steps around a ring of them; other bits of sums");
+  table.integer("hekla_link_megabytes", "", switches.link_megabytes, {}, "0: unknown",
+                "what a device sends to another in a second, for what depends on hiding it");
+  table.integer("hekla_device_gigaflops", "", switches.device_gigaflops, {}, "0: unknown",
+                "what a device computes of products in a second, likewise");
+  table.integer("hekla_link_latency_us", "", switches.link_latency_us, {}, "5",
+                "what a transfer takes before its first byte, likewise");
   table.flag("hekla_small_limits", "", plan.small_limits, "false",
              "small arrays are computed as large ones are: for tests");
   table.text("hekla_f32_algorithm", "", switches.options.f32_algorithm,
@@ -237,6 +247,13 @@ Result<CompilerOptions> read_compiler_options(const Options& given) {
     plan.tree_reductions = switches.tree_reductions == "true" ? plan::TreeReductions::kWherePossible
                                                               : plan::TreeReductions::kNone;
   }
+  spmd::PartitionSchedule& partition = switches.options.partition;
+  if (!switches.ring_products.empty()) {
+    partition.rings = switches.ring_products == "true" ? spmd::Rings::kAlways : spmd::Rings::kNever;
+  }
+  partition.link = {1e9 * static_cast<double>(switches.device_gigaflops),
+                    1e6 * static_cast<double>(switches.link_megabytes),
+                    1e-6 * static_cast<double>(switches.link_latency_us)};
   if (!switches.attention.empty()) {
     plan.attention = switches.attention == "true"    ? plan::FusedAttention::kWherePossible
                      : switches.attention == "tiles" ? plan::FusedAttention::kTiles

@@ -83,6 +83,8 @@ Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fa
 struct CompilerSwitches {
   CompilerOptions options;
   std::string row_groups, stored_transposes, tree_reductions, attention, schedule_seed;  // as given
+  std::string ring_products;
+  int64_t link_megabytes = 0, device_gigaflops = 0, link_latency_us = 5;
 };
 OptionTable compiler_option_table(CompilerSwitches& switches);
 // INVALID_ARGUMENT as OptionTable::read.

@@ -304,7 +304,8 @@ struct Partitioner {
   std::string module;
   std::string operand, result;  // shardings, as text
   std::string error;
-  std::string config, shape, proposal;  // what it was asked
+  std::string config, shape, proposal, result_proposal;  // what it was asked
+  std::string wanted, revised;  // by users, and what it makes of that, if anything
   bool says_operands = true;
   int asked = 0, cleaned = 0, destroyed = 0;
   JAX_CustomCallPartitioner_string operand_bytes = {};
@@ -334,6 +335,8 @@ struct Partitioner {
     self.shape.assign(args->op_args[0].shape.data, args->op_args[0].shape.size);
     self.proposal = to_text(*sharding::decode_op_sharding(
         std::string_view(args->op_args[0].sharding.data, args->op_args[0].sharding.size)));
+    self.result_proposal = to_text(*sharding::decode_op_sharding(
+        std::string_view(args->op_result.sharding.data, args->op_result.sharding.size)));
     self.operand_text = encode_op_sharding(*sharding::parse_hlo_sharding(self.operand));
     self.operand_bytes = {self.operand_text.data(), self.operand_text.size()};
     args->args_sharding = self.says_operands ? &self.operand_bytes : nullptr;
@@ -344,8 +347,17 @@ struct Partitioner {
     of(functions).answer(*args);
     args->has_result_sharding = true;
   }
+  static void revise(JAX_CustomCallPartitioner_Callbacks* functions,
+                     JAX_CustomCallPartitioner_PropagateUserSharding_Args* args) {
+    Partitioner& self = of(functions);
+    self.wanted = to_text(*sharding::decode_op_sharding(
+        std::string_view(args->result_sharding.data, args->result_sharding.size)));
+    self.answer(*args);
+    self.result_text = encode_op_sharding(*sharding::parse_hlo_sharding(self.revised));
+    args->result_sharding = {self.result_text.data(), self.result_text.size()};
+  }
   JAX_CustomCallPartitioner_Callbacks functions() {
-    return {0, this, destroy, partition, infer, nullptr, true};
+    return {0, this, destroy, partition, infer, revised.empty() ? nullptr : revise, true};
   }
 };
 
@@ -391,6 +403,7 @@ TEST(Partition, WhatClientsPartitionThemselvesTheyAreAskedFor) {
   EXPECT_FALSE(made->has_collectives);
   EXPECT_EQ(client.config, "17");
   EXPECT_EQ(client.proposal, "{devices=[2,1]<=[2]}");
+  EXPECT_EQ(client.result_proposal, "{devices=[2,1]<=[2]}");
   // f32[8,4], row-major: field 2: 11, field 3: 8, 4, field 5: a layout of 1, 0.
   EXPECT_EQ(client.shape, std::string("\x10\x0b\x1a\x02\x08\x04\x2a\x04\x0a\x02\x01\x00", 12));
   int additions = 0;
@@ -451,8 +464,25 @@ TEST(Partition, WhatClientsPartitionThemselvesTheyAreAskedFor) {
   EXPECT_NE(silent.message().find("shardings of its operands"), std::string::npos)
       << silent.message();
 
+  // One that has a say in how results lie that users want in some way.
+  Partitioner other;
+  other.operand = other.result = "{devices=[2,1]<=[2]}";
+  other.revised = "{replicated}";
+  other.module = "module {\n  func.func public @main" + body;
+  static JAX_CustomCallPartitioner_Callbacks revising;
+  revising = other.functions();
+  revising.dtor = nullptr;
+  ASSERT_TRUE(add_partitioner(revising));
+  const auto revised = partitioned(program("", rows, call));
+  ASSERT_TRUE(revised.ok()) << revised.status().to_string();
+  EXPECT_EQ(other.wanted, "{devices=[2,1]<=[2]}");
+  EXPECT_EQ(other.result_proposal, "{replicated}");
+  EXPECT_EQ(other.asked, other.cleaned);
+  JAX_CustomCallPartitioner_Callbacks again = client.functions();
+  ASSERT_TRUE(add_partitioner(again));
+  client.destroyed = 0;
+
   // A second registration replaces the first.
-  EXPECT_EQ(client.destroyed, 0);
   Partitioner second;
   static JAX_CustomCallPartitioner_Callbacks last;  // stays registered
   last = second.functions();

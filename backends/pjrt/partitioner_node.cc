@@ -186,6 +186,27 @@ class ClientPartitioner : public spmd::CustomPartitioner {
     return decode_results(args.result_sharding);
   }
 
+  Result<std::vector<HloSharding>> revise(std::string_view config,
+                                          std::span<const CustomArray> results) const override {
+    std::vector<ir::Type> types;
+    std::vector<HloSharding> shardings;
+    for (const CustomArray& result : results) {
+      types.push_back(result.type);
+      shardings.push_back(result.sharding);
+    }
+    if (functions_->propagate_user_sharding == nullptr) return shardings;
+    const std::string shape = encode_shapes(types);
+    const std::string wanted = encode_shardings(shardings);
+    JAX_CustomCallPartitioner_PropagateUserSharding_Args args{};
+    args.backend_config = {config.data(), config.size()};
+    args.result_shape = borrowed(shape);
+    args.result_sharding = borrowed(wanted);
+    functions_->propagate_user_sharding(functions_, &args);
+    const Answer answer(args.header);
+    HEKLA_RETURN_IF_ERROR(answer.status());
+    return decode_results(args.result_sharding);
+  }
+
  private:
   JAX_CustomCallPartitioner_Callbacks* const functions_;
 };

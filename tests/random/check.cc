@@ -156,6 +156,7 @@ class PluginDevice : public Device {
     spmd::PartitionSchedule schedule;
     for (const std::string& form : forms) {
       if (form == "hekla_recompute_parts=false") schedule.recompute = false;
+      if (form == kRingProducts) schedule.rings = spmd::Rings::kAlways;
       if (form == kMergeCollectives) schedule.merge_collectives = false;
       if (form == kHoistCollectives) schedule.hoist_collectives = false;
       if (form == kCombineCollectives) schedule.combine_bytes = 0;
@@ -167,6 +168,8 @@ class PluginDevice : public Device {
                           const spmd::PartitionCounts& counts) {
     schedules_["partitioner: computed once more"] += counts.recomputed;
     schedules_["partitioner: sent alone"] += schedule.recompute ? 0 : 1;
+    schedules_["partitioner: products around rings"] += counts.rings;
+    schedules_["partitioner: products at once"] += schedule.rings == spmd::Rings::kAlways ? 0 : 1;
     schedules_["partitioner: collectives merged"] += counts.merged;
     schedules_["partitioner: collectives not merged"] += schedule.merge_collectives ? 0 : 1;
     schedules_["partitioner: collectives out of loops"] += counts.hoisted;
@@ -234,6 +237,7 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   const size_t attention_switch = always.size();
   always.emplace_back("hekla_attention=false");
   if (!options.recompute_parts) always.emplace_back("hekla_recompute_parts=false");
+  if (options.ring_products) always.emplace_back(kRingProducts);
   std::vector<std::string> stored = always;
   if (draws_all) stored.push_back(drawn);
   const auto all = device.run(*exposed.module, program.inputs, stored, 1);

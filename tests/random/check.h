@@ -65,6 +65,8 @@ std::string_view kind_name(Finding::Kind kind);
 // which.
 inline constexpr const char* kDrawnSchedules = "hekla_schedule_seed";
 
+inline constexpr const char* kRingProducts = "hekla_ring_products=true";
+
 // Forms of programs over partitions, as main.cc draws them.
 inline constexpr const char* kMergeCollectives = "hekla_merge_collectives=false";
 inline constexpr const char* kHoistCollectives = "hekla_hoist_collectives=false";
@@ -87,6 +89,8 @@ struct CheckOptions {
   bool small_limits = false;
   // How reductions are done in all forms, hekla_tree_reductions; empty: as the device prefers.
   std::optional<bool> tree_reductions;
+  // Whether hekla_ring_products=true is in all forms.
+  bool ring_products = false;
   // hekla_recompute_parts, in all forms.
   bool recompute_parts = true;
 };

@@ -122,6 +122,7 @@ class Run {
       if (settings_.all_drawn) options.schedule_seed |= 1;
       options.recompute_parts = seed % 5 > 0;
       if (settings_.partitions) {
+        options.ring_products = seed % 2 == 0;
         for (const char* form : {kMergeCollectives, kHoistCollectives, kCombineCollectives}) {
           options.forms.emplace_back(form);
         }

@@ -90,7 +90,7 @@ const std::vector<Required>& required() {
        {"partitioner"},
        {"computed once more", "sent alone", "collectives merged", "collectives not merged",
         "collectives out of loops", "collectives left in loops", "collectives combined",
-        "collectives apart"}},
+        "collectives apart", "products around rings", "products at once"}},
   };
   return all;
 }

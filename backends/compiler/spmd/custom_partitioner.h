@@ -42,6 +42,9 @@ class CustomPartitioner {
   virtual Result<std::vector<sharding::HloSharding>> infer(
       std::string_view config, std::span<const CustomArray> operands,
       std::span<const ir::Type> results) const = 0;
+  // How the results should lie where their users want them so.
+  virtual Result<std::vector<sharding::HloSharding>> revise(
+      std::string_view config, std::span<const CustomArray> results) const = 0;
 };
 
 // Of a custom call's target; null: it has none.

@@ -2,6 +2,7 @@
 // LocalOps::Job: one operation on its way into parts. Of local_*.cc alone.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "backends/compiler/spmd/folds.h"
@@ -16,6 +17,16 @@ struct RunningDimension {
   size_t dimension = 0;
   Axes axes;
   int64_t size = 0;  // of the whole
+};
+
+// A product whose operand travels around the devices that hold its parts, or whose result does
+// while they add to it.
+struct Ring {
+  size_t operand = 0;    // what travels, or what is taken apart for the result
+  size_t dimension = 0;  // of it: what the axes cut, or will
+  size_t result_dimension = 0;
+  Axes axes;
+  bool is_gather = false;
 };
 
 struct LocalOps::Job {
@@ -39,6 +50,7 @@ struct LocalOps::Job {
   // The results, where they are not made by the operation itself on its operands.
   std::vector<ir::Value*> made;
   std::vector<RunningDimension> running;
+  std::optional<Ring> ring;
 
   const Dims& result_dims(size_t i) const { return types[i].dims(); }
 };

@@ -344,6 +344,32 @@ void LocalOps::shift_indices(Job& job) {
   job.is_inside = g.broadcast(inside, job.result_dims(0), std::move(places));
 }
 
+// What becomes of a result that partitions hold addends of: where it is wanted so, or is added to
+// another sum behind, it stays that; else it is summed, in parts where these are wanted.
+Tiling LocalOps::sum_kept(const Job& job, const Tiling& sum, bool is_widened) const {
+  const ir::Operation& op = job.op;
+  Tiling kept = sum;
+  kept.partial.clear();
+  // Added to another sum, both are summed at once.
+  const bool is_addend = !is_widened && waits_for_user(*op.result());
+  if (is_addend) kept.partial = sum.partial;
+  if (is_addend) return kept;
+  std::set_intersection(sum.partial.begin(), sum.partial.end(), job.wanted[0].partial.begin(),
+                        job.wanted[0].partial.end(), std::back_inserter(kept.partial));
+  // Parts of the sum where they are wanted and nothing else is lost by it.
+  for (size_t d = 0; d < kept.dims.size(); ++d) {
+    const Axes& goal = job.wanted[0].dims[d];
+    const Axes& now = kept.dims[d];
+    if (goal.size() <= now.size() || !std::equal(now.begin(), now.end(), goal.begin())) continue;
+    const bool is_free =
+        std::all_of(goal.begin() + static_cast<std::ptrdiff_t>(now.size()), goal.end(),
+                    [&](int axis) { return contains(sum.partial, axis) && !kept.uses(axis); });
+    const int64_t n = op.result()->type().dims()[d];
+    if (is_free && n % mesh_.parts(goal) == 0) kept.dims[d] = goal;
+  }
+  return kept;
+}
+
 void LocalOps::finish(Job& job) {
   ir::Operation& op = job.op;
   ir::GraphBuilder& g = job.g;
@@ -379,9 +405,22 @@ void LocalOps::finish(Job& job) {
   const ir::Type rounded = job.types[0];
   if (is_widened) job.types[0] = ir::Type::tensor(DType::kF32, rounded.dims());
 
+  const auto unsummed = [&](Tiling tiling) {
+    tiling.partial = all_axes(job.sums, job.addends.axes);
+    return tiling;
+  };
+  const bool is_sum = (is_reduced && fold == OpCode::kAdd) || !job.addends.axes.empty();
+  const Tiling kept =
+      is_sum ? sum_kept(job, unsummed(job.result_tilings[0]), is_widened) : Tiling();
+  if (is_sum && !job.ring) find_scatter_ring(job, unsummed(job.result_tilings[0]), kept);
+  const bool is_scattered = job.ring && !job.ring->is_gather;
+
   ir::Operation* local = nullptr;
   std::vector<ir::Value*> values = std::move(job.made);
-  if (values.empty()) {
+  if (job.ring) {
+    ++rings_;
+    values = {is_scattered ? scatter_around_ring(job) : gather_around_ring(job)};
+  } else if (values.empty()) {
     auto made = std::make_unique<ir::Operation>(op.code(), job.operands, job.types,
                                                 std::move(job.attributes), op.location());
     for (std::unique_ptr<ir::Region>& region : op.take_regions()) {
@@ -397,29 +436,12 @@ void LocalOps::finish(Job& job) {
     ir::Value* nothing = neutral(g, *fold, rounded.dtype(), rounded.dims());
     values[0] = g.select(job.is_inside, values[0], nothing);
   }
-  if ((is_reduced && fold == OpCode::kAdd) || !job.addends.axes.empty()) {
-    Tiling& now = job.result_tilings[0];
-    Tiling sum = now;
-    sum.partial = all_axes(job.sums, job.addends.axes);
-    std::set_intersection(sum.partial.begin(), sum.partial.end(), job.wanted[0].partial.begin(),
-                          job.wanted[0].partial.end(), std::back_inserter(now.partial));
-    // Added to another sum, both are summed at once.
-    const bool is_addend = !is_widened && waits_for_user(*op.result());
-    if (is_addend) now.partial = sum.partial;
-    // Parts of the sum where they are wanted and nothing else is lost by it.
-    for (size_t d = 0; d < now.dims.size() && !is_addend; ++d) {
-      const Axes& goal = job.wanted[0].dims[d];
-      if (goal.size() <= now.dims[d].size() ||
-          !std::equal(now.dims[d].begin(), now.dims[d].end(), goal.begin())) {
-        continue;
-      }
-      const bool is_free =
-          std::all_of(goal.begin() + static_cast<std::ptrdiff_t>(now.dims[d].size()), goal.end(),
-                      [&](int axis) { return contains(sum.partial, axis) && !now.uses(axis); });
-      const int64_t n = op.result()->type().dims()[d];
-      if (is_free && n % mesh_.parts(goal) == 0) now.dims[d] = goal;
+  if (is_sum) {
+    const Tiling sum = unsummed(job.result_tilings[0]);
+    job.result_tilings[0] = kept;
+    if (!is_scattered) {
+      values[0] = resharder_.reshard(g, values[0], sum, kept, op.result()->type().dims());
     }
-    values[0] = resharder_.reshard(g, values[0], sum, now, op.result()->type().dims());
   } else if (is_reduced && fold) {
     values[0] = resharder_.combine(g, values[0], job.sums, *fold);
   } else if (is_reduced) {

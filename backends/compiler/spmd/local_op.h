@@ -11,6 +11,7 @@
 
 #include "backends/compiler/spmd/local_window.h"
 #include "backends/compiler/spmd/op_cut.h"
+#include "backends/compiler/spmd/partition_schedule.h"
 #include "backends/compiler/spmd/reshard.h"
 #include "backends/compiler/spmd/versions.h"
 #include "runtime/program/builder/graph_builder.h"
@@ -38,8 +39,15 @@ struct Addends {
 class LocalOps {
  public:
   LocalOps(Resharder& resharder, Versions& versions, const PrimeMesh& mesh,
-           Reading reading = Reading::kByBytes)
-      : resharder_(resharder), versions_(versions), mesh_(mesh), reading_(reading) {}
+           Reading reading = Reading::kByBytes, const PartitionSchedule& schedule = {})
+      : resharder_(resharder),
+        versions_(versions),
+        mesh_(mesh),
+        reading_(reading),
+        schedule_(schedule) {}
+
+  // Products computed around rings so far.
+  int64_t ring_count() const { return rings_; }
 
   // What a device sends for operand i to be as `cut` needs it, its neighbours' elements included;
   // infinite where the operation cannot be computed so.
@@ -79,11 +87,21 @@ class LocalOps {
   void adapt_attributes(Job& job) const;
   void shift_indices(Job& job);
   void finish(Job& job);
+  Tiling sum_kept(const Job& job, const Tiling& sum, bool is_widened) const;
+  // local_ring.cc
+  void find_gather_ring(Job& job) const;
+  void find_scatter_ring(Job& job, const Tiling& sum, const Tiling& kept) const;
+  bool pays(const Job& job, const Dims& piece, double sent_elements, int64_t steps) const;
+  ir::Value* product(Job& job, const std::vector<ir::Value*>& operands, const Dims& dims) const;
+  ir::Value* gather_around_ring(Job& job);
+  ir::Value* scatter_around_ring(Job& job);
 
   Resharder& resharder_;
   Versions& versions_;
   const PrimeMesh& mesh_;
   const Reading reading_;
+  const PartitionSchedule schedule_;
+  int64_t rings_ = 0;
 };
 
 }  // namespace hekla::spmd

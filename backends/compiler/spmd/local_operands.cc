@@ -124,11 +124,15 @@ Status LocalOps::take_operands(Job& job) {
   job.reads = *window_reads(op, job.rule, job.cut, mesh_, types);
   job.windows.resize(job.reads.size());
   std::vector<OperandWay> ways;
+  find_gather_ring(job);
   for (size_t i = 0; i < op.operand_count(); ++i) {
     Tiling tiling = *tiling_under(job.cut, job.rule, job.rule.operands[i], mesh_);
     if (!job.addends.axes.empty() && job.addends.operands[i]) tiling.partial = job.addends.axes;
     job.operand_tilings.push_back(tiling);
     ways.push_back(way_of(op.operand(i), tiling, job.reads, i));
+    if (job.ring && job.ring->operand == i) {
+      ways[i].tiling.dims[job.ring->dimension] = job.ring->axes;
+    }
     HEKLA_ASSIGN_OR_RETURN(ir::Value* const part, versions_.part(op.operand(i), ways[i].tiling));
     job.operands.push_back(part);
   }

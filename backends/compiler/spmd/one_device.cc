@@ -37,6 +37,7 @@ Status ToOneDevice::run() {
   }
   drop_replaced();
   if (recomputer_) layout_.counts.recomputed = recomputer_->count();
+  if (local_ops_) layout_.counts.rings = local_ops_->ring_count();
   std::vector<ir::Type> results;
   for (const ir::Value* value : block.terminator()->operands()) results.push_back(value->type());
   entry.type = ir::Type::function(block.argument_types(), std::move(results));

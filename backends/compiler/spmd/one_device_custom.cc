@@ -70,10 +70,14 @@ Result<CustomPartition> ToOneDevice::ask_partitioner(const ir::Operation& op,
     return array.sharding.kind == HloSharding::Kind::kReplicated;
   };
   const std::string config = ir::text_value(op, "backend_config");
-  // Without a rule nothing propagates through the call.
-  if (op.attribute(kRule).is_absent() && std::all_of(results.begin(), results.end(), is_whole) &&
-      !std::all_of(operands.begin(), operands.end(), is_whole)) {
-    Result<std::vector<HloSharding>> inferred = partitioner->infer(config, operands, types);
+  // Without a rule nothing propagates through the call: its results lie as its operands make them,
+  // or as their users want them.
+  const bool is_wanted = !std::all_of(results.begin(), results.end(), is_whole);
+  if (op.attribute(kRule).is_absent() &&
+      (is_wanted || !std::all_of(operands.begin(), operands.end(), is_whole))) {
+    Result<std::vector<HloSharding>> inferred = is_wanted
+                                                    ? partitioner->revise(config, results)
+                                                    : partitioner->infer(config, operands, types);
     if (!inferred.ok()) return inferred.status().with_context(where(op));
     if (inferred->size() != results.size()) {
       return invalid_argument("{}: its partitioner infers {} shardings for {} results", where(op),

@@ -51,7 +51,7 @@ class ToOneDevice {
         versions_(resharder_, mesh),
         trace_(layout.trace, resharder_, versions_, mesh) {
     if (mesh == nullptr) return;
-    local_ops_.emplace(resharder_, versions_, *mesh);
+    local_ops_.emplace(resharder_, versions_, *mesh, Reading::kByBytes, layout.schedule);
     recomputer_.emplace(*local_ops_, versions_, *mesh);
     if (layout.schedule.recompute) versions_.set_recomputer(&*recomputer_);
   }

@@ -64,6 +64,8 @@ class Resharder {
   ir::Value* sum_over(ir::GraphBuilder& g, ir::Value* part, const Axes& axes) {
     return combine(g, part, axes, ir::OpCode::kAdd);
   }
+  // What the partition with the next part along `axes` has, round about: a collective_permute.
+  ir::Value* of_next_part(ir::GraphBuilder& g, ir::Value* value, const Axes& axes);
   // Where this partition's part begins along a dimension that `axes` cut into parts of `size`
   // elements: an i64 scalar.
   ir::Value* start_of_part(ir::GraphBuilder& g, const Axes& axes, int64_t size) const;

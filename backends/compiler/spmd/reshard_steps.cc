@@ -128,6 +128,14 @@ ir::Value* Resharder::slice(GraphBuilder& g, ir::Value* part, const Tiling& from
   return g.dynamic_slice(pad_to(g, part, padded), starts, local);
 }
 
+ir::Value* Resharder::of_next_part(GraphBuilder& g, ir::Value* value, const Axes& axes) {
+  Groups pairs;
+  for (const std::vector<int64_t>& row : mesh_->groups(axes)) {
+    for (size_t i = 0; i < row.size(); ++i) pairs.push_back({row[(i + 1) % row.size()], row[i]});
+  }
+  return collective(g, OpCode::kCollectivePermute, value, pairs, value->type(), {})->result();
+}
+
 ir::Value* Resharder::permute(GraphBuilder& g, ir::Value* part, const Tiling& from,
                               const Tiling& to) {
   const std::vector<int64_t> sources = permutation_sources(*mesh_, from, to);
