@@ -16,11 +16,10 @@ Target common_target(std::span<const Target> targets) {
       return std::find(other.matrix_shapes.begin(), other.matrix_shapes.end(), shape) ==
              other.matrix_shapes.end();
     });
-    // 0: no limit.
-    if (other.max_loop_iterations != 0 &&
-        (common.max_loop_iterations == 0 ||
-         other.max_loop_iterations < common.max_loop_iterations)) {
-      common.max_loop_iterations = other.max_loop_iterations;
+    for (int64_t Target::*limit :
+         {&Target::max_loop_iterations, &Target::max_allocation_bytes, &Target::max_buffer_bytes}) {
+      if (other.*limit == 0) continue;  // none
+      common.*limit = common.*limit == 0 ? other.*limit : std::min(common.*limit, other.*limit);
     }
     common.is_cpu = common.is_cpu || other.is_cpu;
     for (uint32_t Target::*limit :
