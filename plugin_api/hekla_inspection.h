@@ -36,7 +36,8 @@ typedef struct Hekla_Executable_Artefact_Args {
 
 // Counts of the executable and of its launches so far, int64 each. Names of Hekla's plugins:
 // kernels, steps, host_steps, compiled_kernels, loaded_kernels (from the cache on disk),
-// code_bytes, arena_bytes, constant_bytes, host_steps_run, launches, submissions, dispatches.
+// code_bytes, arenas, arena_bytes (of all), constant_bytes, host_steps_run, launches, submissions,
+// dispatches.
 typedef struct Hekla_Executable_Statistics_Args {
   size_t struct_size;
   PJRT_Extension_Base* extension_start;

@@ -129,6 +129,10 @@ void draw(CompilerOptions& options, plan::DeviceTraits& traits) {
   }
   if (below(3) == 0) drawn.overlap_collectives = false;
   traits.has_transforms = traits.has_transforms && below(2) == 0;
+  if (drawn.arena_limit_bytes == 0 && below(2) == 0) {
+    constexpr int64_t kLimits[] = {1, 256, 4096, int64_t{1} << 16};
+    drawn.arena_limit_bytes = kLimits[below(4)];
+  }
 }
 
 }  // namespace

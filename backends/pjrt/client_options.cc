@@ -164,6 +164,9 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "operations share kernels; false: each is a kernel and all values are stored");
   table.flag("hekla_reuse_memory", "", plan.reuse_memory, "true",
              "temporaries that do not live at the same time share bytes");
+  table.integer("hekla_arena_limit_bytes", "", plan.arena_limit_bytes, {}, "the device's",
+                "temporaries of more bytes together are in several arenas, each of at most these "
+                "many or of one value; 0: the device's limit");
   table.text("hekla_row_groups", "", switches.row_groups, {"true", "led", "false"}, "where it pays",
              "chains of kernels along rows run block by block of rows");
   table.text("hekla_stored_transposes", "", switches.stored_transposes, {"true", "false"},

@@ -225,7 +225,7 @@ TEST(Attention, KeepsNoScoresInMemory) {
   const plan::LaunchPlan plan =
       plan_of(heads_first({2, 128, 128, 16, 16}, kCausal), traits_of(256), options);
   EXPECT_EQ(plan.kernels.size(), 1u) << plan::to_string(plan);
-  EXPECT_EQ(plan.arena_bytes, 0);
+  EXPECT_EQ(plan.arena_bytes(), 0);
   EXPECT_EQ(why_not(plan), "taken");
 }
 

@@ -37,7 +37,7 @@ void expect_same(const plan::LaunchPlan& want, const plan::LaunchPlan& got) {
   EXPECT_EQ(want.input_bytes, got.input_bytes);
   EXPECT_EQ(want.output_bytes, got.output_bytes);
   EXPECT_EQ(want.output_input, got.output_input);
-  EXPECT_EQ(want.arena_bytes, got.arena_bytes);
+  EXPECT_EQ(want.arenas, got.arenas);
   ASSERT_EQ(want.constants.size(), got.constants.size());
   for (size_t i = 0; i < want.constants.size(); ++i) {
     EXPECT_TRUE(want.constants[i].identical(got.constants[i])) << i;

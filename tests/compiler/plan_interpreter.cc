@@ -20,8 +20,10 @@ constexpr std::byte kPattern{0xcb};
 
 class Runner {
  public:
-  Runner(const plan::LaunchPlan& plan, const std::vector<HostArray>& inputs)
-      : plan_(plan), arena_(static_cast<size_t>(plan.arena_bytes), kPattern) {
+  Runner(const plan::LaunchPlan& plan, const std::vector<HostArray>& inputs) : plan_(plan) {
+    for (const int64_t bytes : plan.arenas) {
+      arenas_.emplace_back(static_cast<size_t>(bytes), kPattern);
+    }
     for (const HostArray& array : inputs) {
       inputs_.emplace_back(array.bytes().begin(), array.bytes().end());
     }
@@ -41,7 +43,8 @@ class Runner {
  private:
   std::span<std::byte> bytes(const Slice& slice) {
     const auto index = static_cast<size_t>(slice.index);
-    Bytes* buffer = &arena_;
+    Bytes* buffer = nullptr;
+    if (slice.space == Slice::Space::kArena) buffer = &arenas_.at(index);
     if (slice.space == Slice::Space::kInput) buffer = &inputs_.at(index);
     if (slice.space == Slice::Space::kOutput) buffer = &outputs_.at(index);
     if (slice.space == Slice::Space::kConstant) buffer = &constants_.at(index);
@@ -164,8 +167,7 @@ class Runner {
   }
 
   const plan::LaunchPlan& plan_;
-  std::vector<Bytes> inputs_, outputs_, constants_;
-  Bytes arena_;
+  std::vector<Bytes> inputs_, outputs_, constants_, arenas_;
   Bytes launch_ = Bytes(plan::kLaunchBytes);  // device 0
   std::map<int32_t, std::pair<const plan::StartStep*, std::vector<Bytes>>> under_way_;
 };

@@ -54,9 +54,9 @@ class NativeErf {
     cpu::LaunchMemory memory;
     memory.inputs.push_back(static_cast<const std::byte*>(in));
     memory.outputs.push_back(static_cast<std::byte*>(out));
-    const auto arena = cpu::BlockPool::process_pool().allocate(program_->plan().arena_bytes);
+    const auto arena = cpu::BlockPool::process_pool().allocate(program_->plan().arena_bytes());
     ASSERT_TRUE(arena.ok());
-    memory.arena = arena->data();
+    memory.arenas.assign(program_->plan().arenas.size(), arena->data());
     const Status status = program_->run(memory, {});
     ASSERT_TRUE(status.ok()) << status.to_string();
   }

@@ -343,6 +343,8 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   for (const std::string& form : options.forms) {
     if (form == "again") {
       launches = 2;
+    } else if (form == kSeveralArenas) {
+      forms.push_back(fmt::format("{}={}", kSeveralArenas, 1 << options.schedule_seed % 17));
     } else {
       forms.push_back(form == kDrawnSchedules ? drawn : form);
     }
@@ -351,6 +353,7 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
     const std::string form = option.empty() ? "fused" : option;
     std::vector<std::string> chosen = always;
     if (!option.empty()) chosen.push_back(option);
+    if (option.starts_with(kSeveralArenas) && draws_all) chosen.emplace_back("hekla_fuse=false");
     const auto got =
         device.run(*program.module, program.inputs, chosen, option.empty() ? launches : 1);
     if (!got.ok()) {

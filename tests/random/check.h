@@ -66,6 +66,9 @@ std::string_view kind_name(Finding::Kind kind);
 inline constexpr const char* kDrawnSchedules = "hekla_schedule_seed";
 
 inline constexpr const char* kRingProducts = "hekla_ring_products=true";
+// The form with temporaries in several arenas, whose limit CheckOptions::schedule_seed says; every
+// other one with all values stored, so that there are many.
+inline constexpr const char* kSeveralArenas = "hekla_arena_limit_bytes";
 
 // Forms of programs over partitions, as main.cc draws them.
 inline constexpr const char* kMergeCollectives = "hekla_merge_collectives=false";
@@ -80,9 +83,10 @@ struct CheckOptions {
                                     "hekla_row_groups=true",
                                     "hekla_row_groups=led",
                                     "hekla_stored_transposes=true",
+                                    kSeveralArenas,
                                     kDrawnSchedules};
   // Draws the schedules of kDrawnSchedules, and, when it is odd, those of the form with all values
-  // stored too.
+  // stored too; and the limit of kSeveralArenas.
   uint64_t schedule_seed = 1;
   // What large arrays are needed for otherwise is done for these: the compiler option
   // hekla_small_limits, in all forms.

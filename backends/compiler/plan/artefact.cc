@@ -45,11 +45,9 @@ Json to_json(const LaunchPlan& plan) {
     outputs.push_back(
         {{"bytes", plan.output_bytes[o]}, {"may_take_input", input < 0 ? Json() : Json(input)}});
   }
-  return {{"arena_bytes", plan.arena_bytes},
-          {"constants", std::move(constants)},
-          {"inputs", plan.input_bytes},
-          {"outputs", std::move(outputs)},
-          {"steps", to_json(plan.steps, plan)}};
+  return {{"arena_bytes", plan.arena_bytes()}, {"arenas", plan.arenas},
+          {"constants", std::move(constants)}, {"inputs", plan.input_bytes},
+          {"outputs", std::move(outputs)},     {"steps", to_json(plan.steps, plan)}};
 }
 
 Json to_json(const std::vector<kernel::Kernel>& kernels) {

@@ -17,8 +17,8 @@ namespace hekla::plan {
 // decisions and behind them the device's, of each kernel and contraction; called where needed.
 //
 // JSON, all sizes and offsets in bytes:
-//   plan             {arena_bytes, constants: [bytes], inputs: [bytes],
-//                    outputs: [{bytes, may_take_input}], steps: [step]}
+//   plan             {arena_bytes, arenas: [bytes], constants: [bytes], inputs: [bytes],
+//                    outputs: [{bytes, may_take_input}], steps: [step]}; arena_bytes: of all
 //     step           {kind, text, reads: [slice], writes: [slice], lists: [[step]]}; `text` as in
 //                    the text form; `lists` what the step runs: a loop's body, a while's condition
 //                    and body, a branch's cases

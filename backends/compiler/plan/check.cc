@@ -2,6 +2,7 @@
 #include "backends/compiler/plan/check.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "backends/compiler/plan/visit.h"
 
@@ -20,11 +21,19 @@ class Checker {
  private:
   Status check_memory() const {
     const auto is_negative = [](int64_t bytes) { return bytes < 0; };
-    if (plan_.arena_bytes < 0 || plan_.row_scratch_bytes < 0 ||
-        plan_.row_scratch_bytes > plan_.arena_bytes ||
+    if (plan_.row_scratch_bytes < 0 || std::ranges::any_of(plan_.arenas, is_negative) ||
         std::ranges::any_of(plan_.input_bytes, is_negative) ||
         std::ranges::any_of(plan_.output_bytes, is_negative)) {
       return internal_error("memory of less than no bytes");
+    }
+    int64_t left = std::numeric_limits<int64_t>::max();
+    for (const int64_t bytes : plan_.arenas) {
+      if (bytes > left) return internal_error("arenas of more bytes than can be counted");
+      left -= bytes;
+    }
+    if (plan_.row_scratch_bytes > plan_.arena_bytes()) {
+      return internal_error("scratch of {} bytes in arenas of {}", plan_.row_scratch_bytes,
+                            plan_.arena_bytes());
     }
     if (plan_.output_input.size() != plan_.output_bytes.size()) {
       return internal_error("{} outputs, {} of them with an input to take",
@@ -258,7 +267,7 @@ class Checker {
       case Slice::Space::kOutput:
         return index < plan_.output_bytes.size() ? plan_.output_bytes[index] : -1;
       case Slice::Space::kArena:
-        return index == 0 ? plan_.arena_bytes : -1;
+        return index < plan_.arenas.size() ? plan_.arenas[index] : -1;
       case Slice::Space::kConstant:
         return index < plan_.constants.size() ? plan_.constants[index].size_bytes() : -1;
       case Slice::Space::kLaunch:

@@ -38,7 +38,7 @@ LaunchPlan sound() {
   plan.input_bytes = {100, 64};
   plan.output_bytes = {100, 8};
   plan.output_input = {0, -1};
-  plan.arena_bytes = 1000;
+  plan.arenas = {1000};
   plan.constants.emplace_back(DType::kI32, Dims{4});
   plan.steps = {{KernelStep{0, {input(0, 4, 96), arena(996, 4)}}},
                 {CopyStep{{Space::kConstant, 0, 0, 16}, arena(0, 16)}},
@@ -84,8 +84,10 @@ TEST(Check, NamesStepAndReason) {
   expect([&](auto& p) { write(p, {Space::kConstant, 0, 0, 4}); }, "may not be written");
   expect([&](auto& p) { write(p, {Space::kLaunch, 0, 4, 4}); }, "partition of the device [4] may");
   expect([&](auto& p) { read(p, {Space::kLaunch, 0, 12, 4}); }, "is outside of its 12 bytes");
-  expect([](auto& p) { p.arena_bytes = 999; }, "step 0: kernel 0 k");
-  expect([](auto& p) { p.arena_bytes = -1; }, "less than no bytes");
+  expect([](auto& p) { p.arenas = {999}; }, "step 0: kernel 0 k");
+  expect([](auto& p) { p.arenas = {-1}; }, "less than no bytes");
+  expect([](auto& p) { p.arenas = {1, -1}; }, "less than no bytes");
+  expect([](auto& p) { p.arenas = {1, INT64_MAX}; }, "more bytes than can be counted");
   expect([](auto& p) { p.output_input.pop_back(); }, "2 outputs, 1 of them");
   expect([](auto& p) { p.output_input[1] = 1; }, "output 1 cannot take");
   expect([](auto& p) { p.output_input[0] = 7; }, "output 0 cannot take");
@@ -167,7 +169,7 @@ TEST(Check, NamesStepAndReason) {
   EXPECT_TRUE(check(with_leader).ok()) << check(with_leader).to_string();
   expect(led(kernel::RowsOf::kOutByRows, false), "is not the first");
   expect(led(kernel::RowsOf::kLhs, true), "rows are not those of its result");
-  expect([](auto& p) { p.row_scratch_bytes = 1001; }, "less than no bytes");
+  expect([](auto& p) { p.row_scratch_bytes = 1001; }, "scratch of 1001 bytes in");
   expect(one({RowsStep{3, {}, 0, {arena(0, 4)}}}), "no scratch of 3 rows");
   expect(one({RowsStep{2, {}, 0, {input(0, 4)}}}), "no scratch");
   expect(one({RowsStep{2, {{KernelStep{5, {}}}}, 0, {}}}), "there is no kernel 5");

@@ -42,6 +42,10 @@ struct DeviceTraits {
   bool fuses_attention = false;
   // Iterations after which the device ends the loops of a kernel; 0: never.
   int64_t max_loop_iterations = 0;
+  // The most memory that there is surely in one piece, so that temporaries of more bytes are in
+  // several arenas; and what no piece of memory exceeds, be it of one value. 0: no limit.
+  int64_t max_arena_bytes = 0;
+  int64_t max_buffer_bytes = 0;
 };
 
 }  // namespace hekla::plan

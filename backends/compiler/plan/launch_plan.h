@@ -2,16 +2,18 @@
 // LaunchPlan: what one launch of an executable does, as data.
 //
 // Steps run in order, or in any order that keeps what they read and write apart. Buffers are named
-// by slices: of the launch's inputs and outputs, of the arena (temporary memory of one launch), of
+// by slices: of the launch's inputs and outputs, of arenas (temporary memory of one launch), of
 // constants, which live as long as the executable, and of what the launch says of its device. There
 // is no device handle in it: backends turn kernels into code and slices into addresses. Immutable
 // once made; read by any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <variant>
 #include <vector>
@@ -29,7 +31,7 @@ namespace hekla::plan {
 struct Slice {
   enum class Space : uint8_t { kInput, kOutput, kArena, kConstant, kLaunch };
   Space space = Space::kArena;
-  int32_t index = 0;  // which input, output or constant; 0 for the others
+  int32_t index = 0;  // which input, output, arena or constant; 0 for what the launch says
   int64_t offset = 0;
   int64_t bytes = 0;
   bool operator==(const Slice&) const = default;
@@ -193,17 +195,39 @@ struct LaunchPlan {
   // right in both cases: steps name the output, and a CopyStep from the input, which is nothing
   // when both are the same memory, stands where the input's value is still needed there.
   std::vector<int32_t> output_input;
-  int64_t arena_bytes = 0;
-  // The last bytes of the arena, which scratch of RowsSteps alone has: whoever runs all of those a
-  // few rows at a time needs no memory there.
+  // Bytes of each arena: one, or several where a device has no memory in one piece for all
+  // temporaries (DeviceTraits::max_arena_bytes). Memory of its own each; a slice lies in one.
+  std::vector<int64_t> arenas;
+  // The last bytes of the arenas, one behind the other, which scratch of RowsSteps alone has:
+  // whoever runs all of those a few rows at a time needs no memory there.
   int64_t row_scratch_bytes = 0;
   Steps steps;
   std::vector<Decision> decisions;  // no two equal
+
+  int64_t arena_bytes() const;  // of all
+  // Bytes of each arena that is left without the scratch of rows.
+  std::vector<int64_t> arenas_without_scratch() const;
 };
+
+inline int64_t LaunchPlan::arena_bytes() const {
+  return std::accumulate(arenas.begin(), arenas.end(), int64_t{0});
+}
+
+inline std::vector<int64_t> LaunchPlan::arenas_without_scratch() const {
+  std::vector<int64_t> left = arenas;
+  int64_t scratch = row_scratch_bytes;
+  for (auto last = left.rbegin(); last != left.rend() && scratch > 0; ++last) {
+    const int64_t here = std::min(*last, scratch);
+    *last -= here;
+    scratch -= here;
+  }
+  return left;
+}
 
 // "input", "output", "arena", "constant", "launch".
 const char* space_name(Slice::Space space);
-// "input 1 [16]", "output 0 +64 [16]", "arena +128 [4096]".
+// "input 1 [16]", "output 0 +64 [16]", "arena +128 [4096]", "arena 1 +0 [64]" of another one than
+// the first.
 std::string to_string(const Slice& slice);
 // One line a step, kernels by number; for people and tests.
 std::string to_string(const LaunchPlan& plan);

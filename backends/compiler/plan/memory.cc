@@ -2,6 +2,7 @@
 #include "backends/compiler/plan/memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -212,17 +213,100 @@ class CopyElision {
 
 void elide_copies(LaunchPlan& plan) { CopyElision(plan).run(); }
 
-void assign_arena(LaunchPlan& plan, bool reuse) {
-  Lives all(plan);
-  struct Placed {
-    int32_t buffer;
+namespace {
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
+
+// Places buffers in arenas, one after the other.
+class Arenas {
+ public:
+  struct Buffer {
+    int32_t number = 0;
     Life life;
+    size_t arena = 0;
     int64_t offset = 0;
   };
-  std::vector<Placed> buffers;
+
+  Arenas(bool reuse, int64_t max_bytes) : reuse_(reuse) {
+    if (max_bytes > 0) max_bytes_ = max_bytes / kArenaAlignment * kArenaAlignment;
+  }
+
+  // `buffer` stays where it is in memory. No larger ones come after it, but behind a fence.
+  void place(Buffer& buffer) {
+    const int64_t size = aligned(buffer.life.bytes);
+    size_t best = arenas_.size();
+    int64_t least_growth = size;
+    for (size_t i = first_; i < arenas_.size(); ++i) {
+      const int64_t offset = lowest_free(arenas_[i], buffer, size);
+      if (size > arenas_[i].capacity - offset) continue;
+      const int64_t growth = std::max<int64_t>(offset + size - arenas_[i].bytes, 0);
+      if (growth > least_growth || (growth == least_growth && best < arenas_.size())) continue;
+      best = i;
+      least_growth = growth;
+      buffer.offset = offset;
+    }
+    if (best == arenas_.size()) {
+      arenas_.push_back({.capacity = std::max(max_bytes_, size)});
+      buffer.offset = 0;
+    }
+    buffer.arena = best;
+    Arena& arena = arenas_[best];
+    arena.bytes = std::max(arena.bytes, buffer.offset + size);
+    arena.placed.insert(
+        std::upper_bound(arena.placed.begin(), arena.placed.end(), &buffer,
+                         [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; }),
+        &buffer);
+  }
+
+  // What is placed from now on lies behind all that is there, in the last arena or in later ones.
+  void fence() {
+    if (arenas_.empty()) return;
+    first_ = arenas_.size() - 1;
+    arenas_[first_].begin = arenas_[first_].bytes;
+    arenas_[first_].placed.clear();
+  }
+
+  std::vector<int64_t> bytes() const {
+    std::vector<int64_t> all;
+    for (const Arena& arena : arenas_) all.push_back(arena.bytes);
+    return all;
+  }
+
+ private:
+  struct Arena {
+    int64_t capacity = 0;
+    int64_t bytes = 0;
+    int64_t begin = 0;
+    std::vector<const Buffer*> placed;  // by offset
+  };
+
+  int64_t lowest_free(const Arena& arena, const Buffer& buffer, int64_t size) const {
+    int64_t offset = arena.begin;
+    for (const Buffer* other : arena.placed) {
+      const bool together = !reuse_ || (other->life.first <= buffer.life.last &&
+                                        buffer.life.first <= other->life.last);
+      const int64_t end = other->offset + aligned(other->life.bytes);
+      if (together && other->offset < offset + size && offset < end) offset = end;
+    }
+    return offset;
+  }
+
+  const bool reuse_;
+  int64_t max_bytes_ = std::numeric_limits<int64_t>::max();
+  std::vector<Arena> arenas_;
+  size_t first_ = 0;
+};
+
+}  // namespace
+
+void assign_arenas(LaunchPlan& plan, bool reuse, int64_t max_arena_bytes) {
+  Lives all(plan);
+  std::vector<Arenas::Buffer> buffers;
   for (auto& [buffer, life] : all.lives()) buffers.push_back({buffer, std::move(life)});
-  std::sort(buffers.begin(), buffers.end(), [](const Placed& a, const Placed& b) {
-    return a.life.bytes != b.life.bytes ? a.life.bytes > b.life.bytes : a.buffer < b.buffer;
+  std::sort(buffers.begin(), buffers.end(), [](const auto& a, const auto& b) {
+    return a.life.bytes != b.life.bytes ? a.life.bytes > b.life.bytes : a.number < b.number;
   });
   std::unordered_set<int32_t> scratch;
   for_each_step(plan.steps, [&](const Step& step) {
@@ -231,41 +315,24 @@ void assign_arena(LaunchPlan& plan, bool reuse) {
     for (const Slice& slice : rows->scratch) scratch.insert(slice.index);
   });
   // Scratch last, behind all others: it is memory only where rows do not go a few at a time.
-  const auto first_scratch =
-      std::stable_partition(buffers.begin(), buffers.end(),
-                            [&](const Placed& buffer) { return !scratch.contains(buffer.buffer); });
-  std::unordered_map<int32_t, int64_t> offsets;
-  std::vector<const Placed*> placed;  // by offset
-  int64_t begin = 0;
-  for (auto it = buffers.begin(); it != buffers.end(); ++it) {
-    Placed& buffer = *it;
-    if (it == first_scratch) {
-      begin = plan.arena_bytes;
-      placed.clear();
-    }
-    const int64_t size =
-        (buffer.life.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-    int64_t offset = begin;
-    for (const Placed* other : placed) {
-      const bool together = !reuse || (other->life.first <= buffer.life.last &&
-                                       buffer.life.first <= other->life.last);
-      const int64_t end = other->offset + (other->life.bytes + kArenaAlignment - 1) /
-                                              kArenaAlignment * kArenaAlignment;
-      if (together && other->offset < offset + size && offset < end) offset = end;
-    }
-    buffer.offset = offset;
-    offsets[buffer.buffer] = offset;
-    plan.arena_bytes = std::max(plan.arena_bytes, offset + size);
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), &buffer,
-                         [](const Placed* a, const Placed* b) { return a->offset < b->offset; }),
-        &buffer);
-  }
-  if (first_scratch != buffers.end()) plan.row_scratch_bytes = plan.arena_bytes - begin;
+  const auto first_scratch = std::stable_partition(
+      buffers.begin(), buffers.end(),
+      [&](const Arenas::Buffer& buffer) { return !scratch.contains(buffer.number); });
+  Arenas arenas(reuse, max_arena_bytes);
+  for (auto it = buffers.begin(); it != first_scratch; ++it) arenas.place(*it);
+  plan.arenas = arenas.bytes();
+  const int64_t without_scratch = plan.arena_bytes();
+  arenas.fence();
+  for (auto it = first_scratch; it != buffers.end(); ++it) arenas.place(*it);
+  plan.arenas = arenas.bytes();
+  plan.row_scratch_bytes = plan.arena_bytes() - without_scratch;
+  std::unordered_map<int32_t, const Arenas::Buffer*> by_number;
+  for (const Arenas::Buffer& buffer : buffers) by_number[buffer.number] = &buffer;
   for_each_slice_within(plan.steps, plan, [&](Slice& slice, const Use&) {
     if (slice.space != Space::kArena) return;
-    slice.offset += offsets[slice.index];
-    slice.index = 0;
+    const Arenas::Buffer& buffer = *by_number[slice.index];
+    slice.offset += buffer.offset;
+    slice.index = static_cast<int32_t>(buffer.arena);
   });
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory planning: buffers that are never alive at the same time share bytes of the arena.
+// Memory planning: buffers that are never alive at the same time share bytes of an arena.
 //
-// Before it, every slice of the arena is a buffer of its own: `index` is its number and `offset` 0.
-// After it, `index` is 0 and `offset` a place in one arena. Pure.
+// Before it, every slice of an arena is a buffer of its own: `index` is its number and `offset` 0.
+// After it, `index` is the arena's and `offset` a place there. Pure.
 #pragma once
 
 #include "backends/compiler/plan/launch_plan.h"
@@ -16,11 +16,15 @@ inline constexpr int64_t kArenaAlignment = 64;
 // something outside of the loop does as well, all through the loop. Larger buffers are placed
 // first, each at the lowest offset that is free all its life; without `reuse` every buffer has
 // bytes of its own.
-void assign_arena(LaunchPlan& plan, bool reuse = true);
+//
+// An arena has at most `max_arena_bytes`, 0: no limit, and then there is one. A buffer goes where
+// the arenas grow least, and begins another one where none has room; a buffer that is larger than
+// the limit is in an arena of its size.
+void assign_arenas(LaunchPlan& plan, bool reuse = true, int64_t max_arena_bytes = 0);
 
 // Removes copies that are not needed: a value is made where it is to be copied, when nobody needs
 // what is there in between. So loops write their carried buffers in place, collectives too, whose
-// start and done both stand for the time in between. Run before assign_arena.
+// start and done both stand for the time in between. Run before assign_arenas.
 void elide_copies(LaunchPlan& plan);
 
 }  // namespace hekla::plan

@@ -131,7 +131,7 @@ TEST(Overlap, MemoryIsAliveAndUntouchedAllThrough) {
   EXPECT_EQ(names_of(plan).at(1), "start 0");
   EXPECT_EQ(names_of(plan).at(8), "done 0");
   // The operand, the result and two that alternate.
-  EXPECT_EQ(plan.arena_bytes, 4 * 1024);
+  EXPECT_EQ(plan.arena_bytes(), 4 * 1024);
 }
 
 TEST(Overlap, AnInputIsGivenAwayOnlyAfterTheEnd) {

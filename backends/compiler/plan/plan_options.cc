@@ -35,4 +35,10 @@ lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& t
   return options;
 }
 
+int64_t max_arena_bytes(const PlanOptions& options, const DeviceTraits& traits) {
+  if (options.arena_limit_bytes <= 0) return traits.max_arena_bytes;
+  if (traits.max_arena_bytes <= 0) return options.arena_limit_bytes;
+  return std::min(options.arena_limit_bytes, traits.max_arena_bytes);
+}
+
 }  // namespace hekla::plan

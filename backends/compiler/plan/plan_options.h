@@ -38,8 +38,10 @@ struct PlanOptions {
   // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep
   // or TransformStep.
   bool fuse = true;
-  // Off: every value has bytes of its own in the arena, and nothing is updated in place.
+  // Off: every value has bytes of its own in an arena, and nothing is updated in place.
   bool reuse_memory = true;
+  // Not 0: an arena has at most as many bytes, or one value, where the device allows more.
+  int64_t arena_limit_bytes = 0;
   // Which row groups there are (row_groups.h), where the device gains by them.
   RowGroups row_groups = RowGroups::kWherePays;
   // Which transpositions are stored once.
@@ -59,5 +61,8 @@ struct PlanOptions {
 
 // How operations become kernels on a device of these traits.
 lower::LowerOptions lower_options(const PlanOptions& options, const DeviceTraits& traits);
+
+// Bytes of an arena, 0: no limit.
+int64_t max_arena_bytes(const PlanOptions& options, const DeviceTraits& traits);
 
 }  // namespace hekla::plan

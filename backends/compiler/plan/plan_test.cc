@@ -83,7 +83,7 @@ TEST(Fusion, ElementwiseChainsAreOneKernelWithoutTemporaries) {
       x_and("%y: tensor<64x128xf32>"),
       op("a", "add", "%x, %y") + op("b", "tanh", "%a") + op("c", "multiply", "%b, %x"), "%c", kT));
   EXPECT_EQ(kernels_of(plan), (Names{"multiply"}));
-  EXPECT_EQ(plan.arena_bytes, 0);
+  EXPECT_EQ(plan.arena_bytes(), 0);
   // %x is read once, however often it is used.
   EXPECT_EQ(kernel_step(plan, 0).operands.size(), 3u);
 }
@@ -94,7 +94,7 @@ TEST(Fusion, SwitchedOffEveryOperationStoresItsResult) {
   const LaunchPlan plan = plan_of(
       function(x_and(), op("a", "negate", "%x") + op("b", "tanh", "%a"), "%b", kT), options);
   EXPECT_EQ(kernels_of(plan), (Names{"negate", "tanh"}));
-  EXPECT_EQ(plan.arena_bytes, 64 * 128 * 4);
+  EXPECT_EQ(plan.arena_bytes(), 64 * 128 * 4);
 }
 
 TEST(Fusion, ResultsOverTheSameElementsAreOneKernel) {
@@ -108,7 +108,7 @@ TEST(Fusion, AReductionComputesWhatItAloneReads) {
   const LaunchPlan plan =
       plan_of(function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1), "%r", "tensor<64xf32>"));
   EXPECT_EQ(kernels_of(plan), (Names{"reduce"}));
-  EXPECT_EQ(plan.arena_bytes, 0);
+  EXPECT_EQ(plan.arena_bytes(), 0);
 }
 
 TEST(Fusion, AnExpensiveValueOfTwoReadersIsStoredOnce) {
@@ -116,7 +116,7 @@ TEST(Fusion, AnExpensiveValueOfTwoReadersIsStoredOnce) {
       plan_of(function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
                        "%r, %s", "tensor<64xf32>, tensor<128xf32>"));
   EXPECT_EQ(kernels_of(plan), (Names{"tanh", "reduce", "reduce"}));
-  EXPECT_EQ(plan.arena_bytes, 64 * 128 * 4);
+  EXPECT_EQ(plan.arena_bytes(), 64 * 128 * 4);
 }
 
 TEST(Fusion, ACheapValueIsComputedAgainByEachReader) {
@@ -124,7 +124,7 @@ TEST(Fusion, ACheapValueIsComputedAgainByEachReader) {
       plan_of(function(x_and(), op("a", "negate", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
                        "%r, %s", "tensor<64xf32>, tensor<128xf32>"));
   EXPECT_EQ(kernels_of(plan), (Names{"reduce", "reduce"}));
-  EXPECT_EQ(plan.arena_bytes, 0);
+  EXPECT_EQ(plan.arena_bytes(), 0);
 }
 
 // Each of 64 numbers would be computed 128 times; the broadcast itself costs nothing.
@@ -269,7 +269,7 @@ TEST(Fusion, NothingIsComputedThatNobodyReads) {
 // ---- memory
 
 // Four values, each stored because the next one's transpose is a kernel that reads it all over.
-LaunchPlan plan_of_stages(bool reuse) {
+LaunchPlan plan_of_stages(const PlanOptions& options, const DeviceTraits& traits = {}) {
   std::string body, last = "x";
   for (int i = 0; i < 4; ++i) {
     const std::string n = std::to_string(i);
@@ -280,17 +280,76 @@ LaunchPlan plan_of_stages(bool reuse) {
             "tensor<64x64xf32>\n";
     last = "s" + n;
   }
+  return plan_of(function("%x: tensor<64x64xf32>", body, "%" + last, "tensor<64x64xf32>"), options,
+                 traits);
+}
+
+LaunchPlan plan_of_stages(bool reuse) {
   PlanOptions options;
   options.reuse_memory = reuse;
-  return plan_of(function("%x: tensor<64x64xf32>", body, "%" + last, "tensor<64x64xf32>"), options);
+  return plan_of_stages(options);
 }
 
 TEST(Memory, TemporariesThatAreNeverAliveTogetherShareBytes) {
   constexpr int64_t kBytes = 64 * 64 * 4;
   const LaunchPlan with = plan_of_stages(true), without = plan_of_stages(false);
   // Three products in between: the second is made while the first is alive, the third is not.
-  EXPECT_EQ(with.arena_bytes, 2 * kBytes);
-  EXPECT_EQ(without.arena_bytes, 3 * kBytes);
+  EXPECT_EQ(with.arena_bytes(), 2 * kBytes);
+  EXPECT_EQ(without.arena_bytes(), 3 * kBytes);
+}
+
+TEST(Memory, TemporariesAreInSeveralArenasWhereTheDeviceHasNoSuchPieceOfMemory) {
+  constexpr int64_t kBytes = 64 * 64 * 4;
+  const auto arenas = [](int64_t option, int64_t device) {
+    PlanOptions options;
+    options.arena_limit_bytes = option;
+    DeviceTraits traits;
+    traits.max_arena_bytes = device;
+    return plan_of_stages(options, traits).arenas;
+  };
+  using Sizes = std::vector<int64_t>;
+  EXPECT_EQ(arenas(0, 2 * kBytes), (Sizes{2 * kBytes}));
+  EXPECT_EQ(arenas(0, 2 * kBytes - 1), (Sizes{kBytes, kBytes}));
+  EXPECT_EQ(arenas(kBytes, 0), (Sizes{kBytes, kBytes}));
+  EXPECT_EQ(arenas(kBytes, 2 * kBytes), (Sizes{kBytes, kBytes}));
+  EXPECT_EQ(arenas(2 * kBytes, kBytes), (Sizes{kBytes, kBytes}));
+  EXPECT_EQ(arenas(1, 1), (Sizes{kBytes, kBytes}));
+}
+
+TEST(Memory, WhatFitsIntoNoBufferIsRefusedByName) {
+  const auto planned = [](const std::string& text, int64_t most) {
+    DeviceTraits traits;
+    traits.max_buffer_bytes = most;
+    auto module = stablehlo::read_program(text);
+    if (!module.ok()) die_of_bad_result(module.status());
+    return make_plan(**module, {}, traits).status();
+  };
+  constexpr int64_t kBytes = 64 * 128 * 4;
+  const std::string text =
+      function("%x: tensor<64x1xf32>, %y: tensor<1x128xf32>",
+               "  %p = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : "
+               "(tensor<64x1xf32>, tensor<1x128xf32>) -> tensor<64x128xf32>\n" +
+                   sum("s", "p", 0) + sum("t", "p", 1),
+               "%s, %t", "tensor<128xf32>, tensor<64xf32>");
+  EXPECT_TRUE(planned(text, kBytes).ok());
+  EXPECT_TRUE(planned(text, 0).ok());
+  const Status refused = planned(text, kBytes - 1);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("stablehlo.dot_general: its result of type tensor<64x128xf32> "
+                                   "takes 32768 bytes, more than the largest buffer of the "
+                                   "device, 32767 bytes"),
+            std::string::npos)
+      << refused.message();
+  // What is given and returned.
+  const std::string same = function(x_and(), op("a", "negate", "%x"), "%a", kT);
+  EXPECT_NE(planned(same, 100).message().find("argument 0 of type tensor<64x128xf32> takes"),
+            std::string::npos)
+      << planned(same, 100).message();
+  const std::string made =
+      function("", "  %a = stablehlo.iota dim = 0 : tensor<64x128xf32>\n", "%a", kT);
+  EXPECT_NE(planned(made, 100).message().find("stablehlo.iota: its result of type"),
+            std::string::npos)
+      << planned(made, 100).message();
 }
 
 TEST(Memory, WhatAStepWritesOverlapsNothingThatItReads) {

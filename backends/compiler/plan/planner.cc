@@ -106,6 +106,10 @@ class Planner {
     for (size_t i = 0; i < block.argument_count(); ++i) {
       const ir::Type& type = block.argument(i)->type();
       if (!has_memory(type)) return no_memory(type, "argument of the entry function");
+      if (is_too_large(byte_size(type))) {
+        return too_large(fmt::format("argument {} of type {}", i, type.to_string()),
+                         byte_size(type));
+      }
       plan_.input_bytes.push_back(byte_size(type));
       slices_[block.argument(i)] = {Space::kInput, static_cast<int32_t>(i), 0, byte_size(type)};
     }
@@ -134,7 +138,7 @@ class Planner {
     if (options_.overlap_collectives) {
       overlap_collectives(plan_, options_.keeps_collective_order);
     }
-    assign_arena(plan_, options_.reuse_memory);
+    assign_arenas(plan_, options_.reuse_memory, max_arena_bytes(options_, traits_));
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
     if (options_.reuse_memory) choose_donations(entry, plan_);
     return std::move(plan_);
@@ -147,11 +151,39 @@ class Planner {
 
   lower::LowerOptions lower_options() const { return plan::lower_options(options_, traits_); }
 
-  Slice new_buffer(int64_t bytes) { return {Space::kArena, next_buffer_++, 0, bytes}; }
+  Slice new_buffer(int64_t bytes) {
+    largest_ = std::max(largest_, bytes);
+    return {Space::kArena, next_buffer_++, 0, bytes};
+  }
+
+  bool is_too_large(int64_t bytes) const {
+    return traits_.max_buffer_bytes > 0 && bytes > traits_.max_buffer_bytes;
+  }
+  Status too_large(std::string_view what, int64_t bytes) const {
+    return resource_exhausted(
+        "{} takes {} bytes, more than the largest buffer of the device, {} bytes: split the array "
+        "along a dimension, over several devices or in a loop over its parts",
+        what, bytes, traits_.max_buffer_bytes);
+  }
+  // Of what was made for the operation.
+  Status check_sizes(const ir::Operation& op) const {
+    if (!is_too_large(largest_)) return ok_status();
+    for (size_t i = 0; i < op.result_count(); ++i) {
+      const ir::Type& type = op.result(i)->type();
+      if (!is_too_large(byte_size(type))) continue;
+      return too_large(fmt::format("{}: its result of type {}", op.name(), type.to_string()),
+                       byte_size(type));
+    }
+    return too_large(
+        fmt::format("{} to {}: memory between its kernels", op.name(),
+                    op.result_count() == 0 ? "no result" : op.result()->type().to_string()),
+        largest_);
+  }
 
   Slice add_constant(HostArray array) {
     const Slice slice{Space::kConstant, static_cast<int32_t>(plan_.constants.size()), 0,
                       array.size_bytes()};
+    largest_ = std::max(largest_, slice.bytes);
     plan_.constants.push_back(std::move(array));
     return slice;
   }
@@ -180,6 +212,7 @@ class Planner {
     Slice slice;
     if (auto it = wanted_.find(&value); it != wanted_.end()) {
       slice = it->second;
+      largest_ = std::max(largest_, slice.bytes);
     } else {
       slice = new_buffer(byte_size(value.type()));
     }
@@ -194,6 +227,9 @@ class Planner {
       if (op.get() == block.terminator()) break;
       const size_t first = steps.size();
       HEKLA_RETURN_IF_ERROR(plan_operation(*op, fusion, steps));
+      if (const Status status = check_sizes(*op); !status.ok()) {
+        return status.with_context(ir::location_string(op->location()));
+      }
       tell_origin(*op, steps, first);
     }
     return ok_status();
@@ -607,6 +643,7 @@ class Planner {
   std::unordered_map<std::string, int32_t> kernels_;
   std::unordered_map<const ir::Block*, std::unordered_map<const ir::Operation*, int64_t>> orders_;
   int32_t next_buffer_ = 0;
+  int64_t largest_ = 0;  // bytes of a buffer
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // Fusion decides what is in memory; each stored value becomes a kernel step, an operation without
 // kernel a host step, `while`, `if` and `case` steps with steps inside. Every stored value gets a
-// buffer of its own first; memory.h then shares the arena among them. Pure.
+// buffer of its own first; memory.h then shares arenas among them. Pure.
 #pragma once
 
 #include "backends/compiler/plan/device_traits.h"
@@ -15,7 +15,8 @@
 namespace hekla::plan {
 
 // `module`: calls inlined (passes.h), verified; only its entry function is looked at.
-// UNIMPLEMENTED: types that have no place in a plan (dynamic shapes, tuples).
+// UNIMPLEMENTED: types that have no place in a plan (dynamic shapes, tuples). RESOURCE_EXHAUSTED: a
+// value or temporary that is larger than any buffer of the device.
 Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& options = {},
                              const DeviceTraits& traits = {});
 

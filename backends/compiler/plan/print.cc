@@ -91,7 +91,8 @@ std::string to_string(const Slice& slice) {
     case Slice::Space::kArena:
       break;
   }
-  return fmt::format("arena +{} [{}]", slice.offset, slice.bytes);
+  if (slice.index == 0) return fmt::format("arena +{} [{}]", slice.offset, slice.bytes);
+  return fmt::format("arena {} +{} [{}]", slice.index, slice.offset, slice.bytes);
 }
 
 std::string to_string(const Step& step, const LaunchPlan& plan) {
@@ -99,7 +100,9 @@ std::string to_string(const Step& step, const LaunchPlan& plan) {
 }
 
 std::string to_string(const LaunchPlan& plan) {
-  std::string out = fmt::format("arena {} bytes", plan.arena_bytes - plan.row_scratch_bytes);
+  const std::vector<int64_t> arenas = plan.arenas_without_scratch();
+  std::string out = fmt::format("arena {} bytes", plan.arena_bytes() - plan.row_scratch_bytes);
+  if (arenas.size() > 1) out += fmt::format(" in {}: {}", arenas.size(), fmt::join(arenas, " + "));
   if (plan.row_scratch_bytes > 0) {
     out += fmt::format(" and {} where rows do not go a few at a time", plan.row_scratch_bytes);
   }
@@ -152,7 +155,8 @@ std::vector<std::pair<std::string, int64_t>> statistics(const LaunchPlan& plan) 
           {"host_steps", host_steps},
           {"collectives", collectives},
           {"row_groups", row_groups},
-          {"arena_bytes", plan.arena_bytes},
+          {"arenas", static_cast<int64_t>(plan.arenas.size())},
+          {"arena_bytes", plan.arena_bytes()},
           {"constant_bytes", constant_bytes}};
 }
 

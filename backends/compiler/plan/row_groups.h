@@ -22,8 +22,8 @@ enum class RowGroups : uint8_t {
   kAllLed,  // all, and of those that begin with a contraction the ones that it leads
 };
 
-// Run before assign_arena and after whatever moves or renames steps. Steps between those of a group
-// that depend on none of them go before it, others after it.
+// Run before assign_arenas and after whatever moves or renames steps. Steps between those of a
+// group that depend on none of them go before it, others after it.
 void group_rows(LaunchPlan& plan, RowGroups which);
 
 }  // namespace hekla::plan

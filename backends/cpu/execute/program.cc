@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <unordered_map>
 
 #include "backends/compiler/kernel/index_analysis.h"
@@ -79,7 +80,7 @@ class Run {
       case Slice::Space::kOutput:
         return memory_.outputs[index] + slice.offset;
       case Slice::Space::kArena:
-        return memory_.arena + slice.offset;
+        return memory_.arenas[index] + slice.offset;
       case Slice::Space::kLaunch:
         return reinterpret_cast<std::byte*>(const_cast<uint32_t*>(ids_.data())) + slice.offset;
       case Slice::Space::kConstant:
@@ -433,13 +434,18 @@ Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
   return ok_status();
 }
 
-int64_t Program::arena_bytes() const {
+std::vector<int64_t> Program::arenas() const {
   bool has_blocks = true;
   plan::for_each_step(plan_->steps, [&](const plan::Step& step) {
     const auto* rows = std::get_if<plan::RowsStep>(&step.what);
     has_blocks = has_blocks && (rows == nullptr || row_groups_.contains(rows));
   });
-  return plan_->arena_bytes - (has_blocks ? plan_->row_scratch_bytes : 0);
+  return has_blocks ? plan_->arenas_without_scratch() : plan_->arenas;
+}
+
+int64_t Program::arena_bytes() const {
+  const std::vector<int64_t> all = arenas();
+  return std::accumulate(all.begin(), all.end(), int64_t{0});
 }
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {

@@ -29,7 +29,7 @@ struct LaunchMemory {
   // output_input names; no other memory is shared.
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
-  std::byte* arena = nullptr;  // Program::arena_bytes, aligned to 64
+  std::vector<std::byte*> arenas;  // of Program::arenas bytes each, aligned to 64
 };
 
 // `cancelled` is looked at between steps, iterations of loops, pieces of a split kernel or copy,
@@ -59,8 +59,9 @@ class Program {
   // What was compiled, in the order of `code`: the plan's kernels, then more forms of some.
   const std::vector<KernelRequest>& requests() const { return requests_; }
   const std::vector<PreparedContraction>& contractions() const { return contractions_; }
-  // What a launch needs of the plan's: less where all rows go a few at a time.
-  int64_t arena_bytes() const;
+  // What a launch needs of the plan's arenas: less where all rows go a few at a time.
+  std::vector<int64_t> arenas() const;
+  int64_t arena_bytes() const;  // of all
   // How long a launch takes on one thread; a guess where a loop's trips are not known. Host steps
   // count as a millisecond.
   double estimated_ns() const { return estimated_ns_; }

@@ -93,7 +93,7 @@ LaunchPlan chain(int64_t count) {
   plan.input_bytes = {bytes};
   plan.output_bytes = {bytes, bytes};
   plan.output_input = {-1, -1};
-  plan.arena_bytes = bytes;
+  plan.arenas = {bytes};
   plan.steps = {{KernelStep{0, {input(0, bytes), arena(0, bytes)}}},
                 {KernelStep{1, {arena(0, bytes), output(0, bytes)}}},
                 {CopyStep{output(0, bytes), output(1, bytes)}}};
@@ -104,7 +104,7 @@ void expect_chain(const Program& program, int64_t count, bool is_parallel) {
   std::vector<float> x(static_cast<size_t>(count));
   std::iota(x.begin(), x.end(), 0.0f);
   std::vector<float> temporary(x.size()), y(x.size()), z(x.size());
-  const LaunchMemory memory{{data(x)}, {data(y), data(z)}, data(temporary)};
+  const LaunchMemory memory{{data(x)}, {data(y), data(z)}, {data(temporary)}};
   RunOptions options;
   options.is_parallel = is_parallel;
   const Status status = program.run(memory, options);
@@ -149,7 +149,7 @@ TEST(Program, LoopsUntilThePredicateFalls) {
   plan.input_bytes = {4};
   plan.output_bytes = {4};
   plan.output_input = {-1};
-  plan.arena_bytes = 64;
+  plan.arenas = {64};
   plan::WhileStep loop;
   // The kernel updates the output in place.
   loop.condition = {{KernelStep{0, {output(0, 4), output(0, 4), arena(0, 1)}}}};
@@ -160,7 +160,7 @@ TEST(Program, LoopsUntilThePredicateFalls) {
   for (const int32_t start : {0, 998, 5000}) {
     std::vector<int32_t> x{start}, y{0};
     std::vector<std::byte> temporary(64);
-    ASSERT_TRUE(program->run({{data(x)}, {data(y)}, temporary.data()}, {}).ok());
+    ASSERT_TRUE(program->run({{data(x)}, {data(y)}, {temporary.data()}}, {}).ok());
     EXPECT_EQ(y[0], std::max(start + 1, 1000));
   }
 }
@@ -183,7 +183,7 @@ TEST(Program, BranchesClampTheirSelector) {
   for (const auto& [selector, expected] : cases) {
     std::vector<int32_t> s{selector};
     std::vector<float> x(4, 1.0f), y(4);
-    ASSERT_TRUE(program->run({{data(s), data(x)}, {data(y)}, nullptr}, {}).ok());
+    ASSERT_TRUE(program->run({{data(s), data(x)}, {data(y)}, {}}, {}).ok());
     EXPECT_EQ(y, std::vector<float>(4, expected)) << selector;
   }
 }
@@ -214,7 +214,7 @@ TEST(Program, HostStepsRunInTheEvaluatorAndAreCounted) {
   ASSERT_NE(program, nullptr);
   EXPECT_EQ(program->host_step_count(), 1);
   std::vector<int32_t> x{10, 20, 30}, y{1, 2, 3}, z(3);
-  ASSERT_TRUE(program->run({{data(x), data(y)}, {data(z)}, nullptr}, {}).ok());
+  ASSERT_TRUE(program->run({{data(x), data(y)}, {data(z)}, {}}, {}).ok());
   EXPECT_EQ(z, (std::vector<int32_t>{9, 18, 27}));
   EXPECT_EQ(program->host_steps_run(), 1);
 }
@@ -225,7 +225,7 @@ TEST(Program, ErrorsOfHostStepsNameThem) {
   std::vector<int32_t> x{1, 2, 3}, y(x), z(3);
   RunOptions options;
   options.memory_limit_bytes = 8;
-  const Status status = program->run({{data(x), data(y)}, {data(z)}, nullptr}, options);
+  const Status status = program->run({{data(x), data(y)}, {data(z)}, {}}, options);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("stablehlo.subtract"), std::string::npos) << status.message();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <numeric>
 #include <utility>
 
 #include "backends/compiler/plan/artefact.h"
@@ -24,31 +25,36 @@ using pjrt::StorageRef;
 constexpr double kInlineNs = 30'000;
 
 // Temporary memory of one launch, counted on the device.
-class Arena {
+class Arenas {
  public:
-  ~Arena() {
-    if (block_.data() == nullptr) return;
-    block_ = Block();
+  ~Arenas() {
+    if (account_ == nullptr) return;
+    blocks_.clear();
     account_->remove(bytes_);
   }
-  Status allocate(MemoryAccount& account, int64_t bytes) {
-    if (bytes == 0) return ok_status();
-    HEKLA_RETURN_IF_ERROR(account.add(bytes).with_context("temporary memory of a launch"));
-    Result<Block> block = BlockPool::process_pool().allocate(bytes);
-    if (!block.ok()) {
-      account.remove(bytes);
-      return block.status();
+  Status allocate(MemoryAccount& account, const std::vector<int64_t>& arenas) {
+    const int64_t bytes = std::accumulate(arenas.begin(), arenas.end(), int64_t{0});
+    if (bytes > 0) {
+      HEKLA_RETURN_IF_ERROR(account.add(bytes).with_context("temporary memory of a launch"));
+      account_ = &account;
+      bytes_ = bytes;
     }
-    block_ = *std::move(block);
-    account_ = &account;
-    bytes_ = bytes;
+    for (const int64_t each : arenas) {
+      blocks_.emplace_back();
+      if (each == 0) continue;
+      HEKLA_ASSIGN_OR_RETURN(blocks_.back(), BlockPool::process_pool().allocate(each));
+    }
     return ok_status();
   }
-  std::byte* data() const { return block_.data(); }
+  std::vector<std::byte*> addresses() const {
+    std::vector<std::byte*> all;
+    for (const Block& block : blocks_) all.push_back(block.data());
+    return all;
+  }
 
  private:
-  Block block_;
-  MemoryAccount* account_ = nullptr;
+  std::vector<Block> blocks_;
+  MemoryAccount* account_ = nullptr;  // null: nothing is counted
   int64_t bytes_ = 0;
 };
 
@@ -96,10 +102,10 @@ class Job : public DeviceJob {
     member_.begin();
     HEKLA_RETURN_IF_ERROR(bind_outputs());
     const plan::LaunchPlan& plan = program_->plan();
-    Arena arena;
-    HEKLA_RETURN_IF_ERROR(arena.allocate(*account_, program_->arena_bytes()));
+    Arenas arenas;
+    HEKLA_RETURN_IF_ERROR(arenas.allocate(*account_, program_->arenas()));
     LaunchMemory memory;
-    memory.arena = arena.data();
+    memory.arenas = arenas.addresses();
     memory.inputs = inputs_;
     for (const StorageRef& output : launch_.outputs)
       memory.outputs.push_back(storage_of(output).data());

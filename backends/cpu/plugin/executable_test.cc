@@ -41,7 +41,7 @@ std::shared_ptr<const Program> make_program(int64_t count) {
   plan.input_bytes = {bytes};
   plan.output_bytes = {bytes};
   plan.output_input = {0};
-  plan.arena_bytes = bytes;
+  plan.arenas = {bytes};
   const plan::Slice in{Space::kInput, 0, 0, bytes}, out{Space::kOutput, 0, 0, bytes},
       between{Space::kArena, 0, 0, bytes};
   plan.steps = {{plan::KernelStep{0, {in, between}}}, {plan::KernelStep{0, {between, out}}}};

@@ -112,6 +112,8 @@ Target make_target(const DeviceSnapshot& s) {
   t.packs_halves_wrongly = is_nvidia;
   t.execution_barriers_suffice = is_nvidia || is_llvmpipe;
   t.max_loop_iterations = is_llvmpipe ? 65'535 : 0;
+  t.max_allocation_bytes = s.limits.promised_allocation_bytes();
+  t.max_buffer_bytes = s.limits.largest_buffer_bytes();
   t.subgroup_size = s.subgroup.size == 0 ? 1 : s.subgroup.size;
   const auto& kinds = s.subgroup.operations;
   t.subgroup_shuffle = t.subgroup_size > 1 && s.subgroup.min_size == s.subgroup.max_size &&

@@ -93,6 +93,9 @@ struct Target {
   // llvmpipe ends every loop once an invocation has come to the ends of its loops' bodies 65,535
   // times in all, and goes on with what is behind it. 0: no limit.
   int64_t max_loop_iterations = 0;
+  // The largest allocation that the driver promises, and the largest buffer; 0: no limit.
+  int64_t max_allocation_bytes = 0;
+  int64_t max_buffer_bytes = 0;
   uint32_t subgroup_size = 1;
   // Asked for on CPU devices, where a workgroup can be one subgroup.
   bool subgroup_shuffle = false;

@@ -233,14 +233,9 @@ class Planner {
 
   void plan_limits() {
     const Limits& limits = snapshot_.limits;
-    // What the specification promises where the driver says nothing.
-    constexpr uint64_t kPromisedAllocation = uint64_t{1} << 30;
-    const auto known = [](uint64_t value) { return value == 0 ? kPromisedAllocation : value; };
-    plan_.max_allocation_bytes = static_cast<int64_t>(std::min(
-        {known(limits.max_allocation_bytes), known(limits.max_buffer_bytes), uint64_t{1} << 62}));
-    plan_.allocation_alignment =
-        static_cast<int64_t>(std::max({uint64_t{256}, limits.min_storage_buffer_alignment_bytes,
-                                       limits.non_coherent_atom_bytes}));
+    plan_.max_allocation_bytes = limits.promised_allocation_bytes();
+    plan_.max_buffer_bytes = limits.largest_buffer_bytes();
+    plan_.allocation_alignment = limits.allocation_alignment();
     plan_.max_push_constant_bytes = std::max(limits.max_push_constants_bytes, 128U);
     for (size_t i = 0; i < 3; ++i) {
       plan_.max_group_count[i] = std::max(limits.max_workgroup_count[i], 65535U);

@@ -63,8 +63,9 @@ struct DevicePlan {
   uint32_t device_heap = 0;
   // Bytes that tensors may take, from the option, the driver's budget or 80 % of the heap.
   int64_t memory_limit_bytes = 0;
-  // The largest single allocation, from the driver's limits.
+  // The largest allocation that the driver promises, and the largest that is tried.
   int64_t max_allocation_bytes = 0;
+  int64_t max_buffer_bytes = 0;
   int64_t allocation_alignment = 256;
 
   int64_t launch_timeout_seconds = 0;  // the option's

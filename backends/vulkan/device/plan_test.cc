@@ -67,7 +67,21 @@ TEST(DevicePlan, ADiscreteBoardGetsItsQueuesAndStaging) {
   EXPECT_EQ(p.device_heap, 0u);
   EXPECT_EQ(p.memory_limit_bytes, static_cast<int64_t>(16 * kGiB / 10 * 8));
   EXPECT_EQ(p.max_allocation_bytes, static_cast<int64_t>(2 * kGiB));
+  EXPECT_EQ(p.max_buffer_bytes, static_cast<int64_t>(2 * kGiB));
   EXPECT_TRUE(has_reason(p, "zero-copy"));
+}
+
+TEST(DevicePlan, WhatIsPromisedOfAllocationsIsLessThanWhatIsTried) {
+  DeviceSnapshot device = old_board();
+  device.limits.max_allocation_bytes = 4 * kGiB - 1;
+  device.limits.max_buffer_bytes = 1024 * kGiB;
+  const DevicePlan p = plan(device);
+  EXPECT_EQ(p.max_allocation_bytes, static_cast<int64_t>(4 * kGiB) - p.allocation_alignment);
+  EXPECT_EQ(p.max_buffer_bytes, static_cast<int64_t>(1024 * kGiB));
+  // What the specification promises where the driver says nothing.
+  device.limits.max_allocation_bytes = device.limits.max_buffer_bytes = 0;
+  EXPECT_EQ(plan(device).max_allocation_bytes, static_cast<int64_t>(kGiB));
+  EXPECT_EQ(plan(device).max_buffer_bytes, static_cast<int64_t>(kGiB));
 }
 
 TEST(DevicePlan, ResizableBarIsWrittenDirectly) {

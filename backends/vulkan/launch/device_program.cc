@@ -42,23 +42,34 @@ Status DeviceProgram::prepare() {
   });
   starts_on_host_ = !plain->parts.empty() && plain->parts.front().host.has_value();
 
-  // The constants in one piece.
+  return upload_constants();
+}
+
+// In one piece, or in as many as the driver allocates.
+Status DeviceProgram::upload_constants() {
+  const std::vector<HostArray>& all = program_->plan->constants;
   constexpr int64_t kAlignment = 256;
-  int64_t bytes = 0;
-  for (const HostArray& constant : plan.constants) {
-    constant_offsets_.push_back(bytes);
-    const int64_t size = std::max<int64_t>(constant.size_bytes(), 1);
-    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
-  }
-  if (bytes == 0) return ok_status();
-  HEKLA_ASSIGN_OR_RETURN(constants_, device_->memory().allocate(bytes));
-  for (size_t i = 0; i < plan.constants.size(); ++i) {
-    const HostArray& constant = plan.constants[i];
-    std::promise<Status> uploaded;
-    device_->transfers().upload(constant.data(), constants_, constant_offsets_[i],
-                                constant.size_bytes(),
-                                [&](const Status& status) { uploaded.set_value(status); });
-    HEKLA_RETURN_IF_ERROR(uploaded.get_future().get());
+  const int64_t most = device_->device().plan().max_allocation_bytes;
+  std::vector<int64_t> offsets;
+  for (size_t first = 0; first < all.size(); first += offsets.size()) {
+    offsets.clear();
+    int64_t bytes = 0;
+    for (size_t i = first; i < all.size(); ++i) {
+      const int64_t size = std::max<int64_t>(all[i].size_bytes(), 1);
+      const int64_t end = bytes + (size + kAlignment - 1) / kAlignment * kAlignment;
+      if (bytes > 0 && end > most) break;
+      offsets.push_back(bytes);
+      bytes = end;
+    }
+    HEKLA_ASSIGN_OR_RETURN(const AllocationRef memory, device_->memory().allocate(bytes));
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      const HostArray& constant = all[first + i];
+      std::promise<Status> uploaded;
+      device_->transfers().upload(constant.data(), memory, offsets[i], constant.size_bytes(),
+                                  [&](const Status& status) { uploaded.set_value(status); });
+      HEKLA_RETURN_IF_ERROR(uploaded.get_future().get());
+      constants_.emplace_back(memory, offsets[i]);
+    }
   }
   return ok_status();
 }
@@ -277,11 +288,13 @@ Status DeviceProgram::begin(Run& run) {
   }
   if (is_split_) {
     // Other launches run between the parts of this one.
-    if (plan.arena_bytes > 0) {
-      HEKLA_ASSIGN_OR_RETURN(run.arena, device_->memory().allocate(plan.arena_bytes));
+    run.arenas.resize(plan.arenas.size());
+    for (size_t i = 0; i < plan.arenas.size(); ++i) {
+      if (plan.arenas[i] == 0) continue;
+      HEKLA_ASSIGN_OR_RETURN(run.arenas[i], device_->memory().allocate(plan.arenas[i]));
     }
   } else {
-    HEKLA_ASSIGN_OR_RETURN(run.arena, device_->lane_arena(plan.arena_bytes));
+    HEKLA_ASSIGN_OR_RETURN(run.arenas, device_->lane_arenas(plan.arenas));
   }
   run.counters.resize(run.slot->recorded->host_counter_count);
   write_table(run);
@@ -406,7 +419,7 @@ void DeviceProgram::finish(const RunRef& run, const Status& ended) {
   // Memory is there again before anybody hears of the end.
   run->request.inputs.clear();
   run->outputs.clear();
-  run->arena.reset();
+  run->arenas.clear();
   const CompletionRef done = std::move(run->request.done);
   run->submitted->complete(status);
   if (done) done->complete(status);

@@ -122,6 +122,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
                 const ProgramOptions& options);
   Status prepare();
   Status load_pipelines();
+  Status upload_constants();
   Result<std::shared_ptr<const LoweredProgram>> lowered(const std::vector<bool>& is_shared);
   Status record(Slot& slot, std::shared_ptr<const LoweredProgram> lowered);
   Status record(const Slot& slot, size_t number, const LoweredRecording& recording) const;
@@ -161,8 +162,7 @@ class DeviceProgram : public std::enable_shared_from_this<DeviceProgram> {
   const std::shared_ptr<const LaunchProgram> program_;
   const ProgramOptions options_;
   std::vector<PipelineRef> pipelines_;  // by number (lowering.h); null: never run
-  AllocationRef constants_;
-  std::vector<int64_t> constant_offsets_;
+  std::vector<std::pair<AllocationRef, int64_t>> constants_;  // where each begins
   bool starts_on_host_ = false;
   bool reads_launch_ = false;
   bool is_split_ = false;

@@ -71,7 +71,7 @@ struct DeviceProgram::Run {
   std::vector<bool> is_shared;  // per output: with the input whose memory it takes
   std::vector<bool> is_taken;   // per input: by such an output
   std::vector<Allocation*> counted_readers;
-  AllocationRef arena;
+  std::vector<AllocationRef> arenas;  // null: of no bytes
   CompletionRef submitted;
   std::shared_ptr<LaunchEnd> end;  // null without a gang
   Slot* slot = nullptr;
@@ -85,7 +85,7 @@ struct DeviceProgram::Run {
   // 0: submissions may grow; else the most pieces of a loop in one.
   int64_t most_pieces = 0;
   int64_t largest = 0;  // of the last submission's loops, pieces
-  // Results of collectives under way, by number; after `arena` and `outputs`, which these may be.
+  // Results of collectives under way, by number; after `arenas` and `outputs`, which these may be.
   std::map<int32_t, std::vector<HostOperand>> results;
   // For profilers, of the host's clock: when the launch came to the device, and when the host saw
   // that the last submission had ended, of which part.

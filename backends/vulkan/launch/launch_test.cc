@@ -5,6 +5,7 @@
 #include <future>
 #include <random>
 
+#include "backends/vulkan/device/testing/fault_injection.h"
 #include "backends/vulkan/launch/testing/launch_fixture.h"
 
 namespace hekla::vulkan {
@@ -49,6 +50,66 @@ TEST_P(LaunchTest, AChainOfDispatchesIsOneSubmission) {
   EXPECT_EQ(device_->counters().barriers, 6);
   EXPECT_EQ(device_->counters().recordings, 1);
   EXPECT_EQ(device_->counters().host_steps, 0);
+}
+
+TEST_P(LaunchTest, ArenasAreSharedByTheLaunchesOfALane) {
+  open();
+  if (!device_) return;
+  constexpr int64_t kBytes = 4 * 1000;
+  const auto in = [](int32_t arena) {
+    return Slice{Slice::Space::kArena, arena, 256 * arena, kBytes};
+  };
+  // x, 2 x + x, 3 * 3 x + 2 x: each in an arena of its own.
+  ProgramBuilder p({kBytes}, {kBytes});
+  p.plan.arenas = {4096, 0, 4096 + 512};
+  p.plan.steps = {p.multiply_add(input(0, kBytes), input(0, kBytes), in(0), 2),
+                  p.multiply_add(in(0), in(0), in(2), 1),
+                  p.multiply_add(in(2), in(0), output(0, kBytes), 5)};
+  const auto loaded = load(p);
+  // Another program in between, with other sizes.
+  ProgramBuilder q({kBytes}, {kBytes});
+  q.plan.arenas = {8192, 4096 + 256};
+  q.plan.steps = {p.multiply_add(input(0, kBytes), input(0, kBytes), in(1), 1),
+                  p.multiply_add(in(1), in(1), output(0, kBytes), 1)};
+  q.plan.kernels = p.plan.kernels;
+  q.plan.constants = p.plan.constants;
+  q.kernels = p.kernels;
+  const auto other = load(q);
+  const int64_t before = device_->memory().statistics().bytes_in_use;
+  const AllocationRef x = upload(ramp(1000));
+  for (int i = 0; i < 3; ++i) {
+    Launched one = start(*loaded, {ready_input(x)});
+    Launched two = start(*other, {ready_input(x)});
+    ASSERT_TRUE(one.done->await().ok());
+    ASSERT_TRUE(two.done->await().ok());
+    const Words c = download(one.outputs.memory[0]);
+    const Words d = download(two.outputs.memory[0]);
+    for (uint32_t k = 0; k < 1000; ++k) {
+      ASSERT_EQ(c[k], 5 * 6 * k + 3 * k);
+      ASSERT_EQ(d[k], 4 * k);
+    }
+  }
+  // The largest of each number.
+  EXPECT_EQ(device_->memory().statistics().bytes_in_use - before,
+            kBytes + 8192 + (4096 + 256) + (4096 + 512));
+}
+
+TEST_P(LaunchTest, ConstantsAreInAsManyPiecesAsTheDriverAllocates) {
+  open();
+  if (!device_) return;
+  constexpr int64_t kBytes = 4 * 1000;
+  testing::promise_allocations(device_->device(), 2 * kBytes);
+  ProgramBuilder p({kBytes}, {kBytes});
+  for (uint32_t i = 1; i <= 4; ++i) {
+    const Slice sum = output(0, kBytes);
+    p.plan.steps.push_back(
+        p.multiply_add(p.constant(Words(1000, i)), i == 1 ? input(0, kBytes) : sum, sum, 10));
+  }
+  const auto loaded = load(p);
+  Launched l = start(*loaded, {ready_input(upload(ramp(1000)))});
+  ASSERT_TRUE(l.done->await().ok());
+  const Words c = download(l.outputs.memory[0]);
+  for (uint32_t k = 0; k < 1000; ++k) ASSERT_EQ(c[k], k + 10 * (1 + 2 + 3 + 4));
 }
 
 TEST_P(LaunchTest, LaunchesFollowEachOtherInFlight) {

@@ -103,19 +103,29 @@ LogicalDevice::~LogicalDevice() {
   compute_.reset();
 }
 
-Result<AllocationRef> LogicalDevice::lane_arena(int64_t bytes) {
-  if (bytes == 0) return AllocationRef();
-  AllocationRef old;
+Result<std::vector<AllocationRef>> LogicalDevice::lane_arenas(const std::vector<int64_t>& bytes) {
+  std::vector<AllocationRef> wanted(bytes.size());
+  std::vector<AllocationRef> old;
   {
     std::lock_guard lock(mutex_);
-    if (arena_ && arena_->bytes() >= bytes) return arena_;
-    old = std::move(arena_);  // launches in flight keep it
+    if (arenas_.size() < bytes.size()) arenas_.resize(bytes.size());
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] == 0) continue;
+      if (arenas_[i] && arenas_[i]->bytes() >= bytes[i]) {
+        wanted[i] = arenas_[i];
+      } else {
+        old.push_back(std::move(arenas_[i]));  // launches in flight keep it
+      }
+    }
   }
-  old.reset();
-  HEKLA_ASSIGN_OR_RETURN(AllocationRef fresh, memory_->allocate(bytes));
-  std::lock_guard lock(mutex_);
-  if (!arena_ || arena_->bytes() < bytes) arena_ = fresh;
-  return fresh;
+  old.clear();
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] == 0 || wanted[i]) continue;
+    HEKLA_ASSIGN_OR_RETURN(wanted[i], memory_->allocate(bytes[i]));
+    std::lock_guard lock(mutex_);
+    if (!arenas_[i] || arenas_[i]->bytes() < bytes[i]) arenas_[i] = wanted[i];
+  }
+  return wanted;
 }
 
 bool LogicalDevice::begin_launch() {
@@ -156,10 +166,11 @@ void LogicalDevice::close() {
 bool LogicalDevice::relieve_pressure() {
   bool has_waited = false;
   {
-    // No launch needs it right now, or the one that does keeps it.
+    // No launch needs them right now, or the one that does keeps them.
     std::lock_guard lock(mutex_);
-    if (arena_ && arena_.use_count() == 1) {
-      arena_.reset();
+    for (AllocationRef& arena : arenas_) {
+      if (!arena || arena.use_count() != 1) continue;
+      arena.reset();
       has_waited = true;
     }
   }

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "backends/vulkan/launch/clock_offset.h"
 #include "backends/vulkan/memory/device_memory.h"
@@ -63,9 +64,9 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   // Of the compute lane's queue.
   ClockOffset& clock() { return clock_; }
 
-  // Temporary memory of at least `bytes`, shared by all launches of the compute lane: it runs them
-  // one after the other, and each recording begins with a barrier.
-  Result<AllocationRef> lane_arena(int64_t bytes);
+  // Temporary memory, of at least so many bytes each, null for none; shared by all launches of the
+  // compute lane: it runs them one after the other, and each recording begins with a barrier.
+  Result<std::vector<AllocationRef>> lane_arenas(const std::vector<int64_t>& bytes);
 
   // A launch that is on the lane or on the worker. No new ones begin after close().
   bool begin_launch();
@@ -102,10 +103,10 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   std::unique_ptr<CallbackQueue> callbacks_;
   std::mutex mutex_;
   std::condition_variable idle_;
-  AllocationRef arena_;      // guarded by mutex_
-  int64_t in_flight_ = 0;    // guarded by mutex_
-  bool is_closed_ = false;   // guarded by mutex_
-  CompletionRef last_gang_;  // guarded by mutex_
+  std::vector<AllocationRef> arenas_;  // guarded by mutex_; null: none
+  int64_t in_flight_ = 0;              // guarded by mutex_
+  bool is_closed_ = false;             // guarded by mutex_
+  CompletionRef last_gang_;            // guarded by mutex_
 };
 
 }  // namespace hekla::vulkan

@@ -30,12 +30,12 @@ int64_t region_of(const plan::LaunchPlan& plan, const Slice& slice) {
       const int32_t taken = plan.output_input[static_cast<size_t>(slice.index)];
       return taken >= 0 ? taken : inputs + slice.index;
     }
-    case Slice::Space::kArena:
-      return inputs + outputs;
     case Slice::Space::kConstant:
-      return inputs + outputs + 1 + slice.index;
+      return inputs + outputs + slice.index;
     case Slice::Space::kLaunch:
-      return inputs + outputs + 1 + static_cast<int64_t>(plan.constants.size());
+      return inputs + outputs + static_cast<int64_t>(plan.constants.size());
+    case Slice::Space::kArena:
+      return inputs + outputs + static_cast<int64_t>(plan.constants.size()) + 1 + slice.index;
   }
   return 0;
 }

@@ -22,7 +22,7 @@ plan::LaunchPlan plan_of(plan::Steps steps) {
   plan.input_bytes = {100, 64};
   plan.output_bytes = {100, 8};
   plan.output_input = {0, -1};
-  plan.arena_bytes = 1000;
+  plan.arenas = {1000};
   plan.constants.emplace_back(DType::kI32, Dims{4});
   plan.steps = std::move(steps);
   return plan;
@@ -129,6 +129,28 @@ TEST(Lowering, PutsBarriersWhereStepsConflict) {
   EXPECT_EQ(lowered.table.size(), 10u);
   options.all_barriers = true;
   EXPECT_EQ((*lower_program(p, {true, false}, options)).barrier_count, 4);
+}
+
+TEST(Lowering, ArenasAreMemoryOfTheirOwn) {
+  const auto kernel = [](Slice from, Slice to) {
+    return plan::Step{KernelStep{from.bytes == 64 ? 0 : 1, {from, to}}};
+  };
+  const Slice other{Space::kArena, 1, 0, 64};
+  plan::LaunchPlan plan = plan_of({
+      kernel({Space::kInput, 1, 0, 64}, arena(0, 64)),
+      kernel({Space::kInput, 1, 0, 64}, other),  // beside the first
+      kernel(other, arena(64, 64)),              // after the second
+      kernel(arena(0, 64), other),               // after the third, which read what it writes
+  });
+  plan.arenas = {1000, 64};
+  LoweringOptions options;
+  options.check_barriers = true;
+  const LoweredProgram lowered = *lower_program(program(std::move(plan)), {true, false}, options);
+  std::vector<bool> barriers;
+  for (const LoweredDispatch& d : lowered.parts[0].recordings[0].dispatches) {
+    barriers.push_back(d.has_barrier_before);
+  }
+  EXPECT_EQ(barriers, (std::vector<bool>{false, false, true, true}));
 }
 
 TEST(Lowering, AnOutputInAnInputsMemoryIsOneWithIt) {

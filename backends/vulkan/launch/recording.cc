@@ -176,13 +176,14 @@ std::pair<const AllocationRef*, int64_t> DeviceProgram::find(const Run& run,
     case plan::Slice::Space::kOutput:
       return {&run.outputs[i], slice.offset};
     case plan::Slice::Space::kArena:
-      return {&run.arena, slice.offset};
+      return {&run.arenas[i], slice.offset};
     case plan::Slice::Space::kLaunch:
       return {&run.slot->table, launch_offset(*run.slot->recorded) + slice.offset};
     case plan::Slice::Space::kConstant:
       break;
   }
-  return {&constants_, constant_offsets_[i] + slice.offset};
+  const auto& [memory, offset] = constants_[i];
+  return {&memory, offset + slice.offset};
 }
 
 void DeviceProgram::write_table(Run& run) const {

@@ -245,9 +245,9 @@ Result<AllocationRef> DeviceMemory::import_host(void* data, int64_t bytes,
   const uint64_t unit = device_->snapshot().limits.min_imported_host_alignment_bytes;
   const uint64_t first = at / unit * unit;
   const uint64_t size = (at + static_cast<uint64_t>(bytes) + unit - 1) / unit * unit - first;
-  if (static_cast<int64_t>(size) > plan.max_allocation_bytes) {
+  if (static_cast<int64_t>(size) > plan.max_buffer_bytes) {
     return resource_exhausted("{} bytes are more than the largest buffer of {}, {} bytes", size,
-                              name, plan.max_allocation_bytes);
+                              name, plan.max_buffer_bytes);
   }
   constexpr auto kHandle = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
   VkMemoryHostPointerPropertiesEXT importable = {
@@ -298,9 +298,9 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
   const DevicePlan& plan = device_->plan();
   const DeviceFunctions& call = device_->call();
   const bool is_tensor = role == MemoryRole::kTensor;
-  if (bytes > plan.max_allocation_bytes) {
+  if (bytes > plan.max_buffer_bytes) {
     return resource_exhausted("{} bytes are more than the driver's largest buffer, {} bytes", bytes,
-                              plan.max_allocation_bytes);
+                              plan.max_buffer_bytes);
   }
   if (const int64_t left = is_tensor ? device_->heap_bytes_left() : -1; left >= 0 && bytes > left) {
     return resource_exhausted("the driver's budget has {} bytes left", left);
@@ -327,6 +327,12 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
     // Tensors stay on their heap: spilling elsewhere would work, at a twentieth of the speed.
     const MemoryType& properties = device_->snapshot().memory_types[type];
     if (is_tensor && properties.heap_index != plan.device_heap) continue;
+    const uint64_t heap_bytes = device_->snapshot().heaps[properties.heap_index].size_bytes;
+    if (requirements.size > heap_bytes) {
+      status = resource_exhausted("{} bytes are more than the driver's heap of {}",
+                                  requirements.size, heap_bytes);
+      continue;
+    }
     memory.memoryTypeIndex = type;
     status =
         device_->check(call.AllocateMemory(device_->handle(), &memory, nullptr, &block->memory),
@@ -335,6 +341,11 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
                  (!is_tensor || plan.host_access == HostAccess::kFull);
     if (status.ok() || device_->is_lost()) break;
     block->memory = VK_NULL_HANDLE;
+  }
+  if (!status.ok() && bytes > plan.max_allocation_bytes && !device_->is_lost()) {
+    status =
+        resource_exhausted("the driver promises {} bytes in one piece and did not allocate {}: {}",
+                           plan.max_allocation_bytes, bytes, status.message());
   }
   if (!status.ok()) return fail(status);
   if (status = bind(*block); !status.ok()) return fail(status);

@@ -8,7 +8,8 @@
 // of their own that do not. Freed memory may be
 // handed out at once: whoever lets work run on an allocation keeps it until that work has ended
 // (Lane does). When memory runs short: free empty blocks, let the pressure handler end work in
-// flight, try exact sizes, then RESOURCE_EXHAUSTED with the numbers. Thread-safe.
+// flight, try exact sizes, then RESOURCE_EXHAUSTED with the numbers. Blocks may be larger than the
+// driver promises (DevicePlan::max_allocation_bytes): those are tried. Thread-safe.
 #pragma once
 
 #include <atomic>

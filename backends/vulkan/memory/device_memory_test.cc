@@ -70,6 +70,33 @@ TEST(DeviceMemory, SaysTheNumbersWhenTheLimitIsReached) {
   EXPECT_EQ(memory->allocate(-1).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(DeviceMemory, TriesMoreThanTheDriverPromises) {
+  HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
+  testing::promise_allocations(*device, 64 * kMiB);
+  const auto memory = DeviceMemory::create(device, 1024 * kMiB);
+  // Small ones share blocks that are promised.
+  const AllocationRef small = *memory->allocate(kMiB);
+  EXPECT_EQ(memory->statistics().block_bytes, 64 * kMiB);
+  const Result<AllocationRef> large = memory->allocate(200 * kMiB);
+  ASSERT_TRUE(large.ok()) << large.status().to_string();
+  EXPECT_EQ((*large)->bytes(), 200 * kMiB);
+  testing::refuse_allocations(*device, 64 * kMiB);
+  const std::string message = memory->allocate(201 * kMiB).status().message();
+  EXPECT_NE(message.find("the driver promises 67108864 bytes in one piece and did not allocate "
+                         "210763776"),
+            std::string::npos)
+      << message;
+  // Nothing is asked of the driver that it cannot have.
+  const uint64_t heap = device->snapshot().heaps[device->plan().device_heap].size_bytes;
+  const auto unlimited = DeviceMemory::create(device, int64_t{1} << 60);
+  const int64_t most = std::max(static_cast<int64_t>(heap), device->plan().max_buffer_bytes);
+  const Status refused = unlimited->allocate(most + 1).status();
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("bytes are more than the driver's"), std::string::npos)
+      << refused.message();
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
 TEST(DeviceMemory, SurvivesEveryFailureOfTheDriver) {
   HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
   testing::Faults& faults = testing::inject_faults(*device);

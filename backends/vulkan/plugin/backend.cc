@@ -54,7 +54,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       stats.generated_code_bytes +=
           static_cast<int64_t>(contraction.code.words.size() * sizeof(uint32_t));
     }
-    stats.temporary_bytes = program_->plan->arena_bytes;
+    stats.temporary_bytes = program_->plan->arena_bytes();
     return stats;
   }
 

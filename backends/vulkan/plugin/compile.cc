@@ -54,7 +54,7 @@ class Compiler {
  private:
   // What no launch has memory for is not refused for its kernels.
   Status check_memory() const {
-    int64_t bytes = plan_->arena_bytes;
+    int64_t bytes = plan_->arena_bytes();
     for (size_t i = 0; i < plan_->output_bytes.size(); ++i) {
       if (plan_->output_input[i] < 0) bytes += plan_->output_bytes[i];
     }
@@ -159,6 +159,8 @@ Result<std::shared_ptr<const plan::LaunchPlan>> plan_program(const pjrt::Compile
   traits.reduces_by_trees = !target.is_cpu;
   traits.fuses_attention = !target.is_cpu;
   traits.max_loop_iterations = target.max_loop_iterations;
+  traits.max_arena_bytes = target.max_allocation_bytes;
+  traits.max_buffer_bytes = target.max_buffer_bytes;
   // A processor's matrices are loops, which kernels of loops do as well; tests want them.
   if (!target.is_cpu || request.options.plan.small_limits) {
     for (const MatrixShape& shape : target.matrix_shapes) {

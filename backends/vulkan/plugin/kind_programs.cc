@@ -16,11 +16,10 @@ Target common_target(std::span<const Target> targets) {
     std::erase_if(common.matrix_shapes, [&](const MatrixShape& shape) {
       return matrix_shape(other, shape.operands) == nullptr;
     });
-    // 0: no limit.
-    if (other.max_loop_iterations != 0 &&
-        (common.max_loop_iterations == 0 ||
-         other.max_loop_iterations < common.max_loop_iterations)) {
-      common.max_loop_iterations = other.max_loop_iterations;
+    for (int64_t Target::*limit :
+         {&Target::max_loop_iterations, &Target::max_allocation_bytes, &Target::max_buffer_bytes}) {
+      if (other.*limit == 0) continue;  // none
+      common.*limit = common.*limit == 0 ? other.*limit : std::min(common.*limit, other.*limit);
     }
     common.is_cpu = common.is_cpu || other.is_cpu;
     for (uint32_t Target::*limit :

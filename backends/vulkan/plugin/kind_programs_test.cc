@@ -43,12 +43,17 @@ TEST(CommonTarget, IsWhatEachOfThemCanDo) {
   cpu.is_cpu = true;
   cpu.max_loop_iterations = 65535;
   cpu.max_workgroup_size_x = 512;
+  cpu.max_allocation_bytes = 2000;
+  small.max_allocation_bytes = 3000;
+  small.max_buffer_bytes = 4000;
   const std::vector<Target> one_order = {gpu("big"), small, cpu};
   const std::vector<Target> other_order = {cpu, small, gpu("big")};
   for (const std::vector<Target>& all : {one_order, other_order}) {
     const Target common = common_target(all);
     EXPECT_TRUE(common.is_cpu);
     EXPECT_EQ(common.max_loop_iterations, 65535);
+    EXPECT_EQ(common.max_allocation_bytes, 2000);
+    EXPECT_EQ(common.max_buffer_bytes, 4000);
     EXPECT_EQ(common.max_shared_memory_bytes, 32U << 10);
     EXPECT_EQ(common.max_workgroup_invocations, 256U);
     EXPECT_EQ(common.max_workgroup_size_x, 512U);

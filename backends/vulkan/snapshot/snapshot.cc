@@ -74,6 +74,28 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(DeviceSnapshot, name, type, vend
                                                 subgroup, features, float_controls, limits,
                                                 cooperative_matrices, extensions)
 
+namespace {
+
+int64_t known_bytes(uint64_t limit) {
+  constexpr uint64_t kPromised = uint64_t{1} << 30;
+  constexpr uint64_t kMost = uint64_t{1} << 62;
+  return static_cast<int64_t>(std::min(limit == 0 ? kPromised : limit, kMost));
+}
+
+}  // namespace
+
+int64_t Limits::allocation_alignment() const {
+  return static_cast<int64_t>(
+      std::max({uint64_t{256}, min_storage_buffer_alignment_bytes, non_coherent_atom_bytes}));
+}
+
+int64_t Limits::promised_allocation_bytes() const {
+  const int64_t bytes = std::min(known_bytes(max_allocation_bytes), known_bytes(max_buffer_bytes));
+  return bytes / allocation_alignment() * allocation_alignment();
+}
+
+int64_t Limits::largest_buffer_bytes() const { return known_bytes(max_buffer_bytes); }
+
 std::vector<std::string> DeviceSnapshot::missing_requirements() const {
   std::vector<std::string> missing;
   int major = 0;

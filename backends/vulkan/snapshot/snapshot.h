@@ -120,6 +120,13 @@ struct Limits {
   std::array<uint32_t, 3> max_workgroup_count = {};
   float timestamp_period_ns = 0;
   bool operator==(const Limits&) const = default;
+
+  // Sizes of allocations are multiples of it.
+  int64_t allocation_alignment() const;
+  // The largest allocation that the driver promises: it may make larger ones, as large as the
+  // largest buffer. What the specification promises where the driver says nothing.
+  int64_t promised_allocation_bytes() const;
+  int64_t largest_buffer_bytes() const;
 };
 
 struct Subgroup {

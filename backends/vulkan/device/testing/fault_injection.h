@@ -26,4 +26,23 @@ struct Faults {
 // Installs the shims into the device's table; the faults live as long as the process.
 Faults& inject_faults(Device& device);
 
+// As if the driver promised allocations of so many bytes and no larger ones.
+inline void promise_allocations(Device& device, int64_t bytes) {
+  const_cast<DevicePlan&>(device.plan()).max_allocation_bytes = bytes;
+}
+// And as if it made none that are larger. One device at a time in a process.
+inline void refuse_allocations(Device& device, int64_t bytes) {
+  promise_allocations(device, bytes);
+  static VkDeviceSize most;
+  static PFN_vkAllocateMemory driver;
+  most = static_cast<VkDeviceSize>(bytes);
+  driver = device.call().AllocateMemory;
+  const_cast<DeviceFunctions&>(device.call()).AllocateMemory =
+      [](VkDevice handle, const VkMemoryAllocateInfo* info, const VkAllocationCallbacks* callbacks,
+         VkDeviceMemory* memory) {
+        if (info->allocationSize > most) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+        return driver(handle, info, callbacks, memory);
+      };
+}
+
 }  // namespace hekla::vulkan::testing

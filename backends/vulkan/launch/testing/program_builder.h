@@ -41,7 +41,7 @@ class ProgramBuilder {
     plan.input_bytes = std::move(inputs);
     plan.output_bytes = std::move(outputs);
     plan.output_input.assign(plan.output_bytes.size(), -1);
-    plan.arena_bytes = arena_bytes;
+    plan.arenas = {arena_bytes};
   }
 
   Slice constant(const Words& words) {
