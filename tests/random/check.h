@@ -65,12 +65,12 @@ std::string_view kind_name(Finding::Kind kind);
 // which.
 inline constexpr const char* kDrawnSchedules = "hekla_schedule_seed";
 
-inline constexpr const char* kRingProducts = "hekla_ring_products=true";
 // The form with temporaries in several arenas, whose limit CheckOptions::schedule_seed says; every
 // other one with all values stored, so that there are many.
 inline constexpr const char* kSeveralArenas = "hekla_arena_limit_bytes";
 
 // Forms of programs over partitions, as main.cc draws them.
+inline constexpr const char* kRingProducts = "hekla_ring_products=true";
 inline constexpr const char* kMergeCollectives = "hekla_merge_collectives=false";
 inline constexpr const char* kHoistCollectives = "hekla_hoist_collectives=false";
 inline constexpr const char* kCombineCollectives = "hekla_combine_collectives_bytes=0";
