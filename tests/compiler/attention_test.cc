@@ -216,7 +216,7 @@ TEST(Attention, OfFewRowsFillsADevice) {
   EXPECT_EQ(plan.kernels[0].name, "attention_part");
   EXPECT_EQ(plan.kernels[0].points(), 16 * 16 * 256);
   // Two numbers and a row of the result for each part.
-  EXPECT_EQ(plan.arena_bytes, 16 * 16 * 4 * (128 + 2));
+  EXPECT_EQ(plan.arena_bytes(), 16 * 16 * 4 * (128 + 2));
 }
 
 TEST(Attention, KeepsNoScoresInMemory) {
@@ -491,7 +491,7 @@ TEST(AttentionGradients, KeepNoScoresInMemory) {
   for (const bool has_result : {false, true}) {
     const std::string text = gradients({2, 512, 512, 16, 16}, kCausal, kCausalBack, has_result);
     const plan::LaunchPlan plan = plan_of(text, traits_of(256), options);
-    EXPECT_LT(plan.arena_bytes, 2 * 512 * 16 * 4 * 4) << plan::to_string(plan);
+    EXPECT_LT(plan.arena_bytes(), 2 * 512 * 16 * 4 * 4) << plan::to_string(plan);
   }
 }
 
