@@ -17,7 +17,8 @@ bool is_zero(const ir::Value& value);
 // `has_addends` is by operand: those of which partitions hold addends, all over the same axes. Of
 // the others each holds the value, or its part. Whether `op` then makes addends of its result; what
 // is cut apart by the operation's rule besides is summed as ever. Floats of other widths are
-// addends' as well, each rounded; integers only where sums wrap around alike.
+// addends' as well, each rounded; integers only where sums wrap around alike. Times
+// infinity an addend that is zero is NaN, as wherever addends are multiplied.
 bool keeps_addends(const ir::Operation& op, const std::vector<bool>& has_addends);
 
 // Whether addends of its result are no more than those of its first operand, and each is rounded as
