@@ -24,6 +24,8 @@ def pytest_addoption(parser):
                     help='plugin library; default HEKLA_BUILD_DIR/lib/hekla/pjrt_PLATFORM.so, of tbb pjrt_cpu.so')
     group.addoption('--harness-share', type=int, default=24,
                     help="run one of so many programs of JAX's own harness (1: all)")
+    group.addoption('--harness-x64', action='store_true',
+                    help="JAX's harness with types of 64 bits, 7,526 programs; for test_harness.py alone")
 
 
 def environment(config):
@@ -46,6 +48,8 @@ def environment(config):
     # custom calls (mhlo.cosh, mhlo.asinh), which the evaluator runs on the host.
     if platform == 'tbb' and not importlib.metadata.version('jaxlib').startswith('0.8.'):
         values['HEKLA_FAIL_ON_FALLBACK'] = '1'
+    if config.getoption('--harness-x64'):
+        values['JAX_ENABLE_X64'] = '1'
     return {**values, **plugin_session.checks(platform)}
 
 
