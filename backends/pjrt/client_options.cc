@@ -179,9 +179,9 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
   table.text(
       "hekla_attention", "", switches.attention, {"true", "tiles", "keys", "false"},
       "where it pays",
-      "softmax(Q K^T) V keeps no scores in memory where the device has teams of invocations: "
-      "a team for a block of rows (tiles) or, of few rows, for a part of the keys (keys); "
-      "other bits of sums");
+      "softmax(Q K^T) V and its gradients keep no scores in memory where the device has teams "
+      "of invocations: forwards a team for a block of rows (tiles) or, of few rows, for a "
+      "part of the keys (keys); other bits of sums");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag(

@@ -70,6 +70,9 @@ std::optional<KeyParts> key_parts_of(const Attention& attention, const LowerOpti
 
 namespace {
 
+// Groups of points with parts of a sum that are added without a loop.
+constexpr int64_t kUnrolledGroups = 32;
+
 // What the teams of all parts leave, in f32: of each row of the padded ones, part by part.
 struct PartResults {
   Temporary greatest, totals, values;
@@ -328,13 +331,22 @@ class PartLowering : private ScoreKernel {
         const Value mine = sum(point_, at);
         const bool is_uneven = width - at < p_.points;
         const Value place = is_uneven ? b().binary(Op::kRemU, mine, k_.index(width)) : mine;
-        Value total = get(values_, place);
-        for (int64_t g = 1; g < groups; ++g) {
-          total = b().add(total, get(values_, sum(place, g * width)));
+        Element total{get(values_, place), kernel::kNoValue};
+        const auto add_group = [&](const Element& before, Value group) {
+          const Value word = b().add(place, scaled(group, width));
+          return Element{b().add(before.re, get(values_, word)), kernel::kNoValue};
+        };
+        if (groups <= kUnrolledGroups) {
+          for (int64_t g = 1; g < groups; ++g) total = add_group(total, k_.index(g));
+        } else {
+          total = k_.loop(k_.index(groups - 1), {DType::kF32}, {total},
+                          [&](Value g, const Elements& carried) {
+                            return Elements{add_group(carried[0], sum(g, 1))};
+                          })[0];
         }
         const Value number = b().add(scaled(numbers[r], p_.value_blocks * width),
                                      b().add(scaled(k_.at(0), width), place));
-        const auto store_it = [&] { k_.store(to.values, number, {total, kernel::kNoValue}); };
+        const auto store_it = [&] { k_.store(to.values, number, total); };
         if (is_uneven) {
           k_.when(is_below(mine, width), store_it);
         } else {
