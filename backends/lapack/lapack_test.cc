@@ -14,6 +14,7 @@
 #include <limits>
 #include <new>
 #include <random>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -129,6 +130,16 @@ constexpr int32_t kSizes[] = {1, 2, 5, 33, 130};
 constexpr bool kSanitized = false;
 constexpr int32_t kSizes[] = {1, 2, 5, 33, 64, 65, 130, 257, 400};
 #endif
+
+// OpenBLAS takes processors that are newer than it for old ones; runtime.cc tells it better.
+TEST(Lapack, HasVectorsOfTheProcessor) {
+#if defined(__x86_64__)
+  if (table() == nullptr || std::getenv("OPENBLAS_CORETYPE") != nullptr) GTEST_SKIP();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP();
+  const std::string description = table()->description();
+  EXPECT_EQ(description.find("Prescott"), std::string::npos) << description;
+#endif
+}
 
 TYPED_TEST(LapackTest, Cholesky) {
   using T = TypeParam;

@@ -247,12 +247,13 @@ TEST(Transforms, OfNothing) {
 // Few long lines, long lines and large primes.
 TEST(Transforms, SomeLinesGoThroughKernels) {
   for (const auto& [dims, reason] :
-       {std::pair("7x1536", "7 lines, fewer than 8, of 1536, longer than 512"),
+       {std::pair("7x2048", "7 lines, fewer than 8, of 2048, longer than 512"),
+        std::pair("15x1536", "15 lines, fewer than 16, of 1536, longer than 512"),
         std::pair("9x64", "dense lines along one dimension"),
         std::pair("9x8192", "lines of 8192, longer than 4096"),
         std::pair("9x29", "lines of 29, which has a prime factor above 23")}) {
     const std::string type = "tensor<" + std::string(dims) + "xcomplex<f32>>";
-    const std::string length = std::string(dims).substr(2);
+    const std::string length = std::string(dims).substr(std::string(dims).find('x') + 1);
     Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(
         "func.func @main(%a: " + type + ") -> " + type +
         " {\n  %r = stablehlo.fft %a, type = FFT, length = [" + length + "] : (" + type + ") -> " +

@@ -125,14 +125,13 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
         const auto chains = static_cast<size_t>(c.chains);
         std::vector<float> sums(chains, 0.0F);
         uint32_t whole = 0;  // of integers; wraps
-        for (size_t d = 0; d < depths.size(); ++d) {
-          const float y = ys[d];
-          if (c.has_integers()) {
-            whole += static_cast<uint32_t>(static_cast<int64_t>(x[d]) * static_cast<int64_t>(y));
-            continue;
-          }
+        for (size_t d = 0; c.has_integers() && d < depths.size(); ++d) {
+          whole += static_cast<uint32_t>(static_cast<int32_t>(x[d])) *
+                   static_cast<uint32_t>(static_cast<int32_t>(ys[d]));
+        }
+        for (size_t d = 0; !c.has_integers() && d < depths.size(); ++d) {
           float& sum = sums[d % chains];
-          sum = has_fma ? std::fma(x[d], y, sum) : x[d] * y + sum;
+          sum = has_fma ? std::fma(x[d], ys[d], sum) : x[d] * ys[d] + sum;
         }
         for (size_t half = chains / 2; half > 0; half /= 2) {
           for (size_t k = 0; k < half; ++k) sums[k] += sums[half + k];
@@ -401,7 +400,7 @@ TEST_P(ContractionTest, Integers) {
         check_as(product(2, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0));
       }
     }
-    check_as(product(1, 300, 270, 1025, false, false));
+    check_as(product(1, 100, 270, 1025, false, false));
     for (const bool first : {false, true}) {
       for (const int64_t channels : {1, 3, 8, 40}) {
         check_as(convolution(2, 9, channels, 20, 3, 1, 1, 1, 1, 1, first, false));
