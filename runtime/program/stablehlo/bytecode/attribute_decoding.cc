@@ -302,7 +302,7 @@ Status AttributeTable::decode_vhlo(ByteReader& reader, RawAttribute& out) const 
 }
 
 // Meshes and what they consist of, by VHLO's codes, as StableHLO's text. Native StableHLO has
-// strings where VHLO has string attributes.
+// strings where VHLO has string attributes, and flags of a byte.
 Status AttributeTable::decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader& reader,
                                         RawAttribute& out) const {
   out.kind = Kind::kText;
@@ -312,16 +312,19 @@ Status AttributeTable::decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader&
     HEKLA_RETURN_IF_ERROR(reader.status());
     return text;
   };
-  const auto add_list = [&](uint64_t index) -> Status {
-    HEKLA_ASSIGN_OR_RETURN(const RawAttribute* list, attribute(index));
+  const auto add_parts = [&](const std::vector<uint32_t>& parts) -> Status {
     out.text += "[";
-    for (size_t i = 0; i < list->elements.size() && reader.ok(); ++i) {
-      HEKLA_ASSIGN_OR_RETURN(const RawAttribute* part, attribute(list->elements[i]));
+    for (size_t i = 0; i < parts.size() && reader.ok(); ++i) {
+      HEKLA_ASSIGN_OR_RETURN(const RawAttribute* part, attribute(parts[i]));
       out.text += (i > 0 ? ", " : "") + part->text;
       if (!spend(part->text.size() + 16)) reader.fail("the meshes take too much room");
     }
     out.text += "]";
     return reader.status();
+  };
+  const auto add_list = [&](uint64_t index) -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const RawAttribute* list, attribute(index));
+    return add_parts(list->elements);
   };
   switch (code) {
     case 21: {
@@ -332,10 +335,9 @@ Status AttributeTable::decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader&
     case 22: {
       HEKLA_ASSIGN_OR_RETURN(std::string axis, name());
       out.text = fmt::format("#stablehlo.axis_ref<name = \"{}\"", axis);
-      // VHLO: a flag, then a reference; native: an optional reference.
-      const uint64_t flag = reader.varint();
+      const uint64_t flag = is_vhlo ? reader.varint() : reader.byte();
       if ((flag & 1) != 0) {
-        const uint64_t index = is_vhlo ? reader.varint() : flag >> 1;
+        const uint64_t index = reader.varint();
         HEKLA_RETURN_IF_ERROR(reader.status());
         HEKLA_ASSIGN_OR_RETURN(const RawAttribute* sub, attribute(index));
         out.text += fmt::format(", sub_axis_info = {}", sub->text);
@@ -350,7 +352,8 @@ Status AttributeTable::decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader&
       out.text =
           fmt::format("#stablehlo.replica_group_mesh_axes<mesh = {}{}, axes = ", is_name ? "@" : "",
                       mesh->text);
-      HEKLA_RETURN_IF_ERROR(add_list(reader.varint()));
+      HEKLA_RETURN_IF_ERROR(is_vhlo ? add_list(reader.varint())
+                                    : add_parts(reference_list(reader)));
       out.text += ">";
       break;
     }
@@ -363,12 +366,14 @@ Status AttributeTable::decode_mesh_part(uint64_t code, bool is_vhlo, ByteReader&
     default: {
       out.text = "#stablehlo.mesh<axes = ";
       HEKLA_RETURN_IF_ERROR(add_list(reader.varint()));
-      const uint64_t ids = reader.varint();
+      // VHLO: an optional reference; native: a flag, then a reference.
+      const uint64_t ids = is_vhlo ? reader.varint() : reader.byte();
       if ((ids & 1) != 0) {
+        const uint64_t index = is_vhlo ? ids >> 1 : reader.varint();
         HEKLA_RETURN_IF_ERROR(reader.status());
-        HEKLA_ASSIGN_OR_RETURN(const RawAttribute* tensor, attribute(ids >> 1));
+        HEKLA_ASSIGN_OR_RETURN(const RawAttribute* tensor, attribute(index));
         if (tensor->kind != Kind::kTensor) {
-          return invalid_argument("bytecode: attribute {} must be a tensor", ids >> 1);
+          return invalid_argument("bytecode: attribute {} must be a tensor", index);
         }
         out.text += ", device_ids = dense<\"0x";
         for (char byte : tensor->blob) {

@@ -186,6 +186,34 @@ TEST(Bytecode, ReadsShardyInItsText) {
             "#sdy.sharding_per_value<[<@mesh, [{}]>, <@mesh, [{}]>]>");
 }
 
+// As jaxlib 0.10.2 and 0.11.2 write them: flags are bytes, lists stand in their places.
+TEST(Bytecode, ReadsNativeGroupsByMeshAxes) {
+  const std::string no(1, '\0'), yes(1, '\1');
+  const auto parts = [&](BytecodeBuilder& b) {
+    b.string("x");                                                       // string 0
+    b.string("y");                                                       // string 1
+    b.attribute("stablehlo", varint(21) + varint(0) + svarint(2));       // 0: x, 2
+    b.attribute("stablehlo", varint(21) + varint(1) + svarint(4));       // 1: y, 4
+    b.attribute("builtin", varint(0) + refs({0, 1}));                    // 2: both
+    b.attribute("stablehlo", varint(22) + varint(2) + no);               // 3: the mesh
+    b.attribute("stablehlo", varint(20) + varint(0) + no);               // 4: x
+    b.attribute("stablehlo", varint(19) + svarint(1) + svarint(2));      // 5: (1)2
+    b.attribute("stablehlo", varint(20) + varint(1) + yes + varint(5));  // 6: y:(1)2
+  };
+  const std::string mesh =
+      "#stablehlo.mesh<axes = [#stablehlo.mesh_axis<name = \"x\", size = 2>, "
+      "#stablehlo.mesh_axis<name = \"y\", size = 4>]>";
+  const std::string y = "#stablehlo.axis_ref<name = \"y\", sub_axis_info = (1)2>";
+  const auto text = [&](const std::string& payload) {
+    return attribute_of("stablehlo", payload, parts)["text"];
+  };
+  EXPECT_EQ(text(varint(18) + varint(3) + refs({6})),
+            "#stablehlo.replica_group_mesh_axes<mesh = " + mesh + ", axes = [" + y + "]>");
+  EXPECT_EQ(text(varint(18) + varint(3) + refs({4, 6})),
+            "#stablehlo.replica_group_mesh_axes<mesh = " + mesh +
+                ", axes = [#stablehlo.axis_ref<name = \"x\">, " + y + "]>");
+}
+
 TEST(Bytecode, ReadsResourcesAndSmallFloats) {
   BytecodeBuilder b;
   const uint32_t i32 = b.type("builtin", varint(0) + varint(32 << 2));
