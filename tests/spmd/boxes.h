@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each partition holds of an array, for the tests of this folder. Pure; failures are
-// GoogleTest's.
+// How arrays lie on partitions and what each holds, for the tests of this folder. Pure; failures
+// are GoogleTest's.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "runtime/program/sharding/hlo_sharding.h"
 
 namespace hekla::spmd {
+
+// Of HLO's words.
+inline sharding::HloSharding tiles(const std::string& text) {
+  const auto sharding = sharding::parse_hlo_sharding(text);
+  EXPECT_TRUE(sharding.ok()) << sharding.status().to_string();
+  return *sharding;
+}
 
 // By partition.
 inline std::vector<sharding::Box> boxes_of(const sharding::HloSharding& sharding,

@@ -2,6 +2,7 @@
 // GSPMD's manual regions over some axes, as JAX writes them: their bodies are cut by the others.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,6 @@ namespace hekla::spmd {
 namespace {
 
 using sharding::HloSharding;
-
-HloSharding tiles(const std::string& text) {
-  const auto sharding = sharding::parse_hlo_sharding(text);
-  EXPECT_TRUE(sharding.ok()) << sharding.status().to_string();
-  return *sharding;
-}
 
 int count(const ir::Module& module, ir::OpCode code) {
   int found = 0;
@@ -120,37 +115,41 @@ constexpr const char* kPlain =
   return %0, %1 : tensor<8x32xi32>, tensor<32xi32>
 })";
 
-TEST(GspmdRegions, AreCutByTheAxesThatTheyLeaveFree) {
+// The program over eight partitions, whose results are those of kPlain; null: it is none.
+std::unique_ptr<ir::Module> checked(const std::string& text, Layout& layout) {
   const std::vector<HostArray> arguments = {iota({8, 16}), iota({16, 32})};
   const std::vector<HostArray> expected = evaluated(kPlain, arguments);
-  auto module = stablehlo::read_program(kProgram);
-  ASSERT_TRUE(module.ok()) << module.status().to_string();
-  Layout layout;
+  auto module = stablehlo::read_program(text);
+  EXPECT_TRUE(module.ok()) << module.status().to_string();
+  if (!module.ok()) return nullptr;
   layout.partitions = 8;
+  check(**module, layout, arguments, expected);
+  return *std::move(module);
+}
+
+TEST(GspmdRegions, AreCutByTheAxesThatTheyLeaveFree) {
+  Layout layout;
   layout.parameters = {tiles("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"),
                        tiles("{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}")};
   layout.results.resize(2);
-  check(**module, layout, arguments, expected);
+  const auto module = checked(kProgram, layout);
+  ASSERT_TRUE(module != nullptr);
   EXPECT_EQ(to_text(*layout.results[0]), "{devices=[2,4]<=[8]}");
   EXPECT_EQ(to_text(*layout.results[1]), "{devices=[4,2]<=[2,4]T(1,0) last_tile_dim_replicate}");
-  EXPECT_EQ(count(**module, ir::OpCode::kAllReduce), 1);  // the program's own
-  EXPECT_EQ(count(**module, ir::OpCode::kAllGather), 0);
+  EXPECT_EQ(count(*module, ir::OpCode::kAllReduce), 1);  // the program's own
+  EXPECT_EQ(count(*module, ir::OpCode::kAllGather), 0);
 }
 
 // The contraction cut by a free axis inside is summed over that alone.
 TEST(GspmdRegions, AreSummedOverFreeAxes) {
-  const std::vector<HostArray> arguments = {iota({8, 16}), iota({16, 32})};
-  const std::vector<HostArray> expected = evaluated(kPlain, arguments);
-  auto module = stablehlo::read_program(kProgram);
-  ASSERT_TRUE(module.ok()) << module.status().to_string();
   Layout layout;
-  layout.partitions = 8;
   layout.parameters = {tiles("{devices=[2,4]<=[8]}"),
                        tiles("{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}")};
   layout.results = {tiles("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"), HloSharding()};
-  check(**module, layout, arguments, expected);
-  EXPECT_EQ(count(**module, ir::OpCode::kAllReduce), 2);
-  EXPECT_EQ(count(**module, ir::OpCode::kAllGather), 0);
+  const auto module = checked(kProgram, layout);
+  ASSERT_TRUE(module != nullptr);
+  EXPECT_EQ(count(*module, ir::OpCode::kAllReduce), 2);
+  EXPECT_EQ(count(*module, ir::OpCode::kAllGather), 0);
 }
 
 // A result that leaves in two ways, or an operand from inside: right, and cut no further.
@@ -162,16 +161,11 @@ TEST(GspmdRegions, OfOtherFormsStayWhole) {
   text.insert(text.find(before),
               "    %m = stablehlo.negate %3 : tensor<16x32xi32>\n"
               "    %n = stablehlo.negate %m : tensor<16x32xi32>\n");
-  const std::vector<HostArray> arguments = {iota({8, 16}), iota({16, 32})};
-  const std::vector<HostArray> expected = evaluated(kPlain, arguments);
-  auto module = stablehlo::read_program(text);
-  ASSERT_TRUE(module.ok()) << module.status().to_string();
   Layout layout;
-  layout.partitions = 8;
   layout.parameters = {tiles("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"),
                        tiles("{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}")};
   layout.results.resize(2);
-  check(**module, layout, arguments, expected);
+  checked(text, layout);
 }
 
 }  // namespace

@@ -18,12 +18,6 @@ namespace {
 
 using sharding::HloSharding;
 
-HloSharding tiles(const std::string& text) {
-  const auto sharding = sharding::parse_hlo_sharding(text);
-  EXPECT_TRUE(sharding.ok()) << sharding.status().to_string();
-  return *sharding;
-}
-
 struct Case {
   const char* name;
   int64_t partitions;

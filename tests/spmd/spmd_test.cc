@@ -167,12 +167,6 @@ TEST(Spmd, AnyShardingBecomesAnyOther) {
   EXPECT_GT(uneven, 20);
 }
 
-HloSharding tiles(const std::string& text) {
-  const auto sharding = sharding::parse_hlo_sharding(text);
-  EXPECT_TRUE(sharding.ok()) << sharding.status().to_string();
-  return *sharding;
-}
-
 std::unique_ptr<ir::Module> read(const std::string& text) {
   auto module = stablehlo::read_program(text);
   EXPECT_TRUE(module.ok()) << module.status().to_string();

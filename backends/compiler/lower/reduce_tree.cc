@@ -225,8 +225,7 @@ class TreeLowering : private ReduceKernels {
       for (const Elements& here : elements) {
         sum = combine_columns(
             shape, sum, here, [&](const Part& part, const Elements& x, const Elements& y) {
-              // The elements of a point are in order, what parts of a line gave
-              // is not.
+              // The elements of a point are in order, what parts of a line gave is not.
               return from.empty() ? combine(k, part, x, y) : put_together(k, part, x, y);
             });
       }
