@@ -58,6 +58,7 @@ Blocking draw_blocking(const BlockingProblem& problem, const MicroKernels& kerne
   blocking.depth = int64_t{2} << any(0, 8);
   if (any(0, 1) == 0) blocking.depth += 2 * any(0, 5);
   if (problem.has_windows) blocking.depth = std::min(blocking.depth, kMostWindowDepth);
+  if (problem.rows_in_place) blocking.depth = round_up(blocking.depth, problem.depths);
   blocking.rows = kernels.rows * any(1, 8);
   blocking.panels = any(1, 8);
   blocking.has_half_panels = any(0, 2) != 0;

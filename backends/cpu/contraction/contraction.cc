@@ -15,7 +15,7 @@ constexpr int64_t kPageBytes = 4096;
 // Lines that lie side by side are copied together from this many on.
 constexpr int64_t kLeastSideBySide = 8;
 // Runs of a row's depth from this on are read where they lie.
-constexpr int64_t kDenseRun = 3;
+constexpr int64_t kDenseRun = 3;  // elements
 
 constexpr double kNsPerMultiplyAdd = 0.025;  // of one thread, with vectors of eight
 constexpr double kNsPerChained = 0.06;       // of a vector with what is read once
@@ -136,7 +136,8 @@ namespace {
 
 // By number of PreparedContraction::Loops.
 constexpr std::string_view kNames[] = {"partial sums",  "columns in place", "columns streamed",
-                                       "rows in place", "matrix unit",      "rows packed"};
+                                       "rows in place", "matrix unit",      "fours of bytes",
+                                       "rows packed"};
 
 }  // namespace
 
@@ -165,11 +166,14 @@ kernel::Refusal PreparedContraction::why_not_in_place() const {
   return fmt::format("runs of {} contiguous elements, fewer than {}", inner_, kDenseRun);
 }
 
+kernel::Refusal PreparedContraction::why_not_bytes() const {
+  if (rows_.bytes == 1 && columns_.bytes == 1) return {};
+  return fmt::format("rows of {} and columns of {}, not of 8-bit integers", dtype_name(rows_.dtype),
+                     dtype_name(columns_.dtype));
+}
+
 kernel::Refusal PreparedContraction::why_no_matrix_unit() const {
-  if (rows_.bytes != 1 || columns_.bytes != 1) {
-    return fmt::format("rows of {} and columns of {}, not of 8-bit integers",
-                       dtype_name(rows_.dtype), dtype_name(columns_.dtype));
-  }
+  if (kernel::Refusal why = why_not_bytes(); !why.empty()) return why;
   if (kernels_->bytes == nullptr) return "the processor has none for 8-bit integers";
   return may_use_amx() ? "" : "the system gives the process none";
 }
@@ -192,6 +196,9 @@ kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
       return why_not_in_place();
     case Loops::kMatrixUnit:
       return why_no_matrix_unit();
+    case Loops::kFours:
+      if (kernel::Refusal why = why_not_bytes(); !why.empty()) return why;
+      return kernels_->fours != nullptr ? "" : "the processor multiplies no four bytes at once";
     case Loops::kPartialSums:
     case Loops::kRowsPacked:
       break;
@@ -235,7 +242,8 @@ kernel::Refusal PreparedContraction::why_slow(Loops loops) const {
 void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   kernel::Implementations ways;
   for (const Loops loops : {Loops::kPartialSums, Loops::kColumnsInPlace, Loops::kColumnsStreamed,
-                            Loops::kRowsInPlace, Loops::kMatrixUnit, Loops::kRowsPacked}) {
+                            Loops::kRowsInPlace, Loops::kMatrixUnit, Loops::kFours,
+                            Loops::kRowsPacked}) {
     kernel::Refusal why = why_wrong(loops);
     if (why.empty() && !is_chained_ && loops != Loops::kRowsPacked) {
       if (drawn == nullptr) {
@@ -247,8 +255,9 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
     if (ways.ask(kNames[static_cast<size_t>(loops)], std::move(why))) loops_ = loops;
   }
   implementations_ = ways.take();
-  if (loops_ == Loops::kMatrixUnit) {
-    kernels_ = kernels_->bytes(rows_.narrow == Narrow::kU8, columns_.narrow == Narrow::kU8);
+  if (loops_ == Loops::kMatrixUnit || loops_ == Loops::kFours) {
+    const auto& kernels_of = loops_ == Loops::kFours ? kernels_->fours : kernels_->bytes;
+    kernels_ = kernels_of(rows_.narrow == Narrow::kU8, columns_.narrow == Narrow::kU8);
     depths_ = kernels_->depths;
   }
   columns_in_place_ = loops_ == Loops::kColumnsInPlace;
@@ -256,6 +265,10 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   // Of loops that do not look at rows so, whether they lie so.
   rows_in_place_ =
       loops_ == Loops::kRowsInPlace || (loops_ != Loops::kRowsPacked && why_not_in_place().empty());
+  if (loops_ == Loops::kFours) {
+    rows_in_place_ = !depth_.empty() && rows_.depth.back() == 1 && inner_ % depths_ == 0 &&
+                     inner_ >= kDenseRun * depths_ && (drawn == nullptr || (*drawn)() % 2 == 0);
+  }
   const BlockingProblem problem{rows_.size, columns_.size, depth_size_,   rows_in_place_,
                                 depths_,    unit(),        windowed_ != 0};
   blocking_ = drawn == nullptr ? choose_blocking(problem, *kernels_, second_level_cache_bytes())

@@ -125,6 +125,7 @@ class PreparedContraction {
     kColumnsStreamed,
     kRowsInPlace,
     kMatrixUnit,
+    kFours,
     kRowsPacked
   };
 
@@ -134,6 +135,7 @@ class PreparedContraction {
   kernel::Refusal why_slow(Loops loops) const;
   kernel::Refusal why_not_wide() const;
   kernel::Refusal why_not_in_place() const;
+  kernel::Refusal why_not_bytes() const;
   kernel::Refusal why_no_matrix_unit() const;
   void choose_loops(std::mt19937_64* drawn);
   bool is_finite(const std::byte* rhs) const;

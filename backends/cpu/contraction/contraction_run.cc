@@ -262,13 +262,33 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
     }
     for (size_t s = 0; s < runs; ++s, pointers += kMostTileRows) {
       const Run& run = p_.runs_[block.first + s];
-      to.counts[s] = static_cast<int32_t>(run.count);
+      to.counts[s] = static_cast<int32_t>(run.count / p_.depths_);
       for (int64_t r = 0; r < rows; ++r) {
         const std::byte* at = find(p_.rows_, batch.rows, lines[r], run.rows, run);
         pointers[r] = at == nullptr ? kZeros.data() : reinterpret_cast<const float*>(at);
       }
     }
   }
+  if (kernels_.find_starts == nullptr) return;
+  to.starts.resize(static_cast<size_t>(tiles) * kMostTileRows);
+  for (int64_t t = 0; t < tiles; ++t) {
+    const auto first_row = static_cast<size_t>(t) * kMostTileRows;
+    kernels_.find_starts(tile_of(to, t), static_cast<int>(std::min(height, count - t * height)),
+                         to.starts.data() + first_row);
+  }
+}
+
+Tile ContractionRun::tile_of(const BlockRows& prepared, int64_t number) const {
+  const size_t runs = prepared.counts.size();
+  Tile tile;
+  tile.rows = prepared.pointers.data() + static_cast<size_t>(number) * runs * kMostTileRows;
+  tile.runs = prepared.counts.data();
+  tile.run_count = static_cast<int64_t>(runs);
+  tile.step = p_.rows_in_place_ ? 1 : kernels_.rows;
+  if (kernels_.find_starts != nullptr) {
+    tile.starts = prepared.starts.data() + static_cast<size_t>(number) * kMostTileRows;
+  }
+  return tile;
 }
 
 void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,
@@ -279,17 +299,8 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
   for (int64_t c = 1; c < count && is_direct; ++c) {
     is_direct = columns[c].out == columns[0].out + c;
   }
-  const size_t runs = prepared.counts.size();
   alignas(64) std::array<float, kMostTileRows * kMostPanelColumns> buffer;
   std::array<float*, kMostTileRows> out{};
-  Tile tile;
-  tile.runs = prepared.counts.data();
-  tile.run_count = static_cast<int64_t>(runs);
-  tile.step = p_.rows_in_place_ ? 1 : height;
-  tile.columns = panel;
-  tile.columns_step = width;
-  tile.out = out.data();
-  tile.adds = adds;
   const Line* lines = prepared.lines.data();
   int64_t depth = 0;
   for (const int32_t run : prepared.counts) depth += run;
@@ -300,7 +311,11 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
                           : (is_half ? kernels_.half_tile : kernels_.tile);
   for (int64_t row = 0; row < rows; row += height, lines += height) {
     const auto here = static_cast<int>(std::min<int64_t>(height, rows - row));
-    tile.rows = prepared.pointers.data() + static_cast<size_t>(row / height) * runs * kMostTileRows;
+    Tile tile = tile_of(prepared, row / height);
+    tile.columns = panel;
+    tile.columns_step = width;
+    tile.out = out.data();
+    tile.adds = adds;
     if (is_direct) {
       for (int r = 0; r < here; ++r) {
         out[static_cast<size_t>(r)] = batch.out + lines[r].out + columns[0].out;

@@ -44,6 +44,7 @@ struct BlockRows {
   std::vector<Line> lines;
   std::vector<const float*> pointers;
   std::vector<int32_t> counts;  // elements of each run
+  std::vector<int32_t> starts;  // of each tile's kMostTileRows rows, where the kernels have them
   Panels packed;
 };
 
@@ -200,6 +201,9 @@ class ContractionRun {
   // read in place.
   void prepare_rows(const Batch& batch, int64_t first, int64_t count, const DepthBlock& block,
                     BlockRows& to) const;
+
+  // A tile of prepared rows, without columns and sums.
+  Tile tile_of(const BlockRows& prepared, int64_t number) const;
 
   // The prepared rows times one panel of `width`, of which `count` columns are wanted.
   void multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,

@@ -156,8 +156,8 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     if (has_unit_ && (!target->has_amx || !may_use_amx())) {
       GTEST_SKIP() << "no matrix unit for 8-bit integers";
     }
-    const bool has_vnni = (wanted == "native" || has_unit_) && target->has_vnni;
-    kernels_ = &micro_kernels({target->vector_bits, target->has_fma, has_vnni, has_unit_});
+    has_fours_ = (wanted == "native" || has_unit_) && target->has_vnni;
+    kernels_ = &micro_kernels({target->vector_bits, target->has_fma, has_fours_, has_unit_});
     has_fma_ = target->has_fma;
     for (const std::string_view level : {"avx2", "avx512", "native", "matrix_unit"}) {
       if (GetParam() == level) break;
@@ -255,6 +255,7 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
   const MicroKernels* kernels_ = nullptr;
   bool has_fma_ = false;
   bool has_unit_ = false;
+  bool has_fours_ = false;
   std::mt19937 random_{7};
   int number_ = 0;  // of the next contraction
 };
@@ -304,7 +305,7 @@ TEST_P(ContractionTest, FewRows) {
   check(product(1, 6, 2110, 1000, false, false));
   for (const std::string_view name : PreparedContraction::schedule_names()) {
     if (testing::sweep(1, 4) > 1) break;  // too few are left
-    if (name != "partial sums" && name != "matrix unit") {
+    if (name != "partial sums" && name != "matrix unit" && name != "fours of bytes") {
       EXPECT_GT(schedules_[name], 0) << name;
     }
   }
@@ -375,7 +376,7 @@ TEST_P(ContractionTest, NarrowOperands) {
   }
 }
 
-// On both sides of a pair, a tile, a panel, a block of the depth and a rectangle.
+// On both sides of a pair, of four, of a tile, a panel, a block of the depth and a rectangle.
 TEST_P(ContractionTest, Integers) {
   const std::pair<DType, DType> types[] = {{DType::kI8, DType::kI8},  {DType::kUI8, DType::kI8},
                                            {DType::kI8, DType::kUI8}, {DType::kUI8, DType::kUI8},
@@ -396,11 +397,16 @@ TEST_P(ContractionTest, Integers) {
                                                                        {24, 32, 511},
                                                                        {25, 33, 513},
                                                                        {70, 1, 64},
+                                                                       {13, 33, 64},
+                                                                       {6, 16, 12},
                                                                        {97, 130, 66}}) {
         check_as(product(2, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0));
       }
     }
     check_as(product(1, 100, 270, 1025, false, false));
+    check_as(product(1, 14, 35, 4100, false, true));
+    check_as(product(1, 14, 35, 8260, false, false));
+    check_as(product(1, 3, 4, 0, false, false));
     for (const bool first : {false, true}) {
       for (const int64_t channels : {1, 3, 8, 40}) {
         check_as(convolution(2, 9, channels, 20, 3, 1, 1, 1, 1, 1, first, false));
@@ -409,6 +415,7 @@ TEST_P(ContractionTest, Integers) {
     }
   }
   EXPECT_EQ(schedules_["matrix unit"] > 0, has_unit_);
+  EXPECT_EQ(schedules_["fours of bytes"] > 0, has_fours_);
 }
 
 TEST_P(ContractionTest, Convolutions) {
