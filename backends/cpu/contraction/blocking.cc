@@ -23,6 +23,15 @@ constexpr int64_t kLeastColumns = 128;
 
 }  // namespace
 
+const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t columns) {
+#ifdef HEKLA_X86_KERNELS
+  const MicroKernels& narrow = avx2_micro_kernels();
+  // Wider ones are those of AVX-512, which has the instructions of AVX2.
+  if (kernels.columns > narrow.columns && columns <= narrow.half_columns) return narrow;
+#endif
+  return kernels;
+}
+
 Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
                          int64_t cache_bytes) {
   const int64_t cache =

@@ -42,6 +42,10 @@ struct BlockingProblem {
   bool has_windows = false;
 };
 
+// Those of shorter vectors, with the same bits, where `columns` would leave most of a longer one
+// empty; else `kernels`. For floats.
+const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t columns);
+
 // `cache_bytes`: of a core's second level cache; 0: not known.
 Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
                          int64_t cache_bytes);

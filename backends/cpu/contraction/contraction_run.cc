@@ -238,7 +238,8 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
   fill_lines(p_.rows_, first, count, to.lines);
   const int64_t height = kernels_.rows;
   const int64_t tiles = (count + height - 1) / height;
-  const auto runs = p_.rows_in_place_ ? block.last - block.first : 1;
+  const std::span<const Run> all = runs_of(true, block);
+  const size_t runs = p_.rows_in_place_ ? all.size() : 1;
   to.pointers.resize(static_cast<size_t>(tiles) * runs * kMostTileRows);
   to.counts.resize(runs);
   if (!p_.rows_in_place_) {
@@ -261,10 +262,10 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
       continue;
     }
     for (size_t s = 0; s < runs; ++s, pointers += kMostTileRows) {
-      const Run& run = p_.runs_[block.first + s];
+      const Run& run = all[s];
       to.counts[s] = static_cast<int32_t>(run.count / p_.depths_);
       for (int64_t r = 0; r < rows; ++r) {
-        const std::byte* at = find(p_.rows_, batch.rows, lines[r], run.rows, run);
+        const std::byte* at = find(p_.rows_, batch.rows, lines[r], run);
         pointers[r] = at == nullptr ? kZeros.data() : reinterpret_cast<const float*>(at);
       }
     }
@@ -295,10 +296,11 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
                                     const float* panel, const Line* columns, int64_t count,
                                     int width, bool adds) const {
   const int height = kernels_.rows;
-  bool is_direct = count == width;
-  for (int64_t c = 1; c < count && is_direct; ++c) {
-    is_direct = columns[c].out == columns[0].out + c;
+  bool is_contiguous = true;
+  for (int64_t c = 1; c < count && is_contiguous; ++c) {
+    is_contiguous = columns[c].out == columns[0].out + c;
   }
+  const bool is_direct = is_contiguous && count == width;
   alignas(64) std::array<float, kMostTileRows * kMostPanelColumns> buffer;
   std::array<float*, kMostTileRows> out{};
   const Line* lines = prepared.lines.data();
@@ -332,14 +334,22 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
       out[static_cast<size_t>(r)] = sums;
       if (!adds) continue;
       const float* from = batch.out + lines[r].out;
-      for (int64_t c = 0; c < count; ++c) sums[c] = from[columns[c].out];
+      if (is_contiguous) {
+        std::copy_n(from + columns[0].out, count, sums);
+      } else {
+        for (int64_t c = 0; c < count; ++c) sums[c] = from[columns[c].out];
+      }
       for (int64_t c = count; c < width; ++c) sums[c] = 0;
     }
     tiles[here](tile);
     for (int r = 0; r < here; ++r) {
       const float* sums = buffer.data() + r * width;
       float* to = batch.out + lines[r].out;
-      for (int64_t c = 0; c < count; ++c) to[columns[c].out] = sums[c];
+      if (is_contiguous) {
+        std::copy_n(sums, count, to + columns[0].out);
+      } else {
+        for (int64_t c = 0; c < count; ++c) to[columns[c].out] = sums[c];
+      }
     }
   }
 }

@@ -8,8 +8,8 @@
 //
 // Integers of 8 and 16 bits go in pairs: two depths, widened to 16 bits, are one element of a row
 // or panel (a float whose bits they are), and sums are of 32 bits. Such sums wrap, so no order
-// matters. Processors with instructions for bytes (AVX512_VNNI) or a matrix unit for them (AMX) have
-// kernels of their own for those: four depths, as they are, are one element.
+// matters. Processors with instructions for bytes (AVX512_VNNI) or a matrix unit for them (AMX)
+// have kernels of their own for those: four depths, as they are, are one element.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ struct MicroKernels {
   // whether rows and columns are unsigned; null: the level has none.
   const MicroKernels* (*bytes)(bool unsigned_rows, bool unsigned_columns) = nullptr;
   const MicroKernels* (*fours)(bool unsigned_rows, bool unsigned_columns) = nullptr;
-  // Writes Tile::starts of a tile of `count` rows, of which rows, runs and step are set; null: there
-  // are none.
+  // Writes Tile::starts of a tile of `count` rows, of which rows, runs and step are set; null:
+  // there are none.
   void (*find_starts)(const Tile& tile, int count, int32_t* starts) = nullptr;
   // Writes `count` depths of `width` lanes: to[d * width + l] = lanes[l][d * step], with zeros for
   // lanes that are null. `width` is `rows`, `columns` or `half_columns`. Integers: `count` depths

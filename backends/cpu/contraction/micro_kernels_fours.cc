@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of 8-bit integers by AVX512_VNNI: an instruction multiplies four unsigned bytes of each
 // lane with four signed ones and adds the products to a sum of 32 bits. Where rows and columns have
-// the same sign, the columns' bytes get their highest bit turned round, which makes them 128 more or
-// less than they are; each sum of a row starts with what that adds up to. Compiled for processors
-// that the process may not run on: nothing here is shared with other files.
+// the same sign, the columns' bytes get their highest bit turned round, which makes them 128 more
+// or less than they are; each sum of a row starts with what that adds up to. Compiled for
+// processors that the process may not run on: nothing here is shared with other files.
 #include <immintrin.h>
 
 #include "backends/cpu/contraction/micro_kernels.h"
