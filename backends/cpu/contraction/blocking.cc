@@ -23,7 +23,8 @@ constexpr int64_t kLeastColumns = 128;
 
 }  // namespace
 
-const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t columns) {
+const MicroKernels& kernels_for_columns(const MicroKernels& kernels,
+                                        [[maybe_unused]] int64_t columns) {
 #ifdef HEKLA_X86_KERNELS
   const MicroKernels& narrow = avx2_micro_kernels();
   // Wider ones are those of AVX-512, which has the instructions of AVX2.
