@@ -209,9 +209,70 @@ def errors(group):
 
     def rows(part):
         part.reduce_scatter(np.zeros(part.size + (1 if odd else 0)))
-    for run in (other_shape, missing, wrong_shape, update, rows):
+
+    def root(part):
+        part.broadcast(np.zeros(3), None if odd else 0)
+
+    def sizes(part):
+        data_parallel.GradientBuckets(part, p, bucket_bytes='many' if odd else 100)
+
+    def no_leaf(part):
+        optimizer_of(part).set_parameters({'first': p['first']} if odd else p)
+
+    def other_root(part):
+        optimizer_of(part).set_parameters(p, None if odd else 0)
+
+    def other_leaf(part):
+        optimizer_of(part).set_parameters({**p, 'none': jnp.zeros(())} if odd else p)
+
+    def no_state(part):
+        optimizer = optimizer_of(part)
+        state = optimizer.state()
+        optimizer.set_state({**state, 'states': [{'first': p['first']}]} if odd else state)
+
+    def other_state(part):
+        optimizer = optimizer_of(part)
+        state = optimizer.state()
+        optimizer.set_state({**state, 'states': [{**p, 'none': jnp.zeros(3)}]} if odd else state)
+    for run in (other_shape, missing, wrong_shape, update, rows, root, sizes, no_leaf, other_root, other_leaf, no_state,
+                other_state):
         on(run.__name__, run)
     return said
+
+
+def optimizer_of(part):
+    return data_parallel.ShardedOptimizer(part, initial(), lambda step, x, g, m: None)
+
+
+def again(group):
+    """After a step that all ranks refuse; of what comes twice the first counts."""
+    p, found = initial(), {}
+    ones = jax.tree.map(jnp.ones_like, p)
+    wrong = {**ones, 'first': {**ones['first'], 'w': jnp.zeros(3)}}    # the last to come
+    for size in (1, 1 << 20):
+        buckets = data_parallel.GradientBuckets(group, p, bucket_bytes=size, first_bucket_bytes=size)
+        optimizer = data_parallel.ShardedOptimizer(group, p, lambda step, x, g, m: (x - g, m), bucket_bytes=size,
+                                                   first_bucket_bytes=size)
+        said = found.setdefault('said', [])
+        for step in (buckets.all_reduce, optimizer.step):
+            for made, text in ((wrong, 'first/w'), ({**ones, 'more': jnp.zeros(3)}, 'more')):
+                try:
+                    step(made)
+                except ValueError as error:
+                    said.append(text if text in str(error) else str(error))
+        found.setdefault('averages', []).append(float(buckets.all_reduce(ones)['first']['w'][0, 0]))
+        moved = optimizer.step(ones)['last'][1] - p['last'][1]
+        found.setdefault('moved', []).append([float(x) for x in moved])
+        buckets.ready('last/1', ones['last'][1])
+        try:
+            buckets.ready('last/1', 9 * ones['last'][1])
+        except ValueError as error:
+            said.append(str(error))
+        for name, leaf in (('none', ones['none']), ('last/0', ones['last'][0]), ('first/w', ones['first']['w']),
+                           ('first/b', ones['first']['b'])):
+            buckets.ready(name, leaf)
+        found.setdefault('first', []).append(float(buckets.finish()['last'][1][0]))
+    return found
 
 
 if __name__ == '__main__':

@@ -77,7 +77,9 @@ def test_what_one_rank_does_wrong_is_said_on_all(tmp_path):
     wanted = {'other_shape': 'differ: parameter 4: "f32[0] none" and "f32[3] none"',
               'missing': 'no gradient has come of 3 of 5 parameters',
               'wrong_shape': 'the gradient of last/0 is float32(3,), not float32(7, 3)',
-              'update': 'a wrong number', 'rows': 'the first dimension of (3,) in 2 equal parts'}
+              'update': 'a wrong number', 'rows': 'the first dimension of (3,) in 2 equal parts',
+              'root': 'argument 3', 'sizes': 'int', 'no_leaf': 'last/0', 'other_root': 'NoneType',
+              'other_leaf': 'none', 'no_state': 'last/0', 'other_state': 'none'}
     found = run('errors', 2, tmp_path)
     for name, text in wanted.items():
         for rank, said in enumerate(found):
@@ -86,3 +88,27 @@ def test_what_one_rank_does_wrong_is_said_on_all(tmp_path):
             assert 'rank 1 has refused it' in found[0][name], found[0]
     assert found[1]['update'].startswith('ArithmeticError')
     assert found[1]['rows'].startswith('ValueError')
+
+
+def test_a_step_that_all_refuse_is_followed_by_another(tmp_path):
+    for found in run('again', 2, tmp_path):
+        twice = 'the gradient of parameter 3, last/1, has come twice in a step'
+        assert found['said'][:4] == found['said'][5:9] == ['first/w', 'more'] * 2, found
+        assert all(twice in said for said in found['said'][4::5]), found
+        assert found['averages'] == found['first'] == [1, 1], found
+        np.testing.assert_allclose(found['moved'], -np.ones((2, 3)), rtol=1e-5)
+
+
+def test_a_library_of_another_version_is_named(tmp_path):
+    code = """
+from hekla import _process_group as native
+class Other:
+    def __init__(self, path):
+        self.hekla_group_version = lambda: 1
+native.ctypes.CDLL = Other
+try:
+    native.library()
+except ImportError as error:
+    print(error)
+"""
+    assert f'has version 1, not ' in start(['-c', code], 1, tmp_path)[0]
