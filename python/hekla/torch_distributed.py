@@ -330,7 +330,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _start(self, memory, outputs, *calls):
         """The work of calls (name, *arguments) that share their memory."""
-        together = self._batch is None and len(calls) > 1 and calls[0][0] not in ('send', 'receive')
+        together = not self._is_in_block() and len(calls) > 1 and calls[0][0] not in ('send', 'receive')
         try:
             if together:
                 self._group.coalesce_begin()
@@ -351,10 +351,13 @@ class ProcessGroupHekla(dist.ProcessGroup):
                           [calls[0][-1]] if is_collective else [])
 
     def _made(self, work, limits):
-        if self._batch is not None:
+        if self._is_in_block():
             self._batch.append(work)
             self._batch_limits += limits
         return work
+
+    def _is_in_block(self):
+        return self._batch is not None and self._batch_thread == threading.get_ident()
 
     def _parts_of_ranks(self, parts, what):
         if len(parts) != self._size:
@@ -544,7 +547,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _drop_block(self, reason):
         """The block of this thread, where it is in one: nothing of it is made, and the others hear of it."""
-        if self._batch is None or self._batch_thread != threading.get_ident():
+        if not self._is_in_block():
             return
         self._batch = None
         self._group.refuse('coalesced calls', reason)

@@ -144,7 +144,7 @@ int hekla_group_work_then(hekla_group_work* work,
 
 /* Collectives that this thread makes on the group between the two go together
  * (ProcessGroup::begin_coalescing): their works are done when the second's is, and may not be
- * waited for before. */
+ * waited for before; what waits by itself is refused. Their time is the second's. */
 int hekla_group_coalesce_begin(hekla_group* group);
 int hekla_group_coalesce_end(hekla_group* group, int64_t timeout_ms, hekla_group_work** work);
 
