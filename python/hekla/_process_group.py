@@ -11,7 +11,7 @@ import itertools
 import os
 import pathlib
 
-VERSION = 3
+VERSION = 4
 CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, UNKNOWN = 1, 3, 4, 5, 6, 2
 
 
@@ -70,12 +70,16 @@ def _path():
 
 @functools.cache
 def library():
-    lib = ctypes.CDLL(_path())
+    path = _path()
+    lib = ctypes.CDLL(path)
+    lib.hekla_group_version.restype = ctypes.c_int32
+    if lib.hekla_group_version() != VERSION:  # before names that another version may not have
+        raise ImportError(f'{path} has version {lib.hekla_group_version()}, not {VERSION}')
     p, i32, i64, u64, text, real = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64,
                                     ctypes.c_char_p, ctypes.c_double)
     out, array = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(Array)
     calls = {
-        'version': (i32,), 'error': (text,), 'set_error': (None, text), 'dtype': (i32, text),
+        'error': (text,), 'set_error': (None, text), 'dtype': (i32, text),
         'reduce_op': (i32, text), 'value_set': (None, p, text, i64),
         'create': (int, ctypes.POINTER(_Store), i32, i32, text, text, i64, out),
         'subgroup': (int, p, text, ctypes.POINTER(i32), i32, i64, out),
@@ -98,7 +102,8 @@ def library():
         'init': (int, text, text, text, i64, out), 'rank': (i32, p), 'size': (i32, p),
         'buckets_create': (int, p, ctypes.POINTER(Parameter), i32, ctypes.POINTER(BucketOptions), out),
         'buckets_destroy': (None, p), 'buckets_gradient': (int, p, i32, array), 'buckets_parameter': (int, p, i32, array),
-        'buckets_ready': (int, p, i32), 'buckets_finish': (int, p), 'buckets_step': (int, p, UPDATE, p),
+        'buckets_claim': (int, p, i32), 'buckets_ready': (int, p, i32), 'buckets_abandon': (int, p, text),
+        'buckets_finish': (int, p), 'buckets_step': (int, p, UPDATE, p),
         'buckets_broadcast_parameters': (int, p, i32), 'buckets_gather_state': (int, p, i32, array),
         'buckets_set_state': (int, p, i32, array), 'buckets_steps': (i64, p), 'buckets_set_steps': (None, p, i64),
         'buckets_state_bytes': (i64, p), 'buckets_count': (i64, p),
@@ -108,8 +113,6 @@ def library():
         function = getattr(lib, f'hekla_group_{name}')
         function.restype = ctypes.c_int if result is int else result
         function.argtypes = arguments
-    if lib.hekla_group_version() != VERSION:
-        raise ImportError(f'{_path()} has version {lib.hekla_group_version()}, not {VERSION}')
     return lib
 
 

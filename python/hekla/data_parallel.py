@@ -10,7 +10,9 @@ Parameters and gradients are trees (dicts, lists, tuples, what JAX knows as such
 arrays. Their bits depend on the ranks' gradients alone, not on buckets and times
 (runtime/process_group/data_parallel/). A rank that fails in between ends the others' calls at once.
 """
+import contextlib
 import ctypes
+import operator
 
 import numpy as np
 
@@ -31,6 +33,16 @@ def _call(name, *arguments):
         raise_as_python(error)
 
 
+@contextlib.contextmanager
+def _refusing(group, call):
+    """Around what this rank checks before a call that all make: when it fails the others hear of it."""
+    try:
+        yield
+    except Exception as error:
+        group.refuse(call, str(error))
+        raise
+
+
 class _Handle:
     """Ends with the last view of its memory."""
 
@@ -46,22 +58,19 @@ class _Buckets:
 
     def __init__(self, group, parameters, op, factor, bucket_bytes, first_bucket_bytes, missing_is_zero, timeout,
                  states=None):
-        try:
+        with _refusing(group, 'buckets of parameters'):
             leaves, _ = _tree.flatten(parameters, _is_array, 'the parameters')
             numbers = [dtype_number(np.dtype(leaf.dtype)) for leaf in leaves.values()]
             operation = op_number(op)
             state_numbers = (ctypes.c_int32 * len(states or ()))(
                 *(0 if dtype is None else dtype_number(np.dtype(dtype)) for dtype in states or ()))
-        except Exception as error:
-            group.refuse('buckets of parameters', str(error))
-            raise
+            given = (native.Parameter * len(leaves))(
+                *((name.encode(), int(np.prod(leaf.shape, dtype=np.int64)), number)
+                  for (name, leaf), number in zip(leaves.items(), numbers)))
+            options = native.BucketOptions(first_bucket_bytes, bucket_bytes, factor, milliseconds(timeout), operation,
+                                           missing_is_zero, states is not None, len(state_numbers), state_numbers)
         self.group, self._like = group, parameters
         self._names = {name: i for i, name in enumerate(leaves)}
-        given = (native.Parameter * len(leaves))(
-            *((name.encode(), int(np.prod(leaf.shape, dtype=np.int64)), number)
-              for (name, leaf), number in zip(leaves.items(), numbers)))
-        options = native.BucketOptions(first_bucket_bytes, bucket_bytes, factor, milliseconds(timeout), operation,
-                                       missing_is_zero, states is not None, len(state_numbers), state_numbers)
         made = ctypes.c_void_p()
         _call('create', group.handle, given, len(leaves), ctypes.byref(options), ctypes.byref(made))
         self._handle = _Handle(made)
@@ -82,26 +91,38 @@ class _Buckets:
 
     def ready(self, name, gradient):
         """The gradient of the leaf of that name ("layer/weight") of this step has come."""
+        given = np.asarray(gradient)
+        self._check(name, given)
+        # Its memory may be on its way to the others already.
+        _call('claim', self._handle.pointer, self._names[name])
+        self._gradients[name][...] = given
+        _call('ready', self._handle.pointer, self._names[name])
+
+    def _check(self, name, gradient):
         if name not in self._names:
             raise ValueError(f'there is no parameter {name!r}: ' + ', '.join(self._names))
-        given, own = np.asarray(gradient), self._gradients[name]
-        if given.shape != own.shape or given.dtype != own.dtype:
-            raise ValueError(f'the gradient of {name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}')
-        own[...] = given
-        _call('ready', self._handle.pointer, self._names[name])
+        own = self._gradients[name]
+        if gradient.shape != own.shape or gradient.dtype != own.dtype:
+            raise ValueError(f'the gradient of {name} is {gradient.dtype}{gradient.shape}, not {own.dtype}{own.shape}')
+
+    @contextlib.contextmanager
+    def _abandoning(self):
+        """What fails here ends the step on all ranks, which may begin another one."""
+        try:
+            yield
+        except Exception as error:
+            _call('abandon', self._handle.pointer, str(error).encode())
+            raise
 
     def _all_ready(self, gradients):
         """In the order in which they are first used backwards. What is wrong is said to the others too."""
-        try:
+        with self._abandoning():
             leaves, _ = _tree.flatten(gradients, _is_array, 'the gradients')
+            for name, leaf in leaves.items():
+                self._check(name, leaf)
             for name in reversed(self._names):
                 if name in leaves:
-                    self.ready(name, leaves.pop(name))
-            if leaves:
-                raise ValueError('there are no parameters ' + ', '.join(leaves))
-        except Exception as error:
-            self.group.refuse('buckets of gradients', str(error))
-            raise
+                    self.ready(name, leaves[name])
 
     def watch(self, parameters):
         """The parameters, for the function that jax.grad differentiates: each gradient comes here while the
@@ -132,7 +153,8 @@ class _Buckets:
     def _wait_for_watched(self):
         if self._has_watched:
             import jax
-            jax.effects_barrier()
+            with self._abandoning():
+                jax.effects_barrier()
 
 
 class GradientBuckets(_Buckets):
@@ -183,10 +205,21 @@ class ShardedOptimizer(_Buckets):
 
     def set_parameters(self, parameters, root=0):
         """Of the root's, on all ranks."""
-        leaves, _ = _tree.flatten(parameters, _is_array, 'the parameters')
-        for name, own in self._parameters.items():
-            own[...] = np.asarray(leaves[name])
+        with _refusing(self.group, 'broadcast of parameters'):
+            root = operator.index(root)
+            leaves = self._leaves_of_all(parameters, 'the parameters')
+            for name, own in self._parameters.items():
+                own[...] = np.asarray(leaves[name])
         _call('broadcast_parameters', self._handle.pointer, root)
+
+    def _leaves_of_all(self, tree, what):
+        leaves, _ = _tree.flatten(tree, _is_array, what)
+        for name, own in self._parameters.items():
+            if name not in leaves:
+                raise ValueError(f'{what} have no {name}')
+            if leaves[name].shape != own.shape:
+                raise ValueError(f'{name} of {what} has shape {leaves[name].shape}, not {own.shape}')
+        return leaves
 
     def parameters(self):
         """The tree: copies, on the devices of the parameters that it was made with."""
@@ -246,8 +279,9 @@ class ShardedOptimizer(_Buckets):
         from which any number of ranks may go on. All ranks call."""
         states = []
         for which, dtype in enumerate(self._states):
-            arrays = {name: np.empty(own.shape, own.dtype if dtype is None else dtype)
-                      for name, own in self._parameters.items()}
+            with _refusing(self.group, 'all_gather of state'):
+                arrays = {name: np.empty(own.shape, own.dtype if dtype is None else dtype)
+                          for name, own in self._parameters.items()}
             _call('gather_state', self._handle.pointer, which,
                   (native.Array * len(arrays))(*map(array_of, arrays.values())))
             states.append(_tree.rebuild(self._like, _is_array, lambda name, _, arrays=arrays: arrays[name]))
@@ -256,9 +290,11 @@ class ShardedOptimizer(_Buckets):
 
     def set_state(self, state):
         """What `state` gave, on all ranks."""
-        for which, tree in enumerate(state['states']):
-            leaves, _ = _tree.flatten(tree, _is_array, 'the state')
-            arrays = [np.ascontiguousarray(np.asarray(leaves[name])) for name in self._names]
-            _call('set_state', self._handle.pointer, which, (native.Array * len(arrays))(*map(array_of, arrays)))
-        native.library().hekla_group_buckets_set_steps(self._handle.pointer, int(state['step']))
-        self.set_parameters(state['parameters'])
+        with _refusing(self.group, 'broadcast of parameters'):
+            for which, tree in enumerate(state['states']):
+                leaves = self._leaves_of_all(tree, 'the arrays of state')
+                arrays = [np.ascontiguousarray(np.asarray(leaves[name])) for name in self._names]
+                _call('set_state', self._handle.pointer, which, (native.Array * len(arrays))(*map(array_of, arrays)))
+            native.library().hekla_group_buckets_set_steps(self._handle.pointer, int(state['step']))
+            parameters = state['parameters']
+        self.set_parameters(parameters)

@@ -36,9 +36,11 @@ def op_number(name):
 
 def raise_as_python(error):
     """ValueError where a call was refused, else the error itself."""
-    if error.code == native.INVALID_ARGUMENT:
-        raise ValueError(str(error)) from None
-    raise error
+    if error.code != native.INVALID_ARGUMENT:
+        raise error
+    refused = ValueError(str(error))
+    refused.hekla_is_known = getattr(error, 'hekla_is_known', False)
+    raise refused from None
 
 
 def array_of(x):
@@ -82,10 +84,12 @@ def _collective(method):
     def call(self, *args, wait=True, **kwargs):
         try:
             arguments, kept, result = method(self, *args, **kwargs)
+            pending = self._begin(method.__name__, arguments, kept, result)
         except Exception as error:
-            self._group.refuse(method.__name__, str(error))
+            if not getattr(error, 'hekla_is_known', False):
+                self._group.refuse(method.__name__, str(error))
             raise
-        return self._run(method.__name__, arguments, kept, result, wait)
+        return pending.result() if wait else pending
     return call
 
 
@@ -101,13 +105,18 @@ class ProcessGroup:
     def handle(self):
         return self._group.handle
 
-    def _run(self, name, arguments, kept, result, wait):
+    def _begin(self, name, arguments, kept, result):
+        """Errors of the library, which the group knows, are marked as such."""
         try:
             work = (self._group.start(name, *arguments) if kept is None
                     else self._group.start(name, *arguments, keeps=kept))
         except GroupError as error:
+            error.hekla_is_known = True
             raise_as_python(error)
-        pending = Pending(work, result)
+        return Pending(work, result)
+
+    def _run(self, name, arguments, kept, result, wait):
+        pending = self._begin(name, arguments, kept, result)
         return pending.result() if wait else pending
 
     def _dense(self, x):

@@ -82,6 +82,19 @@ def _collective(method):
             if not getattr(error, 'hekla_is_known', False):
                 self._group.refuse(method.__name__.lstrip('_'), str(error))
                 error.hekla_is_known = True
+            self._drop_block(str(error))
+            raise
+    return call
+
+
+def _message(method):
+    """Of messages: an error ends the block that they are in."""
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            self._drop_block(str(error))
             raise
     return call
 
@@ -261,7 +274,8 @@ class ProcessGroupHekla(dist.ProcessGroup):
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._store_kept, self._rank, self._size = store, rank, size
         self._group_name = self._group_desc = name
-        self._batch = None  # works since _start_coalescing, on the thread that called it
+        # Since _start_coalescing, on the thread that called it: works, and milliseconds of collectives.
+        self._batch, self._batch_thread, self._batch_limits = None, None, []
         try:
             timeout_ms = max(1, round(timeout.total_seconds() * 1000))
             if world is not None:
@@ -316,23 +330,34 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _start(self, memory, outputs, *calls):
         """The work of calls (name, *arguments) that share their memory."""
-        together = self._batch is None and len(calls) > 1 and calls[0][0] not in ('send', 'receive')
+        together = not self._is_in_block() and len(calls) > 1 and calls[0][0] not in ('send', 'receive')
         try:
             if together:
                 self._group.coalesce_begin()
             try:
                 works = [self._group.start(*call, keeps=memory.kept) for call in calls]
+            except (native.ctypes.ArgumentError, TypeError) as error:
+                # Before the block ends, which does not make the others then.
+                self._group.refuse(calls[0][0], str(error))
+                error.hekla_is_known = True
+                raise
             finally:
                 if together:
-                    together = self._group.coalesce_end()
+                    together = self._group.coalesce_end(calls[0][-1])
         except native.GroupError as error:
             _raise(error)
-        return self._made(HeklaWork([together] if together else works, memory, outputs))
+        is_collective = calls and calls[0][0] not in ('send', 'receive')
+        return self._made(HeklaWork([together] if together else works, memory, outputs),
+                          [calls[0][-1]] if is_collective else [])
 
-    def _made(self, work):
-        if self._batch is not None:
+    def _made(self, work, limits):
+        if self._is_in_block():
             self._batch.append(work)
+            self._batch_limits += limits
         return work
+
+    def _is_in_block(self):
+        return self._batch is not None and self._batch_thread == threading.get_ident()
 
     def _parts_of_ranks(self, parts, what):
         if len(parts) != self._size:
@@ -480,10 +505,11 @@ class ProcessGroupHekla(dist.ProcessGroup):
     @_collective
     def barrier(self, opts=None):
         try:
-            work = self._group.start('barrier', _milliseconds(opts))
+            limit = _milliseconds(opts)
+            work = self._group.start('barrier', limit)
         except native.GroupError as error:
             _raise(error)
-        return self._made(HeklaWork([work], _Memory(), []))
+        return self._made(HeklaWork([work], _Memory(), []), [limit])
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """Waits for all ranks; the error names all that have not come, whatever wait_all_ranks says."""
@@ -494,10 +520,12 @@ class ProcessGroupHekla(dist.ProcessGroup):
         except native.GroupError as error:
             _raise(error)
 
+    @_message
     def send(self, tensors, dst, tag=0):
         memory = _Memory()
         return self._start(memory, [], *(('send', memory.read(t), dst, tag, -1) for t in tensors))
 
+    @_message
     def recv(self, tensors, src, tag=0):
         memory = _Memory()
         return self._start(memory, tensors, *(('receive', memory.write(t), src, tag, -1) for t in tensors))
@@ -507,16 +535,39 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _start_coalescing(self, device=None):
         del device
+        # torch's _coalescing_manager does not end what an exception of the program leaves.
+        self._drop_block('an exception has left the block')
         if self._batch is not None:
-            raise ValueError('calls are being coalesced already')
-        self._group.coalesce_begin()
-        self._batch = []
+            raise ValueError('another thread coalesces calls')
+        try:
+            self._group.coalesce_begin()
+        except native.GroupError as error:
+            _raise(error)
+        self._batch, self._batch_thread, self._batch_limits = [], threading.get_ident(), []
+
+    def _drop_block(self, reason):
+        """The block of this thread, where it is in one: nothing of it is made, and the others hear of it."""
+        if not self._is_in_block():
+            return
+        self._batch = None
+        self._group.refuse('coalesced calls', reason)
+        try:
+            self._group.coalesce_end()
+        except native.GroupError as error:
+            if error.code != native.CANCELLED:  # it has been shut down, with its blocks
+                _raise(error)
 
     def _end_coalescing(self, device=None):
         """One work of all since _start_coalescing: collectives go now, messages have gone."""
         del device
         batch, self._batch = self._batch or [], None
-        return _Works(batch, self._group.coalesce_end())
+        # The longest; where one has that of the group it is all's.
+        limits = self._batch_limits
+        limit = max(limits) if limits and min(limits) > 0 else -1
+        try:
+            return _Works(batch, self._group.coalesce_end(limit))
+        except native.GroupError as error:
+            _raise(error)
 
     def _get_sequence_number_for_group(self):
         number = native.ctypes.c_int64()

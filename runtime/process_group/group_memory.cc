@@ -36,7 +36,9 @@ std::array<uint64_t, 4> words_of(const Call& call) {
               static_cast<uint64_t>(call.reduce) << 16 |
               static_cast<uint64_t>(call.refused & 0xff) << 24 |
               static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 32,
-          static_cast<uint64_t>(call.count), call.factor, call.detail};
+          static_cast<uint64_t>(call.count), call.factor,
+          // The line has no place for all of `refused`: what is left of it makes another detail.
+          call.detail ^ static_cast<uint64_t>(call.refused >> 8) * 0x9e3779b97f4a7c15};
 }
 
 Call call_of_words(const std::array<uint64_t, 4>& words) {

@@ -47,7 +47,16 @@ std::vector<std::string> objects_in(std::string_view all, std::span<const int64_
   return objects;
 }
 
+// The same of calls whose second half the others make and wait in.
+Result<std::string> room_for_own(ProcessGroup& group, std::string_view call,
+                                 std::span<const int64_t> sizes, bool is_taken = true) {
+  Result<std::string> room = room_for(sizes, is_taken);
+  if (!room.ok()) group.refuse(call, room.status());
+  return room;
+}
+
 Status check_object_root(ProcessGroup& group, std::string_view call, int root) {
+  HEKLA_RETURN_IF_ERROR(group.check_may_wait(call));
   if (root >= 0 && root < group.size()) return ok_status();
   const Status refused =
       invalid_argument("rank {} in group {} of {}", root, group.name(), group.size());
@@ -59,6 +68,7 @@ Status check_object_root(ProcessGroup& group, std::string_view call, int root) {
 
 Result<std::vector<std::string>> all_gather_objects(ProcessGroup& group, std::string_view own,
                                                     Timeout timeout) {
+  HEKLA_RETURN_IF_ERROR(group.check_may_wait("all_gather_objects"));
   const auto size = static_cast<int64_t>(own.size());
   std::vector<int64_t> sizes(static_cast<size_t>(group.size()));
   HEKLA_RETURN_IF_ERROR(
@@ -66,9 +76,9 @@ Result<std::vector<std::string>> all_gather_objects(ProcessGroup& group, std::st
           .wait());
   std::vector<std::string> all;
   std::vector<Elements> out;
-  HEKLA_RETURN_IF_ERROR(room_for(sizes, false).status());
+  HEKLA_RETURN_IF_ERROR(room_for_own(group, "all_gather_objects", sizes, false).status());
   for (const int64_t one : sizes) {
-    HEKLA_ASSIGN_OR_RETURN(std::string text, room_for({&one, 1}));
+    HEKLA_ASSIGN_OR_RETURN(std::string text, room_for_own(group, "all_gather_objects", {&one, 1}));
     all.push_back(std::move(text));
   }
   for (std::string& text : all) {
@@ -90,7 +100,7 @@ Result<std::vector<std::string>> gather_objects(ProcessGroup& group, std::string
   HEKLA_RETURN_IF_ERROR(
       group.gather(elements(std::span(sizes)), ConstElements(&size, DType::kI64, 1), root, timeout)
           .wait());
-  HEKLA_ASSIGN_OR_RETURN(std::string all, room_for(sizes));
+  HEKLA_ASSIGN_OR_RETURN(std::string all, room_for_own(group, "gather_objects", sizes));
   std::vector<int64_t> in_splits(ranks, 0);
   in_splits[static_cast<size_t>(root)] = size;
   HEKLA_RETURN_IF_ERROR(group
@@ -106,7 +116,7 @@ Result<std::string> broadcast_object(ProcessGroup& group, std::string_view own, 
   HEKLA_RETURN_IF_ERROR(check_object_root(group, "broadcast_object", root));
   int64_t size = static_cast<int64_t>(own.size());
   HEKLA_RETURN_IF_ERROR(group.broadcast({&size, DType::kI64, 1}, root, timeout).wait());
-  HEKLA_ASSIGN_OR_RETURN(std::string text, room_for({&size, 1}));
+  HEKLA_ASSIGN_OR_RETURN(std::string text, room_for_own(group, "broadcast_object", {&size, 1}));
   if (group.rank() == root) text = own;
   HEKLA_RETURN_IF_ERROR(group.broadcast({text.data(), DType::kUI8, size}, root, timeout).wait());
   return text;
@@ -132,7 +142,7 @@ Result<std::string> scatter_object(ProcessGroup& group, const std::vector<std::s
                             group.name());
   }
   const int64_t own = sizes[static_cast<size_t>(group.rank())];
-  HEKLA_ASSIGN_OR_RETURN(std::string text, room_for({&own, 1}));
+  HEKLA_ASSIGN_OR_RETURN(std::string text, room_for_own(group, "scatter_object", {&own, 1}));
   std::vector<int64_t> out_splits(ranks, 0);
   out_splits[static_cast<size_t>(root)] = own;
   const std::vector<int64_t> in_splits = is_root ? sizes : std::vector<int64_t>(ranks, 0);

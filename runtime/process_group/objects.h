@@ -3,7 +3,9 @@
 // of which the caller makes the bytes and reads them. What comes is another process's to choose: do
 // not believe it.
 //
-// Each is two collectives, of sizes and of bytes, and waits for both. Errors are those of calls.
+// Each is two collectives, of sizes and of bytes, and waits for both. Errors are those of calls;
+// FAILED_PRECONDITION: in a block of calls that go together. Where one rank has no room for what
+// comes (RESOURCE_EXHAUSTED), the others' calls fail at once.
 #pragma once
 
 #include <string>

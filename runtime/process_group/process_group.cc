@@ -224,7 +224,10 @@ void ProcessGroup::abort(std::string_view reason) {
   member_->fail(cancelled("rank {} has aborted group {}: {}", rank(), name(), reason));
 }
 
-void ProcessGroup::refuse(std::string_view call, const Status& why) { member_->refuse(call, why); }
+void ProcessGroup::refuse(std::string_view call, const Status& why) {
+  if (Coalesced* const own = block(); own != nullptr) return own->refuse(why.with_context(call));
+  member_->refuse(call, why);
+}
 
 Deadline ProcessGroup::deadline_of(Timeout timeout) const {
   return Deadline::in(timeout.value_or(options_.timeout));
@@ -275,6 +278,16 @@ Status ProcessGroup::begin_coalescing() {
   own = std::make_unique<Coalesced>();
   ++block_count_;
   return ok_status();
+}
+
+Status ProcessGroup::check_may_wait(std::string_view call) {
+  Coalesced* const own = block();
+  if (own == nullptr) return ok_status();
+  Status why = failed_precondition(
+      "{} waits and so has no place between begin_coalescing and end_coalescing of group {}", call,
+      name());
+  own->refuse(why);
+  return why;
 }
 
 Work ProcessGroup::end_coalescing(Timeout timeout) {
@@ -522,13 +535,18 @@ Work ProcessGroup::barrier(Timeout timeout) {
                [](Exchange& exchange) { return run_barrier(exchange); });
 }
 
-Status ProcessGroup::monitored_barrier(Timeout timeout) { return barrier(timeout).wait(); }
+Status ProcessGroup::monitored_barrier(Timeout timeout) {
+  HEKLA_RETURN_IF_ERROR(check_may_wait("monitored_barrier"));
+  return barrier(timeout).wait();
+}
 
 Work ProcessGroup::send(ConstElements x, int to, uint64_t tag, Timeout timeout) {
   const Status refused = first_of({check_elements(x), check_root(to)});
   if (!refused.ok()) {
     if (check_root(to).ok()) member_->refuse_send(to, tag, refused);
-    return Work("send", refused.with_context("send on group " + name()));
+    const Work work("send", refused.with_context("send on group " + name()));
+    add_to_block(work);
+    return work;
   }
   Work work = member_->send(std::move(x), to, tag, deadline_of(timeout));
   add_to_block(work);
@@ -538,7 +556,11 @@ Work ProcessGroup::send(ConstElements x, int to, uint64_t tag, Timeout timeout) 
 Work ProcessGroup::receive(Elements x, int from, uint64_t tag, Timeout timeout) {
   const Status refused =
       first_of({check_elements(x), from == kAnyRank ? ok_status() : check_root(from)});
-  if (!refused.ok()) return Work("receive", refused.with_context("receive on group " + name()));
+  if (!refused.ok()) {
+    const Work work("receive", refused.with_context("receive on group " + name()));
+    add_to_block(work);
+    return work;
+  }
   Work work = member_->receive(std::move(x), from, tag, deadline_of(timeout));
   add_to_block(work);
   return work;
@@ -572,6 +594,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::new_group(const std::vector<int>& ranks,
                                                               Timeout timeout) {
+  HEKLA_RETURN_IF_ERROR(check_may_wait("new_group"));
   const Status refused = check_part(ranks);
   Call call = call_of(Operation::kNewGroup, DType::kInvalid, 0);
   call.detail = fnv1a(fmt::format("{} {}", call.detail, fmt::join(ranks, ",")));
@@ -607,6 +630,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::subgroup(std::string_view na
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t key,
                                                           Timeout timeout) {
+  HEKLA_RETURN_IF_ERROR(check_may_wait("split"));
   // Of each rank; the number of the call as well, which is the same on all.
   const int64_t own[] = {color, key};
   std::vector<int64_t> all(2 * static_cast<size_t>(size()));

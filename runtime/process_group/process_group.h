@@ -157,11 +157,16 @@ class ProcessGroup {
   // small as one exchange, small all_reduces of one kind as one. The same calls in one order on all
   // ranks. Their works, and the one of all, may not be waited for before; none of a block is made
   // where one is refused. Messages go at once. FAILED_PRECONDITION: inside of such a block already.
+  // What waits for itself (groups, objects, buckets) has no place in it, and refuses the block. The
+  // time that collectives have is end_coalescing's.
   Status begin_coalescing();
   Work end_coalescing(Timeout timeout = {});
+  // For what makes collectives and waits for them: FAILED_PRECONDITION where this thread is in a
+  // block, of which nothing is made then.
+  Status check_may_wait(std::string_view call);
 
-  // All of them wait; new_group and split are collective over this group. A group of some of the
-  // ranks, in that order, that shares the transport; null on the others.
+  // All of them wait; new_group and split are collective over this group, and fail in a block. A
+  // group of some of the ranks, in that order, that shares the transport; null on the others.
   Result<std::shared_ptr<ProcessGroup>> new_group(const std::vector<int>& ranks,
                                                   Timeout timeout = {});
   // The same for which those ranks alone call, all with one name, which the same ranks may use
@@ -173,7 +178,8 @@ class ProcessGroup {
   Result<std::shared_ptr<ProcessGroup>> split(int64_t color, int64_t key, Timeout timeout = {});
 
   // For callers that check arguments themselves: a collective, of which `call` says for messages
-  // what it would have been, that they do not make. The same as one that is refused here.
+  // what it would have been, that they do not make. The same as one that is refused here, also in a
+  // block.
   void refuse(std::string_view call, const Status& why);
   // Ends the group on all ranks: CANCELLED, with the reason.
   void abort(std::string_view reason);

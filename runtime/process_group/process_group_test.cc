@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <numeric>
 
+#include "runtime/process_group/group_memory.h"
 #include "runtime/process_group/objects.h"
 #include "runtime/process_group/testing/ranks.h"
 
@@ -441,6 +443,67 @@ TEST_P(ProcessGroupBy, CoalescedCallsThatDifferOrAreRefused) {
   });
 }
 
+TEST_P(ProcessGroupBy, WhatWaitsHasNoPlaceInABlock) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const std::vector<std::function<Status()>> calls = {
+        [&] {
+          return group.new_group({0, 1}).status();
+        },
+        [&] { return group.split(0, 0).status(); },
+        [&] { return group.monitored_barrier(); },
+        [&] { return all_gather_objects(group, "x").status(); },
+        [&] { return gather_objects(group, "x", 0).status(); },
+        [&] { return broadcast_object(group, "x", 0).status(); },
+        [&] {
+          return scatter_object(group, {"x", "y"}, 0).status();
+        },
+    };
+    for (const auto& call : calls) {
+      ASSERT_TRUE(group.begin_coalescing().ok());
+      for (const Status& status : {call(), group.end_coalescing(seconds(20)).wait()}) {
+        EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+        EXPECT_TRUE(says(status, "between begin_coalescing and end_coalescing"))
+            << status.to_string();
+      }
+      EXPECT_TRUE(call().ok());
+    }
+  });
+}
+
+TEST_P(ProcessGroupBy, WorksOfSeveralAreHeldAsTheirParts) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(8, 1);
+    ASSERT_TRUE(group.begin_coalescing().ok());
+    const Work one = group.all_reduce(elements(std::span(x)));
+    const Work all = Work::all("some", {Work("none", ok_status()), Work::all("one", {one})});
+    EXPECT_EQ(all.wait(milliseconds(100)).code(), StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(group.end_coalescing().wait().ok());
+    EXPECT_TRUE(all.wait().ok());
+    EXPECT_EQ(x[7], 2);
+  });
+}
+
+TEST_P(ProcessGroupBy, WhatIsRefusedInABlockIsTheBlocksError) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(8, 1), before = x;
+    const Elements all = elements(std::span(x));
+    for (const bool is_send : {false, true}) {
+      ASSERT_TRUE(group.begin_coalescing().ok());
+      static_cast<void>(is_send ? group.send(all, 99) : group.receive(all, 99));
+      const Status status = group.end_coalescing().wait();
+      EXPECT_TRUE(says(status, "rank 99 in a group of 2")) << status.to_string();
+    }
+    // By a caller that checks for itself.
+    ASSERT_TRUE(group.begin_coalescing().ok());
+    const Work made = group.all_reduce(all);
+    if (group.rank() == 1) group.refuse("all_reduce", invalid_argument("an odd number"));
+    const Status status = group.end_coalescing(seconds(20)).wait();
+    EXPECT_TRUE(says(status, "an odd number")) << status.to_string();
+    EXPECT_FALSE(made.wait().ok());
+    EXPECT_EQ(x, before);
+  });
+}
+
 TEST_P(ProcessGroupBy, GathersOfUnevenParts) {
   on_ranks(3, [](ProcessGroup& group) {
     std::vector<std::vector<int16_t>> out(3);
@@ -482,25 +545,39 @@ TEST_P(ProcessGroupBy, ManyCallsAreUnderWayAtOnce) {
   });
 }
 
-// Sizes of objects come from other ranks.
+// Sizes of objects come from other ranks, which hear of it.
 TEST_P(ProcessGroupBy, ObjectsThatNoMemoryHoldsAreRefused) {
-  on_ranks(2, [](ProcessGroup& group) {
-    if (group.rank() == 0) {
-      int64_t size = int64_t{1} << 62;
-      EXPECT_TRUE(group.broadcast({&size, DType::kI64, 1}, 0).wait().ok());
-    } else {
-      EXPECT_EQ(broadcast_object(group, "", 0).status().code(), StatusCode::kResourceExhausted);
-    }
-    int64_t sizes[2] = {int64_t{1} << 62, int64_t{1} << 62}, own[2] = {0, 0};
-    if (group.rank() == 0) {
-      EXPECT_TRUE(group
-                      .all_gather(elements(std::span<int64_t>(own)),
-                                  elements(std::span<const int64_t>(sizes)).part(0, 1))
-                      .wait()
-                      .ok());
-    } else {
-      EXPECT_EQ(all_gather_objects(group, "").status().code(), StatusCode::kResourceExhausted);
-    }
+  const auto is_refused = [](const Status& status) {
+    EXPECT_TRUE(says(status, "rank 1 has refused it")) << status.to_string();
+  };
+  const auto is_too_large = [](const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
+  };
+  int64_t huge = int64_t{1} << 62;
+  on_ranks(2, [&](ProcessGroup& group) {
+    if (group.rank() == 1) return is_too_large(broadcast_object(group, "", 0).status());
+    int64_t size = huge;
+    EXPECT_TRUE(group.broadcast({&size, DType::kI64, 1}, 0).wait().ok());
+    is_refused(group.broadcast({&size, DType::kI64, 1}, 0, seconds(20)).wait());
+  });
+  on_ranks(2, [&](ProcessGroup& group) {
+    if (group.rank() == 1) return is_too_large(all_gather_objects(group, "").status());
+    int64_t own[2] = {};
+    const Elements all = elements(std::span<int64_t>(own));
+    EXPECT_TRUE(group.all_gather(all, {&huge, DType::kI64, 1}).wait().ok());
+    is_refused(
+        group.all_gather({all.part(0, 1), all.part(1, 1)}, all.part(0, 1), seconds(20)).wait());
+  });
+  on_ranks(2, [&](ProcessGroup& group) {
+    if (group.rank() == 1) return is_too_large(gather_objects(group, "", 1).status());
+    EXPECT_TRUE(group.gather({}, {&huge, DType::kI64, 1}, 1).wait().ok());
+    is_refused(group.barrier(seconds(20)).wait());
+  });
+  on_ranks(2, [&](ProcessGroup& group) {
+    if (group.rank() == 1) return is_too_large(scatter_object(group, {}, 0).status());
+    int64_t sizes[2] = {0, huge};
+    EXPECT_TRUE(group.broadcast(elements(std::span<int64_t>(sizes)), 0).wait().ok());
+    is_refused(group.barrier(seconds(20)).wait());
   });
 }
 
@@ -757,6 +834,16 @@ TEST(ProcessGroup, MemoryThatCannotBeHadIsAReasonOrAnError) {
   }
   options.shared_memory = "maybe";
   EXPECT_EQ(make(0).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(GroupMemory, AllThatIsComparedOfACallIsInItsWords) {
+  const Call call = {Operation::kReduce, DType::kBF16, kPremulSum, 3, 1000, 77, 99, 5};
+  EXPECT_EQ(call_of_words(words_of(call)), call);
+  for (const uint32_t refused : {6U, 5U + 256, 5U + (1U << 16), 5U + (1U << 24)}) {
+    Call other = call;
+    other.refused = refused;
+    EXPECT_NE(words_of(other), words_of(call)) << refused;
+  }
 }
 
 TEST(Head, ReadsWhatItWrites) {

@@ -3,6 +3,7 @@
 // dropped, the call goes on. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -125,8 +126,13 @@ class [[nodiscard]] Work {
     }
     State& state_;
   };
+  static bool is_held(const State& state) {
+    return state.is_held.load() ||
+           std::any_of(state.parts.begin(), state.parts.end(),
+                       [](const std::shared_ptr<State>& part) { return is_held(*part); });
+  }
   Status held() const {
-    if (!state_->is_held.load()) return ok_status();
+    if (!is_held(*state_)) return ok_status();
     return failed_precondition("{} goes together with others that have not gone yet", call());
   }
   void hurry() const {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of test_data_parallel.py do: SCENARIO, in a process each, with JAX on its CPU.
+"""What the ranks of test_data_parallel.py do: SCENARIO..., in a process each, with JAX on its CPU.
 
-A rank prints what it has as one line of JSON; hashes of bytes where bits are compared.
+A rank prints what it has by scenario as one line of JSON; hashes of bytes where bits are compared. What one
+process would have rank 0 alone computes.
 """
 import hashlib
 import json
@@ -40,7 +41,7 @@ value_and_grad = jax.jit(jax.value_and_grad(loss_of))
 
 
 def descend(p, g):
-    return jax.tree.map(lambda a, b: a - np.float32(0.1) * b, p, g)
+    return jax.tree.map(lambda a, b: jnp.asarray(np.asarray(a) - np.float32(0.1) * np.asarray(b)), p, g)
 
 
 def digest(tree):
@@ -105,22 +106,24 @@ def buckets(group):
         assert isinstance(jax.tree.leaves(p)[0], jax.Array)
         found.setdefault('digests', []).append(digest(p))
         found.setdefault('losses', []).append(losses)
-    p, losses = whole(group.size)
-    found['wanted'], found['wanted losses'] = digest(p), losses
-    found['one losses'] = whole(1)[1]
+    if group.rank == 0:
+        p, losses = whole(group.size)
+        found['wanted'], found['wanted losses'] = digest(p), losses
+        found['one losses'] = whole(1)[1]
     return found
 
 
 def shards(group):
     found = {'digests': []}
-    one, state = jax.tree.map(np.array, initial()), None
-    m, v = (jax.tree.map(np.zeros_like, one) for _ in range(2))
-    for step in range(STEPS):
-        gradients = [value_and_grad(one, *batch(step, r, group.size))[1] for r in range(group.size)]
-        total = jax.tree.map(lambda *g: ordered(g) / np.float32(group.size), *gradients)
-        for arrays in zip(*(jax.tree.leaves(tree) for tree in (one, total, m, v))):
-            adam(step + 1, *arrays)
-    found['wanted'] = digest(one)
+    if group.rank == 0:
+        one = jax.tree.map(np.array, initial())
+        m, v = (jax.tree.map(np.zeros_like, one) for _ in range(2))
+        for step in range(STEPS):
+            gradients = [value_and_grad(one, *batch(step, r, group.size))[1] for r in range(group.size)]
+            total = jax.tree.map(lambda *g: ordered(g) / np.float32(group.size), *gradients)
+            for arrays in zip(*(jax.tree.leaves(tree) for tree in (one, total, m, v))):
+                adam(step + 1, *arrays)
+        found['wanted'] = digest(one)
     for size in (1, 64, 1 << 20):
         optimizer = data_parallel.ShardedOptimizer(group, initial(), adam, states=(None, np.float32), bucket_bytes=size,
                                                    first_bucket_bytes=size)
@@ -209,13 +212,74 @@ def errors(group):
 
     def rows(part):
         part.reduce_scatter(np.zeros(part.size + (1 if odd else 0)))
-    for run in (other_shape, missing, wrong_shape, update, rows):
+
+    def root(part):
+        part.broadcast(np.zeros(3), None if odd else 0)
+
+    def sizes(part):
+        data_parallel.GradientBuckets(part, p, bucket_bytes='many' if odd else 100)
+
+    def no_leaf(part):
+        optimizer_of(part).set_parameters({'first': p['first']} if odd else p)
+
+    def other_root(part):
+        optimizer_of(part).set_parameters(p, None if odd else 0)
+
+    def other_leaf(part):
+        optimizer_of(part).set_parameters({**p, 'none': jnp.zeros(())} if odd else p)
+
+    def no_state(part):
+        optimizer = optimizer_of(part)
+        state = optimizer.state()
+        optimizer.set_state({**state, 'states': [{'first': p['first']}]} if odd else state)
+
+    def other_state(part):
+        optimizer = optimizer_of(part)
+        state = optimizer.state()
+        optimizer.set_state({**state, 'states': [{**p, 'none': jnp.zeros(3)}]} if odd else state)
+    for run in (other_shape, missing, wrong_shape, update, rows, root, sizes, no_leaf, other_root, other_leaf, no_state,
+                other_state):
         on(run.__name__, run)
     return said
 
 
+def optimizer_of(part):
+    return data_parallel.ShardedOptimizer(part, initial(), lambda step, x, g, m: None)
+
+
+def again(group):
+    """After a step that all ranks refuse; of what comes twice the first counts."""
+    p, found = initial(), {}
+    ones = jax.tree.map(jnp.ones_like, p)
+    wrong = {**ones, 'first': {**ones['first'], 'w': jnp.zeros(3)}}    # the last to come
+    for size in (1, 1 << 20):
+        buckets = data_parallel.GradientBuckets(group, p, bucket_bytes=size, first_bucket_bytes=size)
+        optimizer = data_parallel.ShardedOptimizer(group, p, lambda step, x, g, m: (x - g, m), bucket_bytes=size,
+                                                   first_bucket_bytes=size)
+        said = found.setdefault('said', [])
+        for step in (buckets.all_reduce, optimizer.step):
+            for made, text in ((wrong, 'first/w'), ({**ones, 'more': jnp.zeros(3)}, 'more')):
+                try:
+                    step(made)
+                except ValueError as error:
+                    said.append(text if text in str(error) else str(error))
+        found.setdefault('averages', []).append(float(buckets.all_reduce(ones)['first']['w'][0, 0]))
+        moved = optimizer.step(ones)['last'][1] - p['last'][1]
+        found.setdefault('moved', []).append([float(x) for x in moved])
+        buckets.ready('last/1', ones['last'][1])
+        try:
+            buckets.ready('last/1', 9 * ones['last'][1])
+        except ValueError as error:
+            said.append(str(error))
+        for name, leaf in (('none', ones['none']), ('last/0', ones['last'][0]), ('first/w', ones['first']['w']),
+                           ('first/b', ones['first']['b'])):
+            buckets.ready(name, leaf)
+        found.setdefault('first', []).append(float(buckets.finish()['last'][1][0]))
+    return found
+
+
 if __name__ == '__main__':
     world = process_group.init(timeout=100)
-    print(json.dumps(globals()[sys.argv[1]](world)), flush=True)
+    print(json.dumps({scenario: globals()[scenario](world) for scenario in sys.argv[1:]}), flush=True)
     world.barrier()
     world.close()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hekla.process_group` and `hekla.data_parallel` by processes with JAX's CPU: the curve of one process that has the
 whole batch, the same bits whatever buckets and times, what one rank does wrong said on all."""
+import functools
 import json
 import os
 import pathlib
@@ -33,27 +34,39 @@ def start(command, size, folder):
     return said
 
 
-def run(scenario, size, folder):
-    return [json.loads(out.splitlines()[-1]) for out in start([str(RANKS), scenario], size, folder)]
+# A launch for each number of ranks.
+SCENARIOS = {2: ('buckets', 'shards', 'again', 'errors'), 3: ('calls',), 4: ('buckets', 'shards')}
+
+
+@pytest.fixture(scope='module')
+def found(tmp_path_factory):
+    """What each rank has, of a scenario with so many."""
+    @functools.cache
+    def ranks(size):
+        said = start([str(RANKS), *SCENARIOS[size]], size, tmp_path_factory.mktemp('ranks') / 'store')
+        return [json.loads(out.splitlines()[-1]) for out in said]
+    return lambda scenario, size: [rank[scenario] for rank in ranks(size)]
 
 
 @pytest.mark.parametrize('size', (2, 4))
-def test_buckets_give_the_curve_of_one_process(size, tmp_path):
-    for found in run('buckets', size, tmp_path):
-        assert found['buckets of 1'] == 4 and found[f'buckets of {1 << 20}'] == 1
-        assert set(found['digests']) == {found['wanted']}, found
-        for losses in found['losses']:
-            np.testing.assert_allclose(losses, found['wanted losses'], rtol=1e-6)
-            np.testing.assert_allclose(losses, found['one losses'], rtol=1e-5)
-        assert found['losses'][0][-1] < found['losses'][0][0]
+def test_buckets_give_the_curve_of_one_process(size, found):
+    ranks = found('buckets', size)
+    for own in ranks:
+        assert own['buckets of 1'] == 4 and own[f'buckets of {1 << 20}'] == 1
+        assert set(own['digests']) == {ranks[0]['wanted']}, ranks
+        for losses in own['losses']:
+            np.testing.assert_allclose(losses, ranks[0]['wanted losses'], rtol=1e-6)
+            np.testing.assert_allclose(losses, ranks[0]['one losses'], rtol=1e-5)
+        assert own['losses'][0][-1] < own['losses'][0][0]
 
 
 @pytest.mark.parametrize('size', (2, 4))
-def test_shards_give_the_parameters_of_one_process(size, tmp_path):
-    for found in run('shards', size, tmp_path):
-        assert set(found['digests']) == {found['wanted']}, found
-        assert found['state'] == 2 * 4 * (5 * 7 + 7 + 7 * 3 + 3)
-        np.testing.assert_allclose(found['momentum'], [-0.1] * 3, rtol=1e-5)
+def test_shards_give_the_parameters_of_one_process(size, found):
+    ranks = found('shards', size)
+    for own in ranks:
+        assert set(own['digests']) == {ranks[0]['wanted']}, ranks
+        assert own['state'] == 2 * 4 * (5 * 7 + 7 + 7 * 3 + 3)
+        np.testing.assert_allclose(own['momentum'], [-0.1] * 3, rtol=1e-5)
 
 
 @pytest.mark.parametrize('mode', ('', '--shards'))
@@ -68,21 +81,47 @@ def test_the_example_prints_the_same_losses_on_all_numbers_of_ranks(mode, tmp_pa
     np.testing.assert_allclose(two, one, atol=2e-4)
 
 
-def test_calls_are_numpys(tmp_path):
-    for found in run('calls', 3, tmp_path):
-        assert not found['wrong']
+def test_calls_are_numpys(found):
+    for own in found('calls', 3):
+        assert not own['wrong']
 
 
-def test_what_one_rank_does_wrong_is_said_on_all(tmp_path):
+def test_what_one_rank_does_wrong_is_said_on_all(found):
     wanted = {'other_shape': 'differ: parameter 4: "f32[0] none" and "f32[3] none"',
               'missing': 'no gradient has come of 3 of 5 parameters',
               'wrong_shape': 'the gradient of last/0 is float32(3,), not float32(7, 3)',
-              'update': 'a wrong number', 'rows': 'the first dimension of (3,) in 2 equal parts'}
-    found = run('errors', 2, tmp_path)
+              'update': 'a wrong number', 'rows': 'the first dimension of (3,) in 2 equal parts',
+              'root': 'argument 3', 'sizes': 'int', 'no_leaf': 'last/0', 'other_root': 'NoneType',
+              'other_leaf': 'none', 'no_state': 'last/0', 'other_state': 'none'}
+    ranks = found('errors', 2)
     for name, text in wanted.items():
-        for rank, said in enumerate(found):
+        for rank, said in enumerate(ranks):
             assert text in said[name], (rank, said)
         if name != 'other_shape':
-            assert 'rank 1 has refused it' in found[0][name], found[0]
-    assert found[1]['update'].startswith('ArithmeticError')
-    assert found[1]['rows'].startswith('ValueError')
+            assert 'rank 1 has refused it' in ranks[0][name], ranks[0]
+    assert ranks[1]['update'].startswith('ArithmeticError')
+    assert ranks[1]['rows'].startswith('ValueError')
+
+
+def test_a_step_that_all_refuse_is_followed_by_another(found):
+    for own in found('again', 2):
+        twice = 'the gradient of parameter 3, last/1, has come twice in a step'
+        assert own['said'][:4] == own['said'][5:9] == ['first/w', 'more'] * 2, own
+        assert all(twice in said for said in own['said'][4::5]), own
+        assert own['averages'] == own['first'] == [1, 1], own
+        np.testing.assert_allclose(own['moved'], -np.ones((2, 3)), rtol=1e-5)
+
+
+def test_a_library_of_another_version_is_named(tmp_path):
+    code = """
+from hekla import _process_group as native
+class Other:
+    def __init__(self, path):
+        self.hekla_group_version = lambda: 1
+native.ctypes.CDLL = Other
+try:
+    native.library()
+except ImportError as error:
+    print(error)
+"""
+    assert 'has version 1, not ' in start(['-c', code], 1, tmp_path)[0]

@@ -319,9 +319,56 @@ def errors(r):
     left = group()
     dist.destroy_process_group(left)
     r.raises('shut down', RuntimeError, ['shut down'], lambda: left.allreduce([torch.zeros(2)]))
+    for block in (left._start_coalescing, left._end_coalescing):
+        r.raises('a block of what is shut down', RuntimeError, ['shut down'], block)
     x = r.own(3)
     dist.all_reduce(x)
     r.same('the group goes on', x, sum(r.all(3)))
+
+
+def blocks(r):
+    """Errors between _start_coalescing and _end_coalescing, and how long calls in them may take."""
+    world, x = dist.group.WORLD, r.own(3)
+    for refused in (lambda: world.recv([torch.zeros(2)], 99, 0), lambda: world.send([torch.zeros(2)], 99, 0)):
+        world._start_coalescing()
+        refused()
+        r.raises('a message', ValueError, ['rank 99'], world._end_coalescing().wait)
+    # An exception ends the block, a manager of torch's does not.
+    sparse = torch.eye(3).to_sparse()
+    for wrong in (lambda: world.broadcast([sparse]), lambda: world.recv([sparse], 0, 0)):
+        world._start_coalescing()
+        world.broadcast([x])
+        r.raises('in a block', ValueError, ['sparse'], wrong)
+        x = r.own(3)
+        world.allreduce([x]).wait()
+        r.same('after an exception', x, sum(r.all(3)))
+    world._start_coalescing()
+    world.allreduce([x])
+    world._start_coalescing()  # the one before was left by an exception of the program's
+    x, y = r.own(3), r.own(4)
+    world.allreduce([x])
+    world.allreduce([y])
+    world._end_coalescing().wait()
+    r.same('after a block that was left', [x, y], [sum(r.all(3)), sum(r.all(4))])
+    # The time of the call, not the group's.
+    options = dist.AllreduceOptions()
+    options.timeout = datetime.timedelta(seconds=0.4)
+
+    def together(group):
+        return group.allreduce([torch.zeros(3), torch.zeros(4)], options).wait()
+
+    def block(group):
+        group._start_coalescing()
+        group.allreduce([torch.zeros(3)], options)
+        return group._end_coalescing().wait()
+    for call in (together, block):
+        late = dist.new_group(timeout=datetime.timedelta(seconds=15))
+        begin = time.monotonic()
+        if r.rank != 1:
+            r.raises('late', dist.DistBackendError, ['rank 1'], lambda call=call, late=late: call(late))
+            if time.monotonic() - begin > 10:
+                r.wrong.append(f'{call.__name__} has waited for {time.monotonic() - begin} s')
+        dist.barrier(group=r.gloo)
 
 
 def functional_collectives(r):
@@ -419,7 +466,7 @@ def dtensor(r):
         r.same('in two dimensions', (x + x).redistribute(mesh, [Replicate(), Shard(0)]).full_tensor(), 2 * whole)
 
 
-SCENARIOS = (reductions, movements, messages, objects, groups, functional_collectives, ddp, fsdp, dtensor, errors)
+SCENARIOS = (reductions, movements, messages, objects, groups, blocks, functional_collectives, ddp, fsdp, dtensor, errors)
 
 
 def init(**where):

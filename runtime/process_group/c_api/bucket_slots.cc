@@ -127,6 +127,22 @@ int hekla_group_buckets_ready(hekla_group_buckets* buckets, int32_t i) {
   });
 }
 
+int hekla_group_buckets_claim(hekla_group_buckets* buckets, int32_t i) {
+  return run([&] {
+    return buckets->optimizer != nullptr ? buckets->optimizer->claim(i)
+                                         : buckets->buckets->claim(i);
+  });
+}
+
+int hekla_group_buckets_abandon(hekla_group_buckets* buckets, const char* reason) {
+  return run([&]() -> Status {
+    const Status why = invalid_argument("{}", reason);
+    if (buckets->optimizer != nullptr) buckets->optimizer->abandon(why);
+    if (buckets->buckets != nullptr) buckets->buckets->abandon(why);
+    return ok_status();
+  });
+}
+
 int hekla_group_buckets_finish(hekla_group_buckets* buckets) {
   return run([&]() -> Status {
     if (buckets->buckets != nullptr) return buckets->buckets->finish();

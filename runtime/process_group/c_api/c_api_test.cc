@@ -191,4 +191,41 @@ TEST(ProcessGroupC, WhatOneRankRefusesEndsTheOthersCall) {
   });
 }
 
+// Checks of arguments here count in a block as those of the group do; what waits has no place
+// there.
+TEST(ProcessGroupC, NothingOfABlockIsMadeWhereOneIsRefused) {
+  Values values;
+  on_two_ranks(values, [](hekla_group* group, int rank) {
+    std::vector<float> x(2, 1);
+    const hekla_group_array array = array_of(x);
+    const int sum = hekla_group_reduce_op("sum");
+    hekla_group_work *made = nullptr, *work = nullptr;
+    ASSERT_EQ(hekla_group_coalesce_begin(group), 0);
+    ASSERT_EQ(hekla_group_all_reduce(group, &array, &array, sum, 1, -1, 0, &made), 0);
+    EXPECT_EQ(hekla_group_all_reduce(group, &array, &array, 99, 1, -1, 0, &work), kInvalidArgument);
+    ASSERT_EQ(hekla_group_coalesce_end(group, 20000, &work), 0);
+    EXPECT_EQ(finish(work), kInvalidArgument);
+    EXPECT_EQ(finish(made), kInvalidArgument);
+    EXPECT_EQ(x, std::vector<float>(2, 1));
+
+    const hekla_group_parameter parameter = {"w", 4, array.dtype};
+    const hekla_group_bucket_options options = {1, 1, 1.0, -1, sum, 0, 0, 0, nullptr};
+    hekla_group_buckets* buckets = nullptr;
+    ASSERT_EQ(hekla_group_coalesce_begin(group), 0);
+    EXPECT_EQ(hekla_group_buckets_create(group, &parameter, 1, &options, &buckets),
+              kFailedPrecondition);
+    ASSERT_EQ(hekla_group_coalesce_end(group, 20000, &work), 0);
+    EXPECT_EQ(finish(work), kFailedPrecondition);
+
+    ASSERT_EQ(hekla_group_buckets_create(group, &parameter, 1, &options, &buckets), 0);
+    EXPECT_EQ(hekla_group_buckets_claim(buckets, 0), 0);
+    EXPECT_EQ(hekla_group_buckets_claim(buckets, 0), kInvalidArgument);
+    EXPECT_EQ(hekla_group_buckets_ready(buckets, 0), 0);
+    EXPECT_EQ(hekla_group_buckets_abandon(buckets, "wrong gradients"), 0);
+    EXPECT_EQ(hekla_group_buckets_ready(buckets, 0), 0);
+    EXPECT_EQ(hekla_group_buckets_finish(buckets), 0) << rank << hekla_group_error();
+    hekla_group_buckets_destroy(buckets);
+  });
+}
+
 }  // namespace

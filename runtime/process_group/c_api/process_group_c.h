@@ -24,7 +24,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /* Of this header; a library of another number has other functions or arguments. */
-#define HEKLA_GROUP_VERSION 3
+#define HEKLA_GROUP_VERSION 4
 int32_t hekla_group_version(void);
 
 typedef struct hekla_group hekla_group;
@@ -144,7 +144,7 @@ int hekla_group_work_then(hekla_group_work* work,
 
 /* Collectives that this thread makes on the group between the two go together
  * (ProcessGroup::begin_coalescing): their works are done when the second's is, and may not be
- * waited for before. */
+ * waited for before; what waits by itself is refused. Their time is the second's. */
 int hekla_group_coalesce_begin(hekla_group* group);
 int hekla_group_coalesce_end(hekla_group* group, int64_t timeout_ms, hekla_group_work** work);
 
@@ -177,10 +177,16 @@ void hekla_group_buckets_destroy(hekla_group_buckets* buckets);
 int hekla_group_buckets_gradient(hekla_group_buckets* buckets, int32_t i, hekla_group_array* array);
 int hekla_group_buckets_parameter(hekla_group_buckets* buckets, int32_t i,
                                   hekla_group_array* array);
+/* Gradient i is about to be written, by the caller alone. INVALID_ARGUMENT: it has come already in
+ * this step, or another caller writes it. From any thread. */
+int hekla_group_buckets_claim(hekla_group_buckets* buckets, int32_t i);
 /* Gradient i is written, and left alone until finish or step. From any thread. */
 int hekla_group_buckets_ready(hekla_group_buckets* buckets, int32_t i);
 /* Waits for all; where they are not sharded. */
 int hekla_group_buckets_finish(hekla_group_buckets* buckets);
+/* In place of finish or step: this rank has no gradients, for `reason`, with which the others' step
+ * fails. Waits for what has gone; then a step may begin, where all ranks have done so. */
+int hekla_group_buckets_abandon(hekla_group_buckets* buckets, const char* reason);
 /* The next are for those that are sharded. */
 typedef struct hekla_group_shard {
   int64_t step;

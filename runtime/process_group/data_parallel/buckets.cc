@@ -102,6 +102,7 @@ Result<std::unique_ptr<Buckets>> Buckets::create(std::shared_ptr<ProcessGroup> g
                                                  const BucketSizes& sizes, Start start,
                                                  Timeout timeout) {
   ProcessGroup& own = *group;
+  HEKLA_RETURN_IF_ERROR(own.check_may_wait("buckets of parameters"));
   const auto refuse = [&own](const Status& why) {
     own.refuse("buckets of parameters", why);
     return why;
@@ -139,17 +140,33 @@ Result<Elements> Buckets::array(int parameter) const {
   return memory_[bucket].part(first, parameters_[at].count);
 }
 
-Status Buckets::ready(int parameter) {
+Status Buckets::check_missing(int parameter) const {
   if (parameter < 0 || parameter >= static_cast<int>(parameters_.size())) {
     return invalid_argument("parameter {} of {}", parameter, parameters_.size());
   }
   const auto at = static_cast<size_t>(parameter);
+  if (stages_[at] != Stage::kCome) return ok_status();
+  return invalid_argument("the gradient of parameter {}, {}, has come twice in a step", parameter,
+                          parameters_[at].name);
+}
+
+Status Buckets::claim(int parameter) {
   const std::lock_guard lock(mutex_);
-  if (has_come_[at]) {
-    return invalid_argument("the gradient of parameter {}, {}, has come twice in a step", parameter,
-                            parameters_[at].name);
+  HEKLA_RETURN_IF_ERROR(check_missing(parameter));
+  Stage& stage = stages_[static_cast<size_t>(parameter)];
+  if (stage == Stage::kClaimed) {
+    return invalid_argument("the gradient of parameter {}, {}, comes twice in a step", parameter,
+                            parameters_[static_cast<size_t>(parameter)].name);
   }
-  has_come_[at] = true;
+  stage = Stage::kClaimed;
+  return ok_status();
+}
+
+Status Buckets::ready(int parameter) {
+  const std::lock_guard lock(mutex_);
+  HEKLA_RETURN_IF_ERROR(check_missing(parameter));
+  const auto at = static_cast<size_t>(parameter);
+  stages_[at] = Stage::kCome;
   --missing_[place_[at].first];
   start_full();
   return ok_status();
@@ -168,7 +185,7 @@ Status Buckets::complete(bool missing_is_zero) {
   std::string names;
   int count = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (has_come_[i]) continue;
+    if (stages_[i] == Stage::kCome) continue;
     constexpr int kNamed = 4;
     if (count++ < kNamed) names += (names.empty() ? "" : ", ") + parameters_[i].name;
   }
@@ -181,15 +198,28 @@ Status Buckets::complete(bool missing_is_zero) {
     return why.with_context("group " + group_->name());
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (has_come_[i]) continue;
+    if (stages_[i] == Stage::kCome) continue;
     const auto [bucket, first] = place_[i];
     const Elements zeros = memory_[bucket].part(first, parameters_[i].count);
     if (zeros.count > 0) std::memset(zeros.data, 0, static_cast<size_t>(zeros.size_bytes()));
-    has_come_[i] = true;
+    stages_[i] = Stage::kCome;
     --missing_[bucket];
   }
   start_full();
   return ok_status();
+}
+
+void Buckets::abandon(const Status& why, bool goes_on) {
+  std::vector<Work> works;
+  {
+    const std::lock_guard lock(mutex_);
+    works = works_;
+    if (goes_on || works.size() < layout_.size()) {
+      group_->refuse(fmt::format("that of bucket {}", works.size()), why);
+    }
+  }
+  for (const Work& work : works) static_cast<void>(work.wait());  // `why` is the first error
+  reset();
 }
 
 size_t Buckets::gone() {
@@ -207,7 +237,7 @@ Status Buckets::wait(size_t bucket) {
 
 void Buckets::reset() {
   const std::lock_guard lock(mutex_);
-  has_come_.assign(parameters_.size(), false);
+  stages_.assign(parameters_.size(), Stage::kMissing);
   missing_.clear();
   for (const Bucket& bucket : layout_) missing_.push_back(bucket.places.size());
   works_.clear();

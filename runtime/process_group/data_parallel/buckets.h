@@ -8,6 +8,7 @@
 // larger than a bucket has one of its own. Thread-safe but for reset.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -51,8 +52,8 @@ class Buckets {
   using Start = std::function<Work(size_t bucket, const Elements& memory)>;
 
   // Collective: FAILED_PRECONDITION names ranks whose parameters or sizes are other ones, and the
-  // first that is. INVALID_ARGUMENT, RESOURCE_EXHAUSTED: of one rank, and of the others that it
-  // was.
+  // first that is, or that calls are being coalesced. INVALID_ARGUMENT, RESOURCE_EXHAUSTED: of one
+  // rank, and of the others that it was.
   static Result<std::unique_ptr<Buckets>> create(std::shared_ptr<ProcessGroup> group,
                                                  std::vector<Parameter> parameters,
                                                  const BucketSizes& sizes, Start start,
@@ -66,12 +67,18 @@ class Buckets {
   // INVALID_ARGUMENT: there is none.
   Result<Elements> array(int parameter) const;
 
+  // It is about to be written, by the caller alone, who then says `ready`: for those that cannot
+  // know whether it has gone already. INVALID_ARGUMENT as of `ready`; it may not be written then.
+  Status claim(int parameter);
   // The array is there and is left alone until `wait`. INVALID_ARGUMENT: there is none, or it has
   // come already.
   Status ready(int parameter);
   // Of what has not come (FAILED_PRECONDITION, names it, and the others' calls fail at once), or
   // what came is all: its calls are made.
   Status complete(bool missing_is_zero);
+  // The step ends here for `why`, and the others' calls that have not gone fail with it; where
+  // `goes_on`, others follow those of the buckets. Waits for what has gone; arrays may come again.
+  void abandon(const Status& why, bool goes_on);
   size_t gone();  // buckets whose calls have been made
   // Waits for the call of a bucket.
   Status wait(size_t bucket);
@@ -81,7 +88,8 @@ class Buckets {
  private:
   Buckets(std::shared_ptr<ProcessGroup> group, std::vector<Parameter> parameters,
           const BucketSizes& sizes, Start start);
-  void start_full();  // needs the lock
+  Status check_missing(int parameter) const;  // needs the lock, as the next
+  void start_full();
 
   const std::shared_ptr<ProcessGroup> group_;
   const std::vector<Parameter> parameters_;
@@ -91,7 +99,8 @@ class Buckets {
   std::vector<std::pair<size_t, int64_t>> place_;  // bucket and element, by parameter
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::vector<bool> has_come_;
+  enum class Stage : uint8_t { kMissing, kClaimed, kCome };
+  std::vector<Stage> stages_;    // by parameter
   std::vector<size_t> missing_;  // by bucket
   std::vector<Work> works_;      // of the buckets that have gone, the first ones
 };

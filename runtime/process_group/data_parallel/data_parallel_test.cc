@@ -426,6 +426,78 @@ TEST(DataParallel, WhatOneRankDoesWrongIsNamedOnAll) {
   });
 }
 
+TEST(DataParallel, WhatIsClaimedComesOnce) {
+  on_shared(2, [](const std::shared_ptr<ProcessGroup>& group) {
+    GradientOptions options;
+    options.sizes = {1, 1};
+    auto buckets = *GradientBuckets::create(group, parameters(), options);
+    for (int round = 0; round < 2; ++round) {
+      for (int i = 4; i >= 0; --i) {
+        EXPECT_TRUE(buckets->claim(i).ok());
+        EXPECT_EQ(buckets->claim(i).code(), StatusCode::kInvalidArgument);
+        EXPECT_TRUE(buckets->ready(i).ok());
+        EXPECT_TRUE(says(buckets->claim(i), "has come twice"));
+      }
+      EXPECT_EQ(buckets->claim(5).code(), StatusCode::kInvalidArgument);
+      EXPECT_TRUE(buckets->finish().ok());
+    }
+    // What is claimed has not come.
+    EXPECT_TRUE(buckets->claim(2).ok());
+    for (const int i : {0, 1, 3, 4}) EXPECT_TRUE(buckets->ready(i).ok());
+    EXPECT_TRUE(says(buckets->finish(), "no gradient has come of 1 of 5 parameters: p2"));
+  });
+}
+
+TEST(DataParallel, AStepThatIsAbandonedIsFollowedByAnother) {
+  for (const bool is_sharded : {false, true}) {
+    for (const int come : {0, 2, 5}) {
+      on_shared(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+        GradientOptions options;
+        options.sizes = {1, 1};
+        std::unique_ptr<GradientBuckets> buckets;
+        std::unique_ptr<ShardedOptimizer> optimizer;
+        if (is_sharded) {
+          optimizer = *ShardedOptimizer::create(group, parameters(), shard_options({1, 1}));
+        } else {
+          buckets = *GradientBuckets::create(group, parameters(), options);
+        }
+        const auto bring = [&](int count) {
+          for (int i = 4; i > 4 - count; --i) {
+            EXPECT_TRUE((is_sharded ? optimizer->ready(i) : buckets->ready(i)).ok());
+          }
+        };
+        const auto end = [&] {
+          return is_sharded ? optimizer->step(adam_of_shard) : buckets->finish();
+        };
+        const Status why = invalid_argument("wrong gradients");
+        const auto abandon = [&] { is_sharded ? optimizer->abandon(why) : buckets->abandon(why); };
+        bring(come);
+        abandon();  // on all ranks
+        bring(5);
+        Status status = end();
+        EXPECT_TRUE(status.ok()) << status.to_string();
+        if (come == 5) return;
+        bring(group->rank() == 1 ? come : 5);
+        if (group->rank() == 1) return abandon();
+        status = end();
+        EXPECT_TRUE(says(status, "rank 1 has refused it")) << status.to_string();
+        EXPECT_TRUE(says(status, "wrong gradients")) << status.to_string();
+      });
+    }
+  }
+}
+
+TEST(DataParallel, BucketsAreNotMadeInABlock) {
+  on_shared(2, [](const std::shared_ptr<ProcessGroup>& group) {
+    ASSERT_TRUE(group->begin_coalescing().ok());
+    for (const Status& status : {GradientBuckets::create(group, parameters(), {}).status(),
+                                 group->end_coalescing(std::chrono::seconds(20)).wait()}) {
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+    }
+    EXPECT_TRUE(GradientBuckets::create(group, parameters(), {}).ok());
+  });
+}
+
 TEST(DataParallel, WhatDoesNotComeMayCountAsZeros) {
   on_shared(2, [](const std::shared_ptr<ProcessGroup>& group) {
     GradientOptions options;

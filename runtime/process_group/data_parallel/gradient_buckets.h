@@ -37,10 +37,15 @@ class GradientBuckets {
 
   // Its memory, which stays where it is; zeros at first. INVALID_ARGUMENT: there is none.
   Result<Elements> gradient(int parameter) const { return buckets_->array(parameter); }
+  // As of Buckets: it is about to be written.
+  Status claim(int parameter) { return buckets_->claim(parameter); }
   // It is written, and left alone until `finish`. Thread-safe.
   Status ready(int parameter) { return buckets_->ready(parameter); }
   // Waits for all; the first error. Then the next step may begin, on all ranks alike.
   Status finish();
+  // In place of `finish`, where this rank's gradients are not to be had: the others' `finish` fails
+  // with `why`. Then the next step may begin, where all ranks have done so.
+  void abandon(const Status& why) { buckets_->abandon(why, false); }
   size_t bucket_count() const { return buckets_->layout().size(); }
 
  private:

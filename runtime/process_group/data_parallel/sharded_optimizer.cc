@@ -140,16 +140,23 @@ Result<std::vector<HostArray>> ShardedOptimizer::gather_state(size_t which) {
     group_->refuse("all_gather of state", refused);
     return refused;
   }
+  // All before the first call: what cannot be had is then one call that this rank does not make.
   std::vector<Elements> whole;
+  for (const Part& part : parts_) {
+    Result<Elements> gathered = zeros(part.states[which].dtype, part.parameters.count);
+    if (!gathered.ok()) {
+      group_->refuse("all_gather of state", gathered.status());
+      return gathered.status();
+    }
+    whole.push_back(*std::move(gathered));
+  }
   std::vector<Work> works;
   for (size_t b = 0; b < parts_.size(); ++b) {
     const Elements& state = parts_[b].states[which];
-    const int64_t all = parts_[b].parameters.count, each = all / group_->size();
-    HEKLA_ASSIGN_OR_RETURN(Elements gathered, zeros(state.dtype, all));
-    const Elements own = gathered.part(each * group_->rank(), each);
+    const int64_t each = whole[b].count / group_->size();
+    const Elements own = whole[b].part(each * group_->rank(), each);
     copy(own.data, state.data, state.size_bytes());
-    works.push_back(group_->all_gather(gathered, own, options_.timeout));
-    whole.push_back(std::move(gathered));
+    works.push_back(group_->all_gather(whole[b], own, options_.timeout));
   }
   HEKLA_RETURN_IF_ERROR(Work::all("all_gather of state", works).wait());
   std::vector<HostArray> arrays;

@@ -58,12 +58,16 @@ class ShardedOptimizer {
   // Collective.
   Status broadcast_parameters(int root);
 
+  // As of Buckets: the gradient is about to be written.
+  Status claim(int i) { return buckets_->claim(i); }
   // The gradient is written, and left alone until `step`. Thread-safe.
   Status ready(int i) { return buckets_->ready(i); }
   // Collective. A bucket's parameters are on their way while the next one's gradients are awaited.
   // What `update` ends with ends the step on all ranks; after an error parameters are of both
   // steps. Gradients are undefined then.
   Status step(const Update& update);
+  // In place of `step`, as of GradientBuckets.
+  void abandon(const Status& why) { buckets_->abandon(why, true); }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }  // that there have been, for one that goes on
 

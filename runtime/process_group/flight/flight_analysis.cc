@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -283,8 +284,27 @@ class FlightAnalysis {
     }
   }
 
-  // Whether some rank is in the call that was refused, or failed in it; all may have refused it.
-  bool has_stopped_others(const Entry& refusal) const {
+  // Whether every rank of the group has refused as many calls at that place as the record's has by
+  // this one: nobody waits for what nobody makes.
+  bool have_all_refused(const FlightRecord& owner, const Entry& refusal) const {
+    const auto refusals = [&](const FlightRecord& record, uint64_t last) {
+      return std::count_if(record.calls.begin(), record.calls.end(), [&](const Entry& entry) {
+        return entry.kind == flight::Kind::kRefused && entry.group == refusal.group &&
+               entry.sequence == refusal.sequence && entry.number <= last;
+      });
+    };
+    const auto group = groups_.find(refusal.group);
+    if (group == groups_.end()) return false;
+    const auto own = refusals(owner, refusal.number);
+    const auto& members = group->second.members;
+    return static_cast<int>(members.size()) == group->second.size &&
+           std::all_of(members.begin(), members.end(), [&](const auto& member) {
+             return refusals(records_[member.second], UINT64_MAX) >= own;
+           });
+  }
+  // Whether some rank is in the call that was refused, or failed in it.
+  bool has_stopped_others(const FlightRecord& owner, const Entry& refusal) const {
+    if (have_all_refused(owner, refusal)) return false;
     for (const FlightRecord& record : records_) {
       const Entry* const call = collective(record, refusal.group, refusal.sequence);
       if (call != nullptr && call->state != flight::State::kDone) return true;
@@ -299,7 +319,7 @@ class FlightAnalysis {
       for (const Entry& entry : records_[i].calls) {
         if (entry.state != flight::State::kFailed) continue;
         const bool is_refusal = entry.kind == flight::Kind::kRefused;
-        if (is_refusal && !has_stopped_others(entry)) continue;
+        if (is_refusal && !has_stopped_others(records_[i], entry)) continue;
         // Of the same millisecond a refusal, which the others fail of.
         const bool is_later =
             first != nullptr && (first->changed_ms < entry.changed_ms ||

@@ -311,6 +311,35 @@ TEST(FlightAnalysis, WhoHasRefusedACallIsNamed) {
       << ranks.says();
 }
 
+// Rank 1 does not come to the call that follows what all have refused, nor refuses as many.
+TEST(FlightAnalysis, WhatAllHaveRefusedIsNoFirstError) {
+  StuckRanks ranks(2, [](ProcessGroup& world) {
+    static_cast<void>(world.broadcast(values(4), 5).wait());
+    if (world.rank() == 1) return;
+    static Work work = world.all_reduce(values(4));
+    work.then([](const Status&) {});
+  });
+  EXPECT_NE(ranks.says().find("all_reduce(sum) of f32[4]: rank 0 waits for rank 1"),
+            std::string::npos)
+      << ranks.says();
+  EXPECT_EQ(ranks.says().find("the first error"), std::string::npos) << ranks.says();
+}
+
+TEST(FlightAnalysis, ASecondRefusalByOneRankAloneIsTheFirstError) {
+  StuckRanks ranks(2, [](ProcessGroup& world) {
+    static_cast<void>(world.broadcast(values(4), 5).wait());
+    if (world.rank() == 1) {
+      static_cast<void>(world.broadcast(values(4), 6).wait());
+    } else {
+      static_cast<void>(world.all_reduce(values(4)).wait());
+    }
+  });
+  EXPECT_NE(ranks.says().find("the first error, rank 1's refusal of call 1 of group world: "
+                              "broadcast(root 6) of f32[4]"),
+            std::string::npos)
+      << ranks.says();
+}
+
 TEST(FlightAnalysis, RanksThatWaitForEachOtherAreACircle) {
   StuckRanks ranks(3, [](ProcessGroup& world) {
     wait_elsewhere(
