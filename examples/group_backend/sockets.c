@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A backend of process groups over TCP sockets: one connection between each two processes. */
-#include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -53,36 +54,49 @@ static int send_to(int socket, const void* data, size_t bytes, char* error) {
   return 0;
 }
 
+/* A socket of the kind of a numeric address, of IPv4 or IPv6, which `use` binds or connects. */
+static int open_socket(const char* host, const char* port, char* error,
+                       int (*use)(int, const struct sockaddr*, socklen_t)) {
+  const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                                 .ai_socktype = SOCK_STREAM};
+  struct addrinfo* found = NULL;
+  const int wrong = getaddrinfo(host, port, &hints, &found);
+  if (wrong != 0) {
+    snprintf(error, HEKLA_GROUP_BACKEND_ERROR_BYTES, "%s: %s", host, gai_strerror(wrong));
+    return -1;
+  }
+  const int made = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int is_used = made >= 0 && use(made, found->ai_addr, found->ai_addrlen) == 0;
+  if (!is_used) fail(error, made < 0 ? "socket" : host);
+  if (!is_used && made >= 0) close(made);
+  freeaddrinfo(found);
+  return is_used ? made : -1;
+}
+
 /* Rank r connects to all below it and says who it is; those above it connect to it. */
-static int meet(struct sockets* own, const hekla_backend_args* args, int listening, char* error) {
-  char key[32], value[64];
-  struct sockaddr_in address = {.sin_family = AF_INET};
+static int meet(struct sockets* own, const hekla_backend_args* args, const char* host,
+                int listening, char* error) {
+  char key[32], value[128];
+  struct sockaddr_storage address;
   socklen_t length = sizeof(address);
-  const char* host = args->address[0] == '\0' ? "127.0.0.1" : args->address;
-  if (inet_pton(AF_INET, host, &address.sin_addr) != 1) return fail(error, "address");
-  if (bind(listening, (struct sockaddr*)&address, length) != 0) return fail(error, "bind");
   if (listen(listening, args->size) != 0) return fail(error, "listen");
   if (getsockname(listening, (struct sockaddr*)&address, &length) != 0) return fail(error, "name");
+  /* The port stands at the same place for both kinds. */
+  const int own_port = ntohs(((const struct sockaddr_in*)&address)->sin_port);
   snprintf(key, sizeof(key), "%d", args->rank);
-  snprintf(value, sizeof(value), "%s %d", host, ntohs(address.sin_port));
+  snprintf(value, sizeof(value), "%s %d", host, own_port);
   if (args->store.put(args->store.context, key, value, strlen(value), error) != 0) return 1;
   for (int32_t r = 0; r < args->rank; ++r) {
     size_t bytes = sizeof(value) - 1;
-    char other[64];
-    int port = 0;
+    char other[64], port[16];
     snprintf(key, sizeof(key), "%d", r);
     if (args->store.get(args->store.context, key, args->timeout_ms, value, &bytes, error) != 0) {
       return 1;
     }
     value[bytes] = '\0';
-    if (sscanf(value, "%63s %d", other, &port) != 2) return fail(error, value);
-    struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    if (inet_pton(AF_INET, other, &there.sin_addr) != 1) return fail(error, other);
-    own->to[r] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (own->to[r] < 0) return fail(error, "socket");
-    if (connect(own->to[r], (struct sockaddr*)&there, sizeof(there)) != 0) {
-      return fail(error, "connect");
-    }
+    if (sscanf(value, "%63s %15s", other, port) != 2) return fail(error, value);
+    own->to[r] = open_socket(other, port, error, connect);
+    if (own->to[r] < 0) return 1;
     if (send_to(own->to[r], &args->rank, sizeof(args->rank), error) != 0) return 1;
   }
   for (int32_t left = args->size - 1 - args->rank; left > 0; --left) {
@@ -111,9 +125,9 @@ static int create(const hekla_backend_args* args, void** backend, char* error) {
     return fail(error, "memory");
   }
   for (int32_t r = 0; r < args->size; ++r) own->to[r] = -1;
-  const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listening < 0 || meet(own, args, listening, error) != 0) {
-    if (listening < 0) fail(error, "socket");
+  const char* host = args->address[0] == '\0' ? "127.0.0.1" : args->address;
+  const int listening = open_socket(host, "0", error, bind);
+  if (listening < 0 || meet(own, args, host, listening, error) != 0) {
     if (listening >= 0) close(listening);
     destroy(own);
     return 1;

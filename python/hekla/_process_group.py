@@ -11,7 +11,7 @@ import itertools
 import os
 import pathlib
 
-VERSION = 2
+VERSION = 3
 CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, UNKNOWN = 1, 3, 4, 5, 6, 2
 
 
@@ -27,6 +27,23 @@ class Array(ctypes.Structure):
     _fields_ = [('data', ctypes.c_void_p), ('count', ctypes.c_int64), ('dtype', ctypes.c_int32)]
 
 
+class Parameter(ctypes.Structure):
+    _fields_ = [('name', ctypes.c_char_p), ('count', ctypes.c_int64), ('dtype', ctypes.c_int32)]
+
+
+class BucketOptions(ctypes.Structure):
+    _fields_ = [('first_bytes', ctypes.c_int64), ('other_bytes', ctypes.c_int64), ('factor', ctypes.c_double),
+                ('timeout_ms', ctypes.c_int64), ('op', ctypes.c_int32), ('missing_is_zero', ctypes.c_int32),
+                ('is_sharded', ctypes.c_int32), ('state_count', ctypes.c_int32),
+                ('states', ctypes.POINTER(ctypes.c_int32))]
+
+
+class Shard(ctypes.Structure):
+    _fields_ = [('step', ctypes.c_int64), ('parameters', Array), ('gradients', Array),
+                ('states', ctypes.POINTER(Array)), ('state_count', ctypes.c_int32)]
+
+
+UPDATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Shard))
 _GET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p)
 _PUT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -62,7 +79,7 @@ def library():
         'reduce_op': (i32, text), 'value_set': (None, p, text, i64),
         'create': (int, ctypes.POINTER(_Store), i32, i32, text, text, i64, out),
         'subgroup': (int, p, text, ctypes.POINTER(i32), i32, i64, out),
-        'destroy': (None, p), 'close': (None, p), 'abort': (int, p, text), 'status': (int, p),
+        'destroy': (None, p), 'close': (None, p), 'abort': (int, p, text), 'refuse': (int, p, text, text), 'status': (int, p),
         'sequence': (int, p, ctypes.POINTER(i64)),
         'broadcast': (int, p, array, i32, i64, u64, out),
         'all_reduce': (int, p, array, array, i32, real, i64, u64, out),
@@ -77,6 +94,14 @@ def library():
         'receive': (int, p, array, i32, u64, i64, u64, out),
         'work_destroy': (None, p), 'work_wait': (int, p, i64), 'work_test': (i32, p),
         'work_source': (i32, p), 'work_then': (int, p, _DONE, p),
+        'coalesce_begin': (int, p), 'coalesce_end': (int, p, i64, out),
+        'init': (int, text, text, text, i64, out), 'rank': (i32, p), 'size': (i32, p),
+        'buckets_create': (int, p, ctypes.POINTER(Parameter), i32, ctypes.POINTER(BucketOptions), out),
+        'buckets_destroy': (None, p), 'buckets_gradient': (int, p, i32, array), 'buckets_parameter': (int, p, i32, array),
+        'buckets_ready': (int, p, i32), 'buckets_finish': (int, p), 'buckets_step': (int, p, UPDATE, p),
+        'buckets_broadcast_parameters': (int, p, i32), 'buckets_gather_state': (int, p, i32, array),
+        'buckets_set_state': (int, p, i32, array), 'buckets_steps': (i64, p), 'buckets_set_steps': (None, p, i64),
+        'buckets_state_bytes': (i64, p), 'buckets_count': (i64, p),
         'finished': (i64, ctypes.POINTER(u64), i64),
     }
     for name, (result, *arguments) in calls.items():
@@ -162,6 +187,15 @@ class Group:
         _open_groups.add(self)
 
     @classmethod
+    def init(cls, method, name, engine, timeout_ms):
+        """Of all processes of a run."""
+        group = cls.__new__(cls)
+        group.handle = ctypes.c_void_p()
+        call('init', method.encode(), name.encode(), engine.encode(), timeout_ms, ctypes.byref(group.handle))
+        _open_groups.add(group)
+        return group
+
+    @classmethod
     def of(cls, parent, ranks, name, timeout_ms):
         """Of some of a Group's ranks, in that order, over its connections; those alone call."""
         group = cls.__new__(cls)
@@ -190,6 +224,19 @@ class Group:
         if code:
             raise _error(lib, code)
         return Work(lib, made)
+
+    def coalesce_begin(self):
+        call('coalesce_begin', self.handle)
+
+    def coalesce_end(self, timeout_ms=-1):
+        """The Work of the collectives of this thread since coalesce_begin, which go now."""
+        made = ctypes.c_void_p()
+        call('coalesce_end', self.handle, timeout_ms, ctypes.byref(made))
+        return Work(library(), made)
+
+    def refuse(self, call, reason):
+        """Tells the others of a collective that this rank does not make."""
+        library().hekla_group_refuse(self.handle, call.encode(), reason.encode())
 
     def close(self):
         library().hekla_group_close(self.handle)

@@ -67,9 +67,23 @@ def _milliseconds(opts):
 
 
 def _raise(error):
-    if error.code == native.INVALID_ARGUMENT:
-        raise ValueError(str(error)) from None
-    raise dist.DistBackendError(str(error)) from None
+    raised = (ValueError if error.code == native.INVALID_ARGUMENT else dist.DistBackendError)(str(error))
+    raised.hekla_is_known = True   # to the group
+    raise raised from None
+
+
+def _collective(method):
+    """Of calls that all ranks make: when this one refuses its arguments, the others hear of it."""
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            if not getattr(error, 'hekla_is_known', False):
+                self._group.refuse(method.__name__.lstrip('_'), str(error))
+                error.hekla_is_known = True
+            raise
+    return call
 
 
 def _check(tensor):
@@ -247,7 +261,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._store_kept, self._rank, self._size = store, rank, size
         self._group_name = self._group_desc = name
-        self._batch = None  # works since _start_coalescing
+        self._batch = None  # works since _start_coalescing, on the thread that called it
         try:
             timeout_ms = max(1, round(timeout.total_seconds() * 1000))
             if world is not None:
@@ -302,11 +316,18 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _start(self, memory, outputs, *calls):
         """The work of calls (name, *arguments) that share their memory."""
+        together = self._batch is None and len(calls) > 1 and calls[0][0] not in ('send', 'receive')
         try:
-            works = [self._group.start(*call, keeps=memory.kept) for call in calls]
+            if together:
+                self._group.coalesce_begin()
+            try:
+                works = [self._group.start(*call, keeps=memory.kept) for call in calls]
+            finally:
+                if together:
+                    together = self._group.coalesce_end()
         except native.GroupError as error:
             _raise(error)
-        return self._made(HeklaWork(works, memory, outputs))
+        return self._made(HeklaWork([together] if together else works, memory, outputs))
 
     def _made(self, work):
         if self._batch is not None:
@@ -326,12 +347,14 @@ class ProcessGroupHekla(dist.ProcessGroup):
                              + ', '.join(f'{t.dtype}{tuple(t.shape)}' for t in tensors))
         return tensors
 
+    @_collective
     def broadcast(self, tensors, opts=None):
         memory, root = _Memory(), opts.rootRank if opts else 0
         arrays = [memory.write(t, is_read=True) for t in tensors]
         limit = _milliseconds(opts)
         return self._start(memory, tensors, *(('broadcast', x, root, limit) for x in arrays))
 
+    @_collective
     def allreduce(self, tensors, opts=None):
         memory, limit = _Memory(), _milliseconds(opts)
         op, factor = _reduction(opts.reduceOp if opts else _SUM)
@@ -341,6 +364,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors, opts=None):
         return self.allreduce(tensors, opts)
 
+    @_collective
     def reduce(self, tensors, opts):
         memory, limit = _Memory(), _milliseconds(opts)
         op, factor = _reduction(opts.reduceOp)
@@ -348,6 +372,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
         return self._start(memory, tensors,
                            *(('reduce', x, opts.rootRank, op, factor, limit) for x in arrays))
 
+    @_collective
     def allgather(self, output_lists, inputs, opts=None):
         memory, limit = _Memory(), _milliseconds(opts)
         calls = []
@@ -356,6 +381,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
             calls.append(('all_gather', memory.write_all(outputs), memory.read(x), limit))
         return self._start(memory, output_lists, *calls)
 
+    @_collective
     def allgather_coalesced(self, output_lists, inputs, opts=None):
         """output_lists[r][i] gets input i of rank r."""
         for outputs in self._parts_of_ranks(output_lists, "all_gather_coalesced's output"):
@@ -368,12 +394,14 @@ class ProcessGroupHekla(dist.ProcessGroup):
     def _allgather_base(self, output, x, opts=None):
         return self.allgather_into_tensor_coalesced([output], [x], opts)
 
+    @_collective
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         memory, limit = _Memory(), _milliseconds(opts)
         calls = [('all_gather', memory.write(output), memory.read(x), limit)
                  for output, x in zip(outputs, inputs, strict=True)]
         return self._start(memory, outputs, *calls)
 
+    @_collective
     def gather(self, output_lists, inputs, opts):
         memory, limit = _Memory(), _milliseconds(opts)
         calls = []
@@ -384,6 +412,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
             calls.append(('gather', out, memory.read(x), opts.rootRank, limit))
         return self._start(memory, output_lists, *calls)
 
+    @_collective
     def scatter(self, outputs, input_lists, opts):
         memory, limit = _Memory(), _milliseconds(opts)
         calls = []
@@ -394,6 +423,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
             calls.append(('scatter', memory.write(output), x, opts.rootRank, limit))
         return self._start(memory, outputs, *calls)
 
+    @_collective
     def reduce_scatter(self, outputs, input_lists, opts=None):
         memory, limit = _Memory(), _milliseconds(opts)
         op, factor = _reduction(opts.reduceOp if opts else _SUM)
@@ -406,6 +436,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
     def _reduce_scatter_base(self, output, x, opts=None):
         return self.reduce_scatter_tensor_coalesced([output], [x], opts)
 
+    @_collective
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         memory, limit = _Memory(), _milliseconds(opts)
         op, factor = _reduction(opts.reduceOp if opts else _SUM)
@@ -413,6 +444,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
                  for output, x in zip(outputs, inputs, strict=True)]
         return self._start(memory, outputs, *calls)
 
+    @_collective
     def alltoall(self, outputs, inputs, opts=None):
         for tensors, what in ((outputs, 'output'), (inputs, 'input')):
             if len(tensors) != self._size:
@@ -422,6 +454,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
         splits = [[t.numel() for t in tensors] for tensors in (outputs, inputs)]
         return self._all_to_all(memory, outputs, out, x, *splits, opts)
 
+    @_collective
     def alltoall_base(self, output, x, output_splits, input_splits, opts=None):
         memory = _Memory()
         arrays = memory.write(output), memory.read(x)
@@ -444,6 +477,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
         lists = [(native.ctypes.c_int64 * self._size)(*splits) for splits in (out_splits, in_splits)]
         return self._start(memory, outputs, ('all_to_all', out, x, *lists, _milliseconds(opts)))
 
+    @_collective
     def barrier(self, opts=None):
         try:
             work = self._group.start('barrier', _milliseconds(opts))
@@ -473,13 +507,16 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _start_coalescing(self, device=None):
         del device
+        if self._batch is not None:
+            raise ValueError('calls are being coalesced already')
+        self._group.coalesce_begin()
         self._batch = []
 
     def _end_coalescing(self, device=None):
-        """One work of all since _start_coalescing, which have begun already."""
+        """One work of all since _start_coalescing: collectives go now, messages have gone."""
         del device
         batch, self._batch = self._batch or [], None
-        return _Works(batch)
+        return _Works(batch, self._group.coalesce_end())
 
     def _get_sequence_number_for_group(self):
         number = native.ctypes.c_int64()
@@ -493,9 +530,8 @@ class ProcessGroupHekla(dist.ProcessGroup):
 class _Works(HeklaWork):
     """Several calls as one."""
 
-    def __init__(self, parts):
-        super().__init__([work for part in parts for work in part._works], _Memory(),
-                         [part.result() for part in parts])
+    def __init__(self, parts, work):
+        super().__init__([work], _Memory(), [part.result() for part in parts])
         self._parts_of_it = parts
 
     def _unpack(self):

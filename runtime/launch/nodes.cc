@@ -115,7 +115,14 @@ class NodeRun {
       const bool is_no_name = code == StatusCode::kInvalidArgument;
       if (code != StatusCode::kOk &&
           ((code != StatusCode::kUnavailable && !is_no_name) || deadline.expired())) {
-        return link.status().with_context("joining the run at " + options_.rendezvous);
+        return link.status().with_context(
+            !has_joined_
+                ? "joining the run at " + options_.rendezvous
+                : fmt::format("the launcher at {}, which decides for all, is lost and has "
+                              "not come back in {:.0f} s (--join-timeout): this machine "
+                              "has ended its part of the run",
+                              options_.rendezvous,
+                              std::chrono::duration<double>(options_.join_timeout).count()));
       }
       if (is_no_name && !std::exchange(has_said, true)) {
         say(fmt::format("{}; tried again for {:.0f} s (--join-timeout)", link.status().message(),

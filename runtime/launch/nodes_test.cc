@@ -145,6 +145,31 @@ TEST(Nodes, ALauncherThatDiesIsLostAndTheOthersGoOnWithoutIt) {
   EXPECT_TRUE(eventually([&] { return ::kill(rank, 0) != 0; }));
 }
 
+TEST(Nodes, TheOneThatDecidesIsNamedWhenItDies) {
+  Launchers launchers("echo $$ > $1/$GROUP_RANK.$LOCAL_RANK; exec sleep 100");
+  launchers.options().join_timeout = std::chrono::seconds(6);
+  const pid_t first = launchers.start("first");
+  ASSERT_TRUE(launchers.is_hosted());
+  const pid_t second = launchers.start("second");
+  ASSERT_TRUE(eventually([&] { return !launchers.text("1.1").empty(); }))
+      << launchers.text("first.err") << launchers.text("second.err");
+  const auto rank = static_cast<pid_t>(std::atoi(launchers.text("1.1").c_str()));
+  ::kill(first, SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(wait_for_child(first), -SIGKILL);
+  EXPECT_EQ(wait_for_child(second), 111);
+  // It has noticed, ended its ranks and waited.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  const std::string& at = launchers.options().rendezvous;
+  EXPECT_TRUE(launchers.has("second.err", "this machine was cut off from the run at " + at))
+      << launchers.text("second.err");
+  EXPECT_TRUE(launchers.has(
+      "second.err",
+      "the launcher at " + at + ", which decides for all, is lost and has not come back in 6 s"))
+      << launchers.text("second.err");
+  EXPECT_NE(::kill(rank, 0), 0);
+}
+
 TEST(Nodes, ASignalToOneMachineMakesItLeaveAndToTheLeaderEndsAll) {
   Launchers launchers(
       "trap 'exit 75' TERM; : > $1/$WORLD_SIZE.$RANK; while :; do sleep 0.01; done");

@@ -15,12 +15,13 @@ namespace hekla::process_group {
 namespace {
 
 constexpr std::array<std::string_view, kOperationCount> kOperationNames = {
-    "broadcast", "all_reduce",     "reduce",     "all_gather", "gather",
-    "scatter",   "reduce_scatter", "all_to_all", "barrier",    "new_group"};
+    "broadcast",         "all_reduce",     "reduce",     "all_gather", "gather",
+    "scatter",           "reduce_scatter", "all_to_all", "barrier",    "new_group",
+    "all_gather_uneven", "coalesced"};
 
 // Changes with every change of HeadBytes, so that processes of two versions do not misread each
 // other.
-constexpr uint32_t kMark = 0x48504701;
+constexpr uint32_t kMark = 0x48504702;
 
 struct HeadBytes {
   uint32_t mark;
@@ -29,9 +30,9 @@ struct HeadBytes {
   int64_t part, count;
   uint64_t factor, detail;
   int32_t root;
-  uint32_t text_bytes;
+  uint32_t text_bytes, refused, unused;
 };
-static_assert(std::is_trivially_copyable_v<HeadBytes> && sizeof(HeadBytes) == 72);
+static_assert(std::is_trivially_copyable_v<HeadBytes> && sizeof(HeadBytes) == 80);
 
 bool has_reduction(Operation operation) {
   return operation == Operation::kAllReduce || operation == Operation::kReduce ||
@@ -45,6 +46,7 @@ std::string_view operation_name(Operation operation) {
 }
 
 std::string Call::to_string() const {
+  if (operation == Operation::kCoalesced) return fmt::format("{} calls at once", count);
   std::string text(operation_name(operation));
   std::string arguments;
   if (has_reduction(operation)) {
@@ -74,6 +76,7 @@ std::string Head::bytes() const {
   raw.factor = call.factor;
   raw.detail = call.detail;
   raw.root = call.root;
+  raw.refused = call.refused;
   raw.text_bytes = static_cast<uint32_t>(text.size());
   std::string all(sizeof(raw), '\0');
   std::memcpy(all.data(), &raw, sizeof(raw));
@@ -86,10 +89,10 @@ Result<Head> Head::read(std::string_view bytes) {
     return data_loss("a message of {} bytes to a process group", bytes.size());
   }
   std::memcpy(&raw, bytes.data(), sizeof(raw));
-  const bool is_known = raw.mark == kMark && raw.kind <= static_cast<uint8_t>(Kind::kLeave) &&
+  const bool is_known = raw.mark == kMark && raw.kind <= static_cast<uint8_t>(Kind::kRefused) &&
                         raw.operation < kOperationCount && raw.dtype < kDTypeCount &&
                         raw.reduce < kReduceOpCount && raw.part >= 0 && raw.count >= 0 &&
-                        bytes.size() - sizeof(raw) == raw.text_bytes;
+                        raw.unused == 0 && bytes.size() - sizeof(raw) == raw.text_bytes;
   if (!is_known) return data_loss("a message to a process group that is none of this version");
   Head head;
   head.kind = static_cast<Kind>(raw.kind);
@@ -103,7 +106,8 @@ Result<Head> Head::read(std::string_view bytes) {
                raw.root,
                raw.count,
                raw.factor,
-               raw.detail};
+               raw.detail,
+               raw.refused};
   head.text = bytes.substr(sizeof(raw));
   return head;
 }
@@ -126,12 +130,16 @@ std::string who_calls_what(const std::map<int, Call>& calls) {
     // Of calls that read alike: what chooses how they are done.
     const bool looks_alike =
         std::any_of(kinds.begin(), kinds.end(), [&, &call = call](const auto& kind) {
-          return kind.first != call && kind.first.to_string() == call.to_string();
+          return kind.first.detail != call.detail && kind.first.to_string() == call.to_string();
         });
+    const bool is_in_step = std::all_of(
+        kinds.begin(), kinds.end(),
+        [&, &call = call](const auto& kind) { return kind.first.refused == call.refused; });
     text +=
-        fmt::format("{}rank{} {} call{} {}{}", i == 0 ? "" : "; ", ranks.size() == 1 ? "" : "s",
+        fmt::format("{}rank{} {} call{} {}{}{}", i == 0 ? "" : "; ", ranks.size() == 1 ? "" : "s",
                     rendezvous::rank_list(ranks), ranks.size() == 1 ? "s" : "", call.to_string(),
-                    looks_alike ? fmt::format(" with options {:x}", call.detail) : "");
+                    looks_alike ? fmt::format(" with options {:x}", call.detail) : "",
+                    is_in_step ? "" : fmt::format(", having refused {} before", call.refused));
   }
   if (kinds.size() > kNamed) text += fmt::format("; {} more", kinds.size() - kNamed);
   return text;

@@ -27,8 +27,10 @@ enum class Operation : uint8_t {
   kAllToAll,
   kBarrier,
   kNewGroup,
+  kAllGatherUneven,
+  kCoalesced,  // several calls as one exchange; `count` of them
 };
-inline constexpr int kOperationCount = static_cast<int>(Operation::kNewGroup) + 1;
+inline constexpr int kOperationCount = static_cast<int>(Operation::kCoalesced) + 1;
 std::string_view operation_name(Operation operation);
 
 struct Call {
@@ -37,10 +39,12 @@ struct Call {
   ReduceOp reduce = ReduceOp::kSum;
   int32_t root = -1;
   // Elements: of the whole array for broadcasts and reductions, of one rank's part for the others;
-  // of all_to_all, whose parts differ, none.
+  // of all_to_all, whose parts differ, none; of all_gather_uneven of all parts.
   int64_t count = 0;
-  uint64_t factor = 0;  // bits of Reduction::factor
-  uint64_t detail = 0;  // what else must agree: sizes that choose how it is done, members
+  uint64_t factor = 0;   // bits of Reduction::factor
+  uint64_t detail = 0;   // what else must agree: sizes that choose how it is done, members
+  uint32_t refused = 0;  // calls that the rank has refused before: it is in step with those alone
+                         // that have refused as many
 
   bool operator==(const Call&) const = default;
   // "all_reduce(sum) of f32[1000]", "broadcast(root 2) of ui8[7]".
@@ -49,20 +53,21 @@ struct Call {
 
 struct Head {
   enum class Kind : uint8_t {
-    kCall,   // a rank comes to a collective, and brings what is small
-    kData,   // what is large, piece by piece
-    kPoint,  // from one rank to another
-    kAbort,  // the group has failed, for the reason in `text`
-    kLeave,  // the rank is in the group no more
+    kCall,     // a rank comes to a collective, and brings what is small
+    kData,     // what is large, piece by piece
+    kPoint,    // from one rank to another
+    kAbort,    // the group has failed, for the reason in `text`
+    kLeave,    // the rank is in the group no more
+    kRefused,  // the rank has not made a collective, for the reason in `text`
   };
 
   Kind kind = Kind::kCall;
   uint64_t group = 0;
   uint64_t sequence = 0;  // of the collective; of kPoint the tag
-  uint64_t step = 0;      // of kData
+  uint64_t step = 0;      // of kData; of kRefused what has been refused before
   int64_t part = 0;       // of kCall: elements that it has for the receiver
   Call call;              // of kCall; of kPoint its dtype and count
-  std::string text = {};
+  std::string text = {};  // of kPoint: why its elements are not sent
 
   std::string bytes() const;
   // DATA_LOSS: no head of ours.

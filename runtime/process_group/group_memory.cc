@@ -34,6 +34,7 @@ size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 std::array<uint64_t, 4> words_of(const Call& call) {
   return {static_cast<uint64_t>(call.operation) | static_cast<uint64_t>(call.dtype) << 8 |
               static_cast<uint64_t>(call.reduce) << 16 |
+              static_cast<uint64_t>(call.refused & 0xff) << 24 |
               static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 32,
           static_cast<uint64_t>(call.count), call.factor, call.detail};
 }
@@ -50,6 +51,7 @@ Call call_of_words(const std::array<uint64_t, 4>& words) {
   call.count = static_cast<int64_t>(words[1]);
   call.factor = words[2];
   call.detail = words[3];
+  call.refused = static_cast<uint32_t>(words[0] >> 24 & 0xff);
   return call;
 }
 

@@ -122,6 +122,9 @@ void Member::deliver(int from, Head head, std::vector<HostArray> blocks) {
             head.sequence, ended);
         break;
       }
+      case Head::Kind::kRefused:
+        refusals_.emplace(std::pair(head.sequence + head.step, rank), std::move(head.text));
+        break;
       case Head::Kind::kLeave:
         break;
     }
@@ -183,6 +186,11 @@ void Member::fill(const Posted& posted, int from, const Mail& mail, Ended& ended
   const bool fits = mail.head.call.dtype == posted.into.dtype &&
                     mail.head.call.count == posted.into.count && bytes == posted.into.size_bytes();
   posted.state->source = from;
+  if (!mail.head.text.empty()) {
+    ended.emplace_back(posted.state, failed_precondition("{}: rank {} has refused to send: {}",
+                                                         posted.state->call, from, mail.head.text));
+    return;
+  }
   if (!fits) {
     ended.emplace_back(
         posted.state, failed_precondition("{}: rank {} sent {}[{}] with tag {}", posted.state->call,
@@ -278,6 +286,62 @@ Work Member::send(ConstElements x, int to, uint64_t tag, Deadline deadline) {
   return Work(state);
 }
 
+void Member::refuse_send(int to, uint64_t tag, const Status& why) {
+  Head head;
+  head.kind = Head::Kind::kPoint;
+  head.group = id_;
+  head.sequence = tag;
+  head.text = why.message();
+  if (to == rank_) {
+    deliver(processes_[static_cast<size_t>(rank_)], std::move(head), {});
+  } else {
+    post(to, std::move(head), {}, nullptr);
+  }
+}
+
+uint32_t Member::refused() const {
+  const std::lock_guard lock(mutex_);
+  return refused_;
+}
+
+void Member::refuse(std::string_view call, const Status& why) {
+  Head head;
+  head.kind = Head::Kind::kRefused;
+  head.group = id_;
+  head.text = fmt::format("{}: {}", call, why.message());
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status_.ok()) return;
+    head.sequence = started_ + jobs_.size();
+    head.step = refused_++;
+    if (jobs_.empty() && !is_running_) forget_refusals(head.sequence + head.step);
+  }
+  if (flight_ != nullptr) {
+    const Status end(why.code(), head.text);
+    flight_->ended(flight_->made(flight::Kind::kRefused, flight_id_, head.sequence, {}), end);
+  }
+  for (int r = 0; r < size(); ++r) {
+    if (r != rank_) hub_.send(processes_[static_cast<size_t>(r)], head, {}, nullptr);
+  }
+}
+
+void Member::forget_refusals(uint64_t place) {
+  refusals_.erase(refusals_.begin(), refusals_.lower_bound({place + 1, -1}));
+}
+
+Status Member::refusal_of(uint64_t sequence, const Call& own) const {
+  const std::lock_guard lock(mutex_);
+  return refusal_of_locked(sequence, own);
+}
+
+Status Member::refusal_of_locked(uint64_t sequence, const Call& own) const {
+  if (refusals_.empty()) return ok_status();
+  const auto found = refusals_.lower_bound({sequence + own.refused, -1});
+  if (found == refusals_.end() || found->first.first != sequence + own.refused) return ok_status();
+  return failed_precondition("call {} of group {}, {}: rank {} has refused it, {}", sequence, name_,
+                             own.to_string(), found->first.second, found->second);
+}
+
 void Member::post(int to, Head head, std::vector<HostArray> blocks, CompletionRef sent) {
   head.group = id_;
   hub_.send(processes_[static_cast<size_t>(to)], head, std::move(blocks), std::move(sent));
@@ -322,6 +386,7 @@ Result<std::vector<Mail>> Member::meet(uint64_t sequence, const Call& own, Deadl
       agree = agree && found->second.head.call == own;
     }
     if (!agree) {
+      HEKLA_RETURN_IF_ERROR(refusal_of_locked(sequence, own));
       return failed_precondition("call {} of group {} differs: {}", sequence, name_,
                                  who_calls_what(calls));
     }
@@ -365,6 +430,7 @@ Result<HostArray> Member::take(uint64_t sequence, const Call& own, uint64_t step
 Status Member::look_locked(uint64_t sequence, const Call& own, const std::vector<int>& missing,
                            Deadline deadline) const {
   HEKLA_RETURN_IF_ERROR(end_of(sequence));
+  HEKLA_RETURN_IF_ERROR(refusal_of_locked(sequence, own));
   for (const int r : missing) {
     if (const Status loss = loss_of(r); !loss.ok()) {
       return loss.with_context(fmt::format("call {}, {}", sequence, own.to_string()));
@@ -477,6 +543,7 @@ void Member::run_first(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   done_ = sequence + 1;
   mails_.erase(mails_.begin(), mails_.lower_bound({done_, -1, false, 0}));
+  forget_refusals(sequence + job.state->collective.refused);
   lock.unlock();
   complete(*job.state, status);
   lock.lock();

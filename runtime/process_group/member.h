@@ -58,6 +58,13 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   uint64_t sequence() const;
   Status status() const;
 
+  // A collective that this rank does not make, for what only it may see: the others' call in that
+  // place fails at once, unless they refuse it too.
+  void refuse(std::string_view call, const Status& why);
+  uint32_t refused() const;  // how many
+  // Of a call of this rank's, that another rank has refused it; ok: nobody has.
+  Status refusal_of(uint64_t sequence, const Call& own) const;
+
   // The hub's events; `from` is a process.
   void deliver(int from, Head head, std::vector<HostArray> blocks);
   void lose(int process, const Status& why);
@@ -80,6 +87,8 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
               Deadline deadline) const;
 
   Work send(ConstElements x, int to, uint64_t tag, Deadline deadline);
+  // The receiver hears why it gets nothing.
+  void refuse_send(int to, uint64_t tag, const Status& why);
   Work receive(Elements x, int from, uint64_t tag, Deadline deadline);
 
   // For `run`. Sends to a rank.
@@ -136,6 +145,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   bool end(const Status& why, uint64_t sequence, Ended& ended);
   Status end_of(uint64_t sequence) const;
   static void fill(const Posted& posted, int from, const Mail& mail, Ended& ended);
+  Status refusal_of_locked(uint64_t sequence, const Call& own) const;
+  // Up to the place of that call among those made and refused.
+  void forget_refusals(uint64_t place);
   Status loss_of(int rank) const;
   std::string describe(int rank) const;
   std::string late(uint64_t sequence, const Call& own, const std::vector<int>& missing) const;
@@ -171,6 +183,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   int run_by_waiters_ = 0;         // in a row
   uint64_t started_ = 0;           // collectives
   uint64_t done_ = 0;
+  uint32_t refused_ = 0;  // by this rank
+  // What others have refused, by its place among calls made and refused, and by rank.
+  std::map<std::pair<uint64_t, int>, std::string> refusals_;
   std::map<Key, Mail> mails_;
   std::map<int, Status> lost_;                          // by rank
   std::map<int, std::pair<uint64_t, Call>> last_call_;  // by rank

@@ -14,8 +14,9 @@ namespace {
 
 constexpr int64_t kNoObjects = -1;
 
-// Of a size that another rank says. RESOURCE_EXHAUSTED: there is not that much memory.
-Result<std::string> room_for(std::span<const int64_t> sizes) {
+// Of sizes that another rank says; empty where it is not to be taken. RESOURCE_EXHAUSTED: there is
+// not that much memory.
+Result<std::string> room_for(std::span<const int64_t> sizes, bool is_taken = true) {
   int64_t all = 0;
   for (const int64_t size : sizes) {
     if (size < 0) return data_loss("an object of {} bytes", size);
@@ -29,6 +30,7 @@ Result<std::string> room_for(std::span<const int64_t> sizes) {
     return resource_exhausted("{} bytes of objects, more than the {} bytes of the host", all,
                               kMost);
   }
+  if (!is_taken) return std::string();
   try {
     return std::string(static_cast<size_t>(all), '\0');
   } catch (const std::exception&) {  // std::length_error, std::bad_alloc
@@ -45,45 +47,41 @@ std::vector<std::string> objects_in(std::string_view all, std::span<const int64_
   return objects;
 }
 
-// sent[r] to each rank r; what has come, by rank.
-Result<std::vector<std::string>> exchange_objects(ProcessGroup& group,
-                                                  const std::vector<std::string_view>& sent,
-                                                  Timeout timeout) {
-  const auto ranks = static_cast<size_t>(group.size());
-  std::vector<int64_t> out_sizes(ranks), in_sizes(ranks);
-  for (size_t r = 0; r < ranks; ++r) in_sizes[r] = static_cast<int64_t>(sent[r].size());
-  HEKLA_RETURN_IF_ERROR(group
-                            .all_to_all(elements(std::span(out_sizes)),
-                                        elements(std::span<const int64_t>(in_sizes)), timeout)
-                            .wait());
-  std::string in;
-  for (const std::string_view one : sent) in += one;
-  HEKLA_ASSIGN_OR_RETURN(std::string out, room_for(out_sizes));
-  const Elements to{out.data(), DType::kUI8, static_cast<int64_t>(out.size())};
-  const ConstElements from(in.data(), DType::kUI8, static_cast<int64_t>(in.size()));
-  HEKLA_RETURN_IF_ERROR(group.all_to_all(to, from, out_sizes, in_sizes, timeout).wait());
-  return objects_in(out, out_sizes);
-}
-
-Status check_object_root(const ProcessGroup& group, int root) {
+Status check_object_root(ProcessGroup& group, std::string_view call, int root) {
   if (root >= 0 && root < group.size()) return ok_status();
-  return invalid_argument("rank {} in group {} of {}", root, group.name(), group.size());
-}
-
-std::vector<std::string_view> to_all(const ProcessGroup& group, std::string_view own) {
-  return std::vector<std::string_view>(static_cast<size_t>(group.size()), own);
+  const Status refused =
+      invalid_argument("rank {} in group {} of {}", root, group.name(), group.size());
+  group.refuse(call, refused);
+  return refused;
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> all_gather_objects(ProcessGroup& group, std::string_view own,
                                                     Timeout timeout) {
-  return exchange_objects(group, to_all(group, own), timeout);
+  const auto size = static_cast<int64_t>(own.size());
+  std::vector<int64_t> sizes(static_cast<size_t>(group.size()));
+  HEKLA_RETURN_IF_ERROR(
+      group.all_gather(elements(std::span(sizes)), ConstElements(&size, DType::kI64, 1), timeout)
+          .wait());
+  std::vector<std::string> all;
+  std::vector<Elements> out;
+  HEKLA_RETURN_IF_ERROR(room_for(sizes, false).status());
+  for (const int64_t one : sizes) {
+    HEKLA_ASSIGN_OR_RETURN(std::string text, room_for({&one, 1}));
+    all.push_back(std::move(text));
+  }
+  for (std::string& text : all) {
+    out.push_back({text.data(), DType::kUI8, static_cast<int64_t>(text.size())});
+  }
+  HEKLA_RETURN_IF_ERROR(
+      group.all_gather(out, ConstElements(own.data(), DType::kUI8, size), timeout).wait());
+  return all;
 }
 
 Result<std::vector<std::string>> gather_objects(ProcessGroup& group, std::string_view own, int root,
                                                 Timeout timeout) {
-  HEKLA_RETURN_IF_ERROR(check_object_root(group, root));
+  HEKLA_RETURN_IF_ERROR(check_object_root(group, "gather_objects", root));
   const auto ranks = static_cast<size_t>(group.size());
   const bool is_root = group.rank() == root;
   // A call with a root, which is the same on all ranks then.
@@ -105,7 +103,7 @@ Result<std::vector<std::string>> gather_objects(ProcessGroup& group, std::string
 
 Result<std::string> broadcast_object(ProcessGroup& group, std::string_view own, int root,
                                      Timeout timeout) {
-  HEKLA_RETURN_IF_ERROR(check_object_root(group, root));
+  HEKLA_RETURN_IF_ERROR(check_object_root(group, "broadcast_object", root));
   int64_t size = static_cast<int64_t>(own.size());
   HEKLA_RETURN_IF_ERROR(group.broadcast({&size, DType::kI64, 1}, root, timeout).wait());
   HEKLA_ASSIGN_OR_RETURN(std::string text, room_for({&size, 1}));
@@ -116,7 +114,7 @@ Result<std::string> broadcast_object(ProcessGroup& group, std::string_view own, 
 
 Result<std::string> scatter_object(ProcessGroup& group, const std::vector<std::string>& all,
                                    int root, Timeout timeout) {
-  HEKLA_RETURN_IF_ERROR(check_object_root(group, root));
+  HEKLA_RETURN_IF_ERROR(check_object_root(group, "scatter_object", root));
   const auto ranks = static_cast<size_t>(group.size());
   const bool is_root = group.rank() == root;
   // The others hear of it, since they wait.

@@ -13,6 +13,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/process_group/backend_registry.h"
+#include "runtime/process_group/coalesced.h"
 #include "runtime/process_group/exchange.h"
 #include "runtime/process_group/group_meeting.h"
 #include "runtime/process_group/hub.h"
@@ -193,15 +194,21 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Hub> hub, const Options& options,
                            std::vector<int> processes, int rank)
     : hub_(std::move(hub)),
       options_(chosen(options, static_cast<int>(processes.size()))),
-      detail_(fnv1a(fmt::format("{} {} {} {} {}", options.flat_bytes, options.segment_bytes,
+      detail_(fnv1a(fmt::format("{} {} {} {} {} {}", options.flat_bytes, options.segment_bytes,
                                 options.shared_memory, options.shared_flat_bytes,
-                                options.shared_slot_bytes))),
+                                options.shared_slot_bytes, options.coalesced_bytes))),
       member_(std::make_shared<Member>(*hub_, options_.name, std::move(processes), rank)) {
   hub_->add(member_->id(), member_);
 }
 
 ProcessGroup::~ProcessGroup() {
   shutdown();
+  for (const auto& [thread, block] : blocks_) {
+    for (const Coalesced::Member& member : block->members()) {
+      member.state->is_held = false;
+      member.state->done.complete(cancelled("rank {} has shut group {} down", rank(), name()));
+    }
+  }
   hub_->remove(member_->id());
 }
 
@@ -216,6 +223,8 @@ void ProcessGroup::shutdown() { member_->shutdown(); }
 void ProcessGroup::abort(std::string_view reason) {
   member_->fail(cancelled("rank {} has aborted group {}: {}", rank(), name(), reason));
 }
+
+void ProcessGroup::refuse(std::string_view call, const Status& why) { member_->refuse(call, why); }
 
 Deadline ProcessGroup::deadline_of(Timeout timeout) const {
   return Deadline::in(timeout.value_or(options_.timeout));
@@ -242,13 +251,80 @@ Call ProcessGroup::call_of(Operation operation, DType dtype, int64_t count, int 
   call.count = count;
   call.root = root;
   call.detail = detail_;
+  call.refused = member_->refused();
   return call;
 }
 
+Coalesced* ProcessGroup::block() {
+  if (block_count_.load() == 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(std::this_thread::get_id());
+  return found == blocks_.end() ? nullptr : found->second.get();
+}
+
+void ProcessGroup::add_to_block(const Work& point) {
+  if (Coalesced* const own = block(); own != nullptr) own->add(point);
+}
+
+Status ProcessGroup::begin_coalescing() {
+  const std::lock_guard lock(mutex_);
+  auto& own = blocks_[std::this_thread::get_id()];
+  if (own != nullptr) {
+    return failed_precondition("calls of group {} are being coalesced already", name());
+  }
+  own = std::make_unique<Coalesced>();
+  ++block_count_;
+  return ok_status();
+}
+
+Work ProcessGroup::end_coalescing(Timeout timeout) {
+  std::unique_ptr<Coalesced> own;
+  {
+    const std::lock_guard lock(mutex_);
+    auto node = blocks_.extract(std::this_thread::get_id());
+    if (!node.empty()) {
+      own = std::move(node.mapped());
+      --block_count_;
+    }
+  }
+  if (own == nullptr) {
+    return Work("coalesced calls",
+                failed_precondition("no calls of group {} are being coalesced", name()));
+  }
+  const std::string text = own->to_string();
+  for (const Coalesced::Member& member : own->members()) member.state->is_held = false;
+  if (!own->refused().ok()) {
+    const Status& why = own->refused();
+    member_->refuse(text, why);
+    for (const Coalesced::Member& member : own->members()) member.state->done.complete(why);
+    return Work(text, why.with_context(text + " on group " + name()));
+  }
+  std::vector<Work> works = own->points();
+  for (Coalesced::Pack& pack : own->packs(options_.coalesced_bytes)) {
+    pack.call.refused = member_->refused();
+    works.push_back(start(pack.call, ok_status(), timeout, std::move(pack.run)));
+    std::vector<std::shared_ptr<Work::State>> states;
+    for (const size_t i : pack.members) states.push_back(own->members()[i].state);
+    works.back().then([states, text](const Status& status) {
+      for (const auto& state : states) state->done.complete(status.with_context(text));
+    });
+  }
+  return Work::all(text, works);
+}
+
 Work ProcessGroup::start(Call call, const Status& refused, Timeout timeout,
-                         std::function<Status(Exchange&)> run) {
+                         std::function<Status(Exchange&)> run,
+                         const std::function<CoalescedParts()>& parts) {
+  if (Coalesced* const own = block(); own != nullptr) {
+    if (refused.ok()) {
+      return own->add({call, parts ? parts() : CoalescedParts(), std::move(run), nullptr});
+    }
+    own->refuse(refused.with_context(call.to_string()));
+    return Work(call.to_string(), refused.with_context(call.to_string() + " on group " + name()));
+  }
   if (!refused.ok()) {
     const std::string text = call.to_string();
+    member_->refuse(text, refused);
     return Work(text, refused.with_context(text + " on group " + name()));
   }
   Member* const member = member_.get();
@@ -279,13 +355,18 @@ Status first_of(std::initializer_list<Status> all) {
 Work ProcessGroup::broadcast(Elements x, int root, Timeout timeout) {
   return start(
       call_of(Operation::kBroadcast, x.dtype, x.count, root),
-      first_of({check_elements(x), check_root(root)}), timeout, [x, root](Exchange& exchange) {
+      first_of({check_elements(x), check_root(root)}), timeout,
+      [x, root](Exchange& exchange) {
         const auto ranks = static_cast<size_t>(exchange.size());
         if (exchange.rank() == root) {
           return run_moves(exchange, std::vector<Elements>(ranks, x.part(0, 0)),
                            std::vector<ConstElements>(ranks, x));
         }
         return run_moves(exchange, at(exchange.size(), root, x), std::vector<ConstElements>(ranks));
+      },
+      [&, ranks = static_cast<size_t>(size())]() -> CoalescedParts {
+        if (rank() != root) return {std::vector<ConstElements>(ranks), at(size(), root, x)};
+        return {std::vector<ConstElements>(ranks, x), std::vector<Elements>(ranks, x.part(0, 0))};
       });
 }
 
@@ -294,27 +375,66 @@ Work ProcessGroup::all_reduce(Elements x, Reduction by, Timeout timeout) {
 }
 
 Work ProcessGroup::all_reduce(Elements out, ConstElements in, Reduction by, Timeout timeout) {
-  return start(with_reduction(call_of(Operation::kAllReduce, in.dtype, in.count), by),
-               first_of({check_pair(out, in, 1, 1), check_reduction(by, in.dtype),
-                         check_overlap(out, in, in)}),
-               timeout,
-               [out, in, by](Exchange& exchange) { return run_all_reduce(exchange, out, in, by); });
+  return start(
+      with_reduction(call_of(Operation::kAllReduce, in.dtype, in.count), by),
+      first_of(
+          {check_pair(out, in, 1, 1), check_reduction(by, in.dtype), check_overlap(out, in, in)}),
+      timeout, [out, in, by](Exchange& exchange) { return run_all_reduce(exchange, out, in, by); },
+      [&]() -> CoalescedParts {
+        const auto ranks = static_cast<size_t>(size());
+        return {std::vector<ConstElements>(ranks, in), {}, by, out, in};
+      });
 }
 
 Work ProcessGroup::reduce(Elements x, int root, Reduction by, Timeout timeout) {
-  return start(with_reduction(call_of(Operation::kReduce, x.dtype, x.count, root), by),
-               first_of({check_elements(x), check_root(root), check_reduction(by, x.dtype)}),
-               timeout,
-               [x, root, by](Exchange& exchange) { return run_reduce(exchange, x, root, by); });
+  return start(
+      with_reduction(call_of(Operation::kReduce, x.dtype, x.count, root), by),
+      first_of({check_elements(x), check_root(root), check_reduction(by, x.dtype)}), timeout,
+      [x, root, by](Exchange& exchange) { return run_reduce(exchange, x, root, by); },
+      [&]() -> CoalescedParts {
+        const bool is_root = rank() == root;
+        return {at(size(), root, ConstElements(x)), {}, by, is_root ? x : x.part(0, 0), x};
+      });
 }
 
 Work ProcessGroup::all_gather(Elements out, ConstElements in, Timeout timeout) {
-  return start(call_of(Operation::kAllGather, in.dtype, in.count), check_pair(out, in, size(), 1),
-               timeout, [out, in = apart_from(out, in)](Exchange& exchange) {
-                 return run_moves(
-                     exchange, equal_parts(out, exchange.size()),
+  return start(
+      call_of(Operation::kAllGather, in.dtype, in.count), check_pair(out, in, size(), 1), timeout,
+      [out, in = apart_from(out, in)](Exchange& exchange) {
+        return run_moves(exchange, equal_parts(out, exchange.size()),
+                         std::vector<ConstElements>(static_cast<size_t>(exchange.size()), in));
+      },
+      [&]() -> CoalescedParts {
+        return {std::vector<ConstElements>(static_cast<size_t>(size()), in),
+                equal_parts(out, size())};
+      });
+}
+
+Work ProcessGroup::all_gather(std::vector<Elements> out, ConstElements in, Timeout timeout) {
+  Status refused = check_elements(in);
+  if (refused.ok() && static_cast<int>(out.size()) != size()) {
+    refused = invalid_argument("{} parts for {} ranks", out.size(), size());
+  }
+  Call call = call_of(Operation::kAllGatherUneven, in.dtype, 0);
+  for (const Elements& part : out) {
+    if (refused.ok()) refused = check_elements(part);
+    if (refused.ok() && part.dtype != in.dtype) {
+      refused = invalid_argument("input of {} and output of {}", dtype_name(in.dtype),
+                                 dtype_name(part.dtype));
+    }
+    if (!refused.ok()) break;
+    call.count += part.count;
+    call.detail = fnv1a(fmt::format("{} {}", call.detail, part.count));
+    in = apart_from(part, in);
+  }
+  if (refused.ok() && out[static_cast<size_t>(rank())].count != in.count) {
+    refused = invalid_argument("an input of {} elements and a place for {}", in.count,
+                               out[static_cast<size_t>(rank())].count);
+  }
+  return start(call, refused, timeout, [out = std::move(out), in](Exchange& exchange) {
+    return run_moves(exchange, out,
                      std::vector<ConstElements>(static_cast<size_t>(exchange.size()), in));
-               });
+  });
 }
 
 Work ProcessGroup::gather(Elements out, ConstElements in, int root, Timeout timeout) {
@@ -322,11 +442,16 @@ Work ProcessGroup::gather(Elements out, ConstElements in, int root, Timeout time
   return start(
       call_of(Operation::kGather, in.dtype, in.count, root),
       first_of({check_root(root), is_root ? check_pair(out, in, size(), 1) : check_elements(in)}),
-      timeout, [out, in = apart_from(out, in), root, is_root](Exchange& exchange) {
+      timeout,
+      [out, in = apart_from(out, in), root, is_root](Exchange& exchange) {
         return run_moves(exchange,
                          is_root ? equal_parts(out, exchange.size())
                                  : std::vector<Elements>(static_cast<size_t>(exchange.size())),
                          at(exchange.size(), root, in));
+      },
+      [&]() -> CoalescedParts {
+        return {at(size(), root, in), is_root ? equal_parts(out, size())
+                                              : std::vector<Elements>(static_cast<size_t>(size()))};
       });
 }
 
@@ -335,11 +460,17 @@ Work ProcessGroup::scatter(Elements out, ConstElements in, int root, Timeout tim
   return start(
       call_of(Operation::kScatter, out.dtype, out.count, root),
       first_of({check_root(root), is_root ? check_pair(out, in, 1, size()) : check_elements(out)}),
-      timeout, [out, in = apart_from(out, in), root, is_root](Exchange& exchange) {
+      timeout,
+      [out, in = apart_from(out, in), root, is_root](Exchange& exchange) {
         return run_moves(exchange, at(exchange.size(), root, out),
                          is_root
                              ? equal_parts(in, exchange.size())
                              : std::vector<ConstElements>(static_cast<size_t>(exchange.size())));
+      },
+      [&]() -> CoalescedParts {
+        return {is_root ? equal_parts(in, size())
+                        : std::vector<ConstElements>(static_cast<size_t>(size())),
+                at(size(), root, out)};
       });
 }
 
@@ -348,10 +479,14 @@ Work ProcessGroup::reduce_scatter(Elements out, ConstElements in, Reduction by, 
   if (refused.ok()) {
     refused = check_overlap(out, in, in.part(rank() * out.count, out.count));
   }
-  return start(with_reduction(call_of(Operation::kReduceScatter, out.dtype, out.count), by),
-               refused, timeout, [out, in, by](Exchange& exchange) {
-                 return run_reduce_scatter(exchange, out, in, by);
-               });
+  return start(
+      with_reduction(call_of(Operation::kReduceScatter, out.dtype, out.count), by), refused,
+      timeout,
+      [out, in, by](Exchange& exchange) { return run_reduce_scatter(exchange, out, in, by); },
+      [&]() -> CoalescedParts {
+        const std::vector<ConstElements> to = equal_parts(in, size());
+        return {to, {}, by, out, to[static_cast<size_t>(rank())]};
+      });
 }
 
 Work ProcessGroup::all_to_all(Elements out, ConstElements in, Timeout timeout) {
@@ -391,15 +526,22 @@ Status ProcessGroup::monitored_barrier(Timeout timeout) { return barrier(timeout
 
 Work ProcessGroup::send(ConstElements x, int to, uint64_t tag, Timeout timeout) {
   const Status refused = first_of({check_elements(x), check_root(to)});
-  if (!refused.ok()) return Work("send", refused.with_context("send on group " + name()));
-  return member_->send(std::move(x), to, tag, deadline_of(timeout));
+  if (!refused.ok()) {
+    if (check_root(to).ok()) member_->refuse_send(to, tag, refused);
+    return Work("send", refused.with_context("send on group " + name()));
+  }
+  Work work = member_->send(std::move(x), to, tag, deadline_of(timeout));
+  add_to_block(work);
+  return work;
 }
 
 Work ProcessGroup::receive(Elements x, int from, uint64_t tag, Timeout timeout) {
   const Status refused =
       first_of({check_elements(x), from == kAnyRank ? ok_status() : check_root(from)});
   if (!refused.ok()) return Work("receive", refused.with_context("receive on group " + name()));
-  return member_->receive(std::move(x), from, tag, deadline_of(timeout));
+  Work work = member_->receive(std::move(x), from, tag, deadline_of(timeout));
+  add_to_block(work);
+  return work;
 }
 
 Work ProcessGroup::batch(const std::vector<Point>& points, Timeout timeout) {
@@ -430,12 +572,12 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
 
 Result<std::shared_ptr<ProcessGroup>> ProcessGroup::new_group(const std::vector<int>& ranks,
                                                               Timeout timeout) {
-  HEKLA_RETURN_IF_ERROR(check_part(ranks));
+  const Status refused = check_part(ranks);
   Call call = call_of(Operation::kNewGroup, DType::kInvalid, 0);
   call.detail = fnv1a(fmt::format("{} {}", call.detail, fmt::join(ranks, ",")));
   uint64_t number = 0;
   const Deadline deadline = deadline_of(timeout);
-  const Work work = start(call, ok_status(), timeout, [&number](Exchange& exchange) {
+  const Work work = start(call, refused, timeout, [&number](Exchange& exchange) {
     number = exchange.sequence();
     return run_barrier(exchange);
   });

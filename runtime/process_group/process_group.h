@@ -18,13 +18,16 @@
 // Every call has a deadline. A collective that fails when it has begun (a deadline, a lost process,
 // calls that differ) ends the group for good on all ranks, since nobody knows who was in step: all
 // calls under way and later ones get the first error, which names rank and call. A call that is
-// refused for its arguments (INVALID_ARGUMENT) has not begun and changes nothing.
+// refused for its arguments (INVALID_ARGUMENT) has not begun and changes nothing where all ranks
+// refuse it; where others have made it, it fails there at once with the rank and the reason. A
+// refused send fails at its receiver.
 //
 // Zero elements and groups of one rank are like any others. Output may be the input, or a rank's
 // own part of the other of the two where one has parts. Thread-safe; where several threads make
 // collective calls they must see to their order themselves.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -34,6 +37,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/async/deadline.h"
@@ -46,8 +50,10 @@
 
 namespace hekla::process_group {
 
+class Coalesced;
 class Exchange;
 class Hub;
+struct CoalescedParts;
 class Member;
 
 struct Options {
@@ -73,6 +79,9 @@ struct Options {
   // For how long who waits for another rank spins before it sleeps; less than 0: for 50 us, or 2 us
   // where there are more ranks than cores.
   std::chrono::nanoseconds shared_spin = std::chrono::nanoseconds(-1);
+
+  // Of calls that go together those of at most that size go as one. The same on all ranks.
+  int64_t coalesced_bytes = int64_t{256} << 10;
 };
 
 using Timeout = std::optional<std::chrono::nanoseconds>;
@@ -107,6 +116,8 @@ class ProcessGroup {
   Work reduce(Elements x, int root, Reduction by = ReduceOp::kSum, Timeout timeout = {});
   // `out` has size() parts like `in`, by rank.
   Work all_gather(Elements out, ConstElements in, Timeout timeout = {});
+  // The same with parts of any sizes, those of the ranks, which all ranks must know.
+  Work all_gather(std::vector<Elements> out, ConstElements in, Timeout timeout = {});
   // `out` counts on the root alone.
   Work gather(Elements out, ConstElements in, int root, Timeout timeout = {});
   // `in` counts on the root alone and has size() parts like `out`.
@@ -142,6 +153,13 @@ class ProcessGroup {
   // All of them, in any order.
   Work batch(const std::vector<Point>& points, Timeout timeout = {});
 
+  // Calls that this thread makes between the two go together, when the second is made: what is
+  // small as one exchange, small all_reduces of one kind as one. The same calls in one order on all
+  // ranks. Their works, and the one of all, may not be waited for before; none of a block is made
+  // where one is refused. Messages go at once. FAILED_PRECONDITION: inside of such a block already.
+  Status begin_coalescing();
+  Work end_coalescing(Timeout timeout = {});
+
   // All of them wait; new_group and split are collective over this group. A group of some of the
   // ranks, in that order, that shares the transport; null on the others.
   Result<std::shared_ptr<ProcessGroup>> new_group(const std::vector<int>& ranks,
@@ -154,6 +172,9 @@ class ProcessGroup {
   // Ranks of one color make a group, ordered by key, then by rank; null for a negative color.
   Result<std::shared_ptr<ProcessGroup>> split(int64_t color, int64_t key, Timeout timeout = {});
 
+  // For callers that check arguments themselves: a collective, of which `call` says for messages
+  // what it would have been, that they do not make. The same as one that is refused here.
+  void refuse(std::string_view call, const Status& why);
   // Ends the group on all ranks: CANCELLED, with the reason.
   void abort(std::string_view reason);
   // Leaves: calls under way end with CANCELLED, and the others hear of it where they still wait for
@@ -170,7 +191,11 @@ class ProcessGroup {
   Status meet(Deadline deadline);
   // Checks that stand in each call; `run` gets what it needs to exchange.
   Work start(Call call, const Status& refused, Timeout timeout,
-             std::function<Status(Exchange&)> run);
+             std::function<Status(Exchange&)> run,
+             const std::function<CoalescedParts()>& parts = nullptr);
+  // The block that this thread is in, or null.
+  Coalesced* block();
+  void add_to_block(const Work& point);
   Call call_of(Operation operation, DType dtype, int64_t count, int root = -1) const;
   Status check_root(int root) const;
   Status check_part(const std::vector<int>& ranks) const;
@@ -182,6 +207,8 @@ class ProcessGroup {
   const std::shared_ptr<Member> member_;  // shared with the hub's events
   std::mutex mutex_;
   std::map<std::string, int> subgroups_;  // how often by name and ranks; guarded by mutex_
+  std::map<std::thread::id, std::unique_ptr<Coalesced>> blocks_;  // by thread; guarded by mutex_
+  std::atomic<int> block_count_ = 0;
 };
 
 }  // namespace hekla::process_group

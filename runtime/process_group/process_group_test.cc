@@ -185,6 +185,86 @@ TEST_P(ProcessGroupBy, RefusedArgumentsChangeNothing) {
   });
 }
 
+// What one rank alone refuses: the others are in the call already, come to it later, or refuse it
+// as well.
+TEST_P(ProcessGroupBy, WhatOneRankRefusesEndsTheOthersAtOnce) {
+  const auto refuse_one = [](ProcessGroup& group, std::vector<float>& x, int rank) {
+    const auto all = elements(std::span(x));
+    return group.rank() == rank ? group.all_reduce(all.part(0, 5), all) : group.all_reduce(all);
+  };
+  for (const bool is_late : {false, true}) {
+    std::atomic<bool> has_refused = false;
+    on_ranks(3, [&](ProcessGroup& group) {
+      std::vector<float> x(6, 1), before = x;
+      // All refuse two, some in other words, and go on.
+      EXPECT_EQ(group.broadcast(elements(std::span(x)), 3).wait().code(),
+                StatusCode::kInvalidArgument);
+      EXPECT_EQ(group.reduce(elements(std::span(x)), 3 + group.rank()).wait().code(),
+                StatusCode::kInvalidArgument);
+      ASSERT_TRUE(group.barrier().wait().ok());
+      while (is_late && group.rank() != 1 && !has_refused) std::this_thread::yield();
+      const auto begin = std::chrono::steady_clock::now();
+      const Status status = refuse_one(group, x, 1).wait();
+      has_refused = has_refused || group.rank() == 1;
+      if (group.rank() == 1) {
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+        return;
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+      EXPECT_TRUE(says(status, "all_reduce(sum) of f32[6]: rank 1 has refused it"))
+          << status.to_string();
+      EXPECT_TRUE(says(status, "an output of 5")) << status.to_string();
+      EXPECT_EQ(x, before);
+      EXPECT_FALSE(group.status().ok());
+    });
+  }
+}
+
+// It is out of step with those that have made the call, though it goes on with the same one.
+TEST_P(ProcessGroupBy, WhoHasRefusedACallMeetsNobodyInIt) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(6, 1);
+    const auto all = elements(std::span(x));
+    if (group.rank() == 1) {
+      EXPECT_FALSE(group.all_reduce(all, kBitAnd).wait().ok());
+    }
+    const Status status = group.all_reduce(all).wait();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+    EXPECT_TRUE(says(status, "refused")) << status.to_string();
+  });
+}
+
+TEST_P(ProcessGroupBy, RefusalsByOthersMeans) {
+  on_ranks(2, [](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      group.refuse("a sum of apples", invalid_argument("and of pears"));
+      EXPECT_FALSE(broadcast_object(group, "", 2).ok());
+      EXPECT_FALSE(group.new_group({0, 0}).ok());
+      return;
+    }
+    group.refuse("a sum of pears", invalid_argument("and of apples"));
+    EXPECT_FALSE(broadcast_object(group, "", 3).ok());
+    const Status status = group.new_group({0, 1}).status();
+    EXPECT_TRUE(says(status, "rank 1 has refused it, new_group: ranks 0")) << status.to_string();
+  });
+}
+
+TEST_P(ProcessGroupBy, ASendThatIsRefusedFailsAtItsReceiver) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(6, 1);
+    if (group.rank() == 1) {
+      EXPECT_FALSE(group.send({nullptr, DType::kF32, 6}, 0, 7).wait().ok());
+    } else {
+      const Status status = group.receive(elements(std::span(x)), 1, 7).wait();
+      EXPECT_TRUE(
+          says(status, "from rank 1 with tag 7: rank 1 has refused to send: f32[6] without"))
+          << status.to_string();
+    }
+    EXPECT_TRUE(group.barrier().wait().ok());
+  });
+}
+
 TEST_P(ProcessGroupBy, SplitsThatDoNotMeetAreNamed) {
   on_ranks(2, [](ProcessGroup& group) {
     std::vector<int32_t> in(4), out(4);
@@ -263,6 +343,129 @@ TEST_P(ProcessGroupBy, BatchesAndCallbacks) {
   });
 }
 
+// More than what goes as one, less, and what never does; messages among them.
+TEST_P(ProcessGroupBy, CallsThatGoTogether) {
+  for (const int64_t most : {0, 100, 1 << 20}) {
+    Options options;
+    options.coalesced_bytes = most;
+    on_ranks(
+        3,
+        [](ProcessGroup& group) {
+          const int rank = group.rank(), next = (rank + 1) % 3, before = (rank + 2) % 3;
+          const uint64_t calls = group.sequence();
+          std::vector<std::vector<float>> sums(20);
+          std::vector<int64_t> ids(3), most_ids(7, rank), root(5, rank);
+          std::vector<double> rows(6, rank), row(2);
+          const int64_t id = 10 + rank;
+          int32_t sent = rank, got = -1;
+          ASSERT_TRUE(group.begin_coalescing().ok());
+          EXPECT_EQ(group.begin_coalescing().code(), StatusCode::kFailedPrecondition);
+          std::vector<Work> works;
+          for (size_t i = 0; i < sums.size(); ++i) {
+            sums[i].assign(i * 7, static_cast<float>(rank + 1) * static_cast<float>(i));
+            works.push_back(group.all_reduce(elements(std::span(sums[i]))));
+          }
+          works.push_back(group.all_reduce(elements(std::span(most_ids)), kMax));
+          works.push_back(
+              group.all_gather(elements(std::span(ids)), ConstElements(&id, DType::kI64, 1)));
+          works.push_back(group.send({&sent, DType::kI32, 1}, next));
+          works.push_back(group.receive({&got, DType::kI32, 1}, before));
+          works.push_back(group.broadcast(elements(std::span(root)), 2));
+          works.push_back(
+              group.reduce_scatter(elements(std::span(row)), elements(std::span(rows)), kSum));
+          works.push_back(group.barrier());
+          EXPECT_TRUE(says(works[3].wait(), "have not gone yet"));
+          EXPECT_EQ(ids[0], 0);
+          const Work all = group.end_coalescing();
+          ASSERT_TRUE(all.wait().ok()) << all.error().to_string();
+          for (const Work& work : works) EXPECT_TRUE(work.wait().ok()) << work.call();
+          for (size_t i = 0; i < sums.size(); ++i) {
+            for (const float x : sums[i]) EXPECT_EQ(x, 6 * static_cast<float>(i));
+          }
+          EXPECT_EQ(ids, (std::vector<int64_t>{10, 11, 12}));
+          EXPECT_EQ(most_ids, std::vector<int64_t>(7, 2));
+          EXPECT_EQ(root, std::vector<int64_t>(5, 2));
+          EXPECT_EQ(row, std::vector<double>(2, 3));
+          EXPECT_EQ(got, before);
+          EXPECT_GE(group.sequence() - calls, 4U);
+          EXPECT_EQ(group.end_coalescing().error().code(), StatusCode::kFailedPrecondition);
+          ASSERT_TRUE(group.begin_coalescing().ok());
+          EXPECT_TRUE(group.end_coalescing().wait().ok());
+        },
+        options);
+  }
+}
+
+TEST_P(ProcessGroupBy, CoalescedSumsOfAKindAreOneCallWithTheSameBits) {
+  on_ranks(3, [](ProcessGroup& group) {
+    std::vector<float> x = noise(4000, group.rank()), y = x;
+    ASSERT_TRUE(group.all_reduce(elements(std::span(x))).wait().ok());
+    const uint64_t calls = group.sequence();
+    ASSERT_TRUE(group.begin_coalescing().ok());
+    for (size_t i = 0; i < 40; ++i) {
+      static_cast<void>(group.all_reduce(elements(std::span(y).subspan(i * 100, 100))));
+    }
+    ASSERT_TRUE(group.end_coalescing().wait().ok());
+    EXPECT_EQ(group.sequence(), calls + 1);
+    EXPECT_EQ(bytes_of(x), bytes_of(y));
+  });
+}
+
+TEST_P(ProcessGroupBy, CoalescedCallsThatDifferOrAreRefused) {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(8, 1), before = x;
+    const Elements all = elements(std::span(x));
+    ASSERT_TRUE(group.begin_coalescing().ok());
+    // As many elements, cut otherwise.
+    const Work first = group.all_reduce(all.part(0, group.rank() == 0 ? 3 : 5));
+    static_cast<void>(group.all_reduce(all.part(0, group.rank() == 0 ? 5 : 3)));
+    const Status status = group.end_coalescing().wait();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+    EXPECT_TRUE(says(status, "differs: rank 0 calls")) << status.to_string();
+    EXPECT_EQ(first.wait().code(), StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(says(first.wait(), "2 calls at once: all_reduce(sum) of f32["))
+        << first.wait().to_string();
+    EXPECT_EQ(x, before);
+  });
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> x(8, 1), before = x;
+    const Elements all = elements(std::span(x));
+    ASSERT_TRUE(group.begin_coalescing().ok());
+    const Work first = group.all_reduce(all);
+    static_cast<void>(group.rank() == 1 ? group.broadcast(all, 7) : group.broadcast(all, 1));
+    const Status status = group.end_coalescing().wait();
+    EXPECT_TRUE(says(status, "rank 7 in a group of 2")) << status.to_string();
+    EXPECT_TRUE(group.rank() == 1 || says(status, "rank 1 has refused it")) << status.to_string();
+    EXPECT_FALSE(first.wait().ok());
+    EXPECT_EQ(x, before);
+  });
+}
+
+TEST_P(ProcessGroupBy, GathersOfUnevenParts) {
+  on_ranks(3, [](ProcessGroup& group) {
+    std::vector<std::vector<int16_t>> out(3);
+    std::vector<Elements> parts;
+    for (size_t r = 0; r < 3; ++r) {
+      out[r].assign(r * 40'000, -1);
+      parts.push_back(elements(std::span(out[r])));
+    }
+    const auto self = static_cast<size_t>(group.rank());
+    const std::vector<int16_t> own(self * 40'000, static_cast<int16_t>(self));
+    ASSERT_TRUE(group.all_gather(parts, elements(std::span(own))).wait().ok());
+    for (size_t r = 0; r < 3; ++r) {
+      EXPECT_EQ(out[r], std::vector<int16_t>(r * 40'000, static_cast<int16_t>(r)));
+    }
+    // In place, then other sizes than the ranks have.
+    ASSERT_TRUE(group.all_gather(parts, parts[self]).wait().ok());
+    EXPECT_EQ(out[self], own);
+    EXPECT_EQ(group.all_gather(std::vector{parts[0]}, parts[self]).error().code(),
+              StatusCode::kInvalidArgument);
+    if (group.rank() == 1) parts[2].count -= 1;
+    const Status status = group.all_gather(parts, parts[self]).wait();
+    EXPECT_TRUE(says(status, "all_gather_uneven of i16[119999]")) << status.to_string();
+  });
+}
+
 TEST_P(ProcessGroupBy, ManyCallsAreUnderWayAtOnce) {
   on_ranks(3, [](ProcessGroup& group) {
     std::vector<std::vector<int64_t>> values(50);
@@ -291,8 +494,8 @@ TEST_P(ProcessGroupBy, ObjectsThatNoMemoryHoldsAreRefused) {
     int64_t sizes[2] = {int64_t{1} << 62, int64_t{1} << 62}, own[2] = {0, 0};
     if (group.rank() == 0) {
       EXPECT_TRUE(group
-                      .all_to_all(elements(std::span<int64_t>(own)),
-                                  elements(std::span<const int64_t>(sizes)))
+                      .all_gather(elements(std::span<int64_t>(own)),
+                                  elements(std::span<const int64_t>(sizes)).part(0, 1))
                       .wait()
                       .ok());
     } else {

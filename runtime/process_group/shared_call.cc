@@ -120,6 +120,7 @@ bool SharedCall::is_same_call(int rank) const {
 }
 
 Status SharedCall::difference() const {
+  HEKLA_RETURN_IF_ERROR(member_.refusal_of(sequence_, call_));
   std::map<int, Call> calls = {{rank_, call_}};
   for (int r = 0; r < size_; ++r) {
     if (r == rank_ || !is_announced(r)) continue;

@@ -352,7 +352,9 @@ Status shared_moves(SharedCall& call, const std::vector<Elements>& out,
   const int64_t bytes = call.call().count * width;  // of a part; of all_to_all none
   const bool is_same_to_all = operation == Operation::kBroadcast ||
                               operation == Operation::kAllGather || operation == Operation::kGather;
-  const bool has_splits = operation == Operation::kAllToAll;
+  const bool has_splits = operation == Operation::kAllToAll ||
+                          operation == Operation::kAllGatherUneven ||
+                          operation == Operation::kCoalesced;
   if (!has_splits && bytes <= call.flat_bytes() / (is_same_to_all ? 1 : call.size())) {
     return flat_moves(call, out, in, is_same_to_all, bytes);
   }

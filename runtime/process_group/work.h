@@ -3,6 +3,7 @@
 // dropped, the call goes on. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -23,14 +24,17 @@ class [[nodiscard]] Work {
  public:
   // Waits until the call is done, which its own deadline sees to: what it ended with. Errors name
   // the call and the ranks that are to blame.
-  // May run the call on this thread.
+  // May run the call on this thread. FAILED_PRECONDITION: it belongs to calls that go together and
+  // have not gone yet.
   Status wait() const {
+    HEKLA_RETURN_IF_ERROR(held());
     if (const auto runner = state_->runner.lock(); runner != nullptr) runner->run(*state_);
     const Waiter here(*state_);
     return state_->done.await();
   }
   // The same, or DEADLINE_EXCEEDED when it is not done by then; it then goes on.
   Status wait(std::chrono::nanoseconds timeout) const {
+    HEKLA_RETURN_IF_ERROR(held());
     const Deadline deadline = Deadline::in(timeout);
     const auto runner = state_->runner.lock();
     const bool outlasts = deadline.time() >= state_->ends.time();
@@ -82,6 +86,7 @@ class [[nodiscard]] Work {
     uint64_t flight = 0;  // of the process's recorder, where there is one; set as the next above
     FlightRecorder* recorder = nullptr;         // null where `flight` is 0
     std::vector<std::shared_ptr<State>> parts;  // of a batch, shared with their works
+    std::atomic<bool> is_held = false;          // until the calls that it goes with go
 
     const std::string& name() {
       std::call_once(named_, [this] {
@@ -120,6 +125,10 @@ class [[nodiscard]] Work {
     }
     State& state_;
   };
+  Status held() const {
+    if (!state_->is_held.load()) return ok_status();
+    return failed_precondition("{} goes together with others that have not gone yet", call());
+  }
   void hurry() const {
     if (const auto runner = state_->runner.lock(); runner != nullptr) runner->hurry();
   }

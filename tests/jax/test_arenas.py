@@ -62,7 +62,9 @@ PROGRAMS = {
 @pytest.mark.quick
 @pytest.mark.parametrize('fuse', ['true', 'false'])
 @pytest.mark.parametrize('name', PROGRAMS)
-def test_gives_the_same_bits(device, name, fuse):
+def test_gives_the_same_bits(device, shim, name, fuse):
+    if name == 'asks_the_host' and not shim:
+        pytest.skip("the rules for callbacks are the package hekla's")
     function, args, donated = PROGRAMS[name]
 
     def run(**options):

@@ -43,14 +43,19 @@ std::vector<AxisRef> prime_axes(const sharding::Mesh& mesh) {
   return axes;
 }
 
+// `has_addends`: axes may be drawn along which the value is left as a sum of addends.
 TensorSharding random_sharding(Random& random, const sharding::Mesh& mesh, size_t rank,
-                               bool is_constraint) {
+                               bool is_constraint, bool has_addends = false) {
   std::vector<AxisRef> free = prime_axes(mesh);
   random.shuffle(free);
   TensorSharding sharding;
   sharding.mesh = std::string(kMesh);
   sharding.dimensions.resize(rank);
   for (AxisRef& axis : free) {
+    if (has_addends && random.chance(20)) {
+      sharding.unreduced.push_back(std::move(axis));
+      continue;
+    }
     if (rank == 0 || random.chance(30)) continue;
     const auto d = static_cast<size_t>(random.below(static_cast<int64_t>(rank)));
     sharding.dimensions[d].axes.push_back(std::move(axis));
@@ -103,8 +108,11 @@ void constrain(ir::Region& region, const sharding::Mesh& mesh, Random& random) {
         ir::Value* value = op.result(r);
         if (!may_be_cut(value->type()) || !random.chance(20)) continue;
         ir::AttributeMap attributes;
-        attributes.set("sharding", ir::ShardingValue{random_sharding(
-                                       random, mesh, value->type().dims().size(), true)});
+        // Addends of integers only: their sums have the same bits in any order, and so has what
+        // is computed of addends by distributing.
+        attributes.set("sharding",
+                       ir::ShardingValue{random_sharding(random, mesh, value->type().dims().size(),
+                                                         true, is_integer(value->type().dtype()))});
         ir::Operation* constraint = block->insert_before(
             operations[k + 1],
             std::make_unique<ir::Operation>(

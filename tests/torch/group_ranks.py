@@ -275,6 +275,12 @@ def errors(r):
     r.raises('another size', dist.DistBackendError, ['rank 1 calls all_reduce(sum) of f32[5]', 'f32[4]'],
              lambda: dist.all_reduce(torch.zeros(count), group=wrong))
     r.raises('after it', dist.DistBackendError, ['rank 1 calls'], lambda: dist.barrier(group=wrong))
+    refused = group()
+    if r.rank == 1:
+        r.raises('of its own', ValueError, ['sparse'], lambda: refused.allreduce([torch.eye(3).to_sparse()]))
+    else:
+        r.raises("another's", dist.DistBackendError, ['rank 1 has refused it, allreduce', 'sparse'],
+                 lambda: dist.all_reduce(torch.zeros(4), group=refused))
     late = group(0.4)
     if r.rank != 1:
         r.raises('late', dist.DistBackendError, ['all_reduce', 'rank 1'],

@@ -220,7 +220,8 @@ MaskEvaluator::Truth MaskEvaluator::compared(const ir::Operation& op, const Weig
 
 std::optional<MaskEvaluator::Interval> MaskEvaluator::interval(const ir::Value& value,
                                                                const WeightDims& dims,
-                                                               const BlockRange& range, int depth) {
+                                                               const BlockRange& range, int depth,
+                                                               bool is_added_to) {
   if (depth > kMostMaskDepth || !is_signed_index(value)) return std::nullopt;
   Builder& b = k_.b();
   if (const auto number = integer_splat(value)) {
@@ -235,20 +236,23 @@ std::optional<MaskEvaluator::Interval> MaskEvaluator::interval(const ir::Value& 
       return Interval{range.low[static_cast<size_t>(d)], range.high[static_cast<size_t>(d)]};
     }
     if (const auto moved = through_movement(*op, dims, true)) {
-      return interval(*op->operand(0), *moved, range, depth + 1);
+      return interval(*op->operand(0), *moved, range, depth + 1, is_added_to);
     }
     if (op->code() == OpCode::kAdd || op->code() == OpCode::kSubtract) {
       // With a number, so that nothing wraps.
       const auto number = integer_splat(*op->operand(1));
-      const auto x = number ? interval(*op->operand(0), dims, range, depth + 1) : std::nullopt;
+      const auto x =
+          number ? interval(*op->operand(0), dims, range, depth + 1, true) : std::nullopt;
       if (x) {
         const Value offset = k_.index(op->code() == OpCode::kAdd ? *number : -*number);
         return Interval{b.add(x->low, offset), b.add(x->high, offset)};
       }
     }
   }
-  // One number for the whole team.
-  if (value.type().dtype() != DType::kI32) return std::nullopt;
+  // One number for the whole team. Sums of it wrap at 32 bits, those of wider indices would not.
+  if (value.type().dtype() != DType::kI32 || (is_added_to && b.index_type() == ScalarType::kI64)) {
+    return std::nullopt;
+  }
   Point point;
   for (const int d : dims) {
     if (d != kSingle && !is_single_(static_cast<size_t>(d))) return std::nullopt;

@@ -62,7 +62,7 @@ class MaskEvaluator {
   Truth compared(const ir::Operation& op, const WeightDims& dims, const BlockRange& range,
                  int depth);
   std::optional<Interval> interval(const ir::Value& value, const WeightDims& dims,
-                                   const BlockRange& range, int depth);
+                                   const BlockRange& range, int depth, bool is_added_to = false);
 
   KernelMaker& k_;
   const std::function<bool(size_t)> is_single_;

@@ -23,6 +23,15 @@ constexpr int64_t kLeastColumns = 128;
 
 }  // namespace
 
+const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t columns) {
+#ifdef HEKLA_X86_KERNELS
+  const MicroKernels& narrow = avx2_micro_kernels();
+  // Wider ones are those of AVX-512, which has the instructions of AVX2.
+  if (kernels.columns > narrow.columns && columns <= narrow.half_columns) return narrow;
+#endif
+  return kernels;
+}
+
 Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
                          int64_t cache_bytes) {
   const int64_t cache =
@@ -58,6 +67,7 @@ Blocking draw_blocking(const BlockingProblem& problem, const MicroKernels& kerne
   blocking.depth = int64_t{2} << any(0, 8);
   if (any(0, 1) == 0) blocking.depth += 2 * any(0, 5);
   if (problem.has_windows) blocking.depth = std::min(blocking.depth, kMostWindowDepth);
+  if (problem.rows_in_place) blocking.depth = round_up(blocking.depth, problem.depths);
   blocking.rows = kernels.rows * any(1, 8);
   blocking.panels = any(1, 8);
   blocking.has_half_panels = any(0, 2) != 0;

@@ -25,7 +25,7 @@ inline constexpr int64_t kMostWindowDepth = 512;
 inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 struct Blocking {
-  int64_t depth = 1;            // of a block: elements, even
+  int64_t depth = 1;            // of a block: even; whole elements of rows in place
   int64_t rows = 1;             // of a block, whole tiles
   int64_t panels = 1;           // of a rectangle, at most
   bool has_half_panels = true;  // a rectangle's last panel is half as wide where that is enough
@@ -41,6 +41,10 @@ struct BlockingProblem {
   int unit = 1;    // elements of a run: a multiple of so many
   bool has_windows = false;
 };
+
+// Those of shorter vectors, with the same bits, where `columns` would leave most of a longer one
+// empty; else `kernels`. For floats.
+const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t columns);
 
 // `cache_bytes`: of a core's second level cache; 0: not known.
 Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& kernels,

@@ -15,11 +15,14 @@ constexpr int64_t kPageBytes = 4096;
 // Lines that lie side by side are copied together from this many on.
 constexpr int64_t kLeastSideBySide = 8;
 // Runs of a row's depth from this on are read where they lie.
-constexpr int64_t kDenseRun = 3;
+constexpr int64_t kDenseRun = 3;  // elements
+// Runs that are as good to read as any.
+constexpr int64_t kLongRun = 16;
 
 constexpr double kNsPerMultiplyAdd = 0.025;  // of one thread, with vectors of eight
 constexpr double kNsPerChained = 0.06;       // of a vector with what is read once
 constexpr double kUnitWork = 0.15;           // of a matrix unit, beside one by one
+constexpr int64_t kPackedBytes = 8;  // rows that take as long as to pack columns of integers
 // Shorter runs of the depth are mostly filled up in a matrix unit.
 constexpr int64_t kLeastUnitRun = 32;
 
@@ -90,9 +93,13 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   };
   std::mt19937_64 random(schedule_seed ^
                          static_cast<uint64_t>(c.out_elements * 8191 + depth_size_));
+  // A few columns leave most of a vector empty: less work than to pack the rows as columns.
+  const bool reads_rows = narrow_of(rows_.dtype) == Narrow::kF32 && !depth_.empty() &&
+                          depth_.back().window < 0 && rows_.depth.back() == 1 &&
+                          depth_.back().size >= kLongRun;
   bool swaps = (is_inner(rows_) && !is_inner(columns_) && rows_.size >= 8) ||
                (columns_.size < 8 && rows_.size >= 16 && !is_inner(columns_)) ||
-               (columns_.size < 4 && rows_.size >= 16);
+               (columns_.size < 4 && rows_.size >= 16 && !reads_rows);
   if (schedule_seed != 0) swaps = random() % 2 == 0;
   is_chained_ = c.chains > 1;
   if (is_chained_ ? rows_.size > 1 : swaps) {
@@ -115,13 +122,15 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
                                        : window->stride == 1 && window->step == 1 &&
                                              window->base_dilation == 1 && inner->stride == 0;
   }
+  settle_inner_axis();
   inner_ = depth_.empty() ? 1 : depth_.back().size;
   choose_loops(schedule_seed == 0 ? nullptr : &random);
   if (!is_wide_ && !is_chained_) find_runs();
   const bool is_unit = loops_ == Loops::kMatrixUnit;
-  const double rows_done = static_cast<double>(std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2));
+  const int64_t rows_done =
+      depths_ > 1 ? rows_.size + kPackedBytes : std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2);
   estimated_ns_ =
-      static_cast<double>(batches_) * rows_done * static_cast<double>(depth_size_) *
+      static_cast<double>(batches_ * rows_done) * static_cast<double>(depth_size_) *
           static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels_->columns)) *
           (is_unit ? kUnitWork : 1.0 / depths_) * kNsPerMultiplyAdd * 16.0 / kernels_->columns +
       0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
@@ -136,7 +145,8 @@ namespace {
 
 // By number of PreparedContraction::Loops.
 constexpr std::string_view kNames[] = {"partial sums",  "columns in place", "columns streamed",
-                                       "rows in place", "matrix unit",      "rows packed"};
+                                       "rows in place", "matrix unit",      "fours of bytes",
+                                       "rows packed"};
 
 }  // namespace
 
@@ -160,16 +170,27 @@ kernel::Refusal PreparedContraction::why_not_in_place() const {
     return fmt::format("rows of {}, not f32", dtype_name(rows_.dtype));
   }
   if (depth_size_ == 1) return {};
+  if (rows_.inner_window >= 0) return "a window slides along the depth";
   if (rows_.depth.back() != 1) return "rows are not contiguous";
-  if (inner_ >= kDenseRun) return {};
-  return fmt::format("runs of {} contiguous elements, fewer than {}", inner_, kDenseRun);
+  const int64_t run = walked_together(rows_);
+  if (run >= kDenseRun) return {};
+  return fmt::format("runs of {} contiguous elements, fewer than {}", run, kDenseRun);
+}
+
+// The same for bytes, of which four depths are an element.
+bool PreparedContraction::has_fours_in_place() const {
+  return !depth_.empty() && rows_.inner_window < 0 && rows_.depth.back() == 1 &&
+         inner_ % depths_ == 0 && inner_ >= kDenseRun * depths_;
+}
+
+kernel::Refusal PreparedContraction::why_not_bytes() const {
+  if (rows_.bytes == 1 && columns_.bytes == 1) return {};
+  return fmt::format("rows of {} and columns of {}, not of 8-bit integers", dtype_name(rows_.dtype),
+                     dtype_name(columns_.dtype));
 }
 
 kernel::Refusal PreparedContraction::why_no_matrix_unit() const {
-  if (rows_.bytes != 1 || columns_.bytes != 1) {
-    return fmt::format("rows of {} and columns of {}, not of 8-bit integers",
-                       dtype_name(rows_.dtype), dtype_name(columns_.dtype));
-  }
+  if (kernel::Refusal why = why_not_bytes(); !why.empty()) return why;
   if (kernels_->bytes == nullptr) return "the processor has none for 8-bit integers";
   return may_use_amx() ? "" : "the system gives the process none";
 }
@@ -192,6 +213,9 @@ kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
       return why_not_in_place();
     case Loops::kMatrixUnit:
       return why_no_matrix_unit();
+    case Loops::kFours:
+      if (kernel::Refusal why = why_not_bytes(); !why.empty()) return why;
+      return kernels_->fours != nullptr ? "" : "the processor multiplies no four bytes at once";
     case Loops::kPartialSums:
     case Loops::kRowsPacked:
       break;
@@ -234,8 +258,9 @@ kernel::Refusal PreparedContraction::why_slow(Loops loops) const {
 // `drawn`: what else would be right may be chosen too.
 void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   kernel::Implementations ways;
-  for (const Loops loops : {Loops::kPartialSums, Loops::kColumnsInPlace, Loops::kColumnsStreamed,
-                            Loops::kRowsInPlace, Loops::kMatrixUnit, Loops::kRowsPacked}) {
+  for (const Loops loops :
+       {Loops::kPartialSums, Loops::kColumnsInPlace, Loops::kColumnsStreamed, Loops::kRowsInPlace,
+        Loops::kMatrixUnit, Loops::kFours, Loops::kRowsPacked}) {
     kernel::Refusal why = why_wrong(loops);
     if (why.empty() && !is_chained_ && loops != Loops::kRowsPacked) {
       if (drawn == nullptr) {
@@ -247,17 +272,25 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
     if (ways.ask(kNames[static_cast<size_t>(loops)], std::move(why))) loops_ = loops;
   }
   implementations_ = ways.take();
-  if (loops_ == Loops::kMatrixUnit) {
-    kernels_ = kernels_->bytes(rows_.narrow == Narrow::kU8, columns_.narrow == Narrow::kU8);
+  if (loops_ == Loops::kMatrixUnit || loops_ == Loops::kFours) {
+    const auto& kernels_of = loops_ == Loops::kFours ? kernels_->fours : kernels_->bytes;
+    kernels_ = kernels_of(rows_.narrow == Narrow::kU8, columns_.narrow == Narrow::kU8);
     depths_ = kernels_->depths;
+  }
+  if (depths_ == 1 && (loops_ == Loops::kRowsInPlace || loops_ == Loops::kRowsPacked)) {
+    const int64_t columns = drawn == nullptr || (*drawn)() % 2 == 0 ? columns_.size : 1;
+    kernels_ = &kernels_for_columns(*kernels_, columns);
   }
   columns_in_place_ = loops_ == Loops::kColumnsInPlace;
   is_wide_ = columns_in_place_ || loops_ == Loops::kColumnsStreamed;
   // Of loops that do not look at rows so, whether they lie so.
   rows_in_place_ =
       loops_ == Loops::kRowsInPlace || (loops_ != Loops::kRowsPacked && why_not_in_place().empty());
+  if (loops_ == Loops::kFours) {
+    rows_in_place_ = has_fours_in_place() && (drawn == nullptr || (*drawn)() % 2 == 0);
+  }
   const BlockingProblem problem{rows_.size, columns_.size, depth_size_,   rows_in_place_,
-                                depths_,    unit(),        windowed_ != 0};
+                                depths_,    unit(),        windowed_ == 1};
   blocking_ = drawn == nullptr ? choose_blocking(problem, *kernels_, second_level_cache_bytes())
                                : draw_blocking(problem, *kernels_, *drawn);
 }
@@ -313,46 +346,72 @@ void PreparedContraction::merge_axes() {
       columns.push_back(columns_.depth[d]);
     }
   }
-  // The innermost axis is walked with one stride: never a windowed one.
-  if (!depth.empty() && depth.back().window >= 0) {
-    depth.push_back({1, -1});
-    rows.push_back(1);
-    columns.push_back(1);
-  }
   depth_ = std::move(depth);
   rows_.depth = std::move(rows);
   columns_.depth = std::move(columns);
 }
 
-// Cuts the depth into blocks of whole runs or parts of them.
+// The innermost axis is walked with one stride, which a window may slide along with. Lines that lie
+// side by side are read a depth at a time then.
+void PreparedContraction::settle_inner_axis() {
+  if (depth_.empty() || depth_.back().window < 0) return;
+  Side& side = windowed_ == 2 ? columns_ : rows_;
+  const int window = depth_.back().window;
+  if (!side.has_rows && side.windows[static_cast<size_t>(window)].base_dilation == 1) {
+    side.inner_window = window;
+    return;
+  }
+  depth_.push_back({1, -1});
+  for (Side* each : {&rows_, &columns_}) each->depth.push_back(each->depth.back());
+}
+
+int64_t PreparedContraction::walked_together(const Side& side) const {
+  if (depth_.empty()) return 1;
+  int64_t together = depth_.back().size;
+  if (!side.windows.empty()) return together;
+  for (size_t d = depth_.size(); d-- > 1;) {
+    if (side.depth[d - 1] != side.depth[d] * depth_[d].size) break;
+    together *= depth_[d - 1].size;
+  }
+  return together;
+}
+
+// Cuts the depth into blocks of whole runs or parts of them, which a side without windows joins
+// where it walks on with the same stride.
 void PreparedContraction::find_runs() {
   const auto axes = depth_.size();
   std::vector<int64_t> at(axes, 0);
   const int64_t inner = inner_;
   int64_t left = depth_size_;
   int64_t start = 0;  // along the innermost axis
-  blocks_.push_back({0, 0, 0, 0});
+  blocks_.emplace_back();
   while (left > 0) {
     DepthBlock& block = blocks_.back();
     const int64_t count = std::min(inner - start, blocking_.depth - block.depth);
-    Run run;
-    run.count = count;
-    run.packed = round_up((count + depths_ - 1) / depths_, unit());
-    for (size_t a = 0; a < axes; ++a) {
-      const int64_t index = a + 1 == axes ? start : at[a];
-      run.rows += index * rows_.depth[a];
-      run.columns += index * columns_.depth[a];
-      const int window = depth_[a].window;
-      if (window >= 0) {
-        const Side& side = windowed_ == 2 ? columns_ : rows_;
-        const auto w = static_cast<size_t>(window);
+    const int64_t packed = round_up((count + depths_ - 1) / depths_, unit());
+    for (const size_t s : {size_t{0}, size_t{1}}) {
+      Side& side = s == 0 ? rows_ : columns_;
+      Run run{count, packed, 0, {}};
+      for (size_t a = 0; a < axes; ++a) {
+        const int64_t index = a + 1 == axes ? start : at[a];
+        run.offset += index * side.depth[a];
+        if (depth_[a].window < 0 || side.windows.empty()) continue;
+        const auto w = static_cast<size_t>(depth_[a].window);
         run.taps[w] = index * side.windows[w].dilation;
       }
+      Run* last = side.runs.size() == block.first[s] ? nullptr : &side.runs.back();
+      const int64_t step = side.depth.empty() ? 1 : side.depth.back();
+      if (last != nullptr && side.windows.empty() && last->packed * depths_ == last->count &&
+          last->offset + last->count * step == run.offset) {
+        last->count += count;
+        last->packed += packed;
+      } else {
+        side.runs.push_back(run);
+      }
+      block.last[s] = side.runs.size();
     }
-    runs_.push_back(run);
     block.depth += count;
-    block.packed += run.packed;
-    block.last = runs_.size();
+    block.packed += packed;
     left -= count;
     start += count;
     if (start == inner) {
@@ -362,8 +421,9 @@ void PreparedContraction::find_runs() {
         at[a - 1] = 0;
       }
     }
-    if (left > 0 && blocks_.back().depth == blocking_.depth) {
-      blocks_.push_back({runs_.size(), runs_.size(), 0, 0});
+    if (left > 0 && block.depth == blocking_.depth) {
+      const std::array<size_t, 2> next = block.last;
+      blocks_.push_back({next, next, 0, 0});
     }
   }
 }

@@ -82,6 +82,13 @@ class PreparedContraction {
   struct Window {
     int64_t stride, dilation, low, extent, base_dilation, step;
   };
+  // Consecutive depths that a side walks with one stride.
+  struct Run {
+    int64_t count = 0;
+    int64_t packed = 0;  // elements of a panel's line: those, or so many of them together
+    int64_t offset = 0;  // from a line's
+    std::array<int64_t, kMostWindows> taps{};  // offset in each window
+  };
   struct Side {
     DType dtype = DType::kF32;
     Narrow narrow = Narrow::kF32;
@@ -94,6 +101,9 @@ class PreparedContraction {
     bool is_dense = false;  // consecutive lines lie side by side
     // Lines of the innermost axis lie side by side; those of a window slide by one along it.
     bool has_rows = false;
+    std::vector<Run> runs;
+    // The window that slides along with the depths of a run, or -1.
+    int inner_window = -1;
   };
   struct DepthAxis {
     int64_t size = 1;
@@ -103,17 +113,10 @@ class PreparedContraction {
     int64_t size, rows, columns, out;
   };
 
-  // Consecutive depths that are walked with one stride on either side.
-  struct Run {
-    int64_t count = 0;
-    int64_t packed = 0;  // elements of a panel's line: those, or so many of them together
-    int64_t rows = 0;    // offset from a line's
-    int64_t columns = 0;
-    std::array<int64_t, kMostWindows> taps{};  // offset in each window
-  };
+  // A block of the depth: its runs [first, last) of either side, [0] those of the rows.
   struct DepthBlock {
-    size_t first = 0;  // run
-    size_t last = 0;
+    std::array<size_t, 2> first{};
+    std::array<size_t, 2> last{};
     int64_t depth = 0;
     int64_t packed = 0;
   };
@@ -125,6 +128,7 @@ class PreparedContraction {
     kColumnsStreamed,
     kRowsInPlace,
     kMatrixUnit,
+    kFours,
     kRowsPacked
   };
 
@@ -134,11 +138,16 @@ class PreparedContraction {
   kernel::Refusal why_slow(Loops loops) const;
   kernel::Refusal why_not_wide() const;
   kernel::Refusal why_not_in_place() const;
+  bool has_fours_in_place() const;
+  kernel::Refusal why_not_bytes() const;
   kernel::Refusal why_no_matrix_unit() const;
   void choose_loops(std::mt19937_64* drawn);
   bool is_finite(const std::byte* rhs) const;
   void merge_axes();
+  void settle_inner_axis();
   void find_runs();
+  // Elements of the depth that a side walks with one stride from each place on.
+  int64_t walked_together(const Side& side) const;
   // Elements of a run are a multiple of so many.
   int unit() const { return kernels_->pack_row == nullptr ? 1 : kUnitElements; }
 
@@ -165,7 +174,6 @@ class PreparedContraction {
   DType rhs_dtype_ = DType::kF32;
   // What the contraction is split into when its right operand is finite.
   std::vector<PreparedContraction> parts_;
-  std::vector<Run> runs_;
   std::vector<DepthBlock> blocks_;
   double estimated_ns_ = 0;
 };

@@ -238,7 +238,8 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
   fill_lines(p_.rows_, first, count, to.lines);
   const int64_t height = kernels_.rows;
   const int64_t tiles = (count + height - 1) / height;
-  const auto runs = p_.rows_in_place_ ? block.last - block.first : 1;
+  const std::span<const Run> all = runs_of(true, block);
+  const size_t runs = p_.rows_in_place_ ? all.size() : 1;
   to.pointers.resize(static_cast<size_t>(tiles) * runs * kMostTileRows);
   to.counts.resize(runs);
   if (!p_.rows_in_place_) {
@@ -261,35 +262,47 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
       continue;
     }
     for (size_t s = 0; s < runs; ++s, pointers += kMostTileRows) {
-      const Run& run = p_.runs_[block.first + s];
-      to.counts[s] = static_cast<int32_t>(run.count);
+      const Run& run = all[s];
+      to.counts[s] = static_cast<int32_t>(run.count / p_.depths_);
       for (int64_t r = 0; r < rows; ++r) {
-        const std::byte* at = find(p_.rows_, batch.rows, lines[r], run.rows, run);
+        const std::byte* at = find(p_.rows_, batch.rows, lines[r], run);
         pointers[r] = at == nullptr ? kZeros.data() : reinterpret_cast<const float*>(at);
       }
     }
   }
+  if (kernels_.find_starts == nullptr) return;
+  to.starts.resize(static_cast<size_t>(tiles) * kMostTileRows);
+  for (int64_t t = 0; t < tiles; ++t) {
+    const auto first_row = static_cast<size_t>(t) * kMostTileRows;
+    kernels_.find_starts(tile_of(to, t), static_cast<int>(std::min(height, count - t * height)),
+                         to.starts.data() + first_row);
+  }
+}
+
+Tile ContractionRun::tile_of(const BlockRows& prepared, int64_t number) const {
+  const size_t runs = prepared.counts.size();
+  Tile tile;
+  tile.rows = prepared.pointers.data() + static_cast<size_t>(number) * runs * kMostTileRows;
+  tile.runs = prepared.counts.data();
+  tile.run_count = static_cast<int64_t>(runs);
+  tile.step = p_.rows_in_place_ ? 1 : kernels_.rows;
+  if (kernels_.find_starts != nullptr) {
+    tile.starts = prepared.starts.data() + static_cast<size_t>(number) * kMostTileRows;
+  }
+  return tile;
 }
 
 void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,
                                     const float* panel, const Line* columns, int64_t count,
                                     int width, bool adds) const {
   const int height = kernels_.rows;
-  bool is_direct = count == width;
-  for (int64_t c = 1; c < count && is_direct; ++c) {
-    is_direct = columns[c].out == columns[0].out + c;
+  bool is_contiguous = true;
+  for (int64_t c = 1; c < count && is_contiguous; ++c) {
+    is_contiguous = columns[c].out == columns[0].out + c;
   }
-  const size_t runs = prepared.counts.size();
+  const bool is_direct = is_contiguous && count == width;
   alignas(64) std::array<float, kMostTileRows * kMostPanelColumns> buffer;
   std::array<float*, kMostTileRows> out{};
-  Tile tile;
-  tile.runs = prepared.counts.data();
-  tile.run_count = static_cast<int64_t>(runs);
-  tile.step = p_.rows_in_place_ ? 1 : height;
-  tile.columns = panel;
-  tile.columns_step = width;
-  tile.out = out.data();
-  tile.adds = adds;
   const Line* lines = prepared.lines.data();
   int64_t depth = 0;
   for (const int32_t run : prepared.counts) depth += run;
@@ -300,7 +313,11 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
                           : (is_half ? kernels_.half_tile : kernels_.tile);
   for (int64_t row = 0; row < rows; row += height, lines += height) {
     const auto here = static_cast<int>(std::min<int64_t>(height, rows - row));
-    tile.rows = prepared.pointers.data() + static_cast<size_t>(row / height) * runs * kMostTileRows;
+    Tile tile = tile_of(prepared, row / height);
+    tile.columns = panel;
+    tile.columns_step = width;
+    tile.out = out.data();
+    tile.adds = adds;
     if (is_direct) {
       for (int r = 0; r < here; ++r) {
         out[static_cast<size_t>(r)] = batch.out + lines[r].out + columns[0].out;
@@ -317,14 +334,22 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
       out[static_cast<size_t>(r)] = sums;
       if (!adds) continue;
       const float* from = batch.out + lines[r].out;
-      for (int64_t c = 0; c < count; ++c) sums[c] = from[columns[c].out];
+      if (is_contiguous) {
+        std::copy_n(from + columns[0].out, count, sums);
+      } else {
+        for (int64_t c = 0; c < count; ++c) sums[c] = from[columns[c].out];
+      }
       for (int64_t c = count; c < width; ++c) sums[c] = 0;
     }
     tiles[here](tile);
     for (int r = 0; r < here; ++r) {
       const float* sums = buffer.data() + r * width;
       float* to = batch.out + lines[r].out;
-      for (int64_t c = 0; c < count; ++c) to[columns[c].out] = sums[c];
+      if (is_contiguous) {
+        std::copy_n(sums, count, to + columns[0].out);
+      } else {
+        for (int64_t c = 0; c < count; ++c) to[columns[c].out] = sums[c];
+      }
     }
   }
 }

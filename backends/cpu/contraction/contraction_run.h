@@ -10,6 +10,7 @@
 #include <atomic>
 #include <functional>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "backends/cpu/contraction/contraction.h"
@@ -44,6 +45,7 @@ struct BlockRows {
   std::vector<Line> lines;
   std::vector<const float*> pointers;
   std::vector<int32_t> counts;  // elements of each run
+  std::vector<int32_t> starts;  // of each tile's kMostTileRows rows, where the kernels have them
   Panels packed;
 };
 
@@ -51,6 +53,7 @@ struct BlockRows {
 struct ContractionScratch {
   BlockRows rows;
   Panels panels;
+  std::vector<std::byte> slid;  // depths of lines that a window slides along with
   std::vector<Line> row_lines;
   std::vector<Line> column_lines;
 };
@@ -114,9 +117,22 @@ class ContractionRun {
   // Lines [first, first + count) of a side.
   static void fill_lines(const Side& side, int64_t first, int64_t count, std::vector<Line>& lines);
 
-  // Where a line's run begins, or null when it is zeros.
+  // The runs of a block of the depth, of rows or columns.
+  std::span<const Run> runs_of(bool is_rows, const DepthBlock& block) const {
+    const size_t s = is_rows ? 0 : 1;
+    const std::vector<Run>& runs = (is_rows ? p_.rows_ : p_.columns_).runs;
+    return std::span(runs).subspan(block.first[s], block.last[s] - block.first[s]);
+  }
+
+  // Where a line's run begins, or null when it is zeros. `inner_window`: without that window, which
+  // slides along.
   static const std::byte* find(const Side& side, const std::byte* base, const Line& line,
-                               int64_t offset, const Run& run);
+                               const Run& run, int inner_window = -1);
+
+  // A run of a side that has an inner window, with one element after the other: where it lies, or
+  // in `copy`, which has room for it.
+  static const std::byte* slide(const Side& side, const std::byte* base, const Line& line,
+                                const Run& run, std::byte* copy);
 
   // Elements of a panel. One cache line more than it holds: panels that start at the same offset in
   // a page would push each other out of the first level cache.
@@ -128,6 +144,10 @@ class ContractionRun {
   // panels of `width`, one after the other.
   void pack(const Side& side, bool is_rows, const std::byte* base, const Line* lines, int64_t first,
             int64_t count, int width, const DepthBlock& block, float* to) const;
+
+  // The same for lines that a window slides along with the depth.
+  void pack_sliding(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
+                    int64_t count, int width, const DepthBlock& block, float* to) const;
 
   // The same for lines that lie side by side along their innermost axis: all panels at once, so
   // that memory is read in order.
@@ -200,6 +220,9 @@ class ContractionRun {
   // read in place.
   void prepare_rows(const Batch& batch, int64_t first, int64_t count, const DepthBlock& block,
                     BlockRows& to) const;
+
+  // A tile of prepared rows, without columns and sums.
+  Tile tile_of(const BlockRows& prepared, int64_t number) const;
 
   // The prepared rows times one panel of `width`, of which `count` columns are wanted.
   void multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,

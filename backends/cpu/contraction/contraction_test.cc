@@ -156,8 +156,8 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     if (has_unit_ && (!target->has_amx || !may_use_amx())) {
       GTEST_SKIP() << "no matrix unit for 8-bit integers";
     }
-    const bool has_vnni = (wanted == "native" || has_unit_) && target->has_vnni;
-    kernels_ = &micro_kernels({target->vector_bits, target->has_fma, has_vnni, has_unit_});
+    has_fours_ = (wanted == "native" || has_unit_) && target->has_vnni;
+    kernels_ = &micro_kernels({target->vector_bits, target->has_fma, has_fours_, has_unit_});
     has_fma_ = target->has_fma;
     for (const std::string_view level : {"avx2", "avx512", "native", "matrix_unit"}) {
       if (GetParam() == level) break;
@@ -251,10 +251,41 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     return c;
   }
 
+  // The gradient of a convolution's kernel: rows are features and taps, the depth images and
+  // positions, along which the taps slide. Images of `size` x `size`.
+  static Contraction kernel_gradient(int64_t images, int64_t size, int64_t in, int64_t out,
+                                     int64_t taps, int64_t stride, int64_t dilation, int64_t low,
+                                     bool channels_first) {
+    const int64_t to = (size + 2 * low - (taps - 1) * dilation - 1) / stride + 1;
+    const auto strides = [&](int64_t extent, int64_t channels) {
+      // image, row, column, channel
+      return channels_first
+                 ? std::array<int64_t, 4>{extent * extent * channels, extent, 1, extent * extent}
+                 : std::array<int64_t, 4>{extent * extent * channels, extent * channels, channels,
+                                          1};
+    };
+    const auto from = strides(size, in);
+    const auto result = strides(to, out);
+    Contraction c;
+    c.rows = {{in, from[3], 0, channels_first ? taps * taps : out},
+              {taps, 0, 0, channels_first ? taps : taps * in * out},
+              {taps, 0, 0, channels_first ? 1 : in * out}};
+    c.columns = {{out, 0, result[3], channels_first ? in * taps * taps : 1}};
+    c.depth = {{images, from[0], result[0], 0}, {to, 0, result[1], 0}, {to, 0, result[2], 0}};
+    for (int32_t s = 0; s < 2; ++s) {
+      c.windows.push_back({s + 1, s + 1, dilation, stride, low, size, 1, from[s == 0 ? 1 : 2]});
+    }
+    c.lhs_elements = images * size * size * in;
+    c.rhs_elements = images * to * to * out;
+    c.out_elements = taps * taps * in * out;
+    return c;
+  }
+
   std::map<std::string_view, int> schedules_;  // how many contractions ran by each
   const MicroKernels* kernels_ = nullptr;
   bool has_fma_ = false;
   bool has_unit_ = false;
+  bool has_fours_ = false;
   std::mt19937 random_{7};
   int number_ = 0;  // of the next contraction
 };
@@ -304,7 +335,7 @@ TEST_P(ContractionTest, FewRows) {
   check(product(1, 6, 2110, 1000, false, false));
   for (const std::string_view name : PreparedContraction::schedule_names()) {
     if (testing::sweep(1, 4) > 1) break;  // too few are left
-    if (name != "partial sums" && name != "matrix unit") {
+    if (name != "partial sums" && name != "matrix unit" && name != "fours of bytes") {
       EXPECT_GT(schedules_[name], 0) << name;
     }
   }
@@ -375,7 +406,7 @@ TEST_P(ContractionTest, NarrowOperands) {
   }
 }
 
-// On both sides of a pair, a tile, a panel, a block of the depth and a rectangle.
+// On both sides of a pair, of four, of a tile, a panel, a block of the depth and a rectangle.
 TEST_P(ContractionTest, Integers) {
   const std::pair<DType, DType> types[] = {{DType::kI8, DType::kI8},  {DType::kUI8, DType::kI8},
                                            {DType::kI8, DType::kUI8}, {DType::kUI8, DType::kUI8},
@@ -396,11 +427,16 @@ TEST_P(ContractionTest, Integers) {
                                                                        {24, 32, 511},
                                                                        {25, 33, 513},
                                                                        {70, 1, 64},
+                                                                       {13, 33, 64},
+                                                                       {6, 16, 12},
                                                                        {97, 130, 66}}) {
         check_as(product(2, m, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0));
       }
     }
     check_as(product(1, 100, 270, 1025, false, false));
+    check_as(product(1, 14, 35, 4100, false, true));
+    check_as(product(1, 14, 35, 8260, false, false));
+    check_as(product(1, 3, 4, 0, false, false));
     for (const bool first : {false, true}) {
       for (const int64_t channels : {1, 3, 8, 40}) {
         check_as(convolution(2, 9, channels, 20, 3, 1, 1, 1, 1, 1, first, false));
@@ -409,6 +445,7 @@ TEST_P(ContractionTest, Integers) {
     }
   }
   EXPECT_EQ(schedules_["matrix unit"] > 0, has_unit_);
+  EXPECT_EQ(schedules_["fours of bytes"] > 0, has_fours_);
 }
 
 TEST_P(ContractionTest, Convolutions) {
@@ -425,6 +462,44 @@ TEST_P(ContractionTest, Convolutions) {
   }
   check(convolution(2, 24, 40, 48, 3, 1, 1, 1, 1, 1, false, false));
   check(convolution(2, 24, 40, 48, 3, 1, 1, 1, 1, 1, true, false));
+}
+
+// Padding narrower and wider than a run of the depth, lines side by side and not, few columns.
+TEST_P(ContractionTest, KernelGradients) {
+  const std::pair<DType, DType> types[] = {{DType::kF32, DType::kF32},
+                                           {DType::kBF16, DType::kF32},
+                                           {DType::kI8, DType::kI8},
+                                           {DType::kUI8, DType::kUI8}};
+  for (const auto& [lhs, rhs] : types) {
+    const auto check_as = [&, lhs = lhs, rhs = rhs](Contraction c) {
+      c.lhs_dtype = lhs;
+      c.rhs_dtype = rhs;
+      check(c);
+    };
+    for (const bool first : {false, true}) {
+      for (const int64_t in : {1, 3, 8}) {
+        check_as(kernel_gradient(2, 9, in, 20, 3, 1, 1, 1, first));
+        check_as(kernel_gradient(2, 12, in, 5, 3, 2, 1, 0, first));
+        check_as(kernel_gradient(3, 8, in, 17, 2, 1, 3, 2, first));
+        check_as(kernel_gradient(2, 4, in, 16, 5, 1, 1, 4, first));
+      }
+      check_as(kernel_gradient(1, 40, 2, 3, 3, 1, 1, 1, first));
+    }
+    // Taps that lie side by side.
+    check_as(kernel_gradient(2, 20, 2, 6, 9, 1, 1, 4, true));
+  }
+}
+
+// Two to four columns and rows that lie along the depth, or do not.
+TEST_P(ContractionTest, VeryFewColumns) {
+  for (const int64_t n : {2, 3, 4, 7}) {
+    for (const int64_t k : {15, 16, 17, 130}) {
+      for (int form = 0; form < 8; ++form) {
+        check(product(1, 29, n, k, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0));
+      }
+    }
+    check(convolution(2, 9, 24, n, 3, 1, 1, 1, 1, 1, false, false));
+  }
 }
 
 TEST_P(ContractionTest, InfinityTimesPaddingIsNaN) {

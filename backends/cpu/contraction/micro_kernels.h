@@ -8,8 +8,8 @@
 //
 // Integers of 8 and 16 bits go in pairs: two depths, widened to 16 bits, are one element of a row
 // or panel (a float whose bits they are), and sums are of 32 bits. Such sums wrap, so no order
-// matters. Processors with a matrix unit for bytes (AMX) have kernels of their own for those: four
-// depths, as they are, are one element.
+// matters. Processors with instructions for bytes (AVX512_VNNI) or a matrix unit for them (AMX)
+// have kernels of their own for those: four depths, as they are, are one element.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,8 @@ struct Tile {
   int64_t columns_step = 0;     // from one depth to the next
   float* const* out = nullptr;  // per row: `columns` sums side by side
   bool adds = false;            // to what is in `out`; starts at 0 otherwise
+  // Per row, what each of its sums starts with besides; null: nothing.
+  const int32_t* starts = nullptr;
 };
 
 // What a panel is filled from: lane l of run s starts at lanes[l], null for zeros.
@@ -51,9 +53,13 @@ struct MicroKernels {
   Tiles half_tile_integers = {};
   // Depths of integers that are one element.
   int depths = 2;
-  // For products of 8-bit integers by a matrix unit, by whether rows and columns are unsigned;
-  // null: the level has none.
+  // For products of 8-bit integers by a matrix unit, and by instructions that take four depths, by
+  // whether rows and columns are unsigned; null: the level has none.
   const MicroKernels* (*bytes)(bool unsigned_rows, bool unsigned_columns) = nullptr;
+  const MicroKernels* (*fours)(bool unsigned_rows, bool unsigned_columns) = nullptr;
+  // Writes Tile::starts of a tile of `count` rows, of which rows, runs and step are set; null:
+  // there are none.
+  void (*find_starts)(const Tile& tile, int count, int32_t* starts) = nullptr;
   // Writes `count` depths of `width` lanes: to[d * width + l] = lanes[l][d * step], with zeros for
   // lanes that are null. `width` is `rows`, `columns` or `half_columns`. Integers: `count` depths
   // become half as many pairs, the last of which may end with a zero; d numbers pairs in `to`.
@@ -86,6 +92,8 @@ const MicroKernels& avx512_micro_kernels();
 const MicroKernels& avx512_vnni_micro_kernels();
 // Those of a matrix unit for 8-bit integers, by whether rows and columns are unsigned (AMX_INT8).
 const MicroKernels* amx_micro_kernels(bool unsigned_rows, bool unsigned_columns);
+// Those of AVX512_VNNI, which avx512_vnni_micro_kernels() names.
+const MicroKernels* fours_micro_kernels(bool unsigned_rows, bool unsigned_columns);
 // Whether the system lets this process use it; asked for all its threads when that is first needed,
 // as registers of 8 KiB make signal frames larger.
 bool may_use_amx();

@@ -13,14 +13,14 @@ constexpr int kRows = 16;
 constexpr int kTileColumns = 16;
 constexpr int kHalf = 2 * kTileColumns;
 constexpr int kColumns = 4 * kTileColumns;
-constexpr int kDepths = 4;  // of an element
 constexpr int64_t kRowBytes = 64;
 constexpr int64_t kTileBytes = kRows * kRowBytes;
 static_assert(kRows <= kMostTileRows && kColumns <= kMostPanelColumns);
-static_assert(kUnitElements * kDepths == kRowBytes);
 
 constexpr int kBlock = 8;
 #include "backends/cpu/contraction/blocks_avx.h"
+#include "backends/cpu/contraction/bytes_panels.h"
+static_assert(kUnitElements * kDepths == kRowBytes);
 
 // Eight tiles of 16 rows of 64 bytes.
 struct alignas(64) Config {
@@ -137,111 +137,15 @@ void pack_row(const void* row, int64_t step, int64_t count, float* to) {
   }
 }
 
-// Up to four depths of a lane as one element; the rest of it is zero.
-inline uint32_t element_of(const uint8_t* from, int64_t step, int64_t depths) {
-  uint32_t bits = 0;
-  for (int64_t i = 0; i < depths; ++i) bits |= static_cast<uint32_t>(from[i * step]) << (8 * i);
-  return bits;
-}
-inline void put(uint32_t element, float* to) { __builtin_memcpy(to, &element, sizeof(element)); }
-
-// Four depths of `kWidth` lanes side by side.
-template <int kWidth>
-inline void copy_elements(const uint8_t* from, int64_t step, float* to) {
-  uint32_t row[kWidth];
-  for (int l = 0; l < kWidth; ++l) {
-    row[l] = from[l] | static_cast<uint32_t>(from[step + l]) << 8 |
-             static_cast<uint32_t>(from[2 * step + l]) << 16 |
-             static_cast<uint32_t>(from[3 * step + l]) << 24;
-  }
-  __builtin_memcpy(to, row, sizeof(row));
-}
-
-template <int kWidth>
-void pack_width(const void* const* lanes, int64_t step, int64_t count, float* to) {
-  const uint8_t* from[kWidth];
-  bool all = true;
-  for (int l = 0; l < kWidth; ++l) {
-    from[l] = static_cast<const uint8_t*>(lanes[l]);
-    all &= from[l] != nullptr;
-  }
-  bool side_by_side = all;
-  for (int l = 1; all && l < kWidth; ++l) side_by_side &= from[l] == from[0] + l;
-  int64_t d = 0;
-  if (side_by_side) {
-    for (; d + kDepths <= count; d += kDepths, to += kWidth) {
-      copy_elements<kWidth>(from[0] + d * step, step, to);
-    }
-  } else if (all && step == 1) {
-    constexpr int64_t kDepthsOfBlock = kBlock * kDepths;
-    const float* rows[kWidth];
-    for (int l = 0; l < kWidth; ++l) rows[l] = reinterpret_cast<const float*>(from[l]);
-    const int64_t blocks = count / kDepthsOfBlock;
-    for (int l = 0; l < kWidth; l += kBlock) {
-      for (int64_t b = 0; b < blocks; ++b) {
-        transpose_block(rows + l, b * kBlock, to + b * kBlock * kWidth + l, kWidth);
-      }
-    }
-    d = blocks * kDepthsOfBlock;
-    to += blocks * kBlock * kWidth;
-  }
-  for (; d < count; d += kDepths, to += kWidth) {
-    const int64_t here = count - d < kDepths ? count - d : kDepths;
-    for (int l = 0; l < kWidth; ++l) {
-      put(from[l] == nullptr ? 0 : element_of(from[l] + d * step, step, here), to + l);
-    }
-  }
-}
-
 void pack(Narrow, const void* const* lanes, int width, int64_t step, int64_t count, float* to) {
-  width == kHalf ? pack_width<kHalf>(lanes, step, count, to)
-                 : pack_width<kColumns>(lanes, step, count, to);
-}
-
-template <int kWidth>
-void spread_width(const uint8_t* from, int64_t step, int64_t count, int64_t first, int64_t length,
-                  int64_t panel_step, float* to) {
-  to += first / kWidth * panel_step;
-  for (int64_t d = 0; d < count; d += kDepths, to += kWidth) {
-    const int64_t depths = count - d < kDepths ? count - d : kDepths;
-    const uint8_t* at = from + d * step;
-    float* panel = to;
-    int64_t lane = first % kWidth;
-    for (int64_t left = length; left > 0;) {
-      const int64_t here = kWidth - lane < left ? kWidth - lane : left;
-      if (here == kWidth && depths == kDepths) {
-        copy_elements<kWidth>(at, step, panel);
-      } else {
-        for (int64_t l = 0; l < here; ++l) {
-          put(element_of(at + l, step, depths), panel + lane + l);
-        }
-      }
-      at += here;
-      left -= here;
-      lane = 0;
-      panel += panel_step;
-    }
-  }
-}
-
-template <int kWidth>
-void spread_zeros(int64_t count, int64_t first, int64_t length, int64_t panel_step, float* to) {
-  for (int64_t l = first; l < first + length; ++l) {
-    float* lane = to + l / kWidth * panel_step + l % kWidth;
-    for (int64_t d = 0; d < count; d += kDepths, lane += kWidth) *lane = 0;
-  }
+  width == kHalf ? pack_width<kHalf, 0>(lanes, step, count, to)
+                 : pack_width<kColumns, 0>(lanes, step, count, to);
 }
 
 void spread(Narrow, const void* from, int64_t step, int64_t count, int64_t first, int64_t length,
             int width, int64_t panel_step, float* to) {
-  const auto* bytes = static_cast<const uint8_t*>(from);
-  if (width == kHalf) {
-    from == nullptr ? spread_zeros<kHalf>(count, first, length, panel_step, to)
-                    : spread_width<kHalf>(bytes, step, count, first, length, panel_step, to);
-  } else {
-    from == nullptr ? spread_zeros<kColumns>(count, first, length, panel_step, to)
-                    : spread_width<kColumns>(bytes, step, count, first, length, panel_step, to);
-  }
+  width == kHalf ? spread_as<kHalf, 0>(from, step, count, first, length, panel_step, to)
+                 : spread_as<kColumns, 0>(from, step, count, first, length, panel_step, to);
 }
 
 template <int kCount, bool kUnsignedRows, bool kUnsignedColumns>

@@ -529,6 +529,9 @@ MicroKernels make_kernels() {
   kernels.spread = spread;
   kernels.wide = wide;
   kernels.chained = chained;
+#ifdef HEKLA_VNNI
+  kernels.fours = fours_micro_kernels;
+#endif
   return kernels;
 }
 

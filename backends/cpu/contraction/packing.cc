@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ContractionRun: rows and columns of an operand, by where they lie, packed into panels.
 #include <algorithm>
+#include <cstring>
 
 #include "backends/cpu/contraction/contraction_run.h"
 
@@ -40,9 +41,10 @@ void ContractionRun::fill_lines(const Side& side, int64_t first, int64_t count,
 }
 
 const std::byte* ContractionRun::find(const Side& side, const std::byte* base, const Line& line,
-                                      int64_t offset, const Run& run) {
-  offset += line.offset;
+                                      const Run& run, int inner_window) {
+  int64_t offset = run.offset + line.offset;
   for (size_t w = 0; w < side.windows.size(); ++w) {
+    if (static_cast<int>(w) == inner_window) continue;
     const Prepared::Window& window = side.windows[w];
     int64_t at = line.at[w] + run.taps[w];
     if (at < 0) return nullptr;
@@ -56,11 +58,74 @@ const std::byte* ContractionRun::find(const Side& side, const std::byte* base, c
   return base + offset * side.bytes;
 }
 
+const std::byte* ContractionRun::slide(const Side& side, const std::byte* base, const Line& line,
+                                       const Run& run, std::byte* copy) {
+  const auto w = static_cast<size_t>(side.inner_window);
+  const Prepared::Window& window = side.windows[w];
+  const int64_t start = line.at[w] + run.taps[w];
+  // Depths [begin, end) are inside.
+  const auto depths_below = [&](int64_t limit) {
+    return std::clamp<int64_t>((limit - start + window.dilation - 1) / window.dilation, 0,
+                               start < limit ? run.count : 0);
+  };
+  const int64_t begin = depths_below(0);
+  const int64_t end = depths_below(window.extent);
+  const std::byte* from = begin < end ? find(side, base, line, run, side.inner_window) : nullptr;
+  const auto bytes = static_cast<size_t>(side.bytes);
+  const auto zeros = [&](int64_t first, int64_t last) {
+    std::fill(copy + first * side.bytes, copy + last * side.bytes, std::byte{0});
+  };
+  if (from == nullptr) {
+    zeros(0, run.count);
+    return copy;
+  }
+  const int64_t step = (side.depth.back() + window.dilation * window.step) * side.bytes;
+  from += start * window.step * side.bytes + begin * step;
+  if (step == side.bytes && begin == 0 && end == run.count) return from;
+  zeros(0, begin);
+  zeros(end, run.count);
+  if (step == side.bytes) {
+    std::memcpy(copy + begin * side.bytes, from, static_cast<size_t>(end - begin) * bytes);
+    return copy;
+  }
+  for (int64_t d = begin; d < end; ++d, from += step) {
+    std::memcpy(copy + d * side.bytes, from, bytes);
+  }
+  return copy;
+}
+
+void ContractionRun::pack_sliding(const Side& side, bool is_rows, const std::byte* base,
+                                  const Line* lines, int64_t count, int width,
+                                  const DepthBlock& block, float* to) const {
+  std::array<const void*, kMostPanelColumns> from{};
+  std::vector<std::byte>& slid = contraction_scratch().slid;
+  for (int64_t l = 0; l < count; l += width) {
+    float* panel = to + l / width * panel_size(block, width);
+    for (const Run& run : runs_of(is_rows, block)) {
+      const int64_t bytes = run.count * side.bytes;
+      slid.resize(static_cast<size_t>(bytes * (width + 1)));
+      // Lanes that are not there are zeros, all the same ones.
+      std::byte* const zeros = slid.data() + bytes * width;
+      std::fill(zeros, zeros + bytes, std::byte{0});
+      for (int64_t i = 0; i < width; ++i) {
+        from[static_cast<size_t>(i)] =
+            l + i < count ? slide(side, base, lines[l + i], run, slid.data() + i * bytes) : zeros;
+      }
+      kernels_.pack(side.narrow, from.data(), width, 1, run.count, panel);
+      panel += run.packed * width;
+    }
+  }
+}
+
 void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
                           int64_t first, int64_t count, int width, const DepthBlock& block,
                           float* to) const {
   if (side.has_rows) {
     pack_side_by_side(side, is_rows, base, lines, first, count, width, block, to);
+    return;
+  }
+  if (side.inner_window >= 0) {
+    pack_sliding(side, is_rows, base, lines, count, width, block, to);
     return;
   }
   std::array<const void*, kMostPanelColumns> from{};
@@ -69,11 +134,9 @@ void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base,
     const int64_t here = std::min<int64_t>(width, count - l);
     from.fill(nullptr);
     float* panel = to + l / width * panel_size(block, width);
-    for (size_t r = block.first; r < block.last; ++r) {
-      const Run& run = p_.runs_[r];
+    for (const Run& run : runs_of(is_rows, block)) {
       for (int64_t i = 0; i < here; ++i) {
-        from[static_cast<size_t>(i)] =
-            find(side, base, lines[l + i], is_rows ? run.rows : run.columns, run);
+        from[static_cast<size_t>(i)] = find(side, base, lines[l + i], run);
       }
       kernels_.pack(side.narrow, from.data(), width, step, run.count, panel);
       panel += run.packed * width;
@@ -85,12 +148,16 @@ void ContractionRun::pack_unit_rows(const std::byte* base, const Line* lines, in
                                     const DepthBlock& block, float* to) const {
   const Side& side = p_.rows_;
   const int64_t height = kernels_.rows;
-  const int64_t step = side.depth.empty() ? 1 : side.depth.back();
+  const bool is_sliding = side.inner_window >= 0;
+  const int64_t step = side.depth.empty() || is_sliding ? 1 : side.depth.back();
+  std::vector<std::byte>& slid = contraction_scratch().slid;
   for (int64_t l = 0; l < count; ++l) {
     float* row = to + l / height * panel_size(block, height) + l % height * kUnitElements;
-    for (size_t r = block.first; r < block.last; ++r) {
-      const Run& run = p_.runs_[r];
-      kernels_.pack_row(find(side, base, lines[l], run.rows, run), step, run.count, row);
+    for (const Run& run : runs_of(true, block)) {
+      if (is_sliding) slid.resize(static_cast<size_t>(run.count * side.bytes));
+      const std::byte* from = is_sliding ? slide(side, base, lines[l], run, slid.data())
+                                         : find(side, base, lines[l], run);
+      kernels_.pack_row(from, step, run.count, row);
       row += run.packed * height;
     }
   }
@@ -102,9 +169,7 @@ void ContractionRun::pack_side_by_side(const Side& side, bool is_rows, const std
   const Prepared::LineAxis& inner = side.lines.back();
   const int64_t step = side.depth.empty() ? 1 : side.depth.back();
   const int64_t panel_step = panel_size(block, width);
-  for (size_t r = block.first; r < block.last; ++r) {
-    const Run& run = p_.runs_[r];
-    const int64_t offset = is_rows ? run.rows : run.columns;
+  for (const Run& run : runs_of(is_rows, block)) {
     auto spread = [&](const std::byte* from, int64_t line, int64_t length) {
       if (length <= 0) return;
       kernels_.spread(side.narrow, from, step, run.count, line, length, width, panel_step, to);
@@ -114,15 +179,14 @@ void ContractionRun::pack_side_by_side(const Side& side, bool is_rows, const std
       const int64_t length = std::min(inner.size - at, count - l);
       at = 0;
       if (inner.window < 0) {
-        spread(find(side, base, lines[l], offset, run), l, length);
+        spread(find(side, base, lines[l], run), l, length);
       } else {
         // Padding at either end.
         const auto w = static_cast<size_t>(inner.window);
         const int64_t start = lines[l].at[w] + run.taps[w];
         const int64_t low = std::clamp<int64_t>(-start, 0, length);
         const int64_t high = std::clamp(side.windows[w].extent - start, low, length);
-        const std::byte* from =
-            low == high ? nullptr : find(side, base, lines[l + low], offset, run);
+        const std::byte* from = low == high ? nullptr : find(side, base, lines[l + low], run);
         if (from == nullptr) {
           spread(nullptr, l, length);
         } else {

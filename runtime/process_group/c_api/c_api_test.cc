@@ -172,4 +172,23 @@ TEST(ProcessGroupCApi, ErrorsNameWhatIsWrong) {
   EXPECT_EQ(values.released, 4);
 }
 
+TEST(ProcessGroupC, WhatOneRankRefusesEndsTheOthersCall) {
+  Values values;
+  on_two_ranks(values, [](hekla_group* group, int rank) {
+    float x[2] = {1, 2};
+    const hekla_group_array good = {x, 2, hekla_group_dtype("f32")}, bad = {x, 2, 0};
+    hekla_group_work* work = nullptr;
+    const int sum = hekla_group_reduce_op("sum");
+    if (rank == 1) {
+      EXPECT_EQ(hekla_group_all_reduce(group, &bad, &bad, sum, 1, -1, 0, &work), kInvalidArgument);
+      return;
+    }
+    ASSERT_EQ(hekla_group_all_reduce(group, &good, &good, sum, 1, -1, 0, &work), 0);
+    EXPECT_EQ(finish(work), kFailedPrecondition);
+    EXPECT_NE(std::string(hekla_group_error()).find("rank 1 has refused it, all_reduce: dtype 0"),
+              std::string::npos)
+        << hekla_group_error();
+  });
+}
+
 }  // namespace

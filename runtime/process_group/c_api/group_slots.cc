@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/process_group/c_api/handles.h"
+#include "runtime/process_group/init.h"
 
 using namespace hekla;                        // NOLINT: the C functions stand in no namespace
 using namespace hekla::process_group;         // NOLINT
@@ -48,37 +49,11 @@ class CallerStore final : public rendezvous::KeyValueStore {
   const hekla_group_store store_;
 };
 
-Timeout timeout_of(int64_t timeout_ms) {
-  if (timeout_ms < 0) return std::nullopt;
-  // What does not fit into nanoseconds waits for a hundred years.
-  constexpr int64_t kLongest = int64_t{1000} * 60 * 60 * 24 * 36500;
-  return std::chrono::milliseconds(std::min(timeout_ms, kLongest));
-}
-
-// Empty for null.
-Result<Elements> elements_of(const hekla_group_array* array,
-                             const std::shared_ptr<const void>& owner, DType dtype) {
-  if (array == nullptr) return Elements{nullptr, dtype, 0, owner};
-  if (array->dtype <= 0 || array->dtype >= kDTypeCount) {
-    return invalid_argument("dtype {} of an array of {}", array->dtype, array->count);
-  }
-  if (array->count < 0 || (array->count > 0 && array->data == nullptr)) {
-    return invalid_argument("an array of {} elements{}", array->count,
-                            array->data == nullptr ? " at no address" : "");
-  }
-  return Elements{array->data, static_cast<DType>(array->dtype), array->count, owner};
-}
-
-Result<Reduction> reduction_of(int32_t op, double factor) {
-  if (op < 0 || op >= kReduceOpCount) return invalid_argument("there is no reduction {}", op);
-  const auto known = static_cast<ReduceOp>(op);
-  return known == ReduceOp::kPremulSum ? Reduction::premul_sum(factor) : Reduction(known);
-}
-
-// Hands out what `call` makes of two arrays, one of which may be null.
+// Hands out what `call` makes of two arrays, one of which may be null. `collective`: its name, of
+// which the others hear when it is refused here; null: messages.
 template <typename Make>
-int start(hekla_group* group, const hekla_group_array* out, const hekla_group_array* in,
-          uint64_t keep, hekla_group_work** work, const Make& make) {
+int start(hekla_group* group, const char* collective, const hekla_group_array* out,
+          const hekla_group_array* in, uint64_t keep, hekla_group_work** work, const Make& make) {
   return run([&]() -> Status {
     const std::shared_ptr<const void> owner = owner_of(keep);
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> own, group->get());
@@ -86,21 +61,24 @@ int start(hekla_group* group, const hekla_group_array* out, const hekla_group_ar
     const auto dtype = some == nullptr || some->dtype <= 0 || some->dtype >= kDTypeCount
                            ? DType::kInvalid
                            : static_cast<DType>(some->dtype);
-    HEKLA_ASSIGN_OR_RETURN(const Elements to, elements_of(out, owner, dtype));
-    HEKLA_ASSIGN_OR_RETURN(const Elements from, elements_of(in, owner, dtype));
-    Result<Work> made = make(*own, to, from);
+    const Result<Work> made = [&]() -> Result<Work> {
+      HEKLA_ASSIGN_OR_RETURN(const Elements to, elements_of(out, owner, dtype));
+      HEKLA_ASSIGN_OR_RETURN(const Elements from, elements_of(in, owner, dtype));
+      return make(*own, to, from);
+    }();
+    if (!made.ok() && collective != nullptr) own->refuse(collective, made.status());
     HEKLA_RETURN_IF_ERROR(made.status());
-    *work = new hekla_group_work{*std::move(made)};
+    *work = new hekla_group_work{*made};
     return ok_status();
   });
 }
 
 // The same with a reduction.
 template <typename Make>
-int start_reduction(hekla_group* group, const hekla_group_array* out, const hekla_group_array* in,
-                    int32_t op, double factor, uint64_t keep, hekla_group_work** work,
-                    const Make& make) {
-  return start(group, out, in, keep, work,
+int start_reduction(hekla_group* group, const char* collective, const hekla_group_array* out,
+                    const hekla_group_array* in, int32_t op, double factor, uint64_t keep,
+                    hekla_group_work** work, const Make& make) {
+  return start(group, collective, out, in, keep, work,
                [&](ProcessGroup& own, const Elements& to, const Elements& from) -> Result<Work> {
                  HEKLA_ASSIGN_OR_RETURN(const Reduction by, reduction_of(op, factor));
                  return make(own, to, from, by);
@@ -140,6 +118,31 @@ int hekla_group_create(const hekla_group_store* store, int32_t rank, int32_t siz
   });
 }
 
+int hekla_group_init(const char* method, const char* name, const char* engine, int64_t timeout_ms,
+                     hekla_group** group) {
+  return run([&]() -> Status {
+    Options options;
+    if (name != nullptr) options.name = name;
+    if (engine != nullptr) options.engine = engine;
+    options.timeout = timeout_of(timeout_ms).value_or(options.timeout);
+    HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<ProcessGroup> made,
+                           init_process_group(method == nullptr ? "env://" : method, options));
+    *group = new hekla_group;
+    (*group)->group = std::move(made);
+    return ok_status();
+  });
+}
+
+int32_t hekla_group_rank(hekla_group* group) {
+  const auto own = group->get();
+  return own.ok() ? (*own)->rank() : -1;
+}
+
+int32_t hekla_group_size(hekla_group* group) {
+  const auto own = group->get();
+  return own.ok() ? (*own)->size() : -1;
+}
+
 int hekla_group_subgroup(hekla_group* parent, const char* name, const int32_t* ranks, int32_t count,
                          int64_t timeout_ms, hekla_group** group) {
   return run([&]() -> Status {
@@ -177,6 +180,14 @@ int hekla_group_abort(hekla_group* group, const char* reason) {
   });
 }
 
+int hekla_group_refuse(hekla_group* group, const char* call, const char* reason) {
+  return run([&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> own, group->get());
+    own->refuse(call, invalid_argument("{}", reason));
+    return ok_status();
+  });
+}
+
 int hekla_group_status(hekla_group* group) {
   return run([&]() -> Status {
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> own, group->get());
@@ -194,7 +205,7 @@ int hekla_group_sequence(hekla_group* group, int64_t* sequence) {
 
 int hekla_group_broadcast(hekla_group* group, const hekla_group_array* x, int32_t root,
                           int64_t timeout_ms, uint64_t keep, hekla_group_work** work) {
-  return start(group, x, x, keep, work,
+  return start(group, "broadcast", x, x, keep, work,
                [&](ProcessGroup& own, const Elements& to, const Elements&) -> Result<Work> {
                  return own.broadcast(to, root, timeout_of(timeout_ms));
                });
@@ -204,7 +215,7 @@ int hekla_group_all_reduce(hekla_group* group, const hekla_group_array* out,
                            const hekla_group_array* in, int32_t op, double factor,
                            int64_t timeout_ms, uint64_t keep, hekla_group_work** work) {
   return start_reduction(
-      group, out, in, op, factor, keep, work,
+      group, "all_reduce", out, in, op, factor, keep, work,
       [&](ProcessGroup& own, const Elements& to, const Elements& from, const Reduction& by) {
         return own.all_reduce(to, from, by, timeout_of(timeout_ms));
       });
@@ -213,7 +224,7 @@ int hekla_group_all_reduce(hekla_group* group, const hekla_group_array* out,
 int hekla_group_reduce(hekla_group* group, const hekla_group_array* x, int32_t root, int32_t op,
                        double factor, int64_t timeout_ms, uint64_t keep, hekla_group_work** work) {
   return start_reduction(
-      group, x, x, op, factor, keep, work,
+      group, "reduce", x, x, op, factor, keep, work,
       [&](ProcessGroup& own, const Elements& to, const Elements&, const Reduction& by) {
         return own.reduce(to, root, by, timeout_of(timeout_ms));
       });
@@ -222,7 +233,7 @@ int hekla_group_reduce(hekla_group* group, const hekla_group_array* x, int32_t r
 int hekla_group_all_gather(hekla_group* group, const hekla_group_array* out,
                            const hekla_group_array* in, int64_t timeout_ms, uint64_t keep,
                            hekla_group_work** work) {
-  return start(group, out, in, keep, work,
+  return start(group, "all_gather", out, in, keep, work,
                [&](ProcessGroup& own, const Elements& to, const Elements& from) -> Result<Work> {
                  return own.all_gather(to, from, timeout_of(timeout_ms));
                });
@@ -231,7 +242,7 @@ int hekla_group_all_gather(hekla_group* group, const hekla_group_array* out,
 int hekla_group_gather(hekla_group* group, const hekla_group_array* out,
                        const hekla_group_array* in, int32_t root, int64_t timeout_ms, uint64_t keep,
                        hekla_group_work** work) {
-  return start(group, out, in, keep, work,
+  return start(group, "gather", out, in, keep, work,
                [&](ProcessGroup& own, const Elements& to, const Elements& from) -> Result<Work> {
                  return own.gather(to, from, root, timeout_of(timeout_ms));
                });
@@ -240,7 +251,7 @@ int hekla_group_gather(hekla_group* group, const hekla_group_array* out,
 int hekla_group_scatter(hekla_group* group, const hekla_group_array* out,
                         const hekla_group_array* in, int32_t root, int64_t timeout_ms,
                         uint64_t keep, hekla_group_work** work) {
-  return start(group, out, in, keep, work,
+  return start(group, "scatter", out, in, keep, work,
                [&](ProcessGroup& own, const Elements& to, const Elements& from) -> Result<Work> {
                  return own.scatter(to, from, root, timeout_of(timeout_ms));
                });
@@ -250,7 +261,7 @@ int hekla_group_reduce_scatter(hekla_group* group, const hekla_group_array* out,
                                const hekla_group_array* in, int32_t op, double factor,
                                int64_t timeout_ms, uint64_t keep, hekla_group_work** work) {
   return start_reduction(
-      group, out, in, op, factor, keep, work,
+      group, "reduce_scatter", out, in, op, factor, keep, work,
       [&](ProcessGroup& own, const Elements& to, const Elements& from, const Reduction& by) {
         return own.reduce_scatter(to, from, by, timeout_of(timeout_ms));
       });
@@ -260,7 +271,7 @@ int hekla_group_all_to_all(hekla_group* group, const hekla_group_array* out,
                            const hekla_group_array* in, const int64_t* out_splits,
                            const int64_t* in_splits, int64_t timeout_ms, uint64_t keep,
                            hekla_group_work** work) {
-  return start(group, out, in, keep, work,
+  return start(group, "all_to_all", out, in, keep, work,
                [&](ProcessGroup& own, const Elements& to, const Elements& from) -> Result<Work> {
                  if (out_splits == nullptr && in_splits == nullptr) {
                    return own.all_to_all(to, from, timeout_of(timeout_ms));
@@ -275,7 +286,7 @@ int hekla_group_all_to_all(hekla_group* group, const hekla_group_array* out,
 }
 
 int hekla_group_barrier(hekla_group* group, int64_t timeout_ms, hekla_group_work** work) {
-  return start(group, nullptr, nullptr, 0, work,
+  return start(group, "barrier", nullptr, nullptr, 0, work,
                [&](ProcessGroup& own, const Elements&, const Elements&) -> Result<Work> {
                  return own.barrier(timeout_of(timeout_ms));
                });
@@ -290,7 +301,7 @@ int hekla_group_monitored_barrier(hekla_group* group, int64_t timeout_ms) {
 
 int hekla_group_send(hekla_group* group, const hekla_group_array* x, int32_t to, uint64_t tag,
                      int64_t timeout_ms, uint64_t keep, hekla_group_work** work) {
-  return start(group, x, x, keep, work,
+  return start(group, nullptr, x, x, keep, work,
                [&](ProcessGroup& own, const Elements&, const Elements& from) -> Result<Work> {
                  return own.send(from, to, tag, timeout_of(timeout_ms));
                });
@@ -298,10 +309,25 @@ int hekla_group_send(hekla_group* group, const hekla_group_array* x, int32_t to,
 
 int hekla_group_receive(hekla_group* group, const hekla_group_array* x, int32_t from, uint64_t tag,
                         int64_t timeout_ms, uint64_t keep, hekla_group_work** work) {
-  return start(group, x, x, keep, work,
+  return start(group, nullptr, x, x, keep, work,
                [&](ProcessGroup& own, const Elements& to, const Elements&) -> Result<Work> {
                  return own.receive(to, from, tag, timeout_of(timeout_ms));
                });
+}
+
+int hekla_group_coalesce_begin(hekla_group* group) {
+  return run([&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> own, group->get());
+    return own->begin_coalescing();
+  });
+}
+
+int hekla_group_coalesce_end(hekla_group* group, int64_t timeout_ms, hekla_group_work** work) {
+  return run([&]() -> Status {
+    HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<ProcessGroup> own, group->get());
+    *work = new hekla_group_work{own->end_coalescing(timeout_of(timeout_ms))};
+    return ok_status();
+  });
 }
 
 }  // extern "C"

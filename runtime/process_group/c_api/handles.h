@@ -36,6 +36,11 @@ using hekla::c_report::last_error;
 using hekla::c_report::report;
 using hekla::c_report::run;
 
+Timeout timeout_of(int64_t timeout_ms);
+// Empty for null.
+Result<Elements> elements_of(const hekla_group_array* array,
+                             const std::shared_ptr<const void>& owner, DType dtype);
+Result<Reduction> reduction_of(int32_t op, double factor);
 // Null for 0. The last copy says that nobody looks at the memory any more.
 std::shared_ptr<const void> owner_of(uint64_t keep);
 

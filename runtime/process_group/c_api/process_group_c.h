@@ -24,7 +24,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /* Of this header; a library of another number has other functions or arguments. */
-#define HEKLA_GROUP_VERSION 2
+#define HEKLA_GROUP_VERSION 3
 int32_t hekla_group_version(void);
 
 typedef struct hekla_group hekla_group;
@@ -57,6 +57,13 @@ void hekla_group_value_set(hekla_group_value* value, const void* data, int64_t b
  * Waits for all ranks, no longer than timeout_ms, which is also that of the calls. */
 int hekla_group_create(const hekla_group_store* store, int32_t rank, int32_t size, const char* name,
                        const char* engine, int64_t timeout_ms, hekla_group** group);
+/* The group of all processes of a run, found by an address (init.h: env://, tcp://HOST:PORT,
+ * file://DIR); null: env://. The rest as above. */
+int hekla_group_init(const char* method, const char* name, const char* engine, int64_t timeout_ms,
+                     hekla_group** group);
+/* Of a group that is not closed; else -1. */
+int32_t hekla_group_rank(hekla_group* group);
+int32_t hekla_group_size(hekla_group* group);
 /* A group of some of a group's ranks, in that order, over the same connections; those alone call,
  * this rank among them, with one name, which the same ranks may use again. Waits for all of them
  * where they share memory. */
@@ -67,6 +74,10 @@ int hekla_group_subgroup(hekla_group* parent, const char* name, const int32_t* r
 void hekla_group_close(hekla_group* group);
 /* The same, and the handle ends. */
 void hekla_group_destroy(hekla_group* group);
+/* A collective, of which `call` says what it would have been, that the caller does not make since
+ * it has refused an argument itself: where the others have made it, it fails at once with the rank
+ * and the reason, unless they refuse it too. */
+int hekla_group_refuse(hekla_group* group, const char* call, const char* reason);
 /* Ends the group on all ranks. */
 int hekla_group_abort(hekla_group* group, const char* reason);
 /* Why the group has ended; 0: it has not. */
@@ -130,6 +141,70 @@ int32_t hekla_group_work_source(hekla_group_work* work);
 int hekla_group_work_then(hekla_group_work* work,
                           void (*callback)(void* context, int code, const char* message),
                           void* context);
+
+/* Collectives that this thread makes on the group between the two go together
+ * (ProcessGroup::begin_coalescing): their works are done when the second's is, and may not be
+ * waited for before. */
+int hekla_group_coalesce_begin(hekla_group* group);
+int hekla_group_coalesce_end(hekla_group* group, int64_t timeout_ms, hekla_group_work** work);
+
+/* Data parallelism (data_parallel/gradient_buckets.h, sharded_optimizer.h): gradients of parameters
+ * are averaged or scattered in buckets as they come. */
+typedef struct hekla_group_buckets hekla_group_buckets;
+typedef struct hekla_group_parameter {
+  const char* name; /* for messages */
+  int64_t count;
+  int32_t dtype;
+} hekla_group_parameter;
+typedef struct hekla_group_bucket_options {
+  int64_t first_bytes, other_bytes; /* of the first bucket and of the others */
+  double factor;
+  int64_t timeout_ms; /* of each call; -1: the group's */
+  int32_t op;         /* a reduction, with `factor` */
+  int32_t missing_is_zero;
+  int32_t is_sharded; /* a ShardedOptimizer, with `states` arrays of state */
+  int32_t state_count;
+  const int32_t* states; /* dtypes; 0: that of the parameter */
+} hekla_group_bucket_options;
+/* Collective: waits for all ranks, whose parameters and options must be the same. It keeps the
+ * group alive, whose handle may end before. */
+int hekla_group_buckets_create(hekla_group* group, const hekla_group_parameter* parameters,
+                               int32_t count, const hekla_group_bucket_options* options,
+                               hekla_group_buckets** buckets);
+void hekla_group_buckets_destroy(hekla_group_buckets* buckets);
+/* Memory that stays where it is as long as the buckets: of a gradient, and of a parameter where
+ * they are sharded. */
+int hekla_group_buckets_gradient(hekla_group_buckets* buckets, int32_t i, hekla_group_array* array);
+int hekla_group_buckets_parameter(hekla_group_buckets* buckets, int32_t i,
+                                  hekla_group_array* array);
+/* Gradient i is written, and left alone until finish or step. From any thread. */
+int hekla_group_buckets_ready(hekla_group_buckets* buckets, int32_t i);
+/* Waits for all; where they are not sharded. */
+int hekla_group_buckets_finish(hekla_group_buckets* buckets);
+/* The next are for those that are sharded. */
+typedef struct hekla_group_shard {
+  int64_t step;
+  hekla_group_array parameters, gradients;
+  const hekla_group_array* states;
+  int32_t state_count;
+} hekla_group_shard;
+/* `update` is called for each bucket; another number than 0, after hekla_group_set_error, is the
+ * step's end on all ranks. */
+int hekla_group_buckets_step(hekla_group_buckets* buckets,
+                             int (*update)(void* context, const hekla_group_shard* shard),
+                             void* context);
+int hekla_group_buckets_broadcast_parameters(hekla_group_buckets* buckets, int32_t root);
+/* An array of state, whole, to and from as many arrays as there are parameters; the first is
+ * collective. */
+int hekla_group_buckets_gather_state(hekla_group_buckets* buckets, int32_t which,
+                                     const hekla_group_array* into);
+int hekla_group_buckets_set_state(hekla_group_buckets* buckets, int32_t which,
+                                  const hekla_group_array* from);
+int64_t hekla_group_buckets_steps(hekla_group_buckets* buckets);
+void hekla_group_buckets_set_steps(hekla_group_buckets* buckets, int64_t steps);
+int64_t hekla_group_buckets_state_bytes(hekla_group_buckets* buckets);
+/* How many buckets there are. */
+int64_t hekla_group_buckets_count(hekla_group_buckets* buckets);
 
 /* Numbers of `keep` whose memory is looked at no more, of all groups of the process; how many of
  * at most `capacity` there were. Each comes out once. */

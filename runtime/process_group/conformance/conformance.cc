@@ -132,6 +132,53 @@ std::string check_all_gather(ProcessGroup& group, DType dtype, int64_t count, st
   return problem.empty() ? said(status, in_place, wanted) : problem;
 }
 
+std::string check_all_gather_uneven(ProcessGroup& group, DType dtype, int64_t count,
+                                    std::string_view name, std::chrono::nanoseconds timeout) {
+  // Of rank r (count + r) / 2 elements, of each third one none.
+  std::vector<HostArray> inputs, outputs;
+  std::vector<Elements> places;
+  for (int r = 0; r < group.size(); ++r) {
+    const int64_t own = r % 3 == 2 ? 0 : (count + r) / 2;
+    inputs.push_back(conformance_input(dtype, own, r, name));
+    outputs.emplace_back(dtype, Dims{own});
+  }
+  for (HostArray& output : outputs) places.push_back(elements(output));
+  const auto& own = inputs[static_cast<size_t>(group.rank())];
+  const Status status = group.all_gather(places, lent(own, true), timeout).wait();
+  return said(status, joined(outputs, dtype), joined(inputs, dtype));
+}
+
+// Sums, a gather and a broadcast in one go, each twice, so that they go as one where small.
+std::string check_coalesced(ProcessGroup& group, DType dtype, int64_t count, std::string_view name,
+                            std::chrono::nanoseconds timeout) {
+  const auto inputs = inputs_of(group, dtype, count, name);
+  const auto& own = inputs[static_cast<size_t>(group.rank())];
+  const Reduction by = ReduceOp::kSum;
+  const int root = group.size() / 2;
+  const int64_t all = count * group.size();
+  std::vector<HostArray> sums, gathered, sent;
+  for (int i = 0; i < 2; ++i) {
+    sums.push_back(copied(own));
+    gathered.emplace_back(dtype, Dims{all});
+    sent.push_back(copied(own));
+  }
+  if (const Status begun = group.begin_coalescing(); !begun.ok()) return begun.to_string();
+  for (size_t i = 0; i < 2; ++i) {
+    static_cast<void>(group.all_reduce(elements(sums[i]), by));
+    static_cast<void>(group.all_gather(elements(gathered[i]), lent(own, i == 0)));
+    static_cast<void>(group.broadcast(elements(sent[i]), root));
+  }
+  const Status status = group.end_coalescing(timeout).wait();
+  for (size_t i = 0; i < 2; ++i) {
+    for (const std::string& problem : {said(status, sums[i], reduced(by, inputs)),
+                                       said(status, gathered[i], joined(inputs, dtype)),
+                                       said(status, sent[i], inputs[static_cast<size_t>(root)])}) {
+      if (!problem.empty()) return problem;
+    }
+  }
+  return {};
+}
+
 std::string check_gather(ProcessGroup& group, DType dtype, int64_t count, std::string_view name,
                          std::chrono::nanoseconds timeout) {
   const auto inputs = inputs_of(group, dtype, count, name);
@@ -225,6 +272,8 @@ std::vector<Check> checks_of(DType dtype, int64_t bytes) {
   };
   add("broadcast", check_broadcast);
   add("all_gather", check_all_gather);
+  add("all_gather_uneven", check_all_gather_uneven);
+  add("coalesced", check_coalesced);
   add("gather", check_gather);
   add("scatter", check_scatter);
   for (const bool is_uneven : {false, true}) {

@@ -283,13 +283,28 @@ class FlightAnalysis {
     }
   }
 
+  // Whether some rank is in the call that was refused, or failed in it; all may have refused it.
+  bool has_stopped_others(const Entry& refusal) const {
+    for (const FlightRecord& record : records_) {
+      const Entry* const call = collective(record, refusal.group, refusal.sequence);
+      if (call != nullptr && call->state != flight::State::kDone) return true;
+    }
+    return false;
+  }
+
   void find_first_error() {
     const Entry* first = nullptr;
     size_t owner = 0;
     for (size_t i = 0; i < records_.size(); ++i) {
       for (const Entry& entry : records_[i].calls) {
         if (entry.state != flight::State::kFailed) continue;
-        if (first != nullptr && first->changed_ms <= entry.changed_ms) continue;
+        const bool is_refusal = entry.kind == flight::Kind::kRefused;
+        if (is_refusal && !has_stopped_others(entry)) continue;
+        // Of the same millisecond a refusal, which the others fail of.
+        const bool is_later =
+            first != nullptr && (first->changed_ms < entry.changed_ms ||
+                                 (first->changed_ms == entry.changed_ms && !is_refusal));
+        if (is_later) continue;
         first = &entry;
         owner = i;
       }

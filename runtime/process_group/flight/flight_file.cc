@@ -29,6 +29,9 @@ std::string FlightRecord::Entry::to_string(const std::string& group) const {
   if (kind == flight::Kind::kCollective) {
     return fmt::format("call {} of group {}, {}", sequence, group, call.to_string());
   }
+  if (kind == flight::Kind::kRefused) {
+    return fmt::format("refusal of call {} of group {}", sequence, group);
+  }
   const bool is_send = kind == flight::Kind::kSend;
   return fmt::format("{} of {}[{}] {} {} with tag {} of group {}", is_send ? "send" : "receive",
                      dtype_name(call.dtype), call.count, is_send ? "to" : "from",
@@ -83,7 +86,7 @@ Result<FlightRecord> FlightRecord::read(const std::string& path) {
   for (const flight::Entry& raw : file->calls) {
     if (number_again(raw) != raw.number) continue;
     const flight::State state = raw.state;
-    const bool is_known = raw.number != 0 && raw.kind <= flight::Kind::kReceive &&
+    const bool is_known = raw.number != 0 && raw.kind <= flight::Kind::kRefused &&
                           state <= flight::State::kFailed &&
                           static_cast<int>(raw.operation) < kOperationCount &&
                           static_cast<int>(raw.dtype) < kDTypeCount &&
@@ -99,7 +102,7 @@ Result<FlightRecord> FlightRecord::read(const std::string& path) {
     entry.is_waited_for = raw.waiters != 0;
     entry.state = state;
     entry.call = {raw.operation, raw.dtype,  raw.reduce, raw.root,
-                  raw.count,     raw.factor, raw.detail};
+                  raw.count,     raw.factor, raw.detail, 0};
     if (state == flight::State::kFailed) entry.error = flight_text(raw.text, sizeof(raw.text));
     record.calls.push_back(std::move(entry));
   }

@@ -18,11 +18,11 @@ namespace hekla::process_group {
 
 namespace flight {
 
-inline constexpr uint64_t kMark = 0x0132'5447'4c46'4b48;  // "HKFLGT2", version
+inline constexpr uint64_t kMark = 0x0133'5447'4c46'4b48;  // "HKFLGT3", version
 inline constexpr int kGroups = 256;
 inline constexpr int kCalls = 4096;  // the newest are kept
 
-enum class Kind : uint8_t { kCollective, kSend, kReceive };
+enum class Kind : uint8_t { kCollective, kSend, kReceive, kRefused };
 enum class Stage : uint32_t { kRuns, kHasEnded, kHasNoGroups };
 enum class State : uint8_t { kWaiting, kRunning, kDone, kFailed };
 

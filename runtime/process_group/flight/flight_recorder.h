@@ -42,7 +42,7 @@ class FlightRecorder {
   uint64_t add_group(uint64_t id, const std::string& name, int rank, int size);
   void remove_group(uint64_t id);
   // The number of the call, for the two below. `call` of messages: dtype and count, `root` is the
-  // other rank and `sequence` the tag.
+  // other rank and `sequence` the tag. Of one that is refused only that it was: it ends at once.
   uint64_t made(flight::Kind kind, uint64_t group, uint64_t sequence, const Call& call);
   void began(uint64_t number);
   void ended(uint64_t number, const Status& status);

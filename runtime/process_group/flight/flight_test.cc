@@ -296,6 +296,21 @@ TEST(FlightAnalysis, CallsThatDifferAreNamed) {
       << ranks.says();
 }
 
+// Not of what all refuse.
+TEST(FlightAnalysis, WhoHasRefusedACallIsNamed) {
+  StuckRanks ranks(2, [](ProcessGroup& world) {
+    static_cast<void>(world.broadcast(values(4), 5).wait());
+    static_cast<void>(world.barrier().wait());
+    const Elements x = values(4);
+    static_cast<void>(
+        (world.rank() == 1 ? world.all_reduce(x, ReduceOp::kBitOr) : world.all_reduce(x)).wait());
+  });
+  EXPECT_NE(ranks.says().find("the first error, rank 1's refusal of call 2 of group world: "
+                              "all_reduce(bor) of f32[4]: bor of f32"),
+            std::string::npos)
+      << ranks.says();
+}
+
 TEST(FlightAnalysis, RanksThatWaitForEachOtherAreACircle) {
   StuckRanks ranks(3, [](ProcessGroup& world) {
     wait_elsewhere(
