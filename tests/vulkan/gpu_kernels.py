@@ -200,7 +200,7 @@ def programs() -> dict:
         "transpose_f32": _transpose("f32"),
         "transpose_bf16": _transpose("bf16"),
         "elementwise": _elementwise(),
-        # Of so many scores that they are not stored.
+        # For hekla_attention=matrix.
         "attention_bf16": attention((16, 1, 8192, 8192, 128, 128), "bf16", "bf16"),
         "attention_f16_causal": attention((8, 4, 4096, 8192, 64, 64), "f16", "f16", "causal"),
     }

@@ -110,6 +110,8 @@ def compile_program(driver: str, file: pathlib.Path) -> tuple:
     """The kernels of a program as a driver sees them, and what went wrong."""
     command = ["timeout", "300", "build/bin/hekla", "compile", file.relative_to(ROOT), "--device", "vulkan",
                "--emit", "pipeline-stats", "--json"]
+    if file.stem.startswith("attention_"):  # of gpu_kernels
+        command += ["--option", "hekla_attention=matrix"]
     ran = subprocess.run(drivers.in_sid(command, {**drivers.absent_gpu(driver), **UNCACHED,
                                                   "HEKLA_CACHE_DIR": ""}),
                          capture_output=True, text=True, check=False)

@@ -31,9 +31,6 @@ constexpr int64_t kManyScoreBytes = int64_t{64} << 20;
 // rows alone do not fill a device.
 constexpr int64_t kLeastRows = 16;
 constexpr int64_t kFewRows = 64;
-// Bytes of scores from which on it is their memory that counts, even where matrix units compute the
-// products of stored ones: as of gradients (scores.cc). Nothing was measured.
-constexpr int64_t kManyMatrixScoreBytes = int64_t{2} << 30;
 // Keys below which a product, a softmax and a product are no more than the launches of theirs.
 constexpr int64_t kLeastKeysOfFew = 128;
 
@@ -414,15 +411,10 @@ class AttentionFinder {
     using Form = LowerOptions::AttentionForm;
     AttentionMatrixTile tile;
     if (kernel::Refusal why = why_no_matrix_tile(found_, options_, tile); !why.empty()) return why;
+    // No GPU has run it yet.
     if (options_.attention_form != Form::kMatrix) {
-      if (options_.attention_always) return "another form is asked for";
-      if (found_.row_count() < kLeastRows) {
-        return fmt::format("{} rows of queries, fewer than {}", found_.row_count(), kLeastRows);
-      }
-      if (score_bytes() < kManyMatrixScoreBytes) {
-        return fmt::format("{} bytes of scores, fewer than {}", score_bytes(),
-                           kManyMatrixScoreBytes);
-      }
+      return options_.attention_always ? "another form is asked for"
+                                       : "only where hekla_attention=matrix asks for it";
     }
     found_.matrix_tile = tile;
     return {};

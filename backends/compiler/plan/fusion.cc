@@ -487,7 +487,7 @@ void Fusion::find_attentions() {
     }
     if (why.empty()) add_attention(*found);
     prepend(*op, "attention by teams of points", why);
-    prepend(*op, "attention on matrix units", why.empty() ? why_no_matrix : why);
+    prepend(*op, "attention on matrix units", why_no_matrix.empty() ? why : why_no_matrix);
   }
 }
 
