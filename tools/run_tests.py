@@ -338,8 +338,23 @@ def stage_mesa26(log, counter, quick):
         status |= gtest(drivers.in_sid([f"build/tests/{test}", f"--gtest_output=xml:/tmp/{test}.xml"],
                                        env), report, log, counter, {})
     status |= validate_modules(log, counter)
+    status |= attention_on_matrix_units(log, counter, env)
     return status | random_programs(log, counter, 60, {},
                                     lambda command: drivers.in_sid(command, env))
+
+
+def attention_on_matrix_units(log, counter, env):
+    """Attention of sizes around the blocks of matrix units, by all its kernels. Counts as one."""
+    folder = ROOT / "build" / "attention"
+    shutil.rmtree(folder, ignore_errors=True)
+    code = run([sys.executable, "tests/vulkan/attention_table.py", str(folder)], log)
+    if code == 0:
+        drivers.copy_into_sid([], [folder])
+        programs = sorted(str(path.relative_to(ROOT)) for path in folder.glob("*.mlir"))
+        code = run(drivers.in_sid(["build/tests/random_programs", "--devices", "vulkan", *programs], env), log)
+    counter.passed += code == 0
+    counter.failed += code != 0
+    return code
 
 
 def validate_modules(log, counter):

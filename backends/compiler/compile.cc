@@ -5,6 +5,7 @@
 #include <random>
 
 #include "backends/compiler/lower/algorithm.h"
+#include "backends/compiler/lower/attention.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/scores.h"
 #include "backends/compiler/passes/passes.h"
@@ -70,9 +71,17 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
     passes::clean_up(*copy);
   }
   if ((options.plan.fuse && traits.has_contractions) || !traits.matrix_types.empty()) {
-    passes::widen_contractions(*copy, [&](const ir::Operation& op) {
-      return traits.has_contractions || lower::why_no_contraction(op, lowering).empty();
-    });
+    passes::widen_contractions(
+        *copy,
+        [&](const ir::Operation& op) {
+          return traits.has_contractions || lower::why_no_contraction(op, lowering).empty();
+        },
+        // It rounds what it stores itself: sums in f32 would be in memory beside the result.
+        [&](const ir::Operation& op) {
+          kernel::Refusal why;
+          const auto found = lower::find_attention(op, lowering, why);
+          return found && found->matrix_tile;
+        });
     HEKLA_RETURN_IF_ERROR(check("after widen_contractions"));
   }
   if (has_teams) {

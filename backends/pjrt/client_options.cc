@@ -177,11 +177,15 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
       "reductions, scans and sorts go by teams of invocations, and long sums of products with "
       "few results in parts, where the device has them; other bits of sums");
   table.text(
-      "hekla_attention", "", switches.attention, {"true", "tiles", "keys", "false"},
+      "hekla_attention", "", switches.attention, {"true", "tiles", "keys", "matrix", "false"},
       "where it pays",
       "softmax(Q K^T) V and its gradients keep no scores in memory where the device has teams "
       "of invocations: forwards a team for a block of rows (tiles) or, of few rows, for a "
-      "part of the keys (keys); other bits of sums");
+      "part of the keys (keys), or for a block of rows by matrix units (matrix), which round the "
+      "weights; other bits of sums");
+  table.text("hekla_attention_tile", "", switches.attention_tile, {}, "by size",
+             "what a team of hekla_attention=matrix has: subgroups, keys at once and elements of "
+             "each row of the result, as 4x32x64; one that does not fit the device is refused");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag(
@@ -258,10 +262,29 @@ Result<CompilerOptions> read_compiler_options(const Options& given) {
                     1e6 * static_cast<double>(switches.link_megabytes),
                     1e-6 * static_cast<double>(switches.link_latency_us)};
   if (!switches.attention.empty()) {
-    plan.attention = switches.attention == "true"    ? plan::FusedAttention::kWherePossible
-                     : switches.attention == "tiles" ? plan::FusedAttention::kTiles
-                     : switches.attention == "keys"  ? plan::FusedAttention::kKeys
-                                                     : plan::FusedAttention::kNone;
+    plan.attention = switches.attention == "true"     ? plan::FusedAttention::kWherePossible
+                     : switches.attention == "tiles"  ? plan::FusedAttention::kTiles
+                     : switches.attention == "keys"   ? plan::FusedAttention::kKeys
+                     : switches.attention == "matrix" ? plan::FusedAttention::kMatrix
+                                                      : plan::FusedAttention::kNone;
+  }
+  if (!switches.attention_tile.empty()) {
+    plan::PlanOptions::AttentionTile& tile = plan.attention_tile;
+    const char* at = switches.attention_tile.data();
+    const char* const end = at + switches.attention_tile.size();
+    bool is_right = true;
+    for (int64_t* part : {&tile.subgroups, &tile.keys, &tile.width}) {
+      if (part != &tile.subgroups) is_right = is_right && at != end && *at++ == 'x';
+      const auto [next, error] = std::from_chars(at, end, *part);
+      is_right = is_right && error == std::errc() && *part > 0 && *part <= 1024;
+      at = next;
+    }
+    if (!is_right || at != end) {
+      return invalid_argument(
+          "the compiler option hekla_attention_tile is subgroups, keys and values of a row as "
+          "4x32x64, each from 1 to 1024, not {}",
+          switches.attention_tile);
+    }
   }
   const std::string& seed = switches.schedule_seed;
   if (!seed.empty()) {

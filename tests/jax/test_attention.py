@@ -41,8 +41,13 @@ def expected(q, k, v, logits=lambda x: x, scale=None):
         return np.einsum('bhts,bshd->bthd', x, v)
 
 
+# By matrix units, where operands and device allow it.
+MATRIX = {'matrix': {'hekla_attention': 'matrix'},
+          'small matrix': {'hekla_attention': 'matrix', 'hekla_small_limits': 'true'}}
+
+
 def check(device, form, function, args, want, dtype='float32'):
-    options = {**FORMS, **KEYS}[form] if device.platform != 'reference' else {}
+    options = {**FORMS, **KEYS, **MATRIX}[form] if device.platform != 'reference' else {}
     compiled = jax.jit(function, compiler_options=options)
     args = [jax.device_put(x, device) for x in args]
     got = compiled(*args)
@@ -97,7 +102,7 @@ def test_layouts(device, form, layout):
 @pytest.mark.parametrize('dtype, heads', [('float32', 3), ('float32', 1), ('bfloat16', 1),
                                           ('float16', 3)])
 @pytest.mark.parametrize('mask', ['none', 'causal', 'window', 'lengths', 'bias'])
-def test_dot_product_attention(device, mask, heads, dtype):
+def test_dot_product_attention(device, mask, heads, dtype, form='fused'):
     q, k, v = operands((2, 50, 3, 16), (2, 50, heads, 16), 16, dtype)
     options, args, logits = {}, (), lambda x: x
     row, column = np.arange(50)[:, None], np.arange(50)
@@ -119,7 +124,15 @@ def test_dot_product_attention(device, mask, heads, dtype):
         if mask == 'lengths':
             return jax.nn.dot_product_attention(q, k, v, key_value_seq_lengths=more[0])
         return jax.nn.dot_product_attention(q, k, v, *more, **options)
-    check(device, 'fused', attention, (q, k, v, *args), expected(q, k, v, logits), dtype)
+    check(device, form, attention, (q, k, v, *args), expected(q, k, v, logits), dtype)
+
+
+@pytest.mark.parametrize('form, mask, dtype, heads', [
+    ('matrix', 'none', 'bfloat16', 3), ('small matrix', 'causal', 'bfloat16', 1),
+    ('matrix', 'window', 'float16', 1), ('small matrix', 'lengths', 'float16', 3),
+    ('small matrix', 'bias', 'bfloat16', 1)])
+def test_attention_on_matrix_units(device, form, mask, dtype, heads):
+    test_dot_product_attention(device, mask, heads, dtype, form)
 
 
 def test_rows_without_keys(device, form):

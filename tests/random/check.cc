@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <sstream>
 #include <unordered_map>
 
@@ -24,6 +25,9 @@ namespace hekla::testing {
 namespace {
 
 using ir::OpCode;
+
+// Teams of attention on matrix units, for any that have 8 or 16 rows, columns and products.
+constexpr std::array kMatrixTiles = {"1x16x16", "2x16x32", "4x32x16", "2x48x32"};
 
 class PluginDevice : public Device {
  public:
@@ -316,6 +320,13 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
       };
       // One of them by all forms; as size decides it is one of both.
       const bool is_first = options.schedule_seed % 2 == 0;
+      // Of operands that matrix units have, on devices with some; else as size decides.
+      if (attention.product->operand(0)->type().dtype() != DType::kF32) {
+        always.push_back(fmt::format("hekla_attention_tile={}",
+                                     kMatrixTiles[options.schedule_seed % kMatrixTiles.size()]));
+        if (auto wrong = check_kind(*alone, "matrix", {fused, drawn}, difference)) return wrong;
+        always.pop_back();
+      }
       for (const char* kind : {"tiles", "keys"}) {
         const bool has_all = (std::string_view(kind) == "tiles") == is_first;
         const std::vector<std::string> some{fused, drawn}, all_forms{fused, apart, drawn};

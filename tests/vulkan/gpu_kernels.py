@@ -118,6 +118,52 @@ def _convolution(element: str, sums: str, groups: int = 1) -> str:
                  f"tensor<8x56x56x128x{sums}>", "%r", f"8x56x56x128x{sums}")
 
 
+def attention(sizes: tuple, element: str, result: str, mask: str = "none") -> str:
+    """softmax(Q K^T / 4 + mask) V of (heads, groups that share keys, rows, keys, depth, width). `mask`: none,
+    causal, or bias: from memory."""
+    heads, groups, rows, keys, depth, width = sizes
+    q, k, v = (f"{heads}x{groups}x{rows}x{depth}x{element}", f"{heads}x{keys}x{depth}x{element}",
+               f"{heads}x{keys}x{width}x{element}")
+    shape = f"{heads}x{groups}x{rows}x{keys}"
+    scores, kept = f"{shape}xf32", f"{heads}x{groups}x{rows}xf32"
+    arguments = {"q": q, "k": k, "v": v}
+    masked = ""
+    if mask == "causal":
+        masked = f"""\
+  %i = stablehlo.iota dim = 2 : tensor<{shape}xi32>
+  %j = stablehlo.iota dim = 3 : tensor<{shape}xi32>
+  %m = stablehlo.compare GE, %i, %j, SIGNED : (tensor<{shape}xi32>, tensor<{shape}xi32>) -> tensor<{shape}xi1>
+  %low = stablehlo.constant dense<0xFF800000> : tensor<{scores}>
+  %s = stablehlo.select %m, %y, %low : tensor<{shape}xi1>, tensor<{scores}>"""
+    elif mask == "bias":
+        arguments["b"] = f"{rows}x{keys}xf32"
+        masked = f"""\
+  %bs = stablehlo.broadcast_in_dim %b, dims = [2, 3] : (tensor<{rows}x{keys}xf32>) -> tensor<{scores}>
+  %s = stablehlo.add %y, %bs : tensor<{scores}>"""
+    logits = "%y" if mask == "none" else "%s"
+    return _main(arguments, f"""\
+  %x = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [3] x [2] : \
+(tensor<{q}>, tensor<{k}>) -> tensor<{scores}>
+  %c = stablehlo.constant dense<0.25> : tensor<{scores}>
+  %y = stablehlo.multiply %x, %c : tensor<{scores}>
+{masked}
+  %l = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %max = stablehlo.reduce({logits} init: %l) applies stablehlo.maximum across dimensions = [3] : \
+(tensor<{scores}>, tensor<f32>) -> tensor<{kept}>
+  %maxes = stablehlo.broadcast_in_dim %max, dims = [0, 1, 2] : (tensor<{kept}>) -> tensor<{scores}>
+  %d = stablehlo.subtract {logits}, %maxes : tensor<{scores}>
+  %e = stablehlo.exponential %d : tensor<{scores}>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %sum = stablehlo.reduce(%e init: %z) applies stablehlo.add across dimensions = [3] : \
+(tensor<{scores}>, tensor<f32>) -> tensor<{kept}>
+  %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1, 2] : (tensor<{kept}>) -> tensor<{scores}>
+  %w = stablehlo.divide %e, %sums : tensor<{scores}>
+  %n = stablehlo.convert %w : (tensor<{scores}>) -> tensor<{shape}x{element}>
+  %r = stablehlo.dot_general %n, %v, batching_dims = [0] x [0], contracting_dims = [3] x [1] : \
+(tensor<{shape}x{element}>, tensor<{v}>) -> tensor<{heads}x{groups}x{rows}x{width}x{result}>""",
+                 "%r", f"{heads}x{groups}x{rows}x{width}x{result}")
+
+
 def _elementwise() -> str:
     kind = "4096x4096xf32"
     return _main({"x": kind, "y": kind}, f"""\
@@ -154,4 +200,7 @@ def programs() -> dict:
         "transpose_f32": _transpose("f32"),
         "transpose_bf16": _transpose("bf16"),
         "elementwise": _elementwise(),
+        # For hekla_attention=matrix.
+        "attention_bf16": attention((16, 1, 8192, 8192, 128, 128), "bf16", "bf16"),
+        "attention_f16_causal": attention((8, 4, 4096, 8192, 64, 64), "f16", "f16", "causal"),
     }

@@ -7,7 +7,7 @@ Usage: python3 tests/vulkan/pipeline_table.py [--drivers rdna3,nvk] [--only NAME
 Compiles programs with `hekla compile --emit pipeline-stats` in the root of Debian sid
 (tools/install.sh --sid; the stage absent-gpus copies the build into it): the real ones, those of
 gpu_kernels.py, and, with a Python that has JAX, those of benchmarks/zoo.py and zoo_large.py. It fails
-where a pipeline takes more than two seconds of the processor, a kernel of a product spills registers,
+where a pipeline takes more than two seconds of the processor, a kernel of a product or of attention on matrix units spills registers,
 or, but in benchmarks' programs, a driver that tells so has fewer than two subgroups a SIMD for one. Each driver and program counts as one;
 the last line is "N passed, N failed".
 """
@@ -63,7 +63,7 @@ def problems(kernel: dict, has_occupancy: bool) -> list:
     found = []
     if kernel["seconds"] > MOST_SECONDS:
         found.append(f"took {kernel['seconds']:.1f} s")
-    if kernel["family"] == "product":
+    if kernel["family"] in ("product", "attention_matrix"):
         if told.get("spills", 0) > 0:
             found.append(f"spills ({told['spills']:.0f})")
         if has_occupancy and told.get("subgroups", LEAST_SUBGROUPS) < LEAST_SUBGROUPS:
@@ -110,6 +110,8 @@ def compile_program(driver: str, file: pathlib.Path) -> tuple:
     """The kernels of a program as a driver sees them, and what went wrong."""
     command = ["timeout", "300", "build/bin/hekla", "compile", file.relative_to(ROOT), "--device", "vulkan",
                "--emit", "pipeline-stats", "--json"]
+    if file.stem.startswith("attention_"):  # of gpu_kernels
+        command += ["--option", "hekla_attention=matrix"]
     ran = subprocess.run(drivers.in_sid(command, {**drivers.absent_gpu(driver), **UNCACHED,
                                                   "HEKLA_CACHE_DIR": ""}),
                          capture_output=True, text=True, check=False)

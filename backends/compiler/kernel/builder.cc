@@ -116,6 +116,11 @@ Bounds Builder::find_bounds(const Instruction& inst) const {
     case Op::kTeamStore:
     case Op::kTeamAdd:
     case Op::kTeamLoad:
+    case Op::kTeamStoreWide:
+    case Op::kSumsClear:
+    case Op::kSumsMultiply:
+    case Op::kSumsScale:
+    case Op::kSumsStore:
       break;
     default: {
       std::array<Bounds, 3> arguments;

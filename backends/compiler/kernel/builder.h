@@ -75,6 +75,14 @@ class Builder {
   void team_add(const TeamMemory& memory, Value place, Value value) {
     stand(Op::kTeamAdd, ScalarType::kI32, {place, value}, pack_team_memory(memory));
   }
+  void team_store_wide(const TeamMemory& memory, Value place, const std::array<Value, 4>& words) {
+    stand(Op::kTeamStoreWide, ScalarType::kI32, {place, words[0], words[1], words[2], words[3]},
+          pack_team_memory(memory));
+  }
+  // Sums of products: an instruction of SumsAccess with its places.
+  void sums(Op op, const SumsAccess& access, std::vector<Value> places) {
+    stand(op, ScalarType::kI32, std::move(places), pack_sums(access));
+  }
   Value team_load(const TeamMemory& memory, Value place) {
     return stand(Op::kTeamLoad, ScalarType::kI32, {place}, pack_team_memory(memory));
   }

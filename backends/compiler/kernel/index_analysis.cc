@@ -107,6 +107,11 @@ void IndexAnalysis::analyse(Value v) {
     case Op::kStore:
     case Op::kTeamStore:
     case Op::kTeamAdd:
+    case Op::kTeamStoreWide:
+    case Op::kSumsClear:
+    case Op::kSumsMultiply:
+    case Op::kSumsScale:
+    case Op::kSumsStore:
       return;
     case Op::kTeamLoad:
       // What other points have stored.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/kernel/interpreter.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <optional>
 
 #include "backends/compiler/kernel/evaluate.h"
+#include "runtime/base/dtype.h"
 
 namespace hekla::kernel {
 namespace {
@@ -222,6 +225,8 @@ class Team {
         HEKLA_RETURN_IF_ERROR(run_loop(v));
       } else if (inst.op == Op::kShuffleXor) {
         HEKLA_RETURN_IF_ERROR(shuffle(v));
+      } else if (is_sums_op(inst.op)) {
+        HEKLA_RETURN_IF_ERROR(run_sums(v));
       } else if (is_team_op(inst.op)) {
         for (Interpreter& point : points_) HEKLA_RETURN_IF_ERROR(access(v, point));
       } else {
@@ -277,9 +282,85 @@ class Team {
       point.receive(v, words[place]);
       return Status();
     }
+    if (inst.op == Op::kTeamStoreWide) {
+      if (place % 4 != 0) {
+        return out_of_range("scalar IR: %{} {}: word {}", v, op_name(inst.op), place);
+      }
+      // Arrays are of whole groups of four.
+      for (uint32_t i = 0; i < 4; ++i) {
+        words[place + i] = static_cast<uint32_t>(point.bits(inst.arguments[1 + i]));
+      }
+      return Status();
+    }
     const auto value = static_cast<uint32_t>(point.bits(inst.arguments[1]));
     words[place] = inst.op == Op::kTeamAdd ? words[place] + value : value;
     return Status();
+  }
+
+  // An instruction of the whole team, with the places that its first point has.
+  Status run_sums(Value v) {
+    const Instruction& inst = f_[v];
+    const SumsAccess a = unpack_sums(inst.immediate);
+    std::vector<float>& sums = sums_[a.number];
+    sums.resize(size_t{a.rows} * a.columns, 0);
+    if (inst.op == Op::kSumsClear) {
+      std::fill(sums.begin(), sums.end(), 0.0F);
+      return Status();
+    }
+    std::vector<uint32_t>& left = memories_[a.left];
+    std::vector<uint32_t>& right = memories_[a.right];
+    std::vector<size_t> places;
+    for (const Value place : inst.arguments) {
+      places.push_back(static_cast<uint32_t>(points_.front().bits(place)));
+    }
+    // Words that a block of `lines` lines of `words` words takes.
+    const auto reaches = [&](size_t place, size_t lines, size_t pitch, size_t words) {
+      return place + (lines - 1) * pitch + words;
+    };
+    const auto check = [&](const std::vector<uint32_t>& array, size_t end) {
+      if (end <= array.size()) return Status();
+      return out_of_range("scalar IR: %{} {}: word {} of {}", v, op_name(inst.op), end - 1,
+                          array.size());
+    };
+    const DType dtype = a.is_bf16 ? DType::kBF16 : DType::kF16;
+    const auto half = [&](const std::vector<uint32_t>& array, size_t line, size_t at) {
+      return static_cast<float>(
+          hekla::float_from_bits(dtype, array[line + at / 2] >> at % 2 * 16 & 0xffff));
+    };
+    switch (inst.op) {
+      case Op::kSumsMultiply: {
+        HEKLA_RETURN_IF_ERROR(check(left, reaches(places[0], a.rows, a.left_pitch, a.depth / 2)));
+        HEKLA_RETURN_IF_ERROR(check(
+            right, a.is_by_column ? reaches(places[1], a.columns, a.right_pitch, a.depth / 2)
+                                  : reaches(places[1], a.depth, a.right_pitch, a.columns / 2)));
+        for (size_t r = 0; r < a.rows; ++r) {
+          for (size_t c = 0; c < a.columns; ++c) {
+            float& sum = sums[r * a.columns + c];
+            for (size_t d = 0; d < a.depth; ++d) {
+              sum += half(left, places[0] + r * a.left_pitch, d) *
+                     (a.is_by_column ? half(right, places[1] + c * a.right_pitch, d)
+                                     : half(right, places[1] + d * a.right_pitch, c));
+            }
+          }
+        }
+        return Status();
+      }
+      case Op::kSumsScale:
+        HEKLA_RETURN_IF_ERROR(check(left, places[0] + a.rows));
+        for (size_t i = 0; i < sums.size(); ++i) {
+          sums[i] *= std::bit_cast<float>(left[places[0] + i / a.columns]);
+        }
+        return Status();
+      default:
+        HEKLA_RETURN_IF_ERROR(check(left, reaches(places[0], a.rows, a.left_pitch, a.depth)));
+        for (size_t r = 0; r < a.rows; ++r) {
+          for (size_t c = 0; c < a.depth; ++c) {
+            left[places[0] + r * a.left_pitch + c] =
+                std::bit_cast<uint32_t>(sums[r * a.columns + a.first + c]);
+          }
+        }
+        return Status();
+    }
   }
 
   const Function& f_;
@@ -288,6 +369,7 @@ class Team {
   std::vector<std::vector<int64_t>> indices_;
   const std::vector<bool> exchanges_;
   std::map<uint32_t, std::vector<uint32_t>> memories_;
+  std::map<uint32_t, std::vector<float>> sums_;
 };
 
 Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, int64_t end) {

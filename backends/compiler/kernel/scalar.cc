@@ -87,6 +87,20 @@ class Printer {
       } else if (inst.op == Op::kShuffleXor) {
         const Exchange exchange = unpack_exchange(inst.immediate);
         out_ += fmt::format(" [{} ^ {}]", exchange.dimension, exchange.distance);
+      } else if (is_sums_op(inst.op)) {
+        const SumsAccess a = unpack_sums(inst.immediate);
+        out_ += fmt::format(" [{} sums {}: {} x {}", a.dimension, a.number, a.rows, a.columns);
+        if (inst.op == Op::kSumsMultiply) {
+          out_ += fmt::format(", #{} pitch {} * #{} pitch {}{}, depth {} {}", a.left, a.left_pitch,
+                              a.right, a.right_pitch, a.is_by_column ? " by column" : "", a.depth,
+                              a.is_bf16 ? "bf16" : "f16");
+        } else if (inst.op == Op::kSumsScale) {
+          out_ += fmt::format(", #{}", a.left);
+        } else if (inst.op == Op::kSumsStore) {
+          out_ +=
+              fmt::format(", {} from {} to #{} pitch {}", a.depth, a.first, a.left, a.left_pitch);
+        }
+        out_ += "]";
       } else if (is_team_op(inst.op)) {
         const TeamMemory memory = unpack_team_memory(inst.immediate);
         out_ += fmt::format(" [{} #{}: {}]", memory.dimension, memory.array, memory.words);
@@ -292,6 +306,32 @@ class Verifier {
         if (memory.words == 0 || known->second != memory.words) return fail(v, "size of the array");
         return check_team(v, memory.dimension);
       }
+      case Op::kTeamStoreWide: {
+        const TeamMemory memory = unpack_team_memory(inst.immediate);
+        for (size_t i = 0; i < inst.arguments.size(); ++i) {
+          if (t(i) != ScalarType::kI32) return fail(v, "types");
+        }
+        const auto [known, is_new] = words_.try_emplace(memory.array, memory.words);
+        if (memory.words == 0 || known->second != memory.words) return fail(v, "size of the array");
+        return check_team(v, memory.dimension);
+      }
+      case Op::kSumsClear:
+      case Op::kSumsMultiply:
+      case Op::kSumsScale:
+      case Op::kSumsStore: {
+        const SumsAccess a = unpack_sums(inst.immediate);
+        for (size_t i = 0; i < inst.arguments.size(); ++i) {
+          if (t(i) != ScalarType::kI32) return fail(v, "types");
+        }
+        const auto [known, is_new] = sums_.try_emplace(a.number, a.rows, a.columns);
+        if (a.rows == 0 || a.columns == 0 || known->second != std::pair(a.rows, a.columns)) {
+          return fail(v, "size of the sums");
+        }
+        const bool has_depth = inst.op == Op::kSumsMultiply || inst.op == Op::kSumsStore;
+        if (has_depth && (a.depth == 0 || a.left_pitch == 0)) return fail(v, "depth or pitch");
+        if (inst.op == Op::kSumsStore && a.first + a.depth > a.columns) return fail(v, "columns");
+        return check_team(v, a.dimension);
+      }
     }
     return Status();
   }
@@ -314,9 +354,10 @@ class Verifier {
 
   const Function& f_;
   std::vector<bool> seen_;
-  std::vector<Value> loops_;            // of each region
-  std::map<uint32_t, uint32_t> words_;  // of each array
-  std::vector<bool> uniform_;           // once it is asked for
+  std::vector<Value> loops_;                                // of each region
+  std::map<uint32_t, uint32_t> words_;                      // of each array
+  std::map<uint32_t, std::pair<uint32_t, uint32_t>> sums_;  // rows and columns of each
+  std::vector<bool> uniform_;                               // once it is asked for
 };
 
 }  // namespace
@@ -370,8 +411,58 @@ TeamMemory unpack_team_memory(uint64_t immediate) {
           static_cast<uint32_t>(immediate >> 32 & 0xffffff)};
 }
 
+uint64_t pack_sums(const SumsAccess& a) {
+  uint64_t packed = 0;
+  int at = 0;
+  const auto put = [&](uint64_t value, int bits) {
+    packed |= value << at;
+    at += bits;
+  };
+  put(static_cast<uint32_t>(a.dimension), 4);
+  put(a.number, 2);
+  put(a.rows / 8, 6);
+  put(a.columns / 8, 6);
+  put(a.is_bf16 ? 1 : 0, 1);
+  put(a.is_by_column ? 1 : 0, 1);
+  put(a.left, 4);
+  put(a.right, 4);
+  put(a.depth / 8, 6);
+  put(a.left_pitch / 4, 10);
+  put(a.right_pitch / 4, 10);
+  put(a.first / 8, 6);
+  return packed;
+}
+
+SumsAccess unpack_sums(uint64_t immediate) {
+  const auto get = [&](int bits) {
+    const auto value = static_cast<uint32_t>(immediate & ((uint64_t{1} << bits) - 1));
+    immediate >>= bits;
+    return value;
+  };
+  SumsAccess a;
+  a.dimension = static_cast<int32_t>(get(4));
+  a.number = get(2);
+  a.rows = get(6) * 8;
+  a.columns = get(6) * 8;
+  a.is_bf16 = get(1) != 0;
+  a.is_by_column = get(1) != 0;
+  a.left = get(4);
+  a.right = get(4);
+  a.depth = get(6) * 8;
+  a.left_pitch = get(10) * 4;
+  a.right_pitch = get(10) * 4;
+  a.first = get(6) * 8;
+  return a;
+}
+
+bool has_sums(const Function& function) {
+  return std::any_of(function.instructions().begin(), function.instructions().end(),
+                     [](const Instruction& inst) { return is_sums_op(inst.op); });
+}
+
 int team_dimension(const Function& function) {
   for (const Instruction& inst : function.instructions()) {
+    if (is_sums_op(inst.op)) return unpack_sums(inst.immediate).dimension;
     if (inst.op == Op::kShuffleXor) return unpack_exchange(inst.immediate).dimension;
     if (is_team_op(inst.op)) return unpack_team_memory(inst.immediate).dimension;
   }
@@ -381,7 +472,7 @@ int team_dimension(const Function& function) {
 std::vector<TeamMemory> team_memories(const Function& function) {
   std::map<uint32_t, TeamMemory> found;
   for (const Instruction& inst : function.instructions()) {
-    if (!is_team_op(inst.op) || inst.op == Op::kShuffleXor) continue;
+    if (!is_team_op(inst.op) || is_sums_op(inst.op) || inst.op == Op::kShuffleXor) continue;
     const TeamMemory memory = unpack_team_memory(inst.immediate);
     found.emplace(memory.array, memory);
   }

@@ -88,7 +88,13 @@ int bit_width(ScalarType type);
   X(kTeamStore, "team_store", 2)   /* i32 place, i32 value: into memory that the team shares;
                                       immediate: TeamMemory; has no result */ \
   X(kTeamAdd, "team_add", 2)       /* the same: adds to what is there, wrapping; has no result */ \
-  X(kTeamLoad, "team_load", 1)     /* i32 place */
+  X(kTeamLoad, "team_load", 1)     /* i32 place */ \
+  X(kTeamStoreWide, "team_store_wide", 5) /* i32 place, a multiple of 4, and four words that go
+                                      there, one after the other; has no result */ \
+  X(kSumsClear, "sums_clear", 0)   /* immediate of these: SumsAccess; they have no results */ \
+  X(kSumsMultiply, "sums_multiply", 2) /* i32 places of the left and the right operand */ \
+  X(kSumsScale, "sums_scale", 1)   /* i32 place of a factor for each row, f32 */ \
+  X(kSumsStore, "sums_store", 1)   /* i32 place: sums as f32 into memory of the team */
 // clang-format on
 
 enum class Op : uint8_t {
@@ -102,10 +108,11 @@ const char* op_name(Op op);
 using Value = int32_t;
 inline constexpr Value kNoValue = -1;
 // The last of the list above.
-inline constexpr Op kLastOp = Op::kTeamLoad;
+inline constexpr Op kLastOp = Op::kSumsStore;
 inline bool is_team_op(Op op) { return op >= Op::kShuffleXor; }
+inline bool is_sums_op(Op op) { return op >= Op::kSumsClear; }
 inline bool has_result(Op op) {
-  return op != Op::kStore && op != Op::kTeamStore && op != Op::kTeamAdd;
+  return op != Op::kStore && op != Op::kTeamStore && op != Op::kTeamAdd && op < Op::kTeamStoreWide;
 }
 
 // A load or store: which operand of the kernel, and how an element lies in memory. Elements of 8
@@ -144,7 +151,33 @@ struct TeamMemory {
 };
 uint64_t pack_team_memory(const TeamMemory& memory);
 TeamMemory unpack_team_memory(uint64_t immediate);
+// Sums of products that a team owns, `rows` times `columns` of f32, which matrix units compute: no
+// point has one of them, and what they are is seen in memory alone. For devices whose
+// plan::DeviceTraits has matrix units for the operands. Points of a team are whole subgroups then,
+// each with rows of its own.
+//
+// kSumsMultiply adds left times right, blocks of bf16 or f16 in memory of the team, two in a word:
+// `left` has rows along the depth, `left_pitch` words from one to the next; `right` has columns
+// along the depth where it `is_by_column`, else rows along the columns. Products are added in the
+// device's order. kSumsScale multiplies each row by a word of `left`, kSumsStore writes `depth`
+// columns from `first` on into `left`, rows `left_pitch` words apart. Both read and write as
+// team_load and team_store do.
+struct SumsAccess {
+  int32_t dimension = 0;           // of the team
+  uint32_t number = 0;             // which sums: below 4
+  uint32_t rows = 0, columns = 0;  // multiples of 8, below 512, as are `depth` and `first`
+  bool is_bf16 = false;            // else f16
+  bool is_by_column = false;
+  uint32_t left = 0, right = 0;  // arrays, below 16
+  uint32_t depth = 0;
+  uint32_t left_pitch = 0, right_pitch = 0;  // multiples of 4, below 4096
+  uint32_t first = 0;
+};
+uint64_t pack_sums(const SumsAccess& access);
+SumsAccess unpack_sums(uint64_t immediate);
 class Function;
+// Whether a function has sums of products.
+bool has_sums(const Function& function);
 // The dimension of the teams; -1: points exchange nothing.
 int team_dimension(const Function& function);
 // The arrays that a function names, by their numbers.

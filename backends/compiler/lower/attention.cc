@@ -159,6 +159,7 @@ class AttentionFinder {
   }
 
   const Attention& found() const { return found_; }
+  const kernel::Refusal& why_no_matrix() const { return why_no_matrix_; }
 
  private:
   struct Place {
@@ -367,8 +368,12 @@ class AttentionFinder {
     return {};
   }
 
-  kernel::Refusal check_device() const {
-    if (options_.attention_points < 4) return "not by teams of points on this device";
+  kernel::Refusal check_device() {
+    if (options_.attention_points < 4) {
+      return why_no_matrix_ = "not by teams of points on this device";
+    }
+    why_no_matrix_ = check_matrix();
+    if (why_no_matrix_.empty()) return {};
     const auto tile = attention_tile(value_width(found_), options_);
     const auto parts = key_parts(found_, options_);
     if (!tile && !parts) {
@@ -388,8 +393,8 @@ class AttentionFinder {
                          found_.row_count(), kLeastKeysOfFew);
     }
     const int64_t batch = found_.batch_count(), rows = found_.row_count();
+    const int64_t bytes = score_bytes();
     const int64_t teams = batch * ((rows + tile->block_rows() - 1) / tile->block_rows());
-    const int64_t bytes = batch * rows * found_.columns() * 4;
     if (!options_.small_limits && teams < kLeastTeams && bytes < kManyScoreBytes) {
       return fmt::format("{} teams, fewer than {}, and {} bytes of scores, fewer than {}", teams,
                          kLeastTeams, bytes, kManyScoreBytes);
@@ -397,8 +402,27 @@ class AttentionFinder {
     return {};
   }
 
+  int64_t score_bytes() const {
+    return found_.batch_count() * found_.row_count() * found_.columns() * 4;
+  }
+
+  // Whether matrix units compute its products and keep the scores to themselves.
+  kernel::Refusal check_matrix() {
+    using Form = LowerOptions::AttentionForm;
+    AttentionMatrixTile tile;
+    if (kernel::Refusal why = why_no_matrix_tile(found_, options_, tile); !why.empty()) return why;
+    // No GPU has run it yet.
+    if (options_.attention_form != Form::kMatrix) {
+      return options_.attention_always ? "another form is asked for"
+                                       : "only where hekla_attention=matrix asks for it";
+    }
+    found_.matrix_tile = tile;
+    return {};
+  }
+
   const LowerOptions& options_;
   Attention found_;
+  kernel::Refusal why_no_matrix_;
   std::unordered_set<const ir::Operation*> members_;
   std::unordered_map<const ir::Value*, std::pair<WeightDims, bool>> places_;
   bool is_twisted_ = false;  // scores are met in two forms, or by what is not elementwise
@@ -430,7 +454,7 @@ std::optional<KeyParts> key_parts(const Attention& attention, const LowerOptions
 }
 
 std::optional<Attention> find_attention(const ir::Operation& product, const LowerOptions& options,
-                                        kernel::Refusal& why) {
+                                        kernel::Refusal& why, kernel::Refusal* why_no_matrix) {
   why.clear();
   if (product.code() != OpCode::kDotGeneral) return std::nullopt;
   AttentionFinder finder(product, options);
@@ -438,6 +462,9 @@ std::optional<Attention> find_attention(const ir::Operation& product, const Lowe
   kernel::Refusal refusal = finder.run(is_softmax);
   if (!is_softmax) return std::nullopt;
   why = std::move(refusal);
+  if (why_no_matrix != nullptr) {
+    *why_no_matrix = finder.why_no_matrix().empty() ? why : finder.why_no_matrix();
+  }
   if (!why.empty()) return std::nullopt;
   return finder.found();
 }

@@ -11,6 +11,7 @@
 // in an order that shapes and the team's size decide, in f32. Pure functions of the IR.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <unordered_set>
@@ -33,6 +34,41 @@ struct InnerProduct {
   WeightDims dims;  // of its result
 };
 
+// What a team has where matrix units compute its products: subgroups, each with `unit.rows` rows,
+// and keys at once; `depth` of both and `width` of the result, with what fills matrices up.
+struct AttentionMatrixTile {
+  kernel::MatrixUnit unit;
+  int64_t subgroups = 0, keys = 0, depth = 0, width = 0;
+
+  int64_t points() const { return subgroups * unit.lanes; }
+  int64_t rows() const { return subgroups * unit.rows; }
+  // Points that share a row, and rows of a point: one of them is 1.
+  int64_t across() const { return std::max<int64_t>(points() / rows(), 1); }
+  int64_t point_rows() const { return std::max<int64_t>(rows() / points(), 1); }
+  // Words of shared memory from line to line: of queries and keys, of values, of scores in f32 and
+  // of weights. Four more than there are, so that lines begin in different banks.
+  int64_t depth_pitch() const { return depth / 2 + 4; }
+  int64_t width_pitch() const { return width / 2 + 4; }
+  int64_t score_pitch() const { return keys + 4; }
+  int64_t weight_pitch() const { return keys / 2 + 4; }
+  // Words of arrays: lines, and four for each point that has none to store.
+  int64_t array_words(int64_t lines, int64_t elements, int64_t pitch) const;
+  int64_t query_words() const { return array_words(rows(), depth, depth_pitch()); }
+  int64_t block_words() const {
+    return std::max(array_words(keys, depth, depth_pitch()),
+                    array_words(keys, width, width_pitch()));
+  }
+  int64_t score_words() const { return rows() * score_pitch(); }
+  int64_t weight_words() const { return rows() * weight_pitch(); }
+  int64_t words() const {
+    return query_words() + block_words() + score_words() + weight_words() + rows() * across();
+  }
+  // Matrix products of a subgroup for each block of keys.
+  int64_t products() const {
+    return keys / unit.columns * (depth / unit.depth) + keys / unit.depth * (width / unit.columns);
+  }
+};
+
 struct Attention {
   const ir::Operation* product = nullptr;  // of the weights and the values
   const ir::Operation* scores = nullptr;   // of queries and keys
@@ -47,6 +83,8 @@ struct Attention {
   // in the order of the scores, and the one that is summed over.
   std::vector<size_t> batch, rows;
   size_t column = 0;
+  // Where matrix units compute its products.
+  std::optional<AttentionMatrixTile> matrix_tile;
 
   const Dims& weights_shape() const { return product->operand(weights_operand)->type().dims(); }
   int64_t row_count() const;
@@ -66,8 +104,10 @@ kernel::Refusal why_no_sums(const ir::Operation& product);
 
 // The attention that ends with a dot_general. nullopt: none, or one that has no such kernel here,
 // and `why` says why; empty: the operation's operands are no softmax.
+// `why_no_matrix`: why matrix units do not compute its products in the same kernel; empty: they do.
 std::optional<Attention> find_attention(const ir::Operation& product, const LowerOptions& options,
-                                        kernel::Refusal& why);
+                                        kernel::Refusal& why,
+                                        kernel::Refusal* why_no_matrix = nullptr);
 
 // How a team shares out its block of the scores: `across` times `down` points, each with `rows`
 // rows and `columns` columns that are `down` and `across` apart, and as many elements of the result
@@ -86,6 +126,13 @@ struct AttentionTile {
 };
 // nullopt: teams have too little memory.
 std::optional<AttentionTile> attention_tile(int64_t value_width, const LowerOptions& options);
+
+// Why there is no tile for matrix units that fits this one and the device; empty: `tile` is it.
+kernel::Refusal why_no_matrix_tile(const Attention& attention, const LowerOptions& options,
+                                   AttentionMatrixTile& tile);
+Result<LoweredSequence> lower_attention_by_matrices(const Attention& attention,
+                                                    const InMemory& in_memory,
+                                                    const LowerOptions& options);
 
 // How keys are cut, where rows of queries are few: `parts` parts of `blocks` blocks of a column for
 // each point of a team. Points lie in lanes along the depth of keys and the width of values, with

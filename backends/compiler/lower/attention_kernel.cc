@@ -154,6 +154,7 @@ std::optional<Result<LoweredSequence>> lower_attention(const std::vector<const i
                   [&](const ir::Operation* member) { return in_memory(*member->result()); })) {
     return std::nullopt;
   }
+  if (found->matrix_tile) return lower_attention_by_matrices(*found, in_memory, options);
   if (const auto parts = key_parts(*found, options)) {
     return lower_attention_by_keys(*found, *parts, in_memory, options);
   }

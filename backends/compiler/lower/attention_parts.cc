@@ -100,12 +100,10 @@ Element ScoreKernel::f32(const ir::Value& value, const Point& point, Value is_th
   return kernel::select(b(), is_there, made, number(0));
 }
 
-Element ScoreKernel::score_operand(const InnerProduct& product, size_t side, const Places& places,
-                                   Value depth, bool is_uneven) {
+Point ScoreKernel::score_point(const InnerProduct& product, size_t side, const Places& places,
+                               Value depth) {
   const OperandDims dims = operand_dims(*product.op, side);
-  const int64_t size = element_count(dims.depth);
-  const std::vector<Value> parts =
-      split(is_uneven ? k_.at_most(depth, size - 1) : depth, dims.depth);
+  const std::vector<Value> parts = split(depth, dims.depth);
   Point point;
   for (const OperandDims::Dim& dim : dims.dims) {
     if (dim.kind == OperandDims::Kind::kDepth) {
@@ -115,20 +113,26 @@ Element ScoreKernel::score_operand(const InnerProduct& product, size_t side, con
     const int at = product.dims[dim.result];
     point.dims.push_back(at == kSingle ? k_.index(0) : places[static_cast<size_t>(at)]);
   }
+  return point;
+}
+
+Element ScoreKernel::score_operand(const InnerProduct& product, size_t side, const Places& places,
+                                   Value depth, bool is_uneven) {
+  const int64_t size = element_count(operand_dims(*product.op, side).depth);
+  const Point point =
+      score_point(product, side, places, is_uneven ? k_.at_most(depth, size - 1) : depth);
   return f32(*product.op->operand(side), point,
              is_uneven ? is_below(depth, size) : b().boolean(true));
 }
 
-Element ScoreKernel::value_operand(const ir::Operation& product, size_t weights_side,
-                                   const Places& places, Value own, bool own_is_uneven,
-                                   Value is_there) {
+Point ScoreKernel::value_point(const ir::Operation& product, size_t weights_side,
+                               const Places& places, Value own) {
   const OperandDims dims = operand_dims(product, 1 - weights_side);
   const auto* n = product.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
   const bool is_left = weights_side == 0;
   const auto& contracting = is_left ? n->lhs_contracting_dimensions : n->rhs_contracting_dimensions;
   const auto& batching = is_left ? n->lhs_batching_dimensions : n->rhs_batching_dimensions;
-  const std::vector<Value> parts =
-      split(own_is_uneven ? k_.at_most(own, element_count(dims.own) - 1) : own, dims.own);
+  const std::vector<Value> parts = split(own, dims.own);
   Point point;
   for (const OperandDims::Dim& dim : dims.dims) {
     switch (dim.kind) {
@@ -143,6 +147,15 @@ Element ScoreKernel::value_operand(const ir::Operation& product, size_t weights_
         break;
     }
   }
+  return point;
+}
+
+Element ScoreKernel::value_operand(const ir::Operation& product, size_t weights_side,
+                                   const Places& places, Value own, bool own_is_uneven,
+                                   Value is_there) {
+  const int64_t size = element_count(operand_dims(product, 1 - weights_side).own);
+  const Point point =
+      value_point(product, weights_side, places, own_is_uneven ? k_.at_most(own, size - 1) : own);
   return f32(*product.operand(1 - weights_side), point, is_there);
 }
 

@@ -66,6 +66,11 @@ class ScoreKernel {
   // The element of a value with these dimensions.
   Point point_of(const WeightDims& dims, const Places& places);
   Element f32(const ir::Value& value, const Point& point, Value is_there);
+  // Where an element of an operand of an inner product is, and of the other operand of a product
+  // whose operand `weights_side` is the space: of numbers along the depth and its own dimensions.
+  Point score_point(const InnerProduct& product, size_t side, const Places& places, Value depth);
+  Point value_point(const ir::Operation& product, size_t weights_side, const Places& places,
+                    Value own);
   // An element of an operand of an inner product; `is_uneven`: there are some behind the last of
   // the depth, which are zero.
   Element score_operand(const InnerProduct& product, size_t side, const Places& places, Value depth,

@@ -12,6 +12,7 @@
 
 #include "backends/compiler/kernel/implementations.h"
 #include "backends/compiler/kernel/kernel.h"
+#include "backends/compiler/kernel/matrix_unit.h"
 #include "backends/compiler/kernel/transform.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
@@ -50,8 +51,13 @@ struct LowerOptions {
   // Whether they do however small it is, and where matrix units would compute its products.
   bool attention_always = false;
   // Whether a team has rows of queries or a part of the keys.
-  enum class AttentionForm : uint8_t { kBySize, kTiles, kKeys };
+  // (kTiles, kKeys), or a block of rows whose products matrix units compute (kMatrix), where they
+  // can.
+  enum class AttentionForm : uint8_t { kBySize, kTiles, kKeys, kMatrix };
   AttentionForm attention_form = AttentionForm::kBySize;
+  // The units that teams of attention may use; and the block of such a team, 0: by size.
+  std::vector<kernel::MatrixUnit> matrix_units;
+  int64_t attention_subgroups = 0, attention_keys = 0, attention_width = 0;
   // Where not empty, contractions are those of a device with matrix units for these types
   // (plan::DeviceTraits::matrix_types).
   std::vector<DType> matrix_types;

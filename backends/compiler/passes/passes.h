@@ -33,9 +33,11 @@ void fold_empty_sums(ir::Module& module);
 
 // dot_general and convolution with results of bf16 or f16 give f32, the type that their sums are
 // taken in, and a convert rounds the sum: the same number, and the convert joins a kernel. Those of
-// which `is_wanted` says so, which is asked of the operation that gives f32.
+// which `is_wanted` says so, which is asked of the operation that gives f32, and `is_kept`, which
+// is asked of the one that is there, does not.
 void widen_contractions(ir::Module& module,
-                        const std::function<bool(const ir::Operation&)>& is_wanted);
+                        const std::function<bool(const ir::Operation&)>& is_wanted,
+                        const std::function<bool(const ir::Operation&)>& is_kept = nullptr);
 
 // Contractions of few elements with long sums, for devices whose units outnumber the elements: the
 // sums are cut into equal parts, taken side by side as one more batch dimension or as groups of

@@ -231,6 +231,17 @@ TEST(WidenContractions, SumsOfHalvesAreTakenInF32AndRoundedOnce) {
   EXPECT_EQ(dot.result()->type().dtype(), DType::kF32);
 }
 
+TEST(WidenContractions, WhatIsKeptStaysAsItIs) {
+  ModulePtr module = read(
+      "func.func @main(%x: tensor<4x4xbf16>) -> tensor<4x4xbf16> {\n"
+      "  %a = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] : (tensor<4x4xbf16>, "
+      "tensor<4x4xbf16>) -> tensor<4x4xbf16>\n  return %a : tensor<4x4xbf16>\n}\n");
+  widen_contractions(
+      *module, [](const ir::Operation&) { return true; },
+      [](const ir::Operation& op) { return op.result()->type().dtype() == DType::kBF16; });
+  EXPECT_EQ(operations(*module), (Names{"dot_general"}));
+}
+
 TEST(WidenContractions, F32StaysAsItIs) {
   ModulePtr module = main_of(
       "  %a = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<4x6xf32>, "

@@ -7,11 +7,11 @@ namespace {
 using ir::OpCode;
 using Predicate = std::function<bool(const ir::Operation&)>;
 
-void widen(ir::Block& block, const Predicate& is_wanted) {
+void widen(ir::Block& block, const Predicate& is_wanted, const Predicate& is_kept) {
   std::vector<ir::Operation*> narrow;
   for (const auto& op : block.operations()) {
     for (size_t i = 0; i < op->region_count(); ++i) {
-      for (const auto& inner : op->region(i).blocks()) widen(*inner, is_wanted);
+      for (const auto& inner : op->region(i).blocks()) widen(*inner, is_wanted, is_kept);
     }
     if (op->code() != OpCode::kDotGeneral && op->code() != OpCode::kConvolution) continue;
     const ir::Type& type = op->result()->type();
@@ -19,6 +19,7 @@ void widen(ir::Block& block, const Predicate& is_wanted) {
     if (type.dtype() == DType::kBF16 || type.dtype() == DType::kF16) narrow.push_back(op.get());
   }
   for (ir::Operation* op : narrow) {
+    if (is_kept && is_kept(*op)) continue;
     const ir::Type type = op->result()->type();
     auto wide = std::make_unique<ir::Operation>(
         op->code(), op->operands(),
@@ -40,9 +41,9 @@ void widen(ir::Block& block, const Predicate& is_wanted) {
 
 }  // namespace
 
-void widen_contractions(ir::Module& module, const Predicate& is_wanted) {
+void widen_contractions(ir::Module& module, const Predicate& is_wanted, const Predicate& is_kept) {
   for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) widen(*block, is_wanted);
+    for (const auto& block : function->body().blocks()) widen(*block, is_wanted, is_kept);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backends/compiler/kernel/matrix_unit.h"
 #include "runtime/base/dtype.h"
 
 namespace hekla::plan {
@@ -18,6 +19,8 @@ struct DeviceTraits {
   // large enough are, however else the program is planned, so that their bits do not depend on it.
   // Not with has_contractions.
   std::vector<DType> matrix_types;
+  // The units that kernels of teams may use for sums of products in f32 (kernel::SumsAccess).
+  std::vector<kernel::MatrixUnit> matrix_units;
   // Has LAPACK for its host steps (backends/lapack), and its kernels run on the same processor:
   // large factorisations and solves are host steps.
   bool has_lapack = false;

@@ -473,8 +473,8 @@ void Fusion::ask_sort(const ir::Operation& op) {
 void Fusion::find_attentions() {
   for (const auto& op : block_.operations()) {
     if (op->code() != OpCode::kDotGeneral || roles_.at(op.get()) != Role::kReduction) continue;
-    kernel::Refusal why;
-    const auto found = lower::find_attention(*op, lower_options_, why);
+    kernel::Refusal why, why_no_matrix;
+    const auto found = lower::find_attention(*op, lower_options_, why, &why_no_matrix);
     if (!found && why.empty()) continue;
     if (found && (is_cut(*op) || is_unwanted(*op) ||
                   std::any_of(found->members.begin(), found->members.end(),
@@ -487,6 +487,7 @@ void Fusion::find_attentions() {
     }
     if (why.empty()) add_attention(*found);
     prepend(*op, "attention by teams of points", why);
+    prepend(*op, "attention on matrix units", why_no_matrix.empty() ? why : why_no_matrix);
   }
 }
 

@@ -25,6 +25,11 @@ lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& t
       plan.attention != FusedAttention::kNone && plan.attention != FusedAttention::kDevice;
   if (plan.attention == FusedAttention::kTiles) options.attention_form = Form::kTiles;
   if (plan.attention == FusedAttention::kKeys) options.attention_form = Form::kKeys;
+  if (plan.attention == FusedAttention::kMatrix) options.attention_form = Form::kMatrix;
+  options.attention_subgroups = plan.attention_tile.subgroups;
+  options.attention_keys = plan.attention_tile.keys;
+  options.attention_width = plan.attention_tile.width;
+  options.matrix_units = traits.matrix_units;
   if (options.attention_always ||
       (plan.attention == FusedAttention::kDevice && traits.fuses_attention)) {
     options.attention_points = traits.team_points;

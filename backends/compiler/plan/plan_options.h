@@ -30,6 +30,7 @@ enum class FusedAttention : uint8_t {
   kWherePossible,  // on devices with teams, however small
   kTiles,          // the same, a team for a block of rows
   kKeys,           // the same, a team for a part of the keys
+  kMatrix,         // the same, a team for a block of rows by matrix units, where they can
 };
 
 // Switches for tests and for the search of a wrong result; none but tree_reductions,
@@ -48,6 +49,11 @@ struct PlanOptions {
   StoredTransposes stored_transposes = StoredTransposes::kWherePays;
   TreeReductions tree_reductions = TreeReductions::kDevice;
   FusedAttention attention = FusedAttention::kDevice;
+  // What a team has where matrix units compute attention: subgroups, each with a row of matrices,
+  // keys at once, and elements of each row of the result. 0: by size.
+  struct AttentionTile {
+    int64_t subgroups = 0, keys = 0, width = 0;
+  } attention_tile;
   // Off: collectives stand where the program has them, and nothing runs beside them.
   bool overlap_collectives = true;
   // Collectives start in the order of the program: where other devices may run other programs.

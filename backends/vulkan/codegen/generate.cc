@@ -94,7 +94,21 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
       depends_(f_.size(), 0),
       ids_(f_.size() * side_by_side_, 0),
       inside_(side_by_side_),
-      exchanges_in_(kernel::regions_with_exchanges(f_)) {
+      exchanges_in_(kernel::regions_with_exchanges(f_)),
+      has_sums_(kernel::has_sums(f_)),
+      matrix_types_(m_) {
+  for (const kernel::TeamMemory& memory : kernel::team_memories(f_)) {
+    team_memories_[memory.array] = memory;
+  }
+  for (const Instruction& inst : f_.instructions()) {
+    if (inst.op == Op::kTeamStoreWide) {
+      wide_arrays_.insert(kernel::unpack_team_memory(inst.immediate).array);
+    } else if (kernel::is_sums_op(inst.op) && inst.op != Op::kSumsClear) {
+      const kernel::SumsAccess access = kernel::unpack_sums(inst.immediate);
+      wide_arrays_.insert(access.left);
+      if (inst.op == Op::kSumsMultiply) wide_arrays_.insert(access.right);
+    }
+  }
   if (schedule.transposed_loads > 0) {
     transposed_ = transposed_tile(index);
     transposed_.loads.resize(schedule.transposed_loads);
@@ -119,6 +133,7 @@ Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
 }
 
 Shader Generator::run() {
+  if (has_sums_) matrix_types_.declare();
   entry_.begin(schedule_.workgroup_size, memory_.table_members());
   const Bits local =
       entry_.component(entry_.built_in(spv::BuiltInLocalInvocationId, "invocation"), 0);
@@ -127,6 +142,7 @@ Shader Generator::run() {
     b_.addCapability(spv::CapabilityGroupNonUniformShuffle);
     subgroup_lane_ = entry_.built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
   }
+  if (has_sums_) begin_sums();
   // Numbers of groups stay below 2^31, and no compiler knows that.
   if (!guarded_.empty() || !foldable_.empty() || m_.target().masks_bits_wrongly) {
     unknown_zero_ = entry_.first_group() >> 31;
@@ -152,6 +168,7 @@ Shader Generator::run() {
   shader.words = m_.words();
   shader.workgroup_size = schedule_.workgroup_size;
   shader.group_count = schedule_.group_count;
+  if (has_sums_) shader.subgroup_size = target_.subgroup_size;
   shader.schedule = schedule_name(schedule_);
   shader.required_features = m_.features();
   return shader;
@@ -186,9 +203,8 @@ void Generator::emit_points(Bits group, Bits local) {
 void Generator::emit_teams(Bits group, Bits local) {
   if (schedule_.shuffles) {
     // By what the lanes of subgroups are, which Vulkan does not say of local invocations.
-    local =
-        entry_.built_in(spv::BuiltInSubgroupId, "subgroup", 1) * uint64_t{target_.subgroup_size} +
-        subgroup_lane_;
+    if (subgroup_.id() == 0) subgroup_ = entry_.built_in(spv::BuiltInSubgroupId, "subgroup", 1);
+    local = subgroup_ * uint64_t{target_.subgroup_size} + subgroup_lane_;
   }
   local_ = local;
   const uint64_t points = schedule_.team_points;
@@ -231,35 +247,77 @@ spv::Id Generator::exchanged(const Instruction& inst) {
     return m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.type(type)),
                  {array, at.id()});
   };
-  b_.createStore(is_bool ? number({&m_, value}, 32).id() : value, element(local_));
+  b_.createStore(is_bool ? number({&m_, value}, 32).id() : value, element(local_), shared_access());
   team_barrier();
-  const spv::Id other = b_.createLoad(element(local_ ^ distance), spv::NoPrecision);
+  const spv::Id other =
+      b_.createLoad(element(local_ ^ distance), spv::NoPrecision, shared_access());
   return is_bool ? (Bits{&m_, 32, other} != 0).id : other;
+}
+
+spv::Id Generator::team_array(const kernel::TeamMemory& memory) {
+  spv::Id& array = team_arrays_[memory.array];
+  if (array != 0) return array;
+  const uint32_t words = memory.words * (schedule_.workgroup_size / schedule_.team_points);
+  const bool is_wide = wide_arrays_.contains(memory.array);
+  const spv::Id element = is_wide ? m_.vector_type(m_.uint_type(32), 4) : m_.uint_type(32);
+  const spv::Id all = b_.makeArrayType(
+      element, b_.makeUintConstant(is_wide ? (words + 3) / 4 : words), /*stride=*/0);
+  array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, all, "team");
+  entry_.add(array);
+  return array;
+}
+
+spv::Id Generator::team_unit(const kernel::TeamMemory& memory, Bits place) {
+  const spv::Id array = team_array(memory);
+  if (schedule_.workgroup_size > schedule_.team_points) {
+    place = team_slot_ * uint64_t{memory.words} + place;
+  }
+  return m_.op(spv::OpAccessChain,
+               b_.makePointer(spv::StorageClassWorkgroup, m_.vector_type(m_.uint_type(32), 4)),
+               {array, (place >> 2).id()});
+}
+
+spv::Id Generator::team_word(const kernel::TeamMemory& memory, Bits place) {
+  const spv::Id array = team_array(memory);
+  if (schedule_.workgroup_size > schedule_.team_points) {
+    place = team_slot_ * uint64_t{memory.words} + place;
+  }
+  const spv::Id type = b_.makePointer(spv::StorageClassWorkgroup, m_.uint_type(32));
+  if (!wide_arrays_.contains(memory.array)) {
+    return m_.op(spv::OpAccessChain, type, {array, place.id()});
+  }
+  return m_.op(spv::OpAccessChain, type, {array, (place >> 2).id(), (place & 3).id()});
+}
+
+void Generator::meet(std::initializer_list<std::pair<uint32_t, Op>> accesses) {
+  const bool may_join =
+      std::all_of(accesses.begin(), accesses.end(), [&](const std::pair<uint32_t, Op>& access) {
+        const std::set<Op>& done = accesses_[access.first];
+        return done.empty() || (done.size() == 1 && done.contains(access.second));
+      });
+  if (!may_join) team_barrier();
+  for (const auto& [array, op] : accesses) accesses_[array].insert(op);
 }
 
 spv::Id Generator::access_team(const Instruction& inst) {
   const kernel::TeamMemory memory = kernel::unpack_team_memory(inst.immediate);
-  std::set<Op>& done = accesses_[memory.array];
-  const bool may_join = done.empty() || (done.size() == 1 && done.contains(inst.op));
-  if (!may_join) team_barrier();
-  accesses_[memory.array].insert(inst.op);
-  spv::Id& array = team_arrays_[memory.array];
-  const uint32_t teams = schedule_.workgroup_size / schedule_.team_points;
-  if (array == 0) {
-    const spv::Id all =
-        b_.makeArrayType(m_.uint_type(32), b_.makeUintConstant(memory.words * teams), /*stride=*/0);
-    array = b_.createVariable(spv::NoPrecision, spv::StorageClassWorkgroup, all, "team");
-    entry_.add(array);
+  const bool is_wide = inst.op == Op::kTeamStoreWide;
+  meet({{memory.array, is_wide ? Op::kTeamStore : inst.op}});
+  const Bits at = integer(inst.arguments[0]);
+  if (is_wide) {
+    std::vector<spv::Id> words;
+    for (size_t i = 1; i < inst.arguments.size(); ++i) words.push_back(id(inst.arguments[i]));
+    const spv::Id unit = b_.createCompositeConstruct(m_.vector_type(m_.uint_type(32), 4), words);
+    b_.createStore(unit, team_unit(memory, at), shared_access());
+    return 0;
   }
-  Bits at = integer(inst.arguments[0]);
-  if (teams > 1) at = team_slot_ * uint64_t{memory.words} + at;
-  const spv::Id word =
-      m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.uint_type(32)),
-            {array, at.id()});
-  if (inst.op == Op::kTeamLoad) return b_.createLoad(word, spv::NoPrecision);
+  const spv::Id word = team_word(memory, at);
+  if (inst.op == Op::kTeamLoad) {
+    return b_.createLoad(word, spv::NoPrecision, shared_access());
+  }
   const spv::Id value = id(inst.arguments[1]);
   if (inst.op == Op::kTeamStore) {
-    b_.createStore(value, word);
+    b_.createStore(value, word, shared_access());
   } else {
     m_.op(spv::OpAtomicIAdd, m_.uint_type(32),
           {word, b_.makeUintConstant(spv::ScopeWorkgroup),
@@ -415,6 +473,7 @@ void Generator::emit(Value v) {
   const Instruction& inst = f_[v];
   if (inst.op == Op::kFor) return emit_loop(inst);
   if (inst.op == Op::kStore) return emit_store(v, inst);
+  if (kernel::is_sums_op(inst.op)) return emit_sums(inst);
   if (!kernel::has_result(inst.op)) {
     access_team(inst);
     return;
@@ -567,7 +626,14 @@ void Generator::emit_store(Value v, const Instruction& inst) {
 
 namespace {
 
-Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& target) {
+// Kernels with sums of products ask for the subgroups that matrices want.
+Target with_matrix_subgroups(Target target) {
+  target.subgroup_size = target.matrix_subgroup_size;
+  target.subgroup_shuffle = target.matrix_subgroup_shuffle;
+  return target;
+}
+
+Result<Shader> generate_for(const kernel::Kernel& kernel, const Target& target) {
   const kernel::IndexAnalysis index(kernel);
   kernel::Implementations asked;
   const Schedule schedule = codegen::choose_schedule(index, target, &asked);
@@ -595,6 +661,11 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
   HEKLA_RETURN_IF_ERROR(validate(shader.words).with_context(kernel.name));
 #endif
   return shader;
+}
+
+Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& target) {
+  if (!kernel::has_sums(kernel.body)) return generate_for(kernel, target);
+  return generate_for(kernel, with_matrix_subgroups(target));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generator: one kernel on its way to SPIR-V. generate.cc deals out points and does loads, values
-// and stores; loops.cc does loops, staged.cc those through shared memory, transposes.cc tiles that
-// are transposed in shared memory. Of this folder alone. One thread, one run.
+// and stores; loops.cc does loops, staged.cc those through shared memory, sums.cc sums on matrix
+// units, transposes.cc tiles that are transposed in shared memory. Of this folder alone. One
+// thread, one run.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/vulkan/codegen/cooperative.h"
 #include "backends/vulkan/codegen/entry.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/codegen/lower.h"
@@ -34,6 +37,25 @@ class Generator {
   spv::Id exchanged(const kernel::Instruction& inst);
   // A load, store or addition in memory of the team; a load gives its value.
   spv::Id access_team(const kernel::Instruction& inst);
+  // Where one of them in that array, or several, do not join what was done since the last barrier,
+  // there is one; then they are noted.
+  void meet(std::initializer_list<std::pair<uint32_t, kernel::Op>> accesses);
+  // The array of a team's memory, and a pointer to a word of it or to four.
+  spv::Id team_array(const kernel::TeamMemory& memory);
+  spv::Id team_word(const kernel::TeamMemory& memory, Bits place);
+  spv::Id team_unit(const kernel::TeamMemory& memory, Bits place);
+
+  // Sums of products on matrix units (sums.cc).
+  void begin_sums();
+  void emit_sums(const kernel::Instruction& inst);
+  // The variables of a team's sums, those of this subgroup: row by row.
+  std::vector<spv::Id>& sums_of(const kernel::SumsAccess& access, const MatrixShape& shape);
+  spv::Id load_sums(const kernel::SumsAccess& access, uint32_t array, Bits place, spv::Id type,
+                    uint32_t order, uint32_t pitch);
+  spv::MemoryAccessMask shared_access() const {
+    return has_sums_ ? spv::MemoryAccessNonPrivatePointerKHRMask : spv::MemoryAccessMaskNone;
+  }
+
   void emit_unit(Bits unit, bool has_tail);
   void emit_body(Bits unit, uint64_t units = 0);
   void set_unit(Bits unit, size_t first);
@@ -265,9 +287,17 @@ class Generator {
   // Of memory of teams: the arrays, where this team's part begins, and what was done with each
   // since the last barrier.
   std::map<uint32_t, spv::Id> team_arrays_;
+  std::map<uint32_t, kernel::TeamMemory> team_memories_;
+  // Those of units of four words.
+  std::set<uint32_t> wide_arrays_;
   Bits team_slot_;
   std::map<uint32_t, std::set<kernel::Op>> accesses_;
   uint32_t shared_bytes_ = 0;
+  // Of sums of products: matrices' types, the sums by their number, and this subgroup.
+  const bool has_sums_;
+  MatrixTypes matrix_types_;
+  std::map<uint32_t, std::vector<spv::Id>> sums_;
+  Bits subgroup_;
   // Of unrolled iterations: which one is emitted, how many there are, which loads load for several,
   // and what they gave, by id_index() and iteration.
   uint32_t unrolled_ = 0;

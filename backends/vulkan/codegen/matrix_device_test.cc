@@ -11,6 +11,7 @@
 #include "backends/vulkan/codegen/matrix_product.h"
 #include "backends/vulkan/codegen/testing/on_device.h"
 #include "backends/vulkan/codegen/testing/product_cases.h"
+#include "backends/vulkan/codegen/testing/sums_kernel.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -195,6 +196,31 @@ TEST_F(MatrixUnits, KeepInfinityAndNanToTheirRowsAndColumns) {
         const double g = float_from_bits(c.out_dtype, got);
         ASSERT_TRUE(w == g || (std::isnan(w) && std::isnan(g)))
             << each.name << ", element " << i / bytes << ": " << g << " in place of " << w;
+      }
+    }
+  }
+}
+
+// Sums that teams own, scaled row by row, by the interpreter.
+TEST_F(MatrixUnits, GiveExactSumsToTeams) {
+  for (const MatrixShape& shape : target_.matrix_shapes) {
+    if (!is_float(shape.operands)) continue;
+    for (const testing::SumsCase& c : testing::sums_cases(shape)) {
+      for (uint64_t seed = 0; seed < 4; ++seed) {
+        testing::SumsKernel test = testing::sums_kernel(c, target_.matrix_subgroup_size, seed);
+        kernel::testing::Buffers expected = test.contents;
+        ASSERT_TRUE(kernel::verify(test.kernel.body).ok());
+        const Status interpreted = kernel::interpret(test.kernel, kernel::testing::spans(expected));
+        ASSERT_TRUE(interpreted.ok()) << interpreted.message();
+        Target target = target_;
+        target.schedule_seed = seed;
+        const auto shader = generate(test.kernel, target);
+        ASSERT_TRUE(shader.ok()) << shader.status().message();
+        const Status ran = runner_->run(*shader, test.contents, {});
+        ASSERT_TRUE(ran.ok()) << ran.message();
+        EXPECT_EQ(test.contents[3], expected[3])
+            << dtype_name(c.dtype) << ", " << c.rows << " x " << c.columns << " x " << c.depth
+            << ", by column " << c.is_by_column << ", seed " << seed;
       }
     }
   }

@@ -11,6 +11,7 @@
 
 #include "backends/vulkan/codegen/matrix_product.h"
 #include "backends/vulkan/codegen/testing/product_cases.h"
+#include "backends/vulkan/codegen/testing/sums_kernel.h"
 #include "backends/vulkan/snapshot/snapshot.h"
 
 namespace hekla::vulkan {
@@ -190,6 +191,34 @@ TEST(MatrixProductTest, TheModuleSaysWhatItNeeds) {
   }
 }
 
+// Sums of products in kernels of teams: with the subgroups of matrices, or refused in words.
+TEST(SumsTest, TheModuleSaysWhatItNeeds) {
+  Target target = a_target();
+  target.matrix_shapes = {{DType::kBF16, DType::kF32, 16, 16, 16}};
+  target.subgroup_size = 64;
+  testing::SumsCase c = testing::sums_cases(target.matrix_shapes[0])[1];
+  const auto shader = generate(testing::sums_kernel(c, 32, 1).kernel, target);
+  ASSERT_TRUE(shader.ok()) << shader.status().message();
+  EXPECT_EQ(shader->subgroup_size, 32u);
+  EXPECT_EQ(shader->workgroup_size, 32 * c.subgroups);
+  EXPECT_EQ(shader->group_count, c.teams);
+  for (const char* feature :
+       {"cooperativeMatrix", "shaderBFloat16CooperativeMatrix", "vulkanMemoryModel"}) {
+    EXPECT_EQ(
+        std::count(shader->required_features.begin(), shader->required_features.end(), feature), 1)
+        << feature;
+  }
+  c.dtype = DType::kF16;
+  const auto no_type = generate(testing::sums_kernel(c, 32, 1).kernel, target);
+  ASSERT_FALSE(no_type.ok());
+  EXPECT_NE(no_type.status().message().find("no matrix units for sums of f16"), std::string::npos);
+  c.dtype = DType::kBF16;
+  const auto no_points = generate(testing::sums_kernel(c, 16, 1).kernel, target);
+  ASSERT_FALSE(no_points.ok());
+  EXPECT_NE(no_points.status().message().find("are none of 16 x 16 x 16 matrices"),
+            std::string::npos);
+}
+
 // Modules for a validator that knows their extensions, which Debian 12's does not: written where
 // HEKLA_KEPT_MODULES says, of every shape that a recorded device has, every form and every tile.
 TEST(MatrixProductTest, ModulesAreKeptForAValidator) {
@@ -205,8 +234,7 @@ TEST(MatrixProductTest, ModulesAreKeptForAValidator) {
   for (const MatrixShape& shape : shapes) {
     target.matrix_shapes = {shape};
     target.matrix_subgroup_size = shape.rows == 8 ? 8 : 32;
-    const auto keep = [&](const Contraction& c) {
-      const auto shader = generate_product(c, target);
+    const auto keep_shader = [&](const Result<Shader>& shader) {
       ASSERT_TRUE(shader.ok()) << shader.status().message();
       std::ofstream file(std::filesystem::path(folder) / fmt::format("{:03}.spv", number++),
                          std::ios::binary);
@@ -214,6 +242,7 @@ TEST(MatrixProductTest, ModulesAreKeptForAValidator) {
                  static_cast<std::streamsize>(shader->words.size() * sizeof(uint32_t)));
       ASSERT_TRUE(file.good());
     };
+    const auto keep = [&](const Contraction& c) { keep_shader(generate_product(c, target)); };
     target.matrix_tile = {};
     for (const testing::ProductCase& c : testing::product_cases(shape.operands)) {
       keep(c.contraction);
@@ -224,6 +253,10 @@ TEST(MatrixProductTest, ModulesAreKeptForAValidator) {
     for (const MatrixTile& tile : codegen::matrix_tiles(shape, target)) {
       target.matrix_tile = tile;
       keep(product(shape.operands, 256, 256, 256));
+    }
+    if (!is_float(shape.operands)) continue;
+    for (const testing::SumsCase& c : testing::sums_cases(shape)) {
+      keep_shader(generate(testing::sums_kernel(c, target.matrix_subgroup_size, 1).kernel, target));
     }
   }
 }

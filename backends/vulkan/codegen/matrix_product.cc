@@ -9,6 +9,7 @@
 
 #include "backends/compiler/kernel/math/element.h"
 #include "backends/vulkan/codegen/bits.h"
+#include "backends/vulkan/codegen/cooperative.h"
 #include "backends/vulkan/codegen/entry.h"
 #include "backends/vulkan/codegen/lower.h"
 #include "backends/vulkan/codegen/matrix_layout.h"
@@ -20,26 +21,12 @@ namespace {
 using kernel::Contraction;
 using kernel::ScalarType;
 
-// Of SPV_KHR_cooperative_matrix and SPV_KHR_bfloat16, which the installed headers do not know;
-// numbers from the SPIR-V registry.
-constexpr auto kOpTypeCooperativeMatrix = static_cast<spv::Op>(4456);
-constexpr auto kOpCooperativeMatrixLoad = static_cast<spv::Op>(4457);
-constexpr auto kOpCooperativeMatrixStore = static_cast<spv::Op>(4458);
-constexpr auto kOpCooperativeMatrixMulAdd = static_cast<spv::Op>(4459);
-constexpr auto kCapabilityCooperativeMatrix = static_cast<spv::Capability>(6022);
-constexpr auto kCapabilityBFloat16Type = static_cast<spv::Capability>(5116);
-constexpr auto kCapabilityBFloat16CooperativeMatrix = static_cast<spv::Capability>(5118);
-constexpr uint32_t kBFloat16Encoding = 0;
-enum MatrixUse : uint32_t { kMatrixA = 0, kMatrixB = 1, kAccumulator = 2 };
-enum MatrixMemory : uint32_t { kRowMajor = 0, kColumnMajor = 1 };
 // Operands of a multiply-add whose components are signed: A, B, C and the result.
 constexpr uint32_t kSignedOperands = 1 | 2;
 constexpr uint32_t kSignedSums = 4 | 8;
 
 // Tiles that follow each other share rows of the right operand and so many rows of tiles.
 constexpr int64_t kTileBand = 8;
-
-constexpr auto kShared = spv::MemoryAccessNonPrivatePointerKHRMask;
 
 class ProductGenerator {
  public:
@@ -49,7 +36,8 @@ class ProductGenerator {
         target_(target),
         m_(target),
         b_(m_.builder()),
-        entry_(m_) {}
+        entry_(m_),
+        types_(m_) {}
 
   Shader run();
 
@@ -58,8 +46,7 @@ class ProductGenerator {
 
   void declare();
   spv::Id unit_type() { return m_.vector_type(m_.uint_type(32), static_cast<int>(l_.unit_words)); }
-  spv::Id matrix_type(MatrixUse use);
-  spv::Id component_type(DType dtype);
+  spv::Id matrix_type(MatrixUse use) { return types_.type(l_.shape, use); }
   // A pointer to elements of `bytes` each, at a device address; `words` of them in a vector.
   struct Element {
     uint32_t bytes = 4;
@@ -138,9 +125,8 @@ class ProductGenerator {
   Module m_;
   spv::Builder& b_;
   Entry entry_;
+  MatrixTypes types_;
   spv::Id shared_ = 0;
-  std::map<uint32_t, spv::Id> matrix_types_;
-  std::map<DType, spv::Id> component_types_;
   std::map<Element, spv::Id> block_pointers_;
   Buffer lhs_, rhs_, out_;
   std::vector<spv::Id> sums_;  // variables, row by row
@@ -151,13 +137,7 @@ class ProductGenerator {
 };
 
 void ProductGenerator::declare() {
-  b_.addExtension("SPV_KHR_cooperative_matrix");
-  b_.addCapability(kCapabilityCooperativeMatrix);
-  b_.addCapability(spv::CapabilityVulkanMemoryModelKHR);
-  b_.addCapability(spv::CapabilityGroupNonUniform);
-  b_.setMemoryModel(spv::AddressingModelPhysicalStorageBuffer64, spv::MemoryModelVulkanKHR);
-  m_.require("cooperativeMatrix");
-  m_.require("vulkanMemoryModel");
+  types_.declare();
   const spv::Id address = m_.uint_type(64);
   entry_.begin(l_.workgroup_size, {address, address, address});
   const spv::Id units =
@@ -171,52 +151,6 @@ void ProductGenerator::declare() {
   describe(lhs_, c_.lhs_elements, c_.lhs_dtype);
   describe(rhs_, c_.rhs_elements, c_.rhs_dtype);
   describe(out_, c_.out_elements, c_.out_dtype);
-}
-
-spv::Id ProductGenerator::component_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      b_.addCapability(spv::CapabilityFloat16);
-      m_.require("shaderFloat16");
-      return b_.makeFloatType(16);
-    case DType::kBF16:
-      b_.addExtension("SPV_KHR_bfloat16");
-      b_.addCapability(kCapabilityBFloat16Type);
-      b_.addCapability(kCapabilityBFloat16CooperativeMatrix);
-      m_.require("shaderBFloat16Type");
-      m_.require("shaderBFloat16CooperativeMatrix");
-      return m_.raw_global(spv::OpTypeFloat, 0,
-                           {Module::literal(16), Module::literal(kBFloat16Encoding)});
-    case DType::kI8:
-    case DType::kUI8:
-      b_.addCapability(spv::CapabilityInt8);
-      m_.require("shaderInt8");
-      return b_.makeIntegerType(8, dtype == DType::kI8);
-    case DType::kF32:
-      return m_.float_type(32);
-    default:
-      return b_.makeIntegerType(32, dtype == DType::kI32);
-  }
-}
-
-spv::Id ProductGenerator::matrix_type(MatrixUse use) {
-  spv::Id& type = matrix_types_[use];
-  if (type != 0) return type;
-  const DType dtype = use == kAccumulator ? l_.shape.sums : l_.shape.operands;
-  spv::Id& component = component_types_[dtype];
-  if (component == 0) component = component_type(dtype);
-  const uint32_t rows = use == kMatrixB ? l_.shape.depth : l_.shape.rows;
-  const uint32_t columns = use == kMatrixA ? l_.shape.depth : l_.shape.columns;
-  const auto constant = [&](uint32_t value) -> Module::Operand {
-    return {m_.uint_constant(32, value)};
-  };
-  type = m_.raw_global(kOpTypeCooperativeMatrix, 0,
-                       {{component},
-                        constant(spv::ScopeSubgroup),
-                        constant(rows),
-                        constant(columns),
-                        constant(use)});
-  return type;
 }
 
 spv::Id ProductGenerator::element_type(const Element& element) {
@@ -263,11 +197,7 @@ spv::Id ProductGenerator::pointer(Buffer& buffer, const Element& element, Bits i
 }
 
 void ProductGenerator::barrier() {
-  b_.createControlBarrier(
-      spv::ScopeWorkgroup, spv::ScopeWorkgroup,
-      static_cast<spv::MemorySemanticsMask>(
-          spv::MemorySemanticsAcquireReleaseMask | spv::MemorySemanticsWorkgroupMemoryMask |
-          spv::MemorySemanticsMakeAvailableKHRMask | spv::MemorySemanticsMakeVisibleKHRMask));
+  b_.createControlBarrier(spv::ScopeWorkgroup, spv::ScopeWorkgroup, kSharedSemantics);
 }
 
 // For writes after reads, where the device allows it: whole barriers cost a twentieth of a product
@@ -667,12 +597,7 @@ void ProductGenerator::emit_tile(Bits group) {
   subgroup_row_ = subgroup_row * uint64_t{l_.tile.subgroup_rows};
   subgroup_column_ = subgroup_column * uint64_t{l_.tile.subgroup_columns};
 
-  const bool is_integer = l_.shape.sums != DType::kF32;
-  const spv::Id no_sum =
-      is_integer ? l_.shape.sums == DType::kI32 ? b_.makeIntConstant(0) : b_.makeUintConstant(0)
-                 : b_.makeFloatConstant(0);
-  const spv::Id no_sums =
-      m_.raw_global(spv::OpConstantComposite, matrix_type(kAccumulator), {{no_sum}});
+  const spv::Id no_sums = types_.no_sums(l_.shape);
   for (uint32_t i = 0; i < matrices_down() * matrices_across(); ++i) {
     sums_.push_back(b_.createVariable(spv::NoPrecision, spv::StorageClassFunction,
                                       matrix_type(kAccumulator), "sums"));

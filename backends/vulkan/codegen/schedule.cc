@@ -487,6 +487,11 @@ std::vector<bool> chain_stores(const kernel::Function& f) {
       case Op::kTeamLoad:
       case Op::kTeamStore:
       case Op::kTeamAdd:
+      case Op::kTeamStoreWide:
+      case Op::kSumsClear:
+      case Op::kSumsMultiply:
+      case Op::kSumsScale:
+      case Op::kSumsStore:
       case Op::kFor:
       case Op::kForResult:
         break;
@@ -533,6 +538,11 @@ std::vector<bool> foldable_values(const kernel::Function& f) {
       case Op::kTeamLoad:
       case Op::kTeamStore:
       case Op::kTeamAdd:
+      case Op::kTeamStoreWide:
+      case Op::kSumsClear:
+      case Op::kSumsMultiply:
+      case Op::kSumsScale:
+      case Op::kSumsStore:
       case Op::kFor:
         return false;
       default:

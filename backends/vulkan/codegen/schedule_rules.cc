@@ -53,6 +53,31 @@ uint32_t team_bytes(const kernel::Kernel& kernel) {
   return bytes;
 }
 
+// What is in the way of sums of products on matrix units; empty: nothing, or there are none.
+kernel::Refusal why_no_sums(const kernel::Kernel& kernel, const Target& t) {
+  for (const kernel::Instruction& inst : kernel.body.instructions()) {
+    if (!kernel::is_sums_op(inst.op)) continue;
+    const kernel::SumsAccess a = kernel::unpack_sums(inst.immediate);
+    const DType operands = a.is_bf16 ? DType::kBF16 : DType::kF16;
+    const MatrixShape* shape = matrix_shape(t, operands);
+    if (shape == nullptr || shape->sums != DType::kF32) {
+      return fmt::format("no matrix units for sums of {} in f32", dtype_name(operands));
+    }
+    const uint32_t points = team_points(kernel), lanes = t.matrix_subgroup_size;
+    const bool fits = points % lanes == 0 && a.rows % (points / lanes * shape->rows) == 0 &&
+                      a.columns % shape->columns == 0 && a.left_pitch % 4 == 0 &&
+                      a.right_pitch % 4 == 0 &&
+                      (inst.op != Op::kSumsMultiply || a.depth % shape->depth == 0) &&
+                      (inst.op != Op::kSumsStore ||
+                       (a.first % shape->columns == 0 && a.depth % shape->columns == 0));
+    if (!fits) {
+      return fmt::format("sums of {} x {} by {} points are none of {} x {} x {} matrices", a.rows,
+                         a.columns, points, shape->rows, shape->columns, shape->depth);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void limit_iterations(const kernel::IndexAnalysis& index, const Target& t, Schedule& s) {
@@ -91,6 +116,7 @@ kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& t) {
     return fmt::format("teams of {} points, and a workgroup has {} invocations at most", points,
                        most_invocations(t));
   }
+  if (kernel::Refusal why = why_no_sums(kernel, t); !why.empty()) return why;
   if (most_teams(kernel, t) == 0) {
     return fmt::format("teams of {} points want {} bytes of shared memory, more than {}", points,
                        team_bytes(kernel), t.max_shared_memory_bytes);
@@ -100,8 +126,9 @@ kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& t) {
 
 uint32_t most_teams(const kernel::Kernel& kernel, const Target& t) {
   const uint32_t fitting = t.max_shared_memory_bytes / std::max(team_bytes(kernel), 1U);
-  // A workgroup meets at barriers as a whole.
-  if (kernel::has_uneven_exchanges(kernel.body)) return std::min(fitting, 1U);
+  // A workgroup meets at barriers as a whole, and its subgroups are a team's.
+  if (kernel::has_uneven_exchanges(kernel.body) || kernel::has_sums(kernel.body))
+    return std::min(fitting, 1U);
   return std::bit_floor(fitting);
 }
 

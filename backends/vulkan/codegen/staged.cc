@@ -228,8 +228,9 @@ std::span<const Generator::Carried::value_type> Generator::put(
 void Generator::barrier() {
   b_.createControlBarrier(
       spv::ScopeWorkgroup, spv::ScopeWorkgroup,
-      static_cast<spv::MemorySemanticsMask>(spv::MemorySemanticsAcquireReleaseMask |
-                                            spv::MemorySemanticsWorkgroupMemoryMask));
+      has_sums_ ? kSharedSemantics
+                : static_cast<spv::MemorySemanticsMask>(spv::MemorySemanticsAcquireReleaseMask |
+                                                        spv::MemorySemanticsWorkgroupMemoryMask));
 }
 
 // What a block needs is fetched while the block before it is computed, where the schedule says so:

@@ -125,6 +125,9 @@ Target make_target(const DeviceSnapshot& s) {
   if (t.casts_pointers) t.matrix_shapes = matrix_shapes(s);
   t.matrix_subgroup_size = std::clamp(matrix_lanes(s, t.matrix_shapes), s.subgroup.min_size,
                                       std::max(s.subgroup.min_size, s.subgroup.max_size));
+  t.matrix_subgroup_shuffle = !t.matrix_shapes.empty() && t.matrix_subgroup_size > 1 &&
+                              std::count(kinds.begin(), kinds.end(), "shuffle") > 0 &&
+                              std::count(kinds.begin(), kinds.end(), "vote") > 0;
   std::erase_if(t.matrix_shapes,
                 [&](const MatrixShape& shape) { return codegen::matrix_tiles(shape, t).empty(); });
   return t;

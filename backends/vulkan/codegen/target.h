@@ -110,7 +110,8 @@ struct Target {
   // Of each type of operands one at most; none where something else is missing that products on
   // matrix units stand on.
   std::vector<MatrixShape> matrix_shapes;
-  uint32_t matrix_subgroup_size = 0;  // of their kernels, which ask for it
+  uint32_t matrix_subgroup_size = 0;     // of their kernels, which ask for it
+  bool matrix_subgroup_shuffle = false;  // those pass values to each other
   MatrixTile matrix_tile;
   // Schedule; 0: chosen by the generator.
   uint32_t workgroup_size = 0;

@@ -74,6 +74,7 @@ class Compiler {
         code.code.words = std::move(shader->words);
         code.groups[0] = static_cast<uint32_t>(shader->group_count);
         code.workgroup_size = shader->workgroup_size;
+        code.code.subgroup_size = shader->subgroup_size;
         code.schedule = shader->schedule;
         code.implementations = std::move(shader->implementations);
       } else if (!shader.ok() && shader.status().code() != StatusCode::kUnimplemented) {
@@ -166,6 +167,12 @@ Result<std::shared_ptr<const plan::LaunchPlan>> plan_program(const pjrt::Compile
     for (const MatrixShape& shape : target.matrix_shapes) {
       traits.matrix_types.push_back(shape.operands);
     }
+  }
+  for (const MatrixShape& shape : target.matrix_shapes) {
+    if (shape.sums != DType::kF32) continue;
+    // In software each product of matrices is a page of code.
+    traits.matrix_units.push_back({shape.operands, shape.rows, shape.columns, shape.depth,
+                                   target.matrix_subgroup_size, target.is_cpu ? 32 : 1 << 20});
   }
   return ::hekla::compile_program(request.module, request.options, traits);
 }

@@ -86,7 +86,7 @@ std::string_view kernel_family(const kernel::Kernel& kernel, std::string_view sc
   if (name.starts_with("sort")) return "sort";
   if (name.starts_with("scan")) return "scan";
   if (name.starts_with("scatter")) return "scatter";
-  if (name == "rows" || name == "attention") return name;
+  if (name == "rows" || name.starts_with("attention")) return kernel.name;
   if (schedule.starts_with("transposed")) return "transpose";
   if (name.starts_with("reduce") || schedule.starts_with("teams") ||
       schedule == "subgroup per point") {

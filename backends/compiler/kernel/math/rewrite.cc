@@ -68,6 +68,14 @@ void Rewriter::walk(int32_t region) {
     } else if (inst.op == Op::kTeamAdd) {
       b_.team_add(unpack_team_memory(inst.immediate), one(inst.arguments[0]),
                   one(inst.arguments[1]));
+    } else if (inst.op == Op::kTeamStoreWide) {
+      b_.team_store_wide(unpack_team_memory(inst.immediate), one(inst.arguments[0]),
+                         {one(inst.arguments[1]), one(inst.arguments[2]), one(inst.arguments[3]),
+                          one(inst.arguments[4])});
+    } else if (is_sums_op(inst.op)) {
+      Values places;
+      for (const Value place : inst.arguments) places.push_back(one(place));
+      b_.sums(inst.op, unpack_sums(inst.immediate), places);
     } else if (inst.op == Op::kTeamLoad) {
       made_[v] = {b_.team_load(unpack_team_memory(inst.immediate), one(inst.arguments[0]))};
     } else {
