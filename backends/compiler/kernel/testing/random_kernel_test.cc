@@ -31,8 +31,12 @@ TEST(RandomKernel, IsWellTypedAndStaysInItsOperands) {
       ops.insert(test.kernel.body[static_cast<Value>(v)].op);
     }
   }
-  for (int op = 0; op <= static_cast<int>(kLastOp); ++op) {
-    EXPECT_TRUE(ops.contains(static_cast<Op>(op))) << op_name(static_cast<Op>(op)) << " is missing";
+  // Those of matrix units want a device's shapes and whole teams: sums_kernel.h of Vulkan's code
+  // generator makes kernels of them, and attention's tests.
+  const auto is_left_out = [](Op op) { return is_sums_op(op) || op == Op::kTeamStoreWide; };
+  for (int i = 0; i <= static_cast<int>(kLastOp); ++i) {
+    const auto op = static_cast<Op>(i);
+    EXPECT_NE(ops.contains(op), is_left_out(op)) << op_name(op);
   }
 }
 
