@@ -121,7 +121,7 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
         x[d] = inside ? element(lhs, c.lhs_dtype, at) : 0.0F;
       }
       for (size_t column = 0; column < columns.size(); ++column) {
-        const float* ys = &all_y[column * depths.size()];
+        const float* ys = all_y.data() + column * depths.size();
         const auto chains = static_cast<size_t>(c.chains);
         std::vector<float> sums(chains, 0.0F);
         uint32_t whole = 0;  // of integers; wraps
