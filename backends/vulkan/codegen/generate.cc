@@ -658,7 +658,11 @@ Result<Shader> generate_for(const kernel::Kernel& kernel, const Target& target) 
                          target.device, target.max_module_bytes);
   }
 #ifdef HEKLA_VALIDATE_SHADERS
-  HEKLA_RETURN_IF_ERROR(validate(shader.words).with_context(kernel.name));
+  // Matrix units' instructions are newer than Debian 12's validator: their modules are kept for
+  // another one (matrix_layout_test.cc).
+  if (!kernel::has_sums(kernel.body)) {
+    HEKLA_RETURN_IF_ERROR(validate(shader.words).with_context(kernel.name));
+  }
 #endif
   return shader;
 }
