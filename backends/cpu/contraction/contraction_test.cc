@@ -219,6 +219,14 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     return c;
   }
 
+  // Of image, row, column and channel.
+  static std::array<int64_t, 4> image_strides(int64_t extent, int64_t channels,
+                                              bool channels_first) {
+    const int64_t plane = extent * extent;
+    if (channels_first) return {plane * channels, extent, 1, plane};
+    return {plane * channels, extent * channels, channels, 1};
+  }
+
   // Images of `size` x `size`, channels last (or first), windows of `taps` x `taps`.
   static Contraction convolution(int64_t images, int64_t size, int64_t in, int64_t out,
                                  int64_t taps, int64_t stride, int64_t dilation, int64_t base,
@@ -226,15 +234,8 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     const int64_t spread = (size - 1) * base + 1 + low + high;
     const int64_t to = (spread - (taps - 1) * dilation - 1) / stride + 1;
     Contraction c;
-    auto strides = [&](int64_t extent, int64_t channels) {
-      // image, row, column, channel
-      return channels_first
-                 ? std::array<int64_t, 4>{extent * extent * channels, extent, 1, extent * extent}
-                 : std::array<int64_t, 4>{extent * extent * channels, extent * channels, channels,
-                                          1};
-    };
-    const auto from = strides(size, in);
-    const auto result = strides(to, out);
+    const auto from = image_strides(size, in, channels_first);
+    const auto result = image_strides(to, out, channels_first);
     c.rows = {{images, from[0], 0, result[0]}, {to, 0, 0, result[1]}, {to, 0, 0, result[2]}};
     c.columns = {{out, 0, channels_first ? in * taps * taps : 1, result[3]}};
     const int64_t tap = channels_first ? 1 : in * out;
@@ -257,15 +258,8 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
                                      int64_t taps, int64_t stride, int64_t dilation, int64_t low,
                                      bool channels_first) {
     const int64_t to = (size + 2 * low - (taps - 1) * dilation - 1) / stride + 1;
-    const auto strides = [&](int64_t extent, int64_t channels) {
-      // image, row, column, channel
-      return channels_first
-                 ? std::array<int64_t, 4>{extent * extent * channels, extent, 1, extent * extent}
-                 : std::array<int64_t, 4>{extent * extent * channels, extent * channels, channels,
-                                          1};
-    };
-    const auto from = strides(size, in);
-    const auto result = strides(to, out);
+    const auto from = image_strides(size, in, channels_first);
+    const auto result = image_strides(to, out, channels_first);
     Contraction c;
     c.rows = {{in, from[3], 0, channels_first ? taps * taps : out},
               {taps, 0, 0, channels_first ? taps : taps * in * out},
