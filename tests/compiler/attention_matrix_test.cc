@@ -4,46 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <random>
 
 #include "backends/compiler/compile.h"
 #include "backends/compiler/plan/visit.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "tests/compiler/attention_programs.h"
 #include "tests/compiler/plan_interpreter.h"
 
 namespace hekla::testing {
 namespace {
 
-struct Sizes {
-  int heads, queries, keys, depth, width;
-};
-
-using Names = std::vector<std::pair<std::string, std::string>>;
-
-std::string replaced(std::string text, const Names& names) {
-  for (const auto& [name, value] : names) {
-    for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size()) {
-      text.replace(at, name.size(), value);
-    }
-  }
-  return text;
-}
-
-constexpr const char* kScaled = R"(
-  %c = stablehlo.constant dense<0.25> : tensor<$Hx$Tx$Sxf32>
-  %s = stablehlo.multiply %x, %c : tensor<$Hx$Tx$Sxf32>
-)";
-constexpr const char* kCausal = R"(
-  %i = stablehlo.iota dim = 0 : tensor<$Tx$Sxi32>
-  %j = stablehlo.iota dim = 1 : tensor<$Tx$Sxi32>
-  %ge = stablehlo.compare GE, %i, %j, SIGNED : (tensor<$Tx$Sxi32>, tensor<$Tx$Sxi32>) -> tensor<$Tx$Sxi1>
-  %m = stablehlo.broadcast_in_dim %ge, dims = [1, 2] : (tensor<$Tx$Sxi1>) -> tensor<$Hx$Tx$Sxi1>
-  %inf = stablehlo.constant dense<0xFF800000> : tensor<$Hx$Tx$Sxf32>
-  %s = stablehlo.select %m, %x, %inf : tensor<$Hx$Tx$Sxi1>, tensor<$Hx$Tx$Sxf32>
-)";
 constexpr const char* kBias = R"(
   %b1 = stablehlo.broadcast_in_dim %b, dims = [1, 2] : (tensor<$Tx$Sxf32>) -> tensor<$Hx$Tx$Sxf32>
   %xb = stablehlo.add %b1, %x : tensor<$Hx$Tx$Sxf32>
@@ -58,16 +30,7 @@ std::string attention(const Sizes& n, const std::string& mask, const std::string
       R"(func.func @main(%q: tensor<$Hx$Tx$Dx$t>, %k: tensor<$Hx$Sx$Dx$t>, %v: tensor<$Hx$Sx$Wx$t>$m) -> tensor<$Hx$Tx$Wx$o> {
   %x = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<$Hx$Tx$Dx$t>, tensor<$Hx$Sx$Dx$t>) -> tensor<$Hx$Tx$Sxf32>
 )" + mask +
-      R"(
-  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
-  %max = stablehlo.reduce(%s init: %low) applies stablehlo.maximum across dimensions = [2] : (tensor<$Hx$Tx$Sxf32>, tensor<f32>) -> tensor<$Hx$Txf32>
-  %maxes = stablehlo.broadcast_in_dim %max, dims = [0, 1] : (tensor<$Hx$Txf32>) -> tensor<$Hx$Tx$Sxf32>
-  %shifted = stablehlo.subtract %s, %maxes : tensor<$Hx$Tx$Sxf32>
-  %e = stablehlo.exponential %shifted : tensor<$Hx$Tx$Sxf32>
-  %zero = stablehlo.constant dense<0.0> : tensor<f32>
-  %sum = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<$Hx$Tx$Sxf32>, tensor<f32>) -> tensor<$Hx$Txf32>
-  %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1] : (tensor<$Hx$Txf32>) -> tensor<$Hx$Tx$Sxf32>
-  %w = stablehlo.divide %e, %sums : tensor<$Hx$Tx$Sxf32>
+      kSoftmax + R"(
   %n = stablehlo.convert %w : (tensor<$Hx$Tx$Sxf32>) -> tensor<$Hx$Tx$Sx$t>
   %r = stablehlo.dot_general %n, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<$Hx$Tx$Sx$t>, tensor<$Hx$Sx$Wx$t>) -> tensor<$Hx$Tx$Wx$o>
   return %r : tensor<$Hx$Tx$Wx$o>
@@ -119,36 +82,6 @@ plan::LaunchPlan plan_of(const std::string& text, const plan::DeviceTraits& trai
       compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), options, traits);
   if (!plan.ok()) die_of_bad_result(plan.status());
   return **plan;
-}
-
-std::vector<float> floats(std::span<const std::byte> bytes, DType dtype) {
-  std::vector<float> values;
-  const auto width = static_cast<size_t>(dtype_bytes(dtype));
-  for (size_t at = 0; at < bytes.size(); at += width) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, bytes.data() + at, width);
-    values.push_back(static_cast<float>(float_from_bits(dtype, bits)));
-  }
-  return values;
-}
-
-void set_float(HostArray& array, int64_t i, double value) {
-  const uint64_t bits = float_to_bits(array.dtype(), value);
-  const int64_t width = dtype_bytes(array.dtype());
-  std::memcpy(array.mutable_data() + i * width, &bits, static_cast<size_t>(width));
-}
-
-std::vector<HostArray> drawn(const ir::Module& module) {
-  std::mt19937_64 random(7);
-  std::vector<HostArray> inputs;
-  for (const ir::Type& type : module.entry()->type.elements()) {
-    HostArray array(type.dtype(), type.dims());
-    for (int64_t i = 0; i < array.size(); ++i) {
-      set_float(array, i, static_cast<double>(random() % 256) / 64 - 2);
-    }
-    inputs.push_back(std::move(array));
-  }
-  return inputs;
 }
 
 // Values lie between -2 and 2: weights are rounded once here and once by the evaluator, at other

@@ -4,49 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <map>
-#include <random>
 #include <regex>
 
 #include "backends/compiler/compile.h"
 #include "backends/compiler/plan/visit.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "tests/compiler/attention_programs.h"
 #include "tests/compiler/plan_interpreter.h"
 
 namespace hekla::testing {
 namespace {
-
-std::string replaced(std::string text, const std::map<std::string, std::string>& names) {
-  for (const auto& [name, value] : names) {
-    for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size()) {
-      text.replace(at, name.size(), value);
-    }
-  }
-  return text;
-}
-
-// softmax(%s) over the last of three dimensions, as JAX writes it: %w of [H, T, S].
-constexpr const char* kSoftmax = R"(
-  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
-  %max = stablehlo.reduce(%s init: %low) applies stablehlo.maximum across dimensions = [2] : (tensor<$Hx$Tx$Sxf32>, tensor<f32>) -> tensor<$Hx$Txf32>
-  %lows = stablehlo.broadcast_in_dim %low, dims = [] : (tensor<f32>) -> tensor<$Hx$Txf32>
-  %max1 = stablehlo.maximum %lows, %max : tensor<$Hx$Txf32>
-  %max2 = stablehlo.broadcast_in_dim %max1, dims = [0, 1] : (tensor<$Hx$Txf32>) -> tensor<$Hx$Tx1xf32>
-  %maxes = stablehlo.broadcast_in_dim %max2, dims = [0, 1, 2] : (tensor<$Hx$Tx1xf32>) -> tensor<$Hx$Tx$Sxf32>
-  %shifted = stablehlo.subtract %s, %maxes : tensor<$Hx$Tx$Sxf32>
-  %e = stablehlo.exponential %shifted : tensor<$Hx$Tx$Sxf32>
-  %zero = stablehlo.constant dense<0.0> : tensor<f32>
-  %sum = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<$Hx$Tx$Sxf32>, tensor<f32>) -> tensor<$Hx$Txf32>
-  %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1] : (tensor<$Hx$Txf32>) -> tensor<$Hx$Tx$Sxf32>
-  %w = stablehlo.divide %e, %sums : tensor<$Hx$Tx$Sxf32>
-)";
-
-struct Sizes {
-  int heads, queries, keys, depth, width;
-};
 
 // (heads, length, width), with `mask` from %x to %s.
 std::string heads_first(const Sizes& n, const std::string& mask) {
@@ -67,20 +36,6 @@ std::string heads_first(const Sizes& n, const std::string& mask) {
        {"$W", std::to_string(n.width)}});
 }
 
-constexpr const char* kScaled = R"(
-  %c = stablehlo.constant dense<0.25> : tensor<$Hx$Tx$Sxf32>
-  %s = stablehlo.multiply %x, %c : tensor<$Hx$Tx$Sxf32>
-)";
-// Columns above the diagonal; the first rows have but one or two left.
-constexpr const char* kCausal = R"(
-  %i = stablehlo.iota dim = 0 : tensor<$Tx$Sxi32>
-  %j = stablehlo.iota dim = 1 : tensor<$Tx$Sxi32>
-  %ge = stablehlo.compare GE, %i, %j, SIGNED : (tensor<$Tx$Sxi32>, tensor<$Tx$Sxi32>) -> tensor<$Tx$Sxi1>
-  %m = stablehlo.broadcast_in_dim %ge, dims = [1, 2] : (tensor<$Tx$Sxi1>) -> tensor<$Hx$Tx$Sxi1>
-  %inf = stablehlo.constant dense<0xFF800000> : tensor<$Hx$Tx$Sxf32>
-  %s = stablehlo.select %m, %x, %inf : tensor<$Hx$Tx$Sxi1>, tensor<$Hx$Tx$Sxf32>
-)";
-
 plan::DeviceTraits traits_of(int64_t points) {
   plan::DeviceTraits traits;
   traits.has_row_groups = false;
@@ -89,34 +44,6 @@ plan::DeviceTraits traits_of(int64_t points) {
   traits.reduces_by_trees = true;
   traits.fuses_attention = true;
   return traits;
-}
-
-std::vector<float> floats(std::span<const std::byte> bytes, DType dtype) {
-  std::vector<float> values;
-  const auto width = static_cast<size_t>(dtype_bytes(dtype));
-  for (size_t at = 0; at < bytes.size(); at += width) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, bytes.data() + at, width);
-    values.push_back(static_cast<float>(float_from_bits(dtype, bits)));
-  }
-  return values;
-}
-
-std::vector<HostArray> drawn(const ir::Module& module) {
-  std::mt19937_64 random(7);
-  std::vector<HostArray> inputs;
-  for (const ir::Type& type : module.entry()->type.elements()) {
-    HostArray array(type.dtype(), type.dims());
-    const int64_t width = dtype_bytes(type.dtype());
-    for (int64_t i = 0; i < array.size(); ++i) {
-      const double value = static_cast<double>(random() % 256) / 64 - 2;
-      const uint64_t bits =
-          is_float(type.dtype()) ? float_to_bits(type.dtype(), value) : random() % 2;
-      std::memcpy(array.mutable_data() + i * width, &bits, static_cast<size_t>(width));
-    }
-    inputs.push_back(std::move(array));
-  }
-  return inputs;
 }
 
 plan::LaunchPlan plan_of(const std::string& text, const plan::DeviceTraits& traits,
