@@ -62,48 +62,18 @@ class AttentionLowering : private ScoreTiles {
   }
 
  private:
-  // What the softmax is of, from the scores; -infinity behind the last column.
-  Elements logits(Value first, const Elements& scores) {
-    Elements made;
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      for (int64_t j = 0; j < t_.columns; ++j) {
-        const auto [inner, is_there] = inner_at(column(first, j));
-        const Point point = point_of(a_.logits_dims, place_in_tile(i, inner));
-        k_.emitter().know(*a_.scores->result(), score(a_.inner(), scores[made.size()]));
-        const Element logit = k_.emitter().emit(*a_.logits, point);
-        made.push_back(kernel::select(b(), is_there, logit, number(-HUGE_VAL)));
-      }
-    }
-    return made;
-  }
-
   // Rows with the columns of one block more. `state`: the greatest logit of each row, what this
   // point has of the sums of weights, and of the weighted values.
   Elements add_block(Value first, const Elements& state) {
     const Elements products = scores(a_.inner(), 1 - a_.keys_operand, first);
     const Elements fetched = first_values(first);
-    const Elements tile = logits(first, products);
-    const auto rows = static_cast<size_t>(t_.rows), columns = static_cast<size_t>(t_.columns);
-    const auto values = static_cast<size_t>(t_.values);
+    const Elements tile = logits(a_, products, [&](int64_t j) { return column(first, j); });
+    const auto rows = static_cast<size_t>(t_.rows), values = static_cast<size_t>(t_.values);
     Elements next = state;
     for (size_t i = 0; i < rows; ++i) {
-      Value greatest = tile[i * columns].re;
-      for (size_t j = 1; j < columns; ++j) greatest = greater(greatest, tile[i * columns + j].re);
-      for (int64_t distance = 1; distance < t_.across; distance *= 2) {
-        greatest =
-            greater(greatest, k_.from_team({greatest, kernel::kNoValue}, team_dim(), distance).re);
-      }
-      greatest = greater(state[i].re, greatest);
-      const Value shift = shift_of(greatest);
-      const Value fading = exponential(b().sub(state[i].re, shift));
-      next[i].re = greatest;
-      Value total = b().mul(state[rows + i].re, fading);
-      for (size_t j = 0; j < columns; ++j) {
-        const Value weight = exponential(b().sub(tile[i * columns + j].re, shift));
-        total = b().add(total, weight);
+      const Value fading = add_logits(i, tile, next, [&](size_t j, Value weight) {
         put_weight(i, j, {weight, kernel::kNoValue});
-      }
-      next[rows + i].re = total;
+      });
       for (size_t v = 0; v < values; ++v) {
         Element& sum = next[2 * rows + i * values + v];
         sum.re = b().mul(sum.re, fading);
@@ -119,13 +89,10 @@ class AttentionLowering : private ScoreTiles {
     const auto rows = static_cast<size_t>(t_.rows), values = static_cast<size_t>(t_.values);
     Elements quotients;
     for (size_t i = 0; i < rows; ++i) {
-      Element total = state[rows + i];
-      for (int64_t distance = 1; distance < t_.across; distance *= 2) {
-        total.re = b().add(total.re, k_.from_team(total, team_dim(), distance).re);
-      }
+      const Value total = total_of(i, state);
       for (size_t v = 0; v < values; ++v) {
         quotients.push_back(
-            {b().div(state[2 * rows + i * values + v].re, total.re), kernel::kNoValue});
+            {b().div(state[2 * rows + i * values + v].re, total), kernel::kNoValue});
       }
     }
     store_values(quotients);

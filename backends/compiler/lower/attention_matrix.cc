@@ -283,7 +283,7 @@ class MatrixAttention : private ScoreTiles {
   }
 
   Elements add_block(Value first, const Elements& state) {
-    const auto rows = static_cast<size_t>(t_.rows), columns = static_cast<size_t>(t_.columns);
+    const auto rows = static_cast<size_t>(t_.rows);
     put_units(block_, score_units(key_, m_.keys, [&](Value line) {
                 return with(rows_[0], space_.inner, inner_at(b().add(first, line)).first);
               }));
@@ -298,28 +298,16 @@ class MatrixAttention : private ScoreTiles {
     kernel::SumsAccess leave = score_sums();
     set_left(leave, scores_, m_.score_pitch(), m_.keys);
     b().sums(Op::kSumsStore, leave, {zero_word()});
-    const Elements tile = logits(first);
+    const Elements tile = logits(a_, stored_scores(), [&](int64_t j) {
+      return b().add(first, sum(block_column(j / group(), group()), j % group()));
+    });
     put_units(block_, values);
 
     Elements next = state;
     std::vector<std::vector<Value>> weights(rows);
     for (size_t i = 0; i < rows; ++i) {
-      Value greatest = tile[i * columns].re;
-      for (size_t j = 1; j < columns; ++j) greatest = greater(greatest, tile[i * columns + j].re);
-      for (int64_t distance = 1; distance < t_.across; distance *= 2) {
-        greatest =
-            greater(greatest, k_.from_team({greatest, kernel::kNoValue}, team_dim(), distance).re);
-      }
-      greatest = greater(state[i].re, greatest);
-      const Value shift = shift_of(greatest);
-      const Value fading = exponential(b().sub(state[i].re, shift));
-      next[i].re = greatest;
-      Value total = b().mul(state[rows + i].re, fading);
-      for (size_t j = 0; j < columns; ++j) {
-        weights[i].push_back(exponential(b().sub(tile[i * columns + j].re, shift)));
-        total = b().add(total, weights[i].back());
-      }
-      next[rows + i].re = total;
+      const Value fading =
+          add_logits(i, tile, next, [&](size_t, Value weight) { weights[i].push_back(weight); });
       put(factors_, b().add(scaled(x_, m_.rows()), block_row(i)), {fading, kernel::kNoValue});
     }
     for (size_t i = 0; i < rows; ++i) put_weights(i, weights[i]);
@@ -334,9 +322,9 @@ class MatrixAttention : private ScoreTiles {
     return next;
   }
 
-  // What the softmax is of, of this point's rows and columns; -infinity behind the last column.
-  Elements logits(Value first) {
-    Elements scores, made;
+  // Of this point's rows and columns.
+  Elements stored_scores() {
+    Elements scores;
     for (size_t i = 0; i < rows_.size(); ++i) {
       for (int64_t j = 0; j < t_.columns; ++j) {
         const Value place = b().add(scaled(block_row(i), m_.score_pitch()),
@@ -344,17 +332,7 @@ class MatrixAttention : private ScoreTiles {
         scores.push_back({get(scores_, place), kernel::kNoValue});
       }
     }
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      for (int64_t j = 0; j < t_.columns; ++j) {
-        const auto [inner, is_there] =
-            inner_at(b().add(first, sum(block_column(j / group(), group()), j % group())));
-        const Point point = point_of(a_.logits_dims, place_in_tile(i, inner));
-        k_.emitter().know(*a_.scores->result(), score(a_.inner(), scores[made.size()]));
-        const Element logit = k_.emitter().emit(*a_.logits, point);
-        made.push_back(kernel::select(b(), is_there, logit, number(-HUGE_VAL)));
-      }
-    }
-    return made;
+    return scores;
   }
 
   void put_weights(size_t i, const std::vector<Value>& weights) {
@@ -386,13 +364,7 @@ class MatrixAttention : private ScoreTiles {
   void store(const Elements& state) {
     const auto rows = static_cast<size_t>(t_.rows);
     std::vector<Value> totals;
-    for (size_t i = 0; i < rows; ++i) {
-      Value total = state[rows + i].re;
-      for (int64_t distance = 1; distance < t_.across; distance *= 2) {
-        total = b().add(total, k_.from_team({total, kernel::kNoValue}, team_dim(), distance).re);
-      }
-      totals.push_back(total);
-    }
+    for (size_t i = 0; i < rows; ++i) totals.push_back(total_of(i, state));
     const ir::Value& result = *a_.product->result();
     const Value first_value = scaled(k_.at(0), m_.width);
     for (int64_t first = 0; first < m_.width; first += m_.keys) {

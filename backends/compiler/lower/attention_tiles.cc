@@ -2,6 +2,7 @@
 #include "backends/compiler/lower/attention_tiles.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace hekla::lower {
 
@@ -220,6 +221,52 @@ void ScoreTiles::multiply_add(const std::vector<Value>& left, const std::vector<
       at.re = b().fma(left[i], right[j], at.re);
     }
   }
+}
+
+Elements ScoreTiles::logits(const Attention& attention, const Elements& scores,
+                            const std::function<Value(int64_t j)>& column) {
+  Elements made;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    for (int64_t j = 0; j < t_.columns; ++j) {
+      const auto [inner, is_there] = inner_at(column(j));
+      const Point point = point_of(attention.logits_dims, place_in_tile(i, inner));
+      k_.emitter().know(*attention.scores->result(), score(attention.inner(), scores[made.size()]));
+      const Element logit = k_.emitter().emit(*attention.logits, point);
+      made.push_back(kernel::select(b(), is_there, logit, number(-HUGE_VAL)));
+    }
+  }
+  return made;
+}
+
+Value ScoreTiles::add_logits(size_t i, const Elements& logits, Elements& state,
+                             const std::function<void(size_t j, Value weight)>& take) {
+  const auto columns = static_cast<size_t>(t_.columns);
+  Value greatest = logits[i * columns].re;
+  for (size_t j = 1; j < columns; ++j) greatest = greater(greatest, logits[i * columns + j].re);
+  for (int64_t distance = 1; distance < t_.across; distance *= 2) {
+    greatest =
+        greater(greatest, k_.from_team({greatest, kernel::kNoValue}, team_dim(), distance).re);
+  }
+  greatest = greater(state[i].re, greatest);
+  const Value shift = shift_of(greatest);
+  const Value fading = exponential(b().sub(state[i].re, shift));
+  state[i].re = greatest;
+  Value& total = state[rows_.size() + i].re;
+  total = b().mul(total, fading);
+  for (size_t j = 0; j < columns; ++j) {
+    const Value weight = exponential(b().sub(logits[i * columns + j].re, shift));
+    total = b().add(total, weight);
+    take(j, weight);
+  }
+  return fading;
+}
+
+Value ScoreTiles::total_of(size_t i, const Elements& state) {
+  Element total = state[rows_.size() + i];
+  for (int64_t distance = 1; distance < t_.across; distance *= 2) {
+    total.re = b().add(total.re, k_.from_team(total, team_dim(), distance).re);
+  }
+  return total.re;
 }
 
 void ScoreTiles::put_weight(size_t i, size_t j, const Element& weight) {

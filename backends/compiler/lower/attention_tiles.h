@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/compiler/lower/attention.h"
 #include "backends/compiler/lower/attention_mask.h"
 #include "backends/compiler/lower/attention_parts.h"
 
@@ -65,6 +66,18 @@ class ScoreTiles : public ScoreKernel {
   Elements scores(const InnerProduct& product, size_t outer_side, Value first);
   // The same as elements of the product's type.
   Element score(const InnerProduct& product, const Element& of_sums);
+
+  // What the softmax is of, from this point's scores; -infinity behind the last column. `column`:
+  // the inner number of a column of the tile.
+  Elements logits(const Attention& attention, const Elements& scores,
+                  const std::function<Value(int64_t j)>& column);
+  // The softmax of row `i` with this point's logits too, by the greatest logit of the team: that
+  // one is state[i], what this point has of the sum of weights state[rows + i]. `take` gets each
+  // weight. The result is what earlier weights are multiplied by.
+  Value add_logits(size_t i, const Elements& logits, Elements& state,
+                   const std::function<void(size_t j, Value weight)>& take);
+  // The sum of weights of row `i` in all points.
+  Value total_of(size_t i, const Elements& state);
 
   // One of the weights of this point's tile for weighted_values.
   void put_weight(size_t i, size_t j, const Element& weight);
