@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "backends/vulkan/queue/internal_thread.h"
 #include "runtime/base/async/completion.h"
 
 namespace hekla::vulkan {
@@ -52,7 +53,9 @@ class LaunchEnd {
   }
 
  private:
+  // What hears of it may be the last that holds the client, whose end waits for launches.
   void tell(const Status& status) {
+    const InternalScope scope;
     submitted_->complete(status);
     if (done_ != nullptr) done_->complete(status);
   }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "backends/vulkan/device/testing/test_device.h"
+#include "backends/vulkan/launch/launch_end.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -49,6 +50,22 @@ TEST(LogicalDevice, EndsWhereItsOwnWorkerLetsItGo) {
       std::move(device), [] {}, gone);
   gone.get_future().wait();
   EXPECT_TRUE(ends_within(weak, 10000ms));
+}
+
+// An abort is told while its launch is under way; who hears of it may hold the last reference to
+// the client, whose end waits for launches.
+TEST(LogicalDevice, IsClosedByWhoIsToldOfAnAbort) {
+  const std::shared_ptr<LogicalDevice> device = make_device();
+  if (!device) GTEST_SKIP() << "no Vulkan device";
+  ASSERT_TRUE(device->begin_launch());
+  const CompletionRef submitted = Completion::make(), done = Completion::make();
+  done->on_done([device](const Status&) { device->close(); });
+  auto told = std::async(std::launch::async, [end = std::make_unique<LaunchEnd>(submitted, done)] {
+    end->abort(cancelled("a peer is lost"));
+  });
+  EXPECT_EQ(told.wait_for(10000ms), std::future_status::ready);
+  EXPECT_TRUE(device->is_closed());
+  device->end_launch();
 }
 
 // What the process that ends lets go of, after the back end's own handlers at the exit have run.
