@@ -25,7 +25,7 @@ packages=(
   libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
   libvulkan-dev mesa-vulkan-drivers glslang-dev glslang-tools spirv-tools vulkan-validationlayers
   llvm-19-dev libopenblas-serial-dev libzstd-dev zlib1g-dev libtbb-dev libhdf5-dev libxxhash-dev
-  libgloo-dev iproute2
+  libgloo-dev iproute2 openmpi-bin
   python3 python3-venv
 )
 python_versions=()
