@@ -30,10 +30,10 @@ struct PJRT_AsyncHostToDeviceTransferManager {
 struct PJRT_FulfillAliasBufferCallback {
   hekla::pjrt::StateRef state;
   hekla::pjrt::StorageRef storage;
+  hekla::DType dtype = hekla::DType::kInvalid;
   hekla::pjrt::Order order;
   int64_t size_bytes = 0;
   hekla::CompletionRef ready;
-  std::atomic<bool> is_fulfilled = false;
 };
 
 namespace hekla::pjrt {
@@ -174,6 +174,7 @@ Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   auto* callback = new PJRT_FulfillAliasBufferCallback;
   callback->state = args->client->state;
   callback->storage = storage;
+  callback->dtype = shape.dtype;
   callback->order = shape.order;
   callback->size_bytes = shape.bytes;
   callback->ready = Completion::make();
@@ -206,6 +207,8 @@ Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args* args) {
         "dimensions",
         shape_string(args->buffer->dtype, args->buffer->dims), callback->size_bytes));
   }
+  if (const Status bits = check_bits(*args->buffer, callback->dtype); !bits.ok()) return fail(bits);
+  if (args->buffer->state != callback->state) return fail(of_another_client("buffer"));
   args->buffer->ready->on_done(
       [from = *source, callback = std::shared_ptr<PJRT_FulfillAliasBufferCallback>(
                            std::move(callback))](const Status& status) {
