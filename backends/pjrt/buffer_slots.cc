@@ -367,6 +367,10 @@ void start_raw_copy(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
     return;
   }
   void* const target = args->dst;
+  if (target == nullptr && copy->bytes > 0) {
+    copy->done->complete(invalid_argument("dst is null"));
+    return;
+  }
   const CompletionRef ready = copy->ready;
   ready->on_done([copy = std::shared_ptr<RawCopy>(std::move(copy)), target](const Status& s) {
     if (!s.ok() || copy->bytes == 0) {

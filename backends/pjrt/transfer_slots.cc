@@ -375,7 +375,11 @@ Status Manager_TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLit
     Manager& manager = *args->transfer_manager;
     const std::lock_guard lock(manager.mutex);
     HEKLA_ASSIGN_OR_RETURN(const Manager::Entry* entry, entry_of(manager, args->buffer_index));
-    if (entry->dims.size() == dims.size()) order = entry->order;
+    if (dtype != entry->dtype || dims != entry->dims) {
+      return invalid_argument("the literal is {}, buffer {} is {}", shape_string(dtype, dims),
+                              args->buffer_index, shape_string(entry->dtype, entry->dims));
+    }
+    order = entry->order;
   }
   if (!strides.has_value()) strides = dense_strides(dtype, dims);
   const Dims dims_there = in_memory(dims, order);

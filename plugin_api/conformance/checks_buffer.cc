@@ -350,6 +350,17 @@ void check_raw_future(Session& s) {
   require(s.finish_event(args.event).has_value(), "an error of the destination was lost");
 }
 
+void check_raw_future_null(Session& s) {
+  auto args = make_args<PJRT_Buffer_CopyRawToHostFuture_Args>();
+  args.buffer = s.upload_f32(counted(8), {8});
+  args.transfer_size = 12;
+  s.call_optional(HEKLA_SLOT(PJRT_Buffer_CopyRawToHostFuture), &args);
+  auto ready = make_args<PJRT_Buffer_CopyRawToHostFuture_Callback_Args>();
+  ready.callback_data = args.callback_data;
+  args.future_ready_callback(&ready);
+  require(s.finish_event(args.event).has_value(), "a copy to nowhere brought no error");
+}
+
 // ---- Copies.
 
 PJRT_Buffer* copy_to_memory(Session& s, PJRT_Buffer* buffer, PJRT_Memory* memory) {
@@ -510,6 +521,8 @@ constexpr Check kDownloadChecks[] = {
     {"raw-copy-bad-range", "Raw bytes outside of the buffer are refused.", check_raw_bad_range},
     {"raw-copy-future", "A raw copy waits for its destination and takes an error instead.",
      check_raw_future},
+    {"raw-copy-future-null", "A raw copy whose destination turns out to be null is an error.",
+     check_raw_future_null},
 };
 
 constexpr Check kCopyChecks[] = {

@@ -370,6 +370,28 @@ void check_stream_literal(Session& s) {
   stream.destroy();
 }
 
+// A literal is all of its buffer: of another shape it would leave some of it unset.
+void check_stream_literal_shape(Session& s) {
+  Stream stream(s, {{2, 3}});
+  PJRT_Buffer* buffer = stream.retrieve(0);
+  const std::vector<float> values = counted(6);
+  const int64_t dims[] = {2};
+  TiledLayout layout({0});
+  auto args = make_args<PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args>();
+  args.transfer_manager = stream.manager();
+  args.data = values.data();
+  args.shape_dims = dims;
+  args.shape_num_dims = 1;
+  args.shape_element_type = PJRT_Buffer_Type_F32;
+  args.shape_layout = &layout.layout;
+  s.call_fails(HEKLA_SLOT(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral), &args, 0,
+               "a literal that is smaller than its buffer");
+  // The buffer still waits for its data.
+  stream.send(0, values.data(), 0, 6, true);
+  require(s.download_f32(buffer, 6) == values, "wrong values");
+  stream.destroy();
+}
+
 void check_stream_bad_range(Session& s) {
   Stream stream(s, {{4}});
   stream.retrieve(0);
@@ -415,6 +437,8 @@ constexpr Check kStreamChecks[] = {
      check_stream_error},
     {"async-metadata", "Metadata of a transfer is accepted.", check_stream_metadata},
     {"async-literal", "A whole literal can be transferred.", check_stream_literal},
+    {"async-literal-shape", "A literal of another shape than its buffer is refused.",
+     check_stream_literal_shape},
     {"async-bad-range", "Bytes behind the end of a streamed buffer are refused.",
      check_stream_bad_range},
 };
