@@ -121,5 +121,10 @@ void show_transfer(const PJRT_Device& device, const char* what, int64_t bytes,
 // What a profiler calls a device of this process from now on.
 void set_traced_name(int local_index, const std::string& name);
 Status check_shape(DType dtype, const int64_t* dims, size_t rank);
+// INVALID_ARGUMENT for a handle that came from another client than the one it is used with.
+Status of_another_client(std::string_view what);
+// UNIMPLEMENTED: the buffer's bytes do not do for elements of this type, which has fewer bits than
+// a byte, whose others must be extended.
+Status check_bits(const PJRT_Buffer& buffer, DType dtype);
 
 }  // namespace hekla::pjrt

@@ -4,6 +4,7 @@
 
 #include "backends/pjrt/abi.h"
 #include "backends/pjrt/host_layout.h"
+#include "runtime/base/narrow_integers.h"
 
 namespace hekla::pjrt {
 
@@ -48,11 +49,23 @@ Result<std::pair<PJRT_Device*, MemoryObject*>> target_of(PJRT_Client* client, PJ
                                                          PJRT_Memory* memory) {
   if (memory != nullptr) {
     auto* object = static_cast<MemoryObject*>(memory);
+    if (object->devices.front()->state != client->state.get()) return of_another_client("memory");
     return std::pair(object->devices.front(), object);
   }
   if (device == nullptr) device = client->state->addressable_pointers.front();
+  if (device->state != client->state.get()) return of_another_client("device");
   HEKLA_RETURN_IF_ERROR(local_index_of(*device).status());
   return std::pair(device, static_cast<MemoryObject*>(device->memories.front()));
+}
+
+Status of_another_client(std::string_view what) {
+  return invalid_argument("the {} belongs to another client", what);
+}
+
+Status check_bits(const PJRT_Buffer& buffer, DType dtype) {
+  if (dtype == buffer.dtype || !is_narrow_integer(dtype)) return ok_status();
+  return unimplemented("{} is not seen as {}: it may have anything in the bits above",
+                       shape_string(buffer.dtype, buffer.dims), dtype_name(dtype));
 }
 
 Status check_shape(DType dtype, const int64_t* dims, size_t rank) {
@@ -354,6 +367,10 @@ void start_raw_copy(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
     return;
   }
   void* const target = args->dst;
+  if (target == nullptr && copy->bytes > 0) {
+    copy->done->complete(invalid_argument("dst is null"));
+    return;
+  }
   const CompletionRef ready = copy->ready;
   ready->on_done([copy = std::shared_ptr<RawCopy>(std::move(copy)), target](const Status& s) {
     if (!s.ok() || copy->bytes == 0) {
@@ -442,6 +459,7 @@ Status Buffer_Bitcast(PJRT_Buffer_Bitcast_Args* args) {
     return invalid_argument("{} cannot be seen as a row-major {}",
                             shape_string(buffer.dtype, buffer.dims), shape_string(dtype, dims));
   }
+  HEKLA_RETURN_IF_ERROR(check_bits(buffer, dtype));
   args->out_buffer = make_buffer(buffer.state, buffer.memory, buffer.device, dtype, std::move(dims),
                                  std::move(storage), buffer.ready);
   return ok_status();

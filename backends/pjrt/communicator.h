@@ -13,7 +13,9 @@
 // it.
 //
 // Owned by the client, which makes one for the first launch that needs it; launches share its
-// whole. Thread-safe.
+// whole and may outlive it. From then on a device whose launches have all ended comes no more: who
+// waits for it on this process ends with an error, and so do those of other processes once no
+// device of this one comes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -33,8 +35,6 @@ class Communicator {
   // all are this process's.
   Communicator(const GangOptions& options, const GangNames& names,
                const std::shared_ptr<GangNetwork>& network, const GangProgramRef& program);
-  // Tells the other processes that no device of this one comes again.
-  ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -43,7 +43,8 @@ class Communicator {
 
  private:
   const GangRef whole_;
-  const std::vector<std::shared_ptr<PostOrder>> orders_;  // by device
+  // By device; shared with its launches, so that the last of them takes it along.
+  std::vector<std::shared_ptr<PostOrder>> orders_;
 };
 
 }  // namespace hekla::pjrt

@@ -71,6 +71,19 @@ TEST(Communicator, ALaunchThatHasEndedIsForgotten) {
 }
 
 // Two processes, each with one device.
+TEST(Communicator, ADeviceLeavesWithItsLastLaunch) {
+  auto communicator = std::make_unique<Communicator>(GangOptions(), kNames, nullptr, nullptr);
+  GangRef launched = launch(*communicator, 0);
+  const GangRef whole = launched->whole();
+  communicator.reset();
+  std::vector<int64_t> left;
+  whole->on_leave([&](int64_t device) { left.push_back(device); });
+  EXPECT_EQ(left, std::vector<int64_t>{1});  // before anybody listened
+  launched = nullptr;
+  EXPECT_EQ(left, (std::vector<int64_t>{1, 0}));
+  EXPECT_FALSE(whole->is_aborted());
+}
+
 struct Processes {
   explicit Processes(int communicator_count = 2) {
     auto made = std::make_shared<GangProgram>();

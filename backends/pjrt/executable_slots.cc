@@ -42,6 +42,11 @@ Result<std::vector<int64_t>> device_ids(const Program& program, const ClientStat
   const int64_t count = options.replica_count * options.partition_count;
   std::vector<int64_t> ids = options.device_ids;
   if (ids.empty()) {
+    // Before as many numbers are made as a client may ask for.
+    if (count > static_cast<int64_t>(device_count)) {
+      return invalid_argument("{} replicas x {} partitions need {} devices, there are {}",
+                              options.replica_count, options.partition_count, count, device_count);
+    }
     for (int64_t i = 0; i < count; ++i) ids.push_back(default_device_id(state, count, i));
   }
   if (static_cast<int64_t>(ids.size()) != count) {

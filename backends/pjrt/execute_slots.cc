@@ -159,6 +159,7 @@ Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
                             expected, args.num_devices);
   }
   if (only != nullptr) {
+    if (only->state != executable.state.get()) return of_another_client("device of the launch");
     HEKLA_RETURN_IF_ERROR(local_index_of(*only).status());
     const bool is_its_own = std::ranges::find(executable.devices, only) != executable.devices.end();
     if (program.partitioned.has_collectives && !is_its_own) {
@@ -180,6 +181,12 @@ Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
     part.device = only != nullptr ? only : executable.devices[d];
     part.logical = executable.logical_ids[at];
     part.arguments = args.num_args > 0 ? args.argument_lists[d] : nullptr;
+    const bool has_all = (args.num_args == 0 || part.arguments != nullptr) &&
+                         (program.results.empty() || args.output_lists[d] != nullptr);
+    if (!has_all) {
+      return invalid_argument("the list of arguments or outputs of {} is null",
+                              part.device->description->debug_string);
+    }
     HEKLA_RETURN_IF_ERROR(check_arguments(program, part.arguments, part.device));
     part.is_donated = donation_mask(program, args.options);
     HEKLA_RETURN_IF_ERROR(check_donations(program, part.arguments, part.is_donated));

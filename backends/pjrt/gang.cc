@@ -57,6 +57,26 @@ void Gang::on_abort(std::function<void(const Status&)> callback) {
   callback(status());
 }
 
+void Gang::leave(int64_t device) {
+  std::function<void(int64_t)> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    left_.push_back(device);
+    callback = leave_callback_;
+  }
+  if (callback) callback(device);
+}
+
+void Gang::on_leave(std::function<void(int64_t)> callback) {
+  std::vector<int64_t> left;
+  {
+    const std::lock_guard lock(mutex_);
+    leave_callback_ = callback;
+    left = left_;
+  }
+  for (const int64_t device : left) callback(device);
+}
+
 CompletionRef Gang::all_or_abort(std::vector<CompletionRef> parts) {
   CompletionRef either = Completion::make();
   Completion::all(std::move(parts))->on_done([either](const Status& status) {

@@ -87,6 +87,12 @@ class Gang {
   // those of earlier gangs, for one device not before those of its earlier gangs of the same whole.
   void post_when(std::vector<CompletionRef> parts, std::function<void()> post);
 
+  // Of a whole: no launch of the device comes any more, and none is under way. Once per device.
+  void leave(int64_t device);
+  // Of a whole: runs for each device that leaves, for those that have at once; it may hear of one
+  // twice. Called once; the callback must be short.
+  void on_leave(std::function<void(int64_t device)> callback);
+
   // What a back end shares among the launches of this gang, or of its whole: made by the first that
   // asks. All ask for the same type.
   template <typename T>
@@ -116,8 +122,10 @@ class Gang {
   Status status_;                                              // guarded by mutex_
   std::vector<std::function<void(const Status&)>> callbacks_;  // guarded by mutex_
   std::vector<std::weak_ptr<Gang>> parts_;                     // of a whole; guarded by mutex_
-  std::mutex state_mutex_;                                     // of its own: making may abort
-  std::shared_ptr<void> state_;                                // guarded by state_mutex_
+  std::vector<int64_t> left_;                                  // the same, as below
+  std::function<void(int64_t)> leave_callback_;
+  std::mutex state_mutex_;       // of its own: making may abort
+  std::shared_ptr<void> state_;  // guarded by state_mutex_
 };
 using GangRef = std::shared_ptr<Gang>;
 

@@ -106,6 +106,13 @@ struct PJRT_TopologyDescription {
 namespace hekla::pjrt {
 
 struct ClientState {
+  ClientState() = default;
+  ClientState(const ClientState&) = delete;
+  ClientState& operator=(const ClientState&) = delete;
+  // The communicators first: launches that the backend waits for may wait for devices that are
+  // never launched again.
+  ~ClientState() { communicators.clear(); }
+
   std::mutex gang_mutex;  // held while a gang of several processes is numbered and enqueued
   ProcessOptions process;
   GangOptions gang;

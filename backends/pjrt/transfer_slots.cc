@@ -30,10 +30,10 @@ struct PJRT_AsyncHostToDeviceTransferManager {
 struct PJRT_FulfillAliasBufferCallback {
   hekla::pjrt::StateRef state;
   hekla::pjrt::StorageRef storage;
+  hekla::DType dtype = hekla::DType::kInvalid;
   hekla::pjrt::Order order;
   int64_t size_bytes = 0;
   hekla::CompletionRef ready;
-  std::atomic<bool> is_fulfilled = false;
 };
 
 namespace hekla::pjrt {
@@ -174,6 +174,7 @@ Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   auto* callback = new PJRT_FulfillAliasBufferCallback;
   callback->state = args->client->state;
   callback->storage = storage;
+  callback->dtype = shape.dtype;
   callback->order = shape.order;
   callback->size_bytes = shape.bytes;
   callback->ready = Completion::make();
@@ -206,6 +207,8 @@ Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args* args) {
         "dimensions",
         shape_string(args->buffer->dtype, args->buffer->dims), callback->size_bytes));
   }
+  if (const Status bits = check_bits(*args->buffer, callback->dtype); !bits.ok()) return fail(bits);
+  if (args->buffer->state != callback->state) return fail(of_another_client("buffer"));
   args->buffer->ready->on_done(
       [from = *source, callback = std::shared_ptr<PJRT_FulfillAliasBufferCallback>(
                            std::move(callback))](const Status& status) {
@@ -372,7 +375,11 @@ Status Manager_TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLit
     Manager& manager = *args->transfer_manager;
     const std::lock_guard lock(manager.mutex);
     HEKLA_ASSIGN_OR_RETURN(const Manager::Entry* entry, entry_of(manager, args->buffer_index));
-    if (entry->dims.size() == dims.size()) order = entry->order;
+    if (dtype != entry->dtype || dims != entry->dims) {
+      return invalid_argument("the literal is {}, buffer {} is {}", shape_string(dtype, dims),
+                              args->buffer_index, shape_string(entry->dtype, entry->dims));
+    }
+    order = entry->order;
   }
   if (!strides.has_value()) strides = dense_strides(dtype, dims);
   const Dims dims_there = in_memory(dims, order);

@@ -499,6 +499,15 @@ Status DeviceExchange::finish(int64_t device, const Status& status) {
   return end;
 }
 
+void DeviceExchange::leave(int64_t device) {
+  const std::lock_guard lock(mutex_);
+  Device& self = devices_[static_cast<size_t>(device)];
+  if (std::exchange(self.is_finished, true)) return;
+  ++finished_;
+  ++own_finished_;
+  look_for_endless_waits();
+}
+
 Status DeviceExchange::look_for_lost_mail(int64_t device) {
   for (const auto& [queue, mails] : mails_) {
     if (queue.target != device || mails.empty()) continue;

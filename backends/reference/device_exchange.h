@@ -30,7 +30,7 @@
 // to the meetings of the same members one after the other, whatever its program calls them, and
 // what it receives from another has the order in which that one sent; where one comes with another
 // operation than the rest, the exchange fails with FAILED_PRECONDITION. Such a device finishes only
-// where its launch has failed or its process is gone.
+// where its launch has failed, its process is gone, or its client and all its launches are.
 //
 // All calls are thread-safe. Arrays that go in are copied unless the caller moved the only
 // reference in; what comes out is shared by the receivers, who only read it.
@@ -144,6 +144,9 @@ class DeviceExchange {
   // hear which device failed. A device that leaves without having received what was sent to it
   // ends the launch with an error, which is then its own too.
   Status finish(int64_t device, const Status& status);
+  // With Matching::kByOrder: the device comes to no meeting any more, and its launches have ended.
+  // Those that wait for it end with FAILED_PRECONDITION.
+  void leave(int64_t device);
   // Ends the launch; `status` is an error.
   void abort(const Status& status);
   // The error that ended the launch.

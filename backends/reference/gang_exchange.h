@@ -44,6 +44,11 @@ class GangMember {
       gang.on_abort([weak = std::weak_ptr(exchange)](const Status& status) {
         if (const auto alive = weak.lock()) alive->abort(status);
       });
+      if (is_of_one_device_) {
+        gang.on_leave([weak = std::weak_ptr(exchange)](int64_t device) {
+          if (const auto alive = weak.lock()) alive->leave(device);
+        });
+      }
       if (gang.link() != nullptr) {
         gang.link()->listen([weak = std::weak_ptr(exchange)](int from, const std::string& head,
                                                              std::vector<HostArray> blocks) {

@@ -350,6 +350,17 @@ void check_raw_future(Session& s) {
   require(s.finish_event(args.event).has_value(), "an error of the destination was lost");
 }
 
+void check_raw_future_null(Session& s) {
+  auto args = make_args<PJRT_Buffer_CopyRawToHostFuture_Args>();
+  args.buffer = s.upload_f32(counted(8), {8});
+  args.transfer_size = 12;
+  s.call_optional(HEKLA_SLOT(PJRT_Buffer_CopyRawToHostFuture), &args);
+  auto ready = make_args<PJRT_Buffer_CopyRawToHostFuture_Callback_Args>();
+  ready.callback_data = args.callback_data;
+  args.future_ready_callback(&ready);
+  require(s.finish_event(args.event).has_value(), "a copy to nowhere brought no error");
+}
+
 // ---- Copies.
 
 PJRT_Buffer* copy_to_memory(Session& s, PJRT_Buffer* buffer, PJRT_Memory* memory) {
@@ -440,6 +451,36 @@ void check_bitcast(Session& s) {
   s.call_fails(HEKLA_SLOT(PJRT_Buffer_Bitcast), &args, 0, "another number of bytes");
 }
 
+// Bits above those of a type must not be seen, whatever the bytes held before.
+void check_bitcast_narrow(Session& s) {
+  const std::vector<uint8_t> bytes = {0xff, 0x10, 0x07, 0x88};
+  HostData host;
+  host.type = PJRT_Buffer_Type_U8;
+  host.dims = {4};
+  host.data = bytes.data();
+  const int64_t dims[] = {4};
+  auto args = make_args<PJRT_Buffer_Bitcast_Args>();
+  args.buffer = s.upload(host);
+  args.element_type = PJRT_Buffer_Type_U4;
+  args.dims = dims;
+  args.num_dims = 1;
+  if (auto error = s.try_call(HEKLA_SLOT(PJRT_Buffer_Bitcast), &args)) {
+    require(!error->message.empty(), "refused without words");
+    s.remark("refused: " + code_name(error->code));
+    return;
+  }
+  s.own(args.out_buffer);
+  constexpr std::string_view kWiden = R"(module @widen {
+  func.func @main(%a: tensor<4xui4>) -> tensor<4xui8> {
+    %0 = stablehlo.convert %a : (tensor<4xui4>) -> tensor<4xui8>
+    return %0 : tensor<4xui8>
+  }
+})";
+  const auto outputs = s.run(s.compile(kWiden), {args.out_buffer});
+  require(s.download(outputs[0], 4) == std::vector<uint8_t>({0x0f, 0x00, 0x07, 0x08}),
+          "values of four bits have more than four");
+}
+
 constexpr Check kBufferChecks[] = {
     {"buffer-queries", "A buffer knows its type, dimensions, device, memory and size.",
      check_buffer_queries},
@@ -480,6 +521,8 @@ constexpr Check kDownloadChecks[] = {
     {"raw-copy-bad-range", "Raw bytes outside of the buffer are refused.", check_raw_bad_range},
     {"raw-copy-future", "A raw copy waits for its destination and takes an error instead.",
      check_raw_future},
+    {"raw-copy-future-null", "A raw copy whose destination turns out to be null is an error.",
+     check_raw_future_null},
 };
 
 constexpr Check kCopyChecks[] = {
@@ -489,6 +532,9 @@ constexpr Check kCopyChecks[] = {
     {"copy-deleted", "Copying a deleted buffer is an error.", check_copy_deleted},
     {"copy-to-device", "A copy to another device holds the same values.", check_copy_to_device},
     {"bitcast", "A bitcast keeps the bits and refuses another size.", check_bitcast},
+    {"bitcast-narrow",
+     "Bytes seen as elements of fewer bits are refused, or their other bits are not seen.",
+     check_bitcast_narrow},
 };
 
 }  // namespace

@@ -86,6 +86,13 @@ void check_unknown_device(Session& s) {
   require_refused(s, kAdd, "mlir", compile_options(settings), "a program for an unknown device");
 }
 
+void check_many_devices(Session& s) {
+  CompileSettings settings;
+  settings.device_ids.clear();
+  settings.replicas = settings.partitions = 1 << 20;
+  require_refused(s, kAdd, "mlir", compile_options(settings), "a program for 2^40 devices");
+}
+
 void check_syntax_error(Session& s) {
   require_refused(s, kSyntaxError, "mlir", compile_options({}), "a syntax error");
 }
@@ -642,6 +649,9 @@ constexpr Check kCompileChecks[] = {
      check_no_assignment},
     {"compile-unknown-device", "An assignment to an unknown device is an error.",
      check_unknown_device},
+    {"compile-many-devices",
+     "More replicas and partitions than memory could count are refused without an assignment.",
+     check_many_devices},
     {"compile-syntax-error", "Text with a syntax error is an error.", check_syntax_error},
     {"compile-type-error", "A program that does not type-check is an error.", check_type_error},
     {"compile-empty", "An empty program is an error.", check_empty_program},

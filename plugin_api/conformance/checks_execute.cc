@@ -194,6 +194,27 @@ void check_wrong_device_count(Session& s) {
   }
 }
 
+void check_null_lists(Session& s) {
+  PJRT_LoadedExecutable* executable = s.compile(kAddOne);
+  PJRT_Buffer* const list[] = {one_to_four(s)};
+  PJRT_Buffer* outputs[] = {nullptr};
+  auto options = make_args<PJRT_ExecuteOptions>();
+  for (const bool has_arguments : {false, true}) {
+    PJRT_Buffer* const* lists[] = {has_arguments ? list : nullptr};
+    PJRT_Buffer** output_lists[] = {has_arguments ? nullptr : outputs};
+    auto args = make_args<PJRT_LoadedExecutable_Execute_Args>();
+    args.executable = executable;
+    args.options = &options;
+    args.argument_lists = lists;
+    args.num_devices = 1;
+    args.num_args = 1;
+    args.output_lists = output_lists;
+    s.call_fails(HEKLA_SLOT(PJRT_LoadedExecutable_Execute), &args, 0,
+                 has_arguments ? "a null list of outputs" : "a null list of arguments");
+  }
+  check_add(s);
+}
+
 void check_execute_device(Session& s) {
   CompileSettings settings;
   settings.device_ids = {s.device_id(s.device())};
@@ -578,6 +599,8 @@ constexpr Check kExecuteChecks[] = {
     {"execute-wrong-type", "An argument of another element type is an error.", check_wrong_type},
     {"execute-deleted-argument", "A deleted argument is an error.", check_deleted_argument},
     {"execute-wrong-device", "An argument on another device is an error.", check_wrong_device},
+    {"execute-null-lists", "A device's list of arguments or outputs that is null is refused.",
+     check_null_lists},
     {"execute-wrong-device-count", "A wrong number of devices is an error that writes nothing.",
      check_wrong_device_count},
     {"execute-on-device", "A launch can name its device.", check_execute_device},

@@ -384,6 +384,33 @@ void check_client_dies_alone(Session& s) {
   require(s.download_f32(outputs[0], 4) == Floats({2, 3, 4, 5}), "wrong result");
 }
 
+// Handles of one client given to another.
+void check_foreign_handles(Session& s) {
+  PJRT_Client* first = s.create_client();
+  PJRT_Client* second = s.create_client();
+  PJRT_Device* device = s.addressable_devices(second).front();
+  const Floats values = {1, 2, 3, 4};
+  HostData host;
+  host.dims = {4};
+  host.data = values.data();
+  const auto refuses = [&](const std::string& what) {
+    auto args = s.upload_args(host, first);
+    const auto error = s.try_call(HEKLA_SLOT(PJRT_Client_BufferFromHostBuffer), &args);
+    require(error.has_value(), what + " of another client was accepted");
+    require(!error->message.empty(), what + " was refused without words");
+  };
+  host.device = device;
+  refuses("a device");
+  host.device = nullptr;
+  host.memory = s.default_memory(device);
+  if (host.memory != nullptr) refuses("a memory");
+  LaunchOptions options;
+  options.execute_device = device;
+  const auto error = s.execute_error(s.compile(kConstant, {}, first), {}, options);
+  require(error.has_value(), "a launch on a device of another client was accepted");
+  require(!error->message.empty(), "a launch was refused without words");
+}
+
 void check_outputs_outlive_executable(Session& s) {
   PJRT_LoadedExecutable* executable = s.compile(kTwoOutputs);
   const auto outputs = s.run(executable, {s.upload_f32({1, 2, 3, 4}, {4})});
@@ -481,6 +508,8 @@ constexpr Check kLifetimeChecks[] = {
      check_two_clients},
     {"client-dies-alone", "A client works on after another one was destroyed.",
      check_client_dies_alone},
+    {"foreign-handles", "Devices and memories of one client are refused by another one.",
+     check_foreign_handles},
     {"outputs-outlive-executable", "Outputs outlive their executable.",
      check_outputs_outlive_executable},
     {"events-outlive-buffer", "A ready event outlives its buffer.", check_events_outlive_buffer},

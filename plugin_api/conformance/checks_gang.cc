@@ -293,6 +293,41 @@ void check_assignment_twice(Session& s) {
   require(error.has_value(), "one device is assigned two replicas");
 }
 
+// a f32[4] -> the sum over both replicas.
+constexpr std::string_view kSumOfTwo = R"(module @sum_of_two {
+  func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+})";
+
+// A process whose other thread has failed ends although nobody will come to the collective.
+void check_waiting_alone(Session& s) {
+  s.device(1);  // needs two
+  CompileSettings settings;
+  settings.replicas = 2;
+  settings.device_ids = {s.device_id(s.device(0)), s.device_id(s.device(1))};
+  PJRT_LoadedExecutable* executable = nullptr;
+  if (auto error =
+          s.try_compile(kSumOfTwo, "mlir", compile_options(settings), &executable, nullptr)) {
+    throw NotOffered{error->text()};
+  }
+  LaunchOptions options;
+  options.execute_device = s.device(0);
+  Launch launch;
+  if (auto error = s.try_execute(executable, {s.upload_f32({1, 2, 3, 4}, {4})}, options, &launch)) {
+    throw NotOffered{error->text()};
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  require(!s.is_ready(launch.done), "one of two devices ended its collective alone");
+  s.destroy_event(launch.done);
+  s.finish();  // buffers, the executable and the client go
+}
+
 constexpr Check kGangChecks[] = {
     {"gang-partitions", "Each partition runs on its device and knows its number.",
      check_partitions},
@@ -304,6 +339,9 @@ constexpr Check kGangChecks[] = {
     {"gang-refused",
      "A launch that is refused for one device leaves the inputs of all as they were.",
      check_refused},
+    {"gang-waiting-alone",
+     "A client can be destroyed while a device waits for one that was never launched.",
+     check_waiting_alone},
     {"gang-error", "An error of one device soon ends the launch on all others, with that error.",
      check_error_ends_all},
 };

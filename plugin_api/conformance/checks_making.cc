@@ -146,6 +146,57 @@ void view(Session& s, bool with_callback) {
   require(end.pointer == pointer.device_memory_ptr, "the delete callback got another pointer");
 }
 
+// A view of the memory of four f32, which must not be written.
+PJRT_Buffer* view_of(Session& s, PJRT_Buffer* base) {
+  if (auto error = s.finish_event(s.ready_event(base))) fail(error->text());
+  auto pointer = make_args<PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args>();
+  pointer.buffer = base;
+  s.call_optional(HEKLA_SLOT(PJRT_Buffer_OpaqueDeviceMemoryDataPointer), &pointer);
+  TiledLayout layout({0});
+  auto args = make_args<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
+  args.client = s.client();
+  args.device_buffer_ptr = pointer.device_memory_ptr;
+  args.dims = kDims;
+  args.num_dims = 1;
+  args.element_type = PJRT_Buffer_Type_F32;
+  args.layout = &layout.layout;
+  args.device = s.device();
+  args.memory = s.default_memory(s.device());
+  s.call_optional(HEKLA_SLOT(PJRT_Client_CreateViewOfDeviceBuffer), &args);
+  require(args.buffer != nullptr, "the view is null");
+  s.own(args.buffer);
+  return args.buffer;
+}
+
+// Once its view is gone the memory is its owner's, who does with it what he likes.
+void check_view_result(Session& s) {
+  PJRT_Buffer* base = s.upload_f32({1, 2, 3, 4}, {4});
+  PJRT_Buffer* seen = view_of(s, base);
+  const auto outputs = s.run(s.compile(kIdentity), {seen});
+  s.destroy_buffer(seen);
+  s.destroy_buffer(base);
+  for (int i = 0; i < 64; ++i) s.upload_f32({9, 9, 9, 9}, {4});  // which may take the memory
+  require(s.download_f32(outputs[0], 4) == std::vector<float>({1, 2, 3, 4}),
+          "a result changed after the viewed memory was freed");
+}
+
+void check_view_donated(Session& s) {
+  PJRT_LoadedExecutable* executable = s.compile(kDonateAlias);
+  PJRT_Buffer* base = s.upload_f32({1, 2, 3, 4}, {4});
+  Launch launch;
+  auto error =
+      s.try_execute(executable, {view_of(s, base), s.upload_f32({1, 2, 3, 4}, {4})}, {}, &launch);
+  if (!error) error = s.finish_event(launch.done);
+  if (error) {
+    s.remark("refused: " + code_name(error->code));
+  } else {
+    require(s.download_f32(launch.outputs[0], 4) == std::vector<float>({2, 4, 6, 8}),
+            "wrong result");
+  }
+  require(s.download_f32(base, 4) == std::vector<float>({1, 2, 3, 4}),
+          "a launch wrote into viewed memory");
+}
+
 void check_view(Session& s) { view(s, true); }
 void check_view_without_callback(Session& s) { view(s, false); }
 
@@ -319,6 +370,28 @@ void check_stream_literal(Session& s) {
   stream.destroy();
 }
 
+// A literal is all of its buffer: of another shape it would leave some of it unset.
+void check_stream_literal_shape(Session& s) {
+  Stream stream(s, {{2, 3}});
+  PJRT_Buffer* buffer = stream.retrieve(0);
+  const std::vector<float> values = counted(6);
+  const int64_t dims[] = {2};
+  TiledLayout layout({0});
+  auto args = make_args<PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args>();
+  args.transfer_manager = stream.manager();
+  args.data = values.data();
+  args.shape_dims = dims;
+  args.shape_num_dims = 1;
+  args.shape_element_type = PJRT_Buffer_Type_F32;
+  args.shape_layout = &layout.layout;
+  s.call_fails(HEKLA_SLOT(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral), &args, 0,
+               "a literal that is smaller than its buffer");
+  // The buffer still waits for its data.
+  stream.send(0, values.data(), 0, 6, true);
+  require(s.download_f32(buffer, 6) == values, "wrong values");
+  stream.destroy();
+}
+
 void check_stream_bad_range(Session& s) {
   Stream stream(s, {{4}});
   stream.retrieve(0);
@@ -348,6 +421,9 @@ constexpr Check kMakingChecks[] = {
      check_view},
     {"view-without-callback", "A view of device memory needs no delete callback.",
      check_view_without_callback},
+    {"view-result", "What a launch made of a view stays when the view and its memory are gone.",
+     check_view_result},
+    {"view-donated", "A view that is donated leaves the memory as it is.", check_view_donated},
 };
 
 constexpr Check kStreamChecks[] = {
@@ -361,6 +437,8 @@ constexpr Check kStreamChecks[] = {
      check_stream_error},
     {"async-metadata", "Metadata of a transfer is accepted.", check_stream_metadata},
     {"async-literal", "A whole literal can be transferred.", check_stream_literal},
+    {"async-literal-shape", "A literal of another shape than its buffer is refused.",
+     check_stream_literal_shape},
     {"async-bad-range", "Bytes behind the end of a streamed buffer are refused.",
      check_stream_bad_range},
 };

@@ -33,6 +33,14 @@ struct Device {
   CallbackQueue callbacks;
 };
 
+Result<HostArray> copied(const HostArray& array) {
+  HEKLA_ASSIGN_OR_RETURN(HostArray copy, HostArray::allocate(array.dtype(), array.dims(), false));
+  if (array.size_bytes() > 0) {
+    std::memcpy(copy.mutable_data(), array.data(), static_cast<size_t>(array.size_bytes()));
+  }
+  return copy;
+}
+
 int64_t bytes_of(const ir::Type& type) {
   return type.is_token() ? 0 : element_count(type.dims()) * dtype_bytes(type.dtype());
 }
@@ -153,6 +161,10 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
       ReferenceStorage& storage = storage_of(input.storage);
       const bool is_last = input.is_donated && input.storage.use_count() == 1;
       HostArray array = is_last ? storage.take_array() : storage.array();
+      if (storage.is_foreign()) {
+        // A result may be its argument.
+        HEKLA_ASSIGN_OR_RETURN(array, copied(array));
+      }
       // Storages hold plain bytes until a launch gives them a type.
       if (array.dtype() != parameters[i].dtype() || array.dims() != parameters[i].dims()) {
         array = std::move(array).with_shape(parameters[i].dtype(), parameters[i].dims());
@@ -239,7 +251,7 @@ class ReferenceBackend : public pjrt::Backend {
         std::make_shared<MemoryAccount>("host", std::numeric_limits<int64_t>::max()), bytes);
     HEKLA_RETURN_IF_ERROR(devices_[static_cast<size_t>(device)]->account->add(0));
     storage->set_array(HostArray::wrap(DType::kUI8, {bytes}, nullptr, data));
-    storage->set_release(std::move(release));
+    storage->set_foreign(std::move(release));
     return StorageRef(std::move(storage));
   }
 

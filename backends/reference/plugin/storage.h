@@ -27,14 +27,22 @@ class ReferenceStorage : public pjrt::Storage {
   void set_array(HostArray array);
   // Moves the array out; for a donated input whose only owner is the launch.
   HostArray take_array();
-  void set_release(std::function<void()> release) { release_ = std::move(release); }
+  // The array is memory of somebody else, who has it back when the storage goes. Before others have
+  // the storage.
+  void set_foreign(std::function<void()> release) {
+    is_foreign_ = true;
+    release_ = std::move(release);
+  }
+  // Nothing that outlives the storage may share the array then.
+  bool is_foreign() const { return is_foreign_; }
 
  private:
   const std::shared_ptr<MemoryAccount> account_;  // shared with the device's other storages
   const int64_t size_bytes_;
   mutable std::mutex mutex_;
-  HostArray array_;                // guarded by mutex_
-  std::function<void()> release_;  // of foreign memory
+  HostArray array_;  // guarded by mutex_
+  bool is_foreign_ = false;
+  std::function<void()> release_;  // of foreign memory; may be empty
 };
 
 }  // namespace hekla::reference

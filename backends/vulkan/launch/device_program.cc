@@ -157,8 +157,9 @@ Result<DeviceProgram::RunRef> DeviceProgram::prepare(const LaunchRequest& reques
     if (plan.output_input[i] >= 0) {
       const auto input = static_cast<size_t>(plan.output_input[i]);
       const LaunchInput& donor = request.inputs[input];
-      if (donor.is_donated && donor.memory->unordered_readers == 0 &&
-          donor.memory->bytes() == plan.output_bytes[i] && donor.memory->role() == role) {
+      if (donor.is_donated && !donor.memory->is_imported() &&
+          donor.memory->unordered_readers == 0 && donor.memory->bytes() == plan.output_bytes[i] &&
+          donor.memory->role() == role) {
         run->is_taken[input] = run->is_shared[i] = true;
         run->outputs.push_back(donor.memory);
         continue;

@@ -46,6 +46,8 @@ class Allocation {
 
   int64_t bytes() const { return bytes_; }
   MemoryRole role() const;  // kTensor where it was imported
+  // Memory of the host's, which it still has when this is gone: only its owner writes it.
+  bool is_imported() const { return imported_ != nullptr; }
   VkBuffer buffer() const;
   int64_t offset() const { return offset_; }  // within buffer()
   uint64_t address() const;

@@ -45,6 +45,8 @@ TEST(ReadOptions, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(code("num_devices", int64_t{0}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("num_devices", std::string("many")), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("memory_limit_bytes", int64_t{-1}), StatusCode::kInvalidArgument);
+  // In nanoseconds it would be more than 64 bits hold, and every launch late.
+  EXPECT_EQ(code("vulkan_launch_timeout", int64_t{10'000'000'000}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("vulkan_device_type", std::string("huge")), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("vulkan_mask", 1.5F), StatusCode::kInvalidArgument);
 }

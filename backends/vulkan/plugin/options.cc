@@ -45,8 +45,8 @@ pjrt::OptionTable option_table(BackendOptions& o) {
   table.flag("vulkan_profile", "HEKLA_VULKAN_PROFILE", o.program.profile, "false",
              "logs the device's time of launches by kernel");
   table.integer(
-      "vulkan_launch_timeout", "HEKLA_VULKAN_LAUNCH_TIMEOUT", o.device.launch_timeout_seconds, {},
-      "0: none",
+      "vulkan_launch_timeout", "HEKLA_VULKAN_LAUNCH_TIMEOUT", o.device.launch_timeout_seconds,
+      {0, int64_t{1} << 30}, "0: none",
       "seconds after which work that does not end is an error: a loop that goes on in "
       "submission after submission ends its launch with DEADLINE_EXCEEDED, one submission "
       "that does not end counts as the loss of the device");
