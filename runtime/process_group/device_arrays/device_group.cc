@@ -104,7 +104,7 @@ DeviceGroup::DeviceGroup(std::shared_ptr<ProcessGroup> parent, std::shared_ptr<P
     : parent_(std::move(parent)),
       group_(std::move(group)),
       may_be_direct_(options.host_memory == "auto"),
-      queue_(std::make_unique<DeviceQueue>(may_be_direct_)) {}
+      queue_(std::make_unique<DeviceQueue>(may_be_direct_, [this] { return group_->status(); })) {}
 
 DeviceGroup::~DeviceGroup() { shutdown(); }
 

@@ -634,6 +634,55 @@ TEST_P(DeviceGroupOn, CallsLeftBehindEnd) {
   }
 }
 
+// Nobody waits: who asks or is called hears of the end all the same.
+TEST_P(DeviceGroupOn, CallsEndWithoutAWaiter) {
+  on_device_ranks(
+      2,
+      [&](DeviceGroup& group) {
+        const int other = 1 - group.rank();
+        const DeviceWork received = group.receive(place(DType::kF32, {2}), other);
+        const DeviceWork sent = group.send(put(floats({1, 2})), other);
+        const auto end = [](const DeviceWork& work) {
+          const Deadline deadline = Deadline::in(seconds(30));
+          while (!work.test() && !deadline.expired()) std::this_thread::sleep_for(milliseconds(1));
+          EXPECT_TRUE(work.test()) << work.call();
+        };
+        end(sent);
+        end(received);
+        EXPECT_EQ(floats_of(received.result()), (std::vector<float>{1, 2}));
+        Completion told;
+        const DeviceWork sum = group.all_reduce(put(floats({1, 2})));
+        sum.then([&](const Status& status) { told.complete(status); });
+        EXPECT_TRUE(told.await_until(Deadline::in(seconds(30))));
+      },
+      options());
+}
+
+// An input may wait for the rank that is lost.
+TEST_P(DeviceGroupOn, CallsEndWithTheGroupWhileTheirInputsAreOut) {
+  std::barrier all(2);
+  on_device_ranks(
+      2,
+      [&](DeviceGroup& group) {
+        static std::vector<std::unique_ptr<Late>>& never = *new std::vector<std::unique_ptr<Late>>;
+        if (group.rank() == 0) {
+          never.push_back(std::make_unique<Late>(client()));
+          const DeviceWork waits = group.all_reduce(never.back()->buffer);
+          const DeviceWork next = group.all_reduce(put(floats({1, 2, 3, 4})));
+          for (const DeviceWork& work : {waits, next}) {
+            const Status status = work.wait(seconds(30));
+            EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.to_string();
+            EXPECT_TRUE(says(status, "rank 1 has aborted")) << status.to_string();
+            EXPECT_TRUE(says(status, "enough")) << status.to_string();
+          }
+        } else {
+          group.abort("enough");
+        }
+        all.arrive_and_wait();
+      },
+      options());
+}
+
 // Each rank has its own kind of device.
 TEST(DeviceGroup, DevicesOfSeveralKindsMeet) {
   const std::vector<std::string> plugins = {"cpu", "reference"};

@@ -85,6 +85,7 @@ void DeviceQueue::add(const std::shared_ptr<State>& state) {
   }
   Line& line = state->kind == State::Kind::kSend ? sends_ : collectives_;
   if (!is_line) {
+    start_thread_locked();  // which makes a buffer of what comes
     lock.unlock();
     issue(*state);
     state->hook();
@@ -98,20 +99,34 @@ void DeviceQueue::add(const std::shared_ptr<State>& state) {
     lock.lock();
     line.is_issuing = false;
     if (!line.calls.empty()) signal_->changed.notify_all();
+    if (state->makes_buffer) start_thread_locked();
     lock.unlock();
     if (state->makes_buffer) state->hook();
     return;
   }
   line.calls.push_back(state);
-  if (!thread_.joinable()) {
-    thread_ = start_thread([this] { work(); });
-  }
+  start_thread_locked();
   signal_->changed.notify_all();
 }
 
+void DeviceQueue::start_thread_locked() {
+  if (!thread_.joinable() && !signal_->is_stopped) {
+    thread_ = start_thread([this] { work(); });
+  }
+}
+
 void DeviceQueue::work() {
+  // How often the group is looked at for calls whose inputs may never come.
+  constexpr std::chrono::milliseconds kLook(50);
+  bool is_over = false;
   std::unique_lock lock(signal_->mutex);
   for (;;) {
+    const bool is_awaited = !collectives_.calls.empty() || !sends_.calls.empty();
+    if (is_awaited && !is_over) {
+      lock.unlock();
+      is_over = !group_status_().ok();
+      lock.lock();
+    }
     if (!signal_->ended.empty()) {
       const auto [state, status] = std::move(signal_->ended.front());
       signal_->ended.pop_front();
@@ -126,7 +141,7 @@ void DeviceQueue::work() {
     for (Line* const line : {&collectives_, &sends_}) {
       if (line->calls.empty() || line->is_issuing) continue;
       const State& first = *line->calls.front();
-      if (is_due(first) || first.deadline.expired()) {
+      if (is_over || is_due(first) || first.deadline.expired()) {
         due = line;
         break;
       }
@@ -143,10 +158,11 @@ void DeviceQueue::work() {
       due->is_issuing = false;
       continue;
     }
-    if (next.is_never()) {
-      signal_->changed.wait(lock);
+    if (is_awaited) {
+      const Deadline look = Deadline::in(kLook);
+      signal_->changed.wait_until(lock, std::min(next.time(), look.time()));
     } else {
-      signal_->changed.wait_until(lock, next.time());
+      signal_->changed.wait(lock);
     }
   }
 }
@@ -170,6 +186,7 @@ Result<Elements> DeviceQueue::open_output(State& state) {
 Result<Work> DeviceQueue::begin(State& state) {
   HEKLA_RETURN_IF_ERROR(state.refused);
   if (!state.arrival->has_come) {
+    HEKLA_RETURN_IF_ERROR(group_status_());
     return deadline_exceeded("the contents of its input have not come");
   }
   HEKLA_RETURN_IF_ERROR(state.arrival->status.with_context("its input"));

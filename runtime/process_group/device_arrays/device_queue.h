@@ -77,7 +77,9 @@ struct DeviceWork::State : std::enable_shared_from_this<DeviceWork::State> {
 
 class DeviceQueue {
  public:
-  explicit DeviceQueue(bool may_be_direct) : may_be_direct_(may_be_direct) {}
+  // `group_status`: why the group has ended; calls that still wait for their inputs end then.
+  DeviceQueue(bool may_be_direct, std::function<Status()> group_status)
+      : may_be_direct_(may_be_direct), group_status_(std::move(group_status)) {}
   // stop().
   ~DeviceQueue();
 
@@ -94,6 +96,7 @@ class DeviceQueue {
   };
 
   void work();
+  void start_thread_locked();
   // To the group, or to the others that it is refused.
   void issue(DeviceWork::State& state);
   Result<Work> begin(DeviceWork::State& state);
@@ -101,12 +104,13 @@ class DeviceQueue {
   static bool is_due(const DeviceWork::State& state);
 
   const bool may_be_direct_;
+  const std::function<Status()> group_status_;
   const std::shared_ptr<DeviceSignal> signal_ = std::make_shared<DeviceSignal>();
   Line collectives_, sends_;  // guarded by signal_->mutex
   std::atomic<int64_t> read_in_place_ = 0, read_copied_ = 0, written_in_place_ = 0,
                        written_copied_ = 0, reused_ = 0;
   std::mutex joining_;
-  std::jthread thread_;  // last: uses the rest; made for the first call that waits
+  std::jthread thread_;  // last: uses the rest; made for the first call that needs it
 };
 
 }  // namespace hekla::process_group
