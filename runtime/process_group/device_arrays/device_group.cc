@@ -85,10 +85,9 @@ struct DeviceGroup::Call {
 Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(std::shared_ptr<ProcessGroup> group,
                                                          const DeviceGroupOptions& options,
                                                          Timeout timeout) {
-  Status refused;
   if (group == nullptr) return invalid_argument("a group of device arrays without a process group");
   if (options.host_memory != "auto" && options.host_memory != "off") {
-    refused =
+    const Status refused =
         invalid_argument("host_memory \"{}\", which is \"auto\" or \"off\"", options.host_memory);
     group->refuse("a group of device arrays", refused);
     return refused;

@@ -538,6 +538,26 @@ TEST_P(DeviceGroupOn, WhatOneRankRefusesIsSaidOnAll) {
   }
 }
 
+// While a call before it waits.
+TEST_P(DeviceGroupOn, ARefusedCallHasEndedAtOnce) {
+  on_device_ranks(
+      2,
+      [&](DeviceGroup& group) {
+        Late late(client());
+        const DeviceWork first = group.all_reduce(late.buffer, ReduceOp::kSum, {.donate = true});
+        EXPECT_TRUE(*late.buffer->is_freed());
+        const DeviceWork wrong = group.all_reduce(nullptr);
+        EXPECT_TRUE(wrong.test());
+        EXPECT_EQ(wrong.wait().code(), StatusCode::kInvalidArgument);
+        EXPECT_EQ(wrong.result().status().code(), StatusCode::kInvalidArgument);
+        late.come(*put(floats({1, 2, 3, 4})));
+        EXPECT_EQ(floats_of(first.result()), (std::vector<float>{2, 4, 6, 8}));
+        // Both have refused it: nothing has happened.
+        EXPECT_EQ(floats_of(group.all_reduce(put(floats({1}))).result()), std::vector<float>{2});
+      },
+      options());
+}
+
 TEST_P(DeviceGroupOn, ARefusedMessageFailsAtItsReceiver) {
   on_device_ranks(
       2,

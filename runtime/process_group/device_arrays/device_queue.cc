@@ -238,12 +238,15 @@ DeviceCounts DeviceQueue::counts() const {
 }
 
 Status DeviceWork::wait() const {
+  // What is refused has ended before it is its turn to tell the others.
+  if (state_->done.is_done()) return state_->done.status();
   static_cast<void>(state_->issued.await());
   if (state_->work) state_->end(state_->work->wait());
   return state_->done.await();
 }
 
 Status DeviceWork::wait(std::chrono::nanoseconds timeout) const {
+  if (state_->done.is_done()) return state_->done.status();
   const Deadline deadline = Deadline::in(timeout);
   const auto late = [&] {
     return deadline_exceeded(
