@@ -18,12 +18,13 @@ set(HEKLA_PUBLIC_HEADERS
   runtime/program/builder/graph_builder.h runtime/program/stablehlo/read_program.h
   runtime/program/stablehlo/bytecode/write_bytecode.h runtime/program/stablehlo/text/print.h
   runtime/process_group/init.h runtime/process_group/backend_registry.h
+  runtime/process_group/device_arrays/device_group.h
   runtime/process_group/objects.h runtime/process_group/c_api/process_group_c.h
   runtime/checkpoint/c_api/checkpoint_c.h
   runtime/checkpoint/manager/checkpoint_manager.h runtime/checkpoint/device/client_source.h)
 set(client hekla_runtime_client hekla_npy)
 set(program hekla_builder hekla_stablehlo)
-set(group hekla_process_group)
+set(group hekla_process_group hekla_process_group_device)
 set(checkpoint hekla_checkpoint_manager hekla_checkpoint_device)
 
 # Appends the libraries of ours among `ARGN`, and those that they stand on, to `result`.

@@ -18,6 +18,9 @@ RULES = [
     ("plugin_api/", []),
     ("runtime/base/", []),
     ("runtime/collectives/", ["runtime/base/", "runtime/rendezvous/"]),
+    # The same for buffers of devices.
+    ("runtime/process_group/device_arrays/", ["plugin_api/", "runtime/base/", "runtime/client/",
+                                              "runtime/plugin/", "runtime/process_group/"]),
     # What users call collectives by: over transports, and nothing of devices or programs. The
     # table of transports of others is plugin_api's.
     ("runtime/process_group/", ["plugin_api/hekla_group_backend.h", "runtime/base/",

@@ -9,6 +9,10 @@ runtime/process_group/process_group.h says what the calls promise: sums in the o
 compared before data move, a deadline for each, errors that name the call and the ranks to blame. A
 result is a new array, on the device of a JAX array that was given; `out` takes a NumPy array for it.
 With wait=False a call returns at once with a Pending.
+
+A JAX array on one device whose memory is the host's is sent from where it lies; while a call is under
+way it may be deleted or donated, which then works on a copy. Other arrays are copied to the host first, and
+results to the device. A call waits for the contents of its array.
 """
 import ctypes
 import functools
@@ -120,6 +124,10 @@ class ProcessGroup:
         return pending.result() if wait else pending
 
     def _dense(self, x):
+        if hasattr(x, 'addressable_data') and len(x.sharding.device_set) == 1:
+            # Of the same buffer: JAX keeps a view of an array as long as the array, and nothing could
+            # be donated any more.
+            x = x.addressable_data(0)
         return np.ascontiguousarray(np.asarray(x)).reshape(np.shape(x))
 
     def _out(self, out, shape, dtype):
@@ -140,10 +148,12 @@ class ProcessGroup:
     @_collective
     def broadcast(self, x, root, out=None, timeout=None):
         """The root's x; the others' says shape and dtype."""
-        dense = self._dense(x)
-        whole = self._out(out, dense.shape, dense.dtype)
         if self.rank == root:
+            dense = self._dense(x)
+            whole = self._out(out, dense.shape, dense.dtype)
             whole[...] = dense
+        else:
+            whole = self._out(out, np.shape(x), x.dtype if hasattr(x, 'dtype') else np.asarray(x).dtype)
         return (array_of(whole), root, milliseconds(timeout)), [whole], lambda: as_given(x, whole)
 
     @_collective

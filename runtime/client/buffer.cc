@@ -188,6 +188,68 @@ Status Buffer::drop_reference() const {
   return HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_DecreaseExternalReferenceCount, &args);
 }
 
+bool Buffer::is_on_host() const {
+  if (is_empty()) return false;
+  HEKLA_PJRT_ARGS(PJRT_Buffer_IsOnCpu_Args, args, is_on_cpu);
+  args.buffer = handle_;
+  return HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_IsOnCpu, &args).ok() && args.is_on_cpu;
+}
+
+Result<void*> Buffer::host_address() const {
+  if (is_empty()) return failed_precondition("an empty buffer has no address");
+  if (!is_on_host()) {
+    return unimplemented("plugin '{}' has {} in memory that is not the host's",
+                         state_->plugin->name(), shape());
+  }
+  HEKLA_ASSIGN_OR_RETURN(const Event contents, ready());
+  HEKLA_RETURN_IF_ERROR(contents.await());
+  HEKLA_PJRT_ARGS(PJRT_Buffer_UnsafePointer_Args, args, buffer_pointer);
+  args.buffer = handle_;
+  HEKLA_RETURN_IF_ERROR(HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_UnsafePointer, &args));
+  return reinterpret_cast<void*>(args.buffer_pointer);
+}
+
+bool Buffer::has_bounded_dims() const {
+  if (is_empty()) return false;
+  HEKLA_PJRT_ARGS(PJRT_Buffer_DynamicDimensionIndices_Args, args, num_dynamic_dims);
+  args.buffer = handle_;
+  return HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_DynamicDimensionIndices, &args).ok() &&
+         args.num_dynamic_dims > 0;
+}
+
+Result<Buffer> Buffer::alias() const {
+  if (is_empty()) return failed_precondition("an empty buffer has no other");
+  HEKLA_PJRT_ARGS(PJRT_Buffer_Bitcast_Args, args, out_buffer);
+  args.buffer = handle_;
+  args.element_type = to_buffer_type(dtype_);
+  args.dims = dims_.data();
+  args.num_dims = dims_.size();
+  // Plugins refuse another layout as they refuse another size.
+  const Status status = HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_Bitcast, &args);
+  if (status.code() == StatusCode::kInvalidArgument) return unimplemented("{}", status.message());
+  HEKLA_RETURN_IF_ERROR(status);
+  return adopt(state_, args.out_buffer);
+}
+
+Result<Buffer> Buffer::donate() const {
+  if (is_empty()) return failed_precondition("an empty buffer has nothing to hand over");
+  HEKLA_PJRT_ARGS(PJRT_Buffer_DonateWithControlDependency_Args, args, out_buffer);
+  args.buffer = handle_;
+  HEKLA_RETURN_IF_ERROR(
+      HEKLA_PJRT_CALL(*state_->plugin, PJRT_Buffer_DonateWithControlDependency, &args));
+  // Nothing else is to be waited for.
+  HEKLA_PJRT_ARGS(PJRT_Buffer_DonateWithControlDependency_Callback_Args, done, error_message_size);
+  done.callback_data = args.callback_data;
+  done.error_code = PJRT_Error_Code_OK;
+  args.dependency_ready_callback(&done);
+  return adopt(state_, args.out_buffer);
+}
+
+Client Buffer::client() const {
+  if (is_empty()) die_of_bad_result(failed_precondition("an empty buffer has no client"));
+  return Client(state_);
+}
+
 Result<Buffer> Buffer::copy_to(const Memory& memory) const {
   if (is_empty()) return failed_precondition("an empty buffer cannot be copied");
   HEKLA_PJRT_ARGS(PJRT_Buffer_CopyToMemory_Args, args, dst_buffer);
@@ -210,7 +272,7 @@ Result<Buffer> Buffer::copy_to(const Device& device) const {
   return adopt(state_, args.dst_buffer);
 }
 
-Status Buffer::free() {
+Status Buffer::free() const {
   if (is_empty()) return ok_status();
   HEKLA_PJRT_ARGS(PJRT_Buffer_Delete_Args, args, buffer);
   args.buffer = handle_;

@@ -347,6 +347,23 @@ Result<Buffer> Client::upload(const HostArray& array, PJRT_Device* device,
   return Buffer::adopt(state_, args.buffer);
 }
 
+Result<Buffer> Client::adopt(PJRT_Buffer* handle) const { return Buffer::adopt(state_, handle); }
+
+Result<Buffer> Client::allocate(DType dtype, const Dims& dims, const Memory& memory) const {
+  HEKLA_PJRT_ARGS(PJRT_Client_CreateUninitializedBuffer_Args, args, buffer);
+  args.client = state_->client;
+  args.shape_element_type = to_buffer_type(dtype);
+  if (args.shape_element_type == PJRT_Buffer_Type_INVALID) {
+    return invalid_argument("dtype {} cannot cross the PJRT C API", dtype_name(dtype));
+  }
+  args.shape_dims = dims.data();
+  args.shape_num_dims = dims.size();
+  args.memory = memory.handle();
+  HEKLA_RETURN_IF_ERROR(
+      HEKLA_PJRT_CALL(*state_->plugin, PJRT_Client_CreateUninitializedBuffer, &args));
+  return Buffer::adopt(state_, args.buffer);
+}
+
 Result<Executable> Client::compile(std::string_view program, CompileOptions options,
                                    std::string_view format) const {
   if (program.size() > kMaxProgram) {

@@ -2,11 +2,11 @@
 // Client: a plugin's devices, memories, buffers and executables with C++ ownership.
 //
 // Every object owns its handle of the C API and keeps the client alive, so they may be destroyed in
-// any order. All are movable and not copyable, except Device and Memory, which are cheap views that
-// are valid as long as their Client. Launches and transfers are asynchronous; their errors come out
-// of the Event, or of whatever reads the result. Objects may be used from several threads as long
-// as nobody moves or destroys them meanwhile. Errors of the plugin come back with their code; a
-// function that the plugin lacks gives UNIMPLEMENTED.
+// any order. All are movable and not copyable, except Client, whose copies are the same client, and
+// Device and Memory, which are cheap views that are valid as long as it. Launches and transfers are
+// asynchronous; their errors come out of the Event, or of whatever reads the result. Objects may be
+// used from several threads as long as nobody moves or destroys them meanwhile. Errors of the
+// plugin come back with their code; a function that the plugin lacks gives UNIMPLEMENTED.
 #pragma once
 
 #include <memory>
@@ -115,12 +115,28 @@ class Buffer {
   bool is_kept_by_references() const;
   Status add_reference() const;
   Status drop_reference() const;
+  // Whether the plugin says that the host reads and writes this memory as its own.
+  bool is_on_host() const;
+  // Where it does: waits for the contents and gives their address. The memory stays as long as this
+  // buffer is neither freed nor consumed, or has a reference. UNIMPLEMENTED where there is none.
+  Result<void*> host_address() const;
+  // Some dimensions have a size of their own, below that of dims().
+  bool has_bounded_dims() const;
+  // Another buffer on the same memory and contents, which stays when this one is freed; what
+  // consumes this one changes both, unless it has references. UNIMPLEMENTED where plugins or
+  // layouts have none.
+  Result<Buffer> alias() const;
+  // Hands memory and contents over to a new buffer; this one is freed. FAILED_PRECONDITION: it has
+  // references; UNIMPLEMENTED before version 0.88.
+  Result<Buffer> donate() const;
   // An independent copy in another memory or device of the same client.
   Result<Buffer> copy_to(const Memory& memory) const;
   Result<Buffer> copy_to(const Device& device) const;
   // Gives the device memory back once running launches are done; also true after donation.
-  Status free();
+  Status free() const;
   Result<bool> is_freed() const;
+  // What it is a buffer of; not of an empty one.
+  Client client() const;
   PJRT_Buffer* handle() const { return handle_; }
 
  private:
@@ -229,6 +245,10 @@ class Client {
   // that came after the plugin.
   Result<Buffer> to_device(const HostArray& array, const Device& device) const;
   Result<Buffer> to_device(const HostArray& array, const Memory& memory) const;
+  // Takes over a buffer of this client that the C API has given.
+  Result<Buffer> adopt(PJRT_Buffer* handle) const;
+  // With any contents. UNIMPLEMENTED where the plugin has no such call.
+  Result<Buffer> allocate(DType dtype, const Dims& dims, const Memory& memory) const;
 
   // `program` is StableHLO: a portable artifact or text ("mlir"), or with another `format` what the
   // plugin takes under that name (ours "hlo" and "hlo_with_config"). Without device ids the first
@@ -240,6 +260,7 @@ class Client {
   PJRT_Client* handle() const;
 
  private:
+  friend class Buffer;
   explicit Client(std::shared_ptr<ClientState> state) : state_(std::move(state)) {}
   Result<Buffer> upload(const HostArray& array, PJRT_Device* device, PJRT_Memory* memory) const;
   std::shared_ptr<ClientState> state_;

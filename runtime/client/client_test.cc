@@ -207,6 +207,49 @@ TEST_P(ClientTest, RunsReplicasOnSeveralDevices) {
             StatusCode::kInvalidArgument);
 }
 
+TEST_P(ClientTest, AnAliasStaysWhenTheBufferIsFreed) {
+  const Client client = make();
+  const Buffer first = *client.to_device(floats({3}, {1, 2, 3}), client.addressable_devices()[0]);
+  auto alias = first.alias();
+  if (alias.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << "an older plugin";
+  ASSERT_TRUE(alias.ok()) << alias.status().to_string();
+  EXPECT_TRUE(first.free().ok());
+  EXPECT_FALSE(first.to_host().ok());
+  EXPECT_TRUE(alias->to_host()->identical(floats({3}, {1, 2, 3})));
+}
+
+TEST_P(ClientTest, ADonatedBufferLivesOnInAnother) {
+  const Client client = make();
+  const Buffer first = *client.to_device(floats({3}, {1, 2, 3}), client.addressable_devices()[0]);
+  if (first.is_kept_by_references()) {
+    ASSERT_TRUE(first.add_reference().ok());
+    EXPECT_EQ(first.donate().status().code(), StatusCode::kFailedPrecondition);
+    ASSERT_TRUE(first.drop_reference().ok());
+  }
+  auto second = first.donate();
+  if (second.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << "an older plugin";
+  ASSERT_TRUE(second.ok()) << second.status().to_string();
+  EXPECT_TRUE(*first.is_freed());
+  EXPECT_TRUE(
+      second->to_host(Deadline::in(std::chrono::seconds(60)))->identical(floats({3}, {1, 2, 3})));
+}
+
+TEST_P(ClientTest, NewMemoryHasAShapeAndMayHaveAnAddress) {
+  const Client client = make();
+  const Memory memory = *client.addressable_devices()[0].default_memory();
+  for (const Dims& dims : {Dims{}, Dims{2, 3}, Dims{0, 3}}) {
+    auto buffer = client.allocate(DType::kBF16, dims, memory);
+    if (buffer.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << "an older plugin";
+    ASSERT_TRUE(buffer.ok()) << buffer.status().to_string();
+    EXPECT_EQ(buffer->shape(), shape_string(DType::kBF16, dims));
+    EXPECT_FALSE(buffer->has_bounded_dims());
+    if (!buffer->is_on_host()) {
+      EXPECT_EQ(buffer->host_address().status().code(), StatusCode::kUnimplemented);
+    }
+  }
+  EXPECT_FALSE(client.allocate(DType::kF32, {-1}, memory).ok());
+}
+
 TEST_P(ClientTest, CopiesAreIndependent) {
   const Client client = make();
   const Device device = client.addressable_devices().back();

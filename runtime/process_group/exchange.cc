@@ -256,18 +256,19 @@ Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElemen
   return fold_all(exchange, out, in, by);
 }
 
-Status run_reduce(Exchange& exchange, const Elements& x, int root, const Reduction& by) {
-  if (auto shared = exchange.shared()) return shared_reduce(*shared, x, root, by);
+Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& in, int root,
+                  const Reduction& by) {
+  if (auto shared = exchange.shared()) return shared_reduce(*shared, out, in, root, by);
   const bool is_root = exchange.rank() == root;
-  if (!exchange.is_flat(x)) {
-    return reduce_by_slices(exchange, is_root ? &x : nullptr, x, by,
+  if (!exchange.is_flat(in)) {
+    return reduce_by_slices(exchange, is_root ? &out : nullptr, in, by,
                             is_root ? std::vector<int>() : std::vector<int>{root});
   }
   const auto ranks = static_cast<size_t>(exchange.size());
   std::vector<ConstElements> parts(ranks);
-  parts[static_cast<size_t>(root)] = x;
-  HEKLA_RETURN_IF_ERROR(exchange.begin(parts, std::vector<int64_t>(ranks, is_root ? x.count : 0)));
-  return is_root ? fold_all(exchange, x, x, by) : ok_status();
+  parts[static_cast<size_t>(root)] = in;
+  HEKLA_RETURN_IF_ERROR(exchange.begin(parts, std::vector<int64_t>(ranks, is_root ? in.count : 0)));
+  return is_root ? fold_all(exchange, out, in, by) : ok_status();
 }
 
 Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,

@@ -72,7 +72,9 @@ class Exchange {
 Status run_barrier(Exchange& exchange);
 Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                       const Reduction& by);
-Status run_reduce(Exchange& exchange, const Elements& x, int root, const Reduction& by);
+// `out` counts on the root alone.
+Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& in, int root,
+                  const Reduction& by);
 Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
                           const Reduction& by);
 // Part p of what goes out is for rank p, what comes from p goes into part p; empty: nothing does.

@@ -5,7 +5,7 @@
 //   env://            what the launcher has set (runtime/rendezvous/place.h): HEKLA_STORE, or rank
 //   0
 //                     listens at the address and port that the launcher's variables come to
-//   tcp://HOST:PORT   rank 0 listens there
+//   tcp://HOST:PORT   rank 0 listens there; an address of IPv6 in brackets
 //   file://DIR        a folder that all processes see, new for each run
 //
 // "?rank=R&world_size=N" behind an address says what the environment does not. A port that rank 0

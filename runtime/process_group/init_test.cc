@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace {
 using rendezvous::Place;
 
 // All ranks find each other by a method and sum their ranks.
-void meet(const std::string& method, const Place& place) {
+void meet(const std::string& method, const Place& place, const Options& options = {}) {
   constexpr int kRanks = 3;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -23,7 +24,7 @@ void meet(const std::string& method, const Place& place) {
       Place own = place;
       own.rank = rank;
       own.size = kRanks;
-      const auto group = init_process_group(method, own, {});
+      const auto group = init_process_group(method, own, options);
       ASSERT_TRUE(group.ok()) << group.status().to_string();
       std::vector<int32_t> x = {rank};
       ASSERT_TRUE((*group)->all_reduce(elements(std::span(x))).wait().ok());
@@ -48,6 +49,35 @@ TEST(Init, EachMethodFindsAllRanks) {
   addressed.address = "127.0.0.1";
   addressed.port = free_port();
   meet("env://", addressed);
+}
+
+// The store and, by a backend of streams, each connection.
+TEST(Init, AddressesMayBeOfIpv6) {
+  if (const auto tried = rendezvous::TcpStoreServer::start("::1", 0, ""); !tried.ok()) {
+    GTEST_SKIP() << "no loopback of IPv6: " << tried.status().to_string();
+  }
+  Options options;
+  options.timeout = std::chrono::seconds(60);
+  std::vector<std::string> engines = {"auto"};
+  if (std::filesystem::exists(HEKLA_BINARY_DIR "/lib/hekla/libhekla_gloo.so")) {
+    engines.emplace_back("gloo");
+  }
+  for (const std::string& engine : engines) {
+    const auto server = *rendezvous::TcpStoreServer::start("::1", 0, "secret");
+    options.engine = engine;
+    options.shared_memory = engine == "auto" ? "auto" : "off";
+    options.address = engine == "auto" ? "" : "::1";
+    meet(fmt::format("tcp://[::1]:{}", free_port()), {}, options);
+    Place launched;
+    launched.store = fmt::format("tcp:secret@[::1]:{}", server->port());
+    meet("env://", launched, options);
+    // As MASTER_ADDR has it, without brackets; own addresses are those of the route there.
+    Place addressed;
+    addressed.address = "::1";
+    addressed.port = free_port();
+    options.address.clear();
+    meet("env://", addressed, options);
+  }
 }
 
 TEST(Init, TheAddressMaySayRankAndSize) {

@@ -229,6 +229,10 @@ void ProcessGroup::refuse(std::string_view call, const Status& why) {
   member_->refuse(call, why);
 }
 
+void ProcessGroup::refuse_send(int to, uint64_t tag, const Status& why) {
+  if (check_root(to).ok()) member_->refuse_send(to, tag, why);
+}
+
 Deadline ProcessGroup::deadline_of(Timeout timeout) const {
   return Deadline::in(timeout.value_or(options_.timeout));
 }
@@ -400,13 +404,20 @@ Work ProcessGroup::all_reduce(Elements out, ConstElements in, Reduction by, Time
 }
 
 Work ProcessGroup::reduce(Elements x, int root, Reduction by, Timeout timeout) {
+  return reduce(x, ConstElements(x), root, by, timeout);
+}
+
+Work ProcessGroup::reduce(Elements out, ConstElements in, int root, Reduction by, Timeout timeout) {
+  const bool is_root = rank() == root;
   return start(
-      with_reduction(call_of(Operation::kReduce, x.dtype, x.count, root), by),
-      first_of({check_elements(x), check_root(root), check_reduction(by, x.dtype)}), timeout,
-      [x, root, by](Exchange& exchange) { return run_reduce(exchange, x, root, by); },
+      with_reduction(call_of(Operation::kReduce, in.dtype, in.count, root), by),
+      first_of({check_root(root), is_root ? check_pair(out, in, 1, 1) : check_elements(in),
+                check_reduction(by, in.dtype), is_root ? check_overlap(out, in, in) : ok_status()}),
+      timeout,
+      [out, in, root, by](Exchange& exchange) { return run_reduce(exchange, out, in, root, by); },
       [&]() -> CoalescedParts {
-        const bool is_root = rank() == root;
-        return {at(size(), root, ConstElements(x)), {}, by, is_root ? x : x.part(0, 0), x};
+        const Elements none = {nullptr, in.dtype, 0};
+        return {at(size(), root, in), {}, by, is_root ? out : none, in};
       });
 }
 
@@ -543,7 +554,7 @@ Status ProcessGroup::monitored_barrier(Timeout timeout) {
 Work ProcessGroup::send(ConstElements x, int to, uint64_t tag, Timeout timeout) {
   const Status refused = first_of({check_elements(x), check_root(to)});
   if (!refused.ok()) {
-    if (check_root(to).ok()) member_->refuse_send(to, tag, refused);
+    refuse_send(to, tag, refused);
     const Work work("send", refused.with_context("send on group " + name()));
     add_to_block(work);
     return work;

@@ -104,8 +104,9 @@ class ProcessGroup {
   int size() const;
   const std::string& name() const;
   const std::vector<int>& global_ranks() const;  // those of its first ancestor, by rank
-  uint64_t sequence() const;                     // collective calls that have been made
-  Status status() const;                         // why the group has ended; ok: it has not
+  std::chrono::nanoseconds timeout() const { return options_.timeout; }  // of calls that name none
+  uint64_t sequence() const;  // collective calls that have been made
+  Status status() const;      // why the group has ended; ok: it has not
 
   // The root's elements to all.
   Work broadcast(Elements x, int root, Timeout timeout = {});
@@ -114,6 +115,9 @@ class ProcessGroup {
                   Timeout timeout = {});
   // Into the root's x; the others' stay as they are.
   Work reduce(Elements x, int root, Reduction by = ReduceOp::kSum, Timeout timeout = {});
+  // `out` counts on the root alone.
+  Work reduce(Elements out, ConstElements in, int root, Reduction by = ReduceOp::kSum,
+              Timeout timeout = {});
   // `out` has size() parts like `in`, by rank.
   Work all_gather(Elements out, ConstElements in, Timeout timeout = {});
   // The same with parts of any sizes, those of the ranks, which all ranks must know.
@@ -181,6 +185,8 @@ class ProcessGroup {
   // what it would have been, that they do not make. The same as one that is refused here, also in a
   // block.
   void refuse(std::string_view call, const Status& why);
+  // The same of a message, whose receiver hears of it.
+  void refuse_send(int to, uint64_t tag, const Status& why);
   // Ends the group on all ranks: CANCELLED, with the reason.
   void abort(std::string_view reason);
   // Leaves: calls under way end with CANCELLED, and the others hear of it where they still wait for

@@ -309,23 +309,23 @@ Status shared_all_reduce(SharedCall& call, const Elements& out, const ConstEleme
   return reduce.run();
 }
 
-Status shared_reduce(SharedCall& call, const Elements& x, int root, const Reduction& by) {
+Status shared_reduce(SharedCall& call, const Elements& out, const ConstElements& in, int root,
+                     const Reduction& by) {
   const bool is_root = call.rank() == root;
-  const ConstElements in = x;
-  if (x.size_bytes() <= call.flat_bytes()) {
-    if (!is_root) copy(call.brings(), x.data, x.size_bytes());
+  if (in.size_bytes() <= call.flat_bytes()) {
+    if (!is_root) copy(call.brings(), in.data, in.size_bytes());
     call.announce();
     HEKLA_RETURN_IF_ERROR(call.meet());
-    if (is_root) fold_brought(call, x, x, 0, by);
+    if (is_root) fold_brought(call, out, in, 0, by);
     return ok_status();
   }
-  Reduce reduce{call, in, by, slices_of(x.count, call.size())};
+  Reduce reduce{call, in, by, slices_of(in.count, call.size())};
   const Slice own = reduce.slices[static_cast<size_t>(call.rank())];
-  const Elements result = x.part(own.first, own.count);
+  const Elements result = is_root ? out.part(own.first, own.count) : Elements();
   reduce.out = is_root ? &result : nullptr;
   reduce.shares = !is_root;
   reduce.is_gathered = true;
-  reduce.gathers = is_root ? &x : nullptr;
+  reduce.gathers = is_root ? &out : nullptr;
   return reduce.run();
 }
 

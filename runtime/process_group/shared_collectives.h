@@ -12,7 +12,9 @@ namespace hekla::process_group {
 
 Status shared_all_reduce(SharedCall& call, const Elements& out, const ConstElements& in,
                          const Reduction& by);
-Status shared_reduce(SharedCall& call, const Elements& x, int root, const Reduction& by);
+// `out` counts on the root alone.
+Status shared_reduce(SharedCall& call, const Elements& out, const ConstElements& in, int root,
+                     const Reduction& by);
 Status shared_reduce_scatter(SharedCall& call, const Elements& out, const ConstElements& in,
                              const Reduction& by);
 Status shared_moves(SharedCall& call, const std::vector<Elements>& out,

@@ -183,16 +183,17 @@ Result<std::shared_ptr<Store>> open_store(std::string_view address, Deadline dea
     const size_t at = rest.find('@');
     const std::string token(at == rest.npos ? std::string_view() : rest.substr(0, at));
     if (at != rest.npos) rest.remove_prefix(at + 1);
-    // An address of IPv6 has colons of its own.
+    // An address of IPv6 has colons of its own, and may stand in brackets.
     const size_t colon = rest.rfind(':');
     int port = 0;
     const char* const end = rest.data() + rest.size();
     const bool is_whole = colon != rest.npos && colon > 0;
     if (is_whole && std::from_chars(rest.data() + colon + 1, end, port).ptr == end && port > 0 &&
         port < 65536) {
-      HEKLA_ASSIGN_OR_RETURN(
-          std::unique_ptr<TcpStore> store,
-          TcpStore::connect(std::string(rest.substr(0, colon)), port, token, deadline));
+      std::string_view host = rest.substr(0, colon);
+      if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+      HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<TcpStore> store,
+                             TcpStore::connect(std::string(host), port, token, deadline));
       return std::shared_ptr<Store>(std::move(store));
     }
   }

@@ -78,15 +78,23 @@ std::vector<Check> reductions(DType dtype, int64_t count, const Reduction& by) {
                       const std::string second = said(over.wait(), in_place, wanted);
                       return first.empty() ? second : first;
                     }});
-  checks.push_back({"reduce/" + op, [=](ProcessGroup& group, std::string_view name,
-                                        std::chrono::nanoseconds timeout) {
-                      const auto inputs = inputs_of(group, dtype, count, name);
-                      const int root = group.size() - 1;
-                      const auto& own = inputs[static_cast<size_t>(group.rank())];
-                      HostArray x = copied(own);
-                      const Status status = group.reduce(elements(x), root, by, timeout).wait();
-                      return said(status, x, group.rank() == root ? reduced(by, inputs) : own);
-                    }});
+  checks.push_back(
+      {"reduce/" + op,
+       [=](ProcessGroup& group, std::string_view name, std::chrono::nanoseconds timeout) {
+         const auto inputs = inputs_of(group, dtype, count, name);
+         const int root = group.size() - 1;
+         const auto& own = inputs[static_cast<size_t>(group.rank())];
+         const bool is_root = group.rank() == root;
+         HostArray x = copied(own), out(dtype, {is_root ? count : 0});
+         const Work over = group.reduce(elements(x), root, by, timeout);
+         const Work apart = group.reduce(elements(out), lent(own, true), root, by, timeout);
+         const std::string first = said(over.wait(), x, is_root ? reduced(by, inputs) : own);
+         const Status status = apart.wait();
+         if (!first.empty() || !is_root) {
+           return status.ok() ? first : status.to_string();
+         }
+         return said(status, out, reduced(by, inputs));
+       }});
   checks.push_back(
       {"reduce_scatter/" + op,
        [=](ProcessGroup& group, std::string_view name, std::chrono::nanoseconds timeout) {

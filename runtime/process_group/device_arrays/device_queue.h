@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceQueue: calls on device buffers on their way to a process group, which gets them in the
+// order in which they were made, each when its input's contents are there. Internal to this folder.
+//
+// A call whose input is there, with none before it, goes at once. What waits, is copied to the host
+// or goes back to a device is a thread's to do; who waits for a call does the last by itself. The
+// plugin's threads only wake that thread. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "runtime/process_group/device_arrays/device_memory.h"
+
+namespace hekla::process_group {
+
+// What has become of an input's contents; shared with a callback of the plugin's.
+struct Arrival {
+  std::atomic<bool> has_come = false;
+  Status status;  // set before
+};
+
+// Where calls wait for the queue's thread; shared with callbacks that may come late.
+struct DeviceSignal {
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  bool is_stopped = false;
+  std::deque<std::pair<std::shared_ptr<DeviceWork::State>, Status>> ended;
+};
+
+struct DeviceWork::State : std::enable_shared_from_this<DeviceWork::State> {
+  enum class Kind { kCollective, kSend, kReceive };
+  using Issue = std::function<Work(const Elements& out, const ConstElements& in,
+                                   std::chrono::nanoseconds timeout)>;
+
+  // Set before others see it.
+  std::string call;       // for messages
+  std::string operation;  // for the other ranks
+  Kind kind = Kind::kCollective;
+  Deadline deadline = Deadline::never();
+  std::optional<DeviceInput> input;
+  std::optional<DeviceOutput> output;  // made when the call goes, unless it is there
+  std::optional<DevicePlace> place;    // of the output, where the call has one to write
+  bool may_write_over = false;         // the input's host array, where it went through one
+  Issue issue;
+  std::function<void(const Status&)> refuse;  // in place of issue
+  Status refused;                             // by this rank, before
+  std::shared_ptr<Arrival> arrival = std::make_shared<Arrival>();
+
+  Completion issued;
+  // Set before issued.
+  std::optional<Work> work;   // or there is none
+  bool makes_buffer = false;  // of a host array, at the end
+  Completion done;
+  std::atomic<bool> is_ended = false;   // somebody sees to `done`
+  std::atomic<bool> is_hooked = false;  // the work tells
+
+  // Once, of a call that the group has ended, by whoever comes first; then done.
+  void end(const Status& status);
+  // The end is not left to who waits. After `issued`.
+  void hook();
+
+  std::weak_ptr<DeviceSignal> signal;  // of the queue; set by it
+  std::mutex mutex;
+  std::optional<runtime::Buffer> result;  // guarded by mutex, as the next
+  bool is_given = false;
+};
+
+class DeviceQueue {
+ public:
+  // `group_status`: why the group has ended; calls that still wait for their inputs end then.
+  DeviceQueue(bool may_be_direct, std::function<Status()> group_status)
+      : may_be_direct_(may_be_direct), group_status_(std::move(group_status)) {}
+  // stop().
+  ~DeviceQueue();
+
+  void add(const std::shared_ptr<DeviceWork::State>& state);
+  // Calls that the group has not got end with CANCELLED, and so do later ones.
+  void stop();
+  DeviceCounts counts() const;
+
+ private:
+  using StateRef = std::shared_ptr<DeviceWork::State>;
+  struct Line {
+    std::deque<StateRef> calls;
+    bool is_issuing = false;  // one that has left, on some thread
+  };
+
+  void work();
+  void start_thread_locked();
+  // To the group, or to the others that it is refused.
+  void issue(DeviceWork::State& state);
+  Result<Work> begin(DeviceWork::State& state);
+  Result<Elements> open_output(DeviceWork::State& state);
+  static bool is_due(const DeviceWork::State& state);
+
+  const bool may_be_direct_;
+  const std::function<Status()> group_status_;
+  const std::shared_ptr<DeviceSignal> signal_ = std::make_shared<DeviceSignal>();
+  Line collectives_, sends_;  // guarded by signal_->mutex
+  std::atomic<int64_t> read_in_place_ = 0, read_copied_ = 0, written_in_place_ = 0,
+                       written_copied_ = 0, reused_ = 0;
+  std::mutex joining_;
+  std::jthread thread_;  // last: uses the rest; made for the first call that needs it
+};
+
+}  // namespace hekla::process_group
