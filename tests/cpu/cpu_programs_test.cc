@@ -201,6 +201,10 @@ TEST(Convolutions, ThatSumOverImagesHaveTheSameSumsInEveryForm) {
         Case{"[f, b, 0]x[i, o, 0]->[0, b, f]", "2x9x70", "2x17x64", "reverse = [1]", "7x9x17"},
         Case{"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "3x9x10x8", "3x9x10x12",
              "pad = [[1, 1], [1, 1]]", "3x3x8x12"},
+        Case{"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "3x9x10x8", "3x9x10x12", "", "1x1x8x12"},
+        Case{"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "3x9x10x8", "3x5x5x12",
+             "pad = [[0, 0], [0, -1]], rhs_dilate = [2, 2]", "1x1x8x12"},
+        Case{"[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]", "8x5x5x12", "5x5x12x16", "", "8x1x1x16"},
         Case{"[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]", "4x8x3x3", "12x8x3x3",
              "pad = [[1, 1], [1, 1]]", "4x12x3x3"}}) {
     for (const char* type : {"f32", "bf16"}) {

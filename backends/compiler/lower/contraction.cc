@@ -467,8 +467,8 @@ bool sums_features_first(const ir::Operation& convolution) {
   const Dims& lhs = convolution.operand(0)->type().dims();
   const Dims& rhs = convolution.operand(1)->type().dims();
   const Dims& out = convolution.result()->type().dims();
-  if (static_cast<size_t>(n->input_spatial_dimensions.back()) + 1 != lhs.size() ||
-      static_cast<size_t>(n->kernel_spatial_dimensions.back()) + 1 != rhs.size()) {
+  if (n->input_feature_dimension > std::ranges::min(n->input_spatial_dimensions) ||
+      n->kernel_input_feature_dimension > std::ranges::min(n->kernel_spatial_dimensions)) {
     return false;
   }
   const auto positions = [](const Dims& dims, const Sizes& spatial) {
@@ -476,7 +476,11 @@ bool sums_features_first(const ir::Operation& convolution) {
     for (const int64_t d : spatial) count *= dims[static_cast<size_t>(d)];
     return count;
   };
-  return positions(rhs, n->kernel_spatial_dimensions) > positions(out, n->output_spatial_dimensions);
+  const int64_t results = positions(out, n->output_spatial_dimensions);
+  if (positions(rhs, n->kernel_spatial_dimensions) <= results) return false;
+  return results == 1 ||
+         (static_cast<size_t>(n->input_spatial_dimensions.back()) + 1 == lhs.size() &&
+          static_cast<size_t>(n->kernel_spatial_dimensions.back()) + 1 == rhs.size());
 }
 
 kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options) {

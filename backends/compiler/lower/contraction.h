@@ -39,9 +39,10 @@ View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_
 int64_t dot_chains(const ir::Operation& op);
 
 // Whether a convolution sums over its features outside of its window, in place of inside: where the
-// window is larger than the result and walks both operands along their last dimension, as in the
-// gradient by the kernel of a channels-first convolution, whose features are images that lie far
-// apart. The operation alone decides, as for dot_chains.
+// features are an outer dimension of both operands, the window is larger than the result, and
+// either it walks both operands along their last dimension or the result is one position. So are
+// gradients by the kernels of channels-first convolutions and of those without windows, whose
+// features are images that lie far apart. The operation alone decides, as for dot_chains.
 bool sums_features_first(const ir::Operation& convolution);
 
 // Why an operation is none that is worth code of a device's own; empty: it is. It is one that has
