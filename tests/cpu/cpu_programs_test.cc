@@ -183,6 +183,47 @@ TEST(Dots, WithVectorsHaveTheSameSumsInEveryForm) {
   }
 }
 
+// Gradients by the kernels of channels-first convolutions, which sum over images outside of the
+// window (lower::sums_features_first), and neighbours of theirs that do not.
+TEST(Convolutions, ThatSumOverImagesHaveTheSameSumsInEveryForm) {
+  struct Case {
+    const char* numbers;  // of the images, the window and the result
+    const char* lhs;
+    const char* rhs;
+    const char* window;
+    const char* result;
+  };
+  for (const auto& [numbers, lhs, rhs, window, result] :
+       {Case{"[f, b, 0, 1]x[i, o, 0, 1]->[b, f, 0, 1]", "3x8x9x10", "3x12x9x10",
+             "pad = [[1, 1], [1, 1]]", "8x12x3x3"},
+        Case{"[f, b, 0, 1]x[i, o, 0, 1]->[f, b, 0, 1]", "3x8x11x12", "3x12x5x6",
+             "pad = [[0, 0], [1, 0]], rhs_dilate = [2, 2]", "12x8x3x2"},
+        Case{"[f, b, 0]x[i, o, 0]->[0, b, f]", "2x9x70", "2x17x64", "reverse = [1]", "7x9x17"},
+        Case{"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "3x9x10x8", "3x9x10x12",
+             "pad = [[1, 1], [1, 1]]", "3x3x8x12"},
+        Case{"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "3x9x10x8", "3x9x10x12", "", "1x1x8x12"},
+        Case{"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "3x9x10x8", "3x5x5x12",
+             "pad = [[0, 0], [0, -1]], rhs_dilate = [2, 2]", "1x1x8x12"},
+        Case{"[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]", "8x5x5x12", "5x5x12x16", "", "8x1x1x16"},
+        Case{"[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]", "4x8x3x3", "12x8x3x3",
+             "pad = [[1, 1], [1, 1]]", "4x12x3x3"}}) {
+    for (const char* type : {"f32", "bf16"}) {
+      const std::string a = std::string("tensor<") + lhs + "x" + type + ">";
+      const std::string b = std::string("tensor<") + rhs + "x" + type + ">";
+      const std::string to = std::string("tensor<") + result + "xf32>";
+      const std::string text =
+          "func.func @main(%a: " + a + ", %b: " + b + ") -> " + to +
+          " {\n  %r = stablehlo.convolution(%a, %b) dim_numbers = " + numbers + ", window = {" +
+          window + "} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (" + a + ", " +
+          b + ") -> " + to + "\n  return %r : " + to + "\n}\n";
+      SCOPED_TRACE(text);
+      Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+      ASSERT_TRUE(read.ok()) << read.status().message();
+      compare(std::move(*read));
+    }
+  }
+}
+
 // Transforms of whole lines, of every type, in several dimensions, of operands in memory and of
 // such as are computed.
 TEST(Transforms, OfWholeLinesHaveTheBitsOfKernels) {

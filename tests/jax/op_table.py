@@ -346,6 +346,13 @@ op('conv_int8', lambda x, k: lax.conv_general_dilated(x, k, (1, 1), 'VALID',
 op('conv_gradient', lambda x, k: jax.grad(lambda x, k: (lax.conv_general_dilated(
     x, k, (2, 2), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')) ** 2).sum(), (0, 1))(x, k),
    N(2, 6, 6, 3), N(3, 3, 3, 4))
+# Images far apart, which the gradient by the kernel sums over.
+for _name, _stride, _image, _kernel in (
+        ('', 1, (3, 4, 9, 8), (10, 4, 3, 3)), ('_strided', 2, (4, 9, 17, 15), (16, 9, 3, 2)),
+        ('_1x1', 1, (5, 8, 7, 7), (9, 8, 1, 1)), ('_same_size', 1, (3, 5, 3, 3), (8, 5, 3, 3))):
+    op(f'conv_gradient_channels_first{_name}', lambda x, k, _stride=_stride: jax.grad(
+        lambda x, k: (lax.conv(x, k, (_stride, _stride), 'SAME') ** 2).sum(), (0, 1))(x, k),
+       N(*_image), N(*_kernel), dtypes=('float32', 'bfloat16'))
 op('image_resize', lambda x: (jax.image.resize(x, (7, 9, 2), 'linear'), jax.image.resize(
     x, (3, 3, 2), 'nearest')), N(5, 6, 2))
 

@@ -135,12 +135,15 @@ bool Generator::convolution() {
   const int64_t batch_groups = in_batch ? groups : 1;
   const int64_t kernel_in = random_.between(1, 4);
   const int64_t kernel_out = groups * random_.between(1, 4);
+  // As the gradient by the kernel of a channels-first convolution: a window of the image's size.
+  const bool is_gradient = spatial > 0 && random_.chance(25);
   Dims sizes, kernel;
   std::vector<int64_t> strides, lhs_dilation, rhs_dilation, reversal;
   std::vector<std::pair<int64_t, int64_t>> padding;
   for (int64_t i = 0; i < spatial; ++i) {
     sizes.push_back(random_.between(1, spatial == 1 ? 17 : 7));
-    kernel.push_back(random_.between(1, 4));
+    kernel.push_back(is_gradient ? sizes.back() + random_.between(-1, 1) : random_.between(1, 4));
+    kernel.back() = std::max<int64_t>(1, kernel.back());
     strides.push_back(random_.chance(60) ? 1 : random_.between(1, 3));
     lhs_dilation.push_back(random_.chance(75) ? 1 : random_.between(1, 3));
     rhs_dilation.push_back(random_.chance(75) ? 1 : random_.between(1, 3));
@@ -151,7 +154,7 @@ bool Generator::convolution() {
   const auto permutation = [&] {
     std::vector<int64_t> p(rank);
     std::iota(p.begin(), p.end(), 0);
-    random_.shuffle(p);
+    if (!is_gradient) random_.shuffle(p);
     return p;
   };
   ir::ConvDimensionNumbers n;

@@ -232,9 +232,12 @@ class AxesBuilder {
     }
     c_.rows.push_back({images, image_stride, 0, at(out_, n->output_batch_dimension)});
     c_.columns.push_back({outputs, 0, output_stride, out_stride});
+    const Axis depth{features, feature_stride, at(rhs_.strides, n->kernel_input_feature_dimension),
+                     0};
+    const bool features_first = sums_features_first(op_);
+    if (features_first) c_.depth.push_back(depth);
     for (size_t s = 0; s < n->kernel_spatial_dimensions.size(); ++s) add_window(*n, s);
-    c_.depth.push_back(
-        {features, feature_stride, at(rhs_.strides, n->kernel_input_feature_dimension), 0});
+    if (!features_first) c_.depth.push_back(depth);
     return c_;
   }
 
@@ -456,6 +459,28 @@ int64_t dot_chains(const ir::Operation& op) {
   if (depth < kLeastChainedDepth || std::min(free[0], free[1]) != 1) return 1;
   const bool is_one = free[0] == 1 && free[1] == 1;
   return is_one || is_along[free[0] == 1 ? 1 : 0] ? kernel::kDotChains : 1;
+}
+
+bool sums_features_first(const ir::Operation& convolution) {
+  const auto* n = convolution.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+  if (n == nullptr || n->kernel_spatial_dimensions.empty()) return false;
+  const Dims& lhs = convolution.operand(0)->type().dims();
+  const Dims& rhs = convolution.operand(1)->type().dims();
+  const Dims& out = convolution.result()->type().dims();
+  if (n->input_feature_dimension > std::ranges::min(n->input_spatial_dimensions) ||
+      n->kernel_input_feature_dimension > std::ranges::min(n->kernel_spatial_dimensions)) {
+    return false;
+  }
+  const auto positions = [](const Dims& dims, const Sizes& spatial) {
+    int64_t count = 1;
+    for (const int64_t d : spatial) count *= dims[static_cast<size_t>(d)];
+    return count;
+  };
+  const int64_t results = positions(out, n->output_spatial_dimensions);
+  if (positions(rhs, n->kernel_spatial_dimensions) <= results) return false;
+  return results == 1 ||
+         (static_cast<size_t>(n->input_spatial_dimensions.back()) + 1 == lhs.size() &&
+          static_cast<size_t>(n->kernel_spatial_dimensions.back()) + 1 == rhs.size());
 }
 
 kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options) {

@@ -38,6 +38,13 @@ View view_of(const ir::Value& value, const ir::Block& block, const InMemory& in_
 // every form.
 int64_t dot_chains(const ir::Operation& op);
 
+// Whether a convolution sums over its features outside of its window, in place of inside: where the
+// features are an outer dimension of both operands, the window is larger than the result, and
+// either it walks both operands along their last dimension or the result is one position. So are
+// gradients by the kernels of channels-first convolutions and of those without windows, whose
+// features are images that lie far apart. The operation alone decides, as for dot_chains.
+bool sums_features_first(const ir::Operation& convolution);
+
 // Why an operation is none that is worth code of a device's own; empty: it is. It is one that has
 // the form of a Contraction, f32 sums of f32, bf16 or f16 or i32 sums of narrow integers, not too
 // small in any direction; with LowerOptions::matrix_types one for matrix units. Results of other

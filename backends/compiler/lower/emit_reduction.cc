@@ -512,7 +512,11 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
   const size_t spatial = n->kernel_spatial_dimensions.size();
   Sizes sizes;
   for (int64_t d : n->kernel_spatial_dimensions) sizes.push_back(size(rhs, d));
-  sizes.push_back(group_inputs);
+  // Places of the features and of the window's first dimension in the depth.
+  const bool features_first = sums_features_first(op);
+  const size_t features_at = features_first ? 0 : spatial;
+  const size_t window_at = features_first ? 1 : 0;
+  sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(features_at), group_inputs);
 
   const std::vector<DType> dtypes(points.size(), accumulator);
   Elements sums(points.size(), zero(accumulator));
@@ -529,9 +533,9 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
         r.dims.assign(rhs.dims().size(), kernel::kNoValue);
         Value is_inside = b_.boolean(true);
         for (size_t s = 0; s < spatial; ++s) {
-          const int64_t window = sizes[s];
-          const Value w =
-              !reversal.empty() && reversal[s] ? b_.sub(index(window - 1), at[s]) : at[s];
+          const int64_t window = sizes[window_at + s];
+          const Value tap = at[window_at + s];
+          const Value w = !reversal.empty() && reversal[s] ? b_.sub(index(window - 1), tap) : tap;
           r.dims[static_cast<size_t>(n->kernel_spatial_dimensions[s])] = w;
           const int64_t extent = size(lhs, n->input_spatial_dimensions[s]);
           const int64_t dilation = at_or(lhs_dilation, s, 1);
@@ -540,7 +544,7 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
           const int64_t high = s < padding.size() ? padding[s][1] : 0;
           const Value out = place[static_cast<size_t>(n->output_spatial_dimensions[s])];
           Value i = b_.add(b_.mul(out, index(at_or(strides, s, 1))),
-                           b_.mul(at[s], index(at_or(rhs_dilation, s, 1))));
+                           b_.mul(tap, index(at_or(rhs_dilation, s, 1))));
           i = b_.sub(i, index(low));
           if (low != 0 || high > 0) {
             is_inside = b_.bit_and(is_inside, in_range(i, 0, span));
@@ -553,7 +557,7 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
           }
           l.dims[static_cast<size_t>(n->input_spatial_dimensions[s])] = i;
         }
-        Value in_feature = at[spatial];
+        Value in_feature = at[features_at];
         if (feature_groups > 1) {
           const Value group = b_.binary(Op::kDivU, feature, index(outputs / feature_groups));
           in_feature = b_.add(b_.mul(group, index(group_inputs)), in_feature);
@@ -565,7 +569,7 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
         }
         l.dims[static_cast<size_t>(n->input_batch_dimension)] = batch;
         l.dims[static_cast<size_t>(n->input_feature_dimension)] = in_feature;
-        r.dims[static_cast<size_t>(n->kernel_input_feature_dimension)] = at[spatial];
+        r.dims[static_cast<size_t>(n->kernel_input_feature_dimension)] = at[features_at];
         r.dims[static_cast<size_t>(n->kernel_output_feature_dimension)] = feature;
         left.push_back(std::move(l));
         right.push_back(std::move(r));
