@@ -105,6 +105,14 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
     HEKLA_RETURN_IF_ERROR(check("after reduce_small_scatters"));
     passes::clean_up(*copy);
   }
+  passes::WideConcatenateLimits concatenates;
+  if (lowering.small_limits) {
+    concatenates = {
+        .least_operands = 3, .least_run = 2, .least_operands_of_short_runs = 4, .least_work = 0};
+  }
+  HEKLA_RETURN_IF_ERROR(passes::write_wide_concatenates(*copy, concatenates));
+  HEKLA_RETURN_IF_ERROR(check("after write_wide_concatenates"));
+  passes::clean_up(*copy);
   return plan::make_plan(*copy, options.plan, traits);
 }
 

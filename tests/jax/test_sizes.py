@@ -43,6 +43,14 @@ def stencil(x):
     return jnp.where(around % 3 == 0, x, around.astype(x.dtype))
 
 
+def many(x):
+    """Many pieces put together, as when the parameters of a network become one vector."""
+    rows = [x[i % x.shape[0]] * (i + 1) for i in range(70)]
+    pieces = [row[:i % 9] for i, row in enumerate(rows)]
+    return (jnp.stack(rows), jnp.stack(rows, -1), jnp.concatenate(pieces), lax.concatenate(rows, 0) + 1,
+            jnp.concatenate([x[:, :1], *[x * i for i in range(9)]], axis=1))
+
+
 def merge_like(x):
     """Each column goes through its rows by a cursor of its own, as merges do."""
     def step(cursor, _):
@@ -83,6 +91,8 @@ FAMILIES = {
     'movement': (lambda x: (x.T, x[::-1, ::2], jnp.concatenate([x, x[:1]]), jnp.roll(x, 3, 1),
                             x.reshape(-1)[: x.size // 2]), 'float32', False),
     'movement-u8': (lambda x: (x.T, x[::-1], jnp.tile(x, (2, 2)), x[:, ::-1]), 'uint8', False),
+    'many-pieces': (many, 'float32', False),
+    'many-pieces-i8': (many, 'int8', False),
     'gather': (take, 'float32', True),
     'scatter': (scatter, 'int32', True),
     'stencil-u8': (stencil, 'uint8', False),

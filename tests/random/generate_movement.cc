@@ -191,7 +191,8 @@ bool Generator::movement() {
       if (rank == 0) return false;
       const int64_t d = random_.below(rank);
       std::vector<ir::Value*> parts = {x};
-      const int64_t more = random_.between(0, 2);
+      // Now and then as many as are written one by one (passes::write_wide_concatenates).
+      const int64_t more = random_.chance(15) ? random_.between(3, 9) : random_.between(0, 2);
       for (int64_t i = 0; i < more; ++i) {
         Dims other = dims;
         if (random_.chance(50)) other[static_cast<size_t>(d)] = random_.between(0, 5);

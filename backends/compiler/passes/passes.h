@@ -88,6 +88,19 @@ struct ThinProductLimits {
 Status sum_thin_products(ir::Module& module, const ThinProductLimits& limits,
                          const std::function<bool(const ir::Operation&)>& is_kept = nullptr);
 
+// Concatenates of many operands, and of such, are written operand by operand into one array: as
+// arithmetic, each element would look at all operands. Where all of it together is little work the
+// arithmetic stays, which is one kernel. Dead operations stay: clean_up removes them.
+struct WideConcatenateLimits {
+  int64_t least_operands = 8;
+  // Adjacent elements of an operand in the result, on average, from which on it is worth while, and
+  // how many operands those of less must be: then all of them touch the same lines of a cache.
+  int64_t least_run = 16;
+  int64_t least_operands_of_short_runs = 64;
+  int64_t least_work = int64_t{1} << 22;  // elements times operands
+};
+Status write_wide_concatenates(ir::Module& module, const WideConcatenateLimits& limits);
+
 // Scatters into one window at constant indices that lie inside become a select of the operand and
 // the padded update, or a dynamic_update_slice where the window is small. Folds the small integer
 // constants that such indices are made of. Dead operations stay: clean_up removes them.

@@ -394,6 +394,46 @@ TEST(ExpandBatchNorms, OfNoElementsStays) {
   EXPECT_EQ(operations(*module), (Names{"batch_norm_training"}));
 }
 
+TEST(WriteWideConcatenates, EachOperandIsWrittenOnce) {
+  // As JAX writes many of them: concatenates of concatenates, some of no elements.
+  const std::string text = R"(
+    %none = stablehlo.slice %x [0:0, 0:6] : (tensor<4x6xf32>) -> tensor<0x6xf32>
+    %a = stablehlo.concatenate %x, %none, %x, dim = 0 : (tensor<4x6xf32>, tensor<0x6xf32>, tensor<4x6xf32>) -> tensor<8x6xf32>
+    %b = stablehlo.concatenate %a, %x, dim = 0 : (tensor<8x6xf32>, tensor<4x6xf32>) -> tensor<12x6xf32>
+)";
+  const auto written = [&](const WideConcatenateLimits& limits) {
+    const ModulePtr module = main_of(text, "b", "tensor<12x6xf32>");
+    const Status status = write_wide_concatenates(*module, limits);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    expect_valid(*module);
+    clean_up(*module);
+    expect_valid(*module);
+    const Names names = operations(*module);
+    return std::pair(std::count(names.begin(), names.end(), "dynamic_update_slice"),
+                     std::count(names.begin(), names.end(), "concatenate"));
+  };
+  EXPECT_EQ(written({.least_operands = 3, .least_run = 24, .least_work = 3 * 72}),
+            std::pair(3L, 0L));
+  EXPECT_EQ(written({.least_operands = 4, .least_run = 24, .least_work = 0}), std::pair(0L, 2L));
+  EXPECT_EQ(written({.least_operands = 3,
+                     .least_run = 25,
+                     .least_operands_of_short_runs = 4,
+                     .least_work = 0}),
+            std::pair(0L, 2L));
+  EXPECT_EQ(written({.least_operands = 3, .least_run = 24, .least_work = 3 * 72 + 1}),
+            std::pair(0L, 2L));
+}
+
+TEST(WriteWideConcatenates, OfNoElementsStays) {
+  const ModulePtr module = main_of(R"(
+    %none = stablehlo.slice %x [0:0, 0:6] : (tensor<4x6xf32>) -> tensor<0x6xf32>
+    %b = stablehlo.concatenate %none, %none, dim = 0 : (tensor<0x6xf32>, tensor<0x6xf32>) -> tensor<0x6xf32>
+)",
+                                   "b", "tensor<0x6xf32>");
+  EXPECT_TRUE(write_wide_concatenates(*module, {.least_operands = 1, .least_work = 0}).ok());
+  EXPECT_EQ(operations(*module), (Names{"slice", "concatenate"}));
+}
+
 TEST(Expand, DotIsDotGeneral) {
   for (const std::string left : {"5", "4x5"}) {
     const std::string out = left == "5" ? "tensor<6xf32>" : "tensor<4x6xf32>";
