@@ -44,6 +44,20 @@ bool contains(const std::vector<int64_t>& list, int64_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+// As frameworks write them most of the time.
+DType type_of_indices(Random& random) {
+  const int64_t drawn = random.below(100);
+  if (drawn < 80) return DType::kI32;
+  if (drawn < 88) return DType::kI64;
+  if (drawn < 92) return DType::kUI64;
+  return drawn < 95 ? DType::kUI32 : drawn < 98 ? DType::kUI8 : DType::kI8;
+}
+
+// Unsigned ones reach beyond what signed types hold.
+Content sizes_of(DType type_of_indices) {
+  return type_of_indices == DType::kUI64 ? Content::kAny : Content::kModerate;
+}
+
 // What gather and scatter share: how index vectors and windows lie.
 struct Indexing {
   std::vector<int64_t> collapsed;       // of the operand: window size 1, gone
@@ -260,7 +274,7 @@ bool Generator::gather() {
   }
   Indexing how;
   if (!make_indexing(random_, x->type().dims(), how)) return false;
-  const DType index_type = random_.chance(80) ? DType::kI32 : DType::kI64;
+  const DType index_type = type_of_indices(random_);
   ir::GatherDimensionNumbers n;
   n.offset_dims = how.offset_dims;
   n.collapsed_slice_dims = how.collapsed;
@@ -268,7 +282,7 @@ bool Generator::gather() {
   n.start_indices_batching_dims = how.index_batching;
   n.start_index_map = how.map;
   n.index_vector_dim = how.index_vector_dim;
-  ir::Value* indices = random_.chance(75) ? fresh(index_type, how.indices, Content::kModerate)
+  ir::Value* indices = random_.chance(75) ? fresh(index_type, how.indices, sizes_of(index_type))
                                           : want(index_type, how.indices);
   return append(OpCode::kGather, {x, indices}, {},
                 {{"dimension_numbers", ir::Attribute(n)},
@@ -288,8 +302,8 @@ bool Generator::scatter() {
   n.scatter_indices_batching_dims = how.index_batching;
   n.scatter_dims_to_operand_dims = how.map;
   n.index_vector_dim = how.index_vector_dim;
-  const DType index_type = random_.chance(80) ? DType::kI32 : DType::kI64;
-  ir::Value* indices = random_.chance(75) ? fresh(index_type, how.indices, Content::kModerate)
+  const DType index_type = type_of_indices(random_);
+  ir::Value* indices = random_.chance(75) ? fresh(index_type, how.indices, sizes_of(index_type))
                                           : want(index_type, how.indices);
   Regions regions;
   if (random_.chance(35)) {

@@ -68,6 +68,7 @@ bool Generator::reduce() {
 
 // The greatest element and its place, the first of equal ones.
 bool Generator::reduce_arg() {
+  if (random_.chance(30)) return reduce_in_order();
   ir::Value* x = tensor_of_rank(1, 3);
   if (x == nullptr || is_complex(x->type().dtype()) || x->type().dtype() == DType::kI1) {
     return false;
@@ -111,6 +112,42 @@ bool Generator::reduce_arg() {
   return append(OpCode::kReduce, {x, places->result(), init, scalar_i32(1 << 20)},
                 {tensor(dtype, out), tensor(DType::kI32, out)},
                 {{"dimensions", ir::i64_array({d})}}, std::move(regions)) != nullptr;
+}
+
+// Affine maps one after the other, in integers: a fold that does not commute.
+bool Generator::reduce_in_order() {
+  ir::Value* shifts = tensor_of_rank(1, 4);
+  if (shifts == nullptr || !is_integer(shifts->type().dtype())) return false;
+  const DType dtype = shifts->type().dtype();
+  const Dims dims = shifts->type().dims();
+  std::vector<int64_t> dimensions;
+  Dims out;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (random_.chance(60)) {
+      dimensions.push_back(static_cast<int64_t>(i));
+    } else {
+      out.push_back(dims[i]);
+    }
+  }
+  auto region = std::make_unique<ir::Region>(nullptr);
+  ir::Block& body = region->add_block();
+  const ir::Type type = tensor(dtype, {});
+  ir::Value* scale = body.add_argument(type);
+  ir::Value* shift = body.add_argument(type);
+  ir::Value* next_scale = body.add_argument(type);
+  ir::Value* next_shift = body.add_argument(type);
+  ir::Value* both = body.append(OpCode::kMultiply, {scale, next_scale}, {type})->result();
+  ir::Value* scaled = body.append(OpCode::kMultiply, {shift, next_scale}, {type})->result();
+  ir::Value* shifted = body.append(OpCode::kAdd, {scaled, next_shift}, {type})->result();
+  body.append(OpCode::kReturn, {both, shifted}, {});
+  Regions regions;
+  regions.push_back(std::move(region));
+  // Not zero, which would leave nothing of what is in front.
+  return append(OpCode::kReduce,
+                {fresh(dtype, dims, Content::kPositive), shifts, constant(number(dtype, 1)),
+                 constant(number(dtype, 0))},
+                {tensor(dtype, out), tensor(dtype, out)},
+                {{"dimensions", ir::i64_array(dimensions)}}, std::move(regions)) != nullptr;
 }
 
 // Reductions along rows, whose results meet the rows again: as in softmax and layer norm.

@@ -79,6 +79,7 @@ class Generator {
   bool other();
 
   bool reduce_arg();
+  bool reduce_in_order();
   bool row_chain();
   ir::Operation* unary(ir::OpCode code, ir::Value* x);
   ir::Operation* binary(ir::OpCode code, ir::Value* x, ir::Value* y);

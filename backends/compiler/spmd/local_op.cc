@@ -76,6 +76,14 @@ bool may_fill(const ir::Operation& op) {
           passes::only_operation(op.region(0)));
 }
 
+// Whether parts of a reduction along the factor's dimension follow each other in the order of its
+// elements: nothing is reduced in front of the dimension.
+bool is_in_order(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
+  const std::vector<int64_t> reduced = ir::int_list(op, "dimensions");
+  const int64_t along = dimension_of(rule.operands[0], factor);
+  return std::all_of(reduced.begin(), reduced.end(), [&](int64_t d) { return d >= along; });
+}
+
 bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t factor) {
   switch (op.code()) {
     case OpCode::kDot:
@@ -84,6 +92,9 @@ bool may_reduce(const ir::Operation& op, const ShardingRule& rule, int64_t facto
     case OpCode::kConvolution:
       return may_read_windows(op, rule, factor);
     case OpCode::kReduce:
+      // What is one operation commutes; of others it is not known.
+      return (op.result_count() == 1 && passes::only_operation(op.region(0))) ||
+             is_in_order(op, rule, factor);
     case OpCode::kDynamicSlice:
       return true;
     case OpCode::kGather: {
@@ -296,8 +307,15 @@ void LocalOps::shift_indices(Job& job) {
     map = numbers->scatter_dims_to_operand_dims;
     vector_dim = static_cast<size_t>(numbers->index_vector_dim);
   }
-  ir::Value* indices = g.convert(job.operands[place], DType::kI64);
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  ir::Value* indices = job.operands[place];
   const Dims dims = indices->type().dims();
+  // Numbers that the signed type has not lie behind the array, not in front of it.
+  if (indices->type().dtype() == DType::kUI64) {
+    indices = g.binary(OpCode::kMinimum, indices, g.integer_constant(DType::kUI64, dims, kMost));
+  }
+  indices = g.convert(indices, DType::kI64);
   const bool has_vectors = vector_dim < dims.size();
   // One number for each component of an index, along all indices.
   const auto along = [&](const std::vector<ir::Value*>& scalars) {
@@ -307,8 +325,6 @@ void LocalOps::shift_indices(Job& job) {
     return g.broadcast(g.concatenate(rows, 0), dims, {static_cast<int64_t>(vector_dim)});
   };
   const auto number = [&](int64_t value) { return g.integer_constant(DType::kI64, {}, value); };
-  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   std::vector<ir::Value*> first, last, start, low, high;
   for (int64_t d : map) {
     const auto k = static_cast<size_t>(d);
@@ -445,18 +461,23 @@ void LocalOps::finish(Job& job) {
   } else if (is_reduced && fold) {
     values[0] = resharder_.combine(g, values[0], job.sums, *fold);
   } else if (is_reduced) {
-    // The folds of all partitions in their order, folded once more.
+    // The folds of all partitions in the order of their parts, folded once more.
+    Axes parts;
+    for (int64_t factor : job.rule.reduction) {
+      const Axes& own = job.cut[static_cast<size_t>(factor)];
+      parts.insert(parts.end(), own.begin(), own.end());
+    }
     std::vector<ir::Value*> stacked;
     for (size_t i = 0; i < values.size(); ++i) {
       const Dims& dims = values[i]->type().dims();
       Dims rows = dims;
       rows.insert(rows.begin(), 1);
       Tiling from = job.result_tilings[i];
-      from.dims.insert(from.dims.begin(), job.sums);
+      from.dims.insert(from.dims.begin(), parts);
       Tiling to = from;
       to.dims[0].clear();
       Dims all = op.result(i)->type().dims();
-      all.insert(all.begin(), mesh_.parts(job.sums));
+      all.insert(all.begin(), mesh_.parts(parts));
       stacked.push_back(resharder_.reshard(g, g.reshape(values[i], rows), from, to, all));
     }
     stacked.insert(stacked.end(), initial.begin(), initial.end());
