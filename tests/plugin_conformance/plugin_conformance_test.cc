@@ -40,6 +40,7 @@ const std::set<std::string_view>& may_be_declined() {
       "gang-replicas",                  //
       "gang-assignment",                //
       "gang-refused",                   //
+      "gang-waiting-alone",             //
       "gang-error",                     //
       "gang-user-data",                 //
       "callback-gang",                  //
@@ -55,7 +56,7 @@ const std::set<std::string_view>& may_be_declined() {
 bool needs_host_visible_memory(std::string_view name) {
   return name == "opaque-pointer" || name == "unsafe-pointer" ||
          name == "donation-external-reference" || name == "view-of-device-buffer" ||
-         name == "view-without-callback";
+         name == "view-without-callback" || name == "view-donated" || name == "view-result";
 }
 
 bool is_staging() {
