@@ -235,7 +235,8 @@ CompletionRef in_gang(const GangRef& gang, const Launch& launch, const PJRT_Devi
 
 // All or none: after an error no buffer has given anything up.
 Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, int64_t launch_id,
-                    const GangRef& gang, std::vector<Part>& parts, std::span<Launch> launches) {
+                    const GangRef& gang, std::vector<Part>& parts, std::span<Launch> launches,
+                    bool& is_counted) {
   const Program& program = *executable.program;
   const uint32_t number = executable.launches++;
   Status status;
@@ -263,6 +264,7 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     if (has_peers) lock.lock();
     if (has_peers && !is_of_one_device) {
       executable.state->network->begin(gang, executable.gang_program);
+      is_counted = true;
     }
     status = code.launch(launches);
     // Others have it in their count of launches, or wait for its collectives.
@@ -316,9 +318,23 @@ ffi::LaunchInfo launch_info(const PJRT_ExecuteOptions* options) {
   return info;
 }
 
-Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
-  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Execute_Args, device_complete_events);
-  HEKLA_REQUIRE_HANDLE(args, executable);
+bool is_of_one_device(const PJRT_LoadedExecutable_Execute_Args& args) {
+  return HEKLA_COVERS(&args, PJRT_LoadedExecutable_Execute_Args, execute_device) &&
+         args.execute_device != nullptr;
+}
+
+// A launch that other processes have, or will have, in their count: it takes its place here too,
+// and ends there with what this process says of it.
+void refuse_among_peers(PJRT_LoadedExecutable& executable, const Status& why) {
+  ClientState& state = *executable.state;
+  const auto gang = std::make_shared<Gang>(state.gang, executable.gang_names);
+  const std::lock_guard lock(state.gang_mutex);
+  state.network->begin(gang, executable.gang_program);
+  gang->abort(why.with_context(fmt::format("refused by process {}", state.process.index)));
+}
+
+// `is_counted`: whether processes that the launch has to do with know of it.
+Status execute(PJRT_LoadedExecutable_Execute_Args* args, bool& is_counted) {
   const HostSpan span;
   PJRT_LoadedExecutable& executable = *args->executable;
   const Program& program = *executable.program;
@@ -335,10 +351,8 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   }
   HEKLA_ASSIGN_OR_RETURN(std::vector<Part> parts, parts_of(executable, *args));
   const int64_t launch_id = options == nullptr ? 0 : options->launch_id;
-  const bool is_of_one_device =
-      HEKLA_COVERS(args, PJRT_LoadedExecutable_Execute_Args, execute_device) &&
-      args->execute_device != nullptr;
-  HEKLA_ASSIGN_OR_RETURN(const GangRef gang, gang_of(executable, parts, is_of_one_device));
+  const bool is_alone = is_of_one_device(*args);
+  HEKLA_ASSIGN_OR_RETURN(const GangRef gang, gang_of(executable, parts, is_alone));
   const ffi::LaunchInfo info = launch_info(options);
   TraceDetailRef trace;
   if (span.is_on()) {
@@ -353,8 +367,9 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     launches[d].info = info;
     launches[d].trace = trace;
   }
-  HEKLA_RETURN_IF_ERROR(launch_parts(executable, *code, launch_id, gang, parts, launches));
-  if (gang != nullptr && program.partitioned.has_collectives && !is_of_one_device) {
+  HEKLA_RETURN_IF_ERROR(
+      launch_parts(executable, *code, launch_id, gang, parts, launches, is_counted));
+  if (gang != nullptr && program.partitioned.has_collectives && !is_alone) {
     executable.state->gang_inputs.watch(gang, missing_inputs(program, parts));
   }
   for (size_t d = 0; d < parts.size(); ++d) {
@@ -382,6 +397,19 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
              {{"run_id", info.run_id}, {"devices", static_cast<int64_t>(parts.size())}});
   }
   return ok_status();
+}
+
+Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Execute_Args, device_complete_events);
+  HEKLA_REQUIRE_HANDLE(args, executable);
+  bool is_counted = false;
+  Status status = execute(args, is_counted);
+  PJRT_LoadedExecutable& executable = *args->executable;
+  if (!status.ok() && !is_counted && executable.gang_program != nullptr &&
+      !is_of_one_device(*args)) {
+    refuse_among_peers(executable, status);
+  }
+  return status;
 }
 
 Status ExecuteContext_Create(PJRT_ExecuteContext_Create_Args* args) {

@@ -124,6 +124,23 @@ os._exit(0)     # JAX waits for the dead one
 '''
 
 
+# Process 1 asks for a launch that is refused; the next ones are of the same program.
+REFUSED = '''
+line = Mesh(np.array(devices), ('x',))
+both = jax.jit(shard_map(lambda v, w: (jax.lax.psum(v, 'x'), jax.lax.psum(w, 'x')), mesh=line,
+                         in_specs=(P('x'), P('x')), out_specs=(P(), P())), donate_argnums=(0, 1))
+def given(value):
+    return array(np.full((4, 8), value, np.float32), line, P('x'))
+for turn in range(3):
+    one, other = given(1 + turn), given(10 + turn)
+    try:
+        sums = both(one, one if turn == 1 and process == 1 else other)
+        print(*(float(np.asarray(each.addressable_data(0))[0, 0]) for each in sums))
+    except Exception as error:
+        print('refused', str(error).replace(chr(10), ' '))
+'''
+
+
 # What keeps the processes apart.
 APART = '''
 line = Mesh(np.array(devices), ('x',))
@@ -205,6 +222,17 @@ def test_another_program_and_a_death_are_named(child, ours, transport):
             re.search('jit_other.* process 1, jit_turns.* process 0', line), line
     assert first[1].startswith('death True'), first[1]
     assert re.search(r'process 1 \(pid \d+ on .*\) has died', first[1]), first[1]
+
+
+@pytest.mark.any_platform
+def test_what_one_process_refuses_ends_on_all(child, ours):
+    if not ours:
+        pytest.skip('a foreign plugin has its own way to make devices')
+    first, second = run(child, REFUSED, 2, transport='shm')
+    for said in (first, second):
+        assert said[0] == '4.0 40.0' and said[2] == '12.0 48.0', said
+        assert said[1].startswith('refused') and 'are the same buffer' in said[1], said
+    assert 'process 1' in first[1], first
 
 
 @pytest.mark.any_platform
