@@ -356,6 +356,8 @@ Result<Buffer> Client::allocate(DType dtype, const Dims& dims, const Memory& mem
   if (args.shape_element_type == PJRT_Buffer_Type_INVALID) {
     return invalid_argument("dtype {} cannot cross the PJRT C API", dtype_name(dtype));
   }
+  // Plugins of others end the process.
+  HEKLA_RETURN_IF_ERROR(checked_bytes(dtype, dims).status());
   args.shape_dims = dims.data();
   args.shape_num_dims = dims.size();
   args.memory = memory.handle();
