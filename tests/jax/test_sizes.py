@@ -92,7 +92,6 @@ FAMILIES = {
                             x.reshape(-1)[: x.size // 2]), 'float32', False),
     'movement-u8': (lambda x: (x.T, x[::-1], jnp.tile(x, (2, 2)), x[:, ::-1]), 'uint8', False),
     'many-pieces': (many, 'float32', False),
-    'many-pieces-i8': (many, 'int8', False),
     'gather': (take, 'float32', True),
     'scatter': (scatter, 'int32', True),
     'stencil-u8': (stencil, 'uint8', False),
