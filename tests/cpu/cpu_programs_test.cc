@@ -197,7 +197,7 @@ TEST(Convolutions, ThatSumOverImagesHaveTheSameSumsInEveryForm) {
        {Case{"[f, b, 0, 1]x[i, o, 0, 1]->[b, f, 0, 1]", "3x8x9x10", "3x12x9x10",
              "pad = [[1, 1], [1, 1]]", "8x12x3x3"},
         Case{"[f, b, 0, 1]x[i, o, 0, 1]->[f, b, 0, 1]", "3x8x11x12", "3x12x5x6",
-             "pad = [[0, 0], [1, 0]], rhs_dilate = [2, 2]", "12x8x3x2"},
+             "pad = [[0, 0], [1, 0]], rhs_dilate = [2, 2]", "12x8x3x3"},
         Case{"[f, b, 0]x[i, o, 0]->[0, b, f]", "2x9x70", "2x17x64", "reverse = [1]", "7x9x17"},
         Case{"[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", "3x9x10x8", "3x9x10x12",
              "pad = [[1, 1], [1, 1]]", "3x3x8x12"},
