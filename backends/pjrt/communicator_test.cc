@@ -70,7 +70,6 @@ TEST(Communicator, ALaunchThatHasEndedIsForgotten) {
   EXPECT_TRUE(next->is_aborted());
 }
 
-// Two processes, each with one device.
 TEST(Communicator, ADeviceLeavesWithItsLastLaunch) {
   auto communicator = std::make_unique<Communicator>(GangOptions(), kNames, nullptr, nullptr);
   GangRef launched = launch(*communicator, 0);
@@ -84,6 +83,7 @@ TEST(Communicator, ADeviceLeavesWithItsLastLaunch) {
   EXPECT_FALSE(whole->is_aborted());
 }
 
+// Two processes, each with one device.
 struct Processes {
   explicit Processes(int communicator_count = 2) {
     auto made = std::make_shared<GangProgram>();
