@@ -105,6 +105,10 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
     HEKLA_RETURN_IF_ERROR(check("after reduce_small_scatters"));
     passes::clean_up(*copy);
   }
+  if (traits.most_of_chunk > 0) {
+    constexpr int64_t kSmall = 24;
+    lower::mark_long_sums(*copy, lowering.small_limits ? kSmall : traits.most_of_chunk);
+  }
   passes::WideConcatenateLimits concatenates;
   if (lowering.small_limits) {
     concatenates = {

@@ -41,6 +41,10 @@ std::vector<Contraction> split_window(const Contraction& c, size_t number) {
       taps.size = 0;
     } else {
       taps.size = (depth.size - tap + tap_step - 1) / tap_step;
+      if (c.chunks.axis == w.depth) {
+        part.chunks.first = c.chunks.first + tap * c.chunks.step;
+        part.chunks.step = c.chunks.step * tap_step;
+      }
       taps.rhs = depth.rhs * tap_step;
       taps.lhs = depth.lhs * tap_step;
       part.rhs_offset += tap * depth.rhs;
@@ -66,6 +70,60 @@ std::vector<Contraction> split_base_dilation(const Contraction& contraction) {
   return parts;
 }
 
+SumChunks cut_sum(std::span<const int64_t> sizes, int64_t most) {
+  constexpr int64_t kUnit = 16;
+  if (std::ranges::find(sizes, 0) != sizes.end()) return {};
+  size_t axis = sizes.size();
+  int64_t inner = 1;
+  while (axis > 0 && sizes[axis - 1] <= most / inner) inner *= sizes[--axis];
+  if (axis == 0) return {};
+  --axis;
+  const int64_t size = sizes[axis];
+  const int64_t longest = most / inner;
+  SumChunks chunks{static_cast<int32_t>(axis), 0, 0, 1};
+  // Equal ones where there are, of which generated code needs only one.
+  for (int64_t length = longest; 2 * length > longest; --length) {
+    if (size % length != 0) continue;
+    chunks.length = length;
+    return chunks;
+  }
+  const int64_t count = (size + longest - 1) / longest;
+  chunks.length = (size + count - 1) / count;
+  const int64_t rounded = (chunks.length + kUnit - 1) / kUnit * kUnit;
+  if (inner == 1 && rounded <= longest) chunks.length = rounded;
+  return chunks;
+}
+
+std::string why_no_chunks(const SumChunks& chunks, size_t axes) {
+  if (chunks.axis < -1 || chunks.axis >= static_cast<int64_t>(axes)) {
+    return fmt::format("axis {} of {} is cut into chunks", chunks.axis, axes);
+  }
+  if (chunks.axis < 0) return {};
+  if (chunks.length >= 1 && chunks.first >= 0 && chunks.step >= 1) return {};
+  return fmt::format("chunks of {} indices from {} on, {} at a time", chunks.length, chunks.first,
+                     chunks.step);
+}
+
+std::vector<int64_t> chunk_ends(const Contraction& c) {
+  const int64_t depth = axes_size(c.depth);
+  std::vector<int64_t> ends;
+  if (c.chunks.axis >= 0 && depth > 0) {
+    const auto axis = static_cast<size_t>(c.chunks.axis);
+    int64_t inner = 1;
+    for (size_t a = axis + 1; a < c.depth.size(); ++a) inner *= c.depth[a].size;
+    const int64_t size = c.depth[axis].size;
+    const auto number = [&](int64_t i) {
+      return (c.chunks.first + i * c.chunks.step) / c.chunks.length;
+    };
+    for (int64_t i = 1; i * inner < depth; ++i) {
+      const int64_t at = i % size;
+      if (at == 0 || number(at) != number(at - 1)) ends.push_back(i * inner);
+    }
+  }
+  ends.push_back(depth);
+  return ends;
+}
+
 int64_t axes_size(const std::vector<Contraction::Axis>& axes) {
   int64_t size = 1;
   for (const Contraction::Axis& axis : axes) size *= axis.size;
@@ -84,6 +142,7 @@ std::string to_string(const Contraction& c) {
   if (c.out_dtype == DType::kBF16 || c.out_dtype == DType::kF16) {
     text += fmt::format(" to {}", dtype_name(c.out_dtype));
   }
+  if (c.chunks.axis >= 0) text += fmt::format(" in {} chunks", chunk_ends(c).size());
   if (c.chains > 1) text += fmt::format(" in {} sums", c.chains);
   for (size_t w = 0; w < c.windows.size(); ++w) {
     text += w == 0 ? ", window " : "x";

@@ -9,10 +9,12 @@
 // fixed by shapes and types, so that no bit depends on how a contraction is cut; a device that may
 // run generated kernels too keeps theirs: from 0 on, one product after the other in the row-major
 // order of the depth axes, fused where the machine can; with a vector, several such sums
-// (`chains`). Transposes and reshapes of the result are the strides of `out`. Nothing fails.
+// (`chains`); and of a long depth the sums of its chunks, added. Transposes and reshapes of the
+// result are the strides of `out`. Nothing fails.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,28 @@ namespace hekla::kernel {
 
 // Partial sums of an element of a product with a vector: as many as the widest vectors have lanes.
 inline constexpr int64_t kDotChains = 16;
+
+// Products of a chunk that devices with SumChunks take at most.
+inline constexpr int64_t kMostOfChunk = 512;
+
+// How a long sum is cut: each chunk of adjacent products is summed up from 0 on, and the sums of
+// the chunks are added in their order, so that n products have an error of some c + n / c units
+// instead of n (the blocked algorithm of Higham, "The accuracy of floating point summation", 1993).
+struct SumChunks {
+  // The axis that is cut: a chunk has those behind it as a whole, and each index of those before it
+  // has chunks of its own. -1: all is one chunk.
+  int32_t axis = -1;
+  int64_t length = 0;  // indices of the axis in a chunk
+  // Index i of the axis counts as first + i * step.
+  int64_t first = 0;
+  int64_t step = 1;
+  bool operator==(const SumChunks&) const = default;
+};
+// Of a sum over axes of `sizes`, outermost first, in chunks of at most `most` products: as equal as
+// can be, with more than `most` / 4 on average. One chunk where there are no more than `most`.
+SumChunks cut_sum(std::span<const int64_t> sizes, int64_t most);
+// Why there can be no such chunks of a sum over `axes` axes; empty: there can.
+std::string why_no_chunks(const SumChunks& chunks, size_t axes);
 
 struct Contraction {
   // Strides count elements; 0 where an operand does not have the axis. They may be negative.
@@ -71,6 +95,9 @@ struct Contraction {
   // partial sums is added to the lower half until one is left. Only without windows, where rows or
   // columns are one, with f32 operands and one depth axis.
   int64_t chains = 1;
+  // Of the depth. With chains each chunk has its own, which become one before it is added. Not of
+  // integers.
+  SumChunks chunks;
   // What the program asks for; its roundings of the operands are done, and `out` has its sums or
   // better ones.
   Algorithm algorithm;
@@ -85,6 +112,10 @@ struct Contraction {
 // the sign of a zero, if the products underflow). Where no tap is left the depth has a size of 0:
 // zeros. The contraction itself when there is no base dilation.
 std::vector<Contraction> split_base_dilation(const Contraction& contraction);
+
+// Where the chunks of the depth end, in the row-major numbers of its axes; the last end is the size
+// of the depth. One where all is one chunk.
+std::vector<int64_t> chunk_ends(const Contraction& contraction);
 
 // Product of the sizes.
 int64_t axes_size(const std::vector<Contraction::Axis>& axes);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "backends/compiler/kernel/contraction.h"
@@ -44,6 +45,14 @@ int64_t dot_chains(const ir::Operation& op);
 // gradients by the kernels of channels-first convolutions and of those without windows, whose
 // features are images that lie far apart. The operation alone decides, as for dot_chains.
 bool sums_features_first(const ir::Operation& convolution);
+
+// For a device that takes at most `most` products of floats one after the other
+// (plan::DeviceTraits::most_of_chunk): says so on each dot_general and convolution with more.
+void mark_long_sums(ir::Module& module, int64_t most);
+// The chunks of a sum over dimensions of `sizes`, by that mark. In several chains a chunk has so
+// many times as many products.
+kernel::SumChunks sum_chunks(const ir::Operation& op, std::span<const int64_t> sizes,
+                             int64_t chains);
 
 // Why an operation is none that is worth code of a device's own; empty: it is. It is one that has
 // the form of a Contraction, f32 sums of f32, bf16 or f16 or i32 sums of narrow integers, not too

@@ -38,6 +38,13 @@ bool is_sum(const ir::Block& block) {
 
 }  // namespace
 
+Element Emitter::negative_zero(DType dtype) {
+  const Element positive = zero(dtype);
+  Element negative{b_.neg(positive.re), kernel::kNoValue};
+  if (positive.im != kernel::kNoValue) negative.im = b_.neg(positive.im);
+  return negative;
+}
+
 Elements Emitter::loop(Value count, const std::vector<DType>& dtypes, const Elements& initial,
                        const std::function<Elements(Value, const Elements&)>& body) {
   // Elements travel through loops as values: a complex one as two.
@@ -161,13 +168,7 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
     if (!chunked) {
       totals = nest(sizes, dtypes, initial, step);
     } else {
-      // x + -0 is x for every x, so partial sums start there.
-      auto partial = [&] {
-        const Element zero_element = zero(dtype);
-        Element minus{b_.neg(zero_element.re), kernel::kNoValue};
-        if (zero_element.im != kernel::kNoValue) minus.im = b_.neg(zero_element.im);
-        return Elements(points.size(), minus);
-      }();
+      const Elements partial(points.size(), negative_zero(dtype));
       // The dimension that is cut: those after it are within a chunk as a whole.
       size_t cut = sizes.size() - 1;
       int64_t inner_count = 1;
@@ -406,6 +407,47 @@ Elements Emitter::chained(const ir::Operation& op, const Sizes& sizes, const Ele
   return sums;
 }
 
+Elements Emitter::sum_products(const ir::Operation& op, const Sizes& sizes, DType accumulator,
+                               size_t points, int64_t chains, const NestBody& step) {
+  const std::vector<DType> dtypes(points, accumulator);
+  const Elements zeros(points, zero(accumulator));
+  const auto sum = [&](const Sizes& of, const NestBody& body) {
+    return chains == 1 ? nest(of, dtypes, zeros, body) : chained(op, of, zeros, body);
+  };
+  const kernel::SumChunks chunks = sum_chunks(op, sizes, chains);
+  if (chunks.axis < 0) return sum(sizes, step);
+  const auto axis = static_cast<size_t>(chunks.axis);
+  const auto add_chunk = [&](const std::vector<Value>& outer, Value first, int64_t length,
+                             const Elements& totals) {
+    Sizes chunk(sizes.begin() + chunks.axis, sizes.end());
+    chunk[0] = length;
+    const Elements sums = sum(chunk, [&](const std::vector<Value>& at, const Elements& carried) {
+      std::vector<Value> all = outer;
+      all.push_back(b_.add(first, at[0]));
+      all.insert(all.end(), at.begin() + 1, at.end());
+      return step(all, carried);
+    });
+    Elements next;
+    for (size_t i = 0; i < points; ++i) {
+      next.push_back(*kernel::binary(b_, OpCode::kAdd, accumulator, totals[i], sums[i]));
+    }
+    return next;
+  };
+  const int64_t whole = sizes[axis] / chunks.length;
+  const int64_t rest = sizes[axis] % chunks.length;
+  return nest(Sizes(sizes.begin(), sizes.begin() + chunks.axis), dtypes,
+              Elements(points, negative_zero(accumulator)),
+              [&](const std::vector<Value>& outer, const Elements& carried) {
+                Elements totals = nest({whole}, dtypes, carried,
+                                       [&](const std::vector<Value>& at, const Elements& before) {
+                                         const Value first = b_.mul(at[0], index(chunks.length));
+                                         return add_chunk(outer, first, chunks.length, before);
+                                       });
+                if (rest == 0) return totals;
+                return add_chunk(outer, index(whole * chunks.length), rest, totals);
+              });
+}
+
 namespace {
 
 // Whether a product of two arrays can be emitted: no element is quantized, and the algorithm takes
@@ -431,7 +473,6 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
   for (int64_t d : numbers->lhs_contracting_dimensions) {
     sizes.push_back(lhs.dims()[static_cast<size_t>(d)]);
   }
-  const std::vector<DType> dtypes(points.size(), accumulator);
   Elements sums(points.size(), zero(accumulator));
   if (element_count(sizes) != 0) {
     // The result's dimensions: batch, then what is left of lhs, then of rhs.
@@ -483,7 +524,7 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
       }
       return next;
     };
-    sums = dot_chains(op) == 1 ? nest(sizes, dtypes, sums, step) : chained(op, sizes, sums, step);
+    sums = sum_products(op, sizes, accumulator, points.size(), dot_chains(op), step);
   }
   for (Element& e : sums) e = kernel::convert_element(b_, e, accumulator, type.dtype());
   return sums;
@@ -518,12 +559,11 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
   const size_t window_at = features_first ? 1 : 0;
   sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(features_at), group_inputs);
 
-  const std::vector<DType> dtypes(points.size(), accumulator);
   Elements sums(points.size(), zero(accumulator));
   if (element_count(sizes) != 0 && element_count(lhs.dims()) != 0) {
     std::vector<std::vector<Value>> places;
     for (const Point& point : points) places.push_back(dims_of(point, type.dims()));
-    sums = nest(sizes, dtypes, sums, [&](const std::vector<Value>& at, const Elements& carried) {
+    const auto step = [&](const std::vector<Value>& at, const Elements& carried) {
       Points left, right;
       std::vector<Value> inside;
       for (const std::vector<Value>& place : places) {
@@ -587,7 +627,8 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
         next.push_back(multiply_add(accumulator, x, y, carried[i]));
       }
       return next;
-    });
+    };
+    sums = sum_products(op, sizes, accumulator, points.size(), 1, step);
   }
   for (Element& e : sums) e = kernel::convert_element(b_, e, accumulator, type.dtype());
   return sums;

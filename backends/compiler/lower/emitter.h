@@ -106,6 +106,10 @@ class Emitter {
   std::vector<Elements> emit_reduce(const ir::Operation& op, const Points& points);
   std::vector<Elements> emit_reduce_window(const ir::Operation& op, const Points& points);
   Elements emit_dot_general(const ir::Operation& op, const Points& points);
+  // Sums of the products that `step` adds at each place in the dimensions that are summed over, at
+  // every point, in the order of the operation.
+  Elements sum_products(const ir::Operation& op, const Sizes& sizes, DType accumulator,
+                        size_t points, int64_t chains, const NestBody& step);
   Elements chained(const ir::Operation& op, const Sizes& sizes, const Elements& zeros,
                    const NestBody& step);
   // How many operations the kernel does for an element of `value`; it stops to count at `most`.
@@ -114,6 +118,9 @@ class Emitter {
   // emit_scatter.cc: what is added to an element is looked for among all updates.
   std::vector<Elements> emit_scatter(const ir::Operation& op, const Points& points);
   Elements emit_select_and_scatter(const ir::Operation& op, const Points& points);
+  // Where sums begin that others are added to: x + -0 is x for every x. Of a float dtype or a
+  // complex one.
+  Element negative_zero(DType dtype);
   // Nested counted loops over `sizes`; none of them is zero.
   Elements nest(const Sizes& sizes, const std::vector<DType>& dtypes, Elements initial,
                 const NestBody& body);

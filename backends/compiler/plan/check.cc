@@ -159,6 +159,9 @@ class Checker {
         static_cast<size_t>(step.contraction) >= plan_.contractions.size()) {
       return internal_error("there is no contraction {}", step.contraction);
     }
+    const kernel::Contraction& c = plan_.contractions[static_cast<size_t>(step.contraction)];
+    const std::string why = kernel::why_no_chunks(c.chunks, c.depth.size());
+    if (!why.empty()) return internal_error("contraction {}: {}", step.contraction, why);
     return ok_status();
   }
 

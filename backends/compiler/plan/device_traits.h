@@ -14,6 +14,9 @@ namespace hekla::plan {
 struct DeviceTraits {
   // Has code for ContractionStep: what lower::why_no_contraction lets becomes such steps.
   bool has_contractions = false;
+  // Products of floats that a sum takes one after the other, at most: longer ones are sums of
+  // chunks (kernel::SumChunks). 0: any number.
+  int64_t most_of_chunk = 0;
   // Has code for those whose operands both are of one of these types, on matrix units: sums of
   // floats in f32 in an order of the device's own, or i32. Then all such contractions that are
   // large enough are, however else the program is planned, so that their bits do not depend on it.

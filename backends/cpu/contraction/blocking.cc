@@ -49,6 +49,7 @@ Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& ker
   const int64_t unit = std::max<int64_t>(16, int64_t{problem.depths} * problem.unit);
   blocking.depth = round_up(std::max<int64_t>((problem.depth + blocks - 1) / blocks, 1), unit);
   if (problem.has_windows) blocking.depth = std::min(blocking.depth, kMostWindowDepth);
+  if (problem.chunk != 0) blocking.depth = problem.chunk;
   const int64_t packed_depth = std::min(problem.depth, blocking.depth) / problem.depths;
   blocking.panels = std::max<int64_t>(
       1, std::min(kGroupColumns, packed / std::max<int64_t>(1, packed_depth)) / kernels.columns);
@@ -69,6 +70,7 @@ Blocking draw_blocking(const BlockingProblem& problem, const MicroKernels& kerne
   if (any(0, 1) == 0) blocking.depth += 2 * any(0, 5);
   if (problem.has_windows) blocking.depth = std::min(blocking.depth, kMostWindowDepth);
   if (problem.rows_in_place) blocking.depth = round_up(blocking.depth, problem.depths);
+  if (problem.chunk != 0) blocking.depth = problem.chunk;
   blocking.rows = kernels.rows * any(1, 8);
   blocking.panels = any(1, 8);
   blocking.has_half_panels = any(0, 2) != 0;

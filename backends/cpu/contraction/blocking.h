@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <random>
 
+#include "backends/compiler/kernel/contraction.h"
 #include "backends/cpu/contraction/micro_kernels.h"
 
 namespace hekla::cpu {
@@ -21,6 +22,7 @@ inline constexpr double kContractionSplitNs = 20'000;
 inline constexpr double kContractionPieceNs = 25'000;
 // Depth of a block that has windows, at most: rows of padding are zeros of that many elements.
 inline constexpr int64_t kMostWindowDepth = 512;
+static_assert(kernel::kMostOfChunk <= kMostWindowDepth, "chunks are blocks");
 
 inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -40,6 +42,7 @@ struct BlockingProblem {
   int depths = 1;  // of an element
   int unit = 1;    // elements of a run: a multiple of so many
   bool has_windows = false;
+  int64_t chunk = 0;  // products of the longest of several chunks, which are the blocks; 0: one
 };
 
 // Those of shorter vectors, with the same bits, where `columns` would leave most of a longer one

@@ -62,6 +62,7 @@ PreparedContraction::PreparedContraction(const kernel::Contraction& c, const Mic
 
 void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedule_seed) {
   out_offset_ = c.out_offset;
+  chunk_ends_ = kernel::chunk_ends(c);
   depths_ = c.has_integers() ? kernels_->depths : 1;
   rows_.dtype = c.lhs_dtype;
   columns_.dtype = c.rhs_dtype;
@@ -289,8 +290,12 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   if (loops_ == Loops::kFours) {
     rows_in_place_ = has_fours_in_place() && (drawn == nullptr || (*drawn)() % 2 == 0);
   }
-  const BlockingProblem problem{rows_.size, columns_.size, depth_size_,   rows_in_place_,
-                                depths_,    unit(),        windowed_ == 1};
+  int64_t chunk = 0;
+  for (size_t i = 0; is_cut() && i < chunk_ends_.size(); ++i) {
+    chunk = std::max(chunk, chunk_ends_[i] - (i == 0 ? 0 : chunk_ends_[i - 1]));
+  }
+  const BlockingProblem problem{rows_.size, columns_.size, depth_size_,    rows_in_place_,
+                                depths_,    unit(),        windowed_ == 1, chunk};
   blocking_ = drawn == nullptr ? choose_blocking(problem, *kernels_, second_level_cache_bytes())
                                : draw_blocking(problem, *kernels_, *drawn);
 }
@@ -376,8 +381,8 @@ int64_t PreparedContraction::walked_together(const Side& side) const {
   return together;
 }
 
-// Cuts the depth into blocks of whole runs or parts of them, which a side without windows joins
-// where it walks on with the same stride.
+// Cuts the depth into its chunks, or where it is one into blocks, of whole runs or parts of them,
+// which a side without windows joins where it walks on with the same stride.
 void PreparedContraction::find_runs() {
   const auto axes = depth_.size();
   std::vector<int64_t> at(axes, 0);
@@ -385,9 +390,14 @@ void PreparedContraction::find_runs() {
   int64_t left = depth_size_;
   int64_t start = 0;  // along the innermost axis
   blocks_.emplace_back();
+  int64_t end = 0;  // of the block
+  const auto settle_end = [&] {
+    end = is_cut() ? chunk_ends_[blocks_.size() - 1] : end + blocking_.depth;
+  };
+  settle_end();
   while (left > 0) {
     DepthBlock& block = blocks_.back();
-    const int64_t count = std::min(inner - start, blocking_.depth - block.depth);
+    const int64_t count = std::min(inner - start, end - (depth_size_ - left));
     const int64_t packed = round_up((count + depths_ - 1) / depths_, unit());
     for (const size_t s : {size_t{0}, size_t{1}}) {
       Side& side = s == 0 ? rows_ : columns_;
@@ -421,9 +431,10 @@ void PreparedContraction::find_runs() {
         at[a - 1] = 0;
       }
     }
-    if (left > 0 && block.depth == blocking_.depth) {
+    if (left > 0 && depth_size_ - left == end) {
       const std::array<size_t, 2> next = block.last;
       blocks_.push_back({next, next, 0, 0});
+      settle_end();
     }
   }
 }

@@ -6,8 +6,9 @@
 // into rectangles, a thread packs the columns of one into panels, a block of the depth at a time,
 // and tiles of sums stay in registers. Nobody waits for anybody else's panels. Rows are read where
 // they lie when their depth is dense; padding is a row of zeros. Blocks of the depth add up in
-// `out`, so every sum takes its products in the contraction's order, however the work is cut: the
-// bits depend on neither threads nor shapes.
+// `out`: those of one chunk continue its sum, or each is a chunk. So every sum takes its products
+// in the contraction's order, however the work is cut: the bits depend on neither threads nor
+// shapes.
 //
 // Immutable; run by any number of threads at once. Each thread keeps about half a megabyte for
 // packed operands: std::bad_alloc when there is none.
@@ -148,6 +149,8 @@ class PreparedContraction {
   void find_runs();
   // Elements of the depth that a side walks with one stride from each place on.
   int64_t walked_together(const Side& side) const;
+  // The depth is more than one chunk, whose sums are added.
+  bool is_cut() const { return chunk_ends_.size() > 1; }
   // Elements of a run are a multiple of so many.
   int unit() const { return kernels_->pack_row == nullptr ? 1 : kUnitElements; }
 
@@ -160,8 +163,9 @@ class PreparedContraction {
   int64_t batches_ = 1;
   int64_t depth_size_ = 1;
   Blocking blocking_;
-  int64_t inner_ = 1;        // of the innermost depth axis
-  bool is_swapped_ = false;  // rows are those of rhs
+  std::vector<int64_t> chunk_ends_;  // kernel::chunk_ends
+  int64_t inner_ = 1;                // of the innermost depth axis
+  bool is_swapped_ = false;          // rows are those of rhs
   Loops loops_ = Loops::kRowsPacked;
   bool rows_in_place_ = false;     // read where they lie
   bool is_wide_ = false;           // few rows, columns not packed

@@ -317,7 +317,8 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
     tile.columns = panel;
     tile.columns_step = width;
     tile.out = out.data();
-    tile.adds = adds;
+    tile.continues = adds && !p_.is_cut();
+    tile.adds = adds && p_.is_cut();
     if (is_direct) {
       for (int r = 0; r < here; ++r) {
         out[static_cast<size_t>(r)] = batch.out + lines[r].out + columns[0].out;

@@ -168,7 +168,7 @@ class ContractionRun {
   // Rows that lie along the depth, with columns where they are: a number that tiles cover.
   void multiply_in_place(const std::array<const float*, kWideRows>& rows, size_t count,
                          const float* columns, int64_t columns_step, int64_t depth, int64_t width,
-                         const std::array<float*, kWideRows>& out, bool adds) const;
+                         const std::array<float*, kWideRows>& out, bool continues) const;
 
   // A vector with columns, whose sums are several each.
   void run_chained(const Batch& batch, bool is_parallel) const;

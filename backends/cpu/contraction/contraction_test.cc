@@ -88,6 +88,33 @@ int64_t offset(const std::vector<int64_t>& at, const std::vector<Contraction::Ax
   return sum;
 }
 
+// Where the chunk ends that begins at a place in the depth: where an index before the axis that is
+// cut changes, or the axis gets to the next chunk.
+size_t chunk_end(const Contraction& c, const std::vector<std::vector<int64_t>>& depths,
+                 size_t begin) {
+  if (c.chunks.axis < 0) return depths.size();
+  const auto place = [&](size_t d) {
+    std::vector<int64_t> at(depths[d].begin(), depths[d].begin() + c.chunks.axis + 1);
+    at.back() = (c.chunks.first + at.back() * c.chunks.step) / c.chunks.length;
+    return at;
+  };
+  size_t end = begin + 1;
+  while (end < depths.size() && place(end) == place(begin)) ++end;
+  return end;
+}
+
+float sum_of(std::span<const float> x, const float* y, size_t chains, bool has_fma) {
+  std::vector<float> sums(chains, 0.0F);
+  for (size_t d = 0; d < x.size(); ++d) {
+    float& sum = sums[d % chains];
+    sum = has_fma ? std::fma(x[d], y[d], sum) : x[d] * y[d] + sum;
+  }
+  for (size_t half = chains / 2; half > 0; half /= 2) {
+    for (size_t k = 0; k < half; ++k) sums[k] += sums[half + k];
+  }
+  return sums[0];
+}
+
 // The definition, element by element.
 std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& lhs,
                             const std::vector<std::byte>& rhs, bool has_fma) {
@@ -122,24 +149,23 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
       }
       for (size_t column = 0; column < columns.size(); ++column) {
         const float* ys = all_y.data() + column * depths.size();
-        const auto chains = static_cast<size_t>(c.chains);
-        std::vector<float> sums(chains, 0.0F);
         uint32_t whole = 0;  // of integers; wraps
         for (size_t d = 0; c.has_integers() && d < depths.size(); ++d) {
           whole += static_cast<uint32_t>(static_cast<int32_t>(x[d])) *
                    static_cast<uint32_t>(static_cast<int32_t>(ys[d]));
         }
-        for (size_t d = 0; !c.has_integers() && d < depths.size(); ++d) {
-          float& sum = sums[d % chains];
-          sum = has_fma ? std::fma(x[d], ys[d], sum) : x[d] * ys[d] + sum;
-        }
-        for (size_t half = chains / 2; half > 0; half /= 2) {
-          for (size_t k = 0; k < half; ++k) sums[k] += sums[half + k];
+        float total = 0;
+        for (size_t begin = 0; !c.has_integers() && begin < depths.size();) {
+          const size_t end = chunk_end(c, depths, begin);
+          const float sum = sum_of(std::span(x).subspan(begin, end - begin), ys + begin,
+                                   static_cast<size_t>(c.chains), has_fma);
+          total = begin == 0 ? sum : total + sum;
+          begin = end;
         }
         out[static_cast<size_t>(offset(batch, c.batch, &Axis::out) +
                                 offset(row, c.rows, &Axis::out) +
                                 offset(columns[column], c.columns, &Axis::out))] =
-            c.has_integers() ? std::bit_cast<float>(whole) : sums[0];
+            c.has_integers() ? std::bit_cast<float>(whole) : total;
       }
     }
   }
@@ -165,9 +191,19 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  // Instrumented, a level takes every fourth contraction, another level the next.
-  void check(const Contraction& c) {
+  static kernel::SumChunks cut_depth(const Contraction& c, int64_t most) {
+    std::vector<int64_t> sizes;
+    for (const Contraction::Axis& axis : c.depth) sizes.push_back(axis.size);
+    return kernel::cut_sum(sizes, most * c.chains);
+  }
+
+  // Instrumented, a level takes every fourth contraction, another level the next. Half of those of
+  // floats become sums of chunks.
+  void check(Contraction c) {
     if (number_++ % testing::sweep(1, 4) != 0) return;
+    if (c.chunks.axis < 0 && !c.has_integers() && random_() % 2 == 0) {
+      c.chunks = cut_depth(c, static_cast<int64_t>(8 + random_() % 120));
+    }
     SCOPED_TRACE(kernel::to_string(c));
     const std::vector<std::byte> lhs = random_data(c.lhs_dtype, c.lhs_elements, random_);
     const std::vector<std::byte> rhs = random_data(c.rhs_dtype, c.rhs_elements, random_);
@@ -304,6 +340,28 @@ TEST_P(ContractionTest, ProductsOfEachForm) {
   }
   check(product(5, 24, 40, 30, false, true));
   check(product(40, 30, 20, 70, true, false));
+}
+
+// In chunks as a CPU has them.
+TEST_P(ContractionTest, LongSums) {
+  const auto check_long = [&](Contraction c) {
+    c.chunks = cut_depth(c, kernel::kMostOfChunk);
+    ASSERT_GE(c.chunks.axis, 0);
+    check(c);
+  };
+  for (const int64_t k : {513, 1021, 1024, 1536, 4099}) {
+    check_long(product(1, 7, 40, k, false, false));
+    check_long(product(1, 20, 33, k, true, false));
+    check_long(product(1, 30, 3, k, false, true));
+    check_long(product(1, 3, 70, k, false, false));
+  }
+  check_long(product(1, 9, 300, 1027, false, false));
+  check_long(product(1, 9, 300, 1027, true, false));
+  check_long(convolution(1, 6, 70, 9, 3, 1, 1, 1, 1, 1, false, false));
+  check_long(convolution(1, 6, 70, 9, 3, 1, 1, 2, 1, 1, false, true));
+  check_long(convolution(1, 5, 300, 9, 3, 1, 1, 2, 1, 1, true, false));
+  check_long(kernel_gradient(3, 20, 4, 9, 3, 1, 1, 1, false));
+  check_long(kernel_gradient(3, 20, 4, 9, 3, 1, 1, 1, true));
 }
 
 TEST_P(ContractionTest, SplitWork) {

@@ -20,6 +20,10 @@ constexpr int64_t kAcrossColumns = 512;
 constexpr int64_t kAcrossDepth = 8;
 static_assert(kDotSums == kernel::kDotChains);
 
+void add_to(float* to, const float* from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
 }  // namespace
 
 void ContractionRun::run_wide(const Batch& batch, bool is_parallel) const {
@@ -43,31 +47,43 @@ void ContractionRun::run_wide_chunk(const Batch& batch, int64_t first, int64_t w
   fill_lines(p_.rows_, 0, p_.rows_.size, lines);
   const int64_t tiled = p_.columns_in_place_ ? width / kernels_.columns * kernels_.columns : 0;
   std::array<const float*, kWideRows> rows{};
-  std::array<float*, kWideRows> out{};
+  std::array<float*, kWideRows> totals{};
+  std::array<float*, kWideRows> sums{};  // of a chunk; the first one's are the totals
   std::array<float*, kWideRows> rest{};  // behind the tiled columns
   for (size_t r = 0; r < lines.size(); ++r) {
     rows[r] = reinterpret_cast<const float*>(batch.rows) + lines[r].offset;
-    out[r] = batch.out + lines[r].out + first;
-    rest[r] = out[r] + tiled;
-    std::fill(out[r], out[r] + width, 0.0F);
+    totals[r] = batch.out + lines[r].out + first;
   }
-  for (int64_t d = 0; d < p_.depth_size_ && !is_cancelled(); d += kWideDepth) {
-    const int64_t depth = std::min(kWideDepth, p_.depth_size_ - d);
-    const float* block = columns + d * columns_step;
-    multiply_in_place(rows, lines.size(), block, columns_step, depth, tiled, out, d != 0);
-    for (size_t r = 0; r < lines.size(); r += kWideTile) {
-      const auto count = std::min<size_t>(kWideTile, lines.size() - r);
-      kernels_.wide(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step,
-                    depth, width - tiled, rest.data() + r);
+  Panels& memory = contraction_scratch().panels;
+  if (p_.is_cut()) memory.resize(lines.size() * static_cast<size_t>(width));
+  int64_t begin = 0;
+  for (const int64_t end : p_.chunk_ends_) {
+    for (size_t r = 0; r < lines.size(); ++r) {
+      sums[r] = begin == 0 ? totals[r] : memory.data() + static_cast<int64_t>(r) * width;
+      rest[r] = sums[r] + tiled;
+      std::fill_n(sums[r], width, 0.0F);
     }
-    for (size_t r = 0; r < lines.size(); ++r) rows[r] += depth * step;
+    for (int64_t d = begin; d < end && !is_cancelled(); d += kWideDepth) {
+      const int64_t depth = std::min(kWideDepth, end - d);
+      const float* block = columns + d * columns_step;
+      multiply_in_place(rows, lines.size(), block, columns_step, depth, tiled, sums, d != begin);
+      for (size_t r = 0; r < lines.size(); r += kWideTile) {
+        const auto count = std::min<size_t>(kWideTile, lines.size() - r);
+        kernels_.wide(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step,
+                      depth, width - tiled, rest.data() + r);
+      }
+      for (size_t r = 0; r < lines.size(); ++r) rows[r] += depth * step;
+    }
+    for (size_t r = 0; r < lines.size() && begin != 0; ++r) add_to(totals[r], sums[r], width);
+    begin = end;
   }
 }
 
 void ContractionRun::multiply_in_place(const std::array<const float*, kWideRows>& rows,
                                        size_t count, const float* columns, int64_t columns_step,
                                        int64_t depth, int64_t width,
-                                       const std::array<float*, kWideRows>& out, bool adds) const {
+                                       const std::array<float*, kWideRows>& out,
+                                       bool continues) const {
   const auto height = static_cast<size_t>(kernels_.rows);
   const size_t tiles = (count + height - 1) / height;
   const auto run = static_cast<int32_t>(depth);
@@ -77,7 +93,7 @@ void ContractionRun::multiply_in_place(const std::array<const float*, kWideRows>
   tile.run_count = 1;
   tile.columns_step = columns_step;
   tile.out = to.data();
-  tile.adds = adds;
+  tile.continues = continues;
   for (int64_t c = 0; c < width; c += kernels_.columns) {
     tile.columns = columns + c;
     for (size_t t = 0, first = 0; t < tiles; ++t) {
@@ -120,33 +136,39 @@ void ContractionRun::run_chained(const Batch& batch, bool is_parallel) const {
 
 void ContractionRun::run_chained_across(const Batch& batch, const float* row, int64_t first,
                                         int64_t count) const {
-  const int64_t depth = p_.depth_size_;
   const int64_t step = p_.columns_.depth[0];
   const auto* columns = reinterpret_cast<const float*>(batch.columns) + first;
   Panels& sums = contraction_scratch().panels;
   // A line more than there are columns: sums a whole number of pages apart share lines.
   const int64_t distance = round_up(count, kDotSums) + kDotSums;
-  sums.assign(static_cast<size_t>(distance * kDotSums), 0.0F);
-  constexpr int64_t kBlock = kAcrossDepth * kDotSums;
-  for (int64_t d = 0; d < depth && !is_cancelled(); d += kBlock) {
-    for (int64_t k = 0; k < std::min<int64_t>(kDotSums, depth - d); ++k) {
-      const int64_t here = (std::min(kBlock, depth - d) - k + kDotSums - 1) / kDotSums;
-      const float* from = row + d + k;
-      float* to = sums.data() + k * distance;
-      kernels_.wide(&from, 1, kDotSums, columns + (d + k) * step, step * kDotSums, here, count,
-                    &to);
-    }
-  }
-  for (int64_t half = kDotSums / 2; half > 0; half /= 2) {
-    for (int64_t k = 0; k < half; ++k) {
-      float* to = sums.data() + k * distance;
-      const float* from = to + half * distance;
-      for (int64_t c = 0; c < count; ++c) to[c] += from[c];
-    }
-  }
   const Prepared::LineAxis& axis = p_.columns_.lines[0];
   float* out = batch.out + first * axis.out;
-  for (int64_t c = 0; c < count; ++c) out[c * axis.out] = sums[static_cast<size_t>(c)];
+  constexpr int64_t kBlock = kAcrossDepth * kDotSums;
+  int64_t begin = 0;
+  for (const int64_t end : p_.chunk_ends_) {
+    sums.assign(static_cast<size_t>(distance * kDotSums), 0.0F);
+    for (int64_t d = begin; d < end && !is_cancelled(); d += kBlock) {
+      for (int64_t k = 0; k < std::min<int64_t>(kDotSums, end - d); ++k) {
+        const int64_t here = (std::min(kBlock, end - d) - k + kDotSums - 1) / kDotSums;
+        const float* from = row + d + k;
+        float* to = sums.data() + k * distance;
+        kernels_.wide(&from, 1, kDotSums, columns + (d + k) * step, step * kDotSums, here, count,
+                      &to);
+      }
+    }
+    for (int64_t half = kDotSums / 2; half > 0; half /= 2) {
+      for (int64_t k = 0; k < half; ++k) {
+        float* to = sums.data() + k * distance;
+        add_to(to, to + half * distance, count);
+      }
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      float& total = out[c * axis.out];
+      const float sum = sums[static_cast<size_t>(c)];
+      total = begin == 0 ? sum : total + sum;
+    }
+    begin = end;
+  }
 }
 
 void ContractionRun::run_chained_columns(const Batch& batch, const float* row, int64_t first,
@@ -160,11 +182,9 @@ void ContractionRun::run_chained_columns(const Batch& batch, const float* row, i
   // Columns that lie along their depth at equal distances are read where they lie; others are
   // copied one by one, in blocks where they lie side by side.
   const bool is_even = p_.columns_.lines.size() <= 1;
-  std::array<float, kChainedColumns> sums{};
-  if (step == 1 && is_even) {
-    const int64_t distance = count > 1 ? lines[1].offset - lines[0].offset : 0;
-    kernels_.chained(row, columns + lines[0].offset, distance, depth, count, sums.data());
-  } else {
+  const float* from = columns + lines[0].offset;
+  int64_t distance = count > 1 ? lines[1].offset - lines[0].offset : 0;
+  if (step != 1 || !is_even) {
     Panels& copies = mine.panels;
     copies.resize(static_cast<size_t>(depth * count));
     for (int64_t d = 0; d < depth; ++d) {
@@ -173,10 +193,19 @@ void ContractionRun::run_chained_columns(const Batch& batch, const float* row, i
             columns[lines[static_cast<size_t>(c)].offset + d * step];
       }
     }
-    kernels_.chained(row, copies.data(), depth, depth, count, sums.data());
+    from = copies.data();
+    distance = depth;
   }
-  for (int64_t c = 0; c < count; ++c) {
-    batch.out[lines[static_cast<size_t>(c)].out] = sums[static_cast<size_t>(c)];
+  std::array<float, kChainedColumns> sums{};
+  int64_t begin = 0;
+  for (const int64_t end : p_.chunk_ends_) {
+    kernels_.chained(row + begin, from + begin, distance, end - begin, count, sums.data());
+    for (int64_t c = 0; c < count; ++c) {
+      float& total = batch.out[lines[static_cast<size_t>(c)].out];
+      const float sum = sums[static_cast<size_t>(c)];
+      total = begin == 0 ? sum : total + sum;
+    }
+    begin = end;
   }
 }
 

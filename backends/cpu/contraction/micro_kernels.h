@@ -4,7 +4,8 @@
 // A tile is up to `rows` x `columns` sums that stay in registers while their depth goes by. Rows
 // are read where they lie or from a panel, columns from a panel: for each depth, `columns` numbers
 // side by side. Plain functions on memory of the caller; any thread; nothing fails. Each sum takes
-// its products in the order of the depth, by a fused multiply-add where the level has one.
+// its products in the order of the depth, by a fused multiply-add where the level has one, from 0
+// or from what is in `out` on; what it is from 0 on may be added to what is there.
 //
 // Integers of 8 and 16 bits go in pairs: two depths, widened to 16 bits, are one element of a row
 // or panel (a float whose bits they are), and sums are of 32 bits. Such sums wrap, so no order
@@ -32,7 +33,8 @@ struct Tile {
   const float* columns = nullptr;
   int64_t columns_step = 0;     // from one depth to the next
   float* const* out = nullptr;  // per row: `columns` sums side by side
-  bool adds = false;            // to what is in `out`; starts at 0 otherwise
+  bool continues = false;       // starts with what is in `out`; otherwise at 0
+  bool adds = false;            // adds its sums to what is in `out`; of floats that start at 0
   // Per row, what each of its sums starts with besides; null: nothing.
   const int32_t* starts = nullptr;
 };

@@ -84,7 +84,7 @@ void tile(const Tile& t) {
   for (int r = 2; r < kCount; ++r) is_direct &= t.out[r] - t.out[r - 1] == distance;
   const int64_t out_bytes = distance * static_cast<int64_t>(sizeof(float));
   alignas(64) float sums[kRows][kWidth];
-  if (!t.adds) {
+  if (!t.continues) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);

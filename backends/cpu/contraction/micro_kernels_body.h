@@ -30,7 +30,7 @@ void tile(const Tile& t) {
   for (int r = 0; r < kCount; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = t.adds ? load(t.out[r] + v * kLanes) : Vector{};
+      sums[r][v] = t.continues ? load(t.out[r] + v * kLanes) : Vector{};
     }
   }
   const float* columns = t.columns;
@@ -63,7 +63,10 @@ void tile(const Tile& t) {
 #pragma GCC unroll 12
   for (int r = 0; r < kCount; ++r) {
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) store(t.out[r] + v * kLanes, sums[r][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = t.out[r] + v * kLanes;
+      store(to, t.adds ? load(to) + sums[r][v] : sums[r][v]);
+    }
   }
 }
 

@@ -44,7 +44,7 @@ void tile(const Tile& t) {
     const __m512i start = t.starts == nullptr ? __m512i{} : _mm512_set1_epi32(t.starts[r]);
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = t.adds ? _mm512_add_epi32(start, load(t.out[r] + v * kLanes)) : start;
+      sums[r][v] = t.continues ? _mm512_add_epi32(start, load(t.out[r] + v * kLanes)) : start;
     }
   }
   const float* columns = t.columns;

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "backends/compiler/compile.h"
+#include "backends/compiler/kernel/contraction.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/visit.h"
 #include "backends/cpu/plugin/executable.h"
@@ -115,6 +116,7 @@ class CpuBackend : public pjrt::Backend {
       const pjrt::CompileRequest& request) override {
     plan::DeviceTraits traits;
     traits.has_contractions = true;
+    traits.most_of_chunk = kernel::kMostOfChunk;
     traits.has_lapack = uses_lapack(*request.module);
     traits.has_transforms = true;
     traits.scatters_in_order = true;
