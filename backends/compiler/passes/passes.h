@@ -41,7 +41,8 @@ void widen_contractions(ir::Module& module,
 
 // Contractions of few elements with long sums, for devices whose units outnumber the elements: the
 // sums are cut into equal parts, taken side by side as one more batch dimension or as groups of
-// features, and a reduce adds the parts. Shapes and types alone decide; sums have other bits.
+// features, and a reduce adds the parts; what is left where there are no equal ones is an operation
+// like the whole one, added last. Shapes and types alone decide; sums have other bits.
 struct SplitLimits {
   // Elements of the results, parts counted, that fill a device whose invocations have several each;
   // products of a sum from which on it is cut, and of a part.

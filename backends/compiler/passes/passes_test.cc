@@ -434,6 +434,65 @@ TEST(WriteWideConcatenates, OfNoElementsStays) {
   EXPECT_EQ(operations(*module), (Names{"slice", "concatenate"}));
 }
 
+// Equal parts where a sum has nearly as many as are wanted; else as many, and what is left.
+TEST(SplitContractions, PartsAreEqualAndTheRestIsAdded) {
+  struct Case {
+    int64_t depth, most_points;
+    std::string parts, rest;  // types of the first operand of each product; no rest: empty
+  };
+  for (const Case& c : {Case{12, 4 * 24, "tensor<4x3x4xf32>", ""},
+                        Case{13, 4 * 24, "tensor<3x4x4xf32>", "tensor<1x4xf32>"},
+                        Case{15, 4 * 24, "tensor<3x5x4xf32>", ""},
+                        Case{17, 8 * 24, "tensor<5x3x4xf32>", "tensor<2x4xf32>"},
+                        Case{13, 24, "", "tensor<13x4xf32>"}}) {
+    const std::string left = "tensor<" + std::to_string(c.depth) + "x4xf32>";
+    const std::string right = "tensor<" + std::to_string(c.depth) + "x6xf32>";
+    const ModulePtr module =
+        read("func.func @main(%x: " + left + ", %y: " + right + ") -> tensor<4x6xf32> {\n" +
+             "  %a = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (" + left + ", " +
+             right + ") -> tensor<4x6xf32>\n  return %a : tensor<4x6xf32>\n}\n");
+    ASSERT_TRUE(
+        split_contractions(
+            *module,
+            {.most_points = c.most_points, .long_depth = 2, .least_depth = 1, .few_points = 1})
+            .ok());
+    expect_valid(*module);
+    Names products;
+    for (const auto& op : module->entry()->body().front().operations()) {
+      if (op->code() == ir::OpCode::kDotGeneral) {
+        products.push_back(op->operand(0)->type().to_string());
+      }
+    }
+    Names wanted;
+    for (const std::string& each : {c.parts, c.rest}) {
+      if (!each.empty()) wanted.push_back(each);
+    }
+    EXPECT_EQ(products, wanted) << c.depth;
+  }
+}
+
+TEST(SplitContractions, FeaturesOfAConvolutionBecomeGroupsAndARest) {
+  const ModulePtr module = read(R"(
+func.func @main(%x: tensor<1x4x4x7xf32>, %k: tensor<3x3x7x2xf32>) -> tensor<1x2x2x2xf32> {
+  %a = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+    {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x4x4x7xf32>, tensor<3x3x7x2xf32>) -> tensor<1x2x2x2xf32>
+  return %a : tensor<1x2x2x2xf32>
+}
+)");
+  ASSERT_TRUE(
+      split_contractions(*module,
+                         {.most_points = 3 * 8, .long_depth = 2, .least_depth = 1, .few_points = 1})
+          .ok());
+  expect_valid(*module);
+  Names kernels;
+  for (const auto& op : module->entry()->body().front().operations()) {
+    if (op->code() == ir::OpCode::kConvolution) {
+      kernels.push_back(op->operand(1)->type().to_string());
+    }
+  }
+  EXPECT_EQ(kernels, (Names{"tensor<3x3x3x4xf32>", "tensor<3x3x1x2xf32>"}));
+}
+
 TEST(Expand, DotIsDotGeneral) {
   for (const std::string left : {"5", "4x5"}) {
     const std::string out = left == "5" ? "tensor<6xf32>" : "tensor<4x6xf32>";

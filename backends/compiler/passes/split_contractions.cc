@@ -40,15 +40,15 @@ Value* split_dot(GraphBuilder& g, const ir::Operation& op, const SplitLimits& li
   const Dims& dims = op.result()->type().dims();
   const int64_t most = wanted_parts(element_count(dims), depth, limits);
   size_t which = 0;
-  int64_t parts = 1;
+  Parts parts;
   for (size_t k = 0; k < n->lhs_contracting_dimensions.size(); ++k) {
     const int64_t size = lhs[static_cast<size_t>(n->lhs_contracting_dimensions[k])];
-    if (const int64_t here = equal_parts(size, most); here > parts) {
+    if (const Parts here = nearly_equal_parts(size, most); here.count > parts.count) {
       which = k;
       parts = here;
     }
   }
-  if (parts < 2) return nullptr;
+  if (parts.count < 2) return nullptr;
   const auto shifted = [](const std::vector<int64_t>& batch,
                           const std::vector<int64_t>& contracting, int64_t at) {
     std::pair numbers(behind_cut(batch, at), behind_cut(contracting, at));
@@ -62,15 +62,27 @@ Value* split_dot(GraphBuilder& g, const ir::Operation& op, const SplitLimits& li
   std::tie(numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions) =
       shifted(n->rhs_batching_dimensions, n->rhs_contracting_dimensions, r);
   Dims with_parts = dims;
-  with_parts.insert(with_parts.begin(), parts);
+  with_parts.insert(with_parts.begin(), parts.count);
   ir::AttributeMap attributes = op.attributes();
   attributes.set("dot_dimension_numbers", ir::Attribute(numbers));
   const DType dtype = ir::accumulator_dtype(op.result()->type().dtype());
-  Value* all = g.make(OpCode::kDotGeneral,
-                      {cut_dimension(g, op.operand(0), static_cast<size_t>(l), parts),
-                       cut_dimension(g, op.operand(1), static_cast<size_t>(r), parts)},
-                      std::move(attributes), ir::Type::tensor(dtype, with_parts));
-  return add_up(g, all, 0);
+  const int64_t cut = parts.count * parts.length;
+  const auto in_parts = [&](Value* x, int64_t d) {
+    const auto at = static_cast<size_t>(d);
+    return cut_dimension(g, slice_dimension(g, x, at, 0, cut), at, parts.count);
+  };
+  Value* sum =
+      add_up(g,
+             g.make(OpCode::kDotGeneral, {in_parts(op.operand(0), l), in_parts(op.operand(1), r)},
+                    std::move(attributes), ir::Type::tensor(dtype, with_parts)),
+             0);
+  if (parts.rest == 0) return sum;
+  const auto rest_of = [&](Value* x, int64_t d) {
+    return slice_dimension(g, x, static_cast<size_t>(d), cut, cut + parts.rest);
+  };
+  return g.add(sum,
+               g.make(OpCode::kDotGeneral, {rest_of(op.operand(0), l), rest_of(op.operand(1), r)},
+                      op.attributes(), ir::Type::tensor(dtype, dims)));
 }
 
 // The parts are groups of input features, each with output features of its own.
@@ -88,9 +100,12 @@ Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLi
   const int64_t outputs = rhs[out];
   if (outputs == 0) return nullptr;
   const int64_t depth = element_count(rhs) / outputs;
-  const int64_t parts = equal_parts(rhs[in], wanted_parts(element_count(dims), depth, limits));
+  const auto [parts, length, rest] =
+      nearly_equal_parts(rhs[in], wanted_parts(element_count(dims), depth, limits));
   if (parts < 2) return nullptr;
-  Value* kernel = cut_dimension(g, op.operand(1), in, parts);
+  const int64_t cut = parts * length;
+  const auto features = static_cast<size_t>(n->input_feature_dimension);
+  Value* kernel = cut_dimension(g, slice_dimension(g, op.operand(1), in, 0, cut), in, parts);
   // The parts go in front of the output features.
   std::vector<int64_t> order(kernel->type().rank());
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -99,7 +114,7 @@ Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLi
   order.insert(std::find(order.begin(), order.end(), moved_out), static_cast<int64_t>(in));
   if (!std::is_sorted(order.begin(), order.end())) kernel = g.transpose(kernel, order);
   Dims grouped = rhs;
-  grouped[in] /= parts;
+  grouped[in] = length;
   grouped[out] *= parts;
   kernel = g.reshape(kernel, grouped);
   Dims result = dims;
@@ -107,9 +122,15 @@ Value* split_convolution(GraphBuilder& g, const ir::Operation& op, const SplitLi
   ir::AttributeMap attributes = op.attributes();
   attributes.set("feature_group_count", ir::i64_attribute(parts));
   const DType dtype = ir::accumulator_dtype(op.result()->type().dtype());
-  Value* all = g.make(OpCode::kConvolution, {op.operand(0), kernel}, std::move(attributes),
-                      ir::Type::tensor(dtype, result));
-  return add_up(g, cut_dimension(g, all, feature, parts), feature);
+  Value* all =
+      g.make(OpCode::kConvolution, {slice_dimension(g, op.operand(0), features, 0, cut), kernel},
+             std::move(attributes), ir::Type::tensor(dtype, result));
+  Value* sum = add_up(g, cut_dimension(g, all, feature, parts), feature);
+  if (rest == 0) return sum;
+  return g.add(sum, g.make(OpCode::kConvolution,
+                           {slice_dimension(g, op.operand(0), features, cut, cut + rest),
+                            slice_dimension(g, op.operand(1), in, cut, cut + rest)},
+                           op.attributes(), ir::Type::tensor(dtype, dims)));
 }
 
 bool may_be_split(const ir::Operation& op) {

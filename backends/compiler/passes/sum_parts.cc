@@ -15,6 +15,23 @@ int64_t equal_parts(int64_t size, int64_t most) {
   return 1;
 }
 
+Parts nearly_equal_parts(int64_t size, int64_t most) {
+  const int64_t equal = equal_parts(size, most);
+  if (size == 0 || 2 * equal >= std::min(most, size)) return {equal, size / equal, 0};
+  const int64_t length = (size + most - 1) / most;
+  const int64_t count = size / length;
+  return {count, length, size - count * length};
+}
+
+Value* slice_dimension(GraphBuilder& g, Value* x, size_t d, int64_t begin, int64_t end) {
+  const Dims& dims = x->type().dims();
+  if (begin == 0 && end == dims[d]) return x;
+  Dims from(dims.size(), 0), to = dims;
+  from[d] = begin;
+  to[d] = end;
+  return g.slice(x, from, to);
+}
+
 Value* cut_dimension(GraphBuilder& g, Value* x, size_t d, int64_t parts) {
   Dims dims = x->type().dims();
   dims[d] /= parts;

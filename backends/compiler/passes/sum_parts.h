@@ -12,6 +12,19 @@ namespace hekla::passes {
 // The largest number of equal parts of `size` elements that is at most `most`; at least 1.
 int64_t equal_parts(int64_t size, int64_t most);
 
+// How so many elements are cut into parts: equal ones, and what is left, which is less than a part.
+struct Parts {
+  int64_t count = 1;
+  int64_t length = 0;  // of each
+  int64_t rest = 0;
+};
+// At most `most` parts: all elements where that gives half as many parts, else nearly `most` parts
+// and a rest.
+Parts nearly_equal_parts(int64_t size, int64_t most);
+
+// Elements [begin, end) of dimension `d`; `x` itself where that is all.
+ir::Value* slice_dimension(ir::GraphBuilder& g, ir::Value* x, size_t d, int64_t begin, int64_t end);
+
 // `x` with dimension `d` as two: `parts`, and what each part has of it.
 ir::Value* cut_dimension(ir::GraphBuilder& g, ir::Value* x, size_t d, int64_t parts);
 
