@@ -164,7 +164,8 @@ def main():
     parser.add_argument('--points', type=int, default=100_000, help='arguments of f32 and 16-bit pairs')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--json', metavar='FILE', help='all rows, with the arguments of the worst results')
-    parser.add_argument('--write', action='store_true', help=f'write {PAGE.relative_to(ROOT)}')
+    parser.add_argument('--write', action='store_true',
+                        help=f'write the beginning of {PAGE.relative_to(ROOT)}')
     options = parser.parse_args()
     os.environ['JAX_PLATFORMS'] = f'{options.platform},cpu'
     os.environ['JAX_ENABLE_X64'] = '1'
@@ -206,7 +207,10 @@ def main():
             [{'function': function, 'dtype': dtype, **row} for (function, dtype), row in rows.items()],
             indent=1), encoding='utf-8')
     if options.write:
-        PAGE.write_text(page(rows, dtypes, list(devices), options.points), encoding='utf-8')
+        # Products stand behind functions; benchmarks/accuracy_products.py writes them.
+        _, heading, products = PAGE.read_text(encoding='utf-8').partition('\n# Accuracy of products')
+        PAGE.write_text(page(rows, dtypes, list(devices), options.points) + heading + products,
+                        encoding='utf-8')
     return int(is_worse)
 
 

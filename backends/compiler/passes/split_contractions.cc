@@ -18,7 +18,7 @@ using ir::Value;
 
 bool is_summed_in_parts(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16 ||
-         dtype == DType::kF16 || dtype == DType::kI32;
+         dtype == DType::kF16 || dtype == DType::kI32 || is_complex(dtype);
 }
 
 int64_t wanted_parts(int64_t points, int64_t depth, const SplitLimits& limits) {
