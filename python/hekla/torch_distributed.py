@@ -10,6 +10,7 @@ says: sums in the order of the ranks, calls compared before data move, a deadlin
 that name the call and the ranks to blame. Tensors are used where they lie if they are contiguous,
 and copied if not. HEKLA_GROUP_ENGINE chooses the transport.
 """
+import contextlib
 import datetime
 import functools
 import os
@@ -535,7 +536,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _start_coalescing(self, device=None):
         del device
-        # torch's _coalescing_manager does not end what an exception of the program leaves.
+        # Who calls this without torch's manager may have left a block by an exception.
         self._drop_block('an exception has left the block')
         if self._batch is not None:
             raise ValueError('another thread coalesces calls')
@@ -556,6 +557,15 @@ class ProcessGroupHekla(dist.ProcessGroup):
         except native.GroupError as error:
             if error.code != native.CANCELLED:  # it has been shut down, with its blocks
                 _raise(error)
+
+    def _leave_block(self, is_collected, error):
+        """An exception of the program has left a block of torch's manager, of which nothing is made.
+        `is_collected`: torch has kept the calls, and this group has heard of none."""
+        reason = f'an exception has left the block: {type(error).__name__}: {error}'
+        if is_collected:
+            self._group.refuse('coalesced calls', reason)
+        else:
+            self._drop_block(reason)
 
     def _end_coalescing(self, device=None):
         """One work of all since _start_coalescing: collectives go now, messages have gone."""
@@ -605,5 +615,30 @@ def _create(options, backend_options=None):
 
 _world = None  # the group of all processes, while there is one of this backend
 
+
+def _with_left_blocks(manager):
+    """torch's _coalescing_manager forgets to end a block that an exception leaves: it goes on to collect what
+    the program then calls on that group, of which nothing is ever made. Here such a block of a group of this
+    backend ends, and the ranks that have not left it hear of it."""
+    c10d = dist.distributed_c10d
+
+    @functools.wraps(manager)
+    @contextlib.contextmanager
+    def managed(group=None, device=None, async_ops=False):
+        with manager(group, device, async_ops) as coalesced:
+            try:
+                yield coalesced
+            except BaseException as error:
+                own = group or c10d._get_default_group()
+                if isinstance(own, ProcessGroupHekla):
+                    c10d._world.pg_coalesce_state.pop(own, None)
+                    own._leave_block(not device, error)
+                raise
+    managed.hekla_is_known = True
+    return managed
+
+
+if not hasattr(dist._coalescing_manager, 'hekla_is_known'):
+    dist._coalescing_manager = dist.distributed_c10d._coalescing_manager = _with_left_blocks(dist._coalescing_manager)
 
 dist.Backend.register_backend('hekla', _create, extended_api=True, devices=['cpu'])

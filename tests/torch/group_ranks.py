@@ -371,6 +371,64 @@ def blocks(r):
         dist.barrier(group=r.gloo)
 
 
+def left_blocks(r):
+    """Blocks of torch's coalescing manager that an exception of the program leaves."""
+    class Left(Exception):
+        pass
+
+    def block(group, leaves, collected, **how):
+        with dist._coalescing_manager(group=group, **how) as coalesced:
+            for _ in range(collected):
+                dist.all_reduce(torch.zeros(3), group=group)
+            if leaves:
+                raise Left('of the program')
+        coalesced.wait()
+    ways = [{}, {'async_ops': True}, {'device': torch.device('cpu')},
+            {'device': torch.device('cpu'), 'async_ops': True}]
+    everyone = dist.new_group()
+    for how in ways:
+        for collected in (0, 1, 2):
+            r.raises(f'{how}, by all', Left, ['of the program'],
+                     lambda how=how, collected=collected: block(everyone, True, collected, **how))
+            x, y = r.own(3), r.own(4)
+            dist.all_reduce(x, group=everyone)
+            with dist._coalescing_manager(group=everyone, **how) as coalesced:
+                dist.all_reduce(y, group=everyone)
+            coalesced.wait()
+            r.same(f'after {how}, which all left', [x, y], [sum(r.all(3)), sum(r.all(4))])
+    for how in ways:
+        # One rank alone, before and after it has collected something.
+        for collected in (0, 2):
+            group = dist.new_group(timeout=datetime.timedelta(seconds=60))
+            begin = time.monotonic()
+            if r.rank == 1:
+                r.raises(f'{how}, by one', Left, ['of the program'], lambda: block(group, True, collected, **how))
+            else:
+                r.raises(f'{how}, on the others', dist.DistBackendError,
+                         ['rank 1 has refused it', 'Left: of the program'], lambda: block(group, False, 2, **how))
+            r.raises(f'after {how}', dist.DistBackendError, ['rank 1 has refused it', 'Left: of the program'],
+                     lambda: dist.all_reduce(torch.zeros(3), group=group))
+            if time.monotonic() - begin > 30:
+                r.wrong.append(f'{how}: heard of after {time.monotonic() - begin} s')
+    # A block inside of another, which torch refuses, leaves the outer one as it is.
+    x, y = r.own(3), r.own(4)
+    with dist._coalescing_manager() as coalesced:
+        dist.all_reduce(x)
+        try:
+            block(dist.group.WORLD, False, 1)
+            r.wrong.append('a block inside of a block')
+        except ValueError:
+            pass
+        dist.all_reduce(y)
+    coalesced.wait()
+    r.same('around a block that was refused', [x, y], [sum(r.all(3)), sum(r.all(4))])
+    # Of another backend torch's manager is what it was.
+    x = r.own(3)
+    with dist._coalescing_manager(group=r.gloo):
+        dist.all_reduce(x, group=r.gloo)
+    r.same('gloo', x, sum(r.all(3)))
+
+
 def functional_collectives(r):
     world = dist.group.WORLD
     r.same('all_reduce', functional.all_reduce(r.own(6), 'sum', world) + 0, sum(r.all(6)))
@@ -466,7 +524,8 @@ def dtensor(r):
         r.same('in two dimensions', (x + x).redistribute(mesh, [Replicate(), Shard(0)]).full_tensor(), 2 * whole)
 
 
-SCENARIOS = (reductions, movements, messages, objects, groups, blocks, functional_collectives, ddp, fsdp, dtensor, errors)
+SCENARIOS = (reductions, movements, messages, objects, groups, blocks, left_blocks, functional_collectives, ddp, fsdp,
+             dtensor, errors)
 
 
 def init(**where):
