@@ -382,10 +382,54 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     @_collective
     def allreduce(self, tensors, opts=None):
+        if any(t.layout == torch.sparse_coo for t in tensors):
+            return self._allreduce_sparse(tensors, opts)
         memory, limit = _Memory(), _milliseconds(opts)
         op, factor = _reduction(opts.reduceOp if opts else _SUM)
         arrays = [memory.write(t, is_read=True) for t in tensors]
         return self._start(memory, tensors, *(('all_reduce', x, x, op, factor, limit) for x in arrays))
+
+    def _allreduce_sparse(self, tensors, opts):
+        """Sums of sparse tensors, such as gradients of embeddings: all ranks get the elements of all and add them up
+        in the order of the ranks. Waits for the others: how many elements there are says the first of the calls."""
+        kind = (opts.reduceOp if opts else _SUM).__getstate__()[0].name
+        if len(tensors) != 1 or kind not in ('SUM', 'AVG'):
+            raise ValueError('the backend hekla has sums and averages of one sparse tensor, '
+                             f'not {kind} of {len(tensors)}')
+        if self._is_in_block():
+            raise ValueError('an all_reduce of a sparse tensor waits and has no place among coalesced calls')
+        x = tensors[0].detach().coalesce()
+        _dtype(x.dtype)    # which is refused before anything is sent
+        if x.device.type != 'cpu':
+            raise ValueError(f'the backend hekla takes CPU tensors, not one on {x.device}')
+        gather = functools.partial(self._gather_equal, opts)
+        (shapes,) = gather(torch.tensor([x._nnz(), x.sparse_dim(), *x.shape]))
+        if any(not torch.equal(shape[1:], shapes[0][1:]) for shape in shapes):
+            raise ValueError('all_reduce of sparse tensors of different shapes: ' + ', '.join(
+                f'{tuple(shape[2:].tolist())} with {int(shape[1])} sparse dimensions' for shape in shapes))
+        counts = [int(shape[0]) for shape in shapes]
+        indices = x.indices().new_zeros(x.sparse_dim(), max(counts))
+        values = x.values().new_zeros(max(counts), *x.values().shape[1:])
+        indices[:, :x._nnz()] = x.indices()
+        values[:x._nnz()] = x.values()
+        total = None
+        for count, index, value in zip(counts, *gather(indices, values)):
+            part = torch.sparse_coo_tensor(index[:, :count], value[:count], x.shape, is_coalesced=True,
+                                           check_invariants=False)
+            total = part if total is None else (total + part).coalesce()
+        if kind == 'AVG':
+            total = (total / self._size).coalesce()
+        with torch.no_grad():
+            tensors[0].copy_(total)
+        return HeklaWork([], _Memory(), tensors)
+
+    def _gather_equal(self, opts, *tensors):
+        """Of each dense tensor those of all ranks."""
+        outputs = [t.new_empty(self._size, *t.shape) for t in tensors]
+        memory, limit = _Memory(), _milliseconds(opts)
+        calls = [('all_gather', memory.write(out), memory.read(t), limit) for out, t in zip(outputs, tensors)]
+        self._start(memory, outputs, *calls).wait()
+        return outputs
 
     def allreduce_coalesced(self, tensors, opts=None):
         return self.allreduce(tensors, opts)

@@ -60,9 +60,8 @@ struct Version {
   const char* used;
   std::vector<std::string> of_files;  // of memory.stat, what of `used` is of files
 };
-const Version kFirst = {"memory.limit_in_bytes",
-                        "memory.usage_in_bytes",
-                        {"total_inactive_file", "total_active_file"}};
+const Version kFirst = {
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 const Version kSecond = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
 
 void read_group(const std::string& folder, const Version& version, const std::string& name,

@@ -19,13 +19,14 @@ class Machine : public ::testing::Test {
     const auto* const info = ::testing::UnitTest::GetInstance()->current_test_info();
     root_ = std::filesystem::path(::testing::TempDir()) /
             ("memory_room_" + std::to_string(::getpid()) + info->name());
-    put("/proc/meminfo", "MemTotal:        1024000 kB\nMemFree: 1 kB\nMemAvailable:     614400 kB\n");
+    put("/proc/meminfo",
+        "MemTotal:        1024000 kB\nMemFree: 1 kB\nMemAvailable:     614400 kB\n");
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
   void put(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories((root_.string() + path).substr(
-        0, (root_.string() + path).rfind('/')));
+    std::filesystem::create_directories(
+        (root_.string() + path).substr(0, (root_.string() + path).rfind('/')));
     std::ofstream(root_.string() + path) << text;
   }
   MemoryRoom room() const { return memory_room(root_.string()); }
@@ -49,7 +50,8 @@ TEST_F(MemoryRoomTest, TheLeastLimitUpwardsCounts) {
   put("/sys/fs/cgroup/jobs/7/step/memory.max", "max\n");
   put("/sys/fs/cgroup/jobs/7/memory.max", "209715200\n");      // 200 MiB
   put("/sys/fs/cgroup/jobs/7/memory.current", "157286400\n");  // 150, a third of it files
-  put("/sys/fs/cgroup/jobs/7/memory.stat", "anon 1\ninactive_file 41943040\nactive_file 10485760\n");
+  put("/sys/fs/cgroup/jobs/7/memory.stat",
+      "anon 1\ninactive_file 41943040\nactive_file 10485760\n");
   put("/sys/fs/cgroup/jobs/memory.max", "419430400\n");
   put("/sys/fs/cgroup/jobs/memory.current", "403701760\n");  // 385 of 400: less is left there
   EXPECT_EQ(room().limit.bytes, 200 * kMega);

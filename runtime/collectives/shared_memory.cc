@@ -43,7 +43,8 @@ Result<uint64_t> ring_bytes_of(int size, const SharedMemoryOptions& options) {
   };
   uint64_t ring = options.ring_bytes;
   while (ring > kGoodRingBytes && count * all(ring) > most) ring /= 2;
-  const MemoryRoom::Bound& least = most < static_cast<double>(room.left.bytes) ? room.limit : room.left;
+  const MemoryRoom::Bound& least =
+      most < static_cast<double>(room.left.bytes) ? room.limit : room.left;
   const double own = std::min(most, static_cast<double>(room.left.bytes));
   while (ring > kSharedPageBytes && all(ring) > own) ring /= 2;
   if (all(ring) > own) {

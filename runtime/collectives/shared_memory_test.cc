@@ -95,8 +95,7 @@ TEST(SharedMemory, RingsAreShorterWhereMemoryIs) {
     SharedMemoryOptions options;
     options.room.limit = {limit, "the control group's /small"};
     options.room.left = {left, "the control group's /small"};
-    HEKLA_ASSIGN_OR_RETURN(const auto memory,
-                           SharedMemory::create(0, size, ear.events(), options));
+    HEKLA_ASSIGN_OR_RETURN(const auto memory, SharedMemory::create(0, size, ear.events(), options));
     HEKLA_ASSIGN_OR_RETURN(const SegmentCard card, SegmentCard::read(memory->card()));
     return card.ring_bytes;
   };
@@ -129,7 +128,8 @@ TEST(SharedMemory, ShortRingsCarryLongMessages) {
   ASSERT_EQ(come.size(), 1U);
   ASSERT_EQ(come[0].blocks.size(), 1U);
   EXPECT_EQ(come[0].blocks[0].size_bytes(), block.size_bytes());
-  EXPECT_TRUE(std::equal(block.data(), block.data() + block.size_bytes(), come[0].blocks[0].data()));
+  EXPECT_TRUE(
+      std::equal(block.data(), block.data() + block.size_bytes(), come[0].blocks[0].data()));
 }
 
 size_t shared_mappings() {

@@ -154,8 +154,8 @@ Result<SharedSegment> SharedSegment::create(int rank, int size, uint64_t ring_by
   SharedSegment segment;
   segment.ring_bytes_ = ring_bytes;
   segment.rings_bytes_ = static_cast<size_t>(size) * slot_bytes(ring_bytes);
-  HEKLA_ASSIGN_OR_RETURN(segment.file_,
-                         create_shared_file(kSharedPageBytes + segment.rings_bytes_, is_promise_counted()));
+  HEKLA_ASSIGN_OR_RETURN(segment.file_, create_shared_file(kSharedPageBytes + segment.rings_bytes_,
+                                                           is_promise_counted()));
   HEKLA_ASSIGN_OR_RETURN(std::byte * head, map_shared(segment.file_, 0, kSharedPageBytes));
   segment.head_ = new (head) SegmentHead;
   HEKLA_ASSIGN_OR_RETURN(segment.rings_,

@@ -94,8 +94,9 @@ Result<std::unique_ptr<GroupMemory>> GroupMemory::create(const Sizes& sizes,
   // kills instead.
   constexpr std::string_view kRemedy = "give less as shared_slot_bytes or shared_flat_bytes";
   if (made->bytes_ > static_cast<size_t>(room.limit.bytes / 4)) {
-    return unavailable("{} bytes of memory for {} ranks, more than a quarter of {}, of {} bytes: {}",
-                       made->bytes_, sizes.ranks, room.limit.whose, room.limit.bytes, kRemedy);
+    return unavailable(
+        "{} bytes of memory for {} ranks, more than a quarter of {}, of {} bytes: {}", made->bytes_,
+        sizes.ranks, room.limit.whose, room.limit.bytes, kRemedy);
   }
   if (made->bytes_ > static_cast<size_t>(room.left.bytes)) {
     return unavailable("{} bytes of memory for {} ranks, and of {} {} are left: {}", made->bytes_,

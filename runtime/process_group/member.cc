@@ -357,10 +357,9 @@ Status Member::refusal_among(uint64_t sequence, const std::map<int, Call>& calls
 
 Status Member::refusal_among_locked(uint64_t sequence, const std::map<int, Call>& calls,
                                     bool& is_expected) const {
-  const auto [least, most] =
-      std::minmax_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
-        return a.second.refused < b.second.refused;
-      });
+  const auto [least, most] = std::minmax_element(
+      calls.begin(), calls.end(),
+      [](const auto& a, const auto& b) { return a.second.refused < b.second.refused; });
   is_expected = least->second.refused != most->second.refused;
   return is_expected ? refusal_of_locked(sequence, least->second) : ok_status();
 }

@@ -130,8 +130,9 @@ Status SharedCall::difference() const {
     }
     Call theirs = call_of_words(words);
     // The line has the last eight bits; ranks are not far apart.
-    theirs.refused = call_.refused + static_cast<uint32_t>(static_cast<int8_t>(
-                                         theirs.refused - (call_.refused & 0xff)));
+    theirs.refused =
+        call_.refused +
+        static_cast<uint32_t>(static_cast<int8_t>(theirs.refused - (call_.refused & 0xff)));
     calls.emplace(r, theirs);
   }
   HEKLA_RETURN_IF_ERROR(member_.refusal_among(sequence_, calls));

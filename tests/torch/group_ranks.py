@@ -277,9 +277,10 @@ def errors(r):
     r.raises('after it', dist.DistBackendError, ['rank 1 calls'], lambda: dist.barrier(group=wrong))
     refused = group()
     if r.rank == 1:
-        r.raises('of its own', ValueError, ['sparse'], lambda: refused.allreduce([torch.eye(3).to_sparse()]))
+        r.raises('of its own', ValueError, ['sparse'],
+                 lambda: refused.allgather([[torch.eye(3)] * r.world], [torch.eye(3).to_sparse()]))
     else:
-        r.raises("another's", dist.DistBackendError, ['rank 1 has refused it, allreduce', 'sparse'],
+        r.raises("another's", dist.DistBackendError, ['rank 1 has refused it, allgather', 'sparse'],
                  lambda: dist.all_reduce(torch.zeros(4), group=refused))
     late = group(0.4)
     if r.rank != 1:
@@ -309,7 +310,11 @@ def errors(r):
         torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.qint8), 0))
     r.raises('splits', (ValueError, RuntimeError), ['split'],
              lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), [1] * r.world, [9] * r.world))
-    r.raises('sparse', ValueError, ['sparse'], lambda: dist.group.WORLD.allreduce([torch.eye(3).to_sparse()]))
+    r.raises('sparse', ValueError, ['sparse'], lambda: dist.broadcast(torch.eye(3).to_sparse(), 0))
+    r.raises('the largest of sparse', ValueError, ['sums and averages'],
+             lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX))
+    r.raises('sparse of other shapes', ValueError, ['(3, 3) with 2 sparse', '(4, 3) with 2 sparse'],
+             lambda: dist.all_reduce(torch.ones(4 if r.rank == 1 else 3, 3).to_sparse()))
     ended = group()
     if r.rank == 0:
         ended.abort()
@@ -429,6 +434,35 @@ def left_blocks(r):
     r.same('gloo', x, sum(r.all(3)))
 
 
+def sparse(r):
+    """Sums of sparse tensors, with elements that some ranks alone have, twice or none; gradients of embeddings."""
+    def own(rank, count):
+        draw = torch.Generator().manual_seed(rank)
+        return torch.sparse_coo_tensor(torch.randint(0, 5, (2, count), generator=draw),
+                                       torch.randint(-4, 5, (count, 3), generator=draw).float(), (5, 6, 3))
+    for counts in ([0] * r.world, [4 * rank for rank in range(r.world)], [7] * r.world):
+        x = own(r.rank, counts[r.rank])
+        dist.all_reduce(x)
+        total = sum(own(rank, count).to_dense() for rank, count in enumerate(counts))
+        r.same(f'sparse sum of {counts}', x.to_dense(), total)
+        x = own(r.rank, counts[r.rank])
+        work = dist.all_reduce(x, dist.ReduceOp.AVG, async_op=True)
+        r.same(f'sparse average of {counts}', work.get_future().wait()[0].to_dense(), total / r.world)
+    found = []
+    for group in (None, r.gloo):
+        torch.manual_seed(7)
+        model = torch.nn.Sequential(torch.nn.Embedding(40, 6, sparse=True), torch.nn.Linear(6, 3))
+        model = DistributedDataParallel(model, process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for step in range(3):
+            draw = torch.Generator().manual_seed(10 * step + r.rank)
+            optimizer.zero_grad()
+            model(torch.randint(0, 40, (8,), generator=draw)).square().mean().backward()
+            optimizer.step()
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    close(r, 'DDP of an embedding', *found)
+
+
 def functional_collectives(r):
     world = dist.group.WORLD
     r.same('all_reduce', functional.all_reduce(r.own(6), 'sum', world) + 0, sum(r.all(6)))
@@ -524,8 +558,8 @@ def dtensor(r):
         r.same('in two dimensions', (x + x).redistribute(mesh, [Replicate(), Shard(0)]).full_tensor(), 2 * whole)
 
 
-SCENARIOS = (reductions, movements, messages, objects, groups, blocks, left_blocks, functional_collectives, ddp, fsdp,
-             dtensor, errors)
+SCENARIOS = (reductions, movements, messages, objects, groups, blocks, left_blocks, sparse, functional_collectives, ddp,
+             fsdp, dtensor, errors)
 
 
 def init(**where):
