@@ -2,10 +2,14 @@
 #include "tools/group_check_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <array>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,6 +48,7 @@ struct GroupCheckArguments {
   int64_t shared_slot_bytes = process_group::Options().shared_slot_bytes;
   bool json = false;
   std::string init;
+  std::string record;
   // Of a rank.
   int rank = -1;
   std::string store;
@@ -91,13 +96,64 @@ int run_rank(const GroupCheckArguments& arguments) {
   return say({{"checks", results.size()}, {"problems", problems}});
 }
 
-// One line of the table.
-struct Row {
+// What is run at once, by processes of its own.
+struct Part {
   std::string transport, shared_memory;
   int ranks = 0;
+  std::string dtype;  // empty: all that are chosen
+  bool operator==(const Part&) const = default;
+};
+
+// One line of the table.
+struct Row {
+  Part part;
   size_t checks = 0;  // of all ranks
   std::vector<std::string> problems;
+  double seconds = 0;
 };
+
+Json json_of(const Row& row) {
+  Json json = {{"transport", row.part.transport}, {"shared_memory", row.part.shared_memory},
+               {"ranks", row.part.ranks},         {"checks", row.checks},
+               {"problems", row.problems},        {"seconds", std::round(row.seconds * 10) / 10}};
+  if (!row.part.dtype.empty()) json["dtype"] = row.part.dtype;
+  return json;
+}
+
+// What a recorded part must have been run with to stand for one that is wanted.
+std::string conditions(const GroupCheckArguments& arguments) {
+  return fmt::format("{} {} {} {} {} {} {}", fmt::join(arguments.sizes, ","), arguments.large,
+                     arguments.filter, arguments.flat_bytes, arguments.segment_bytes,
+                     arguments.shared_flat_bytes, arguments.shared_slot_bytes);
+}
+
+// Parts without problems of a file that earlier runs have written. A last line that was cut off,
+// by a run that was killed, is none, and is ended.
+std::vector<Row> recorded(const GroupCheckArguments& arguments) {
+  std::vector<Row> rows;
+  std::ifstream file(arguments.record);
+  for (std::string line; std::getline(file, line);) {
+    if (file.eof()) std::ofstream(arguments.record, std::ios::app) << '\n';
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_object() || json.value("of", "") != conditions(arguments)) continue;
+    if (json.contains("problems") && !json["problems"].empty()) continue;
+    rows.push_back({{json.value("transport", ""), json.value("shared_memory", ""),
+                     json.value("ranks", 0), json.value("dtype", "")},
+                    json.value("checks", size_t{0}),
+                    {},
+                    json.value("seconds", 0.0)});
+  }
+  return rows;
+}
+
+// Whether it is in the file.
+bool record(const GroupCheckArguments& arguments, const Row& row) {
+  Json json = json_of(row);
+  json["of"] = conditions(arguments);
+  std::ofstream file(arguments.record, std::ios::app);
+  file << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+  return file.good();
+}
 
 void read_rank(const ChildResult& child, int rank, Row& row) {
   const Json json = Json::parse(child.output, nullptr, false);
@@ -114,8 +170,9 @@ void read_rank(const ChildResult& child, int rank, Row& row) {
   }
 }
 
-Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport,
-              const std::string& shared_memory, int ranks) {
+Row run_part(const GroupCheckArguments& arguments, const Part& part) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int ranks = part.ranks;
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("hekla-group-check-" + random_hex(8));
   std::vector<std::string> words = {"/proc/self/exe", "group-check"};
@@ -123,8 +180,8 @@ Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport
     words.insert(words.end(), {name, std::move(value)});
   };
   add("--ranks", std::to_string(ranks));
-  add("--transport", transport);
-  add("--shared-memory", shared_memory);
+  add("--transport", part.transport);
+  add("--shared-memory", part.shared_memory);
   add("--store", "file:" + folder.string());
   add("--filter", arguments.filter);
   add("--timeout", std::to_string(arguments.timeout));
@@ -136,7 +193,9 @@ Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport
   for (const int64_t size : arguments.sizes) {
     words.insert(words.end(), {"--sizes", std::to_string(size)});
   }
-  for (const std::string& dtype : arguments.dtypes) words.insert(words.end(), {"--dtype", dtype});
+  std::vector<std::string> dtypes = arguments.dtypes;
+  if (!part.dtype.empty()) dtypes = {part.dtype};
+  for (const std::string& dtype : dtypes) words.insert(words.end(), {"--dtype", dtype});
   std::vector<ChildResult> results(static_cast<size_t>(ranks));
   {
     std::vector<std::jthread> threads;
@@ -151,11 +210,31 @@ Row run_ranks(const GroupCheckArguments& arguments, const std::string& transport
   }
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
-  Row row{transport, shared_memory, ranks, 0, {}};
+  Row row{part, 0, {}};
   for (int rank = 0; rank < ranks; ++rank) {
     read_rank(results[static_cast<size_t>(rank)], rank, row);
   }
+  row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return row;
+}
+
+// `left`: parts after it.
+void print_row(std::FILE* table, const Row& row, bool is_known, size_t left) {
+  constexpr size_t kShown = 20;
+  const Part& part = row.part;
+  std::string end =
+      row.problems.empty() ? "all right" : fmt::format("{} problems", row.problems.size());
+  if (!part.dtype.empty()) {
+    end += fmt::format("  {:.1f} s{}, {} parts left", row.seconds, is_known ? " before" : "", left);
+  }
+  fmt::print(table, "{:<5} {:<8} {} rank{} {}{}  {:>7} results  {}\n", part.transport,
+             part.shared_memory == "off" ? "messages" : "memory", part.ranks,
+             part.ranks == 1 ? " " : "s", part.dtype.empty() ? "" : " ",
+             part.dtype.empty() ? "" : fmt::format("{:<15}", part.dtype), row.checks, end);
+  for (size_t i = 0; i < row.problems.size() && i < kShown; ++i) {
+    fmt::print(table, "  {}\n", row.problems[i]);
+  }
+  std::fflush(table);
 }
 
 int group_check(const GroupCheckArguments& arguments) {
@@ -186,10 +265,14 @@ int group_check(const GroupCheckArguments& arguments) {
       return kBadInput;
     }
   }
-  constexpr size_t kShown = 20;
-  size_t checks = 0, problems = 0;
-  Json rows = Json::array();
-  std::vector<std::array<std::string, 2>> ways;
+  std::vector<std::string> dtypes = {""};
+  if (!arguments.record.empty()) {
+    dtypes = arguments.dtypes;
+    for (int i = 1; arguments.dtypes.empty() && i < kDTypeCount; ++i) {
+      dtypes.emplace_back(dtype_name(static_cast<DType>(i)));
+    }
+  }
+  std::vector<Part> parts;
   for (const std::string& transport : transports) {
     std::vector<std::string> memory = arguments.shared_memory;
     // Over others what goes between hosts; what is asked for is done.
@@ -197,28 +280,31 @@ int group_check(const GroupCheckArguments& arguments) {
     const auto backend = process_group::find_backend(transport);
     const bool has_memory = backend.ok() && (backend->name == "shm" || backend->name == "auto");
     if (arguments.shared_memory.empty() && has_memory) memory = {"on", "off"};
-    for (const std::string& one : memory) ways.push_back({transport, one});
-  }
-  for (const auto& [transport, memory] : ways) {
-    for (const int ranks : arguments.ranks) {
-      const Row row = run_ranks(arguments, transport, memory, ranks);
-      checks += row.checks;
-      problems += row.problems.size();
-      rows.push_back({{"transport", row.transport},
-                      {"shared_memory", row.shared_memory},
-                      {"ranks", row.ranks},
-                      {"checks", row.checks},
-                      {"problems", row.problems}});
-      if (arguments.json) continue;
-      fmt::print(
-          "{:<5} {:<8} {} rank{}  {:>7} results  {}\n", row.transport,
-          row.shared_memory == "off" ? "messages" : "memory", row.ranks, row.ranks == 1 ? " " : "s",
-          row.checks,
-          row.problems.empty() ? "all right" : fmt::format("{} problems", row.problems.size()));
-      for (size_t i = 0; i < row.problems.size() && i < kShown; ++i) {
-        fmt::print("  {}\n", row.problems[i]);
+    for (const std::string& one : memory) {
+      for (const int ranks : arguments.ranks) {
+        for (const std::string& dtype : dtypes) parts.push_back({transport, one, ranks, dtype});
       }
-      std::fflush(stdout);
+    }
+  }
+  const std::vector<Row> done = recorded(arguments);
+  size_t checks = 0, problems = 0;
+  Json rows = Json::array();
+  // With --json the table is progress.
+  std::FILE* const table = arguments.json ? stderr : stdout;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto known = std::find_if(done.begin(), done.end(),
+                                    [&](const Row& row) { return row.part == parts[i]; });
+    const bool is_known = known != done.end();
+    const Row row = is_known ? *known : run_part(arguments, parts[i]);
+    checks += row.checks;
+    problems += row.problems.size();
+    rows.push_back(json_of(row));
+    if (!is_known && !arguments.record.empty() && !record(arguments, row)) {
+      fmt::print(stderr, "hekla group-check: {} cannot be written\n", arguments.record);
+      return kBadInput;
+    }
+    if (!arguments.json || !arguments.record.empty()) {
+      print_row(table, row, is_known, arguments.record.empty() ? 0 : parts.size() - 1 - i);
     }
   }
   if (arguments.json) {
@@ -286,6 +372,10 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
                    "larger ones go through it in such pieces")
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "print one JSON document");
+  command->add_option("--record", arguments->record,
+                      "run each dtype by itself, which tells how far it is, and add a line to this "
+                      "file for each part that is done; parts that it has as right are not run "
+                      "again");
   command->add_option("--init", arguments->init,
                       "be one rank of a run that others have started: env://, tcp://HOST:PORT, "
                       "file://DIR; over the first transport, prints JSON");

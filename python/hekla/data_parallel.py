@@ -22,6 +22,10 @@ from hekla.process_group import (GroupError, array_of, as_given, dtype_number, m
                                  raise_as_python, view_of)
 
 
+# Of this package's plugins, which copy what they are given (backends/pjrt/transfer_slots.cc).
+_PLATFORMS = ('vulkan', 'tbb', 'reference')
+
+
 def _is_array(node):
     return hasattr(node, 'shape') and hasattr(node, 'dtype')
 
@@ -41,6 +45,31 @@ def _refusing(group, call):
     except Exception as error:
         group.refuse(call, str(error))
         raise
+
+
+def _copies(likes_and_views):
+    """Arrays as given of views that the next step writes: copied once where the platform reads what it is given and
+    does not keep it, as Hekla's own do, and jaxlib's CPU, which keeps what is aligned."""
+    made, awaited = [], []
+    for like, view in likes_and_views:
+        platform = next(iter(like.devices())).platform if hasattr(like, 'devices') else None
+        if platform in _PLATFORMS:
+            made.append(as_given(like, view))
+            awaited.append(made[-1])
+        else:
+            made.append(as_given(like, _aligned_copy(view)))
+    if awaited:
+        import jax
+        jax.block_until_ready(awaited)
+    return made
+
+
+def _aligned_copy(view, alignment=64):
+    memory = np.empty(view.nbytes + alignment, np.uint8)
+    first = -memory.ctypes.data % alignment
+    copy = memory[first:first + view.nbytes].view(view.dtype).reshape(view.shape)
+    copy[...] = view
+    return copy
 
 
 class _Handle:
@@ -175,10 +204,11 @@ class GradientBuckets(_Buckets):
         self._wait_for_watched()
         _call('finish', self._handle.pointer)
 
-        def reduced(name, leaf):
-            own = self._gradients[name]
-            return own if isinstance(leaf, np.ndarray) else as_given(leaf, own.copy())
-        return _tree.rebuild(self._like if like is None else like, _is_array, reduced)
+        like = self._like if like is None else like
+        leaves, _ = _tree.flatten(like, _is_array, 'the gradients')
+        given = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, np.ndarray)}
+        copies = dict(zip(given, _copies((leaf, self._gradients[name]) for name, leaf in given.items())))
+        return _tree.rebuild(like, _is_array, lambda name, leaf: copies.get(name, self._gradients[name]))
 
 
 class ShardedOptimizer(_Buckets):
@@ -223,7 +253,9 @@ class ShardedOptimizer(_Buckets):
 
     def parameters(self):
         """The tree: copies, on the devices of the parameters that it was made with."""
-        return _tree.rebuild(self._like, _is_array, lambda name, leaf: as_given(leaf, self._parameters[name].copy()))
+        leaves, _ = _tree.flatten(self._like, _is_array, 'the parameters')
+        copies = dict(zip(leaves, _copies((leaf, self._parameters[name]) for name, leaf in leaves.items())))
+        return _tree.rebuild(self._like, _is_array, lambda name, _: copies[name])
 
     def step(self, gradients=None):
         """The new parameters, from gradients as given or as `ready` and `watch` have brought them."""

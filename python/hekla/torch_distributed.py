@@ -10,6 +10,7 @@ says: sums in the order of the ranks, calls compared before data move, a deadlin
 that name the call and the ranks to blame. Tensors are used where they lie if they are contiguous,
 and copied if not. HEKLA_GROUP_ENGINE chooses the transport.
 """
+import contextlib
 import datetime
 import functools
 import os
@@ -381,10 +382,54 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     @_collective
     def allreduce(self, tensors, opts=None):
+        if any(t.layout == torch.sparse_coo for t in tensors):
+            return self._allreduce_sparse(tensors, opts)
         memory, limit = _Memory(), _milliseconds(opts)
         op, factor = _reduction(opts.reduceOp if opts else _SUM)
         arrays = [memory.write(t, is_read=True) for t in tensors]
         return self._start(memory, tensors, *(('all_reduce', x, x, op, factor, limit) for x in arrays))
+
+    def _allreduce_sparse(self, tensors, opts):
+        """Sums of sparse tensors, such as gradients of embeddings: all ranks get the elements of all and add them up
+        in the order of the ranks. Waits for the others: how many elements there are says the first of the calls."""
+        kind = (opts.reduceOp if opts else _SUM).__getstate__()[0].name
+        if len(tensors) != 1 or kind not in ('SUM', 'AVG'):
+            raise ValueError('the backend hekla has sums and averages of one sparse tensor, '
+                             f'not {kind} of {len(tensors)}')
+        if self._is_in_block():
+            raise ValueError('an all_reduce of a sparse tensor waits and has no place among coalesced calls')
+        x = tensors[0].detach().coalesce()
+        _dtype(x.dtype)    # which is refused before anything is sent
+        if x.device.type != 'cpu':
+            raise ValueError(f'the backend hekla takes CPU tensors, not one on {x.device}')
+        gather = functools.partial(self._gather_equal, opts)
+        (shapes,) = gather(torch.tensor([x._nnz(), x.sparse_dim(), *x.shape]))
+        if any(not torch.equal(shape[1:], shapes[0][1:]) for shape in shapes):
+            raise ValueError('all_reduce of sparse tensors of different shapes: ' + ', '.join(
+                f'{tuple(shape[2:].tolist())} with {int(shape[1])} sparse dimensions' for shape in shapes))
+        counts = [int(shape[0]) for shape in shapes]
+        indices = x.indices().new_zeros(x.sparse_dim(), max(counts))
+        values = x.values().new_zeros(max(counts), *x.values().shape[1:])
+        indices[:, :x._nnz()] = x.indices()
+        values[:x._nnz()] = x.values()
+        total = None
+        for count, index, value in zip(counts, *gather(indices, values)):
+            part = torch.sparse_coo_tensor(index[:, :count], value[:count], x.shape, is_coalesced=True,
+                                           check_invariants=False)
+            total = part if total is None else (total + part).coalesce()
+        if kind == 'AVG':
+            total = (total / self._size).coalesce()
+        with torch.no_grad():
+            tensors[0].copy_(total)
+        return HeklaWork([], _Memory(), tensors)
+
+    def _gather_equal(self, opts, *tensors):
+        """Of each dense tensor those of all ranks."""
+        outputs = [t.new_empty(self._size, *t.shape) for t in tensors]
+        memory, limit = _Memory(), _milliseconds(opts)
+        calls = [('all_gather', memory.write(out), memory.read(t), limit) for out, t in zip(outputs, tensors)]
+        self._start(memory, outputs, *calls).wait()
+        return outputs
 
     def allreduce_coalesced(self, tensors, opts=None):
         return self.allreduce(tensors, opts)
@@ -535,7 +580,7 @@ class ProcessGroupHekla(dist.ProcessGroup):
 
     def _start_coalescing(self, device=None):
         del device
-        # torch's _coalescing_manager does not end what an exception of the program leaves.
+        # Who calls this without torch's manager may have left a block by an exception.
         self._drop_block('an exception has left the block')
         if self._batch is not None:
             raise ValueError('another thread coalesces calls')
@@ -556,6 +601,15 @@ class ProcessGroupHekla(dist.ProcessGroup):
         except native.GroupError as error:
             if error.code != native.CANCELLED:  # it has been shut down, with its blocks
                 _raise(error)
+
+    def _leave_block(self, is_collected, error):
+        """An exception of the program has left a block of torch's manager, of which nothing is made.
+        `is_collected`: torch has kept the calls, and this group has heard of none."""
+        reason = f'an exception has left the block: {type(error).__name__}: {error}'
+        if is_collected:
+            self._group.refuse('coalesced calls', reason)
+        else:
+            self._drop_block(reason)
 
     def _end_coalescing(self, device=None):
         """One work of all since _start_coalescing: collectives go now, messages have gone."""
@@ -605,5 +659,30 @@ def _create(options, backend_options=None):
 
 _world = None  # the group of all processes, while there is one of this backend
 
+
+def _with_left_blocks(manager):
+    """torch's _coalescing_manager forgets to end a block that an exception leaves: it goes on to collect what
+    the program then calls on that group, of which nothing is ever made. Here such a block of a group of this
+    backend ends, and the ranks that have not left it hear of it."""
+    c10d = dist.distributed_c10d
+
+    @functools.wraps(manager)
+    @contextlib.contextmanager
+    def managed(group=None, device=None, async_ops=False):
+        with manager(group, device, async_ops) as coalesced:
+            try:
+                yield coalesced
+            except BaseException as error:
+                own = group or c10d._get_default_group()
+                if isinstance(own, ProcessGroupHekla):
+                    c10d._world.pg_coalesce_state.pop(own, None)
+                    own._leave_block(not device, error)
+                raise
+    managed.hekla_is_known = True
+    return managed
+
+
+if not hasattr(dist._coalescing_manager, 'hekla_is_known'):
+    dist._coalescing_manager = dist.distributed_c10d._coalescing_manager = _with_left_blocks(dist._coalescing_manager)
 
 dist.Backend.register_backend('hekla', _create, extended_api=True, devices=['cpu'])

@@ -16,6 +16,7 @@
 
 #include "runtime/base/async/deadline.h"
 #include "runtime/base/async/thread.h"
+#include "runtime/base/log.h"
 #include "runtime/collectives/frame.h"
 #include "runtime/collectives/shared_segment.h"
 
@@ -28,6 +29,39 @@ using Clock = Deadline::Clock;
 constexpr size_t kPieceBytes = size_t{128} << 10;
 // Messages up to this size the caller writes, where there is room.
 constexpr size_t kShortBytes = size_t{64} << 10;
+
+// Rings of all processes to each other, as if all were on this host, are held to a quarter of the
+// memory, but not to less than this each; those to this process alone always are.
+constexpr uint64_t kGoodRingBytes = uint64_t{256} << 10;
+
+Result<uint64_t> ring_bytes_of(int size, const SharedMemoryOptions& options) {
+  const auto count = static_cast<double>(size);
+  const MemoryRoom& room = options.room;
+  const auto most = static_cast<double>(room.limit.bytes) / 4;
+  const auto all = [&](uint64_t ring) {
+    return count * (static_cast<double>(ring) + kSharedPageBytes);
+  };
+  uint64_t ring = options.ring_bytes;
+  while (ring > kGoodRingBytes && count * all(ring) > most) ring /= 2;
+  const MemoryRoom::Bound& least =
+      most < static_cast<double>(room.left.bytes) ? room.limit : room.left;
+  const double own = std::min(most, static_cast<double>(room.left.bytes));
+  while (ring > kSharedPageBytes && all(ring) > own) ring /= 2;
+  if (all(ring) > own) {
+    return unavailable(
+        "the shortest rings for messages from {} processes take {} bytes, and of the memory that "
+        "is {} {} are to be had: give it more",
+        size, static_cast<int64_t>(all(ring)), least.whose, static_cast<int64_t>(own));
+  }
+  if (ring < options.ring_bytes) {
+    log_message(LogLevel::kInfo,
+                "messages between {} processes go through rings of {} bytes instead of {}: the "
+                "memory is {}, {} bytes, of which {} are left",
+                size, ring, options.ring_bytes, room.limit.whose, room.limit.bytes,
+                room.left.bytes);
+  }
+  return ring;
+}
 
 // Completed without a lock held.
 using Ends = std::vector<std::pair<CompletionRef, Status>>;
@@ -138,7 +172,8 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::create(int rank, int size, E
   state->size = size;
   state->events = std::move(events);
   state->options = options;
-  HEKLA_ASSIGN_OR_RETURN(state->own, SharedSegment::create(rank, size, options.ring_bytes));
+  HEKLA_ASSIGN_OR_RETURN(const uint64_t ring_bytes, ring_bytes_of(size, options));
+  HEKLA_ASSIGN_OR_RETURN(state->own, SharedSegment::create(rank, size, ring_bytes));
   for (int p = 0; p < size; ++p) {
     state->peers.push_back(std::make_unique<Peer>());
     state->peers.back()->name = fmt::format("process {}", p);

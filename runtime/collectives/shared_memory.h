@@ -11,20 +11,25 @@
 #include <memory>
 #include <thread>
 
+#include "runtime/base/memory_room.h"
 #include "runtime/collectives/transport.h"
 
 namespace hekla::collectives {
 
 struct SharedMemoryOptions {
-  uint64_t ring_bytes = uint64_t{1} << 20;  // from each process to each; a power of two
+  // From each process to each; a power of two. Less where all would take more than a quarter of
+  // `room`; rings take memory as they are written.
+  uint64_t ring_bytes = uint64_t{1} << 20;
   std::chrono::nanoseconds beat = std::chrono::milliseconds(50);
   // Time in which this process does not run itself does not count; 0: for ever.
   std::chrono::nanoseconds silence = std::chrono::seconds(60);
+  MemoryRoom room = memory_room();
 };
 
 class SharedMemory final : public Transport {
  public:
-  // Process `rank` of `size`; nobody is connected. UNAVAILABLE: no memory to share;
+  // Process `rank` of `size`; nobody is connected. UNAVAILABLE: no memory to share, or less than
+  // the shortest rings take;
   // RESOURCE_EXHAUSTED: no threads.
   static Result<std::unique_ptr<SharedMemory>> create(int rank, int size, Events events,
                                                       const SharedMemoryOptions& options = {});

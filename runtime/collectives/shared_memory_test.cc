@@ -89,6 +89,49 @@ TEST(SharedMemory, CardsAreChecked) {
   EXPECT_TRUE(refuse([](SegmentCard&) {}).ok());
 }
 
+TEST(SharedMemory, RingsAreShorterWhereMemoryIs) {
+  const auto ring_of = [](int size, int64_t limit, int64_t left) -> Result<uint64_t> {
+    Ear ear;
+    SharedMemoryOptions options;
+    options.room.limit = {limit, "the control group's /small"};
+    options.room.left = {left, "the control group's /small"};
+    HEKLA_ASSIGN_OR_RETURN(const auto memory, SharedMemory::create(0, size, ear.events(), options));
+    HEKLA_ASSIGN_OR_RETURN(const SegmentCard card, SegmentCard::read(memory->card()));
+    return card.ring_bytes;
+  };
+  constexpr int64_t kMega = 1 << 20, kGiga = 1 << 30;
+  EXPECT_EQ(*ring_of(4, kGiga, kGiga), 1U << 20);
+  // All 64 would take 64 MiB of the 32 that are a quarter.
+  EXPECT_EQ(*ring_of(8, 128 * kMega, 128 * kMega), 256U << 10);
+  // Those to this process alone: eight in 1 MiB.
+  EXPECT_EQ(*ring_of(8, 4 * kMega, 4 * kMega), 64U << 10);
+  EXPECT_EQ(*ring_of(8, kGiga, kMega), 64U << 10);
+  const Status none = ring_of(8, kGiga, 10000).status();
+  EXPECT_EQ(none.code(), StatusCode::kUnavailable) << none.to_string();
+  EXPECT_NE(none.message().find("the control group's /small"), std::string::npos)
+      << none.to_string();
+}
+
+// Messages far longer than the rings.
+TEST(SharedMemory, ShortRingsCarryLongMessages) {
+  SharedMemoryOptions options;
+  options.room.limit = options.room.left = {int64_t{128} << 10, "the control group's /small"};
+  Ear ears[2];
+  auto first = *SharedMemory::create(0, 2, ears[0].events(), options);
+  auto second = *SharedMemory::create(1, 2, ears[1].events());
+  ASSERT_TRUE(first->connect(1, second->card()).ok());
+  ASSERT_TRUE(second->connect(0, first->card()).ok());
+  HostArray block(DType::kUI8, {1 << 20});
+  std::fill_n(block.mutable_data(), block.size_bytes(), std::byte{7});
+  second->send(0, {"long", {block}}, nullptr);
+  const std::vector<Message> come = ears[0].wait_for(1, 1);
+  ASSERT_EQ(come.size(), 1U);
+  ASSERT_EQ(come[0].blocks.size(), 1U);
+  EXPECT_EQ(come[0].blocks[0].size_bytes(), block.size_bytes());
+  EXPECT_TRUE(
+      std::equal(block.data(), block.data() + block.size_bytes(), come[0].blocks[0].data()));
+}
+
 size_t shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   size_t count = 0;

@@ -14,6 +14,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <utility>
 #include <vector>
@@ -50,6 +51,15 @@ std::string pid_namespace() {
   char text[64] = {};
   const ssize_t length = ::readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
   return length > 0 ? std::string(text, static_cast<size_t>(length)) : std::string();
+}
+
+// Where the kernel counts what it has promised (overcommit_memory 2), a page that it cannot give is
+// a signal to whoever writes it first.
+bool is_promise_counted() {
+  std::ifstream file("/proc/sys/vm/overcommit_memory");
+  int mode = 0;
+  file >> mode;
+  return mode == 2;
 }
 
 uint64_t slot_bytes(uint64_t ring_bytes) { return kSharedPageBytes + ring_bytes; }
@@ -144,8 +154,8 @@ Result<SharedSegment> SharedSegment::create(int rank, int size, uint64_t ring_by
   SharedSegment segment;
   segment.ring_bytes_ = ring_bytes;
   segment.rings_bytes_ = static_cast<size_t>(size) * slot_bytes(ring_bytes);
-  HEKLA_ASSIGN_OR_RETURN(segment.file_,
-                         create_shared_file(kSharedPageBytes + segment.rings_bytes_, false));
+  HEKLA_ASSIGN_OR_RETURN(segment.file_, create_shared_file(kSharedPageBytes + segment.rings_bytes_,
+                                                           is_promise_counted()));
   HEKLA_ASSIGN_OR_RETURN(std::byte * head, map_shared(segment.file_, 0, kSharedPageBytes));
   segment.head_ = new (head) SegmentHead;
   HEKLA_ASSIGN_OR_RETURN(segment.rings_,

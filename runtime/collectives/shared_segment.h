@@ -3,7 +3,8 @@
 // it made and the others write to.
 //
 // A segment is an anonymous file of the kernel's (memfd), sealed so that its size cannot change.
-// It has no name in any folder: it is gone with the last process that maps it, however that ends.
+// It has no name in any folder, so /dev/shm and its size do not matter: it is gone with the last
+// process that maps it, however that ends.
 // Others open it through /proc/<pid>/fd/<number>; a random token says that it is the one meant.
 //
 // Its first page says whose it is and has the owner's bells and signs of life; then comes for each

@@ -13,6 +13,7 @@
 #include <climits>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 namespace hekla::process_group {
 namespace {
@@ -86,16 +87,20 @@ Status GroupMemory::map(int file) {
   return ok_status();
 }
 
-Result<std::unique_ptr<GroupMemory>> GroupMemory::create(const Sizes& sizes) {
+Result<std::unique_ptr<GroupMemory>> GroupMemory::create(const Sizes& sizes,
+                                                         const MemoryRoom& room) {
   std::unique_ptr<GroupMemory> made(new GroupMemory(sizes));
-  // The kernel takes what there is before it finds that it is too little.
-  const size_t most = static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) / 4 *
-                      static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  if (made->bytes_ > most) {
+  // The kernel takes what there is before it finds that it is too little; in a control group it
+  // kills instead.
+  constexpr std::string_view kRemedy = "give less as shared_slot_bytes or shared_flat_bytes";
+  if (made->bytes_ > static_cast<size_t>(room.limit.bytes / 4)) {
     return unavailable(
-        "{} bytes of memory for {} ranks, more than a quarter of the host's: give less as "
-        "shared_slot_bytes or shared_flat_bytes",
-        made->bytes_, sizes.ranks);
+        "{} bytes of memory for {} ranks, more than a quarter of {}, of {} bytes: {}", made->bytes_,
+        sizes.ranks, room.limit.whose, room.limit.bytes, kRemedy);
+  }
+  if (made->bytes_ > static_cast<size_t>(room.left.bytes)) {
+    return unavailable("{} bytes of memory for {} ranks, and of {} {} are left: {}", made->bytes_,
+                       sizes.ranks, room.left.whose, room.left.bytes, kRemedy);
   }
   HEKLA_ASSIGN_OR_RETURN(made->file_, collectives::create_shared_file(made->bytes_, true));
   HEKLA_RETURN_IF_ERROR(made->map(made->file_));

@@ -25,6 +25,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/memory_room.h"
 #include "runtime/collectives/shared_segment.h"
 #include "runtime/process_group/call.h"
 
@@ -64,8 +65,9 @@ class GroupMemory {
     int64_t slot_bytes = 64;
   };
 
-  // UNAVAILABLE: the kernel gives no such memory.
-  static Result<std::unique_ptr<GroupMemory>> create(const Sizes& sizes);
+  // UNAVAILABLE: the kernel gives no such memory, or it is too much of what there is.
+  static Result<std::unique_ptr<GroupMemory>> create(const Sizes& sizes,
+                                                     const MemoryRoom& room = memory_room());
   // Rank 0's. Errors: see collectives::open_shared_file.
   static Result<std::unique_ptr<GroupMemory>> open(const collectives::SegmentCard& card,
                                                    const Sizes& sizes);

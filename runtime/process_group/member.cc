@@ -315,6 +315,7 @@ void Member::refuse(std::string_view call, const Status& why) {
     head.sequence = started_ + jobs_.size();
     head.step = refused_++;
     if (jobs_.empty() && !is_running_) forget_refusals(head.sequence + head.step);
+    refusals_.emplace(std::pair(head.sequence + head.step, rank_), head.text);
   }
   if (flight_ != nullptr) {
     const Status end(why.code(), head.text);
@@ -340,6 +341,27 @@ Status Member::refusal_of_locked(uint64_t sequence, const Call& own) const {
   if (found == refusals_.end() || found->first.first != sequence + own.refused) return ok_status();
   return failed_precondition("call {} of group {}, {}: rank {} has refused it, {}", sequence, name_,
                              own.to_string(), found->first.second, found->second);
+}
+
+Status Member::refusal_among(uint64_t sequence, const std::map<int, Call>& calls) {
+  std::unique_lock lock(mutex_);
+  // Of a rank whose call has come by memory the message may still be on its way.
+  const Deadline until = Deadline::in(std::chrono::seconds(1));
+  for (;;) {
+    bool is_expected = false;
+    const Status refusal = refusal_among_locked(sequence, calls, is_expected);
+    if (!refusal.ok() || !is_expected || until.expired() || !status_.ok()) return refusal;
+    changed_.wait_until(lock, until.time());
+  }
+}
+
+Status Member::refusal_among_locked(uint64_t sequence, const std::map<int, Call>& calls,
+                                    bool& is_expected) const {
+  const auto [least, most] = std::minmax_element(
+      calls.begin(), calls.end(),
+      [](const auto& a, const auto& b) { return a.second.refused < b.second.refused; });
+  is_expected = least->second.refused != most->second.refused;
+  return is_expected ? refusal_of_locked(sequence, least->second) : ok_status();
 }
 
 void Member::post(int to, Head head, std::vector<HostArray> blocks, CompletionRef sent) {
@@ -386,7 +408,9 @@ Result<std::vector<Mail>> Member::meet(uint64_t sequence, const Call& own, Deadl
       agree = agree && found->second.head.call == own;
     }
     if (!agree) {
+      bool is_expected = false;
       HEKLA_RETURN_IF_ERROR(refusal_of_locked(sequence, own));
+      HEKLA_RETURN_IF_ERROR(refusal_among_locked(sequence, calls, is_expected));
       return failed_precondition("call {} of group {} differs: {}", sequence, name_,
                                  who_calls_what(calls));
     }

@@ -64,6 +64,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   uint32_t refused() const;  // how many
   // Of a call of this rank's, that another rank has refused it; ok: nobody has.
   Status refusal_of(uint64_t sequence, const Call& own) const;
+  // Of calls that differ, by rank: which refusal it is that has put some out of step; ok: none. May
+  // wait for a moment.
+  Status refusal_among(uint64_t sequence, const std::map<int, Call>& calls);
 
   // The hub's events; `from` is a process.
   void deliver(int from, Head head, std::vector<HostArray> blocks);
@@ -146,6 +149,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   Status end_of(uint64_t sequence) const;
   static void fill(const Posted& posted, int from, const Mail& mail, Ended& ended);
   Status refusal_of_locked(uint64_t sequence, const Call& own) const;
+  // `is_expected`: there is one, known or not.
+  Status refusal_among_locked(uint64_t sequence, const std::map<int, Call>& calls,
+                              bool& is_expected) const;
   // Up to the place of that call among those made and refused.
   void forget_refusals(uint64_t place);
   Status loss_of(int rank) const;
@@ -184,7 +190,7 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   uint64_t started_ = 0;           // collectives
   uint64_t done_ = 0;
   uint32_t refused_ = 0;  // by this rank
-  // What others have refused, by its place among calls made and refused, and by rank.
+  // What ranks have refused, by its place among calls made and refused, and by rank.
   std::map<std::pair<uint64_t, int>, std::string> refusals_;
   std::map<Key, Mail> mails_;
   std::map<int, Status> lost_;                          // by rank

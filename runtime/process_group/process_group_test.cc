@@ -830,10 +830,28 @@ TEST(ProcessGroup, MemoryThatCannotBeHadIsAReasonOrAnError) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
     EXPECT_TRUE(says(status, "ranks of group world share no memory: rank 0: "))
         << status.to_string();
-    EXPECT_TRUE(says(status, "a quarter of the host's")) << status.to_string();
+    EXPECT_TRUE(says(status, "more than a quarter of the ")) << status.to_string();
   }
   options.shared_memory = "maybe";
   EXPECT_EQ(make(0).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(GroupMemory, WhatAContainerMayHaveBoundsIt) {
+  const GroupMemory::Sizes sizes = {4, 16 << 10, 64 << 10};  // a little more than 2 MiB
+  MemoryRoom room;
+  room.limit = room.left = {int64_t{64} << 20, "the control group's /small"};
+  EXPECT_TRUE(GroupMemory::create(sizes, room).ok());
+  room.limit.bytes = int64_t{8} << 20;
+  const Status small = GroupMemory::create(sizes, room).status();
+  EXPECT_EQ(small.code(), StatusCode::kUnavailable) << small.to_string();
+  EXPECT_TRUE(says(small, "more than a quarter of the control group's /small, of 8388608 bytes"))
+      << small.to_string();
+  room.limit.bytes = int64_t{64} << 20;
+  room.left.bytes = int64_t{1} << 20;
+  const Status full = GroupMemory::create(sizes, room).status();
+  EXPECT_EQ(full.code(), StatusCode::kUnavailable) << full.to_string();
+  EXPECT_TRUE(says(full, "of the control group's /small 1048576 are left: give less as"))
+      << full.to_string();
 }
 
 TEST(GroupMemory, AllThatIsComparedOfACallIsInItsWords) {

@@ -128,8 +128,14 @@ Status SharedCall::difference() const {
     for (size_t i = 0; i < words.size(); ++i) {
       words[i] = memory_.announcement(r, sequence_).call[i].load(std::memory_order_relaxed);
     }
-    calls.emplace(r, call_of_words(words));
+    Call theirs = call_of_words(words);
+    // The line has the last eight bits; ranks are not far apart.
+    theirs.refused =
+        call_.refused +
+        static_cast<uint32_t>(static_cast<int8_t>(theirs.refused - (call_.refused & 0xff)));
+    calls.emplace(r, theirs);
   }
+  HEKLA_RETURN_IF_ERROR(member_.refusal_among(sequence_, calls));
   return failed_precondition("call {} of group {} differs: {}", sequence_, member_.name(),
                              who_calls_what(calls));
 }

@@ -172,6 +172,12 @@ def calls(group):
     part = group.subgroup('pair', [1, 0]) if rank < 2 else None
     if part is not None:
         checks['subgroup'] = (part.all_gather(np.int32(rank)), np.array([1, 0], np.int32))
+    with group.coalesced():
+        together = [group.all_reduce(own), group.all_reduce(jnp.float32(rank) + jnp.ones((2, 2), jnp.bfloat16)),
+                    group.all_gather(np.int32(rank)), group.broadcast(own, 1), group.barrier()]
+    checks |= {f'together {i}': pair for i, pair in enumerate(zip(
+        [pending.result() for pending in together[:-1]],
+        [sum(everybody), np.full((2, 2), sum(range(1, size + 1)), np.float32), np.arange(size), everybody[1]]))}
     group.barrier()
     wrong = [name for name, (got, wanted) in checks.items()
              if np.shape(got) != np.shape(wanted) or not np.array_equal(np.asarray(got, np.float64), wanted)]
@@ -237,7 +243,22 @@ def errors(group):
         optimizer = optimizer_of(part)
         state = optimizer.state()
         optimizer.set_state({**state, 'states': [{**p, 'none': jnp.zeros(3)}]} if odd else state)
-    for run in (other_shape, missing, wrong_shape, update, rows, root, sizes, no_leaf, other_root, other_leaf, no_state,
+
+    def left(part):
+        with part.coalesced():
+            part.all_reduce(np.zeros(3))
+            if odd:
+                raise KeyError('of the program')
+
+    def in_block(part):
+        with part.coalesced():
+            part.all_reduce(np.zeros(3))
+            part.reduce_scatter(np.zeros(part.size + (1 if odd else 0)))
+
+    def too_early(part):
+        with part.coalesced():
+            part.all_reduce(np.zeros(3)).result()
+    for run in (left, in_block, too_early, other_shape, missing, wrong_shape, update, rows, root, sizes, no_leaf, other_root, other_leaf, no_state,
                 other_state):
         on(run.__name__, run)
     return said

@@ -92,12 +92,13 @@ def test_what_one_rank_does_wrong_is_said_on_all(found):
               'wrong_shape': 'the gradient of last/0 is float32(3,), not float32(7, 3)',
               'update': 'a wrong number', 'rows': 'the first dimension of (3,) in 2 equal parts',
               'root': 'argument 3', 'sizes': 'int', 'no_leaf': 'last/0', 'other_root': 'NoneType',
-              'other_leaf': 'none', 'no_state': 'last/0', 'other_state': 'none'}
+              'other_leaf': 'none', 'no_state': 'last/0', 'other_state': 'none', 'left': 'of the program',
+              'in_block': 'the first dimension of (3,) in 2 equal parts', 'too_early': 'have not gone yet'}
     ranks = found('errors', 2)
     for name, text in wanted.items():
         for rank, said in enumerate(ranks):
             assert text in said[name], (rank, said)
-        if name != 'other_shape':
+        if name not in ('other_shape', 'too_early'):    # which are wrong on both
             assert 'rank 1 has refused it' in ranks[0][name], ranks[0]
     assert ranks[1]['update'].startswith('ArithmeticError')
     assert ranks[1]['rows'].startswith('ValueError')

@@ -277,9 +277,10 @@ def errors(r):
     r.raises('after it', dist.DistBackendError, ['rank 1 calls'], lambda: dist.barrier(group=wrong))
     refused = group()
     if r.rank == 1:
-        r.raises('of its own', ValueError, ['sparse'], lambda: refused.allreduce([torch.eye(3).to_sparse()]))
+        r.raises('of its own', ValueError, ['sparse'],
+                 lambda: refused.allgather([[torch.eye(3)] * r.world], [torch.eye(3).to_sparse()]))
     else:
-        r.raises("another's", dist.DistBackendError, ['rank 1 has refused it, allreduce', 'sparse'],
+        r.raises("another's", dist.DistBackendError, ['rank 1 has refused it, allgather', 'sparse'],
                  lambda: dist.all_reduce(torch.zeros(4), group=refused))
     late = group(0.4)
     if r.rank != 1:
@@ -309,7 +310,11 @@ def errors(r):
         torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.qint8), 0))
     r.raises('splits', (ValueError, RuntimeError), ['split'],
              lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), [1] * r.world, [9] * r.world))
-    r.raises('sparse', ValueError, ['sparse'], lambda: dist.group.WORLD.allreduce([torch.eye(3).to_sparse()]))
+    r.raises('sparse', ValueError, ['sparse'], lambda: dist.broadcast(torch.eye(3).to_sparse(), 0))
+    r.raises('the largest of sparse', ValueError, ['sums and averages'],
+             lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX))
+    r.raises('sparse of other shapes', ValueError, ['(3, 3) with 2 sparse', '(4, 3) with 2 sparse'],
+             lambda: dist.all_reduce(torch.ones(4 if r.rank == 1 else 3, 3).to_sparse()))
     ended = group()
     if r.rank == 0:
         ended.abort()
@@ -369,6 +374,93 @@ def blocks(r):
             if time.monotonic() - begin > 10:
                 r.wrong.append(f'{call.__name__} has waited for {time.monotonic() - begin} s')
         dist.barrier(group=r.gloo)
+
+
+def left_blocks(r):
+    """Blocks of torch's coalescing manager that an exception of the program leaves."""
+    class Left(Exception):
+        pass
+
+    def block(group, leaves, collected, **how):
+        with dist._coalescing_manager(group=group, **how) as coalesced:
+            for _ in range(collected):
+                dist.all_reduce(torch.zeros(3), group=group)
+            if leaves:
+                raise Left('of the program')
+        coalesced.wait()
+    ways = [{}, {'async_ops': True}, {'device': torch.device('cpu')},
+            {'device': torch.device('cpu'), 'async_ops': True}]
+    everyone = dist.new_group()
+    for how in ways:
+        for collected in (0, 1, 2):
+            r.raises(f'{how}, by all', Left, ['of the program'],
+                     lambda how=how, collected=collected: block(everyone, True, collected, **how))
+            x, y = r.own(3), r.own(4)
+            dist.all_reduce(x, group=everyone)
+            with dist._coalescing_manager(group=everyone, **how) as coalesced:
+                dist.all_reduce(y, group=everyone)
+            coalesced.wait()
+            r.same(f'after {how}, which all left', [x, y], [sum(r.all(3)), sum(r.all(4))])
+    for how in ways:
+        # One rank alone, before and after it has collected something.
+        for collected in (0, 2):
+            group = dist.new_group(timeout=datetime.timedelta(seconds=60))
+            begin = time.monotonic()
+            if r.rank == 1:
+                r.raises(f'{how}, by one', Left, ['of the program'], lambda: block(group, True, collected, **how))
+            else:
+                r.raises(f'{how}, on the others', dist.DistBackendError,
+                         ['rank 1 has refused it', 'Left: of the program'], lambda: block(group, False, 2, **how))
+            r.raises(f'after {how}', dist.DistBackendError, ['rank 1 has refused it', 'Left: of the program'],
+                     lambda: dist.all_reduce(torch.zeros(3), group=group))
+            if time.monotonic() - begin > 30:
+                r.wrong.append(f'{how}: heard of after {time.monotonic() - begin} s')
+    # A block inside of another, which torch refuses, leaves the outer one as it is.
+    x, y = r.own(3), r.own(4)
+    with dist._coalescing_manager() as coalesced:
+        dist.all_reduce(x)
+        try:
+            block(dist.group.WORLD, False, 1)
+            r.wrong.append('a block inside of a block')
+        except ValueError:
+            pass
+        dist.all_reduce(y)
+    coalesced.wait()
+    r.same('around a block that was refused', [x, y], [sum(r.all(3)), sum(r.all(4))])
+    # Of another backend torch's manager is what it was.
+    x = r.own(3)
+    with dist._coalescing_manager(group=r.gloo):
+        dist.all_reduce(x, group=r.gloo)
+    r.same('gloo', x, sum(r.all(3)))
+
+
+def sparse(r):
+    """Sums of sparse tensors, with elements that some ranks alone have, twice or none; gradients of embeddings."""
+    def own(rank, count):
+        draw = torch.Generator().manual_seed(rank)
+        return torch.sparse_coo_tensor(torch.randint(0, 5, (2, count), generator=draw),
+                                       torch.randint(-4, 5, (count, 3), generator=draw).float(), (5, 6, 3))
+    for counts in ([0] * r.world, [4 * rank for rank in range(r.world)], [7] * r.world):
+        x = own(r.rank, counts[r.rank])
+        dist.all_reduce(x)
+        total = sum(own(rank, count).to_dense() for rank, count in enumerate(counts))
+        r.same(f'sparse sum of {counts}', x.to_dense(), total)
+        x = own(r.rank, counts[r.rank])
+        work = dist.all_reduce(x, dist.ReduceOp.AVG, async_op=True)
+        r.same(f'sparse average of {counts}', work.get_future().wait()[0].to_dense(), total / r.world)
+    found = []
+    for group in (None, r.gloo):
+        torch.manual_seed(7)
+        model = torch.nn.Sequential(torch.nn.Embedding(40, 6, sparse=True), torch.nn.Linear(6, 3))
+        model = DistributedDataParallel(model, process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for step in range(3):
+            draw = torch.Generator().manual_seed(10 * step + r.rank)
+            optimizer.zero_grad()
+            model(torch.randint(0, 40, (8,), generator=draw)).square().mean().backward()
+            optimizer.step()
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    close(r, 'DDP of an embedding', *found)
 
 
 def functional_collectives(r):
@@ -466,7 +558,8 @@ def dtensor(r):
         r.same('in two dimensions', (x + x).redistribute(mesh, [Replicate(), Shard(0)]).full_tensor(), 2 * whole)
 
 
-SCENARIOS = (reductions, movements, messages, objects, groups, blocks, functional_collectives, ddp, fsdp, dtensor, errors)
+SCENARIOS = (reductions, movements, messages, objects, groups, blocks, left_blocks, sparse, functional_collectives, ddp,
+             fsdp, dtensor, errors)
 
 
 def init(**where):

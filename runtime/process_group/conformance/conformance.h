@@ -17,9 +17,11 @@
 namespace hekla::process_group {
 
 struct ConformanceOptions {
-  std::vector<int64_t> sizes = {0, 1, 7, 4 << 10, 1 << 20};  // bytes of an array, rounded down
-  std::vector<DType> dtypes;                                 // empty: all
-  std::string filter;                                        // only checks whose names contain it
+  // Bytes of an array, rounded down; above 4 MiB those of all ranks' parts together, where an array
+  // has a part for each.
+  std::vector<int64_t> sizes = {0, 1, 7, 4 << 10, 1 << 20};
+  std::vector<DType> dtypes;  // empty: all
+  std::string filter;         // only checks whose names contain it
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
 };
 
