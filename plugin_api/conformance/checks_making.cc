@@ -325,6 +325,24 @@ void check_stream_error(Session& s) {
   stream.destroy();
 }
 
+// Clients end the process when the call fails, so it may succeed too.
+void check_stream_error_ok(Session& s) {
+  Stream stream(s, {{4}});
+  PJRT_Buffer* buffer = stream.retrieve(0);
+  auto args = make_args<PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args>();
+  args.transfer_manager = stream.manager();
+  args.error_code = PJRT_Error_Code_OK;
+  if (s.try_call(HEKLA_SLOT(PJRT_AsyncHostToDeviceTransferManager_SetBufferError), &args)) {
+    const std::vector<float> values = counted(4);
+    stream.send(0, values.data(), 0, 4, true);
+    require(s.download_f32(buffer, 4) == values, "wrong values");
+  } else {
+    require(s.finish_event(s.ready_event(buffer)).has_value(),
+            "the buffer is ready, and nobody has written it");
+  }
+  stream.destroy();
+}
+
 void check_stream_metadata(Session& s) {
   Stream stream(s, {{4}});
   auto value = make_args<PJRT_NamedValue>();
@@ -435,6 +453,8 @@ constexpr Check kStreamChecks[] = {
      check_stream_pending_argument},
     {"async-buffer-error", "An error set on a streamed buffer reaches its ready event.",
      check_stream_error},
+    {"async-error-ok", "An error that says OK does not make a streamed buffer ready.",
+     check_stream_error_ok},
     {"async-metadata", "Metadata of a transfer is accepted.", check_stream_metadata},
     {"async-literal", "A whole literal can be transferred.", check_stream_literal},
     {"async-literal-shape", "A literal of another shape than its buffer is refused.",
