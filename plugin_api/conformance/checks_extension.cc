@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -570,6 +571,33 @@ void check_exit(Session& s) {
   std::atexit([] { exit_session->destroy_client(exit_session->client()); });
 }
 
+// A thread of the client's that nobody has told of the end.
+void check_exit_while_busy(Session& s) {
+  static std::atomic<int> launches = 0;
+  exit_session = new Session(s.library(), s.create_options());
+  exit_session->client();
+  std::thread([] {
+    try {
+      PJRT_LoadedExecutable* executable = exit_session->compile(kAddOne);
+      while (true) {
+        PJRT_Buffer* input = exit_session->upload_f32({1, 2, 3, 4}, {4});
+        const auto outputs = exit_session->run(executable, {input});
+        static_cast<void>(exit_session->download_f32(outputs[0], 4));
+        exit_session->destroy_buffer(outputs[0]);
+        exit_session->destroy_buffer(input);
+        ++launches;
+      }
+    } catch (...) {
+      // Whatever is refused while the process ends.
+    }
+  }).detach();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (launches < 20 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  require(launches >= 20, "the launches of a thread have not come on");
+}
+
 constexpr Check kExtensionChecks[] = {
     {"extension-chain", "The chain ends, has one node per type, and nodes are whole.", check_chain},
     {"argument-extensions", "Unknown extension nodes in arguments are ignored.",
@@ -619,6 +647,8 @@ constexpr Check kLifetimeChecks[] = {
      check_fork_use},
     {"process-exit", "The process ends normally with a client destroyed by an exit handler.",
      check_exit},
+    {"process-exit-busy", "The process ends normally while a thread uses a client.",
+     check_exit_while_busy},
 };
 
 }  // namespace

@@ -197,6 +197,40 @@ void check_view_donated(Session& s) {
           "a launch wrote into viewed memory");
 }
 
+// Memory at any address: what a device cannot use it refuses.
+void check_view_misaligned(Session& s) {
+  constexpr size_t kCount = 256 * 256;
+  const std::vector<float> values(kCount, 2.0f);
+  std::vector<uint8_t> memory(sizeof(float) * kCount + 64);
+  const int64_t dims[] = {256, 256};
+  PJRT_LoadedExecutable* executable = s.compile(kLong);
+  const auto want =
+      s.download_f32(s.run(executable, {s.upload_f32(values, {256, 256})})[0], kCount);
+  std::string refused;
+  for (const size_t offset : {size_t{1}, size_t{2}, size_t{4}, size_t{20}}) {
+    std::memcpy(memory.data() + offset, values.data(), sizeof(float) * kCount);
+    auto args = make_args<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
+    args.client = s.client();
+    args.device = s.device();
+    args.device_buffer_ptr = memory.data() + offset;
+    args.dims = dims;
+    args.num_dims = 2;
+    args.element_type = PJRT_Buffer_Type_F32;
+    if (auto error = s.try_call(HEKLA_SLOT(PJRT_Client_CreateViewOfDeviceBuffer), &args)) {
+      require(!error->message.empty(), "refused without words");
+      refused = error->text();
+      continue;
+    }
+    s.own(args.buffer);
+    require(s.download_f32(args.buffer, kCount) == values, "wrong values of a view");
+    const auto outputs = s.run(executable, {args.buffer});
+    require(s.download_f32(outputs[0], kCount) == want,
+            "a wrong result of a view at " + std::to_string(offset) + " bytes");
+    s.destroy_buffer(args.buffer);
+  }
+  if (!refused.empty()) s.remark("refused: " + refused);
+}
+
 void check_view(Session& s) { view(s, true); }
 void check_view_without_callback(Session& s) { view(s, false); }
 
@@ -439,6 +473,8 @@ constexpr Check kMakingChecks[] = {
      check_view},
     {"view-without-callback", "A view of device memory needs no delete callback.",
      check_view_without_callback},
+    {"view-misaligned", "A view of memory at any address has the right values or is refused.",
+     check_view_misaligned},
     {"view-result", "What a launch made of a view stays when the view and its memory are gone.",
      check_view_result},
     {"view-donated", "A view that is donated leaves the memory as it is.", check_view_donated},
